@@ -1,0 +1,96 @@
+// A communicator whose collectives are Penstock's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "penstock/export.hpp"
+#include "penstock/plan.hpp"
+#include "penstock/types.hpp"
+
+namespace penstock {
+
+namespace comm {
+class State;
+}
+
+struct CommOptions {
+  /// Progress threads of this process: -1 is "auto" (one where the process may use a core that no rank of the node
+  /// needs, else none), 0 is off.
+  int progress_cores = -1;
+};
+
+/// An operation that has been started. The buffers belong to it until test() has returned true or wait() has
+/// returned. Thread-safe. The destructor waits.
+class PENSTOCK_API Request {
+ public:
+  Request() = default;
+  /// Throws the operation's Error, once.
+  bool test();
+  void wait();
+  explicit operator bool() const { return static_cast<bool>(run_); }
+
+  struct Run;
+  explicit Request(std::shared_ptr<Run> run) : run_(std::move(run)) {}
+
+ private:
+  std::shared_ptr<Run> run_;
+};
+
+/// The operation that a collective call asks for; also the key of the plan cache.
+enum class CollectiveKind : std::uint8_t { bcast, reduce, allreduce, gather, scatter, allgather, barrier };
+
+struct Collective {
+  CollectiveKind kind = CollectiveKind::barrier;
+  std::uint64_t count = 0;  ///< elements per rank: of the block of one rank for gather, scatter and allgather
+  DType dtype = DType::uint8;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  bool in_place = false;
+  std::string algorithm;  ///< a row of algorithms.def; empty: chosen by size and team
+};
+
+/// Made from an MPI communicator by <penstock/mpi.hpp>. A handle: copies share the communicator. All collectives are
+/// called by all ranks in the same order, one thread at a time; their requests may be waited for in any order.
+/// Spans are checked: a wrong size throws Error(invalid_argument) here and Error(peer_failed) on the other ranks.
+class PENSTOCK_API Comm {
+ public:
+  explicit Comm(std::shared_ptr<comm::State> state);
+
+  int rank() const;
+  int size() const;
+  const Team& team() const;
+  /// A communicator of the same ranks with its own order of operations. Collective.
+  Comm duplicate() const;
+
+  /// Non-blocking form of every collective. `input` and `output` in bytes, as `what` demands:
+  /// bcast uses `output` alone (count elements); barrier none; with in_place the rank's own contribution lies in
+  /// `output` where MPI puts it. Ranks that MPI says receive (send) nothing may pass empty spans.
+  Request start(const Collective& what, ConstBytes input, Bytes output);
+  void run(const Collective& what, ConstBytes input, Bytes output) { start(what, input, output).wait(); }
+
+  /// Any plan that all ranks made for the same operation (redistribution uses this). `signature` must agree.
+  Request start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes output, const Arithmetic& arithmetic,
+                std::uint64_t signature);
+  /// Fails the next operation on all ranks, with this rank's message. See engine::Engine::fail_next.
+  void fail_next(const std::string& message) noexcept;
+
+  /// Small values of all ranks, for agreement; blocking and collective.
+  void allgather(ConstBytes mine, Bytes all);
+  /// Runs `action` on every rank; if it throws anywhere, every rank throws: the same Error on the ranks that failed,
+  /// Error(peer_failed) with the first failure's text on the others. Blocking and collective.
+  void agree(const std::function<void()>& action);
+
+  /// Which plan would run for `what`, and why: one JSON object.
+  std::string explain(const Collective& what) const;
+  /// Transport, shared memory, progress threads, and what was given up with the reason: one fact per line.
+  std::string report() const;
+
+ private:
+  std::shared_ptr<comm::State> state_;
+};
+
+}  // namespace penstock

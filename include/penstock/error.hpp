@@ -1,0 +1,42 @@
+// The one exception type of Penstock.
+#pragma once
+
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "penstock/export.hpp"
+
+namespace penstock {
+
+enum class ErrorCode : int {
+#define PENSTOCK_ERROR(name, code, meaning) name = code,
+#include "penstock/errors.def"
+#undef PENSTOCK_ERROR
+};
+
+/// The name of a code as errors.def spells it, for example "invalid_argument".
+PENSTOCK_API std::string_view name(ErrorCode code) noexcept;
+
+/// Thrown by every C++ function of Penstock that fails. The message says what was given, what was expected and
+/// what to do. `rank` is the rank that failed first, or -1 where no communicator is involved.
+class PENSTOCK_API Error : public std::exception {
+ public:
+  Error(ErrorCode code, std::string message, int rank = -1, std::string cause = {});
+
+  const char* what() const noexcept override { return text_.c_str(); }
+  ErrorCode code() const noexcept { return code_; }
+  int rank() const noexcept { return rank_; }
+  const std::string& message() const noexcept { return message_; }
+  /// The text of the system or library error behind this one; empty when there is none.
+  const std::string& cause() const noexcept { return cause_; }
+
+ private:
+  ErrorCode code_;
+  int rank_;
+  std::string message_;
+  std::string cause_;
+  std::string text_;
+};
+
+}  // namespace penstock

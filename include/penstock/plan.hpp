@@ -1,0 +1,210 @@
+// A plan: what one rank does in one operation, as data.
+//
+// A planner is a pure function of (team, rank, arguments) that returns a Plan. It never calls MPI and never looks at
+// the clock, so one process can plan for every rank and run all plans in the simulated executor. The engine decides
+// when and where the steps run.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "penstock/export.hpp"
+#include "penstock/types.hpp"
+
+namespace penstock {
+
+/// The buffers that a plan's regions refer to. Sizes in bytes are fields of the Plan.
+enum class Buffer : std::uint16_t {
+  input,    ///< the caller's send buffer; never written
+  output,   ///< the caller's receive buffer
+  scratch,  ///< private to this rank and this run of the plan
+  shared,   ///< this rank's part of memory that all ranks of its node can read, for this run of the plan
+};
+
+/// A contiguous range of one buffer.
+struct Region {
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+  Buffer buffer = Buffer::input;
+
+  friend bool operator==(const Region&, const Region&) = default;
+};
+
+/// One 2-d block that a `transform` step moves: to[j][i] (transposed) or to[i][j] = alpha*op(from[i][j]) + beta*to.
+/// Offsets are relative to the step's regions; strides between neighbouring rows and columns are in elements.
+struct Block {
+  std::uint64_t from_offset_elems = 0;
+  std::uint64_t to_offset_elems = 0;
+  std::uint64_t rows = 0;  ///< rows and columns of the block as it lies in `from`
+  std::uint64_t columns = 0;
+  std::int64_t from_row_stride_elems = 0;
+  std::int64_t from_column_stride_elems = 0;
+  std::int64_t to_row_stride_elems = 0;     ///< step in `to` for the next row of `from`
+  std::int64_t to_column_stride_elems = 0;  ///< step in `to` for the next column of `from`
+};
+
+enum class StepKind : std::uint8_t {
+  send,       ///< `from` goes to `peer` under `tag`; complete when `from` may be reused
+  recv,       ///< `to` is filled with the message of `peer` under `tag`
+  copy,       ///< to = from
+  reduce,     ///< to = from (op) to, element by element, as MPI_Reduce_local
+  transform,  ///< the blocks [first_block, first_block + block_count), see Block
+  expose,     ///< tells `peer` (same node) under `tag` that this rank has come here; orders memory before it
+  await,      ///< waits for the `expose` of `peer` under `tag`
+  read,       ///< to = the region `from` of the `shared` buffer of `peer` (same node), after an `await` of it
+};
+
+/// Which cores run a step: those of communication, or those of the application (inside start, test and wait).
+enum class Lane : std::uint8_t { progress, application };
+
+inline constexpr std::uint32_t kMaxTag = (1u << 16) - 1;
+
+struct Step {
+  Region from;
+  Region to;
+  std::int32_t peer = -1;
+  std::uint32_t tag = 0;  ///< distinguishes messages between the same two ranks within the plan; at most kMaxTag
+  std::uint32_t first_dependency = 0;  ///< into Plan::dependencies
+  std::uint32_t dependency_count = 0;
+  std::uint32_t first_block = 0;  ///< into Plan::blocks
+  std::uint32_t block_count = 0;
+  std::uint32_t segment = 0;  ///< pipeline segment, for the passes and the trace
+  std::uint16_t level = 0;    ///< level of the tree, 1 at the root; 0 where there is no tree
+  StepKind kind = StepKind::copy;
+  Lane lane = Lane::progress;
+  bool scaled = false;  ///< transform only: apply op, alpha and beta (a plain move otherwise)
+};
+
+using StepId = std::uint32_t;
+
+/// This rank's steps. A dependency always has a smaller StepId than the step that waits for it, so the order of
+/// `steps` is itself a legal order and a plan cannot contain a cycle.
+struct Plan {
+  std::string algorithm;  ///< for example "allreduce/ring"
+  std::int32_t rank = 0;
+  std::int32_t size = 0;
+  std::uint64_t input_bytes = 0;
+  std::uint64_t output_bytes = 0;
+  std::uint64_t scratch_bytes = 0;
+  std::uint64_t shared_bytes = 0;
+  std::vector<Step> steps;
+  std::vector<StepId> dependencies;
+  std::vector<Block> blocks;
+};
+
+/// What the arithmetic steps of a plan compute; given when a plan is run, not when it is built.
+struct Arithmetic {
+  DType dtype = DType::uint8;  ///< element type of reduce and transform
+  ReduceOp op = ReduceOp::sum;
+  bool conjugate = false;  ///< transform with `scaled`: conjugate the source elements
+  std::complex<double> alpha = 1.0;
+  std::complex<double> beta = 0.0;  ///< with 0 the target is not read, so it may hold NaN
+};
+
+/// Appends steps to a plan; the one way in which planners write plans.
+class PlanBuilder {
+ public:
+  using After = std::initializer_list<StepId>;
+  static constexpr StepId kNone = std::numeric_limits<StepId>::max();  ///< ignored in a list of dependencies
+
+  PlanBuilder(std::string algorithm, int rank, int size) {
+    plan_.algorithm = std::move(algorithm);
+    plan_.rank = rank;
+    plan_.size = size;
+  }
+
+  /// Level and segment that the following steps get.
+  PlanBuilder& at(std::uint16_t level, std::uint32_t segment = 0) {
+    level_ = level;
+    segment_ = segment;
+    return *this;
+  }
+
+  StepId send(Region from, int peer, std::uint32_t tag, std::span<const StepId> after) {
+    return add({.from = from, .peer = peer, .tag = tag, .kind = StepKind::send}, after);
+  }
+  StepId recv(Region to, int peer, std::uint32_t tag, std::span<const StepId> after) {
+    return add({.to = to, .peer = peer, .tag = tag, .kind = StepKind::recv}, after);
+  }
+  StepId copy(Region from, Region to, std::span<const StepId> after) {
+    return add({.from = from, .to = to, .kind = StepKind::copy}, after);
+  }
+  StepId reduce(Region from, Region to, std::span<const StepId> after) {
+    return add({.from = from, .to = to, .kind = StepKind::reduce}, after);
+  }
+  StepId transform(Region from, Region to, std::span<const Block> blocks, bool scaled, std::span<const StepId> after) {
+    Step step{.from = from, .to = to, .kind = StepKind::transform, .scaled = scaled};
+    step.first_block = static_cast<std::uint32_t>(plan_.blocks.size());
+    step.block_count = static_cast<std::uint32_t>(blocks.size());
+    plan_.blocks.insert(plan_.blocks.end(), blocks.begin(), blocks.end());
+    return add(step, after);
+  }
+  StepId expose(int peer, std::uint32_t tag, std::span<const StepId> after) {
+    return add({.peer = peer, .tag = tag, .kind = StepKind::expose}, after);
+  }
+  StepId await(int peer, std::uint32_t tag, std::span<const StepId> after) {
+    return add({.peer = peer, .tag = tag, .kind = StepKind::await}, after);
+  }
+  StepId read(Region from, int peer, Region to, std::span<const StepId> after) {
+    return add({.from = from, .to = to, .peer = peer, .kind = StepKind::read}, after);
+  }
+
+  StepId send(Region from, int peer, std::uint32_t tag, After after = {}) { return send(from, peer, tag, span(after)); }
+  StepId recv(Region to, int peer, std::uint32_t tag, After after = {}) { return recv(to, peer, tag, span(after)); }
+  StepId copy(Region from, Region to, After after = {}) { return copy(from, to, span(after)); }
+  StepId reduce(Region from, Region to, After after = {}) { return reduce(from, to, span(after)); }
+  StepId expose(int peer, std::uint32_t tag, After after = {}) { return expose(peer, tag, span(after)); }
+  StepId await(int peer, std::uint32_t tag, After after = {}) { return await(peer, tag, span(after)); }
+  StepId read(Region from, int peer, Region to, After after = {}) { return read(from, peer, to, span(after)); }
+
+  /// Reserves scratch memory, aligned to 64 bytes.
+  Region scratch(std::uint64_t size_bytes) { return reserve(plan_.scratch_bytes, size_bytes, Buffer::scratch); }
+  Region shared(std::uint64_t size_bytes) { return reserve(plan_.shared_bytes, size_bytes, Buffer::shared); }
+
+  Plan finish(std::uint64_t input_bytes, std::uint64_t output_bytes) && {
+    plan_.input_bytes = input_bytes;
+    plan_.output_bytes = output_bytes;
+    return std::move(plan_);
+  }
+
+ private:
+  static std::span<const StepId> span(After after) { return {after.begin(), after.size()}; }
+
+  static Region reserve(std::uint64_t& used_bytes, std::uint64_t size_bytes, Buffer buffer) {
+    const Region region{used_bytes, size_bytes, buffer};
+    used_bytes += (size_bytes + 63) / 64 * 64;
+    return region;
+  }
+
+  StepId add(Step step, std::span<const StepId> after) {
+    step.level = level_;
+    step.segment = segment_;
+    step.first_dependency = static_cast<std::uint32_t>(plan_.dependencies.size());
+    for (const StepId id : after)
+      if (id != kNone) plan_.dependencies.push_back(id);
+    step.dependency_count = static_cast<std::uint32_t>(plan_.dependencies.size()) - step.first_dependency;
+    plan_.steps.push_back(step);
+    return static_cast<StepId>(plan_.steps.size() - 1);
+  }
+
+  Plan plan_;
+  std::uint16_t level_ = 0;
+  std::uint32_t segment_ = 0;
+};
+
+/// The ranks that take part, and the node on which each lives. Nodes are numbered from 0 by first appearance.
+struct Team {
+  std::int32_t rank = 0;
+  std::vector<std::int32_t> node_of_rank;  ///< one entry per rank
+
+  std::int32_t size() const { return static_cast<std::int32_t>(node_of_rank.size()); }
+  bool same_node(int a, int b) const {
+    return node_of_rank[static_cast<std::size_t>(a)] == node_of_rank[static_cast<std::size_t>(b)];
+  }
+};
+
+}  // namespace penstock

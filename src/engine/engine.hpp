@@ -1,0 +1,61 @@
+// Runs plans: one engine per communicator, one progress thread per process.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/transport.hpp"
+#include "penstock/error.hpp"
+#include "penstock/plan.hpp"
+
+namespace penstock::engine {
+
+struct EngineOptions {
+  int progress_threads = 0;               ///< 0: progress happens in test and wait only
+  std::uint64_t eager_bytes = 16 << 10;   ///< up to here a message is copied into shared cells at once
+  std::uint64_t shared_bytes = 64 << 20;  ///< shared memory that a node may use for this communicator
+};
+
+/// The memory that a run of a plan works on; stays the caller's, valid until the run has completed.
+struct Bindings {
+  ConstBytes input;
+  Bytes output;
+};
+
+/// One run of a plan on this rank. Thread-safe; completes without being waited for when there is a progress thread.
+class Run {
+ public:
+  virtual ~Run() = default;  ///< waits when the run has not completed
+
+  /// True once complete. Makes progress when there is no progress thread, and runs steps of the application lane.
+  /// Throws the run's Error once; afterwards returns true.
+  virtual bool test() = 0;
+  virtual void wait() = 0;
+  /// Whether it is over, without making progress and without throwing.
+  virtual bool done() const noexcept = 0;
+};
+
+class Engine {
+ public:
+  /// Collective. Sets up the node's shared memory; where that is impossible (too small /dev/shm, say) messages go
+  /// through the transport on all ranks of the node, and report() says so.
+  static std::shared_ptr<Engine> create(std::unique_ptr<Transport> transport, const EngineOptions& options);
+  virtual ~Engine() = default;
+
+  virtual Team team() const = 0;
+
+  /// Starts the next operation of this communicator. All ranks start the same operations in the same order; the
+  /// n-th start of one rank belongs to the n-th start of the others. `signature` (operation, root, count, type)
+  /// travels with the messages: a difference between ranks is Error(mismatch) on both. Never blocks.
+  virtual std::shared_ptr<Run> start(std::shared_ptr<const Plan> plan, const Bindings& bindings,
+                                     const Arithmetic& arithmetic, std::uint64_t signature) = 0;
+
+  /// Takes part in the next operation by failing it: every rank that has not completed it gets Error(peer_failed)
+  /// with this message and rank. For arguments that only this rank knows to be wrong. Never blocks, never throws.
+  virtual void fail_next(const std::string& message) noexcept = 0;
+
+  /// One line per fact: transport, shared memory, progress threads and what was given up, with the reason.
+  virtual std::string report() const = 0;
+};
+
+}  // namespace penstock::engine
