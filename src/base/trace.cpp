@@ -1,0 +1,117 @@
+#include "penstock/trace.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <set>
+
+namespace penstock::trace {
+namespace {
+
+/// Each thread appends to its own buffer, so that the lock is never contended while recording.
+struct ThreadBuffer {
+  std::mutex mutex;
+  std::vector<Event> events;
+  std::uint64_t thread = static_cast<std::uint64_t>(::syscall(SYS_gettid));
+};
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<ThreadBuffer>> buffers;
+  std::set<std::string, std::less<>> names;
+};
+
+// Leaked on purpose: threads may record while the process exits.
+Registry& registry() {
+  static auto* instance = new Registry;
+  return *instance;
+}
+
+ThreadBuffer& thread_buffer() {
+  thread_local const std::shared_ptr<ThreadBuffer> buffer = [] {
+    auto made = std::make_shared<ThreadBuffer>();
+    const std::lock_guard lock(registry().mutex);
+    registry().buffers.push_back(made);
+    return made;
+  }();
+  return *buffer;
+}
+
+void append_escaped(std::string& out, const char* text) {
+  for (; *text; ++text) {
+    if (*text == '"' || *text == '\\') out += '\\';
+    if (static_cast<unsigned char>(*text) >= 0x20) out += *text;
+  }
+}
+
+}  // namespace
+
+namespace detail {
+
+std::atomic<bool> enabled{false};
+
+std::uint64_t now_ns() noexcept {
+  timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+void record(const Event& event) noexcept try {
+  ThreadBuffer& buffer = thread_buffer();
+  const std::lock_guard lock(buffer.mutex);
+  buffer.events.push_back(event);
+  buffer.events.back().thread = buffer.thread;
+} catch (...) {
+  // Out of memory: the trace loses an event, the program nothing.
+}
+
+}  // namespace detail
+
+void start() { detail::enabled.store(true, std::memory_order_relaxed); }
+void stop() { detail::enabled.store(false, std::memory_order_relaxed); }
+
+const char* intern(std::string_view text) {
+  const std::lock_guard lock(registry().mutex);
+  auto found = registry().names.find(text);
+  if (found == registry().names.end()) found = registry().names.emplace(text).first;
+  return found->c_str();
+}
+
+std::vector<Event> take() {
+  std::vector<Event> all;
+  const std::lock_guard lock(registry().mutex);
+  for (const auto& buffer : registry().buffers) {
+    const std::lock_guard buffer_lock(buffer->mutex);
+    all.insert(all.end(), buffer->events.begin(), buffer->events.end());
+    buffer->events.clear();
+  }
+  std::erase_if(registry().buffers, [](const auto& buffer) { return buffer.use_count() == 1; });
+  std::sort(all.begin(), all.end(), [](const Event& a, const Event& b) { return a.begin_ns < b.begin_ns; });
+  return all;
+}
+
+std::string to_json(const std::vector<Event>& events, int process) {
+  std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+  char numbers[192];
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const Event& event = events[i];
+    out += i ? ",\n{\"ph\":\"X\",\"name\":\"" : "\n{\"ph\":\"X\",\"name\":\"";
+    append_escaped(out, event.name);
+    out += "\",\"cat\":\"";
+    append_escaped(out, event.lane);
+    std::snprintf(numbers, sizeof numbers,
+                  "\",\"pid\":%d,\"tid\":%llu,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"bytes\":%llu}}", process,
+                  static_cast<unsigned long long>(event.thread), static_cast<double>(event.begin_ns) / 1e3,
+                  static_cast<double>(event.end_ns - event.begin_ns) / 1e3,
+                  static_cast<unsigned long long>(event.bytes));
+    out += numbers;
+  }
+  return out + "\n]}\n";
+}
+
+}  // namespace penstock::trace
