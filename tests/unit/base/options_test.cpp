@@ -10,13 +10,13 @@ namespace {
 TEST(Options, ParsesEveryType) {
   Options options;
   options.set("progress_cores", "3");
-  options.set("eager_size", "64K");
-  options.set("shared_size", "2g");
+  options.set("eager_bytes", "64K");
+  options.set("shared_bytes", "2g");
   options.set("single_copy", "off");
   options.set("trace", "/somewhere/run");
   EXPECT_EQ(options.progress_cores, 3);
-  EXPECT_EQ(options.eager_size, 65536u);
-  EXPECT_EQ(options.shared_size, std::uint64_t{2} << 30);
+  EXPECT_EQ(options.eager_bytes, 65536u);
+  EXPECT_EQ(options.shared_bytes, std::uint64_t{2} << 30);
   EXPECT_FALSE(options.single_copy);
   EXPECT_EQ(options.trace, "/somewhere/run");
 }
@@ -24,8 +24,8 @@ TEST(Options, ParsesEveryType) {
 TEST(Options, RefusesWhatItCannotRead) {
   Options options;
   for (const auto& [name, value] : {std::pair{"progress_cores", "many"}, {"progress_cores", "2x"}, {"progress_cores", ""},
-                                    {"eager_size", "-1"}, {"eager_size", "64Q"}, {"eager_size", "64KK"},
-                                    {"eager_size", "99999999999G"}, {"single_copy", "maybe"}, {"no_such_option", "1"}}) {
+                                    {"eager_bytes", "-1"}, {"eager_bytes", "64Q"}, {"eager_bytes", "64KK"},
+                                    {"eager_bytes", "99999999999G"}, {"single_copy", "maybe"}, {"no_such_option", "1"}}) {
     try {
       options.set(name, value);
       FAIL() << name << "=" << value;
