@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "penstock/collective.hpp"
 #include "penstock/export.hpp"
 #include "penstock/plan.hpp"
 #include "penstock/types.hpp"
@@ -38,19 +39,6 @@ class PENSTOCK_API Request {
 
  private:
   std::shared_ptr<Run> run_;
-};
-
-/// The operation that a collective call asks for; also the key of the plan cache.
-enum class CollectiveKind : std::uint8_t { bcast, reduce, allreduce, gather, scatter, allgather, barrier };
-
-struct Collective {
-  CollectiveKind kind = CollectiveKind::barrier;
-  std::uint64_t count = 0;  ///< elements per rank: of the block of one rank for gather, scatter and allgather
-  DType dtype = DType::uint8;
-  ReduceOp op = ReduceOp::sum;
-  int root = 0;
-  bool in_place = false;
-  std::string algorithm;  ///< a row of algorithms.def; empty: chosen by size and team
 };
 
 /// Made from an MPI communicator by <penstock/mpi.hpp>. A handle: copies share the communicator. All collectives are
