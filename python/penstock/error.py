@@ -1,0 +1,29 @@
+"""The one exception that Penstock raises."""
+
+from __future__ import annotations
+
+
+class Error(RuntimeError):
+    """A failure of Penstock; its text says what was given, what was expected and what to do.
+
+    Attributes
+    ----------
+    code : str
+        The kind of failure, a name of ``errors.def``: "invalid_argument", "mismatch", "not_found", "exists",
+        "corrupt", "io", "no_space", "unsupported", "mpi", "peer_failed" or "internal".
+    rank : int
+        The rank that failed first, or -1 where no communicator is involved.
+    cause : str
+        The text of the system or library error behind this one; empty when there is none.
+    """
+
+    def __init__(self, message: str, code: str = "invalid_argument", rank: int = -1, cause: str = "") -> None:
+        text = message if rank < 0 else f"{message} [rank {rank}]"
+        super().__init__(f"{text}: {cause}" if cause else text)
+        self.message = message
+        self.code = code
+        self.rank = rank
+        self.cause = cause
+
+    def __reduce__(self) -> tuple:
+        return (Error, (self.message, self.code, self.rank, self.cause))

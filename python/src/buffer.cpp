@@ -1,0 +1,158 @@
+#include "buffer.hpp"
+
+#include <bit>
+
+#include <nanobind/ndarray.h>
+
+#include "penstock/error.hpp"
+
+namespace nb = nanobind;
+
+namespace penstock::python {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
+
+std::string python_type(nb::handle object) {
+  return nb::cast<std::string>(nb::handle(object.type()).attr("__qualname__"));
+}
+
+/// kind: 'i' signed, 'u' unsigned, 'f' floating point, 'c' complex.
+std::optional<DType> find_dtype(char kind, std::uint64_t item_bytes) {
+  const std::string wanted = kind + std::to_string(item_bytes);
+#define PENSTOCK_DTYPE(name, type, size, numpy) \
+  if (wanted == numpy) return DType::name;
+#include "penstock/dtypes.def"
+#undef PENSTOCK_DTYPE
+  return std::nullopt;
+}
+
+/// A format of the struct module with one element, as PEP 3118 extends it ("<f", "Zd").
+std::optional<DType> dtype_of_format(const char* format, std::uint64_t item_bytes) {
+  std::string text = format == nullptr ? "B" : format;
+  if (!text.empty() && (text[0] == '@' || text[0] == '=')) text.erase(0, 1);
+  constexpr char kNative = std::endian::native == std::endian::little ? '<' : '>';
+  if (!text.empty() && text[0] == kNative) text.erase(0, 1);
+  if (text.size() == 2 && text[0] == 'Z') return find_dtype('c', item_bytes);
+  if (text.size() != 1) return std::nullopt;
+  if (std::string("bhilqn").find(text[0]) != std::string::npos) return find_dtype('i', item_bytes);
+  if (std::string("BHILQNc").find(text[0]) != std::string::npos) return find_dtype('u', item_bytes);
+  if (std::string("efd").find(text[0]) != std::string::npos) return find_dtype('f', item_bytes);
+  return std::nullopt;
+}
+
+std::optional<DType> dtype_of_dlpack(nb::dlpack::dtype dtype) {
+  if (dtype.lanes != 1 || dtype.bits % 8 != 0) return std::nullopt;
+  const std::uint64_t item_bytes = dtype.bits / 8;
+  switch (static_cast<nb::dlpack::dtype_code>(dtype.code)) {
+    case nb::dlpack::dtype_code::Int: return find_dtype('i', item_bytes);
+    case nb::dlpack::dtype_code::UInt: return find_dtype('u', item_bytes);
+    case nb::dlpack::dtype_code::Float: return find_dtype('f', item_bytes);
+    case nb::dlpack::dtype_code::Complex: return find_dtype('c', item_bytes);
+    case nb::dlpack::dtype_code::Bfloat: return DType::bfloat16;
+    default: return std::nullopt;
+  }
+}
+
+/// NumPy arrays of ml_dtypes.bfloat16 export neither a buffer nor DLPack; their bits as uint16 do.
+nb::object bits_of_bfloat16(nb::handle object) {
+  if (!nb::hasattr(object, "dtype") || !nb::hasattr(object, "view")) return {};
+  const nb::object dtype = object.attr("dtype");
+  if (!nb::hasattr(dtype, "name") || !nb::hasattr(dtype, "itemsize")) return {};
+  const nb::object dtype_name = dtype.attr("name");
+  if (!nb::isinstance<nb::str>(dtype_name) || nb::cast<std::string>(dtype_name) != "bfloat16") return {};
+  return object.attr("view")("uint16");
+}
+
+void check_contiguous(bool c_contiguous, bool fortran_contiguous, const std::string& argument) {
+  if (!c_contiguous && !fortran_contiguous)
+    refuse(argument + " is not contiguous in memory; pass numpy.ascontiguousarray(" + argument +
+           "), or an array of your own that the slice is copied to");
+}
+
+}  // namespace
+
+DType ArrayView::dtype() const {
+  if (dtype_) return *dtype_;
+  std::string known;
+#define PENSTOCK_DTYPE(name, type, size, numpy) known += known.empty() ? #name : ", " #name;
+#include "penstock/dtypes.def"
+#undef PENSTOCK_DTYPE
+  refuse(argument_ + " holds elements of type " + held_ + "; expected one of " + known + " in native byte order");
+}
+
+ArrayView view(nb::handle object, Access access, const char* argument) {
+  ArrayView result;
+  result.argument_ = argument;
+
+  const nb::object bits = bits_of_bfloat16(object);
+  const nb::handle source = bits.is_valid() ? nb::handle(bits) : object;
+
+  if (PyObject_CheckBuffer(source.ptr())) {
+    const nb::object memory = nb::steal(PyMemoryView_FromObject(source.ptr()));
+    if (!memory.is_valid()) {
+      nb::python_error error;
+      refuse(std::string(argument) + " (" + python_type(object) + ") does not give its memory: " + error.what());
+    }
+    const Py_buffer& buffer = *PyMemoryView_GET_BUFFER(memory.ptr());
+    result.c_contiguous_ = PyBuffer_IsContiguous(&buffer, 'C') != 0;
+    result.fortran_contiguous_ = PyBuffer_IsContiguous(&buffer, 'F') != 0;
+    check_contiguous(result.c_contiguous_, result.fortran_contiguous_, argument);
+    if (access == Access::write && buffer.readonly != 0)
+      refuse(std::string(argument) + " (" + python_type(object) + ") is read-only, and this call writes to it");
+    result.data_ = static_cast<std::byte*>(buffer.buf);
+    result.size_bytes_ = static_cast<std::uint64_t>(buffer.len);
+    result.item_bytes_ = static_cast<std::uint64_t>(buffer.itemsize);
+    if (buffer.shape != nullptr) result.shape_.assign(buffer.shape, buffer.shape + buffer.ndim);
+    result.dtype_ = dtype_of_format(buffer.format, result.item_bytes_);
+    result.held_ = std::string("'") + (buffer.format == nullptr ? "B" : buffer.format) + "'";
+    result.owner_ = memory;
+  } else if (nb::hasattr(source, "__dlpack__")) {
+    nb::ndarray<nb::ro> array;
+    if (!nb::try_cast(nb::borrow(source), array))
+      refuse(std::string(argument) + " (" + python_type(object) + ") has __dlpack__, which did not give an array");
+    if (array.device_type() != nb::device::cpu::value)
+      refuse(std::string(argument) + " (" + python_type(object) + ") is not in main memory; copy it there first");
+    nb::ndarray<> writable;
+    if (access == Access::write && !nb::try_cast(nb::borrow(source), writable))
+      refuse(std::string(argument) + " (" + python_type(object) + ") is read-only, and this call writes to it");
+    std::int64_t dense = 1;
+    for (std::size_t d = array.ndim(); d-- > 0; dense *= static_cast<std::int64_t>(array.shape(d)))
+      result.c_contiguous_ = result.c_contiguous_ && (array.shape(d) == 1 || array.stride(d) == dense);
+    dense = 1;
+    for (std::size_t d = 0; d < array.ndim(); dense *= static_cast<std::int64_t>(array.shape(d)), ++d)
+      result.fortran_contiguous_ = result.fortran_contiguous_ && (array.shape(d) == 1 || array.stride(d) == dense);
+    if (array.size() == 0) result.c_contiguous_ = result.fortran_contiguous_ = true;
+    check_contiguous(result.c_contiguous_, result.fortran_contiguous_, argument);
+    result.data_ = static_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(array.data())));
+    result.item_bytes_ = array.itemsize();
+    result.size_bytes_ = array.nbytes();
+    for (std::size_t d = 0; d < array.ndim(); ++d) result.shape_.push_back(static_cast<std::int64_t>(array.shape(d)));
+    result.dtype_ = dtype_of_dlpack(array.dtype());
+    result.held_ = "DLPack code " + std::to_string(array.dtype().code) + ", " + std::to_string(array.dtype().bits) +
+                   " bits";
+    // A DLPack export is memory that its exporter keeps alive: hold the tensor, not only the Python object.
+    result.tensor_ = std::make_shared<nb::ndarray<nb::ro>>(std::move(array));
+  } else {
+    refuse(std::string(argument) + " is a " + python_type(object) +
+           "; expected an array with the buffer protocol or DLPack (NumPy array, memoryview, bytes, tensor)");
+  }
+  if (bits.is_valid()) result.dtype_ = DType::bfloat16;
+  return result;
+}
+
+std::string numpy_name(DType dtype) {
+  std::string text;
+  switch (dtype) {
+#define PENSTOCK_DTYPE(name, type, size, numpy) \
+  case DType::name: text = numpy; break;
+#include "penstock/dtypes.def"
+#undef PENSTOCK_DTYPE
+  }
+  if (text == "bfloat16") return text;
+  constexpr char kNative = std::endian::native == std::endian::little ? '<' : '>';
+  const char order = size_bytes(dtype) == 1 ? '|' : kNative;
+  return order + text;
+}
+
+}  // namespace penstock::python

@@ -1,0 +1,63 @@
+// Python arrays as bytes: anything with the buffer protocol (bytes, memoryview, NumPy, array.array) or DLPack.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+
+#include "penstock/types.hpp"
+
+namespace penstock::python {
+
+enum class Access { read, write };
+
+/// Memory of a Python object, contiguous in C or Fortran order, which stays alive and in place as long as this does.
+/// Make, move and destroy it with the GIL held; the memory may be used without.
+class ArrayView {
+ public:
+  ArrayView() = default;  ///< no object: an empty span
+
+  ConstBytes bytes() const { return {data_, size_bytes_}; }
+  /// Only for Access::write.
+  Bytes writable_bytes() const { return {data_, size_bytes_}; }
+  std::uint64_t size_bytes() const { return size_bytes_; }
+  std::uint64_t item_bytes() const { return item_bytes_; }
+  std::uint64_t count() const { return item_bytes_ == 0 ? 0 : size_bytes_ / item_bytes_; }
+  const std::vector<std::int64_t>& shape() const { return shape_; }
+  bool c_contiguous() const { return c_contiguous_; }
+  bool fortran_contiguous() const { return fortran_contiguous_; }
+
+  /// Empty where the elements are none of dtypes.def (bool, structures, foreign byte order); see dtype().
+  std::optional<DType> known_dtype() const { return dtype_; }
+  /// Throws Error(invalid_argument) that names the argument and what it holds.
+  DType dtype() const;
+
+ private:
+  friend ArrayView view(nanobind::handle object, Access access, const char* argument);
+
+  std::byte* data_ = nullptr;
+  std::uint64_t size_bytes_ = 0;
+  std::uint64_t item_bytes_ = 1;
+  std::vector<std::int64_t> shape_;
+  std::optional<DType> dtype_;
+  bool c_contiguous_ = true;
+  bool fortran_contiguous_ = true;
+  std::string argument_;
+  std::string held_;       ///< element type in the exporter's words, for messages
+  nanobind::object owner_;  ///< a memoryview
+  std::shared_ptr<void> tensor_;  ///< or the DLPack tensor
+};
+
+/// A view of `object`, the argument called `argument` in messages. Copies nothing. Throws Error(invalid_argument) for
+/// what is no array, not contiguous, read-only though Access::write, or not in this process's memory.
+/// bfloat16 arrays of ml_dtypes are taken too.
+ArrayView view(nanobind::handle object, Access access, const char* argument);
+
+/// dtypes.def's type as NumPy spells it: "<f4"; "bfloat16" for what NumPy lacks.
+std::string numpy_name(DType dtype);
+
+}  // namespace penstock::python
