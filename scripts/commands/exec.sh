@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# CMD… : run a command in the built environment (PENSTOCK_MPI=mpich|openmpi chooses the MPI)
+set -euo pipefail
+source "$PENSTOCK_ROOT/scripts/environment.sh"
+[[ $# -gt 0 ]] || die "exec: no command was given; for example: ./dev exec mpiexec -n 4 python -m mpi4py.bench helloworld"
+explicit_build="${PENSTOCK_BUILD:-}"
+set_up
+enter_environment
+if [[ -z "$explicit_build" && ! -e "$PENSTOCK_BUILD/.built" ]]; then
+  bash "$PENSTOCK_ROOT/scripts/commands/build.sh"
+fi
+exec "$@"

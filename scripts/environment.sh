@@ -1,0 +1,134 @@
+# Sourced by ./dev and its commands: what a machine needs, how it is brought there, and the environment to run in.
+# Every step looks first and returns at once when nothing is missing.
+PENSTOCK_ROOT="${PENSTOCK_ROOT:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}"
+scripts="$PENSTOCK_ROOT/scripts"
+env_dir="$PENSTOCK_ROOT/build/env"
+mpi_dir="$PENSTOCK_ROOT/build/mpi"
+
+say() { printf '\033[1m==\033[0m %s\n' "$*" >&2; }
+die() {
+  printf './dev: %s\n' "$*" >&2
+  exit 1
+}
+
+# --- Debian packages ---------------------------------------------------------------------------------------------
+
+find_header() {
+  local directory
+  for directory in /usr/include /usr/local/include "/usr/include/$(uname -m)-linux-gnu"; do
+    [[ -e "$directory/$1" ]] && return 0
+  done
+  return 1
+}
+
+# The first Python that can make a virtual environment and compile an extension.
+find_python() {
+  local candidate
+  for candidate in ${PENSTOCK_PYTHON:+"$PENSTOCK_PYTHON"} python3 /usr/bin/python3; do
+    if "$candidate" - >/dev/null 2>&1 <<'PYTHON'; then
+import ensurepip, os, sys, sysconfig, venv
+sys.exit(not (sys.version_info >= (3, 10) and os.path.exists(sysconfig.get_path("include") + "/Python.h")))
+PYTHON
+      "$candidate" -c 'import sys; print(sys.executable)'
+      return 0
+    fi
+  done
+  return 1
+}
+
+missing_packages() {
+  command -v g++ >/dev/null || echo g++
+  [[ -x "$env_dir/bin/python" ]] || find_python >/dev/null || echo python3-dev python3-venv
+  find_header jpeglib.h || echo libjpeg-dev
+  find_header xxhash.h || echo libxxhash-dev
+  find_header gtest/gtest.h || echo libgtest-dev
+  command -v ccache >/dev/null || echo ccache
+  command -v pkg-config >/dev/null || echo pkg-config
+  command -v ip >/dev/null || [[ -x /usr/sbin/ip ]] || echo iproute2
+}
+
+set_up_packages() {
+  local missing
+  missing="$(missing_packages | tr '\n' ' ')"
+  missing="${missing% }"
+  [[ -n "$missing" ]] || return 0
+  command -v apt-get >/dev/null ||
+    die "this machine lacks $missing (Debian's names) and has no apt-get; install them and run ./dev again"
+  local as_root=()
+  if [[ "$(id -u)" != 0 ]]; then
+    if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
+      as_root=(sudo)
+    else
+      die "packages are missing; as root, run:
+    apt-get update && apt-get install -y --no-install-recommends $missing"
+    fi
+  fi
+  say "installing $missing"
+  # shellcheck disable=SC2086
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive sh -c "apt-get update -qq && \
+    apt-get install -y -qq --no-install-recommends $missing" >&2 || die "apt-get could not install $missing"
+  missing="$(missing_packages | tr '\n' ' ')"
+  [[ -z "${missing// /}" ]] || die "still missing after apt-get: $missing"
+}
+
+# --- Python and MPI ----------------------------------------------------------------------------------------------
+
+set_up_python() {
+  local stamp="$env_dir/.requirements" python
+  cmp -s "$scripts/requirements.txt" "$stamp" && [[ -x "$env_dir/bin/python" ]] && return 0
+  python="$(find_python)" || die "no python3 (3.10 or newer) with venv and headers was found"
+  say "Python environment in build/env ($("$python" --version))"
+  [[ -x "$env_dir/bin/python" ]] || "$python" -m venv "$env_dir"
+  "$env_dir/bin/python" -m pip install --quiet --disable-pip-version-check -r "$scripts/requirements.txt" >&2 ||
+    die "pip could not install scripts/requirements.txt"
+  cp "$scripts/requirements.txt" "$stamp"
+}
+
+set_up_mpi() {
+  local requirement name version
+  while read -r requirement; do
+    [[ "$requirement" == *==* ]] || continue
+    name="${requirement%%==*}"
+    version="${requirement##*==}"
+    compgen -G "$mpi_dir/$name/lib/python*/site-packages/$name-$version.dist-info/RECORD" >/dev/null && continue
+    say "MPI: $requirement in build/mpi/$name"
+    rm -rf "${mpi_dir:?}/$name"
+    "$env_dir/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --ignore-installed \
+      --no-warn-script-location --prefix "$mpi_dir/$name" "$requirement" >&2 || die "pip could not install $requirement"
+  done <"$scripts/requirements-mpi.txt"
+}
+
+# Two commands started at once must not install into each other.
+set_up() {
+  mkdir -p "$PENSTOCK_ROOT/build"
+  exec 9>"$PENSTOCK_ROOT/build/.setup.lock"
+  if command -v flock >/dev/null; then flock 9; fi
+  set_up_packages
+  set_up_python
+  set_up_mpi
+  exec 9>&-
+}
+
+# --- The environment that programs run in ------------------------------------------------------------------------
+
+# PENSTOCK_MPI=mpich|openmpi chooses the MPI, PENSTOCK_BUILD the build tree whose Python package is imported.
+enter_environment() {
+  local mpi="${PENSTOCK_MPI:-mpich}" prefix
+  prefix="$mpi_dir/$mpi"
+  [[ -x "$prefix/bin/mpiexec" ]] ||
+    die "PENSTOCK_MPI is '$mpi', expected one of: $(cd "$mpi_dir" && echo *)"
+  export PENSTOCK_MPI="$mpi"
+  export PENSTOCK_BUILD="${PENSTOCK_BUILD:-$PENSTOCK_ROOT/build/release}"
+  export VIRTUAL_ENV="$env_dir"
+  export PATH="$env_dir/bin:$prefix/bin:$PATH"
+  export LD_LIBRARY_PATH="$prefix/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+  export PYTHONPATH="$PENSTOCK_BUILD/python${PYTHONPATH:+:$PYTHONPATH}"
+  export PYTHONUNBUFFERED=1
+  unset PYTHONHOME
+  # More ranks than cores is the normal case on a developer's machine.
+  export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" OPENBLAS_NUM_THREADS="${OPENBLAS_NUM_THREADS:-1}"
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  export PRTE_MCA_rmaps_default_mapping_policy="${PRTE_MCA_rmaps_default_mapping_policy:-:oversubscribe}"
+  export PRTE_MCA_hwloc_default_binding_policy="${PRTE_MCA_hwloc_default_binding_policy:-none}"
+  export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
+}
