@@ -17,8 +17,11 @@ void reduce(const Arithmetic& arithmetic, ConstBytes from, Bytes to);
 
 /// Every block of a transform step (see Block; offsets count from the start of `from` and `to`). With `scaled`
 /// to = alpha*op(from) + beta*to in the arithmetic of the dtype, op conjugating on request; otherwise to = from.
-/// With beta == 0 the target is not read. alpha and beta are converted to the dtype (for real types the imaginary
-/// part, for integers also the fraction, must be zero).
+/// With beta == 0 the target is not read. alpha and beta must have passed check_scaling().
 void transform(const Arithmetic& arithmetic, std::span<const Block> blocks, bool scaled, ConstBytes from, Bytes to);
+
+/// Throws Error(invalid_argument) where alpha or beta cannot be converted to the dtype: an imaginary part for a real
+/// type, a fraction or a value out of range for an integer. For the front ends, before anything is started.
+void check_scaling(const Arithmetic& arithmetic);
 
 }  // namespace penstock::plan

@@ -1,0 +1,45 @@
+// Conversions between float and the 16-bit floating types, without branches that depend on the data where possible so
+// that loops over them vectorize.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "penstock/types.hpp"
+
+namespace penstock::plan {
+
+inline float to_float(BFloat16 value) { return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16); }
+
+/// Round to nearest even; NaN stays NaN (quiet).
+inline BFloat16 to_bfloat16(float value) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  const std::uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  return {static_cast<std::uint16_t>((is_nan ? bits | 0x00400000u : rounded) >> 16)};
+}
+
+inline float to_float(Float16 value) {
+  const std::uint32_t magnitude = (value.bits & 0x7fffu) << 13;
+  const std::uint32_t sign = (value.bits & 0x8000u) << 16;
+  // Multiplying by 2^112 moves the exponent's bias from 15 to 127 and makes subnormals normal at once.
+  const std::uint32_t finite = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
+  const std::uint32_t special = magnitude | 0x7f800000u;  // infinity and NaN
+  return std::bit_cast<float>(sign | (magnitude >= 0x0f800000u ? special : finite));
+}
+
+/// Round to nearest even; overflow becomes infinity, NaN stays NaN (quiet).
+inline Float16 to_float16(float value) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  const std::uint32_t sign = (bits >> 16) & 0x8000u;
+  // Below the smallest normal number 2^-14: adding 0.5 lets the FPU round to a multiple of 2^-24 in the low bits.
+  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  const std::uint32_t normal = (magnitude - 0x38000000u + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
+  std::uint32_t result = magnitude < 0x38800000u ? subnormal : normal;
+  if (magnitude >= 0x47800000u) result = 0x7c00u;
+  if (magnitude > 0x7f800000u) result = 0x7e00u;
+  return {static_cast<std::uint16_t>(sign | result)};
+}
+
+}  // namespace penstock::plan

@@ -1,0 +1,173 @@
+#include <array>
+#include <cassert>
+#include <complex>
+
+#include "plan/arithmetic.hpp"
+#include "plan/element.hpp"
+#include "plan/half.hpp"
+
+namespace penstock::plan {
+namespace {
+
+// One function object per row of reduce_ops.def, callable for exactly the types that defined_for() names.
+namespace ops {
+
+struct sum {
+  template <std::integral T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+  }
+  template <std::floating_point T>
+  T operator()(T a, T b) const {
+    return a + b;
+  }
+  template <class T>
+  std::complex<T> operator()(std::complex<T> a, std::complex<T> b) const {
+    return a + b;
+  }
+};
+
+struct prod {
+  template <std::integral T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+  }
+  template <std::floating_point T>
+  T operator()(T a, T b) const {
+    return a * b;
+  }
+  // Written out because operator* of std::complex calls a library function that repairs infinities, one by one.
+  template <class T>
+  std::complex<T> operator()(std::complex<T> a, std::complex<T> b) const {
+    return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
+  }
+};
+
+template <class T>
+concept Ordered = std::integral<T> || std::floating_point<T>;
+
+struct min {
+  template <Ordered T>
+  T operator()(T a, T b) const {
+    return b < a ? b : a;
+  }
+};
+
+struct max {
+  template <Ordered T>
+  T operator()(T a, T b) const {
+    return a < b ? b : a;
+  }
+};
+
+struct band {
+  template <std::integral T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(a & b);
+  }
+};
+
+struct bor {
+  template <std::integral T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(a | b);
+  }
+};
+
+struct bxor {
+  template <std::integral T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(a ^ b);
+  }
+};
+
+struct land {
+  template <std::integral T>
+  T operator()(T a, T b) const {
+    return static_cast<T>((a != 0) & (b != 0));
+  }
+};
+
+struct lor {
+  template <std::integral T>
+  T operator()(T a, T b) const {
+    return static_cast<T>((a != 0) | (b != 0));
+  }
+};
+
+struct lxor {
+  template <std::integral T>
+  T operator()(T a, T b) const {
+    return static_cast<T>((a != 0) ^ (b != 0));
+  }
+};
+
+}  // namespace ops
+
+// How a type is stored and in which type it is computed.
+template <class T>
+struct Arithmetical {
+  using Computed = T;
+  static T widen(T value) { return value; }
+  static T narrow(T value) { return value; }
+};
+template <>
+struct Arithmetical<Float16> {
+  using Computed = float;
+  static float widen(Float16 value) { return to_float(value); }
+  static Float16 narrow(float value) { return to_float16(value); }
+};
+template <>
+struct Arithmetical<BFloat16> {
+  using Computed = float;
+  static float widen(BFloat16 value) { return to_float(value); }
+  static BFloat16 narrow(float value) { return to_bfloat16(value); }
+};
+
+using Kernel = void (*)(const std::byte* from, std::byte* to, std::size_t count);
+
+template <class T, class Op>
+void combine(const std::byte* __restrict from, std::byte* __restrict to, std::size_t count) {
+  using As = Arithmetical<T>;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto a = As::widen(load<T>(from + i * sizeof(T)));
+    const auto b = As::widen(load<T>(to + i * sizeof(T)));
+    store(to + i * sizeof(T), As::narrow(Op{}(a, b)));
+  }
+}
+
+template <class T, class Op>
+constexpr Kernel kernel() {
+  using Computed = typename Arithmetical<T>::Computed;
+  if constexpr (std::is_invocable_v<Op, Computed, Computed>)
+    return &combine<T, Op>;
+  else
+    return nullptr;
+}
+
+template <class T>
+constexpr auto kernels() {
+  return std::array{
+#define PENSTOCK_REDUCE_OP(name) kernel<T, ops::name>(),
+#include "penstock/reduce_ops.def"
+#undef PENSTOCK_REDUCE_OP
+  };
+}
+
+constexpr std::array kKernels = {
+#define PENSTOCK_DTYPE(name, type, size, numpy) kernels<type>(),
+#include "penstock/dtypes.def"
+#undef PENSTOCK_DTYPE
+};
+
+}  // namespace
+
+void reduce(const Arithmetic& arithmetic, ConstBytes from, Bytes to) {
+  const Kernel run = kKernels[static_cast<std::size_t>(arithmetic.dtype)][static_cast<std::size_t>(arithmetic.op)];
+  const std::size_t element_bytes = size_bytes(arithmetic.dtype);
+  assert(run && "this operation is not defined for this dtype");
+  assert(from.size() == to.size() && from.size() % element_bytes == 0);
+  run(from.data(), to.data(), from.size() / element_bytes);
+}
+
+}  // namespace penstock::plan

@@ -1,0 +1,273 @@
+#include <array>
+#include <cassert>
+#include <cmath>
+#include <complex>
+#include <string>
+#include <utility>
+
+#include "penstock/error.hpp"
+#include "plan/arithmetic.hpp"
+#include "plan/element.hpp"
+#include "plan/half.hpp"
+
+namespace penstock::plan {
+namespace {
+
+// A block seen such that `inner` runs along the shorter stride of the target.
+struct Loops {
+  const std::byte* from;
+  std::byte* to;
+  std::size_t outer, inner;
+  std::ptrdiff_t from_outer_bytes, from_inner_bytes;
+  std::ptrdiff_t to_outer_bytes, to_inner_bytes;
+};
+
+Loops loops_over(const Block& block, ConstBytes from, Bytes to, std::size_t element_bytes) {
+  const auto size = static_cast<std::ptrdiff_t>(element_bytes);
+  Loops loops{from.data() + block.from_offset_elems * element_bytes,
+              to.data() + block.to_offset_elems * element_bytes,
+              block.rows,
+              block.columns,
+              block.from_row_stride_elems * size,
+              block.from_column_stride_elems * size,
+              block.to_row_stride_elems * size,
+              block.to_column_stride_elems * size};
+  const bool rows_are_inner = block.columns == 1 || (block.rows != 1 && std::abs(block.to_row_stride_elems) <
+                                                                            std::abs(block.to_column_stride_elems));
+  if (rows_are_inner) {
+    std::swap(loops.outer, loops.inner);
+    std::swap(loops.from_outer_bytes, loops.from_inner_bytes);
+    std::swap(loops.to_outer_bytes, loops.to_inner_bytes);
+  }
+  return loops;
+}
+
+template <class T, class Update>
+void update_row(const std::byte* __restrict from, std::byte* __restrict to, std::size_t count, const Update& update) {
+  if constexpr (Update::kIsMove) {
+    std::memcpy(to, from, count * sizeof(T));
+  } else {
+    for (std::size_t i = 0; i < count; ++i) update(load<T>(from + i * sizeof(T)), to + i * sizeof(T));
+  }
+}
+
+// Reads and writes memory along contiguous rows only: the strided half of a transposition happens in a tile that stays
+// in the first-level cache, where power-of-two strides do not evict each other.
+template <class T, class Update>
+void transpose(const Loops& loops, const Update& update) {
+  constexpr std::size_t kTile = sizeof(T) >= 16 ? 16 : sizeof(T) >= 4 ? 32 : 64;
+  T tile[kTile][kTile + 1];
+  for (std::size_t outer = 0; outer < loops.outer; outer += kTile) {
+    const std::size_t outer_count = std::min(kTile, loops.outer - outer);
+    for (std::size_t inner = 0; inner < loops.inner; inner += kTile) {
+      const std::size_t inner_count = std::min(kTile, loops.inner - inner);
+      const std::byte* from = loops.from + static_cast<std::ptrdiff_t>(inner) * loops.from_inner_bytes +
+                              static_cast<std::ptrdiff_t>(outer) * loops.from_outer_bytes;
+      for (std::size_t j = 0; j < inner_count; ++j, from += loops.from_inner_bytes)
+        for (std::size_t i = 0; i < outer_count; ++i) tile[i][j] = load<T>(from + i * sizeof(T));
+      std::byte* to = loops.to + static_cast<std::ptrdiff_t>(inner) * loops.to_inner_bytes +
+                      static_cast<std::ptrdiff_t>(outer) * loops.to_outer_bytes;
+      for (std::size_t i = 0; i < outer_count; ++i, to += loops.to_outer_bytes)
+        update_row<T>(reinterpret_cast<const std::byte*>(tile[i]), to, inner_count, update);
+    }
+  }
+}
+
+template <class T, class Update>
+void run(const Loops& loops, const Update& update) {
+  constexpr auto kSize = static_cast<std::ptrdiff_t>(sizeof(T));
+  const auto row_bytes = static_cast<std::ptrdiff_t>(loops.inner) * kSize;
+  const bool from_rows = loops.from_inner_bytes == kSize || loops.inner == 1;
+  const bool to_rows = loops.to_inner_bytes == kSize || loops.inner == 1;
+  if (from_rows && to_rows && loops.from_outer_bytes == row_bytes && loops.to_outer_bytes == row_bytes) {
+    update_row<T>(loops.from, loops.to, loops.outer * loops.inner, update);
+  } else if (from_rows && to_rows && loops.inner > 1) {
+    for (std::size_t i = 0; i < loops.outer; ++i) {
+      const auto row = static_cast<std::ptrdiff_t>(i);
+      update_row<T>(loops.from + row * loops.from_outer_bytes, loops.to + row * loops.to_outer_bytes, loops.inner,
+                    update);
+    }
+  } else if (to_rows && loops.from_outer_bytes == kSize) {
+    transpose<T>(loops, update);
+  } else {
+    for (std::size_t i = 0; i < loops.outer; ++i) {
+      const std::byte* from = loops.from + static_cast<std::ptrdiff_t>(i) * loops.from_outer_bytes;
+      std::byte* to = loops.to + static_cast<std::ptrdiff_t>(i) * loops.to_outer_bytes;
+      for (std::size_t j = 0; j < loops.inner; ++j, from += loops.from_inner_bytes, to += loops.to_inner_bytes)
+        update(load<T>(from), to);
+    }
+  }
+}
+
+template <class T>
+struct Move {
+  static constexpr bool kIsMove = true;
+  void operator()(T value, std::byte* to) const { store(to, value); }
+};
+
+// to = alpha*from + beta*to for real types; Computed is the type of the arithmetic.
+template <class T, class Computed, bool kReadsTarget>
+struct Scale {
+  static constexpr bool kIsMove = false;
+  Computed alpha, beta;
+
+  static Computed widen(T value) {
+    if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
+      return to_float(value);
+    else
+      return static_cast<Computed>(value);
+  }
+  static T narrow(Computed value) {
+    if constexpr (std::is_same_v<T, Float16>)
+      return to_float16(value);
+    else if constexpr (std::is_same_v<T, BFloat16>)
+      return to_bfloat16(value);
+    else
+      return static_cast<T>(value);
+  }
+  void operator()(T value, std::byte* to) const {
+    Computed result = alpha * widen(value);
+    if constexpr (kReadsTarget) result = result + beta * widen(load<T>(to));
+    store(to, narrow(result));
+  }
+};
+
+// The complex case; kRealFactors keeps infinities intact, which multiplying by a zero imaginary part would not.
+template <class Real, bool kRealFactors, bool kReadsTarget>
+struct ScaleComplex {
+  static constexpr bool kIsMove = false;
+  using T = std::complex<Real>;
+  T alpha, beta;
+  Real sign;  // of the source's imaginary part
+
+  static T times(T factor, T value) {
+    if constexpr (kRealFactors)
+      return {factor.real() * value.real(), factor.real() * value.imag()};
+    else
+      return {factor.real() * value.real() - factor.imag() * value.imag(),
+              factor.real() * value.imag() + factor.imag() * value.real()};
+  }
+  void operator()(T value, std::byte* to) const {
+    T result = times(alpha, {value.real(), sign * value.imag()});
+    if constexpr (kReadsTarget) result += times(beta, load<T>(to));
+    store(to, result);
+  }
+};
+
+template <class T>
+Wrapping<T> to_wrapping(double value) {
+  return value < 0 ? static_cast<Wrapping<T>>(static_cast<std::int64_t>(value))
+                   : static_cast<Wrapping<T>>(static_cast<std::uint64_t>(value));
+}
+
+template <class T>
+struct Scaler {
+  static void apply(const Arithmetic& arithmetic, const Loops& loops) {
+    const double alpha = arithmetic.alpha.real();
+    const double beta = arithmetic.beta.real();
+    if constexpr (std::is_integral_v<T>)
+      with(to_wrapping<T>(alpha), to_wrapping<T>(beta), loops);
+    else if constexpr (std::is_same_v<T, double>)
+      with(alpha, beta, loops);
+    else
+      with(static_cast<float>(alpha), static_cast<float>(beta), loops);
+  }
+
+ private:
+  template <class Computed>
+  static void with(Computed alpha, Computed beta, const Loops& loops) {
+    if (beta == Computed{})
+      run<T>(loops, Scale<T, Computed, false>{alpha, beta});
+    else
+      run<T>(loops, Scale<T, Computed, true>{alpha, beta});
+  }
+};
+
+template <class Real>
+struct Scaler<std::complex<Real>> {
+  static void apply(const Arithmetic& arithmetic, const Loops& loops) {
+    if (arithmetic.alpha.imag() == 0 && arithmetic.beta.imag() == 0)
+      with<true>(arithmetic, loops);
+    else
+      with<false>(arithmetic, loops);
+  }
+
+ private:
+  template <bool kRealFactors>
+  static void with(const Arithmetic& arithmetic, const Loops& loops) {
+    const std::complex<Real> alpha(arithmetic.alpha);
+    const std::complex<Real> beta(arithmetic.beta);
+    const Real sign = arithmetic.conjugate ? Real{-1} : Real{1};
+    if (arithmetic.beta == 0.0)
+      run<std::complex<Real>>(loops, ScaleComplex<Real, kRealFactors, false>{alpha, beta, sign});
+    else
+      run<std::complex<Real>>(loops, ScaleComplex<Real, kRealFactors, true>{alpha, beta, sign});
+  }
+};
+
+void scale(const Arithmetic& arithmetic, const Loops& loops) {
+  switch (arithmetic.dtype) {
+#define PENSTOCK_DTYPE(name, type, size, numpy) \
+  case DType::name:                             \
+    return Scaler<type>::apply(arithmetic, loops);
+#include "penstock/dtypes.def"
+#undef PENSTOCK_DTYPE
+  }
+}
+
+template <std::size_t kBytes>
+using Opaque = std::array<std::byte, kBytes>;
+
+void move(std::size_t element_bytes, const Loops& loops) {
+  switch (element_bytes) {
+    case 1:
+      return run<Opaque<1>>(loops, Move<Opaque<1>>{});
+    case 2:
+      return run<std::uint16_t>(loops, Move<std::uint16_t>{});
+    case 4:
+      return run<std::uint32_t>(loops, Move<std::uint32_t>{});
+    case 8:
+      return run<std::uint64_t>(loops, Move<std::uint64_t>{});
+    case 16:
+      return run<Opaque<16>>(loops, Move<Opaque<16>>{});
+    default:
+      assert(false && "no such element size in dtypes.def");
+  }
+}
+
+void check_factor(DType dtype, std::complex<double> factor, const char* what) {
+  const auto reject = [&](const std::string& why) {
+    throw Error(ErrorCode::invalid_argument, std::string(what) + " is (" + std::to_string(factor.real()) + ", " +
+                                                 std::to_string(factor.imag()) + "), but " + why + " for dtype " +
+                                                 std::string(name(dtype)));
+  };
+  if (dtype == DType::complex64 || dtype == DType::complex128) return;
+  if (factor.imag() != 0) reject("its imaginary part must be zero");
+  if (dtype > DType::uint64) return;
+  if (factor.real() != std::trunc(factor.real())) reject("it must be a whole number");
+  if (!(factor.real() > -0x1p63 && factor.real() < 0x1p64)) reject("it must be less than 2^63 in magnitude");
+}
+
+}  // namespace
+
+void transform(const Arithmetic& arithmetic, std::span<const Block> blocks, bool scaled, ConstBytes from, Bytes to) {
+  const std::size_t element_bytes = size_bytes(arithmetic.dtype);
+  const bool is_complex = arithmetic.dtype == DType::complex64 || arithmetic.dtype == DType::complex128;
+  const bool is_move =
+      !scaled || (arithmetic.alpha == 1.0 && arithmetic.beta == 0.0 && !(arithmetic.conjugate && is_complex));
+  for (const Block& block : blocks) {
+    if (block.rows == 0 || block.columns == 0) continue;
+    const Loops loops = loops_over(block, from, to, element_bytes);
+    if (is_move)
+      move(element_bytes, loops);
+    else
+      scale(arithmetic, loops);
+  }
+}
+
+void check_scaling(const Arithmetic& arithmetic) {
+  check_factor(arithmetic.dtype, arithmetic.alpha, "alpha");
+  check_factor(arithmetic.dtype, arithmetic.beta, "beta");
+}
+
+}  // namespace penstock::plan
