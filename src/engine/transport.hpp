@@ -11,8 +11,11 @@
 
 namespace penstock::engine {
 
-/// Thread rule: if any_thread() is false, only the thread that called into Penstock may call a member; otherwise any
-/// thread may, at any time. Failures throw Error(mpi).
+inline constexpr int kMaxTransportTag = 32767;  ///< what every MPI guarantees for MPI_TAG_UB
+inline constexpr int kAnyRank = -1;             ///< for irecv: the next message of any rank under this tag
+
+/// Thread rule: if any_thread() is false, only threads that called into Penstock call a member; otherwise any thread
+/// may. The engine never calls two members of one transport at the same time. Failures throw Error(mpi).
 class Transport {
  public:
   using Handle = std::uint64_t;
@@ -27,29 +30,21 @@ class Transport {
   /// For reports: library, version, ABI and thread level.
   virtual std::string description() const = 0;
 
-  /// Non-blocking, any size, tag in [0, kMaxTransportTag]. The memory stays the caller's and must stay valid until
-  /// test() has reported completion. Messages of one (source, tag) pair match in the order in which they were posted.
+  /// Non-blocking, any size (also 0), tag in [0, kMaxTransportTag]. The memory stays the caller's and must stay valid
+  /// until test() has reported completion. Messages of one (source, tag) pair match in the order in which they were
+  /// posted. `peer` of a receive may be kAnyRank.
   virtual Handle isend(ConstBytes from, int peer, int tag) = 0;
   virtual Handle irecv(Bytes to, int peer, int tag) = 0;
 
   /// The number of bytes moved, once complete; the handle is then gone. A message longer than the receive buffer is
   /// an Error(mismatch).
   virtual std::optional<std::uint64_t> test(Handle handle) = 0;
-  /// Gives up a transfer, best effort; the memory may be reused on return.
-  virtual void cancel(Handle handle) = 0;
+  /// Withdraws a receive; the handle is then gone and its memory may be reused. False when it had already matched a
+  /// message, which then has been received (MPI_Cancel, MPI_Wait, !MPI_Test_cancelled). Sends are never withdrawn.
+  virtual bool cancel(Handle receive) = 0;
 
-  /// A short text (at most 1 KiB) that the peer's poll_notice() returns; never blocks, needs no receive.
-  virtual void send_notice(int peer, const std::string& text) = 0;
-  struct Notice {
-    int peer;
-    std::string text;
-  };
-  virtual std::optional<Notice> poll_notice() = 0;
-
-  /// Blocking and collective; only while a communicator is made or destroyed.
+  /// Blocking and collective, with the same number of bytes on all ranks; only while a communicator is made.
   virtual void allgather(ConstBytes mine, Bytes all) = 0;
 };
-
-inline constexpr int kMaxTransportTag = 32767;  // what every MPI guarantees for MPI_TAG_UB
 
 }  // namespace penstock::engine
