@@ -1,9 +1,16 @@
 // Which rank owns which part of a global n-d array, and where it lies in that rank's memory.
+//
+// A layout is a grid of cells. Every dimension (an Axis) is cut into intervals, and each interval belongs to one
+// coordinate of that axis; a cell is a tuple of coordinates, a rank owns whole cells. ScaLAPACK's block-cyclic layout
+// is the case of few coordinates with many intervals each, one cell per rank; an arbitrary grid (the paper's
+// row-splits, column-splits and owners, COSTA Section 5) the case of one interval per coordinate. So a block-cyclic
+// layout takes memory for its processes, never for its blocks.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "penstock/export.hpp"
@@ -12,7 +19,42 @@ namespace penstock {
 
 enum class Order : std::uint8_t { row_major, column_major };
 
-/// One block of a layout as its owner holds it. All lengths in elements; one entry per dimension.
+/// How one dimension is cut and dealt. A value; lengths in elements.
+/// Intervals are numbered along the dimension; interval i belongs to coordinate i % coordinates().
+class PENSTOCK_API Axis {
+ public:
+  /// Intervals of `block` elements (the last one shorter) dealt in turn to `coordinates` coordinates.
+  static Axis cyclic(std::int64_t length, std::int64_t block, std::int64_t coordinates);
+  /// Intervals between the borders, which begin with 0 and increase strictly; one coordinate for each interval.
+  static Axis cut(std::vector<std::int64_t> borders);
+
+  bool is_cyclic() const { return block_ > 0; }
+  std::int64_t length() const { return length_; }
+  std::int64_t coordinates() const { return coordinates_; }
+  std::int64_t intervals() const;
+  /// Begin of interval i; length() for i == intervals().
+  std::int64_t start(std::int64_t interval) const;
+  std::int64_t interval_of(std::int64_t position) const;
+  /// Where the interval begins among the elements of its coordinate.
+  std::int64_t local_start(std::int64_t interval) const { return is_cyclic() ? interval / coordinates_ * block_ : 0; }
+  /// Number of elements of a coordinate.
+  std::int64_t local_length(std::int64_t coordinate) const;
+  /// After so many elements the dealing repeats; length() where it does not.
+  std::int64_t period() const;
+  /// Cyclic axes only: elements of each interval but the last.
+  std::int64_t block() const { return block_; }
+  /// Cut axes only.
+  const std::vector<std::int64_t>& borders() const { return borders_; }
+
+ private:
+  Axis() = default;
+  std::int64_t length_ = 0;
+  std::int64_t block_ = 0;
+  std::int64_t coordinates_ = 0;
+  std::vector<std::int64_t> borders_;
+};
+
+/// One interval product of a layout as its owner holds it. All lengths in elements; one entry per dimension.
 struct LayoutBlock {
   std::vector<std::int64_t> global_start;
   std::vector<std::int64_t> shape;
@@ -20,8 +62,18 @@ struct LayoutBlock {
   std::int64_t local_offset_elems = 0;
 };
 
-/// A value: splits of every dimension into intervals, and one owner per block of the grid so made.
-/// Ranks own any number of blocks, zero included. Sizes are 64-bit.
+/// One cell as its owner holds it: a dense local array.
+struct LayoutCell {
+  std::int64_t index = 0;                ///< among all cells of the layout, last axis fastest
+  std::vector<std::int64_t> coordinate;  ///< one per axis
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> strides_elems;
+  std::int64_t local_offset_elems = 0;
+};
+
+/// A value. Ranks own any number of cells, zero included; ranks from ranks() on own nothing. Sizes are 64-bit: the
+/// number of elements of the whole array must be below 2^63. All functions throw Error(invalid_argument) that names
+/// the first offence. Thread-safe as long as nobody assigns to it.
 class PENSTOCK_API Layout {
  public:
   /// ScaLAPACK's layout. Dimension d is cut into blocks of block[d], dealt cyclically to grid[d] processes; ranks are
@@ -42,38 +94,56 @@ class PENSTOCK_API Layout {
   /// The whole array on one rank.
   static Layout whole(std::vector<std::int64_t> shape, std::int32_t owner = 0, std::int32_t ranks = 1);
 
+  /// The general form: any axes, one owner per cell, last axis fastest.
+  static Layout from_axes(std::vector<Axis> axes, std::vector<std::int32_t> owners, std::int32_t ranks,
+                          Order storage = Order::row_major);
+
   const std::vector<std::int64_t>& shape() const { return shape_; }
   std::size_t dimensions() const { return shape_.size(); }
+  std::int64_t size_elems() const { return size_elems_; }
   std::int32_t ranks() const { return ranks_; }
-  const std::vector<std::vector<std::int64_t>>& splits() const { return splits_; }
-  /// Owner of the block with these indices into the splits.
+  Order storage() const { return storage_; }
+  const std::vector<Axis>& axes() const { return axes_; }
+  /// One rank per cell, last axis fastest.
+  const std::vector<std::int32_t>& owners() const { return owners_; }
+  /// The borders of the intervals of one dimension: enumerates them, so not for block-cyclic layouts of great length.
+  std::vector<std::int64_t> splits(std::size_t dimension) const;
+  /// Owner of the block with these interval numbers, one per dimension.
   std::int32_t owner(std::span<const std::int64_t> block_index) const;
 
   std::int64_t local_size_elems(std::int32_t rank) const;
-  /// Shape of the dense local array; empty for a layout that stores its blocks one after another.
+  /// Shape of the dense local array of a rank that owns one cell (zeros for one that owns none); {local_size_elems}
+  /// for a rank that owns several, which lie one after another.
   std::vector<std::int64_t> local_shape(std::int32_t rank) const;
+  std::vector<LayoutCell> local_cells(std::int32_t rank) const;
+  /// Every block of this rank, cell after cell, last dimension fastest. Enumerates them: see local_cells().
   std::vector<LayoutBlock> local_blocks(std::int32_t rank) const;
+  LayoutCell cell(std::int64_t index) const;
 
-  /// The same layout with rank r's blocks given to permutation[r].
+  /// The same layout with rank r's cells given to permutation[r]. The permutation may be longer than ranks(); the
+  /// result then has as many ranks. Their local arrays are those of r, unchanged.
   Layout relabeled(std::span<const std::int32_t> permutation) const;
 
-  /// A text from which parse() makes an equal layout; goes into checkpoints.
+  /// A text from which parse() makes an equal layout; goes into checkpoints. One line of printable characters.
   std::string serialize() const;
   static Layout parse(std::string_view text);
   friend bool operator==(const Layout& a, const Layout& b) { return a.serialize() == b.serialize(); }
 
  private:
   Layout() = default;
+  std::vector<std::int64_t> cell_coordinate(std::int64_t index) const;
+
   std::vector<std::int64_t> shape_;
-  std::vector<std::vector<std::int64_t>> splits_;
+  std::vector<Axis> axes_;
+  std::vector<std::int32_t> owners_;
   std::int32_t ranks_ = 0;
   Order storage_ = Order::row_major;
-  bool dense_ = false;  ///< one dense local array per rank (block-cyclic), else blocks one after another
-  std::vector<std::vector<std::int32_t>> owner_coordinate_;  ///< block-cyclic: process coordinate of each interval
-  std::vector<std::int64_t> process_grid_;
-  Order grid_order_ = Order::row_major;
-  std::vector<std::int32_t> owners_;       ///< grid: owner per block
-  std::vector<std::int32_t> permutation_;  ///< empty: identity
+  std::int64_t size_elems_ = 0;
+  // Derived: the cells of rank r are rank_cells_[first_cell_[r] .. first_cell_[r + 1]), in ascending order.
+  std::vector<std::int64_t> first_cell_;
+  std::vector<std::int64_t> rank_cells_;
+  std::vector<std::int64_t> cell_offset_elems_;
+  std::vector<std::int64_t> local_size_elems_;
 };
 
 }  // namespace penstock

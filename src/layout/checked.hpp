@@ -1,0 +1,29 @@
+// Sizes that fail instead of wrapping around.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "penstock/error.hpp"
+
+namespace penstock::layout {
+
+inline std::int64_t checked_product(std::int64_t a, std::int64_t b, const char* what) {
+  std::int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product))
+    throw Error(ErrorCode::invalid_argument, std::string(what) + ": " + std::to_string(a) + " x " + std::to_string(b) +
+                                                 " does not fit into 63 bits");
+  return product;
+}
+
+/// Product of non-negative numbers; a zero among them makes it 0 whatever the others are.
+inline std::int64_t checked_product(std::span<const std::int64_t> factors, const char* what) {
+  for (const std::int64_t factor : factors)
+    if (factor == 0) return 0;
+  std::int64_t product = 1;
+  for (const std::int64_t factor : factors) product = checked_product(product, factor, what);
+  return product;
+}
+
+}  // namespace penstock::layout

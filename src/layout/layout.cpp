@@ -1,0 +1,246 @@
+#include "penstock/layout.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "layout/checked.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock {
+namespace {
+
+[[noreturn]] void reject(const std::string& message) { throw Error(ErrorCode::invalid_argument, "layout: " + message); }
+
+std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> shape, Order storage) {
+  std::vector<std::int64_t> strides(shape.size());
+  std::int64_t stride = 1;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    const std::size_t d = storage == Order::row_major ? shape.size() - 1 - i : i;
+    strides[d] = stride;
+    stride *= shape[d];
+  }
+  return strides;
+}
+
+void demand_same_dimensions(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& other,
+                            const char* what) {
+  if (shape.size() != other.size())
+    reject(std::string("the shape has ") + std::to_string(shape.size()) + " dimensions, but " + what + " has " +
+           std::to_string(other.size()));
+}
+
+}  // namespace
+
+Layout Layout::from_axes(std::vector<Axis> axes, std::vector<std::int32_t> owners, std::int32_t ranks, Order storage) {
+  if (ranks < 1) reject("the number of ranks is " + std::to_string(ranks) + ", expected at least 1");
+  Layout layout;
+  std::vector<std::int64_t> cells_per_axis;
+  for (const Axis& axis : axes) {
+    layout.shape_.push_back(axis.length());
+    cells_per_axis.push_back(axis.coordinates());
+  }
+  layout.size_elems_ = layout::checked_product(layout.shape_, "layout: the number of elements");
+  const std::int64_t cells = layout::checked_product(cells_per_axis, "layout: the number of blocks");
+  if (static_cast<std::int64_t>(owners.size()) != cells)
+    reject(std::to_string(owners.size()) + " owners given for " + std::to_string(cells) + " blocks");
+  for (std::size_t i = 0; i < owners.size(); ++i)
+    if (owners[i] < 0 || owners[i] >= ranks)
+      reject("owners[" + std::to_string(i) + "] is " + std::to_string(owners[i]) + ", expected a rank from 0 to " +
+             std::to_string(ranks - 1));
+
+  layout.axes_ = std::move(axes);
+  layout.owners_ = std::move(owners);
+  layout.ranks_ = ranks;
+  layout.storage_ = storage;
+
+  layout.first_cell_.assign(static_cast<std::size_t>(ranks) + 1, 0);
+  for (const std::int32_t rank : layout.owners_) ++layout.first_cell_[static_cast<std::size_t>(rank) + 1];
+  std::partial_sum(layout.first_cell_.begin(), layout.first_cell_.end(), layout.first_cell_.begin());
+  layout.rank_cells_.resize(layout.owners_.size());
+  layout.cell_offset_elems_.resize(layout.owners_.size());
+  layout.local_size_elems_.assign(static_cast<std::size_t>(ranks), 0);
+  std::vector<std::int64_t> next(layout.first_cell_.begin(), layout.first_cell_.end() - 1);
+  for (std::int64_t i = 0; i < cells; ++i) {
+    const auto cell = static_cast<std::size_t>(i);
+    const auto rank = static_cast<std::size_t>(layout.owners_[cell]);
+    layout.rank_cells_[static_cast<std::size_t>(next[rank]++)] = i;
+    layout.cell_offset_elems_[cell] = layout.local_size_elems_[rank];
+    std::int64_t size_elems = 1;
+    const std::vector<std::int64_t> coordinate = layout.cell_coordinate(i);
+    for (std::size_t d = 0; d < coordinate.size(); ++d) size_elems *= layout.axes_[d].local_length(coordinate[d]);
+    layout.local_size_elems_[rank] += size_elems;
+  }
+  return layout;
+}
+
+Layout Layout::block_cyclic(std::vector<std::int64_t> shape, std::vector<std::int64_t> block,
+                            std::vector<std::int64_t> grid, Order grid_order, Order storage) {
+  demand_same_dimensions(shape, block, "the block");
+  demand_same_dimensions(shape, grid, "the process grid");
+  std::vector<Axis> axes;
+  for (std::size_t d = 0; d < shape.size(); ++d) axes.push_back(Axis::cyclic(shape[d], block[d], grid[d]));
+  const std::int64_t processes = layout::checked_product(grid, "layout: the number of processes");
+  if (processes > std::numeric_limits<std::int32_t>::max())
+    reject("the process grid has " + std::to_string(processes) + " processes, expected fewer than 2^31");
+
+  std::vector<std::int32_t> owners(static_cast<std::size_t>(processes));
+  const std::vector<std::int64_t> strides = dense_strides(grid, grid_order);
+  std::vector<std::int64_t> coordinate(grid.size(), 0);
+  for (std::int32_t& rank : owners) {
+    rank = static_cast<std::int32_t>(std::inner_product(coordinate.begin(), coordinate.end(), strides.begin(), 0LL));
+    for (std::size_t d = grid.size(); d-- > 0;) {
+      if (++coordinate[d] < grid[d]) break;
+      coordinate[d] = 0;
+    }
+  }
+  return from_axes(std::move(axes), std::move(owners), static_cast<std::int32_t>(processes), storage);
+}
+
+Layout Layout::grid(std::vector<std::vector<std::int64_t>> splits, std::vector<std::int32_t> owners,
+                    std::int32_t ranks, Order storage) {
+  std::vector<Axis> axes;
+  for (std::vector<std::int64_t>& borders : splits) axes.push_back(Axis::cut(std::move(borders)));
+  return from_axes(std::move(axes), std::move(owners), ranks, storage);
+}
+
+Layout Layout::even(std::vector<std::int64_t> shape, std::int32_t ranks, std::size_t dimension) {
+  if (dimension >= shape.size())
+    reject("dimension " + std::to_string(dimension) + " does not exist in a shape of " + std::to_string(shape.size()) +
+           " dimensions");
+  if (ranks < 1) reject("the number of ranks is " + std::to_string(ranks) + ", expected at least 1");
+  std::vector<std::vector<std::int64_t>> splits;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] < 0) reject("a dimension's length is " + std::to_string(shape[d]) + ", expected at least 0");
+    splits.push_back({0});
+    if (d != dimension) {
+      if (shape[d] > 0) splits[d].push_back(shape[d]);
+      continue;
+    }
+    for (std::int32_t r = 0; r < ranks && splits[d].back() < shape[d]; ++r)
+      splits[d].push_back(splits[d].back() + shape[d] / ranks + (r < shape[d] % ranks));
+  }
+  std::size_t blocks = 1;
+  for (const std::vector<std::int64_t>& borders : splits) blocks *= borders.size() - 1;
+  std::vector<std::int32_t> owners(blocks);
+  std::iota(owners.begin(), owners.end(), 0);
+  return grid(std::move(splits), std::move(owners), ranks);
+}
+
+Layout Layout::whole(std::vector<std::int64_t> shape, std::int32_t owner, std::int32_t ranks) {
+  std::vector<std::vector<std::int64_t>> splits;
+  bool empty = false;
+  for (const std::int64_t length : shape) {
+    if (length < 0) reject("a dimension's length is " + std::to_string(length) + ", expected at least 0");
+    empty = empty || length == 0;
+    splits.push_back(length > 0 ? std::vector<std::int64_t>{0, length} : std::vector<std::int64_t>{0});
+  }
+  return grid(std::move(splits), std::vector<std::int32_t>(empty ? 0 : 1, owner), ranks);
+}
+
+std::vector<std::int64_t> Layout::splits(std::size_t dimension) const {
+  const Axis& axis = axes_.at(dimension);
+  if (!axis.is_cyclic()) return axis.borders();
+  std::vector<std::int64_t> borders;
+  for (std::int64_t i = 0; i <= axis.intervals(); ++i) borders.push_back(axis.start(i));
+  return borders;
+}
+
+std::int32_t Layout::owner(std::span<const std::int64_t> block_index) const {
+  if (block_index.size() != axes_.size())
+    reject("a block has " + std::to_string(axes_.size()) + " indices, " + std::to_string(block_index.size()) +
+           " given");
+  std::int64_t cell = 0;
+  for (std::size_t d = 0; d < axes_.size(); ++d) {
+    if (block_index[d] < 0 || block_index[d] >= axes_[d].intervals())
+      reject("block index " + std::to_string(block_index[d]) + " in dimension " + std::to_string(d) +
+             ", which has " + std::to_string(axes_[d].intervals()) + " blocks");
+    cell = cell * axes_[d].coordinates() + block_index[d] % axes_[d].coordinates();
+  }
+  return owners_[static_cast<std::size_t>(cell)];
+}
+
+std::vector<std::int64_t> Layout::cell_coordinate(std::int64_t index) const {
+  std::vector<std::int64_t> coordinate(axes_.size());
+  for (std::size_t d = axes_.size(); d-- > 0; index /= axes_[d].coordinates())
+    coordinate[d] = index % axes_[d].coordinates();
+  return coordinate;
+}
+
+LayoutCell Layout::cell(std::int64_t index) const {
+  LayoutCell cell;
+  cell.index = index;
+  cell.coordinate = cell_coordinate(index);
+  for (std::size_t d = 0; d < axes_.size(); ++d) cell.shape.push_back(axes_[d].local_length(cell.coordinate[d]));
+  cell.strides_elems = dense_strides(cell.shape, storage_);
+  cell.local_offset_elems = cell_offset_elems_[static_cast<std::size_t>(index)];
+  return cell;
+}
+
+std::int64_t Layout::local_size_elems(std::int32_t rank) const {
+  if (rank < 0) reject("rank " + std::to_string(rank) + " given, expected at least 0");
+  return rank < ranks_ ? local_size_elems_[static_cast<std::size_t>(rank)] : 0;
+}
+
+std::vector<std::int64_t> Layout::local_shape(std::int32_t rank) const {
+  const std::vector<LayoutCell> cells = local_cells(rank);
+  if (cells.empty()) return std::vector<std::int64_t>(dimensions(), 0);
+  if (cells.size() == 1) return cells.front().shape;
+  return {local_size_elems(rank)};
+}
+
+std::vector<LayoutCell> Layout::local_cells(std::int32_t rank) const {
+  if (rank < 0) reject("rank " + std::to_string(rank) + " given, expected at least 0");
+  std::vector<LayoutCell> cells;
+  if (rank >= ranks_) return cells;
+  const auto r = static_cast<std::size_t>(rank);
+  for (std::int64_t i = first_cell_[r]; i < first_cell_[r + 1]; ++i)
+    cells.push_back(cell(rank_cells_[static_cast<std::size_t>(i)]));
+  return cells;
+}
+
+std::vector<LayoutBlock> Layout::local_blocks(std::int32_t rank) const {
+  std::vector<LayoutBlock> blocks;
+  for (const LayoutCell& cell : local_cells(rank)) {
+    if (std::find(cell.shape.begin(), cell.shape.end(), 0) != cell.shape.end()) continue;
+    std::vector<std::int64_t> interval = cell.coordinate;
+    for (bool more = true; more;) {
+      LayoutBlock block;
+      block.strides_elems = cell.strides_elems;
+      block.local_offset_elems = cell.local_offset_elems;
+      for (std::size_t d = 0; d < axes_.size(); ++d) {
+        block.global_start.push_back(axes_[d].start(interval[d]));
+        block.shape.push_back(axes_[d].start(interval[d] + 1) - axes_[d].start(interval[d]));
+        block.local_offset_elems += axes_[d].local_start(interval[d]) * cell.strides_elems[d];
+      }
+      blocks.push_back(std::move(block));
+      more = false;
+      for (std::size_t d = axes_.size(); d-- > 0 && !more;) {
+        interval[d] += axes_[d].coordinates();
+        more = interval[d] < axes_[d].intervals();
+        if (!more) interval[d] = cell.coordinate[d];
+      }
+    }
+  }
+  return blocks;
+}
+
+Layout Layout::relabeled(std::span<const std::int32_t> permutation) const {
+  const std::size_t count = permutation.size();
+  if (count < static_cast<std::size_t>(ranks_))
+    reject("a permutation of " + std::to_string(count) + " ranks given for a layout on " + std::to_string(ranks_));
+  std::vector<bool> taken(count, false);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int32_t to = permutation[i];
+    if (to < 0 || static_cast<std::size_t>(to) >= count || taken[static_cast<std::size_t>(to)])
+      reject("permutation[" + std::to_string(i) + "] is " + std::to_string(to) + ", expected each rank from 0 to " +
+             std::to_string(count - 1) + " once");
+    taken[static_cast<std::size_t>(to)] = true;
+  }
+  std::vector<std::int32_t> owners;
+  owners.reserve(owners_.size());
+  for (const std::int32_t rank : owners_) owners.push_back(permutation[static_cast<std::size_t>(rank)]);
+  return from_axes(axes_, std::move(owners), static_cast<std::int32_t>(count), storage_);
+}
+
+}  // namespace penstock
