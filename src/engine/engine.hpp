@@ -11,9 +11,11 @@
 namespace penstock::engine {
 
 struct EngineOptions {
-  int progress_threads = 0;               ///< 0: progress happens in test and wait only
+  int progress_threads = 0;               ///< 0: progress happens in start, test and wait only; more than 1 counts as 1
   std::uint64_t eager_bytes = 16 << 10;   ///< up to here a message is copied into shared cells at once
   std::uint64_t shared_bytes = 64 << 20;  ///< shared memory that a node may use for this communicator
+  bool shared_memory = true;              ///< off: all messages go through the transport
+  bool single_copy = true;                ///< read a peer's memory directly where the kernel allows it
 };
 
 /// The memory that a run of a plan works on; stays the caller's, valid until the run has completed.
@@ -42,11 +44,18 @@ class Engine {
   static std::shared_ptr<Engine> create(std::unique_ptr<Transport> transport, const EngineOptions& options);
   virtual ~Engine() = default;
 
-  virtual Team team() const = 0;
+  /// Ranks of a node whose shared memory could not be set up count as nodes of their own: plan with this team, not
+  /// with the transport's nodes. The same on all ranks.
+  virtual const Team& team() const = 0;
+
+  /// The largest Plan::shared_bytes that a rank can have; the same on all ranks, 0 without shared memory.
+  virtual std::uint64_t shared_limit_bytes() const = 0;
 
   /// Starts the next operation of this communicator. All ranks start the same operations in the same order; the
   /// n-th start of one rank belongs to the n-th start of the others. `signature` (operation, root, count, type)
-  /// travels with the messages: a difference between ranks is Error(mismatch) on both. Never blocks.
+  /// travels with the messages: a difference between ranks is Error(mismatch) on both. Never blocks. A plan that
+  /// cannot be run (wrong rank or size, short bindings) fails the operation on all ranks; the Run delivers it.
+  /// In a child of fork() it throws Error(unsupported).
   virtual std::shared_ptr<Run> start(std::shared_ptr<const Plan> plan, const Bindings& bindings,
                                      const Arithmetic& arithmetic, std::uint64_t signature) = 0;
 
