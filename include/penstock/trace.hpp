@@ -42,6 +42,10 @@ PENSTOCK_API std::vector<Event> take();
 /// The events as a Chrome trace: {"traceEvents": [...]}; `process` becomes the pid, so give the rank.
 PENSTOCK_API std::string to_json(const std::vector<Event>& events, int process);
 
+/// Starts recording, and writes the events of this process to `<prefix>.<pid>.json` when it exits. The option `trace`
+/// calls it.
+PENSTOCK_API void write_at_exit(const std::string& prefix);
+
 /// Records the time of its life. Costs one relaxed load when tracing is off.
 class Span {
  public:

@@ -14,12 +14,16 @@ _PARTS = {
     "comm": ("Comm", "Request", "Prequest"),
 }
 
+_MODULES = ("trace",)
+
 _HOME = {name: part for part, names in _PARTS.items() for name in names}
 
-__all__ = ["Error", *_HOME]
+__all__ = ["Error", *_MODULES, *_HOME]
 
 
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return importlib.import_module(f"penstock.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"penstock.{_HOME[name]}"), name)

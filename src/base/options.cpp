@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "penstock/error.hpp"
+#include "penstock/trace.hpp"
 
 namespace penstock {
 namespace {
@@ -81,7 +82,11 @@ void Options::set(std::string_view given, std::string_view value) {
 }
 
 Options& options() {
-  static Options instance = from_environment();
+  static Options instance = [] {
+    Options read = from_environment();
+    if (!read.trace.empty()) trace::write_at_exit(read.trace);
+    return read;
+  }();
   return instance;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <memory>
 #include <mutex>
@@ -112,6 +113,19 @@ std::string to_json(const std::vector<Event>& events, int process) {
     out += numbers;
   }
   return out + "\n]}\n";
+}
+
+void write_at_exit(const std::string& prefix) {
+  static const auto* const path = new std::string(prefix + "." + std::to_string(::getpid()) + ".json");
+  start();
+  std::atexit([] {
+    stop();
+    std::FILE* file = std::fopen(path->c_str(), "w");
+    const std::string json = to_json(take(), static_cast<int>(::getpid()));
+    if (file == nullptr || std::fwrite(json.data(), 1, json.size(), file) != json.size())
+      std::fprintf(stderr, "penstock: cannot write the trace %s\n", path->c_str());
+    if (file != nullptr) std::fclose(file);
+  });
 }
 
 }  // namespace penstock::trace
