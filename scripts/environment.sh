@@ -132,3 +132,19 @@ enter_environment() {
   export PRTE_MCA_hwloc_default_binding_policy="${PRTE_MCA_hwloc_default_binding_policy:-none}"
   export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
 }
+
+# build_preset PRESET [TARGET…]: configure when the tree is new or the presets changed, then build.
+build_preset() {
+  local preset="$1" tree="$PENSTOCK_ROOT/build/$1"
+  shift
+  if [[ ! -e "$tree/build.ninja" || "$PENSTOCK_ROOT/CMakePresets.json" -nt "$tree/CMakeCache.txt" ]]; then
+    (cd "$PENSTOCK_ROOT" && cmake --preset "$preset" -Wno-dev >"$tree.configure.log" 2>&1) || {
+      cat "$tree.configure.log" >&2
+      die "cmake could not configure the preset '$preset'"
+    }
+  fi
+  local targets=()
+  [[ $# == 0 ]] || targets=(--target "$@")
+  cmake --build "$tree" "${targets[@]}" >&2 || die "the build of '$preset' failed"
+  [[ $# -gt 0 ]] || touch "$tree/.built"
+}
