@@ -2,6 +2,7 @@
 // checkpoints) is built from exclusive creation alone, so no backend needs locks.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -21,8 +22,13 @@ class Backend {
 
   /// Creates `key` with the pieces one after another. Returns false, and changes nothing, when the key exists.
   /// When it returns true the object is complete and, if the backend is durable, survives power loss; a reader sees
-  /// all of it or nothing at any instant. On an error nothing is visible under the key.
+  /// all of it or nothing at any instant. On an error nothing is visible under the key, with one exception: when the
+  /// very last sync fails, the object may be there, complete but not known to be durable.
   virtual bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) = 0;
+
+  /// Creates `prefix`/<number as 20 digits> for the first free number from `first` on and returns that number; the
+  /// promises of put_if_absent hold. Numbers below the result exist by then or were removed.
+  virtual std::uint64_t append(std::string_view prefix, std::uint64_t first, std::span<const ConstBytes> pieces);
 
   /// Fills `to` from offset_bytes on. Throws not_found, or corrupt when the object ends before.
   virtual void read(std::string_view key, std::uint64_t offset_bytes, Bytes to) const = 0;
@@ -38,6 +44,13 @@ class Backend {
   /// Removes an object, durably; returns false when it was not there.
   virtual bool remove(std::string_view key) = 0;
 
+  /// Removes many objects, durably as a whole, in their order; returns how many were there.
+  virtual std::size_t remove_all(std::span<const std::string> keys);
+
+  /// Frees what writers that died inside a put have left behind, if it is older than `age`. A writer that lives and
+  /// is slower than that gets an Error(io) from its put; nothing else can happen. Returns the number of bytes freed.
+  virtual std::uint64_t reclaim(std::chrono::seconds age);
+
   /// For messages: the URL it was opened with.
   virtual const std::string& url() const = 0;
 };
@@ -47,9 +60,18 @@ struct BackendOptions {
   bool durable = true;  ///< fdatasync and directory fsync before an object counts as created
 };
 
-/// Opens the backend of a URL: "memory:name" (shared by all openers of that name in the process), "file:///path".
-/// Schemes are rows of backends.def.
+/// Opens the backend of a URL: "memory:name" (shared by all openers of that name until the process ends;
+/// "memory:" alone is a new one that its last owner frees), "file:///path". Schemes are rows of backends.def.
 std::shared_ptr<Backend> open_backend(std::string_view url, const BackendOptions& options = {});
+
+/// Throws invalid_argument unless `key` has the form that Backend describes.
+void check_key(std::string_view key);
+
+/// `prefix`/<number as 20 digits>, which sorts by number.
+std::string numbered_key(std::string_view prefix, std::uint64_t number);
+
+/// The number that numbered_key put at the end of `key`; throws corrupt for any other key.
+std::uint64_t number_of(std::string_view key);
 
 /// Reads a whole object.
 std::vector<std::byte> read_all(const Backend& backend, std::string_view key);

@@ -1,0 +1,117 @@
+#include "store/backend.hpp"
+
+#include <charconv>
+#include <cstdio>
+
+#include "penstock/error.hpp"
+
+namespace penstock::store {
+
+#define PENSTOCK_BACKEND(scheme, function) \
+  std::shared_ptr<Backend> function(std::string_view rest, const std::string& url, const BackendOptions& options);
+#define PENSTOCK_NO_BACKEND(scheme, advice)
+#include "store/backends.def"
+#undef PENSTOCK_BACKEND
+#undef PENSTOCK_NO_BACKEND
+
+namespace {
+
+constexpr std::size_t kDigits = 20;
+
+bool key_character(char c) {
+  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+}
+
+bool valid_key(std::string_view key) {
+  std::size_t part_length = 0;
+  for (const char c : key) {
+    if (c == '/') {
+      if (part_length == 0) return false;
+      part_length = 0;
+      continue;
+    }
+    if (!key_character(c) || (c == '.' && part_length == 0)) return false;
+    if (++part_length > 255) return false;
+  }
+  return part_length > 0;
+}
+
+std::string known_schemes() {
+  std::string known;
+#define PENSTOCK_BACKEND(scheme, function) known += (known.empty() ? "" : ", ") + std::string(#scheme ":");
+#define PENSTOCK_NO_BACKEND(scheme, advice)
+#include "store/backends.def"
+#undef PENSTOCK_BACKEND
+#undef PENSTOCK_NO_BACKEND
+  return known;
+}
+
+}  // namespace
+
+std::uint64_t Backend::append(std::string_view prefix, std::uint64_t first, std::span<const ConstBytes> pieces) {
+  while (!put_if_absent(numbered_key(prefix, first), pieces)) ++first;
+  return first;
+}
+
+std::size_t Backend::remove_all(std::span<const std::string> keys) {
+  std::size_t removed = 0;
+  for (const std::string& key : keys) removed += remove(key) ? 1 : 0;
+  return removed;
+}
+
+std::uint64_t Backend::reclaim(std::chrono::seconds) { return 0; }
+
+void check_key(std::string_view key) {
+  if (valid_key(key)) return;
+  throw Error(ErrorCode::invalid_argument,
+              "'" + std::string(key) + "' is no name for an object: expected parts of letters, digits, '.', '_' and "
+              "'-' separated by '/', none empty, longer than 255 or starting with '.'");
+}
+
+std::string numbered_key(std::string_view prefix, std::uint64_t number) {
+  char digits[kDigits + 1];
+  std::snprintf(digits, sizeof digits, "%020llu", static_cast<unsigned long long>(number));
+  std::string key(prefix);
+  key += '/';
+  key += digits;
+  return key;
+}
+
+std::uint64_t number_of(std::string_view key) {
+  const std::string_view digits = key.substr(key.find_last_of('/') + 1);
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (digits.size() != kDigits || error != std::errc() || end != digits.data() + digits.size()) {
+    throw Error(ErrorCode::corrupt, "the object '" + std::string(key) + "' has no place in a store: its name should " +
+                                        "end in a number of 20 digits; move it away");
+  }
+  return number;
+}
+
+std::shared_ptr<Backend> open_backend(std::string_view url, const BackendOptions& options) {
+  const std::string text(url);
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) {
+    throw Error(ErrorCode::invalid_argument, "'" + text + "' is no store URL: expected one of " + known_schemes() +
+                                                 " and a name, for example file:///scratch/run7");
+  }
+  const std::string_view scheme = std::string_view(text).substr(0, colon);
+  const std::string_view rest = std::string_view(text).substr(colon + 1);
+#define PENSTOCK_BACKEND(name, function) \
+  if (scheme == #name) return function(rest, text, options);
+#define PENSTOCK_NO_BACKEND(name, advice) \
+  if (scheme == #name) throw Error(ErrorCode::unsupported, text + ": this build has no backend '" #name "'; " advice);
+#include "store/backends.def"
+#undef PENSTOCK_BACKEND
+#undef PENSTOCK_NO_BACKEND
+  throw Error(ErrorCode::invalid_argument, "'" + text + "': unknown kind of store '" + std::string(scheme) +
+                                               "', expected one of " + known_schemes());
+}
+
+std::vector<std::byte> read_all(const Backend& backend, std::string_view key) {
+  std::vector<std::byte> data(backend.size_bytes(key));
+  backend.read(key, 0, data);
+  return data;
+}
+
+}  // namespace penstock::store

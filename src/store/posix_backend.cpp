@@ -1,0 +1,481 @@
+#include "store/posix_backend.hpp"
+
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <list>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "penstock/error.hpp"
+
+namespace penstock::store {
+
+namespace {
+
+constexpr std::string_view kFormatFile = "PENSTOCK";
+constexpr int kFormatVersion = 1;
+constexpr std::string_view kTemporary = ".tmp";
+constexpr std::size_t kOpenFiles = 64;
+// Linux transfers at most 2 GiB minus a page per call; asking for more only makes the short write certain.
+constexpr std::size_t kWriteBytes = std::size_t{1} << 30;
+
+[[noreturn]] void fail(const std::string& what, int error) {
+  const ErrorCode code = error == ENOSPC || error == EDQUOT ? ErrorCode::no_space : ErrorCode::io;
+  const std::string advice = code == ErrorCode::no_space ? "; free space or raise the quota, then repeat" : "";
+  throw Error(code, what + advice, -1, std::string(std::strerror(error)) + " (errno " + std::to_string(error) + ")");
+}
+
+ConstBytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+
+/// A file descriptor that closes itself; for files that are only read.
+class OpenFile {
+ public:
+  OpenFile(PosixCalls& calls, int fd) : calls_(calls), fd_(fd) {}
+  ~OpenFile() { calls_.close(fd_); }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  PosixCalls& calls_;
+  const int fd_;
+};
+
+/// The temporary file of one put: removed with this object, whatever happened.
+class TemporaryFile {
+ public:
+  TemporaryFile(PosixCalls& calls, std::string path) : calls_(calls), path_(std::move(path)) {
+    fd_ = calls_.create(path_);
+    if (fd_ < 0) fail("cannot create " + path_, errno);
+  }
+  ~TemporaryFile() {
+    if (fd_ >= 0) calls_.close(fd_);
+    calls_.unlink(path_);
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+  void write(std::span<const ConstBytes> pieces) {
+    std::vector<iovec> rest;
+    rest.reserve(pieces.size());
+    std::uint64_t total_bytes = 0;
+    for (const ConstBytes piece : pieces) {
+      total_bytes += piece.size();
+      // A writev takes a const buffer through a non-const pointer.
+      if (!piece.empty()) rest.push_back({const_cast<std::byte*>(piece.data()), piece.size()});
+    }
+    std::size_t first = 0;
+    while (first < rest.size()) first = write_some(rest, first);
+    FileStatus status;
+    if (calls_.fstat(fd_, status) < 0) fail("cannot look at " + path_, errno);
+    if (status.size_bytes != total_bytes) {
+      throw Error(ErrorCode::io, path_ + ": wrote " + std::to_string(total_bytes) + " bytes, the file system kept " +
+                                     std::to_string(status.size_bytes));
+    }
+  }
+
+  void sync() {
+    if (calls_.fdatasync(fd_) < 0) fail("cannot sync " + path_, errno);
+  }
+
+  /// Some network file systems report errors of writing only here.
+  void close() {
+    const int fd = std::exchange(fd_, -1);
+    if (calls_.close(fd) < 0 && errno != EINTR) fail("cannot close " + path_, errno);
+  }
+
+  /// False when `target` exists.
+  bool link_to(const std::string& target) {
+    if (calls_.link(path_, target) == 0) return true;
+    const int error = errno;
+    // Over NFS the answer to a link that succeeded can get lost; the repeated request then finds the name taken.
+    FileStatus status;
+    if (calls_.stat(path_, status) == 0 && status.links == 2) return true;
+    if (error == EEXIST) return false;
+    fail("cannot create " + target + " from " + path_, error);
+  }
+
+ private:
+  std::size_t write_some(std::vector<iovec>& rest, std::size_t first) {
+    std::size_t count = 0;
+    std::size_t asked_bytes = 0;
+    while (first + count < rest.size() && count < IOV_MAX && asked_bytes < kWriteBytes) {
+      asked_bytes += rest[first + count++].iov_len;
+    }
+    ssize_t written = calls_.writev(fd_, &rest[first], static_cast<int>(count));
+    if (written < 0 && errno == EINTR) return first;
+    if (written < 0) fail("cannot write " + path_, errno);
+    if (written == 0) fail("cannot write " + path_, ENOSPC);
+    while (written > 0) {
+      iovec& piece = rest[first];
+      const auto step = std::min(static_cast<std::size_t>(written), piece.iov_len);
+      piece.iov_base = static_cast<std::byte*>(piece.iov_base) + step;
+      piece.iov_len -= step;
+      written -= static_cast<ssize_t>(step);
+      if (piece.iov_len == 0) ++first;
+    }
+    return first;
+  }
+
+  PosixCalls& calls_;
+  const std::string path_;
+  int fd_ = -1;
+};
+
+class PosixBackend final : public Backend {
+ public:
+  PosixBackend(std::string root, std::string url, const BackendOptions& options, PosixCalls& calls)
+      : root_(std::move(root)), url_(std::move(url)), durable_(options.durable), calls_(calls) {
+    std::random_device random;
+    writer_ = (std::uint64_t{random()} << 32) | random();
+    open_root(options.create);
+  }
+
+  bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) override {
+    check_key(key);
+    const std::string target = path(key);
+    FileStatus status;
+    if (calls_.stat(target, status) == 0) return false;
+    TemporaryFile file(calls_, temporary_path());
+    file.write(pieces);
+    return publish(file, target);
+  }
+
+  std::uint64_t append(std::string_view prefix, std::uint64_t first, std::span<const ConstBytes> pieces) override {
+    check_key(prefix);
+    TemporaryFile file(calls_, temporary_path());
+    file.write(pieces);
+    if (durable_) file.sync();
+    file.close();
+    make_directory(path(prefix));
+    while (!file.link_to(path(numbered_key(prefix, first)))) ++first;
+    sync_directory(path(prefix));
+    return first;
+  }
+
+  void read(std::string_view key, std::uint64_t offset_bytes, Bytes to) const override {
+    check_key(key);
+    const auto file = open_file(key);
+    while (!to.empty()) {
+      const ssize_t got = calls_.pread(file->fd(), to.data(), std::min(to.size(), kWriteBytes), offset_bytes);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) fail("cannot read " + path(key) + " at offset " + std::to_string(offset_bytes), errno);
+      if (got == 0) {
+        throw Error(ErrorCode::corrupt, path(key) + " ends at offset " + std::to_string(offset_bytes) +
+                                            ", expected " + std::to_string(to.size()) + " more bytes");
+      }
+      to = to.subspan(static_cast<std::size_t>(got));
+      offset_bytes += static_cast<std::uint64_t>(got);
+    }
+  }
+
+  std::uint64_t size_bytes(std::string_view key) const override {
+    check_key(key);
+    FileStatus status;
+    if (calls_.stat(path(key), status) < 0) absent_or_fail(key, errno);
+    return status.size_bytes;
+  }
+
+  bool exists(std::string_view key) const override {
+    check_key(key);
+    FileStatus status;
+    if (calls_.stat(path(key), status) == 0) return !status.is_directory;
+    if (errno == ENOENT || errno == ENOTDIR) return false;
+    fail("cannot look at " + path(key), errno);
+  }
+
+  std::vector<std::string> list(std::string_view prefix) const override {
+    check_key(prefix);
+    std::vector<std::string> keys;
+    list_below(std::string(prefix), keys);
+    std::sort(keys.begin(), keys.end());
+    return keys;
+  }
+
+  bool remove(std::string_view key) override {
+    const std::string one(key);
+    return remove_all(std::span(&one, 1)) == 1;
+  }
+
+  std::size_t remove_all(std::span<const std::string> keys) override {
+    std::set<std::string> directories;
+    std::size_t removed = 0;
+    for (const std::string& key : keys) {
+      check_key(key);
+      const std::string target = path(key);
+      forget_file(key);
+      if (calls_.unlink(target) == 0) {
+        ++removed;
+        directories.insert(parent(target));
+      } else if (errno != ENOENT && errno != ENOTDIR) {
+        fail("cannot remove " + target, errno);
+      }
+    }
+    for (const std::string& directory : directories) sync_directory(directory);
+    return removed;
+  }
+
+  std::uint64_t reclaim(std::chrono::seconds age) override {
+    // Ages are compared on the clock of the file system, whose own idea of now is the time of a new file.
+    FileStatus now;
+    {
+      const TemporaryFile probe(calls_, temporary_path());
+      if (calls_.stat(probe.path(), now) < 0) fail("cannot look at " + probe.path(), errno);
+    }
+    const std::string directory = root_ + '/' + std::string(kTemporary);
+    std::vector<std::string> names;
+    if (calls_.list(directory, names) < 0) fail("cannot list " + directory, errno);
+    std::uint64_t freed_bytes = 0;
+    for (const std::string& name : names) {
+      const std::string leftover = directory + '/' + name;
+      FileStatus status;
+      if (calls_.stat(leftover, status) < 0 || now.modified_s - status.modified_s < age.count()) continue;
+      // With a second link the space belongs to an object by now.
+      if (calls_.unlink(leftover) == 0 && status.links == 1) freed_bytes += status.size_bytes;
+    }
+    return freed_bytes;
+  }
+
+  const std::string& url() const override { return url_; }
+
+ private:
+  static std::string parent(const std::string& path) {
+    const std::size_t slash = path.find_last_of('/');
+    return slash == 0 ? "/" : path.substr(0, slash);
+  }
+
+  std::string path(std::string_view key) const { return root_ + '/' + std::string(key); }
+
+  std::string temporary_path() {
+    char name[64];
+    std::snprintf(name, sizeof name, "/%016llx-%ld-%llu", static_cast<unsigned long long>(writer_),
+                  static_cast<long>(getpid()), static_cast<unsigned long long>(counter_.fetch_add(1)));
+    return root_ + '/' + std::string(kTemporary) + name;
+  }
+
+  void open_root(bool create) {
+    FileStatus status;
+    if (calls_.stat(root_, status) < 0) {
+      if (errno != ENOENT) fail(url_ + ": cannot look at " + root_, errno);
+      if (!create) {
+        throw Error(ErrorCode::not_found, url_ + ": no such directory; create the store first or correct the path");
+      }
+      make_directory(root_);
+    } else if (!status.is_directory) {
+      throw Error(ErrorCode::invalid_argument, url_ + ": " + root_ + " is a file, expected a directory");
+    }
+    const std::string format_path = path(kFormatFile);
+    if (calls_.stat(format_path, status) < 0) {
+      if (errno != ENOENT) fail(url_ + ": cannot look at " + format_path, errno);
+      found_store(create);
+    }
+    check_format();
+  }
+
+  void found_store(bool create) {
+    std::vector<std::string> names;
+    if (calls_.list(root_, names) < 0) fail(url_ + ": cannot list " + root_, errno);
+    for (const std::string& name : names) {
+      // lost+found stands in the root of every new ext file system; .tmp and PENSTOCK come from another process that
+      // founds the same store at this moment.
+      if (name == kTemporary || name == "lost+found" || name == kFormatFile) continue;
+      throw Error(ErrorCode::invalid_argument,
+                  url_ + ": the directory is no store (it holds '" + name + "' and no file " +
+                      std::string(kFormatFile) + "); give an empty or new directory, or correct the path");
+    }
+    if (!create) throw Error(ErrorCode::not_found, url_ + ": the directory is empty; create the store first");
+    make_directory(root_ + '/' + std::string(kTemporary));
+    TemporaryFile file(calls_, temporary_path());
+    const std::string format = "{\"penstock\": \"store\", \"format\": " + std::to_string(kFormatVersion) + "}\n";
+    const ConstBytes piece = bytes_of(format);
+    file.write(std::span(&piece, 1));
+    publish(file, path(kFormatFile));
+  }
+
+  void check_format() const {
+    const std::vector<std::byte> data = read_all(*this, kFormatFile);
+    const std::string_view text(reinterpret_cast<const char*>(data.data()), data.size());
+    const std::string_view field = "\"format\":";
+    int version = 0;
+    const std::size_t at = text.find(field);
+    if (at != std::string_view::npos) {
+      const std::size_t digits = text.find_first_not_of(' ', at + field.size());
+      if (digits != std::string_view::npos) std::from_chars(text.data() + digits, text.data() + text.size(), version);
+    }
+    if (version < 1) {
+      throw Error(ErrorCode::corrupt, path(kFormatFile) + " names no format version, expected {\"penstock\": "
+                                                          "\"store\", \"format\": 1}; restore the file");
+    }
+    if (version > kFormatVersion) {
+      throw Error(ErrorCode::unsupported, url_ + " is a store of format " + std::to_string(version) +
+                                              ", this Penstock reads formats up to " +
+                                              std::to_string(kFormatVersion) + "; use a newer Penstock");
+    }
+  }
+
+  /// Makes the directory and its parents, and makes their names durable, once per process: another process may have
+  /// made them just now and be cut off before its own sync.
+  void make_directory(const std::string& directory) {
+    {
+      const std::lock_guard lock(directories_mutex_);
+      if (directories_.contains(directory)) return;
+    }
+    if (directory.size() > root_.size()) make_directory(parent(directory));
+    if (calls_.mkdir(directory) < 0) {
+      if (errno == ENOENT && directory != "/") {
+        make_directory(parent(directory));
+        if (calls_.mkdir(directory) < 0 && errno != EEXIST) fail("cannot create directory " + directory, errno);
+      } else if (errno != EEXIST) {
+        fail("cannot create directory " + directory, errno);
+      }
+    }
+    // What stands above the root may be closed to us; then it is not ours to make durable either.
+    const bool above = directory.size() <= root_.size();
+    if (durable_ && calls_.sync_directory(parent(directory)) < 0 && !(above && errno == EACCES)) {
+      fail("cannot sync directory " + parent(directory), errno);
+    }
+    const std::lock_guard lock(directories_mutex_);
+    directories_.insert(directory);
+  }
+
+  void sync_directory(const std::string& directory) {
+    if (durable_ && calls_.sync_directory(directory) < 0) fail("cannot sync directory " + directory, errno);
+  }
+
+  bool publish(TemporaryFile& file, const std::string& target) {
+    if (durable_) file.sync();
+    file.close();
+    make_directory(parent(target));
+    if (!file.link_to(target)) return false;
+    sync_directory(parent(target));
+    return true;
+  }
+
+  [[noreturn]] void absent_or_fail(std::string_view key, int error) const {
+    if (error == ENOENT || error == ENOTDIR) {
+      throw Error(ErrorCode::not_found, url_ + ": no object " + std::string(key));
+    }
+    fail("cannot open " + path(key), error);
+  }
+
+  void list_below(const std::string& prefix, std::vector<std::string>& keys) const {
+    std::vector<std::string> names;
+    if (calls_.list(path(prefix), names) < 0) {
+      if (errno == ENOENT || errno == ENOTDIR) return;
+      fail("cannot list " + path(prefix), errno);
+    }
+    for (const std::string& name : names) {
+      if (name.starts_with('.')) continue;
+      const std::string key = prefix + '/' + name;
+      FileStatus status;
+      if (calls_.stat(path(key), status) < 0) {
+        if (errno == ENOENT) continue;  // removed meanwhile
+        fail("cannot look at " + path(key), errno);
+      }
+      if (status.is_directory) {
+        list_below(key, keys);
+      } else {
+        keys.push_back(key);
+      }
+    }
+  }
+
+  /// Objects never change, so a descriptor stays good until the object is removed.
+  std::shared_ptr<const OpenFile> open_file(std::string_view key) const {
+    const std::string name(key);
+    if (auto file = cached_file(name)) return file;
+    const int fd = calls_.open_to_read(path(key));
+    if (fd < 0) absent_or_fail(key, errno);
+    auto file = std::make_shared<const OpenFile>(calls_, fd);
+    const std::lock_guard lock(files_mutex_);
+    if (files_.contains(name)) return file;
+    recent_.push_front(name);
+    files_.emplace(name, Cached{file, recent_.begin()});
+    if (files_.size() > kOpenFiles) {
+      files_.erase(recent_.back());
+      recent_.pop_back();
+    }
+    return file;
+  }
+
+  std::shared_ptr<const OpenFile> cached_file(const std::string& name) const {
+    std::shared_ptr<const OpenFile> file;
+    {
+      const std::lock_guard lock(files_mutex_);
+      const auto at = files_.find(name);
+      if (at == files_.end()) return nullptr;
+      recent_.splice(recent_.begin(), recent_, at->second.place);
+      file = at->second.file;
+    }
+    FileStatus status;
+    if (calls_.fstat(file->fd(), status) == 0 && status.links > 0) return file;
+    forget_file(name);
+    return nullptr;
+  }
+
+  void forget_file(const std::string& key) const {
+    const std::lock_guard lock(files_mutex_);
+    const auto at = files_.find(key);
+    if (at == files_.end()) return;
+    recent_.erase(at->second.place);
+    files_.erase(at);
+  }
+
+  struct Cached {
+    std::shared_ptr<const OpenFile> file;
+    std::list<std::string>::iterator place;
+  };
+
+  const std::string root_;
+  const std::string url_;
+  const bool durable_;
+  PosixCalls& calls_;
+  std::uint64_t writer_ = 0;
+  std::atomic<std::uint64_t> counter_{0};
+  std::mutex directories_mutex_;
+  std::set<std::string> directories_;
+  mutable std::mutex files_mutex_;
+  mutable std::list<std::string> recent_;
+  mutable std::unordered_map<std::string, Cached> files_;
+};
+
+}  // namespace
+
+std::shared_ptr<Backend> open_directory(const std::string& root, const std::string& url, const BackendOptions& options,
+                                        PosixCalls& calls) {
+  return std::make_shared<PosixBackend>(root, url, options, calls);
+}
+
+std::shared_ptr<Backend> open_posix(std::string_view rest, const std::string& url, const BackendOptions& options) {
+  std::string root(rest);
+  if (root.starts_with("//")) {
+    const std::size_t slash = root.find('/', 2);
+    const std::string host = root.substr(2, slash == std::string::npos ? slash : slash - 2);
+    if (slash == std::string::npos || !(host.empty() || host == "localhost")) {
+      throw Error(ErrorCode::invalid_argument, "'" + url + "' names the host '" + host +
+                                                   "': expected an absolute path after file://, for example "
+                                                   "file:///scratch/run7");
+    }
+    root.erase(0, slash);
+  }
+  while (root.size() > 1 && root.ends_with('/')) root.pop_back();
+  if (root.size() < 2 || root.front() != '/') {
+    throw Error(ErrorCode::invalid_argument,
+                "'" + url + "': expected an absolute path of a directory, for example file:///scratch/run7");
+  }
+  return open_directory(root, url, options, PosixCalls::system());
+}
+
+}  // namespace penstock::store

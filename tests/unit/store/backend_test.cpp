@@ -1,0 +1,206 @@
+// One suite for every row of backends.def; a new backend needs no edit here.
+#include "store/backend.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "penstock/error.hpp"
+#include "unit/store/temporary_directory.hpp"
+
+namespace penstock::store {
+namespace {
+
+ConstBytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+
+bool put(Backend& backend, std::string_view key, std::string_view text) {
+  const ConstBytes piece = bytes_of(text);
+  return backend.put_if_absent(key, std::span(&piece, 1));
+}
+
+std::string text_of(const Backend& backend, std::string_view key) {
+  const std::vector<std::byte> data = read_all(backend, key);
+  return {reinterpret_cast<const char*>(data.data()), data.size()};
+}
+
+template <typename Action>
+ErrorCode code_of(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_FALSE(error.message().empty());
+    return error.code();
+  }
+  ADD_FAILURE() << "no error";
+  return ErrorCode::internal;
+}
+
+class BackendContract : public testing::TestWithParam<std::string> {
+ protected:
+  BackendContract() : url_(GetParam() + "://" + directory_.path() + "/store"), backend_(open_backend(url_)) {}
+
+  const TemporaryDirectory directory_;
+  const std::string url_;
+  const std::shared_ptr<Backend> backend_;
+};
+
+TEST_P(BackendContract, GivesBackWhatWasPut) {
+  const std::string a = "one", b = "", c = "three";
+  const std::vector<ConstBytes> pieces = {bytes_of(a), bytes_of(b), bytes_of(c)};
+  EXPECT_TRUE(backend_->put_if_absent("a/b/c-1_.x", pieces));
+  EXPECT_EQ(text_of(*backend_, "a/b/c-1_.x"), "onethree");
+  EXPECT_EQ(backend_->size_bytes("a/b/c-1_.x"), 8u);
+  EXPECT_TRUE(backend_->exists("a/b/c-1_.x"));
+  std::string part(3, ' ');
+  backend_->read("a/b/c-1_.x", 2, std::as_writable_bytes(std::span(part)));
+  EXPECT_EQ(part, "eth");
+}
+
+TEST_P(BackendContract, HoldsEmptyObjectsAndManyPieces) {
+  EXPECT_TRUE(backend_->put_if_absent("empty", {}));
+  EXPECT_EQ(backend_->size_bytes("empty"), 0u);
+  EXPECT_EQ(text_of(*backend_, "empty"), "");
+  std::string all;
+  for (int i = 0; i < 5000; ++i) all += static_cast<char>('a' + i % 26);
+  std::vector<ConstBytes> pieces;
+  for (std::size_t i = 0; i < all.size(); ++i) pieces.push_back(bytes_of(std::string_view(all).substr(i, 1)));
+  EXPECT_TRUE(backend_->put_if_absent("pieces", pieces));
+  EXPECT_EQ(text_of(*backend_, "pieces"), all);
+}
+
+TEST_P(BackendContract, NeverReplacesAnObject) {
+  EXPECT_TRUE(put(*backend_, "a/x", "first"));
+  EXPECT_FALSE(put(*backend_, "a/x", "second"));
+  EXPECT_EQ(text_of(*backend_, "a/x"), "first");
+}
+
+TEST_P(BackendContract, AppendTakesTheFirstFreeNumber) {
+  const ConstBytes piece = bytes_of("r");
+  EXPECT_EQ(backend_->append("log", 1, std::span(&piece, 1)), 1u);
+  EXPECT_EQ(backend_->append("log", 1, std::span(&piece, 1)), 2u);
+  EXPECT_TRUE(put(*backend_, numbered_key("log", 3), "r"));
+  EXPECT_EQ(backend_->append("log", 2, std::span(&piece, 1)), 4u);
+  const auto keys = backend_->list("log");
+  ASSERT_EQ(keys.size(), 4u);
+  for (std::size_t i = 0; i < keys.size(); ++i) EXPECT_EQ(number_of(keys[i]), i + 1);
+}
+
+TEST_P(BackendContract, ListsBelowAPrefixSorted) {
+  for (const char* key : {"a/2", "a/1", "a/b/3", "ab/4", "c"}) EXPECT_TRUE(put(*backend_, key, key));
+  EXPECT_EQ(backend_->list("a"), (std::vector<std::string>{"a/1", "a/2", "a/b/3"}));
+  EXPECT_TRUE(backend_->list("nothing").empty());
+  EXPECT_TRUE(backend_->list("c").empty());
+}
+
+TEST_P(BackendContract, RemovesAndSaysWhetherItWasThere) {
+  EXPECT_TRUE(put(*backend_, "a/x", "first"));
+  EXPECT_EQ(text_of(*backend_, "a/x"), "first");
+  EXPECT_TRUE(backend_->remove("a/x"));
+  EXPECT_FALSE(backend_->remove("a/x"));
+  EXPECT_FALSE(backend_->exists("a/x"));
+  EXPECT_EQ(code_of([&] { text_of(*backend_, "a/x"); }), ErrorCode::not_found);
+  EXPECT_TRUE(put(*backend_, "a/x", "again"));
+  EXPECT_EQ(text_of(*backend_, "a/x"), "again");
+  EXPECT_TRUE(put(*backend_, "a/y", "y"));
+  const std::vector<std::string> keys = {"a/x", "a/none", "a/y"};
+  EXPECT_EQ(backend_->remove_all(keys), 2u);
+  EXPECT_TRUE(backend_->list("a").empty());
+}
+
+TEST_P(BackendContract, ReportsMissingAndShortObjects) {
+  std::byte to[8];
+  EXPECT_EQ(code_of([&] { backend_->read("x", 0, to); }), ErrorCode::not_found);
+  EXPECT_EQ(code_of([&] { backend_->size_bytes("x"); }), ErrorCode::not_found);
+  EXPECT_FALSE(backend_->exists("x"));
+  EXPECT_FALSE(backend_->exists("x/y"));
+  EXPECT_TRUE(put(*backend_, "x", "1234567"));
+  EXPECT_EQ(code_of([&] { backend_->read("x", 0, to); }), ErrorCode::corrupt);
+  EXPECT_EQ(code_of([&] { backend_->read("x", 8, Bytes(to, 1)); }), ErrorCode::corrupt);
+  EXPECT_NO_THROW(backend_->read("x", 7, Bytes(to, 0)));
+}
+
+TEST_P(BackendContract, RefusesKeysThatAreNoKeys) {
+  for (const char* key : {"", "/a", "a/", "a//b", ".a", "a/.b", "../a", "a b", "a\n", "\xc3\xa4", "a:b"}) {
+    EXPECT_EQ(code_of([&] { put(*backend_, key, "x"); }), ErrorCode::invalid_argument) << key;
+    EXPECT_EQ(code_of([&] { text_of(*backend_, key); }), ErrorCode::invalid_argument) << key;
+  }
+  EXPECT_EQ(code_of([&] { put(*backend_, std::string(256, 'a'), "x"); }), ErrorCode::invalid_argument);
+  EXPECT_TRUE(put(*backend_, std::string(255, 'a'), "x"));
+}
+
+TEST_P(BackendContract, IsSharedByAllOpenersOfAUrl) {
+  const auto other = open_backend(url_, {.create = false});
+  EXPECT_TRUE(put(*backend_, "a", "first"));
+  EXPECT_FALSE(put(*other, "a", "second"));
+  EXPECT_EQ(text_of(*other, "a"), "first");
+  EXPECT_EQ(other->url(), url_);
+}
+
+TEST_P(BackendContract, WithoutCreateAMissingStoreIsNotFound) {
+  EXPECT_EQ(code_of([&] { open_backend(url_ + "-not-there", {.create = false}); }), ErrorCode::not_found);
+}
+
+TEST_P(BackendContract, GivesEachNumberToOneOfManyThreads) {
+  constexpr int kThreads = 8, kEach = 25;
+  std::vector<std::vector<std::uint64_t>> numbers(kThreads);
+  std::vector<std::thread> threads;
+  std::atomic<int> firsts{0};
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      const auto mine = open_backend(url_, {.durable = false});
+      for (int i = 0; i < kEach; ++i) {
+        const std::string text = std::to_string(t) + ":" + std::to_string(i);
+        const ConstBytes piece = bytes_of(text);
+        numbers[t].push_back(mine->append("log", numbers[t].empty() ? 1 : numbers[t].back(), std::span(&piece, 1)));
+        firsts += put(*mine, "race/" + std::to_string(i), text) ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(firsts, kEach);
+  std::set<std::uint64_t> all;
+  for (int t = 0; t < kThreads; ++t) {
+    for (int i = 0; i < kEach; ++i) {
+      all.insert(numbers[t][i]);
+      EXPECT_EQ(text_of(*backend_, numbered_key("log", numbers[t][i])), std::to_string(t) + ":" + std::to_string(i));
+    }
+  }
+  EXPECT_EQ(all.size(), std::size_t{kThreads * kEach});
+  EXPECT_EQ(*all.rbegin(), std::uint64_t{kThreads * kEach});
+}
+
+std::vector<std::string> schemes() {
+  return {
+#define PENSTOCK_BACKEND(scheme, function) #scheme,
+#define PENSTOCK_NO_BACKEND(scheme, advice)
+#include "store/backends.def"
+#undef PENSTOCK_BACKEND
+#undef PENSTOCK_NO_BACKEND
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BackendContract, testing::ValuesIn(schemes()),
+                         [](const auto& row) { return row.param; });
+
+TEST(OpenBackend, SaysWhatIsWrongWithAUrl) {
+  EXPECT_EQ(code_of([] { open_backend("/scratch/run7"); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([] { open_backend("ftp://host/x"); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([] { open_backend("file:relative"); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([] { open_backend("file://host/path"); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([] { open_backend("file:///"); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([] { open_backend(""); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([] { open_backend("rados://pool/space"); }), ErrorCode::unsupported);
+}
+
+TEST(MemoryBackend, WithoutNameIsPrivate) {
+  const auto one = open_backend("memory:");
+  EXPECT_TRUE(put(*one, "a", "x"));
+  EXPECT_FALSE(open_backend("memory:")->exists("a"));
+}
+
+}  // namespace
+}  // namespace penstock::store

@@ -1,0 +1,188 @@
+// What is special about directories: what may be founded where, formats, leftovers, and system calls that fail.
+#include "store/posix_backend.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+#include "penstock/error.hpp"
+#include "unit/store/temporary_directory.hpp"
+
+namespace penstock::store {
+namespace {
+
+ConstBytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+
+bool put(Backend& backend, std::string_view key, std::string_view text) {
+  const ConstBytes piece = bytes_of(text);
+  return backend.put_if_absent(key, std::span(&piece, 1));
+}
+
+template <typename Action>
+ErrorCode code_of(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  ADD_FAILURE() << "no error";
+  return ErrorCode::internal;
+}
+
+void write_file(const std::string& path, std::string_view text) { std::ofstream(path) << text; }
+
+std::size_t entries(const std::string& path) {
+  return static_cast<std::size_t>(
+      std::distance(std::filesystem::directory_iterator(path), std::filesystem::directory_iterator()));
+}
+
+TEST(PosixBackend, FoundsAStoreInNewAndEmptyDirectoriesOnly) {
+  const TemporaryDirectory directory;
+  open_backend(directory.url("new/with/parents"));
+  std::filesystem::create_directory(directory.path() + "/empty");
+  EXPECT_EQ(code_of([&] { open_backend(directory.url("empty"), {.create = false}); }), ErrorCode::not_found);
+  open_backend(directory.url("empty"));
+  std::filesystem::create_directory(directory.path() + "/other");
+  write_file(directory.path() + "/other/file", "x");
+  EXPECT_EQ(code_of([&] { open_backend(directory.url("other")); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(entries(directory.path() + "/other"), 1u);
+  EXPECT_EQ(code_of([&] { open_backend(directory.url("other/file")); }), ErrorCode::invalid_argument);
+}
+
+TEST(PosixBackend, ChecksTheFormat) {
+  const TemporaryDirectory directory;
+  const std::string format = directory.path() + "/store/PENSTOCK";
+  open_backend(directory.url());
+  write_file(format, "{\"penstock\": \"store\", \"format\": 2}\n");
+  EXPECT_EQ(code_of([&] { open_backend(directory.url()); }), ErrorCode::unsupported);
+  write_file(format, "");
+  EXPECT_EQ(code_of([&] { open_backend(directory.url()); }), ErrorCode::corrupt);
+  write_file(format, "{\"penstock\": \"store\", \"format\":1, \"later\": true}");
+  EXPECT_NO_THROW(open_backend(directory.url()));
+}
+
+TEST(PosixBackend, LeavesNoTemporaryFilesAndReclaimsThoseOfTheDead) {
+  const TemporaryDirectory directory;
+  const std::string temporary = directory.path() + "/store/.tmp";
+  const auto backend = open_backend(directory.url());
+  EXPECT_TRUE(put(*backend, "a", "x"));
+  EXPECT_FALSE(put(*backend, "a", "x"));
+  EXPECT_EQ(entries(temporary), 0u);
+  write_file(temporary + "/of-a-dead-writer", "12345");
+  EXPECT_EQ(backend->reclaim(std::chrono::hours(1)), 0u);
+  EXPECT_EQ(entries(temporary), 1u);
+  EXPECT_EQ(backend->reclaim(std::chrono::seconds(0)), 5u);
+  EXPECT_EQ(entries(temporary), 0u);
+}
+
+TEST(PosixBackend, SeesObjectsThatAnotherProcessRemovedAndMadeAgain) {
+  const TemporaryDirectory directory;
+  const auto one = open_backend(directory.url());
+  const auto other = open_backend(directory.url());
+  EXPECT_TRUE(put(*one, "a", "old"));
+  EXPECT_EQ(read_all(*one, "a").size(), 3u);
+  EXPECT_TRUE(other->remove("a"));
+  EXPECT_TRUE(put(*other, "a", "newer"));
+  const auto data = read_all(*one, "a");
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(data.data()), data.size()), "newer");
+}
+
+/// Fails the call with number `fail_at` with `error`, and writes at most `most_bytes` per call.
+class FaultyCalls : public PosixCalls {
+ public:
+  int fail_at = -1;
+  int error = EIO;
+  std::size_t most_bytes = SIZE_MAX;
+  int calls = 0;
+
+  int create(const std::string& path) override { return fails() ? -1 : PosixCalls::create(path); }
+  ssize_t writev(int fd, const iovec* pieces, int count) override {
+    if (fails()) return -1;
+    if (most_bytes == SIZE_MAX) return PosixCalls::writev(fd, pieces, count);
+    const iovec first{pieces->iov_base, std::min(pieces->iov_len, most_bytes)};
+    return PosixCalls::writev(fd, &first, 1);
+  }
+  int fdatasync(int fd) override { return fails() ? -1 : PosixCalls::fdatasync(fd); }
+  int sync_directory(const std::string& path) override { return fails() ? -1 : PosixCalls::sync_directory(path); }
+  int link(const std::string& from, const std::string& to) override {
+    return fails() ? -1 : PosixCalls::link(from, to);
+  }
+  int mkdir(const std::string& path) override { return fails() ? -1 : PosixCalls::mkdir(path); }
+
+ private:
+  bool fails() {
+    if (calls++ != fail_at) return false;
+    errno = error;
+    return true;
+  }
+};
+
+TEST(PosixBackend, AFailureOfAnyCallIsReportedAndLeavesAllOrNothing) {
+  const std::string text(10000, 'x');
+  for (const int error : {EIO, ENOSPC, EDQUOT}) {
+    int fail_at = 0;
+    for (bool failed = true; failed; ++fail_at) {
+      const TemporaryDirectory directory;
+      FaultyCalls calls;
+      const auto backend = open_directory(directory.path() + "/store", directory.url(), {}, calls);
+      calls.calls = 0;
+      calls.fail_at = fail_at;
+      calls.error = error;
+      failed = false;
+      try {
+        EXPECT_TRUE(put(*backend, "some/where/a", text));
+      } catch (const Error& caught) {
+        failed = true;
+        EXPECT_EQ(caught.code(), error == EIO ? ErrorCode::io : ErrorCode::no_space);
+        EXPECT_FALSE(caught.cause().empty());
+      }
+      calls.fail_at = -1;
+      EXPECT_EQ(entries(directory.path() + "/store/.tmp"), 0u);
+      if (backend->exists("some/where/a")) {
+        EXPECT_EQ(read_all(*backend, "some/where/a").size(), text.size());
+      } else {
+        EXPECT_TRUE(failed);
+        EXPECT_TRUE(put(*backend, "some/where/a", text));
+      }
+    }
+    EXPECT_GE(fail_at, 6);
+  }
+}
+
+TEST(PosixBackend, ShortAndInterruptedWritesAreContinued) {
+  const TemporaryDirectory directory;
+  FaultyCalls calls;
+  const auto backend = open_directory(directory.path() + "/store", directory.url(), {}, calls);
+  calls.most_bytes = 7;
+  calls.calls = 0;
+  calls.fail_at = 3;
+  calls.error = EINTR;
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += static_cast<char>('a' + i % 26);
+  const std::vector<ConstBytes> pieces = {bytes_of(text).subspan(0, 30), bytes_of(text).subspan(30)};
+  EXPECT_TRUE(backend->put_if_absent("a", pieces));
+  const auto data = read_all(*backend, "a");
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(data.data()), data.size()), text);
+}
+
+TEST(PosixBackend, WithoutDurabilityNothingIsSynced) {
+  class Counting : public PosixCalls {
+   public:
+    int syncs = 0;
+    int fdatasync(int fd) override { return ++syncs, PosixCalls::fdatasync(fd); }
+    int sync_directory(const std::string& path) override { return ++syncs, PosixCalls::sync_directory(path); }
+  };
+  const TemporaryDirectory directory;
+  Counting calls;
+  const auto quick = open_directory(directory.path() + "/quick", directory.url("quick"), {.durable = false}, calls);
+  EXPECT_TRUE(put(*quick, "a/b", "x"));
+  EXPECT_EQ(calls.syncs, 0);
+  const auto safe = open_directory(directory.path() + "/safe", directory.url("safe"), {}, calls);
+  EXPECT_TRUE(put(*safe, "a/b", "x"));
+  EXPECT_GT(calls.syncs, 0);
+}
+
+}  // namespace
+}  // namespace penstock::store
