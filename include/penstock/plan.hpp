@@ -203,7 +203,8 @@ class PlanBuilder {
   std::uint32_t segment_ = 0;
 };
 
-/// The ranks that take part, and the node on which each lives. Nodes are numbered from 0 by first appearance.
+/// The ranks that take part, and the node on which each lives. Nodes are numbered from 0 by first appearance. Ranks of
+/// one node share memory: where that is impossible, every rank is a node of its own.
 struct Team {
   std::int32_t rank = 0;
   std::vector<std::int32_t> node_of_rank;  ///< one entry per rank

@@ -1,0 +1,144 @@
+#include "plan/sequence.hpp"
+
+#include <algorithm>
+
+namespace penstock::plan {
+
+// Ensures that no piece crosses `at_bytes`; returns the first piece at or after it.
+Sequence::Pieces::iterator Sequence::split(Pieces& pieces, std::uint64_t at_bytes) {
+  auto next = pieces.upper_bound(at_bytes);
+  if (next == pieces.begin()) return next;
+  auto piece = std::prev(next);
+  if (piece->first == at_bytes) return piece;
+  if (piece->second.end_bytes <= at_bytes) return next;
+  Piece tail = piece->second;
+  piece->second.end_bytes = at_bytes;
+  return pieces.emplace_hint(next, at_bytes, std::move(tail));
+}
+
+void Sequence::wait_to_read(Region region) {
+  if (region.buffer == Buffer::input) return;  // never written
+  Pieces& all = pieces(region);
+  const std::uint64_t end_bytes = region.offset_bytes + region.size_bytes;
+  for (auto it = split(all, region.offset_bytes); it != all.end() && it->first < end_bytes; ++it)
+    waits_.push_back(it->second.writer);
+}
+
+void Sequence::wait_to_write(Region region) {
+  Pieces& all = pieces(region);
+  const std::uint64_t end_bytes = region.offset_bytes + region.size_bytes;
+  for (auto it = split(all, region.offset_bytes); it != all.end() && it->first < end_bytes; ++it) {
+    const Piece& piece = it->second;
+    if (piece.readers.empty())
+      waits_.push_back(piece.writer);
+    else  // they waited for the writer
+      waits_.insert(waits_.end(), piece.readers.begin(), piece.readers.end());
+  }
+}
+
+void Sequence::has_read(Region region, StepId step) {
+  if (region.buffer == Buffer::input) return;
+  Pieces& all = pieces(region);
+  const std::uint64_t end_bytes = region.offset_bytes + region.size_bytes;
+  split(all, end_bytes);
+  std::uint64_t at_bytes = region.offset_bytes;
+  auto it = split(all, at_bytes);
+  while (at_bytes < end_bytes) {
+    if (it == all.end() || it->first > at_bytes) {  // read before any write: the caller's data
+      const std::uint64_t gap_end_bytes = it == all.end() ? end_bytes : std::min(end_bytes, it->first);
+      it = all.emplace_hint(it, at_bytes, Piece{gap_end_bytes, kNone, {}});
+    }
+    it->second.readers.push_back(step);
+    at_bytes = it->second.end_bytes;
+    ++it;
+  }
+}
+
+void Sequence::has_written(Region region, StepId step) {
+  Pieces& all = pieces(region);
+  const std::uint64_t end_bytes = region.offset_bytes + region.size_bytes;
+  const auto last = split(all, end_bytes);
+  all.erase(split(all, region.offset_bytes), last);
+  all.emplace(region.offset_bytes, Piece{end_bytes, step, {}});
+}
+
+const std::vector<StepId>& Sequence::waits() {
+  std::sort(waits_.begin(), waits_.end());
+  waits_.erase(std::unique(waits_.begin(), waits_.end()), waits_.end());
+  return waits_;  // PlanBuilder ignores kNone
+}
+
+StepId Sequence::send(Region from, int peer, std::uint32_t tag, After after) {
+  if (from.size_bytes == 0) return kNone;
+  begin(after);
+  wait_to_read(from);
+  const StepId step = builder_.send(from, peer, tag, waits());
+  has_read(from, step);
+  return step;
+}
+
+StepId Sequence::recv(Region to, int peer, std::uint32_t tag, After after) {
+  if (to.size_bytes == 0) return kNone;
+  begin(after);
+  wait_to_write(to);
+  const StepId step = builder_.recv(to, peer, tag, waits());
+  has_written(to, step);
+  return step;
+}
+
+StepId Sequence::copy(Region from, Region to, After after) {
+  if (from.size_bytes == 0 || from == to) return kNone;
+  begin(after);
+  wait_to_read(from);
+  wait_to_write(to);
+  const StepId step = builder_.copy(from, to, waits());
+  has_read(from, step);
+  has_written(to, step);
+  return step;
+}
+
+StepId Sequence::reduce(Region from, Region to, After after) {
+  if (from.size_bytes == 0) return kNone;
+  begin(after);
+  wait_to_read(from);
+  wait_to_read(to);
+  wait_to_write(to);
+  const StepId step = builder_.reduce(from, to, waits());
+  has_read(from, step);
+  has_written(to, step);
+  return step;
+}
+
+StepId Sequence::expose(int peer, std::uint32_t tag, After after) {
+  begin(after);
+  for (const auto& [begin_bytes, piece] : pieces_[static_cast<std::size_t>(Buffer::shared)])
+    waits_.push_back(piece.writer);
+  return builder_.expose(peer, tag, waits());
+}
+
+StepId Sequence::await(int peer, std::uint32_t tag, After after) {
+  begin(after);
+  return awaited_[peer] = builder_.await(peer, tag, waits());
+}
+
+StepId Sequence::read(Region from, int peer, Region to, After after) {
+  if (to.size_bytes == 0) return kNone;
+  begin(after);
+  if (const auto it = awaited_.find(peer); it != awaited_.end()) waits_.push_back(it->second);
+  wait_to_write(to);
+  const StepId step = builder_.read(from, peer, to, waits());
+  has_written(to, step);
+  return step;
+}
+
+StepId Sequence::signal(int peer, std::uint32_t tag, After after) {
+  begin(after);
+  return builder_.send({}, peer, tag, waits());
+}
+
+StepId Sequence::wait_signal(int peer, std::uint32_t tag, After after) {
+  begin(after);
+  return builder_.recv({.buffer = Buffer::output}, peer, tag, waits());
+}
+
+}  // namespace penstock::plan

@@ -1,0 +1,79 @@
+// Writes a plan as if its steps ran one after the other; the dependencies follow from the memory that they touch.
+#pragma once
+
+#include <array>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "penstock/plan.hpp"
+
+namespace penstock::plan {
+
+/// A planner calls the members in the order of a correct sequential program of its rank. Each step then waits for
+/// exactly the earlier steps that wrote what it reads or used what it overwrites, so that whatever can overlap does:
+/// a loop over segments becomes a pipeline. Beyond memory,
+/// - an `expose` waits for every earlier write of this rank's shared buffer, and a `read` for the latest `await` of its
+///   peer. Overwriting shared memory that a peer has been shown needs an await that the caller names in `after`;
+/// - steps on empty regions and copies of a region to itself are left out (kNone is returned). Sender and receiver
+///   know the size, so both leave the message out. A message without content (a signal) is `signal`/`wait_signal`.
+class Sequence {
+ public:
+  using After = PlanBuilder::After;
+  static constexpr StepId kNone = PlanBuilder::kNone;
+
+  Sequence(std::string algorithm, const Team& team) : builder_(std::move(algorithm), team.rank, team.size()) {}
+
+  Sequence& at(int level, std::uint32_t segment = 0) {
+    builder_.at(static_cast<std::uint16_t>(level), segment);
+    return *this;
+  }
+  Sequence& tree_levels(int levels) {
+    builder_.tree_levels(levels);
+    return *this;
+  }
+
+  StepId send(Region from, int peer, std::uint32_t tag, After after = {});
+  StepId recv(Region to, int peer, std::uint32_t tag, After after = {});
+  StepId copy(Region from, Region to, After after = {});
+  StepId reduce(Region from, Region to, After after = {});
+  StepId expose(int peer, std::uint32_t tag, After after = {});
+  StepId await(int peer, std::uint32_t tag, After after = {});
+  StepId read(Region from, int peer, Region to, After after = {});
+  StepId signal(int peer, std::uint32_t tag, After after = {});
+  StepId wait_signal(int peer, std::uint32_t tag, After after = {});
+
+  /// Reserves memory, aligned to 64 bytes.
+  Region scratch(std::uint64_t size_bytes) { return builder_.scratch(size_bytes); }
+  Region shared(std::uint64_t size_bytes) { return builder_.shared(size_bytes); }
+
+  Plan finish(std::uint64_t input_bytes, std::uint64_t output_bytes) && {
+    return std::move(builder_).finish(input_bytes, output_bytes);
+  }
+
+ private:
+  // A piece of a buffer, by its first byte, and the steps that touched it last.
+  struct Piece {
+    std::uint64_t end_bytes;
+    StepId writer;
+    std::vector<StepId> readers;  // since that write
+  };
+  using Pieces = std::map<std::uint64_t, Piece>;
+
+  Pieces& pieces(Region region) { return pieces_[static_cast<std::size_t>(region.buffer)]; }
+  Pieces::iterator split(Pieces& pieces, std::uint64_t at_bytes);
+  void begin(After after) { waits_.assign(after.begin(), after.end()); }
+  void wait_to_read(Region region);
+  void wait_to_write(Region region);
+  void has_read(Region region, StepId step);
+  void has_written(Region region, StepId step);
+  const std::vector<StepId>& waits();
+
+  PlanBuilder builder_;
+  std::array<Pieces, 4> pieces_;  // by Buffer
+  std::map<int, StepId> awaited_;  // the latest await of each peer
+  std::vector<StepId> waits_;      // of the step being added
+};
+
+}  // namespace penstock::plan
