@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Checks every #include of the project against the layer table in docs/architecture.md.
+
+The table is the rule: a row is a folder, the folders that it may include, and the public headers that belong to it.
+A public header obeys the row that it belongs to. `include` in the third column stands for every public header that
+does not speak MPI. Only the row `src/mpi/` includes mpi.h. A .def table in include/penstock/ belongs to the row of the
+header that includes it.
+
+Usage: check_layers.py [ROOT]      prints "ok FILE" or "not ok FILE" per file; exit status 1 when one is not.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SOURCES = {".cpp", ".hpp", ".c", ".h", ".def", ".inc"}
+INCLUDE = re.compile(r'^\s*#\s*include\s+(?:[<"]([^>"]+)[>"]|(\w+))', re.MULTILINE)
+MPI_HEADERS = {"mpi.h", "mpi_abi.h", "mpi_proto.h", "mpicxx.h", "PENSTOCK_MPI_HEADER"}
+THE_MPI_LAYER = "mpi"
+
+
+@dataclass
+class Layer:
+    """One row of the table."""
+
+    name: str
+    folder: Path
+    may_include: set[str]
+    headers: set[str] = field(default_factory=set)
+
+
+def names_in(cell: str) -> set[str]:
+    """The names in a cell, whatever separates them: `a` `b`, or a, b; a dash means none."""
+    return {word for word in re.split(r"[\s,`]+", cell) if word and word not in {"–", "-", "—"}}
+
+
+def read_table(document: Path) -> dict[str, Layer]:
+    """The rows of the first Markdown table whose header starts with `folder`, by the last part of the folder."""
+    layers: dict[str, Layer] = {}
+    inside = False
+    for line in document.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.lstrip().startswith("|") else []
+        if not inside:
+            inside = len(cells) == 4 and cells[0] == "folder" and cells[2] == "may include"
+            continue
+        if len(cells) != 4:
+            break
+        if set(cells[0]) <= set("-: "):
+            continue
+        for folder in sorted(names_in(cells[0])):
+            name = folder.rstrip("/").split("/")[-1]
+            layers[name] = Layer(name, Path(folder), names_in(cells[2]), names_in(cells[3]))
+    return layers
+
+
+def check(root: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
+    """All files that were checked, and (file, what is wrong) for each violation."""
+    document = root / "docs" / "architecture.md"
+    layers = read_table(document)
+    wrong: list[tuple[Path, str]] = []
+    if not layers:
+        return [document], [(document, "holds no table with the columns folder | holds | may include | public headers")]
+    for layer in layers.values():
+        for unknown in layer.may_include - set(layers) - {"include"}:
+            wrong.append((document, f"`{layer.folder}` may include `{unknown}`, which is no folder of the table"))
+
+    public = root / "include" / "penstock"
+    header_layer = {header: layer.name for layer in layers.values() for header in layer.headers}
+    for header in sorted(header_layer):
+        if not (public / header).exists():
+            wrong.append((document, f"`{header}` is in the table, but not in include/penstock/"))
+    # A table of rows belongs to the header that includes it, in the order of the table so that the lowest layer wins.
+    for header, name in list(header_layer.items()):
+        if (public / header).exists():
+            for included in includes_of(public / header):
+                if included.endswith(".def"):
+                    header_layer.setdefault(Path(included).name, name)
+
+    files: list[Path] = []
+    for path in sorted(public.glob("*")):
+        if path.suffix not in SOURCES:
+            continue
+        files.append(path)
+        if path.name not in header_layer:
+            wrong.append((path, f"belongs to no row of the table in {document.relative_to(root)}"))
+            continue
+        wrong += violations(path, layers[header_layer[path.name]], layers, header_layer)
+    covered = set()
+    for layer in layers.values():
+        for path in sorted((root / layer.folder).rglob("*")):
+            if path.suffix in SOURCES and path.is_file() and path not in covered:
+                covered.add(path)
+                files.append(path)
+                wrong += violations(path, layer, layers, header_layer)
+    for path in sorted((root / "src").rglob("*")):
+        if path.suffix in SOURCES and path not in covered:
+            files.append(path)
+            wrong.append((path, "its folder has no row in the table"))
+    return files, wrong
+
+
+def includes_of(path: Path) -> list[str]:
+    return [bracketed or macro for bracketed, macro in INCLUDE.findall(path.read_text(encoding="utf-8"))]
+
+
+def violations(path: Path, layer: Layer, layers: dict[str, Layer], header_layer: dict[str, str]) -> list[tuple[Path, str]]:
+    wrong = []
+    for included in includes_of(path):
+        first, _, rest = included.partition("/")
+        if included in MPI_HEADERS:
+            if layer.name != THE_MPI_LAYER:
+                wrong.append((path, f"includes {included}; only src/{THE_MPI_LAYER} and its public headers may"))
+        elif first == "penstock":
+            owner = header_layer.get(rest)
+            if owner is None:
+                wrong.append((path, f"includes {included}, which belongs to no row of the table"))
+            elif owner == layer.name or owner in layer.may_include:
+                continue
+            elif "include" in layer.may_include and owner != THE_MPI_LAYER:
+                continue
+            else:
+                wrong.append((path, f"includes {included} of {owner}, but {layer.name} may not include {owner}"))
+        elif rest and first in layers and first != layer.name and first not in layer.may_include:
+            wrong.append((path, f"includes {included}, but {layer.name} may not include {first}"))
+        elif included.startswith(".."):
+            wrong.append((path, f"includes {included}; write the path from src/ or include/"))
+    return wrong
+
+
+def main() -> int:
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2]).resolve()
+    files, wrong = check(root)
+    for path in files:
+        reasons = [reason for where, reason in wrong if where == path]
+        print("not ok" if reasons else "ok", path.relative_to(root))
+        for reason in reasons:
+            print("   ", reason)
+    document = root / "docs" / "architecture.md"
+    table_reasons = [reason for where, reason in wrong if where == document]
+    if document not in files:
+        print("not ok" if table_reasons else "ok", document.relative_to(root))
+        for reason in table_reasons:
+            print("   ", reason)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

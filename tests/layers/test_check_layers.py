@@ -1,0 +1,83 @@
+"""The layer check finds what it is there to find."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import check_layers
+import pytest
+
+TABLE = """# Architecture
+
+| folder | holds | may include | public headers |
+|---|---|---|---|
+| `src/base/` | errors | – | `error.hpp` |
+| `src/plan/` | steps | base | `plan.hpp` |
+| `src/engine/` | lanes | base, plan | – |
+| `src/mpi/` | MPI | base, engine | `mpi.hpp` |
+| `python/` | bindings | include | – |
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    files = {
+        "docs/architecture.md": TABLE,
+        "include/penstock/error.hpp": '#include <string>\n#include "penstock/errors.def"\n',
+        "include/penstock/errors.def": "ROW(a)\n",
+        "include/penstock/plan.hpp": '#include "penstock/error.hpp"\n',
+        "include/penstock/mpi.hpp": "#include <mpi.h>\n",
+        "src/base/error.cpp": '#include "penstock/error.hpp"\n#include "base/other.hpp"\n#include "penstock/errors.def"\n',
+        "src/engine/engine.cpp": '#include "plan/graph.hpp"\n#include "penstock/plan.hpp"\n',
+        "src/mpi/transport.cpp": '#include PENSTOCK_MPI_HEADER\n#include "engine/transport.hpp"\n',
+        "python/src/module.cpp": "#include <nanobind/nanobind.h>\n#include <penstock/plan.hpp>\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def test_a_project_that_obeys_passes(project: Path) -> None:
+    files, wrong = check_layers.check(project)
+    assert wrong == []
+    assert len(files) == 8
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "expected"),
+    [
+        ("src/base/error.cpp", '#include "plan/graph.hpp"', "base may not include plan"),
+        ("src/base/error.cpp", '#include "penstock/plan.hpp"', "base may not include plan"),
+        ("include/penstock/error.hpp", '#include "penstock/plan.hpp"', "base may not include plan"),
+        ("src/engine/engine.cpp", "#include <mpi.h>", "only src/mpi"),
+        ("src/engine/engine.cpp", "#  include PENSTOCK_MPI_HEADER", "only src/mpi"),
+        ("src/engine/engine.cpp", '#include "penstock/mpi.hpp"', "engine may not include mpi"),
+        ("src/engine/engine.cpp", '#include "../plan/graph.hpp"', "write the path from src/"),
+        ("src/engine/engine.cpp", '#include "penstock/unknown.hpp"', "belongs to no row"),
+        ("python/src/module.cpp", '#include "engine/engine.hpp"', "python may not include engine"),
+        ("python/src/module.cpp", '#include "penstock/mpi.hpp"', "python may not include mpi"),
+        ("src/utils/strings.cpp", "", "its folder has no row"),
+        ("include/penstock/strange.hpp", "", "belongs to no row"),
+    ],
+)
+def test_each_kind_of_violation_is_reported(project: Path, file: str, line: str, expected: str) -> None:
+    path = project / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text((path.read_text() if path.exists() else "") + line + "\n")
+    _, wrong = check_layers.check(project)
+    assert [where for where, _ in wrong] == [path]
+    assert expected in wrong[0][1]
+
+
+def test_a_header_in_the_table_must_exist(project: Path) -> None:
+    (project / "include/penstock/plan.hpp").unlink()
+    _, wrong = check_layers.check(project)
+    assert any("not in include/penstock/" in reason for _, reason in wrong)
+
+
+def test_a_missing_table_is_an_error(project: Path) -> None:
+    (project / "docs/architecture.md").write_text("nothing here\n")
+    _, wrong = check_layers.check(project)
+    assert "holds no table" in wrong[0][1]
