@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+# [--quick] [--all] [SUITE…] : build and run every test, print a table; `./dev test --list` names the suites
+"""The test runner. A suite is a function that returns its counts; @suite gives it a name and a place in the order."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from testing import LOGS, ROOT, Result, Timed, count_junit, count_ok_lines, relative, run
+
+RANKS = (1, 2, 3, 4, 7)
+QUICK_RANKS = (2, 4)
+NODE_RANKS = "3,4"
+TSAN_LAYERS = ("base", "plan", "engine", "store")
+MPIS = ("mpich", "openmpi")
+PARALLEL = os.cpu_count() or 1
+
+
+@dataclass
+class Options:
+    quick: bool
+    all: bool
+
+
+@dataclass
+class Suite:
+    name: str
+    what: str
+    run: Callable[[Options], Result]
+    quick: bool
+
+
+SUITES: list[Suite] = []
+
+
+def suite(name: str, what: str, quick: bool = True) -> Callable[[Callable[[Options], Result]], Callable[[Options], Result]]:
+    """Registers a suite; with quick=False, `./dev test --quick` leaves it out."""
+
+    def register(function: Callable[[Options], Result]) -> Callable[[Options], Result]:
+        SUITES.append(Suite(name, what, function, quick))
+        return function
+
+    return register
+
+
+def log_of(name: str) -> Path:
+    return LOGS / f"{name}.log"
+
+
+def build(preset: str, log: Path, *targets: str) -> str:
+    """Builds, and returns what went wrong, or nothing."""
+    status, output = run([ROOT / "dev", "build", preset, *targets], log, 1800)
+    if status == 0:
+        return ""
+    failed = [line for line in output.splitlines() if line.startswith("FAILED:") or " error: " in line]
+    return f"build/{preset} does not build ({failed[0] if failed else f'status {status}'}), see {relative(log)}"
+
+
+def ctest(preset: str, log: Path, *options: str, **environment: str) -> Result:
+    report = LOGS / f"{log.stem}.xml"
+    report.unlink(missing_ok=True)
+    command = ["ctest", "--test-dir", ROOT / "build" / preset, "-j", str(PARALLEL), "--output-on-failure"]
+    command += ["--no-tests=error", "--output-junit", report, *options]
+    status, _ = run(command, log, 1200, **environment)
+    return count_junit(report, status, log)
+
+
+def pytest(log: Path, *arguments: str | Path, timeout_s: float = 900) -> Result:
+    report = LOGS / f"{log.stem}.xml"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--timeout=300", f"--junitxml={report}"]
+    status, _ = run([*command, *arguments], log, timeout_s)
+    return count_junit(report, status, log)
+
+
+@suite("layers", "includes against the table in docs/architecture.md")
+def layers(_: Options) -> Result:
+    log = log_of("layers")
+    status, output = run([sys.executable, ROOT / "tests/layers/check_layers.py"], log, 60)
+    result = count_ok_lines(output, status, log)
+    result.add(pytest(log, ROOT / "tests/layers"))
+    return result
+
+
+@suite("headers", "each public header compiled alone")
+def headers(_: Options) -> Result:
+    log = log_of("headers")
+    status, output = run([sys.executable, ROOT / "tests/headers/check_headers.py"], log, 300)
+    return count_ok_lines(output, status, log)
+
+
+@suite("c++", "tests/unit, tests/conformance, tests/faults")
+def cpp(_: Options) -> Result:
+    log = log_of("c++")
+    if reason := build("release", log):
+        return Result.failure(reason)
+    return ctest("release", log)
+
+
+@suite("python", "tests/python")
+def python(_: Options) -> Result:
+    log = log_of("python")
+    if reason := build("release", log):
+        return Result.failure(reason)
+    return pytest(log, ROOT / "tests/python")
+
+
+def mpi_tests(name: str, launch: list[str | Path], **environment: str) -> Result:
+    """tests/mpi under one launcher: a test has passed when it passed on every rank."""
+    log, prefix = log_of(name), LOGS / f"{name}.rank"
+    for old in LOGS.glob(f"{name}.rank.*"):
+        old.unlink()
+    status, _ = run([*launch, "python", ROOT / "scripts/mpi_pytest.py", prefix, ROOT / "tests/mpi"], log, 600, **environment)
+    worst: dict[str, Result] = {}
+    for report in sorted(LOGS.glob(f"{name}.rank.*.xml")):
+        rank_log = report.with_suffix(".log")
+        for case, outcome in cases_of(report).items():
+            known = worst.setdefault(case, Result())
+            if outcome == "failed" and not known.failed:
+                worst[case] = Result(failed=1, notes=[f"{case}, see {relative(rank_log)}"])
+            elif outcome == "skipped" and not known.failed:
+                worst[case] = Result(skipped=1)
+            elif outcome == "passed" and not known.failed and not known.skipped:
+                worst[case] = Result(passed=1)
+    result = Result()
+    for outcome in worst.values():
+        result.add(outcome)
+    if status and not result.failed:
+        result.add(Result.failure(f"{name} ended with status {status}, see {relative(log)} and {relative(prefix)}.*.log"))
+    if not worst and not status:
+        result.add(Result.failure(f"{name} ran no test, see {relative(prefix)}.0.log"))
+    return result
+
+
+def cases_of(report: Path) -> dict[str, str]:
+    import xml.etree.ElementTree as ElementTree
+
+    outcomes = {}
+    try:
+        root = ElementTree.parse(report).getroot()
+    except (OSError, ElementTree.ParseError):
+        return {}
+    for case in root.iter("testcase"):
+        name = f"{case.get('classname')}.{case.get('name')}"
+        if case.find("failure") is not None or case.find("error") is not None:
+            outcomes[name] = "failed"
+        else:
+            outcomes[name] = "skipped" if case.find("skipped") is not None else "passed"
+    return outcomes
+
+
+def mpi_suite(mpi: str) -> Callable[[Options], Result]:
+    def all_ranks(options: Options) -> Result:
+        if reason := build("release", log_of(f"mpi-{mpi}")):
+            return Result.failure(reason)
+        result = Result()
+        for ranks in QUICK_RANKS if options.quick else RANKS:
+            launch: list[str | Path] = [ROOT / "dev", "exec", "mpiexec", "-n", str(ranks)]
+            result.add(mpi_tests(f"mpi-{mpi}-{ranks}", launch, PENSTOCK_MPI=mpi))
+        return result
+
+    return all_ranks
+
+
+for _mpi in MPIS:
+    suite(f"mpi-{_mpi}", f"tests/mpi at {', '.join(map(str, RANKS))} ranks")(mpi_suite(_mpi))
+
+
+@suite("nodes", f"tests/mpi over two emulated nodes, {NODE_RANKS} ranks, under each MPI", quick=False)
+def nodes(_: Options) -> Result:
+    log = log_of("nodes")
+    status, output = run([ROOT / "dev", "cluster", "check"], log, 60)
+    if status:
+        return Result.skip(output.strip().splitlines()[-1])
+    if reason := build("release", log):
+        return Result.failure(reason)
+    status, _ = run([ROOT / "dev", "cluster", "up", "2", "1gbit"], log, 120)
+    if status:
+        return Result.failure(f"./dev cluster up failed, see {relative(log)}")
+    try:
+        result = Result()
+        for mpi in MPIS:
+            launch: list[str | Path] = [ROOT / "dev", "cluster", "run", "--ranks", NODE_RANKS, "--mpi", mpi]
+            result.add(mpi_tests(f"nodes-{mpi}", launch))
+        result.add(pytest(log, ROOT / "tests/cluster"))
+        return result
+    finally:
+        run([ROOT / "dev", "cluster", "down"], log, 60)
+
+
+@suite("asan", "the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer", quick=False)
+def asan(_: Options) -> Result:
+    log = log_of("asan")
+    if reason := build("asan", log):
+        return Result.failure(reason)
+    return ctest("asan", log, ASAN_OPTIONS="detect_stack_use_after_return=1", UBSAN_OPTIONS="print_stacktrace=1")
+
+
+@suite("tsan", f"the tests of {', '.join(TSAN_LAYERS)} under ThreadSanitizer", quick=False)
+def tsan(_: Options) -> Result:
+    log = log_of("tsan")
+    present = [layer for layer in TSAN_LAYERS if any((ROOT / "tests/unit" / layer).glob("*.cpp"))]
+    if reason := build("tsan", log, *[f"unit_{layer}" for layer in present]):
+        return Result.failure(reason)
+    return ctest("tsan", log, "-R", f"^unit_({'|'.join(present)})\\.", TSAN_OPTIONS="second_deadlock_stack=1")
+
+
+@suite("package", "find_package, pkg-config, pip install, the examples", quick=False)
+def package(options: Options) -> Result:
+    log = log_of("package")
+    if reason := build("release", log):
+        return Result.failure(reason)
+    return pytest(log, ROOT / "tests/package", timeout_s=1200)
+
+
+@suite("intel", "tests/mpi under Intel MPI, which shares MPICH's ABI (only with --all)", quick=False)
+def intel(options: Options) -> Result:
+    if not options.all:
+        return Result.skip("Intel MPI is only installed with --all")
+    log = log_of("intel")
+    status, _ = run([ROOT / "dev", "setup", "--with", "impi-rt"], log, 600)
+    if status:
+        return Result.failure(f"Intel MPI could not be installed, see {relative(log)}")
+    launch: list[str | Path] = [ROOT / "dev", "exec", "mpiexec", "-n", "4"]
+    return mpi_tests("intel-4", launch, PENSTOCK_MPI="impi-rt")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev test", description="Builds and runs the tests.")
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help="run these alone")
+    parser.add_argument("--quick", action="store_true", help="no sanitizers, no emulated nodes, no packages, fewer rank counts")
+    parser.add_argument("--all", action="store_true", help="also what needs large downloads")
+    parser.add_argument("--list", action="store_true", help="name the suites")
+    arguments = parser.parse_args()
+    if arguments.list:
+        for known in SUITES:
+            print(f"  {known.name:14} {known.what}")
+        return 0
+    names = {known.name for known in SUITES}
+    if unknown := [name for name in arguments.suites if name not in names]:
+        parser.error(f"there is no suite {', '.join(unknown)}; known: {', '.join(sorted(names))}")
+
+    options = Options(quick=arguments.quick, all=arguments.all)
+    chosen = [known for known in SUITES if known.name in arguments.suites or not arguments.suites]
+    if options.quick and not arguments.suites:
+        chosen = [known for known in chosen if known.quick]
+    LOGS.mkdir(parents=True, exist_ok=True)
+    results: list[tuple[Suite, Result]] = []
+    for number, known in enumerate(chosen, start=1):
+        print(f"[{number}/{len(chosen)}] {known.name}: {known.what} … ", end="", flush=True)
+        for old in LOGS.glob(f"{known.name}.log"):
+            old.unlink()
+        with Timed() as clock:
+            result = known.run(options)
+        result.seconds = clock.seconds
+        print(f"{'FAILED' if result.failed else 'ok'} ({result.seconds:.0f} s)", flush=True)
+        results.append((known, result))
+    return report(results)
+
+
+def report(results: list[tuple[Suite, Result]]) -> int:
+    total = Result()
+    print(f"\n{'suite':14} {'passed':>8} {'failed':>8} {'skipped':>8} {'seconds':>8}")
+    for known, result in results:
+        print(f"{known.name:14} {result.passed:8} {result.failed:8} {result.skipped:8} {result.seconds:8.0f}")
+        for note in result.notes:
+            print(f"    {note}")
+        total.add(result)
+        total.seconds += result.seconds
+    print(f"{'all':14} {total.passed:8} {total.failed:8} {total.skipped:8} {total.seconds:8.0f}\n")
+    print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Runs pytest on every rank of an MPI job: mpiexec -n N python scripts/mpi_pytest.py JUNIT_PREFIX [PYTEST ARGUMENTS]
+
+Each rank writes PREFIX.<rank>.xml and PREFIX.<rank>.log. The tests are collective, so a rank whose test failed can
+leave the others waiting for it: it ends its own session at once and, if the job has not come to its end soon after,
+takes all ranks down with MPI_Abort. A test that hangs is shown with the stacks of its threads and ends its rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from mpi4py import MPI
+
+GRACE_S = 20.0
+TEST_TIMEOUT_S = 120
+
+
+def main() -> int:
+    prefix, arguments = sys.argv[1], sys.argv[2:]
+    comm = MPI.COMM_WORLD
+    log_path = Path(f"{prefix}.{comm.rank}.log")
+    sys.stdout.flush()
+    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    options = [f"--junitxml={prefix}.{comm.rank}.xml", "--maxfail=1", "-q", "-rs", "-p", "no:cacheprovider"]
+    options += [f"--timeout={TEST_TIMEOUT_S}", "--timeout-method=thread"]
+    status = int(pytest.main([*options, *arguments]))
+    if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        status = 0
+    # A failed rank that never meets the others here must not leave the job hanging.
+    watchdog = threading.Timer(GRACE_S, lambda: comm.Abort(1))
+    watchdog.daemon = True
+    if status:
+        watchdog.start()
+    worst = comm.allreduce(status, op=MPI.MAX)
+    watchdog.cancel()
+    return worst
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError):
+        sys.exit(main())
