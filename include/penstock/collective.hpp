@@ -34,7 +34,7 @@ struct Collective {
   int root = 0;
   /// reduce, gather, scatter: only the root's value counts; allreduce, allgather: equal on all ranks.
   bool in_place = false;
-  std::string algorithm;            ///< a row of algorithms.def; empty: chosen by size and team
+  std::string algorithm{};          ///< a row of algorithms.def; empty: chosen by size and team
   std::uint64_t segment_bytes = 0;  ///< length of a pipeline segment; 0: chosen by the algorithm
 
   friend bool operator==(const Collective&, const Collective&) = default;

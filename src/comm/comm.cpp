@@ -1,0 +1,69 @@
+#include "penstock/comm.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "comm/state.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock {
+
+bool Request::test() { return run_ == nullptr || run_->run->test(); }
+
+void Request::wait() {
+  if (run_ != nullptr) run_->run->wait();
+}
+
+Comm::Comm(std::shared_ptr<comm::State> state) : state_(std::move(state)) {}
+
+int Comm::rank() const { return state_->team().rank; }
+int Comm::size() const { return state_->team().size(); }
+const Team& Comm::team() const { return state_->team(); }
+Comm Comm::duplicate() const { return state_->duplicate(); }
+
+Request Comm::start(const Collective& what, ConstBytes input, Bytes output) {
+  return Request(std::make_shared<Request::Run>(Request::Run{state_, state_->start(what, input, output)}));
+}
+
+Request Comm::start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes output, const Arithmetic& arithmetic,
+                    std::uint64_t signature) {
+  auto run = state_->engine().start(std::move(plan), {input, output}, arithmetic, signature);
+  return Request(std::make_shared<Request::Run>(Request::Run{state_, std::move(run)}));
+}
+
+void Comm::fail_next(const std::string& message) noexcept { state_->engine().fail_next(message); }
+
+void Comm::allgather(ConstBytes mine, Bytes all) {
+  run({.kind = CollectiveKind::allgather, .count = mine.size()}, mine, all);
+}
+
+void Comm::agree(const std::function<void()>& action) {
+  std::exception_ptr failure;
+  std::array<char, 1024> text{};
+  try {
+    action();
+  } catch (const std::exception& error) {
+    failure = std::current_exception();
+    std::strncpy(text.data(), error.what(), text.size() - 1);
+  }
+  const auto mine = static_cast<std::byte>(failure != nullptr);
+  std::vector<std::byte> failed(static_cast<std::size_t>(size()));
+  allgather({&mine, 1}, failed);
+  const auto first = std::find(failed.begin(), failed.end(), std::byte{1});
+  if (first == failed.end()) return;
+  // All ranks know now that one failed; what it says is worth another operation.
+  const int first_rank = static_cast<int>(first - failed.begin());
+  run({.kind = CollectiveKind::bcast, .count = text.size(), .root = first_rank}, {},
+      std::as_writable_bytes(std::span(text)));
+  if (failure != nullptr) std::rethrow_exception(failure);
+  throw Error(ErrorCode::peer_failed, text.data(), first_rank);
+}
+
+std::string Comm::explain(const Collective& what) const { return state_->explain(what); }
+std::string Comm::report() const { return state_->report(); }
+
+}  // namespace penstock

@@ -1,0 +1,78 @@
+// What Penstock keeps for a communicator.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "engine/engine.hpp"
+#include "penstock/collective.hpp"
+#include "penstock/comm.hpp"
+#include "penstock/export.hpp"
+
+namespace penstock {
+
+struct Request::Run {
+  std::shared_ptr<comm::State> state;  ///< outlives the run
+  std::shared_ptr<engine::Run> run;
+};
+
+namespace comm {
+
+/// A new transport between the same ranks; called collectively, once per communicator and once per duplicate.
+using MakeTransport = std::function<std::unique_ptr<engine::Transport>()>;
+
+/// Collective; where it fails on one rank, it fails on all.
+PENSTOCK_API Comm make_comm(MakeTransport make_transport, const CommOptions& options);
+
+/// The same operation, as the key of the plan cache: what means nothing for it has its default, and operations that
+/// only move data count in bytes, so that they share their plans and take any element type.
+Collective normalized(const Collective& what, int rank);
+
+/// Equal on all ranks exactly where their calls fit together. Takes a normalized operation.
+std::uint64_t signature(const Collective& what);
+
+/// The memory that `plan` runs on. Throws Error(invalid_argument) for spans of another size, or that overlap.
+engine::Bindings bind(const Collective& what, const Plan& plan, ConstBytes input, Bytes output);
+
+class State {
+ public:
+  State(std::shared_ptr<engine::Engine> engine, MakeTransport make_transport, const CommOptions& options,
+        std::string progress_reason)
+      : engine_(std::move(engine)),
+        make_transport_(std::move(make_transport)),
+        options_(options),
+        progress_reason_(std::move(progress_reason)) {}
+
+  const Team& team() const { return engine_->team(); }
+  engine::Engine& engine() { return *engine_; }
+  Comm duplicate() const { return make_comm(make_transport_, options_); }
+
+  std::shared_ptr<engine::Run> start(const Collective& what, ConstBytes input, Bytes output);
+  std::string explain(const Collective& what);
+  std::string report();
+
+ private:
+  struct Planned {
+    std::shared_ptr<const Plan> plan;
+    std::uint64_t signature = 0;
+  };
+  struct Hash {
+    std::size_t operator()(const Collective& what) const { return static_cast<std::size_t>(signature(what)); }
+  };
+
+  Planned plan(const Collective& normalized_what);
+
+  std::shared_ptr<engine::Engine> engine_;
+  MakeTransport make_transport_;
+  CommOptions options_;
+  std::string progress_reason_;
+  std::mutex mutex_;  ///< of the cache
+  std::unordered_map<Collective, Planned, Hash> plans_;
+};
+
+}  // namespace comm
+}  // namespace penstock

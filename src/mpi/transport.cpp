@@ -1,0 +1,273 @@
+#include "mpi/transport.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "mpi/at_finalize.hpp"
+#include "mpi/check.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::mpi {
+namespace {
+
+std::vector<std::int32_t> find_nodes(MPI_Comm comm, int rank, int size) {
+  MPI_Comm node = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+  int leader = rank;
+  const int reduced = MPI_Allreduce(MPI_IN_PLACE, &leader, 1, MPI_INT, MPI_MIN, node);
+  MPI_Comm_free(&node);
+  check(reduced, "MPI_Allreduce");
+  std::vector<int> leaders(static_cast<std::size_t>(size));
+  check(MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, comm), "MPI_Allgather");
+
+  std::vector<std::int32_t> nodes(leaders.size());
+  std::unordered_map<int, std::int32_t> number;
+  for (std::size_t r = 0; r < leaders.size(); ++r)
+    nodes[r] = number.try_emplace(leaders[r], static_cast<std::int32_t>(number.size())).first->second;
+  return nodes;
+}
+
+class MpiTransport final : public engine::Transport {
+ public:
+  MpiTransport(MPI_Comm parent, std::uint64_t piece_bytes) : piece_bytes_(piece_bytes) {
+    require_running();
+    check(MPI_Comm_dup(parent, &comm_), "MPI_Comm_dup");
+    try {
+      set_up();
+    } catch (...) {
+      close();
+      throw;
+    }
+    at_finalize_ = AtFinalize([this] { close(); });
+  }
+
+  ~MpiTransport() override {
+    at_finalize_ = {};
+    close();
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  const std::vector<std::int32_t>& node_of_rank() const override { return node_of_rank_; }
+  bool any_thread() const override { return thread_level_ == MPI_THREAD_MULTIPLE; }
+  std::string description() const override { return description_; }
+
+  Handle isend(ConstBytes from, int peer, int tag) override {
+    const std::lock_guard lock(mutex_);
+    require_open();
+    Transfer transfer;
+    transfer.size_bytes = from.size();
+    // A message of at least one full piece ends with a shorter one, so that the receiver knows the end by itself.
+    std::uint64_t sent = 0;
+    do {
+      const std::uint64_t piece = std::min<std::uint64_t>(from.size() - sent, piece_bytes_);
+      MPI_Request request = MPI_REQUEST_NULL;
+      check(MPI_Isend(from.data() + sent, static_cast<int>(piece), MPI_BYTE, peer, tag, comm_, &request), "MPI_Isend");
+      transfer.requests.push_back(request);
+      sent += piece;
+      if (piece < piece_bytes_) break;
+    } while (true);
+    return add(std::move(transfer));
+  }
+
+  Handle irecv(Bytes to, int peer, int tag) override {
+    const std::lock_guard lock(mutex_);
+    require_open();
+    Transfer transfer;
+    transfer.peer = peer == engine::kAnyRank ? MPI_ANY_SOURCE : peer;
+    transfer.tag = tag;
+    transfer.receives = true;
+    transfer.to = to;
+    transfer.requests.push_back(post(transfer));
+    return add(std::move(transfer));
+  }
+
+  std::optional<std::uint64_t> test(Handle handle) override {
+    const std::lock_guard lock(mutex_);
+    require_open();
+    const auto found = transfers_.find(handle);
+    if (found == transfers_.end())
+      throw Error(ErrorCode::internal, "transfer " + std::to_string(handle) + " is not in flight", rank_);
+    Transfer& transfer = found->second;
+    bool complete = false;
+    try {
+      complete = transfer.receives ? test_receive(transfer) : test_send(transfer);
+    } catch (...) {
+      transfers_.erase(found);
+      throw;
+    }
+    if (!complete) return std::nullopt;
+    const std::uint64_t moved_bytes = transfer.size_bytes;
+    transfers_.erase(found);
+    return moved_bytes;
+  }
+
+  bool cancel(Handle receive) override {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == MPI_COMM_NULL) return true;
+    const auto found = transfers_.find(receive);
+    if (found == transfers_.end() || !found->second.receives)
+      throw Error(ErrorCode::internal, "receive " + std::to_string(receive) + " is not in flight", rank_);
+    const bool withdrawn = withdraw(found->second);
+    transfers_.erase(found);
+    return withdrawn;
+  }
+
+  void allgather(ConstBytes mine, Bytes all) override {
+    MPI_Comm comm = MPI_COMM_NULL;
+    {
+      // The blocking call runs without the lock, so that other threads may go on meanwhile.
+      const std::lock_guard lock(mutex_);
+      require_open();
+      comm = comm_;
+    }
+    check(MPI_Allgather(mine.data(), static_cast<int>(mine.size()), MPI_BYTE, all.data(),
+                        static_cast<int>(mine.size()), MPI_BYTE, comm),
+          "MPI_Allgather");
+  }
+
+ private:
+  struct Transfer {
+    std::vector<MPI_Request> requests;  ///< of a send one per piece; of a receive the piece that is awaited
+    Bytes to;
+    std::uint64_t size_bytes = 0;  ///< of a receive: what has arrived so far
+    int peer = 0;
+    int tag = 0;
+    bool receives = false;
+  };
+
+  void set_up() {
+    check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+    check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+    check(MPI_Query_thread(&thread_level_), "MPI_Query_thread");
+
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    check(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
+    description_ = std::string(version, static_cast<std::size_t>(length));
+    description_ = description_.substr(0, description_.find('\n'));
+    std::replace(description_.begin(), description_.end(), '\t', ' ');
+    description_ += " (" PENSTOCK_MPI_ABI " ABI, ";
+    description_ += thread_level_ == MPI_THREAD_MULTIPLE ? "any thread" : "calling thread only";
+    description_ += ")";
+
+    node_of_rank_ = find_nodes(comm_, rank_, size_);
+  }
+
+  void require_open() const {
+    if (comm_ == MPI_COMM_NULL)
+      throw Error(ErrorCode::mpi, "this communicator's MPI connection is closed: MPI_Finalize has been called", rank_);
+  }
+
+  Handle add(Transfer transfer) {
+    const Handle handle = next_handle_++;
+    transfers_.emplace(handle, std::move(transfer));
+    return handle;
+  }
+
+  MPI_Request post(const Transfer& transfer) {
+    const std::uint64_t piece = std::min<std::uint64_t>(transfer.to.size() - transfer.size_bytes, piece_bytes_);
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Irecv(transfer.to.data() + transfer.size_bytes, static_cast<int>(piece), MPI_BYTE, transfer.peer,
+                    transfer.tag, comm_, &request),
+          "MPI_Irecv");
+    return request;
+  }
+
+  bool test_send(Transfer& transfer) {
+    int complete = 0;
+    if (transfer.requests.size() == 1)
+      check(MPI_Test(transfer.requests.data(), &complete, MPI_STATUS_IGNORE), "MPI_Test");
+    else
+      check(MPI_Testall(static_cast<int>(transfer.requests.size()), transfer.requests.data(), &complete,
+                        MPI_STATUSES_IGNORE),
+            "MPI_Testall");
+    return complete != 0;
+  }
+
+  bool test_receive(Transfer& transfer) {
+    int complete = 0;
+    MPI_Status status;
+    const int result = MPI_Test(transfer.requests.data(), &complete, &status);
+    if (result != MPI_SUCCESS) {
+      int error_class = MPI_SUCCESS;
+      MPI_Error_class(result, &error_class);
+      if (error_class == MPI_ERR_TRUNCATE)
+        throw Error(ErrorCode::mismatch,
+                    "a message of rank " + std::to_string(status.MPI_SOURCE) + " is longer than the " +
+                        std::to_string(transfer.to.size()) + " bytes expected here",
+                    rank_, error_text(result));
+      check(result, "MPI_Test");
+    }
+    if (complete == 0) return false;
+    int length = 0;
+    check(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count");
+    transfer.size_bytes += static_cast<std::uint64_t>(length);
+    if (static_cast<std::uint64_t>(length) < piece_bytes_) return true;
+    transfer.peer = status.MPI_SOURCE;
+    transfer.requests[0] = post(transfer);
+    return false;
+  }
+
+  static bool withdraw(Transfer& receive) noexcept {
+    MPI_Request& request = receive.requests[0];
+    if (request == MPI_REQUEST_NULL) return false;
+    MPI_Status status;
+    int withdrawn = 0;
+    MPI_Cancel(&request);
+    MPI_Wait(&request, &status);
+    MPI_Test_cancelled(&status, &withdrawn);
+    return withdrawn != 0;
+  }
+
+  /// MPI cannot withdraw a send: it is left to MPI, which may read the memory until MPI_Finalize.
+  static void leave(Transfer& send) noexcept {
+    for (MPI_Request& request : send.requests) {
+      int complete = 0;
+      if (request != MPI_REQUEST_NULL && MPI_Test(&request, &complete, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
+          complete == 0)
+        MPI_Request_free(&request);
+    }
+  }
+
+  void close() noexcept {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == MPI_COMM_NULL) return;
+    MPI_Comm comm = std::exchange(comm_, MPI_COMM_NULL);
+    if (!running()) return;
+    for (auto& [handle, transfer] : transfers_) {
+      if (transfer.receives)
+        withdraw(transfer);
+      else
+        leave(transfer);
+    }
+    transfers_.clear();
+    MPI_Comm_free(&comm);
+  }
+
+  std::uint64_t piece_bytes_;
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+  int thread_level_ = MPI_THREAD_SINGLE;
+  std::vector<std::int32_t> node_of_rank_;
+  std::string description_;
+
+  std::mutex mutex_;
+  std::unordered_map<Handle, Transfer> transfers_;
+  Handle next_handle_ = 1;
+  AtFinalize at_finalize_;
+};
+
+}  // namespace
+
+std::unique_ptr<engine::Transport> make_transport(MPI_Comm parent, std::uint64_t piece_bytes) {
+  return std::make_unique<MpiTransport>(parent, piece_bytes);
+}
+
+}  // namespace penstock::mpi

@@ -1,0 +1,23 @@
+// engine::Transport over a duplicate of an MPI communicator.
+#pragma once
+
+#include PENSTOCK_MPI_HEADER
+
+#include <cstdint>
+#include <memory>
+
+#include "engine/transport.hpp"
+#include "penstock/export.hpp"
+
+namespace penstock::mpi {
+
+/// MPI counts are int, so longer messages travel in pieces of this size.
+inline constexpr std::uint64_t kPieceBytes = 1u << 30;
+
+/// A private duplicate of `parent`, with errors returned. Collective. Destroying it, or MPI_Finalize, whichever comes
+/// first, gives up what is in flight and frees the duplicate; afterwards every call throws Error(mpi).
+/// `piece_bytes` must be equal on all ranks.
+PENSTOCK_API std::unique_ptr<engine::Transport> make_transport(MPI_Comm parent,
+                                                               std::uint64_t piece_bytes = kPieceBytes);
+
+}  // namespace penstock::mpi
