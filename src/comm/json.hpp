@@ -9,16 +9,16 @@ namespace penstock::comm {
 
 class JsonObject {
  public:
-  void add(std::string_view key, std::string_view value) { add_json(key, quoted(value)); }
-  void add(std::string_view key, std::uint64_t value) { add_json(key, std::to_string(value)); }
-  /// `value` is JSON already.
-  void add_json(std::string_view key, std::string_view value) {
-    if (!members_.empty()) members_ += ", ";
-    members_ += quoted(key) + ": " + std::string(value);
-  }
+  void add(std::string_view key, std::string_view value) { append(key, quoted(value)); }
+  void add(std::string_view key, std::uint64_t value) { append(key, std::to_string(value)); }
   std::string text() const { return "{" + members_ + "}"; }
 
  private:
+  void append(std::string_view key, const std::string& json) {
+    if (!members_.empty()) members_ += ", ";
+    members_ += quoted(key) + ": " + json;
+  }
+
   static std::string quoted(std::string_view text) {
     constexpr char kHex[] = "0123456789abcdef";
     std::string result = "\"";
