@@ -63,7 +63,7 @@ def _phases(phases: list[dict]) -> str:
 
     def bar(seconds: float, colour: str) -> str:
         return (
-            f'<div class="bar" style="width:{100 * seconds / longest:.2f}%;background:{colour}"></div>'
+            f'<div class="bar" style="width:{75 * seconds / longest:.2f}%;background:{colour}"></div>'
             f'<span class="seconds">{seconds:.2f}</span>'
         )
 
@@ -150,7 +150,7 @@ p.lead { font-size:1.08rem; margin:.6rem 0 1.4rem } small, .dim { color:var(--di
 table { width:100%; border-collapse:collapse; font-variant-numeric:tabular-nums }
 th { text-align:left; font-weight:500 } thead th { color:var(--dim); font-size:.84rem; padding-bottom:.4rem }
 tbody th small { display:block; font-size:.8rem; line-height:1.3 } tbody td, tbody th { border-top:1px solid var(--line); padding:.42rem .5rem .42rem 0 }
-table.phases td { width:33% } .bar { display:inline-block; height:.8rem; border-radius:2px; min-width:1px; max-width:78%; vertical-align:middle }
+table.phases td { width:33% } .bar { display:inline-block; height:.8rem; border-radius:2px; min-width:1px; vertical-align:middle }
 .seconds { margin-left:.45rem } .share { display:inline-block; width:9rem; height:.6rem; background:var(--line); border-radius:3px; overflow:hidden; vertical-align:middle; margin-right:.5rem }
 .share div { height:100%; background:#54a24b } ul.checks { list-style:none; padding:0; margin:0; columns:2; column-gap:2.4rem }
 ul.checks li { break-inside:avoid; padding:.18rem 0 } ul.checks small { display:block; margin-left:1.35rem; line-height:1.3 }

@@ -1,0 +1,71 @@
+"""The global 2-d field that the demo carries along: in a block-cyclic layout, dumped as overlapping tiles.
+
+Cell (i, j) holds i * WIDTH + j + step: whole numbers below 2^24, exact in float32, so a reader can tell from any
+cell which step it is from, and a snapshot is consistent if and only if all its cells say the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+HEIGHT = WIDTH = 1024
+BLOCK = 64  # of the block-cyclic layout in which the field is computed
+HALO = 8  # columns that a tile shares with each neighbour
+FILE_BYTES = HEIGHT * WIDTH * 4
+
+
+def grid_of(ranks: int) -> tuple[int, int]:
+    """The most square process grid."""
+    rows = int(ranks**0.5)
+    while ranks % rows:
+        rows -= 1
+    return rows, ranks // rows
+
+
+def initial(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    return (rows[:, None] * WIDTH + columns[None, :]).astype(np.float32)
+
+
+def block_cyclic_indices(length: int, block: int, processes: int, coordinate: int) -> np.ndarray:
+    """Global indices of one dimension that a process holds, in the order in which it stores them."""
+    indices = np.arange(length)
+    return indices[indices // block % processes == coordinate]
+
+
+def local_part(rank: int, ranks: int) -> np.ndarray:
+    """What a rank holds of the block-cyclic field at step 0."""
+    rows, columns = grid_of(ranks)
+    row, column = divmod(rank, columns)
+    return initial(block_cyclic_indices(HEIGHT, BLOCK, rows, row), block_cyclic_indices(WIDTH, BLOCK, columns, column))
+
+
+def tile_splits(ranks: int) -> list[int]:
+    """Borders of the tiles: the dumped field is cut into strips of columns, one per rank."""
+    return [WIDTH * r // ranks for r in range(ranks + 1)]
+
+
+def with_halo(splits: list[int], tile: int) -> tuple[int, int]:
+    """First and last + 1 column of a tile with what it shares with its neighbours."""
+    return max(0, splits[tile] - HALO), min(WIDTH, splits[tile + 1] + HALO)
+
+
+def step_of(snapshot: np.ndarray) -> int | None:
+    """The step that a dump (the transposed field) is from, or None when its cells are from different steps."""
+    steps = snapshot.reshape(WIDTH, HEIGHT) - initial(np.arange(WIDTH), np.arange(HEIGHT)).T
+    return int(steps[0, 0]) if (steps == steps[0, 0]).all() else None
+
+
+def with_neighbours(comm, tile: np.ndarray, position: int) -> np.ndarray:
+    """The tile with its neighbours' nearest columns. `position` is its place in the row. Collective, blocking."""
+    edges = np.ascontiguousarray(np.stack([tile[:, :HALO], tile[:, -HALO:]]))
+    everyone = np.empty((comm.size, *edges.shape), np.float32)
+    positions = np.empty(comm.size, np.int64)
+    comm.Allgather(edges, everyone)
+    comm.Allgather(np.array([position]), positions)
+    edges_at = {int(p): everyone[r] for r, p in enumerate(positions)}
+    parts = [tile]
+    if position > 0:
+        parts.insert(0, edges_at[position - 1][1])
+    if position + 1 < comm.size:
+        parts.append(edges_at[position + 1][0])
+    return np.concatenate(parts, axis=1)
