@@ -38,7 +38,9 @@ class PENSTOCK_API Axis {
   /// Where the interval begins among the elements of its coordinate.
   std::int64_t local_start(std::int64_t interval) const { return is_cyclic() ? interval / coordinates_ * block_ : 0; }
   /// Number of elements of a coordinate.
-  std::int64_t local_length(std::int64_t coordinate) const;
+  std::int64_t local_length(std::int64_t coordinate) const { return local_length_before(coordinate, length_); }
+  /// Number of elements of a coordinate below a position.
+  std::int64_t local_length_before(std::int64_t coordinate, std::int64_t position) const;
   /// After so many elements the dealing repeats; length() where it does not.
   std::int64_t period() const;
   /// Cyclic axes only: elements of each interval but the last.

@@ -54,11 +54,11 @@ std::int64_t Axis::interval_of(std::int64_t position) const {
   return std::upper_bound(borders_.begin(), borders_.end(), position) - borders_.begin() - 1;
 }
 
-std::int64_t Axis::local_length(std::int64_t coordinate) const {
-  if (!is_cyclic()) return start(coordinate + 1) - start(coordinate);
-  const std::int64_t whole_blocks = length_ / block_;
+std::int64_t Axis::local_length_before(std::int64_t coordinate, std::int64_t position) const {
+  if (!is_cyclic()) return std::clamp<std::int64_t>(position, start(coordinate), start(coordinate + 1)) - start(coordinate);
+  const std::int64_t whole_blocks = position / block_;
   const std::int64_t mine = whole_blocks / coordinates_ + (coordinate < whole_blocks % coordinates_);
-  return mine * block_ + (coordinate == whole_blocks % coordinates_ ? length_ % block_ : 0);
+  return mine * block_ + (coordinate == whole_blocks % coordinates_ ? position % block_ : 0);
 }
 
 std::int64_t Axis::period() const {

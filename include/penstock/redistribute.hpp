@@ -1,0 +1,102 @@
+// A = alpha*op(B) + beta*A, where B and A are n-d arrays in any two layouts on the ranks of one communicator
+// (COSTA, Algorithm 3), with the relabeling of the target's ranks that leaves the least to communicate (Algorithm 1).
+#pragma once
+
+#include <complex>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "penstock/export.hpp"
+#include "penstock/layout.hpp"
+#include "penstock/plan.hpp"
+#include "penstock/types.hpp"
+
+namespace penstock {
+
+class Comm;
+class Request;
+
+/// What happens to the source on its way: N, T and C of ScaLAPACK. The transpositions are for two dimensions.
+enum class MatrixOp : std::uint8_t { none, transpose, conjugate_transpose };
+
+/// From "N", "T" or "C". Throws Error(invalid_argument) for anything else.
+PENSTOCK_API MatrixOp matrix_op_from_name(std::string_view name);
+
+/// How much one rank of the source has for one rank of the target.
+struct PairVolume {
+  std::int32_t source = 0;
+  std::int32_t target = 0;
+  std::int64_t elems = 0;
+
+  friend bool operator==(const PairVolume&, const PairVolume&) = default;
+};
+
+// The following functions are pure: local, any thread, no communication. They throw Error(invalid_argument) where the
+// shapes do not fit together under `op`.
+
+/// All pairs with something to move, in order of (source, target). Block-cyclic axes cost what one common period holds,
+/// however long they are.
+PENSTOCK_API std::vector<PairVolume> transfer_volumes(const Layout& source, const Layout& target,
+                                                      MatrixOp op = MatrixOp::none);
+
+struct Relabeling {
+  std::vector<std::int32_t> permutation;  ///< permutation[r]: the rank that takes the part of the target's rank r
+  std::uint64_t bytes_before = 0;         ///< bytes that change their rank with the target as given
+  std::uint64_t bytes_after = 0;          ///< ... with the target relabeled
+};
+
+/// The relabeling of all ranks of both layouts (and at least `ranks`) that leaves the fewest bytes to communicate
+/// (COSTA, Theorem 1 with the gains of Remark 2), exactly. The identity where nothing is better.
+PENSTOCK_API Relabeling relabel(const Layout& source, const Layout& target, std::size_t element_bytes,
+                                MatrixOp op = MatrixOp::none, std::int32_t ranks = 1);
+
+/// For a square matrix of n*n weights: the column of each row such that the sum of the chosen weights is greatest.
+/// Exact; O(n^3) worst case, memory O(n) besides the weights. The magnitudes must sum up to less than 2^61.
+PENSTOCK_API std::vector<std::int32_t> assign_max_weight(std::int32_t n, std::span<const std::int64_t> weights);
+
+struct RedistributionOptions {
+  DType dtype = DType::float64;
+  MatrixOp op = MatrixOp::none;
+  bool relabel = false;  ///< let relabel() choose which rank gets which part of the target
+};
+
+/// The plan of one rank of a team (which may be larger than either layout): one message per pair of ranks, packed by
+/// plain moves and unpacked with op, alpha and beta; what stays on a rank goes straight from input to output. No rank
+/// writes its output before all ranks have started, so an operation that fails on its arguments moves nothing.
+PENSTOCK_API Plan plan_redistribution(const Layout& source, const Layout& target, const RedistributionOptions& options,
+                                      const Team& team);
+
+/// A redistribution that is planned once and run any number of times. A handle: copies share the plan.
+class PENSTOCK_API Redistribution {
+ public:
+  /// Collective and blocking. Throws on every rank: the same Error where the arguments are wrong, Error(mismatch) where
+  /// the ranks do not agree about them, Error(peer_failed) where another rank's are wrong.
+  Redistribution(const Comm& comm, const Layout& source, const Layout& target, const RedistributionOptions& options);
+
+  const Layout& source() const;
+  /// The target after relabeling: what the output is laid out by.
+  const Layout& target() const;
+  const RedistributionOptions& options() const;
+  /// permutation, bytes_before and bytes_after; the identity with equal bytes unless relabeling was asked for.
+  const Relabeling& relabeling() const;
+  /// This rank's plan.
+  const Plan& plan() const;
+
+  /// output = alpha*op(input) + beta*output for this rank's parts of target and source, dense as the layouts say.
+  /// Collective; non-blocking, the memory belongs to the operation until the request is complete. With beta 0 the
+  /// output is not read. Wrong sizes, overlapping memory or factors that the dtype cannot hold throw
+  /// Error(invalid_argument) here and Error(peer_failed) on the other ranks, and no output has changed.
+  Request start(Bytes output, ConstBytes input, std::complex<double> alpha = 1.0,
+                std::complex<double> beta = 0.0) const;
+  /// start() and wait.
+  void run(Bytes output, ConstBytes input, std::complex<double> alpha = 1.0, std::complex<double> beta = 0.0) const;
+
+ private:
+  struct State;
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace penstock

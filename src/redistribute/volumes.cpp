@@ -1,0 +1,65 @@
+#include <algorithm>
+
+#include "penstock/redistribute.hpp"
+#include "redistribute/overlay.hpp"
+
+namespace penstock {
+namespace {
+
+/// The volumes of one axis, those of each source coordinate together.
+struct AxisTable {
+  std::vector<redistribute::AxisVolume> volumes;
+  std::vector<std::size_t> first;  ///< per source coordinate, and one more
+
+  AxisTable(const Axis& source, const Axis& target) : volumes(redistribute::axis_volumes(source, target)) {
+    first.assign(static_cast<std::size_t>(source.coordinates()) + 1, 0);
+    for (const redistribute::AxisVolume& volume : volumes) ++first[static_cast<std::size_t>(volume.source) + 1];
+    for (std::size_t c = 1; c < first.size(); ++c) first[c] += first[c - 1];
+  }
+
+  std::span<const redistribute::AxisVolume> of(std::int64_t coordinate) const {
+    const auto c = static_cast<std::size_t>(coordinate);
+    return std::span(volumes).subspan(first[c], first[c + 1] - first[c]);
+  }
+};
+
+}  // namespace
+
+std::vector<PairVolume> transfer_volumes(const Layout& source, const Layout& target, MatrixOp op) {
+  const redistribute::Pairing pairing(source, target, op);
+  const std::size_t dimensions = pairing.dimensions();
+  const std::vector<std::int64_t> strides = pairing.target_cell_strides();
+  std::vector<AxisTable> tables;
+  for (std::size_t d = 0; d < dimensions; ++d) tables.emplace_back(pairing.source_axis(d), pairing.target_axis(d));
+
+  std::vector<PairVolume> result;
+  std::vector<std::int64_t> to_rank(static_cast<std::size_t>(target.ranks()), 0);
+  std::vector<std::int32_t> touched;
+  std::vector<std::span<const redistribute::AxisVolume>> lists(dimensions);
+  for (std::int32_t rank = 0; rank < source.ranks(); ++rank) {
+    for (const LayoutCell& cell : source.local_cells(rank)) {
+      for (std::size_t d = 0; d < dimensions; ++d) lists[d] = tables[d].of(cell.coordinate[d]);
+      const auto visit = [&](auto&& self, std::size_t d, std::int64_t target_cell, std::int64_t elems) -> void {
+        if (d < dimensions) {
+          for (const redistribute::AxisVolume& volume : lists[d])
+            self(self, d + 1, target_cell + volume.target * strides[d], elems * volume.elems);
+          return;
+        }
+        const std::int32_t owner = target.owners()[static_cast<std::size_t>(target_cell)];
+        std::int64_t& sum = to_rank[static_cast<std::size_t>(owner)];
+        if (sum == 0) touched.push_back(owner);
+        sum += elems;
+      };
+      visit(visit, 0, 0, 1);
+    }
+    std::sort(touched.begin(), touched.end());
+    for (const std::int32_t other : touched) {
+      result.push_back({rank, other, to_rank[static_cast<std::size_t>(other)]});
+      to_rank[static_cast<std::size_t>(other)] = 0;
+    }
+    touched.clear();
+  }
+  return result;
+}
+
+}  // namespace penstock

@@ -1,0 +1,85 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "penstock/error.hpp"
+#include "penstock/redistribute.hpp"
+
+namespace penstock {
+namespace {
+
+std::int64_t sum_of(std::int32_t n, const std::vector<std::int64_t>& weights, const std::vector<std::int32_t>& columns) {
+  std::vector<bool> taken(static_cast<std::size_t>(n), false);
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const auto column = static_cast<std::size_t>(columns[i]);
+    EXPECT_FALSE(taken.at(column)) << "column " << column << " twice";
+    taken[column] = true;
+    sum += weights[i * static_cast<std::size_t>(n) + column];
+  }
+  return sum;
+}
+
+std::int64_t best_of_all(std::int32_t n, const std::vector<std::int64_t>& weights) {
+  std::vector<std::int32_t> columns(static_cast<std::size_t>(n));
+  std::iota(columns.begin(), columns.end(), 0);
+  std::int64_t best = sum_of(n, weights, columns);
+  while (std::next_permutation(columns.begin(), columns.end())) best = std::max(best, sum_of(n, weights, columns));
+  return best;
+}
+
+TEST(Assignment, EqualsTheBestOfAllPermutations) {
+  std::mt19937_64 random(11);
+  for (int i = 0; i < 700; ++i) {
+    const std::int32_t n = 1 + i % 7;
+    // Few different values make ties, many make price wars.
+    const std::int64_t range = i % 3 == 0 ? 3 : i % 3 == 1 ? 1000 : std::int64_t{1} << 54;
+    std::vector<std::int64_t> weights(static_cast<std::size_t>(n * n));
+    for (std::int64_t& weight : weights)
+      weight = std::uniform_int_distribution<std::int64_t>(i % 2 ? -range : 0, range)(random);
+    const std::vector<std::int32_t> columns = assign_max_weight(n, weights);
+    ASSERT_EQ(columns.size(), static_cast<std::size_t>(n));
+    EXPECT_EQ(sum_of(n, weights, columns), best_of_all(n, weights)) << "n " << n << ", case " << i;
+  }
+}
+
+TEST(Assignment, FindsHiddenPermutationsOfManyProcesses) {
+  std::mt19937_64 random(5);
+  for (const std::int32_t n : {100, 500}) {
+    const auto size = static_cast<std::size_t>(n);
+    std::vector<std::int32_t> hidden(size);
+    std::iota(hidden.begin(), hidden.end(), 0);
+    std::shuffle(hidden.begin(), hidden.end(), random);
+    // Weights u(i) + v(j) - (non-negative noise, zero on the hidden permutation), so that it is the optimum.
+    std::vector<std::int64_t> rows(size), columns(size), weights(size * size);
+    const auto pick = [&](std::int64_t high) { return std::uniform_int_distribution<std::int64_t>(0, high)(random); };
+    for (std::size_t i = 0; i < size; ++i) {
+      rows[i] = pick(1'000'000);
+      columns[i] = pick(1'000'000);
+    }
+    for (std::size_t i = 0; i < size; ++i)
+      for (std::size_t j = 0; j < size; ++j)
+        weights[i * size + j] =
+            rows[i] + columns[j] - (static_cast<std::size_t>(hidden[i]) == j ? 0 : 1 + pick(1'000'000));
+    EXPECT_EQ(assign_max_weight(n, weights), hidden);
+  }
+}
+
+TEST(Assignment, PriceWarsEnd) {
+  // Three rows want two columns, and the third column is hopeless for all: each bid would gain 1 of 2^40.
+  const std::int64_t big = std::int64_t{1} << 40;
+  const std::vector<std::int64_t> weights{big, big + 1, 0, big, big + 1, 0, big, big + 1, 1};
+  EXPECT_EQ(sum_of(3, weights, assign_max_weight(3, weights)), 2 * big + 2);
+}
+
+TEST(Assignment, WrongInputIsAnError) {
+  EXPECT_THROW(assign_max_weight(2, std::vector<std::int64_t>(3)), Error);
+  EXPECT_THROW(assign_max_weight(-1, {}), Error);
+  EXPECT_TRUE(assign_max_weight(0, {}).empty());
+  EXPECT_THROW(assign_max_weight(1, std::vector<std::int64_t>{std::int64_t{1} << 62}), Error);
+}
+
+}  // namespace
+}  // namespace penstock

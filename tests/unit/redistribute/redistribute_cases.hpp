@@ -1,0 +1,70 @@
+// Random layouts, and what they mean element by element.
+#pragma once
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "penstock/layout.hpp"
+
+namespace penstock::testing_layouts {
+
+inline std::int64_t pick(std::mt19937& random, std::int64_t low, std::int64_t high) {
+  return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+}
+
+inline std::vector<std::int64_t> random_shape(std::mt19937& random, int dimensions) {
+  std::vector<std::int64_t> shape;
+  for (int d = 0; d < dimensions; ++d) shape.push_back(pick(random, 0, 40 / dimensions + 3));
+  return shape;
+}
+
+/// Axes of either kind, and owners at random or one cell per rank.
+inline Layout random_layout(std::mt19937& random, const std::vector<std::int64_t>& shape, std::int32_t max_ranks) {
+  std::vector<Axis> axes;
+  std::size_t cells = 1;
+  for (const std::int64_t length : shape) {
+    if (pick(random, 0, 1) == 0) {
+      axes.push_back(Axis::cyclic(length, pick(random, 1, 7), pick(random, 1, 3)));
+    } else {
+      std::vector<std::int64_t> borders{0};
+      while (borders.back() < length) borders.push_back(std::min(length, borders.back() + pick(random, 1, 9)));
+      axes.push_back(Axis::cut(std::move(borders)));
+    }
+    cells *= static_cast<std::size_t>(axes.back().coordinates());
+  }
+  std::vector<std::int32_t> owners(cells);
+  auto ranks = static_cast<std::int32_t>(pick(random, 1, max_ranks));
+  if (cells <= static_cast<std::size_t>(max_ranks) && cells > 0 && pick(random, 0, 1) == 0) {
+    ranks = static_cast<std::int32_t>(cells);
+    std::iota(owners.begin(), owners.end(), 0);
+    std::shuffle(owners.begin(), owners.end(), random);
+  } else {
+    for (std::int32_t& owner : owners) owner = static_cast<std::int32_t>(pick(random, 0, ranks - 1));
+  }
+  return Layout::from_axes(std::move(axes), std::move(owners), ranks,
+                           pick(random, 0, 1) == 0 ? Order::row_major : Order::column_major);
+}
+
+template <class Visit>
+void for_each_index(const std::vector<std::int64_t>& shape, const Visit& visit) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return;
+  std::vector<std::int64_t> index(shape.size(), 0);
+  for (bool more = true; more;) {
+    visit(index);
+    more = false;
+    for (std::size_t d = shape.size(); d-- > 0 && !more;) {
+      more = ++index[d] < shape[d];
+      if (!more) index[d] = 0;
+    }
+  }
+}
+
+inline std::int32_t owner_of(const Layout& layout, const std::vector<std::int64_t>& index) {
+  std::vector<std::int64_t> block;
+  for (std::size_t d = 0; d < index.size(); ++d) block.push_back(layout.axes()[d].interval_of(index[d]));
+  return layout.owner(block);
+}
+
+}  // namespace penstock::testing_layouts
