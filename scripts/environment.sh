@@ -111,6 +111,15 @@ set_up() {
 
 # --- The environment that programs run in ------------------------------------------------------------------------
 
+# without PREFIX LIST: the entries of a colon-separated list that are not under PREFIX.
+without() {
+  local entry kept=""
+  while IFS= read -r -d: entry; do
+    [[ -z "$entry" || "$entry" == "$1"/* ]] || kept+="${kept:+:}$entry"
+  done <<<"$2:"
+  printf '%s' "$kept"
+}
+
 # PENSTOCK_MPI=mpich|openmpi chooses the MPI, PENSTOCK_BUILD the build tree whose Python package is imported.
 enter_environment() {
   local mpi="${PENSTOCK_MPI:-mpich}" prefix
@@ -120,15 +129,18 @@ enter_environment() {
   export PENSTOCK_MPI="$mpi"
   export PENSTOCK_BUILD="${PENSTOCK_BUILD:-$PENSTOCK_ROOT/build/release}"
   export VIRTUAL_ENV="$env_dir"
-  export PATH="$env_dir/bin:$prefix/bin:$PATH"
-  export LD_LIBRARY_PATH="$prefix/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-  export PYTHONPATH="$PENSTOCK_BUILD/python${PYTHONPATH:+:$PYTHONPATH}"
+  # Whatever an outer ./dev exec put there goes first: two MPIs in one environment are none.
+  PATH="$env_dir/bin:$prefix/bin:$(without "$PENSTOCK_ROOT/build" "$PATH")"
+  LD_LIBRARY_PATH="$prefix/lib:$(without "$PENSTOCK_ROOT/build" "${LD_LIBRARY_PATH:-}")"
+  PYTHONPATH="$PENSTOCK_BUILD/python:$(without "$PENSTOCK_ROOT/build" "${PYTHONPATH:-}")"
+  export PATH="${PATH%:}" LD_LIBRARY_PATH="${LD_LIBRARY_PATH%:}" PYTHONPATH="${PYTHONPATH%:}"
+  export MPI4PY_MPIABI="${mpi/#impi*/mpich}"
   export PYTHONUNBUFFERED=1
   unset PYTHONHOME
   # More ranks than cores is the normal case on a developer's machine.
   export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" OPENBLAS_NUM_THREADS="${OPENBLAS_NUM_THREADS:-1}"
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-  export PRTE_MCA_rmaps_default_mapping_policy="${PRTE_MCA_rmaps_default_mapping_policy:-:oversubscribe}"
+  export PRTE_MCA_rmaps_default_mapping_policy="${PRTE_MCA_rmaps_default_mapping_policy:-slot:oversubscribe}"
   export PRTE_MCA_hwloc_default_binding_policy="${PRTE_MCA_hwloc_default_binding_policy:-none}"
   export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
 }
