@@ -1,0 +1,107 @@
+#include "collectives/algorithms.hpp"
+
+#include <array>
+#include <bit>
+#include <utility>
+
+namespace penstock {
+
+namespace {
+
+constexpr std::array kAlgorithms = {
+#define PENSTOCK_ALGORITHM(kind, name, fits, cost) \
+  Algorithm{CollectiveKind::kind, #name, cost, &collectives::fits, &collectives::kind##_##name},
+#include "collectives/algorithms.def"
+#undef PENSTOCK_ALGORITHM
+};
+
+}  // namespace
+
+std::span<const Algorithm> algorithms() noexcept { return kAlgorithms; }
+
+namespace collectives {
+namespace {
+
+constexpr std::uint64_t kSharedBytesPerRank = 64 << 10;
+constexpr std::uint64_t kSharedBytesPerNode = 1 << 20;
+
+bool is_root(const Team& team, const Collective& what) { return team.rank == what.root; }
+
+// Whether MPI_IN_PLACE has a meaning on this rank.
+bool in_place(const Team& team, const Collective& what) {
+  return what.in_place && (!is_rooted(what.kind) || is_root(team, what));
+}
+
+Region whole_input(const Team& team, const Collective& what) {
+  const std::uint64_t bytes = block_bytes(what);
+  switch (what.kind) {
+    case CollectiveKind::bcast:
+    case CollectiveKind::barrier:
+      return {0, 0, Buffer::input};
+    case CollectiveKind::scatter:
+      return {0, is_root(team, what) ? bytes * static_cast<std::uint64_t>(team.size()) : 0, Buffer::input};
+    default:
+      return {0, in_place(team, what) ? 0 : bytes, Buffer::input};
+  }
+}
+
+}  // namespace
+
+bool any_team(const Team&, const Collective&) { return true; }
+
+bool power_of_two(const Team& team, const Collective&) {
+  return std::has_single_bit(static_cast<std::uint32_t>(team.size()));
+}
+
+bool small_on_one_node(const Team& team, const Collective& what) {
+  for (const std::int32_t node : team.node_of_rank)
+    if (node != team.node_of_rank[0]) return false;
+  const std::uint64_t bytes = block_bytes(what);
+  return bytes <= kSharedBytesPerRank && bytes * static_cast<std::uint64_t>(team.size()) <= kSharedBytesPerNode;
+}
+
+std::uint64_t block_bytes(const Collective& what) { return what.count * size_bytes(what.dtype); }
+
+Region result(const Team& team, const Collective& what) {
+  const std::uint64_t bytes = block_bytes(what);
+  const auto size = static_cast<std::uint64_t>(team.size());
+  switch (what.kind) {
+    case CollectiveKind::barrier:
+      return {0, 0, Buffer::output};
+    case CollectiveKind::bcast:
+    case CollectiveKind::allreduce:
+      return {0, bytes, Buffer::output};
+    case CollectiveKind::reduce:
+      return {0, is_root(team, what) ? bytes : 0, Buffer::output};
+    case CollectiveKind::gather:
+      return {0, is_root(team, what) ? bytes * size : 0, Buffer::output};
+    case CollectiveKind::allgather:
+      return {0, bytes * size, Buffer::output};
+    case CollectiveKind::scatter:
+      return {0, in_place(team, what) ? 0 : bytes, Buffer::output};
+  }
+  return {};
+}
+
+Region contribution(const Team& team, const Collective& what) {
+  const bool lies_in_output = what.kind == CollectiveKind::bcast || in_place(team, what);
+  if (!lies_in_output || what.kind == CollectiveKind::scatter) return whole_input(team, what);
+  const bool has_own_block = what.kind == CollectiveKind::gather || what.kind == CollectiveKind::allgather;
+  const std::uint64_t bytes = block_bytes(what);
+  return {has_own_block ? bytes * static_cast<std::uint64_t>(team.rank) : 0, bytes, Buffer::output};
+}
+
+Region blocks_of(Region all, const Collective& what, Run run) {
+  const std::uint64_t bytes = block_bytes(what);
+  return {all.offset_bytes + static_cast<std::uint64_t>(run.first) * bytes,
+          static_cast<std::uint64_t>(run.count) * bytes, all.buffer};
+}
+
+Region block_of(Region all, const Collective& what, int rank) { return blocks_of(all, what, {rank, 1}); }
+
+Plan finish(Sequence&& sequence, const Team& team, const Collective& what) {
+  return std::move(sequence).finish(whole_input(team, what).size_bytes, result(team, what).size_bytes);
+}
+
+}  // namespace collectives
+}  // namespace penstock

@@ -1,0 +1,41 @@
+// What a planner of a collective may use: the declarations of all of them, the predicates of algorithms.def, and what
+// the arguments mean in bytes.
+#pragma once
+
+#include "penstock/collective.hpp"
+#include "penstock/plan.hpp"
+#include "plan/sequence.hpp"
+
+namespace penstock::collectives {
+
+using plan::Sequence;
+
+#define PENSTOCK_ALGORITHM(kind, name, fits, cost) Plan kind##_##name(const Team& team, const Collective& what);
+#include "collectives/algorithms.def"
+#undef PENSTOCK_ALGORITHM
+
+bool any_team(const Team& team, const Collective& what);
+bool power_of_two(const Team& team, const Collective& what);
+/// All ranks share memory, and the data of all of them is small beside what a node has of it.
+bool small_on_one_node(const Team& team, const Collective& what);
+
+/// Bytes of what one rank contributes or, for a broadcast, receives.
+std::uint64_t block_bytes(const Collective& what);
+
+/// Where this rank's contribution lies: in the input or, in place, in the output.
+Region contribution(const Team& team, const Collective& what);
+/// The whole receive buffer of this rank, empty where MPI says that it is not significant.
+Region result(const Team& team, const Collective& what);
+
+/// The block of one rank, and neighbouring blocks, in a buffer that holds those of all ranks.
+struct Run {
+  int first;
+  int count;
+};
+Region blocks_of(Region all, const Collective& what, Run run);
+Region block_of(Region all, const Collective& what, int rank);
+
+/// The plan, with the buffer sizes that `what` means on this rank.
+Plan finish(Sequence&& sequence, const Team& team, const Collective& what);
+
+}  // namespace penstock::collectives

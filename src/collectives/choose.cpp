@@ -1,0 +1,137 @@
+#include <array>
+#include <limits>
+
+#include "collectives/algorithms.hpp"
+#include "collectives/group.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock {
+namespace {
+
+struct KindRow {
+  std::string_view name;
+  bool is_rooted;
+  bool computes;
+};
+
+constexpr std::array kKinds = {
+#define PENSTOCK_COLLECTIVE(name, rooted, computes) KindRow{#name, rooted, computes},
+#include "penstock/collectives.def"
+#undef PENSTOCK_COLLECTIVE
+};
+
+const KindRow& row(CollectiveKind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
+
+[[noreturn]] void reject(const Collective& what, const std::string& why) {
+  throw Error(ErrorCode::invalid_argument, std::string(name(what.kind)) + ": " + why);
+}
+
+void check(const Team& team, const Collective& what) {
+  if (is_rooted(what.kind) && (what.root < 0 || what.root >= team.size()))
+    reject(what, "root is " + std::to_string(what.root) + ", but the communicator has the ranks 0 to " +
+                     std::to_string(team.size() - 1));
+  if (computes(what.kind) && !defined_for(what.op, what.dtype))
+    reject(what, "operation " + std::string(name(what.op)) + " is not defined for dtype " +
+                     std::string(name(what.dtype)));
+  // Half of the address space, so that no sum of offsets can overflow.
+  const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / size_bytes(what.dtype);
+  if (what.count > most / static_cast<std::uint64_t>(team.size()))
+    reject(what, "count is " + std::to_string(what.count) + ", but the blocks of " + std::to_string(team.size()) +
+                     " ranks must stay below 2^63 bytes together");
+}
+
+const Algorithm* find(CollectiveKind kind, std::string_view given) {
+  for (const Algorithm& algorithm : algorithms())
+    if (algorithm.kind == kind && algorithm.name == given) return &algorithm;
+  return nullptr;
+}
+
+const Algorithm* named(const Team& team, const Collective& what) {
+  const Algorithm* algorithm = find(what.kind, what.algorithm);
+  if (algorithm && algorithm->fits(team, what)) return algorithm;
+  std::string fitting;
+  for (const Algorithm& other : algorithms())
+    if (other.kind == what.kind && other.fits(team, what))
+      fitting += (fitting.empty() ? "" : ", ") + std::string(other.name);
+  reject(what, (algorithm ? "algorithm '" + what.algorithm + "' does not fit this communicator and size"
+                          : "there is no algorithm '" + what.algorithm + "'") +
+                   "; expected one of " + fitting);
+}
+
+struct Default {
+  std::string_view name;
+  std::string reason;
+};
+
+std::string kib(std::uint64_t bytes) { return std::to_string(bytes >> 10) + " KiB"; }
+
+// Until they are measured (tuner), limits follow the usual reasoning: few rounds while latency dominates, few bytes
+// when bandwidth does. Two nodes or more, one with several ranks, make a hierarchy.
+Default choose_default(const Team& team, const Collective& what) {
+  constexpr std::uint64_t kLatencyBytes = 32 << 10;    // up to here a message costs about as much as an empty one
+  constexpr std::uint64_t kPipelineBytes = 512 << 10;  // from here on a long pipeline is full most of the time
+  constexpr std::uint64_t kSharedBytes = 8 << 10;
+  constexpr std::uint64_t kRingPartBytes = 4 << 10;
+  constexpr int kLongChain = 64;
+  constexpr int kSharedRanks = 16;
+
+  const std::uint64_t bytes = collectives::block_bytes(what);
+  const auto size = static_cast<std::uint64_t>(team.size());
+  const int nodes = collectives::node_count(team);
+  const bool is_hierarchy = nodes > 1 && nodes < team.size();
+  const std::string hierarchy = is_hierarchy ? std::to_string(nodes) + " nodes, some with several ranks" : "";
+  switch (what.kind) {
+    case CollectiveKind::bcast:
+    case CollectiveKind::reduce:
+      if (bytes >= kPipelineBytes && team.size() > 2 && team.size() <= kLongChain)
+        return {"chain", "at least " + kib(kPipelineBytes) + " on at most " + std::to_string(kLongChain) + " ranks"};
+      if (is_hierarchy) return {"hierarchical", hierarchy};
+      return {"binomial", "less than " + kib(kPipelineBytes) + ", or too many or too few ranks for a chain"};
+    case CollectiveKind::allreduce:
+      if (bytes <= kSharedBytes && team.size() <= kSharedRanks && collectives::small_on_one_node(team, what))
+        return {"shared", "at most " + kib(kSharedBytes) + " and " + std::to_string(kSharedRanks) + " ranks on one node"};
+      if (bytes > kLatencyBytes && bytes / size >= kRingPartBytes)
+        return {"ring", "more than " + kib(kLatencyBytes) + ", at least " + kib(kRingPartBytes) + " per rank"};
+      if (is_hierarchy) return {"hierarchical", hierarchy};
+      return {"recursive_doubling", "less than " + kib(kRingPartBytes) + " per rank, or at most " + kib(kLatencyBytes)};
+    case CollectiveKind::gather:
+    case CollectiveKind::scatter:
+      if (bytes > kLatencyBytes) return {"linear", "blocks of more than " + kib(kLatencyBytes)};
+      return {"binomial", "blocks of at most " + kib(kLatencyBytes)};
+    case CollectiveKind::allgather:
+      if (bytes * size > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes) + " in all"};
+      if (collectives::power_of_two(team, what)) return {"recursive_doubling", "short, and 2^k ranks"};
+      return {"bruck", "at most " + kib(kLatencyBytes) + " in all"};
+    case CollectiveKind::barrier:
+      if (nodes < team.size()) return {"hierarchical", "some ranks share a node"};
+      return {"dissemination", "every rank is on a node of its own"};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view name(CollectiveKind kind) noexcept { return row(kind).name; }
+bool is_rooted(CollectiveKind kind) noexcept { return row(kind).is_rooted; }
+bool computes(CollectiveKind kind) noexcept { return row(kind).computes; }
+
+CollectiveKind collective_kind_from_name(std::string_view given) {
+  std::string known;
+  for (std::size_t i = 0; i < kKinds.size(); ++i) {
+    if (kKinds[i].name == given) return static_cast<CollectiveKind>(i);
+    known += (i ? ", " : "") + std::string(kKinds[i].name);
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "unknown collective '" + std::string(given) + "'; expected one of " + known);
+}
+
+Choice choose(const Team& team, const Collective& what) {
+  check(team, what);
+  if (!what.algorithm.empty()) return {named(team, what), "asked for by name"};
+  const Default chosen = choose_default(team, what);
+  return {find(what.kind, chosen.name), chosen.reason};
+}
+
+Plan plan_collective(const Team& team, const Collective& what) { return choose(team, what).algorithm->plan(team, what); }
+
+}  // namespace penstock

@@ -1,0 +1,55 @@
+// Orders of ranks, and trees over them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "penstock/plan.hpp"
+
+namespace penstock::collectives {
+
+/// The ranks of a team that take part in a stage, in the order in which an algorithm numbers them.
+struct Group {
+  std::vector<int> ranks;
+  int self = -1;  ///< this rank's index; -1 if it does not take part
+
+  int size() const { return static_cast<int>(ranks.size()); }
+  bool contains_self() const { return self >= 0; }
+  int operator[](int index) const { return ranks[static_cast<std::size_t>(index)]; }
+};
+
+/// All ranks, node by node: `first`, the other ranks of its node, then those of the next nodes. Trees and rings over
+/// this order cross between nodes as rarely as they can, however the ranks are placed.
+Group by_node(const Team& team, int first);
+/// The leaders of all nodes: `first` for its node (which comes first), the lowest rank for the others.
+Group leaders(const Team& team, int first);
+/// The ranks of this rank's node, its leader first.
+Group node_group(const Team& team, int first);
+/// The most ranks that any node has, and the number of nodes.
+int largest_node(const Team& team);
+int node_count(const Team& team);
+
+/// ceil(log2(size)): rounds of a binomial tree or of recursive doubling.
+int log2_ceil(int size);
+
+/// A rank's place in a tree over a group.
+struct Tree {
+  struct Edge {
+    int rank;
+    int level;  ///< 1 next to the root
+    int first;  ///< the child's subtree holds the indices [first, first + count) of the group
+    int count;
+  };
+  int parent = -1;  ///< a rank; -1 at the root
+  int parent_level = 0;
+  int count = 1;    ///< indices [group.self, group.self + count) are this rank's subtree
+  int levels = 0;   ///< height of the whole tree
+  std::vector<Edge> children;  ///< largest subtree first
+};
+
+/// Index 0 is the root; index v has the parent v - 2^b, b its lowest set bit. Every subtree is a contiguous range.
+Tree binomial(const Group& group);
+/// Index v has the parent v - 1. Its levels are not counted: a split tree (paper 000) needs a narrow and a wide end.
+Tree chain(const Group& group);
+
+}  // namespace penstock::collectives
