@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -85,14 +86,17 @@ class PENSTOCK_API Redistribution {
   /// This rank's plan.
   const Plan& plan() const;
 
-  /// output = alpha*op(input) + beta*output for this rank's parts of target and source, dense as the layouts say.
+  /// output = alpha*op(input) + beta*output for this rank's parts of source and target, dense as the layouts say.
   /// Collective; non-blocking, the memory belongs to the operation until the request is complete. With beta 0 the
   /// output is not read. Wrong sizes, overlapping memory or factors that the dtype cannot hold throw
   /// Error(invalid_argument) here and Error(peer_failed) on the other ranks, and no output has changed.
-  Request start(Bytes output, ConstBytes input, std::complex<double> alpha = 1.0,
+  Request start(ConstBytes input, Bytes output, std::complex<double> alpha = 1.0,
                 std::complex<double> beta = 0.0) const;
   /// start() and wait.
-  void run(Bytes output, ConstBytes input, std::complex<double> alpha = 1.0, std::complex<double> beta = 0.0) const;
+  void run(ConstBytes input, Bytes output, std::complex<double> alpha = 1.0, std::complex<double> beta = 0.0) const;
+  /// Instead of start(), by a rank whose caller was wrong in a way that only the caller can see: fails the operation
+  /// on all ranks with this message. Never blocks.
+  void fail(const std::string& message) const noexcept;
 
  private:
   struct State;
