@@ -72,6 +72,10 @@ class PENSTOCK_API Comm {
   /// Error(peer_failed) with the first failure's text on the others. Blocking and collective.
   void agree(const std::function<void()>& action);
 
+  /// Whether any thread may call this communicator (one at a time); if not, only the one that initialised MPI may,
+  /// because MPI was initialised without MPI_THREAD_MULTIPLE.
+  bool any_thread() const;
+
   /// Which plan would run for `what`, and why: one JSON object.
   std::string explain(const Collective& what) const;
   /// Transport, shared memory, progress threads, and what was given up with the reason: one fact per line.
