@@ -72,7 +72,7 @@ def _mpi(libraries: Path) -> dict:
     from penstock import Error, mpi_abi
 
     try:
-        found["abi"] = mpi_abi.name()
+        found["abi"] = mpi_abi.name(MPI)
     except Error as error:
         found["problem"] = error.message
     return found
