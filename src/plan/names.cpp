@@ -1,0 +1,51 @@
+#include "plan/names.hpp"
+
+#include <array>
+
+namespace penstock::plan {
+
+std::string_view name(StepKind kind) noexcept {
+  constexpr std::array<std::string_view, 8> kNames{"send",      "recv",   "copy",  "reduce",
+                                                   "transform", "expose", "await", "read"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string_view name(Buffer buffer) noexcept {
+  constexpr std::array<std::string_view, 4> kNames{"input", "output", "scratch", "shared"};
+  return kNames[static_cast<std::size_t>(buffer)];
+}
+
+std::string_view name(Lane lane) noexcept { return lane == Lane::progress ? "progress" : "application"; }
+
+std::string describe(Region region) {
+  if (region.size_bytes == 0) return "nothing";
+  return std::string(name(region.buffer)) + "[" + std::to_string(region.offset_bytes) + ", " +
+         std::to_string(region.offset_bytes + region.size_bytes) + ")";
+}
+
+std::string describe(const Step& step) {
+  const std::string kind(name(step.kind));
+  const std::string peer = std::to_string(step.peer);
+  const std::string tag = " tag " + std::to_string(step.tag);
+  switch (step.kind) {
+    case StepKind::send:
+      return kind + " " + describe(step.from) + " to " + peer + tag;
+    case StepKind::recv:
+      return kind + " " + describe(step.to) + " from " + peer + tag;
+    case StepKind::copy:
+    case StepKind::reduce:
+      return kind + " " + describe(step.from) + " to " + describe(step.to);
+    case StepKind::transform:
+      return kind + " " + std::to_string(step.block_count) + " blocks of " + describe(step.from) + " to " +
+             describe(step.to);
+    case StepKind::expose:
+      return kind + " to " + peer + tag;
+    case StepKind::await:
+      return kind + " " + peer + tag;
+    case StepKind::read:
+      return kind + " " + describe(step.from) + " of " + peer + " to " + describe(step.to);
+  }
+  return kind;
+}
+
+}  // namespace penstock::plan

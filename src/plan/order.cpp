@@ -1,0 +1,97 @@
+#include "plan/order.hpp"
+
+#include <algorithm>
+
+namespace penstock::plan {
+
+Order::Order(const Plan& plan) : words_((plan.steps.size() + 63) / 64), before_(words_ * plan.steps.size()) {
+  for (StepId step = 0; step < plan.steps.size(); ++step) {
+    std::uint64_t* row = &before_[step * words_];
+    for (const StepId earlier : dependencies(plan, step)) {
+      const std::uint64_t* earlier_row = &before_[earlier * words_];
+      for (std::size_t i = 0; i < words_; ++i) row[i] |= earlier_row[i];
+      row[earlier / 64] |= std::uint64_t{1} << (earlier % 64);
+    }
+  }
+}
+
+Events::Events(std::span<const Plan> plans) {
+  std::size_t steps = 0;
+  for (const Plan& plan : plans) {
+    first_step_.push_back(steps);
+    steps += plan.steps.size();
+  }
+  successors_.resize(2 * steps);
+  for (std::size_t rank = 0; rank < plans.size(); ++rank)
+    for (StepId step = 0; step < plans[rank].steps.size(); ++step) {
+      add(start(rank, step), end(rank, step));
+      for (const StepId earlier : dependencies(plans[rank], step)) add(end(rank, earlier), start(rank, step));
+    }
+}
+
+std::pair<std::size_t, StepId> Events::step_of(Event event) const {
+  const std::size_t step = event / 2;
+  // The last rank that begins at or before the step; ranks without steps share their begin with the next one.
+  const auto next = std::upper_bound(first_step_.begin(), first_step_.end(), step);
+  const auto rank = static_cast<std::size_t>(next - first_step_.begin()) - 1;
+  return {rank, static_cast<StepId>(step - first_step_[rank])};
+}
+
+std::vector<std::pair<std::size_t, StepId>> Events::find_cycle() const {
+  std::vector<std::size_t> waits(successors_.size());
+  for (const auto& successors : successors_)
+    for (const Event event : successors) ++waits[event];
+  std::vector<Event> ready;
+  for (Event event = 0; event < waits.size(); ++event)
+    if (waits[event] == 0) ready.push_back(event);
+  std::size_t done = 0;
+  for (; !ready.empty(); ++done) {
+    const Event event = ready.back();
+    ready.pop_back();
+    for (const Event next : successors_[event])
+      if (--waits[next] == 0) ready.push_back(next);
+  }
+  if (done == successors_.size()) return {};
+
+  // Every event that is left waits for another one that is left; following those must come to a circle.
+  std::vector<Event> waits_for(waits.size(), waits.size());
+  for (Event event = 0; event < waits.size(); ++event)
+    if (waits[event] > 0)
+      for (const Event next : successors_[event]) waits_for[next] = event;
+  Event at = 0;
+  while (waits[at] == 0) ++at;
+  std::vector<bool> seen(waits.size());
+  for (; !seen[at]; at = waits_for[at]) seen[at] = true;
+  std::vector<std::pair<std::size_t, StepId>> cycle;
+  const Event begin = at;
+  do {
+    if (cycle.empty() || cycle.back() != step_of(at)) cycle.push_back(step_of(at));
+    at = waits_for[at];
+  } while (at != begin);
+  return cycle;
+}
+
+std::vector<bool> Events::reachable(Event from, bool forward) const {
+  std::vector<std::vector<Event>> reversed;
+  if (!forward) {
+    reversed.resize(successors_.size());
+    for (Event event = 0; event < successors_.size(); ++event)
+      for (const Event next : successors_[event]) reversed[next].push_back(event);
+  }
+  const auto& edges = forward ? successors_ : reversed;
+  std::vector<bool> seen(successors_.size());
+  std::vector<Event> open{from};
+  seen[from] = true;
+  while (!open.empty()) {
+    const Event event = open.back();
+    open.pop_back();
+    for (const Event next : edges[event])
+      if (!seen[next]) {
+        seen[next] = true;
+        open.push_back(next);
+      }
+  }
+  return seen;
+}
+
+}  // namespace penstock::plan

@@ -1,0 +1,92 @@
+// Which step comes before which: inside one plan, and between the plans of all ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "penstock/plan.hpp"
+
+namespace penstock::plan {
+
+inline std::span<const StepId> dependencies(const Plan& plan, StepId step) {
+  return std::span(plan.dependencies).subspan(plan.steps[step].first_dependency, plan.steps[step].dependency_count);
+}
+
+/// What a kind of step does to memory.
+struct Touches {
+  bool has_peer;
+  bool reads;         ///< `from`, of this rank
+  bool reads_remote;  ///< `from`, of the peer
+  bool writes;        ///< `to`
+};
+
+constexpr Touches touches(StepKind kind) {
+  switch (kind) {
+    case StepKind::send:
+      return {true, true, false, false};
+    case StepKind::recv:
+      return {true, false, false, true};
+    case StepKind::copy:
+    case StepKind::reduce:
+    case StepKind::transform:
+      return {false, true, false, true};
+    case StepKind::expose:
+    case StepKind::await:
+      return {true, false, false, false};
+    case StepKind::read:
+      return {true, false, true, true};
+  }
+  return {};
+}
+
+/// The transitive order of the steps of one plan; n^2/8 bytes for n steps.
+class Order {
+ public:
+  explicit Order(const Plan& plan);
+
+  /// Whether `first` is complete before `second` starts.
+  bool is_before(StepId first, StepId second) const {
+    return (before_[second * words_ + first / 64] >> (first % 64)) & 1;
+  }
+
+ private:
+  std::size_t words_;
+  std::vector<std::uint64_t> before_;  // one row of bits per step
+};
+
+/// A send and its recv, or an expose and its await.
+struct Link {
+  std::size_t giver;  ///< rank
+  StepId giver_step;
+  std::size_t taker;
+  StepId taker_step;
+};
+
+/// The starts and ends of the steps of all ranks as one graph. It has the edges of the plans: a step starts before it
+/// ends, and after its dependencies have ended. Others are added.
+class Events {
+ public:
+  using Event = std::size_t;
+
+  explicit Events(std::span<const Plan> plans);
+
+  Event start(std::size_t rank, StepId step) const { return 2 * (first_step_[rank] + step); }
+  Event end(std::size_t rank, StepId step) const { return start(rank, step) + 1; }
+  void add(Event before, Event after) { successors_[before].push_back(after); }
+
+  /// Steps (rank, step) that wait for each other in a circle, each for the next one; empty if there are none.
+  std::vector<std::pair<std::size_t, StepId>> find_cycle() const;
+  /// The events that lie after `from`, or, not `forward`, before it; with `from` itself.
+  std::vector<bool> reachable(Event from, bool forward) const;
+
+ private:
+  std::pair<std::size_t, StepId> step_of(Event event) const;
+
+  std::vector<std::size_t> first_step_;  // by rank
+  std::vector<std::vector<Event>> successors_;
+};
+
+}  // namespace penstock::plan

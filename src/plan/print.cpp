@@ -1,0 +1,163 @@
+#include <string>
+
+#include "plan/names.hpp"
+#include "plan/order.hpp"
+
+namespace penstock {
+namespace {
+
+std::string quoted(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result + "\"";
+}
+
+void pad(std::string& line, std::size_t width) {
+  if (line.size() < width) line.append(width - line.size(), ' ');
+}
+
+std::string list(std::span<const StepId> steps, const char* separator) {
+  std::string text;
+  for (const StepId step : steps) text += (text.empty() ? "" : separator) + std::to_string(step);
+  return text;
+}
+
+// Fields of JSON objects, in order.
+class JsonObject {
+ public:
+  JsonObject& raw(std::string_view key, const std::string& value) {
+    text_ += (text_.empty() ? "{" : ", ") + quoted(key) + ": " + value;
+    return *this;
+  }
+  JsonObject& number(std::string_view key, auto value) { return raw(key, std::to_string(value)); }
+  JsonObject& string(std::string_view key, std::string_view value) { return raw(key, quoted(value)); }
+  std::string finish() const { return text_.empty() ? "{}" : text_ + "}"; }
+
+ private:
+  std::string text_;
+};
+
+std::string json(Region region) {
+  return JsonObject()
+      .string("buffer", plan::name(region.buffer))
+      .number("offset_bytes", region.offset_bytes)
+      .number("size_bytes", region.size_bytes)
+      .finish();
+}
+
+std::string json(const Block& block) {
+  return JsonObject()
+      .number("from_offset_elems", block.from_offset_elems)
+      .number("to_offset_elems", block.to_offset_elems)
+      .number("rows", block.rows)
+      .number("columns", block.columns)
+      .number("from_row_stride_elems", block.from_row_stride_elems)
+      .number("from_column_stride_elems", block.from_column_stride_elems)
+      .number("to_row_stride_elems", block.to_row_stride_elems)
+      .number("to_column_stride_elems", block.to_column_stride_elems)
+      .finish();
+}
+
+std::string json(const Plan& plan, StepId id) {
+  const Step& step = plan.steps[id];
+  const plan::Touches touches = plan::touches(step.kind);
+  JsonObject object;
+  object.string("kind", plan::name(step.kind));
+  if (touches.reads || touches.reads_remote) object.raw("from", json(step.from));
+  if (touches.writes) object.raw("to", json(step.to));
+  if (touches.has_peer) object.number("peer", step.peer);
+  if (touches.has_peer && step.kind != StepKind::read) object.number("tag", step.tag);
+  object.raw("dependencies", "[" + list(plan::dependencies(plan, id), ", ") + "]");
+  if (step.kind == StepKind::transform) {
+    std::string blocks;
+    for (std::uint32_t i = 0; i < step.block_count; ++i)
+      blocks += (i ? ", " : "") + json(plan.blocks[step.first_block + i]);
+    object.raw("blocks", "[" + blocks + "]").raw("scaled", step.scaled ? "true" : "false");
+  }
+  return object.number("level", step.level)
+      .number("segment", step.segment)
+      .string("lane", plan::name(step.lane))
+      .finish();
+}
+
+}  // namespace
+
+std::string to_text(const Plan& plan) {
+  std::string text = plan.algorithm + ", rank " + std::to_string(plan.rank) + " of " + std::to_string(plan.size) +
+                     ": input " + std::to_string(plan.input_bytes) + ", output " + std::to_string(plan.output_bytes) +
+                     ", scratch " + std::to_string(plan.scratch_bytes) + ", shared " +
+                     std::to_string(plan.shared_bytes) + " bytes; " + std::to_string(plan.steps.size()) + " steps\n";
+  for (StepId id = 0; id < plan.steps.size(); ++id) {
+    const Step& step = plan.steps[id];
+    std::string line = std::to_string(id);
+    pad(line, 6);
+    line += plan::describe(step);
+    if (step.dependency_count > 0) {
+      pad(line, 58);
+      line += " after " + list(plan::dependencies(plan, id), " ");
+    }
+    if (step.level > 0 || step.segment > 0 || step.lane == Lane::application) {
+      pad(line, 78);
+      line += " [";
+      if (step.level > 0) line += "level " + std::to_string(step.level) + ", ";
+      line += "segment " + std::to_string(step.segment) + ", " + std::string(plan::name(step.lane)) + "]";
+    }
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string to_dot(std::span<const Plan> plans) {
+  const auto node = [](int rank, std::size_t step) { return "r" + std::to_string(rank) + "s" + std::to_string(step); };
+  std::string text = "digraph plan {\n  rankdir=TB;\n  node [shape=box, fontname=\"Helvetica\", fontsize=10];\n";
+  if (!plans.empty()) text += "  label=" + quoted(plans[0].algorithm) + ";\n";
+  for (const Plan& plan : plans) {
+    const std::string rank = std::to_string(plan.rank);
+    text += "  subgraph cluster_" + rank + " {\n    label=\"rank " + rank + "\";\n";
+    for (StepId id = 0; id < plan.steps.size(); ++id) {
+      const bool application = plan.steps[id].lane == Lane::application;
+      text += "    " + node(plan.rank, id) + " [label=" + quoted(plan::describe(plan.steps[id])) +
+              (application ? ", style=filled, fillcolor=lightyellow" : "") + "];\n";
+      for (const StepId earlier : plan::dependencies(plan, id))
+        text += "    " + node(plan.rank, earlier) + " -> " + node(plan.rank, id) + ";\n";
+    }
+    text += "  }\n";
+  }
+  for (const Plan& giver : plans)
+    for (StepId id = 0; id < giver.steps.size(); ++id) {
+      const Step& step = giver.steps[id];
+      if (step.kind != StepKind::send && step.kind != StepKind::expose) continue;
+      const StepKind taking = step.kind == StepKind::send ? StepKind::recv : StepKind::await;
+      for (const Plan& taker : plans) {
+        if (taker.rank != step.peer) continue;
+        for (StepId other = 0; other < taker.steps.size(); ++other) {
+          const Step& candidate = taker.steps[other];
+          if (candidate.kind == taking && candidate.peer == giver.rank && candidate.tag == step.tag)
+            text += "  " + node(giver.rank, id) + " -> " + node(taker.rank, other) +
+                    " [style=dashed, constraint=false, color=blue];\n";
+        }
+      }
+    }
+  return text + "}\n";
+}
+
+std::string to_json(const Plan& plan) {
+  std::string steps;
+  for (StepId id = 0; id < plan.steps.size(); ++id) steps += (id ? ",\n    " : "\n    ") + json(plan, id);
+  return JsonObject()
+      .string("algorithm", plan.algorithm)
+      .number("rank", plan.rank)
+      .number("size", plan.size)
+      .number("input_bytes", plan.input_bytes)
+      .number("output_bytes", plan.output_bytes)
+      .number("scratch_bytes", plan.scratch_bytes)
+      .number("shared_bytes", plan.shared_bytes)
+      .number("tree_levels", plan.tree_levels)
+      .raw("steps", "[" + steps + "]")
+      .finish();
+}
+
+}  // namespace penstock

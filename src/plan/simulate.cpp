@@ -1,0 +1,233 @@
+#include "plan/simulate.hpp"
+
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <string>
+#include <unordered_map>
+
+#include "penstock/error.hpp"
+#include "plan/arithmetic.hpp"
+#include "plan/names.hpp"
+#include "plan/order.hpp"
+
+namespace penstock::plan {
+namespace {
+
+constexpr std::byte kGarbage{0xcb};
+
+struct StepRef {
+  std::size_t rank;
+  StepId step;
+};
+
+// A message or a signal between two ranks.
+struct Channel {
+  std::optional<StepRef> giver;  // a send that waits for its receiver
+  std::optional<StepRef> taker;
+  std::optional<std::vector<std::byte>> buffered;  // the content of a send that did not wait
+};
+
+class Simulation {
+ public:
+  Simulation(std::span<const Plan> plans, const Arithmetic& arithmetic, std::span<RankMemory> memory,
+             std::uint64_t seed)
+      : plans_(plans), arithmetic_(arithmetic), memory_(memory), random_(seed) {
+    ranks_.resize(plans.size());
+    const bool runs_ahead = random_() % 2 == 0;
+    for (std::size_t rank = 0; rank < plans.size(); ++rank) {
+      const Plan& plan = plans[rank];
+      if (memory[rank].input.size() != plan.input_bytes || memory[rank].output.size() != plan.output_bytes)
+        throw Error(ErrorCode::invalid_argument,
+                    "simulate: rank " + std::to_string(rank) + " was given buffers of " +
+                        std::to_string(memory[rank].input.size()) + " and " +
+                        std::to_string(memory[rank].output.size()) + " bytes, its plan expects " +
+                        std::to_string(plan.input_bytes) + " and " + std::to_string(plan.output_bytes));
+      Rank& state = ranks_[rank];
+      state.scratch.assign(plan.scratch_bytes, kGarbage);
+      state.shared.assign(plan.shared_bytes, kGarbage);
+      state.speed = runs_ahead ? random_() : 0;
+      state.waits.resize(plan.steps.size());
+      state.successors.resize(plan.steps.size());
+      steps_left_ += plan.steps.size();
+      for (StepId step = 0; step < plan.steps.size(); ++step) {
+        state.waits[step] = plan.steps[step].dependency_count;
+        for (const StepId earlier : dependencies(plan, step)) state.successors[earlier].push_back(step);
+        if (state.waits[step] == 0) ready_.push_back({rank, step, false});
+      }
+    }
+  }
+
+  void run() {
+    while (!ready_.empty()) {
+      const std::size_t chosen = choose();
+      const Action action = ready_[chosen];
+      ready_[chosen] = ready_.back();
+      ready_.pop_back();
+      if (action.is_delivery)
+        deliver({action.rank, action.step});
+      else
+        start({action.rank, action.step});
+    }
+    if (steps_left_ > 0) fail_deadlocked();
+    for (const auto& [key, channel] : channels_)
+      if (channel.giver || channel.taker || channel.buffered) fail("a message or signal was never taken");
+  }
+
+ private:
+  struct Rank {
+    std::vector<std::byte> scratch, shared;
+    std::vector<std::uint32_t> waits;  // by step: dependencies that have not ended
+    std::vector<std::vector<StepId>> successors;
+    std::uint64_t speed;
+  };
+  struct Action {
+    std::size_t rank;
+    StepId step;
+    bool is_delivery;  // of the message that the recv `step` has met
+  };
+
+  [[noreturn]] static void fail(const std::string& why) { throw Error(ErrorCode::internal, "simulation: " + why); }
+
+  [[noreturn]] void fail_deadlocked() {
+    std::string waiting;
+    for (const auto& [key, channel] : channels_)
+      for (const auto& step : {channel.giver, channel.taker})
+        if (step) waiting += "; rank " + std::to_string(step->rank) + " in " + describe(step_of(*step));
+    fail("deadlock with " + std::to_string(steps_left_) + " steps left" + waiting);
+  }
+
+  // Uniform over two draws, or of the two the one of the faster rank.
+  std::size_t choose() {
+    const std::size_t a = random_() % ready_.size();
+    const std::size_t b = random_() % ready_.size();
+    return ranks_[ready_[b].rank].speed > ranks_[ready_[a].rank].speed ? b : a;
+  }
+
+  const Step& step_of(StepRef ref) const { return plans_[ref.rank].steps[ref.step]; }
+
+  Bytes bytes(std::size_t rank, Region region) {
+    if (region.size_bytes == 0) return {};
+    const std::array<Bytes, 4> buffers{memory_[rank].input, memory_[rank].output, ranks_[rank].scratch,
+                                       ranks_[rank].shared};
+    const Bytes buffer = buffers[static_cast<std::size_t>(region.buffer)];
+    if (region.size_bytes > buffer.size() || region.offset_bytes > buffer.size() - region.size_bytes)
+      fail(describe(region) + " of rank " + std::to_string(rank) + " is out of bounds");
+    return buffer.subspan(region.offset_bytes, region.size_bytes);
+  }
+
+  Bytes target(StepRef ref) {
+    const Region region = step_of(ref).to;
+    if (region.buffer == Buffer::input && region.size_bytes > 0) fail("rank " + std::to_string(ref.rank) + " writes its input");
+    return bytes(ref.rank, region);
+  }
+
+  void move(ConstBytes from, Bytes to) {
+    if (from.size() != to.size())
+      fail("a message or copy of " + std::to_string(from.size()) + " bytes meets room for " + std::to_string(to.size()));
+    if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
+  }
+
+  Channel& channel(bool is_message, std::size_t source, std::size_t destination, std::uint32_t tag) {
+    const std::uint64_t key = ((static_cast<std::uint64_t>(source) << 23 | destination) << 17 | tag) << 1;
+    return channels_[key | (is_message ? 1 : 0)];
+  }
+
+  void start(StepRef ref) {
+    const Step& step = step_of(ref);
+    const auto peer = static_cast<std::size_t>(step.peer);
+    switch (step.kind) {
+      case StepKind::send: {
+        Channel& to = channel(true, ref.rank, peer, step.tag);
+        if (random_() % 2 == 0) {
+          const Bytes from = bytes(ref.rank, step.from);
+          to.buffered.emplace(from.begin(), from.end());
+          complete(ref);
+        } else {
+          to.giver = ref;
+        }
+        if (to.taker) ready_.push_back({to.taker->rank, to.taker->step, true});
+        return;
+      }
+      case StepKind::recv: {
+        for (std::byte& byte : target(ref)) byte = kGarbage;
+        Channel& from = channel(true, peer, ref.rank, step.tag);
+        from.taker = ref;
+        if (from.giver || from.buffered) ready_.push_back({ref.rank, ref.step, true});
+        return;
+      }
+      case StepKind::copy:
+        move(bytes(ref.rank, step.from), target(ref));
+        return complete(ref);
+      case StepKind::reduce:
+        reduce(arithmetic_, bytes(ref.rank, step.from), target(ref));
+        return complete(ref);
+      case StepKind::transform: {
+        const auto blocks = std::span(plans_[ref.rank].blocks).subspan(step.first_block, step.block_count);
+        transform(arithmetic_, blocks, step.scaled, bytes(ref.rank, step.from), target(ref));
+        return complete(ref);
+      }
+      case StepKind::expose: {
+        Channel& to = channel(false, ref.rank, peer, step.tag);
+        if (to.taker)
+          complete(*std::exchange(to.taker, std::nullopt));
+        else
+          to.buffered.emplace();
+        return complete(ref);
+      }
+      case StepKind::await: {
+        Channel& from = channel(false, peer, ref.rank, step.tag);
+        if (!from.buffered) {
+          from.taker = ref;
+          return;
+        }
+        from.buffered.reset();
+        return complete(ref);
+      }
+      case StepKind::read:
+        move(bytes(peer, step.from), target(ref));
+        return complete(ref);
+    }
+  }
+
+  void deliver(StepRef recv) {
+    const Step& step = step_of(recv);
+    Channel& from = channel(true, static_cast<std::size_t>(step.peer), recv.rank, step.tag);
+    if (from.buffered) {
+      move(*from.buffered, target(recv));
+      from.buffered.reset();
+    } else {
+      move(bytes(from.giver->rank, step_of(*from.giver).from), target(recv));
+      complete(*std::exchange(from.giver, std::nullopt));
+    }
+    from.taker.reset();
+    complete(recv);
+  }
+
+  void complete(StepRef ref) {
+    --steps_left_;
+    Rank& rank = ranks_[ref.rank];
+    for (const StepId next : rank.successors[ref.step])
+      if (--rank.waits[next] == 0) ready_.push_back({ref.rank, next, false});
+  }
+
+  std::span<const Plan> plans_;
+  const Arithmetic& arithmetic_;
+  std::span<RankMemory> memory_;
+  std::mt19937_64 random_;
+  std::vector<Rank> ranks_;
+  std::vector<Action> ready_;
+  std::unordered_map<std::uint64_t, Channel> channels_;
+  std::size_t steps_left_ = 0;
+};
+
+}  // namespace
+
+void simulate(std::span<const Plan> plans, const Arithmetic& arithmetic, std::span<RankMemory> memory,
+              std::uint64_t seed) {
+  Simulation(plans, arithmetic, memory, seed).run();
+}
+
+}  // namespace penstock::plan

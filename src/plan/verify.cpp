@@ -1,0 +1,330 @@
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plan/names.hpp"
+#include "plan/order.hpp"
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t kMaxFindings = 100;
+
+// A range of one buffer that a step touches.
+struct Access {
+  std::uint64_t begin_bytes, end_bytes;
+  StepId step;
+  Buffer buffer;
+  bool is_write;
+};
+
+// The bytes that one side of a transform touches: a run for each row of each block, neighbouring runs joined.
+struct Footprint {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> runs;
+  bool is_inside = true;  // of the region
+};
+
+Footprint footprint(const Plan& plan, const Step& step, bool of_target, std::uint64_t element_bytes) {
+  Footprint result;
+  const Region region = of_target ? step.to : step.from;
+  for (std::uint32_t i = 0; i < step.block_count; ++i) {
+    const Block& block = plan.blocks[step.first_block + i];
+    if (block.rows == 0 || block.columns == 0) continue;
+    std::int64_t stride[2] = {of_target ? block.to_row_stride_elems : block.from_row_stride_elems,
+                              of_target ? block.to_column_stride_elems : block.from_column_stride_elems};
+    std::uint64_t count[2] = {block.rows, block.columns};
+    if (count[1] > 1 && stride[1] != 1 && (stride[0] == 1 || count[0] == 1)) {
+      std::swap(stride[0], stride[1]);
+      std::swap(count[0], count[1]);
+    }
+    const auto first = static_cast<std::int64_t>(of_target ? block.to_offset_elems : block.from_offset_elems);
+    const bool is_dense = stride[1] == 1 || count[1] == 1;
+    const std::uint64_t runs = is_dense ? count[0] : count[0] * count[1];
+    for (std::uint64_t run = 0; run < runs; ++run) {
+      const auto row = static_cast<std::int64_t>(is_dense ? run : run / count[1]);
+      const auto column = static_cast<std::int64_t>(is_dense ? 0 : run % count[1]);
+      const std::int64_t at = first + row * stride[0] + column * stride[1];
+      const auto begin_bytes = static_cast<std::uint64_t>(at) * element_bytes;
+      const std::uint64_t end_bytes = begin_bytes + (is_dense ? count[1] : 1) * element_bytes;
+      if (at < 0 || end_bytes > region.size_bytes) {
+        result.is_inside = false;
+        return result;
+      }
+      result.runs.emplace_back(region.offset_bytes + begin_bytes, region.offset_bytes + end_bytes);
+    }
+  }
+  std::sort(result.runs.begin(), result.runs.end());
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> joined;
+  for (const auto& run : result.runs) {
+    if (!joined.empty() && run.first <= joined.back().second)
+      joined.back().second = std::max(joined.back().second, run.second);
+    else
+      joined.push_back(run);
+  }
+  result.runs = std::move(joined);
+  return result;
+}
+
+class Verifier {
+ public:
+  Verifier(std::span<const Plan> plans, std::span<const std::int32_t> node_of_rank, std::uint64_t element_bytes)
+      : plans_(plans), node_of_rank_(node_of_rank), element_bytes_(element_bytes) {}
+
+  std::vector<std::string> run() {
+    if (plans_.size() != node_of_rank_.size()) {
+      found("there are " + std::to_string(plans_.size()) + " plans for " + std::to_string(node_of_rank_.size()) +
+            " ranks");
+      return findings_;
+    }
+    for (std::size_t rank = 0; rank < plans_.size(); ++rank) check_plan(rank);
+    // What follows relies on indices that have just been checked.
+    if (!findings_.empty()) return findings_;
+    match(StepKind::send, StepKind::recv, "message");
+    match(StepKind::expose, StepKind::await, "signal");
+    if (!findings_.empty()) return findings_;
+    for (std::size_t rank = 0; rank < plans_.size(); ++rank) check_memory(rank);
+    check_deadlock();
+    if (findings_.empty()) check_reads();
+    return findings_;
+  }
+
+ private:
+  std::string where(std::size_t rank, StepId step) const {
+    return "rank " + std::to_string(rank) + ", step " + std::to_string(step) + " (" +
+           plan::describe(plans_[rank].steps[step]) + ")";
+  }
+
+  void found(std::string finding) {
+    if (findings_.size() < kMaxFindings) findings_.push_back(std::move(finding));
+  }
+
+  std::uint64_t buffer_bytes(std::size_t rank, Buffer buffer) const {
+    const Plan& plan = plans_[rank];
+    return std::array{plan.input_bytes, plan.output_bytes, plan.scratch_bytes,
+                      plan.shared_bytes}[static_cast<std::size_t>(buffer)];
+  }
+
+  void check_region(std::size_t rank, StepId id, Region region, std::size_t owner, const char* side) {
+    const std::uint64_t limit_bytes = buffer_bytes(owner, region.buffer);
+    if (region.size_bytes > limit_bytes || region.offset_bytes > limit_bytes - region.size_bytes)
+      found(where(rank, id) + ": " + side + " reaches beyond the " + std::to_string(limit_bytes) + " bytes of the " +
+            std::string(plan::name(region.buffer)) + " buffer");
+  }
+
+  void check_plan(std::size_t rank) {
+    const Plan& plan = plans_[rank];
+    if (plan.rank != static_cast<int>(rank) || plan.size != static_cast<int>(plans_.size()))
+      found("plan " + std::to_string(rank) + " is for rank " + std::to_string(plan.rank) + " of " +
+            std::to_string(plan.size));
+    for (StepId id = 0; id < plan.steps.size(); ++id) check_step(rank, id);
+  }
+
+  void check_step(std::size_t rank, StepId id) {
+    const Plan& plan = plans_[rank];
+    const Step& step = plan.steps[id];
+    if (std::uint64_t{step.first_dependency} + step.dependency_count > plan.dependencies.size()) {
+      found(where(rank, id) + ": its dependencies lie outside of the plan's list");
+      return;
+    }
+    for (const StepId earlier : plan::dependencies(plan, id))
+      if (earlier >= id) found(where(rank, id) + ": depends on step " + std::to_string(earlier) + ", which is not earlier");
+
+    const plan::Touches touches = plan::touches(step.kind);
+    if (touches.has_peer) check_peer(rank, id);
+    if (touches.reads) check_region(rank, id, step.from, rank, "the source");
+    if (touches.reads_remote && step.peer >= 0 && step.peer < plan.size) {
+      if (step.from.buffer != Buffer::shared) found(where(rank, id) + ": reads memory that is not shared");
+      check_region(rank, id, step.from, static_cast<std::size_t>(step.peer), "the source");
+    }
+    if (touches.writes) {
+      check_region(rank, id, step.to, rank, "the target");
+      if (step.to.buffer == Buffer::input && step.to.size_bytes > 0) found(where(rank, id) + ": writes the input");
+    }
+    const bool moves_whole = (touches.reads || touches.reads_remote) && touches.writes && step.kind != StepKind::transform;
+    if (moves_whole && step.from.size_bytes != step.to.size_bytes)
+      found(where(rank, id) + ": source and target differ in size");
+    if (step.kind == StepKind::reduce && step.from.size_bytes % element_bytes_ != 0)
+      found(where(rank, id) + ": not a whole number of elements");
+    if (step.kind == StepKind::transform) check_blocks(rank, id);
+  }
+
+  void check_peer(std::size_t rank, StepId id) {
+    const Step& step = plans_[rank].steps[id];
+    if (step.peer < 0 || step.peer >= plans_[rank].size || step.peer == static_cast<int>(rank)) {
+      found(where(rank, id) + ": is not a rank that it can talk to");
+      return;
+    }
+    if (step.tag > kMaxTag) found(where(rank, id) + ": the tag is larger than " + std::to_string(kMaxTag));
+    const bool inside_node = step.kind != StepKind::send && step.kind != StepKind::recv;
+    if (inside_node && node_of_rank_[rank] != node_of_rank_[static_cast<std::size_t>(step.peer)])
+      found(where(rank, id) + ": the peer is on another node");
+  }
+
+  void check_blocks(std::size_t rank, StepId id) {
+    const Plan& plan = plans_[rank];
+    const Step& step = plan.steps[id];
+    if (std::uint64_t{step.first_block} + step.block_count > plan.blocks.size()) {
+      found(where(rank, id) + ": its blocks lie outside of the plan's list");
+      return;
+    }
+    for (const bool of_target : {false, true})
+      if (!footprint(plan, step, of_target, element_bytes_).is_inside)
+        found(where(rank, id) + ": a block reaches beyond the " + (of_target ? "target" : "source"));
+  }
+
+  using Key = std::array<int, 3>;  // source, destination, tag
+
+  std::map<Key, StepId> collect(StepKind kind, bool from_peer) {
+    std::map<Key, StepId> steps;
+    for (std::size_t rank = 0; rank < plans_.size(); ++rank)
+      for (StepId id = 0; id < plans_[rank].steps.size(); ++id) {
+        const Step& step = plans_[rank].steps[id];
+        if (step.kind != kind) continue;
+        const int self = static_cast<int>(rank);
+        const Key key{from_peer ? step.peer : self, from_peer ? self : step.peer, static_cast<int>(step.tag)};
+        if (!steps.emplace(key, id).second) found(where(rank, id) + ": the tag is used twice between the two ranks");
+      }
+    return steps;
+  }
+
+  void match(StepKind giving, StepKind taking, const std::string& what) {
+    const auto given = collect(giving, false);
+    const auto taken = collect(taking, true);
+    for (const auto& [key, id] : given) {
+      const auto rank = static_cast<std::size_t>(key[0]);
+      const auto other = taken.find(key);
+      if (other == taken.end()) {
+        found(where(rank, id) + ": nobody takes this " + what);
+        continue;
+      }
+      const Step& taker = plans_[static_cast<std::size_t>(key[1])].steps[other->second];
+      const Step& giver = plans_[rank].steps[id];
+      if (giving == StepKind::send && giver.from.size_bytes != taker.to.size_bytes)
+        found(where(rank, id) + ": the receiver expects " + std::to_string(taker.to.size_bytes) + " bytes");
+      links_.push_back({rank, id, static_cast<std::size_t>(key[1]), other->second});
+    }
+    for (const auto& [key, id] : taken)
+      if (!given.contains(key)) found(where(static_cast<std::size_t>(key[1]), id) + ": nobody gives this " + what);
+  }
+
+  std::vector<Access> accesses(std::size_t rank) const {
+    std::vector<Access> all;
+    const Plan& plan = plans_[rank];
+    for (StepId id = 0; id < plan.steps.size(); ++id) {
+      const Step& step = plan.steps[id];
+      const plan::Touches touches = plan::touches(step.kind);
+      const auto add = [&](Region region, bool is_write) {
+        if (step.kind == StepKind::transform) {
+          for (const auto& [begin, end] : footprint(plan, step, is_write, element_bytes_).runs)
+            all.push_back({begin, end, id, region.buffer, is_write});
+        } else if (region.size_bytes > 0) {
+          all.push_back({region.offset_bytes, region.offset_bytes + region.size_bytes, id, region.buffer, is_write});
+        }
+      };
+      if (touches.reads) add(step.from, false);
+      if (touches.writes) add(step.to, true);
+    }
+    std::sort(all.begin(), all.end(), [](const Access& a, const Access& b) {
+      return std::pair(a.buffer, a.begin_bytes) < std::pair(b.buffer, b.begin_bytes);
+    });
+    return all;
+  }
+
+  void check_memory(std::size_t rank) {
+    const plan::Order order(plans_[rank]);
+    std::set<std::pair<StepId, StepId>> reported;
+    std::vector<Access> open;  // begin at or before the current one and may reach into it
+    for (const Access& access : accesses(rank)) {
+      std::erase_if(open, [&](const Access& other) {
+        return other.buffer != access.buffer || other.end_bytes <= access.begin_bytes;
+      });
+      for (const Access& other : open) {
+        if (!access.is_write && !other.is_write) continue;
+        const auto [first, second] = std::minmax(access.step, other.step);
+        if (first != second && order.is_before(first, second)) continue;
+        if (!reported.emplace(first, second).second) continue;
+        found(first == second ? where(rank, first) + ": source and target overlap"
+                              : where(rank, first) + " and " + where(rank, second) +
+                                    " touch the same memory without an order between them");
+      }
+      open.push_back(access);
+    }
+  }
+
+  // Every step is two events, its start and its end. A send may wait for its receiver to have started.
+  void check_deadlock() {
+    plan::Events events(plans_);
+    for (const plan::Link& link : links_) {
+      events.add(events.start(link.giver, link.giver_step), events.end(link.taker, link.taker_step));
+      if (plans_[link.giver].steps[link.giver_step].kind == StepKind::send)
+        events.add(events.start(link.taker, link.taker_step), events.end(link.giver, link.giver_step));
+    }
+    const auto cycle = events.find_cycle();
+    if (cycle.empty()) return;
+    std::string text;
+    for (const auto& [rank, step] : cycle) text += (text.empty() ? "" : " waits for ") + where(rank, step);
+    found("deadlock: " + text);
+  }
+
+  // Remote reads against the owner's writes, over dependencies and expose → await alone: messages order no memory.
+  void check_reads() {
+    std::map<std::size_t, std::vector<std::pair<std::size_t, StepId>>> reads_of;  // by owner
+    for (std::size_t rank = 0; rank < plans_.size(); ++rank) {
+      std::optional<plan::Order> order;
+      for (StepId id = 0; id < plans_[rank].steps.size(); ++id) {
+        const Step& read = plans_[rank].steps[id];
+        if (read.kind != StepKind::read) continue;
+        if (!order) order.emplace(plans_[rank]);
+        bool is_awaited = false;
+        for (StepId earlier = 0; earlier < id && !is_awaited; ++earlier) {
+          const Step& step = plans_[rank].steps[earlier];
+          is_awaited = step.kind == StepKind::await && step.peer == read.peer && order->is_before(earlier, id);
+        }
+        if (!is_awaited) found(where(rank, id) + ": no await of the peer comes before it");
+        reads_of[static_cast<std::size_t>(read.peer)].emplace_back(rank, id);
+      }
+    }
+    if (reads_of.empty()) return;
+    plan::Events events(plans_);
+    for (const plan::Link& link : links_)
+      if (plans_[link.giver].steps[link.giver_step].kind == StepKind::expose)
+        events.add(events.start(link.giver, link.giver_step), events.end(link.taker, link.taker_step));
+    for (const auto& [owner, reads] : reads_of)
+      for (const Access& access : accesses(owner)) {
+        if (access.buffer != Buffer::shared || !access.is_write) continue;
+        const std::vector<bool> after = events.reachable(events.end(owner, access.step), true);
+        std::vector<bool> before;  // rarely needed
+        for (const auto& [rank, id] : reads) {
+          const Region region = plans_[rank].steps[id].from;
+          if (region.offset_bytes >= access.end_bytes || region.offset_bytes + region.size_bytes <= access.begin_bytes)
+            continue;
+          if (after[events.start(rank, id)]) continue;
+          if (before.empty()) before = events.reachable(events.start(owner, access.step), false);
+          if (!before[events.end(rank, id)])
+            found(where(rank, id) + " and " + where(owner, access.step) +
+                  " touch the same shared memory without an order between them");
+        }
+      }
+  }
+
+  std::span<const Plan> plans_;
+  std::span<const std::int32_t> node_of_rank_;
+  std::uint64_t element_bytes_;
+  std::vector<plan::Link> links_;
+  std::vector<std::string> findings_;
+};
+
+}  // namespace
+
+std::vector<std::string> verify(std::span<const Plan> plans, std::span<const std::int32_t> node_of_rank,
+                                std::uint64_t element_bytes) {
+  return Verifier(plans, node_of_rank, element_bytes).run();
+}
+
+}  // namespace penstock
