@@ -81,6 +81,27 @@ DType ArrayView::dtype() const {
   refuse(argument_ + " holds elements of type " + held_ + "; expected one of " + known + " in native byte order");
 }
 
+ArrayView ArrayView::part(std::int64_t offset_bytes, std::int64_t size_bytes) const {
+  const auto whole_bytes = static_cast<std::int64_t>(size_bytes_);
+  if (size_bytes < 0) size_bytes = whole_bytes - offset_bytes;
+  if (offset_bytes < 0 || offset_bytes > whole_bytes || size_bytes < 0 || size_bytes > whole_bytes - offset_bytes)
+    refuse(argument_ + " has " + std::to_string(whole_bytes) + " bytes; " + std::to_string(size_bytes) +
+           " from byte " + std::to_string(offset_bytes) + " on were asked for");
+  ArrayView result = *this;
+  result.data_ += offset_bytes;
+  result.size_bytes_ = static_cast<std::uint64_t>(size_bytes);
+  result.shape_ = {static_cast<std::int64_t>(result.count())};
+  return result;
+}
+
+ArrayView ArrayView::reinterpreted(std::optional<DType> dtype) const {
+  ArrayView result = *this;
+  result.dtype_ = dtype;
+  result.item_bytes_ = dtype ? penstock::size_bytes(*dtype) : 1;
+  result.shape_ = {static_cast<std::int64_t>(result.count())};
+  return result;
+}
+
 ArrayView view(nb::handle object, Access access, const char* argument) {
   ArrayView result;
   result.argument_ = argument;

@@ -36,6 +36,12 @@ class ArrayView {
   /// Throws Error(invalid_argument) that names the argument and what it holds.
   DType dtype() const;
 
+  /// The bytes from `offset_bytes` on, `size_bytes` of them or all that follow if negative, as a 1-d view. Throws
+  /// Error(invalid_argument) for a part that is not inside.
+  ArrayView part(std::int64_t offset_bytes, std::int64_t size_bytes) const;
+  /// The same bytes as elements of another type, 1-d; an empty type is one that known_dtype() does not know.
+  ArrayView reinterpreted(std::optional<DType> dtype) const;
+
  private:
   friend ArrayView view(nanobind::handle object, Access access, const char* argument);
 

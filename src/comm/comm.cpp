@@ -23,6 +23,7 @@ Comm::Comm(std::shared_ptr<comm::State> state) : state_(std::move(state)) {}
 int Comm::rank() const { return state_->team().rank; }
 int Comm::size() const { return state_->team().size(); }
 const Team& Comm::team() const { return state_->team(); }
+bool Comm::any_thread() const { return state_->any_thread(); }
 Comm Comm::duplicate() const { return state_->duplicate(); }
 
 Request Comm::start(const Collective& what, ConstBytes input, Bytes output) {

@@ -68,7 +68,7 @@ void agree_on(engine::Transport& transport, const std::optional<Error>& mine) {
 Comm make_comm(MakeTransport make_transport, const CommOptions& given) {
   std::unique_ptr<engine::Transport> transport = make_transport();
   engine::EngineOptions settings;
-  Progress progress;
+  Facts facts{given, transport->any_thread(), {}};
   std::optional<Error> failure;
   try {
     const Options& wanted = options();
@@ -76,14 +76,15 @@ Comm make_comm(MakeTransport make_transport, const CommOptions& given) {
     settings.shared_bytes = wanted.shared_bytes;
     settings.shared_memory = wanted.shared_memory;
     settings.single_copy = wanted.single_copy;
-    progress = choose_progress(given, *transport);
+    Progress progress = choose_progress(given, *transport);
     settings.progress_threads = progress.threads;
+    facts.progress_reason = std::move(progress.reason);
   } catch (const Error& error) {
     failure = error;
   }
   agree_on(*transport, failure);
   std::shared_ptr<engine::Engine> engine = engine::Engine::create(std::move(transport), settings);
-  return Comm(std::make_shared<State>(std::move(engine), std::move(make_transport), given, std::move(progress.reason)));
+  return Comm(std::make_shared<State>(std::move(engine), std::move(make_transport), std::move(facts)));
 }
 
 }  // namespace penstock::comm

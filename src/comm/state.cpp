@@ -78,7 +78,7 @@ std::string State::explain(const Collective& asked) {
 std::string State::report() {
   std::string text = engine_->report();
   if (!text.empty() && text.back() != '\n') text += '\n';
-  text += "progress threads: " + progress_reason_ + '\n';
+  text += "progress threads: " + facts_.progress_reason + '\n';
   const std::lock_guard lock(mutex_);
   text += "plans kept: " + std::to_string(plans_.size()) + '\n';
   return text;

