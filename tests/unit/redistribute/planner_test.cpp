@@ -1,0 +1,259 @@
+// The plans of all ranks in one process, against a reference that moves one element at a time.
+#include <gtest/gtest.h>
+
+#include <complex>
+#include <cstring>
+#include <map>
+#include <random>
+
+#include "penstock/error.hpp"
+#include "penstock/redistribute.hpp"
+#include "plan/half.hpp"
+#include "plan/simulate.hpp"
+#include "redistribute_cases.hpp"
+
+namespace penstock {
+namespace {
+
+using testing_layouts::for_each_index;
+using testing_layouts::pick;
+using testing_layouts::random_layout;
+using Value = std::complex<double>;
+using Index = std::vector<std::int64_t>;
+
+// Values are small whole numbers, exact in every type.
+template <class T>
+T encode(Value value) {
+  if constexpr (std::is_same_v<T, Float16>)
+    return plan::to_float16(static_cast<float>(value.real()));
+  else if constexpr (std::is_same_v<T, BFloat16>)
+    return plan::to_bfloat16(static_cast<float>(value.real()));
+  else if constexpr (std::is_same_v<T, std::complex<float>>)
+    return T(static_cast<float>(value.real()), static_cast<float>(value.imag()));
+  else if constexpr (std::is_same_v<T, std::complex<double>>)
+    return value;
+  else
+    return static_cast<T>(value.real());
+}
+
+void store(DType dtype, std::byte* at, Value value) {
+  switch (dtype) {
+#define PENSTOCK_DTYPE(name, type, size, numpy)  \
+  case DType::name: {                            \
+    const type encoded = encode<type>(value);    \
+    std::memcpy(at, &encoded, sizeof encoded);   \
+    return;                                      \
+  }
+#include "penstock/dtypes.def"
+#undef PENSTOCK_DTYPE
+  }
+}
+
+template <class T>
+Value decode(T value) {
+  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
+    return plan::to_float(value);
+  else
+    return Value(value);
+}
+
+Value load(DType dtype, const std::byte* at) {
+  switch (dtype) {
+#define PENSTOCK_DTYPE(name, type, size, numpy) \
+  case DType::name: {                           \
+    type encoded;                               \
+    std::memcpy(&encoded, at, sizeof encoded);  \
+    return decode(encoded);                     \
+  }
+#include "penstock/dtypes.def"
+#undef PENSTOCK_DTYPE
+  }
+  return {};
+}
+
+bool is_complex(DType dtype) { return dtype == DType::complex64 || dtype == DType::complex128; }
+
+/// Where each element of a layout lies: (rank, offset).
+std::map<Index, std::pair<std::int32_t, std::int64_t>> places(const Layout& layout) {
+  std::map<Index, std::pair<std::int32_t, std::int64_t>> result;
+  for (std::int32_t rank = 0; rank < layout.ranks(); ++rank)
+    for (const LayoutBlock& block : layout.local_blocks(rank))
+      for_each_index(block.shape, [&](const Index& inside) {
+        Index global = block.global_start;
+        std::int64_t local = block.local_offset_elems;
+        for (std::size_t d = 0; d < inside.size(); ++d) {
+          global[d] += inside[d];
+          local += inside[d] * block.strides_elems[d];
+        }
+        result[global] = {rank, local};
+      });
+  return result;
+}
+
+struct Case {
+  Layout source;
+  Layout target;
+  RedistributionOptions options;
+  std::int32_t ranks;
+  Value alpha = 1.0;
+  Value beta = 0.0;
+};
+
+std::vector<Plan> plans_of(const Case& c) {
+  std::vector<Plan> plans;
+  for (std::int32_t rank = 0; rank < c.ranks; ++rank)
+    plans.push_back(plan_redistribution(
+        c.source, c.target, c.options, {rank, std::vector<std::int32_t>(static_cast<std::size_t>(c.ranks), 0)}));
+  return plans;
+}
+
+void expect_correct(const Case& c, std::mt19937& random) {
+  const DType dtype = c.options.dtype;
+  const std::size_t size = size_bytes(dtype);
+  const bool is_unsigned = dtype >= DType::uint8 && dtype <= DType::uint64;
+  const auto value = [&]() -> Value {
+    return {static_cast<double>(pick(random, is_unsigned ? 0 : -3, 3)),
+            is_complex(dtype) ? static_cast<double>(pick(random, -3, 3)) : 0.0};
+  };
+  std::vector<plan::RankMemory> memory(static_cast<std::size_t>(c.ranks));
+  std::vector<plan::RankMemory> expected;
+  for (std::int32_t rank = 0; rank < c.ranks; ++rank) {
+    auto& mine = memory[static_cast<std::size_t>(rank)];
+    mine.input.resize(static_cast<std::size_t>(c.source.local_size_elems(rank)) * size);
+    mine.output.resize(static_cast<std::size_t>(c.target.local_size_elems(rank)) * size);
+  }
+  expected = memory;
+  const auto source_places = places(c.source);
+  const auto target_places = places(c.target);
+  for_each_index(c.target.shape(), [&](const Index& index) {
+    Index from = index;
+    if (c.options.op != MatrixOp::none) std::swap(from[0], from[1]);
+    const Value b = value();
+    const Value a = value();
+    const auto [source_rank, source_offset] = source_places.at(from);
+    const auto [target_rank, target_offset] = target_places.at(index);
+    store(dtype, memory[static_cast<std::size_t>(source_rank)].input.data() + static_cast<std::size_t>(source_offset) * size, b);
+    const std::size_t at = static_cast<std::size_t>(target_offset) * size;
+    store(dtype, memory[static_cast<std::size_t>(target_rank)].output.data() + at, a);
+    const Value moved = c.options.op == MatrixOp::conjugate_transpose ? std::conj(b) : b;
+    store(dtype, expected[static_cast<std::size_t>(target_rank)].output.data() + at, c.alpha * moved + c.beta * a);
+  });
+
+  const std::vector<Plan> plans = plans_of(c);
+  const std::vector<std::int32_t> one_node(static_cast<std::size_t>(c.ranks), 0);
+  const std::string what = c.source.serialize() + " -> " + c.target.serialize();
+  for (const std::string& finding : verify(plans, one_node, size)) ADD_FAILURE() << finding << "\n" << what;
+  const Arithmetic arithmetic{.dtype = dtype,
+                              .conjugate = c.options.op == MatrixOp::conjugate_transpose,
+                              .alpha = c.alpha,
+                              .beta = c.beta};
+  plan::simulate(plans, arithmetic, memory, random());
+  for (std::size_t rank = 0; rank < memory.size(); ++rank)
+    for (std::size_t at = 0; at < memory[rank].output.size(); at += size)
+      ASSERT_EQ(load(dtype, memory[rank].output.data() + at), load(dtype, expected[rank].output.data() + at))
+          << "rank " << rank << ", byte " << at << ", " << what;
+}
+
+TEST(RedistributionPlan, RandomLayoutsEqualTheReference) {
+  std::mt19937 random(29);
+  constexpr int kDTypes = static_cast<int>(DType::complex128) + 1;
+  for (int i = 0; i < 360; ++i) {
+    const auto op = static_cast<MatrixOp>(i % 3);
+    const auto dtype = static_cast<DType>(i % kDTypes);
+    Index shape = testing_layouts::random_shape(random, op == MatrixOp::none ? 1 + i % 4 : 2);
+    const std::int32_t max_ranks = i % 20 == 0 ? 17 : 6;
+    const Layout source = random_layout(random, shape, max_ranks);
+    if (op != MatrixOp::none) std::swap(shape[0], shape[1]);
+    const Layout target = random_layout(random, shape, max_ranks);
+    Case c{source, target, {.dtype = dtype, .op = op}, 0};
+    c.ranks = std::max(source.ranks(), target.ranks()) + static_cast<std::int32_t>(pick(random, 0, 1));
+    c.alpha = static_cast<double>(pick(random, 0, 2));
+    c.beta = static_cast<double>(pick(random, 0, 2));
+    if (is_complex(dtype)) c.alpha += Value(0.0, static_cast<double>(pick(random, -1, 1)));
+    expect_correct(c, random);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(RedistributionPlan, OneElementAndNone) {
+  std::mt19937 random(1);
+  expect_correct({Layout::whole({}, 1, 2), Layout::whole({}, 0, 1), {}, 3}, random);
+  expect_correct({Layout::whole({0, 3}), Layout::even({3, 0}, 2), {.op = MatrixOp::transpose}, 2}, random);
+  expect_correct({Layout::whole({5}), Layout::whole({5}), {}, 1}, random);
+}
+
+TEST(RedistributionPlan, ThereAndBackIsTheIdentity) {
+  std::mt19937 random(17);
+  for (int i = 0; i < 40; ++i) {
+    const bool transposed = i % 2 == 1;
+    Index shape = testing_layouts::random_shape(random, 2);
+    const Layout source = random_layout(random, shape, 5);
+    if (transposed) std::swap(shape[0], shape[1]);
+    const Layout target = random_layout(random, shape, 5);
+    const MatrixOp op = transposed ? MatrixOp::transpose : MatrixOp::none;
+    const std::int32_t ranks = std::max(source.ranks(), target.ranks());
+    const std::vector<Plan> there = plans_of({source, target, {.dtype = DType::int32, .op = op}, ranks});
+    const std::vector<Plan> back = plans_of({target, source, {.dtype = DType::int32, .op = op}, ranks});
+    std::vector<plan::RankMemory> first(static_cast<std::size_t>(ranks));
+    for (std::size_t r = 0; r < first.size(); ++r) {
+      first[r].input.resize(there[r].input_bytes);
+      for (std::byte& byte : first[r].input) byte = static_cast<std::byte>(random());
+      first[r].output.resize(there[r].output_bytes);
+    }
+    std::vector<plan::RankMemory> second(first.size());
+    plan::simulate(there, {.dtype = DType::int32}, first, random());
+    for (std::size_t r = 0; r < first.size(); ++r) {
+      second[r].input = first[r].output;
+      second[r].output.resize(back[r].output_bytes);
+    }
+    plan::simulate(back, {.dtype = DType::int32}, second, random());
+    for (std::size_t r = 0; r < first.size(); ++r) ASSERT_TRUE(second[r].output == first[r].input);
+  }
+}
+
+TEST(RedistributionPlan, SendsWithoutPackingWhatIsContiguous) {
+  const Layout rows = Layout::even({64, 16}, 4);
+  const Layout whole = Layout::whole({64, 16}, 0, 4);
+  const Plan plan = plans_of({rows, whole, {}, 4})[1];
+  EXPECT_EQ(plan.scratch_bytes, 0u);
+  EXPECT_TRUE(plan.blocks.empty());
+}
+
+TEST(RedistributionPlan, BlocksAreCoalesced) {
+  // Equal layouts but for the order of ranks: one block per rank, however fine the grid is.
+  const Layout source = Layout::block_cyclic({256, 256}, {2, 2}, {2, 2});
+  const Layout target = Layout::block_cyclic({256, 256}, {2, 2}, {2, 2}, Order::column_major);
+  for (const Plan& plan : plans_of({source, target, {}, 4})) EXPECT_LE(plan.blocks.size(), 1u);
+  // Single columns become blocks with strides.
+  const Layout columns = Layout::block_cyclic({8, 1024}, {8, 1}, {1, 4});
+  for (const Plan& plan : plans_of({columns, Layout::even({8, 1024}, 4, 1), {}, 4})) EXPECT_LE(plan.blocks.size(), 7u);
+}
+
+TEST(RedistributionPlan, SizesBeyondThirtyTwoBits) {
+  const std::int64_t giga = std::int64_t{1} << 30;
+  const Layout source = Layout::block_cyclic({1024 * giga, 4}, {giga, 4}, {4, 1});
+  const Layout target = Layout::even({1024 * giga, 4}, 4);
+  const std::vector<Plan> plans = plans_of({source, target, {.dtype = DType::float64}, 4});
+  std::uint64_t sent = 0;
+  for (const Plan& plan : plans) {
+    EXPECT_EQ(plan.input_bytes, static_cast<std::uint64_t>(giga) * 1024 * 8);
+    for (const Step& step : plan.steps)
+      if (step.kind == StepKind::send) sent += step.from.size_bytes;
+  }
+  EXPECT_EQ(sent, relabel(source, target, 8).bytes_before);
+  EXPECT_EQ(sent, static_cast<std::uint64_t>(giga) * 1024 * 4 * 8 / 4 * 3);
+}
+
+TEST(RedistributionPlan, WrongArgumentsAreErrors) {
+  const Layout layout = Layout::even({8}, 4);
+  EXPECT_THROW(plans_of({layout, layout, {}, 3}), Error) << "too few ranks";
+  EXPECT_THROW(plans_of({layout, Layout::whole({9}), {}, 4}), Error);
+  EXPECT_THROW(plans_of({layout, layout, {.op = MatrixOp::transpose}, 4}), Error);
+  const Layout vast = Layout::whole({std::int64_t{1} << 61});
+  EXPECT_THROW(plans_of({vast, vast, {.dtype = DType::float64}, 1}), Error);
+  EXPECT_EQ(matrix_op_from_name("C"), MatrixOp::conjugate_transpose);
+  EXPECT_THROW(matrix_op_from_name("n"), Error);
+}
+
+}  // namespace
+}  // namespace penstock
