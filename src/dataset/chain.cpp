@@ -1,0 +1,243 @@
+#include "dataset/chain.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "dataset/decoder.hpp"
+#include "dataset/pipeline.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock {
+
+using dataset::Chain;
+
+namespace dataset {
+
+std::shared_ptr<const Sample> Cache::find(std::uint64_t index) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = samples_.find(index);
+  return found == samples_.end() ? nullptr : found->second;
+}
+
+void Cache::insert(std::shared_ptr<const Sample> sample) {
+  const std::lock_guard lock(mutex_);
+  samples_.emplace(sample->index, std::move(sample));
+}
+
+std::optional<SampleForm> Chain::fixed_form() const {
+  if (stages.empty()) return std::nullopt;
+  const auto* decode = std::get_if<DecodeOptions>(&stages.back());
+  if (decode == nullptr || decode->shape.empty()) return std::nullopt;
+  return SampleForm{decode->dtype, decode->shape};
+}
+
+}  // namespace dataset
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
+
+std::shared_ptr<Chain> copy(const Chain& chain) { return std::make_shared<Chain>(chain); }
+
+Dataset from_source(dataset::SourcePtr source) {
+  auto chain = std::make_shared<Chain>();
+  chain->order = dataset::sequential(source->size());
+  chain->source = std::move(source);
+  return Dataset(std::move(chain));
+}
+
+// Saved positions count in the order of all ranks, so nothing may reorder what one rank has been dealt.
+void check_before_delivery(const Chain& chain, const std::string& stage) {
+  if (chain.batched) refuse(stage + " works on samples; put it before batch()");
+  if (chain.sharded) refuse(stage + " changes the order of all ranks; put it before shard()");
+}
+
+void check_on_samples(const Chain& chain, const std::string& stage) {
+  if (chain.batched) refuse(stage + " works on samples; put it before batch()");
+}
+
+std::int64_t check_threads(int count, const std::string& what) {
+  if (count < 0 || count > 1024)
+    refuse(what + " cannot be " + std::to_string(count) + "; expected 1 to 1024, or 0 for the default");
+  return count;
+}
+
+}  // namespace
+
+std::uint64_t SampleForm::size_bytes() const {
+  std::uint64_t size = penstock::size_bytes(dtype);
+  for (std::uint64_t extent : shape)
+    if (__builtin_mul_overflow(size, extent, &size)) refuse("a sample of " + describe() + " is too large");
+  return size;
+}
+
+std::string SampleForm::describe() const {
+  std::string text(name(dtype));
+  text += " (";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+Dataset Dataset::from_files(std::vector<std::string> paths, std::vector<std::int64_t> labels) {
+  return from_source(dataset::file_source(std::move(paths), std::move(labels)));
+}
+
+Dataset Dataset::from_bytes(std::vector<std::vector<std::byte>> samples, std::vector<std::int64_t> labels) {
+  return from_source(dataset::memory_source(std::move(samples), std::move(labels)));
+}
+
+Dataset Dataset::interleave(std::span<const Dataset> datasets, std::uint64_t block) {
+  if (datasets.empty()) refuse("interleave() needs at least one dataset");
+  if (block == 0) refuse("interleave() cannot take blocks of 0 samples; expected 1 or more");
+  std::vector<dataset::OrderPtr> orders;
+  std::vector<dataset::SourcePtr> sources;
+  std::vector<std::uint64_t> sizes;
+  for (const Dataset& one : datasets) {
+    const Chain& chain = *one.chain_;
+    if (!chain.stages.empty() || chain.cache || chain.ignored_stages || chain.sharding || chain.prefetch != 0 ||
+        chain.repeat != 1)
+      refuse(
+          "interleave() takes datasets that have only been shuffled, taken from, skipped or interleaved; put the "
+          "other stages behind it, where they serve all of them");
+    orders.push_back(chain.order);
+    sources.push_back(chain.source);
+    sizes.push_back(chain.source->size());
+  }
+  auto chain = std::make_shared<Chain>();
+  chain->source = dataset::concatenated(std::move(sources));
+  chain->order = dataset::interleaved(std::move(orders), sizes, block);
+  return Dataset(std::move(chain));
+}
+
+Dataset Dataset::shuffle(std::uint64_t seed) const {
+  check_before_delivery(*chain_, "shuffle()");
+  auto chain = copy(*chain_);
+  chain->order = dataset::shuffled(chain->order, seed);
+  return Dataset(std::move(chain));
+}
+
+Dataset Dataset::take(std::uint64_t samples) const {
+  check_before_delivery(*chain_, "take()");
+  auto chain = copy(*chain_);
+  chain->order = dataset::window(chain->order, 0, samples);
+  return Dataset(std::move(chain));
+}
+
+Dataset Dataset::skip(std::uint64_t samples) const {
+  check_before_delivery(*chain_, "skip()");
+  auto chain = copy(*chain_);
+  chain->order = dataset::window(chain->order, samples, chain->order->size());
+  return Dataset(std::move(chain));
+}
+
+Dataset Dataset::decode(const DecodeOptions& options) const {
+  check_on_samples(*chain_, "decode()");
+  dataset::check(options);
+  for (const dataset::Stage& stage : chain_->stages)
+    if (std::holds_alternative<DecodeOptions>(stage)) refuse("the samples are decoded already; use decode() once");
+  static_cast<void>(SampleForm{options.dtype, options.shape}.size_bytes());
+  auto chain = copy(*chain_);
+  chain->threads = std::max(chain->threads, options.threads);
+  chain->stages.emplace_back(options);
+  return Dataset(std::move(chain));
+}
+
+Dataset Dataset::map(std::function<void(Sample&)> function, int parallel) const {
+  check_on_samples(*chain_, "map()");
+  if (!function) refuse("map() needs a function");
+  check_threads(parallel, "the number of parallel calls of map()");
+  auto chain = copy(*chain_);
+  chain->threads = std::max(chain->threads, parallel);
+  auto limit = parallel == 0 ? nullptr : std::make_shared<std::counting_semaphore<>>(parallel);
+  chain->stages.emplace_back(dataset::MapStage{std::move(function), std::move(limit)});
+  return Dataset(std::move(chain));
+}
+
+Dataset Dataset::cache() const {
+  check_on_samples(*chain_, "cache()");
+  if (chain_->cache) refuse("the samples are cached already; use cache() once");
+  auto chain = copy(*chain_);
+  chain->cache = std::make_shared<dataset::Cache>();
+  chain->cached_stages = chain->stages.size();
+  return Dataset(std::move(chain));
+}
+
+Dataset Dataset::ignore_errors(std::int64_t limit) const {
+  check_on_samples(*chain_, "ignore_errors()");
+  if (limit < -1) refuse("ignore_errors() cannot have the limit " + std::to_string(limit) + "; expected -1 or more");
+  auto chain = copy(*chain_);
+  chain->ignored_stages = chain->stages.size();
+  chain->ignore_limit = limit;
+  return Dataset(std::move(chain));
+}
+
+Dataset Dataset::batch(std::uint64_t samples, bool drop_remainder) const {
+  if (chain_->batched) refuse("the samples are in batches already; use batch() once");
+  if (samples == 0 || samples > (std::uint64_t{1} << 40))
+    refuse("a batch cannot have " + std::to_string(samples) + " samples; expected 1 or more");
+  auto chain = copy(*chain_);
+  dataset::Sharding sharding = chain->sharding.value_or(dataset::Sharding{});
+  sharding.batch = samples;
+  sharding.drop_remainder = drop_remainder;
+  sharding.contiguous = !chain->sharded;
+  chain->sharding = sharding;
+  chain->batched = true;
+  return Dataset(std::move(chain));
+}
+
+Dataset Dataset::prefetch(int batches) const {
+  if (!chain_->batched) refuse("prefetch() counts batches; put it after batch()");
+  if (batches < 0 || batches > (1 << 20))
+    refuse("cannot prefetch " + std::to_string(batches) + " batches; expected 0 or more");
+  auto chain = copy(*chain_);
+  chain->prefetch = batches;
+  return Dataset(std::move(chain));
+}
+
+Dataset Dataset::shard(int rank, int size) const {
+  if (size < 1 || rank < 0 || rank >= size)
+    refuse("cannot be rank " + std::to_string(rank) + " of " + std::to_string(size) + "; expected 0 <= rank < size");
+  if (chain_->sharded) refuse("the dataset is dealt out to ranks already; use shard() once");
+  auto chain = copy(*chain_);
+  dataset::Sharding sharding = chain->sharding.value_or(dataset::Sharding{});
+  sharding.rank = rank;
+  sharding.size = size;
+  chain->sharding = sharding;
+  chain->sharded = true;
+  return Dataset(std::move(chain));
+}
+
+Dataset Dataset::repeat(std::uint64_t epochs) const {
+  auto chain = copy(*chain_);
+  chain->repeat = epochs;
+  return Dataset(std::move(chain));
+}
+
+std::uint64_t Dataset::samples() const { return chain_->order->size(); }
+
+std::uint64_t Dataset::batches() const {
+  if (!chain_->batched) refuse("the samples are not in batches; add batch()");
+  const std::uint64_t size = samples();
+  const std::uint64_t global = chain_->sharding->global_batch();
+  return size / global + (size % global != 0 && !chain_->sharding->drop_remainder ? 1 : 0);
+}
+
+std::string Dataset::order() const { return chain_->order->describe(); }
+
+std::uint64_t Dataset::index_at(std::uint64_t epoch, std::uint64_t position) const {
+  if (position >= samples())
+    refuse("there is no position " + std::to_string(position) + " in an epoch of " + std::to_string(samples()) +
+           " samples");
+  return chain_->order->at(epoch, position);
+}
+
+DatasetIterator Dataset::iterate(const DatasetState& from) const {
+  if (!chain_->batched) refuse("the samples are not in batches; add batch()");
+  if (from.position > samples())
+    refuse("cannot start at position " + std::to_string(from.position) + " in an epoch of " +
+           std::to_string(samples()) + " samples; is this the dataset that the state was saved from?");
+  if (chain_->repeat == 0 && batches() == 0) refuse("an epoch without a batch cannot be repeated without end");
+  return DatasetIterator(std::make_shared<dataset::Pipeline>(chain_, from));
+}
+
+}  // namespace penstock

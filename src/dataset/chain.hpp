@@ -1,0 +1,60 @@
+// What a Dataset holds: the stages as data.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <semaphore>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "dataset/order.hpp"
+#include "dataset/source.hpp"
+#include "penstock/dataset.hpp"
+
+namespace penstock::dataset {
+
+/// Samples that were decoded before, by their index in the source. Thread-safe.
+class Cache {
+ public:
+  std::shared_ptr<const Sample> find(std::uint64_t index) const;
+  void insert(std::shared_ptr<const Sample> sample);
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<const Sample>> samples_;
+};
+
+struct MapStage {
+  std::function<void(Sample&)> function;
+  std::shared_ptr<std::counting_semaphore<>> limit;  ///< none: as many as there are threads
+};
+
+using Stage = std::variant<DecodeOptions, MapStage>;
+
+struct Chain {
+  SourcePtr source;
+  OrderPtr order;
+  std::vector<Stage> stages;
+  std::shared_ptr<Cache> cache;
+  std::size_t cached_stages = 0;  ///< the cache holds what so many stages made
+  /// Errors of so many stages are ignored; the read counts as ignored as soon as there is a value.
+  std::optional<std::size_t> ignored_stages;
+  std::int64_t ignore_limit = -1;
+  std::optional<Sharding> sharding;  ///< set by batch() or shard(), whichever comes first
+  bool batched = false;
+  bool sharded = false;
+  int prefetch = 0;
+  std::uint64_t repeat = 1;
+  int threads = 0;
+
+  /// Samples are delivered as they were read.
+  bool undecoded() const { return stages.empty(); }
+  /// Of the delivered samples, where it is known before the first of them.
+  std::optional<SampleForm> fixed_form() const;
+};
+
+}  // namespace penstock::dataset

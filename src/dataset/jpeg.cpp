@@ -1,0 +1,214 @@
+// JPEG images, through the libjpeg API as libjpeg-turbo implements it.
+#include <csetjmp>
+#include <cstdio>
+#include <cstring>
+
+#include <jerror.h>
+#include <jpeglib.h>
+
+#include <algorithm>
+#include <string>
+
+#include "dataset/decoder.hpp"
+#include "dataset/resize.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::dataset {
+
+namespace {
+
+// What a small file may ask for at most; real photographs stay far below.
+constexpr std::uint64_t kMaxPixels = std::uint64_t{1} << 28;
+constexpr long kMaxCoefficientBytes = 1L << 30;
+constexpr int kMaxScans = 500;
+
+// What libjpeg warns of although the image is whole.
+bool harmless(int message) {
+  return message == JWRN_ADOBE_XFORM || message == JWRN_JFIF_MAJOR || message == JWRN_EXTRANEOUS_DATA ||
+         message == JWRN_NOT_SEQUENTIAL || message == JWRN_BOGUS_ICC;
+}
+
+/// libjpeg's state and the way back out of it. libjpeg is C, so no exception may pass through it: an error jumps to
+/// the last setjmp, and functions that call setjmp have no objects with destructors.
+struct Library {
+  jpeg_decompress_struct info;
+  jpeg_error_mgr errors;
+  jpeg_progress_mgr progress;
+  std::jmp_buf out;
+  char text[JMSG_LENGTH_MAX];
+
+  static Library& of(j_common_ptr common) { return *static_cast<Library*>(common->client_data); }
+
+  [[noreturn]] static void on_error(j_common_ptr common) {
+    Library& self = of(common);
+    if (common->err->msg_code == JERR_NO_BACKING_STORE)
+      std::snprintf(self.text, sizeof self.text, "its coefficients need more than %ld MiB", kMaxCoefficientBytes >> 20);
+    else
+      common->err->format_message(common, self.text);
+    std::longjmp(self.out, 1);
+  }
+
+  static void on_message(j_common_ptr common, int level) {
+    if (level < 0 && !harmless(common->err->msg_code)) on_error(common);
+  }
+
+  static void on_output(j_common_ptr) {}
+
+  // A few kilobytes of scans can keep a decoder busy for minutes.
+  static void on_progress(j_common_ptr common) {
+    if (reinterpret_cast<j_decompress_ptr>(common)->input_scan_number <= kMaxScans) return;
+    Library& self = of(common);
+    std::snprintf(self.text, sizeof self.text, "it has more than %d scans", kMaxScans);
+    std::longjmp(self.out, 1);
+  }
+
+  bool create() {
+    info.err = jpeg_std_error(&errors);
+    info.client_data = this;
+    errors.error_exit = on_error;
+    errors.emit_message = on_message;
+    errors.output_message = on_output;
+    progress.progress_monitor = on_progress;
+    if (setjmp(out)) return false;
+    jpeg_create_decompress(&info);
+    info.mem->max_memory_to_use = kMaxCoefficientBytes;
+    info.progress = &progress;
+    return true;
+  }
+
+  bool read_header(const unsigned char* data, unsigned long size) {
+    if (setjmp(out)) return false;
+    jpeg_mem_src(&info, data, size);
+    jpeg_read_header(&info, TRUE);
+    return true;
+  }
+
+  bool calculate_output() {
+    if (setjmp(out)) return false;
+    jpeg_calc_output_dimensions(&info);
+    return true;
+  }
+
+  bool read_pixels(JSAMPLE* pixels, std::size_t row_bytes) {
+    if (setjmp(out)) return false;
+    jpeg_start_decompress(&info);
+    while (info.output_scanline < info.output_height) {
+      JSAMPROW rows[8];
+      const JDIMENSION left = info.output_height - info.output_scanline;
+      const JDIMENSION count = left < 8 ? left : 8;
+      for (JDIMENSION i = 0; i < count; ++i) rows[i] = pixels + (info.output_scanline + i) * row_bytes;
+      jpeg_read_scanlines(&info, rows, count);
+    }
+    jpeg_finish_decompress(&info);
+    return true;
+  }
+};
+
+// Adobe writes inverted values, and nobody else writes CMYK.
+void cmyk_to_rgb(std::uint8_t* pixels, std::size_t count, bool inverted) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint8_t* from = pixels + 4 * i;
+    const int flip = inverted ? 0 : 255;
+    const int key = from[3] ^ flip;
+    std::uint8_t rgb[3];
+    for (int c = 0; c < 3; ++c) rgb[c] = static_cast<std::uint8_t>(((from[c] ^ flip) * key + 127) / 255);
+    std::memcpy(pixels + 3 * i, rgb, 3);
+  }
+}
+
+class JpegDecoder : public Decoder {
+ public:
+  JpegDecoder() {
+    if (!library_.create()) throw Error(ErrorCode::internal, "libjpeg cannot start", -1, library_.text);
+  }
+  ~JpegDecoder() override { jpeg_destroy_decompress(&library_.info); }
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
+
+  void decode(ConstBytes encoded, const DecodeOptions& options, Destination& destination) override {
+    jpeg_decompress_struct& info = library_.info;
+    require(library_.read_header(reinterpret_cast<const unsigned char*>(encoded.data()), encoded.size()));
+    if (std::uint64_t{info.image_width} * info.image_height > kMaxPixels)
+      refuse("it has " + std::to_string(info.image_width) + " x " + std::to_string(info.image_height) +
+             " pixels, more than " + std::to_string(kMaxPixels));
+    info.out_color_space = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK ? JCS_CMYK : JCS_RGB;
+    Resizer::Size target{static_cast<int>(info.image_height), static_cast<int>(info.image_width)};
+    if (!options.shape.empty()) target = {static_cast<int>(options.shape[0]), static_cast<int>(options.shape[1])};
+    choose_scale(target);
+    require(library_.calculate_output());
+    const Resizer::Size decoded{static_cast<int>(info.output_height), static_cast<int>(info.output_width)};
+    // Smooth chroma is lost on an image that shrinks afterwards, and costs a fifth of the time.
+    if (decoded.height > target.height && decoded.width > target.width) info.do_fancy_upsampling = FALSE;
+
+    const SampleForm form{options.dtype,
+                          {static_cast<std::uint64_t>(target.height), static_cast<std::uint64_t>(target.width), 3}};
+    const Bytes result = destination.place(form);
+    const auto row_elems =
+        static_cast<std::size_t>(info.output_width) * static_cast<std::size_t>(info.output_components);
+    if (decoded == target && options.dtype == DType::uint8 && info.output_components == 3) {
+      require(library_.read_pixels(reinterpret_cast<JSAMPLE*>(result.data()), row_elems));
+      return;
+    }
+    const std::size_t scratch_bytes = row_elems * info.output_height;
+    if (pixels_.size() < scratch_bytes) pixels_.resize(scratch_bytes);
+    require(library_.read_pixels(pixels_.data(), row_elems));
+    if (info.output_components == 4) cmyk_to_rgb(pixels_.data(), scratch_bytes / 4, info.saw_Adobe_marker != 0);
+    if (options.dtype == DType::uint8)
+      resizer_.run(pixels_.data(), decoded, reinterpret_cast<std::uint8_t*>(result.data()), target);
+    else
+      resizer_.run(pixels_.data(), decoded, reinterpret_cast<float*>(result.data()), target);
+    if (pixels_.size() > kKeptScratchBytes) pixels_ = {};
+  }
+
+ private:
+  static constexpr std::size_t kKeptScratchBytes = std::size_t{16} << 20;
+
+  // 1/8, 1/4 and 1/2 leave out the high frequencies, with vector code for each; the ratios between have none.
+  void choose_scale(const Resizer::Size& target) {
+    jpeg_decompress_struct& info = library_.info;
+    info.scale_num = 1;
+    for (unsigned denominator : {8U, 4U, 2U, 1U}) {
+      info.scale_denom = denominator;
+      if ((info.image_width + denominator - 1) / denominator >= static_cast<unsigned>(target.width) &&
+          (info.image_height + denominator - 1) / denominator >= static_cast<unsigned>(target.height))
+        return;
+    }
+  }
+
+  void require(bool done) {
+    if (!done) refuse(library_.text);
+  }
+
+  [[noreturn]] void refuse(const std::string& reason) {
+    jpeg_abort_decompress(&library_.info);
+    throw Error(ErrorCode::corrupt, "is not a usable JPEG image", -1, reason);
+  }
+
+  Library library_{};
+  Resizer resizer_;
+  std::vector<std::uint8_t> pixels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Decoder> make_jpeg_decoder() { return std::make_unique<JpegDecoder>(); }
+
+bool recognises_jpeg(ConstBytes encoded) {
+  return encoded.size() >= 3 && encoded[0] == std::byte{0xff} && encoded[1] == std::byte{0xd8} &&
+         encoded[2] == std::byte{0xff};
+}
+
+void check_jpeg(const DecodeOptions& options) {
+  const auto& shape = options.shape;
+  const bool fits = shape.empty() || (shape.size() == 3 && shape[0] >= 1 && shape[0] <= 65500 && shape[1] >= 1 &&
+                                      shape[1] <= 65500 && shape[2] == 3);
+  if (!fits)
+    throw Error(ErrorCode::invalid_argument, "images cannot have the form " +
+                                                 SampleForm{options.dtype, shape}.describe() +
+                                                 "; expected (height, width, 3) with sides of 1 to 65500, or nothing");
+  if (options.dtype != DType::uint8 && options.dtype != DType::float32)
+    throw Error(ErrorCode::invalid_argument,
+                "images cannot be decoded to " + std::string(name(options.dtype)) + "; expected uint8 or float32");
+}
+
+}  // namespace penstock::dataset

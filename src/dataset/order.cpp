@@ -1,0 +1,159 @@
+#include "dataset/order.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "dataset/permutation.hpp"
+
+namespace penstock::dataset {
+
+namespace {
+
+class Sequential : public Order {
+ public:
+  explicit Sequential(std::uint64_t size) : size_(size) {}
+  std::uint64_t size() const override { return size_; }
+  std::uint64_t at(std::uint64_t, std::uint64_t position) const override { return position; }
+  std::string describe() const override { return std::to_string(size_) + " samples"; }
+
+ private:
+  std::uint64_t size_;
+};
+
+class Shuffled : public Order {
+ public:
+  Shuffled(OrderPtr order, std::uint64_t seed) : order_(std::move(order)), seed_(seed) {}
+  std::uint64_t size() const override { return order_->size(); }
+  std::uint64_t at(std::uint64_t epoch, std::uint64_t position) const override {
+    return order_->at(epoch, Permutation(seed_, epoch, order_->size())(position));
+  }
+  std::string describe() const override { return order_->describe() + " | shuffle " + std::to_string(seed_); }
+
+ private:
+  OrderPtr order_;
+  std::uint64_t seed_;
+};
+
+class Window : public Order {
+ public:
+  Window(OrderPtr order, std::uint64_t first, std::uint64_t size)
+      : order_(std::move(order)),
+        first_(std::min(first, order_->size())),
+        size_(std::min(size, order_->size() - first_)) {}
+  std::uint64_t size() const override { return size_; }
+  std::uint64_t at(std::uint64_t epoch, std::uint64_t position) const override {
+    return order_->at(epoch, first_ + position);
+  }
+  std::string describe() const override {
+    return order_->describe() + " | from " + std::to_string(first_) + " take " + std::to_string(size_);
+  }
+
+ private:
+  OrderPtr order_;
+  std::uint64_t first_;
+  std::uint64_t size_;
+};
+
+class Interleaved : public Order {
+ public:
+  Interleaved(std::vector<OrderPtr> orders, const std::vector<std::uint64_t>& source_sizes, std::uint64_t block)
+      : orders_(std::move(orders)), block_(block) {
+    assert(block_ > 0 && orders_.size() == source_sizes.size());
+    std::uint64_t offset = 0;
+    for (std::uint64_t size : source_sizes) {
+      offsets_.push_back(offset);
+      offset += size;
+    }
+    // A stretch is a run of rounds in which the same datasets still give whole blocks; the last round of a dataset
+    // whose size is no multiple of the block is a stretch of its own.
+    std::vector<std::uint64_t> cuts{0};
+    for (const OrderPtr& order : orders_) {
+      cuts.push_back(order->size() / block_);
+      cuts.push_back((order->size() + block_ - 1) / block_);
+    }
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+      Stretch stretch{size_, cuts[i], {}, 0};
+      for (std::size_t k = 0; k < orders_.size(); ++k) {
+        const std::uint64_t given = cuts[i] * block_;
+        if (orders_[k]->size() <= given) continue;
+        stretch.members.push_back({k, stretch.round_samples});
+        stretch.round_samples += std::min(block_, orders_[k]->size() - given);
+      }
+      size_ += stretch.round_samples * (cuts[i + 1] - cuts[i]);
+      stretches_.push_back(std::move(stretch));
+    }
+  }
+
+  std::uint64_t size() const override { return size_; }
+
+  std::uint64_t at(std::uint64_t epoch, std::uint64_t position) const override {
+    const auto stretch = std::prev(std::upper_bound(stretches_.begin(), stretches_.end(), position,
+                                                    [](std::uint64_t p, const Stretch& s) { return p < s.first; }));
+    const std::uint64_t round = (position - stretch->first) / stretch->round_samples;
+    const std::uint64_t within = (position - stretch->first) % stretch->round_samples;
+    const auto member = std::prev(std::upper_bound(stretch->members.begin(), stretch->members.end(), within,
+                                                   [](std::uint64_t w, const Member& m) { return w < m.first; }));
+    const std::uint64_t own = (stretch->round + round) * block_ + (within - member->first);
+    return offsets_[member->order] + orders_[member->order]->at(epoch, own);
+  }
+
+  std::string describe() const override {
+    std::string text = "interleave " + std::to_string(block_) + " of";
+    for (const OrderPtr& order : orders_) text += " (" + order->describe() + ")";
+    return text;
+  }
+
+ private:
+  struct Member {
+    std::size_t order;
+    std::uint64_t first;  ///< its first sample within a round
+  };
+  struct Stretch {
+    std::uint64_t first;  ///< position
+    std::uint64_t round;  ///< number of its first round
+    std::vector<Member> members;
+    std::uint64_t round_samples;
+  };
+
+  std::vector<OrderPtr> orders_;
+  std::vector<std::uint64_t> offsets_;
+  std::uint64_t block_;
+  std::uint64_t size_ = 0;
+  std::vector<Stretch> stretches_;
+};
+
+}  // namespace
+
+OrderPtr sequential(std::uint64_t size) { return std::make_shared<Sequential>(size); }
+
+OrderPtr shuffled(OrderPtr order, std::uint64_t seed) { return std::make_shared<Shuffled>(std::move(order), seed); }
+
+OrderPtr window(OrderPtr order, std::uint64_t first, std::uint64_t size) {
+  return std::make_shared<Window>(std::move(order), first, size);
+}
+
+OrderPtr interleaved(std::vector<OrderPtr> orders, const std::vector<std::uint64_t>& source_sizes,
+                     std::uint64_t block) {
+  return std::make_shared<Interleaved>(std::move(orders), source_sizes, block);
+}
+
+std::uint64_t Sharding::end(std::uint64_t position, std::uint64_t samples) const {
+  if (position >= samples) return position;
+  const std::uint64_t left = samples - position;
+  if (left < global_batch()) return drop_remainder ? position : samples;
+  return position + global_batch();
+}
+
+Share Sharding::share(std::uint64_t begin, std::uint64_t end) const {
+  const std::uint64_t count = end - begin;
+  const auto ranks = static_cast<std::uint64_t>(size);
+  const auto own = static_cast<std::uint64_t>(rank);
+  const std::uint64_t local = count / ranks + (own < count % ranks ? 1 : 0);
+  if (!contiguous) return {begin + own, ranks, local};
+  return {begin + count / ranks * own + std::min(own, count % ranks), 1, local};
+}
+
+}  // namespace penstock::dataset

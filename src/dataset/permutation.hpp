@@ -1,0 +1,25 @@
+// A pseudo-random order that needs no memory.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace penstock::dataset {
+
+/// A bijection of [0, size) keyed by (seed, epoch): a Feistel network over the next larger even power of two, walked
+/// until it lands inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002). Saved states rely
+/// on it, so its values never change.
+class Permutation {
+ public:
+  Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t size);
+  std::uint64_t operator()(std::uint64_t position) const;
+
+ private:
+  static constexpr int kRounds = 6;
+  std::uint64_t size_;
+  int half_bits_;
+  std::uint64_t half_mask_;
+  std::array<std::uint64_t, kRounds> keys_;
+};
+
+}  // namespace penstock::dataset

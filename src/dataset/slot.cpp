@@ -1,0 +1,39 @@
+#include "dataset/slot.hpp"
+
+#include <new>
+#include <utility>
+
+namespace penstock::dataset {
+
+namespace {
+constexpr std::uint64_t kAlignmentBytes = 64;
+}
+
+void Slot::reserve(std::uint64_t bytes) {
+  if (bytes <= capacity_bytes_) return;
+  const std::uint64_t rounded = (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+  data_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignmentBytes, rounded)));
+  capacity_bytes_ = data_ ? rounded : 0;
+  if (!data_) throw std::bad_alloc();
+}
+
+std::shared_ptr<Slot> SlotPool::take() {
+  std::unique_ptr<Slot> slot;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      slot = std::move(free_.back());
+      free_.pop_back();
+    }
+  }
+  if (!slot) slot = std::make_unique<Slot>();
+  return {slot.release(), [pool = shared_from_this()](Slot* p) { pool->give(std::unique_ptr<Slot>(p)); }};
+}
+
+void SlotPool::give(std::unique_ptr<Slot> slot) {
+  slot->pieces.clear();
+  const std::lock_guard lock(mutex_);
+  if (free_.size() < kept_) free_.push_back(std::move(slot));
+}
+
+}  // namespace penstock::dataset

@@ -1,0 +1,50 @@
+// Memory of batches, used again and again.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "penstock/dataset.hpp"
+
+namespace penstock::dataset {
+
+struct Slot {
+  SampleForm form;
+  bool ragged = false;
+  std::vector<std::int64_t> labels;            ///< one per sample
+  std::vector<std::uint64_t> indices;          ///< one per sample
+  std::vector<std::vector<std::byte>> pieces;  ///< the samples, if ragged
+
+  /// At least this much dense memory, aligned for any vector unit; the old content is lost.
+  void reserve(std::uint64_t bytes);
+  std::byte* data() const { return data_.get(); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  std::uint64_t capacity_bytes_ = 0;
+};
+
+/// Thread-safe. Slots may outlive the pool's owner: they keep the pool.
+class SlotPool : public std::enable_shared_from_this<SlotPool> {
+ public:
+  /// Keeps at most this many free slots.
+  explicit SlotPool(std::size_t kept) : kept_(kept) {}
+  /// A slot that comes back here when its last owner lets it go. Always gives one: a consumer that holds on to every
+  /// batch must not stop the pipeline.
+  std::shared_ptr<Slot> take();
+
+ private:
+  void give(std::unique_ptr<Slot> slot);
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Slot>> free_;
+  std::size_t kept_;
+};
+
+}  // namespace penstock::dataset

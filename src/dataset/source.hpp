@@ -1,0 +1,33 @@
+// Where encoded samples come from.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "penstock/types.hpp"
+
+namespace penstock::dataset {
+
+/// Immutable, thread-safe.
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual std::uint64_t size() const = 0;
+  virtual std::int64_t label(std::uint64_t index) const = 0;
+  /// For messages and records: the path, or which sample in memory.
+  virtual std::string name(std::uint64_t index) const = 0;
+  /// The whole sample: in `buffer`, whose old content is lost, or in the source itself. Blocking. Throws
+  /// Error(not_found) or Error(io), whose message goes on where the name ends.
+  virtual ConstBytes read(std::uint64_t index, std::vector<std::byte>& buffer) const = 0;
+};
+
+using SourcePtr = std::shared_ptr<const Source>;
+
+SourcePtr file_source(std::vector<std::string> paths, std::vector<std::int64_t> labels);
+SourcePtr memory_source(std::vector<std::vector<std::byte>> samples, std::vector<std::int64_t> labels);
+/// The samples of each, one source after another.
+SourcePtr concatenated(std::vector<SourcePtr> sources);
+
+}  // namespace penstock::dataset

@@ -1,0 +1,189 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "dataset/decoder.hpp"
+#include "dataset/resize.hpp"
+#include "penstock/error.hpp"
+#include "unit/dataset/images.hpp"
+
+namespace penstock::dataset {
+namespace {
+
+using test::expected_value;
+using test::ImageOptions;
+using test::make_jpeg;
+
+std::vector<std::byte> decode(const std::vector<std::byte>& file, const DecodeOptions& options,
+                              SampleForm* form = nullptr) {
+  DecoderSet decoders;
+  std::vector<std::byte> result;
+  Destination destination(result);
+  decoders.decode(file, options, destination);
+  if (form != nullptr) *form = destination.form();
+  return result;
+}
+
+std::string refusal(const std::vector<std::byte>& file, const DecodeOptions& options = {}) {
+  try {
+    decode(file, options);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::corrupt);
+    return error.what();
+  }
+  return "";
+}
+
+void expect_image(const ImageOptions& image, const std::vector<std::byte>& pixels, int height, int width) {
+  ASSERT_EQ(pixels.size(), static_cast<std::size_t>(height) * static_cast<std::size_t>(width) * 3);
+  double error = 0;
+  for (int y = 0; y < height; ++y)
+    for (int x = 0; x < width; ++x)
+      for (int c = 0; c < 3; ++c) {
+        const int expected = expected_value(image, 128, (2 * x + 1) * image.width / (2 * width),
+                                            (2 * y + 1) * image.height / (2 * height));
+        error += std::abs(expected - std::to_integer<int>(pixels[static_cast<std::size_t>((y * width + x) * 3 + c)]));
+      }
+  EXPECT_LT(error / static_cast<double>(pixels.size()), 2.0);
+}
+
+TEST(Jpeg, EveryKindIsDecodedToRgb) {
+  for (int components : {1, 3, 4})
+    for (bool progressive : {false, true})
+      for (bool subsampled : {false, true})
+        for (int restart_rows : {0, 1}) {
+          const ImageOptions image{101, 67, components, 95, progressive, subsampled, restart_rows};
+          SCOPED_TRACE(testing::Message() << components << progressive << subsampled << restart_rows);
+          SampleForm form;
+          const auto file = make_jpeg(image);
+          expect_image(image, decode(file, {}, &form), 67, 101);
+          EXPECT_EQ(form, (SampleForm{DType::uint8, {67, 101, 3}}));
+          expect_image(image, decode(file, {"jpeg", {20, 30, 3}, DType::uint8, 0}), 20, 30);
+        }
+}
+
+TEST(Jpeg, EverySizeIsReached) {
+  const ImageOptions image{320, 240, 3, 90, false, true, 0};
+  const auto file = make_jpeg(image);
+  for (std::uint64_t side : {1, 7, 30, 31, 40, 64, 120, 121, 240, 241, 500})
+    expect_image(image, decode(file, {"jpeg", {side, side, 3}, DType::uint8, 0}), static_cast<int>(side),
+                 static_cast<int>(side));
+}
+
+TEST(Jpeg, FloatsAreTheBytesScaledToOne) {
+  const auto file = make_jpeg({});
+  const auto bytes = decode(file, {"jpeg", {33, 21, 3}, DType::uint8, 0});
+  const auto floats = decode(file, {"jpeg", {33, 21, 3}, DType::float32, 0});
+  ASSERT_EQ(floats.size(), 4 * bytes.size());
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    float value = 0;
+    std::memcpy(&value, floats.data() + 4 * i, 4);
+    EXPECT_NEAR(value * 255, std::to_integer<int>(bytes[i]), 0.51);
+  }
+}
+
+TEST(Jpeg, DamagedFilesAreRefusedAndTheDecoderGoesOn) {
+  DecoderSet decoders;
+  for (bool progressive : {false, true}) {
+    const ImageOptions image{200, 160, 3, 90, progressive, true, 0};
+    const auto whole = make_jpeg(image);
+    const auto expected = decode(whole, {});
+    for (std::size_t size = 0; size < whole.size(); size += 1 + whole.size() / 61) {
+      std::vector<std::byte> result;
+      Destination destination(result);
+      const std::vector<std::byte> cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
+      EXPECT_THROW(decoders.decode(cut, {}, destination), Error) << size;
+      decoders.decode(whole, {}, destination);
+      EXPECT_EQ(result, expected);
+    }
+  }
+}
+
+// Whatever the bytes, the result is an image or an error, never a crash (asan looks on).
+TEST(Jpeg, RandomDamageIsSurvived) {
+  std::mt19937 random(1);
+  const auto whole = make_jpeg({120, 90, 3, 80, true, true, 0});
+  DecoderSet decoders;
+  int refused = 0;
+  for (int trial = 0; trial < 400; ++trial) {
+    auto file = whole;
+    for (int hits = 0; hits < 4; ++hits) file[random() % file.size()] = static_cast<std::byte>(random());
+    std::vector<std::byte> result;
+    Destination destination(result);
+    try {
+      decoders.decode(file, {"jpeg", {32, 32, 3}, DType::uint8, 0}, destination);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::corrupt);
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 50);
+}
+
+TEST(Jpeg, AHugeImageInASmallFileIsRefused) {
+  auto file = make_jpeg({});
+  for (std::size_t i = 0; i + 9 < file.size(); ++i)
+    if (file[i] == std::byte{0xff} && file[i + 1] == std::byte{0xc0}) {
+      file[i + 5] = file[i + 7] = std::byte{0xff};
+      break;
+    }
+  EXPECT_NE(refusal(file).find("pixels"), std::string::npos);
+}
+
+TEST(Decoder, IsChosenByContent) {
+  EXPECT_FALSE(decode(make_jpeg({}), {}).empty());
+  EXPECT_NE(refusal({std::byte{'G'}, std::byte{'I'}, std::byte{'F'}}).find("no known format"), std::string::npos);
+  EXPECT_NE(refusal({}).find("empty"), std::string::npos);
+}
+
+TEST(Decoder, RawBytesNeedTheRightSize) {
+  const std::vector<std::byte> file(24, std::byte{5});
+  EXPECT_EQ(decode(file, {"none", {2, 3}, DType::float32, 0}), file);
+  EXPECT_NE(refusal(file, {"none", {2, 2}, DType::float32, 0}).find("holds 24 bytes where float32 (2, 2) has 16"),
+            std::string::npos);
+}
+
+TEST(Decoder, OptionsAreChecked) {
+  EXPECT_THROW(check({"png", {}, DType::uint8, 0}), Error);
+  EXPECT_THROW(check({"jpeg", {10, 10, 4}, DType::uint8, 0}), Error);
+  EXPECT_THROW(check({"jpeg", {0, 10, 3}, DType::uint8, 0}), Error);
+  EXPECT_THROW(check({"auto", {10, 10, 3}, DType::int32, 0}), Error);
+  EXPECT_THROW(check({"none", {}, DType::int32, 0}), Error);
+  EXPECT_THROW(check({"jpeg", {10, 10, 3}, DType::uint8, -1}), Error);
+  EXPECT_NO_THROW(check({"none", {3}, DType::int32, 2}));
+}
+
+// Against the definition, evaluated pixel by pixel in double precision.
+TEST(Resize, MatchesTheTriangleFilter) {
+  std::mt19937 random(2);
+  for (auto [from_height, from_width, to_height, to_width] :
+       {std::array{1, 1, 5, 3}, {5, 7, 5, 7}, {10, 13, 7, 29}, {40, 30, 13, 30}, {33, 64, 8, 9}, {2, 50, 60, 1}}) {
+    std::vector<std::uint8_t> from(static_cast<std::size_t>(from_height * from_width * 3));
+    for (auto& value : from) value = static_cast<std::uint8_t>(random());
+    std::vector<std::uint8_t> to(static_cast<std::size_t>(to_height * to_width * 3));
+    Resizer().run(from.data(), {from_height, from_width}, to.data(), {to_height, to_width});
+    const auto weight = [](int at, int place, int from_count, int to_count) {
+      const double scale = static_cast<double>(from_count) / to_count, support = std::max(1.0, scale);
+      return std::max(0.0, 1 - std::abs(at + 0.5 - (place + 0.5) * scale) / support);
+    };
+    for (int y = 0; y < to_height; ++y)
+      for (int x = 0; x < to_width; ++x)
+        for (int c = 0; c < 3; ++c) {
+          double sum = 0, weights = 0;
+          for (int v = 0; v < from_height; ++v)
+            for (int u = 0; u < from_width; ++u) {
+              const double w = weight(v, y, from_height, to_height) * weight(u, x, from_width, to_width);
+              sum += w * from[static_cast<std::size_t>((v * from_width + u) * 3 + c)];
+              weights += w;
+            }
+          EXPECT_NEAR(to[static_cast<std::size_t>((y * to_width + x) * 3 + c)], sum / weights, 0.51);
+        }
+  }
+}
+
+}  // namespace
+}  // namespace penstock::dataset

@@ -1,0 +1,51 @@
+#include "unit/dataset/images.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include <jpeglib.h>
+
+namespace penstock::dataset::test {
+
+int expected_value(const ImageOptions& options, int shade, int x, int y) {
+  const int slope = (x * 40) / options.width + (y * 40) / options.height;
+  return shade / 2 + slope;
+}
+
+std::vector<std::byte> make_jpeg(const ImageOptions& options, int shade) {
+  jpeg_compress_struct info;
+  jpeg_error_mgr errors;
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
+  unsigned char* memory = nullptr;
+  unsigned long size = 0;
+  jpeg_mem_dest(&info, &memory, &size);
+  info.image_width = static_cast<JDIMENSION>(options.width);
+  info.image_height = static_cast<JDIMENSION>(options.height);
+  info.input_components = options.components;
+  info.in_color_space = options.components == 1 ? JCS_GRAYSCALE : options.components == 3 ? JCS_RGB : JCS_CMYK;
+  jpeg_set_defaults(&info);
+  jpeg_set_quality(&info, options.quality, TRUE);
+  if (options.components == 3 && !options.subsampled)
+    info.comp_info[0].h_samp_factor = info.comp_info[0].v_samp_factor = 1;
+  if (options.progressive) jpeg_simple_progression(&info);
+  info.restart_in_rows = options.restart_rows;
+  jpeg_start_compress(&info, TRUE);
+  std::vector<JSAMPLE> row(static_cast<std::size_t>(options.width) * static_cast<std::size_t>(options.components));
+  for (int y = 0; y < options.height; ++y) {
+    for (int x = 0; x < options.width; ++x)
+      for (int c = 0; c < options.components; ++c)
+        row[static_cast<std::size_t>(x * options.components + c)] =
+            static_cast<JSAMPLE>(c == 3 ? 255 : expected_value(options, shade, x, y));
+    JSAMPROW rows[1] = {row.data()};
+    jpeg_write_scanlines(&info, rows, 1);
+  }
+  jpeg_finish_compress(&info);
+  jpeg_destroy_compress(&info);
+  const auto* bytes = reinterpret_cast<const std::byte*>(memory);
+  std::vector<std::byte> result(bytes, bytes + size);
+  std::free(memory);
+  return result;
+}
+
+}  // namespace penstock::dataset::test

@@ -1,0 +1,445 @@
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "penstock/dataset.hpp"
+#include "penstock/error.hpp"
+#include "unit/dataset/images.hpp"
+
+namespace penstock {
+namespace {
+
+using dataset::test::make_jpeg;
+
+/// `count` raw samples of two bytes, the index; label 1000 + index.
+Dataset numbers(std::uint64_t count) {
+  std::vector<std::vector<std::byte>> samples;
+  std::vector<std::int64_t> labels;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    samples.push_back({static_cast<std::byte>(i & 255), static_cast<std::byte>(i >> 8)});
+    labels.push_back(static_cast<std::int64_t>(1000 + i));
+  }
+  return Dataset::from_bytes(std::move(samples), std::move(labels)).decode({"none", {1}, DType::uint16, 0});
+}
+
+std::vector<std::uint64_t> values(const Batch& batch) {
+  std::vector<std::uint64_t> result;
+  for (std::uint64_t i = 0; i < batch.size(); ++i) {
+    const Bytes sample = batch.sample(i);
+    result.push_back(std::to_integer<std::uint64_t>(sample[0]) | std::to_integer<std::uint64_t>(sample[1]) << 8);
+    EXPECT_EQ(batch.indices()[i], result.back());
+    EXPECT_EQ(batch.labels()[i], static_cast<std::int64_t>(1000 + result.back()));
+  }
+  return result;
+}
+
+std::vector<std::uint64_t> drain(DatasetIterator& iterator) {
+  std::vector<std::uint64_t> result;
+  while (const auto batch = iterator.next())
+    for (std::uint64_t value : values(*batch)) result.push_back(value);
+  return result;
+}
+
+std::vector<std::uint64_t> expected(const Dataset& dataset, std::uint64_t epoch, std::uint64_t from = 0) {
+  std::vector<std::uint64_t> result;
+  for (std::uint64_t i = from; i < dataset.samples(); ++i) result.push_back(dataset.index_at(epoch, i));
+  return result;
+}
+
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = std::filesystem::temp_directory_path() / "penstock-dataset-XXXXXX";
+    path_ = mkdtemp(pattern.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::string write(const std::string& name, const std::vector<std::byte>& bytes) const {
+    std::ofstream(path_ / name, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    return path_ / name;
+  }
+  std::string path(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST(Pipeline, DeliversTheOrderWhateverThreadsAndPrefetch) {
+  const Dataset base = numbers(103).shuffle(9);
+  for (int threads : {1, 2, 5})
+    for (int prefetch : {0, 1, 3, 50})
+      for (std::uint64_t batch : {1, 7, 103, 500}) {
+        const Dataset dataset = base.map([](Sample&) {}, threads).batch(batch).prefetch(prefetch);
+        auto iterator = dataset.iterate({4, 0});
+        EXPECT_EQ(drain(iterator), expected(dataset, 4));
+        EXPECT_FALSE(iterator.next());
+        EXPECT_EQ(iterator.state(), (DatasetState{5, 0}));
+        EXPECT_EQ(iterator.stats().samples, 103u);
+        EXPECT_EQ(iterator.stats().batches, dataset.batches());
+      }
+}
+
+TEST(Pipeline, RanksTogetherSeeTheGlobalBatches) {
+  for (bool after : {true, false})
+    for (bool drop : {false, true})
+      for (int size : {1, 2, 3, 5}) {
+        std::vector<DatasetIterator> iterators;
+        std::uint64_t batches = 0;
+        for (int rank = 0; rank < size; ++rank) {
+          const Dataset base = numbers(50).shuffle(2);
+          const Dataset dataset = after ? base.batch(8, drop).shard(rank, size) : base.shard(rank, size).batch(8, drop);
+          batches = dataset.batches();
+          iterators.push_back(dataset.prefetch(2).iterate({1, 0}));
+        }
+        const auto order = expected(numbers(50).shuffle(2), 1);
+        std::uint64_t position = 0;
+        for (std::uint64_t b = 0; b < batches; ++b) {
+          std::vector<std::vector<std::uint64_t>> parts;
+          for (auto& iterator : iterators) parts.push_back(values(*iterator.next()));
+          std::vector<std::uint64_t> global;
+          if (after)
+            for (const auto& part : parts) global.insert(global.end(), part.begin(), part.end());
+          else
+            for (std::size_t i = 0; i < parts[0].size(); ++i)
+              for (const auto& part : parts)
+                if (i < part.size()) global.push_back(part[i]);
+          ASSERT_LE(position + global.size(), order.size());
+          EXPECT_TRUE(std::equal(global.begin(), global.end(), order.begin() + static_cast<std::ptrdiff_t>(position)));
+          position += global.size();
+          for (auto& iterator : iterators)
+            EXPECT_EQ(iterator.state(), b + 1 == batches ? (DatasetState{2, 0}) : (DatasetState{1, position}));
+        }
+        const std::uint64_t global_batch = after ? 8 : 8 * static_cast<std::uint64_t>(size);
+        EXPECT_EQ(position, drop ? 50 / global_batch * global_batch : 50);
+        for (auto& iterator : iterators) EXPECT_FALSE(iterator.next());
+      }
+}
+
+TEST(Pipeline, ResumesAnywhereWithOtherRanksAndThreads) {
+  const Dataset base = numbers(60).shuffle(4);
+  const auto order = expected(base, 3);
+  for (std::uint64_t stop = 0; stop < 9; ++stop) {
+    auto first = base.batch(7).prefetch(4).iterate({3, 0});
+    for (std::uint64_t i = 0; i < stop; ++i) ASSERT_TRUE(first.next());
+    const DatasetState state = first.state();
+    std::vector<std::uint64_t> rest;
+    std::vector<DatasetIterator> ranks;
+    for (int rank = 0; rank < 3; ++rank)
+      ranks.push_back(base.map([](Sample&) {}, 1 + rank).batch(10).shard(rank, 3).prefetch(rank).iterate(state));
+    for (bool more = true; more;)
+      for (auto& rank : ranks) {
+        const auto batch = rank.next();
+        more = batch.has_value();
+        if (more)
+          for (std::uint64_t value : values(*batch)) rest.push_back(value);
+      }
+    EXPECT_EQ(state.position, stop * 7);
+    EXPECT_EQ(rest,
+              std::vector<std::uint64_t>(order.begin() + static_cast<std::ptrdiff_t>(state.position), order.end()));
+  }
+}
+
+TEST(Pipeline, RepeatsEpochsAndEndsWhereTheFirstRunWouldHave) {
+  const Dataset dataset = numbers(10).shuffle(1).batch(4).repeat(3).prefetch(5);
+  std::vector<std::uint64_t> all;
+  for (std::uint64_t epoch : {3, 4, 5})
+    for (std::uint64_t value : expected(dataset, epoch)) all.push_back(value);
+  auto whole = dataset.iterate({3, 0});
+  EXPECT_EQ(drain(whole), all);
+  EXPECT_EQ(whole.state(), (DatasetState{6, 0}));
+  auto part = dataset.iterate({4, 4});
+  EXPECT_EQ(drain(part), std::vector<std::uint64_t>(all.begin() + 14, all.end()));
+  auto endless = numbers(3).batch(2).repeat(0).prefetch(2).iterate();
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(endless.next());
+  EXPECT_EQ(endless.state(), (DatasetState{50, 0}));
+}
+
+TEST(Pipeline, EmptyDatasetsAndRemaindersEnd) {
+  auto none = numbers(0).batch(4).prefetch(1).iterate();
+  EXPECT_FALSE(none.next());
+  auto dropped = numbers(3).batch(4, true).repeat(1000000000).iterate();
+  EXPECT_FALSE(dropped.next());
+  EXPECT_THROW(numbers(3).batch(4, true).repeat(0).iterate(), Error);
+  auto empty_share = numbers(1).batch(1).shard(1, 2).iterate();
+  const auto batch = empty_share.next();
+  ASSERT_TRUE(batch);
+  EXPECT_EQ(batch->size(), 0u);
+  EXPECT_EQ(batch->form(), (SampleForm{DType::uint16, {1}}));
+}
+
+TEST(Pipeline, ASlowSampleDelaysOnlyItsBatch) {
+  std::atomic<bool> release = false;
+  std::atomic<int> made = 0;
+  const Dataset dataset = numbers(40)
+                              .map(
+                                  [&](Sample& sample) {
+                                    while (sample.index == 1 && !release)
+                                      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                    ++made;
+                                  },
+                                  2)
+                              .batch(4)
+                              .prefetch(5);
+  auto iterator = dataset.iterate();
+  for (int i = 0; i < 5000 && made < 19; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(made, 19);  // all of the five batches but the slow one
+  EXPECT_FALSE(iterator.ready_within(std::chrono::milliseconds(20)));
+  EXPECT_EQ(made, 19);  // and nothing beyond the window
+  release = true;
+  EXPECT_EQ(drain(iterator), expected(dataset, 0));
+}
+
+TEST(Pipeline, WithoutPrefetchNothingIsMadeAhead) {
+  std::atomic<int> made = 0;
+  auto iterator = numbers(20).map([&](Sample&) { ++made; }, 2).batch(5).iterate();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(made, 0);
+  ASSERT_TRUE(iterator.next());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(made, 5);
+}
+
+TEST(Pipeline, MemoryIsReusedUnlessTheConsumerHoldsIt) {
+  const Dataset dataset = numbers(400).batch(4).prefetch(3);
+  std::set<const void*> places;
+  auto iterator = dataset.iterate();
+  while (const auto batch = iterator.next()) places.insert(batch->data().data());
+  EXPECT_LE(places.size(), 5u);
+  std::vector<Batch> held;
+  {
+    auto second = dataset.iterate();
+    while (auto batch = second.next()) held.push_back(*batch);
+  }
+  std::vector<std::uint64_t> all;
+  for (const Batch& batch : held)
+    for (std::uint64_t value : values(batch)) all.push_back(value);
+  EXPECT_EQ(all, expected(dataset, 0));
+}
+
+TEST(Pipeline, MapChangesFormDataAndLabel) {
+  const Dataset doubled = numbers(9).map([](Sample& sample) {
+    sample.form = {DType::uint8, {2, 2}};
+    sample.data = {sample.data[0], sample.data[0], sample.data[1], sample.data[1]};
+    sample.label = -static_cast<std::int64_t>(sample.index);
+  });
+  auto iterator = doubled.batch(4).iterate();
+  std::uint64_t index = 0;
+  while (const auto batch = iterator.next()) {
+    EXPECT_EQ(batch->form(), (SampleForm{DType::uint8, {2, 2}}));
+    for (std::uint64_t i = 0; i < batch->size(); ++i, ++index) {
+      EXPECT_EQ(std::to_integer<std::uint64_t>(batch->sample(i)[1]), index);
+      EXPECT_EQ(batch->labels()[i], -static_cast<std::int64_t>(index));
+    }
+  }
+  EXPECT_EQ(index, 9u);
+  auto uneven = numbers(9)
+                    .map([](Sample& sample) {
+                      sample.data.resize(2 + 2 * (sample.index % 2));
+                      sample.form.shape = {1 + sample.index % 2};
+                    })
+                    .batch(3)
+                    .iterate();
+  EXPECT_THROW(uneven.next(), Error);
+}
+
+TEST(Pipeline, ParallelCallsOfAMapAreLimited) {
+  std::atomic<int> now = 0, most = 0;
+  auto iterator = numbers(64)
+                      .map([](Sample&) {}, 4)
+                      .map(
+                          [&](Sample&) {
+                            const int running = ++now;
+                            int before = most;
+                            while (before < running && !most.compare_exchange_weak(before, running)) {
+                            }
+                            std::this_thread::sleep_for(std::chrono::microseconds(200));
+                            --now;
+                          },
+                          2)
+                      .batch(16)
+                      .iterate();
+  EXPECT_EQ(drain(iterator).size(), 64u);
+  EXPECT_EQ(most, 2);
+}
+
+TEST(Pipeline, CacheKeepsWhatItsStagesMade) {
+  for (bool late : {false, true}) {
+    std::atomic<int> calls = 0;
+    const auto count = [&](Sample&) { ++calls; };
+    const Dataset dataset =
+        (late ? numbers(30).map(count).cache() : numbers(30).cache().map(count)).shuffle(1).batch(7);
+    for (std::uint64_t epoch : {0, 1, 2}) {
+      auto iterator = dataset.iterate({epoch, 0});
+      EXPECT_EQ(drain(iterator), expected(dataset, epoch));
+      EXPECT_EQ(iterator.stats().read_bytes, epoch == 0 ? 60u : 0u);
+    }
+    EXPECT_EQ(calls, late ? 30 : 90);
+  }
+}
+
+TEST(Pipeline, UndecodedSamplesKeepTheirSizes) {
+  std::vector<std::vector<std::byte>> samples;
+  for (std::size_t i = 0; i < 10; ++i) samples.emplace_back(i, static_cast<std::byte>(i));
+  auto iterator = Dataset::from_bytes(samples).batch(4).prefetch(2).iterate();
+  std::size_t i = 0;
+  while (const auto batch = iterator.next()) {
+    EXPECT_TRUE(batch->ragged());
+    for (std::uint64_t k = 0; k < batch->size(); ++k, ++i)
+      EXPECT_TRUE(std::ranges::equal(batch->sample(k), samples[i]));
+  }
+  EXPECT_EQ(i, 10u);
+}
+
+TEST(Pipeline, BadFilesAreSkippedInPlaceAndRecorded) {
+  const Folder folder;
+  std::vector<std::string> paths;
+  std::vector<std::int64_t> labels;
+  const auto good = make_jpeg({});
+  for (int i = 0; i < 12; ++i) {
+    const std::string name = std::to_string(i) + ".jpg";
+    labels.push_back(i);
+    if (i == 2)
+      paths.push_back(folder.path("missing.jpg"));
+    else if (i == 5)
+      paths.push_back(folder.write(name, {good.begin(), good.begin() + 300}));
+    else if (i == 6)
+      paths.push_back(folder.write(name, {}));
+    else if (i == 7)
+      paths.push_back("/proc/self/mem");  // reading its first byte gives EIO
+    else if (i == 8)
+      paths.push_back(std::filesystem::temp_directory_path());
+    else
+      paths.push_back(folder.write(name, make_jpeg({}, 100 + i)));
+  }
+  const Dataset base = Dataset::from_files(paths, labels).decode({"jpeg", {8, 8, 3}, DType::uint8, 0});
+  auto iterator = base.ignore_errors().batch(3).prefetch(2).iterate();
+  std::vector<std::int64_t> seen;
+  std::vector<std::uint64_t> sizes;
+  while (const auto batch = iterator.next()) {
+    sizes.push_back(batch->size());
+    for (std::uint64_t i = 0; i < batch->size(); ++i) {
+      seen.push_back(batch->labels()[i]);
+      // The corner of the image shows which one it is, so compaction moved the right pixels.
+      EXPECT_NEAR(std::to_integer<int>(batch->sample(i)[0]), (100 + seen.back()) / 2 + 4, 4);
+    }
+  }
+  EXPECT_EQ(seen, (std::vector<std::int64_t>{0, 1, 3, 4, 9, 10, 11}));
+  EXPECT_EQ(sizes, (std::vector<std::uint64_t>{2, 2, 0, 3}));
+  const auto skipped = iterator.skipped();
+  ASSERT_EQ(skipped.size(), 5u);
+  EXPECT_EQ(iterator.stats().skipped, 5u);
+  const char* reasons[] = {"No such file", "JPEG", "Empty", "Input/output error", "regular file"};
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(skipped[i].path, paths[skipped[i].index]);
+    EXPECT_EQ(skipped[i].position, skipped[i].index);
+    EXPECT_NE(skipped[i].reason.find(reasons[i]), std::string::npos) << skipped[i].reason;
+  }
+
+  auto limited = base.ignore_errors(1).batch(3).iterate();
+  EXPECT_TRUE(limited.next());
+  EXPECT_THROW(limited.next(), Error);
+}
+
+TEST(Pipeline, AnErrorNamesTheFileAndComesInOrder) {
+  const Folder folder;
+  std::vector<std::string> paths;
+  for (int i = 0; i < 9; ++i) paths.push_back(folder.write(std::to_string(i) + ".jpg", make_jpeg({})));
+  paths[4] = folder.path("lost.jpg");
+  paths[5] = folder.write("5.jpg", {std::byte{1}});
+  auto iterator =
+      Dataset::from_files(paths).decode({"auto", {8, 8, 3}, DType::uint8, 0}).batch(3).prefetch(3).iterate();
+  EXPECT_TRUE(iterator.next());
+  for (int i = 0; i < 2; ++i) {
+    try {
+      iterator.next();
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::not_found);
+      EXPECT_NE(error.message().find(paths[4]), std::string::npos);
+    }
+    EXPECT_EQ(iterator.state(), (DatasetState{0, 3}));
+  }
+}
+
+TEST(Pipeline, IgnoreErrorsCoversWhatStandsBeforeIt) {
+  const auto fail = [](Sample& sample) {
+    if (sample.index == 3) throw std::runtime_error("three");
+  };
+  auto covered = numbers(6).map(fail).ignore_errors().batch(6).iterate();
+  EXPECT_EQ(covered.next()->size(), 5u);
+  EXPECT_NE(covered.skipped().at(0).reason.find("three"), std::string::npos);
+  auto uncovered = numbers(6).ignore_errors().map(fail).batch(6).iterate();
+  EXPECT_THROW(uncovered.next(), Error);
+}
+
+TEST(Pipeline, CanBeDestroyedAtAnyTime) {
+  const Dataset dataset = numbers(200)
+                              .map([](Sample&) { std::this_thread::sleep_for(std::chrono::microseconds(50)); }, 4)
+                              .batch(8)
+                              .prefetch(4);
+  std::vector<Batch> held;
+  for (int after = 0; after < 25; ++after) {
+    auto iterator = dataset.iterate();
+    for (int i = 0; i < after; ++i) {
+      auto batch = iterator.next();
+      if (i % 5 == 0) held.push_back(*batch);
+    }
+    if (after % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100 * after));
+  }
+  for (const Batch& batch : held) EXPECT_EQ(values(batch).size(), 8u);
+}
+
+TEST(Dataset, StagesThatDoNotFitAreRefused) {
+  const Dataset base = numbers(10);
+  EXPECT_THROW(base.iterate(), Error);
+  EXPECT_THROW(base.batches(), Error);
+  EXPECT_THROW(base.batch(0), Error);
+  EXPECT_THROW(base.batch(2).batch(2), Error);
+  EXPECT_THROW(base.prefetch(2), Error);
+  EXPECT_THROW(base.batch(2).prefetch(-1), Error);
+  EXPECT_THROW(base.batch(2).shuffle(1), Error);
+  EXPECT_THROW(base.shard(0, 2).shuffle(1), Error);
+  EXPECT_THROW(base.shard(0, 2).take(1), Error);
+  EXPECT_THROW(base.shard(2, 2), Error);
+  EXPECT_THROW(base.shard(0, 0), Error);
+  EXPECT_THROW(base.shard(0, 2).batch(2).shard(0, 2), Error);
+  EXPECT_THROW(base.batch(2).map([](Sample&) {}), Error);
+  EXPECT_THROW(base.map(nullptr), Error);
+  EXPECT_THROW(base.decode({}), Error);
+  EXPECT_THROW(base.cache().cache(), Error);
+  EXPECT_THROW(base.ignore_errors(-2), Error);
+  EXPECT_THROW(base.batch(2).iterate({0, 11}), Error);
+  EXPECT_THROW(base.index_at(0, 10), Error);
+  EXPECT_THROW(Dataset::from_files({"a", "b"}, {1}), Error);
+  EXPECT_THROW(Dataset::interleave({}), Error);
+  const std::vector<Dataset> decoded{base};
+  EXPECT_THROW(Dataset::interleave(decoded), Error);
+}
+
+TEST(Dataset, InterleavedFilesKeepTheirNamesAndLabels) {
+  const Folder folder;
+  std::vector<Dataset> parts;
+  for (int part = 0; part < 2; ++part) {
+    std::vector<std::string> paths;
+    for (int i = 0; i < 3; ++i)
+      paths.push_back(
+          folder.write(std::to_string(part) + "-" + std::to_string(i), {static_cast<std::byte>(10 * part + i)}));
+    parts.push_back(Dataset::from_files(paths, {10 * part, 10 * part + 1, 10 * part + 2}));
+  }
+  auto iterator = Dataset::interleave(parts).batch(6).iterate();
+  const auto batch = iterator.next();
+  EXPECT_TRUE(std::ranges::equal(batch->labels(), std::vector<std::int64_t>{0, 10, 1, 11, 2, 12}));
+  for (std::uint64_t i = 0; i < 6; ++i)
+    EXPECT_EQ(std::to_integer<std::int64_t>(batch->sample(i)[0]), batch->labels()[i]);
+}
+
+}  // namespace
+}  // namespace penstock
