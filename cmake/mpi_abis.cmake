@@ -1,5 +1,6 @@
-# The MPI ABIs that src/mpi is built for. Each installation in PENSTOCK_MPI_ROOTS (or the one around mpicc) adds the
-# ABIs whose header and library it holds: `mpich`, `openmpi`, and `abi`, the standard ABI of MPI 5.0.
+# The MPI ABIs that src/mpi is built for. Each installation in PENSTOCK_MPI_ROOTS, a CMake or environment variable,
+# adds the ABIs whose header and library it holds: `mpich`, `openmpi`, and `abi`, the standard ABI of MPI 5.0. Without
+# it, the MPI that CMake finds is used.
 #
 # penstock_mpi_targets: list of imported targets penstock_mpi_<abi>.
 set(penstock_mpi_abis "")
@@ -18,14 +19,26 @@ function(penstock_add_abi abi root library include header)
   set(penstock_mpi_abis ${penstock_mpi_abis} ${abi} PARENT_SCOPE)
 endfunction()
 
-if(NOT PENSTOCK_MPI_ROOTS)
-  find_program(PENSTOCK_MPICC mpicc)
-  if(PENSTOCK_MPICC)
-    get_filename_component(_bin ${PENSTOCK_MPICC} DIRECTORY)
-    get_filename_component(_roots ${_bin} DIRECTORY)
+set(_roots ${PENSTOCK_MPI_ROOTS})
+if(NOT _roots)
+  set(_roots $ENV{PENSTOCK_MPI_ROOTS})
+endif()
+
+if(NOT _roots)
+  find_package(MPI QUIET COMPONENTS C)
+  if(MPI_C_FOUND)
+    set(_abi mpich)
+    foreach(_include ${MPI_C_INCLUDE_DIRS})
+      if(EXISTS ${_include}/mpi.h)
+        file(STRINGS ${_include}/mpi.h _is_openmpi REGEX "define OMPI_MAJOR_VERSION")
+        if(_is_openmpi)
+          set(_abi openmpi)
+        endif()
+      endif()
+    endforeach()
+    penstock_add_abi(${_abi} "" "${MPI_C_LIBRARIES}" "${MPI_C_INCLUDE_DIRS}" mpi.h)
+    unset(_include)
   endif()
-else()
-  set(_roots ${PENSTOCK_MPI_ROOTS})
 endif()
 
 foreach(_root ${_roots})

@@ -1,0 +1,41 @@
+# Installation: libraries, headers, the CMake package (find_package(penstock)) and pkg-config files. A wheel takes its
+# files from python/CMakeLists.txt instead.
+include(CMakePackageConfigHelpers)
+
+set(installed penstock)
+foreach(abi ${penstock_mpi_abis})
+  if(TARGET penstock_${abi})
+    list(APPEND installed penstock_${abi})
+    set_target_properties(penstock_${abi} PROPERTIES EXPORT_NAME ${abi} INSTALL_RPATH "$ORIGIN")
+  endif()
+endforeach()
+install(TARGETS ${installed} EXPORT penstock LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+install(DIRECTORY include/penstock DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/penstock)
+install(EXPORT penstock NAMESPACE penstock:: FILE penstockTargets.cmake DESTINATION ${package_dir} COMPONENT library)
+configure_package_config_file(cmake/penstockConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/penstockConfig.cmake
+                              INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/penstockConfigVersion.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/penstockConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/penstockConfigVersion.cmake
+        DESTINATION ${package_dir} COMPONENT library)
+
+# penstock.pc for the library, penstock-<abi>.pc for programs that are compiled with that MPI's own mpicc.
+file(RELATIVE_PATH pc_to_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+string(REGEX REPLACE "/$" "" pc_to_prefix "${pc_to_prefix}")
+foreach(target ${installed})
+  if(target STREQUAL penstock)
+    set(pc_name penstock)
+    set(pc_description "Keeps parallel programs fed: data movement behind computation")
+    set(pc_requires "")
+  else()
+    string(REPLACE "penstock_" "penstock-" pc_name ${target})
+    set(pc_description "Penstock's communicators over MPI, ABI ${pc_name}")
+    set(pc_requires "penstock = ${PROJECT_VERSION}")
+  endif()
+  set(pc_library ${target})
+  configure_file(cmake/penstock.pc.in ${CMAKE_CURRENT_BINARY_DIR}/${pc_name}.pc @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${pc_name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+          COMPONENT library)
+endforeach()
