@@ -81,6 +81,9 @@ set_up_python() {
   [[ -x "$env_dir/bin/python" ]] || "$python" -m venv "$env_dir"
   "$env_dir/bin/python" -m pip install --quiet --disable-pip-version-check -r "$scripts/requirements.txt" >&2 ||
     die "pip could not install scripts/requirements.txt"
+  # The command of the package, for the one that is built here.
+  printf '#!/bin/sh\nexec python -m penstock "$@"\n' >"$env_dir/bin/penstock"
+  chmod +x "$env_dir/bin/penstock"
   cp "$scripts/requirements.txt" "$stamp"
 }
 
@@ -136,6 +139,8 @@ enter_environment() {
   export PATH="${PATH%:}" LD_LIBRARY_PATH="${LD_LIBRARY_PATH%:}" PYTHONPATH="${PYTHONPATH%:}"
   export MPI4PY_MPIABI="${mpi/#impi*/mpich}"
   export PYTHONUNBUFFERED=1
+  # Clones of the repository share what was compiled before.
+  export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$PENSTOCK_ROOT}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
   unset PYTHONHOME
   # More ranks than cores is the normal case on a developer's machine.
   export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" OPENBLAS_NUM_THREADS="${OPENBLAS_NUM_THREADS:-1}"

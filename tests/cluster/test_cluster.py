@@ -106,7 +106,10 @@ def test_wrong_arguments_are_named(two_nodes: None, arguments: tuple[str, ...], 
 
 def test_without_root_it_says_so() -> None:
     nobody = 65534
-    if os.geteuid() == 0 and subprocess.run(["ls", str(ROOT)], user=nobody, capture_output=True, check=False).returncode:
+    if (
+        os.geteuid() == 0
+        and subprocess.run(["ls", str(ROOT)], user=nobody, capture_output=True, check=False).returncode
+    ):
         pytest.skip("this checkout cannot be read without root")
     run = cluster("up", "2", "1gbit", user=nobody if os.geteuid() == 0 else None)
     assert run.returncode == 1

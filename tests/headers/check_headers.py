@@ -21,7 +21,9 @@ WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 def compile_alone(header: Path, language: str, mpi: Path | None) -> tuple[str, str]:
     """The name of the check, and the compiler's words if it failed."""
     name = f"{header.relative_to(ROOT)} ({language}{', ' + mpi.name if mpi else ''})"
-    compiler = [os.environ.get("CC", "cc"), "-std=c11"] if language == "C11" else [os.environ.get("CXX", "c++"), "-std=c++20"]
+    compiler = (
+        [os.environ.get("CC", "cc"), "-std=c11"] if language == "C11" else [os.environ.get("CXX", "c++"), "-std=c++20"]
+    )
     suffix = ".c" if language == "C11" else ".cpp"
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / f"alone{suffix}"
@@ -44,7 +46,9 @@ def main() -> int:
     for header in sorted((ROOT / "include" / "penstock").iterdir()):
         if header.suffix not in {".h", ".hpp"}:
             continue
-        speaks_mpi = "mpi.h>" in header.read_text(encoding="utf-8") or "PENSTOCK_MPI_HEADER" in header.read_text(encoding="utf-8")
+        speaks_mpi = "mpi.h>" in header.read_text(encoding="utf-8") or "PENSTOCK_MPI_HEADER" in header.read_text(
+            encoding="utf-8"
+        )
         for mpi in mpis if speaks_mpi else [None]:
             for language in ["C++20"] if header.suffix == ".hpp" else ["C11", "C++20"]:
                 checks.append((header, language, mpi))

@@ -42,7 +42,7 @@ def project(tmp_path: Path) -> Path:
 def test_a_project_that_obeys_passes(project: Path) -> None:
     files, wrong = check_layers.check(project)
     assert wrong == []
-    assert len(files) == 8
+    assert len(files) == 9
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# [OPTION…] : the training run that needs all five parts; prints a table, writes demo-report.html (--help: options)
+set -euo pipefail
+source "$PENSTOCK_ROOT/scripts/environment.sh"
+set_up
+enter_environment
+build_preset release penstock_programs
+exec python "$PENSTOCK_ROOT/demo/main.py" "$@"
