@@ -1,0 +1,16 @@
+"""A matrix from rows to columns, transposed: ./dev exec mpiexec -n 4 python examples/python/redistribute.py"""
+
+import numpy as np
+import penstock as ps
+from mpi4py import MPI
+
+with ps.Comm(MPI.COMM_WORLD) as comm:
+    source = ps.Layout.block_cyclic((512, 256), block=(32, 32), grid=(comm.size, 1))
+    target = ps.Layout.block_cyclic((256, 512), block=(32, 32), grid=(1, comm.size))
+    plan = comm.plan_redistribute(source, target, np.float64, op="T", relabel=True)
+    a = np.ones(source.local_shape(comm.rank))
+    b = np.empty(plan.target.local_shape(comm.rank))
+    plan.run(b, a, alpha=2.0)
+    assert (b == 2).all()
+    if comm.rank == 0:
+        print(f"bytes between ranks: {plan.bytes_before}, relabeled: {plan.bytes_after}")
