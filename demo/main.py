@@ -24,7 +24,6 @@ from pathlib import Path
 
 import click
 import images
-import numpy as np
 import report
 from rich.console import Console
 from rich.table import Table
@@ -83,8 +82,8 @@ class Demo:
         before = set(directory.glob("run-*"))
         command = ["mpiexec", "-n", str(ranks), sys.executable, str(HERE / "train.py"), way]
         command += [str(directory), str(self.images_json), str(self.steps)]
-        log = open(directory / "output.txt", "ab")
-        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        with open(directory / "output.txt", "ab") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         try:
             killed = self._follow(process, directory, before, kill_at)
         finally:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import field
 import numpy as np
+import penstock as ps
 from clock import Clock
 from mpi4py import MPI
-
-import penstock as ps
 
 
 class PenstockWay:
@@ -90,13 +89,13 @@ class PenstockWay:
     def dump(self, step: int) -> None:
         with self.clock("redistribute"):
             self._snapshot[:] = self.field
-            self._moving = self._to_tiles.start(self._tile, self._snapshot)
+            self._moving = self._to_tiles.start(self._snapshot, self._tile)
 
     def poll(self) -> None:
         """Hands the tiles on once they have arrived; called a step after the dump was started."""
         if self._moving is not None:
             with self.clock("redistribute"):
-                self._moving.wait()
+                self._moving.Wait()
                 self._moving = None
                 haloed = field.with_neighbours(self.comm, self._tile, self._position)
             with self.clock("write tiles"):
@@ -113,9 +112,9 @@ class PenstockWay:
             self._saved = self._checkpoints.save(
                 step,
                 {
-                    "parameters": ps.DistArray(slices, network.parameters[mine]),
-                    "momentum": ps.DistArray(slices, network.momentum[mine]),
-                    "field": ps.DistArray(self._layout, self.field),
+                    "parameters": ps.DistArray(slices, network.parameters[mine], self.rank),
+                    "momentum": ps.DistArray(slices, network.momentum[mine], self.rank),
+                    "field": ps.DistArray(self._layout, self.field, self.rank),
                 },
                 dataset=self._dataset,
             )

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import field
 import numpy as np
-
 import penstock as ps
 
 

@@ -18,12 +18,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a rank is one core; set be
 
 import field
 import numpy as np
+import penstock as ps
 from clock import Clock
 from network import Network
 from penstock_way import PenstockWay
 from plain_way import PlainWay
-
-import penstock as ps
 
 BATCH = 64
 IMAGE_SIZE = 64
@@ -44,9 +43,9 @@ def main(way_name: str, directory: Path, images_json: Path, steps: int) -> None:
     records = Path(directory) / f"run-{first_step:04d}"
     records.mkdir(parents=True, exist_ok=True)
     (records / f"pid-{way.rank}").write_text(str(os.getpid()))
-    samples = open(records / f"samples-{way.rank}.jsonl", "w", buffering=1)
-    spans = open(records / f"spans-{way.rank}.jsonl", "w", buffering=1)
-    losses = open(records / "loss.jsonl", "w", buffering=1) if way.rank == 0 else None
+    samples = Lines(records / f"samples-{way.rank}.jsonl")
+    spans = Lines(records / f"spans-{way.rank}.jsonl")
+    losses = Lines(records / "loss.jsonl") if way.rank == 0 else None
 
     ps.trace.start()
     way.comm.Barrier()
@@ -70,8 +69,8 @@ def main(way_name: str, directory: Path, images_json: Path, steps: int) -> None:
         with clock("compute"):
             network.update(totals[1])
         if losses:
-            losses.write(json.dumps([step, totals[0] / totals[1]]) + "\n")
-        samples.write(json.dumps([step, ids.tolist()]) + "\n")
+            losses.write([step, totals[0] / totals[1]])
+        samples.write([step, ids.tolist()])
         if (step + 1) % DUMP_EVERY == 0:
             way.dump(step + 1)
         if (step + 1) % SAVE_EVERY == 0:
@@ -108,9 +107,18 @@ def backward(network, clock):
         yield gradient
 
 
-def write_spans(file) -> None:
-    for event in ps.trace.take():
-        file.write(json.dumps([event.name, event.lane, event.begin_ns, event.end_ns, event.thread]) + "\n")
+class Lines:
+    """A file of JSON lines; what was written survives the process, however it ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+    def write(self, *rows: list) -> None:
+        os.write(self._descriptor, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def write_spans(spans: Lines) -> None:
+    spans.write(*([event.name, event.lane, event.begin_ns, event.end_ns, event.thread] for event in ps.trace.take()))
 
 
 if __name__ == "__main__":
