@@ -1,0 +1,169 @@
+/* The C interface of Penstock: communicators, stores, layouts and redistribution. C11.
+ *
+ * Every function that can fail returns 0 or a negative penstock_status; penstock_last_error() then has the text. No C++
+ * exception leaves them, nothing aborts. Objects are handles that their _free function destroys (NULL is ignored);
+ * output parameters are set on success only. Communicators come from <penstock/penstock_mpi.h>.
+ */
+#ifndef PENSTOCK_H
+#define PENSTOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "penstock/export.hpp"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* PENSTOCK_invalid_argument, PENSTOCK_mismatch, …: the rows of errors.def. */
+typedef enum penstock_status {
+  PENSTOCK_success = 0,
+#define PENSTOCK_ERROR(name, code, meaning) PENSTOCK_##name = code,
+#include "penstock/errors.def"
+#undef PENSTOCK_ERROR
+} penstock_status;
+
+/* PENSTOCK_float32, PENSTOCK_int64, …: the rows of dtypes.def. */
+typedef enum penstock_dtype {
+#define PENSTOCK_DTYPE(name, type, size, numpy) PENSTOCK_##name,
+#include "penstock/dtypes.def"
+#undef PENSTOCK_DTYPE
+} penstock_dtype;
+
+/* PENSTOCK_sum, PENSTOCK_max, …: the rows of reduce_ops.def. */
+typedef enum penstock_reduce_op {
+#define PENSTOCK_REDUCE_OP(name) PENSTOCK_##name,
+#include "penstock/reduce_ops.def"
+#undef PENSTOCK_REDUCE_OP
+} penstock_reduce_op;
+
+typedef struct penstock_comm penstock_comm;
+typedef struct penstock_request penstock_request;
+typedef struct penstock_store penstock_store;
+typedef struct penstock_blob penstock_blob;
+typedef struct penstock_layout penstock_layout;
+typedef struct penstock_redistribution penstock_redistribution;
+
+/* The text of the last failure in this thread; "" when nothing has failed. Valid until the next failure. */
+PENSTOCK_API const char* penstock_last_error(void);
+/* The rank that failed first in that failure, or -1 where no communicator was involved. */
+PENSTOCK_API int penstock_last_error_rank(void);
+/* The name of a status, "invalid_argument"; "success" for 0; "unknown" for what is none. */
+PENSTOCK_API const char* penstock_status_name(int status);
+
+/* ---- Communicators: called by all ranks in the same order, by one thread at a time. ---- */
+
+PENSTOCK_API int penstock_comm_rank(const penstock_comm* comm);
+PENSTOCK_API int penstock_comm_size(const penstock_comm* comm);
+/* The same ranks with an order of operations of their own. Collective. */
+PENSTOCK_API int penstock_comm_duplicate(const penstock_comm* comm, penstock_comm** duplicate);
+/* Requests of it stay valid. */
+PENSTOCK_API void penstock_comm_free(penstock_comm* comm);
+/* Transport, shared memory, progress threads, and what was given up with the reason, one per line. Writes at most
+ * capacity - 1 bytes and a zero; *length is the length of the whole text and may be NULL. */
+PENSTOCK_API int penstock_comm_report(const penstock_comm* comm, char* text, size_t capacity, size_t* length);
+
+/* Given as `send` (as `receive` of scatter), on the root of reduce, gather and scatter, or on all ranks of allreduce
+ * and allgather: the rank's own part lies in the other buffer, where MPI_IN_PLACE wants it. */
+#define PENSTOCK_IN_PLACE ((void*)(intptr_t)-1)
+
+/* Collectives as MPI's. `count` is in elements: of one rank's part (for gather, scatter and allgather, of one block).
+ * Buffers that are not significant on a rank may be NULL. Counts, types, operations and roots must agree: where they do
+ * not, and where an argument is wrong on one rank, all ranks get an error and none hangs. */
+PENSTOCK_API int penstock_barrier(penstock_comm* comm);
+PENSTOCK_API int penstock_bcast(penstock_comm* comm, void* buffer, uint64_t count, penstock_dtype dtype, int root);
+PENSTOCK_API int penstock_reduce(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                 penstock_dtype dtype, penstock_reduce_op op, int root);
+PENSTOCK_API int penstock_allreduce(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                    penstock_dtype dtype, penstock_reduce_op op);
+PENSTOCK_API int penstock_gather(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                 penstock_dtype dtype, int root);
+PENSTOCK_API int penstock_scatter(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                  penstock_dtype dtype, int root);
+PENSTOCK_API int penstock_allgather(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                    penstock_dtype dtype);
+
+/* The same, started: the buffers belong to the operation until test or wait says that it is complete. */
+PENSTOCK_API int penstock_ibarrier(penstock_comm* comm, penstock_request** request);
+PENSTOCK_API int penstock_ibcast(penstock_comm* comm, void* buffer, uint64_t count, penstock_dtype dtype, int root,
+                                 penstock_request** request);
+PENSTOCK_API int penstock_ireduce(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                  penstock_dtype dtype, penstock_reduce_op op, int root, penstock_request** request);
+PENSTOCK_API int penstock_iallreduce(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                     penstock_dtype dtype, penstock_reduce_op op, penstock_request** request);
+PENSTOCK_API int penstock_igather(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                  penstock_dtype dtype, int root, penstock_request** request);
+PENSTOCK_API int penstock_iscatter(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                   penstock_dtype dtype, int root, penstock_request** request);
+PENSTOCK_API int penstock_iallgather(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                     penstock_dtype dtype, penstock_request** request);
+
+/* Wait, or look whether *request is complete. Once it is, also when it has failed, the request is freed and *request
+ * becomes NULL; a NULL request is complete. The failure of the operation is returned once, here. */
+PENSTOCK_API int penstock_wait(penstock_request** request);
+PENSTOCK_API int penstock_test(penstock_request** request, int* complete);
+
+/* ---- Stores: versioned blobs. No MPI; any thread; blocking. See <penstock/store.hpp>. ---- */
+
+typedef struct penstock_region {
+  uint64_t offset_bytes; /* in the blob */
+  void* data;            /* only read from by a write */
+  uint64_t size_bytes;
+} penstock_region;
+
+#define PENSTOCK_LATEST UINT64_MAX
+
+/* "file:///scratch/run7" or "memory:name"; made where it does not exist. */
+PENSTOCK_API int penstock_store_open(const char* url, penstock_store** store);
+PENSTOCK_API void penstock_store_free(penstock_store* store);
+PENSTOCK_API int penstock_blob_create(penstock_store* store, const char* name, uint64_t size_bytes,
+                                      penstock_blob** blob);
+PENSTOCK_API int penstock_blob_open(penstock_store* store, const char* name, penstock_blob** blob);
+PENSTOCK_API void penstock_blob_free(penstock_blob* blob);
+/* One atomic, durable update of all regions, which must not overlap; *version is the version that it made. */
+PENSTOCK_API int penstock_blob_write(penstock_blob* blob, const penstock_region* regions, size_t count,
+                                     uint64_t* version);
+/* Fills the regions from one version, verifying checksums. */
+PENSTOCK_API int penstock_blob_read(penstock_blob* blob, const penstock_region* regions, size_t count,
+                                    uint64_t version);
+PENSTOCK_API int penstock_blob_latest(penstock_blob* blob, uint64_t* version);
+PENSTOCK_API int penstock_blob_size(penstock_blob* blob, uint64_t* size_bytes);
+/* Waits until `version` exists; *exists is 0 when it does not within the time. */
+PENSTOCK_API int penstock_blob_wait(penstock_blob* blob, uint64_t version, double timeout_s, int* exists);
+
+/* ---- Layouts and redistribution. See <penstock/layout.hpp> and <penstock/redistribute.hpp>. ---- */
+
+/* ScaLAPACK's block-cyclic layout of an array of `dimensions` dimensions; ranks are numbered over the process grid, and
+ * local arrays stored, in row-major (0) or column-major (1) order. Arrays have one entry per dimension. */
+PENSTOCK_API int penstock_layout_block_cyclic(int dimensions, const int64_t* shape, const int64_t* block,
+                                              const int64_t* grid, int grid_column_major, int storage_column_major,
+                                              penstock_layout** layout);
+/* Any grid of two dimensions: row_splits has block_rows + 1 borders from 0 to the number of rows, column_splits
+ * likewise; owners has one rank per block, columns fastest; `ranks` is the number of ranks. */
+PENSTOCK_API int penstock_layout_grid(int64_t block_rows, const int64_t* row_splits, int64_t block_columns,
+                                      const int64_t* column_splits, const int32_t* owners, int32_t ranks,
+                                      penstock_layout** layout);
+PENSTOCK_API void penstock_layout_free(penstock_layout* layout);
+PENSTOCK_API int penstock_layout_local_size(const penstock_layout* layout, int32_t rank, int64_t* size_elems);
+
+/* op is 'N', 'T' or 'C'; with relabel, ranks get the parts of the target that leave the least to communicate.
+ * Collective. */
+PENSTOCK_API int penstock_redistribution_create(penstock_comm* comm, const penstock_layout* source,
+                                                const penstock_layout* target, penstock_dtype dtype, char op,
+                                                int relabel, penstock_redistribution** redistribution);
+PENSTOCK_API void penstock_redistribution_free(penstock_redistribution* redistribution);
+/* Bytes that change their rank without and with relabeling, and the lengths of this rank's parts. Pointers may be NULL. */
+PENSTOCK_API int penstock_redistribution_info(const penstock_redistribution* redistribution, uint64_t* bytes_before,
+                                              uint64_t* bytes_after, int64_t* input_elems, int64_t* output_elems);
+/* output = alpha*op(input) + beta*output on this rank's parts, sizes in elements as _info gives them. Collective. */
+PENSTOCK_API int penstock_redistribute(const penstock_redistribution* redistribution, const void* input, void* output,
+                                       double alpha, double beta);
+PENSTOCK_API int penstock_iredistribute(const penstock_redistribution* redistribution, const void* input, void* output,
+                                        double alpha, double beta, penstock_request** request);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

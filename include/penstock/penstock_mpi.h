@@ -1,0 +1,24 @@
+/* Communicators of Penstock's C interface from MPI's. Needs mpi.h and the library penstock_<abi> of the MPI in use. */
+#ifndef PENSTOCK_MPI_H
+#define PENSTOCK_MPI_H
+
+#ifndef PENSTOCK_MPI_HEADER
+#define PENSTOCK_MPI_HEADER <mpi.h>
+#endif
+#include PENSTOCK_MPI_HEADER
+
+#include "penstock/penstock.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A communicator of the same ranks, on private duplicates of `mpi`, which may be freed afterwards. `progress_cores`:
+ * threads that make progress in this process; -1 is one where a core is free, else none; 0 is off. Collective. */
+PENSTOCK_API int penstock_comm_create(MPI_Comm mpi, int progress_cores, penstock_comm** comm);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

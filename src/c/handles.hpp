@@ -1,0 +1,39 @@
+// The opaque handles of the C interface are C++ objects in disguise.
+#pragma once
+
+#include <utility>
+
+namespace penstock::c {
+
+template <typename Handle, typename Object>
+Handle* pointer(Object* object) {
+  return reinterpret_cast<Handle*>(object);
+}
+
+template <typename Handle, typename Object>
+Handle* wrap(Object object) {
+  return pointer<Handle>(new Object(std::move(object)));
+}
+
+template <typename Object, typename Handle>
+Object& unwrap(Handle* handle) {
+  return *reinterpret_cast<Object*>(handle);
+}
+
+template <typename Object, typename Handle>
+const Object& unwrap(const Handle* handle) {
+  return *reinterpret_cast<const Object*>(handle);
+}
+
+/// The object, now the caller's; the handle becomes null.
+template <typename Object, typename Handle>
+Object* release(Handle*& handle) {
+  return reinterpret_cast<Object*>(std::exchange(handle, nullptr));
+}
+
+template <typename Object, typename Handle>
+void destroy(Handle* handle) {
+  delete reinterpret_cast<Object*>(handle);
+}
+
+}  // namespace penstock::c

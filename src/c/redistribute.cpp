@@ -1,0 +1,125 @@
+// Layouts and redistribution.
+#include "penstock/redistribute.hpp"
+
+#include <string>
+#include <vector>
+
+#include "c/handles.hpp"
+#include "c/status.hpp"
+#include "penstock/comm.hpp"
+#include "penstock/error.hpp"
+
+using namespace penstock;
+using c::guarded;
+using c::require;
+using c::unwrap;
+
+namespace {
+
+std::vector<std::int64_t> values(const int64_t* first, std::int64_t count, const char* function, const char* name) {
+  require(first, function, name);
+  return {first, first + count};
+}
+
+Request start(const char* function, const penstock_redistribution* redistribution, const void* input, void* output,
+              double alpha, double beta) {
+  require(redistribution, function, "redistribution");
+  const auto& mine = unwrap<Redistribution>(redistribution);
+  const Plan& plan = mine.plan();
+  if ((input == nullptr && plan.input_bytes != 0) || (output == nullptr && plan.output_bytes != 0)) {
+    const std::string message = std::string(function) + ": a buffer is NULL on a rank that has a part of the array";
+    mine.fail(message);
+    throw Error(ErrorCode::invalid_argument, message);
+  }
+  return mine.start({static_cast<const std::byte*>(input), plan.input_bytes},
+                    {static_cast<std::byte*>(output), plan.output_bytes}, alpha, beta);
+}
+
+}  // namespace
+
+int penstock_layout_block_cyclic(int dimensions, const int64_t* shape, const int64_t* block, const int64_t* grid,
+                                 int grid_column_major, int storage_column_major, penstock_layout** layout) {
+  return guarded([&] {
+    constexpr const char* kFunction = "penstock_layout_block_cyclic";
+    require(layout, kFunction, "layout");
+    if (dimensions < 1)
+      throw Error(ErrorCode::invalid_argument, std::string(kFunction) + ": there are " + std::to_string(dimensions) +
+                                                   " dimensions; expected at least 1");
+    const auto order = [](int column_major) { return column_major != 0 ? Order::column_major : Order::row_major; };
+    *layout = c::wrap<penstock_layout>(Layout::block_cyclic(
+        values(shape, dimensions, kFunction, "shape"), values(block, dimensions, kFunction, "block"),
+        values(grid, dimensions, kFunction, "grid"), order(grid_column_major), order(storage_column_major)));
+  });
+}
+
+int penstock_layout_grid(int64_t block_rows, const int64_t* row_splits, int64_t block_columns,
+                         const int64_t* column_splits, const int32_t* owners, int32_t ranks, penstock_layout** layout) {
+  return guarded([&] {
+    constexpr const char* kFunction = "penstock_layout_grid";
+    require(layout, kFunction, "layout");
+    require(owners, kFunction, "owners");
+    if (block_rows < 1 || block_columns < 1)
+      throw Error(ErrorCode::invalid_argument, std::string(kFunction) + ": there are " + std::to_string(block_rows) +
+                                                   " x " + std::to_string(block_columns) +
+                                                   " blocks; expected at least 1 x 1");
+    *layout = c::wrap<penstock_layout>(Layout::grid({values(row_splits, block_rows + 1, kFunction, "row_splits"),
+                                                     values(column_splits, block_columns + 1, kFunction, "column_splits")},
+                                                    {owners, owners + block_rows * block_columns}, ranks));
+  });
+}
+
+void penstock_layout_free(penstock_layout* layout) { c::destroy<Layout>(layout); }
+
+int penstock_layout_local_size(const penstock_layout* layout, int32_t rank, int64_t* size_elems) {
+  return guarded([&] {
+    require(layout, "penstock_layout_local_size", "layout");
+    require(size_elems, "penstock_layout_local_size", "size_elems");
+    *size_elems = unwrap<Layout>(layout).local_size_elems(rank);
+  });
+}
+
+int penstock_redistribution_create(penstock_comm* comm, const penstock_layout* source, const penstock_layout* target,
+                                   penstock_dtype dtype, char op, int relabel,
+                                   penstock_redistribution** redistribution) {
+  return guarded([&] {
+    constexpr const char* kFunction = "penstock_redistribution_create";
+    require(comm, kFunction, "comm");
+    require(source, kFunction, "source");
+    require(target, kFunction, "target");
+    require(redistribution, kFunction, "redistribution");
+    const RedistributionOptions options{
+        .dtype = static_cast<DType>(dtype), .op = matrix_op_from_name(std::string_view(&op, 1)), .relabel = relabel != 0};
+    *redistribution = c::wrap<penstock_redistribution>(
+        Redistribution(unwrap<Comm>(comm), unwrap<Layout>(source), unwrap<Layout>(target), options));
+  });
+}
+
+void penstock_redistribution_free(penstock_redistribution* redistribution) {
+  c::destroy<Redistribution>(redistribution);
+}
+
+int penstock_redistribution_info(const penstock_redistribution* redistribution, uint64_t* bytes_before,
+                                 uint64_t* bytes_after, int64_t* input_elems, int64_t* output_elems) {
+  return guarded([&] {
+    require(redistribution, "penstock_redistribution_info", "redistribution");
+    const auto& mine = unwrap<Redistribution>(redistribution);
+    const std::uint64_t item_bytes = size_bytes(mine.options().dtype);
+    if (bytes_before != nullptr) *bytes_before = mine.relabeling().bytes_before;
+    if (bytes_after != nullptr) *bytes_after = mine.relabeling().bytes_after;
+    if (input_elems != nullptr) *input_elems = static_cast<int64_t>(mine.plan().input_bytes / item_bytes);
+    if (output_elems != nullptr) *output_elems = static_cast<int64_t>(mine.plan().output_bytes / item_bytes);
+  });
+}
+
+int penstock_redistribute(const penstock_redistribution* redistribution, const void* input, void* output, double alpha,
+                          double beta) {
+  return guarded([&] { start("penstock_redistribute", redistribution, input, output, alpha, beta).wait(); });
+}
+
+int penstock_iredistribute(const penstock_redistribution* redistribution, const void* input, void* output, double alpha,
+                           double beta, penstock_request** request) {
+  return guarded([&] {
+    require(request, "penstock_iredistribute", "request");
+    *request = c::wrap<penstock_request>(start("penstock_iredistribute", redistribution, input, output, alpha, beta));
+  });
+}

@@ -1,0 +1,11 @@
+#include "c/handles.hpp"
+#include "c/status.hpp"
+#include "penstock/mpi.hpp"
+#include "penstock/penstock_mpi.h"
+
+int penstock_comm_create(MPI_Comm mpi, int progress_cores, penstock_comm** comm) {
+  return penstock::c::guarded([&] {
+    penstock::c::require(comm, "penstock_comm_create", "comm");
+    *comm = penstock::c::wrap<penstock_comm>(penstock::make_comm(mpi, {.progress_cores = progress_cores}));
+  });
+}
