@@ -1,0 +1,132 @@
+"""Duplicates, parts, life and reports of communicators."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import penstock as ps
+
+WORLD = MPI.COMM_WORLD
+
+
+def total_of(comm: ps.Comm, value: float) -> float:
+    total = np.zeros(1)
+    comm.Allreduce(np.full(1, value), total)
+    return float(total[0])
+
+
+def test_is_an_intracomm(comm: ps.Comm) -> None:
+    """Everything that is no collective of Penstock is MPI's."""
+    assert isinstance(comm, MPI.Intracomm)
+    assert (comm.rank, comm.size) == (WORLD.rank, WORLD.size)
+    assert comm.allreduce(1) == comm.size
+    assert comm.bcast({"a": comm.rank}, root=comm.size - 1) == {"a": comm.size - 1}
+    sent, received = np.arange(comm.size, dtype="i4"), np.zeros(comm.size, "i4")
+    comm.Alltoall(sent, received)
+    assert (received == comm.rank).all()
+
+
+def test_duplicate(comm: ps.Comm) -> None:
+    """Operations of a duplicate and of its parent do not wait for each other."""
+    twin = comm.Dup()
+    assert type(twin) is ps.Comm
+    a, b = np.zeros(2000), np.zeros(2000)
+    if comm.rank % 2:
+        first, second = twin.Iallreduce(np.ones(2000), a), comm.Iallreduce(np.full(2000, 2.0), b)
+    else:
+        second, first = comm.Iallreduce(np.full(2000, 2.0), b), twin.Iallreduce(np.ones(2000), a)
+    first.Wait()
+    second.Wait()
+    assert (a == comm.size).all()
+    assert (b == 2 * comm.size).all()
+    twin.Free()
+    assert twin == MPI.COMM_NULL
+    assert total_of(comm, 1) == comm.size
+
+
+def test_split(comm: ps.Comm) -> None:
+    """Halves in reversed order of ranks; both halves work at the same time."""
+    half = comm.Split(comm.rank % 2, key=-comm.rank)
+    members = [r for r in range(comm.size) if r % 2 == comm.rank % 2][::-1]
+    assert half.size == len(members)
+    assert members[half.rank] == comm.rank
+    assert total_of(half, comm.rank) == sum(members)
+    data = np.full(30000, comm.rank)
+    half.Bcast(data, half.size - 1)
+    assert (data == members[-1]).all()
+    half.Free()
+
+
+def test_split_leaves_some_out(comm: ps.Comm) -> None:
+    part = comm.Split(0 if comm.rank == 0 else MPI.UNDEFINED)
+    if comm.rank == 0:
+        assert total_of(part, 7) == 7
+        part.Free()
+    else:
+        assert part == MPI.COMM_NULL
+
+
+def test_group(comm: ps.Comm) -> None:
+    group = comm.Get_group().Incl(range(0, comm.size, 2))
+    part = comm.Create_group(group) if comm.rank % 2 == 0 else None
+    if part is not None:
+        assert total_of(part, 1) == group.size
+        part.Free()
+
+
+def test_parent_may_go(comm: ps.Comm) -> None:
+    parent = WORLD.Dup()
+    made = ps.Comm(parent)
+    duplicate = made.Dup()
+    made.free()
+    parent.Free()
+    assert total_of(duplicate, 2) == 2 * comm.size
+    duplicate.Free()
+
+
+def test_freed(comm: ps.Comm) -> None:
+    with ps.Comm(WORLD) as made:
+        assert total_of(made, 1) == comm.size
+    with pytest.raises(ps.Error, match="freed"):
+        made.Barrier()
+    made.free()  # twice is fine
+    assert WORLD.allreduce(1) == comm.size
+
+
+def test_made_often(comm: ps.Comm) -> None:
+    """Neither MPI's context ids nor shared memory run out."""
+    for _ in range(20):
+        with ps.Comm(WORLD) as made:
+            assert total_of(made, 1) == comm.size
+
+
+def test_progress_thread(comm: ps.Comm) -> None:
+    with ps.Comm(WORLD, progress_cores=1) as made:
+        total = np.zeros(100000)
+        requests = [made.Iallreduce(np.ones(100000), total), made.Ibarrier()]
+        for request in requests:
+            request.Wait()
+        assert (total == comm.size).all()
+        assert "progress" in made.report()
+
+
+def test_explain(comm: ps.Comm) -> None:
+    for operation in ("bcast", "reduce", "allreduce", "gather", "scatter", "allgather", "barrier"):
+        for nbytes in (0, 8, 1 << 20):
+            said = comm.explain(operation, nbytes)
+            assert said["operation"] == operation
+            assert said["algorithm"] and said["reason"]
+            assert said["ranks"] == comm.size
+            assert WORLD.bcast(said["algorithm"], 0) == said["algorithm"]
+    assert comm.explain("allreduce", 4000, dtype="float32", op="max")["count"] == 1000
+    assert comm.explain("alltoall", 8)["algorithm"] == "native"
+    with pytest.raises(ps.Error, match="whole number"):
+        comm.explain("allreduce", 7, dtype="float64")
+
+
+def test_report(comm: ps.Comm) -> None:
+    report = comm.report()
+    assert "ABI" in report
+    assert "progress threads: " in report
