@@ -8,11 +8,15 @@ import json
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock import _penstock, mpi_abi
 from penstock.error import Error
 from penstock.message import Derived, message
+
+if TYPE_CHECKING:
+    from penstock.layout import Layout
+    from penstock.redistribute import Redistribution
 
 MPI = mpi_abi.import_mpi()
 
@@ -73,7 +77,8 @@ class Request:
     @staticmethod
     def Testall(requests: Sequence[Any], statuses: Any = None) -> bool:
         """Make progress with requests of Penstock and of mpi4py; return whether all are complete."""
-        return all([request.Test() for request in requests])
+        complete = [request.Test() for request in requests]  # all of them: each makes progress
+        return all(complete)
 
     @staticmethod
     def Waitall(requests: Sequence[Any], statuses: Any = None) -> bool:
@@ -173,7 +178,7 @@ class _Guarded:
 class _Call:
     """One collective with its buffers in the form that the extension takes."""
 
-    __slots__ = ("kind", "input", "output", "op", "root", "in_place", "native", "finish")
+    __slots__ = ("finish", "in_place", "input", "kind", "native", "op", "output", "root")
 
     def __init__(self, kind: str, native: tuple, root: int = 0) -> None:
         self.kind = kind
@@ -304,6 +309,16 @@ class Comm(MPI.Intracomm):
     def Create_group(self, group: Any, tag: int = 0) -> Any:
         """Make a Penstock communicator of a group. Collective over the group."""
         return self._adopt(self._plain().Create_group(group, tag))
+
+    # -- redistribution -----------------------------------------------------------------------------------------
+
+    def plan_redistribute(
+        self, source: Layout, target: Layout, dtype: Any, op: str = "N", relabel: bool = False
+    ) -> Redistribution:
+        """Plan target = alpha * op(source) + beta * target; see :func:`penstock.redistribute.plan_redistribute`."""
+        from penstock.redistribute import plan_redistribute
+
+        return plan_redistribute(self, source, target, dtype, op, relabel)
 
     # -- what would run, what has run ---------------------------------------------------------------------------
 

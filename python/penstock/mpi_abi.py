@@ -59,8 +59,8 @@ def entry_point(MPI: Any) -> int:
         built = sorted(p.name[len("libpenstock_") : -len(".so")] for p in folder.glob("libpenstock_*.so"))
         raise Error(
             f"mpi4py uses {version!r}, which has the {abi} ABI; this Penstock was built for "
-            f"{', '.join(built) or 'no MPI at all'}. Build Penstock with that MPI in PENSTOCK_MPI_ROOTS, or run with an "
-            "MPI that fits",
+            f"{', '.join(built) or 'no MPI at all'}. Build Penstock with that MPI in PENSTOCK_MPI_ROOTS, or run with "
+            "an MPI that fits",
             "unsupported",
         )
     try:

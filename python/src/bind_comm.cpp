@@ -10,6 +10,7 @@
 #include <nanobind/stl/string.h>
 
 #include "buffer.hpp"
+#include "pending_request.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/error.hpp"
 
@@ -17,46 +18,6 @@ namespace nb = nanobind;
 
 namespace penstock::python {
 namespace {
-
-/// The request and the memory that it works on. A destroyed one waits, so that memory cannot vanish under it.
-class PendingRequest {
- public:
-  PendingRequest(Request request, ArrayView input, ArrayView output)
-      : request_(std::move(request)), input_(std::move(input)), output_(std::move(output)) {}
-  PendingRequest(PendingRequest&&) = default;
-  ~PendingRequest() {
-    const nb::gil_scoped_release released;
-    request_ = {};
-  }
-
-  void wait() {
-    {
-      const nb::gil_scoped_release released;
-      request_.wait();
-    }
-    forget();
-  }
-  bool test() {
-    bool complete = false;
-    {
-      const nb::gil_scoped_release released;
-      complete = request_.test();
-    }
-    if (complete) forget();
-    return complete;
-  }
-
- private:
-  void forget() {
-    request_ = {};
-    input_ = {};
-    output_ = {};
-  }
-
-  Request request_;
-  ArrayView input_;
-  ArrayView output_;
-};
 
 /// What a Python caller says of one collective; element type and count come from the buffers.
 struct Call {

@@ -1,0 +1,53 @@
+// An operation that was started from Python.
+#pragma once
+
+#include <utility>
+
+#include <nanobind/nanobind.h>
+
+#include "buffer.hpp"
+#include "penstock/comm.hpp"
+
+namespace penstock::python {
+
+/// The request and the memory that it works on. A destroyed one waits, so that memory cannot vanish under it.
+class PendingRequest {
+ public:
+  PendingRequest(Request request, ArrayView input, ArrayView output)
+      : request_(std::move(request)), input_(std::move(input)), output_(std::move(output)) {}
+  PendingRequest(PendingRequest&&) = default;
+  ~PendingRequest() {
+    const nanobind::gil_scoped_release released;
+    request_ = {};
+  }
+
+  void wait() {
+    {
+      const nanobind::gil_scoped_release released;
+      request_.wait();
+    }
+    forget();
+  }
+  bool test() {
+    bool complete = false;
+    {
+      const nanobind::gil_scoped_release released;
+      complete = request_.test();
+    }
+    if (complete) forget();
+    return complete;
+  }
+
+ private:
+  void forget() {
+    request_ = {};
+    input_ = {};
+    output_ = {};
+  }
+
+  Request request_;
+  ArrayView input_;
+  ArrayView output_;
+};
+
+}  // namespace penstock::python
