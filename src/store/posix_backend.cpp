@@ -235,10 +235,10 @@ class PosixBackend final : public Backend {
       if (calls_.stat(probe.path(), now) < 0) fail("cannot look at " + probe.path(), errno);
     }
     const std::string directory = root_ + '/' + std::string(kTemporary);
-    std::vector<std::string> names;
-    if (calls_.list(directory, names) < 0) fail("cannot list " + directory, errno);
+    std::vector<DirectoryEntry> entries;
+    if (calls_.list(directory, entries) < 0) fail("cannot list " + directory, errno);
     std::uint64_t freed_bytes = 0;
-    for (const std::string& name : names) {
+    for (const auto& [name, kind] : entries) {
       const std::string leftover = directory + '/' + name;
       FileStatus status;
       if (calls_.stat(leftover, status) < 0 || now.modified_s - status.modified_s < age.count()) continue;
@@ -285,9 +285,9 @@ class PosixBackend final : public Backend {
   }
 
   void found_store(bool create) {
-    std::vector<std::string> names;
-    if (calls_.list(root_, names) < 0) fail(url_ + ": cannot list " + root_, errno);
-    for (const std::string& name : names) {
+    std::vector<DirectoryEntry> entries;
+    if (calls_.list(root_, entries) < 0) fail(url_ + ": cannot list " + root_, errno);
+    for (const auto& [name, kind] : entries) {
       // lost+found stands in the root of every new ext file system; .tmp and PENSTOCK come from another process that
       // founds the same store at this moment.
       if (name == kTemporary || name == "lost+found" || name == kFormatFile) continue;
@@ -371,23 +371,26 @@ class PosixBackend final : public Backend {
   }
 
   void list_below(const std::string& prefix, std::vector<std::string>& keys) const {
-    std::vector<std::string> names;
-    if (calls_.list(path(prefix), names) < 0) {
+    std::vector<DirectoryEntry> entries;
+    if (calls_.list(path(prefix), entries) < 0) {
       if (errno == ENOENT || errno == ENOTDIR) return;
       fail("cannot list " + path(prefix), errno);
     }
-    for (const std::string& name : names) {
+    for (auto& [name, kind] : entries) {
       if (name.starts_with('.')) continue;
-      const std::string key = prefix + '/' + name;
-      FileStatus status;
-      if (calls_.stat(path(key), status) < 0) {
-        if (errno == ENOENT) continue;  // removed meanwhile
-        fail("cannot look at " + path(key), errno);
+      std::string key = prefix + '/' + name;
+      if (kind == DirectoryEntry::Kind::unknown) {
+        FileStatus status;
+        if (calls_.stat(path(key), status) < 0) {
+          if (errno == ENOENT) continue;  // removed meanwhile
+          fail("cannot look at " + path(key), errno);
+        }
+        kind = status.is_directory ? DirectoryEntry::Kind::directory : DirectoryEntry::Kind::file;
       }
-      if (status.is_directory) {
+      if (kind == DirectoryEntry::Kind::directory) {
         list_below(key, keys);
       } else {
-        keys.push_back(key);
+        keys.push_back(std::move(key));
       }
     }
   }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string_view>
 
 namespace penstock::store {
 
@@ -66,15 +67,19 @@ int PosixCalls::stat(const std::string& path, FileStatus& status) {
   return 0;
 }
 
-int PosixCalls::list(const std::string& path, std::vector<std::string>& names) {
+int PosixCalls::list(const std::string& path, std::vector<DirectoryEntry>& entries) {
   DIR* directory = ::opendir(path.c_str());
   if (directory == nullptr) return -1;
   for (;;) {
     errno = 0;
     const dirent* entry = ::readdir(directory);
     if (entry == nullptr) break;
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") names.push_back(name);
+    const std::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    const auto kind = entry->d_type == DT_REG   ? DirectoryEntry::Kind::file
+                      : entry->d_type == DT_DIR ? DirectoryEntry::Kind::directory
+                                                : DirectoryEntry::Kind::unknown;
+    entries.push_back({std::string(name), kind});
   }
   const int error = errno;
   ::closedir(directory);

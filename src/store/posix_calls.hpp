@@ -18,6 +18,12 @@ struct FileStatus {
   std::int64_t modified_s = 0;  ///< by the clock of the file system
 };
 
+struct DirectoryEntry {
+  enum class Kind : std::uint8_t { file, directory, unknown };
+  std::string name;
+  Kind kind = Kind::unknown;
+};
+
 /// Every function behaves as the call it is named after: -1 and errno on failure. Thread-safe.
 class PosixCalls {
  public:
@@ -35,8 +41,8 @@ class PosixCalls {
   virtual int mkdir(const std::string& path);
   virtual int fstat(int fd, FileStatus& status);
   virtual int stat(const std::string& path, FileStatus& status);
-  /// Names in a directory without "." and "..", in any order.
-  virtual int list(const std::string& path, std::vector<std::string>& names);
+  /// What is in a directory without "." and "..", in any order.
+  virtual int list(const std::string& path, std::vector<DirectoryEntry>& entries);
 
   /// The operating system's.
   static PosixCalls& system();

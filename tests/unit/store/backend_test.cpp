@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "penstock/error.hpp"
+#include "unit/store/schemes.hpp"
 #include "unit/store/temporary_directory.hpp"
 
 namespace penstock::store {
@@ -173,17 +174,7 @@ TEST_P(BackendContract, GivesEachNumberToOneOfManyThreads) {
   EXPECT_EQ(*all.rbegin(), std::uint64_t{kThreads * kEach});
 }
 
-std::vector<std::string> schemes() {
-  return {
-#define PENSTOCK_BACKEND(scheme, function) #scheme,
-#define PENSTOCK_NO_BACKEND(scheme, advice)
-#include "store/backends.def"
-#undef PENSTOCK_BACKEND
-#undef PENSTOCK_NO_BACKEND
-  };
-}
-
-INSTANTIATE_TEST_SUITE_P(All, BackendContract, testing::ValuesIn(schemes()),
+INSTANTIATE_TEST_SUITE_P(All, BackendContract, testing::ValuesIn(test_schemes()),
                          [](const auto& row) { return row.param; });
 
 TEST(OpenBackend, SaysWhatIsWrongWithAUrl) {

@@ -1,0 +1,188 @@
+// Versioned blobs: many processes write overlapping, non-contiguous regions of one blob at once, each write atomic and
+// without a lock; readers follow consistent snapshots. After Tran, Nicolae, Antoniu, Bouge, "Efficient support for
+// MPI-IO atomicity based on versioning" (2010), sections 4 and 5; the protocol is in docs/design/store.md.
+//
+// No call needs MPI. Objects of every class here are handles: copies are cheap and refer to the same thing. Everything
+// is thread-safe and blocking, and throws penstock::Error.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/export.hpp"
+#include "penstock/types.hpp"
+
+namespace penstock {
+
+namespace store {
+class BlobState;
+class Backend;
+class VersionMap;
+}  // namespace store
+
+/// Where bytes of a write go to. The data is read during the call only.
+struct WriteRegion {
+  std::uint64_t offset_bytes = 0;
+  ConstBytes data;
+};
+
+/// Where bytes of a read come from. The data is filled during the call only.
+struct ReadRegion {
+  std::uint64_t offset_bytes = 0;
+  Bytes data;
+};
+
+inline constexpr std::uint64_t kLatest = ~std::uint64_t{0};
+
+/// One version of a blob, as its log shows it.
+struct LogEntry {
+  std::uint64_t version = 0;
+  std::int64_t time_ns = 0;  ///< since 1970, by the clock of the writer
+  std::string writer;        ///< host:process
+  std::string kind;          ///< "write", "append", "resize", "fence" (left by gc), or "void": collected before it came
+  std::uint64_t bytes = 0;
+  std::uint64_t regions = 0;
+};
+
+/// One version of a blob, which never changes. Stays readable until gc collects the version.
+class PENSTOCK_API Snapshot {
+ public:
+  std::uint64_t version() const;
+  std::uint64_t size_bytes() const;
+
+  /// Fills all regions; bytes that were never written are zero. Every chunk that is touched is verified: a wrong
+  /// checksum throws corrupt with object, offset, expected and found checksum. Regions must lie in [0, size_bytes()).
+  void read(std::span<const ReadRegion> regions) const;
+
+  Snapshot(std::shared_ptr<store::BlobState> blob, std::shared_ptr<const store::VersionMap> map);
+
+ private:
+  std::shared_ptr<store::BlobState> blob_;
+  std::shared_ptr<const store::VersionMap> map_;
+};
+
+/// Data that is stored but belongs to no version yet. Any process that has opened the blob may commit it, once.
+struct StagedWrite {
+  std::vector<std::byte> encoded;  ///< opaque, may be sent to another process; a few bytes per region
+};
+
+/// A sequence of bytes with numbered versions. Version 0 is all zeros; every write makes one more.
+class PENSTOCK_API Blob {
+ public:
+  const std::string& name() const;
+  /// The newest version, or a later one that appeared meanwhile.
+  std::uint64_t latest() const;
+  /// Size at the newest version.
+  std::uint64_t size_bytes() const;
+  bool grows() const;
+
+  /// Makes one version out of the newest one and all regions: a reader sees all of them or none. When the call returns
+  /// the version is durable. Regions may be empty but must not overlap each other, and must lie in [0, size) unless the
+  /// blob grows. On an Error nothing was written, except where its message says that the outcome is unknown.
+  std::uint64_t write(std::span<const WriteRegion> regions);
+
+  struct Appended {
+    std::uint64_t version;
+    std::uint64_t offset_bytes;  ///< where the data lies
+  };
+  /// Adds data at the end, wherever that is by then; concurrent appends never overlap. Only for blobs that grow.
+  Appended append(std::span<const ConstBytes> pieces);
+
+  /// Cuts the end off, or adds zeros. Only for blobs that grow.
+  std::uint64_t resize(std::uint64_t size_bytes);
+
+  /// The two halves of write, for a group of processes that makes one version together: each stages its own regions,
+  /// one of them commits all. Where staged writes overlap, the later one in `parts` wins. Returns nothing, with no
+  /// effect, when a gc has given up one of the parts: stage all of them again.
+  StagedWrite stage(std::span<const WriteRegion> regions);
+  std::optional<std::uint64_t> commit(std::span<const StagedWrite> parts);
+
+  /// Throws not_found for versions that do not exist yet or were collected.
+  Snapshot snapshot(std::uint64_t version = kLatest) const;
+  void read(std::span<const ReadRegion> regions, std::uint64_t version = kLatest) const;
+  /// Waits until `version` exists; false when it does not within the time.
+  bool wait(std::uint64_t version, std::chrono::nanoseconds timeout) const;
+  /// Versions from `first` on, oldest first; collected ones are left out.
+  std::vector<LogEntry> log(std::uint64_t first = 1) const;
+
+  explicit Blob(std::shared_ptr<store::BlobState> state) : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<store::BlobState> state_;
+};
+
+struct StoreOptions {
+  bool create = true;   ///< make the store where it does not exist
+  bool durable = true;  ///< a version is on the device before its write returns; false: the page cache is enough
+};
+
+struct BlobOptions {
+  std::uint64_t size_bytes = 0;
+  bool grows = false;  ///< writes may go beyond the end, and append and resize are allowed
+};
+
+struct BlobInfo {
+  std::string name;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t first_version = 0;  ///< the oldest that can be read
+  std::uint64_t latest_version = 0;
+  bool grows = false;
+};
+
+/// What `check` found. The store is sound when `problems` is empty.
+struct CheckReport {
+  std::uint64_t blobs = 0;
+  std::uint64_t versions = 0;
+  std::uint64_t objects = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t garbage_objects = 0;  ///< of writes that were never committed or versions that were collected
+  std::uint64_t garbage_bytes = 0;
+  std::vector<std::string> problems;
+};
+
+struct GcOptions {
+  std::uint64_t keep_last = kLatest;  ///< versions of each blob that stay readable; kLatest: all of them
+  /// How long a write may take before its data counts as left by a dead writer. Too short costs a slow writer a second
+  /// attempt, never data.
+  std::chrono::seconds lease = std::chrono::hours(1);
+};
+
+struct GcReport {
+  std::uint64_t versions_removed = 0;
+  std::uint64_t objects_removed = 0;
+  std::uint64_t bytes_freed = 0;
+};
+
+class PENSTOCK_API Store {
+ public:
+  /// "file:///scratch/run7", "memory:name".
+  explicit Store(std::string_view url, const StoreOptions& options = {});
+
+  const std::string& url() const;
+
+  /// Throws exists. Names are letters, digits, '.', '_' and '-', not starting with '.'.
+  Blob create(std::string_view name, const BlobOptions& options);
+  /// Throws not_found.
+  Blob open(std::string_view name) const;
+  bool exists(std::string_view name) const;
+  std::vector<BlobInfo> list() const;
+
+  /// Reads everything and verifies every checksum and reference. Reports what is broken instead of throwing.
+  CheckReport check() const;
+  /// Frees the space of old versions, dead writers and earlier interrupted runs. May run at any time, also while
+  /// others read, write and collect.
+  GcReport gc(const GcOptions& options);
+  /// Writes one version of a blob as a plain file, atomically: under a temporary name, synced, then renamed.
+  void export_file(std::string_view name, std::uint64_t version, const std::string& path) const;
+
+ private:
+  std::shared_ptr<store::Backend> backend_;
+};
+
+}  // namespace penstock

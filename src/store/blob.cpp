@@ -1,0 +1,129 @@
+#include <algorithm>
+
+#include "penstock/error.hpp"
+#include "penstock/store.hpp"
+#include "store/blob_state.hpp"
+
+namespace penstock {
+
+namespace {
+
+std::string kind_text(store::RecordKind kind) {
+  switch (kind) {
+    case store::RecordKind::write:
+      return "write";
+    case store::RecordKind::append:
+      return "append";
+    case store::RecordKind::resize:
+      return "resize";
+    case store::RecordKind::fence:
+      return "fence";
+  }
+  return "";
+}
+
+void check_grows(const store::BlobState& blob, const char* what) {
+  if (blob.grows()) return;
+  throw Error(ErrorCode::invalid_argument, blob.title() + " does not grow, so " + what +
+                                               " is not possible; create it with grows=true");
+}
+
+}  // namespace
+
+Snapshot::Snapshot(std::shared_ptr<store::BlobState> blob, std::shared_ptr<const store::VersionMap> map)
+    : blob_(std::move(blob)), map_(std::move(map)) {}
+
+std::uint64_t Snapshot::version() const { return map_->version(); }
+
+std::uint64_t Snapshot::size_bytes() const { return map_->size_bytes(); }
+
+void Snapshot::read(std::span<const ReadRegion> regions) const { blob_->read(*map_, regions); }
+
+const std::string& Blob::name() const { return state_->name(); }
+
+std::uint64_t Blob::latest() const { return state_->latest(); }
+
+std::uint64_t Blob::size_bytes() const { return state_->map_at(kLatest)->size_bytes(); }
+
+bool Blob::grows() const { return state_->grows(); }
+
+std::uint64_t Blob::write(std::span<const WriteRegion> regions) {
+  state_->check_regions(regions);
+  for (;;) {
+    // A gc that gives up this write, because it takes longer than the lease, only makes us store the data again.
+    if (const auto version = state_->commit(store::RecordKind::write, {state_->stage(regions)})) return *version;
+  }
+}
+
+Blob::Appended Blob::append(std::span<const ConstBytes> pieces) {
+  check_grows(*state_, "append");
+  std::vector<WriteRegion> regions;
+  std::uint64_t total_bytes = 0;
+  for (const ConstBytes piece : pieces) {
+    regions.push_back({total_bytes, piece});
+    total_bytes += piece.size();
+  }
+  for (;;) {
+    const auto version = state_->commit(store::RecordKind::append, {state_->stage(regions)});
+    if (version) return {*version, state_->map_at(*version)->size_bytes() - total_bytes};
+  }
+}
+
+std::uint64_t Blob::resize(std::uint64_t size_bytes) {
+  check_grows(*state_, "resize");
+  if (size_bytes > std::uint64_t{1} << 63) {
+    throw Error(ErrorCode::invalid_argument, state_->title() + ": a size of " + std::to_string(size_bytes) +
+                                                 " bytes was given, at most 2^63 is possible");
+  }
+  for (;;) {
+    if (const auto version = state_->commit(store::RecordKind::resize, {}, size_bytes)) return *version;
+  }
+}
+
+StagedWrite Blob::stage(std::span<const WriteRegion> regions) {
+  state_->check_regions(regions);
+  return {store::encode(state_->stage(regions))};
+}
+
+std::optional<std::uint64_t> Blob::commit(std::span<const StagedWrite> staged) {
+  std::vector<store::Part> parts;
+  parts.reserve(staged.size());
+  for (const StagedWrite& one : staged) {
+    parts.push_back(store::decode_part(one.encoded, "a staged write for " + state_->title()));
+  }
+  return state_->commit(store::RecordKind::write, std::move(parts));
+}
+
+Snapshot Blob::snapshot(std::uint64_t version) const { return {state_, state_->map_at(version)}; }
+
+void Blob::read(std::span<const ReadRegion> regions, std::uint64_t version) const {
+  state_->read(*state_->map_at(version), regions);
+}
+
+bool Blob::wait(std::uint64_t version, std::chrono::nanoseconds timeout) const {
+  return state_->wait(version, timeout);
+}
+
+std::vector<LogEntry> Blob::log(std::uint64_t first) const {
+  std::vector<LogEntry> entries;
+  const std::uint64_t newest = state_->latest();
+  first = std::max({first, std::uint64_t{1}, state_->marks().keep_from});
+  // Whether a version is void depends on the fences before it.
+  std::optional<store::VersionMap> map;
+  if (first <= newest) {
+    map = *state_->map_at(std::max(first - 1, state_->marks().keep_from));
+  }
+  for (std::uint64_t version = first; version <= newest; ++version) {
+    const store::Record record = state_->record(version);
+    LogEntry entry{version, record.time_ns, record.writer, kind_text(record.kind), 0, 0};
+    for (const store::Part& part : record.parts) {
+      entry.regions += part.extents.size();
+      for (const store::Extent& extent : part.extents) entry.bytes += extent.size_bytes;
+    }
+    if (map->version() < version && !map->apply(record)) entry.kind = "void";
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+}  // namespace penstock

@@ -1,0 +1,106 @@
+// One blob in a backend: its log of records and the maps that replaying it gives. The protocol and why it is safe:
+// docs/design/store.md.
+//
+//   catalog/<name>                    header: identity, size, whether it grows
+//   blobs/<name>/data/<base>-<time>-<writer>   data of one write; <base> is the newest version known before
+//   blobs/<name>/versions/<number>    record of one version, created exclusively, last
+//   blobs/<name>/index/<number>       the whole map of a version, every kIndexEvery versions; only saves time
+//   blobs/<name>/gc/fence-<number>    a gc gives up, or gave up, all uncommitted data with a base below <number>
+//   blobs/<name>/gc/keep-<number>     versions below <number> are collected
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/store.hpp"
+#include "store/backend.hpp"
+#include "store/record.hpp"
+#include "store/version_map.hpp"
+
+namespace penstock::store {
+
+inline constexpr std::uint64_t kIndexEvery = 64;
+inline constexpr std::uint64_t kInlineBytes = 4 << 10;
+
+/// Time since 1970 by the clock of this host.
+std::int64_t now_ns();
+
+class BlobState {
+ public:
+  static std::shared_ptr<BlobState> create(std::shared_ptr<Backend> backend, std::string_view name,
+                                           const BlobOptions& options);
+  static std::shared_ptr<BlobState> open(std::shared_ptr<Backend> backend, std::string_view name);
+
+  Backend& backend() const { return *backend_; }
+  const std::string& name() const { return name_; }
+  bool grows() const { return grows_; }
+  /// "store URL, blob 'name'", for messages.
+  std::string title() const;
+
+  std::uint64_t latest();
+  bool wait(std::uint64_t version, std::chrono::nanoseconds timeout);
+  /// Throws not_found for collected versions.
+  Record record(std::uint64_t version);
+  std::shared_ptr<const VersionMap> map_at(std::uint64_t version);
+  void read(const VersionMap& map, std::span<const ReadRegion> regions);
+
+  void check_regions(std::span<const WriteRegion> regions) const;
+  Part stage(std::span<const WriteRegion> regions);
+  std::optional<std::uint64_t> commit(RecordKind kind, std::vector<Part> parts, std::uint64_t number = 0);
+
+  /// What the collector has announced.
+  struct Marks {
+    std::uint64_t keep_from = 0;    ///< versions below are collected
+    std::uint64_t fence_below = 0;  ///< bases below may be fenced: the log says whether and from which version on
+  };
+  Marks marks() const;
+  void put_index(std::uint64_t version);
+
+  std::string key(std::string_view folder) const { return "blobs/" + name_ + '/' + std::string(folder); }
+  std::string record_key(std::uint64_t version) const { return numbered_key(key("versions"), version); }
+  std::string index_key(std::uint64_t version) const { return numbered_key(key("index"), version); }
+  VersionMap empty_map() const { return VersionMap(blob_id_, size_bytes_); }
+  VersionMap read_index(std::uint64_t version) const;
+
+ private:
+  BlobState(std::shared_ptr<Backend> backend, std::string_view name);
+  /// The index to start from for `version`: the newest sound one that is not newer, else version 0.
+  VersionMap nearest_index(std::uint64_t version, std::uint64_t keep_from);
+  VersionMap rebuild(std::uint64_t version);
+  void replay(VersionMap& map, std::uint64_t version);
+  [[noreturn]] void fail_collected(std::uint64_t version, std::uint64_t keep_from) const;
+  void learn(std::uint64_t version);
+  bool given_up(const Record& record, std::uint64_t version);
+  void remove_if_uncommitted(const Record& record, std::uint64_t first);
+
+  const std::shared_ptr<Backend> backend_;
+  const std::string name_;
+  const std::uint64_t writer_;
+  const std::string writer_name_;
+  std::uint64_t blob_id_ = 0;
+  std::uint64_t size_bytes_ = 0;
+  bool grows_ = false;
+
+  std::atomic<std::uint64_t> known_{0};  ///< a version that existed
+  std::atomic<std::uint64_t> counter_{0};
+  std::mutex mutex_;
+  /// The newest map so far. It moves on in place while nobody holds it, and is copied for that otherwise.
+  struct Tip {
+    explicit Tip(VersionMap m) : map(std::move(m)) {}
+    VersionMap map;
+    std::atomic<int> holders{0};
+  };
+  std::shared_ptr<Tip> tip_;
+  std::deque<std::shared_ptr<const VersionMap>> recent_;
+};
+
+}  // namespace penstock::store

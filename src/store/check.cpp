@@ -1,0 +1,113 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "penstock/error.hpp"
+#include "store/collect.hpp"
+#include "store/encoding.hpp"
+
+namespace penstock::store {
+
+namespace {
+
+/// One object at a time, so that checking needs no more memory than the largest chunk.
+void check_object(const Backend& backend, const Source& source, CheckReport& report) {
+  const ObjectReference& object = source.object();
+  ChunkReader reader(backend);
+  std::vector<std::byte> buffer;
+  std::uint64_t chunk_bytes = 0;
+  for (const Source::Chunk& chunk : source.chunks(backend)) {
+    buffer.resize(chunk.size_bytes);
+    try {
+      reader.read(source, chunk.offset_bytes, buffer);
+    } catch (const Error& error) {
+      report.problems.push_back(error.what());
+    }
+    chunk_bytes += chunk.size_bytes;
+  }
+  ++report.objects;
+  report.bytes += chunk_bytes;
+  const std::uint64_t expected_bytes = object.data_bytes + tail_bytes(object.chunk_count);
+  if (const std::uint64_t found_bytes = backend.size_bytes(object.key); found_bytes != expected_bytes) {
+    report.problems.push_back(backend.url() + ": object " + object.key + " has " + std::to_string(found_bytes) +
+                              " bytes, expected " + std::to_string(expected_bytes));
+  }
+}
+
+}  // namespace
+
+void check_blob(BlobState& blob, CheckReport& report) {
+  const Backend& backend = blob.backend();
+  const auto guarded = [&](const auto& action) {
+    try {
+      action();
+      return true;
+    } catch (const Error& error) {
+      report.problems.push_back(error.what());
+      return false;
+    }
+  };
+  ++report.blobs;
+  const std::uint64_t newest = blob.latest();
+  const std::uint64_t keep_from = blob.marks().keep_from;
+  std::map<std::string, std::shared_ptr<const Source>> reachable;
+  const auto reach = [&](const VersionMap& map) {
+    for (const auto& source : map.sources()) {
+      if (source->is_object()) reachable.emplace(source->object().key, source);
+    }
+  };
+
+  // Replay everything, and compare every index on the way with what the records say.
+  VersionMap map = blob.empty_map();
+  const bool based = keep_from == 0 || guarded([&] { map = blob.read_index(keep_from); });
+  reach(map);
+  std::set<std::uint64_t> indexes;
+  for (const std::string& index : backend.list(blob.key("index"))) indexes.insert(number_of(index));
+  for (std::uint64_t version = keep_from + 1; based && version <= newest; ++version) {
+    Record record;
+    if (!guarded([&] { record = blob.record(version); })) {
+      // Later maps are wrong without this record, but the objects of later records can still be verified.
+      for (++version; version <= newest; ++version) {
+        guarded([&] {
+          for (const Part& part : blob.record(version).parts) {
+            if (!part.object.key.empty()) {
+              reachable.emplace(part.object.key, std::make_shared<const Source>(part.object));
+            }
+          }
+        });
+      }
+      break;
+    }
+    ++report.versions;
+    if (map.apply(record)) {
+      for (const Part& part : record.parts) {
+        if (!part.object.key.empty()) {
+          reachable.emplace(part.object.key, std::make_shared<const Source>(part.object));
+        }
+      }
+    }
+    if (!indexes.contains(version)) continue;
+    guarded([&] {
+      if (blob.read_index(version) == map) return;
+      throw Error(ErrorCode::corrupt, backend.url() + ": object " + blob.index_key(version) +
+                                          " differs from what the records say; remove it");
+    });
+  }
+  for (const std::string& key : backend.list(blob.key("versions"))) {
+    guarded([&] {
+      if (number_of(key) <= newest) return;
+      throw Error(ErrorCode::corrupt, backend.url() + ": object " + key + " cannot be reached, for the record of version " +
+                                          std::to_string(newest + 1) + " is missing; restore it from a copy");
+    });
+  }
+  for (const auto& [key, source] : reachable) {
+    guarded([&] { check_object(backend, *source, report); });
+  }
+  for (const std::string& key : backend.list(blob.key("data"))) {
+    if (reachable.contains(key)) continue;
+    ++report.garbage_objects;
+    guarded([&] { report.garbage_bytes += backend.size_bytes(key); });
+  }
+}
+
+}  // namespace penstock::store

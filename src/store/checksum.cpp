@@ -1,0 +1,34 @@
+#include "store/checksum.hpp"
+
+#include <cstdio>
+#include <memory>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace penstock::store {
+
+namespace {
+
+Checksum convert(const XXH128_hash_t& hash) { return {hash.low64, hash.high64}; }
+
+}  // namespace
+
+Checksum checksum(ConstBytes data) { return convert(XXH3_128bits(data.data(), data.size())); }
+
+Checksum checksum(std::span<const ConstBytes> pieces) {
+  if (pieces.size() == 1) return checksum(pieces.front());
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
+  XXH3_128bits_reset(state.get());
+  for (const ConstBytes piece : pieces) XXH3_128bits_update(state.get(), piece.data(), piece.size());
+  return convert(XXH3_128bits_digest(state.get()));
+}
+
+std::string to_string(const Checksum& sum) {
+  char text[33];
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(sum.high),
+                static_cast<unsigned long long>(sum.low));
+  return text;
+}
+
+}  // namespace penstock::store

@@ -1,0 +1,128 @@
+#include "store/collect.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "penstock/error.hpp"
+
+namespace penstock::store {
+
+namespace {
+
+struct DataName {
+  std::uint64_t base = 0;
+  std::int64_t time_ns = 0;
+};
+
+/// From the name of a data object: data/<base>-<time>-<writer>-<number>.
+DataName parse(const std::string& key) {
+  DataName name;
+  const char* at = key.data() + key.find_last_of('/') + 1;
+  const char* end = key.data() + key.size();
+  const auto base = std::from_chars(at, end, name.base);
+  if (base.ec != std::errc() || base.ptr == end || *base.ptr != '-' ||
+      std::from_chars(base.ptr + 1, end, name.time_ns).ec != std::errc()) {
+    throw Error(ErrorCode::corrupt, "the object '" + key + "' has no place in a store; move it away");
+  }
+  return name;
+}
+
+/// Keys of all data objects that versions from `keep_from` to `newest` need.
+std::set<std::string> needed_objects(BlobState& blob, std::uint64_t keep_from, std::uint64_t newest) {
+  std::set<std::string> needed;
+  VersionMap map = *blob.map_at(keep_from);
+  for (const auto& source : map.sources()) {
+    if (source->is_object()) needed.insert(source->object().key);
+  }
+  for (std::uint64_t version = keep_from + 1; version <= newest; ++version) {
+    const Record record = blob.record(version);
+    if (!map.apply(record)) continue;
+    for (const Part& part : record.parts) {
+      if (!part.object.key.empty()) needed.insert(part.object.key);
+    }
+  }
+  return needed;
+}
+
+/// The objects that committed versions below `keep_from` referred to. No later record can refer to them.
+std::set<std::string> committed_objects(BlobState& blob, std::uint64_t from, std::uint64_t keep_from) {
+  std::set<std::string> committed;
+  for (std::uint64_t version = std::max<std::uint64_t>(from, 1); version <= keep_from; ++version) {
+    for (const Part& part : blob.record(version).parts) {
+      if (!part.object.key.empty()) committed.insert(part.object.key);
+    }
+  }
+  return committed;
+}
+
+void put_mark(BlobState& blob, const char* kind, std::uint64_t number) {
+  const std::string name = numbered_key(blob.key("gc"), number);
+  const std::size_t slash = name.find_last_of('/');
+  blob.backend().put_if_absent(name.substr(0, slash + 1) + kind + name.substr(slash + 1), {});
+}
+
+std::uint64_t total_bytes(const Backend& backend, const std::vector<std::string>& keys) {
+  std::uint64_t total = 0;
+  for (const std::string& key : keys) {
+    try {
+      total += backend.size_bytes(key);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::not_found) throw;
+    }
+  }
+  return total;
+}
+
+}  // namespace
+
+void collect_blob(BlobState& blob, const GcOptions& options, GcReport& report) {
+  Backend& backend = blob.backend();
+  std::uint64_t newest = blob.latest();
+  const std::uint64_t kept_from = blob.marks().keep_from;
+  const std::uint64_t keep = std::max<std::uint64_t>(options.keep_last, 1);
+  const std::uint64_t keep_from = std::max(kept_from, newest >= keep ? newest - keep + 1 : 0);
+
+  // What no version needs is either the data of collected versions, or that of writers that died or are not done.
+  // The latter go only behind a fence: from there on they can no longer be committed.
+  const std::vector<std::string> stored = backend.list(blob.key("data"));
+  std::set<std::string> needed = needed_objects(blob, keep_from, newest);
+  const std::set<std::string> committed = committed_objects(blob, kept_from, keep_from);
+  const std::int64_t deadline_ns = now_ns() - std::chrono::nanoseconds(options.lease).count();
+  std::uint64_t fence_below = 0;
+  for (const std::string& key : stored) {
+    if (needed.contains(key) || committed.contains(key)) continue;
+    const DataName name = parse(key);
+    if (name.time_ns <= deadline_ns) fence_below = std::max(fence_below, name.base + 1);
+  }
+  if (fence_below > 0) {
+    put_mark(blob, "fence-", fence_below);
+    if (!blob.map_at(newest)->fences(fence_below - 1)) blob.commit(RecordKind::fence, {}, fence_below);
+    newest = blob.latest();
+    needed = needed_objects(blob, keep_from, newest);
+  }
+
+  std::vector<std::string> records;
+  std::vector<std::string> indexes;
+  if (keep_from > 0) {
+    blob.put_index(keep_from);
+    if (keep_from > kept_from) put_mark(blob, "keep-", keep_from);
+    for (const std::string& key : backend.list(blob.key("index"))) {
+      if (number_of(key) < keep_from) indexes.push_back(key);
+    }
+    for (const std::string& key : backend.list(blob.key("versions"))) {
+      if (number_of(key) < keep_from) records.push_back(key);
+    }
+  }
+  std::vector<std::string> objects;
+  for (const std::string& key : stored) {
+    if (needed.contains(key)) continue;
+    if (committed.contains(key) || parse(key).base < fence_below) objects.push_back(key);
+  }
+  for (const auto* keys : {&indexes, &records, &objects}) report.bytes_freed += total_bytes(backend, *keys);
+  backend.remove_all(indexes);
+  report.versions_removed += backend.remove_all(records);
+  report.objects_removed += backend.remove_all(objects);
+}
+
+}  // namespace penstock::store

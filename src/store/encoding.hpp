@@ -1,0 +1,110 @@
+// The bytes of small objects: little-endian numbers, sealed by a checksum at the end.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "penstock/error.hpp"
+#include "penstock/types.hpp"
+#include "store/checksum.hpp"
+
+namespace penstock::store {
+
+static_assert(std::endian::native == std::endian::little, "numbers are stored as they lie in memory");
+
+class Encoder {
+ public:
+  template <typename Number>
+  void number(Number value) {
+    static_assert(std::is_integral_v<Number>);
+    raw(std::as_bytes(std::span(&value, 1)));
+  }
+  void text(std::string_view value) {
+    number(static_cast<std::uint32_t>(value.size()));
+    raw(std::as_bytes(std::span(value.data(), value.size())));
+  }
+  void sum(const Checksum& value) {
+    number(value.low);
+    number(value.high);
+  }
+  void raw(ConstBytes value) { bytes_.insert(bytes_.end(), value.begin(), value.end()); }
+
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+  std::vector<std::byte> take() { return std::move(bytes_); }
+
+  /// Adds the checksum of all that was written.
+  std::vector<std::byte> seal() {
+    sum(checksum(ConstBytes(bytes_)));
+    return std::move(bytes_);
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+/// Throws Error(corrupt) that names `source` when the bytes end early.
+class Decoder {
+ public:
+  Decoder(ConstBytes bytes, std::string_view source) : bytes_(bytes), source_(source) {}
+
+  template <typename Number>
+  Number number() {
+    Number value;
+    std::memcpy(&value, raw(sizeof value).data(), sizeof value);
+    return value;
+  }
+  std::string text() {
+    const ConstBytes value = raw(number<std::uint32_t>());
+    return {reinterpret_cast<const char*>(value.data()), value.size()};
+  }
+  Checksum sum() {
+    const auto low = number<std::uint64_t>();
+    return {low, number<std::uint64_t>()};
+  }
+  ConstBytes raw(std::uint64_t size_bytes) {
+    if (size_bytes > bytes_.size() - at_) fail("ends at byte " + std::to_string(bytes_.size()) + ", expected more");
+    at_ += size_bytes;
+    return bytes_.subspan(at_ - size_bytes, size_bytes);
+  }
+  /// A count of things of at least `each_bytes` that follow; bounded, so that a damaged one cannot exhaust the memory.
+  std::uint64_t count(std::uint64_t each_bytes) {
+    const auto value = number<std::uint64_t>();
+    if (value > (bytes_.size() - at_) / each_bytes) fail("counts " + std::to_string(value) + " entries, more than fit");
+    return value;
+  }
+  void end() const {
+    if (at_ != bytes_.size()) fail("goes on after its end at byte " + std::to_string(at_));
+  }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(ErrorCode::corrupt, std::string(source_) + " " + what);
+  }
+
+ private:
+  ConstBytes bytes_;
+  std::string_view source_;
+  std::size_t at_ = 0;
+};
+
+/// What Encoder::seal made, without the checksum, which is verified.
+inline ConstBytes unseal(ConstBytes sealed, std::string_view source) {
+  constexpr std::size_t kSum = 16;
+  if (sealed.size() < kSum) {
+    throw Error(ErrorCode::corrupt, std::string(source) + " has " + std::to_string(sealed.size()) +
+                                        " bytes, expected at least " + std::to_string(kSum));
+  }
+  const ConstBytes content = sealed.first(sealed.size() - kSum);
+  const Checksum expected = Decoder(sealed.last(kSum), source).sum();
+  const Checksum found = checksum(content);
+  if (found != expected) {
+    throw Error(ErrorCode::corrupt, std::string(source) + " is damaged: bytes 0 to " + std::to_string(content.size()) +
+                                        " have checksum " + to_string(found) + ", expected " + to_string(expected));
+  }
+  return content;
+}
+
+}  // namespace penstock::store

@@ -1,0 +1,124 @@
+#include "store/record.hpp"
+
+#include "penstock/error.hpp"
+#include "store/encoding.hpp"
+
+namespace penstock::store {
+
+namespace {
+
+constexpr std::uint32_t kRecordMagic = 0x52565350;  // "PSVR"
+constexpr std::uint32_t kPartMagic = 0x54505350;    // "PSPT"
+constexpr std::uint16_t kFormat = 1;
+
+void encode_part(Encoder& encoder, const Part& part) {
+  encoder.number(part.base);
+  encode_reference(encoder, part.object);
+  encoder.number(std::uint64_t{part.inlined.size()});
+  encoder.raw(part.inlined);
+  encoder.number(std::uint64_t{part.extents.size()});
+  encoder.raw(std::as_bytes(std::span(part.extents)));
+}
+
+Part decode_part(Decoder& decoder) {
+  Part part;
+  part.base = decoder.number<std::uint64_t>();
+  part.object = decode_reference(decoder);
+  const ConstBytes inlined = decoder.raw(decoder.count(1));
+  part.inlined.assign(inlined.begin(), inlined.end());
+  const std::uint64_t extents = decoder.count(sizeof(Extent));
+  part.extents.resize(extents);
+  const ConstBytes raw = decoder.raw(extents * sizeof(Extent));
+  if (extents > 0) std::memcpy(part.extents.data(), raw.data(), raw.size());
+  const std::uint64_t data_bytes = part.object.key.empty() ? part.inlined.size() : part.object.data_bytes;
+  std::uint64_t total_bytes = 0;
+  for (const Extent& extent : part.extents) {
+    if (extent.size_bytes > data_bytes - total_bytes) decoder.fail("refers to more data than there is");
+    if (extent.offset_bytes > UINT64_MAX - extent.size_bytes) decoder.fail("has a region beyond 2^64");
+    total_bytes += extent.size_bytes;
+  }
+  return part;
+}
+
+}  // namespace
+
+void encode_head(Encoder& encoder, std::uint32_t magic) {
+  encoder.number(magic);
+  encoder.number(kFormat);
+}
+
+void decode_head(Decoder& decoder, std::uint32_t magic, const std::string& source) {
+  if (decoder.number<std::uint32_t>() != magic) decoder.fail("is something else than it should be");
+  const auto format = decoder.number<std::uint16_t>();
+  if (format > kFormat) {
+    throw Error(ErrorCode::unsupported, source + " is of format " + std::to_string(format) +
+                                            ", this Penstock reads formats up to " + std::to_string(kFormat) +
+                                            "; use a newer Penstock");
+  }
+}
+
+void encode_reference(Encoder& encoder, const ObjectReference& reference) {
+  encoder.text(reference.key);
+  encoder.number(reference.data_bytes);
+  encoder.number(reference.chunk_count);
+  encoder.sum(reference.table_sum);
+}
+
+ObjectReference decode_reference(Decoder& decoder) {
+  ObjectReference reference;
+  reference.key = decoder.text();
+  reference.data_bytes = decoder.number<std::uint64_t>();
+  reference.chunk_count = decoder.number<std::uint64_t>();
+  reference.table_sum = decoder.sum();
+  return reference;
+}
+
+std::vector<std::byte> encode(const Record& record) {
+  Encoder encoder;
+  encode_head(encoder, kRecordMagic);
+  encoder.number(static_cast<std::uint16_t>(record.kind));
+  encoder.number(record.blob_id);
+  encoder.number(record.time_ns);
+  encoder.text(record.writer);
+  encoder.number(record.base);
+  encoder.number(record.number);
+  encoder.number(std::uint64_t{record.parts.size()});
+  for (const Part& part : record.parts) encode_part(encoder, part);
+  return encoder.seal();
+}
+
+Record decode_record(ConstBytes sealed, const std::string& source) {
+  Decoder decoder(unseal(sealed, source), source);
+  decode_head(decoder, kRecordMagic, source);
+  Record record;
+  const auto kind = decoder.number<std::uint16_t>();
+  if (kind < 1 || kind > 4) decoder.fail("is of unknown kind " + std::to_string(kind));
+  record.kind = static_cast<RecordKind>(kind);
+  record.blob_id = decoder.number<std::uint64_t>();
+  record.time_ns = decoder.number<std::int64_t>();
+  record.writer = decoder.text();
+  record.base = decoder.number<std::uint64_t>();
+  record.number = decoder.number<std::uint64_t>();
+  const std::uint64_t parts = decoder.count(60);
+  record.parts.reserve(parts);
+  for (std::uint64_t i = 0; i < parts; ++i) record.parts.push_back(decode_part(decoder));
+  decoder.end();
+  return record;
+}
+
+std::vector<std::byte> encode(const Part& part) {
+  Encoder encoder;
+  encode_head(encoder, kPartMagic);
+  encode_part(encoder, part);
+  return encoder.seal();
+}
+
+Part decode_part(ConstBytes sealed, const std::string& source) {
+  Decoder decoder(unseal(sealed, source), source);
+  decode_head(decoder, kPartMagic, source);
+  Part part = decode_part(decoder);
+  decoder.end();
+  return part;
+}
+
+}  // namespace penstock::store

@@ -1,0 +1,60 @@
+// What one version of a blob consists of: for every byte the place where it is stored. Built by replaying records;
+// a copy of it, sealed, is an index object.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "store/data_object.hpp"
+#include "store/record.hpp"
+
+namespace penstock::store {
+
+struct Fragment {
+  std::uint64_t size_bytes = 0;
+  std::shared_ptr<const Source> source;
+  std::uint64_t source_offset_bytes = 0;
+};
+
+class VersionMap {
+ public:
+  /// Version 0: zeros.
+  VersionMap(std::uint64_t blob_id, std::uint64_t size_bytes) : blob_id_(blob_id), size_bytes_(size_bytes) {}
+
+  std::uint64_t version() const { return version_; }
+  std::uint64_t size_bytes() const { return size_bytes_; }
+  std::size_t fragment_count() const { return fragments_.size(); }
+  /// A record with this base would be void as the next one.
+  bool fences(std::uint64_t base) const { return base < fence_below_; }
+
+  /// Becomes the next version. False when the record is void: then nothing but the version changes.
+  bool apply(const Record& record);
+
+  /// Calls visit(offset, size, fragment or nullptr for zeros, offset in fragment) from `offset` on, in order.
+  void visit(std::uint64_t offset_bytes, std::uint64_t size_bytes,
+             const std::function<void(std::uint64_t, std::uint64_t, const Fragment*, std::uint64_t)>& visitor) const;
+  /// All sources that any byte still comes from.
+  std::vector<std::shared_ptr<const Source>> sources() const;
+
+  std::vector<std::byte> encode() const;
+  static VersionMap decode(ConstBytes sealed, const std::string& source);
+  std::uint64_t blob_id() const { return blob_id_; }
+
+  friend bool operator==(const VersionMap& a, const VersionMap& b) { return a.encode() == b.encode(); }
+
+ private:
+  void place(std::uint64_t offset_bytes, Fragment fragment);
+  void clear(std::uint64_t offset_bytes, std::uint64_t size_bytes);
+
+  std::uint64_t blob_id_;
+  std::uint64_t version_ = 0;
+  std::uint64_t size_bytes_;
+  std::uint64_t fence_below_ = 0;
+  std::map<std::uint64_t, Fragment> fragments_;
+};
+
+}  // namespace penstock::store
