@@ -1,0 +1,130 @@
+#include "penstock/checkpoint.hpp"
+
+#include <algorithm>
+
+#include "checkpoint/restore.hpp"
+#include "checkpoint/saver.hpp"
+
+namespace penstock {
+
+using checkpoint::Channels;
+using checkpoint::Peers;
+using checkpoint::Relay;
+using checkpoint::Tiers;
+
+namespace {
+
+void check(const CheckpointerOptions& options) {
+  const auto refuse = [](const std::string& message) { throw Error(ErrorCode::invalid_argument, message); };
+  if (options.keep < 0) refuse("keep is " + std::to_string(options.keep) + ", expected 0 (all) or more");
+  if (options.chunk_bytes == 0 || options.chunk_bytes % checkpoint::kArrayAlignment != 0) {
+    refuse("chunk_bytes is " + std::to_string(options.chunk_bytes) + ", expected a multiple of 64 above 0");
+  }
+  if (options.undrained_max < 1) {
+    refuse("undrained_max is " + std::to_string(options.undrained_max) + ", expected at least 1");
+  }
+}
+
+Tiers open_tiers(std::string_view url, const CheckpointerOptions& options) {
+  check(options);
+  Tiers tiers;
+  tiers.slow = store::open_backend(url);
+  if (!options.burst_buffer.empty()) {
+    if (options.burst_buffer == url) {
+      throw Error(ErrorCode::invalid_argument,
+                  "the burst buffer is the slow tier itself (" + options.burst_buffer + "); leave it out");
+    }
+    tiers.fast = store::open_backend(options.burst_buffer);
+  }
+  return tiers;
+}
+
+int ranks_on_my_node(const Comm& comm) {
+  const std::vector<std::int32_t>& nodes = comm.team().node_of_rank;
+  return static_cast<int>(std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(comm.rank())]));
+}
+
+Channels open_channels(const std::optional<Comm>& comm, const std::shared_ptr<Peers>& caller, bool two) {
+  Channels channels;
+  if (!comm || comm->size() == 1) {
+    channels.writer = channels.drainer = checkpoint::single_process();
+    return channels;
+  }
+  channels.ranks_here = ranks_on_my_node(*comm);
+  if (comm->any_thread()) {
+    channels.writer = checkpoint::peers_of(comm->duplicate());
+    if (two) channels.drainer = checkpoint::peers_of(comm->duplicate());
+  } else {
+    channels.relay = std::make_shared<Relay>(caller, 2);
+    channels.writer = channels.relay->channel(0);
+    channels.drainer = channels.relay->channel(1);
+  }
+  return channels;
+}
+
+}  // namespace
+
+CheckpointHandle::CheckpointHandle(std::shared_ptr<Relay> relay, std::shared_ptr<checkpoint::Job> job)
+    : relay_(std::move(relay)), job_(std::move(job)) {}
+
+std::uint64_t CheckpointHandle::step() const { return job_->step; }
+CheckpointLevel CheckpointHandle::level() const { return job_->level(); }
+bool CheckpointHandle::failed() const { return job_->failed(); }
+double CheckpointHandle::stall_s() const { return job_->stall_s; }
+
+void CheckpointHandle::wait(CheckpointLevel level) {
+  checkpoint::await_settled(*job_, level, relay_.get());
+  if (const std::optional<Error> error = job_->deliver_error(level)) throw *error;
+}
+
+struct Checkpointer::State {
+  std::shared_ptr<Peers> caller;
+  std::shared_ptr<Relay> relay;
+  std::unique_ptr<checkpoint::Saver> saver;
+};
+
+Checkpointer::Checkpointer(std::string_view url, const CheckpointerOptions& options, std::optional<Comm> comm)
+    : state_(std::make_unique<State>()) {
+  // The caller's thread has a duplicate of its own too: restore() must not get between the user's own operations.
+  if (comm && comm->size() > 1) comm = comm->duplicate();
+  state_->caller = comm ? checkpoint::peers_of(*comm) : checkpoint::single_process();
+  Tiers tiers;
+  checkpoint::agree(*state_->caller, "Checkpointer", [&] {
+    tiers = open_tiers(url, options);
+    return checkpoint::Done{};
+  });
+  Channels channels = open_channels(comm, state_->caller, tiers.fast != nullptr);
+  state_->relay = channels.relay;
+  state_->saver = std::make_unique<checkpoint::Saver>(std::move(tiers), std::move(channels), options);
+}
+
+Checkpointer::~Checkpointer() = default;
+
+CheckpointHandle Checkpointer::save(std::uint64_t step, const std::vector<CheckpointArray>& arrays,
+                                    std::string_view metadata) {
+  return {state_->relay, state_->saver->save(step, arrays, metadata)};
+}
+
+Restored Checkpointer::restore(const RestoreOptions& options) {
+  return checkpoint::restore(*state_->caller, state_->saver->tiers(), options);
+}
+
+std::vector<std::uint64_t> Checkpointer::steps() const {
+  std::vector<std::uint64_t> steps;
+  for (const checkpoint::Version& version : checkpoint::complete_versions(state_->saver->tiers())) {
+    if (steps.empty() || steps.back() != version.step) steps.push_back(version.step);
+  }
+  return steps;
+}
+
+std::optional<std::uint64_t> Checkpointer::latest() const {
+  const std::vector<std::uint64_t> all = steps();
+  return all.empty() ? std::nullopt : std::optional(all.back());
+}
+
+void Checkpointer::reserve(std::uint64_t local_bytes) { state_->saver->reserve(local_bytes); }
+void Checkpointer::finish() { state_->saver->finish(); }
+std::vector<std::string> Checkpointer::warnings() const { return state_->saver->warnings(); }
+std::string Checkpointer::report() const { return state_->saver->report(); }
+
+}  // namespace penstock

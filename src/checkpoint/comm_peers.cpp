@@ -1,0 +1,31 @@
+#include "checkpoint/peers.hpp"
+
+namespace penstock::checkpoint {
+
+namespace {
+
+class CommPeers final : public Peers {
+ public:
+  explicit CommPeers(const Comm& comm) : comm_(comm) {}
+
+  int rank() const override { return comm_.rank(); }
+  int size() const override { return comm_.size(); }
+  void allgather(ConstBytes mine, Bytes all) override { comm_.allgather(mine, all); }
+  void broadcast(Bytes data, int root) override {
+    Collective what;
+    what.kind = CollectiveKind::bcast;
+    what.count = data.size();
+    what.dtype = DType::uint8;
+    what.root = root;
+    comm_.run(what, {}, data);
+  }
+
+ private:
+  Comm comm_;
+};
+
+}  // namespace
+
+std::shared_ptr<Peers> peers_of(const Comm& comm) { return std::make_shared<CommPeers>(comm); }
+
+}  // namespace penstock::checkpoint

@@ -1,0 +1,116 @@
+// One checkpoint on its way through the levels.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/manifest.hpp"
+#include "penstock/checkpoint.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::checkpoint {
+
+class Job {
+ public:
+  // Set before the job is submitted.
+  std::uint64_t sequence = 0;  ///< the n-th save of this run
+  std::uint64_t step = 0;
+  std::vector<ArraySpec> arrays;
+  std::string metadata;
+  ConstBytes staged;
+  std::optional<Error> refused;  ///< why this rank cannot take part
+  double stall_s = 0;
+
+  // The writer thread's, then the drainer's.
+  ObjectInfo own;
+  std::string manifest;  ///< on rank 0
+
+  /// What every rank knew when this checkpoint began: so many of the first saves were over. The same on all ranks;
+  /// valid once settled(fast).
+  std::uint64_t over_everywhere = 0;
+
+  void reach(CheckpointLevel level) {
+    update([&] { level_ = level; });
+  }
+  void fail(const Error& error) {
+    update([&] { error_ = error; });
+  }
+  /// No thread will touch it any more.
+  void close() {
+    update([&] { closed_ = true; });
+  }
+
+  void assign(const Version& version) {
+    update([&] { version_ = version; });
+  }
+
+  Version version() const { return locked([&] { return version_; }); }
+  CheckpointLevel level() const { return locked([&] { return level_; }); }
+  bool failed() const { return locked([&] { return error_.has_value(); }); }
+  bool closed() const { return locked([&] { return closed_; }); }
+  bool undelivered() const {
+    return locked([&] { return error_.has_value() && !delivered_; });
+  }
+  /// It has reached `level` or never will.
+  bool settled(CheckpointLevel level) const {
+    return locked([&] { return level_ >= level || error_.has_value(); });
+  }
+
+  void await_settled(CheckpointLevel level) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return level_ >= level || error_.has_value(); });
+  }
+  void await_closed() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return closed_; });
+  }
+
+  /// The error that kept it from `level`, which counts as delivered from now on.
+  std::optional<Error> deliver_error(CheckpointLevel level) {
+    const std::lock_guard lock(mutex_);
+    if (level_ >= level || !error_) return std::nullopt;
+    delivered_ = true;
+    return error_;
+  }
+  /// Its error, if it comes, is known already.
+  void count_as_delivered() {
+    update([&] { delivered_ = true; });
+  }
+  /// Its error, if nobody has been told yet.
+  std::optional<Error> deliver_error_once() {
+    const std::lock_guard lock(mutex_);
+    if (!error_ || std::exchange(delivered_, true)) return std::nullopt;
+    return error_;
+  }
+
+ private:
+  template <class Change>
+  void update(Change change) {
+    {
+      const std::lock_guard lock(mutex_);
+      change();
+    }
+    changed_.notify_all();
+  }
+  template <class Read>
+  std::invoke_result_t<Read> locked(Read read) const {
+    const std::lock_guard lock(mutex_);
+    return read();
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Version version_;
+  CheckpointLevel level_ = CheckpointLevel::staged;
+  std::optional<Error> error_;
+  bool delivered_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace penstock::checkpoint

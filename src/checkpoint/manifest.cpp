@@ -1,0 +1,129 @@
+#include "checkpoint/manifest.hpp"
+
+#include "checkpoint/json.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::checkpoint {
+
+namespace {
+
+constexpr std::uint64_t kFormat = 1;
+constexpr std::string_view kChecksumField = ",\n\"checksum\": \"";
+constexpr std::string_view kEnd = "\"}\n";
+constexpr std::size_t kHexDigits = 2 * sizeof(Digest);
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::corrupt, "manifest: " + message); }
+
+template <class Item, class Write>
+std::string list(const std::vector<Item>& items, const char* separator, Write write) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < items.size(); ++i) text += (i == 0 ? "" : separator) + write(items[i], i);
+  return text + "]";
+}
+
+void check(const Manifest& manifest) {
+  if (manifest.chunk_bytes == 0 || manifest.chunk_bytes % kArrayAlignment != 0) {
+    refuse("chunk_bytes is " + std::to_string(manifest.chunk_bytes) + ", expected a multiple of 64");
+  }
+  for (std::size_t a = 0; a < manifest.arrays.size(); ++a) {
+    const ArraySpec& array = manifest.arrays[a];
+    if (manifest.offsets_bytes[a].size() != manifest.objects.size()) {
+      refuse("array '" + array.name + "' has " + std::to_string(manifest.offsets_bytes[a].size()) + " offsets for " +
+             std::to_string(manifest.objects.size()) + " ranks");
+    }
+    if (array.layout.ranks() > manifest.ranks()) refuse("array '" + array.name + "' lies on more ranks than saved it");
+    for (int r = 0; r < manifest.ranks(); ++r) {
+      const std::uint64_t offset_bytes = manifest.offsets_bytes[a][static_cast<std::size_t>(r)];
+      const std::uint64_t size_bytes = local_bytes(array, r);
+      const std::uint64_t data_bytes = manifest.objects[static_cast<std::size_t>(r)].data_bytes;
+      if (offset_bytes % kArrayAlignment != 0 || offset_bytes > data_bytes || size_bytes > data_bytes - offset_bytes) {
+        refuse("array '" + array.name + "' lies outside the object of rank " + std::to_string(r));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::uint64_t local_bytes(const ArraySpec& array, int rank) {
+  return static_cast<std::uint64_t>(array.layout.local_size_elems(rank)) * size_bytes(array.dtype);
+}
+
+std::vector<std::uint64_t> object_offsets(const std::vector<ArraySpec>& arrays, int rank) {
+  std::vector<std::uint64_t> offsets;
+  std::uint64_t end = 0;
+  for (const ArraySpec& array : arrays) {
+    offsets.push_back((end + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment);
+    const std::uint64_t size_bytes = local_bytes(array, rank);
+    // An empty array must not push the end of the data out to its offset.
+    if (size_bytes == 0) {
+      offsets.back() = 0;
+    } else {
+      end = offsets.back() + size_bytes;
+    }
+  }
+  offsets.push_back(end);
+  return offsets;
+}
+
+std::string Manifest::serialize() const {
+  std::string text = "{\"penstock\": \"checkpoint\", \"format\": " + std::to_string(kFormat) +
+                     ", \"step\": " + std::to_string(version.step) +
+                     ", \"attempt\": " + std::to_string(version.attempt) +
+                     ", \"ranks\": " + std::to_string(objects.size()) +
+                     ", \"chunk_bytes\": " + std::to_string(chunk_bytes) + ",\n\"arrays\": ";
+  text += list(arrays, ",\n", [&](const ArraySpec& array, std::size_t i) {
+    return "{\"name\": " + quoted(array.name) + ", \"dtype\": " + quoted(name(array.dtype)) +
+           ", \"layout\": " + quoted(array.layout.serialize()) + ", \"offsets_bytes\": " +
+           list(offsets_bytes[i], ", ", [](std::uint64_t offset, std::size_t) { return std::to_string(offset); }) + "}";
+  });
+  text += ",\n\"objects\": " + list(objects, ",\n", [](const ObjectInfo& object, std::size_t) {
+            return "{\"size_bytes\": " + std::to_string(object.size_bytes) +
+                   ", \"data_bytes\": " + std::to_string(object.data_bytes) +
+                   ", \"table\": " + quoted(to_hex(object.table)) + "}";
+          });
+  text += ",\n\"metadata\": " + quoted(metadata);
+  const std::string checksum = to_hex(digest(text));
+  return text + std::string(kChecksumField) + checksum + std::string(kEnd);
+}
+
+Manifest Manifest::parse(std::string_view text) {
+  const std::size_t tail_bytes = kChecksumField.size() + kHexDigits + kEnd.size();
+  if (text.size() < tail_bytes || !text.ends_with(kEnd) ||
+      text.substr(text.size() - tail_bytes, kChecksumField.size()) != kChecksumField) {
+    refuse("it does not end in a checksum: truncated, or no manifest");
+  }
+  const Digest expected = digest_from_hex(text.substr(text.size() - kEnd.size() - kHexDigits, kHexDigits));
+  const Digest found = digest(text.substr(0, text.size() - tail_bytes));
+  if (found != expected) refuse("checksum " + to_hex(found) + ", expected " + to_hex(expected));
+
+  const Json json = Json::parse(text);
+  if (json.at("penstock").text() != "checkpoint") refuse("it does not describe a checkpoint");
+  if (const std::uint64_t format = json.at("format").number(); format != kFormat) {
+    throw Error(ErrorCode::unsupported, "manifest: format " + std::to_string(format) + ", this Penstock reads format " +
+                                            std::to_string(kFormat) + "; use a newer Penstock");
+  }
+  Manifest manifest;
+  manifest.version = {json.at("step").number(), json.at("attempt").number()};
+  manifest.chunk_bytes = json.at("chunk_bytes").number();
+  manifest.metadata = json.at("metadata").text();
+  for (const Json& object : json.at("objects").items()) {
+    manifest.objects.push_back({object.at("size_bytes").number(), object.at("data_bytes").number(),
+                                digest_from_hex(object.at("table").text())});
+  }
+  if (json.at("ranks").number() != manifest.objects.size()) refuse("the number of objects is not that of ranks");
+  for (const Json& array : json.at("arrays").items()) {
+    try {
+      manifest.arrays.push_back({array.at("name").text(), dtype_from_name(array.at("dtype").text()),
+                                 Layout::parse(array.at("layout").text())});
+    } catch (const Error& error) {
+      refuse("array " + std::to_string(manifest.arrays.size()) + ": " + error.message());
+    }
+    std::vector<std::uint64_t>& offsets = manifest.offsets_bytes.emplace_back();
+    for (const Json& offset : array.at("offsets_bytes").items()) offsets.push_back(offset.number());
+  }
+  check(manifest);
+  return manifest;
+}
+
+}  // namespace penstock::checkpoint

@@ -1,0 +1,184 @@
+#include "checkpoint/saver.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "penstock/trace.hpp"
+
+namespace penstock::checkpoint {
+
+namespace {
+
+constexpr std::size_t kMaxWarnings = 1000;
+
+std::string name_of(const Job& job) { return "checkpoint of step " + std::to_string(job.step); }
+
+}  // namespace
+
+void await_settled(Job& job, CheckpointLevel level, Relay* relay) {
+  if (relay != nullptr) relay->serve({[&] { return job.settled(level); }, job.sequence + 1});
+  job.await_settled(level);
+}
+
+Saver::Saver(Tiers tiers, Channels channels, const CheckpointerOptions& options)
+    : tiers_(std::move(tiers)),
+      channels_(std::move(channels)),
+      options_(options),
+      copy_threads_(copy_threads(channels_.ranks_here)) {}
+
+Saver::~Saver() {
+  try {
+    finish();
+  } catch (const std::exception&) {
+    // finish() is for those who want to know.
+  }
+  writer_.finish();
+}
+
+std::shared_ptr<Job> Saver::save(std::uint64_t step, const std::vector<CheckpointArray>& arrays,
+                                 std::string_view metadata) {
+  const auto begin = std::chrono::steady_clock::now();
+  settle_previous();
+  auto job = std::make_shared<Job>();
+  job->step = step;
+  std::optional<Error> failure;
+  if (const auto newest = jobs(); !newest.empty()) failure = undelivered(*newest.back());
+  if (failure) {
+    job->refused = Error(ErrorCode::peer_failed, "save() delivered the error of an earlier checkpoint instead",
+                         channels_.writer->rank());
+  } else {
+    failure = attempt(name_of(*job), channels_.writer->rank(), [&] {
+      check(arrays);
+      for (const CheckpointArray& array : arrays) job->arrays.push_back({array.name, array.dtype, array.layout});
+      job->metadata = metadata;
+      stage(*job, arrays);
+    });
+    job->refused = failure;
+  }
+  if (failure) job->count_as_delivered();
+  // A rank that cannot save says so in the agreement, where the others wait for it.
+  job->stall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  submit(job);
+  if (failure) throw *failure;
+  return job;
+}
+
+/// Waits until the outcome of the previous save in the first tier is known. Its staging memory is free then, and the
+/// outcome is the same on all ranks, so that all of them throw it from the same call.
+void Saver::settle_previous() {
+  const std::vector<std::shared_ptr<Job>> all = jobs();
+  if (all.empty()) return;
+  const trace::Span span("await previous", "checkpoint");
+  await_settled(*all.back(), CheckpointLevel::fast, channels_.relay.get());
+}
+
+/// The first error that all ranks know by now and this one was not told. Which ones all ranks know was agreed when
+/// the newest checkpoint began, so every rank looks at the same ones.
+std::optional<Error> Saver::undelivered(const Job& newest) {
+  std::optional<Error> first;
+  const std::lock_guard lock(mutex_);
+  std::erase_if(jobs_, [&](const std::shared_ptr<Job>& job) {
+    const bool known_everywhere = job->sequence < newest.over_everywhere || job->level() == CheckpointLevel::staged;
+    if (!known_everywhere) return false;
+    if (!first) first = job->deliver_error_once();
+    return job->closed() && !job->undelivered() && job.get() != &newest;
+  });
+  return first;
+}
+
+void Saver::finish() {
+  const std::vector<std::shared_ptr<Job>> all = jobs();
+  if (channels_.relay) {
+    const auto closed = [&] { return std::all_of(all.begin(), all.end(), [](const auto& job) { return job->closed(); }); };
+    channels_.relay->serve({closed, saves_});
+  }
+  for (const auto& job : all) job->await_closed();
+  std::optional<Error> first;
+  for (const auto& job : all) {
+    std::optional<Error> error = job->deliver_error_once();
+    if (error && !first) first = std::move(error);
+  }
+  if (first) throw *first;
+}
+
+void Saver::reserve(std::uint64_t local_bytes) {
+  settle_previous();
+  staging_.reserve(local_bytes);
+}
+
+void Saver::check(const std::vector<CheckpointArray>& arrays) const {
+  const auto refuse = [](const std::string& message) { throw Error(ErrorCode::invalid_argument, message); };
+  std::set<std::string_view> names;
+  for (const CheckpointArray& array : arrays) {
+    if (array.name.empty()) refuse("an array has no name");
+    if (!names.insert(array.name).second) refuse("two arrays are called '" + array.name + "'");
+    if (array.layout.ranks() > channels_.writer->size()) {
+      refuse("array '" + array.name + "' has a layout on " + std::to_string(array.layout.ranks()) + " ranks, but " +
+             std::to_string(channels_.writer->size()) + " save it");
+    }
+    const std::uint64_t expected_bytes =
+        local_bytes({array.name, array.dtype, array.layout}, channels_.writer->rank());
+    if (array.local.size() != expected_bytes) {
+      refuse("array '" + array.name + "' has " + std::to_string(array.local.size()) + " bytes on rank " +
+             std::to_string(channels_.writer->rank()) + ", its layout says " + std::to_string(expected_bytes));
+    }
+  }
+}
+
+void Saver::stage(Job& job, const std::vector<CheckpointArray>& arrays) {
+  const std::vector<std::uint64_t> offsets = object_offsets(job.arrays, channels_.writer->rank());
+  const std::uint64_t total_bytes = offsets.back();
+  const trace::Span span("stage", "checkpoint", total_bytes);
+  staging_.reserve(total_bytes);
+  const Bytes memory = staging_.first(total_bytes);
+  std::vector<Copy> copies;
+  std::uint64_t end = 0;
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    if (arrays[i].local.empty()) continue;
+    std::fill(memory.begin() + static_cast<std::ptrdiff_t>(end), memory.begin() + static_cast<std::ptrdiff_t>(offsets[i]),
+              std::byte{0});
+    copies.push_back({arrays[i].local, memory.data() + offsets[i]});
+    end = offsets[i] + arrays[i].local.size();
+  }
+  copy_all(copies, copy_threads_);
+  job.staged = memory;
+}
+
+void Saver::submit(const std::shared_ptr<Job>& job) {
+  {
+    const std::lock_guard lock(mutex_);
+    job->sequence = saves_++;
+    jobs_.push_back(job);
+  }
+  if (channels_.relay) channels_.relay->count_save();
+  writer_.submit([this, job] { write(job); });
+}
+
+std::vector<std::shared_ptr<Job>> Saver::jobs() const {
+  const std::lock_guard lock(mutex_);
+  return jobs_;
+}
+
+void Saver::warn(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (warnings_.size() < kMaxWarnings) warnings_.push_back(text);
+}
+
+std::vector<std::string> Saver::warnings() const {
+  const std::lock_guard lock(mutex_);
+  return warnings_;
+}
+
+std::string Saver::report() const {
+  std::string text = "slow tier: " + tiers_.slow->url() + "\n";
+  text += "burst buffer: " + (tiers_.fast ? tiers_.fast->url() : std::string("none")) + "\n";
+  text += "staging memory: " + std::to_string(staging_.size_bytes()) + " bytes, filled by " +
+          std::to_string(copy_threads_) + " thread(s)\n";
+  text += channels_.relay ? "agreement: inside save(), wait() and finish(), because MPI was initialised without "
+                            "MPI_THREAD_MULTIPLE\n"
+                          : "agreement: in the background\n";
+  return text;
+}
+
+}  // namespace penstock::checkpoint

@@ -1,0 +1,82 @@
+// Saving: staging by the caller, then a writer thread and a drainer thread that take each checkpoint from level to
+// level, in the order of docs/design/checkpoint.md.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "checkpoint/job.hpp"
+#include "checkpoint/peers.hpp"
+#include "checkpoint/relay.hpp"
+#include "checkpoint/staging.hpp"
+#include "checkpoint/tiers.hpp"
+#include "checkpoint/worker.hpp"
+#include "penstock/checkpoint.hpp"
+
+namespace penstock::checkpoint {
+
+/// The ranks as the two threads reach them. With a relay, its channels 0 and 1 are `writer` and `drainer`.
+struct Channels {
+  std::shared_ptr<Peers> writer;
+  std::shared_ptr<Peers> drainer;
+  std::shared_ptr<Relay> relay;  ///< empty: the threads may communicate themselves
+  int ranks_here = 1;            ///< processes that share this machine's cores
+};
+
+/// Waits until `job` has reached `level` or failed. Collective where there is a relay.
+void await_settled(Job& job, CheckpointLevel level, Relay* relay);
+
+/// The promises of Checkpointer hold here, which adds tiers from URLs and communicators to it.
+class Saver {
+ public:
+  Saver(Tiers tiers, Channels channels, const CheckpointerOptions& options);
+  ~Saver();
+
+  std::shared_ptr<Job> save(std::uint64_t step, const std::vector<CheckpointArray>& arrays, std::string_view metadata);
+  void finish();
+  void reserve(std::uint64_t local_bytes);
+
+  const Tiers& tiers() const { return tiers_; }
+  std::vector<std::string> warnings() const;
+  std::string report() const;
+
+ private:
+  void check(const std::vector<CheckpointArray>& arrays) const;
+  std::optional<Error> undelivered(const Job& newest);
+  void stage(Job& job, const std::vector<CheckpointArray>& arrays);
+  void submit(const std::shared_ptr<Job>& job);
+  void settle_previous();
+
+  // On the writer thread.
+  void write(const std::shared_ptr<Job>& job);
+  void begin(Job& job, const std::string& what);
+  void write_first_tier(Job& job, const std::string& what);
+  // On the drainer thread.
+  void drain(Job& job);
+  // On either.
+  void put_manifest(Peers& peers, store::Backend& backend, Job& job, const std::string& what);
+  void retire_after(Peers& peers, const Job& job, bool drained);
+
+  void warn(const std::string& text);
+  std::vector<std::shared_ptr<Job>> jobs() const;
+
+  const Tiers tiers_;
+  const Channels channels_;
+  const CheckpointerOptions options_;
+  const int copy_threads_;
+  Staging staging_;
+  bool reclaimed_ = false;  // the writer thread's
+
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<Job>> jobs_;  // those that are not closed, or whose error is not delivered, and the newest
+  std::uint64_t saves_ = 0;
+  std::vector<std::string> warnings_;
+
+  Worker drainer_;
+  Worker writer_;  // last: it gives the drainer work
+};
+
+}  // namespace penstock::checkpoint

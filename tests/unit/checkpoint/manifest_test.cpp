@@ -1,0 +1,100 @@
+#include "checkpoint/manifest.hpp"
+
+#include <gtest/gtest.h>
+
+#include "checkpoint/json.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::checkpoint {
+namespace {
+
+Manifest example() {
+  Manifest manifest;
+  manifest.version = {18446744073709551615u, 3};
+  manifest.chunk_bytes = 4096;
+  manifest.arrays.push_back({"weights/\"conv\" 1\n", DType::float32, Layout::block_cyclic({10, 8}, {3, 2}, {2, 1})});
+  manifest.arrays.push_back({"größe", DType::complex128, Layout::whole({3}, 1, 2)});
+  manifest.offsets_bytes = {{0, 0}, {0, 128}};
+  for (int r = 0; r < 2; ++r) {
+    const std::uint64_t data_bytes = object_offsets(manifest.arrays, r).back();
+    manifest.objects.push_back({data_bytes + 16, data_bytes, digest(std::to_string(r))});
+  }
+  manifest.metadata = "{\"epoch\": 3, \"text\": \"tab\\t\"}\x01";
+  return manifest;
+}
+
+ErrorCode code_of(const std::string& text) {
+  try {
+    Manifest::parse(text);
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return ErrorCode::internal;
+}
+
+TEST(Manifest, ComesBackAsItWas) {
+  const Manifest manifest = example();
+  const std::string text = manifest.serialize();
+  const Manifest parsed = Manifest::parse(text);
+  EXPECT_EQ(parsed.serialize(), text);
+  EXPECT_EQ(parsed.version, manifest.version);
+  EXPECT_EQ(parsed.metadata, manifest.metadata);
+  ASSERT_EQ(parsed.arrays.size(), 2u);
+  EXPECT_EQ(parsed.arrays[0].name, manifest.arrays[0].name);
+  EXPECT_EQ(parsed.arrays[1].dtype, DType::complex128);
+  EXPECT_EQ(parsed.arrays[0].layout, manifest.arrays[0].layout);
+  EXPECT_EQ(parsed.offsets_bytes, manifest.offsets_bytes);
+  EXPECT_EQ(parsed.objects[1].table, manifest.objects[1].table);
+}
+
+TEST(Manifest, EveryFlippedBitAndEveryTruncationIsFound) {
+  const std::string text = example().serialize();
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    std::string damaged = text;
+    damaged[i] = static_cast<char>(damaged[i] ^ (1 << (i % 8)));
+    ASSERT_EQ(code_of(damaged), ErrorCode::corrupt) << "byte " << i;
+    ASSERT_EQ(code_of(text.substr(0, i)), ErrorCode::corrupt) << "cut at " << i;
+  }
+  EXPECT_EQ(code_of(text + " "), ErrorCode::corrupt);
+}
+
+std::string sealed(std::string text) {
+  return text + ",\n\"checksum\": \"" + to_hex(digest(text)) + "\"}\n";
+}
+
+TEST(Manifest, ALaterFormatIsNoDamage) {
+  EXPECT_EQ(code_of(sealed("{\"penstock\": \"checkpoint\", \"format\": 2")), ErrorCode::unsupported);
+}
+
+TEST(Manifest, ValidChecksumWithWrongContentsIsCorrupt) {
+  EXPECT_EQ(code_of(sealed("{\"penstock\": \"store\", \"format\": 1")), ErrorCode::corrupt);
+  EXPECT_EQ(code_of(sealed("{\"penstock\": \"checkpoint\"")), ErrorCode::corrupt);
+  Manifest outside = example();
+  outside.offsets_bytes[1][1] = 1 << 20;
+  EXPECT_EQ(code_of(outside.serialize()), ErrorCode::corrupt);
+  Manifest odd = example();
+  odd.chunk_bytes = 100;
+  EXPECT_EQ(code_of(odd.serialize()), ErrorCode::corrupt);
+}
+
+TEST(Manifest, OffsetsAreAlignedAndEmptyArraysTakeNoRoom) {
+  const std::vector<ArraySpec> arrays = {{"a", DType::uint8, Layout::whole({3})},
+                                         {"empty", DType::float64, Layout::whole({0})},
+                                         {"b", DType::float64, Layout::whole({2})},
+                                         {"other rank's", DType::float64, Layout::whole({9}, 1, 2)}};
+  EXPECT_EQ(object_offsets(arrays, 0), (std::vector<std::uint64_t>{0, 0, 64, 0, 80}));
+  EXPECT_EQ(object_offsets(arrays, 1), (std::vector<std::uint64_t>{0, 0, 0, 0, 72}));
+}
+
+TEST(Json, RefusesWhatIsNone) {
+  for (const char* text : {"", "{", "[1,", "{\"a\" 1}", "\"\\q\"", "\"\\u12\"", "tru", "[1] 2", "\"abc", "{1: 2}"}) {
+    EXPECT_THROW(Json::parse(text), Error) << text;
+  }
+  EXPECT_THROW(Json::parse(std::string(1000, '[')), Error);
+  EXPECT_THROW(Json::parse("-1").number(), Error);
+  EXPECT_THROW(Json::parse("18446744073709551616").number(), Error);
+  EXPECT_EQ(Json::parse(" {\"a\": [1, {\"b\": null}, true, \"\\u000a\\\"\"]} ").at("a").items()[3].text(), "\n\"");
+}
+
+}  // namespace
+}  // namespace penstock::checkpoint

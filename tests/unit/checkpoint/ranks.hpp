@@ -1,0 +1,159 @@
+// Threads of one process as ranks that save and restore together.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "checkpoint/restore.hpp"
+#include "checkpoint/saver.hpp"
+
+namespace penstock::checkpoint::test {
+
+/// Two barriers and a common buffer. A rank that does not come is an error after a while, not a test that hangs.
+class Meeting {
+ public:
+  explicit Meeting(int ranks) : ranks_(ranks) {}
+
+  void allgather(int rank, ConstBytes mine, Bytes all) {
+    arrive([&] {
+      buffer_.resize(all.size());
+      if (!mine.empty()) std::memcpy(buffer_.data() + static_cast<std::size_t>(rank) * mine.size(), mine.data(), mine.size());
+    });
+    arrive([&] {
+      if (!all.empty()) std::memcpy(all.data(), buffer_.data(), all.size());
+    });
+    arrive([] {});
+  }
+
+  void broadcast(int rank, Bytes data, int root) {
+    arrive([&] {
+      if (rank == root) buffer_.assign(data.begin(), data.end());
+    });
+    arrive([&] {
+      if (rank != root && !data.empty()) std::memcpy(data.data(), buffer_.data(), data.size());
+    });
+    arrive([] {});
+  }
+
+ private:
+  void arrive(const std::function<void()>& action) {
+    std::unique_lock lock(mutex_);
+    action();
+    const std::uint64_t round = round_;
+    if (++arrived_ == ranks_) {
+      arrived_ = 0;
+      ++round_;
+      changed_.notify_all();
+      return;
+    }
+    if (!changed_.wait_for(lock, std::chrono::seconds(60), [&] { return round_ != round; })) {
+      throw Error(ErrorCode::internal, "the ranks do not meet: they call different collectives");
+    }
+  }
+
+  const int ranks_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::byte> buffer_;
+  int arrived_ = 0;
+  std::uint64_t round_ = 0;
+};
+
+class ThreadPeers final : public Peers {
+ public:
+  ThreadPeers(std::shared_ptr<Meeting> meeting, int rank, int ranks)
+      : meeting_(std::move(meeting)), rank_(rank), ranks_(ranks) {}
+  int rank() const override { return rank_; }
+  int size() const override { return ranks_; }
+  void allgather(ConstBytes mine, Bytes all) override { meeting_->allgather(rank_, mine, all); }
+  void broadcast(Bytes data, int root) override { meeting_->broadcast(rank_, data, root); }
+
+ private:
+  const std::shared_ptr<Meeting> meeting_;
+  const int rank_;
+  const int ranks_;
+};
+
+struct World {
+  int ranks = 1;
+  CheckpointerOptions options;
+  bool relayed = false;  ///< as where MPI lets only the application's thread call it
+  std::function<Tiers(int rank)> tiers;
+};
+
+/// What Checkpointer is to a user, made from parts that a test chooses.
+class Rank {
+ public:
+  Rank(const World& world, int rank, const std::vector<std::shared_ptr<Meeting>>& meetings)
+      : rank_(rank), ranks_(world.ranks), tiers_(world.tiers(rank)) {
+    caller_ = std::make_shared<ThreadPeers>(meetings[0], rank, ranks_);
+    Channels channels;
+    if (world.relayed) {
+      relay_ = channels.relay = std::make_shared<Relay>(caller_, 2);
+      channels.writer = channels.relay->channel(0);
+      channels.drainer = channels.relay->channel(1);
+    } else {
+      channels.writer = std::make_shared<ThreadPeers>(meetings[1], rank, ranks_);
+      channels.drainer = std::make_shared<ThreadPeers>(meetings[2], rank, ranks_);
+    }
+    saver_ = std::make_unique<Saver>(tiers_, channels, world.options);
+  }
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  Saver& saver() { return *saver_; }
+  Peers& peers() { return *caller_; }
+
+  CheckpointHandle save(std::uint64_t step, const std::vector<CheckpointArray>& arrays, std::string_view metadata = {}) {
+    return {relay_, saver_->save(step, arrays, metadata)};
+  }
+  Restored restore(const RestoreOptions& options = {}) { return checkpoint::restore(*caller_, tiers_, options); }
+
+ private:
+  const int rank_;
+  const int ranks_;
+  const Tiers tiers_;
+  std::shared_ptr<Peers> caller_;
+  std::shared_ptr<Relay> relay_;
+  std::unique_ptr<Saver> saver_;
+};
+
+/// Runs `body` on every rank. An exception is a failure of the test.
+inline void run_ranks(const World& world, const std::function<void(Rank&)>& body) {
+  std::vector<std::shared_ptr<Meeting>> meetings;
+  for (int i = 0; i < 3; ++i) meetings.push_back(std::make_shared<Meeting>(world.ranks));
+  std::vector<std::string> failures(static_cast<std::size_t>(world.ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < world.ranks; ++r) {
+    threads.emplace_back([&, r] {
+      try {
+        Rank rank(world, r, meetings);
+        body(rank);
+      } catch (const std::exception& error) {
+        failures[static_cast<std::size_t>(r)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int r = 0; r < world.ranks; ++r) {
+    EXPECT_EQ(failures[static_cast<std::size_t>(r)], "") << "rank " << r;
+  }
+}
+
+/// Every rank sees the same backends.
+inline std::function<Tiers(int)> shared_tiers(std::shared_ptr<store::Backend> slow,
+                                              std::shared_ptr<store::Backend> fast = nullptr) {
+  return [slow, fast](int) { return Tiers{slow, fast}; };
+}
+
+}  // namespace penstock::checkpoint::test

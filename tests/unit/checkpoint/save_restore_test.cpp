@@ -1,0 +1,256 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "checkpoint/keys.hpp"
+#include "unit/checkpoint/arrays.hpp"
+#include "unit/checkpoint/ranks.hpp"
+
+namespace penstock::checkpoint::test {
+namespace {
+
+using Level = CheckpointLevel;
+
+std::shared_ptr<store::Backend> memory() { return store::open_backend("memory:"); }
+
+/// One float32 vector of `elements`, cut evenly; its contents follow from the step.
+struct Vector {
+  Layout layout;
+  std::vector<std::byte> data;
+  std::vector<CheckpointArray> arrays;
+
+  Vector(const Rank& rank, std::uint64_t step, std::int64_t elements = 1000)
+      : layout(Layout::even({elements}, rank.ranks())),
+        data(local_part(layout, rank.rank(), 4, step)),
+        arrays{{"v", DType::float32, layout, data}} {}
+};
+
+std::vector<std::byte> copy_of(const RestoredArray& array) { return {array.local.begin(), array.local.end()}; }
+
+void expect_vector(const Restored& restored, std::uint64_t step, std::int64_t elements = 1000) {
+  EXPECT_EQ(restored.step, step);
+  ASSERT_EQ(restored.arrays.size(), 1u);
+  EXPECT_EQ(copy_of(restored.arrays[0]), local_part(Layout::whole({elements}), 0, 4, step));
+}
+
+std::vector<std::uint64_t> complete_steps(const store::Backend& backend) {
+  std::vector<std::uint64_t> steps;
+  for (const auto& [version, holding] : list_versions(backend)) {
+    if (holding.manifest) steps.push_back(version.step);
+  }
+  return steps;
+}
+
+TEST(SaveRestore, AnyLayoutOnAnyNumberOfRanks) {
+  Random random(2);
+  for (int trial = 0; trial < 40; ++trial) {
+    const int save_ranks = static_cast<int>(between(random, 1, 5));
+    const int restore_ranks = static_cast<int>(between(random, 1, 5));
+    struct Array {
+      std::string name;
+      DType dtype;
+      Layout from, to;
+      bool whole;
+    };
+    std::vector<Array> arrays;
+    const std::int64_t count = between(random, 0, 5);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::vector<std::int64_t> shape = random_shape(random);
+      arrays.push_back({"array " + std::to_string(i), random_dtype(random), random_layout(random, shape, save_ranks),
+                        random_layout(random, shape, restore_ranks), between(random, 0, 3) == 0});
+    }
+    World world;
+    world.tiers = shared_tiers(memory(), between(random, 0, 1) == 0 ? memory() : nullptr);
+    world.options.chunk_bytes = 64 * static_cast<std::uint64_t>(between(random, 1, 20));
+    world.relayed = between(random, 0, 2) == 0;
+    world.ranks = save_ranks;
+    run_ranks(world, [&](Rank& rank) {
+      std::vector<std::vector<std::byte>> parts;
+      std::vector<CheckpointArray> given;
+      for (const Array& array : arrays) parts.push_back(local_part(array.from, rank.rank(), size_bytes(array.dtype), 5));
+      for (std::size_t i = 0; i < arrays.size(); ++i) {
+        given.push_back({arrays[i].name, arrays[i].dtype, arrays[i].from, parts[i]});
+      }
+      CheckpointHandle handle = rank.save(42, given, "{\"rank\": " + std::to_string(rank.rank()) + "}");
+      for (std::vector<std::byte>& part : parts) std::fill(part.begin(), part.end(), std::byte{0xEE});
+      handle.wait(Level::drained);
+      EXPECT_EQ(handle.level(), Level::drained);
+      EXPECT_FALSE(handle.failed());
+    });
+    world.ranks = restore_ranks;
+    run_ranks(world, [&](Rank& rank) {
+      RestoreOptions options;
+      for (const Array& array : arrays) {
+        if (!array.whole) options.layouts.emplace(array.name, array.to);
+      }
+      const Restored restored = rank.restore(options);
+      EXPECT_EQ(restored.step, 42u);
+      EXPECT_EQ(restored.metadata, "{\"rank\": 0}");
+      EXPECT_TRUE(restored.warnings.empty());
+      ASSERT_EQ(restored.arrays.size(), arrays.size());
+      for (std::size_t i = 0; i < arrays.size(); ++i) {
+        const Array& array = arrays[i];
+        EXPECT_EQ(restored.arrays[i].name, array.name);
+        EXPECT_EQ(restored.arrays[i].dtype, array.dtype);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(restored.arrays[i].local.data()) % 64, 0u);
+        const Layout whole = Layout::whole(array.from.shape(), rank.rank(), rank.ranks());
+        EXPECT_EQ(copy_of(restored.arrays[i]),
+                  local_part(array.whole ? whole : array.to, rank.rank(), size_bytes(array.dtype), 5))
+            << array.from.serialize() << " -> " << array.to.serialize();
+      }
+    });
+  }
+}
+
+TEST(SaveRestore, ReplicatedArrayIsSavedOnceAndComesWholeToAll) {
+  const auto slow = memory();
+  World world;
+  world.ranks = 3;
+  world.tiers = shared_tiers(slow);
+  run_ranks(world, [](Rank& rank) {
+    const Layout layout = Layout::whole({50});
+    const std::vector<std::byte> data = local_part(layout, 0, 8, 9);
+    rank.save(1, {{"w", DType::float64, layout, rank.rank() == 0 ? ConstBytes(data) : ConstBytes()}}).wait(Level::fast);
+    EXPECT_EQ(copy_of(rank.restore().arrays.at(0)), data);
+  });
+  EXPECT_EQ(list_versions(*slow).at({1, 0}).ranks, std::vector<int>{0});
+}
+
+TEST(SaveRestore, IntoTheCallersMemory) {
+  World world;
+  world.tiers = shared_tiers(memory());
+  run_ranks(world, [](Rank& rank) {
+    const Vector vector(rank, 3);
+    rank.save(3, vector.arrays).wait(Level::drained);
+    std::vector<std::byte> memory(4000);
+    RestoreOptions options;
+    options.into["v"] = memory;
+    const Restored restored = rank.restore(options);
+    EXPECT_EQ(restored.arrays[0].memory, nullptr);
+    EXPECT_EQ(memory, vector.data);
+  });
+}
+
+TEST(SaveRestore, KeepsTheNewestInTheSlowTierAndOnlyWhatItNeedsInTheBurstBuffer) {
+  for (const bool relayed : {false, true}) {
+    const auto slow = memory();
+    const auto fast = memory();
+    World world;
+    world.ranks = 3;
+    world.relayed = relayed;
+    world.options.keep = 2;
+    world.tiers = shared_tiers(slow, fast);
+    run_ranks(world, [&](Rank& rank) {
+      for (std::uint64_t step = 1; step <= 6; ++step) rank.save(step, Vector(rank, step).arrays);
+      rank.saver().finish();
+      EXPECT_TRUE(rank.saver().warnings().empty());
+      expect_vector(rank.restore(), 6);
+      RestoreOptions options;
+      options.step = 5;
+      expect_vector(rank.restore(options), 5);
+      options.step = 4;
+      EXPECT_THROW(rank.restore(options), Error);
+    });
+    EXPECT_EQ(complete_steps(*slow), (std::vector<std::uint64_t>{5, 6}));
+    EXPECT_EQ(complete_steps(*fast), (std::vector<std::uint64_t>{6}));
+    // Data go with their manifests.
+    EXPECT_EQ(list_versions(*slow).size(), 2u);
+    EXPECT_EQ(list_versions(*fast).size(), 1u);
+  }
+}
+
+TEST(SaveRestore, NodeLocalBurstBuffers) {
+  const auto slow = memory();
+  const std::vector<std::shared_ptr<store::Backend>> nodes = {memory(), memory()};
+  World world;
+  world.ranks = 4;
+  world.tiers = [&](int rank) { return Tiers{slow, nodes[static_cast<std::size_t>(rank / 2)]}; };
+  run_ranks(world, [](Rank& rank) {
+    for (std::uint64_t step = 1; step <= 3; ++step) rank.save(step, Vector(rank, step).arrays);
+    rank.saver().finish();
+    expect_vector(rank.restore(), 3);
+  });
+  EXPECT_EQ(list_versions(*nodes[0]).size(), 1u);
+  EXPECT_EQ(list_versions(*nodes[1]).size(), 1u);
+  EXPECT_EQ(list_versions(*nodes[1]).at({3, 0}).ranks, (std::vector<int>{2, 3}));
+  // The ranks come back on exchanged nodes, and others of them: what they do not see they read from the slow tier.
+  world.ranks = 3;
+  world.tiers = [&](int rank) { return Tiers{slow, nodes[static_cast<std::size_t>(1 - rank / 2)]}; };
+  run_ranks(world, [](Rank& rank) {
+    expect_vector(rank.restore(), 3);
+    rank.save(4, Vector(rank, 4).arrays).wait(Level::drained);
+    rank.saver().finish();
+    expect_vector(rank.restore(), 4);
+  });
+}
+
+TEST(SaveRestore, SavingAStepAgainReplacesIt) {
+  const auto slow = memory();
+  World world;
+  world.ranks = 2;
+  world.tiers = shared_tiers(slow, memory());
+  run_ranks(world, [](Rank& rank) {
+    rank.save(7, Vector(rank, 1).arrays).wait(Level::drained);
+    rank.save(7, Vector(rank, 2).arrays).wait(Level::drained);
+    rank.saver().finish();
+    const Restored restored = rank.restore();
+    EXPECT_EQ(restored.step, 7u);
+    EXPECT_EQ(copy_of(restored.arrays[0]), local_part(Layout::whole({1000}), 0, 4, 2));
+  });
+  EXPECT_EQ(list_versions(*slow).size(), 1u);
+  EXPECT_TRUE(list_versions(*slow).contains({7, 1}));
+}
+
+TEST(SaveRestore, LaterStepsOfAnAbandonedTimeLineStay) {
+  const auto slow = memory();
+  World world;
+  world.options.keep = 1;
+  world.tiers = shared_tiers(slow);
+  run_ranks(world, [](Rank& rank) {
+    rank.save(10, Vector(rank, 10).arrays);
+    rank.save(5, Vector(rank, 5).arrays);
+    rank.saver().finish();
+  });
+  EXPECT_EQ(complete_steps(*slow), (std::vector<std::uint64_t>{5, 10}));
+}
+
+TEST(SaveRestore, WrongArgumentsOnOneRankFailThatStepOnAll) {
+  for (const bool relayed : {false, true}) {
+    const auto slow = memory();
+    World world;
+    world.ranks = 3;
+    world.relayed = relayed;
+    world.tiers = shared_tiers(slow, memory());
+    run_ranks(world, [](Rank& rank) {
+      rank.save(1, Vector(rank, 1).arrays);
+      Vector vector(rank, 2);
+      if (rank.rank() == 1) {
+        vector.arrays[0].local = ConstBytes(vector.data).first(100);
+        try {
+          rank.save(2, vector.arrays);
+          ADD_FAILURE() << "accepted";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+          EXPECT_NE(error.message().find("'v' has 100 bytes on rank 1, its layout says 1332"), std::string::npos)
+              << error.message();
+        }
+      } else {
+        CheckpointHandle handle = rank.save(2, vector.arrays);
+        try {
+          handle.wait(Level::fast);
+          ADD_FAILURE() << "no error";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ErrorCode::peer_failed);
+          EXPECT_EQ(error.rank(), 1);
+        }
+        EXPECT_TRUE(handle.failed());
+      }
+      rank.save(3, Vector(rank, 3).arrays).wait(Level::drained);
+      expect_vector(rank.restore(), 3);
+    });
+    EXPECT_EQ(complete_steps(*slow), (std::vector<std::uint64_t>{1, 3}));
+  }
+}
+
+}  // namespace
+}  // namespace penstock::checkpoint::test
