@@ -1,0 +1,54 @@
+// Messages through shared cells, without locks: every receiver has one queue that all ranks of its node append to.
+//
+// As in Nemesis (Buntinas, Mercier, Gropp 2006), with the stub of Vyukov's queue instead of a compare-and-swap: the
+// receiver never waits for a sender that was stopped between its two stores. A cell belongs to its sender: it takes
+// one of its own that is free, fills it and appends it; the receiver clears in_use when it has emptied it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/segment.hpp"
+
+namespace penstock::engine {
+
+/// One rank's end: its queue and its own cells. One thread at a time.
+class Cells {
+ public:
+  explicit Cells(Segment& segment);
+
+  /// A free cell for a message to that rank, or nullptr: then all are in use, or the receiver has its share of them
+  /// (so that a rank that does not listen leaves some for the others). Fill header and payload, then send().
+  Cell* take(std::uint32_t to_local_rank);
+  /// Sends the cell that was taken last.
+  void send();
+
+  /// The next message to this rank, or nullptr. Give it back by release().
+  Cell* receive();
+  void release(Cell* cell) noexcept { cell->in_use.store(0, std::memory_order_release); }
+
+  /// Sequentially consistent look for sleepers: false while a message is there or about to be.
+  bool empty() const noexcept;
+
+ private:
+  struct Taken {
+    std::uint32_t index;
+    std::uint32_t receiver;
+  };
+
+  void append(RankSlot& receiver, std::uint32_t index);
+  void reclaim(std::size_t at_most);
+
+  Segment& segment_;
+  RankSlot& slot_;
+  const std::uint32_t stub_;
+  std::uint32_t head_;
+  std::uint32_t share_;
+  std::vector<std::uint32_t> free_;
+  std::vector<Taken> taken_;  ///< a ring in the order of sending
+  std::size_t taken_first_ = 0;
+  std::size_t taken_count_ = 0;
+  std::vector<std::uint32_t> taken_by_;  ///< cells that each receiver has not returned yet, as far as known
+};
+
+}  // namespace penstock::engine

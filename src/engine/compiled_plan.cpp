@@ -1,0 +1,138 @@
+#include "engine/compiled_plan.hpp"
+
+#include <bit>
+#include <string>
+
+#include "penstock/error.hpp"
+
+namespace penstock::engine {
+namespace {
+
+std::uint64_t key_of(bool is_await, int peer, std::uint32_t tag) {
+  return (std::uint64_t{is_await} << 63) | (static_cast<std::uint64_t>(peer) << 32) | tag;
+}
+
+std::uint64_t scatter(std::uint64_t key) { return (key * 0x9E3779B97F4A7C15u) >> 20; }
+
+bool is_receiver(StepKind kind) { return kind == StepKind::recv || kind == StepKind::await; }
+
+[[noreturn]] void reject(const Plan& plan, const std::string& why) {
+  throw Error(ErrorCode::invalid_argument, "the plan '" + plan.algorithm + "' cannot be run: " + why);
+}
+
+}  // namespace
+
+CompiledPlan::CompiledPlan(const Plan& plan, const Team& team, std::uint64_t shared_limit_bytes) {
+  check(plan, team, shared_limit_bytes);
+  const std::size_t steps = plan.steps.size();
+  dependency_counts_.resize(steps);
+  first_dependent_.assign(steps + 1, 0);
+  for (std::size_t i = 0; i < steps; ++i) {
+    const Step& step = plan.steps[i];
+    dependency_counts_[i] = step.dependency_count;
+    if (step.dependency_count == 0) roots_.push_back(static_cast<StepId>(i));
+    for (std::uint32_t d = 0; d < step.dependency_count; ++d)
+      ++first_dependent_[plan.dependencies[step.first_dependency + d] + 1];
+    if (step.kind == StepKind::read) reads_peers_ = true;
+  }
+  for (std::size_t i = 0; i < steps; ++i) first_dependent_[i + 1] += first_dependent_[i];
+  dependents_.resize(first_dependent_[steps]);
+  std::vector<std::uint32_t> filled(first_dependent_.begin(), first_dependent_.end());
+  for (std::size_t i = 0; i < steps; ++i) {
+    const Step& step = plan.steps[i];
+    for (std::uint32_t d = 0; d < step.dependency_count; ++d)
+      dependents_[filled[plan.dependencies[step.first_dependency + d]]++] = static_cast<StepId>(i);
+  }
+  index_receivers(plan);
+}
+
+void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t shared_limit_bytes) const {
+  if (plan.rank != team.rank || plan.size != team.size())
+    reject(plan, "it is for rank " + std::to_string(plan.rank) + " of " + std::to_string(plan.size) +
+                     ", and this is rank " + std::to_string(team.rank) + " of " + std::to_string(team.size()));
+  if (plan.shared_bytes > shared_limit_bytes)
+    reject(plan, "it needs " + std::to_string(plan.shared_bytes) + " bytes of shared memory per rank, and there are " +
+                     std::to_string(shared_limit_bytes) + "; raise PENSTOCK_SHARED_BYTES or use another algorithm");
+  const auto inside = [&](const Region& region) {
+    std::uint64_t limit = 0;
+    switch (region.buffer) {
+      case Buffer::input: limit = plan.input_bytes; break;
+      case Buffer::output: limit = plan.output_bytes; break;
+      case Buffer::scratch: limit = plan.scratch_bytes; break;
+      case Buffer::shared: limit = plan.shared_bytes; break;
+    }
+    return region.offset_bytes <= limit && region.size_bytes <= limit - region.offset_bytes;
+  };
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const Step& step = plan.steps[i];
+    const auto where = [&] { return "step " + std::to_string(i) + " "; };
+    // What `read` copies from lies in the peer's buffer, whose size only the peer's plan knows.
+    if ((step.kind != StepKind::read && !inside(step.from)) || !inside(step.to))
+      reject(plan, where() + "lies outside of its buffer");
+    if (step.kind == StepKind::read && step.from.offset_bytes + step.from.size_bytes > shared_limit_bytes)
+      reject(plan, where() + "reads outside of a peer's shared buffer");
+    if ((step.kind == StepKind::copy || step.kind == StepKind::reduce || step.kind == StepKind::read) &&
+        step.from.size_bytes != step.to.size_bytes)
+      reject(plan, where() + "moves " + std::to_string(step.from.size_bytes) + " bytes into " +
+                       std::to_string(step.to.size_bytes));
+    for (std::uint32_t d = 0; d < step.dependency_count; ++d)
+      if (plan.dependencies.at(step.first_dependency + d) >= i)
+        reject(plan, where() + "waits for a step that is not before it");
+    if (std::size_t{step.first_block} + step.block_count > plan.blocks.size())
+      reject(plan, where() + "names blocks that the plan does not have");
+    const bool has_peer = step.kind != StepKind::copy && step.kind != StepKind::reduce &&
+                          step.kind != StepKind::transform;
+    if (!has_peer) continue;
+    if (step.peer < 0 || step.peer >= plan.size) reject(plan, where() + "has a peer that does not exist");
+    if (step.tag > kMaxTag) reject(plan, where() + "has a tag above " + std::to_string(kMaxTag));
+    if (step.kind != StepKind::send && step.kind != StepKind::recv &&
+        (!team.same_node(team.rank, step.peer) || shared_limit_bytes == 0))
+      reject(plan, where() + "needs memory shared with rank " + std::to_string(step.peer) +
+                       ", which is not there; plan with the engine's team");
+  }
+}
+
+void CompiledPlan::index_receivers(const Plan& plan) {
+  std::size_t count = 0;
+  for (const Step& step : plan.steps) count += is_receiver(step.kind);
+  if (count == 0) return;
+  receivers_.assign(std::bit_ceil(count * 2), Entry{0, kNone});
+  const std::size_t mask = receivers_.size() - 1;
+  for (std::size_t i = plan.steps.size(); i-- > 0;) {
+    const Step& step = plan.steps[i];
+    if (!is_receiver(step.kind)) continue;
+    const std::uint64_t key = key_of(step.kind == StepKind::await, step.peer, step.tag);
+    std::size_t at = scatter(key) & mask;
+    while (receivers_[at].step != kNone && receivers_[at].key != key) at = (at + 1) & mask;
+    if (receivers_[at].step != kNone) {
+      if (next_receiver_.empty()) next_receiver_.assign(plan.steps.size(), kNone);
+      next_receiver_[i] = receivers_[at].step;
+    }
+    receivers_[at] = {key, static_cast<StepId>(i)};
+  }
+}
+
+StepId CompiledPlan::receiver(bool is_await, int peer, std::uint32_t tag) const {
+  if (receivers_.empty()) return kNone;
+  const std::uint64_t key = key_of(is_await, peer, tag);
+  const std::size_t mask = receivers_.size() - 1;
+  for (std::size_t at = scatter(key) & mask; receivers_[at].step != kNone; at = (at + 1) & mask)
+    if (receivers_[at].key == key) return receivers_[at].step;
+  return kNone;
+}
+
+std::shared_ptr<const CompiledPlan> PlanCache::get(const std::shared_ptr<const Plan>& plan, const Team& team,
+                                                   std::uint64_t shared_limit_bytes) {
+  const auto found = entries_.find(plan.get());
+  // An expired entry may have the address of a plan that was freed and this one put in its place.
+  if (found != entries_.end() && !found->second.plan.expired()) return found->second.compiled;
+  auto compiled = std::make_shared<const CompiledPlan>(*plan, team, shared_limit_bytes);
+  if (entries_.size() >= sweep_at_) {
+    std::erase_if(entries_, [](const auto& entry) { return entry.second.plan.expired(); });
+    sweep_at_ = std::max<std::size_t>(64, entries_.size() * 2);
+  }
+  entries_[plan.get()] = {plan, compiled};
+  return compiled;
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,66 @@
+// A plan, checked and turned round: from "waits for" to "lets start", and from messages to steps.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "penstock/plan.hpp"
+
+namespace penstock::engine {
+
+/// Made once per plan and shared by its runs.
+class CompiledPlan {
+ public:
+  static constexpr StepId kNone = PlanBuilder::kNone;
+
+  /// Throws Error(invalid_argument) where the plan cannot be run by this rank: other rank or size, regions outside of
+  /// their buffers, dependencies on later steps, peers outside of the team, shared memory across nodes.
+  CompiledPlan(const Plan& plan, const Team& team, std::uint64_t shared_limit_bytes);
+
+  const std::vector<std::uint32_t>& dependency_counts() const { return dependency_counts_; }
+  const std::vector<StepId>& roots() const { return roots_; }  ///< steps without dependencies, in order
+  std::span<const StepId> dependents(StepId step) const {
+    return std::span(dependents_).subspan(first_dependent_[step], first_dependent_[step + 1] - first_dependent_[step]);
+  }
+  bool reads_peers() const { return reads_peers_; }
+
+  /// The first recv (or await) step for messages of `peer` under `tag`, and the next one after `step`. Several such
+  /// steps take their messages in the order of arrival, so both sides must order them by dependencies.
+  StepId receiver(bool is_await, int peer, std::uint32_t tag) const;
+  StepId next_receiver(StepId step) const { return next_receiver_.empty() ? kNone : next_receiver_[step]; }
+
+ private:
+  struct Entry {
+    std::uint64_t key;
+    StepId step;
+  };
+  void check(const Plan& plan, const Team& team, std::uint64_t shared_limit_bytes) const;
+  void index_receivers(const Plan& plan);
+
+  std::vector<std::uint32_t> dependency_counts_;
+  std::vector<StepId> roots_;
+  std::vector<StepId> dependents_;
+  std::vector<std::uint32_t> first_dependent_;
+  std::vector<Entry> receivers_;  ///< open addressing, a power of two
+  std::vector<StepId> next_receiver_;
+  bool reads_peers_ = false;
+};
+
+/// The compiled form of the plans in use, found by the plan's address while the plan lives.
+class PlanCache {
+ public:
+  std::shared_ptr<const CompiledPlan> get(const std::shared_ptr<const Plan>& plan, const Team& team,
+                                          std::uint64_t shared_limit_bytes);
+
+ private:
+  struct Entry {
+    std::weak_ptr<const Plan> plan;
+    std::shared_ptr<const CompiledPlan> compiled;
+  };
+  std::unordered_map<const Plan*, Entry> entries_;
+  std::size_t sweep_at_ = 64;
+};
+
+}  // namespace penstock::engine

@@ -1,0 +1,505 @@
+#include "engine/executor.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include "engine/single_copy.hpp"
+#include "penstock/trace.hpp"
+#include "plan/arithmetic.hpp"
+
+namespace penstock::engine {
+namespace {
+
+constexpr std::uint64_t kInlineBytes = 4096;  // smaller steps cost less than handing them out
+
+std::size_t lane_index(Lane lane) { return static_cast<std::size_t>(lane); }
+
+const char* lane_name(Lane lane) { return lane == Lane::progress ? "progress" : "application"; }
+
+/// The caller's handle to an operation.
+class OperationRun final : public Run {
+ public:
+  OperationRun(std::shared_ptr<Executor> executor, Operation* operation)
+      : executor_(std::move(executor)), operation_(operation) {}
+
+  ~OperationRun() override {
+    if (Progress::in_forked_child()) return;
+    Progress::of_process().wait_for(*executor_, operation_->finished);
+    executor_->drop(operation_);
+  }
+
+  bool test() override {
+    if (Progress::in_forked_child()) throw_forked();
+    if (!done()) Progress::of_process().drive(*executor_);
+    if (!done()) return false;
+    deliver();
+    return true;
+  }
+
+  void wait() override {
+    if (Progress::in_forked_child()) throw_forked();
+    Progress::of_process().wait_for(*executor_, operation_->finished);
+    deliver();
+  }
+
+  bool done() const noexcept override { return operation_->finished.load(std::memory_order_acquire); }
+
+  [[noreturn]] static void throw_forked() {
+    throw Error(ErrorCode::unsupported, "this communicator belongs to the parent process; a child of fork() cannot "
+                                        "use it: start the child's own program (spawn), or fork before MPI_Init");
+  }
+
+ private:
+  void deliver() {
+    if (operation_->error && !operation_->delivered.exchange(true)) throw *operation_->error;
+  }
+
+  const std::shared_ptr<Executor> executor_;
+  Operation* const operation_;
+};
+
+}  // namespace
+
+std::shared_ptr<Engine> Engine::create(std::unique_ptr<Transport> transport, const EngineOptions& options) {
+  Node node = Node::set_up(*transport, options);
+  return std::make_shared<Executor>(std::move(transport), options, std::move(node));
+}
+
+Executor::Executor(std::unique_ptr<Transport> transport, const EngineOptions& options, Node node)
+    : transport_(std::move(transport)), options_(options), node_(std::move(node)), rank_(node_.team.rank) {
+  if (node_.segment != nullptr) {
+    cells_.emplace(*node_.segment);
+    arena_.emplace(node_.segment->layout().arena_bytes);
+    backlog_.resize(node_.ranks.size());
+    gone_.resize(node_.ranks.size(), false);
+  }
+  if (node_.ranks.size() < node_.team.node_of_rank.size() && node_.team.size() > 1)
+    remote_.emplace(*transport_, static_cast<RemoteEvents&>(*this),
+                    std::max<std::uint64_t>(node_.eager_bytes, kNoticeTextBytes));
+  wants_thread = options_.progress_threads > 0;
+  Progress::of_process().add(*this);
+}
+
+Executor::~Executor() {
+  Progress::of_process().remove(*this);
+  if (Progress::in_forked_child()) {
+    static_cast<void>(transport_.release());  // its library belongs to the parent
+    return;
+  }
+  try {
+    if (cells_) pump();
+    if (remote_ && !transport_broken_) remote_->close();
+  } catch (...) {
+    // Nobody is left to be told.
+  }
+}
+
+Doorbell& Executor::bell() noexcept {
+  return node_.segment != nullptr ? node_.segment->slot(node_.segment->local_rank()).bell : own_bell_;
+}
+
+std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bindings& bindings,
+                                     const Arithmetic& arithmetic, std::uint64_t signature) {
+  if (Progress::in_forked_child()) OperationRun::throw_forked();
+  std::unique_lock lock(mutex_);
+  caller_ = Caller::application;
+  Operation& started = operation(next_sequence_);
+  auto run = std::make_shared<OperationRun>(shared_from_this(), &started);
+  ++next_sequence_;
+  ++unfinished_;
+  started.started = started.has_run = true;
+  started.signature = signature;
+  started.bindings = bindings;
+  started.arithmetic = arithmetic;
+  if (trace::enabled()) started.begin_ns = trace::detail::now_ns();
+  try {
+    started.compiled = plans_.get(plan, node_.team, node_.shared_limit_bytes);
+    if (bindings.input.size() < plan->input_bytes || bindings.output.size() < plan->output_bytes)
+      throw Error(ErrorCode::invalid_argument,
+                  "the plan '" + plan->algorithm + "' needs " + std::to_string(plan->input_bytes) + " bytes of input and " +
+                      std::to_string(plan->output_bytes) + " of output, given " + std::to_string(bindings.input.size()) +
+                      " and " + std::to_string(bindings.output.size()), rank_);
+    started.plan = std::move(plan);
+    if (!started.failed) begin(started);
+  } catch (const Error& error) {
+    fail(started, error, true);
+  } catch (const std::exception& error) {
+    fail(started, Error(ErrorCode::internal, "could not start the operation", rank_, error.what()), true);
+  }
+  finish_if_over(started);
+  update_active();
+  lock.unlock();
+  if (!run->done()) progress(Caller::application);
+  if (active.load(std::memory_order_relaxed)) Progress::of_process().attention(*this);
+  return run;
+}
+
+Operation& Executor::operation(std::uint64_t sequence) {
+  const std::size_t index = static_cast<std::size_t>(sequence - base_sequence_);
+  while (window_.size() <= index) window_.push(nullptr);
+  Operation*& entry = window_[index];
+  if (entry == nullptr) {
+    if (idle_operations_.empty()) {
+      operations_.push_back(std::make_unique<Operation>());
+      idle_operations_.push_back(operations_.back().get());
+    }
+    entry = idle_operations_.back();
+    idle_operations_.pop_back();
+    entry->sequence = sequence;
+    entry->in_window = true;
+  }
+  return *entry;
+}
+
+void Executor::begin(Operation& operation) {
+  if (operation.plan->shared_bytes > 0 && (!held_.empty() || !take_shared(operation))) {
+    held_.push(&operation);
+    return;
+  }
+  launch(operation);
+  drain_ready();
+}
+
+bool Executor::take_shared(Operation& operation) {
+  const std::uint64_t bytes = operation.plan->shared_bytes;
+  if (!arena_) {
+    operation.shared = buffers_.take(bytes);
+    return true;
+  }
+  std::uint64_t completed = base_sequence_;
+  for (std::uint32_t i = 0; i < node_.ranks.size(); ++i)
+    completed = std::min(completed, node_.segment->slot(i).completed_before.load(std::memory_order_acquire));
+  arena_->free_before(completed);
+  const auto offset = arena_->take(operation.sequence, bytes);
+  if (!offset) return false;
+  operation.shared_offset = *offset;
+  operation.shared = node_.segment->arena(node_.segment->local_rank()) + *offset;
+  return true;
+}
+
+void Executor::launch(Operation& operation) {
+  const Plan& plan = *operation.plan;
+  operation.scratch = buffers_.take(plan.scratch_bytes);
+  operation.waiting_for = operation.compiled->dependency_counts();
+  operation.flags.assign(plan.steps.size(), 0);
+  operation.arrived.assign(plan.steps.size(), nullptr);
+  if (operation.compiled->reads_peers()) operation.peer_shared_offset.assign(node_.ranks.size(), ~std::uint64_t{0});
+  operation.steps_left = plan.steps.size();
+  operation.running = true;
+  for (const StepId step : operation.compiled->roots()) ready_.push({&operation, step});
+  StoredMessage* message = std::exchange(operation.early_first, nullptr);
+  operation.early_last = nullptr;
+  while (message != nullptr) {
+    StoredMessage* next = std::exchange(message->next, nullptr);
+    if (operation.failed)
+      forget(message);
+    else
+      match(operation, message->header, {message->payload, message->payload_bytes}, message);
+    message = next;
+  }
+}
+
+void Executor::complete(Operation& operation, StepId step) {
+  --operation.steps_left;
+  for (const StepId next : operation.compiled->dependents(step))
+    if (--operation.waiting_for[next] == 0) ready_.push({&operation, next});
+  if (operation.steps_left == 0) finish_if_over(operation);
+}
+
+void Executor::drain_ready() {
+  while (!ready_.empty()) {
+    const Ready next = ready_.pop();
+    try {
+      issue(*next.operation, next.step);
+    } catch (const Error& error) {
+      fail(*next.operation, error, true);
+    }
+  }
+}
+
+void Executor::issue(Operation& operation, StepId step) {
+  const Step& what = operation.plan->steps[step];
+  switch (what.kind) {
+    case StepKind::send:
+      return post_send(operation, step);
+    case StepKind::expose: {
+      Header header = header_for(operation, MessageKind::expose, what.tag);
+      header.address = operation.shared_offset;
+      if (what.peer == rank_)
+        arrive(header, {});
+      else
+        send_control(what.peer, header, &operation);
+      if (!operation.failed) complete(operation, step);
+      return;
+    }
+    case StepKind::recv:
+    case StepKind::await:
+      operation.flags[step] |= Operation::posted;
+      if (StoredMessage* message = std::exchange(operation.arrived[step], nullptr)) {
+        deliver(operation, step, message->header, {message->payload, message->payload_bytes});
+        forget(message);
+      }
+      return;
+    default:
+      if (std::max(what.from.size_bytes, what.to.size_bytes) <= kInlineBytes && may_run(what.lane)) {
+        compute(operation, step);
+        complete(operation, step);
+      } else {
+        tasks_[lane_index(what.lane)].push({&operation, step, false, {}});
+      }
+  }
+}
+
+ConstBytes Executor::source(const Operation& operation, const Region& region) const {
+  if (region.buffer == Buffer::input) return operation.bindings.input.subspan(region.offset_bytes, region.size_bytes);
+  return target(operation, region);
+}
+
+Bytes Executor::target(const Operation& operation, const Region& region) const {
+  switch (region.buffer) {
+    case Buffer::scratch:
+      return {operation.scratch + region.offset_bytes, region.size_bytes};
+    case Buffer::shared:
+      return {operation.shared + region.offset_bytes, region.size_bytes};
+    default:
+      return operation.bindings.output.subspan(region.offset_bytes, region.size_bytes);
+  }
+}
+
+// With or without the lock: touches nothing but the step's memory.
+void Executor::compute(Operation& operation, StepId step) {
+  const Step& what = operation.plan->steps[step];
+  const Bytes to = target(operation, what.to);
+  const char* lane = lane_name(what.lane);
+  switch (what.kind) {
+    case StepKind::copy: {
+      const trace::Span span("copy", lane, to.size());
+      const ConstBytes from = source(operation, what.from);
+      if (!to.empty()) std::memmove(to.data(), from.data(), to.size());
+      return;
+    }
+    case StepKind::reduce: {
+      const trace::Span span("reduce", lane, to.size());
+      return plan::reduce(operation.arithmetic, source(operation, what.from), to);
+    }
+    case StepKind::transform: {
+      const trace::Span span("transform", lane, to.size());
+      return plan::transform(operation.arithmetic,
+                             std::span(operation.plan->blocks).subspan(what.first_block, what.block_count), what.scaled,
+                             source(operation, what.from), to);
+    }
+    case StepKind::read: {
+      const trace::Span span("read", lane, to.size());
+      if (what.peer == rank_) {
+        if (!to.empty()) std::memcpy(to.data(), operation.shared + what.from.offset_bytes, to.size());
+        return;
+      }
+      const std::uint32_t peer = local(what.peer);
+      const std::uint64_t base = operation.peer_shared_offset[peer];
+      if (base == ~std::uint64_t{0})
+        throw Error(ErrorCode::internal, "the plan '" + operation.plan->algorithm + "' reads the shared buffer of rank " +
+                                             std::to_string(what.peer) + " before an await of it", rank_);
+      if (!to.empty())
+        std::memcpy(to.data(), node_.segment->arena(peer) + base + what.from.offset_bytes, to.size());
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+// True when the message has been copied; false when its sender has failed meanwhile, whose notice will come.
+bool Executor::copy_from_peer(const Task& task) {
+  const Step& what = task.operation->plan->steps[task.step];
+  const trace::Span span("recv", lane_name(what.lane), task.rts.bytes);
+  const int peer = static_cast<int>(task.rts.source);
+  const int error = read_memory(node_.process[local(peer)], task.rts.address, target(*task.operation, what.to));
+  // The sender's memory is the message's only until its operation is over, and it shows a failure before that.
+  if (peer_has_failed(peer, task.rts.sequence)) return false;
+  if (error == 0) return true;
+  if (!node_.segment->is_alive(local(peer)))
+    throw Error(ErrorCode::peer_failed, "rank " + std::to_string(peer) + " has gone while it sent a message to rank " +
+                                            std::to_string(rank_) + ": its process ended", peer);
+  throw Error(ErrorCode::io, "rank " + std::to_string(rank_) + " could not read a message of rank " +
+                                 std::to_string(peer) + " from its memory; PENSTOCK_SINGLE_COPY=off avoids that", rank_,
+              std::generic_category().message(error));
+}
+
+bool Executor::run_task(std::unique_lock<std::mutex>& lock, Lane lane) {
+  Fifo<Task>& tasks = tasks_[lane_index(lane)];
+  if (tasks.empty()) return false;
+  const Task task = tasks.pop();
+  Operation& owner = *task.operation;
+  ++owner.executing;
+  const Caller caller = caller_;
+  if (wants_thread && !tasks_[lane_index(Lane::progress)].empty()) Progress::of_process().help_wanted();
+  lock.unlock();
+  std::optional<Error> error;
+  bool done = true;
+  try {
+    if (task.single_copy)
+      done = copy_from_peer(task);
+    else
+      compute(owner, task.step);
+  } catch (const Error& thrown) {
+    error = thrown;
+  } catch (const std::exception& thrown) {
+    error.emplace(ErrorCode::internal, "a step failed", rank_, thrown.what());
+  }
+  lock.lock();
+  caller_ = caller;
+  --owner.executing;
+  if (error && !owner.failed) fail(owner, *error, true);
+  if (owner.failed) {
+    finish_if_over(owner);
+    return true;
+  }
+  if (!done) return true;
+  if (task.single_copy) {
+    Header fin = header_for(owner, MessageKind::fin);
+    fin.sender_transfer = task.rts.sender_transfer;
+    send_control(static_cast<int>(task.rts.source), fin, nullptr);
+  }
+  complete(owner, task.step);
+  drain_ready();
+  // Whoever sleeps in wait() runs the application lane.
+  if (caller_ == Caller::progress_thread && !tasks_[lane_index(Lane::application)].empty()) bell().ring();
+  return true;
+}
+
+bool Executor::progress(Caller caller) noexcept {
+  if (Progress::in_forked_child()) return false;
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  caller_ = caller;
+  bool moved = false;
+  try {
+    moved = poll();
+    if (caller == Caller::progress_thread && !tasks_[lane_index(Lane::application)].empty()) bell().ring();
+    moved |= run_task(lock, Lane::progress);
+    if (caller == Caller::application) moved |= run_task(lock, Lane::application);
+  } catch (const Error& error) {
+    transport_broken_ = true;
+    fail_all(error);
+    moved = true;
+  } catch (const std::exception& error) {
+    fail_all(Error(ErrorCode::internal, "progress failed", rank_, error.what()));
+    moved = true;
+  }
+  update_active();
+  return moved;
+}
+
+bool Executor::help() noexcept {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || tasks_[lane_index(Lane::progress)].empty()) return false;
+  caller_ = Caller::progress_thread;
+  try {
+    run_task(lock, Lane::progress);
+  } catch (const std::exception& error) {
+    fail_all(Error(ErrorCode::internal, "progress failed", rank_, error.what()));
+  }
+  update_active();
+  return true;
+}
+
+bool Executor::poll() {
+  bool moved = false;
+  if (cells_) {
+    moved |= poll_cells();
+    drain_ready();
+    if (backlog_count_ > 0 || !streams_.empty()) moved |= pump();
+  }
+  if (remote_ && !transport_broken_ && (caller_ == Caller::application || transport_->any_thread())) {
+    moved |= remote_->progress();
+    drain_ready();
+  }
+  while (!held_.empty() && take_shared(*held_.front())) {
+    launch(*held_.pop());
+    drain_ready();
+    moved = true;
+  }
+  return moved;
+}
+
+bool Executor::can_sleep(Caller caller) noexcept {
+  const std::lock_guard lock(mutex_);
+  return (!cells_ || cells_->empty()) && tasks_[lane_index(Lane::progress)].empty() &&
+         (caller == Caller::progress_thread || tasks_[lane_index(Lane::application)].empty());
+}
+
+bool Executor::needs_polling(Caller caller) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (backlog_count_ > 0 || !streams_.empty() || !held_.empty()) return true;
+  return remote_ && !transport_broken_ && (caller == Caller::application || transport_->any_thread());
+}
+
+void Executor::update_active() {
+  const bool now = unfinished_ > 0 || backlog_count_ > 0 || (remote_ && !transport_broken_ && remote_->busy());
+  if (active.load(std::memory_order_relaxed) != now) active.store(now, std::memory_order_seq_cst);
+}
+
+void Executor::finish_if_over(Operation& operation) {
+  if (!operation.started || operation.finished.load(std::memory_order_relaxed)) return;
+  if (!operation.failed && (!operation.running || operation.steps_left > 0)) return;
+  if (operation.executing > 0 || operation.remote_pending > 0) return;
+  if (operation.begin_ns != 0 && trace::enabled() && operation.plan)
+    trace::detail::record({trace::intern(operation.plan->algorithm), "operation", operation.begin_ns,
+                           trace::detail::now_ns(), operation.plan->input_bytes, 0});
+  if (operation.plan) {
+    buffers_.give_back(operation.scratch, operation.plan->scratch_bytes);
+    if (!arena_) buffers_.give_back(operation.shared, operation.plan->shared_bytes);
+  }
+  operation.scratch = operation.shared = nullptr;
+  history_[operation.sequence % history_.size()] = {operation.sequence, operation.signature, operation.failed};
+  --unfinished_;
+  const bool has_run = operation.has_run;
+  operation.finished.store(true, std::memory_order_seq_cst);
+  if (has_run) bell().ring();
+
+  while (!window_.empty() && window_.front() != nullptr &&
+         window_.front()->finished.load(std::memory_order_relaxed)) {
+    Operation* first = window_.pop();
+    ++base_sequence_;
+    first->in_window = false;
+    if (!first->has_run) recycle(*first);
+  }
+  if (node_.segment != nullptr)
+    node_.segment->slot(node_.segment->local_rank()).completed_before.store(base_sequence_, std::memory_order_release);
+}
+
+void Executor::drop(Operation* operation) noexcept {
+  const std::lock_guard lock(mutex_);
+  operation->has_run = false;
+  if (!operation->in_window) recycle(*operation);
+}
+
+void Executor::recycle(Operation& operation) {
+  operation.plan.reset();
+  operation.compiled.reset();
+  operation.error.reset();
+  operation.bindings = {};
+  operation.started = operation.running = operation.failed = false;
+  operation.shared_offset = 0;
+  operation.steps_left = 0;
+  operation.probes_sent = 0;
+  operation.begin_ns = 0;
+  operation.finished.store(false, std::memory_order_relaxed);
+  operation.delivered.store(false, std::memory_order_relaxed);
+  idle_operations_.push_back(&operation);
+}
+
+std::string Executor::report() const {
+  std::string text = "transport: " + transport_->description() + "\n";
+  for (const std::string& fact : node_.facts) text += fact + "\n";
+  if (!wants_thread)
+    text += "progress: in start, test and wait only\n";
+  else if (remote_ && !transport_->any_thread())
+    text += "progress: one thread per process, for shared memory only: the transport may not be used by other threads; "
+            "between nodes progress happens in start, test and wait\n";
+  else
+    text += "progress: one thread per process, asleep while nothing is in flight\n";
+  return text;
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,23 @@
+// A transport whose ranks are threads of one process: the engine is tested without MPI, and under sanitizers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/transport.hpp"
+
+namespace penstock::engine {
+
+struct LocalTransportOptions {
+  /// Off: as under MPI_THREAD_FUNNELED, members throw Error(mpi) on threads that never called allgather().
+  bool any_thread = true;
+  /// Longer messages are complete for the sender only when the receiver has taken them, as in MPI libraries.
+  std::uint64_t rendezvous_bytes = 64 << 10;
+};
+
+/// One transport per entry of `node_of_rank` (any numbers), in the order of the ranks. Each may outlive the others.
+std::vector<std::unique_ptr<Transport>> make_local_transports(std::vector<std::int32_t> node_of_rank,
+                                                              const LocalTransportOptions& options = {});
+
+}  // namespace penstock::engine

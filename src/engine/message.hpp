@@ -1,0 +1,39 @@
+// What travels between ranks, through shared cells and transport packets alike.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace penstock::engine {
+
+enum class MessageKind : std::uint8_t {
+  eager,   ///< a whole message
+  rts,     ///< a long message is ready at `address` of the sender; asks for fin or cts
+  cts,     ///< the receiver is ready: stream it in `data` messages, or send it under the transport tag `address`
+  data,    ///< a piece of a long message, at offset `address` of it
+  fin,     ///< the receiver has copied the long message by itself
+  expose,  ///< an expose step; the sender's shared buffer of this operation lies at `address` of its arena
+  notice,  ///< the operation failed at the source with the code `bytes`; the payload is the text. `tag` is the
+           ///< rank that shares the failure (mismatch), or kNobody
+  probe,   ///< nothing but the signature: makes a difference between ranks show while they wait for each other
+};
+
+inline constexpr std::uint32_t kNobody = ~0u;
+
+struct Header {
+  std::uint64_t sequence = 0;  ///< of the operation within its communicator
+  std::uint64_t signature = 0;
+  std::uint64_t bytes = 0;    ///< of the whole message
+  std::uint64_t address = 0;  ///< see MessageKind
+  std::uint32_t source = 0;   ///< rank in the communicator
+  std::uint32_t tag = 0;
+  std::uint32_t sender_transfer = 0;  ///< ids of the two ends of a long message, each chosen by its end
+  std::uint32_t receiver_transfer = 0;
+  std::uint32_t payload_bytes = 0;  ///< that follow this header
+  MessageKind kind = MessageKind::eager;
+};
+static_assert(sizeof(Header) == 56 && std::is_trivially_copyable_v<Header>);
+
+inline constexpr std::uint32_t kNoticeTextBytes = 900;
+
+}  // namespace penstock::engine

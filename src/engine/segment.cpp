@@ -1,0 +1,141 @@
+#include "engine/segment.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+#include <random>
+#include <system_error>
+
+#include "penstock/error.hpp"
+
+namespace penstock::engine {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kSlotBytes = (sizeof(RankSlot) + 127) / 128 * 128;
+
+constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
+
+[[noreturn]] void throw_system(const std::string& what, int error) {
+  throw Error(error == ENOSPC || error == ENOMEM ? ErrorCode::no_space : ErrorCode::io, what, -1,
+              std::generic_category().message(error));
+}
+
+std::string new_name() {
+  std::random_device random;
+  return "/penstock-" + std::to_string(::getpid()) + "-" + std::to_string(random());
+}
+
+SegmentLayout arrange(std::uint32_t ranks, std::uint32_t cells, std::uint64_t payload_bytes, std::uint64_t arena) {
+  SegmentLayout layout;
+  layout.ranks = ranks;
+  layout.cells_per_rank = cells;
+  layout.payload_bytes = payload_bytes;
+  layout.arena_bytes = arena;
+  layout.cell_stride_bytes = round_up(sizeof(Cell) + payload_bytes, 64);
+  layout.cells_offset_bytes = round_up(ranks * kSlotBytes, kPage);
+  layout.arenas_offset_bytes =
+      round_up(layout.cells_offset_bytes + (std::uint64_t{ranks} * cells + ranks) * layout.cell_stride_bytes, kPage);
+  layout.total_bytes = layout.arenas_offset_bytes + ranks * arena;
+  return layout;
+}
+
+struct flock byte_lock(std::uint32_t local_rank, short type) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = local_rank;
+  lock.l_len = 1;
+  return lock;
+}
+
+}  // namespace
+
+SegmentLayout SegmentLayout::fit(std::uint32_t ranks, std::uint64_t eager_bytes, std::uint64_t limit_bytes) {
+  constexpr std::uint64_t kSmallestPayload = 1024;
+  const std::uint64_t payload = std::max(round_up(eager_bytes, 64), kSmallestPayload);
+  for (const std::uint64_t arena : {1u << 20, 256u << 10, 64u << 10})
+    for (const std::uint32_t cells : {64u, 32u, 16u}) {
+      const SegmentLayout layout = arrange(ranks, cells, payload, arena);
+      if (layout.total_bytes <= limit_bytes) return layout;
+    }
+  for (const std::uint32_t cells : {16u, 8u}) {
+    const SegmentLayout layout = arrange(ranks, cells, kSmallestPayload, 16 << 10);
+    if (layout.total_bytes <= limit_bytes) return layout;
+  }
+  return {};
+}
+
+std::unique_ptr<Segment> Segment::make(const SegmentLayout& layout, std::uint32_t local_rank) {
+  std::unique_ptr<Segment> segment(new Segment(new_name(), layout, local_rank));
+  segment->map(O_CREAT | O_EXCL);
+  for (std::uint32_t rank = 0; rank < layout.ranks; ++rank) {
+    auto* slot = new (&segment->slot(rank)) RankSlot;
+    new (&segment->cell(segment->stub(rank))) Cell;
+    slot->queue_tail.store(segment->stub(rank));
+  }
+  for (std::uint32_t index = 0; index < layout.ranks * layout.cells_per_rank; ++index)
+    new (&segment->cell(index)) Cell;
+  return segment;
+}
+
+std::unique_ptr<Segment> Segment::open(const std::string& name, const SegmentLayout& layout, std::uint32_t local_rank) {
+  std::unique_ptr<Segment> segment(new Segment(name, layout, local_rank));
+  segment->map(0);
+  return segment;
+}
+
+void Segment::map(int open_flags) {
+  descriptor_ = ::shm_open(name_.c_str(), O_RDWR | O_CLOEXEC | open_flags, 0600);
+  if (descriptor_ < 0) throw_system("cannot open the shared memory " + name_, errno);
+  if (open_flags & O_CREAT) {
+    linked_ = true;
+    // Without the reservation a full /dev/shm would show as SIGBUS at some later access.
+    const int error = ::posix_fallocate(descriptor_, 0, static_cast<off_t>(layout_.total_bytes));
+    if (error != 0)
+      throw_system("cannot reserve " + std::to_string(layout_.total_bytes) +
+                       " bytes of shared memory in /dev/shm; make it larger or lower PENSTOCK_SHARED_BYTES", error);
+  }
+  void* base = ::mmap(nullptr, layout_.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  if (base == MAP_FAILED) throw_system("cannot map the shared memory " + name_, errno);
+  base_ = static_cast<std::byte*>(base);
+  // Held by the open file, so the kernel drops it whenever and however this rank goes; see is_alive().
+  struct flock lock = byte_lock(local_rank_, F_WRLCK);
+  if (::fcntl(descriptor_, F_OFD_SETLK, &lock) != 0) throw_system("cannot lock the shared memory " + name_, errno);
+}
+
+Segment::~Segment() {
+  unlink();
+  if (base_ != nullptr) ::munmap(base_, layout_.total_bytes);
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void Segment::unlink() noexcept {
+  if (linked_) ::shm_unlink(name_.c_str());
+  linked_ = false;
+}
+
+RankSlot& Segment::slot(std::uint32_t local_rank) const {
+  return *reinterpret_cast<RankSlot*>(base_ + local_rank * kSlotBytes);
+}
+
+Cell& Segment::cell(std::uint32_t index) const {
+  return *reinterpret_cast<Cell*>(base_ + layout_.cells_offset_bytes + index * layout_.cell_stride_bytes);
+}
+
+std::byte* Segment::arena(std::uint32_t local_rank) const {
+  return base_ + layout_.arenas_offset_bytes + local_rank * layout_.arena_bytes;
+}
+
+bool Segment::is_alive(std::uint32_t local_rank) const noexcept {
+  if (local_rank == local_rank_) return true;
+  struct flock lock = byte_lock(local_rank, F_RDLCK);
+  if (::fcntl(descriptor_, F_OFD_GETLK, &lock) != 0) return true;
+  return lock.l_type != F_UNLCK;
+}
+
+}  // namespace penstock::engine
