@@ -12,6 +12,9 @@ from penstock.error import Error
 # One line per part: the module and the public names that it has.
 _PARTS = {
     "comm": ("Comm", "Request", "Prequest"),
+    "dataset": ("Dataset",),
+    "layout": ("Layout", "LayoutBlock", "DistArray"),
+    "redistribute": ("Redistribution", "Relabeling", "relabel"),
 }
 
 _MODULES = ("trace",)

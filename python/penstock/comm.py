@@ -210,7 +210,8 @@ class _Call:
         self.output = given
 
 
-_open_comms: weakref.WeakSet[Comm] = weakref.WeakSet()
+# By id, since communicators of mpi4py cannot be hashed.
+_open_comms: weakref.WeakValueDictionary[int, Comm] = weakref.WeakValueDictionary()
 
 
 class Comm(MPI.Intracomm):
@@ -258,7 +259,7 @@ class Comm(MPI.Intracomm):
             if valid or error.code != "invalid_argument":
                 raise
             raise Error(f'progress_cores is {progress_cores!r}; expected "auto", 0, or a number of threads') from error
-        _open_comms.add(self)
+        _open_comms[id(self)] = self
         return self
 
     # -- life ---------------------------------------------------------------------------------------------------
@@ -554,5 +555,5 @@ def _is_in_place(spec: Any) -> bool:
 @atexit.register
 def _free_all() -> None:
     """Before MPI ends: mpi4py finalizes it after the handlers of atexit."""
-    for comm in list(_open_comms):
+    for comm in list(_open_comms.values()):
         comm.free()

@@ -1,0 +1,253 @@
+"""Who owns which part of a global n-d array, and a rank's part as NumPy memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from penstock import _penstock
+from penstock.error import Error
+
+
+class LayoutBlock(NamedTuple):
+    """One block of a layout as its owner holds it; lengths in elements, one entry per dimension."""
+
+    global_start: tuple[int, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    local_offset: int
+
+
+class Layout:
+    """A distribution of a global n-d array over ranks. Immutable; compares by value; can be pickled.
+
+    Every dimension is cut into intervals; a rank owns whole products of them. Make one with :meth:`block_cyclic`,
+    :meth:`grid`, :meth:`even` or :meth:`whole`; wrong arguments raise :class:`penstock.Error` that names the first
+    offence. ``storage`` is the order of the elements of a rank's local array: "row" (C) or "column" (Fortran).
+    """
+
+    __slots__ = ("_native", "_text")
+
+    def __init__(self, native: _penstock.Layout) -> None:
+        self._native = native
+        self._text: str | None = None
+
+    @classmethod
+    def block_cyclic(
+        cls, shape: Sequence[int], block: Sequence[int], grid: Sequence[int], order: str = "row", storage: str = "row"
+    ) -> Layout:
+        """ScaLAPACK's layout: dimension d is cut into blocks of ``block[d]``, dealt cyclically to ``grid[d]`` processes.
+
+        Ranks are numbered over the process grid in ``order``, "row" or "column".
+        """
+        shape, block, grid = (_integers(values) for values in (shape, block, grid))
+        return cls(_penstock.Layout.block_cyclic(shape, block, grid, order, storage))
+
+    @classmethod
+    def grid(cls, *splits_and_owners: ArrayLike, ranks: int | None = None, storage: str = "row") -> Layout:
+        """Any grid: ``Layout.grid(row_splits, col_splits, owners)``, with one list of splits per dimension.
+
+        Splits are the borders of a dimension, from 0 to its length; ``owners`` has one rank for each block so made,
+        as an array of that many dimensions or flat in C order. ``ranks`` is the number of ranks, by default the
+        greatest owner + 1. A rank's blocks lie one after another in its memory, in C order of the blocks.
+        """
+        if not splits_and_owners:
+            raise Error("Layout.grid: no owners given; expected one list of splits per dimension, then the owners")
+        *splits, owners = splits_and_owners
+        flat = _integers(owners)
+        if ranks is None:
+            ranks = max(flat, default=0) + 1
+        return cls(_penstock.Layout.grid([_integers(borders) for borders in splits], flat, ranks, storage))
+
+    @classmethod
+    def even(cls, shape: Sequence[int], ranks: int, axis: int = 0) -> Layout:
+        """The array cut along one axis into ``ranks`` nearly equal pieces, the first ones longer by one."""
+        return cls(_penstock.Layout.even(_integers(shape), ranks, axis))
+
+    @classmethod
+    def whole(cls, shape: Sequence[int], owner: int = 0, ranks: int | None = None) -> Layout:
+        """The whole array on one rank."""
+        return cls(_penstock.Layout.whole(_integers(shape), owner, owner + 1 if ranks is None else ranks))
+
+    @classmethod
+    def parse(cls, text: str) -> Layout:
+        """The layout that :meth:`serialize` made this text of."""
+        return cls(_penstock.Layout.parse(text))
+
+    def serialize(self) -> str:
+        """One line of text, from which :meth:`parse` makes an equal layout."""
+        if self._text is None:
+            self._text = self._native.serialize()
+        return self._text
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._native.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements of the global array."""
+        return self._native.size
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks that the layout is for; ranks from there on own nothing."""
+        return self._native.ranks
+
+    @property
+    def storage(self) -> str:
+        return self._native.storage
+
+    def splits(self, axis: int) -> list[int]:
+        """The borders of the blocks along one axis."""
+        return self._native.splits(axis)
+
+    def owner(self, *block_index: int) -> int:
+        """The rank of the block with these indices, one per dimension."""
+        return self._native.owner(list(block_index))
+
+    def local_size(self, rank: int) -> int:
+        """Number of elements that a rank owns."""
+        return self._native.local_size(rank)
+
+    def local_shape(self, rank: int) -> tuple[int, ...]:
+        """Shape of a rank's local array, or its length alone if it holds several blocks one after another."""
+        return self._native.local_shape(rank)
+
+    def local_blocks(self, rank: int) -> list[LayoutBlock]:
+        """Every block that a rank owns."""
+        return [LayoutBlock(*block) for block in self._native.blocks(rank)]
+
+    def relabeled(self, permutation: Sequence[int]) -> Layout:
+        """The same layout with rank r's blocks given to ``permutation[r]``."""
+        return Layout(self._native.relabeled(_integers(permutation)))
+
+    def local_views(self, rank: int, local: np.ndarray) -> Iterator[tuple[np.ndarray, tuple[np.ndarray, ...]]]:
+        """For each dense part of a rank: its view of ``local``, and the global indices of each of its dimensions."""
+        flat = local.reshape(-1, order="A")
+        order = "C" if self.storage == "row" else "F"
+        for offset, shape, axes in self._native.cells(rank):
+            size = int(np.prod(shape, dtype=np.int64))
+            indices = []
+            for starts, lengths in axes:
+                pieces = [np.arange(start, start + length) for start, length in zip(starts, lengths)]
+                indices.append(np.concatenate(pieces) if pieces else np.empty(0, np.int64))
+            yield flat[offset : offset + size].reshape(shape, order=order), tuple(indices)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Layout) and self.serialize() == other.serialize()
+
+    def __hash__(self) -> int:
+        return hash(self.serialize())
+
+    def __reduce__(self) -> tuple:
+        return (Layout.parse, (self.serialize(),))
+
+    def __repr__(self) -> str:
+        text = self.serialize()
+        return f"Layout.parse({text if len(text) <= 80 else text[:77] + '...'!r})"
+
+
+class DistArray:
+    """One rank's part of a global array: NumPy memory and the layout that says what it is.
+
+    Parameters
+    ----------
+    layout : Layout
+    local : ndarray
+        The rank's elements, contiguous: of ``layout.local_shape(rank)`` in the layout's storage order, or 1-d. It is
+        kept, not copied.
+    rank : int
+        Whose part it is.
+    """
+
+    __slots__ = ("layout", "local", "rank")
+
+    def __init__(self, layout: Layout, local: np.ndarray, rank: int = 0) -> None:
+        if not isinstance(layout, Layout):
+            raise Error(f"DistArray: layout is a {type(layout).__name__}, expected a penstock.Layout")
+        local = np.asanyarray(local)
+        expected = layout.local_shape(rank)
+        size = layout.local_size(rank)
+        if local.size != size or (local.ndim > 1 and size > 0 and local.shape != expected):
+            raise Error(
+                f"DistArray: local has the shape {local.shape}; expected {expected}, what the layout gives to rank {rank}"
+            )
+        contiguous = local.flags.c_contiguous if layout.storage == "row" else local.flags.f_contiguous
+        if not contiguous:
+            order = "C" if layout.storage == "row" else "Fortran"
+            raise Error(f"DistArray: local is not contiguous in {order} order, which the layout's storage asks for")
+        self.layout = layout
+        self.local = local
+        self.rank = rank
+
+    @classmethod
+    def empty(cls, layout: Layout, dtype: DTypeLike = np.float64, rank: int = 0) -> DistArray:
+        """Uninitialized memory for a rank's part."""
+        order = "C" if layout.storage == "row" else "F"
+        return cls(layout, np.empty(layout.local_shape(rank), dtype, order=order), rank)
+
+    @classmethod
+    def zeros(cls, layout: Layout, dtype: DTypeLike = np.float64, rank: int = 0) -> DistArray:
+        part = cls.empty(layout, dtype, rank)
+        part.local[...] = 0
+        return part
+
+    @classmethod
+    def from_global(cls, layout: Layout, array: ArrayLike, rank: int = 0) -> DistArray:
+        """A rank's part of a global array that is at hand, copied."""
+        array = np.asarray(array)
+        if array.shape != layout.shape:
+            raise Error(f"DistArray.from_global: the array has the shape {array.shape}, the layout {layout.shape}")
+        part = cls.empty(layout, array.dtype, rank)
+        for view, indices in layout.local_views(rank, part.local):
+            view[...] = array[np.ix_(*indices)] if indices else array
+        return part
+
+    def to_global(self, out: np.ndarray) -> np.ndarray:
+        """Writes this part into its place in a global array, and returns that array."""
+        if out.shape != self.layout.shape:
+            raise Error(f"DistArray.to_global: out has the shape {out.shape}, the layout {self.layout.shape}")
+        for view, indices in self.layout.local_views(self.rank, self.local):
+            out[np.ix_(*indices) if indices else ()] = view
+        return out
+
+    @staticmethod
+    def assemble(parts: Iterable[DistArray]) -> np.ndarray:
+        """The global array of which these are all parts."""
+        parts = list(parts)
+        if not parts:
+            raise Error("DistArray.assemble: no parts given; expected those of all ranks")
+        out = np.zeros(parts[0].layout.shape, parts[0].dtype)
+        for part in parts:
+            part.to_global(out)
+        return out
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.local.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the global array."""
+        return self.layout.shape
+
+    def __repr__(self) -> str:
+        return f"DistArray({self.layout!r}, <{self.local.size} x {self.dtype}>, rank={self.rank})"
+
+
+def _integers(values: ArrayLike) -> list[int]:
+    """Whole numbers as a flat list, whatever holds them."""
+    array = np.asarray(values)
+    if array.size == 0:
+        return []
+    if array.dtype.kind not in "iu":
+        raise Error(f"expected whole numbers, given {values!r}")
+    return array.reshape(-1).tolist()

@@ -1,0 +1,93 @@
+// Layouts: _penstock.Layout, which penstock.layout wraps.
+#include <string>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include "penstock/error.hpp"
+#include "penstock/layout.hpp"
+
+namespace nb = nanobind;
+
+namespace penstock::python {
+namespace {
+
+Order order_from_name(const std::string& name, const char* argument) {
+  if (name == "row") return Order::row_major;
+  if (name == "column" || name == "col") return Order::column_major;
+  throw Error(ErrorCode::invalid_argument,
+              std::string(argument) + " is '" + name + "'; expected 'row' or 'column'");
+}
+
+using Lengths = std::vector<std::int64_t>;
+
+Layout block_cyclic(Lengths shape, Lengths block, Lengths grid, const std::string& order, const std::string& storage) {
+  return Layout::block_cyclic(std::move(shape), std::move(block), std::move(grid), order_from_name(order, "order"),
+                              order_from_name(storage, "storage"));
+}
+
+Layout grid(std::vector<Lengths> splits, std::vector<std::int32_t> owners, std::int32_t ranks,
+            const std::string& storage) {
+  return Layout::grid(std::move(splits), std::move(owners), ranks, order_from_name(storage, "storage"));
+}
+
+/// (local offset, local shape, per dimension the intervals (global start, length)) of each cell of a rank.
+nb::list cells(const Layout& layout, std::int32_t rank) {
+  nb::list result;
+  for (const LayoutCell& cell : layout.local_cells(rank)) {
+    nb::list axes;
+    for (std::size_t d = 0; d < layout.dimensions(); ++d) {
+      const Axis& axis = layout.axes()[d];
+      nb::list starts;
+      nb::list lengths;
+      for (std::int64_t i = cell.coordinate[d]; i < axis.intervals(); i += axis.coordinates()) {
+        starts.append(axis.start(i));
+        lengths.append(axis.start(i + 1) - axis.start(i));
+      }
+      axes.append(nb::make_tuple(starts, lengths));
+    }
+    result.append(nb::make_tuple(cell.local_offset_elems, nb::tuple(nb::cast(cell.shape)), axes));
+  }
+  return result;
+}
+
+nb::list blocks(const Layout& layout, std::int32_t rank) {
+  nb::list result;
+  for (const LayoutBlock& block : layout.local_blocks(rank))
+    result.append(nb::make_tuple(nb::tuple(nb::cast(block.global_start)), nb::tuple(nb::cast(block.shape)),
+                                 nb::tuple(nb::cast(block.strides_elems)), block.local_offset_elems));
+  return result;
+}
+
+}  // namespace
+}  // namespace penstock::python
+
+void bind_layout(nb::module_& module) {
+  using namespace penstock;
+  nb::class_<Layout>(module, "Layout")
+      .def_static("block_cyclic", &python::block_cyclic)
+      .def_static("grid", &python::grid)
+      .def_static("even", &Layout::even)
+      .def_static("whole", &Layout::whole)
+      .def_static("parse", &Layout::parse)
+      .def("serialize", &Layout::serialize)
+      .def_prop_ro("shape", [](const Layout& layout) { return nb::tuple(nb::cast(layout.shape())); })
+      .def_prop_ro("size", &Layout::size_elems)
+      .def_prop_ro("ranks", &Layout::ranks)
+      .def_prop_ro("storage",
+                   [](const Layout& layout) { return layout.storage() == Order::row_major ? "row" : "column"; })
+      .def("splits", &Layout::splits)
+      .def("owner", [](const Layout& layout, const std::vector<std::int64_t>& block) { return layout.owner(block); })
+      .def("local_size", &Layout::local_size_elems)
+      .def("local_shape", [](const Layout& layout, std::int32_t rank) {
+        return nb::tuple(nb::cast(layout.local_shape(rank)));
+      })
+      .def("cells", &python::cells)
+      .def("blocks", &python::blocks)
+      .def("relabeled", [](const Layout& layout, const std::vector<std::int32_t>& permutation) {
+        return layout.relabeled(permutation);
+      });
+}

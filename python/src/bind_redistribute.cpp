@@ -1,0 +1,149 @@
+// Redistribution: _penstock.Redistribution, the volumes and the relabeling.
+#include <complex>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "buffer.hpp"
+#include "penstock/comm.hpp"
+#include "penstock/error.hpp"
+#include "penstock/redistribute.hpp"
+#include "pending_request.hpp"
+
+namespace nb = nanobind;
+
+namespace penstock::python {
+namespace {
+
+/// Collective. A caller who already knows that its arguments are wrong says so in `failure` instead of staying away.
+std::unique_ptr<Redistribution> plan(Comm& comm, nb::handle source, nb::handle target, const std::string& dtype,
+                                     const std::string& op, bool relabel, const std::string& failure) {
+  std::optional<Error> wrong;
+  std::optional<Layout> from;
+  std::optional<Layout> to;
+  RedistributionOptions options;
+  options.relabel = relabel;
+  try {
+    if (!failure.empty()) throw Error(ErrorCode::invalid_argument, failure);
+    from = nb::cast<const Layout&>(source);
+    to = nb::cast<const Layout&>(target);
+    options.dtype = dtype_from_name(dtype);
+    options.op = matrix_op_from_name(op);
+  } catch (const Error& error) {
+    wrong = error;
+  }
+  const nb::gil_scoped_release released;
+  comm.agree([&] {
+    if (wrong) throw *wrong;
+  });
+  return std::make_unique<Redistribution>(comm, *from, *to, options);
+}
+
+ArrayView local_part(nb::handle given, Access access, const char* argument, const Layout& layout, int rank,
+                     DType dtype) {
+  ArrayView part = view(given, access, argument);
+  const auto refuse = [&](const std::string& has, const std::string& expected) {
+    throw Error(ErrorCode::invalid_argument, std::string(argument) + " " + has + "; expected " + expected);
+  };
+  if (part.dtype() != dtype)
+    refuse("holds " + std::string(name(part.dtype())), std::string(name(dtype)) + ", as planned");
+  const auto expected = static_cast<std::uint64_t>(layout.local_size_elems(rank));
+  if (part.count() != expected)
+    refuse("has " + std::to_string(part.count()) + " elements",
+           std::to_string(expected) + ", what the layout gives to rank " + std::to_string(rank));
+  if (part.shape().size() < 2 || expected == 0) return part;
+  const bool row_major = layout.storage() == Order::row_major;
+  if (part.shape() != layout.local_shape(rank)) refuse("has another shape", "the layout's local_shape of this rank");
+  if (!(row_major ? part.c_contiguous() : part.fortran_contiguous()))
+    refuse("lies in the wrong order", row_major ? "C order" : "Fortran order, since the layout's storage is 'column'");
+  return part;
+}
+
+std::complex<double> factor(nb::handle given, const char* argument) {
+  const Py_complex value = PyComplex_AsCComplex(given.ptr());
+  if (PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    throw Error(ErrorCode::invalid_argument, std::string(argument) + " is no number");
+  }
+  return {value.real, value.imag};
+}
+
+PendingRequest start(const Redistribution& redistribution, int rank, nb::handle source, nb::handle target,
+                     nb::handle alpha, nb::handle beta) {
+  ArrayView input;
+  ArrayView output;
+  std::complex<double> factors[2];
+  const DType dtype = redistribution.options().dtype;
+  try {
+    input = local_part(source, Access::read, "source", redistribution.source(), rank, dtype);
+    output = local_part(target, Access::write, "target", redistribution.target(), rank, dtype);
+    factors[0] = factor(alpha, "alpha");
+    factors[1] = factor(beta, "beta");
+  } catch (const Error& error) {
+    redistribution.fail(error.message());
+    throw;
+  }
+  Request request;
+  {
+    const nb::gil_scoped_release released;
+    request = redistribution.start(input.bytes(), output.writable_bytes(), factors[0], factors[1]);
+  }
+  return {std::move(request), std::move(input), std::move(output)};
+}
+
+nb::tuple relabel_of(const Layout& source, const Layout& target, std::size_t element_bytes, const std::string& op,
+                     std::int32_t ranks) {
+  Relabeling result;
+  {
+    const nb::gil_scoped_release released;
+    result = relabel(source, target, element_bytes, matrix_op_from_name(op), ranks);
+  }
+  return nb::make_tuple(result.permutation, result.bytes_before, result.bytes_after);
+}
+
+std::vector<std::vector<std::int64_t>> volumes_of(const Layout& source, const Layout& target, const std::string& op) {
+  std::vector<std::vector<std::int64_t>> rows;
+  for (const PairVolume& volume : transfer_volumes(source, target, matrix_op_from_name(op)))
+    rows.push_back({volume.source, volume.target, volume.elems});
+  return rows;
+}
+
+using Weights = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+std::vector<std::int32_t> assign(const Weights& weights) {
+  const std::size_t n = weights.shape(0);
+  const nb::gil_scoped_release released;
+  return assign_max_weight(static_cast<std::int32_t>(n), {weights.data(), n * weights.shape(1)});
+}
+
+}  // namespace
+}  // namespace penstock::python
+
+void bind_redistribute(nb::module_& module) {
+  using namespace penstock;
+  nb::class_<Redistribution>(module, "Redistribution")
+      .def_prop_ro("source", [](const Redistribution& planned) { return planned.source(); })
+      .def_prop_ro("target", [](const Redistribution& planned) { return planned.target(); })
+      .def_prop_ro("permutation", [](const Redistribution& planned) { return planned.relabeling().permutation; })
+      .def_prop_ro("bytes_before", [](const Redistribution& planned) { return planned.relabeling().bytes_before; })
+      .def_prop_ro("bytes_after", [](const Redistribution& planned) { return planned.relabeling().bytes_after; })
+      .def("text", [](const Redistribution& planned) { return to_text(planned.plan()); })
+      .def("json", [](const Redistribution& planned) { return to_json(planned.plan()); })
+      .def("fail", &Redistribution::fail)
+      .def("start", &python::start)
+      .def("run", [](const Redistribution& planned, int rank, nb::handle source, nb::handle target, nb::handle alpha,
+                     nb::handle beta) { python::start(planned, rank, source, target, alpha, beta).wait(); });
+  module.def("plan_redistribute", &python::plan);
+  module.def("relabel", &python::relabel_of);
+  module.def("transfer_volumes", &python::volumes_of);
+  module.def("assign_max_weight", &python::assign);
+}

@@ -1,0 +1,183 @@
+"""Redistribution on real ranks against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import penstock as ps
+
+WORLD = MPI.COMM_WORLD
+DTYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+DTYPES += ["float16", "float32", "float64", "complex64", "complex128"]
+
+
+def random_layout(rng: np.random.Generator, shape: tuple[int, ...], ranks: int) -> ps.Layout:
+    """Any layout on up to `ranks` ranks; the same on every rank."""
+    storage = str(rng.choice(["row", "column"]))
+    if rng.integers(2):
+        grid = [1] * len(shape)
+        for axis in rng.permutation(len(shape)):
+            grid[axis] = int(rng.integers(1, ranks // int(np.prod(grid)) + 1))
+        layout = ps.Layout.block_cyclic(shape, rng.integers(1, 9, len(shape)), grid, "column", storage)
+        return layout.relabeled(rng.permutation(layout.ranks))
+    splits = []
+    for length in shape:
+        inner = np.unique(rng.integers(1, max(length, 2), rng.integers(0, 5)))
+        splits.append([0, *inner[inner < length], length] if length else [0])
+    owners = rng.integers(0, ranks, [len(borders) - 1 for borders in splits])
+    return ps.Layout.grid(*splits, owners, ranks=ranks, storage=storage)
+
+
+def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Small whole numbers, so that every result is exact."""
+    values = rng.integers(0 if dtype.startswith("u") else -3, 4, shape)
+    if dtype.startswith("complex"):
+        values = values + 1j * rng.integers(-3, 4, shape)
+    return values.astype(dtype)
+
+
+@pytest.mark.parametrize("op", ["N", "T", "C"])
+@pytest.mark.parametrize("relabel", [False, True])
+def test_random_layouts_equal_numpy(comm: ps.Comm, rng: np.random.Generator, op: str, relabel: bool) -> None:
+    for case in range(26):
+        dtype = DTYPES[case % len(DTYPES)]
+        shape = tuple(int(n) for n in rng.integers(0, 40, rng.integers(1, 4) if op == "N" else 2))
+        source = random_layout(rng, shape, comm.size)
+        target = random_layout(rng, shape if op == "N" else shape[::-1], comm.size)
+        alpha, beta = (int(x) for x in rng.integers(0, 3, 2))
+        b = numbers(rng, source.shape, dtype)
+        a = numbers(rng, target.shape, dtype)
+        plan = comm.plan_redistribute(source, target, dtype, op=op, relabel=relabel)
+        b_local = ps.DistArray.from_global(source, b, comm.rank)
+        a_local = ps.DistArray.from_global(plan.target, a, comm.rank)
+        plan.run(b_local, a_local, alpha=alpha, beta=beta)
+        moved = {"N": lambda x: x, "T": np.transpose, "C": lambda x: x.conj().T}[op](b)
+        expected = ps.DistArray.from_global(plan.target, (alpha * moved + beta * a).astype(dtype), comm.rank)
+        np.testing.assert_array_equal(a_local.local, expected.local, f"{source!r} -> {target!r} {dtype}")
+
+
+def test_many_runs_of_one_plan_and_several_at_once(comm: ps.Comm) -> None:
+    source = ps.Layout.block_cyclic((60, 48), (7, 5), (comm.size, 1))
+    target = ps.Layout.block_cyclic((48, 60), (4, 16), (1, comm.size))
+    plan = comm.plan_redistribute(source, target, np.float64, op="T")
+    back = comm.plan_redistribute(target, source, np.float64, op="T")
+    field = np.arange(60.0 * 48).reshape(60, 48)
+    for step in range(5):
+        mine = ps.DistArray.from_global(source, field + step, comm.rank)
+        there, again = (ps.DistArray.empty(layout, rank=comm.rank) for layout in (target, source))
+        plan.run(mine, there)
+        back.run(there, again)
+        np.testing.assert_array_equal(again.local, mine.local)
+    inputs = [ps.DistArray.from_global(source, field * k, comm.rank) for k in range(3)]
+    outputs = [ps.DistArray.empty(target, rank=comm.rank) for _ in range(3)]
+    requests = [plan.start(b, a) for b, a in zip(inputs, outputs, strict=True)]
+    for request in reversed(requests):
+        request.Wait()
+    for k, a in enumerate(outputs):
+        np.testing.assert_array_equal(a.local, ps.DistArray.from_global(target, (field * k).T, comm.rank).local)
+
+
+def test_beta_zero_does_not_read_the_target(comm: ps.Comm) -> None:
+    source = ps.Layout.even((12,), comm.size)
+    target = ps.Layout.block_cyclic((12,), (1,), (comm.size,))
+    a_local = np.full(target.local_shape(comm.rank), np.nan)
+    b_local = ps.DistArray.from_global(source, np.arange(12.0), comm.rank)
+    comm.plan_redistribute(source, target, np.float64).run(b_local, a_local, alpha=2)
+    np.testing.assert_array_equal(a_local, ps.DistArray.from_global(target, 2 * np.arange(12.0), comm.rank).local)
+
+
+def test_messages_larger_than_any_buffer(comm: ps.Comm) -> None:
+    shape = (1 << 21, 2)
+    source = ps.Layout.even(shape, comm.size)
+    target = ps.Layout.block_cyclic(shape, (1024, 1), (comm.size, 1), storage="column")
+    plan = comm.plan_redistribute(source, target, np.float32)
+    everything = np.arange(2 << 21, dtype=np.float32).reshape(shape)
+    a_local = ps.DistArray.empty(target, np.float32, comm.rank)
+    plan.run(ps.DistArray.from_global(source, everything, comm.rank), a_local)
+    np.testing.assert_array_equal(a_local.local, ps.DistArray.from_global(target, everything, comm.rank).local)
+
+
+def test_a_cyclic_shift_moves_nothing_after_relabeling(comm: ps.Comm) -> None:
+    source = ps.Layout.block_cyclic((40, 40), (3, 3), (comm.size, 1))
+    target = source.relabeled(np.roll(np.arange(comm.size), 1))
+    plan = comm.plan_redistribute(source, target, np.float32, relabel=True)
+    assert plan.bytes_before == (40 * 40 * 4 if comm.size > 1 else 0)
+    assert plan.bytes_after == 0
+    assert plan.target == source
+    assert comm.plan_redistribute(source, target, np.float32).bytes_after == plan.bytes_before
+
+
+def fails(comm: ps.Comm, at: int, call, code: str = "invalid_argument") -> ps.Error:
+    """Raises on every rank: with `code` where the mistake is, as a consequence elsewhere."""
+    with pytest.raises(ps.Error) as caught:
+        call()
+    assert caught.value.code in ((code,) if comm.rank == at else ("peer_failed", "mismatch")), str(caught.value)
+    return caught.value
+
+
+WRONG_RUNS = {
+    "too few elements": lambda b, a: ((b[:-1], a), {}),
+    "too many elements": lambda b, a: ((b, np.zeros(a.size + 1)), {}),
+    "another dtype": lambda b, a: ((b.astype(np.float32), a), {}),
+    "a list": lambda b, a: ((list(b), a), {}),
+    "not contiguous": lambda b, a: ((np.zeros(2 * b.size)[::2], a), {}),
+    "read-only": lambda b, a: ((b, np.frombuffer(bytes(8 * a.size))), {}),
+    "an imaginary factor": lambda b, a: ((b, a), {"alpha": 1j}),
+    "no factor": lambda b, a: ((b, a), {"beta": "two"}),
+    "overlapping memory": lambda b, a: ((a, a) if a.size == b.size and a.size else (b[1:], a), {}),
+    "another layout": lambda b, a: ((ps.DistArray(ps.Layout.whole((b.size,)), b), a), {}),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_RUNS)
+@pytest.mark.parametrize("at", [0, -1])
+def test_wrong_run_on_one_rank_moves_nothing(comm: ps.Comm, what: str, at: int) -> None:
+    at %= comm.size
+    source = ps.Layout.even((24 * comm.size,), comm.size)
+    target = ps.Layout.block_cyclic((24 * comm.size,), (2,), (comm.size,))
+    plan = comm.plan_redistribute(source, target, np.float64)
+    b = np.arange(24.0) + comm.rank
+    a = np.full(24, -1.0)
+    arguments, factors = WRONG_RUNS[what](b, a) if comm.rank == at else ((b, a), {})
+    error = fails(comm, at, lambda: plan.run(*arguments, **factors))
+    assert str(error)
+    assert (a == -1).all(), "nothing has been written"
+    plan.run(b, a)
+    everything = np.concatenate([np.arange(24.0) + r for r in range(comm.size)])
+    np.testing.assert_array_equal(a, ps.DistArray.from_global(target, everything, comm.rank).local)
+
+
+WRONG_PLANS = {
+    "shape": (lambda s, t: (s, ps.Layout.whole((7, 9)), "f8"), "invalid_argument"),
+    "ranks": (lambda s, t: (s, ps.Layout.even((6, 8), 64), "f8"), "invalid_argument"),
+    "dtype": (lambda s, t: (s, t, "float31"), "invalid_argument"),
+    "op": (lambda s, t: (s, t, "f8", "X"), "invalid_argument"),
+    "no layout": (lambda s, t: (s, "rows", "f8"), "invalid_argument"),
+    "other source": (lambda s, t: (ps.Layout.whole((6, 8)), t, "f8"), "mismatch"),
+    "other target": (lambda s, t: (s, ps.Layout.whole((6, 8)), "f8"), "mismatch"),
+    "other dtype": (lambda s, t: (s, t, "f4"), "mismatch"),
+    "other op": (lambda s, t: (s, ps.Layout.whole((8, 6)), "f8", "T"), "mismatch"),
+    "other relabel": (lambda s, t: (s, t, "f8", "N", True), "mismatch"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_PLANS)
+def test_wrong_plan_on_one_rank(comm: ps.Comm, what: str) -> None:
+    if comm.size == 1 and WRONG_PLANS[what][1] == "mismatch":
+        pytest.skip("one rank cannot disagree")
+    at = comm.size - 1
+    source = ps.Layout.block_cyclic((6, 8), (1, 1), (comm.size, 1))
+    target = ps.Layout.block_cyclic((6, 8), (2, 2), (1, comm.size))
+    change, code = WRONG_PLANS[what]
+    arguments = change(source, target) if comm.rank == at else (source, target, "f8")
+    with pytest.raises(ps.Error) as caught:
+        comm.plan_redistribute(*arguments)
+    if code == "mismatch":
+        assert caught.value.code == "mismatch"
+        assert caught.value.rank == at
+    else:
+        assert caught.value.code == (code if comm.rank == at else "peer_failed")
+    WORLD.Barrier()
+    assert comm.plan_redistribute(source, target, "f8").bytes_before >= 0

@@ -1,0 +1,114 @@
+"""Volumes and relabeling without MPI; the operation itself on real ranks is in tests/mpi."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import penstock as ps
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from penstock.redistribute import assign_max_weight, volumes
+from python.layout_strategies import layouts
+
+scipy_optimize = pytest.importorskip("scipy.optimize")
+
+
+def owners_of_elements(layout: ps.Layout) -> np.ndarray:
+    ranks = np.zeros(layout.shape, np.int64)
+    for rank in range(layout.ranks):
+        size = layout.local_shape(rank)
+        order = "C" if layout.storage == "row" else "F"
+        ps.DistArray(layout, np.full(size, rank, np.int64, order=order), rank).to_global(ranks)
+    return ranks
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.lists(st.integers(0, 10), min_size=1, max_size=3).map(tuple))
+def test_volumes_and_relabeling_equal_the_optimum(data, shape):
+    op = data.draw(st.sampled_from(["N", "T", "C"] if len(shape) == 2 else ["N"]))
+    source = data.draw(layouts(shape))
+    target = data.draw(layouts(shape if op == "N" else shape[::-1]))
+    n = max(source.ranks, target.ranks)
+    to = owners_of_elements(target)
+    expected = np.zeros((n, n), np.int64)
+    np.add.at(expected, (owners_of_elements(source), to if op == "N" else to.T), 1)
+
+    rows = volumes(source, target, op)
+    found = np.zeros((n, n), np.int64)
+    found[rows[:, 0], rows[:, 1]] = rows[:, 2]
+    np.testing.assert_array_equal(found, expected)
+
+    relabeling = ps.relabel(source, target, np.float32, op)
+    best_rows, best_columns = scipy_optimize.linear_sum_assignment(expected.T, maximize=True)
+    assert relabeling.bytes_before == 4 * (expected.sum() - np.trace(expected))
+    assert relabeling.bytes_after == 4 * (expected.sum() - expected.T[best_rows, best_columns].sum())
+    assert sorted(relabeling.permutation) == list(range(n))
+    relabeled = target.relabeled(relabeling.permutation)
+    assert ps.relabel(source, relabeled, np.float32, op).bytes_before == relabeling.bytes_after
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 40), st.sampled_from([1, 2, 50, 10**6, 2**45]), st.integers(0, 2**32 - 1))
+def test_assignments_equal_scipys(n, greatest, seed):
+    weights = np.random.default_rng(seed).integers(-greatest // 2, greatest, (n, n), endpoint=True)
+    columns = assign_max_weight(weights)
+    assert sorted(columns) == list(range(n))
+    expected = weights[scipy_optimize.linear_sum_assignment(weights, maximize=True)].sum()
+    assert weights[np.arange(n), columns].sum() == expected
+
+
+@pytest.mark.parametrize("kind", ["uniform", "ties", "block-cyclic"])
+def test_assignments_of_many_processes(kind):
+    n = 400
+    random = np.random.default_rng(5)
+    if kind == "block-cyclic":
+        source = ps.Layout.block_cyclic((4000, 4000), (13, 13), (20, 20))
+        target = ps.Layout.block_cyclic((4000, 4000), (100, 70), (20, 20), "column")
+        weights = np.zeros((n, n), np.int64)
+        rows = volumes(source, target)
+        weights[rows[:, 0], rows[:, 1]] = rows[:, 2]
+    else:
+        weights = random.integers(0, 10 if kind == "ties" else 2**40, (n, n))
+    begin = time.perf_counter()
+    columns = assign_max_weight(weights)
+    assert time.perf_counter() - begin < 10
+    expected = weights[scipy_optimize.linear_sum_assignment(weights, maximize=True)].sum()
+    assert weights[np.arange(n), columns].sum() == expected
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 16, 100])
+def test_a_cyclic_shift_costs_nothing(ranks):
+    source = ps.Layout.block_cyclic((5000, 3), (7, 2), (ranks, 1))
+    target = source.relabeled(np.roll(np.arange(ranks), 1))
+    relabeling = ps.relabel(source, target)
+    assert relabeling.bytes_after == 0
+    assert relabeling.reduction_pct == (100.0 if ranks > 1 else 0.0)
+    assert target.relabeled(relabeling.permutation) == source
+
+
+def test_volumes_of_an_endless_axis_take_no_time():
+    source = ps.Layout.block_cyclic((2**50, 1000), (1, 3), (32, 32))
+    target = ps.Layout.block_cyclic((2**50, 1000), (128, 4), (32, 32), "column")
+    begin = time.perf_counter()
+    assert volumes(source, target)[:, 2].sum() == 2**50 * 1000
+    assert time.perf_counter() - begin < 10
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ps.relabel(ps.Layout.whole((2, 3)), ps.Layout.whole((3, 2))), r"\(2, 3\) becomes \(2, 3\) under op N"),
+        (lambda: ps.relabel(ps.Layout.whole((2, 3)), ps.Layout.whole((2, 3)), op="T"), r"\(2, 3\) becomes \(3, 2\)"),
+        (lambda: ps.relabel(ps.Layout.whole((2,)), ps.Layout.whole((2,)), op="C"), "two dimensions"),
+        (lambda: ps.relabel(ps.Layout.whole((2,)), ps.Layout.whole((2,)), op="X"), "'N', 'T' or 'C'"),
+        (lambda: assign_max_weight(np.zeros((2, 3))), r"6 weights given|\(2, 3\)"),
+        (lambda: assign_max_weight(np.zeros(3)), r"\(n, n\)"),
+        (lambda: ps.relabel(ps.Layout.whole((2,)), ps.Layout.whole((2,)), dtype="float31"), "float31"),
+    ],
+)
+def test_wrong_arguments_name_the_offence(make, message):
+    with pytest.raises(ps.Error, match=message) as caught:
+        make()
+    assert caught.value.code == "invalid_argument"
