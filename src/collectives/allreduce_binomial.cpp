@@ -12,7 +12,7 @@ constexpr std::uint64_t kSegmentBytes = 128 << 10;
 
 Plan allreduce_binomial(const Team& team, const Collective& what) {
   const Tree tree = binomial(by_node(team, 0));
-  const Segments segments(what, kSegmentBytes);
+  const Segments segments(what, kSegmentBytes, kMaxTreeSegments);
   const Region own = contribution(team, what);
   const Region target = result(team, what);
   Sequence sequence("allreduce/binomial", team);

@@ -15,7 +15,7 @@ Plan allreduce_hierarchical(const Team& team, const Collective& what) {
   const Group between = leaders(team, 0);
   const Tree inner = binomial(node_group(team, 0));
   const int levels_between = log2_ceil(between.size());
-  const Segments segments(what, kSegmentBytes);
+  const Segments segments(what, kSegmentBytes, kMaxTreeSegments);
   const Region own = contribution(team, what);
   const Region target = result(team, what);
   Sequence sequence("allreduce/hierarchical", team);

@@ -10,7 +10,7 @@ namespace penstock::collectives {
 namespace {
 
 constexpr std::uint64_t kSegmentBytes = 512 << 10;
-constexpr std::uint64_t kMaxPieces = 256;  // parts times segments: bounds the length of the plan
+constexpr std::uint64_t kMaxPieces = 128;  // parts times segments: bounds the length of the plan
 
 }  // namespace
 

@@ -10,7 +10,7 @@ constexpr std::uint64_t kSegmentBytes = 128 << 10;
 
 Plan bcast_binomial(const Team& team, const Collective& what) {
   const Tree tree = binomial(by_node(team, what.root));
-  const Segments segments(what, kSegmentBytes);
+  const Segments segments(what, kSegmentBytes, kMaxTreeSegments);
   const Region data = result(team, what);
   Sequence sequence("bcast/binomial", team);
   sequence.tree_levels(tree.levels);

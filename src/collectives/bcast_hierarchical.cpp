@@ -13,7 +13,7 @@ Plan bcast_hierarchical(const Team& team, const Collective& what) {
   const Group between = leaders(team, what.root);
   const Tree inner = binomial(node_group(team, what.root));
   const int levels_between = log2_ceil(between.size());
-  const Segments segments(what, kSegmentBytes);
+  const Segments segments(what, kSegmentBytes, kMaxTreeSegments);
   const Region data = result(team, what);
   Sequence sequence("bcast/hierarchical", team);
   sequence.tree_levels(levels_between + log2_ceil(largest_node(team)));

@@ -14,7 +14,7 @@ constexpr std::uint64_t kSegmentBytes = 128 << 10;
 Plan reduce_hierarchical(const Team& team, const Collective& what) {
   const Group between = leaders(team, what.root);
   const int levels_between = log2_ceil(between.size());
-  const Segments segments(what, kSegmentBytes);
+  const Segments segments(what, kSegmentBytes, kMaxTreeSegments);
   const Region own = contribution(team, what);
   const Region target = result(team, what);
   const bool is_root = team.rank == what.root;

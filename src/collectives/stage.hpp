@@ -9,14 +9,16 @@
 
 namespace penstock::collectives {
 
-inline constexpr std::uint32_t kMaxSegments = 64;  // bounds the length of plans, and with kStageTags the tags
-inline constexpr std::uint32_t kStageTags = kMaxSegments;  // a stage with number k uses the tags [k, k+1) * kStageTags
+// Bounds on the length of plans, and with kStageTags on the tags.
+inline constexpr std::uint32_t kMaxTreeSegments = 32;
+inline constexpr std::uint32_t kMaxChainSegments = 64;
+inline constexpr std::uint32_t kStageTags = 64;  // a stage with number k uses the tags [k, k+1) * kStageTags
 
 /// The cut of a buffer of `what` into pipeline segments of whole elements, sizes differing by one element at most.
 class Segments {
  public:
-  /// Segments of what.segment_bytes, or else `default_bytes`, but no more than kMaxSegments of them.
-  Segments(const Collective& what, std::uint64_t default_bytes);
+  /// Segments of what.segment_bytes, or else `default_bytes`, but no more than `most` (at most kStageTags) of them.
+  Segments(const Collective& what, std::uint64_t default_bytes, std::uint32_t most);
 
   std::uint32_t count() const { return count_; }
   std::uint64_t largest_bytes() const { return (elements_ + count_ - 1) / count_ * element_bytes_; }

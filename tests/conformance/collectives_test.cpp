@@ -1,0 +1,205 @@
+// Every row of algorithms.def against the naive reference. A new row is tested without an edit here.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "conformance/reference.hpp"
+#include "conformance/team.hpp"
+
+namespace penstock::conformance {
+namespace {
+
+constexpr int kMostRanks = 17;
+
+std::string describe(const Collective& what, int size, Placement placement) {
+  return std::string(name(what.kind)) + "/" + what.algorithm + " on " + std::to_string(size) + " ranks (placement " +
+         std::to_string(static_cast<int>(placement)) + "), " + std::to_string(what.count) + " " +
+         std::string(name(what.dtype)) + " by " + std::string(name(what.op)) + ", root " + std::to_string(what.root) +
+         (what.in_place ? ", in place" : "") + ", segments of " + std::to_string(what.segment_bytes);
+}
+
+void check(const Collective& what, int size, Placement placement, std::uint64_t seeds) {
+  SCOPED_TRACE(describe(what, size, placement));
+  const std::vector<std::int32_t> nodes = place(placement, size);
+  const std::vector<Plan> plans = plan_all(what, nodes);
+  for (const std::string& finding : verify(plans, nodes, size_bytes(what.dtype))) ADD_FAILURE() << finding;
+  if (testing::Test::HasFailure()) return;
+  if (what.kind == CollectiveKind::barrier) {
+    EXPECT_TRUE(synchronizes(plans));
+  }
+  const std::vector<plan::RankMemory> expected = memory_after(what, size);
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    std::vector<plan::RankMemory> memory = memory_before(what, size);
+    plan::simulate(plans, {.dtype = what.dtype, .op = what.op}, memory, seed * 7919 + static_cast<unsigned>(size));
+    for (std::size_t rank = 0; rank < memory.size(); ++rank) {
+      EXPECT_EQ(memory[rank].input, expected[rank].input) << "input of rank " << rank;
+      // Compared as values, since -0.0 is as good as 0.0.
+      EXPECT_TRUE(memory[rank].output == expected[rank].output ||
+                  decode(what.dtype, memory[rank].output) == decode(what.dtype, expected[rank].output))
+          << "output of rank " << rank << ", seed " << seed;
+    }
+  }
+}
+
+// Every pair of a dtype and an operation that is defined for it, in turn.
+class Types {
+ public:
+  void next(Collective& what) {
+    do {
+      op_ = (op_ + 1) % kOps;
+      if (op_ == 0) dtype_ = (dtype_ + 1) % kDTypes;
+      what.dtype = static_cast<DType>(dtype_);
+      what.op = static_cast<ReduceOp>(op_);
+    } while (!defined_for(what.op, what.dtype));
+  }
+
+ private:
+  static constexpr int kDTypes = static_cast<int>(DType::complex128) + 1;
+  static constexpr int kOps = static_cast<int>(ReduceOp::lxor) + 1;
+  int dtype_ = 0;
+  int op_ = -1;
+};
+
+class EveryAlgorithm : public testing::TestWithParam<const Algorithm*> {
+ protected:
+  const Algorithm& row() const { return *GetParam(); }
+  Collective request() const { return {.kind = row().kind, .algorithm = std::string(row().name)}; }
+
+  bool fits(const Collective& what, int size, Placement placement) const {
+    return row().fits(Team{0, place(placement, size)}, what);
+  }
+  std::vector<int> roots(int size) const {
+    if (!is_rooted(row().kind)) return {0};
+    std::set<int> roots{0, size / 2, size - 1};
+    return {roots.begin(), roots.end()};
+  }
+};
+
+TEST_P(EveryAlgorithm, GivesWhatTheReferenceGives) {
+  struct Size {
+    std::uint64_t count;
+    std::uint64_t segment_bytes;
+  };
+  const bool has_data = row().kind != CollectiveKind::barrier;
+  const std::vector<Size> sizes = has_data ? std::vector<Size>{{0, 0}, {1, 0}, {13, 16}, {500, 64}} : std::vector<Size>{{0, 0}};
+  Types types;
+  int tested = 0;
+  for (int size = 1; size <= kMostRanks; ++size)
+    for (const Placement placement : {Placement::one_node, Placement::unequal, Placement::shuffled})
+      for (const Size& length : sizes)
+        for (const int root : roots(size)) {
+          Collective what = request();
+          what.count = length.count;
+          what.segment_bytes = length.segment_bytes;
+          what.root = root;
+          types.next(what);
+          // Both values for each length, each placement and each number of ranks, though not for each combination.
+          what.in_place = tested % 2 == 1;
+          if (!fits(what, size, placement)) continue;
+          ++tested;
+          check(what, size, placement, 2);
+          if (HasFailure()) return;
+        }
+  EXPECT_GT(tested, 4);
+}
+
+class EveryReduction : public EveryAlgorithm {};
+class EveryTransfer : public EveryAlgorithm {};
+class EveryRooted : public EveryAlgorithm {};
+
+TEST_P(EveryReduction, CombinesEveryTypeByEveryOperation) {
+  Types types;
+  Collective what = request();
+  what.count = 19;
+  const Collective first = (types.next(what), what);
+  do {
+    for (const int size : {2, 5}) {
+      what.in_place = !what.in_place;
+      if (fits(what, size, Placement::one_node)) check(what, size, Placement::one_node, 1);
+    }
+    if (HasFailure()) return;
+    types.next(what);
+  } while (what.dtype != first.dtype || what.op != first.op);
+}
+
+TEST_P(EveryTransfer, PipelinesLongMessages) {
+  Collective what = request();
+  what.dtype = DType::float32;
+  for (const int size : {1, 2, 4, 7}) {
+    what.count = 150'001;  // 600 kB: several segments of every algorithm's default length, the last one shorter
+    what.root = size - 1;
+    what.in_place = !what.in_place;
+    if (fits(what, size, Placement::shuffled)) check(what, size, Placement::shuffled, 1);
+  }
+}
+
+// Larger than any memory here, so plans only.
+TEST_P(EveryTransfer, PlansMessagesBeyondTwoGibibytes) {
+  for (const int size : {2, 5, 16, 17, 64})
+    for (const bool in_place : {false, true}) {
+      Collective what = request();
+      what.count = (std::uint64_t{5} << 31) + 3;
+      what.dtype = DType::float64;
+      what.in_place = in_place;
+      what.root = is_rooted(what.kind) ? size / 2 : 0;
+      if (!fits(what, size, Placement::unequal)) continue;
+      const std::vector<std::int32_t> nodes = place(Placement::unequal, size);
+      const std::vector<Plan> plans = plan_all(what, nodes);
+      EXPECT_EQ(verify(plans, nodes, 8), std::vector<std::string>{}) << size << " ranks";
+      for (const Plan& plan : plans) EXPECT_LE(plan.steps.size(), 700u) << size << " ranks";
+    }
+}
+
+// MPI ignores MPI_IN_PLACE, or rather all that it concerns, on ranks other than the root.
+TEST_P(EveryRooted, NeedsInPlaceOnTheRootOnly) {
+  Collective what = request();
+  what.count = 5;
+  what.root = 3;
+  const std::vector<std::int32_t> nodes = place(Placement::unequal, 6);
+  for (std::int32_t rank = 0; rank < 6; ++rank) {
+    if (rank == what.root) continue;
+    what.in_place = false;
+    const Plan plain = plan_collective(Team{rank, nodes}, what);
+    what.in_place = true;
+    EXPECT_EQ(to_json(plan_collective(Team{rank, nodes}, what)), to_json(plain)) << "rank " << rank;
+  }
+}
+
+TEST_P(EveryAlgorithm, IsDescribed) {
+  EXPECT_FALSE(row().cost.empty());
+  const Collective what = request();
+  for (const int size : {1, 2, 3, 4, 8}) {
+    if (!fits(what, size, Placement::one_node)) continue;
+    const Plan plan = plan_collective(Team{0, place(Placement::one_node, size)}, what);
+    EXPECT_EQ(plan.algorithm, std::string(name(row().kind)) + "/" + std::string(row().name));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Row, EveryAlgorithm, testing::ValuesIn(rows([](CollectiveKind) { return true; })), row_name);
+INSTANTIATE_TEST_SUITE_P(Row, EveryReduction, testing::ValuesIn(rows(computes)), row_name);
+INSTANTIATE_TEST_SUITE_P(Row, EveryRooted, testing::ValuesIn(rows(is_rooted)), row_name);
+INSTANTIATE_TEST_SUITE_P(Row, EveryTransfer,
+                         testing::ValuesIn(rows([](CollectiveKind kind) { return kind != CollectiveKind::barrier; })),
+                         row_name);
+
+// What is chosen when nothing is asked for must work as well, at sizes around every limit.
+TEST(DefaultChoice, IsCorrectAndTheSameOnAllRanks) {
+  for (int kind = 0; kind <= static_cast<int>(CollectiveKind::barrier); ++kind)
+    for (const int size : {1, 2, 3, 6, 8})
+      for (const Placement placement : {Placement::one_node, Placement::unequal, Placement::shuffled})
+        for (const std::uint64_t count : {1u, 3000u, 70'000u}) {
+          Collective what{.kind = static_cast<CollectiveKind>(kind), .count = count, .dtype = DType::int16};
+          if (what.kind == CollectiveKind::barrier) what.count = 0;
+          what.root = is_rooted(what.kind) ? size - 1 : 0;
+          const std::vector<std::int32_t> nodes = place(placement, size);
+          const Algorithm* chosen = choose(Team{0, nodes}, what).algorithm;
+          ASSERT_NE(chosen, nullptr);
+          for (std::int32_t rank = 0; rank < size; ++rank)
+            EXPECT_EQ(choose(Team{rank, nodes}, what).algorithm, chosen);
+          check(what, size, placement, 1);
+        }
+}
+
+}  // namespace
+}  // namespace penstock::conformance

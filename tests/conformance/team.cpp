@@ -1,0 +1,81 @@
+#include "conformance/team.hpp"
+
+#include <algorithm>
+#include <ostream>
+#include <random>
+#include <set>
+
+#include "plan/order.hpp"
+
+namespace penstock {
+
+void PrintTo(const Algorithm* row, std::ostream* out) { *out << name(row->kind) << '_' << row->name; }
+
+namespace conformance {
+
+std::vector<const Algorithm*> rows(bool (*wanted)(CollectiveKind)) {
+  std::vector<const Algorithm*> chosen;
+  for (const Algorithm& row : algorithms())
+    if (wanted(row.kind)) chosen.push_back(&row);
+  return chosen;
+}
+
+std::string row_name(const testing::TestParamInfo<const Algorithm*>& instance) {
+  return std::string(name(instance.param->kind)) + "_" + std::string(instance.param->name);
+}
+
+std::vector<std::int32_t> place(Placement placement, int size) {
+  std::vector<std::int32_t> nodes(static_cast<std::size_t>(size));
+  if (placement == Placement::one_node) return nodes;
+  int node = 0;
+  for (int rank = 0; rank < size; ++node)  // nodes of 1, 2, 3, … ranks
+    for (int i = 0; i <= node && rank < size; ++i) nodes[static_cast<std::size_t>(rank++)] = node;
+  if (placement == Placement::shuffled) {
+    std::shuffle(nodes.begin(), nodes.end(), std::mt19937(static_cast<unsigned>(size)));
+    std::vector<std::int32_t> renumbered(nodes.size(), -1);  // by first appearance
+    std::int32_t next = 0;
+    for (std::int32_t& own : nodes) {
+      std::int32_t& number = renumbered[static_cast<std::size_t>(own)];
+      if (number < 0) number = next++;
+      own = number;
+    }
+  }
+  return nodes;
+}
+
+std::vector<Plan> plan_all(const Collective& what, const std::vector<std::int32_t>& nodes) {
+  std::vector<Plan> plans;
+  for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(nodes.size()); ++rank)
+    plans.push_back(plan_collective(Team{rank, nodes}, what));
+  return plans;
+}
+
+bool synchronizes(std::span<const Plan> plans) {
+  plan::Events events(plans);
+  for (std::size_t giver = 0; giver < plans.size(); ++giver)
+    for (StepId id = 0; id < plans[giver].steps.size(); ++id) {
+      const Step& step = plans[giver].steps[id];
+      if (step.kind != StepKind::send && step.kind != StepKind::expose) continue;
+      const StepKind taking = step.kind == StepKind::send ? StepKind::recv : StepKind::await;
+      const Plan& taker = plans[static_cast<std::size_t>(step.peer)];
+      for (StepId other = 0; other < taker.steps.size(); ++other) {
+        const Step& candidate = taker.steps[other];
+        if (candidate.kind == taking && candidate.peer == static_cast<int>(giver) && candidate.tag == step.tag)
+          events.add(events.start(giver, id), events.end(static_cast<std::size_t>(step.peer), other));
+      }
+    }
+  for (std::size_t from = 0; from < plans.size(); ++from) {
+    std::set<std::size_t> reached{from};
+    for (StepId id = 0; id < plans[from].steps.size(); ++id) {
+      const std::vector<bool> after = events.reachable(events.start(from, id), true);
+      for (std::size_t to = 0; to < plans.size(); ++to)
+        for (StepId other = 0; other < plans[to].steps.size(); ++other)
+          if (after[events.end(to, other)]) reached.insert(to);
+    }
+    if (reached.size() < plans.size()) return false;
+  }
+  return true;
+}
+
+}  // namespace conformance
+}  // namespace penstock
