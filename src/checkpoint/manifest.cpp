@@ -1,6 +1,6 @@
 #include "checkpoint/manifest.hpp"
 
-#include "checkpoint/json.hpp"
+#include "base/json.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::checkpoint {
@@ -73,16 +73,16 @@ std::string Manifest::serialize() const {
                      ", \"ranks\": " + std::to_string(objects.size()) +
                      ", \"chunk_bytes\": " + std::to_string(chunk_bytes) + ",\n\"arrays\": ";
   text += list(arrays, ",\n", [&](const ArraySpec& array, std::size_t i) {
-    return "{\"name\": " + quoted(array.name) + ", \"dtype\": " + quoted(name(array.dtype)) +
-           ", \"layout\": " + quoted(array.layout.serialize()) + ", \"offsets_bytes\": " +
+    return "{\"name\": " + json::quoted(array.name) + ", \"dtype\": " + json::quoted(name(array.dtype)) +
+           ", \"layout\": " + json::quoted(array.layout.serialize()) + ", \"offsets_bytes\": " +
            list(offsets_bytes[i], ", ", [](std::uint64_t offset, std::size_t) { return std::to_string(offset); }) + "}";
   });
   text += ",\n\"objects\": " + list(objects, ",\n", [](const ObjectInfo& object, std::size_t) {
             return "{\"size_bytes\": " + std::to_string(object.size_bytes) +
                    ", \"data_bytes\": " + std::to_string(object.data_bytes) +
-                   ", \"table\": " + quoted(to_hex(object.table)) + "}";
+                   ", \"table\": " + json::quoted(to_hex(object.table)) + "}";
           });
-  text += ",\n\"metadata\": " + quoted(metadata);
+  text += ",\n\"metadata\": " + json::quoted(metadata);
   const std::string checksum = to_hex(digest(text));
   return text + std::string(kChecksumField) + checksum + std::string(kEnd);
 }
@@ -97,22 +97,22 @@ Manifest Manifest::parse(std::string_view text) {
   const Digest found = digest(text.substr(0, text.size() - tail_bytes));
   if (found != expected) refuse("checksum " + to_hex(found) + ", expected " + to_hex(expected));
 
-  const Json json = Json::parse(text);
-  if (json.at("penstock").text() != "checkpoint") refuse("it does not describe a checkpoint");
-  if (const std::uint64_t format = json.at("format").number(); format != kFormat) {
+  const json::Value parsed = json::Value::parse(text);
+  if (parsed.at("penstock").text() != "checkpoint") refuse("it does not describe a checkpoint");
+  if (const std::uint64_t format = parsed.at("format").number(); format != kFormat) {
     throw Error(ErrorCode::unsupported, "manifest: format " + std::to_string(format) + ", this Penstock reads format " +
                                             std::to_string(kFormat) + "; use a newer Penstock");
   }
   Manifest manifest;
-  manifest.version = {json.at("step").number(), json.at("attempt").number()};
-  manifest.chunk_bytes = json.at("chunk_bytes").number();
-  manifest.metadata = json.at("metadata").text();
-  for (const Json& object : json.at("objects").items()) {
+  manifest.version = {parsed.at("step").number(), parsed.at("attempt").number()};
+  manifest.chunk_bytes = parsed.at("chunk_bytes").number();
+  manifest.metadata = parsed.at("metadata").text();
+  for (const json::Value& object : parsed.at("objects").items()) {
     manifest.objects.push_back({object.at("size_bytes").number(), object.at("data_bytes").number(),
                                 digest_from_hex(object.at("table").text())});
   }
-  if (json.at("ranks").number() != manifest.objects.size()) refuse("the number of objects is not that of ranks");
-  for (const Json& array : json.at("arrays").items()) {
+  if (parsed.at("ranks").number() != manifest.objects.size()) refuse("the number of objects is not that of ranks");
+  for (const json::Value& array : parsed.at("arrays").items()) {
     try {
       manifest.arrays.push_back({array.at("name").text(), dtype_from_name(array.at("dtype").text()),
                                  Layout::parse(array.at("layout").text())});
@@ -120,7 +120,7 @@ Manifest Manifest::parse(std::string_view text) {
       refuse("array " + std::to_string(manifest.arrays.size()) + ": " + error.message());
     }
     std::vector<std::uint64_t>& offsets = manifest.offsets_bytes.emplace_back();
-    for (const Json& offset : array.at("offsets_bytes").items()) offsets.push_back(offset.number());
+    for (const json::Value& offset : array.at("offsets_bytes").items()) offsets.push_back(offset.number());
   }
   check(manifest);
   return manifest;

@@ -1,45 +1,12 @@
 #include <gtest/gtest.h>
 
-#include <atomic>
-
 #include "checkpoint/keys.hpp"
-#include "unit/checkpoint/arrays.hpp"
-#include "unit/checkpoint/ranks.hpp"
+#include "unit/checkpoint/vector.hpp"
 
 namespace penstock::checkpoint::test {
 namespace {
 
 using Level = CheckpointLevel;
-
-std::shared_ptr<store::Backend> memory() { return store::open_backend("memory:"); }
-
-/// One float32 vector of `elements`, cut evenly; its contents follow from the step.
-struct Vector {
-  Layout layout;
-  std::vector<std::byte> data;
-  std::vector<CheckpointArray> arrays;
-
-  Vector(const Rank& rank, std::uint64_t step, std::int64_t elements = 1000)
-      : layout(Layout::even({elements}, rank.ranks())),
-        data(local_part(layout, rank.rank(), 4, step)),
-        arrays{{"v", DType::float32, layout, data}} {}
-};
-
-std::vector<std::byte> copy_of(const RestoredArray& array) { return {array.local.begin(), array.local.end()}; }
-
-void expect_vector(const Restored& restored, std::uint64_t step, std::int64_t elements = 1000) {
-  EXPECT_EQ(restored.step, step);
-  ASSERT_EQ(restored.arrays.size(), 1u);
-  EXPECT_EQ(copy_of(restored.arrays[0]), local_part(Layout::whole({elements}), 0, 4, step));
-}
-
-std::vector<std::uint64_t> complete_steps(const store::Backend& backend) {
-  std::vector<std::uint64_t> steps;
-  for (const auto& [version, holding] : list_versions(backend)) {
-    if (holding.manifest) steps.push_back(version.step);
-  }
-  return steps;
-}
 
 TEST(SaveRestore, AnyLayoutOnAnyNumberOfRanks) {
   Random random(2);

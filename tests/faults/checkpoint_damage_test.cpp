@@ -1,0 +1,201 @@
+// Flipped bits, truncated and missing objects: what another tier has is read from there, else the last good step; and
+// whoever restores is told.
+#include <gtest/gtest.h>
+
+#include "unit/checkpoint/vector.hpp"
+
+namespace penstock::checkpoint::test {
+namespace {
+
+using Level = CheckpointLevel;
+using Change = std::function<void(std::vector<std::byte>&)>;
+
+void damage(store::Backend& backend, const std::string& key, const Change& change) {
+  std::vector<std::byte> data = store::read_all(backend, key);
+  change(data);
+  ASSERT_TRUE(backend.remove(key));
+  const ConstBytes piece = data;
+  ASSERT_TRUE(backend.put_if_absent(key, std::span(&piece, 1)));
+}
+
+Change flip(std::size_t byte) {
+  return [byte](std::vector<std::byte>& data) { data.at(byte) ^= std::byte{0x10}; };
+}
+Change truncate(std::size_t bytes) {
+  return [bytes](std::vector<std::byte>& data) { data.resize(bytes); };
+}
+
+class Damage : public testing::Test {
+ protected:
+  static constexpr std::size_t kChunkBytes = 256;
+  static constexpr std::size_t kRanks = 2;
+  static constexpr std::size_t kDataBytes = 2000;  // of each rank
+  static constexpr std::size_t kObjectBytes = kDataBytes + 8 * 16;
+
+  /// Steps 1 and 2 are in the slow tier, step 2 in the burst buffer too.
+  Damage() {
+    world.ranks = kRanks;
+    world.options.chunk_bytes = kChunkBytes;
+    world.tiers = shared_tiers(slow, fast);
+    run_ranks(world, [](Rank& rank) {
+      for (std::uint64_t step = 1; step <= 2; ++step) rank.save(step, Vector(rank, step).arrays).wait(Level::drained);
+      rank.saver().finish();
+    });
+    world.ranks = 3;
+  }
+
+  void expect_restored(std::uint64_t step, const std::string& warning) {
+    run_ranks(world, [&](Rank& rank) {
+      const Restored restored = rank.restore();
+      expect_vector(restored, step);
+      if (warning.empty()) {
+        EXPECT_TRUE(restored.warnings.empty()) << restored.warnings[0];
+        return;
+      }
+      ASSERT_FALSE(restored.warnings.empty());
+      EXPECT_NE(restored.warnings[0].find(warning), std::string::npos) << restored.warnings[0];
+    });
+  }
+
+  const std::shared_ptr<store::Backend> slow = memory();
+  const std::shared_ptr<store::Backend> fast = memory();
+  const std::string newest = data_key({2, 0}, 1);
+  World world;
+};
+
+TEST_F(Damage, NoneIsNoWarning) { expect_restored(2, ""); }
+
+TEST_F(Damage, InTheBurstBufferIsReadFromTheSlowTier) {
+  damage(*fast, newest, flip(700));
+  expect_restored(2, newest + ", 256 bytes at offset 512: checksum");
+}
+
+TEST_F(Damage, OfTheBurstBuffersDigestsIsReadFromTheSlowTier) {
+  damage(*fast, newest, flip(kDataBytes + 3));
+  expect_restored(2, "128 bytes at offset 2000: checksum");
+}
+
+TEST_F(Damage, InBothTiersAtDifferentPlacesIsNone) {
+  damage(*fast, newest, flip(700));
+  damage(*slow, newest, flip(1500));
+  expect_restored(2, "read from");
+}
+
+TEST_F(Damage, AnywhereInTheSlowTierFallsBackToTheLastGoodStep) {
+  fast->remove(newest);
+  Random random(3);
+  std::vector<std::byte> intact = store::read_all(*slow, newest);
+  for (int trial = 0; trial < 20; ++trial) {
+    const auto byte = static_cast<std::size_t>(between(random, 0, kObjectBytes - 1));
+    SCOPED_TRACE(byte);
+    damage(*slow, newest, flip(byte));
+    expect_restored(1, "passed over");
+    damage(*slow, newest, [&](std::vector<std::byte>& data) { data = intact; });
+  }
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, kDataBytes, kObjectBytes - 1}) {
+    damage(*slow, newest, truncate(bytes));
+    expect_restored(1, "passed over");
+    damage(*slow, newest, [&](std::vector<std::byte>& data) { data = intact; });
+  }
+  slow->remove(newest);
+  expect_restored(1, "no object " + newest);
+}
+
+TEST_F(Damage, OfAManifestIsMadeGoodByTheOtherTierOrPassedOver) {
+  damage(*fast, manifest_key({2, 0}), flip(40));
+  expect_restored(2, "");
+  damage(*slow, manifest_key({2, 0}), flip(40));
+  expect_restored(1, "manifest: checksum");
+}
+
+TEST_F(Damage, OfEverythingIsAnErrorThatSaysAll) {
+  fast->remove(newest);
+  damage(*slow, newest, flip(0));
+  damage(*slow, data_key({1, 0}, 0), truncate(100));
+  run_ranks(world, [&](Rank& rank) {
+    try {
+      rank.restore();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::corrupt);
+      EXPECT_NE(error.message().find(newest), std::string::npos) << error.message();
+      EXPECT_NE(error.message().find(data_key({1, 0}, 0)), std::string::npos) << error.message();
+    }
+  });
+}
+
+TEST_F(Damage, BeforeTheDrainFailsTheDrain) {
+  const auto other_slow = memory();
+  world.ranks = 1;
+  world.tiers = shared_tiers(other_slow, fast);
+  // The drain of step 3 starts when step 3 is complete, so its object is damaged before the manifest appears.
+  class Rotting final : public Peers {
+   public:
+    explicit Rotting(store::Backend& where) : where_(where) {}
+    int rank() const override { return 0; }
+    int size() const override { return 1; }
+    void allgather(ConstBytes mine, Bytes all) override {
+      std::memcpy(all.data(), mine.data(), mine.size());
+      const std::string key = data_key({3, 0}, 0);
+      if (!done_ && where_.exists(key)) {
+        done_ = true;
+        damage(where_, key, flip(10));
+      }
+    }
+    void broadcast(Bytes, int) override {}
+
+   private:
+    store::Backend& where_;
+    bool done_ = false;
+  };
+  Channels channels;
+  channels.writer = std::make_shared<Rotting>(*fast);
+  channels.drainer = single_process();
+  Saver saver(Tiers{other_slow, fast}, channels, world.options);
+  const Layout layout = Layout::whole({1000});
+  const std::vector<std::byte> data = local_part(layout, 0, 4, 3);
+  const auto job = saver.save(3, {{"v", DType::float32, layout, data}}, "");
+  try {
+    saver.finish();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::corrupt);
+    EXPECT_NE(error.message().find("draining the checkpoint of step 3"), std::string::npos) << error.message();
+  }
+  EXPECT_EQ(job->level(), Level::fast);
+  EXPECT_TRUE(list_versions(*other_slow).empty());
+}
+
+TEST_F(Damage, WrongLayoutsAreErrorsNotDamage) {
+  run_ranks(world, [&](Rank& rank) {
+    const auto expect_refused = [&](const RestoreOptions& options, const std::string& text) {
+      try {
+        rank.restore(options);
+        ADD_FAILURE() << "accepted";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+        EXPECT_NE(error.message().find(text), std::string::npos) << error.message();
+      }
+    };
+    RestoreOptions options;
+    options.layouts.emplace("w", Layout::whole({1000}));
+    expect_refused(options, "no array 'w' was saved, only 'v'");
+    options.layouts.clear();
+    options.layouts.emplace("v", Layout::whole({10, 100}));
+    expect_refused(options, "saved with the shape (1000), the layout wanted has (10, 100)");
+    options.layouts.clear();
+    options.layouts.emplace("v", Layout::even({1000}, 4));
+    expect_refused(options, "on 4 ranks, there are 3");
+    options.layouts.clear();
+    options.step = 9;
+    try {
+      rank.restore(options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::not_found);
+      EXPECT_NE(error.message().find("no complete checkpoint of step 9 at memory:"), std::string::npos);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace penstock::checkpoint::test

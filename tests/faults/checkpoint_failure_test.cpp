@@ -1,0 +1,206 @@
+// Devices that fill up or fail while a checkpoint is saved: it fails on all ranks, nobody hangs, everything else stays.
+#include <gtest/gtest.h>
+
+#include "unit/checkpoint/faulty_backend.hpp"
+#include "unit/checkpoint/vector.hpp"
+
+namespace penstock::checkpoint::test {
+namespace {
+
+using Level = CheckpointLevel;
+
+constexpr int kRanks = 3;
+
+struct Failure {
+  const char* name;
+  bool in_fast;
+  int rank;            ///< whose object; -1: the manifest, which is rank 0's
+  ErrorCode code;
+  bool relayed;
+};
+
+void PrintTo(const Failure& failure, std::ostream* out) { *out << failure.name; }
+
+class Fails : public testing::TestWithParam<Failure> {
+ protected:
+  Fails() {
+    world.ranks = kRanks;
+    world.relayed = GetParam().relayed;
+    world.tiers = [this](int) {
+      return Tiers{std::make_shared<FaultyBackend>(slow, faults), std::make_shared<FaultyBackend>(fast, faults)};
+    };
+    const Version version{2, 0};
+    const std::string key = GetParam().rank < 0 ? manifest_key(version) : data_key(version, GetParam().rank);
+    const store::Backend* where = GetParam().in_fast ? fast.get() : slow.get();
+    faults->on_change = [=](const std::string& operation, const store::Backend& backend, const std::string& changed,
+                            Faults::When when) {
+      if (operation == "put" && when == Faults::When::before && &backend == where && changed == key) {
+        throw Error(GetParam().code, "device of rank " + std::to_string(GetParam().rank), -1, "No space left on device");
+      }
+    };
+  }
+
+  int failing_rank() const { return std::max(GetParam().rank, 0); }
+
+  void expect_error(const Error& error, int rank) const {
+    EXPECT_EQ(error.code(), rank == failing_rank() ? GetParam().code : ErrorCode::peer_failed) << error.what();
+    EXPECT_EQ(error.rank(), failing_rank());
+    EXPECT_NE(error.message().find("step 2"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("device of rank"), std::string::npos) << error.message();
+  }
+
+  const std::shared_ptr<store::Backend> slow = memory();
+  const std::shared_ptr<store::Backend> fast = memory();
+  const std::shared_ptr<Faults> faults = std::make_shared<Faults>();
+  World world;
+};
+
+TEST_P(Fails, ThatCheckpointOnAllRanksAtWait) {
+  run_ranks(world, [&](Rank& rank) {
+    rank.save(1, Vector(rank, 1).arrays).wait(Level::drained);
+    CheckpointHandle handle = rank.save(2, Vector(rank, 2).arrays);
+    // What comes before the failure is reached all the same.
+    if (!GetParam().in_fast) handle.wait(Level::fast);
+    try {
+      handle.wait(Level::drained);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      expect_error(error, rank.rank());
+    }
+    EXPECT_TRUE(handle.failed());
+    EXPECT_EQ(handle.level(), GetParam().in_fast ? Level::staged : Level::fast);
+    rank.save(3, Vector(rank, 3).arrays).wait(Level::drained);  // told once, not again
+    rank.saver().finish();
+    expect_vector(rank.restore(), 3);
+    RestoreOptions first;
+    first.step = 1;
+    expect_vector(rank.restore(first), 1);
+    EXPECT_TRUE(rank.saver().warnings().empty());
+  });
+  EXPECT_EQ(complete_steps(*slow), (std::vector<std::uint64_t>{1, 3}));
+  EXPECT_EQ(list_versions(*slow).size(), 2u) << "data of the failed one are left";
+  EXPECT_EQ(list_versions(*fast).size(), 1u);
+}
+
+TEST_P(Fails, AndIsToldByTheSameSaveOnAllRanksOnce) {
+  run_ranks(world, [&](Rank& rank) {
+    rank.save(1, Vector(rank, 1).arrays);
+    rank.save(2, Vector(rank, 2).arrays);
+    std::uint64_t told_at = 0;
+    for (std::uint64_t step = 3; step <= 8; ++step) {
+      try {
+        rank.save(step, Vector(rank, step).arrays);
+      } catch (const Error& error) {
+        EXPECT_EQ(told_at, 0u) << "told twice";
+        told_at = step;
+        expect_error(error, rank.rank());
+      }
+    }
+    rank.saver().finish();
+    if (GetParam().in_fast) {
+      EXPECT_EQ(told_at, 3u);
+    }
+    const auto told = agree(rank.peers(), "comparing", [&] { return told_at; });
+    for (const std::uint64_t other : told) EXPECT_EQ(other, told_at);
+    EXPECT_NE(told_at, 0u);
+    expect_vector(rank.restore(), 8);
+  });
+}
+
+TEST_P(Fails, AndFinishTellsWhatNobodyHasHeard) {
+  run_ranks(world, [&](Rank& rank) {
+    rank.save(2, Vector(rank, 2).arrays);
+    try {
+      rank.saver().finish();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      expect_error(error, rank.rank());
+    }
+    rank.saver().finish();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Checkpoint, Fails,
+    testing::Values(Failure{"BurstBufferFullOnRank0", true, 0, ErrorCode::no_space, false},
+                    Failure{"BurstBufferFullOnRank2", true, 2, ErrorCode::no_space, false},
+                    Failure{"BurstBufferBrokenForTheManifest", true, -1, ErrorCode::io, false},
+                    Failure{"SlowTierBrokenOnRank1", false, 1, ErrorCode::io, false},
+                    Failure{"SlowTierFullForTheManifest", false, -1, ErrorCode::no_space, false},
+                    Failure{"BurstBufferFullOnRank1Relayed", true, 1, ErrorCode::no_space, true},
+                    Failure{"SlowTierFullOnRank2Relayed", false, 2, ErrorCode::no_space, true}),
+    [](const auto& tested) { return tested.param.name; });
+
+/// The last sync of a manifest fails: it may be there or not.
+TEST(Checkpoint, ManifestOfUncertainFateKeepsItsData) {
+  const auto slow = memory();
+  const auto faults = std::make_shared<Faults>();
+  faults->on_change = [&](const std::string& operation, const store::Backend&, const std::string& key,
+                          Faults::When when) {
+    if (key != manifest_key({1, 0})) return;
+    const bool after_put = operation == "put" && when == Faults::When::after;
+    if (after_put || operation == "remove") throw Error(ErrorCode::io, "directory cannot be synced");
+  };
+  World world;
+  world.ranks = 2;
+  world.tiers = [&](int) { return Tiers{std::make_shared<FaultyBackend>(slow, faults), nullptr}; };
+  run_ranks(world, [&](Rank& rank) {
+    CheckpointHandle handle = rank.save(1, Vector(rank, 1).arrays);
+    EXPECT_THROW(handle.wait(Level::drained), Error);
+    expect_vector(rank.restore(), 1);
+  });
+}
+
+TEST(Checkpoint, OldOneThatCannotBeRemovedIsAWarning) {
+  const auto slow = memory();
+  const auto faults = std::make_shared<Faults>();
+  faults->on_change = [](const std::string& operation, const store::Backend&, const std::string& key, Faults::When) {
+    if (operation == "remove" && key == manifest_key({1, 0})) throw Error(ErrorCode::io, "read-only");
+  };
+  World world;
+  world.ranks = 2;
+  world.options.keep = 1;
+  world.tiers = [&](int) { return Tiers{std::make_shared<FaultyBackend>(slow, faults), nullptr}; };
+  run_ranks(world, [&](Rank& rank) {
+    for (std::uint64_t step = 1; step <= 3; ++step) rank.save(step, Vector(rank, step).arrays).wait(Level::drained);
+    rank.saver().finish();
+    if (rank.rank() == 0) {
+      const std::vector<std::string> warnings = rank.saver().warnings();
+      ASSERT_EQ(warnings.size(), 2u);
+      EXPECT_NE(warnings[0].find("removing the checkpoint of step 1: read-only"), std::string::npos) << warnings[0];
+    }
+    RestoreOptions options;
+    options.step = 1;
+    expect_vector(rank.restore(options), 1);
+  });
+  EXPECT_EQ(complete_steps(*slow), (std::vector<std::uint64_t>{1, 3}));
+}
+
+TEST(Checkpoint, RanksThatSaveDifferentThingsAreToldBeforeAnythingIsWritten) {
+  const auto slow = memory();
+  World world;
+  world.ranks = 2;
+  world.tiers = shared_tiers(slow);
+  run_ranks(world, [&](Rank& rank) {
+    const auto expect_mismatch = [&](CheckpointHandle handle, const char* text) {
+      try {
+        handle.wait(Level::fast);
+        ADD_FAILURE() << "no error";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::mismatch);
+        EXPECT_NE(error.message().find(text), std::string::npos) << error.message();
+      }
+    };
+    Vector vector(rank, 1);
+    expect_mismatch(rank.save(rank.rank() == 0 ? 1 : 2, vector.arrays), "rank 1 saves step 2, rank 0 step 1");
+    if (rank.rank() == 1) vector.arrays[0].name = "w";
+    expect_mismatch(rank.save(1, vector.arrays), "other names");
+    RestoreOptions options;
+    options.step = 5 + static_cast<std::uint64_t>(rank.rank());
+    EXPECT_THROW(rank.restore(options), Error);
+  });
+  EXPECT_TRUE(list_versions(*slow).empty());
+}
+
+}  // namespace
+}  // namespace penstock::checkpoint::test
