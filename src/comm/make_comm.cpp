@@ -35,6 +35,7 @@ Progress choose_progress(const CommOptions& given, const engine::Transport& tran
   if (!transport.any_thread())
     return {0, "0, since MPI was initialized without MPI_THREAD_MULTIPLE: call MPI_Init_thread to have one"};
   if (wanted > 0) return {1, "1, as asked for"};
+  if (transport.size() == 1) return {0, "0, since a single rank waits for nobody"};
 
   const auto& nodes = transport.node_of_rank();
   const auto ranks = std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(transport.rank())]);

@@ -434,6 +434,12 @@ bool Executor::needs_polling(Caller caller) noexcept {
   return remote_ && !transport_broken_ && (caller == Caller::application || transport_->any_thread());
 }
 
+void Executor::poke() noexcept {
+  if (Progress::in_forked_child() || remote_) return;  // between nodes, progress() calls the transport all the time
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock.owns_lock()) transport_->poke();
+}
+
 void Executor::update_active() {
   const bool now = unfinished_ > 0 || backlog_count_ > 0 || (remote_ && !transport_broken_ && remote_->busy());
   if (active.load(std::memory_order_relaxed) != now) active.store(now, std::memory_order_seq_cst);

@@ -38,6 +38,7 @@ class Executor final : public Engine, public Served, private RemoteEvents,
   bool can_sleep(Caller caller) noexcept override;
   bool needs_polling(Caller caller) noexcept override;
   void check_peers() noexcept override;
+  void poke() noexcept override;
   Doorbell& bell() noexcept override;
 
   /// The caller's Run is gone; the operation has finished.

@@ -18,6 +18,7 @@ using std::chrono::nanoseconds;
 constexpr int kSpins = 60;    // polls in a row before the core is offered to others
 constexpr int kYields = 40;   // polls with a yield between them before sleeping
 constexpr milliseconds kLongestSleep{100};
+constexpr milliseconds kPoke{2};  // how long a message of the application may stay with a thread that waits
 constexpr microseconds kShortestNap{20};
 constexpr microseconds kLongestNap{500};
 constexpr milliseconds kPeerCheck{200};
@@ -158,6 +159,7 @@ void Progress::sleep(Served* home, const std::vector<Served*>& held, Caller call
   if (idle) {
     nanoseconds timeout = kLongestSleep;
     if (polling) timeout = std::min<nanoseconds>(kShortestNap * (1 << std::min(sleeps, 5)), kLongestNap);
+    if (caller == Caller::application) timeout = std::min<nanoseconds>(timeout, kPoke);
     // With nothing in flight only attention() can end the sleep of the progress thread.
     if (caller == Caller::progress_thread && held.empty()) timeout = std::chrono::hours(24);
     sleep_on({listening.data(), count}, timeout);
@@ -166,7 +168,9 @@ void Progress::sleep(Served* home, const std::vector<Served*>& held, Caller call
 }
 
 void Progress::drive(Served& home) noexcept {
-  if (home.progress(Caller::application) || count_.load(std::memory_order_relaxed) < 2) return;
+  if (home.progress(Caller::application)) return;
+  home.poke();
+  if (count_.load(std::memory_order_relaxed) < 2) return;
   thread_local std::vector<Served*> held;
   hold(held, Caller::application, &home);
   for (Served* served : held) served->progress(Caller::application);
@@ -196,6 +200,7 @@ void Progress::wait_for(Served& home, const std::atomic<bool>& finished) noexcep
     } else if (idle < kSpins + kYields) {
       ::sched_yield();
     } else {
+      home.poke();
       sleep(&home, held, Caller::application, &finished, sleeps++);
       const auto now = std::chrono::steady_clock::now();
       if (checked == std::chrono::steady_clock::time_point{}) checked = now;

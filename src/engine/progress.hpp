@@ -27,6 +27,8 @@ class Served {
   virtual bool needs_polling(Caller caller) noexcept = 0;
   /// Called now and then while a thread waits for long.
   virtual void check_peers() noexcept = 0;
+  /// Called by threads of the application that found nothing to do, see Transport::poke.
+  virtual void poke() noexcept = 0;
   virtual Doorbell& bell() noexcept = 0;
 
   std::atomic<bool> active{false};  ///< something is in flight

@@ -43,6 +43,10 @@ class Transport {
   /// message, which then has been received (MPI_Cancel, MPI_Wait, !MPI_Test_cancelled). Sends are never withdrawn.
   virtual bool cancel(Handle receive) = 0;
 
+  /// Lets the library move messages of the application that are none of ours. Threads that wait call it now and then:
+  /// a peer may depend on such a message before it comes to what they wait for. Never blocks.
+  virtual void poke() noexcept = 0;
+
   /// Blocking and collective, with the same number of bytes on all ranks; only while a communicator is made.
   virtual void allgather(ConstBytes mine, Bytes all) = 0;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -29,6 +30,18 @@ std::vector<std::int32_t> find_nodes(MPI_Comm comm, int rank, int size) {
   for (std::size_t r = 0; r < leaders.size(); ++r)
     nodes[r] = number.try_emplace(leaders[r], static_cast<std::int32_t>(number.size())).first->second;
   return nodes;
+}
+
+/// "MPICH Version:      5.0.2\nMPICH Release date: …" and "Open MPI v5.0.11, package: …" without what follows.
+std::string short_version(std::string_view text) {
+  text = text.substr(0, text.find_first_of(",\n"));
+  std::string result;
+  for (const char letter : text) {
+    const bool space = letter == ' ' || letter == '\t';
+    if (space && (result.empty() || result.back() == ' ')) continue;
+    result += space ? ' ' : letter;
+  }
+  return result;
 }
 
 class MpiTransport final : public engine::Transport {
@@ -117,6 +130,12 @@ class MpiTransport final : public engine::Transport {
     return withdrawn;
   }
 
+  void poke() noexcept override {
+    const std::lock_guard lock(mutex_);
+    int found = 0;
+    if (comm_ != MPI_COMM_NULL) MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, MPI_STATUS_IGNORE);
+  }
+
   void allgather(ConstBytes mine, Bytes all) override {
     MPI_Comm comm = MPI_COMM_NULL;
     {
@@ -149,9 +168,7 @@ class MpiTransport final : public engine::Transport {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length = 0;
     check(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
-    description_ = std::string(version, static_cast<std::size_t>(length));
-    description_ = description_.substr(0, description_.find('\n'));
-    std::replace(description_.begin(), description_.end(), '\t', ' ');
+    description_ = short_version({version, static_cast<std::size_t>(length)});
     description_ += " (" PENSTOCK_MPI_ABI " ABI, ";
     description_ += thread_level_ == MPI_THREAD_MULTIPLE ? "any thread" : "calling thread only";
     description_ += ")";

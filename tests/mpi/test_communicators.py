@@ -13,7 +13,7 @@ WORLD = MPI.COMM_WORLD
 
 def total_of(comm: ps.Comm, value: float) -> float:
     total = np.zeros(1)
-    comm.Allreduce(np.full(1, value), total)
+    comm.Allreduce(np.full(1, float(value)), total)
     return float(total[0])
 
 
