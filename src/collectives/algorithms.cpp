@@ -36,12 +36,10 @@ Region whole_input(const Team& team, const Collective& what) {
   const std::uint64_t bytes = block_bytes(what);
   switch (what.kind) {
     case CollectiveKind::bcast:
-    case CollectiveKind::barrier:
-      return {0, 0, Buffer::input};
+    case CollectiveKind::barrier: return {0, 0, Buffer::input};
     case CollectiveKind::scatter:
       return {0, is_root(team, what) ? bytes * static_cast<std::uint64_t>(team.size()) : 0, Buffer::input};
-    default:
-      return {0, in_place(team, what) ? 0 : bytes, Buffer::input};
+    default: return {0, in_place(team, what) ? 0 : bytes, Buffer::input};
   }
 }
 
@@ -66,19 +64,13 @@ Region result(const Team& team, const Collective& what) {
   const std::uint64_t bytes = block_bytes(what);
   const auto size = static_cast<std::uint64_t>(team.size());
   switch (what.kind) {
-    case CollectiveKind::barrier:
-      return {0, 0, Buffer::output};
+    case CollectiveKind::barrier: return {0, 0, Buffer::output};
     case CollectiveKind::bcast:
-    case CollectiveKind::allreduce:
-      return {0, bytes, Buffer::output};
-    case CollectiveKind::reduce:
-      return {0, is_root(team, what) ? bytes : 0, Buffer::output};
-    case CollectiveKind::gather:
-      return {0, is_root(team, what) ? bytes * size : 0, Buffer::output};
-    case CollectiveKind::allgather:
-      return {0, bytes * size, Buffer::output};
-    case CollectiveKind::scatter:
-      return {0, in_place(team, what) ? 0 : bytes, Buffer::output};
+    case CollectiveKind::allreduce: return {0, bytes, Buffer::output};
+    case CollectiveKind::reduce: return {0, is_root(team, what) ? bytes : 0, Buffer::output};
+    case CollectiveKind::gather: return {0, is_root(team, what) ? bytes * size : 0, Buffer::output};
+    case CollectiveKind::allgather: return {0, bytes * size, Buffer::output};
+    case CollectiveKind::scatter: return {0, in_place(team, what) ? 0 : bytes, Buffer::output};
   }
   return {};
 }

@@ -31,8 +31,8 @@ void check(const Team& team, const Collective& what) {
     reject(what, "root is " + std::to_string(what.root) + ", but the communicator has the ranks 0 to " +
                      std::to_string(team.size() - 1));
   if (computes(what.kind) && !defined_for(what.op, what.dtype))
-    reject(what, "operation " + std::string(name(what.op)) + " is not defined for dtype " +
-                     std::string(name(what.dtype)));
+    reject(what,
+           "operation " + std::string(name(what.op)) + " is not defined for dtype " + std::string(name(what.dtype)));
   // Half of the address space, so that no sum of offsets can overflow.
   const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / size_bytes(what.dtype);
   if (what.count > most / static_cast<std::uint64_t>(team.size()))
@@ -89,7 +89,8 @@ Default choose_default(const Team& team, const Collective& what) {
       return {"binomial", "less than " + kib(kPipelineBytes) + ", or too many or too few ranks for a chain"};
     case CollectiveKind::allreduce:
       if (bytes <= kSharedBytes && team.size() <= kSharedRanks && collectives::small_on_one_node(team, what))
-        return {"shared", "at most " + kib(kSharedBytes) + " and " + std::to_string(kSharedRanks) + " ranks on one node"};
+        return {"shared",
+                "at most " + kib(kSharedBytes) + " and " + std::to_string(kSharedRanks) + " ranks on one node"};
       if (bytes > kLatencyBytes && bytes / size >= kRingPartBytes)
         return {"ring", "more than " + kib(kLatencyBytes) + ", at least " + kib(kRingPartBytes) + " per rank"};
       if (is_hierarchy) return {"hierarchical", hierarchy};
@@ -121,8 +122,7 @@ CollectiveKind collective_kind_from_name(std::string_view given) {
     if (kKinds[i].name == given) return static_cast<CollectiveKind>(i);
     known += (i ? ", " : "") + std::string(kKinds[i].name);
   }
-  throw Error(ErrorCode::invalid_argument,
-              "unknown collective '" + std::string(given) + "'; expected one of " + known);
+  throw Error(ErrorCode::invalid_argument, "unknown collective '" + std::string(given) + "'; expected one of " + known);
 }
 
 Choice choose(const Team& team, const Collective& what) {
@@ -132,6 +132,8 @@ Choice choose(const Team& team, const Collective& what) {
   return {find(what.kind, chosen.name), chosen.reason};
 }
 
-Plan plan_collective(const Team& team, const Collective& what) { return choose(team, what).algorithm->plan(team, what); }
+Plan plan_collective(const Team& team, const Collective& what) {
+  return choose(team, what).algorithm->plan(team, what);
+}
 
 }  // namespace penstock

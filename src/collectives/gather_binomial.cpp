@@ -39,9 +39,10 @@ Plan gather_binomial(const Team& team, const Collective& what) {
     for (std::size_t i = tree.children.size(); i-- > 0;) {
       const Tree::Edge& child = tree.children[i];
       const auto before = static_cast<std::uint64_t>(child.first - group.self);
-      sequence.at(child.level).recv({subtree.offset_bytes + before * bytes,
-                                     static_cast<std::uint64_t>(child.count) * bytes, subtree.buffer},
-                                    child.rank, 0);
+      sequence.at(child.level)
+          .recv(
+              {subtree.offset_bytes + before * bytes, static_cast<std::uint64_t>(child.count) * bytes, subtree.buffer},
+              child.rank, 0);
     }
     sequence.at(tree.parent_level).send(subtree, tree.parent, 0);
   }

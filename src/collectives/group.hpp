@@ -42,8 +42,8 @@ struct Tree {
   };
   int parent = -1;  ///< a rank; -1 at the root
   int parent_level = 0;
-  int count = 1;    ///< indices [group.self, group.self + count) are this rank's subtree
-  int levels = 0;   ///< height of the whole tree
+  int count = 1;               ///< indices [group.self, group.self + count) are this rank's subtree
+  int levels = 0;              ///< height of the whole tree
   std::vector<Edge> children;  ///< largest subtree first
 };
 

@@ -38,9 +38,10 @@ Plan scatter_binomial(const Team& team, const Collective& what) {
     sequence.at(tree.parent_level).recv(subtree, tree.parent, 0);
     for (const Tree::Edge& child : tree.children) {
       const auto before = static_cast<std::uint64_t>(child.first - group.self);
-      sequence.at(child.level).send({subtree.offset_bytes + before * bytes,
-                                     static_cast<std::uint64_t>(child.count) * bytes, subtree.buffer},
-                                    child.rank, 0);
+      sequence.at(child.level)
+          .send(
+              {subtree.offset_bytes + before * bytes, static_cast<std::uint64_t>(child.count) * bytes, subtree.buffer},
+              child.rank, 0);
     }
     sequence.at(tree.parent_level).copy({subtree.offset_bytes, bytes, subtree.buffer}, own);
   }

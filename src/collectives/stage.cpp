@@ -12,7 +12,8 @@ constexpr std::uint32_t kInFlight = 4;  // segments for which an inner rank of a
 Segments::Segments(const Collective& what, std::uint64_t default_bytes, std::uint32_t most)
     : elements_(what.count), element_bytes_(size_bytes(what.dtype)) {
   const std::uint64_t bytes = elements_ * element_bytes_;
-  const std::uint64_t wanted_bytes = std::max<std::uint64_t>(1, what.segment_bytes ? what.segment_bytes : default_bytes);
+  const std::uint64_t wanted_bytes =
+      std::max<std::uint64_t>(1, what.segment_bytes ? what.segment_bytes : default_bytes);
   const std::uint64_t wanted = bytes / wanted_bytes + (bytes % wanted_bytes != 0);
   count_ = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(wanted, 1, std::min<std::uint64_t>(most, std::max<std::uint64_t>(1, elements_))));

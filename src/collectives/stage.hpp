@@ -52,8 +52,8 @@ std::vector<Run> runs_of(const Group& group, int first, int count);
 /// that stands for this knowledge (kNone in a group of one that waits for nothing).
 StepId dissemination_stage(Sequence& sequence, const Group& group, std::uint32_t first_tag, StepId after);
 
-/// A result of reduction that grows by the contributions of peers. It starts as this rank's own contribution, wherever that lies, and
-/// comes to lie in `target` with the first addition, without a copy.
+/// A result of reduction that grows by the contributions of peers. It starts as this rank's own contribution, wherever
+/// that lies, and comes to lie in `target` with the first addition, without a copy.
 class Accumulator {
  public:
   Accumulator(Region own, Region target) : value_(own), target_(target) {}

@@ -28,22 +28,16 @@ std::string describe(const Step& step) {
   const std::string peer = std::to_string(step.peer);
   const std::string tag = " tag " + std::to_string(step.tag);
   switch (step.kind) {
-    case StepKind::send:
-      return kind + " " + describe(step.from) + " to " + peer + tag;
-    case StepKind::recv:
-      return kind + " " + describe(step.to) + " from " + peer + tag;
+    case StepKind::send: return kind + " " + describe(step.from) + " to " + peer + tag;
+    case StepKind::recv: return kind + " " + describe(step.to) + " from " + peer + tag;
     case StepKind::copy:
-    case StepKind::reduce:
-      return kind + " " + describe(step.from) + " to " + describe(step.to);
+    case StepKind::reduce: return kind + " " + describe(step.from) + " to " + describe(step.to);
     case StepKind::transform:
       return kind + " " + std::to_string(step.block_count) + " blocks of " + describe(step.from) + " to " +
              describe(step.to);
-    case StepKind::expose:
-      return kind + " to " + peer + tag;
-    case StepKind::await:
-      return kind + " " + peer + tag;
-    case StepKind::read:
-      return kind + " " + describe(step.from) + " of " + peer + " to " + describe(step.to);
+    case StepKind::expose: return kind + " to " + peer + tag;
+    case StepKind::await: return kind + " " + peer + tag;
+    case StepKind::read: return kind + " " + describe(step.from) + " of " + peer + " to " + describe(step.to);
   }
   return kind;
 }

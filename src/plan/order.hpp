@@ -25,19 +25,14 @@ struct Touches {
 
 constexpr Touches touches(StepKind kind) {
   switch (kind) {
-    case StepKind::send:
-      return {true, true, false, false};
-    case StepKind::recv:
-      return {true, false, false, true};
+    case StepKind::send: return {true, true, false, false};
+    case StepKind::recv: return {true, false, false, true};
     case StepKind::copy:
     case StepKind::reduce:
-    case StepKind::transform:
-      return {false, true, false, true};
+    case StepKind::transform: return {false, true, false, true};
     case StepKind::expose:
-    case StepKind::await:
-      return {true, false, false, false};
-    case StepKind::read:
-      return {true, false, true, true};
+    case StepKind::await: return {true, false, false, false};
+    case StepKind::read: return {true, false, true, true};
   }
   return {};
 }

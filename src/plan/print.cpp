@@ -1,19 +1,11 @@
 #include <string>
 
+#include "base/json.hpp"
 #include "plan/names.hpp"
 #include "plan/order.hpp"
 
 namespace penstock {
 namespace {
-
-std::string quoted(std::string_view text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    result += c;
-  }
-  return result + "\"";
-}
 
 void pad(std::string& line, std::size_t width) {
   if (line.size() < width) line.append(width - line.size(), ' ');
@@ -25,31 +17,16 @@ std::string list(std::span<const StepId> steps, const char* separator) {
   return text;
 }
 
-// Fields of JSON objects, in order.
-class JsonObject {
- public:
-  JsonObject& raw(std::string_view key, const std::string& value) {
-    text_ += (text_.empty() ? "{" : ", ") + quoted(key) + ": " + value;
-    return *this;
-  }
-  JsonObject& number(std::string_view key, auto value) { return raw(key, std::to_string(value)); }
-  JsonObject& string(std::string_view key, std::string_view value) { return raw(key, quoted(value)); }
-  std::string finish() const { return text_.empty() ? "{}" : text_ + "}"; }
-
- private:
-  std::string text_;
-};
-
-std::string json(Region region) {
-  return JsonObject()
+std::string to_json(Region region) {
+  return json::Object()
       .string("buffer", plan::name(region.buffer))
       .number("offset_bytes", region.offset_bytes)
       .number("size_bytes", region.size_bytes)
       .finish();
 }
 
-std::string json(const Block& block) {
-  return JsonObject()
+std::string to_json(const Block& block) {
+  return json::Object()
       .number("from_offset_elems", block.from_offset_elems)
       .number("to_offset_elems", block.to_offset_elems)
       .number("rows", block.rows)
@@ -61,20 +38,20 @@ std::string json(const Block& block) {
       .finish();
 }
 
-std::string json(const Plan& plan, StepId id) {
+std::string to_json(const Plan& plan, StepId id) {
   const Step& step = plan.steps[id];
   const plan::Touches touches = plan::touches(step.kind);
-  JsonObject object;
+  json::Object object;
   object.string("kind", plan::name(step.kind));
-  if (touches.reads || touches.reads_remote) object.raw("from", json(step.from));
-  if (touches.writes) object.raw("to", json(step.to));
+  if (touches.reads || touches.reads_remote) object.raw("from", to_json(step.from));
+  if (touches.writes) object.raw("to", to_json(step.to));
   if (touches.has_peer) object.number("peer", step.peer);
   if (touches.has_peer && step.kind != StepKind::read) object.number("tag", step.tag);
   object.raw("dependencies", "[" + list(plan::dependencies(plan, id), ", ") + "]");
   if (step.kind == StepKind::transform) {
     std::string blocks;
     for (std::uint32_t i = 0; i < step.block_count; ++i)
-      blocks += (i ? ", " : "") + json(plan.blocks[step.first_block + i]);
+      blocks += (i ? ", " : "") + to_json(plan.blocks[step.first_block + i]);
     object.raw("blocks", "[" + blocks + "]").raw("scaled", step.scaled ? "true" : "false");
   }
   return object.number("level", step.level)
@@ -113,13 +90,13 @@ std::string to_text(const Plan& plan) {
 std::string to_dot(std::span<const Plan> plans) {
   const auto node = [](int rank, std::size_t step) { return "r" + std::to_string(rank) + "s" + std::to_string(step); };
   std::string text = "digraph plan {\n  rankdir=TB;\n  node [shape=box, fontname=\"Helvetica\", fontsize=10];\n";
-  if (!plans.empty()) text += "  label=" + quoted(plans[0].algorithm) + ";\n";
+  if (!plans.empty()) text += "  label=" + json::quoted(plans[0].algorithm) + ";\n";
   for (const Plan& plan : plans) {
     const std::string rank = std::to_string(plan.rank);
     text += "  subgraph cluster_" + rank + " {\n    label=\"rank " + rank + "\";\n";
     for (StepId id = 0; id < plan.steps.size(); ++id) {
       const bool application = plan.steps[id].lane == Lane::application;
-      text += "    " + node(plan.rank, id) + " [label=" + quoted(plan::describe(plan.steps[id])) +
+      text += "    " + node(plan.rank, id) + " [label=" + json::quoted(plan::describe(plan.steps[id])) +
               (application ? ", style=filled, fillcolor=lightyellow" : "") + "];\n";
       for (const StepId earlier : plan::dependencies(plan, id))
         text += "    " + node(plan.rank, earlier) + " -> " + node(plan.rank, id) + ";\n";
@@ -146,8 +123,8 @@ std::string to_dot(std::span<const Plan> plans) {
 
 std::string to_json(const Plan& plan) {
   std::string steps;
-  for (StepId id = 0; id < plan.steps.size(); ++id) steps += (id ? ",\n    " : "\n    ") + json(plan, id);
-  return JsonObject()
+  for (StepId id = 0; id < plan.steps.size(); ++id) steps += (id ? ",\n    " : "\n    ") + to_json(plan, id);
+  return json::Object()
       .string("algorithm", plan.algorithm)
       .number("rank", plan.rank)
       .number("size", plan.size)

@@ -71,7 +71,7 @@ class Sequence {
   const std::vector<StepId>& waits();
 
   PlanBuilder builder_;
-  std::array<Pieces, 4> pieces_;  // by Buffer
+  std::array<Pieces, 4> pieces_;   // by Buffer
   std::map<int, StepId> awaited_;  // the latest await of each peer
   std::vector<StepId> waits_;      // of the step being added
 };

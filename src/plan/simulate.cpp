@@ -40,11 +40,11 @@ class Simulation {
     for (std::size_t rank = 0; rank < plans.size(); ++rank) {
       const Plan& plan = plans[rank];
       if (memory[rank].input.size() != plan.input_bytes || memory[rank].output.size() != plan.output_bytes)
-        throw Error(ErrorCode::invalid_argument,
-                    "simulate: rank " + std::to_string(rank) + " was given buffers of " +
-                        std::to_string(memory[rank].input.size()) + " and " +
-                        std::to_string(memory[rank].output.size()) + " bytes, its plan expects " +
-                        std::to_string(plan.input_bytes) + " and " + std::to_string(plan.output_bytes));
+        throw Error(ErrorCode::invalid_argument, "simulate: rank " + std::to_string(rank) + " was given buffers of " +
+                                                     std::to_string(memory[rank].input.size()) + " and " +
+                                                     std::to_string(memory[rank].output.size()) +
+                                                     " bytes, its plan expects " + std::to_string(plan.input_bytes) +
+                                                     " and " + std::to_string(plan.output_bytes));
       Rank& state = ranks_[rank];
       state.scratch.assign(plan.scratch_bytes, kGarbage);
       state.shared.assign(plan.shared_bytes, kGarbage);
@@ -120,13 +120,15 @@ class Simulation {
 
   Bytes target(StepRef ref) {
     const Region region = step_of(ref).to;
-    if (region.buffer == Buffer::input && region.size_bytes > 0) fail("rank " + std::to_string(ref.rank) + " writes its input");
+    if (region.buffer == Buffer::input && region.size_bytes > 0)
+      fail("rank " + std::to_string(ref.rank) + " writes its input");
     return bytes(ref.rank, region);
   }
 
   void move(ConstBytes from, Bytes to) {
     if (from.size() != to.size())
-      fail("a message or copy of " + std::to_string(from.size()) + " bytes meets room for " + std::to_string(to.size()));
+      fail("a message or copy of " + std::to_string(from.size()) + " bytes meets room for " +
+           std::to_string(to.size()));
     if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
   }
 
@@ -158,12 +160,8 @@ class Simulation {
         if (from.giver || from.buffered) ready_.push_back({ref.rank, ref.step, true});
         return;
       }
-      case StepKind::copy:
-        move(bytes(ref.rank, step.from), target(ref));
-        return complete(ref);
-      case StepKind::reduce:
-        reduce(arithmetic_, bytes(ref.rank, step.from), target(ref));
-        return complete(ref);
+      case StepKind::copy: move(bytes(ref.rank, step.from), target(ref)); return complete(ref);
+      case StepKind::reduce: reduce(arithmetic_, bytes(ref.rank, step.from), target(ref)); return complete(ref);
       case StepKind::transform: {
         const auto blocks = std::span(plans_[ref.rank].blocks).subspan(step.first_block, step.block_count);
         transform(arithmetic_, blocks, step.scaled, bytes(ref.rank, step.from), target(ref));
@@ -186,9 +184,7 @@ class Simulation {
         from.buffered.reset();
         return complete(ref);
       }
-      case StepKind::read:
-        move(bytes(peer, step.from), target(ref));
-        return complete(ref);
+      case StepKind::read: move(bytes(peer, step.from), target(ref)); return complete(ref);
     }
   }
 

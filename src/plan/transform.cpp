@@ -220,18 +220,12 @@ using Opaque = std::array<std::byte, kBytes>;
 
 void move(std::size_t element_bytes, const Loops& loops) {
   switch (element_bytes) {
-    case 1:
-      return run<Opaque<1>>(loops, Move<Opaque<1>>{});
-    case 2:
-      return run<std::uint16_t>(loops, Move<std::uint16_t>{});
-    case 4:
-      return run<std::uint32_t>(loops, Move<std::uint32_t>{});
-    case 8:
-      return run<std::uint64_t>(loops, Move<std::uint64_t>{});
-    case 16:
-      return run<Opaque<16>>(loops, Move<Opaque<16>>{});
-    default:
-      assert(false && "no such element size in dtypes.def");
+    case 1: return run<Opaque<1>>(loops, Move<Opaque<1>>{});
+    case 2: return run<std::uint16_t>(loops, Move<std::uint16_t>{});
+    case 4: return run<std::uint32_t>(loops, Move<std::uint32_t>{});
+    case 8: return run<std::uint64_t>(loops, Move<std::uint64_t>{});
+    case 16: return run<Opaque<16>>(loops, Move<Opaque<16>>{});
+    default: assert(false && "no such element size in dtypes.def");
   }
 }
 

@@ -133,7 +133,8 @@ class Verifier {
       return;
     }
     for (const StepId earlier : plan::dependencies(plan, id))
-      if (earlier >= id) found(where(rank, id) + ": depends on step " + std::to_string(earlier) + ", which is not earlier");
+      if (earlier >= id)
+        found(where(rank, id) + ": depends on step " + std::to_string(earlier) + ", which is not earlier");
 
     const plan::Touches touches = plan::touches(step.kind);
     if (touches.has_peer) check_peer(rank, id);
@@ -146,7 +147,8 @@ class Verifier {
       check_region(rank, id, step.to, rank, "the target");
       if (step.to.buffer == Buffer::input && step.to.size_bytes > 0) found(where(rank, id) + ": writes the input");
     }
-    const bool moves_whole = (touches.reads || touches.reads_remote) && touches.writes && step.kind != StepKind::transform;
+    const bool moves_whole =
+        (touches.reads || touches.reads_remote) && touches.writes && step.kind != StepKind::transform;
     if (moves_whole && step.from.size_bytes != step.to.size_bytes)
       found(where(rank, id) + ": source and target differ in size");
     if (step.kind == StepKind::reduce && step.from.size_bytes % element_bytes_ != 0)

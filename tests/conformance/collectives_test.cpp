@@ -82,7 +82,8 @@ TEST_P(EveryAlgorithm, GivesWhatTheReferenceGives) {
     std::uint64_t segment_bytes;
   };
   const bool has_data = row().kind != CollectiveKind::barrier;
-  const std::vector<Size> sizes = has_data ? std::vector<Size>{{0, 0}, {1, 0}, {13, 16}, {500, 64}} : std::vector<Size>{{0, 0}};
+  const std::vector<Size> sizes =
+      has_data ? std::vector<Size>{{0, 0}, {1, 0}, {13, 16}, {500, 64}} : std::vector<Size>{{0, 0}};
   Types types;
   int tested = 0;
   for (int size = 1; size <= kMostRanks; ++size)
@@ -195,8 +196,7 @@ TEST(DefaultChoice, IsCorrectAndTheSameOnAllRanks) {
           const std::vector<std::int32_t> nodes = place(placement, size);
           const Algorithm* chosen = choose(Team{0, nodes}, what).algorithm;
           ASSERT_NE(chosen, nullptr);
-          for (std::int32_t rank = 0; rank < size; ++rank)
-            EXPECT_EQ(choose(Team{rank, nodes}, what).algorithm, chosen);
+          for (std::int32_t rank = 0; rank < size; ++rank) EXPECT_EQ(choose(Team{rank, nodes}, what).algorithm, chosen);
           check(what, size, placement, 1);
         }
 }

@@ -114,8 +114,8 @@ class Mutation : public testing::TestWithParam<const Algorithm*> {
       for (StepId id = 0; id < subject_.plans[rank].steps.size(); ++id) {
         std::vector<Plan> plans = subject_.plans;
         if (!mutate(plans, rank, id)) continue;
-        EXPECT_TRUE(notices(subject_, plans)) << fault << ": rank " << rank << ", step " << id << ": "
-                                              << plan::describe(subject_.plans[rank].steps[id]);
+        EXPECT_TRUE(notices(subject_, plans))
+            << fault << ": rank " << rank << ", step " << id << ": " << plan::describe(subject_.plans[rank].steps[id]);
       }
   }
 

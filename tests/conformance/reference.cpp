@@ -50,26 +50,16 @@ bool is_complex(DType dtype) { return dtype == DType::complex64 || dtype == DTyp
 
 Number combine(ReduceOp op, Number a, Number b) {
   switch (op) {
-    case ReduceOp::sum:
-      return {a.real + b.real, a.imag + b.imag};
-    case ReduceOp::prod:
-      return {a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real};
-    case ReduceOp::min:
-      return {std::min(a.real, b.real), 0};
-    case ReduceOp::max:
-      return {std::max(a.real, b.real), 0};
-    case ReduceOp::band:
-      return {a.real & b.real, 0};
-    case ReduceOp::bor:
-      return {a.real | b.real, 0};
-    case ReduceOp::bxor:
-      return {a.real ^ b.real, 0};
-    case ReduceOp::land:
-      return {a.real && b.real, 0};
-    case ReduceOp::lor:
-      return {a.real || b.real, 0};
-    case ReduceOp::lxor:
-      return {!a.real != !b.real, 0};
+    case ReduceOp::sum: return {a.real + b.real, a.imag + b.imag};
+    case ReduceOp::prod: return {a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real};
+    case ReduceOp::min: return {std::min(a.real, b.real), 0};
+    case ReduceOp::max: return {std::max(a.real, b.real), 0};
+    case ReduceOp::band: return {a.real & b.real, 0};
+    case ReduceOp::bor: return {a.real | b.real, 0};
+    case ReduceOp::bxor: return {a.real ^ b.real, 0};
+    case ReduceOp::land: return {a.real && b.real, 0};
+    case ReduceOp::lor: return {a.real || b.real, 0};
+    case ReduceOp::lxor: return {!a.real != !b.real, 0};
   }
   return {};
 }
@@ -165,11 +155,8 @@ std::vector<plan::RankMemory> memory_before(const Collective& what, int size) {
     const bool in_place = what.in_place && (is_root || !is_rooted(what.kind));
     const bool keeps_block = what.kind == CollectiveKind::gather || what.kind == CollectiveKind::allgather;
     switch (what.kind) {
-      case CollectiveKind::barrier:
-        break;
-      case CollectiveKind::bcast:
-        own.output = is_root ? block(what, rank) : garbage(block_bytes);
-        break;
+      case CollectiveKind::barrier: break;
+      case CollectiveKind::bcast: own.output = is_root ? block(what, rank) : garbage(block_bytes); break;
       case CollectiveKind::scatter:
         if (is_root) own.input = all_blocks(what, size);
         own.output = garbage(in_place ? 0 : block_bytes);
@@ -201,22 +188,13 @@ std::vector<plan::RankMemory> memory_after(const Collective& what, int size) {
     std::vector<std::byte>& output = memory[static_cast<std::size_t>(rank)].output;
     if (output.empty()) continue;  // it receives nothing
     switch (what.kind) {
-      case CollectiveKind::barrier:
-        break;
-      case CollectiveKind::bcast:
-        output = block(what, what.root);
-        break;
-      case CollectiveKind::scatter:
-        output = block(what, rank);
-        break;
+      case CollectiveKind::barrier: break;
+      case CollectiveKind::bcast: output = block(what, what.root); break;
+      case CollectiveKind::scatter: output = block(what, rank); break;
       case CollectiveKind::reduce:
-      case CollectiveKind::allreduce:
-        output = combined;
-        break;
+      case CollectiveKind::allreduce: output = combined; break;
       case CollectiveKind::gather:
-      case CollectiveKind::allgather:
-        output = all;
-        break;
+      case CollectiveKind::allgather: output = all; break;
     }
   }
   return memory;

@@ -1,0 +1,133 @@
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "collectives/group.hpp"
+#include "penstock/collective.hpp"
+#include "penstock/error.hpp"
+#include "plan/split.hpp"
+
+namespace penstock {
+namespace {
+
+Team team(std::vector<std::int32_t> nodes, int rank = 0) { return {rank, std::move(nodes)}; }
+
+std::string message(const Team& on, const Collective& what) {
+  try {
+    choose(on, what);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    return error.message();
+  }
+  return "";
+}
+
+TEST(Choose, TakesTheAlgorithmThatIsNamed) {
+  const Choice choice = choose(team({0, 0, 0}), {.kind = CollectiveKind::allreduce, .count = 1, .algorithm = "ring"});
+  EXPECT_EQ(choice.algorithm->name, "ring");
+}
+
+TEST(Choose, ListsWhatFitsWhenTheNameIsUnknown) {
+  const std::string text =
+      message(team({0, 1, 0}), {.kind = CollectiveKind::allreduce, .count = 1, .algorithm = "magic"});
+  EXPECT_NE(text.find("no algorithm 'magic'"), std::string::npos) << text;
+  EXPECT_NE(text.find("ring"), std::string::npos) << text;
+  EXPECT_EQ(text.find("shared"), std::string::npos) << text;
+}
+
+TEST(Choose, RejectsAnAlgorithmThatDoesNotFit) {
+  const std::string text =
+      message(team({0, 0, 0}), {.kind = CollectiveKind::allgather, .count = 1, .algorithm = "recursive_doubling"});
+  EXPECT_NE(text.find("does not fit"), std::string::npos) << text;
+  EXPECT_NE(text.find("expected one of bruck, ring"), std::string::npos) << text;
+}
+
+TEST(Choose, RejectsWrongArguments) {
+  const Team three = team({0, 0, 0});
+  EXPECT_NE(message(three, {.kind = CollectiveKind::bcast, .root = 3}).find("ranks 0 to 2"), std::string::npos);
+  EXPECT_NE(message(three, {.kind = CollectiveKind::bcast, .root = -1}).find("root is -1"), std::string::npos);
+  EXPECT_EQ(message(three, {.kind = CollectiveKind::allgather, .root = 7}), "") << "no root, no error";
+  EXPECT_NE(message(three, {.kind = CollectiveKind::reduce, .count = 1, .dtype = DType::float32, .op = ReduceOp::bor})
+                .find("operation bor is not defined for dtype float32"),
+            std::string::npos);
+  EXPECT_NE(message(three, {.kind = CollectiveKind::gather, .count = std::uint64_t{1} << 61, .dtype = DType::float64})
+                .find("2^63"),
+            std::string::npos);
+}
+
+TEST(Choose, DependsOnSizeAndTeam) {
+  const Team node = team({0, 0, 0, 0});
+  const Team cluster = team({0, 0, 1, 1});
+  const auto chosen = [](const Team& on, CollectiveKind kind, std::uint64_t count) {
+    return choose(on, {.kind = kind, .count = count}).algorithm->name;
+  };
+  EXPECT_EQ(chosen(node, CollectiveKind::allreduce, 8), "shared");
+  EXPECT_EQ(chosen(cluster, CollectiveKind::allreduce, 8), "hierarchical");
+  EXPECT_EQ(chosen(cluster, CollectiveKind::allreduce, 1 << 20), "ring");
+  EXPECT_EQ(chosen(team({0, 1, 2}), CollectiveKind::barrier, 0), "dissemination");
+  EXPECT_EQ(chosen(cluster, CollectiveKind::barrier, 0), "hierarchical");
+  EXPECT_EQ(chosen(node, CollectiveKind::bcast, 8), "binomial");
+  EXPECT_EQ(chosen(node, CollectiveKind::bcast, 8 << 20), "chain");
+}
+
+TEST(Algorithms, HaveUniqueNames) {
+  std::set<std::pair<CollectiveKind, std::string_view>> names;
+  for (const Algorithm& row : algorithms()) EXPECT_TRUE(names.emplace(row.kind, row.name).second) << row.name;
+  for (int kind = 0; kind <= static_cast<int>(CollectiveKind::barrier); ++kind)
+    EXPECT_EQ(collective_kind_from_name(name(static_cast<CollectiveKind>(kind))), static_cast<CollectiveKind>(kind));
+  EXPECT_THROW(collective_kind_from_name("alltoallw"), Error);
+}
+
+TEST(Group, FollowsTheNodes) {
+  const Team scattered = team({0, 1, 0, 2, 1, 0}, 4);
+  EXPECT_EQ(collectives::by_node(scattered, 1).ranks, (std::vector{1, 4, 3, 0, 2, 5}));
+  EXPECT_EQ(collectives::by_node(scattered, 1).self, 1);
+  EXPECT_EQ(collectives::leaders(scattered, 4).ranks, (std::vector{4, 3, 0}));
+  EXPECT_EQ(collectives::leaders(scattered, 1).self, -1);
+  EXPECT_EQ(collectives::node_group(scattered, 4).ranks, (std::vector{4, 1}));
+  EXPECT_EQ(collectives::node_group(scattered, 0).ranks, (std::vector{1, 4}));
+  EXPECT_EQ(collectives::largest_node(scattered), 3);
+}
+
+// Every rank but the root has a parent, which has it as a child, at the same level and with the same subtree.
+TEST(Tree, BothEndsOfEveryEdgeAgree) {
+  for (int size = 1; size <= 33; ++size)
+    for (const auto make : {collectives::binomial, collectives::chain}) {
+      std::vector<collectives::Tree> trees;
+      collectives::Group group;
+      for (int rank = 0; rank < size; ++rank) group.ranks.push_back(rank);
+      for (group.self = 0; group.self < size; ++group.self) trees.push_back(make(group));
+      int edges = 0;
+      for (int rank = 0; rank < size; ++rank)
+        for (const auto& child : trees[static_cast<std::size_t>(rank)].children) {
+          const auto& other = trees[static_cast<std::size_t>(child.rank)];
+          EXPECT_EQ(other.parent, rank);
+          EXPECT_EQ(other.parent_level, child.level);
+          EXPECT_EQ(other.count, child.count);
+          ++edges;
+        }
+      EXPECT_EQ(edges, size - 1);
+      EXPECT_EQ(trees[0].parent, -1);
+      EXPECT_EQ(trees[0].count, size);
+    }
+}
+
+// Half of the messages of a full binomial tree are on its last level (paper 000, section 3).
+TEST(Tree, TheLastLevelOfABroadcastGoesToTheApplication) {
+  int application = 0;
+  int progress = 0;
+  for (int rank = 0; rank < 16; ++rank) {
+    Plan plan = plan_collective(team(std::vector<std::int32_t>(16), rank),
+                                {.kind = CollectiveKind::bcast, .count = 10, .algorithm = "binomial"});
+    EXPECT_EQ(plan.tree_levels, 4);
+    plan::split_tree(plan, 1);
+    for (const Step& step : plan.steps)
+      if (step.kind == StepKind::send) ++(step.lane == Lane::application ? application : progress);
+  }
+  EXPECT_EQ(application, 8);
+  EXPECT_EQ(progress, 7);
+}
+
+}  // namespace
+}  // namespace penstock

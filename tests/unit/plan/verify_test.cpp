@@ -1,0 +1,249 @@
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "penstock/plan.hpp"
+
+namespace penstock {
+namespace {
+
+Region in(std::uint64_t offset, std::uint64_t size) { return {offset, size, Buffer::input}; }
+Region out(std::uint64_t offset, std::uint64_t size) { return {offset, size, Buffer::output}; }
+Region shared(std::uint64_t offset, std::uint64_t size) { return {offset, size, Buffer::shared}; }
+
+// The plans of two ranks, which fill in what a test is about.
+class VerifyTest : public testing::Test {
+ protected:
+  PlanBuilder a{"test", 0, 2};
+  PlanBuilder b{"test", 1, 2};
+  std::vector<std::int32_t> nodes{0, 0};
+  std::uint64_t element_bytes = 1;
+
+  std::vector<std::string> findings() {
+    const std::vector<Plan> plans{std::move(a).finish(64, 64), std::move(b).finish(64, 64)};
+    return verify(plans, nodes, element_bytes);
+  }
+  void expect(const std::string& text) {
+    const auto all = findings();
+    ASSERT_FALSE(all.empty()) << "expected: " << text;
+    for (const std::string& finding : all)
+      if (finding.find(text) != std::string::npos) return;
+    ADD_FAILURE() << "expected: " << text << "\nfound: " << all[0];
+  }
+};
+
+TEST_F(VerifyTest, AcceptsAnExchange) {
+  a.send(in(0, 8), 1, 0);
+  a.recv(out(0, 8), 1, 0);
+  b.send(in(0, 8), 0, 0);
+  b.recv(out(0, 8), 0, 0);
+  EXPECT_EQ(findings(), std::vector<std::string>{});
+}
+
+// Only where both sends wait for their receivers: it needs the synchronous case to show.
+TEST_F(VerifyTest, FindsADeadlockOfUnbufferedSends) {
+  a.recv(out(0, 8), 1, 0, {a.send(in(0, 8), 1, 0)});
+  b.recv(out(0, 8), 0, 0, {b.send(in(0, 8), 0, 0)});
+  expect("deadlock: ");
+}
+
+TEST_F(VerifyTest, FindsADeadlockOfReceives) {
+  a.send(in(0, 8), 1, 0, {a.recv(out(0, 8), 1, 0)});
+  b.send(in(0, 8), 0, 0, {b.recv(out(0, 8), 0, 0)});
+  expect("deadlock: ");
+}
+
+TEST_F(VerifyTest, FindsADeadlockOfSignals) {
+  a.expose(1, 0, {a.await(1, 0)});
+  b.expose(0, 0, {b.await(0, 0)});
+  expect("deadlock: ");
+}
+
+TEST_F(VerifyTest, FindsMessagesThatDoNotMatch) {
+  a.send(in(0, 8), 1, 0);
+  expect("nobody takes this message");
+}
+
+TEST_F(VerifyTest, FindsReceivesThatDoNotMatch) {
+  b.recv(out(0, 8), 0, 0);
+  expect("nobody gives this message");
+}
+
+TEST_F(VerifyTest, FindsSizesThatDiffer) {
+  a.send(in(0, 8), 1, 0);
+  b.recv(out(0, 9), 0, 0);
+  expect("the receiver expects 9 bytes");
+}
+
+TEST_F(VerifyTest, FindsTagsUsedTwice) {
+  for (int i = 0; i < 2; ++i) {
+    a.send(in(0, 8), 1, 3);
+    b.recv(out(0, 8), 0, 3);
+  }
+  expect("the tag is used twice");
+}
+
+TEST_F(VerifyTest, FindsTagsTooLarge) {
+  a.send(in(0, 8), 1, kMaxTag + 1);
+  b.recv(out(0, 8), 0, kMaxTag + 1);
+  expect("the tag is larger");
+}
+
+TEST_F(VerifyTest, FindsPeersThatDoNotExist) {
+  a.send(in(0, 8), 2, 0);
+  expect("not a rank");
+}
+
+TEST_F(VerifyTest, FindsRegionsOutOfBounds) {
+  a.copy(in(60, 8), out(0, 8));
+  expect("reaches beyond the 64 bytes of the input");
+}
+
+TEST_F(VerifyTest, FindsRegionsThatWrapAround) {
+  a.copy(in(~std::uint64_t{0} - 3, 8), out(0, 8));
+  expect("reaches beyond");
+}
+
+TEST_F(VerifyTest, FindsAWrittenInput) {
+  a.copy(out(0, 8), in(0, 8));
+  expect("writes the input");
+}
+
+TEST_F(VerifyTest, FindsConcurrentWrites) {
+  a.copy(in(0, 8), out(0, 8));
+  a.copy(in(8, 8), out(7, 8));
+  expect("touch the same memory");
+}
+
+TEST_F(VerifyTest, FindsAWriteBesideARead) {
+  a.copy(in(0, 8), out(0, 8));
+  a.copy(out(4, 8), out(32, 8));
+  expect("touch the same memory");
+}
+
+TEST_F(VerifyTest, AcceptsATransitiveOrder) {
+  const StepId first = a.copy(in(0, 8), out(0, 8));
+  const StepId between = a.copy(in(0, 8), out(32, 8), {first});
+  a.copy(in(8, 8), out(0, 8), {between});
+  EXPECT_EQ(findings(), std::vector<std::string>{});
+}
+
+TEST_F(VerifyTest, FindsAStepThatOverlapsItself) {
+  a.copy(out(0, 8), out(4, 8));
+  expect("source and target overlap");
+}
+
+TEST_F(VerifyTest, FindsSizesThatDifferWithinAStep) {
+  a.copy(in(0, 8), out(0, 4));
+  expect("differ in size");
+}
+
+TEST_F(VerifyTest, FindsPartsOfElements) {
+  element_bytes = 8;
+  a.reduce(in(0, 12), out(0, 12));
+  expect("not a whole number of elements");
+}
+
+TEST_F(VerifyTest, FindsSharedMemoryAcrossNodes) {
+  nodes = {0, 1};
+  a.expose(1, 0);
+  b.await(0, 0);
+  expect("on another node");
+}
+
+TEST_F(VerifyTest, FindsReadsWithoutAnAwait) {
+  a.copy(in(0, 8), a.shared(8));
+  a.expose(1, 0);
+  b.await(0, 0);
+  b.read(shared(0, 8), 0, out(0, 8));
+  expect("no await of the peer");
+}
+
+TEST_F(VerifyTest, FindsReadsBesideTheOwnersWrite) {
+  a.copy(in(0, 8), a.shared(8));
+  a.expose(1, 0);  // not after the copy
+  b.read(shared(0, 8), 0, out(0, 8), {b.await(0, 0)});
+  expect("touch the same shared memory");
+}
+
+TEST_F(VerifyTest, FindsSharedMemoryThatIsOverwrittenTooEarly) {
+  const Region shown = a.shared(8);
+  const StepId copy = a.copy(in(0, 8), shown);
+  const StepId expose = a.expose(1, 0, {copy});
+  a.copy(in(8, 8), shown, {expose});
+  b.read(shared(0, 8), 0, out(0, 8), {b.await(0, 0)});
+  expect("touch the same shared memory");
+}
+
+TEST_F(VerifyTest, AcceptsSharedMemoryThatIsOverwrittenAfterTheReadersAnswer) {
+  const Region shown = a.shared(8);
+  const StepId copy = a.copy(in(0, 8), shown);
+  a.expose(1, 0, {copy});
+  a.copy(in(8, 8), shown, {a.await(1, 1), copy});
+  const StepId read = b.read(shared(0, 8), 0, out(0, 8), {b.await(0, 0)});
+  b.expose(0, 1, {read});
+  EXPECT_EQ(findings(), std::vector<std::string>{});
+}
+
+TEST_F(VerifyTest, DoesNotTakeAMessageForAnOrderOfSharedMemory) {
+  const Region shown = a.shared(8);
+  const StepId first = a.expose(1, 0);
+  a.send(in(0, 1), 1, 0, {a.copy(in(0, 8), shown, {first})});
+  const StepId came = b.recv(out(32, 1), 0, 0, {b.await(0, 0)});
+  b.read(shared(0, 8), 0, out(0, 8), {came});
+  expect("touch the same shared memory");
+}
+
+// Columns of one matrix that interleave touch none of the same elements.
+TEST_F(VerifyTest, LooksAtTheElementsOfBlocks) {
+  element_bytes = 4;
+  const auto columns = [](std::uint64_t first) {
+    return Block{.to_offset_elems = first,
+                 .rows = 4,
+                 .columns = 2,
+                 .from_row_stride_elems = 2,
+                 .from_column_stride_elems = 1,
+                 .to_row_stride_elems = 4,
+                 .to_column_stride_elems = 1};
+  };
+  const std::vector<StepId> none;
+  const Block left = columns(0);
+  const Block right = columns(2);
+  a.transform(in(0, 32), out(0, 64), {&left, 1}, false, none);
+  a.transform(in(32, 32), out(0, 64), {&right, 1}, false, none);
+  EXPECT_EQ(findings(), std::vector<std::string>{});
+}
+
+TEST_F(VerifyTest, FindsBlocksThatShareElements) {
+  element_bytes = 4;
+  const Block row{.rows = 1, .columns = 4, .from_column_stride_elems = 1, .to_column_stride_elems = 1};
+  const Block column{
+      .to_offset_elems = 3, .rows = 4, .columns = 1, .from_row_stride_elems = 1, .to_row_stride_elems = 4};
+  const std::vector<StepId> none;
+  a.transform(in(0, 16), out(0, 64), {&row, 1}, false, none);
+  a.transform(in(16, 16), out(0, 64), {&column, 1}, false, none);
+  expect("touch the same memory");
+}
+
+TEST_F(VerifyTest, FindsBlocksOutOfBounds) {
+  element_bytes = 4;
+  const Block backwards{.rows = 2, .columns = 1, .from_row_stride_elems = -1, .to_row_stride_elems = 1};
+  const std::vector<StepId> none;
+  a.transform(in(0, 16), out(0, 16), {&backwards, 1}, false, none);
+  expect("a block reaches beyond the source");
+}
+
+TEST(Verify, FindsMissingRanks) {
+  const std::vector<std::int32_t> nodes{0, 0};
+  const std::vector<Plan> plans{PlanBuilder("test", 0, 2).finish(0, 0)};
+  EXPECT_FALSE(verify(plans, nodes).empty());
+}
+
+TEST(Verify, FindsPlansOfOtherRanks) {
+  const std::vector<std::int32_t> nodes{0, 0};
+  const std::vector<Plan> plans{PlanBuilder("test", 1, 2).finish(0, 0), PlanBuilder("test", 1, 2).finish(0, 0)};
+  EXPECT_FALSE(verify(plans, nodes).empty());
+}
+
+}  // namespace
+}  // namespace penstock
