@@ -11,6 +11,8 @@
 #include <mutex>
 #include <set>
 
+#include "base/json.hpp"
+
 namespace penstock::trace {
 namespace {
 
@@ -41,13 +43,6 @@ ThreadBuffer& thread_buffer() {
     return made;
   }();
   return *buffer;
-}
-
-void append_escaped(std::string& out, const char* text) {
-  for (; *text; ++text) {
-    if (*text == '"' || *text == '\\') out += '\\';
-    if (static_cast<unsigned char>(*text) >= 0x20) out += *text;
-  }
 }
 
 }  // namespace
@@ -101,12 +96,10 @@ std::string to_json(const std::vector<Event>& events, int process) {
   char numbers[192];
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Event& event = events[i];
-    out += i ? ",\n{\"ph\":\"X\",\"name\":\"" : "\n{\"ph\":\"X\",\"name\":\"";
-    append_escaped(out, event.name);
-    out += "\",\"cat\":\"";
-    append_escaped(out, event.lane);
+    out += (i ? ",\n{\"ph\":\"X\",\"name\":" : "\n{\"ph\":\"X\",\"name\":") + json::quoted(event.name) +
+           ",\"cat\":" + json::quoted(event.lane);
     std::snprintf(numbers, sizeof numbers,
-                  "\",\"pid\":%d,\"tid\":%llu,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"bytes\":%llu}}", process,
+                  ",\"pid\":%d,\"tid\":%llu,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"bytes\":%llu}}", process,
                   static_cast<unsigned long long>(event.thread), static_cast<double>(event.begin_ns) / 1e3,
                   static_cast<double>(event.end_ns - event.begin_ns) / 1e3,
                   static_cast<unsigned long long>(event.bytes));

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "comm/json.hpp"
+#include "base/json.hpp"
 
 namespace penstock::comm {
 namespace {
@@ -55,24 +55,24 @@ std::string State::explain(const Collective& asked) {
     ++messages;
   }
 
-  JsonObject result;
-  result.add("operation", name(asked.kind));
-  result.add("algorithm", planned.plan->algorithm);
-  result.add("reason", choice.reason);
-  result.add("cost", choice.algorithm->cost);
-  result.add("count", asked.count);
-  result.add("dtype", name(asked.dtype));
-  if (computes(what.kind)) result.add("op", name(what.op));
-  if (is_rooted(what.kind)) result.add("root", static_cast<std::uint64_t>(what.root));
-  result.add("ranks", static_cast<std::uint64_t>(team().size()));
-  result.add("rank", static_cast<std::uint64_t>(team().rank));
-  result.add("steps", planned.plan->steps.size());
-  result.add("messages", messages);
-  result.add("sent_bytes", sent_bytes);
-  result.add("read_bytes", read_bytes);
-  result.add("scratch_bytes", planned.plan->scratch_bytes);
-  result.add("shared_bytes", planned.plan->shared_bytes);
-  return result.text();
+  json::Object result;
+  result.string("operation", name(asked.kind));
+  result.string("algorithm", planned.plan->algorithm);
+  result.string("reason", choice.reason);
+  result.string("cost", choice.algorithm->cost);
+  result.number("count", asked.count);
+  result.string("dtype", name(asked.dtype));
+  if (computes(what.kind)) result.string("op", name(what.op));
+  if (is_rooted(what.kind)) result.number("root", what.root);
+  result.number("ranks", team().size());
+  result.number("rank", team().rank);
+  result.number("steps", planned.plan->steps.size());
+  result.number("messages", messages);
+  result.number("sent_bytes", sent_bytes);
+  result.number("read_bytes", read_bytes);
+  result.number("scratch_bytes", planned.plan->scratch_bytes);
+  result.number("shared_bytes", planned.plan->shared_bytes);
+  return result.finish();
 }
 
 std::string State::report() {

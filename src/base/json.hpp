@@ -1,0 +1,53 @@
+// As much JSON as reports and manifests need.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace penstock::json {
+
+/// `text` in quotes, with what JSON demands escaped. Bytes beyond ASCII pass as they are.
+std::string quoted(std::string_view text);
+
+/// An object, written member by member.
+class Object {
+ public:
+  /// A member whose value is JSON already.
+  Object& raw(std::string_view key, std::string_view value) {
+    ((text_ += text_.empty() ? "{" : ", ") += quoted(key)) += ": ";
+    text_ += value;
+    return *this;
+  }
+  Object& number(std::string_view key, auto value) { return raw(key, std::to_string(value)); }
+  Object& string(std::string_view key, std::string_view value) { return raw(key, quoted(value)); }
+  std::string finish() const { return text_.empty() ? "{}" : text_ + "}"; }
+
+ private:
+  std::string text_;
+};
+
+/// A parsed value. Accessors throw Error(corrupt) that names what was expected.
+class Value {
+ public:
+  /// The whole text must be one value.
+  static Value parse(std::string_view text);
+
+  const Value& at(std::string_view key) const;
+  const std::vector<Value>& items() const;
+  const std::string& text() const;
+  std::uint64_t number() const;  ///< a non-negative integer below 2^64
+
+ private:
+  enum class Kind { null, boolean, number, text, array, object };
+  class Parser;
+
+  Kind kind_ = Kind::null;
+  std::string text_;  ///< of strings; the digits of numbers
+  std::vector<Value> items_;
+  std::vector<std::pair<std::string, Value>> members_;
+};
+
+}  // namespace penstock::json
