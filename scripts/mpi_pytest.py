@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
-GRACE_S = 20.0
+GRACE_S = float(os.environ.get("PENSTOCK_MPI_PYTEST_GRACE_S", "20"))
 TEST_TIMEOUT_S = 120
 
 
@@ -29,7 +29,9 @@ def main() -> int:
     os.dup2(log, 1)
     os.dup2(log, 2)
     options = [f"--junitxml={prefix}.{comm.rank}.xml", "--maxfail=1", "-q", "-rs", "-p", "no:cacheprovider"]
-    options += [f"--timeout={TEST_TIMEOUT_S}", "--timeout-method=thread"]
+    # Other plugins only cost every rank their imports.
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    options += ["-p", "pytest_timeout", f"--timeout={TEST_TIMEOUT_S}", "--timeout-method=thread"]
     status = int(pytest.main([*options, *arguments]))
     if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         status = 0

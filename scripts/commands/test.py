@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,6 +100,11 @@ def layers(_: Options) -> Result:
     return result
 
 
+@suite("tooling", "the test runner itself")
+def tooling(_: Options) -> Result:
+    return pytest(log_of("tooling"), ROOT / "tests/tooling")
+
+
 @suite("headers", "each public header compiled alone")
 def headers(_: Options) -> Result:
     log = log_of("headers")
@@ -123,14 +128,14 @@ def python(_: Options) -> Result:
     return pytest(log, ROOT / "tests/python")
 
 
-def mpi_tests(name: str, launch: list[str | Path], **environment: str) -> Result:
-    """tests/mpi under one launcher: a test has passed when it passed on every rank."""
+def mpi_tests(
+    name: str, launch: list[str | Path], tests: Sequence[Path] = (ROOT / "tests/mpi",), **environment: str
+) -> Result:
+    """Collective tests under one launcher: a test has passed when it passed on every rank."""
     log, prefix = log_of(name), LOGS / f"{name}.rank"
     for old in LOGS.glob(f"{name}.rank.*"):
         old.unlink()
-    status, _ = run(
-        [*launch, "python", ROOT / "scripts/mpi_pytest.py", prefix, ROOT / "tests/mpi"], log, 600, **environment
-    )
+    status, _ = run([*launch, "python", ROOT / "scripts/mpi_pytest.py", prefix, *tests], log, 600, **environment)
     worst: dict[str, Result] = {}
     for report in sorted(LOGS.glob(f"{name}.rank.*.xml")):
         rank_log = report.with_suffix(".log")
