@@ -196,7 +196,7 @@ void Executor::deliver(Operation& operation, StepId step, const Header& header, 
     return fail_mismatch(operation, header, "rank " + std::to_string(what.peer) + " sent " +
                                                 std::to_string(header.bytes) + " bytes where rank " +
                                                 std::to_string(rank_) + " expected " +
-                                                std::to_string(what.to.size_bytes));
+                                                std::to_string(what.to.size_bytes) + " bytes");
   if (header.kind == MessageKind::rts) return receive_long(operation, step, header);
   const trace::Span span("recv", "progress", payload.size());
   if (!payload.empty()) std::memcpy(target(operation, what.to).data(), payload.data(), payload.size());

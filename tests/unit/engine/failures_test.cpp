@@ -1,0 +1,239 @@
+// A failure reaches every rank of its operation, exactly once, and the operations after it work.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+#include <random>
+#include <string>
+
+#include "plans.hpp"
+#include "ranks.hpp"
+
+namespace penstock::engine {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::optional<Error> error_of(engine::Run& run) {
+  std::optional<Error> error;
+  try {
+    run.wait();
+  } catch (const Error& thrown) {
+    error = thrown;
+  }
+  EXPECT_TRUE(run.done());
+  EXPECT_NO_THROW(run.wait());  // delivered once
+  EXPECT_TRUE(run.test());
+  return error;
+}
+
+void expect_next_operation_works(Engine& engine, int rank) {
+  const int size = engine.team().size();
+  std::vector<std::uint32_t> in(5000, static_cast<std::uint32_t>(rank));
+  std::vector<std::uint32_t> out(5000);
+  engine.start(allreduce_plan(rank, size, 20000), {bytes_of(in), bytes_of(out)}, kAddUint32, 1)->wait();
+  EXPECT_EQ(out[4999], static_cast<std::uint32_t>(size * (size - 1) / 2));
+}
+
+struct Setting {
+  const char* name;
+  std::vector<std::int32_t> nodes;
+  int progress_threads;
+  bool single_copy;
+};
+
+std::string name_of(const testing::TestParamInfo<Setting>& setting) { return setting.param.name; }
+
+class Failures : public testing::TestWithParam<Setting> {
+ protected:
+  RanksOptions ranks() const {
+    RanksOptions options = ranks_of(GetParam().nodes);
+    options.engine.progress_threads = GetParam().progress_threads;
+    options.engine.single_copy = GetParam().single_copy;
+    return options;
+  }
+  int size() const { return static_cast<int>(GetParam().nodes.size()); }
+};
+
+INSTANTIATE_TEST_SUITE_P(, Failures,
+                         testing::Values(Setting{"one_node", one_node(3), 0, true},
+                                         Setting{"one_node_copied_twice", one_node(4), 0, false},
+                                         Setting{"one_node_thread", one_node(4), 1, true},
+                                         Setting{"nodes_of_one", {0, 1, 2}, 0, true},
+                                         Setting{"nodes_of_3_and_4", {1, 0, 1, 0, 0, 1, 0}, 0, true},
+                                         Setting{"nodes_of_2_and_2_thread", {0, 1, 0, 1}, 1, false}),
+                         name_of);
+
+TEST_P(Failures, FailNextIsToldToAllRanks) {
+  for (const std::uint64_t elems : {4u, 50000u})
+    for (int failing = 0; failing < size(); ++failing)
+      run_ranks(ranks(), [&](Engine& engine, int rank) {
+        if (rank == failing) {
+          engine.fail_next("count is -1; expected a number from 0 on");
+        } else {
+          std::vector<std::uint32_t> in(elems);
+          std::vector<std::uint32_t> out(elems);
+          const auto plan = allreduce_plan(rank, size(), elems * 4);
+          const auto run = engine.start(plan, {bytes_of(in), bytes_of(out)}, kAddUint32, 7);
+          const auto error = error_of(*run);
+          ASSERT_TRUE(error) << "rank " << rank;
+          EXPECT_EQ(error->code(), ErrorCode::peer_failed);
+          EXPECT_EQ(error->rank(), failing);
+          EXPECT_NE(error->message().find("count is -1"), std::string::npos) << error->what();
+        }
+        expect_next_operation_works(engine, rank);
+      });
+}
+
+TEST_P(Failures, ARankThatStartsLateGetsItAtOnce) {
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    if (rank == 0) engine.fail_next("first");
+    if (rank == 0) engine.fail_next("second");
+    if (rank == size() - 1) std::this_thread::sleep_for(milliseconds(20));
+    if (rank != 0)
+      for (const char* text : {"first", "second"}) {
+        std::vector<std::uint32_t> in(4);
+        std::vector<std::uint32_t> out(4);
+        const auto run =
+            engine.start(allreduce_plan(rank, size(), 16), {bytes_of(in), bytes_of(out)}, kAddUint32, 7);
+        const auto error = error_of(*run);
+        ASSERT_TRUE(error);
+        EXPECT_NE(error->message().find(text), std::string::npos);
+      }
+    expect_next_operation_works(engine, rank);
+  });
+}
+
+TEST_P(Failures, DifferentSizesAreAMismatchOnBothRanks) {
+  for (const std::uint64_t elems : {10u, 50000u})
+    run_ranks(ranks(), [&](Engine& engine, int rank) {
+      const std::uint64_t mine = rank == 1 ? elems + 2 : elems;
+      std::vector<std::uint32_t> in(mine);
+      std::vector<std::uint32_t> out(mine);
+      const auto plan = allreduce_plan(rank, size(), mine * 4);
+      const auto error = error_of(*engine.start(plan, {bytes_of(in), bytes_of(out)}, kAddUint32, 7));
+      ASSERT_TRUE(error);
+      EXPECT_EQ(error->code(), rank < 2 ? ErrorCode::mismatch : ErrorCode::peer_failed) << error->what();
+      if (rank < 2) {
+        EXPECT_NE(error->message().find(std::to_string(elems * 4) + " "), std::string::npos) << error->what();
+        EXPECT_NE(error->message().find(std::to_string(elems * 4 + 8) + " "), std::string::npos) << error->what();
+      }
+      expect_next_operation_works(engine, rank);
+    });
+}
+
+TEST_P(Failures, DifferentSignaturesAreAMismatchOnBothRanks) {
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    std::vector<std::uint32_t> in(8);
+    std::vector<std::uint32_t> out(8);
+    const auto plan = allreduce_plan(rank, size(), 32);
+    const auto error = error_of(*engine.start(plan, {bytes_of(in), bytes_of(out)}, kAddUint32, rank == 1 ? 8 : 7));
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), rank < 2 ? ErrorCode::mismatch : ErrorCode::peer_failed) << error->what();
+    expect_next_operation_works(engine, rank);
+  });
+}
+
+// Nobody sends anything: all ranks believe that they are the root. They find out by asking each other.
+TEST_P(Failures, RanksThatWaitForEachOtherFindOutWhy) {
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    PlanBuilder builder("test/gather", rank, size());
+    for (int peer = 0; peer < size(); ++peer)
+      if (peer != rank) builder.recv({static_cast<std::uint64_t>(peer) * 4, 4, Buffer::output}, peer, 0);
+    const auto plan =
+        std::make_shared<const Plan>(std::move(builder).finish(0, static_cast<std::uint64_t>(size()) * 4));
+    std::vector<std::uint32_t> out(static_cast<std::size_t>(size()));
+    const auto error =
+        error_of(*engine.start(plan, {{}, bytes_of(out)}, kAddUint32, static_cast<std::uint64_t>(rank)));
+    ASSERT_TRUE(error);
+    EXPECT_TRUE(error->code() == ErrorCode::mismatch || error->code() == ErrorCode::peer_failed);
+    expect_next_operation_works(engine, rank);
+  });
+}
+
+TEST_P(Failures, APlanThatCannotBeRunFailsOnAllRanks) {
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    auto plan = std::make_shared<Plan>(*allreduce_plan(rank, size(), 64));
+    if (rank == 1) plan->steps.back().peer = 99;
+    std::vector<std::uint32_t> in(16);
+    std::vector<std::uint32_t> out(16);
+    const auto error = error_of(*engine.start(plan, {bytes_of(in), bytes_of(out)}, kAddUint32, 7));
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), rank == 1 ? ErrorCode::invalid_argument : ErrorCode::peer_failed);
+    expect_next_operation_works(engine, rank);
+  });
+}
+
+// Failures at random moments of overlapping operations of all sizes; memory is gone as soon as an error is delivered.
+TEST_P(Failures, InTheMiddleOfEverything) {
+  constexpr std::size_t kOperations = 12;
+  std::vector<RandomPlans> cases;
+  for (std::uint32_t i = 0; i < 3; ++i) cases.emplace_back(size(), 30, 4, i == 0 ? 16 : i == 1 ? 3000 : 30000, i);
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    const auto me = static_cast<std::size_t>(rank);
+    std::mt19937 mine(static_cast<std::uint32_t>(rank));
+    std::mt19937 shared(4711);  // decides alike on all ranks
+    for (int round = 0; round < 4; ++round) {
+      struct Started {
+        std::size_t operation;
+        std::unique_ptr<std::vector<std::uint32_t>> in;
+        std::unique_ptr<std::vector<std::uint32_t>> out;
+        std::shared_ptr<engine::Run> run;
+        bool fails;
+      };
+      std::vector<Started> started;
+      for (std::size_t i = 0; i < kOperations; ++i) {
+        const RandomPlans& one = cases[i % cases.size()];
+        const bool fails = shared() % 3 == 0;
+        const bool by_me = static_cast<int>(shared() % static_cast<std::uint32_t>(size())) == rank;
+        if (mine() % 4 == 0) std::this_thread::sleep_for(milliseconds(mine() % 4));
+        if (fails && by_me) {
+          engine.fail_next("on purpose");
+          continue;
+        }
+        Started next{i, std::make_unique<std::vector<std::uint32_t>>(one.inputs[me]),
+                     std::make_unique<std::vector<std::uint32_t>>(one.inputs[me].size()), nullptr, fails};
+        next.run = engine.start(one.plans[me], {bytes_of(std::as_const(*next.in)), bytes_of(*next.out)}, kAddUint32, i);
+        started.push_back(std::move(next));
+      }
+      for (Started& one : started) {
+        const auto error = error_of(*one.run);
+        if (error) {
+          EXPECT_TRUE(one.fails) << error->what();
+          EXPECT_EQ(error->code(), ErrorCode::peer_failed) << error->what();
+        } else {
+          EXPECT_EQ(*one.out, cases[one.operation % cases.size()].outputs[me]);
+        }
+        one.in.reset();
+        one.out.reset();
+      }
+    }
+    expect_next_operation_works(engine, rank);
+  });
+}
+
+TEST(Runs, ARankThatHasGoneIsNoticed) {
+  run_ranks(ranks_of(one_node(3)), [](Engine& engine, int rank) {
+    if (rank == 1) return;
+    std::vector<std::uint32_t> in(4);
+    std::vector<std::uint32_t> out(4);
+    const auto error =
+        error_of(*engine.start(allreduce_plan(rank, 3, 16), {bytes_of(in), bytes_of(out)}, kAddUint32, 7));
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::peer_failed) << error->what();
+  });
+}
+
+TEST(Runs, ARunThatIsDroppedIsWaitedFor) {
+  run_ranks(ranks_of(one_node(3)), [](Engine& engine, int rank) {
+    for (std::uint32_t i = 0; i < 100; ++i) {
+      std::vector<std::uint32_t> in(4, i);
+      std::vector<std::uint32_t> out(4);
+      engine.start(allreduce_plan(rank, 3, 16), {bytes_of(in), bytes_of(out)}, kAddUint32, 7).reset();
+      ASSERT_EQ(out[3], 3 * i);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace penstock::engine
