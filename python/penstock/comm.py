@@ -154,25 +154,69 @@ def _freed_request() -> Request:
     raise Error("this persistent request has been freed")
 
 
-class _Guarded:
-    """A native operation, and the check that all ranks agree to run it natively."""
+class _NativeRun:
+    """A collective of MPI's own, started when all ranks are known to run it natively."""
 
-    def __init__(self, guard: Any, native: Any) -> None:
-        self._guard = guard
-        self._native = native
+    def __init__(self, natives: _Natives, guard: Any, name: str, arguments: tuple) -> None:
+        self._natives = natives
+        self.guard = guard
+        self.call = (name, arguments)
+        self.request: Any = None
+        self.failure: Error | None = None
 
     def wait(self) -> None:
-        guard, self._guard = self._guard, None
-        if guard is not None:
-            guard.wait()
-        self._native.Wait()
+        self._natives.advance_to(self, blocking=True)
+        self._deliver()
+        self.request.Wait()
 
     def test(self) -> bool:
-        if self._guard is not None:
-            if not self._guard.test():
-                return False
-            self._guard = None
-        return self._native.Test()
+        if not self._natives.advance_to(self, blocking=False):
+            return False
+        self._deliver()
+        return self.request.Test()
+
+    def _deliver(self) -> None:
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
+
+
+class _Natives:
+    """The native collectives of one communicator, on a duplicate of its own.
+
+    Each waits for its guard, an operation of Penstock that fails where the ranks do not agree to run it natively: one
+    that has been started natively could not be taken back. They start in the order of the calls, on every rank.
+    """
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm.Dup()
+        self._waiting: collections.deque[_NativeRun] = collections.deque()
+
+    def start(self, guard: Any, name: str, arguments: tuple) -> _NativeRun:
+        run = _NativeRun(self, guard, name, arguments)
+        self._waiting.append(run)
+        return run
+
+    def advance_to(self, run: _NativeRun, blocking: bool) -> bool:
+        """Start what can be started, up to `run`; return whether that is started or has failed."""
+        while run.request is None and run.failure is None and self._waiting:
+            first = self._waiting[0]
+            try:
+                if blocking:
+                    first.guard.wait()
+                elif not first.guard.test():
+                    return False
+            except Error as error:
+                first.failure = error
+            else:
+                name, arguments = first.call
+                first.request = getattr(self._comm, name)(*arguments)
+            self._waiting.popleft()
+        return True
+
+    def free(self) -> None:
+        if not MPI.Is_finalized():
+            self._comm.Free()
 
 
 class _Call:
@@ -203,11 +247,12 @@ class _Call:
         """`keep`: the buffer's contents matter (bcast's root, in-place)."""
         given = message(spec, blocks)
         self._check_movable(given)
-        if isinstance(given, Derived):
-            packed = given.pack() if keep else bytearray(given.size_bytes)
-            self.finish = lambda: given.unpack(packed)
-            given = packed
-        self.output = given
+        if not isinstance(given, Derived):
+            self.output = given
+            return
+        packed = given.pack() if keep else bytearray(given.size_bytes)
+        self.output = packed
+        self.finish = lambda: given.unpack(packed)
 
 
 # By id, since communicators of mpi4py cannot be hashed.
@@ -236,18 +281,17 @@ class Comm(MPI.Intracomm):
     """
 
     _core: Any
-    _owned: bool
+    _natives: _Natives
 
     def __new__(cls, comm: Any = None, progress_cores: str | int = "auto") -> Comm:
+        if comm is not None and (isinstance(comm, MPI.Intercomm) or not isinstance(comm, MPI.Comm)):
+            raise Error(f"comm is a {type(comm).__name__}; expected an intra-communicator of mpi4py")
         self = super().__new__(cls, comm)
         self._core = None
-        self._owned = False
         self._progress_cores = progress_cores
         self._native_runs = collections.Counter()
         if comm is None:  # mpi4py makes one of these to fill in
             return self
-        if isinstance(comm, MPI.Intercomm) or not isinstance(comm, MPI.Comm):
-            raise Error(f"comm is a {type(comm).__name__}; expected an intra-communicator of mpi4py")
         cores = -1 if progress_cores == "auto" else progress_cores
         valid = isinstance(cores, int) and cores >= -1
         try:
@@ -259,18 +303,24 @@ class Comm(MPI.Intracomm):
             if valid or error.code != "invalid_argument":
                 raise
             raise Error(f'progress_cores is {progress_cores!r}; expected "auto", 0, or a number of threads') from error
+        self._natives = _Natives(self._plain())
         _open_comms[id(self)] = self
         return self
 
     # -- life ---------------------------------------------------------------------------------------------------
 
     def free(self) -> None:
-        """Let go of Penstock's part; the communicator that this one was made from stays. May be called twice."""
-        self._core = None
+        """Let go of Penstock's part; the communicator that this one was made from stays. May be called twice.
+
+        Collective, like making one, though it waits for nobody.
+        """
+        if self._core is not None:
+            self._core = None
+            self._natives.free()
 
     def Free(self) -> None:
         """Let go of Penstock's part and free the MPI communicator, as mpi4py's ``Free``. Collective."""
-        self._core = None
+        self.free()
         super().Free()
 
     def __enter__(self) -> Comm:
@@ -397,9 +447,7 @@ class Comm(MPI.Intracomm):
     def _start_native(self, core: Any, call: _Call) -> Request:
         """Only reductions come here: MPI demands the same operation and type on all ranks, so all of them do."""
         self._native_runs[f"{call.kind}: its operation or element type has no plan"] += 1
-        guard = core.guard(call.kind)
-        native = getattr(super(), "I" + call.kind)
-        return Request(_Guarded(guard, native(*call.native)))
+        return Request(self._natives.start(core.guard(call.kind), "I" + call.kind, call.native))
 
     # -- the collectives ----------------------------------------------------------------------------------------
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import penstock as ps
 import pytest
 from mpi4py import MPI
-
-import penstock as ps
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +24,6 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 
 @pytest.fixture(autouse=True)
-def _together() -> Iterator[None]:
+def _together() -> None:
     """Each test begins on all ranks at once, so that the failure of one cannot disturb the next."""
     MPI.COMM_WORLD.Barrier()
-    yield

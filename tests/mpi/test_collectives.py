@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import penstock as ps
 import pytest
 from mpi4py import MPI
-
-import penstock as ps
 
 COUNTS = (0, 1, 3, 64, 1000, 5003, 40000, 150001)
 DTYPES = ("i1", "u2", "i4", "i8", "f4", "f8", "c8", "c16")

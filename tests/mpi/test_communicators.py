@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import penstock as ps
 import pytest
 from mpi4py import MPI
-
-import penstock as ps
 
 WORLD = MPI.COMM_WORLD
 
@@ -117,7 +116,8 @@ def test_explain(comm: ps.Comm) -> None:
         for nbytes in (0, 8, 1 << 20):
             said = comm.explain(operation, nbytes)
             assert said["operation"] == operation
-            assert said["algorithm"] and said["reason"]
+            assert said["algorithm"]
+            assert said["reason"]
             assert said["ranks"] == comm.size
             assert WORLD.bcast(said["algorithm"], 0) == said["algorithm"]
     assert comm.explain("allreduce", 4000, dtype="float32", op="max")["count"] == 1000

@@ -5,10 +5,9 @@ from __future__ import annotations
 import array
 
 import numpy as np
+import penstock as ps
 import pytest
 from mpi4py import MPI
-
-import penstock as ps
 
 WORLD = MPI.COMM_WORLD
 

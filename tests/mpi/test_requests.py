@@ -6,10 +6,9 @@ import gc
 import time
 
 import numpy as np
+import penstock as ps
 import pytest
 from mpi4py import MPI
-
-import penstock as ps
 
 
 def test_out_of_order(comm: ps.Comm, rng: np.random.Generator) -> None:
