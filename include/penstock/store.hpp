@@ -102,6 +102,8 @@ class PENSTOCK_API Blob {
   /// effect, when a gc has given up one of the parts: stage all of them again.
   StagedWrite stage(std::span<const WriteRegion> regions);
   std::optional<std::uint64_t> commit(std::span<const StagedWrite> parts);
+  /// Frees what was staged and will not be committed; gc would do so later.
+  void discard(const StagedWrite& part) noexcept;
 
   /// Throws not_found for versions that do not exist yet or were collected.
   Snapshot snapshot(std::uint64_t version = kLatest) const;
@@ -178,6 +180,8 @@ class PENSTOCK_API Store {
   /// Frees the space of old versions, dead writers and earlier interrupted runs. May run at any time, also while
   /// others read, write and collect.
   GcReport gc(const GcOptions& options);
+  /// What was written with durable = false is durable afterwards, by whichever process it was written.
+  void sync();
   /// Writes one version of a blob as a plain file, atomically: under a temporary name, synced, then renamed.
   void export_file(std::string_view name, std::uint64_t version, const std::string& path) const;
 

@@ -11,10 +11,13 @@ from penstock.error import Error
 
 # One line per part: the module and the public names that it has.
 _PARTS = {
+    "checkpoint": ("Checkpointer", "CheckpointHandle"),
     "comm": ("Comm", "Request", "Prequest"),
     "dataset": ("Dataset",),
+    "file": ("File",),
     "layout": ("Layout", "LayoutBlock", "DistArray"),
     "redistribute": ("Redistribution", "Relabeling", "relabel"),
+    "store": ("Blob", "Snapshot", "Store"),
 }
 
 _MODULES = ("trace",)

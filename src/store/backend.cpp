@@ -59,6 +59,8 @@ std::size_t Backend::remove_all(std::span<const std::string> keys) {
   return removed;
 }
 
+void Backend::sync() {}
+
 std::uint64_t Backend::reclaim(std::chrono::seconds) { return 0; }
 
 void check_key(std::string_view key) {

@@ -47,6 +47,9 @@ class Backend {
   /// Removes many objects, durably as a whole, in their order; returns how many were there.
   virtual std::size_t remove_all(std::span<const std::string> keys);
 
+  /// Makes all objects durable, also those of other processes on this host that did not wait for that.
+  virtual void sync();
+
   /// Frees what writers that died inside a put have left behind, if it is older than `age`. A writer that lives and
   /// is slower than that gets an Error(io) from its put; nothing else can happen. Returns the number of bytes freed.
   virtual std::uint64_t reclaim(std::chrono::seconds age);

@@ -94,6 +94,15 @@ std::optional<std::uint64_t> Blob::commit(std::span<const StagedWrite> staged) {
   return state_->commit(store::RecordKind::write, std::move(parts));
 }
 
+void Blob::discard(const StagedWrite& staged) noexcept {
+  try {
+    const store::Part part = store::decode_part(staged.encoded, "a staged write for " + state_->title());
+    if (!part.object.key.empty()) state_->backend().remove(part.object.key);
+  } catch (const Error&) {
+    // It stays, as if this process had died.
+  }
+}
+
 Snapshot Blob::snapshot(std::uint64_t version) const { return {state_, state_->map_at(version)}; }
 
 void Blob::read(std::span<const ReadRegion> regions, std::uint64_t version) const {

@@ -227,6 +227,10 @@ class PosixBackend final : public Backend {
     return removed;
   }
 
+  void sync() override {
+    if (!durable_ && calls_.sync_file_system(root_) < 0) fail("cannot sync the file system of " + root_, errno);
+  }
+
   std::uint64_t reclaim(std::chrono::seconds age) override {
     // Ages are compared on the clock of the file system, whose own idea of now is the time of a new file.
     FileStatus now;

@@ -19,6 +19,16 @@ void convert(const struct stat& from, FileStatus& to) {
   to.modified_s = from.st_mtim.tv_sec;
 }
 
+int open_and(int (*call)(int), const std::string& directory) {
+  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  const int result = call(fd);
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return result;
+}
+
 }  // namespace
 
 int PosixCalls::open_to_read(const std::string& path) { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); }
@@ -37,15 +47,9 @@ ssize_t PosixCalls::pread(int fd, void* to, std::size_t size_bytes, std::uint64_
 
 int PosixCalls::fdatasync(int fd) { return ::fdatasync(fd); }
 
-int PosixCalls::sync_directory(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return -1;
-  const int result = ::fsync(fd);
-  const int error = errno;
-  ::close(fd);
-  errno = error;
-  return result;
-}
+int PosixCalls::sync_directory(const std::string& path) { return open_and(::fsync, path); }
+
+int PosixCalls::sync_file_system(const std::string& path) { return open_and(::syncfs, path); }
 
 int PosixCalls::link(const std::string& from, const std::string& to) { return ::link(from.c_str(), to.c_str()); }
 

@@ -36,6 +36,7 @@ class PosixCalls {
   virtual ssize_t pread(int fd, void* to, std::size_t size_bytes, std::uint64_t offset_bytes);
   virtual int fdatasync(int fd);
   virtual int sync_directory(const std::string& path);
+  virtual int sync_file_system(const std::string& path);
   virtual int link(const std::string& from, const std::string& to);
   virtual int unlink(const std::string& path);
   virtual int mkdir(const std::string& path);

@@ -125,6 +125,8 @@ GcReport Store::gc(const GcOptions& options) {
   return report;
 }
 
+void Store::sync() { backend_->sync(); }
+
 void Store::export_file(std::string_view name, std::uint64_t version, const std::string& path) const {
   constexpr std::uint64_t kPieceBytes = 8 << 20;
   const Snapshot snapshot = open(name).snapshot(version);

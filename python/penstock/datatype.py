@@ -1,0 +1,132 @@
+"""MPI datatypes as lists of bytes: what a file view needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock import mpi_abi
+from penstock.error import Error
+
+MPI = mpi_abi.import_mpi()
+
+Pieces = npt.NDArray[np.int64]  # rows of (offset, size) in bytes, in the order in which MPI lists the data
+
+
+def flatten(datatype: Any) -> Pieces:
+    """The bytes of one item of `datatype`, as (offset, size) rows in typemap order; neighbours that touch are one.
+
+    Decodes any nesting of MPI's constructors by Get_envelope and Get_contents.
+    """
+    combiner = datatype.combiner
+    if combiner == MPI.COMBINER_NAMED or datatype.is_predefined:
+        return _named(datatype)
+    integers, addresses, types = _contents(datatype)
+    olds = [(flatten(old), old.extent) for old in types]
+    try:
+        build = _BUILDERS[combiner]
+    except KeyError:
+        raise Error(f"a datatype of combiner {combiner} cannot be a file type", "unsupported") from None
+    return _joined(build(integers, addresses, olds))
+
+
+def _contents(datatype: Any) -> tuple[list[int], list[int], list[Any]]:
+    contents = datatype.Get_contents()
+    if len(contents) == 4:  # with the large counts of MPI 4
+        integers, addresses, counts, types = contents
+        if counts:
+            raise Error("a datatype with counts beyond 2^31 cannot be a file type yet", "unsupported")
+    else:
+        integers, addresses, types = contents
+    return list(integers), list(addresses), list(types)
+
+
+def _named(datatype: Any) -> Pieces:
+    size, extent = datatype.Get_size(), datatype.extent
+    if size != extent and size > 0:  # MPI_DOUBLE_INT and its like have a hole that only the MPI library knows
+        raise Error(f"{datatype.name} has holes and cannot be part of a file type", "unsupported")
+    return np.array([[0, size]] if size else np.empty((0, 2)), dtype=np.int64).reshape(-1, 2)
+
+
+def _joined(pieces: Pieces) -> Pieces:
+    pieces = pieces[pieces[:, 1] > 0]
+    if len(pieces) < 2:
+        return pieces
+    starts = np.concatenate(([True], pieces[1:, 0] != pieces[:-1, 0] + pieces[:-1, 1]))
+    first = np.flatnonzero(starts)
+    return np.column_stack((pieces[first, 0], np.add.reduceat(pieces[:, 1], first))).astype(np.int64)
+
+
+def _at(pieces: Pieces, offsets: npt.ArrayLike) -> Pieces:
+    """Copies of `pieces` at each of `offsets`."""
+    offsets = np.asarray(offsets, dtype=np.int64)
+    placed = np.empty((len(offsets), len(pieces), 2), dtype=np.int64)
+    placed[:, :, 0] = offsets[:, None] + pieces[None, :, 0]
+    placed[:, :, 1] = pieces[None, :, 1]
+    return placed.reshape(-1, 2)
+
+
+def _run(old: tuple[Pieces, int], count: int) -> Pieces:
+    pieces, extent = old
+    return _joined(_at(pieces, np.arange(count, dtype=np.int64) * extent))
+
+
+def _blocks(old: tuple[Pieces, int], lengths: Sequence[int], offsets: Sequence[int]) -> Pieces:
+    if len(set(lengths)) == 1:
+        return _at(_run(old, lengths[0]), offsets)
+    parts = [_at(_run(old, length), [offset]) for length, offset in zip(lengths, offsets)]
+    return np.concatenate([np.empty((0, 2), dtype=np.int64), *parts])
+
+
+def _vector(integers: list[int], addresses: list[int], olds: list) -> Pieces:
+    count, length = integers[:2]
+    stride = addresses[0] if addresses else integers[2] * olds[0][1]
+    return _blocks(olds[0], [length] * count, [i * stride for i in range(count)]) if count else olds[0][0][:0]
+
+
+def _indexed(integers: list[int], addresses: list[int], olds: list) -> Pieces:
+    count, extent = integers[0], olds[0][1]
+    lengths = integers[1 : 1 + count]
+    offsets = addresses or [displacement * extent for displacement in integers[1 + count :]]
+    return _blocks(olds[0], lengths, offsets) if count else olds[0][0][:0]
+
+
+def _indexed_block(integers: list[int], addresses: list[int], olds: list) -> Pieces:
+    count, length = integers[:2]
+    offsets = addresses or [displacement * olds[0][1] for displacement in integers[2:]]
+    return _blocks(olds[0], [length] * count, offsets) if count else olds[0][0][:0]
+
+
+def _struct(integers: list[int], addresses: list[int], olds: list) -> Pieces:
+    parts = [_blocks(old, [length], [at]) for old, length, at in zip(olds, integers[1:], addresses)]
+    return np.concatenate([np.empty((0, 2), dtype=np.int64), *parts])
+
+
+def _subarray(integers: list[int], addresses: list[int], olds: list) -> Pieces:
+    dimensions = integers[0]
+    sizes, subsizes, starts = (integers[1 + i * dimensions : 1 + (i + 1) * dimensions] for i in range(3))
+    if integers[1 + 3 * dimensions] == MPI.ORDER_FORTRAN:
+        sizes, subsizes, starts = sizes[::-1], subsizes[::-1], starts[::-1]
+    pieces, extent = olds[0]
+    for size, subsize, start in reversed(list(zip(sizes, subsizes, starts))):
+        pieces = _joined(_at(pieces, (start + np.arange(subsize, dtype=np.int64)) * extent))
+        extent *= size
+    return pieces
+
+
+_BUILDERS = {
+    MPI.COMBINER_DUP: lambda integers, addresses, olds: olds[0][0],
+    MPI.COMBINER_RESIZED: lambda integers, addresses, olds: olds[0][0],
+    MPI.COMBINER_CONTIGUOUS: lambda integers, addresses, olds: _run(olds[0], integers[0]),
+    MPI.COMBINER_VECTOR: _vector,
+    MPI.COMBINER_HVECTOR: _vector,
+    MPI.COMBINER_INDEXED: _indexed,
+    MPI.COMBINER_HINDEXED: _indexed,
+    MPI.COMBINER_INDEXED_BLOCK: _indexed_block,
+    MPI.COMBINER_HINDEXED_BLOCK: _indexed_block,
+    MPI.COMBINER_STRUCT: _struct,
+    MPI.COMBINER_SUBARRAY: _subarray,
+}

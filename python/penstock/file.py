@@ -1,0 +1,326 @@
+"""Files that many ranks write at once: the methods of mpi4py's ``MPI.File``, on a versioned store.
+
+Every write is atomic and makes one version, without any lock; a collective write of all ranks makes one version
+together. Readers that hold a snapshot are never disturbed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock import _penstock, mpi_abi
+from penstock.comm import Comm
+from penstock.datatype import flatten
+from penstock.error import Error
+from penstock.message import Derived, message
+from penstock.store import Blob
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MPI = mpi_abi.import_mpi()
+
+_WHENCE = {
+    MPI.SEEK_SET: _penstock.Whence.set,
+    MPI.SEEK_CUR: _penstock.Whence.current,
+    MPI.SEEK_END: _penstock.Whence.end,
+}
+
+
+class FileRequest:
+    """An access that has been started. The buffer belongs to it until ``Wait`` has returned."""
+
+    def __init__(self, pending: Any, finish: Callable[[], None] | None = None) -> None:
+        self._pending = pending
+        self._finish = finish
+
+    def Wait(self, status: Any = None) -> bool:
+        """Wait until the access is complete and raise its Error, if any."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            _set_count(status, pending.wait())
+            if self._finish is not None:
+                self._finish()
+        return True
+
+    def Test(self, status: Any = None) -> bool:
+        """Whether the access is complete; raises its Error, if any."""
+        if self._pending is not None and not self._pending.test():
+            return False
+        return self.Wait(status)
+
+    wait = Wait
+    test = Test
+
+
+class File:
+    """A shared file. Made by `File.Open`; a context manager that closes it.
+
+    Offsets count etypes of the view, as in MPI. Methods whose names end in ``_all`` or ``_ordered``, and `Open`,
+    `Close`, `Set_view`, `Set_size`, `Preallocate`, `Set_atomicity` and `Sync` are collective: all ranks call them, and
+    where one fails, all raise and nothing is written. Buffers are anything that mpi4py takes, derived datatypes included.
+
+    Writes return the number of the version that they made; mpi4py's return None.
+    """
+
+    def __init__(self, core: _penstock.File, comm: Comm | None, amode: int, url: str) -> None:
+        self._core = core
+        self._comm = comm
+        self._own_comm = False
+        self._amode = amode
+        self._url = url
+        self._etype = MPI.BYTE
+        self._filetype = MPI.BYTE
+        self._displacement = 0
+
+    @classmethod
+    def Open(cls, comm: Any, filename: str, amode: int = MPI.MODE_RDONLY, info: Any = None) -> File:
+        """Open the blob at the end of a store's URL: "file:///scratch/run7/field". Collective.
+
+        Parameters
+        ----------
+        comm : penstock.Comm, mpi4py.MPI.Intracomm or None
+            None opens it for this process alone.
+        amode : int
+            mpi4py's MODE_* constants. MODE_CREATE also makes the store.
+        info : mpi4py.MPI.Info or dict, optional
+            "penstock_durable": "false" makes only `Sync` survive a loss of power; the default is every write.
+        """
+        options = _options(filename, amode, info)
+        own = comm is not None and not isinstance(comm, Comm)
+        used = Comm(comm) if own else comm
+        core = _penstock.File.open(None if used is None else used._open(), filename, options)
+        file = cls(core, used, amode, filename)
+        file._own_comm = own
+        return file
+
+    def Close(self) -> None:
+        """Collective."""
+        self._core.close()
+        if self._own_comm and self._comm is not None:
+            self._comm.free()
+        self._comm = None
+
+    def __enter__(self) -> File:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.Close()
+
+    # ---- what this file is
+
+    @property
+    def blob(self) -> Blob:
+        """The versioned blob below, for its log and its other versions."""
+        return Blob(self._core.blob)
+
+    @property
+    def version(self) -> int:
+        """The newest version, or the pinned one of a snapshot."""
+        return self._core.version
+
+    @property
+    def amode(self) -> int:
+        return self._amode
+
+    def Get_amode(self) -> int:
+        return self._amode
+
+    def Get_size(self) -> int:
+        """Bytes."""
+        return self._core.size
+
+    size = property(Get_size)
+
+    def Set_size(self, size: int) -> None:
+        """Cut or extend with zeros. Collective."""
+        self._core.set_size(size)
+
+    def Preallocate(self, size: int) -> None:
+        """Extend with zeros to at least `size` bytes. Collective."""
+        self._core.preallocate(size)
+
+    def Set_atomicity(self, flag: bool) -> None:
+        """Every access is atomic anyway. Collective."""
+        self._core.set_atomicity(bool(flag))
+
+    def Get_atomicity(self) -> bool:
+        return self._core.atomicity
+
+    atomicity = property(Get_atomicity, Set_atomicity)
+
+    def Sync(self) -> None:
+        """What any rank wrote before is durable, and visible to all ranks after. Collective."""
+        self._core.sync()
+
+    def snapshot(self, version: int | None = None) -> File:
+        """This file as it is at one version, the newest by default: read-only, with the same view, its own pointer, and
+        unaffected by later writes. Local: its methods are not collective."""
+        pinned = File(self._core.snapshot(version), None, MPI.MODE_RDONLY, self._url)
+        pinned._etype, pinned._filetype, pinned._displacement = self._etype, self._filetype, self._displacement
+        return pinned
+
+    # ---- views and pointers
+
+    def Set_view(
+        self, disp: int = 0, etype: Any = None, filetype: Any = None, datarep: str = "native", info: Any = None
+    ) -> None:
+        """Show the bytes of `filetype`, repeated from byte `disp` on, in units of `etype`. Collective.
+
+        The file type is any MPI datatype whose bytes ascend: subarray, vector, indexed, struct, resized and so on.
+        """
+        if datarep != "native":
+            raise Error(f'the data representation {datarep!r} is not supported; use "native"', "unsupported")
+        etype = MPI.BYTE if etype is None else etype
+        filetype = etype if filetype is None else filetype
+        pieces = flatten(filetype)
+        if disp < 0:
+            raise Error(f"the displacement {disp} of a view is negative")
+        self._core.set_view(disp, etype.Get_size(), pieces, filetype.extent)
+        self._displacement, self._etype, self._filetype = disp, etype, filetype
+
+    def Get_view(self) -> tuple[int, Any, Any, str]:
+        """(disp, etype, filetype, datarep)"""
+        return self._displacement, self._etype, self._filetype, "native"
+
+    def Seek(self, offset: int, whence: int = MPI.SEEK_SET) -> None:
+        self._core.seek(offset, _whence(whence))
+
+    def Get_position(self) -> int:
+        return self._core.position
+
+    def Seek_shared(self, offset: int, whence: int = MPI.SEEK_SET) -> None:
+        """Collective."""
+        self._core.seek_shared(offset, _whence(whence))
+
+    def Get_position_shared(self) -> int:
+        return self._core.position_shared
+
+    def Get_byte_offset(self, offset: int) -> int:
+        """Where an offset of the view lies in the file."""
+        return self._core.byte_offset(offset)
+
+    # ---- access: one atomic version per independent write, one per collective write
+
+    def Write_at(self, offset: int, buf: Any, status: Any = None) -> int:
+        return _write(lambda data: self._core.write_at(offset, data), buf, status)
+
+    def Write_at_all(self, offset: int, buf: Any, status: Any = None) -> int:
+        return _write(lambda data: self._core.write_at_all(offset, data), buf, status)
+
+    def Write(self, buf: Any, status: Any = None) -> int:
+        return _write(self._core.write, buf, status)
+
+    def Write_all(self, buf: Any, status: Any = None) -> int:
+        return _write(self._core.write_all, buf, status)
+
+    def Write_ordered(self, buf: Any, status: Any = None) -> int:
+        return _write(self._core.write_ordered, buf, status)
+
+    def Read_at(self, offset: int, buf: Any, status: Any = None) -> None:
+        _read(lambda data: self._core.read_at(offset, data), buf, status)
+
+    def Read_at_all(self, offset: int, buf: Any, status: Any = None) -> None:
+        _read(lambda data: self._core.read_at_all(offset, data), buf, status)
+
+    def Read(self, buf: Any, status: Any = None) -> None:
+        _read(self._core.read, buf, status)
+
+    def Read_all(self, buf: Any, status: Any = None) -> None:
+        _read(self._core.read_all, buf, status)
+
+    def Read_ordered(self, buf: Any, status: Any = None) -> None:
+        _read(self._core.read_ordered, buf, status)
+
+    def Iwrite_at(self, offset: int, buf: Any) -> FileRequest:
+        given = message(buf)
+        data = given.pack() if isinstance(given, Derived) else given
+        return FileRequest(self._core.start_write_at(offset, data))
+
+    def Iread_at(self, offset: int, buf: Any) -> FileRequest:
+        given = message(buf)
+        if not isinstance(given, Derived):
+            return FileRequest(self._core.start_read_at(offset, given))
+        # What lies beyond the end of the file keeps its value, so the memory starts as it is.
+        data = given.pack()
+        return FileRequest(self._core.start_read_at(offset, data), lambda: given.unpack(data))
+
+    def Iwrite(self, buf: Any) -> FileRequest:
+        offset, count = self._core.position, _size(buf) // self._etype.Get_size()
+        request = self.Iwrite_at(offset, buf)
+        self._core.seek(count, _penstock.Whence.current)
+        return request
+
+    def Iread(self, buf: Any) -> FileRequest:
+        offset, count = self._core.position, _size(buf) // self._etype.Get_size()
+        request = self.Iread_at(offset, buf)
+        self._core.seek(count, _penstock.Whence.current)
+        return request
+
+    def __repr__(self) -> str:
+        return f"<File {self._url}>"
+
+
+def _options(filename: str, amode: int, info: Any) -> _penstock.FileOptions:
+    access = amode & (MPI.MODE_RDONLY | MPI.MODE_WRONLY | MPI.MODE_RDWR)
+    if access not in (MPI.MODE_RDONLY, MPI.MODE_WRONLY, MPI.MODE_RDWR):
+        raise Error(f"{filename}: the mode {amode} has not exactly one of MODE_RDONLY, MODE_WRONLY and MODE_RDWR")
+    if amode & MPI.MODE_DELETE_ON_CLOSE:
+        raise Error(f"{filename}: MODE_DELETE_ON_CLOSE is not supported, for a store keeps its versions", "unsupported")
+    if access == MPI.MODE_RDONLY and amode & MPI.MODE_CREATE:
+        raise Error(f"{filename}: MODE_CREATE needs MODE_WRONLY or MODE_RDWR")
+    options = _penstock.FileOptions()
+    options.read = access != MPI.MODE_WRONLY
+    options.write = access != MPI.MODE_RDONLY
+    options.create = bool(amode & MPI.MODE_CREATE)
+    options.exclusive = bool(amode & MPI.MODE_EXCL)
+    options.append = bool(amode & MPI.MODE_APPEND)
+    if info is not None and info != MPI.INFO_NULL:
+        durable = str(info.get("penstock_durable") or "true").lower()
+        if durable not in ("true", "false"):
+            raise Error(f'the info key penstock_durable is {durable!r}, expected "true" or "false"')
+        options.durable = durable == "true"
+    return options
+
+
+def _whence(whence: int) -> _penstock.Whence:
+    try:
+        return _WHENCE[whence]
+    except KeyError:
+        raise Error(f"whence is {whence}, expected MPI.SEEK_SET, MPI.SEEK_CUR or MPI.SEEK_END") from None
+
+
+def _write(call: Callable[[Any], int], buf: Any, status: Any) -> int:
+    given = message(buf)
+    version = call(given.pack() if isinstance(given, Derived) else given)
+    if status is not None:
+        _set_count(status, _size(buf))
+    return version
+
+
+def _read(call: Callable[[Any], int], buf: Any, status: Any) -> None:
+    given = message(buf)
+    if isinstance(given, Derived):
+        data = given.pack()
+        count = call(data)
+        given.unpack(data)
+    else:
+        count = call(given)
+    _set_count(status, count)
+
+
+def _set_count(status: Any, size_bytes: int) -> None:
+    if status is not None:
+        status.Set_elements(MPI.BYTE, size_bytes)
+
+
+def _size(buf: Any) -> int:
+    given = message(buf)
+    if given is None:
+        return 0
+    if isinstance(given, Derived):
+        return given.size_bytes
+    if not isinstance(given, tuple):
+        return memoryview(given).nbytes
+    array, offset, size, _ = given
+    return memoryview(array).nbytes - offset if size < 0 else size

@@ -1,0 +1,186 @@
+"""Versioned blobs: atomic writes of many regions at once, without locks, and consistent snapshots for readers.
+
+Works in one process as well as in thousands, and needs neither MPI nor mpi4py.
+
+>>> store = Store("memory:")
+>>> blob = store.create("field", size=8)
+>>> blob.write([(0, b"ab"), (4, b"cd")])
+1
+>>> data = bytearray(8)
+>>> blob.read([(0, data)], version=1)
+>>> data
+bytearray(b'ab\\x00\\x00cd\\x00\\x00')
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from penstock import _penstock
+
+__all__ = ["Blob", "Snapshot", "Store"]
+
+Regions = Iterable[tuple[int, Any]]
+
+
+class Snapshot:
+    """One version of a blob, which never changes. Readable until gc collects the version.
+
+    Attributes
+    ----------
+    version : int
+    size : int
+        Bytes.
+    """
+
+    def __init__(self, core: _penstock.Snapshot) -> None:
+        self._core = core
+        self.version: int = core.version
+        self.size: int = core.size
+
+    def read(self, regions: Regions) -> None:
+        """Fill the buffers of ``[(offset, buffer), ...]``; bytes that were never written are zero.
+
+        Every chunk that is touched is verified: damaged data raises ``Error`` with code ``"corrupt"`` that names
+        object, offset, expected and found checksum.
+        """
+        self._core.read(regions)
+
+    def __repr__(self) -> str:
+        return f"<Snapshot version {self.version}, {self.size} bytes>"
+
+
+class Blob:
+    """A sequence of bytes with numbered versions. Version 0 is all zeros; every write makes one more.
+
+    Made by `Store.create` and `Store.open`. Safe to use from many threads.
+    """
+
+    def __init__(self, core: _penstock.Blob) -> None:
+        self._core = core
+
+    @property
+    def name(self) -> str:
+        return self._core.name
+
+    @property
+    def latest(self) -> int:
+        """The newest version."""
+        return self._core.latest
+
+    @property
+    def size(self) -> int:
+        """Bytes, at the newest version."""
+        return self._core.size
+
+    @property
+    def grows(self) -> bool:
+        """Whether writes may go beyond the end."""
+        return self._core.grows
+
+    def write(self, regions: Regions) -> int:
+        """Make one version out of the newest one and all of ``[(offset, buffer), ...]``; return its number.
+
+        Readers see all regions or none. When the call returns the version is durable. The regions must not overlap
+        each other and must lie inside the blob, unless it grows. Buffers are bytes, NumPy arrays or anything contiguous
+        with the buffer protocol or DLPack.
+        """
+        return self._core.write(regions)
+
+    def append(self, *buffers: Any) -> tuple[int, int]:
+        """Add data at the end, wherever that is by then; return (version, offset). Only for blobs that grow."""
+        return self._core.append(buffers)
+
+    def resize(self, size: int) -> int:
+        """Cut the end off, or add zeros; return the version. Only for blobs that grow."""
+        return self._core.resize(size)
+
+    def read(self, regions: Regions, version: int | None = None) -> None:
+        """Fill the buffers of ``[(offset, buffer), ...]`` from one version, the newest by default."""
+        self._core.read(regions, version)
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """Pin one version, the newest by default."""
+        return Snapshot(self._core.snapshot(version))
+
+    def wait(self, version: int, timeout: float | None = None) -> bool:
+        """Wait until `version` exists. False when it does not within `timeout` seconds; None waits forever."""
+        if timeout is not None:
+            return self._core.wait(version, timeout)
+        # In short waits, so that an interrupt from the keyboard comes through.
+        while not self._core.wait(version, 0.2):
+            continue
+        return True
+
+    def log(self, first: int = 1) -> list[dict[str, Any]]:
+        """Versions from `first` on, oldest first: dicts with version, time (seconds since 1970), writer, kind, bytes
+        and regions. Collected versions are left out."""
+        return self._core.log(first)
+
+    def __repr__(self) -> str:
+        return f"<Blob {self.name!r}>"
+
+
+class Store:
+    """A place for blobs.
+
+    Parameters
+    ----------
+    url : str
+        "file:///scratch/run7", a directory that is made if need be; "memory:name", shared by all of this process.
+    create : bool
+        Make the store where it does not exist.
+    durable : bool
+        A version is on the device before its write returns. False: the page cache of the system is enough, which
+        survives the death of the program but not of the machine.
+    """
+
+    def __init__(self, url: str | os.PathLike[str], create: bool = True, durable: bool = True) -> None:
+        self._core = _penstock.Store(os.fspath(url), create, durable)
+
+    @property
+    def url(self) -> str:
+        return self._core.url
+
+    def create(self, name: str, size: int = 0, grows: bool = False) -> Blob:
+        """A new blob of zeros. Raises ``Error`` with code ``"exists"``."""
+        return Blob(self._core.create(name, size, grows))
+
+    def open(self, name: str) -> Blob:
+        """Raises ``Error`` with code ``"not_found"``."""
+        return Blob(self._core.open(name))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._core
+
+    def list(self) -> list[dict[str, Any]]:
+        """The blobs: dicts with name, size, first_version (the oldest that can be read), latest_version, grows."""
+        return self._core.list()
+
+    def check(self) -> dict[str, Any]:
+        """Read everything and verify every checksum and reference. The store is sound if ``problems`` is empty."""
+        return self._core.check()
+
+    def gc(self, keep_last: int | None = None, lease: float = 3600.0) -> dict[str, int]:
+        """Free the space of old versions, of dead writers and of interrupted runs of gc.
+
+        Safe at any time, also while others read, write and collect.
+
+        Parameters
+        ----------
+        keep_last : int or None
+            How many versions of each blob stay readable; None: all.
+        lease : float
+            Seconds that a write may take before its data counts as left by a dead writer. Too short costs a slow
+            writer a second attempt, never data.
+        """
+        return self._core.gc(keep_last, lease)
+
+    def export(self, name: str, path: str | os.PathLike[str], version: int | None = None) -> None:
+        """Write one version of a blob, the newest by default, as a plain file that appears when it is complete."""
+        self._core.export(name, os.fspath(path), version)
+
+    def __repr__(self) -> str:
+        return f"Store({self.url!r})"

@@ -1,0 +1,175 @@
+// penstock.file: see python/penstock/file.py. Memory is contiguous here; derived datatypes are packed in Python.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include "buffer.hpp"
+#include "penstock/error.hpp"
+#include "penstock/file.hpp"
+
+namespace nb = nanobind;
+using namespace penstock;
+using penstock::python::Access;
+using penstock::python::ArrayView;
+
+namespace {
+
+/// An array, or (array, offset in bytes, size in bytes or -1, element type) as penstock.message gives it.
+ArrayView memory(nb::handle given, Access access) {
+  if (given.is_none()) return {};
+  if (!nb::isinstance<nb::tuple>(given)) return python::view(given, access, "the buffer");
+  const auto parts = nb::cast<nb::tuple>(given);
+  return python::view(parts[0], access, "the buffer")
+      .part(nb::cast<std::int64_t>(parts[1]), nb::cast<std::int64_t>(parts[2]));
+}
+
+/// An operation that was started, with its memory.
+class PendingFileRequest {
+ public:
+  PendingFileRequest(FileRequest request, ArrayView view) : request_(std::move(request)), view_(std::move(view)) {}
+  PendingFileRequest(PendingFileRequest&&) = default;
+  ~PendingFileRequest() {
+    const nb::gil_scoped_release released;
+    request_ = {};
+  }
+  std::uint64_t wait() {
+    const nb::gil_scoped_release released;
+    return request_.wait();
+  }
+  bool test() {
+    const nb::gil_scoped_release released;
+    return request_.test();
+  }
+
+ private:
+  FileRequest request_;
+  ArrayView view_;
+};
+
+template <std::uint64_t (File::*kCall)(std::uint64_t, ConstBytes)>
+std::uint64_t write_at(File& file, std::uint64_t offset, nb::handle buffer) {
+  const ArrayView view = memory(buffer, Access::read);
+  const nb::gil_scoped_release released;
+  return (file.*kCall)(offset, view.bytes());
+}
+
+template <std::uint64_t (File::*kCall)(std::uint64_t, Bytes) const>
+std::uint64_t read_at(const File& file, std::uint64_t offset, nb::handle buffer) {
+  const ArrayView view = memory(buffer, Access::write);
+  const nb::gil_scoped_release released;
+  return (file.*kCall)(offset, view.writable_bytes());
+}
+
+template <std::uint64_t (File::*kCall)(ConstBytes)>
+std::uint64_t write(File& file, nb::handle buffer) {
+  const ArrayView view = memory(buffer, Access::read);
+  const nb::gil_scoped_release released;
+  return (file.*kCall)(view.bytes());
+}
+
+template <std::uint64_t (File::*kCall)(Bytes)>
+std::uint64_t read(File& file, nb::handle buffer) {
+  const ArrayView view = memory(buffer, Access::write);
+  const nb::gil_scoped_release released;
+  return (file.*kCall)(view.writable_bytes());
+}
+
+PendingFileRequest start_write_at(File& file, std::uint64_t offset, nb::handle buffer) {
+  ArrayView view = memory(buffer, Access::read);
+  FileRequest request = file.start_write_at(offset, view.bytes());
+  return {std::move(request), std::move(view)};
+}
+
+PendingFileRequest start_read_at(const File& file, std::uint64_t offset, nb::handle buffer) {
+  ArrayView view = memory(buffer, Access::write);
+  FileRequest request = file.start_read_at(offset, view.writable_bytes());
+  return {std::move(request), std::move(view)};
+}
+
+/// `pieces` is an array of int64 (offset, size) pairs, or None for every byte.
+void set_view(File& file, std::uint64_t displacement, std::uint64_t etype, nb::handle pieces, std::uint64_t extent) {
+  FileView view{displacement, etype, {}, extent};
+  if (!pieces.is_none()) {
+    const ArrayView array = python::view(pieces, Access::read, "the pieces of a view");
+    if (array.dtype() != DType::int64 || array.count() % 2 != 0) {
+      throw Error(ErrorCode::invalid_argument, "the pieces of a view are int64 (offset, size) pairs");
+    }
+    const auto* values = reinterpret_cast<const std::int64_t*>(array.bytes().data());
+    for (std::uint64_t i = 0; i < array.count(); i += 2) {
+      if (values[i] < 0 || values[i + 1] < 0) {
+        throw Error(ErrorCode::invalid_argument, "file view: a piece at " + std::to_string(values[i]) + " with " +
+                                                     std::to_string(values[i + 1]) + " bytes is negative");
+      }
+      view.pieces.push_back({static_cast<std::uint64_t>(values[i]), static_cast<std::uint64_t>(values[i + 1])});
+    }
+  }
+  const nb::gil_scoped_release released;
+  file.set_view(std::move(view));
+}
+
+File open(const Comm* comm, const std::string& url, const FileOptions& options) {
+  return comm != nullptr ? File::open(*comm, url, options) : File::open(url, options);
+}
+
+}  // namespace
+
+void bind_file(nb::module_& module) {
+  using released = nb::call_guard<nb::gil_scoped_release>;
+  nb::enum_<Whence>(module, "Whence")
+      .value("set", Whence::set)
+      .value("current", Whence::current)
+      .value("end", Whence::end);
+  nb::class_<PendingFileRequest>(module, "FileRequest")
+      .def("wait", &PendingFileRequest::wait)
+      .def("test", &PendingFileRequest::test);
+  nb::class_<FileOptions>(module, "FileOptions")
+      .def(nb::init<>())
+      .def_rw("read", &FileOptions::read)
+      .def_rw("write", &FileOptions::write)
+      .def_rw("create", &FileOptions::create)
+      .def_rw("exclusive", &FileOptions::exclusive)
+      .def_rw("append", &FileOptions::append)
+      .def_rw("durable", &FileOptions::durable);
+  nb::class_<File>(module, "File")
+      .def_static("open", &open, nb::arg("comm").none(), nb::arg("url"), nb::arg("options"), released())
+      .def("close", &File::close, released())
+      .def("set_view", &set_view, nb::arg("displacement"), nb::arg("etype"), nb::arg("pieces").none(),
+           nb::arg("extent"))
+      .def("write_at", &write_at<&File::write_at>)
+      .def("write_at_all", &write_at<&File::write_at_all>)
+      .def("read_at", &read_at<&File::read_at>)
+      .def("read_at_all", &read_at<&File::read_at_all>)
+      .def("write", &write<&File::write>)
+      .def("write_all", &write<&File::write_all>)
+      .def("write_ordered", &write<&File::write_ordered>)
+      .def("read", &read<&File::read>)
+      .def("read_all", &read<&File::read_all>)
+      .def("read_ordered", &read<&File::read_ordered>)
+      .def("start_write_at", &start_write_at)
+      .def("start_read_at", &start_read_at)
+      .def("seek", &File::seek, released())
+      .def("seek_shared", &File::seek_shared, released())
+      .def_prop_ro("position", &File::position)
+      .def_prop_ro("position_shared", &File::position_shared)
+      .def("byte_offset", &File::byte_offset)
+      .def_prop_ro("size", &File::size_bytes, released())
+      .def("set_size", &File::set_size, released())
+      .def("preallocate", &File::preallocate, released())
+      .def("set_atomicity", &File::set_atomicity, released())
+      .def_prop_ro("atomicity", &File::atomicity)
+      .def("sync", &File::sync, released())
+      .def(
+          "snapshot",
+          [](const File& file, std::optional<std::uint64_t> version) {
+            return file.snapshot(version.value_or(kLatest));
+          },
+          nb::arg("version").none(), released())
+      .def_prop_ro("version", &File::version, released())
+      .def_prop_ro("blob", [](const File& file) { return file.blob(); });
+}

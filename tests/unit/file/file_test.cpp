@@ -1,0 +1,231 @@
+// Files of one process and of several ranks, which are threads here.
+#include "penstock/file.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "comm/state.hpp"
+#include "engine/local_transport.hpp"
+#include "penstock/error.hpp"
+#include "unit/store/temporary_directory.hpp"
+
+namespace penstock {
+namespace {
+
+/// Runs `body` on every rank of a new communicator.
+void on_ranks(int ranks, const std::function<void(const Comm&)>& body) {
+  std::mutex mutex;
+  std::vector<std::vector<std::unique_ptr<engine::Transport>>> worlds;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::size_t made = 0;
+      const auto make = [&, made]() mutable {
+        const std::lock_guard lock(mutex);
+        if (worlds.size() == made) {
+          worlds.push_back(engine::make_local_transports(std::vector<std::int32_t>(static_cast<std::size_t>(ranks))));
+        }
+        return std::move(worlds[made++][static_cast<std::size_t>(rank)]);
+      };
+      try {
+        // Every call of the factory is the next communicator, on all ranks alike.
+        auto factory = std::make_shared<std::decay_t<decltype(make)>>(make);
+        body(comm::make_comm([factory] { return (*factory)(); }, {.progress_cores = 0}));
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << rank << ": " << error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+std::vector<std::byte> filled(std::size_t size_bytes, int value) {
+  return std::vector<std::byte>(size_bytes, static_cast<std::byte>(value));
+}
+
+template <typename Action>
+ErrorCode code_of(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  ADD_FAILURE() << "no error";
+  return ErrorCode::internal;
+}
+
+TEST(FileAlone, WritesReadsAndSeeks) {
+  const TemporaryDirectory directory;
+  File file = File::open(directory.url("field"), {.create = true});
+  EXPECT_EQ(file.write(filled(10, 1)), 1u);
+  EXPECT_EQ(file.write(filled(5, 2)), 2u);
+  EXPECT_EQ(file.position(), 15u);
+  EXPECT_EQ(file.size_bytes(), 15u);
+  file.seek(-10, Whence::current);
+  std::vector<std::byte> data(20);
+  EXPECT_EQ(file.read(data), 10u);
+  EXPECT_EQ(file.position(), 15u);
+  auto expected = filled(5, 1);
+  expected.resize(10, std::byte{2});
+  EXPECT_EQ(std::vector<std::byte>(data.begin(), data.begin() + 10), expected);
+  file.seek(-3, Whence::end);
+  EXPECT_EQ(file.position(), 12u);
+  file.seek(100, Whence::set);
+  EXPECT_EQ(file.read(data), 0u);
+  EXPECT_EQ(code_of([&] { file.seek(-101, Whence::current); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(file.position(), 100u);
+  FileRequest write = file.start_write_at(3, data);
+  EXPECT_EQ(write.wait(), 20u);
+  EXPECT_EQ(file.size_bytes(), 23u);
+  FileRequest read = file.start_read_at(20, data);
+  EXPECT_EQ(read.wait(), 3u);
+  EXPECT_EQ(read.wait(), 3u);
+  EXPECT_TRUE(read.test());
+}
+
+TEST(FileAlone, ViewsPickTheirBytes) {
+  const TemporaryDirectory directory;
+  File file = File::open(directory.url("field"), {.create = true});
+  file.write_at(0, filled(64, 9));
+  file.set_view({.displacement_bytes = 4, .etype_bytes = 4, .pieces = {{0, 4}, {8, 4}}, .extent_bytes = 16});
+  EXPECT_EQ(file.byte_offset(3), 28u);
+  EXPECT_EQ(file.write_at(1, filled(8, 1)), 2u);
+  std::vector<std::byte> all(64);
+  file.set_view({});
+  EXPECT_EQ(file.read_at(0, all), 64u);
+  for (std::size_t i = 0; i < 64; ++i) {
+    EXPECT_EQ(all[i], std::byte((i >= 12 && i < 16) || (i >= 20 && i < 24) ? 1 : 9)) << i;
+  }
+  file.set_view({.displacement_bytes = 4, .etype_bytes = 4, .pieces = {{0, 4}, {8, 4}}, .extent_bytes = 16});
+  EXPECT_EQ(code_of([&] { file.write_at(0, filled(6, 1)); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(file.read_at(4, all), 16u) << "until the end of the file";
+}
+
+TEST(FileAlone, ModesAreKept) {
+  const TemporaryDirectory directory;
+  const std::string url = directory.url("field");
+  EXPECT_EQ(code_of([&] { File::open(url, {}); }), ErrorCode::not_found);
+  File file = File::open(url, {.create = true});
+  EXPECT_EQ(code_of([&] { File::open(url, {.create = true, .exclusive = true}); }), ErrorCode::exists);
+  EXPECT_EQ(code_of([&] { File::open(url, {.read = false, .write = false}); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { File::open("memory:", {}); }), ErrorCode::invalid_argument);
+  file.write(filled(3, 1));
+  File reader = File::open(url, {.write = false});
+  EXPECT_EQ(code_of([&] { reader.write(filled(3, 1)); }), ErrorCode::invalid_argument);
+  File writer = File::open(url, {.read = false, .append = true});
+  std::vector<std::byte> data(3);
+  EXPECT_EQ(code_of([&] { writer.read(data); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(writer.position(), 3u);
+  writer.set_size(2);
+  EXPECT_EQ(reader.size_bytes(), 2u);
+  writer.preallocate(1);
+  EXPECT_EQ(reader.size_bytes(), 2u);
+  writer.preallocate(9);
+  EXPECT_EQ(reader.size_bytes(), 9u);
+  writer.close();
+  EXPECT_EQ(code_of([&] { writer.write(data); }), ErrorCode::invalid_argument);
+}
+
+TEST(FileAlone, ASnapshotStaysAsItIs) {
+  const TemporaryDirectory directory;
+  File file = File::open(directory.url("field"), {.create = true});
+  file.write_at(0, filled(8, 1));
+  File pinned = file.snapshot();
+  file.write_at(4, filled(8, 2));
+  std::vector<std::byte> data(12);
+  EXPECT_EQ(pinned.read_at(0, data), 8u);
+  EXPECT_EQ(data[7], std::byte{1});
+  EXPECT_EQ(pinned.version(), 1u);
+  EXPECT_EQ(file.version(), 2u);
+  EXPECT_EQ(code_of([&] { pinned.write(data); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([&] { file.snapshot(3); }), ErrorCode::not_found);
+}
+
+TEST(FileTogether, ACollectiveWriteIsOneVersionAndTheHigherRankWins) {
+  const TemporaryDirectory directory;
+  on_ranks(3, [&](const Comm& comm) {
+    File file = File::open(comm, directory.url("field"), {.create = true});
+    // Every rank writes 10 bytes at 5 * rank: neighbours overlap by half. Rank 2 stores an object, the others inline.
+    const std::size_t size = comm.rank() == 2 ? 10'000 : 10;
+    EXPECT_EQ(file.write_at_all(static_cast<std::uint64_t>(comm.rank()) * 5, filled(size, comm.rank() + 1)), 1u);
+    std::vector<std::byte> data(10'010);
+    EXPECT_EQ(file.read_at_all(0, data), 10'010u);
+    for (std::size_t i = 0; i < data.size(); ++i) EXPECT_EQ(data[i], std::byte(i < 5 ? 1 : i < 10 ? 2 : 3));
+    EXPECT_EQ(file.blob().log().front().regions, 3u);
+    EXPECT_EQ(file.write_all({}), 2u);
+    file.close();
+  });
+}
+
+TEST(FileTogether, AFailureOnOneRankIsOneOnAllAndWritesNothing) {
+  const TemporaryDirectory directory;
+  on_ranks(3, [&](const Comm& comm) {
+    File file = File::open(comm, directory.url("field"), {.create = true});
+    file.set_view({.displacement_bytes = static_cast<std::uint64_t>(comm.rank()), .etype_bytes = 2});
+    const auto data = filled(comm.rank() == 1 ? 4999 : 5000, 1);
+    EXPECT_EQ(code_of([&] { file.write_all(data); }),
+              comm.rank() == 1 ? ErrorCode::invalid_argument : ErrorCode::peer_failed);
+    EXPECT_EQ(file.version(), 0u);
+    EXPECT_EQ(file.position(), 0u);
+    EXPECT_EQ(file.write_all(filled(6, 1)), 1u);
+    comm.duplicate();
+    EXPECT_EQ(Store(directory.url(), {.create = false}).check().garbage_objects, 0u);
+    file.close();
+    EXPECT_EQ(code_of([&] { File::open(comm, directory.url("none"), {}); }),
+              comm.rank() == 0 ? ErrorCode::not_found : ErrorCode::peer_failed);
+  });
+}
+
+TEST(FileTogether, OrderedAccessFollowsTheRanks) {
+  const TemporaryDirectory directory;
+  on_ranks(4, [&](const Comm& comm) {
+    File file = File::open(comm, directory.url("field"), {.create = true});
+    for (int round = 0; round < 2; ++round) {
+      file.write_ordered(filled(static_cast<std::size_t>(comm.rank()), 10 * round + comm.rank()));
+    }
+    EXPECT_EQ(file.position_shared(), 12u);
+    EXPECT_EQ(file.version(), 2u);
+    file.seek_shared(-6, Whence::end);
+    std::vector<std::byte> data(static_cast<std::size_t>(comm.rank()));
+    EXPECT_EQ(file.read_ordered(data), data.size());
+    EXPECT_EQ(data, filled(data.size(), 10 + comm.rank()));
+    file.close();
+  });
+}
+
+TEST(FileTogether, IndependentWritesOfOverlappingTilesAreEachAtomic) {
+  const TemporaryDirectory directory;
+  constexpr std::uint64_t kRows = 32, kWidth = 64, kRounds = 8;
+  on_ranks(4, [&](const Comm& comm) {
+    File file = File::open(comm, directory.url("field"), {.create = true, .durable = false});
+    file.set_atomicity(true);
+    EXPECT_TRUE(file.atomicity());
+    // A row of tiles, 32 columns each, 16 of them shared with the next.
+    const auto column = static_cast<std::uint64_t>(comm.rank()) * 16 % kWidth;
+    FileView view{.displacement_bytes = column, .pieces = {}, .extent_bytes = kRows * kWidth};
+    const std::uint64_t width = std::min<std::uint64_t>(32, kWidth - column);
+    for (std::uint64_t row = 0; row < kRows; ++row) view.pieces.push_back({row * kWidth, width});
+    view.extent_bytes = kRows * kWidth;
+    file.set_view(view);
+    for (std::uint64_t round = 0; round < kRounds; ++round) {
+      file.write_at(0, filled(kRows * width, static_cast<int>(round * 4) + comm.rank() + 1));
+    }
+    file.sync();
+    // Within every version each column of the field has one value: no row of a tile is older than another.
+    for (std::uint64_t version = 1; version <= 4 * kRounds; ++version) {
+      File pinned = file.snapshot(version);
+      pinned.set_view({});
+      std::vector<std::byte> data(kRows * kWidth);
+      const std::uint64_t size = pinned.read_at(0, data);
+      for (std::uint64_t i = kWidth; i < size; ++i) ASSERT_EQ(data[i], data[i - kWidth]) << version << " " << i;
+    }
+    file.close();
+  });
+}
+
+}  // namespace
+}  // namespace penstock

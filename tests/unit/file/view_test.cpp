@@ -1,0 +1,95 @@
+// Views against a model that lists every byte.
+#include "file/view.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "penstock/error.hpp"
+
+namespace penstock::file {
+namespace {
+
+std::vector<std::uint64_t> bytes_shown(const FileView& view, std::size_t count) {
+  std::vector<std::uint64_t> bytes;
+  for (std::uint64_t tile = 0; bytes.size() < count; ++tile) {
+    if (view.pieces.empty()) {
+      bytes.push_back(view.displacement_bytes + tile);
+      continue;
+    }
+    for (const FileView::Piece& piece : view.pieces) {
+      for (std::uint64_t i = 0; i < piece.size_bytes; ++i) {
+        bytes.push_back(view.displacement_bytes + tile * view.extent_bytes + piece.offset_bytes + i);
+      }
+    }
+  }
+  bytes.resize(count);
+  return bytes;
+}
+
+FileView random_view(std::mt19937& random) {
+  const auto below = [&](std::uint64_t n) { return random() % n; };
+  FileView view;
+  view.displacement_bytes = below(20);
+  std::uint64_t end = below(5);
+  const std::uint64_t first = end;
+  for (std::uint64_t n = below(5); n > 0; --n) {
+    view.pieces.push_back({end, below(4)});
+    end += view.pieces.back().size_bytes + below(3);
+  }
+  std::uint64_t shown = 0;
+  for (const auto& piece : view.pieces) shown += piece.size_bytes;
+  if (shown == 0) view.pieces.clear();
+  view.extent_bytes = end - first + below(4);
+  return view;
+}
+
+TEST(View, ShowsTheBytesThatTheModelShows) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 2000; ++round) {
+    const FileView view = random_view(random);
+    const ViewMap map(view);
+    const auto model = bytes_shown(view, 60);
+    const std::uint64_t start = random() % 30, size = random() % 30;
+    std::vector<std::uint64_t> found;
+    std::uint64_t calls = 0, end = UINT64_MAX;
+    map.visit(start, size, [&](std::uint64_t offset, std::uint64_t length) {
+      EXPECT_NE(offset, end) << "pieces that touch are one";
+      end = offset + length;
+      ++calls;
+      for (std::uint64_t i = 0; i < length; ++i) found.push_back(offset + i);
+    });
+    const auto at = model.begin() + static_cast<std::ptrdiff_t>(start);
+    ASSERT_EQ(found, std::vector<std::uint64_t>(at, at + static_cast<std::ptrdiff_t>(size)));
+    EXPECT_EQ(map.file_offset(start), model[start]);
+    const std::uint64_t offset = random() % 40;
+    const auto before = static_cast<std::uint64_t>(
+        std::count_if(model.begin(), model.end(), [&](std::uint64_t byte) { return byte < offset; }));
+    ASSERT_EQ(map.data_before(offset), before) << "round " << round << " offset " << offset;
+  }
+}
+
+TEST(View, RefusesWhatItCannotShow) {
+  const auto refused = [](FileView view) {
+    try {
+      const ViewMap map(std::move(view));
+    } catch (const Error& error) {
+      return error.code() == ErrorCode::invalid_argument;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refused({.etype_bytes = 0}));
+  EXPECT_TRUE(refused({.displacement_bytes = std::uint64_t{1} << 63}));
+  EXPECT_TRUE(refused({.pieces = {{4, 4}, {6, 4}}, .extent_bytes = 20}));
+  EXPECT_TRUE(refused({.pieces = {{8, 4}, {0, 4}}, .extent_bytes = 20}));
+  EXPECT_TRUE(refused({.pieces = {{0, 4}, {8, 4}}, .extent_bytes = 11}));
+  EXPECT_TRUE(refused({.etype_bytes = 4, .pieces = {{0, 6}}, .extent_bytes = 8}));
+  EXPECT_TRUE(refused({.pieces = {{0, 0}}, .extent_bytes = 8}));
+  EXPECT_FALSE(refused({.etype_bytes = 4, .pieces = {{8, 4}, {16, 4}}, .extent_bytes = 12}));
+  const ViewMap far({.pieces = {{0, 1}}, .extent_bytes = std::uint64_t{1} << 62});
+  EXPECT_THROW(far.visit(2, 1, [](std::uint64_t, std::uint64_t) {}), Error);
+}
+
+}  // namespace
+}  // namespace penstock::file
