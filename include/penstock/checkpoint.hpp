@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "penstock/comm.hpp"
+#include "penstock/error.hpp"
 #include "penstock/export.hpp"
 #include "penstock/layout.hpp"
 #include "penstock/types.hpp"
@@ -106,6 +107,10 @@ class PENSTOCK_API Checkpointer {
   /// Collective. Throws the error of an earlier checkpoint that no wait() has delivered, or the Error of an argument;
   /// this step is then not saved, on any rank: where save() did not throw, wait() of its handle does.
   CheckpointHandle save(std::uint64_t step, const std::vector<CheckpointArray>& arrays, std::string_view metadata = {});
+
+  /// Takes part in a save by failing it, for a caller that cannot describe its arrays: throws `error`, and the other
+  /// ranks hear of it. Collective with their save().
+  [[noreturn]] void fail_save(std::uint64_t step, const Error& error);
 
   /// Reads the newest checkpoint that is complete and intact, or that of one step, into the layouts wanted: each rank
   /// reads the chunks that hold its part, from the burst buffer where it can, and verifies them. Takes memory for the

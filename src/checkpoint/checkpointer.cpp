@@ -105,6 +105,11 @@ CheckpointHandle Checkpointer::save(std::uint64_t step, const std::vector<Checkp
   return {state_->relay, state_->saver->save(step, arrays, metadata)};
 }
 
+void Checkpointer::fail_save(std::uint64_t step, const Error& error) {
+  state_->saver->save(step, {}, {}, error);
+  throw error;
+}
+
 Restored Checkpointer::restore(const RestoreOptions& options) {
   return checkpoint::restore(*state_->caller, state_->saver->tiers(), options);
 }

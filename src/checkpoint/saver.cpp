@@ -37,7 +37,7 @@ Saver::~Saver() {
 }
 
 std::shared_ptr<Job> Saver::save(std::uint64_t step, const std::vector<CheckpointArray>& arrays,
-                                 std::string_view metadata) {
+                                 std::string_view metadata, const std::optional<Error>& wrong) {
   const auto begin = std::chrono::steady_clock::now();
   settle_previous();
   auto job = std::make_shared<Job>();
@@ -49,6 +49,7 @@ std::shared_ptr<Job> Saver::save(std::uint64_t step, const std::vector<Checkpoin
                          channels_.writer->rank());
   } else {
     failure = attempt(name_of(*job), channels_.writer->rank(), [&] {
+      if (wrong) throw *wrong;
       check(arrays);
       for (const CheckpointArray& array : arrays) job->arrays.push_back({array.name, array.dtype, array.layout});
       job->metadata = metadata;

@@ -35,7 +35,9 @@ class Saver {
   Saver(Tiers tiers, Channels channels, const CheckpointerOptions& options);
   ~Saver();
 
-  std::shared_ptr<Job> save(std::uint64_t step, const std::vector<CheckpointArray>& arrays, std::string_view metadata);
+  /// `wrong`: the caller knows that its arrays are; throws it.
+  std::shared_ptr<Job> save(std::uint64_t step, const std::vector<CheckpointArray>& arrays, std::string_view metadata,
+                            const std::optional<Error>& wrong = std::nullopt);
   void finish();
   void reserve(std::uint64_t local_bytes);
 

@@ -1,0 +1,173 @@
+// Checkpoints: _penstock.Checkpointer and _penstock.CheckpointHandle, to which penstock.checkpoint adds trees.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "buffer.hpp"
+#include "penstock/checkpoint.hpp"
+#include "penstock/error.hpp"
+
+namespace nb = nanobind;
+
+namespace penstock::python {
+namespace {
+
+CheckpointLevel level_from_name(const std::string& level) {
+  if (level == "staged") return CheckpointLevel::staged;
+  if (level == "fast") return CheckpointLevel::fast;
+  if (level == "drained") return CheckpointLevel::drained;
+  throw Error(ErrorCode::invalid_argument, "'" + level + "' is no level; expected staged, fast or drained");
+}
+
+const char* name_of(CheckpointLevel level) {
+  switch (level) {
+    case CheckpointLevel::staged: return "staged";
+    case CheckpointLevel::fast: return "fast";
+    case CheckpointLevel::drained: break;
+  }
+  return "drained";
+}
+
+/// Bytes as a NumPy array that keeps them alive.
+nb::object array_of(const RestoredArray& array) {
+  auto* kept = new std::shared_ptr<std::byte>(array.memory);
+  const nb::capsule owner(kept, [](void* memory) noexcept { delete static_cast<std::shared_ptr<std::byte>*>(memory); });
+  return nb::cast(nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(array.local.data(), {array.local.size()}, owner));
+}
+
+/// close() ends it while Python may still hold it.
+class PyCheckpointer {
+ public:
+  PyCheckpointer(const std::string& url, const std::string& burst_buffer, std::int64_t keep, std::uint64_t chunk_bytes,
+                 std::int64_t undrained_max, const Comm* comm) {
+    CheckpointerOptions options;
+    options.burst_buffer = burst_buffer;
+    options.keep = static_cast<int>(std::clamp<std::int64_t>(keep, -1, 1 << 30));
+    options.chunk_bytes = chunk_bytes;
+    options.undrained_max = static_cast<int>(std::clamp<std::int64_t>(undrained_max, -1, 1 << 30));
+    const nb::gil_scoped_release released;
+    checkpointer_ = std::make_unique<Checkpointer>(url, options, comm ? std::optional(*comm) : std::nullopt);
+  }
+  ~PyCheckpointer() { close(); }
+
+  Checkpointer& get() const {
+    if (!checkpointer_) throw Error(ErrorCode::invalid_argument, "this Checkpointer has been closed");
+    return *checkpointer_;
+  }
+
+  void close() {
+    const nb::gil_scoped_release released;
+    checkpointer_.reset();
+  }
+
+  /// arrays: (name, dtype, layout, memory or None) each.
+  CheckpointHandle save(std::uint64_t step, const nb::list& arrays, const std::string& metadata) {
+    std::vector<ArrayView> views;
+    std::vector<CheckpointArray> given;
+    std::optional<Error> wrong;
+    try {
+      for (const nb::handle item : arrays) {
+        const auto array = nb::cast<nb::tuple>(item);
+        const auto name = nb::cast<std::string>(array[0]);
+        views.push_back(array[3].is_none() ? ArrayView() : view(array[3], Access::read, name.c_str()));
+        given.push_back({name, dtype_from_name(nb::cast<std::string>(array[1])), nb::cast<const Layout&>(array[2]),
+                         views.back().bytes()});
+      }
+    } catch (const Error& error) {
+      wrong = error;
+    }
+    Checkpointer& checkpointer = get();
+    const nb::gil_scoped_release released;
+    if (wrong) checkpointer.fail_save(step, *wrong);
+    return checkpointer.save(step, given, metadata);
+  }
+
+  void fail_save(std::uint64_t step, const std::string& message) {
+    Checkpointer& checkpointer = get();
+    const nb::gil_scoped_release released;
+    checkpointer.fail_save(step, Error(ErrorCode::invalid_argument, message));
+  }
+
+  /// (step, [(name, dtype, layout, memory)], metadata, warnings)
+  nb::tuple restore(std::optional<std::uint64_t> step, const nb::dict& layouts, const nb::dict& into) {
+    RestoreOptions options;
+    options.step = step;
+    std::vector<ArrayView> views;
+    for (const auto& [name, layout] : layouts) {
+      options.layouts.emplace(nb::cast<std::string>(name), nb::cast<const Layout&>(layout));
+    }
+    for (const auto& [name, memory] : into) {
+      const auto text = nb::cast<std::string>(name);
+      views.push_back(view(memory, Access::write, text.c_str()));
+      options.into.emplace(text, views.back().writable_bytes());
+    }
+    Checkpointer& checkpointer = get();
+    Restored restored;
+    {
+      const nb::gil_scoped_release released;
+      restored = checkpointer.restore(options);
+    }
+    nb::list arrays;
+    for (const RestoredArray& array : restored.arrays) {
+      arrays.append(nb::make_tuple(array.name, std::string(name(array.dtype)), array.layout,
+                                   array.memory ? array_of(array) : nb::none()));
+    }
+    return nb::make_tuple(restored.step, arrays, restored.metadata, restored.warnings);
+  }
+
+ private:
+  std::unique_ptr<Checkpointer> checkpointer_;
+};
+
+}  // namespace
+}  // namespace penstock::python
+
+void bind_checkpoint(nb::module_& module) {
+  using namespace penstock;
+  using python::PyCheckpointer;
+
+  nb::class_<CheckpointHandle>(module, "CheckpointHandle")
+      .def_prop_ro("step", &CheckpointHandle::step)
+      .def_prop_ro("level", [](const CheckpointHandle& handle) { return python::name_of(handle.level()); })
+      .def_prop_ro("failed", &CheckpointHandle::failed)
+      .def_prop_ro("stall_s", &CheckpointHandle::stall_s)
+      .def("wait", [](CheckpointHandle& handle, const std::string& level) {
+        const CheckpointLevel wanted = python::level_from_name(level);
+        const nb::gil_scoped_release released;
+        handle.wait(wanted);
+      });
+
+  nb::class_<PyCheckpointer>(module, "Checkpointer")
+      .def(nb::init<const std::string&, const std::string&, std::int64_t, std::uint64_t, std::int64_t, const Comm*>(),
+           nb::arg("url"), nb::arg("burst_buffer"), nb::arg("keep"), nb::arg("chunk_bytes"), nb::arg("undrained_max"),
+           nb::arg("comm").none())
+      .def("save", &PyCheckpointer::save)
+      .def("fail_save", &PyCheckpointer::fail_save)
+      .def("restore", &PyCheckpointer::restore, nb::arg("step").none(), nb::arg("layouts"), nb::arg("into"))
+      .def("steps", [](const PyCheckpointer& self) { return self.get().steps(); })
+      .def("reserve",
+           [](const PyCheckpointer& self, std::uint64_t local_bytes) {
+             Checkpointer& checkpointer = self.get();
+             const nb::gil_scoped_release released;
+             checkpointer.reserve(local_bytes);
+           })
+      .def("finish",
+           [](const PyCheckpointer& self) {
+             Checkpointer& checkpointer = self.get();
+             const nb::gil_scoped_release released;
+             checkpointer.finish();
+           })
+      .def("close", &PyCheckpointer::close)
+      .def("warnings", [](const PyCheckpointer& self) { return self.get().warnings(); })
+      .def("report", [](const PyCheckpointer& self) { return self.get().report(); });
+}
