@@ -1,0 +1,245 @@
+// Datasets. penstock/dataset.py makes the public class of these.
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "buffer.hpp"
+#include "penstock/dataset.hpp"
+#include "penstock/error.hpp"
+
+namespace nb = nanobind;
+using namespace penstock;
+
+namespace {
+
+nb::dlpack::dtype dlpack_type(DType dtype) {
+  const std::string spelled = python::numpy_name(dtype);
+  const auto bits = static_cast<std::uint8_t>(8 * size_bytes(dtype));
+  const auto made = [bits](nb::dlpack::dtype_code code) {
+    return nb::dlpack::dtype{static_cast<std::uint8_t>(code), bits, 1};
+  };
+  switch (spelled[1]) {
+    case 'i': return made(nb::dlpack::dtype_code::Int);
+    case 'u': return made(nb::dlpack::dtype_code::UInt);
+    case 'f': return made(nb::dlpack::dtype_code::Float);
+    case 'c': return made(nb::dlpack::dtype_code::Complex);
+    default: break;
+  }
+  throw Error(ErrorCode::unsupported, "NumPy has no arrays of " + std::string(name(dtype)) +
+                                          "; decode to uint16 and view the result");
+}
+
+/// A NumPy array on memory that `owner` keeps alive.
+nb::object numpy_array(void* data, const SampleForm& form, std::optional<std::uint64_t> samples, nb::handle owner) {
+  std::vector<std::size_t> shape;
+  if (samples) shape.push_back(*samples);
+  shape.insert(shape.end(), form.shape.begin(), form.shape.end());
+  static std::byte nothing[1];
+  return nb::cast(nb::ndarray<nb::numpy>(data == nullptr ? nothing : data, shape.size(), shape.data(), owner, nullptr,
+                                         dlpack_type(form.dtype)));
+}
+
+template <class T>
+nb::capsule owner_of(T value) {
+  return nb::capsule(new T(std::move(value)), [](void* p) noexcept { delete static_cast<T*>(p); });
+}
+
+/// (images, labels, indices). All arrays share the batch, which goes back to the pipeline with the last of them.
+nb::tuple arrays(const Batch& batch) {
+  const nb::capsule owner = owner_of(batch);
+  nb::object images;
+  if (batch.ragged()) {
+    nb::list samples;
+    for (std::uint64_t i = 0; i < batch.size(); ++i) {
+      const Bytes bytes = batch.sample(i);
+      samples.append(numpy_array(bytes.data(), {DType::uint8, {bytes.size()}}, std::nullopt, owner));
+    }
+    images = samples;
+  } else {
+    images = numpy_array(batch.data().data(), batch.form(), batch.size(), owner);
+  }
+  return nb::make_tuple(images,
+                        numpy_array(batch.labels().data(), {DType::int64, {}}, batch.labels().size(), owner),
+                        numpy_array(batch.indices().data(), {DType::uint64, {}}, batch.indices().size(), owner));
+}
+
+/// Calls function(array, label) -> (contiguous array, label). The array owns the sample's memory, so it may be kept.
+class PythonMap {
+ public:
+  explicit PythonMap(nb::callable function)
+      : function_(new nb::callable(std::move(function)), [](nb::callable* p) {
+          // Threads may let go of it last, even after the interpreter is gone.
+          if (!Py_IsInitialized()) return;
+          const nb::gil_scoped_acquire gil;
+          delete p;
+        }) {}
+
+  void operator()(Sample& sample) const {
+    const nb::gil_scoped_acquire gil;
+    try {
+      auto* data = new std::vector<std::byte>(std::move(sample.data));
+      const nb::capsule owner(data, [](void* p) noexcept { delete static_cast<std::vector<std::byte>*>(p); });
+      const nb::object result =
+          (*function_)(numpy_array(data->data(), sample.form, std::nullopt, owner), sample.label);
+      const python::ArrayView view =
+          python::view(result[0], python::Access::read, "the array that the map function returned");
+      sample.form.dtype = view.dtype();
+      sample.form.shape.assign(view.shape().begin(), view.shape().end());
+      sample.data.assign(view.bytes().begin(), view.bytes().end());
+      sample.label = nb::cast<std::int64_t>(result[1]);
+    } catch (nb::python_error& error) {
+      throw Error(ErrorCode::invalid_argument, "makes the map function fail", -1, error.what());
+    } catch (const nb::cast_error&) {
+      throw Error(ErrorCode::invalid_argument, "gets a label from the map function that is no integer");
+    }
+  }
+
+ private:
+  std::shared_ptr<nb::callable> function_;
+};
+
+/// An iterator that never waits with the GIL held: its threads may need it to come to an end.
+class PythonIterator {
+ public:
+  explicit PythonIterator(DatasetIterator iterator) : iterator_(std::move(iterator)) {}
+  ~PythonIterator() { close(); }
+  PythonIterator(const PythonIterator&) = delete;
+  PythonIterator& operator=(const PythonIterator&) = delete;
+
+  void close() {
+    std::optional<DatasetIterator> closing;
+    std::swap(closing, iterator_);
+    const nb::gil_scoped_release release;
+    closing.reset();
+  }
+
+  nb::object next() {
+    // A copy, so that close() from another thread cannot take the pipeline away.
+    std::optional<DatasetIterator> iterator = iterator_;
+    if (!iterator) throw Error(ErrorCode::invalid_argument, "this iterator is closed; take a new one from the dataset");
+    std::optional<Batch> batch;
+    for (bool ready = false; !ready;) {
+      {
+        const nb::gil_scoped_release release;
+        ready = iterator->ready_within(std::chrono::milliseconds(100));
+        if (ready) batch = iterator->next();
+        if (ready) iterator.reset();
+      }
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+    return batch ? nb::object(arrays(*batch)) : nb::none();
+  }
+
+  const DatasetIterator& get() const {
+    if (!iterator_) throw Error(ErrorCode::invalid_argument, "this iterator is closed; take a new one from the dataset");
+    return *iterator_;
+  }
+
+ private:
+  std::optional<DatasetIterator> iterator_;
+};
+
+std::vector<std::int64_t> labels_from(const nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig>& labels) {
+  return {labels.data(), labels.data() + labels.size()};
+}
+
+using Labels = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig>;
+using SkippedRow = std::tuple<nb::bytes, std::uint64_t, std::uint64_t, std::uint64_t, std::string>;
+
+Dataset from_files(const nb::list& paths, const Labels& labels) {
+  std::vector<std::string> own;
+  own.reserve(paths.size());
+  for (nb::handle path : paths) {
+    const auto bytes = nb::cast<nb::bytes>(path);
+    own.emplace_back(bytes.c_str(), bytes.size());
+  }
+  return Dataset::from_files(std::move(own), labels_from(labels));
+}
+
+Dataset from_bytes(const nb::list& samples, const Labels& labels) {
+  std::vector<std::vector<std::byte>> own;
+  own.reserve(samples.size());
+  for (nb::handle sample : samples) {
+    const python::ArrayView view = python::view(sample, python::Access::read, "a sample");
+    own.emplace_back(view.bytes().begin(), view.bytes().end());
+  }
+  return Dataset::from_bytes(std::move(own), labels_from(labels));
+}
+
+}  // namespace
+
+void bind_dataset(nb::module_& module) {
+  nb::module_ part = module.def_submodule("dataset");
+  part.def("decoder_names", &decoder_names);
+  nb::class_<PythonIterator>(part, "Iterator")
+      .def("next", &PythonIterator::next)
+      .def("close", &PythonIterator::close)
+      .def("state",
+           [](const PythonIterator& self) {
+             const DatasetState state = self.get().state();
+             return std::make_tuple(state.epoch, state.position);
+           })
+      .def("stats",
+           [](const PythonIterator& self) {
+             const DatasetStats s = self.get().stats();
+             return std::make_tuple(s.wait_s, s.read_s, s.decode_s, s.map_s, s.read_bytes, s.samples, s.batches,
+                                    s.skipped);
+           })
+      .def("skipped", [](const PythonIterator& self) {
+        std::vector<SkippedRow> rows;
+        for (const SkippedSample& one : self.get().skipped())
+          rows.emplace_back(nb::bytes(one.path.data(), one.path.size()), one.index, one.epoch, one.position,
+                            one.reason);
+        return rows;
+      });
+  nb::class_<Dataset>(part, "Chain")
+      .def_static("from_files", &from_files, nb::arg("paths"), nb::arg("labels"))
+      .def_static("from_bytes", &from_bytes, nb::arg("samples"), nb::arg("labels"))
+      .def_static(
+          "interleave",
+          [](const std::vector<Dataset>& chains, std::uint64_t block) { return Dataset::interleave(chains, block); },
+          nb::arg("chains"), nb::arg("block"))
+      .def("shuffle", &Dataset::shuffle, nb::arg("seed"))
+      .def("take", &Dataset::take, nb::arg("samples"))
+      .def("skip", &Dataset::skip, nb::arg("samples"))
+      .def(
+          "decode",
+          [](const Dataset& self, const std::string& format, std::vector<std::uint64_t> shape,
+             const std::string& dtype, int threads) {
+            return self.decode({format, std::move(shape), dtype_from_name(dtype), threads});
+          },
+          nb::arg("format"), nb::arg("shape"), nb::arg("dtype"), nb::arg("threads"))
+      .def(
+          "map",
+          [](const Dataset& self, nb::callable function, int parallel) {
+            return self.map(PythonMap(std::move(function)), parallel);
+          },
+          nb::arg("function"), nb::arg("parallel"))
+      .def("cache", &Dataset::cache)
+      .def("ignore_errors", &Dataset::ignore_errors, nb::arg("limit"))
+      .def("batch", &Dataset::batch, nb::arg("samples"), nb::arg("drop_remainder"))
+      .def("prefetch", &Dataset::prefetch, nb::arg("batches"))
+      .def("shard", &Dataset::shard, nb::arg("rank"), nb::arg("size"))
+      .def("repeat", &Dataset::repeat, nb::arg("epochs"))
+      .def_prop_ro("samples", &Dataset::samples)
+      .def_prop_ro("batches", &Dataset::batches)
+      .def_prop_ro("order", &Dataset::order)
+      .def("index_at", &Dataset::index_at, nb::arg("epoch"), nb::arg("position"))
+      .def(
+          "iterate",
+          [](const Dataset& self, std::uint64_t epoch, std::uint64_t position) {
+            return new PythonIterator(self.iterate({epoch, position}));
+          },
+          nb::arg("epoch"), nb::arg("position"));
+}
