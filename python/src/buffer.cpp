@@ -3,6 +3,7 @@
 #include <bit>
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
 
 #include "penstock/error.hpp"
 
