@@ -34,14 +34,27 @@ def flatten(datatype: Any) -> Pieces:
 
 
 def _contents(datatype: Any) -> tuple[list[int], list[int], list[Any]]:
+    """The arguments of the datatype's constructor: integers, addresses, old types."""
     contents = datatype.Get_contents()
-    if len(contents) == 4:  # with the large counts of MPI 4
-        integers, addresses, counts, types = contents
-        if counts:
-            raise Error("a datatype with counts beyond 2^31 cannot be a file type yet", "unsupported")
-    else:
+    if len(contents) == 3:
         integers, addresses, types = contents
-    return list(integers), list(addresses), list(types)
+        return list(integers), list(addresses), list(types)
+    integers, addresses, counts, types = contents
+    if not counts:
+        return list(integers), list(addresses), list(types)
+    # Made by a constructor with MPI 4's large counts, which come in a list of their own; mpi4py prefers these.
+    combiner = datatype.combiner
+    if combiner == MPI.COMBINER_SUBARRAY:
+        dimensions, order = integers
+        return [dimensions, *counts, order], [], list(types)
+    integer_count = {
+        MPI.COMBINER_RESIZED: 0,
+        MPI.COMBINER_HVECTOR: 2,
+        MPI.COMBINER_HINDEXED_BLOCK: 2,
+        MPI.COMBINER_HINDEXED: 1 + counts[0],
+        MPI.COMBINER_STRUCT: 1 + counts[0],
+    }.get(combiner, len(counts))
+    return list(counts[:integer_count]), list(counts[integer_count:]), list(types)
 
 
 def _named(datatype: Any) -> Pieces:
