@@ -196,9 +196,7 @@ class Checkpointer:
         self.restore_warnings = told
         for text in told:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
-        arrays = {
-            name: (dtype, Layout(layout), memory, wanted.get(name)) for name, dtype, layout, memory in saved
-        }
+        arrays = {name: (dtype, Layout(layout), memory, wanted.get(name)) for name, dtype, layout, memory in saved}
         content = json.loads(metadata)
         tree = _decode(content["tree"], arrays, self._rank)
         if dataset is not None:

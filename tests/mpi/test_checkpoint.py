@@ -1,0 +1,154 @@
+"""Checkpoints of several ranks: saved on all, restored on fewer and in other layouts; failures that only one rank has."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import penstock as ps
+import pytest
+from mpi4py import MPI
+
+SHAPE = (37, 23)
+
+
+@pytest.fixture
+def folder() -> Iterator[pathlib.Path]:
+    """One new folder that all ranks know, on storage that all of them see; removed at the end."""
+    world = MPI.COMM_WORLD
+    made = tempfile.mkdtemp(prefix="penstock-test-") if world.rank == 0 else None
+    path = pathlib.Path(world.bcast(made))
+    yield path
+    world.Barrier()
+    if world.rank == 0:
+        shutil.rmtree(path)
+
+
+def urls(folder: pathlib.Path) -> dict[str, str]:
+    return {"url": f"file://{folder}/slow", "burst_buffer": f"file://{folder}/fast"}
+
+
+def grid_of(ranks: int) -> tuple[int, int]:
+    rows = max(n for n in range(1, ranks + 1) if ranks % n == 0 and n * n <= ranks)
+    return rows, ranks // rows
+
+
+def field(step: int) -> np.ndarray:
+    return np.arange(np.prod(SHAPE), dtype=np.float64).reshape(SHAPE) * step
+
+
+def tree(step: int, layout: ps.Layout, rank: int) -> dict:
+    return {
+        "field": ps.DistArray.from_global(layout, field(step), rank),
+        "replicated": np.full(100, step, np.float32),
+        "step": step,
+    }
+
+
+def expect(tree: dict, layout: ps.Layout, rank: int, step: int) -> None:
+    assert tree["field"].layout == layout
+    assert np.array_equal(tree["field"].local, ps.DistArray.from_global(layout, field(step), rank).local)
+    assert (tree["replicated"] == step).all()
+    assert tree["step"] == step
+
+
+def test_saved_on_all_restored_on_fewer_and_in_another_layout(comm, folder):
+    saved = ps.Layout.block_cyclic(SHAPE, (4, 3), grid_of(comm.size))
+    with ps.Checkpointer(**urls(folder), keep=2, comm=comm) as ck:
+        for step in (1, 2, 3):
+            handle = ck.save(step, tree(step, saved, comm.rank))
+        handle.wait("fast")
+        assert handle.level in ("fast", "drained")
+        handle.wait("drained")
+        ck.finish()
+        assert ck.steps() == [2, 3]
+        transposed = ps.Layout.block_cyclic(SHAPE, (5, 2), grid_of(comm.size)[::-1], order="column", storage="column")
+        step, restored = ck.restore({"field": transposed})
+        assert step == 3
+        expect(restored, transposed, comm.rank, 3)
+        assert np.array_equal(ck.restore(step=2)[1]["field"], field(2))
+    fewer = max(1, comm.size - 1)
+    part = MPI.COMM_WORLD.Split(0 if comm.rank < fewer else 1)
+    if comm.rank < fewer:
+        layout = ps.Layout.even(SHAPE, fewer, axis=1)
+        with ps.Checkpointer(**urls(folder), comm=part) as ck:
+            step, restored = ck.restore({"field": layout})
+            assert step == 3
+            expect(restored, layout, part.rank, 3)
+            ck.save(4, tree(4, layout, part.rank)).wait("drained")
+            assert ck.restore({"field": layout})[0] == 4
+    part.Free()
+
+
+def test_without_a_communicator_it_takes_all_ranks(comm, folder):
+    layout = ps.Layout.even(SHAPE, comm.size)
+    with ps.Checkpointer(f"file://{folder}/slow") as ck:
+        ck.save(1, tree(1, layout, comm.rank)).wait("drained")
+        _, restored = ck.restore({"field": layout})
+        expect(restored, layout, comm.rank, 1)
+
+
+def test_collectives_go_on_meanwhile(comm, folder):
+    layout = ps.Layout.even((1 << 18,), comm.size)
+    local = np.empty(layout.local_shape(comm.rank))
+    total = np.empty(1000)
+    with ps.Checkpointer(**urls(folder), keep=1, comm=comm) as ck:
+        for step in range(1, 8):
+            local[:] = step
+            ck.save(step, {"a": ps.DistArray(layout, local, comm.rank)})
+            for _ in range(3):
+                comm.Allreduce(np.full(1000, comm.rank + step, np.float64), total)
+                assert (total == sum(range(comm.size)) + comm.size * step).all()
+        ck.finish()
+        assert (ck.restore()[1]["a"] == 7).all()
+
+
+def test_what_one_rank_cannot_save_fails_on_all(comm, folder):
+    layout = ps.Layout.even(SHAPE, comm.size)
+    last = comm.size - 1
+    with ps.Checkpointer(**urls(folder), comm=comm) as ck:
+        given = tree(1, layout, comm.rank)
+        if comm.rank == last:
+            given["step"] = object()
+            with pytest.raises(ps.Error, match="cannot be saved"):
+                ck.save(1, given)
+        else:
+            handle = ck.save(1, given)
+            with pytest.raises(ps.Error, match="cannot be saved") as error:
+                handle.wait("fast")
+            assert error.value.code == "peer_failed"
+            assert error.value.rank == last
+        ck.save(2, tree(2, layout, comm.rank)).wait("drained")
+        assert ck.steps() == [2]
+
+
+def test_a_burst_buffer_that_fails_on_one_rank_fails_the_checkpoint_on_all(comm, folder):
+    """Each rank has its own burst buffer, as on a node of its own."""
+    layout = ps.Layout.even(SHAPE, comm.size)
+    last = comm.size - 1
+    fast = folder / f"fast{comm.rank}"
+    with ps.Checkpointer(f"file://{folder}/slow", burst_buffer=f"file://{fast}", comm=comm) as ck:
+        ck.save(1, tree(1, layout, comm.rank)).wait("drained")
+        if comm.rank == last:
+            (fast / "checkpoints").rename(fast / "away")
+            (fast / "checkpoints").write_text("no folder any more")
+        handle = ck.save(2, tree(2, layout, comm.rank))
+        with pytest.raises(ps.Error) as error:
+            handle.wait("fast")
+        assert error.value.code == ("io" if comm.rank == last else "peer_failed")
+        assert error.value.rank == last
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the last rank's burst buffer cannot be listed
+            step, restored = ck.restore({"field": layout})
+        assert step == 1
+        expect(restored, layout, comm.rank, 1)
+
+
+def test_a_wrong_place_is_told_to_all(comm, folder):
+    with pytest.raises(ps.Error) as error:
+        ps.Checkpointer("nowhere:x" if comm.rank == comm.size - 1 else f"file://{folder}/slow", comm=comm)
+    assert error.value.code == ("invalid_argument" if comm.rank == comm.size - 1 else "peer_failed")

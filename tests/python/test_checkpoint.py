@@ -1,0 +1,356 @@
+"""Checkpoints of one process: trees, loader state, other layouts, and a process that is killed while it saves."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+
+import numpy as np
+import penstock as ps
+import pytest
+
+
+@pytest.fixture
+def urls(tmp_path: pathlib.Path) -> dict[str, str]:
+    return {"url": f"file://{tmp_path}/slow", "burst_buffer": f"file://{tmp_path}/fast"}
+
+
+def equal(a, b) -> bool:
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return type(a) is type(b) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(equal(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b))
+    return a == b or (a != a and b != b)
+
+
+def test_tree_comes_back_as_it_was(urls):
+    rng = np.random.default_rng(1)
+    tree = {
+        "layers": [
+            {"w": rng.standard_normal((7, 5)).astype(np.float32), "b": np.arange(5.0)},
+            {"w": np.ones((2, 3, 4))},
+        ],
+        "optimizer": {0: {"step": 3}, 1: {"step": np.int64(4)}},
+        "values": (1, -(1 << 70), 2.5, float("inf"), float("nan"), 1 - 2j, True, None, 'größe \n "', b"\x00\xff"),
+        "zero-dimensional": np.array(3.5),
+        "empty": np.zeros((0, 4), np.int16),
+        "bool": np.array([[True, False]]),
+        "strings": np.array(["a", "bcd"]),
+        "dates": np.array(["2026-01-02"], "M8[D]"),
+        "long": np.array([1.25], np.longdouble),
+        "complex": np.array([1 + 2j], np.complex64),
+        "half": np.array([0.5], np.float16),
+        "columns": np.asfortranarray(rng.standard_normal((3, 4))),
+        "strided": np.arange(20)[::3],
+        "scalar": np.float32(1.5),
+    }
+    with ps.Checkpointer(**urls) as ck:
+        handle = ck.save(3, tree)
+        handle.wait("drained")
+        assert (handle.level, handle.step, handle.failed) == ("drained", 3, False)
+        assert 0 < handle.stall_s < 60
+        step, restored = ck.restore()
+    assert step == 3
+    assert equal(restored, tree)
+
+
+def test_foreign_byte_order_becomes_native(urls):
+    with ps.Checkpointer(**urls) as ck:
+        ck.save(1, {"a": np.arange(4, dtype=">f8")})
+        ck.finish()
+        assert equal(ck.restore()[1]["a"], np.arange(4.0))
+
+
+def test_bare_array_as_tree(urls):
+    with ps.Checkpointer(urls["url"]) as ck:
+        ck.save(1, np.arange(4)).wait("fast")
+        assert equal(ck.restore()[1], np.arange(4))
+
+
+def test_caller_may_change_arrays_after_save(urls):
+    a = np.zeros(1 << 20)
+    with ps.Checkpointer(**urls) as ck:
+        ck.save(1, {"a": a})
+        a[:] = 1
+        ck.finish()
+        assert not ck.restore()[1]["a"].any()
+
+
+def test_other_layouts(urls):
+    a = np.arange(300.0).reshape(15, 20)
+    saved = ps.Layout.block_cyclic(a.shape, (4, 3), (1, 1))
+    wanted = ps.Layout.block_cyclic(a.shape, (2, 5), (1, 1), storage="column")
+    tree = {"outer": {"field": ps.DistArray.from_global(saved, a)}, "weights": a}
+    with ps.Checkpointer(**urls) as ck:
+        ck.save(1, tree).wait("fast")
+        for layouts in ({"outer/field": wanted, "weights": wanted}, {"outer": {"field": wanted}, "weights": wanted}):
+            _, restored = ck.restore(layouts)
+            for part in (restored["outer"]["field"], restored["weights"]):
+                assert isinstance(part, ps.DistArray)
+                assert part.layout == wanted
+                assert part.local.flags.f_contiguous
+                assert equal(np.ascontiguousarray(part.local), a)
+        assert equal(ck.restore()[1]["outer"]["field"], a)
+        target = ps.DistArray.zeros(wanted, a.dtype)
+        assert ck.restore({"outer": {"field": target}})[1]["outer"]["field"] is target
+        assert np.array_equal(target.local, a)
+        with pytest.raises(ps.Error, match="elements of float64, the DistArray to fill has int64"):
+            ck.restore({"outer/field": ps.DistArray.zeros(wanted, np.int64)})
+
+
+def test_levels_steps_and_keep(urls):
+    with ps.Checkpointer(**urls, keep=2) as ck:
+        assert ck.latest is None
+        assert ck.steps() == []
+        for step in (10, 20, 30):
+            ck.save(step, {"a": np.full(10, step)})
+        ck.finish()
+        assert ck.steps() == [20, 30]
+        assert ck.latest == 30
+        assert ck.restore()[0] == 30
+        step, tree = ck.restore(step=20)
+        assert step == 20
+        assert (tree["a"] == 20).all()
+        with pytest.raises(ps.Error) as error:
+            ck.restore(step=10)
+        assert error.value.code == "not_found"
+        assert "burst buffer: file://" in ck.report()
+    with pytest.raises(ps.Error, match="closed"):
+        ck.save(40, {})
+
+
+class Loader:
+    def __init__(self) -> None:
+        self.state = {"epoch": 0}
+
+    def state_dict(self) -> dict:
+        return self.state
+
+    def load_state_dict(self, state: dict) -> None:
+        self.state = state
+
+
+def test_position_of_a_loader_is_part_of_the_checkpoint(urls):
+    loader = Loader()
+    loader.state = {"epoch": 3, "position": 123456789012345, "order": "seed 1"}
+    saved = dict(loader.state)
+    with ps.Checkpointer(**urls) as ck:
+        ck.save(1, {"a": 1}, dataset=loader)
+        loader.state = {}
+        ck.save(2, {"a": 2})
+        ck.finish()
+        assert ck.restore(step=1, dataset=loader) == (1, {"a": 1})
+        assert loader.state == saved
+        with pytest.raises(ps.Error, match="without a dataset"):
+            ck.restore(dataset=loader)
+
+
+@pytest.mark.parametrize(
+    ("tree", "text"),
+    [
+        ({"a": object()}, "'a' is a object, which cannot be saved"),
+        ({"a": {"b": np.array([None])}}, "'a/b' has elements of object"),
+        ({"a": np.zeros(2, [("x", "f4")])}, "'a' has elements of"),
+        ({(1, 2): 3}, "has the key"),
+        ({"1": np.zeros(1), 1: np.zeros(1)}, "two arrays are called '1'"),
+    ],
+)
+def test_what_cannot_be_saved_is_refused(urls, tree, text):
+    with ps.Checkpointer(**urls) as ck:
+        with pytest.raises(ps.Error, match=text.replace("(", r"\(")):
+            ck.save(1, tree)
+        ck.save(2, {"a": 1}).wait("drained")
+        assert ck.steps() == [2]
+
+
+def test_wrong_arguments(urls):
+    for wrong in ({"keep": 0}, {"chunk_bytes": 100}, {"undrained_max": 0}, {"burst_buffer": urls["url"]}):
+        with pytest.raises(ps.Error) as error:
+            ps.Checkpointer(**{**urls, **wrong})
+        assert error.value.code == "invalid_argument", wrong
+    with ps.Checkpointer(**urls) as ck:
+        with pytest.raises(ps.Error, match="step is -1"):
+            ck.save(-1, {})
+        handle = ck.save(1, {"a": np.zeros((2, 3))})
+        with pytest.raises(ps.Error, match="'written' is no level"):
+            handle.wait("written")
+        handle.wait("drained")
+        with pytest.raises(ps.Error, match=r"saved with the shape \(2, 3\)"):
+            ck.restore({"a": ps.Layout.whole((3, 2))})
+        with pytest.raises(ps.Error, match="no array 'b' was saved"):
+            ck.restore({"b": ps.Layout.whole((3, 2))})
+        with pytest.raises(ps.Error, match="expected a Layout or a DistArray"):
+            ck.restore({"a": 3})
+
+
+def files(url: str, pattern: str) -> list[pathlib.Path]:
+    return sorted(pathlib.Path(url.removeprefix("file://")).rglob(pattern))
+
+
+def test_damage_falls_back_and_is_told(urls):
+    with ps.Checkpointer(**urls) as ck:
+        for step in (1, 2):
+            ck.save(step, {"a": np.full(1000, step)}).wait("drained")
+        ck.finish()
+        for url in urls.values():
+            for path in files(url, "*2.0.rank-0.data"):
+                data = bytearray(path.read_bytes())
+                data[100] ^= 1
+                os.chmod(path, 0o600)
+                path.write_bytes(data)
+        with pytest.warns(RuntimeWarning, match="checksum"):
+            step, tree = ck.restore()
+        assert step == 1
+        assert (tree["a"] == 1).all()
+        assert "passed over" in ck.restore_warnings[0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with pytest.raises(ps.Error, match="checksum") as error:
+                ck.restore(step=2)
+        assert error.value.code == "corrupt"
+
+
+def test_error_of_the_background_comes_with_wait_and_with_the_next_save(urls, tmp_path):
+    ck = ps.Checkpointer(**urls)
+    ck.save(1, {"a": np.zeros(10)}).wait("drained")
+    folder = tmp_path / "fast" / "checkpoints"
+    os.rename(folder, tmp_path / "away")
+    folder.write_text("a file where the folder was")  # also root gets an error from this
+    handle = ck.save(2, {"a": np.zeros(10)})
+    with pytest.raises(ps.Error) as error:
+        handle.wait("fast")
+    assert handle.failed
+    assert handle.level == "staged"
+    ck.save(3, {"a": np.zeros(10)})
+    with pytest.raises(ps.Error, match="step 3"):
+        ck.save(4, {"a": np.zeros(10)})
+    folder.unlink()
+    os.rename(tmp_path / "away", folder)
+    ck.save(5, {"a": np.ones(10)}).wait("drained")
+    ck.close()
+    assert error.value.code == "io"
+    with ps.Checkpointer(**urls) as again:
+        assert again.restore()[0] == 5
+
+
+CHILD = """
+    import sys
+    import numpy as np
+    import penstock as ps
+
+    ck = ps.Checkpointer(sys.argv[1], burst_buffer=sys.argv[2], keep=2)
+    step = ck.restore()[0] if ck.latest is not None else 0
+    while True:
+        step += 1
+        tree = {"a": np.full(200_000, step), "b": np.arange(100_000) + step, "step": step}
+        handle = ck.save(step, tree)
+        if step % 3 == 0:
+            handle.wait("drained")
+            print("drained", step, flush=True)
+        elif step % 3 == 1:
+            handle.wait("fast")
+            print("fast", step, flush=True)
+"""
+
+
+def test_killed_while_it_saves_it_goes_on_from_a_complete_checkpoint(urls, tmp_path):
+    rng = np.random.default_rng(5)
+    script = tmp_path / "child.py"
+    script.write_text(textwrap.dedent(CHILD))
+    last = 0
+    for _ in range(6):
+        with open(tmp_path / "out", "w+") as out:
+            child = subprocess.Popen([sys.executable, script, urls["url"], urls["burst_buffer"]], stdout=out)
+            deadline = time.monotonic() + 60
+            while not (tmp_path / "out").read_text() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(rng.uniform(0, 0.3))
+            assert child.poll() is None, "the child has ended by itself"
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+        lines = [line.split() for line in (tmp_path / "out").read_text().splitlines() if line.count(" ") == 1]
+        promised = {
+            level: max((int(s) for name, s in lines if name in levels), default=0)
+            for level, levels in {"fast": ("fast", "drained"), "drained": ("drained",)}.items()
+        }
+        assert promised["fast"] > last
+        with ps.Checkpointer(urls["url"]) as slow_alone, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            if promised["drained"]:
+                assert slow_alone.restore()[0] >= promised["drained"]
+        with ps.Checkpointer(**urls) as ck, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            step, tree = ck.restore()
+            assert step >= promised["fast"]
+            assert tree["step"] == step
+            assert (tree["a"] == step).all()
+            assert (tree["b"] == np.arange(100_000) + step).all()
+        last = step
+
+
+def test_works_without_mpi(urls):
+    program = (
+        "import sys; sys.modules['mpi4py'] = None\n"
+        "import numpy as np, penstock as ps\n"
+        f"ck = ps.Checkpointer({urls['url']!r})\n"
+        "ck.save(1, {'a': np.ones(3)})\n"  # and the end of the program waits for it
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    with ps.Checkpointer(urls["url"]) as ck:
+        assert ck.restore()[0] == 1
+
+
+def test_manifest_is_json_that_anybody_can_read(urls):
+    with ps.Checkpointer(urls["url"]) as ck:
+        ck.save(12, {"größe": np.ones((3, 4), np.float32)}).wait("drained")
+    (path,) = files(urls["url"], "*manifest.json")
+    manifest = json.loads(path.read_text())
+    assert path.name == "step-00000000000000000012.0.manifest.json"
+    assert manifest["step"] == 12
+    assert manifest["format"] == 1
+    assert manifest["arrays"][0]["name"] == "größe"
+    assert manifest["arrays"][0]["dtype"] == "float32"
+    (data,) = files(urls["url"], "*.data")
+    assert data.stat().st_size == manifest["objects"][0]["size_bytes"] == 48 + 16
+    assert data.read_bytes()[:48] == np.ones(12, np.float32).tobytes()
+
+
+FUNNELED = """
+    import sys
+    import mpi4py
+    mpi4py.rc.thread_level = "funneled"
+    from mpi4py import MPI
+    import numpy as np
+    import penstock as ps
+
+    comm = MPI.COMM_WORLD
+    layout = ps.Layout.even((1000,), comm.size)
+    with ps.Checkpointer(sys.argv[1], burst_buffer=sys.argv[2], keep=2) as ck:
+        for step in (1, 2, 3, 4):
+            handle = ck.save(step, {"a": ps.DistArray.from_global(layout, np.arange(1000) * step, comm.rank)})
+        handle.wait("drained")
+        step, tree = ck.restore()
+        assert step == 4 and (tree["a"] == np.arange(1000) * 4).all()
+        assert "without MPI_THREAD_MULTIPLE" in ck.report(), ck.report()
+"""
+
+
+@pytest.mark.skipif(shutil.which("mpiexec") is None, reason="no mpiexec")
+def test_without_thread_multiple_the_ranks_agree_inside_the_calls(urls, tmp_path):
+    script = tmp_path / "funneled.py"
+    script.write_text(textwrap.dedent(FUNNELED))
+    command = ["mpiexec", "-n", "2", sys.executable, str(script), *urls.values()]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
