@@ -6,7 +6,8 @@ import atexit
 import operator
 import os
 import weakref
-from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -109,7 +110,9 @@ class Dataset:
                 raise Error(f"interleave() got a {type(other).__name__}; expected datasets")
             chains.append(other._chain)
         seeds = {d._seed for d in (self, *others)}
-        return self._with(_Chain.interleave(chains, _count(block, "block")), seed=seeds.pop() if len(seeds) == 1 else None)
+        return self._with(
+            _Chain.interleave(chains, _count(block, "block")), seed=seeds.pop() if len(seeds) == 1 else None
+        )
 
     # Which samples, in which order.
 
@@ -165,7 +168,9 @@ class Dataset:
         """JPEG images to RGB arrays, see :meth:`decode`. Everything else is an error of its sample."""
         return self.decode(size, dtype, format="jpeg", num_parallel_calls=num_parallel_calls)
 
-    def decode_raw(self, shape: Sequence[int], dtype: Any = np.uint8, *, num_parallel_calls: int | None = None) -> Dataset:
+    def decode_raw(
+        self, shape: Sequence[int], dtype: Any = np.uint8, *, num_parallel_calls: int | None = None
+    ) -> Dataset:
         """Files that hold the bytes of an array of this shape and type, and nothing else."""
         extents = [_count(extent, "an extent of the shape") for extent in shape]
         return self._with(self._chain.decode("none", extents, _dtype_name(dtype), _threads(num_parallel_calls)))
@@ -372,6 +377,7 @@ _open: weakref.WeakSet[_Iteration] = weakref.WeakSet()
 def _close_all() -> None:
     for iteration in list(_open):
         iteration.close()
+    _penstock.dataset.forget_functions()
 
 
 def decoder_names() -> list[str]:

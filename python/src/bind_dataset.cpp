@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -36,8 +37,8 @@ nb::dlpack::dtype dlpack_type(DType dtype) {
     case 'c': return made(nb::dlpack::dtype_code::Complex);
     default: break;
   }
-  throw Error(ErrorCode::unsupported, "NumPy has no arrays of " + std::string(name(dtype)) +
-                                          "; decode to uint16 and view the result");
+  throw Error(ErrorCode::unsupported,
+              "NumPy has no arrays of " + std::string(name(dtype)) + "; decode to uint16 and view the result");
 }
 
 /// A NumPy array on memory that `owner` keeps alive.
@@ -69,16 +70,44 @@ nb::tuple arrays(const Batch& batch) {
   } else {
     images = numpy_array(batch.data().data(), batch.form(), batch.size(), owner);
   }
-  return nb::make_tuple(images,
-                        numpy_array(batch.labels().data(), {DType::int64, {}}, batch.labels().size(), owner),
+  return nb::make_tuple(images, numpy_array(batch.labels().data(), {DType::int64, {}}, batch.labels().size(), owner),
                         numpy_array(batch.indices().data(), {DType::uint64, {}}, batch.indices().size(), owner));
 }
+
+/// The map functions that C++ holds on to. Python's collector cannot see these references, and a function often leads
+/// back to its dataset through its module, so they are let go of before the interpreter ends.
+class HeldFunction {
+ public:
+  explicit HeldFunction(nb::callable function) : function_(std::move(function)) { all().insert(this); }
+  ~HeldFunction() { all().erase(this); }
+  HeldFunction(const HeldFunction&) = delete;
+  HeldFunction& operator=(const HeldFunction&) = delete;
+
+  nb::object call(const nb::object& array, std::int64_t label) const {
+    const nb::object function = function_;
+    if (!function.is_valid()) throw Error(ErrorCode::invalid_argument, "is mapped after the end of the interpreter");
+    return function(array, label);
+  }
+
+  static void forget_all() {
+    std::vector<nb::object> going;  // their destructors may run anything
+    for (HeldFunction* held : all()) going.push_back(std::exchange(held->function_, nb::object()));
+  }
+
+ private:
+  static std::set<HeldFunction*>& all() {
+    static std::set<HeldFunction*> functions;  // guarded by the GIL
+    return functions;
+  }
+
+  nb::object function_;
+};
 
 /// Calls function(array, label) -> (contiguous array, label). The array owns the sample's memory, so it may be kept.
 class PythonMap {
  public:
   explicit PythonMap(nb::callable function)
-      : function_(new nb::callable(std::move(function)), [](nb::callable* p) {
+      : function_(new HeldFunction(std::move(function)), [](HeldFunction* p) {
           // Threads may let go of it last, even after the interpreter is gone.
           if (!Py_IsInitialized()) return;
           const nb::gil_scoped_acquire gil;
@@ -91,7 +120,7 @@ class PythonMap {
       auto* data = new std::vector<std::byte>(std::move(sample.data));
       const nb::capsule owner(data, [](void* p) noexcept { delete static_cast<std::vector<std::byte>*>(p); });
       const nb::object result =
-          (*function_)(numpy_array(data->data(), sample.form, std::nullopt, owner), sample.label);
+          function_->call(numpy_array(data->data(), sample.form, std::nullopt, owner), sample.label);
       const python::ArrayView view =
           python::view(result[0], python::Access::read, "the array that the map function returned");
       sample.form.dtype = view.dtype();
@@ -100,13 +129,14 @@ class PythonMap {
       sample.label = nb::cast<std::int64_t>(result[1]);
     } catch (nb::python_error& error) {
       throw Error(ErrorCode::invalid_argument, "makes the map function fail", -1, error.what());
-    } catch (const nb::cast_error&) {
-      throw Error(ErrorCode::invalid_argument, "gets a label from the map function that is no integer");
+    } catch (const nb::cast_error& error) {
+      throw Error(ErrorCode::invalid_argument, "gets a label from the map function that is no integer of 64 bits", -1,
+                  error.what());
     }
   }
 
  private:
-  std::shared_ptr<nb::callable> function_;
+  std::shared_ptr<HeldFunction> function_;
 };
 
 /// An iterator that never waits with the GIL held: its threads may need it to come to an end.
@@ -142,7 +172,8 @@ class PythonIterator {
   }
 
   const DatasetIterator& get() const {
-    if (!iterator_) throw Error(ErrorCode::invalid_argument, "this iterator is closed; take a new one from the dataset");
+    if (!iterator_)
+      throw Error(ErrorCode::invalid_argument, "this iterator is closed; take a new one from the dataset");
     return *iterator_;
   }
 
@@ -182,6 +213,7 @@ Dataset from_bytes(const nb::list& samples, const Labels& labels) {
 void bind_dataset(nb::module_& module) {
   nb::module_ part = module.def_submodule("dataset");
   part.def("decoder_names", &decoder_names);
+  part.def("forget_functions", &HeldFunction::forget_all);
   nb::class_<PythonIterator>(part, "Iterator")
       .def("next", &PythonIterator::next)
       .def("close", &PythonIterator::close)
@@ -215,8 +247,8 @@ void bind_dataset(nb::module_& module) {
       .def("skip", &Dataset::skip, nb::arg("samples"))
       .def(
           "decode",
-          [](const Dataset& self, const std::string& format, std::vector<std::uint64_t> shape,
-             const std::string& dtype, int threads) {
+          [](const Dataset& self, const std::string& format, std::vector<std::uint64_t> shape, const std::string& dtype,
+             int threads) {
             return self.decode({format, std::move(shape), dtype_from_name(dtype), threads});
           },
           nb::arg("format"), nb::arg("shape"), nb::arg("dtype"), nb::arg("threads"))

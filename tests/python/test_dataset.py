@@ -12,11 +12,10 @@ import threading
 import time
 
 import numpy as np
+import penstock as ps
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import penstock as ps
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -58,7 +57,9 @@ def paths(folder):
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
-@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}, {"subsampling": 2}, {"restart_marker_rows": 1}])
+@pytest.mark.parametrize(
+    "options", [{}, {"progressive": True}, {"subsampling": 0}, {"subsampling": 2}, {"restart_marker_rows": 1}]
+)
 def test_odd_jpegs_decode_as_pillow_does(mode, options):
     data = encode(photograph(120, 171), mode, **options)
     [(images, labels)] = ps.Dataset.from_bytes([data], [7]).decode_jpeg().map(lambda a, _: a).batch(1)
@@ -160,7 +161,7 @@ def test_resuming_gives_exactly_the_rest(count, batch, stop, prefetch, new_batch
         rank.load_state_dict(state)
     rest = []
     for step in zip(*ranks):
-        rest += [int(v) for images, _ in step for v in images[:, 0]]
+        rest += [int(v) for images, _ in step for v in images.ravel()]
     assert rest == order[consumed : 2 * count]
     assert all(rank.state_dict()["epoch"] == 2 for rank in ranks)
 
@@ -294,7 +295,14 @@ def test_a_failing_map_says_where(paths):
 
 def test_cache_reads_once(paths):
     calls = []
-    ds = ps.Dataset.from_files(paths).shuffle(1).decode_jpeg((8, 8)).map(lambda a, _: calls.append(1) or a).cache().batch(5)
+    ds = (
+        ps.Dataset.from_files(paths)
+        .shuffle(1)
+        .decode_jpeg((8, 8))
+        .map(lambda a, _: calls.append(1) or a)
+        .cache()
+        .batch(5)
+    )
     first = {i: a for images, _, index in ds.with_indices() for i, a in zip(index.tolist(), images.copy())}
     again = ds.with_indices()
     again.load_state_dict({**again.state_dict(), "epoch": 1})
@@ -408,8 +416,8 @@ print("left")
 def test_interrupts_are_heard_while_waiting():
     program = """
 import os, signal, threading, time, penstock as ps
-threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 ds = ps.Dataset.from_bytes([b"x"]).map(lambda a, _: time.sleep(3) or a).batch(1)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 begin = time.monotonic()
 try:
     next(iter(ds))
@@ -421,5 +429,7 @@ except KeyboardInterrupt:
 
 
 def test_no_mpi_is_loaded():
-    program = "import sys, penstock as ps; list(ps.Dataset.from_bytes([b'a']).batch(1)); assert 'mpi4py' not in sys.modules"
+    program = (
+        "import sys, penstock as ps; list(ps.Dataset.from_bytes([b'a']).batch(1)); assert 'mpi4py' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
