@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 HEIGHT = WIDTH = 1024
-BLOCK = 64  # of the block-cyclic layout in which the field is computed
+BLOCK = 256  # of the block-cyclic layout in which the field is computed
 HALO = 8  # columns that a tile shares with each neighbour
 FILE_BYTES = HEIGHT * WIDTH * 4
 

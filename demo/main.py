@@ -194,25 +194,32 @@ def verify(demo: Demo, killed: Job, restarted: Job, whole: Job, snapshots: dict)
     return checks
 
 
+# What moves in the background: the spans that show it (lane, and how the name begins), and the phases that wait for it.
+HIDDEN = [
+    ("summing gradients", [("operation", "allreduce")], ["sum gradients"]),
+    ("reading and decoding", [("loader", "")], ["next batch"]),
+    (
+        "redistributing and writing the field",
+        [("operation", "redistribute"), ("store", "")],
+        ["redistribute", "write tiles"],
+    ),
+    ("checkpoints", [("checkpoint", "write"), ("checkpoint", "drain")], ["checkpoint"]),
+]
+
+
 def hidden(job: Job) -> list[dict]:
-    """Per kind of work: seconds that background lanes were at it, seconds that the application waited for it."""
-    kinds = {
-        "summing gradients": ({"progress"}, {"sum gradients"}),
-        "reading and decoding": ({"input"}, {"next batch"}),
-        "redistributing and writing the field": ({"store", "file"}, {"redistribute", "write tiles"}),
-        "checkpoints": ({"checkpoint"}, {"checkpoint"}),
-    }
+    """Per kind of work: seconds in which it was under way, and seconds that the application stood still for it."""
     rows = []
-    for what, (lanes, phases) in kinds.items():
-        background = stalled = 0.0
+    for what, background, phases in HIDDEN:
+        under_way = waited = 0.0
         for path in job.records.glob("spans-*.jsonl"):
             spans = [json.loads(line) for line in path.read_text().splitlines()]
-            background += union_s([(s[2], s[3]) for s in spans if s[1] in lanes])
-            stalled += sum(s[3] - s[2] for s in spans if s[1] == "application" and s[0] in phases) * 1e-9
-        ranks = len(job.results)
-        whole = background + stalled
-        share = 100 * background / whole if whole else 0.0
-        rows.append({"what": what, "busy_s": whole / ranks, "stall_s": stalled / ranks, "hidden_pct": share})
+            waits = [(s[2], s[3]) for s in spans if s[1] == "application" and s[0] in phases]
+            moves = [(s[2], s[3]) for s in spans if any(s[1] == lane and s[0].startswith(n) for lane, n in background)]
+            under_way += union_s(moves + waits) / len(job.results)
+            waited += union_s(waits) / len(job.results)
+        share = 100 * (1 - waited / under_way) if under_way else 0.0
+        rows.append({"what": what, "busy_s": under_way, "stall_s": waited, "hidden_pct": share})
     return rows
 
 
@@ -228,14 +235,9 @@ def union_s(intervals: list[tuple[int, int]]) -> float:
 def timeline(jobs: list[tuple[str, Job]]) -> dict:
     """Lanes, events and marks of several jobs on one axis of microseconds."""
     kind_of_phase = {trace: kind for trace, kind, _, _ in PHASES}
-    kind_of_phase |= {"sum gradients": "wait", "next batch": "wait", "redistribute": "communicate"}
-    kind_of_lane = {
-        "progress": "communicate",
-        "input": "input",
-        "store": "store",
-        "file": "store",
-        "checkpoint": "checkpoint",
-    }
+    kind_of_phase |= {"sum gradients": "wait", "next batch": "wait"}
+    lane_kinds = {"operation": "communicate", "progress": "communicate", "loader": "input"}
+    lane_kinds |= {"store": "store", "checkpoint": "checkpoint"}
     lanes: dict[tuple[int, str], int] = {}
     names: dict[tuple[str, str], int] = {}
     raw = []
@@ -244,10 +246,10 @@ def timeline(jobs: list[tuple[str, Job]]) -> dict:
             rank = int(path.stem.split("-")[1])
             for line in path.read_text().splitlines():
                 name, lane, begin, end, _ = json.loads(line)
-                kind = kind_of_phase.get(name, "compute") if lane == "application" else kind_of_lane.get(lane)
+                kind = kind_of_phase.get(name) if lane == "application" else lane_kinds.get(lane)
                 if kind is not None:
                     raw.append((rank, lane, name, kind, begin, end))
-    order = ["application", "progress", "input", "store", "file", "checkpoint"]
+    order = ["application", *lane_kinds]
     for key in sorted({(r[0], r[1]) for r in raw}, key=lambda k: (k[0], order.index(k[1]))):
         lanes[key] = len(lanes)
     zero = min(r[4] for r in raw)
@@ -257,7 +259,7 @@ def timeline(jobs: list[tuple[str, Job]]) -> dict:
         row, start, length = lanes[rank, lane], (begin - zero) // 1000, max(1, (end - begin) // 1000)
         # Neighbouring spans of one kind are drawn as one where nobody could see a gap.
         if events and events[-1][:2] == [row, index] and start - (events[-1][2] + events[-1][3]) < 200:
-            events[-1][3] = start + length - events[-1][2]
+            events[-1][3] = max(events[-1][3], start + length - events[-1][2])
         else:
             events.append([row, index, start, length])
     marks = [[(min(first_ns(job)) - zero) // 1000, label] for label, job in jobs]
@@ -286,7 +288,7 @@ def print_table(
     table.add_row("whole run", f"{totals['plain']:.2f}", f"{totals['penstock']:.2f}")
     console.print(table)
     table = Table(title="Hidden behind computation", title_justify="left")
-    for column in ("", "took", "waited for", "hidden"):
+    for column in ("", "under way", "waited for", "hidden"):
         table.add_column(column, justify="left" if not column else "right")
     for row in hidden_rows:
         table.add_row(row["what"], f"{row['busy_s']:.2f} s", f"{row['stall_s']:.2f} s", f"{row['hidden_pct']:.0f} %")
@@ -301,7 +303,12 @@ def print_table(
 @click.option("--restart-ranks", default=3, show_default=True, help="Ranks after the kill.")
 @click.option("--steps", default=96, show_default=True, help="Training steps of every run.")
 @click.option("--report", "report_path", default="demo-report.html", show_default=True, type=click.Path(path_type=Path))
-@click.option("--directory", type=click.Path(path_type=Path), help="Where the runs keep their files.", required=True)
+@click.option(
+    "--directory",
+    default=HERE.parent / "build" / "demo",
+    type=click.Path(path_type=Path),
+    help="Where the images and the runs' files are kept; build/demo by default.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the measurements as JSON.")
 def main(ranks: int, restart_ranks: int, steps: int, report_path: Path, directory: Path, as_json: bool) -> None:
     """Trains a small network with all five parts of Penstock, kills it, restarts it on other ranks, and compares."""

@@ -7,6 +7,7 @@ the whole batch. The result does not depend on how the batch was dealt to ranks,
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class Network:
     def __init__(self, image_size: int, classes: int, seed: int) -> None:
         sizes = []
         side = image_size
-        for c_in, c_out in zip(CHANNELS, CHANNELS[1:], strict=False):
+        for c_in, c_out in pairwise(CHANNELS):
             sizes += [((c_in * 9, c_out), np.sqrt(2 / (c_in * 9))), ((c_out,), 0)]
             side //= 2
         features = side * side * CHANNELS[-1]

@@ -7,6 +7,7 @@ import io
 import os
 import queue
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import field
@@ -57,7 +58,7 @@ class PlainWay:
             tile = self._transposed_tile()
             haloed = field.with_neighbours(self.comm, tile, self.rank)
         with self.clock("write tiles"):
-            self._file.Write_all(haloed)
+            self._file.Write_at_all(0, haloed)
 
     def poll(self) -> None:
         pass
@@ -95,7 +96,7 @@ class PlainWay:
     def _transposed_tile(self) -> np.ndarray:
         """This rank's strip of columns of the transposed field, by one Alltoallv of packed rows."""
         rows = self._rows[self.rank]
-        pieces = [self.field[(rows >= a) & (rows < b)] for a, b in zip(self._splits, self._splits[1:], strict=False)]
+        pieces = [self.field[(rows >= a) & (rows < b)] for a, b in pairwise(self._splits)]
         first, last = self._splits[self.rank], self._splits[self.rank + 1]
         mine = [r[(r >= first) & (r < last)] for r in self._rows]
         counts = [len(m) * len(c) for m, c in zip(mine, self._columns, strict=True)]

@@ -87,7 +87,7 @@ def _hidden(hidden: list[dict]) -> str:
         for h in hidden
     )
     return (
-        "<table class=hidden><thead><tr><th></th><th>time it took</th><th>the training waited</th>"
+        "<table class=hidden><thead><tr><th></th><th>under way</th><th>the training waited</th>"
         "<th>hidden behind computation</th></tr></thead><tbody>" + rows + "</tbody></table>"
     )
 

@@ -63,9 +63,9 @@ def main(way_name: str, directory: Path, images_json: Path, steps: int) -> None:
         way.start_sum(totals)
         with clock("compute"):
             way.field += 1
-        way.poll()
         with clock("sum gradients"):
             way.finish_sums()
+        way.poll()
         with clock("compute"):
             network.update(totals[1])
         if losses:
