@@ -2,7 +2,6 @@
 #include <complex>
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,8 +24,8 @@ namespace penstock::python {
 namespace {
 
 /// Collective. A caller who already knows that its arguments are wrong says so in `failure` instead of staying away.
-std::unique_ptr<Redistribution> plan(Comm& comm, nb::handle source, nb::handle target, const std::string& dtype,
-                                     const std::string& op, bool relabel, const std::string& failure) {
+Redistribution plan(Comm& comm, nb::handle source, nb::handle target, const std::string& dtype, const std::string& op,
+                    bool relabel, const std::string& failure) {
   std::optional<Error> wrong;
   std::optional<Layout> from;
   std::optional<Layout> to;
@@ -45,7 +44,7 @@ std::unique_ptr<Redistribution> plan(Comm& comm, nb::handle source, nb::handle t
   comm.agree([&] {
     if (wrong) throw *wrong;
   });
-  return std::make_unique<Redistribution>(comm, *from, *to, options);
+  return {comm, *from, *to, options};
 }
 
 ArrayView local_part(nb::handle given, Access access, const char* argument, const Layout& layout, int rank,
@@ -139,10 +138,17 @@ void bind_redistribute(nb::module_& module) {
       .def("text", [](const Redistribution& planned) { return to_text(planned.plan()); })
       .def("json", [](const Redistribution& planned) { return to_json(planned.plan()); })
       .def("fail", &Redistribution::fail)
-      .def("start", &python::start)
-      .def("run", [](const Redistribution& planned, int rank, nb::handle source, nb::handle target, nb::handle alpha,
-                     nb::handle beta) { python::start(planned, rank, source, target, alpha, beta).wait(); });
-  module.def("plan_redistribute", &python::plan);
+      .def("start", &python::start, nb::arg("rank"), nb::arg("source").none(), nb::arg("target").none(),
+           nb::arg("alpha").none(), nb::arg("beta").none())
+      .def(
+          "run",
+          [](const Redistribution& planned, int rank, nb::handle source, nb::handle target, nb::handle alpha,
+             nb::handle beta) { python::start(planned, rank, source, target, alpha, beta).wait(); },
+          nb::arg("rank"), nb::arg("source").none(), nb::arg("target").none(), nb::arg("alpha").none(),
+          nb::arg("beta").none());
+  // Whatever is wrong must become an Error on all ranks, so None comes as far as the functions that say so.
+  module.def("plan_redistribute", &python::plan, nb::arg("comm"), nb::arg("source").none(), nb::arg("target").none(),
+             nb::arg("dtype"), nb::arg("op"), nb::arg("relabel"), nb::arg("failure"));
   module.def("relabel", &python::relabel_of);
   module.def("transfer_volumes", &python::volumes_of);
   module.def("assign_max_weight", &python::assign);

@@ -125,9 +125,12 @@ WRONG_RUNS = {
     "not contiguous": lambda b, a: ((np.zeros(2 * b.size)[::2], a), {}),
     "read-only": lambda b, a: ((b, np.frombuffer(bytes(8 * a.size))), {}),
     "an imaginary factor": lambda b, a: ((b, a), {"alpha": 1j}),
+    "no source": lambda b, a: ((None, a), {}),
+    "no target": lambda b, a: ((b, None), {}),
+    "no alpha": lambda b, a: ((b, a), {"alpha": None}),
     "no factor": lambda b, a: ((b, a), {"beta": "two"}),
     "overlapping memory": lambda b, a: ((a, a) if a.size == b.size and a.size else (b[1:], a), {}),
-    "another layout": lambda b, a: ((ps.DistArray(ps.Layout.whole((b.size,)), b), a), {}),
+    "another layout": lambda b, a: ((ps.DistArray(ps.Layout.block_cyclic((b.size,), (5,), (1,)), b), a), {}),
 }
 
 
