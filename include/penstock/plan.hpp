@@ -222,7 +222,7 @@ struct Team {
 /// without an order through expose and await; shared memory is used inside a node only; and whether sends are
 /// buffered or wait for their receiver, no order of execution can deadlock.
 /// Returns one sentence per finding (the first 100); empty means correct. `element_bytes` is the size of the elements
-/// of reduce and transform, if known. Local, any thread; about 10 ns per pair of conflicting steps.
+/// of reduce and transform, if known. Local, any thread.
 PENSTOCK_API std::vector<std::string> verify(std::span<const Plan> plans, std::span<const std::int32_t> node_of_rank,
                                              std::uint64_t element_bytes = 1);
 

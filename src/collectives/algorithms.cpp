@@ -22,7 +22,7 @@ std::span<const Algorithm> algorithms() noexcept { return kAlgorithms; }
 namespace collectives {
 namespace {
 
-constexpr std::uint64_t kSharedBytesPerRank = 64 << 10;
+constexpr std::uint64_t kSharedBytesPerRank = 64 << 10;  // the engine never has less where it has any
 constexpr std::uint64_t kSharedBytesPerNode = 1 << 20;
 
 bool is_root(const Team& team, const Collective& what) { return team.rank == what.root; }
