@@ -48,6 +48,7 @@ class Job:
 
     records: Path
     results: list[dict]
+    killed_ns: int | None = None  # CLOCK_MONOTONIC, as in the spans
 
     def losses(self) -> dict[int, float]:
         return dict(map(json.loads, (self.records / "loss.jsonl").read_text().splitlines()))
@@ -91,13 +92,14 @@ class Demo:
                 process.kill()
                 process.wait()
         records = max(set(directory.glob("run-*")) - before, default=None)
-        if records is None or (process.returncode != 0 and not killed):
+        if records is None or (process.returncode != 0 and killed is None):
             tail = (directory / "output.txt").read_text(errors="replace")[-3000:]
             raise click.ClickException(f"the {way} run on {ranks} ranks failed ({process.returncode}):\n{tail}")
         results = [json.loads(p.read_text()) for p in sorted(records.glob("result-*.json"))]
-        return Job(records, results)
+        return Job(records, results, killed)
 
-    def _follow(self, process: subprocess.Popen, directory: Path, before: set[Path], kill_at: int | None) -> bool:
+    def _follow(self, process: subprocess.Popen, directory: Path, before: set[Path], kill_at: int | None) -> int | None:
+        """Shows the progress until the job ends; the time at which it was killed, if it was."""
         deadline = time.monotonic() + JOB_TIMEOUT_S
         with self.console.status("") as status:
             while process.poll() is None and time.monotonic() < deadline:
@@ -111,11 +113,12 @@ class Demo:
                 step = int(lines[-1].strip(b"[").split(b",")[0])
                 status.update(f"step {step + 1} of {self.steps}")
                 if kill_at is not None and step >= kill_at:
+                    killed_ns = time.monotonic_ns()
                     for path in records.glob("pid-*"):
                         os.kill(int(path.read_text()), signal.SIGKILL)
                     process.wait()
-                    return True
-        return False
+                    return killed_ns
+        return None
 
     def follow_snapshots(self, where: str) -> SnapshotReader:
         return SnapshotReader(self.directory / where)
@@ -262,7 +265,11 @@ def timeline(jobs: list[tuple[str, Job]]) -> dict:
             events[-1][3] = max(events[-1][3], start + length - events[-1][2])
         else:
             events.append([row, index, start, length])
-    marks = [[(min(first_ns(job)) - zero) // 1000, label] for label, job in jobs]
+    marks = []
+    for label, job in jobs:
+        marks.append([(min(first_ns(job)) - zero) // 1000, label])
+        if job.killed_ns is not None:
+            marks.append([(job.killed_ns - zero) // 1000, "SIGKILL"])
     return {
         "lanes": [{"group": rank, "name": f"rank {rank} {lane}"} for rank, lane in lanes],
         "names": [list(key) for key in names],
@@ -301,7 +308,7 @@ def print_table(
 @click.command()
 @click.option("--ranks", default=4, show_default=True, help="Ranks of the runs.")
 @click.option("--restart-ranks", default=3, show_default=True, help="Ranks after the kill.")
-@click.option("--steps", default=96, show_default=True, help="Training steps of every run.")
+@click.option("--steps", default=64, show_default=True, help="Training steps of every run.")
 @click.option("--report", "report_path", default="demo-report.html", show_default=True, type=click.Path(path_type=Path))
 @click.option(
     "--directory",

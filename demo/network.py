@@ -13,7 +13,7 @@ import numpy as np
 
 CHANNELS = (3, 12, 24, 32)
 HIDDEN = 160
-LEARNING_RATE = 0.02
+LEARNING_RATE = 0.01
 MOMENTUM = 0.9
 
 

@@ -28,7 +28,6 @@ class PenstockWay:
             .prefetch(3)
             .shard(self.comm)
         )
-        self._batches = None
         self._sums: list = []
         self._buffers: dict[int, np.ndarray] = {}
 
@@ -63,21 +62,21 @@ class PenstockWay:
     def restore(self, network) -> int:
         """The step to go on with: 0 without a checkpoint. Weights, field and loader position are resharded."""
         if self._checkpoints.latest is None:
+            self._batches = iter(self._dataset)
             return 0
         step, tree = self._checkpoints.restore({"field": self._layout}, dataset=self._dataset)
         network.parameters[:] = tree["parameters"]
         network.momentum[:] = tree["momentum"]
         self.field[:] = tree["field"].local.reshape(self.field.shape)
+        self._batches = iter(self._dataset)
         return step
 
     def next_batch(self) -> tuple[np.ndarray, np.ndarray]:
-        while True:
-            if self._batches is None:
-                self._batches = iter(self._dataset)
+        batch = next(self._batches, None)
+        while batch is None:  # the epoch is over
+            self._batches = iter(self._dataset)
             batch = next(self._batches, None)
-            if batch is not None:
-                return batch
-            self._batches = None
+        return batch
 
     def start_sum(self, array: np.ndarray) -> None:
         self._sums.append(self.comm.Iallreduce(MPI.IN_PLACE, array))

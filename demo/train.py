@@ -75,7 +75,7 @@ def main(way_name: str, directory: Path, images_json: Path, steps: int) -> None:
             way.dump(step + 1)
         if (step + 1) % SAVE_EVERY == 0:
             way.save(step + 1, network)
-            write_spans(spans)
+        write_spans(spans)
     extra = way.finish()
     way.comm.Barrier()
     total_s = time.monotonic() - begin
