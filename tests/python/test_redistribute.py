@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import numpy as np
 import penstock as ps
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from penstock.cli import main
 from penstock.redistribute import assign_max_weight, volumes
 from python.layout_strategies import layouts
 
@@ -112,3 +115,34 @@ def test_wrong_arguments_name_the_offence(make, message):
     with pytest.raises(ps.Error, match=message) as caught:
         make()
     assert caught.value.code == "invalid_argument"
+
+
+def model_relabel(*arguments: str):
+    return CliRunner().invoke(main, ["model", "relabel", *arguments])
+
+
+def test_the_command_gives_figure_three():
+    shape = ("--shape", "100000,100000", "--to", "10000,10000@10x10:col", "--json")
+    last = json.loads(model_relabel(*shape, "--from", "10000,10000@10x10:row").output)
+    assert last["bytes_before"] == 72 * 10**9
+    assert last["bytes_after"] == 0
+    assert last["reduction_pct"] == 100
+    assert last["permutation"] == [10 * (r % 10) + r // 10 for r in range(100)]
+    first = json.loads(model_relabel(*shape, "--from", "1,1@10x10:row").output)
+    assert first["bytes_before"] == first["bytes_after"] == 792 * 10**8
+    assert first["permutation"] == list(range(100))
+    assert "100.0% less" in model_relabel(*shape[:-1], "--from", "10000,10000@10x10:row").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--shape", "10;10", "--from", "1,1@1x1", "--to", "1,1@1x1"), "--shape is '10;10'"),
+        (("--shape", "10,10", "--from", "1,1", "--to", "1,1@1x1"), "--from is '1,1'"),
+        (("--shape", "10,10", "--from", "1,1@1x1", "--to", "1@1x1"), "the block has 1"),
+    ],
+)
+def test_the_command_says_what_is_wrong(arguments, message):
+    result = model_relabel(*arguments)
+    assert result.exit_code == 1
+    assert message in result.output

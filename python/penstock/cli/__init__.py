@@ -13,6 +13,9 @@ from penstock.error import Error
 # Name → module; the module has a click command of the command's name. Loaded when used: `penstock --help` is quick.
 _COMMANDS = {
     "info": "penstock.cli.info",
+    "store": "penstock.cli.store",
+    "plan": "penstock.cli.plan",
+    "model": "penstock.cli.model",
 }
 
 
