@@ -60,10 +60,10 @@ class Network:
             y = columns @ weight + bias
             np.maximum(y, 0, out=y)
             n, height, width, _ = x.shape
-            y = y.reshape(n, height, width, -1)
+            y = y.reshape(n, height, width, weight.shape[1])
             self._saved.append((columns, y > 0, x.shape))
             x = _pool(y)
-        flat = x.reshape(len(images), -1)
+        flat = x.reshape(len(images), self._weights[-4].shape[0])
         hidden = np.maximum(flat @ self._weights[-4] + self._weights[-3], 0)
         logits = hidden @ self._weights[-2] + self._weights[-1]
         logits -= logits.max(axis=1, keepdims=True) if len(logits) else 0

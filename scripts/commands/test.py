@@ -240,6 +240,14 @@ def package(options: Options) -> Result:
     return pytest(log, ROOT / "tests/package", timeout_s=1200)
 
 
+@suite("demo", "the demo's network, and its restart on 2, 3 and 5 ranks", quick=False)
+def demo(_: Options) -> Result:
+    log = log_of("demo")
+    if reason := build("release", log):
+        return Result.failure(reason)
+    return pytest(log, ROOT / "tests/demo")
+
+
 @suite("intel", "tests/mpi under Intel MPI, which shares MPICH's ABI (only with --all)", quick=False)
 def intel(options: Options) -> Result:
     if not options.all:
