@@ -1,0 +1,14 @@
+"""Benchmarks side by side with the peers that are installed.
+
+One runner (`runner.py`) serves all of them: it launches every peer as a job of its own under each installed MPI,
+repeats the jobs interleaved, and reports medians, ratios and a plot. A benchmark is a module of this package and one
+line of `CASES`; it says which peers there are and, in a job, measures one of them.
+"""
+
+from __future__ import annotations
+
+#: Name → module, which defines SUMMARY, OPTIONS, programs(mpi) and measure(program, parameters).
+CASES = {
+    "collectives": "penstock.bench.collectives",
+    "redistribute": "penstock.bench.redistribute",
+}

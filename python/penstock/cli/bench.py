@@ -1,0 +1,86 @@
+"""penstock bench: measure Penstock side by side with the peers that are installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.bench import CASES, runner
+
+
+@click.group()
+def bench() -> None:
+    """Benchmarks side by side with each installed MPI and other peers.
+
+    Peers run as jobs of their own, in turns; times are medians of the slowest rank. Machines are shared and differ: quote
+    the ratios of one run, not its seconds.
+    """
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(word) for word in text.split(",") if word]
+
+
+def _value(default: Any, text: str) -> Any:
+    if isinstance(default, list):
+        words = [word for word in text.split(",") if word]
+        return [type(default[0])(word) for word in words]
+    return type(default)(text)
+
+
+def _command(name: str) -> click.Command:
+    case = runner.load(name)
+
+    def body(
+        ranks: str | None,
+        repetitions: int | None,
+        mpi: str,
+        quick: bool,
+        as_json: bool,
+        plot: str | None,
+        **given: str | None,
+    ) -> None:
+        parameters = {}
+        for key, (default, for_quick, _) in case.OPTIONS.items():
+            text = given[key]
+            try:
+                parameters[key] = (for_quick if quick else default) if text is None else _value(default, text)
+            except ValueError as error:
+                raise click.BadParameter(str(error), param_hint=key) from error
+        report = runner.run(
+            name,
+            case,
+            parameters,
+            ranks=_numbers(ranks) if ranks else (case.RANKS[:1] if quick else case.RANKS),
+            mpis=runner.installations([word for word in mpi.split(",") if word]),
+            repetitions=repetitions or (1 if quick else 3),
+            tell=lambda text: click.echo(text, err=True),
+        )
+        click.echo(runner.as_json(report) if as_json else runner.table(report))
+        if plot:
+            runner.plot(report, plot)
+
+    options = [
+        click.Option(["--ranks"], help=f"Numbers of ranks, with commas. [default: {_shown(case.RANKS)}]"),
+        click.Option(["--repetitions"], type=click.IntRange(1), help="Jobs of each peer. [default: 3]"),
+        click.Option(["--mpi"], default="", help="MPIs to use, with commas. [default: all that are found]"),
+        click.Option(["--quick"], is_flag=True, help="Little of everything: does it run?"),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object."),
+        click.Option(
+            ["--plot"], type=click.Path(dir_okay=False, writable=True), help="Write a plot (PNG, SVG or PDF)."
+        ),
+    ]
+    for key, (default, _, text) in case.OPTIONS.items():
+        options.append(
+            click.Option([f"--{key.replace('_', '-')}", key], help=f"{text}. [default: {_shown(default)}]".capitalize())
+        )
+    return click.Command(name, callback=body, params=options, help=case.SUMMARY)
+
+
+def _shown(value: Any) -> str:
+    return ",".join(str(item) for item in value) if isinstance(value, list) else str(value)
+
+
+for _name in CASES:
+    bench.add_command(_command(_name))
