@@ -51,7 +51,7 @@ class Backend {
   virtual void sync();
 
   /// Frees what writers that died inside a put have left behind, if it is older than `age`. A writer that lives and
-  /// is slower than that gets an Error(io) from its put; nothing else can happen. Returns the number of bytes freed.
+  /// is slower than that has to write a second time. Returns the number of bytes freed.
   virtual std::uint64_t reclaim(std::chrono::seconds age);
 
   /// For messages: the URL it was opened with.

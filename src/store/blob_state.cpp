@@ -188,6 +188,10 @@ VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_fr
       if (error.code() != ErrorCode::corrupt || number <= keep_from) throw;
     }
   }
+  if (keep_from > 0) {
+    throw Error(ErrorCode::not_found, title() + ": the object " + index_key(keep_from) +
+                                          " is missing; restore it from a copy");
+  }
   return empty_map();
 }
 
@@ -197,11 +201,14 @@ VersionMap BlobState::rebuild(std::uint64_t version) {
     if (version < keep_from) fail_collected(version, keep_from);
     try {
       VersionMap map = nearest_index(version, keep_from);
+      const std::uint64_t from = map.version();
       replay(map, version);
-      return map;
+      // The place of a collected record may hold that of a writer that slept. It is announced before it gets free.
+      if (marks().keep_from <= from) return map;
     } catch (const Error& error) {
       // A gc that runs at this moment took away what we built on; there is something newer to build on then.
-      if (error.code() != ErrorCode::not_found || marks().keep_from == keep_from) throw;
+      if (error.code() != ErrorCode::not_found) throw;
+      if (marks().keep_from == keep_from) throw Error(ErrorCode::corrupt, error.message(), -1, error.cause());
     }
   }
 }
@@ -226,7 +233,9 @@ std::shared_ptr<const VersionMap> BlobState::map_at(std::uint64_t version) {
   if (tip_ && tip_->map.version() < version && version - tip_->map.version() <= 2 * kIndexEvery) {
     if (tip_->holders.load(std::memory_order_acquire) > 0) tip_ = std::make_shared<Tip>(tip_->map);
     try {
+      const std::uint64_t from = tip_->map.version();
       replay(tip_->map, version);
+      if (from < marks().keep_from) tip_.reset();  // see rebuild()
     } catch (const Error& error) {
       tip_.reset();
       if (error.code() != ErrorCode::not_found) throw;

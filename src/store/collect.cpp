@@ -45,9 +45,12 @@ std::set<std::string> needed_objects(BlobState& blob, std::uint64_t keep_from, s
   return needed;
 }
 
-/// The objects that committed versions below `keep_from` referred to. No later record can refer to them.
+/// The objects that versions from `from` to `keep_from` refer to. No later record can refer to them.
 std::set<std::string> committed_objects(BlobState& blob, std::uint64_t from, std::uint64_t keep_from) {
   std::set<std::string> committed;
+  for (const auto& source : blob.map_at(from)->sources()) {
+    if (source->is_object()) committed.insert(source->object().key);
+  }
   for (std::uint64_t version = std::max<std::uint64_t>(from, 1); version <= keep_from; ++version) {
     for (const Part& part : blob.record(version).parts) {
       if (!part.object.key.empty()) committed.insert(part.object.key);
@@ -74,9 +77,7 @@ std::uint64_t total_bytes(const Backend& backend, const std::vector<std::string>
   return total;
 }
 
-}  // namespace
-
-void collect_blob(BlobState& blob, const GcOptions& options, GcReport& report) {
+void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
   Backend& backend = blob.backend();
   std::uint64_t newest = blob.latest();
   const std::uint64_t kept_from = blob.marks().keep_from;
@@ -123,6 +124,21 @@ void collect_blob(BlobState& blob, const GcOptions& options, GcReport& report) {
   backend.remove_all(indexes);
   report.versions_removed += backend.remove_all(records);
   report.objects_removed += backend.remove_all(objects);
+}
+
+}  // namespace
+
+void collect_blob(BlobState& blob, const GcOptions& options, GcReport& report) {
+  for (;;) {
+    const std::uint64_t kept_from = blob.marks().keep_from;
+    try {
+      collect_once(blob, options, report);
+      return;
+    } catch (const Error& error) {
+      // Another collector has taken away what this one looked at; what it left is to be looked at anew.
+      if (error.code() != ErrorCode::not_found || blob.marks().keep_from == kept_from) throw;
+    }
+  }
 }
 
 }  // namespace penstock::store

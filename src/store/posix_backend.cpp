@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <functional>
 #include <list>
 #include <map>
 #include <mutex>
@@ -78,11 +79,9 @@ class TemporaryFile {
     }
     std::size_t first = 0;
     while (first < rest.size()) first = write_some(rest, first);
-    FileStatus status;
-    if (calls_.fstat(fd_, status) < 0) fail("cannot look at " + path_, errno);
-    if (status.size_bytes != total_bytes) {
+    if (const std::uint64_t kept_bytes = status().size_bytes; kept_bytes != total_bytes) {
       throw Error(ErrorCode::io, path_ + ": wrote " + std::to_string(total_bytes) + " bytes, the file system kept " +
-                                     std::to_string(status.size_bytes));
+                                     std::to_string(kept_bytes));
     }
   }
 
@@ -96,15 +95,25 @@ class TemporaryFile {
     if (calls_.close(fd) < 0 && errno != EINTR) fail("cannot close " + path_, errno);
   }
 
-  /// False when `target` exists.
-  bool link_to(const std::string& target) {
-    if (calls_.link(path_, target) == 0) return true;
+  enum class Link { made, exists, vanished };
+
+  /// `vanished`: a reclaim took this file for one of a dead writer.
+  Link link_to(const std::string& target) {
+    if (calls_.link(path_, target) == 0) return Link::made;
     const int error = errno;
-    // Over NFS the answer to a link that succeeded can get lost; the repeated request then finds the name taken.
     FileStatus status;
-    if (calls_.stat(path_, status) == 0 && status.links == 2) return true;
-    if (error == EEXIST) return false;
+    const bool there = calls_.stat(path_, status) == 0;
+    // Over NFS the answer to a link that succeeded can get lost; the repeated request then finds the name taken.
+    if (there && status.links == 2) return Link::made;
+    if (error == EEXIST) return Link::exists;
+    if (error == ENOENT && !there && errno == ENOENT) return Link::vanished;
     fail("cannot create " + target + " from " + path_, error);
+  }
+
+  FileStatus status() const {
+    FileStatus found;
+    if (calls_.fstat(fd_, found) < 0) fail("cannot look at " + path_, errno);
+    return found;
   }
 
  private:
@@ -148,20 +157,18 @@ class PosixBackend final : public Backend {
     const std::string target = path(key);
     FileStatus status;
     if (calls_.stat(target, status) == 0) return false;
-    TemporaryFile file(calls_, temporary_path());
-    file.write(pieces);
-    return publish(file, target);
+    return publish(pieces, [&](TemporaryFile& file) { return file.link_to(target); }, parent(target));
   }
 
   std::uint64_t append(std::string_view prefix, std::uint64_t first, std::span<const ConstBytes> pieces) override {
     check_key(prefix);
-    TemporaryFile file(calls_, temporary_path());
-    file.write(pieces);
-    if (durable_) file.sync();
-    file.close();
-    make_directory(path(prefix));
-    while (!file.link_to(path(numbered_key(prefix, first)))) ++first;
-    sync_directory(path(prefix));
+    const auto link_to_first_free = [&](TemporaryFile& file) {
+      for (;; ++first) {
+        const auto link = file.link_to(path(numbered_key(prefix, first)));
+        if (link != TemporaryFile::Link::exists) return link;
+      }
+    };
+    publish(pieces, link_to_first_free, path(prefix));
     return first;
   }
 
@@ -233,11 +240,7 @@ class PosixBackend final : public Backend {
 
   std::uint64_t reclaim(std::chrono::seconds age) override {
     // Ages are compared on the clock of the file system, whose own idea of now is the time of a new file.
-    FileStatus now;
-    {
-      const TemporaryFile probe(calls_, temporary_path());
-      if (calls_.stat(probe.path(), now) < 0) fail("cannot look at " + probe.path(), errno);
-    }
+    const FileStatus now = TemporaryFile(calls_, temporary_path()).status();
     const std::string directory = root_ + '/' + std::string(kTemporary);
     std::vector<DirectoryEntry> entries;
     if (calls_.list(directory, entries) < 0) fail("cannot list " + directory, errno);
@@ -301,11 +304,9 @@ class PosixBackend final : public Backend {
     }
     if (!create) throw Error(ErrorCode::not_found, url_ + ": the directory is empty; create the store first");
     make_directory(root_ + '/' + std::string(kTemporary));
-    TemporaryFile file(calls_, temporary_path());
     const std::string format = "{\"penstock\": \"store\", \"format\": " + std::to_string(kFormatVersion) + "}\n";
     const ConstBytes piece = bytes_of(format);
-    file.write(std::span(&piece, 1));
-    publish(file, path(kFormatFile));
+    put_if_absent(kFormatFile, std::span(&piece, 1));
   }
 
   void check_format() const {
@@ -358,13 +359,21 @@ class PosixBackend final : public Backend {
     if (durable_ && calls_.sync_directory(directory) < 0) fail("cannot sync directory " + directory, errno);
   }
 
-  bool publish(TemporaryFile& file, const std::string& target) {
-    if (durable_) file.sync();
-    file.close();
-    make_directory(parent(target));
-    if (!file.link_to(target)) return false;
-    sync_directory(parent(target));
-    return true;
+  /// Writes a temporary file, lets `link` give it its name in `directory`, and makes all of it durable.
+  bool publish(std::span<const ConstBytes> pieces, const std::function<TemporaryFile::Link(TemporaryFile&)>& link,
+               const std::string& directory) {
+    for (;;) {
+      TemporaryFile file(calls_, temporary_path());
+      file.write(pieces);
+      if (durable_) file.sync();
+      file.close();
+      make_directory(directory);
+      const TemporaryFile::Link result = link(file);
+      if (result == TemporaryFile::Link::vanished) continue;
+      if (result == TemporaryFile::Link::exists) return false;
+      sync_directory(directory);
+      return true;
+    }
   }
 
   [[noreturn]] void absent_or_fail(std::string_view key, int error) const {

@@ -12,6 +12,7 @@ from penstock.error import Error
 
 # Name → module; the module has a click command of the command's name. Loaded when used: `penstock --help` is quick.
 _COMMANDS = {
+    "bench": "penstock.cli.bench",
     "info": "penstock.cli.info",
     "store": "penstock.cli.store",
     "plan": "penstock.cli.plan",

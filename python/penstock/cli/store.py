@@ -1,0 +1,166 @@
+"""`penstock store`: look into a store, take files out of it, and keep it in order."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+from typing import Any
+
+import click
+
+from penstock.error import Error
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_URL = click.argument("url")
+_VERSION = click.option("--version", type=int, default=None, help="Which version; the newest if left out.")
+
+
+def _open(url: str) -> Any:
+    from penstock.store import Store
+
+    return Store(url, create=False)
+
+
+def _blob(url: str) -> tuple[Any, str]:
+    """The store of "…/run7/field", and "field"."""
+    place, slash, name = url.rpartition("/")
+    if not slash or not name:
+        raise Error(f"{url!r} names no blob: expected the URL of a store, '/' and a name")
+    return _open(place), name
+
+
+def _table(rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
+    """Print `columns`, key → heading, right-aligned where they are numbers."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for key, heading in columns.items():
+        numeric = all(isinstance(row[key], (int, float)) for row in rows)
+        table.add_column(heading, justify="right" if numeric else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(f"{row[key]:,}" if type(row[key]) is int else str(row[key]) for key in columns))
+    Console(soft_wrap=True).print(table)
+
+
+@click.group()
+def store() -> None:
+    """Versioned stores: list, read, export, verify and clean up."""
+
+
+@store.command()
+@_URL
+@_JSON
+def ls(url: str, as_json: bool) -> None:
+    """The blobs of the store at URL."""
+    blobs = _open(url).list()
+    if as_json:
+        click.echo(json.dumps({"url": url, "blobs": blobs}))
+    elif not blobs:
+        click.echo(f"{url} holds no blobs")
+    else:
+        columns = {"name": "name", "size": "bytes", "first_version": "oldest", "latest_version": "newest"}
+        _table(blobs, columns)
+
+
+@store.command()
+@_URL
+@click.option("--first", type=int, default=1, help="From this version on.")
+@_JSON
+def log(url: str, first: int, as_json: bool) -> None:
+    """The versions of the blob at URL (store, '/', name)."""
+    place, name = _blob(url)
+    versions = place.open(name).log(first)
+    if as_json:
+        click.echo(json.dumps({"url": url, "versions": versions}))
+    elif not versions:
+        click.echo(f"{url} has no versions but zeros")
+    else:
+        for row in versions:
+            row["time"] = datetime.datetime.fromtimestamp(row["time"]).isoformat(" ", "milliseconds")
+        columns = {key: key for key in ("version", "time", "kind", "bytes", "regions", "writer")}
+        _table(versions, columns)
+
+
+@store.command()
+@_URL
+@click.option("--offset", type=int, default=0, help="First byte.")
+@click.option("--size", type=int, default=None, help="How many bytes; all that follow if left out.")
+@_VERSION
+@_JSON
+def read(url: str, offset: int, size: int | None, version: int | None, as_json: bool) -> None:
+    """Bytes of the blob at URL, to standard output; with --json as hexadecimal digits."""
+    place, name = _blob(url)
+    snapshot = place.open(name).snapshot(version)
+    size = max(snapshot.size - offset, 0) if size is None else size
+    if offset < 0 or size < 0:
+        raise Error(f"offset {offset} and size {size} must not be negative")
+    if as_json:
+        data = bytearray(size)
+        snapshot.read([(offset, data)])
+        click.echo(json.dumps({"url": url, "version": snapshot.version, "offset": offset, "hex": data.hex()}))
+        return
+    end = offset + size
+    while offset < end:
+        data = bytearray(min(end - offset, 8 << 20))
+        snapshot.read([(offset, data)])
+        sys.stdout.buffer.write(data)
+        offset += len(data)
+    sys.stdout.buffer.flush()
+
+
+@store.command()
+@_URL
+@click.argument("path", type=click.Path(dir_okay=False))
+@_VERSION
+@_JSON
+def export(url: str, path: str, version: int | None, as_json: bool) -> None:
+    """The blob at URL as the plain file PATH, which appears when it is complete."""
+    place, name = _blob(url)
+    snapshot = place.open(name).snapshot(version)
+    place.export(name, path, snapshot.version)
+    if as_json:
+        click.echo(json.dumps({"url": url, "version": snapshot.version, "path": path, "bytes": snapshot.size}))
+    else:
+        click.echo(f"{path}: version {snapshot.version}, {snapshot.size:,} bytes")
+
+
+@store.command()
+@_URL
+@_JSON
+def check(url: str, as_json: bool) -> None:
+    """Read all of the store at URL and verify every checksum; exit with 1 if anything is broken."""
+    report = _open(url).check()
+    if as_json:
+        click.echo(json.dumps({"url": url, **report}))
+    else:
+        for problem in report["problems"]:
+            click.echo(problem, err=True)
+        found = len(report["problems"])
+        click.echo(
+            f"{report['blobs']} blobs, {report['versions']:,} versions, {report['objects']:,} objects, "
+            f"{report['bytes']:,} bytes; garbage: {report['garbage_objects']:,} objects, "
+            f"{report['garbage_bytes']:,} bytes; {found or 'no'} problem{'s' * (found != 1)}"
+        )
+    if report["problems"]:
+        raise SystemExit(1)
+
+
+@store.command()
+@_URL
+@click.option("--keep-last", type=int, default=None, help="Versions of each blob that stay; all if left out.")
+@click.option("--lease", type=float, default=3600.0, show_default=True, help="Seconds that a write may take.")
+@_JSON
+def gc(url: str, keep_last: int | None, lease: float, as_json: bool) -> None:
+    """Free the space of old versions and dead writers in the store at URL. Safe while it is in use."""
+    if keep_last is not None and keep_last < 1:
+        raise Error(f"--keep-last is {keep_last}, expected at least 1")
+    report = _open(url).gc(keep_last, lease)
+    if as_json:
+        click.echo(json.dumps({"url": url, **report}))
+    else:
+        click.echo(
+            f"{report['versions_removed']:,} versions and {report['objects_removed']:,} objects removed, "
+            f"{report['bytes_freed']:,} bytes freed"
+        )

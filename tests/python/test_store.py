@@ -1,0 +1,211 @@
+"""penstock.Store from Python: one process, no MPI."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import penstock as ps
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from penstock.cli import main
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ps.Store:
+    return ps.Store(f"{request.param}://{tmp_path}/store")
+
+
+def read(source: ps.Blob | ps.Snapshot, offset: int, size: int) -> bytes:
+    data = bytearray(size)
+    source.read([(offset, data)])
+    return bytes(data)
+
+
+def test_a_write_is_one_version(store: ps.Store) -> None:
+    blob = store.create("field", size=1 << 20)
+    field = np.arange(1000, dtype=np.float64)
+    assert blob.write([(0, b"abc"), (5000, field), (100_000, memoryview(b"xyz"))]) == 1
+    assert blob.write([(1, b"B")]) == blob.latest == 2
+    back = np.empty_like(field)
+    assert blob.read([(5000, back)], version=1) is None
+    np.testing.assert_array_equal(back, field)
+    assert read(blob, 0, 4) == b"aBc\0"
+    assert read(blob.snapshot(1), 0, 3) == b"abc"
+    assert read(blob.snapshot(0), 0, 3) == b"\0\0\0"
+    assert blob.wait(2) is True
+    assert blob.wait(3, timeout=0.01) is False
+    first, second = blob.log()
+    assert (first["version"], first["bytes"], first["regions"], first["kind"]) == (1, 8006, 3, "write")
+    assert second["time"] >= first["time"]
+    assert blob.log(first=2) == [second]
+
+
+def test_growing_blobs(store: ps.Store) -> None:
+    blob = store.create("log", grows=True)
+    assert blob.append(b"one", b"two") == (1, 0)
+    assert blob.append(np.zeros(3, np.uint8)) == (2, 6)
+    assert blob.size == 9
+    assert blob.resize(4) == 3
+    assert read(blob, 0, 4) == b"onet"
+    assert blob.snapshot(2).size == 9
+
+
+def test_names(store: ps.Store) -> None:
+    store.create("b", size=7)
+    store.create("a", grows=True)
+    assert "a" in store
+    assert "c" not in store
+    assert store.open("b").size == 7
+    assert [(b["name"], b["size"], b["latest_version"], b["grows"]) for b in store.list()] == [
+        ("a", 0, 0, True),
+        ("b", 7, 0, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("action", "code"),
+    [
+        (lambda s, b: b.write([(95, b"too long")]), "invalid_argument"),
+        (lambda s, b: b.write([(-1, b"x")]), "invalid_argument"),
+        (lambda s, b: b.write([(1 << 70, b"x")]), "invalid_argument"),
+        (lambda s, b: b.write([(0, b"abc"), (2, b"d")]), "invalid_argument"),
+        (lambda s, b: b.write([b"abc"]), "invalid_argument"),
+        (lambda s, b: b.write([(0, np.zeros((4, 4))[:, 1])]), "invalid_argument"),
+        (lambda s, b: b.read([(0, b"read-only")]), "invalid_argument"),
+        (lambda s, b: b.read([(99, bytearray(2))]), "invalid_argument"),
+        (lambda s, b: b.read([(0, bytearray(2))], version=7), "not_found"),
+        (lambda s, b: b.append(b"x"), "invalid_argument"),
+        (lambda s, b: s.open("none"), "not_found"),
+        (lambda s, b: s.create("field"), "exists"),
+        (lambda s, b: s.create("no/such/name"), "invalid_argument"),
+        (lambda s, b: s.gc(keep_last=0), "invalid_argument"),
+    ],
+)
+def test_bad_input(store: ps.Store, action, code: str) -> None:
+    blob = store.create("field", size=100)
+    with pytest.raises(ps.Error) as caught:
+        action(store, blob)
+    assert caught.value.code == code
+    assert blob.latest == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("/scratch/run7", "invalid_argument"),
+        ("ftp://host/x", "invalid_argument"),
+        ("file:relative", "invalid_argument"),
+        ("rados://pool/space", "unsupported"),
+    ],
+)
+def test_bad_urls(url: str, code: str) -> None:
+    with pytest.raises(ps.Error) as caught:
+        ps.Store(url)
+    assert caught.value.code == code
+
+
+def test_a_directory_that_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ps.Error, match="no store") as caught:
+        ps.Store(f"file://{tmp_path}")
+    assert caught.value.code == "invalid_argument"
+    with pytest.raises(ps.Error) as caught:
+        ps.Store(f"file://{tmp_path}/none", create=False)
+    assert caught.value.code == "not_found"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 60), st.binary(max_size=20)), max_size=4), max_size=12))
+def test_histories_agree_with_a_bytearray(history: list[list[tuple[int, bytes]]]) -> None:
+    blob = ps.Store("memory:").create("field", grows=True)
+    models = [b""]
+    for write in history:
+        model, regions, end = bytearray(models[-1]), [], 0
+        for offset, data in sorted(write):
+            if offset < end:
+                continue
+            end = offset + len(data)
+            regions.append((offset, data))
+            if data:
+                model.extend(bytes(max(0, end - len(model))))
+                model[offset:end] = data
+        assert blob.write(regions) == len(models)
+        models.append(bytes(model))
+    for version, model in enumerate(models):
+        snapshot = blob.snapshot(version)
+        assert snapshot.size == len(model)
+        assert read(snapshot, 0, len(model)) == model
+
+
+def test_writers_in_other_processes(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store"
+    blob = ps.Store(url, durable=False).create("field", size=40_000)
+    script = """
+import sys, penstock as ps
+blob = ps.Store(sys.argv[1], durable=False).open("field")
+for i in range(10):
+    tile = bytes([int(sys.argv[2]) * 10 + i + 1]) * 1000
+    blob.write([(2000 * row + 300 * int(sys.argv[2]), tile) for row in range(20)])
+"""
+    writers = [subprocess.Popen([sys.executable, "-c", script, url, str(i)]) for i in range(3)]
+    assert blob.wait(30, timeout=60)
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    for version in range(1, 31):
+        rows = np.empty((20, 2000), np.uint8)
+        blob.read([(0, rows)], version=version)
+        assert (rows == rows[0]).all(), f"version {version} is torn"
+
+
+def test_waiting_lets_other_threads_run(store: ps.Store) -> None:
+    blob = store.create("field", size=1)
+    writer = threading.Timer(0.05, lambda: blob.write([(0, b"x")]))
+    writer.start()
+    assert blob.wait(1)
+    writer.join()
+
+
+def run(*arguments: str) -> dict:
+    result = CliRunner().invoke(main, ["store", *arguments, "--json"], catch_exceptions=False)
+    return {"exit": result.exit_code, **json.loads(result.stdout)}
+
+
+def test_command_line(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store"
+    store = ps.Store(url)
+    blob = store.create("field", size=20_000)
+    for value in range(1, 6):
+        blob.write([(0, bytes([value]) * 10_000)])
+    assert run("ls", url)["blobs"] == store.list()
+    assert [row["version"] for row in run("log", f"{url}/field", "--first", "4")["versions"]] == [4, 5]
+    assert run("read", f"{url}/field", "--offset", "9998", "--size", "4", "--version", "2")["hex"] == "02020000"
+    plain = tmp_path / "plain"
+    assert run("export", f"{url}/field", str(plain))["version"] == 5
+    assert plain.read_bytes() == b"\5" * 10_000 + bytes(10_000)
+    assert run("check", url)["problems"] == []
+    assert run("gc", url, "--keep-last", "2")["versions_removed"] == 3
+    assert run("ls", url)["blobs"][0]["first_version"] == 4
+    for command in ("ls", "check", "gc"):
+        assert CliRunner().invoke(main, ["store", command, url]).exit_code == 0
+    assert "append" not in CliRunner().invoke(main, ["store", "log", f"{url}/field"]).output
+    raw = CliRunner().invoke(main, ["store", "read", f"{url}/field", "--size", "3"])
+    assert raw.stdout_bytes == b"\5\5\5"
+
+    victim = max((tmp_path / "store/blobs/field/data").iterdir())
+    data = bytearray(victim.read_bytes())
+    data[17] ^= 1
+    victim.write_bytes(data)
+    found = run("check", url)
+    assert found["exit"] == 1
+    assert victim.name in found["problems"][0]
+    failed = CliRunner().invoke(main, ["store", "ls", f"file://{tmp_path}/none"])
+    assert failed.exit_code == 1
+    assert "not_found" in failed.output

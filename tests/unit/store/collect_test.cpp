@@ -1,0 +1,309 @@
+// Collecting: what is freed, what stays, and the moments at which a writer and a collector must not meet badly.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+
+#include "penstock/error.hpp"
+#include "penstock/store.hpp"
+#include "store/blob_state.hpp"
+#include "store/collect.hpp"
+
+namespace penstock::store {
+namespace {
+
+/// Lets a test act between the steps of a writer.
+class Interrupted : public Backend {
+ public:
+  explicit Interrupted(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
+
+  std::function<void()> before_append;
+  std::function<void()> after_append;
+
+  bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) override {
+    return backend_->put_if_absent(key, pieces);
+  }
+  std::uint64_t append(std::string_view prefix, std::uint64_t first, std::span<const ConstBytes> pieces) override {
+    if (const auto action = std::exchange(before_append, nullptr)) action();
+    const std::uint64_t number = backend_->append(prefix, first, pieces);
+    if (const auto action = std::exchange(after_append, nullptr)) action();
+    return number;
+  }
+  void read(std::string_view key, std::uint64_t offset, Bytes to) const override { backend_->read(key, offset, to); }
+  std::uint64_t size_bytes(std::string_view key) const override { return backend_->size_bytes(key); }
+  bool exists(std::string_view key) const override { return backend_->exists(key); }
+  std::vector<std::string> list(std::string_view prefix) const override { return backend_->list(prefix); }
+  bool remove(std::string_view key) override { return backend_->remove(key); }
+  const std::string& url() const override { return backend_->url(); }
+
+ private:
+  std::shared_ptr<Backend> backend_;
+};
+
+class Collect : public testing::Test {
+ protected:
+  static constexpr std::uint64_t kSize = 200'000;
+  static constexpr std::chrono::seconds kNow{0};
+
+  Collect() : backend_(open_backend("memory:")), interrupted_(std::make_shared<Interrupted>(backend_)) {
+    BlobState::create(backend_, "field", {.size_bytes = kSize});
+  }
+
+  Blob open() const { return Blob(BlobState::open(backend_, "field")); }
+  Blob open_interrupted() const { return Blob(BlobState::open(interrupted_, "field")); }
+
+  static std::uint64_t write(Blob& blob, int value, std::size_t size = 10'000, std::uint64_t offset = 0) {
+    const std::vector<std::byte> data(size, static_cast<std::byte>(value));
+    const WriteRegion region{offset, data};
+    return blob.write(std::span(&region, 1));
+  }
+
+  static int value_at(const Snapshot& snapshot, std::uint64_t offset) {
+    std::byte byte;
+    const ReadRegion region{offset, Bytes(&byte, 1)};
+    snapshot.read(std::span(&region, 1));
+    return std::to_integer<int>(byte);
+  }
+
+  GcReport collect(std::uint64_t keep_last = kLatest, std::chrono::seconds lease = kNow) const {
+    GcReport report;
+    collect_blob(*BlobState::open(backend_, "field"), {keep_last, lease}, report);
+    return report;
+  }
+
+  CheckReport check() const {
+    CheckReport report;
+    check_blob(*BlobState::open(backend_, "field"), report);
+    return report;
+  }
+
+  std::shared_ptr<Backend> backend_;
+  std::shared_ptr<Interrupted> interrupted_;
+};
+
+ErrorCode code_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  ADD_FAILURE() << "no error";
+  return ErrorCode::internal;
+}
+
+TEST_F(Collect, KeepsTheLastVersionsAndFreesTheRest) {
+  Blob blob = open();
+  for (int i = 1; i <= 100; ++i) write(blob, i);
+  const Snapshot old = blob.snapshot(50);
+  const GcReport report = collect(10);
+  EXPECT_EQ(report.versions_removed, 90u);
+  EXPECT_EQ(report.objects_removed, 90u);
+  EXPECT_GT(report.bytes_freed, 90u * 10'000u);
+  EXPECT_EQ(blob.latest(), 100u);
+  EXPECT_EQ(open().latest(), 100u);
+  for (std::uint64_t version = 91; version <= 100; ++version) {
+    EXPECT_EQ(value_at(blob.snapshot(version), 5), static_cast<int>(version));
+    EXPECT_EQ(value_at(open().snapshot(version), 5), static_cast<int>(version));
+  }
+  for (const Blob& each : {blob, open()}) {
+    EXPECT_EQ(code_of([&] { each.snapshot(60); }), ErrorCode::not_found);
+    EXPECT_EQ(code_of([&] { each.snapshot(0); }), ErrorCode::not_found);
+  }
+  EXPECT_EQ(code_of([&] { value_at(old, 5); }), ErrorCode::not_found);
+  EXPECT_EQ(blob.log().front().version, 91u);
+  EXPECT_TRUE(check().problems.empty());
+  EXPECT_EQ(check().garbage_objects, 0u);
+  EXPECT_EQ(collect(10).objects_removed, 0u);
+  EXPECT_EQ(write(blob, 101), 101u);
+  EXPECT_EQ(collect(1).versions_removed, 10u);
+  EXPECT_EQ(value_at(open().snapshot(), 5), 101);
+}
+
+TEST_F(Collect, KeepsOldObjectsThatANewVersionStillShows) {
+  Blob blob = open();
+  write(blob, 1, 50'000);
+  for (int i = 2; i <= 20; ++i) write(blob, i, 5'000, 10'000);
+  collect(1);
+  EXPECT_EQ(value_at(open().snapshot(), 49'999), 1);
+  EXPECT_EQ(value_at(open().snapshot(), 9'999), 1);
+  EXPECT_EQ(value_at(open().snapshot(), 12'000), 20);
+  EXPECT_EQ(backend_->list("blobs/field/data").size(), 2u);
+  EXPECT_TRUE(check().problems.empty());
+}
+
+TEST_F(Collect, FreesWhatDeadWritersLeftButOnlyAfterTheLease) {
+  Blob blob = open();
+  write(blob, 1);
+  const std::vector<std::byte> data(10'000, std::byte{9});
+  const WriteRegion region{0, data};
+  blob.stage(std::span(&region, 1));
+  EXPECT_EQ(check().garbage_objects, 1u);
+  EXPECT_EQ(collect(kLatest, std::chrono::hours(1)).objects_removed, 0u);
+  EXPECT_EQ(blob.latest(), 1u) << "nothing to do leaves no trace";
+  EXPECT_EQ(collect().objects_removed, 1u);
+  EXPECT_EQ(check().garbage_objects, 0u);
+  EXPECT_EQ(blob.log().back().kind, "fence");
+  EXPECT_EQ(value_at(blob.snapshot(), 5), 1);
+  EXPECT_EQ(collect().objects_removed, 0u);
+  EXPECT_EQ(write(blob, 2), 3u);
+}
+
+TEST_F(Collect, AWriterThatIsGivenUpStoresItsDataAgain) {
+  Blob blob = open_interrupted();
+  write(blob, 1);
+  interrupted_->before_append = [&] { EXPECT_EQ(collect().objects_removed, 1u); };
+  EXPECT_EQ(write(blob, 2), 4u) << "2 is the fence, 3 is void";
+  EXPECT_EQ(value_at(blob.snapshot(), 5), 2);
+  EXPECT_EQ(value_at(blob.snapshot(3), 5), 1);
+  EXPECT_EQ(value_at(open().snapshot(3), 5), 1);
+  EXPECT_EQ(blob.log()[2].kind, "void");
+  EXPECT_TRUE(check().problems.empty());
+}
+
+TEST_F(Collect, AStagedPartThatIsGivenUpIsNotCommitted) {
+  Blob blob = open();
+  const std::vector<std::byte> data(10'000, std::byte{9});
+  const WriteRegion region{0, data};
+  const StagedWrite part = blob.stage(std::span(&region, 1));
+  collect();
+  EXPECT_EQ(blob.commit(std::span(&part, 1)), std::nullopt);
+  EXPECT_EQ(value_at(blob.snapshot(), 5), 0);
+  const StagedWrite again = blob.stage(std::span(&region, 1));
+  EXPECT_NE(blob.commit(std::span(&again, 1)), std::nullopt);
+  EXPECT_EQ(value_at(blob.snapshot(), 5), 9);
+}
+
+TEST_F(Collect, ACollectorThatComesAfterTheRecordKeepsIt) {
+  Blob blob = open_interrupted();
+  write(blob, 1);
+  interrupted_->after_append = [&] { collect(); };
+  EXPECT_EQ(write(blob, 2), 2u);
+  EXPECT_EQ(value_at(open().snapshot(), 5), 2);
+  EXPECT_TRUE(check().problems.empty());
+}
+
+TEST_F(Collect, AWriterThatSleptWhileItsNumberWasCollectedNeverGetsIt) {
+  Blob sleeper = open_interrupted();
+  write(sleeper, 1);
+  interrupted_->before_append = [&] {
+    Blob other = open();
+    for (int i = 0; i < 100; ++i) write(other, 50);
+    collect(2);
+  };
+  // The number that it was about to take is free again, but taking it must not look like success.
+  EXPECT_EQ(code_of([&] { write(sleeper, 2); }), ErrorCode::io);
+  const std::uint64_t newest = open().latest();
+  EXPECT_GE(newest, 101u);
+  EXPECT_EQ(sleeper.latest(), newest);
+  EXPECT_EQ(value_at(open().snapshot(), 5), 50);
+  EXPECT_FALSE(backend_->exists(numbered_key("blobs/field/versions", 2)));
+  EXPECT_EQ(write(sleeper, 3), newest + 1);
+  EXPECT_TRUE(check().problems.empty());
+  collect(1);
+  EXPECT_EQ(check().garbage_objects, 0u);
+}
+
+TEST_F(Collect, AReaderDoesNotReplayWhatASleeperLeftInACollectedPlace) {
+  Blob blob = open();
+  for (int i = 1; i <= 49; ++i) write(blob, i);
+  const Blob reader = open();
+  EXPECT_EQ(value_at(reader.snapshot(48), 5), 48);
+  for (int i = 50; i <= 60; ++i) write(blob, i, 10'000, 20'000);
+  collect(11);
+  // The sleeper saw 48 and dies right after its record took the place of version 49.
+  Record record;
+  std::vector<std::byte> sealed = read_all(*backend_, numbered_key("blobs/field/versions", 50));
+  record = decode_record(sealed, "record");
+  record.parts = {{48, {}, std::vector<std::byte>(4, std::byte{99}), {{4, 4}}}};
+  sealed = encode(record);
+  const ConstBytes piece(sealed);
+  EXPECT_TRUE(backend_->put_if_absent(numbered_key("blobs/field/versions", 49), std::span(&piece, 1)));
+  EXPECT_EQ(value_at(reader.snapshot(), 5), 49);
+  EXPECT_EQ(value_at(open().snapshot(), 5), 49);
+  collect();
+  EXPECT_FALSE(backend_->exists(numbered_key("blobs/field/versions", 49)));
+}
+
+TEST_F(Collect, AnInterruptedRunIsFinishedByTheNext) {
+  Blob blob = open();
+  for (int i = 1; i <= 20; ++i) write(blob, i);
+  // As if the collector had died after its announcement.
+  BlobState::open(backend_, "field")->put_index(15);
+  backend_->put_if_absent("blobs/field/gc/keep-00000000000000000015", {});
+  EXPECT_EQ(code_of([&] { open().snapshot(3); }), ErrorCode::not_found);
+  EXPECT_EQ(value_at(open().snapshot(15), 5), 15);
+  EXPECT_TRUE(check().problems.empty());
+  collect();
+  EXPECT_EQ(backend_->list("blobs/field/versions").size(), 7u) << "15 to 20 and a fence";
+  EXPECT_EQ(backend_->list("blobs/field/data").size(), 6u);
+  EXPECT_TRUE(check().problems.empty());
+}
+
+TEST_F(Collect, RandomHistoriesAgreeWithAModel) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    std::mt19937 random(seed);
+    const std::string name = "random-" + std::to_string(seed);
+    Blob blob(BlobState::create(backend_, name, {.size_bytes = 1000, .grows = true}));
+    std::vector<std::vector<std::byte>> models = {std::vector<std::byte>(1000)};
+    std::uint64_t kept_from = 0;
+    for (int step = 0; step < 150; ++step) {
+      auto model = models.back();
+      const std::uint64_t action = random() % 20;
+      if (action < 12) {
+        std::vector<std::vector<std::byte>> buffers;
+        std::vector<WriteRegion> regions;
+        std::uint64_t offset = random() % 3000;
+        for (std::uint64_t n = random() % 4; n > 0; --n) {
+          buffers.emplace_back(random() % 6 == 0 ? random() % 9000 : random() % 200, static_cast<std::byte>(random()));
+          offset += random() % 300;
+          if (!buffers.back().empty()) {
+            model.resize(std::max<std::size_t>(model.size(), offset + buffers.back().size()));
+            std::copy(buffers.back().begin(), buffers.back().end(), model.begin() + static_cast<std::ptrdiff_t>(offset));
+          }
+          regions.push_back({offset, buffers.back()});
+          offset += buffers.back().size();
+        }
+        for (std::size_t i = 0; i < regions.size(); ++i) regions[i].data = buffers[i];
+        std::shuffle(regions.begin(), regions.end(), random);
+        EXPECT_EQ(blob.write(regions), models.size());
+      } else if (action < 15) {
+        const std::vector<std::byte> data(random() % 5000, static_cast<std::byte>(random()));
+        const ConstBytes piece(data);
+        EXPECT_EQ(blob.append(std::span(&piece, 1)).offset_bytes, model.size());
+        model.insert(model.end(), data.begin(), data.end());
+      } else if (action < 17) {
+        model.resize(random() % 6000);
+        EXPECT_EQ(blob.resize(model.size()), models.size());
+      } else if (action == 17) {
+        blob = Blob(BlobState::open(backend_, name));
+        continue;
+      } else if (action == 18) {
+        GcReport report;
+        const std::uint64_t keep = 1 + random() % 40;
+        collect_blob(*BlobState::open(backend_, name), {keep, kNow}, report);
+        kept_from = std::max(kept_from, models.size() > keep ? models.size() - keep : 0);
+        continue;
+      } else {
+        const std::uint64_t version = random() % models.size();
+        if (version < kept_from) {
+          EXPECT_EQ(code_of([&] { blob.snapshot(version); }), ErrorCode::not_found);
+          continue;
+        }
+        const Snapshot snapshot = blob.snapshot(version);
+        std::vector<std::byte> data(snapshot.size_bytes());
+        const ReadRegion region{0, data};
+        snapshot.read(std::span(&region, 1));
+        ASSERT_EQ(data, models[version]) << "seed " << seed << " version " << version;
+        continue;
+      }
+      models.push_back(std::move(model));
+    }
+    CheckReport report;
+    check_blob(*BlobState::open(backend_, name), report);
+    EXPECT_TRUE(report.problems.empty()) << report.problems.front();
+    EXPECT_EQ(report.garbage_objects, 0u) << "a writer that finished leaves none";
+  }
+}
+
+}  // namespace
+}  // namespace penstock::store
