@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by ./dev and its commands: what a machine needs, how it is brought there, and the environment to run in.
 # Every step looks first and returns at once when nothing is missing.
 PENSTOCK_ROOT="${PENSTOCK_ROOT:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}"
@@ -163,5 +164,5 @@ build_preset() {
   local targets=()
   [[ $# == 0 ]] || targets=(--target "$@")
   cmake --build "$tree" "${targets[@]}" >&2 || die "the build of '$preset' failed"
-  [[ $# -gt 0 ]] || touch "$tree/.built"
+  if [[ $# == 0 || "$1" == penstock_programs ]]; then touch "$tree/.built"; fi
 }

@@ -76,6 +76,7 @@ up() {
     die "cluster up: RATE is '$rate', expected a rate of tc such as 1gbit or 100mbit, or none"
   down
   mkdir -p "$state"
+  # shellcheck disable=SC2154
   trap 'status=$?; [[ $status == 0 ]] || down; exit $status' EXIT
   switch="$(hold switch --net)"
   in_switch() { nsenter -t "$switch" -n "$@"; }

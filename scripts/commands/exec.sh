@@ -7,6 +7,6 @@ explicit_build="${PENSTOCK_BUILD:-}"
 set_up
 enter_environment
 if [[ -z "$explicit_build" && ! -e "$PENSTOCK_BUILD/.built" ]]; then
-  bash "$PENSTOCK_ROOT/scripts/commands/build.sh"
+  build_preset release penstock_programs
 fi
 exec "$@"
