@@ -1,0 +1,65 @@
+"""penstock plan: the algorithms of the collectives, and what each rank would do in one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from penstock import plan as plans_of
+
+
+@click.group()
+def plan() -> None:
+    """Algorithms and plans of the collectives, without running them."""
+
+
+@plan.command("list")
+@click.argument("collective", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def list_algorithms(collective: str | None, as_json: bool) -> None:
+    """List the algorithms, of one COLLECTIVE or all, with their cost."""
+    rows = plans_of.algorithms(collective)
+    if as_json:
+        click.echo(json.dumps({"algorithms": [asdict(row) for row in rows]}, indent=2))
+        return
+    for row in rows:
+        click.echo(f"{row.collective + '/' + row.name:31} {row.cost}")
+
+
+@plan.command("show")
+@click.argument("collective")
+@click.option("--ranks", default=4, show_default=True, help="Ranks of the communicator.")
+@click.option("--nodes", default=1, show_default=True, help="Nodes over which they are spread, in blocks.")
+@click.option("--count", default=1024, show_default=True, help="Elements per rank.")
+@click.option("--dtype", default="float32", show_default=True, help="Type of the elements.")
+@click.option("--root", default=0, show_default=True, help="The root, where there is one.")
+@click.option("--in-place", is_flag=True, help="The contribution lies in the receive buffer.")
+@click.option("--algorithm", default="", help="One of penstock plan list; otherwise the one that would be chosen.")
+@click.option("--segment-bytes", default=0, help="Length of a pipeline segment.")
+@click.option("--rank", "only", type=int, help="Show this rank only.")
+@click.option("--dot", "as_dot", is_flag=True, help="Print a Graphviz graph of all ranks.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def show(collective: str, only: int | None, as_dot: bool, as_json: bool, **request: object) -> None:
+    """Print the plan of each rank for a COLLECTIVE, checked against each other."""
+    plans = plans_of.collective(collective, **request)
+    shown = range(len(plans)) if only is None else [only]
+    if as_dot:
+        click.echo(plans.dot(), nl=False)
+    elif as_json:
+        facts = {
+            "collective": collective,
+            "algorithm": plans.algorithm,
+            "reason": plans.reason,
+            "nodes": plans.nodes,
+            "findings": plans.findings,
+            "plans": [plans[rank] for rank in shown],
+        }
+        click.echo(json.dumps(facts, indent=2))
+    else:
+        texts = [plans.text(rank) for rank in shown]
+        click.echo(f"{collective}/{plans.algorithm} ({plans.reason}); {len(plans.findings)} findings of the verifier")
+        for text in [*plans.findings, *texts]:
+            click.echo()
+            click.echo(text.rstrip())

@@ -1,0 +1,75 @@
+// _penstock.plan: plans of collectives for any team, without a communicator. penstock.plan is what users see.
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "penstock/collective.hpp"
+#include "penstock/plan.hpp"
+
+namespace nb = nanobind;
+using namespace penstock;
+
+namespace {
+
+Collective collective(const std::string& kind, std::uint64_t count, const std::string& dtype, const std::string& op,
+                      int root, bool in_place, const std::string& algorithm, std::uint64_t segment_bytes) {
+  return {.kind = collective_kind_from_name(kind),
+          .count = count,
+          .dtype = dtype_from_name(dtype),
+          .op = reduce_op_from_name(op),
+          .root = root,
+          .in_place = in_place,
+          .algorithm = algorithm,
+          .segment_bytes = segment_bytes};
+}
+
+std::vector<std::tuple<std::string, std::string, std::string>> algorithm_rows() {
+  std::vector<std::tuple<std::string, std::string, std::string>> rows;
+  for (const Algorithm& row : algorithms()) rows.emplace_back(name(row.kind), row.name, row.cost);
+  return rows;
+}
+
+std::tuple<std::string, std::string> choose_row(const Collective& what, const std::vector<std::int32_t>& nodes) {
+  const Choice choice = choose(Team{0, nodes}, what);
+  return {std::string(choice.algorithm->name), choice.reason};
+}
+
+std::vector<Plan> plan_all(const Collective& what, const std::vector<std::int32_t>& nodes) {
+  std::vector<Plan> plans;
+  for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(nodes.size()); ++rank)
+    plans.push_back(plan_collective(Team{rank, nodes}, what));
+  return plans;
+}
+
+}  // namespace
+
+NB_MAKE_OPAQUE(std::vector<Plan>)
+
+void bind_plan(nb::module_& module) {
+  nb::module_ part = module.def_submodule("plan");
+  nb::class_<Collective>(part, "Collective")
+      .def("__init__",
+           [](Collective* self, const std::string& kind, std::uint64_t count, const std::string& dtype,
+              const std::string& op, int root, bool in_place, const std::string& algorithm,
+              std::uint64_t segment_bytes) {
+             new (self) Collective(collective(kind, count, dtype, op, root, in_place, algorithm, segment_bytes));
+           })
+      .def_prop_ro("itemsize", [](const Collective& self) { return size_bytes(self.dtype); });
+  // The plans of all ranks; opaque, since those of many ranks are large.
+  nb::class_<std::vector<Plan>>(part, "Plans")
+      .def("__len__", [](const std::vector<Plan>& self) { return self.size(); })
+      .def("to_text", [](const std::vector<Plan>& self, std::size_t rank) { return to_text(self.at(rank)); })
+      .def("to_json", [](const std::vector<Plan>& self, std::size_t rank) { return to_json(self.at(rank)); })
+      .def("to_dot", [](const std::vector<Plan>& self) { return to_dot(self); })
+      .def("verify", [](const std::vector<Plan>& self, const std::vector<std::int32_t>& nodes,
+                        std::uint64_t element_bytes) { return verify(self, nodes, element_bytes); });
+  part.def("algorithms", &algorithm_rows);
+  part.def("choose", &choose_row);
+  part.def("plan_all", &plan_all, nb::call_guard<nb::gil_scoped_release>());
+}

@@ -1,0 +1,88 @@
+"""Plans from Python and from the command line."""
+
+from __future__ import annotations
+
+import json
+
+import penstock as ps
+import pytest
+from click.testing import CliRunner
+from penstock import plan
+from penstock.cli import main
+
+
+def test_every_algorithm_can_be_planned_and_is_correct():
+    rows = plan.algorithms()
+    assert {row.collective for row in rows} >= {"bcast", "reduce", "allreduce", "gather", "scatter", "allgather", "barrier"}
+    for row in rows:
+        count = 0 if row.collective == "barrier" else 100
+        plans = plan.collective(row.collective, 8, count, "float32", algorithm=row.name)
+        assert plans.algorithm == row.name
+        assert plans.findings == []
+
+
+def test_a_plan_is_data():
+    plans = plan.collective("bcast", 2, 10, "int64", algorithm="binomial")
+    (send,) = plans[0]["steps"]
+    (recv,) = plans[1]["steps"]
+    assert (send["kind"], send["peer"], send["from"]["size_bytes"]) == ("send", 1, 80)
+    assert (recv["kind"], recv["peer"], recv["to"]["size_bytes"]) == ("recv", 0, 80)
+    assert "send output[0, 80) to 1" in plans.text(0)
+    assert "r0s0 -> r1s0" in plans.dot()
+    with pytest.raises(IndexError):
+        plans[2]
+
+
+def test_the_choice_depends_on_the_team():
+    assert plan.collective("allreduce", 4, 8).algorithm == "shared"
+    assert plan.collective("allreduce", 4, 8, nodes=2).algorithm == "hierarchical"
+    assert plan.collective("allreduce", 4, 8, nodes=[7, 7, 3, 3]).nodes == [0, 0, 1, 1]
+    assert plan.collective("allreduce", 4, 8, nodes=2).reason
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        ({"kind": "alltoallw", "ranks": 2}, "unknown collective 'alltoallw'"),
+        ({"kind": "bcast", "ranks": 0}, "ranks is 0"),
+        ({"kind": "bcast", "ranks": 2, "root": 2}, "root is 2"),
+        ({"kind": "bcast", "ranks": 2, "nodes": 3}, "nodes is 3"),
+        ({"kind": "bcast", "ranks": 2, "nodes": [0]}, "1 ranks, expected 2"),
+        ({"kind": "bcast", "ranks": 2, "count": -1}, "count is -1"),
+        ({"kind": "reduce", "ranks": 2, "dtype": "float32", "op": "bor"}, "bor is not defined"),
+        ({"kind": "reduce", "ranks": 2, "dtype": "datetime64[s]"}, "unknown dtype"),
+        ({"kind": "allgather", "ranks": 3, "algorithm": "recursive_doubling"}, "expected one of bruck, ring"),
+    ],
+)
+def test_wrong_arguments(request_, text):
+    with pytest.raises(ps.Error, match=text) as caught:
+        plan.collective(**request_)
+    assert caught.value.code == "invalid_argument"
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(main, ["plan", *words])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_command_prints_text_json_and_dot():
+    words = ("show", "allreduce", "--ranks", "3", "--count", "9", "--algorithm", "ring")
+    assert "allreduce/ring, rank 2 of 3" in run(*words)
+    assert "rank 0 of 3" not in run(*words, "--rank", "1")
+    facts = json.loads(run(*words, "--json"))
+    assert facts["algorithm"] == "ring"
+    assert facts["findings"] == []
+    assert [one["rank"] for one in facts["plans"]] == [0, 1, 2]
+    assert run(*words, "--dot").startswith("digraph")
+
+
+def test_the_command_lists_algorithms():
+    assert "allgather/bruck" in run("list", "allgather")
+    assert len(json.loads(run("list", "--json"))["algorithms"]) == len(plan.algorithms())
+
+
+def test_the_command_explains_mistakes():
+    result = CliRunner().invoke(main, ["plan", "show", "allreduce", "--algorithm", "magic"])
+    assert result.exit_code != 0
+    assert "no algorithm 'magic'" in result.output
