@@ -277,6 +277,35 @@ def intel(options: Options) -> Result:
     return mpi_tests("intel-4", launch, PENSTOCK_MPI="impi-rt")
 
 
+def plain_suite(folder: Path) -> None:
+    """Tests of Python in a folder that no suite above knows are a suite of their own."""
+
+    @suite(folder.name, f"tests/{folder.name}", quick=False)
+    def folder_suite(_: Options) -> Result:
+        log = log_of(folder.name)
+        if reason := build("release", log):
+            return Result.failure(reason)
+        return pytest(log, folder)
+
+
+KNOWN_FOLDERS = {
+    "unit",
+    "conformance",
+    "faults",
+    "mpi",
+    "python",
+    "layers",
+    "headers",
+    "cluster",
+    "package",
+    "tooling",
+    "demo",
+}
+for _folder in sorted({path.parent for path in (ROOT / "tests").glob("*/test_*.py")}):
+    if _folder.name not in KNOWN_FOLDERS:
+        plain_suite(_folder)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev test", description="Builds and runs the tests.")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help="run these alone")
