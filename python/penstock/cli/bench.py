@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from penstock.bench import CASES, runner
+from penstock.error import Error
 
 
 @click.group()
@@ -57,6 +58,8 @@ def _command(name: str) -> click.Command:
             repetitions=repetitions or (1 if quick else 3),
             tell=lambda text: click.echo(text, err=True),
         )
+        if not report.rows:
+            raise Error("nothing could be measured: " + "; ".join(f"{p}: {why}" for p, why in report.left_out.items()))
         click.echo(runner.as_json(report) if as_json else runner.table(report))
         if plot:
             runner.plot(report, plot)
