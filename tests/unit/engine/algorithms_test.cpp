@@ -1,0 +1,100 @@
+// Every row of algorithms.def gives on the real executor what it gives on the simulated one. New rows need no edit.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "penstock/collective.hpp"
+#include "plan/simulate.hpp"
+#include "ranks.hpp"
+
+namespace penstock::engine {
+namespace {
+
+struct Case {
+  std::string name;
+  std::vector<Plan> plans;
+  std::vector<plan::RankMemory> before;
+  std::vector<plan::RankMemory> after;
+};
+
+constexpr Arithmetic kSumInt32{.dtype = DType::int32, .op = ReduceOp::sum};
+
+std::vector<Case> cases_for(const std::vector<std::int32_t>& nodes) {
+  std::vector<Case> cases;
+  std::mt19937 random(1);
+  const int size = static_cast<int>(nodes.size());
+  for (const Algorithm& row : algorithms())
+    for (const std::uint64_t count : {1u, 700u, 50000u})
+      for (const bool in_place : {false, true}) {
+        Collective what{.kind = row.kind, .count = count, .dtype = DType::int32, .root = size - 1, .in_place = in_place};
+        what.algorithm = row.name;
+        Case one;
+        bool fits = true;
+        for (int rank = 0; rank < size && fits; ++rank) {
+          fits = row.fits({rank, nodes}, what);
+          if (fits) one.plans.push_back(row.plan({rank, nodes}, what));
+        }
+        if (!fits) continue;
+        one.name = std::string(row.name) + " with " + std::to_string(count) + " elements, row " +
+                   std::to_string(&row - algorithms().data());
+        for (const Plan& plan : one.plans) {
+          plan::RankMemory memory;
+          memory.input.resize(plan.input_bytes);
+          memory.output.resize(plan.output_bytes);
+          for (std::byte& byte : memory.input) byte = static_cast<std::byte>(random());
+          for (std::byte& byte : memory.output) byte = static_cast<std::byte>(random());
+          one.before.push_back(std::move(memory));
+        }
+        one.after = one.before;
+        plan::simulate(one.plans, kSumInt32, one.after, 1);
+        cases.push_back(std::move(one));
+      }
+  return cases;
+}
+
+struct Setting {
+  const char* name;
+  std::vector<std::int32_t> nodes;
+  int progress_threads;
+  bool single_copy;
+};
+
+class Algorithms : public testing::TestWithParam<Setting> {};
+
+TEST_P(Algorithms, AllOverlapping) {
+  RanksOptions options = ranks_of(GetParam().nodes);
+  options.engine.progress_threads = GetParam().progress_threads;
+  options.engine.single_copy = GetParam().single_copy;
+  const std::vector<Case> cases = cases_for(GetParam().nodes);
+  ASSERT_FALSE(cases.empty());
+  run_ranks(options, [&](Engine& engine, int rank) {
+    ASSERT_EQ(engine.team().node_of_rank, GetParam().nodes);
+    const auto me = static_cast<std::size_t>(rank);
+    constexpr std::size_t kAtOnce = 10;
+    for (std::size_t first = 0; first < cases.size(); first += kAtOnce) {
+      const std::size_t last = std::min(first + kAtOnce, cases.size());
+      std::vector<plan::RankMemory> memory;
+      std::vector<std::shared_ptr<engine::Run>> runs;
+      for (std::size_t i = first; i < last; ++i) memory.push_back(cases[i].before[me]);
+      for (std::size_t i = first; i < last; ++i)
+        runs.push_back(engine.start(std::make_shared<const Plan>(cases[i].plans[me]),
+                                    {memory[i - first].input, memory[i - first].output}, kSumInt32, i));
+      for (std::size_t i = last; i-- > first;) {
+        runs[i - first]->wait();
+        EXPECT_EQ(memory[i - first].output, cases[i].after[me].output) << cases[i].name << " on rank " << rank;
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(, Algorithms,
+                         testing::Values(Setting{"one_node_of_4", one_node(4), 0, true},
+                                         Setting{"one_node_of_3_copied_twice", one_node(3), 0, false},
+                                         Setting{"one_node_of_4_thread", one_node(4), 1, true},
+                                         Setting{"nodes_of_3_and_4", {0, 1, 0, 1, 1, 0, 1}, 0, true},
+                                         Setting{"nodes_of_1_and_2_thread", {0, 1, 1}, 1, false}),
+                         [](const testing::TestParamInfo<Setting>& setting) { return std::string(setting.param.name); });
+
+}  // namespace
+}  // namespace penstock::engine
