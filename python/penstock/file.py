@@ -104,8 +104,10 @@ class File:
     def __enter__(self) -> File:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.Close()
+    def __exit__(self, error: object, *rest: object) -> None:
+        # After an error the other ranks may never come to a collective call.
+        if error is None:
+            self.Close()
 
     # ---- what this file is
 

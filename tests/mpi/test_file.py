@@ -1,0 +1,204 @@
+"""penstock.File on every rank, at any number of ranks."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import numpy as np
+import penstock as ps
+import pytest
+from mpi4py import MPI
+from penstock.datatype import flatten
+
+
+@pytest.fixture
+def url(comm: ps.Comm) -> Iterator[str]:
+    """A store that is not there yet, the same on all ranks; the ranks share a file system."""
+    folder = comm.bcast(tempfile.mkdtemp(prefix="penstock-file-") if comm.rank == 0 else None)
+    yield f"file://{folder}/store"
+    MPI.COMM_WORLD.Barrier()
+    if comm.rank == 0:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+RDWR = MPI.MODE_RDWR | MPI.MODE_CREATE
+
+
+def test_a_collective_write_is_one_version(comm: ps.Comm, url: str) -> None:
+    with ps.File.Open(comm, f"{url}/field", RDWR) as f:
+        mine = np.full(1000, comm.rank, np.int32)
+        assert f.Write_at_all(comm.rank * mine.nbytes, mine) == 1
+        assert f.Get_size() == comm.size * mine.nbytes
+        everything = np.empty((comm.size, 1000), np.int32)
+        status = MPI.Status()
+        f.Read_at_all(0, everything, status)
+        assert status.Get_count(MPI.BYTE) == everything.nbytes
+        assert (everything == np.arange(comm.size)[:, None]).all()
+        assert f.blob.log()[0]["regions"] == comm.size
+
+
+def test_subarray_views_put_a_field_together(comm: ps.Comm, url: str) -> None:
+    rows, columns = 12, 10 * comm.size
+    whole = np.arange(rows * columns, dtype=np.float64).reshape(rows, columns)
+    tile = np.ascontiguousarray(whole[:, 10 * comm.rank : 10 * comm.rank + 10])
+    filetype = MPI.DOUBLE.Create_subarray(whole.shape, tile.shape, (0, 10 * comm.rank)).Commit()
+    with ps.File.Open(comm, f"{url}/field", RDWR) as f:
+        f.Set_view(16, MPI.DOUBLE, filetype)
+        f.Set_atomicity(True)
+        f.Write_all(tile)
+        assert f.Get_position() == tile.size
+        f.Seek(0)
+        back = np.empty_like(tile)
+        f.Read_all(back)
+        np.testing.assert_array_equal(back, tile)
+        f.Set_view(16, MPI.DOUBLE)
+        back = np.empty_like(whole)
+        f.Read_at_all(0, back)
+        np.testing.assert_array_equal(back, whole)
+    filetype.Free()
+
+
+def test_overlapping_tiles_are_each_atomic(comm: ps.Comm, url: str) -> None:
+    rows, width, overlap = 24, 64, 32
+    columns = overlap * comm.size + width
+    filetype = MPI.BYTE.Create_subarray((rows, columns), (rows, width), (0, overlap * comm.rank)).Commit()
+    with ps.File.Open(comm, f"{url}/field", RDWR, info={"penstock_durable": "false"}) as f:
+        f.Set_size(rows * columns)
+        f.Set_view(0, MPI.BYTE, filetype)
+        versions = [f.Write_at(0, np.full((rows, width), 1 + comm.rank * 5 + i, np.uint8)) for i in range(5)]
+        f.Sync()
+        assert versions == sorted(versions)
+        for version in range(1, f.version + 1):
+            with f.snapshot(version) as pinned:
+                field = np.zeros((rows, columns), np.uint8)
+                pinned.Set_view()
+                pinned.Read_at(0, field)
+                assert (field == field[0]).all(), f"version {version} is torn"
+    filetype.Free()
+
+
+def test_a_reader_keeps_its_snapshot(comm: ps.Comm, url: str) -> None:
+    with ps.File.Open(comm, f"{url}/field", RDWR) as f:
+        f.Write_at_all(comm.rank, bytes([1]))
+        pinned = f.snapshot()
+        f.Write_at_all(comm.rank, bytes([2]))
+        data = bytearray(comm.size)
+        pinned.Read(data)
+        assert data == bytes([1]) * comm.size
+        f.Read_all(data)
+        assert data == bytes([2]) * comm.size
+        with pytest.raises(ps.Error):
+            pinned.Write_at(0, b"x")
+
+
+def test_a_failure_on_one_rank_is_one_on_all(comm: ps.Comm, url: str) -> None:
+    with ps.File.Open(comm, f"{url}/field", RDWR) as f:
+        f.Set_view(0, MPI.INT)
+        guilty = comm.size - 1
+        data = bytes(6 if comm.rank == guilty else 8)
+        with pytest.raises(ps.Error) as caught:
+            f.Write_all(data)
+        assert caught.value.code == ("invalid_argument" if comm.rank == guilty else "peer_failed")
+        assert f.version == 0
+        assert f.Write_all(bytes(8)) == 1
+    with pytest.raises(ps.Error) as caught:
+        ps.File.Open(comm, f"{url}/none", MPI.MODE_RDONLY)
+    assert caught.value.code == ("not_found" if comm.rank == 0 else "peer_failed")
+
+
+def test_ordered_access(comm: ps.Comm, url: str) -> None:
+    with ps.File.Open(comm, f"{url}/log", RDWR) as f:
+        for line in range(3):
+            f.Write_ordered(f"{line}{comm.rank}".encode() * comm.rank)
+        assert f.version == 3
+        expected = "".join(f"{line}{rank}" * rank for line in range(3) for rank in range(comm.size)).encode()
+        assert f.Get_position_shared() == len(expected) == f.Get_size()
+        data = bytearray(len(expected))
+        f.Read_at(0, data)
+        assert data == expected
+
+
+def test_nonblocking_access_with_derived_memory(comm: ps.Comm, url: str) -> None:
+    memory = np.arange(40, dtype=np.int16).reshape(10, 4) + 100 * comm.rank
+    column = MPI.SHORT.Create_vector(10, 1, 4).Commit()
+    with ps.File.Open(comm, f"{url}/field", RDWR) as f:
+        request = f.Iwrite_at(20 * comm.rank, [memory, 1, column])
+        assert request.Wait()
+        back = np.zeros((10, 4), np.int16)
+        request = f.Iread_at(20 * comm.rank, [back, 1, column])
+        request.Wait()
+        np.testing.assert_array_equal(back[:, 0], memory[:, 0])
+        assert (back[:, 1:] == 0).all()
+        f.Seek(20 * comm.rank)
+        f.Iwrite(memory[0].copy()).Wait()
+        assert f.Get_position() == 20 * comm.rank + 8
+    column.Free()
+
+
+def _typemap(datatype: MPI.Datatype, items: int) -> np.ndarray:
+    """Where MPI itself puts the bytes of some items, found by unpacking numbered bytes."""
+    lower, extent = datatype.Get_extent()
+    packed = (np.arange(datatype.Get_size() * items) % 250 + 1).astype(np.uint8)
+    # mpi4py unpacks as many items as the memory has extents.
+    memory = np.zeros(extent * items + lower, np.uint8)
+    datatype.Unpack(packed, 0, memory, MPI.COMM_SELF)
+    return memory
+
+
+DATATYPES = {
+    "named": lambda: MPI.DOUBLE.Dup(),
+    "contiguous": lambda: MPI.INT.Create_contiguous(3),
+    "vector": lambda: MPI.INT.Create_vector(3, 2, 5),
+    "hvector": lambda: MPI.SHORT.Create_hvector(3, 2, 7),
+    "indexed": lambda: MPI.INT.Create_indexed([2, 0, 1], [0, 3, 7]),
+    "hindexed": lambda: MPI.INT.Create_hindexed([2, 1], [1, 40]),
+    "indexed_block": lambda: MPI.INT.Create_indexed_block(2, [0, 3, 8]),
+    "hindexed_block": lambda: MPI.INT.Create_hindexed_block(2, [0, 13, 30]),
+    "struct": lambda: MPI.Datatype.Create_struct([2, 1, 3], [0, 9, 17], [MPI.INT, MPI.DOUBLE, MPI.CHAR]),
+    "subarray": lambda: MPI.INT.Create_subarray((4, 5, 6), (2, 3, 2), (1, 1, 3)),
+    "fortran": lambda: MPI.INT.Create_subarray((4, 5, 6), (2, 3, 2), (1, 1, 3), order=MPI.ORDER_FORTRAN),
+    "resized": lambda: MPI.INT.Create_vector(2, 1, 3).Create_resized(0, 24),
+    "nested": lambda: MPI.INT.Create_vector(2, 1, 2).Create_vector(2, 2, 3).Create_subarray((3, 3), (2, 2), (1, 0)),
+}
+
+
+@pytest.mark.parametrize("name", DATATYPES)
+def test_flattened_datatypes_are_those_of_mpi(name: str) -> None:
+    datatype = DATATYPES[name]().Commit()
+    expected = _typemap(datatype, 2)
+    found = np.zeros_like(expected)
+    position = 0
+    for item in range(2):
+        for offset, size in flatten(datatype):
+            start = offset + item * datatype.extent
+            found[start : start + size] = np.arange(position, position + size) % 250 + 1
+            position += size
+    np.testing.assert_array_equal(found, expected)
+    datatype.Free()
+
+
+@pytest.mark.parametrize(
+    ("amode", "code"),
+    [
+        (0, "invalid_argument"),
+        (MPI.MODE_RDONLY | MPI.MODE_CREATE, "invalid_argument"),
+        (RDWR | MPI.MODE_DELETE_ON_CLOSE, "unsupported"),
+    ],
+)
+def test_modes_that_cannot_be(comm: ps.Comm, url: str, amode: int, code: str) -> None:
+    with pytest.raises(ps.Error) as caught:
+        ps.File.Open(comm, f"{url}/field", amode)
+    assert caught.value.code == code
+
+
+def test_an_mpi4py_communicator_will_do(url: str) -> None:
+    with ps.File.Open(MPI.COMM_WORLD, f"{url}/field", RDWR) as f:
+        f.Write_at_all(MPI.COMM_WORLD.rank, b"x")
+        assert f.Get_size() == MPI.COMM_WORLD.size
+    alone = ps.File.Open(None, f"{url}/field", MPI.MODE_RDONLY)
+    data = bytearray(1)
+    alone.Read(data)
+    assert data == b"x"
+    alone.Close()
