@@ -65,7 +65,7 @@ def _mpi(libraries: Path) -> dict:
         mpi4py.rc.initialize = False
         from mpi4py import MPI
 
-        found["library"] = MPI.Get_library_version().strip("\0 \n").splitlines()[0].strip()
+        found["library"] = " ".join(MPI.Get_library_version().split("\n")[0].rstrip("\0").split())
     except (ImportError, RuntimeError) as error:
         found["problem"] = str(error).splitlines()[0]
         return found
