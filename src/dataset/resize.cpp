@@ -8,8 +8,33 @@ namespace penstock::dataset {
 
 namespace {
 
+// AVX2 without FMA: twice as fast, and the same values as everywhere else. The sanitizers cannot look behind the
+// resolvers of such functions.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define PENSTOCK_VECTOR_CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define PENSTOCK_VECTOR_CLONES
+#endif
+
+PENSTOCK_VECTOR_CLONES void weigh_one(const std::uint8_t* row, float weight, float* line, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) line[i] = weight * static_cast<float>(row[i]);
+}
+
+PENSTOCK_VECTOR_CLONES void add_one(const std::uint8_t* row, float weight, float* line, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) line[i] += weight * static_cast<float>(row[i]);
+}
+
+// Two rows at a time halve the traffic to the line.
+PENSTOCK_VECTOR_CLONES void add_two(const std::uint8_t* row, std::size_t row_elems, float weight, float next_weight,
+                                    float* line, std::size_t count) {
+  const std::uint8_t* next = row + row_elems;
+  for (std::size_t i = 0; i < count; ++i)
+    line[i] += weight * static_cast<float>(row[i]) + next_weight * static_cast<float>(next[i]);
+}
+
 // One pixel in one register; the fourth lane is never looked at.
 typedef float Pixel __attribute__((vector_size(16)));
+typedef std::int32_t IntegerPixel __attribute__((vector_size(16)));
 
 Pixel load(const float* from) {
   Pixel pixel;
@@ -17,12 +42,15 @@ Pixel load(const float* from) {
   return pixel;
 }
 
+// Weights are positive and add up to 1, so nothing has to be clamped.
 void store(const Pixel& pixel, std::uint8_t* to) {
-  for (int c = 0; c < 3; ++c) to[c] = static_cast<std::uint8_t>(std::clamp(pixel[c] + 0.5F, 0.0F, 255.0F));
+  const IntegerPixel rounded = __builtin_convertvector(pixel + 0.5F, IntegerPixel);
+  for (int c = 0; c < 3; ++c) to[c] = static_cast<std::uint8_t>(rounded[c]);
 }
 
 void store(const Pixel& pixel, float* to) {
-  for (int c = 0; c < 3; ++c) to[c] = pixel[c] * (1.0F / 255.0F);
+  const Pixel scaled = pixel * (1.0F / 255.0F);
+  for (int c = 0; c < 3; ++c) to[c] = scaled[c];
 }
 
 }  // namespace
@@ -31,23 +59,21 @@ void Resizer::Axis::prepare(int from_count, int to_count) {
   if (from == from_count && to == to_count) return;
   from = from_count;
   to = to_count;
+  taps.clear();
+  weights.clear();
   const double scale = static_cast<double>(from) / to;
   const double support = std::max(scale, 1.0);
-  taps = std::min(from, static_cast<int>(std::ceil(support)) * 2 + 1);
-  first.assign(static_cast<std::size_t>(to), 0);
-  weights.assign(static_cast<std::size_t>(to) * static_cast<std::size_t>(taps), 0.0F);
   for (int i = 0; i < to; ++i) {
     const double centre = (i + 0.5) * scale;
-    const int begin = std::max(0, static_cast<int>(centre - support + 0.5));
-    const int end = std::min(from, static_cast<int>(centre + support + 0.5));
-    // The padding must not reach behind the input.
-    const int at = std::min(begin, from - taps);
-    float* own = weights.data() + static_cast<std::size_t>(i) * static_cast<std::size_t>(taps);
+    const auto weight = [&](int k) { return std::max(0.0, 1.0 - std::abs((k + 0.5 - centre) / support)); };
+    int begin = std::max(0, static_cast<int>(centre - support + 0.5));
+    int end = std::min(from, static_cast<int>(centre + support + 0.5));
+    while (begin + 1 < end && weight(begin) == 0) ++begin;
+    while (begin + 1 < end && weight(end - 1) == 0) --end;
+    taps.push_back({static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin), weights.size()});
     double sum = 0;
-    for (int k = begin; k < end; ++k) sum += std::max(0.0, 1.0 - std::abs((k + 0.5 - centre) / support));
-    for (int k = begin; k < end; ++k)
-      own[k - at] = static_cast<float>(std::max(0.0, 1.0 - std::abs((k + 0.5 - centre) / support)) / sum);
-    first[static_cast<std::size_t>(i)] = at;
+    for (int k = begin; k < end; ++k) sum += weight(k);
+    for (int k = begin; k < end; ++k) weights.push_back(static_cast<float>(weight(k) / sum));
   }
 }
 
@@ -58,23 +84,22 @@ void Resizer::run_any(const std::uint8_t* from, Size from_size, Out* to, Size to
   columns_.prepare(from_size.width, to_size.width);
   const auto line_elems = static_cast<std::size_t>(from_size.width) * 3;
   line_.resize(line_elems + 1);  // the last load takes a fourth lane
-  for (int y = 0; y < to_size.height; ++y) {
-    const float* row_weights = rows_.weights.data() + static_cast<std::ptrdiff_t>(y) * rows_.taps;
-    const std::uint8_t* row = from + static_cast<std::size_t>(rows_.first[static_cast<std::size_t>(y)]) * line_elems;
-    float* line = line_.data();
-    for (std::size_t i = 0; i < line_elems; ++i) line[i] = row_weights[0] * static_cast<float>(row[i]);
-    for (int k = 1; k < rows_.taps; ++k) {
-      const float weight = row_weights[k];
-      if (weight == 0.0F) continue;
-      const std::uint8_t* next = row + static_cast<std::size_t>(k) * line_elems;
-      for (std::size_t i = 0; i < line_elems; ++i) line[i] += weight * static_cast<float>(next[i]);
-    }
-    const float* weights = columns_.weights.data();
-    for (int x = 0; x < to_size.width; ++x, weights += columns_.taps, to += 3) {
-      const float* pixels = line + static_cast<std::ptrdiff_t>(columns_.first[static_cast<std::size_t>(x)]) * 3;
-      Pixel sum = load(pixels) * weights[0];
-      for (int k = 1; k < columns_.taps; ++k) sum += load(pixels + static_cast<std::ptrdiff_t>(k) * 3) * weights[k];
+  float* line = line_.data();
+  for (const Axis::Taps& row : rows_.taps) {
+    const std::uint8_t* pixels = from + row.first * line_elems;
+    const float* weights = rows_.weights.data() + row.weights;
+    weigh_one(pixels, weights[0], line, line_elems);
+    std::size_t k = 1;
+    for (; k + 1 < row.count; k += 2)
+      add_two(pixels + k * line_elems, line_elems, weights[k], weights[k + 1], line, line_elems);
+    if (k < row.count) add_one(pixels + k * line_elems, weights[k], line, line_elems);
+    for (const Axis::Taps& column : columns_.taps) {
+      const float* values = line + column.first * 3;
+      const float* shares = columns_.weights.data() + column.weights;
+      Pixel sum = load(values) * shares[0];
+      for (std::size_t j = 1; j < column.count; ++j) sum += load(values + 3 * j) * shares[j];
       store(sum, to);
+      to += 3;
     }
   }
 }

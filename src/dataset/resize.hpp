@@ -1,6 +1,7 @@
 // Scaling of RGB images.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -25,10 +26,14 @@ class Resizer {
  private:
   /// For every output place: which inputs, and how much of each.
   struct Axis {
+    struct Taps {
+      std::size_t first;  ///< input
+      std::size_t count;
+      std::size_t weights;  ///< place of the first weight
+    };
     int from = 0;
     int to = 0;
-    int taps = 0;  ///< weights per output place, padded with 0
-    std::vector<int> first;
+    std::vector<Taps> taps;
     std::vector<float> weights;
     void prepare(int from_count, int to_count);
   };

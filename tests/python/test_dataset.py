@@ -65,7 +65,9 @@ def test_odd_jpegs_decode_as_pillow_does(mode, options):
     [(images, labels)] = ps.Dataset.from_bytes([data], [7]).decode_jpeg().map(lambda a, _: a).batch(1)
     with Image.open(io.BytesIO(data)) as image:
         expected = np.asarray(image.convert("RGB"), np.int16)
-    assert images.shape == (1, 120, 171, 3) and images.dtype == np.uint8 and labels.tolist() == [7]
+    assert images.shape == (1, 120, 171, 3)
+    assert images.dtype == np.uint8
+    assert labels.tolist() == [7]
     # Pillow inverts CMYK with its own rounding and may bring another libjpeg.
     assert np.abs(images[0] - expected).max() <= 3
 
@@ -77,7 +79,8 @@ def test_sizes_are_reached_as_by_pillow(size, dtype):
     [(images, _)] = ps.Dataset.from_bytes([data]).decode_jpeg(size, dtype=dtype).batch(1)
     with Image.open(io.BytesIO(data)) as image:
         expected = np.asarray(image.resize((size[1], size[0]), Image.BILINEAR), np.float32)
-    assert images.shape == (1, *size, 3) and images.dtype == dtype
+    assert images.shape == (1, *size, 3)
+    assert images.dtype == dtype
     got = images[0].astype(np.float32) * (255 if dtype == "float32" else 1)
     assert np.abs(got - expected).mean() < 2.5
 
@@ -86,9 +89,14 @@ def test_the_example_of_the_documentation(paths):
     ds = ps.Dataset.from_files(paths, range(12)).shuffle(seed=1).decode_jpeg(size=(32, 24)).ignore_errors()
     ds = ds.batch(5).prefetch(2).shard((1, 2))
     sizes = [len(labels) for images, labels in ds if images.shape[1:] == (32, 24, 3)]
-    assert sizes == [2, 2, 1] and len(ds) == 3 and ds.samples == 12 and ds.skipped == []
+    assert sizes == [2, 2, 1]
+    assert len(ds) == 3
+    assert ds.samples == 12
+    assert ds.skipped == []
     assert ds.epoch == 1
-    assert ds.stats.samples == 5 and ds.stats.read_bytes > 0 and ds.stats.decode_s > 0
+    assert ds.stats.samples == 5
+    assert ds.stats.read_bytes > 0
+    assert ds.stats.decode_s > 0
 
 
 @given(
@@ -152,7 +160,8 @@ def test_resuming_gives_exactly_the_rest(count, batch, stop, prefetch, new_batch
     state = json.loads(json.dumps(first.state_dict()))
     order = [i for e in range(3) for i in base.indices(e).tolist()]
     consumed = state["epoch"] * count + state["position"]
-    assert seen == order[: len(seen)] and len(seen) <= consumed
+    assert seen == order[: len(seen)]
+    assert len(seen) <= consumed
     ranks = [
         base.map(lambda a, _: a, threads).batch(new_batch).shard(r, new_size).prefetch(1).repeat(2)
         for r in range(new_size)
@@ -213,7 +222,8 @@ def test_arrays_own_their_memory():
     images, labels = next(iterator)
     del ds, iterator
     gc.collect()
-    assert images[:, 0].tolist() == [0, 1, 2, 3] and labels.tolist() == [1000, 1001, 1002, 1003]
+    assert images[:, 0].tolist() == [0, 1, 2, 3]
+    assert labels.tolist() == [1000, 1001, 1002, 1003]
 
 
 def test_bad_files_are_skipped_and_recorded(paths, tmp_path):
@@ -240,14 +250,16 @@ def test_bad_files_are_skipped_and_recorded(paths, tmp_path):
     assert "No such file" in reasons["missing.jpg"]
     assert "remature end" in reasons["truncated.jpg"]
     assert "Input/output error" in reasons["mem"]
-    assert ds.skipped[0].position == 4 and ds.skipped[0].epoch == 0
+    assert ds.skipped[0].position == 4
+    assert ds.skipped[0].epoch == 0
 
     strict = ps.Dataset.from_files(mixed).decode_jpeg((16, 16)).batch(3)
     iterator = iter(strict)
     next(iterator)
-    with pytest.raises(ps.Error, match="missing.jpg") as caught:
+    with pytest.raises(ps.Error, match=r"missing.jpg") as caught:
         next(iterator)
-    assert caught.value.code == "not_found" and strict.state_dict()["position"] == 3
+    assert caught.value.code == "not_found"
+    assert strict.state_dict()["position"] == 3
     limited = ps.Dataset.from_files(mixed).decode_jpeg((16, 16)).ignore_errors(limit=2).batch(3)
     with pytest.raises(ps.Error, match="more than the 2"):
         list(limited)
@@ -264,7 +276,8 @@ def test_map_runs_python_in_threads():
     got = list(ds)
     assert np.concatenate([images for images, _ in got])[:, 0].tolist() == [i / 2 for i in range(20)]
     assert np.concatenate([labels for _, labels in got]).tolist() == [-1000 - i for i in range(20)]
-    assert threads and threading.get_ident() not in threads
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 def test_map_before_decode_gets_the_bytes():
@@ -281,11 +294,12 @@ def test_a_failing_map_says_where(paths):
         return array
 
     base = ps.Dataset.from_files(paths, range(12)).decode_jpeg((8, 8)).map(fail)
-    with pytest.raises(ps.Error, match="3.jpg(.|\n)*three is not") as caught:
+    with pytest.raises(ps.Error, match=r"3.jpg(.|\n)*three is not") as caught:
         list(base.batch(4))
     assert "fail" in caught.value.cause
     ds = base.ignore_errors().batch(4)
-    assert sum(len(labels) for _, labels in ds) == 11 and "three" in ds.skipped[0].reason
+    assert sum(len(labels) for _, labels in ds) == 11
+    assert "three" in ds.skipped[0].reason
     for returned in (None, (1, 2, 3), ("a", "b"), np.array(["x"])):
         with pytest.raises(ps.Error):
             list(numbers(2).map(lambda a, _, r=returned: r).batch(2))
@@ -307,7 +321,8 @@ def test_cache_reads_once(paths):
     again = ds.with_indices()
     again.load_state_dict({**again.state_dict(), "epoch": 1})
     second = {i: a for images, _, index in again for i, a in zip(index.tolist(), images.copy())}
-    assert len(calls) == 12 and first.keys() == second.keys()
+    assert len(calls) == 12
+    assert first.keys() == second.keys()
     assert all((first[i] == second[i]).all() for i in first)
     assert again.stats.read_bytes == 0
 
@@ -317,7 +332,9 @@ def test_interleave_take_skip_repeat():
     ds = parts[0].interleave(parts[1], parts[2].skip(1)).decode_raw((1,)).batch(3)
     assert values(ds) == [0, 10, 21, 1, 11, 22, 2, 3]
     ds = numbers(10).skip(2).take(5).batch(2).repeat(3).prefetch(2)
-    assert values(ds) == [2, 3, 4, 5, 6] * 3 and len(ds) == 9 and ds.epoch == 3
+    assert values(ds) == [2, 3, 4, 5, 6] * 3
+    assert len(ds) == 9
+    assert ds.epoch == 3
     endless = numbers(3).batch(2).repeat()
     assert [len(images) for (images, _), _ in zip(endless, range(5))] == [2, 1, 2, 1, 2]
     with pytest.raises(ps.Error):
@@ -410,7 +427,9 @@ next(iterator)
 print("left")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0 and done.stdout == "left\n" and done.stderr == ""
+    assert done.returncode == 0
+    assert done.stdout == "left\n"
+    assert done.stderr == ""
 
 
 def test_interrupts_are_heard_while_waiting():
