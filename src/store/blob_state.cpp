@@ -356,6 +356,7 @@ std::optional<std::uint64_t> BlobState::commit(RecordKind kind, std::vector<Part
   record.blob_id = blob_id_;
   record.time_ns = now_ns();
   record.writer = writer_name_;
+  record.identity = std::max<std::uint64_t>(1, writer_ + counter_.fetch_add(1));
   record.number = number;
   const std::uint64_t newest = latest();
   record.base = newest;
@@ -386,12 +387,26 @@ std::optional<std::uint64_t> BlobState::commit(RecordKind kind, std::vector<Part
 bool BlobState::given_up(const Record& record, std::uint64_t version) {
   std::string cause;
   try {
-    const Marks found = marks();
+    Marks found = marks();
     if (version >= found.keep_from) {
       return record.base < found.fence_below && record.kind != RecordKind::fence &&
              map_at(version)->fences(record.base);
     }
-    // Either it was collected since, or it took the place of one that was. Collected it is in any case.
+    // Collected so soon: either as it should be, or it took the place of one that was. The map that was kept knows.
+    for (;;) {
+      const std::uint64_t keep_from = found.keep_from;
+      try {
+        const std::optional<bool> made = read_index(keep_from).made(record.identity, version);
+        if (made.has_value()) {
+          if (!*made) backend_->remove(record_key(version));
+          return !*made;
+        }
+        break;
+      } catch (const Error& error) {
+        found = marks();
+        if (error.code() != ErrorCode::not_found || found.keep_from == keep_from) throw;
+      }
+    }
     cause = "all versions below " + std::to_string(found.keep_from) + " were collected meanwhile";
     backend_->remove(record_key(version));
   } catch (const Error& error) {

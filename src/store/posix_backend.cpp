@@ -239,6 +239,7 @@ class PosixBackend final : public Backend {
   }
 
   std::uint64_t reclaim(std::chrono::seconds age) override {
+    make_directory(root_ + '/' + std::string(kTemporary));
     // Ages are compared on the clock of the file system, whose own idea of now is the time of a new file.
     const FileStatus now = TemporaryFile(calls_, temporary_path()).status();
     const std::string directory = root_ + '/' + std::string(kTemporary);
@@ -303,7 +304,6 @@ class PosixBackend final : public Backend {
                       std::string(kFormatFile) + "); give an empty or new directory, or correct the path");
     }
     if (!create) throw Error(ErrorCode::not_found, url_ + ": the directory is empty; create the store first");
-    make_directory(root_ + '/' + std::string(kTemporary));
     const std::string format = "{\"penstock\": \"store\", \"format\": " + std::to_string(kFormatVersion) + "}\n";
     const ConstBytes piece = bytes_of(format);
     put_if_absent(kFormatFile, std::span(&piece, 1));
@@ -362,6 +362,7 @@ class PosixBackend final : public Backend {
   /// Writes a temporary file, lets `link` give it its name in `directory`, and makes all of it durable.
   bool publish(std::span<const ConstBytes> pieces, const std::function<TemporaryFile::Link(TemporaryFile&)>& link,
                const std::string& directory) {
+    make_directory(root_ + '/' + std::string(kTemporary));  // a copy of a store may lack it
     for (;;) {
       TemporaryFile file(calls_, temporary_path());
       file.write(pieces);

@@ -80,6 +80,7 @@ std::vector<std::byte> encode(const Record& record) {
   encoder.number(record.blob_id);
   encoder.number(record.time_ns);
   encoder.text(record.writer);
+  encoder.number(record.identity);
   encoder.number(record.base);
   encoder.number(record.number);
   encoder.number(std::uint64_t{record.parts.size()});
@@ -97,6 +98,7 @@ Record decode_record(ConstBytes sealed, const std::string& source) {
   record.blob_id = decoder.number<std::uint64_t>();
   record.time_ns = decoder.number<std::int64_t>();
   record.writer = decoder.text();
+  record.identity = decoder.number<std::uint64_t>();
   record.base = decoder.number<std::uint64_t>();
   record.number = decoder.number<std::uint64_t>();
   const std::uint64_t parts = decoder.count(60);

@@ -12,12 +12,16 @@ namespace penstock::store {
 namespace {
 
 constexpr std::uint32_t kIndexMagic = 0x58495350;  // "PSIX"
+constexpr std::size_t kIdentities = 1024;
 
 }  // namespace
 
 bool VersionMap::apply(const Record& record) {
   ++version_;
-  if (fences(record.base) && record.kind != RecordKind::fence) return false;
+  const bool is_void = fences(record.base) && record.kind != RecordKind::fence;
+  identities_.push_back(is_void ? 0 : record.identity);
+  if (identities_.size() > kIdentities) identities_.pop_front();
+  if (is_void) return false;
   switch (record.kind) {
     case RecordKind::fence:
       fence_below_ = std::max(fence_below_, record.number);
@@ -42,6 +46,11 @@ bool VersionMap::apply(const Record& record) {
     }
   }
   return true;
+}
+
+std::optional<bool> VersionMap::made(std::uint64_t identity, std::uint64_t version) const {
+  if (version > version_ || version_ - version >= identities_.size()) return std::nullopt;
+  return identities_[identities_.size() - 1 - (version_ - version)] == identity;
 }
 
 void VersionMap::clear(std::uint64_t offset, std::uint64_t size) {
@@ -142,6 +151,8 @@ std::vector<std::byte> VersionMap::encode() const {
     encoder.number(std::uint64_t{source->inlined().size()});
     encoder.raw(source->inlined());
   }
+  encoder.number(std::uint64_t{identities_.size()});
+  for (const std::uint64_t identity : identities_) encoder.number(identity);
   encoder.number(std::uint64_t{fragments_.size()});
   for (const auto& [offset, fragment] : fragments_) {
     encoder.number(offset);
@@ -168,6 +179,8 @@ VersionMap VersionMap::decode(ConstBytes sealed, const std::string& name) {
                  ? std::make_shared<const Source>(std::vector<std::byte>(inlined.begin(), inlined.end()))
                  : std::make_shared<const Source>(std::move(object));
   }
+  map.identities_.resize(decoder.count(8));
+  for (std::uint64_t& identity : map.identities_) identity = decoder.number<std::uint64_t>();
   const std::uint64_t fragments = decoder.count(28);
   for (std::uint64_t i = 0; i < fragments; ++i) {
     const auto offset = decoder.number<std::uint64_t>();

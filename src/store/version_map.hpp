@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,9 @@ class VersionMap {
   /// Becomes the next version. False when the record is void: then nothing but the version changes.
   bool apply(const Record& record);
 
+  /// Whether the attempt with this identity made version `version`, not void; nothing where that is too long ago.
+  std::optional<bool> made(std::uint64_t identity, std::uint64_t version) const;
+
   /// Calls visit(offset, size, fragment or nullptr for zeros, offset in fragment) from `offset` on, in order.
   void visit(std::uint64_t offset_bytes, std::uint64_t size_bytes,
              const std::function<void(std::uint64_t, std::uint64_t, const Fragment*, std::uint64_t)>& visitor) const;
@@ -55,6 +60,7 @@ class VersionMap {
   std::uint64_t size_bytes_;
   std::uint64_t fence_below_ = 0;
   std::map<std::uint64_t, Fragment> fragments_;
+  std::deque<std::uint64_t> identities_;  ///< of the newest versions up to this one; 0 for void ones
 };
 
 }  // namespace penstock::store
