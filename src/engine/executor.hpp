@@ -1,6 +1,7 @@
 // The real executor: runs the plans of one communicator over shared memory and the transport.
 //
-// executor.cpp runs steps, executor_messages.cpp moves messages, executor_failures.cpp ends what cannot be completed.
+// executor.cpp holds the life of an operation, executor_steps.cpp runs its steps, executor_messages.cpp moves messages,
+// and executor_failures.cpp ends what cannot be completed.
 #pragma once
 
 #include <array>
@@ -63,6 +64,7 @@ class Executor final : public Engine, public Served, private RemoteEvents,
     std::byte* owned = nullptr;      ///< the payload, when it is the engine's
     Operation* operation = nullptr;  ///< whose step is complete when it is sent; or nullptr
     StepId step = 0;
+    Operation* owner = nullptr;  ///< of a control message: not over while it waits; or nullptr
   };
   struct SendTransfer {
     Operation* operation = nullptr;
@@ -91,19 +93,22 @@ class Executor final : public Engine, public Served, private RemoteEvents,
   void begin(Operation& operation);
   bool take_shared(Operation& operation);
   void launch(Operation& operation);
+  void finish_if_over(Operation& operation);
+  void recycle(Operation& operation);
+  void update_active();
+  bool poll();
+
+  // executor_steps.cpp
   void complete(Operation& operation, StepId step);
   void drain_ready();
   void issue(Operation& operation, StepId step);
   void compute(Operation& operation, StepId step);
   ConstBytes source(const Operation& operation, const Region& region) const;
   Bytes target(const Operation& operation, const Region& region) const;
+  static std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
   bool may_run(Lane lane) const { return lane == Lane::progress || caller_ == Caller::application; }
   bool run_task(std::unique_lock<std::mutex>& lock, Lane lane);
   bool copy_from_peer(const Task& task);
-  void finish_if_over(Operation& operation);
-  void recycle(Operation& operation);
-  void update_active();
-  bool poll();
 
   // executor_messages.cpp
   bool is_local(int peer) const { return node_.local_rank[static_cast<std::size_t>(peer)] >= 0; }

@@ -41,7 +41,13 @@ void Executor::fail(Operation& operation, const Error& error, bool announce_it, 
   held_.remove_if([&](const Operation* held) { return held == &operation; });
   for (Fifo<Outgoing>& backlog : backlog_) {
     const std::size_t before = backlog.size();
-    backlog.remove_if(is_its);
+    backlog.remove_if([&](Outgoing& message) {
+      if (message.owner == &operation) {
+        message.owner = nullptr;
+        --operation.remote_pending;
+      }
+      return is_its(message);
+    });
     backlog_count_ -= before - backlog.size();
   }
   std::erase_if(streams_, [&](std::uint32_t id) { return is_its(*sends_.find(id)); });
@@ -183,6 +189,7 @@ void Executor::give_up(std::uint32_t local_rank) {
     const Outgoing message = backlog.pop();
     --backlog_count_;
     if (message.owned != nullptr) buffers_.give_back(message.owned, message.payload.size());
+    if (message.owner != nullptr) on_released(message.owner);
   }
 }
 

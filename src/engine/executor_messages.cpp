@@ -48,7 +48,7 @@ void Executor::post_send(Operation& operation, StepId step) {
 
 void Executor::send_control(int peer, const Header& header, Operation* owner) {
   if (is_local(peer))
-    send_local(peer, {header, {}, nullptr, nullptr, 0});
+    send_local(peer, {header, {}, nullptr, nullptr, 0, owner});
   else
     remote_->send(peer, header, {}, owner);
 }
@@ -62,6 +62,8 @@ void Executor::send_local(int peer, Outgoing message) {
   Fifo<Outgoing>& backlog = backlog_[local(peer)];
   Cell* cell = backlog.empty() ? cells_->take(local(peer)) : nullptr;
   if (cell == nullptr) {
+    // The caller may leave the library once its operation is over, and then nobody sends what still waits.
+    if (message.owner != nullptr) ++message.owner->remote_pending;
     backlog.push(std::move(message));
     ++backlog_count_;
     return;
@@ -87,6 +89,7 @@ bool Executor::pump() {
       cells_->send();
       if (message.owned != nullptr) buffers_.give_back(message.owned, message.payload.size());
       if (message.operation != nullptr) complete(*message.operation, message.step);
+      if (message.owner != nullptr) on_released(message.owner);
       moved = true;
     }
   }
@@ -209,7 +212,7 @@ void Executor::receive_long(Operation& operation, StepId step, const Header& rts
   const Step& what = operation.plan->steps[step];
   const bool near = is_local(what.peer);
   if (near && node_.single_copy) {
-    tasks_[static_cast<std::size_t>(what.lane)].push({&operation, step, true, rts});
+    tasks_[index_of(what.lane)].push({&operation, step, true, rts});
     return;
   }
   const Bytes to = target(operation, what.to);

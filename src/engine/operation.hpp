@@ -52,7 +52,7 @@ struct Operation {
   StoredMessage* early_last = nullptr;
   std::size_t steps_left = 0;
   std::uint32_t executing = 0;       ///< steps that a thread works on outside of the lock
-  std::uint32_t remote_pending = 0;  ///< transport calls in flight for it
+  std::uint32_t remote_pending = 0;  ///< transport calls in flight for it, and control messages that wait for cells
   std::uint32_t probes_sent = 0;
   std::uint64_t begin_ns = 0;  ///< when tracing
 
