@@ -172,8 +172,8 @@ TEST(FileTogether, AFailureOnOneRankIsOneOnAllAndWritesNothing) {
     EXPECT_EQ(file.version(), 0u);
     EXPECT_EQ(file.position(), 0u);
     EXPECT_EQ(file.write_all(filled(6, 1)), 1u);
-    comm.duplicate();
-    EXPECT_EQ(Store(directory.url(), {.create = false}).check().garbage_objects, 0u);
+    comm.duplicate();  // all ranks are here
+    EXPECT_EQ(Store("file://" + directory.path(), {.create = false}).check().garbage_objects, 0u);
     file.close();
     EXPECT_EQ(code_of([&] { File::open(comm, directory.url("none"), {}); }),
               comm.rank() == 0 ? ErrorCode::not_found : ErrorCode::peer_failed);
