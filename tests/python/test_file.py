@@ -1,0 +1,54 @@
+"""penstock.File in one process; tests/mpi/test_file.py has the ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import penstock as ps
+import pytest
+
+MPI = pytest.importorskip("mpi4py.MPI", exc_type=ImportError)
+
+
+def test_alone(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store/field"
+    with ps.File.Open(None, url, MPI.MODE_RDWR | MPI.MODE_CREATE) as f:
+        field = np.arange(24, dtype=np.float32).reshape(4, 6)
+        column = MPI.FLOAT.Create_subarray((4, 6), (4, 1), (0, 2)).Commit()
+        assert f.Write(field) == 1
+        f.Set_view(0, MPI.FLOAT, column)
+        assert f.Get_view()[1] == MPI.FLOAT
+        assert f.Get_byte_offset(1) == 8 * 4
+        assert f.Write_at(0, np.full(4, -1, np.float32)) == 2
+        column.Free()
+        before = np.empty((4, 6), np.float32)
+        pinned = f.snapshot(1)
+        pinned.Set_view()
+        pinned.Read(before)
+        np.testing.assert_array_equal(before, field)
+        after = np.empty((4, 6), np.float32)
+        ps.Store(f"file://{tmp_path}/store").open("field").read([(0, after)])
+        field[:, 2] = -1
+        np.testing.assert_array_equal(after, field)
+        assert f.blob.latest == f.version == 2
+
+
+def test_errors(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store/field"
+    with pytest.raises(ps.Error, match="create the store first"):
+        ps.File.Open(None, url, MPI.MODE_RDONLY)
+    with ps.File.Open(None, url, MPI.MODE_RDWR | MPI.MODE_CREATE) as f:
+        with pytest.raises(ps.Error, match="negative"):
+            f.Set_view(-1)
+        with pytest.raises(ps.Error, match="data representation"):
+            f.Set_view(0, MPI.BYTE, MPI.BYTE, "external32")
+        descending = MPI.INT.Create_indexed([1, 1], [3, 0]).Commit()
+        with pytest.raises(ps.Error, match="ascending"):
+            f.Set_view(0, MPI.INT, descending)
+        descending.Free()
+        f.Write(b"data")
+        with pytest.raises(ps.Error, match="whence"):
+            f.Seek(0, 99)
+    with pytest.raises(ps.Error, match="closed"):
+        f.Write(b"data")
