@@ -137,8 +137,6 @@ class JpegDecoder : public Decoder {
     choose_scale(target);
     require(library_.calculate_output());
     const Resizer::Size decoded{static_cast<int>(info.output_height), static_cast<int>(info.output_width)};
-    // Smooth chroma is lost on an image that shrinks afterwards, and costs a fifth of the time.
-    if (decoded.height > target.height && decoded.width > target.width) info.do_fancy_upsampling = FALSE;
 
     const SampleForm form{options.dtype,
                           {static_cast<std::uint64_t>(target.height), static_cast<std::uint64_t>(target.width), 3}};
