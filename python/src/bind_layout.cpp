@@ -18,8 +18,7 @@ namespace {
 Order order_from_name(const std::string& name, const char* argument) {
   if (name == "row") return Order::row_major;
   if (name == "column" || name == "col") return Order::column_major;
-  throw Error(ErrorCode::invalid_argument,
-              std::string(argument) + " is '" + name + "'; expected 'row' or 'column'");
+  throw Error(ErrorCode::invalid_argument, std::string(argument) + " is '" + name + "'; expected 'row' or 'column'");
 }
 
 using Lengths = std::vector<std::int64_t>;
@@ -82,9 +81,8 @@ void bind_layout(nb::module_& module) {
       .def("splits", &Layout::splits)
       .def("owner", [](const Layout& layout, const std::vector<std::int64_t>& block) { return layout.owner(block); })
       .def("local_size", &Layout::local_size_elems)
-      .def("local_shape", [](const Layout& layout, std::int32_t rank) {
-        return nb::tuple(nb::cast(layout.local_shape(rank)));
-      })
+      .def("local_shape",
+           [](const Layout& layout, std::int32_t rank) { return nb::tuple(nb::cast(layout.local_shape(rank))); })
       .def("cells", &python::cells)
       .def("blocks", &python::blocks)
       .def("relabeled", [](const Layout& layout, const std::vector<std::int32_t>& permutation) {

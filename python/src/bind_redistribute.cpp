@@ -13,10 +13,10 @@
 #include <nanobind/stl/vector.h>
 
 #include "buffer.hpp"
+#include "pending_request.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/error.hpp"
 #include "penstock/redistribute.hpp"
-#include "pending_request.hpp"
 
 namespace nb = nanobind;
 

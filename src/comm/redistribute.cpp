@@ -26,11 +26,10 @@ std::uint64_t mix(std::uint64_t mixed, double value) {
 void check_size(const char* what, std::uint64_t given_bytes, std::uint64_t expected_bytes, const Layout& layout,
                 int rank, DType dtype) {
   if (given_bytes == expected_bytes) return;
-  throw Error(ErrorCode::invalid_argument, std::string("redistribute: the ") + what + " has " +
-                                               std::to_string(given_bytes) + " bytes; expected " +
-                                               std::to_string(expected_bytes) + ", the " +
-                                               std::to_string(layout.local_size_elems(rank)) + " elements of " +
-                                               std::string(name(dtype)) + " that its layout gives to this rank");
+  throw Error(ErrorCode::invalid_argument,
+              std::string("redistribute: the ") + what + " has " + std::to_string(given_bytes) + " bytes; expected " +
+                  std::to_string(expected_bytes) + ", the " + std::to_string(layout.local_size_elems(rank)) +
+                  " elements of " + std::string(name(dtype)) + " that its layout gives to this rank");
 }
 
 void check_apart(ConstBytes input, ConstBytes output) {
@@ -82,8 +81,9 @@ Redistribution::Redistribution(const Comm& given_comm, const Layout& source, con
                                                         {"choice to relabel", all[r].relabel != all[0].relabel}};
     for (const auto& [what, differs] : differences)
       if (differs)
-        throw Error(ErrorCode::mismatch, std::string("redistribute: the ") + what + " of rank " + std::to_string(r) +
-                                             " differs from that of rank 0; give the same on all ranks",
+        throw Error(ErrorCode::mismatch,
+                    std::string("redistribute: the ") + what + " of rank " + std::to_string(r) +
+                        " differs from that of rank 0; give the same on all ranks",
                     static_cast<int>(r));
   }
   state->signature = hash("redistribute", mine.source ^ std::rotl(mine.target, 21));
@@ -101,10 +101,8 @@ const Plan& Redistribution::plan() const { return *state_->plan; }
 Request Redistribution::start(ConstBytes input, Bytes output, std::complex<double> alpha,
                               std::complex<double> beta) const {
   const RedistributionOptions& options = state_->options;
-  const Arithmetic arithmetic{.dtype = options.dtype,
-                              .conjugate = options.op == MatrixOp::conjugate_transpose,
-                              .alpha = alpha,
-                              .beta = beta};
+  const Arithmetic arithmetic{
+      .dtype = options.dtype, .conjugate = options.op == MatrixOp::conjugate_transpose, .alpha = alpha, .beta = beta};
   Comm comm = state_->comm;
   try {
     const int rank = comm.rank();

@@ -30,9 +30,9 @@ Axis Axis::cut(std::vector<std::int64_t> borders) {
                     (borders.empty() ? ", but there are none" : ", given " + std::to_string(borders.front())));
   for (std::size_t i = 1; i < borders.size(); ++i)
     if (borders[i] <= borders[i - 1])
-      throw Error(ErrorCode::invalid_argument,
-                  "layout: splits must increase strictly, but splits[" + std::to_string(i) + "] is " +
-                      std::to_string(borders[i]) + " after " + std::to_string(borders[i - 1]));
+      throw Error(ErrorCode::invalid_argument, "layout: splits must increase strictly, but splits[" +
+                                                   std::to_string(i) + "] is " + std::to_string(borders[i]) +
+                                                   " after " + std::to_string(borders[i - 1]));
   Axis axis;
   axis.length_ = borders.back();
   axis.coordinates_ = static_cast<std::int64_t>(borders.size()) - 1;
@@ -40,9 +40,7 @@ Axis Axis::cut(std::vector<std::int64_t> borders) {
   return axis;
 }
 
-std::int64_t Axis::intervals() const {
-  return is_cyclic() ? length_ / block_ + (length_ % block_ != 0) : coordinates_;
-}
+std::int64_t Axis::intervals() const { return is_cyclic() ? length_ / block_ + (length_ % block_ != 0) : coordinates_; }
 
 std::int64_t Axis::start(std::int64_t interval) const {
   if (!is_cyclic()) return borders_[static_cast<std::size_t>(interval)];
@@ -55,7 +53,8 @@ std::int64_t Axis::interval_of(std::int64_t position) const {
 }
 
 std::int64_t Axis::local_length_before(std::int64_t coordinate, std::int64_t position) const {
-  if (!is_cyclic()) return std::clamp<std::int64_t>(position, start(coordinate), start(coordinate + 1)) - start(coordinate);
+  if (!is_cyclic())
+    return std::clamp<std::int64_t>(position, start(coordinate), start(coordinate + 1)) - start(coordinate);
   const std::int64_t whole_blocks = position / block_;
   const std::int64_t mine = whole_blocks / coordinates_ + (coordinate < whole_blocks % coordinates_);
   return mine * block_ + (coordinate == whole_blocks % coordinates_ ? position % block_ : 0);

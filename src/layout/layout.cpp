@@ -97,8 +97,8 @@ Layout Layout::block_cyclic(std::vector<std::int64_t> shape, std::vector<std::in
   return from_axes(std::move(axes), std::move(owners), static_cast<std::int32_t>(processes), storage);
 }
 
-Layout Layout::grid(std::vector<std::vector<std::int64_t>> splits, std::vector<std::int32_t> owners,
-                    std::int32_t ranks, Order storage) {
+Layout Layout::grid(std::vector<std::vector<std::int64_t>> splits, std::vector<std::int32_t> owners, std::int32_t ranks,
+                    Order storage) {
   std::vector<Axis> axes;
   for (std::vector<std::int64_t>& borders : splits) axes.push_back(Axis::cut(std::move(borders)));
   return from_axes(std::move(axes), std::move(owners), ranks, storage);
@@ -153,8 +153,8 @@ std::int32_t Layout::owner(std::span<const std::int64_t> block_index) const {
   std::int64_t cell = 0;
   for (std::size_t d = 0; d < axes_.size(); ++d) {
     if (block_index[d] < 0 || block_index[d] >= axes_[d].intervals())
-      reject("block index " + std::to_string(block_index[d]) + " in dimension " + std::to_string(d) +
-             ", which has " + std::to_string(axes_[d].intervals()) + " blocks");
+      reject("block index " + std::to_string(block_index[d]) + " in dimension " + std::to_string(d) + ", which has " +
+             std::to_string(axes_[d].intervals()) + " blocks");
     cell = cell * axes_[d].coordinates() + block_index[d] % axes_[d].coordinates();
   }
   return owners_[static_cast<std::size_t>(cell)];

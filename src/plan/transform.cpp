@@ -9,6 +9,7 @@
 #include "plan/arithmetic.hpp"
 #include "plan/element.hpp"
 #include "plan/half.hpp"
+#include "plan/transpose.hpp"
 
 namespace penstock::plan {
 namespace {
@@ -51,28 +52,6 @@ void update_row(const std::byte* __restrict from, std::byte* __restrict to, std:
   }
 }
 
-// Reads and writes memory along contiguous rows only: the strided half of a transposition happens in a tile that stays
-// in the first-level cache, where power-of-two strides do not evict each other.
-template <class T, class Update>
-void transpose(const Loops& loops, const Update& update) {
-  constexpr std::size_t kTile = sizeof(T) >= 16 ? 16 : sizeof(T) >= 4 ? 32 : 64;
-  T tile[kTile][kTile + 1];
-  for (std::size_t outer = 0; outer < loops.outer; outer += kTile) {
-    const std::size_t outer_count = std::min(kTile, loops.outer - outer);
-    for (std::size_t inner = 0; inner < loops.inner; inner += kTile) {
-      const std::size_t inner_count = std::min(kTile, loops.inner - inner);
-      const std::byte* from = loops.from + static_cast<std::ptrdiff_t>(inner) * loops.from_inner_bytes +
-                              static_cast<std::ptrdiff_t>(outer) * loops.from_outer_bytes;
-      for (std::size_t j = 0; j < inner_count; ++j, from += loops.from_inner_bytes)
-        for (std::size_t i = 0; i < outer_count; ++i) tile[i][j] = load<T>(from + i * sizeof(T));
-      std::byte* to = loops.to + static_cast<std::ptrdiff_t>(inner) * loops.to_inner_bytes +
-                      static_cast<std::ptrdiff_t>(outer) * loops.to_outer_bytes;
-      for (std::size_t i = 0; i < outer_count; ++i, to += loops.to_outer_bytes)
-        update_row<T>(reinterpret_cast<const std::byte*>(tile[i]), to, inner_count, update);
-    }
-  }
-}
-
 template <class T, class Update>
 void run(const Loops& loops, const Update& update) {
   constexpr auto kSize = static_cast<std::ptrdiff_t>(sizeof(T));
@@ -88,7 +67,9 @@ void run(const Loops& loops, const Update& update) {
                     update);
     }
   } else if (to_rows && loops.from_outer_bytes == kSize) {
-    transpose<T>(loops, update);
+    transpose<T, Update::kIsMove>(
+        loops.from, loops.to, {loops.outer, loops.inner, loops.from_inner_bytes, loops.to_outer_bytes},
+        [&](const std::byte* from, std::byte* to, std::size_t count) { update_row<T>(from, to, count, update); });
   } else {
     for (std::size_t i = 0; i < loops.outer; ++i) {
       const std::byte* from = loops.from + static_cast<std::ptrdiff_t>(i) * loops.from_outer_bytes;

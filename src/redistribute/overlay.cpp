@@ -76,8 +76,8 @@ void append(SharedRuns& shared, Run piece) {
     Run& last = shared.runs.back();
     const std::int64_t source_step = piece.source - last.source;
     const std::int64_t target_step = piece.target - last.target;
-    const bool adjacent = last.source_step == 1 && last.target_step == 1 && source_step == last.length &&
-                          target_step == last.length;
+    const bool adjacent =
+        last.source_step == 1 && last.target_step == 1 && source_step == last.length && target_step == last.length;
     const bool continues = piece.length == 1 && source_step == last.length * last.source_step &&
                            target_step == last.length * last.target_step;
     if (adjacent || continues) {
@@ -100,14 +100,14 @@ Pairing::Pairing(const Layout& source, const Layout& target, MatrixOp op)
     : source_(source), target_(target), transposed_(op != MatrixOp::none) {
   std::vector<std::int64_t> expected = source.shape();
   if (transposed_ && expected.size() != 2)
-    throw Error(ErrorCode::invalid_argument, "redistribute: op T and C need two dimensions, the source has the shape " +
-                                                 shape_text(source.shape()));
+    throw Error(ErrorCode::invalid_argument,
+                "redistribute: op T and C need two dimensions, the source has the shape " + shape_text(source.shape()));
   if (transposed_) std::swap(expected[0], expected[1]);
   if (expected != target.shape())
-    throw Error(ErrorCode::invalid_argument,
-                "redistribute: a source of the shape " + shape_text(source.shape()) + " becomes " +
-                    shape_text(expected) + (transposed_ ? " under op T or C" : " under op N") +
-                    ", but the target has the shape " + shape_text(target.shape()));
+    throw Error(ErrorCode::invalid_argument, "redistribute: a source of the shape " + shape_text(source.shape()) +
+                                                 " becomes " + shape_text(expected) +
+                                                 (transposed_ ? " under op T or C" : " under op N") +
+                                                 ", but the target has the shape " + shape_text(target.shape()));
 }
 
 std::vector<std::int64_t> Pairing::target_cell_strides() const {
@@ -145,7 +145,8 @@ std::vector<SharedRuns> shared_runs(const Axis& source, const Axis& target, Side
       const std::int64_t next = std::min(end, other.start(j + 1));
       const std::int64_t my_place = mine.local_start(i) + at - mine.start(i);
       const std::int64_t other_place = other.local_start(j) + at - other.start(j);
-      const Run piece = side == Side::source ? Run{my_place, other_place, next - at} : Run{other_place, my_place, next - at};
+      const Run piece =
+          side == Side::source ? Run{my_place, other_place, next - at} : Run{other_place, my_place, next - at};
       append(by_coordinate[j % other.coordinates()], piece);
       at = next;
     }

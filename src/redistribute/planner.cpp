@@ -177,44 +177,96 @@ class Planner {
     return entry->second;
   }
 
-  /// Fills list_ with the blocks of a package.
+  /// The dimensions of the source in the order of a layout's memory, the slowest first.
+  std::vector<std::size_t> memory_order(Side side) const {
+    const bool is_source = side == Side::source;
+    const bool row_major = (is_source ? pairing_.source() : pairing_.target()).storage() == Order::row_major;
+    std::vector<std::size_t> order;
+    for (std::size_t i = 0; i < pairing_.dimensions(); ++i) {
+      const std::size_t d = row_major ? i : pairing_.dimensions() - 1 - i;
+      order.push_back(is_source ? d : pairing_.target_dimension(d));
+    }
+    return order;
+  }
+
+  /// Fills list_ with the blocks of a package. In a package, tiles follow each other in the order of the source's
+  /// memory. They are visited in the order of whichever memory is not the package, since the translation of addresses
+  /// costs more than the copy when each tile touches other pages; between two memories of different order, parts as
+  /// long as a page take turns.
   void lay_out(const Package& package, Route route) {
+    constexpr std::int64_t kPartElems = 512;
+    const std::vector<std::size_t> source_order = memory_order(Side::source);
+    const std::vector<std::size_t> target_order = memory_order(Side::target);
+    const std::vector<std::size_t>& order = route == Route::source_to_package ? source_order : target_order;
+    const bool in_parts = route == Route::source_to_target && source_order != target_order;
     list_.clear();
     std::int64_t package_offset = 0;
     for (const Piece& piece : package) {
-      const LayoutCell source = pairing_.source().cell(piece.source_cell);
-      const LayoutCell target = pairing_.target().cell(piece.target_cell);
-      std::vector<Run> tile(pairing_.dimensions());
-      const auto visit = [&](auto&& self, std::size_t d) -> void {
-        if (d < tile.size()) {
-          for (const Run& run : piece.axes[d]->runs) {
-            tile[d] = run;
-            self(self, d + 1);
+      Tiling tiling{
+          piece, pairing_.source().cell(piece.source_cell), pairing_.target().cell(piece.target_cell), {}, {}};
+      std::vector<std::vector<std::size_t>> parts;  // per dimension, borders among the runs
+      for (const SharedRuns* shared : piece.axes) {
+        std::vector<std::int64_t> starts{0};
+        std::vector<std::size_t> borders{0};
+        std::int64_t part_start = 0;
+        for (const Run& run : shared->runs) {
+          if (in_parts && starts.back() - part_start >= kPartElems) {
+            borders.push_back(starts.size() - 1);
+            part_start = starts.back();
           }
-          return;
+          starts.push_back(starts.back() + run.length);
         }
-        package_offset = add_tile(source, target, tile, package_offset, route);
+        borders.push_back(shared->runs.size());
+        tiling.starts.push_back(std::move(starts));
+        parts.push_back(std::move(borders));
+      }
+      tiling.index.resize(order.size());
+      std::vector<std::size_t> part(order.size());
+      const auto visit_tiles = [&](auto&& self, std::size_t k) -> void {
+        if (k == order.size()) return add_tile(tiling, source_order, package_offset, route);
+        const std::size_t d = order[k];
+        for (tiling.index[d] = parts[d][part[d]]; tiling.index[d] < parts[d][part[d] + 1]; ++tiling.index[d])
+          self(self, k + 1);
       };
-      visit(visit, 0);
+      const auto visit_parts = [&](auto&& self, std::size_t k) -> void {
+        if (k == order.size()) return visit_tiles(visit_tiles, 0);
+        const std::size_t d = order[k];
+        for (part[d] = 0; part[d] + 1 < parts[d].size(); ++part[d]) self(self, k + 1);
+      };
+      visit_parts(visit_parts, 0);
+      package_offset += piece.elems();
     }
   }
 
-  /// Appends the tile that begins at `package_offset` of the package; returns where it ends.
-  std::int64_t add_tile(const LayoutCell& source, const LayoutCell& target, const std::vector<Run>& tile,
-                        std::int64_t package_offset, Route route) {
-    const std::size_t dimensions = tile.size();
-    std::int64_t source_offset = source.local_offset_elems;
-    std::int64_t target_offset = target.local_offset_elems;
-    std::int64_t package_stride = 1;
+  /// A piece, cut by the runs of its dimensions, and one tile of it.
+  struct Tiling {
+    const Piece& piece;
+    LayoutCell source;
+    LayoutCell target;
+    std::vector<std::vector<std::int64_t>> starts;  ///< per dimension, elements of the runs before each run
+    std::vector<std::size_t> index;                 ///< per dimension, the number of the tile's run
+  };
+
+  /// Appends a tile of the piece that begins at `package_offset` of the package.
+  void add_tile(const Tiling& tiling, const std::vector<std::size_t>& source_order, std::int64_t package_offset,
+                Route route) {
+    std::int64_t source_offset = tiling.source.local_offset_elems;
+    std::int64_t target_offset = tiling.target.local_offset_elems;
+    std::int64_t package_stride = 1;  // of this dimension in the tile, which is dense in the source's order
+    std::int64_t faster_elems = 1;    // of the whole piece in the faster dimensions
+    std::int64_t slower_elems = 1;    // of the tile in the slower dimensions
+    for (const std::size_t d : source_order) slower_elems *= tiling.piece.axes[d]->runs[tiling.index[d]].length;
     sides_.clear();
-    for (std::size_t i = 0; i < dimensions; ++i) {
-      // In a package a tile is dense, in the order of the source's storage.
-      const std::size_t d = pairing_.source().storage() == Order::row_major ? dimensions - 1 - i : i;
-      const Run& run = tile[d];
-      const std::int64_t source_stride = source.strides_elems[d];
-      const std::int64_t target_stride = target.strides_elems[pairing_.target_dimension(d)];
+    for (std::size_t i = source_order.size(); i-- > 0;) {
+      const std::size_t d = source_order[i];
+      const Run& run = tiling.piece.axes[d]->runs[tiling.index[d]];
+      const std::int64_t source_stride = tiling.source.strides_elems[d];
+      const std::int64_t target_stride = tiling.target.strides_elems[pairing_.target_dimension(d)];
       source_offset += run.source * source_stride;
       target_offset += run.target * target_stride;
+      slower_elems /= run.length;
+      package_offset += slower_elems * tiling.starts[d][tiling.index[d]] * faster_elems;
+      faster_elems *= tiling.piece.axes[d]->elems;
       sides_.push_back({run.length,
                         route == Route::package_to_target ? package_stride : source_stride * run.source_step,
                         route == Route::source_to_package ? package_stride : target_stride * run.target_step});
@@ -222,7 +274,6 @@ class Planner {
     }
     list_.add(route == Route::package_to_target ? package_offset : source_offset,
               route == Route::source_to_package ? package_offset : target_offset, sides_);
-    return package_offset + package_stride;
   }
 
   /// A step for the blocks in list_.

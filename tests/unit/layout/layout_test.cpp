@@ -107,9 +107,7 @@ TEST(Layout, EveryElementHasOneOwnerAndOnePlace) {
   expect_partition(Layout::from_axes({Axis::cyclic(9, 2, 2), Axis::cut({0, 4, 5})}, {1, 0, 0, 1}, 2));
   std::mt19937 random(7);
   for (int i = 0; i < 50; ++i) {
-    const auto pick = [&](int low, int high) {
-      return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-    };
+    const auto pick = [&](int low, int high) { return std::uniform_int_distribution<std::int64_t>(low, high)(random); };
     expect_partition(
         Layout::block_cyclic({pick(0, 20), pick(1, 20)}, {pick(1, 6), pick(1, 25)}, {pick(1, 4), pick(1, 3)}));
   }
@@ -117,11 +115,10 @@ TEST(Layout, EveryElementHasOneOwnerAndOnePlace) {
 
 TEST(Layout, SerializedTextMakesAnEqualLayout) {
   const std::vector<std::int32_t> cycle{1, 2, 3, 0, 4};
-  for (const Layout& layout :
-       {Layout::block_cyclic({100, 70}, {8, 3}, {2, 2}, Order::column_major),
-        Layout::block_cyclic({100, 70}, {8, 3}, {2, 2}).relabeled(cycle),
-        Layout::grid({{0, 3, 9}, {0, 1}}, {1, 0}, 2, Order::column_major), Layout::even({5, 2}, 3, 1),
-        Layout::whole({}), Layout::whole({0, 3})}) {
+  for (const Layout& layout : {Layout::block_cyclic({100, 70}, {8, 3}, {2, 2}, Order::column_major),
+                               Layout::block_cyclic({100, 70}, {8, 3}, {2, 2}).relabeled(cycle),
+                               Layout::grid({{0, 3, 9}, {0, 1}}, {1, 0}, 2, Order::column_major),
+                               Layout::even({5, 2}, 3, 1), Layout::whole({}), Layout::whole({0, 3})}) {
     const std::string text = layout.serialize();
     const Layout again = Layout::parse(text);
     EXPECT_EQ(again, layout);

@@ -10,7 +10,8 @@
 namespace penstock {
 namespace {
 
-std::int64_t sum_of(std::int32_t n, const std::vector<std::int64_t>& weights, const std::vector<std::int32_t>& columns) {
+std::int64_t sum_of(std::int32_t n, const std::vector<std::int64_t>& weights,
+                    const std::vector<std::int32_t>& columns) {
   std::vector<bool> taken(static_cast<std::size_t>(n), false);
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < columns.size(); ++i) {

@@ -38,11 +38,11 @@ T encode(Value value) {
 
 void store(DType dtype, std::byte* at, Value value) {
   switch (dtype) {
-#define PENSTOCK_DTYPE(name, type, size, numpy)  \
-  case DType::name: {                            \
-    const type encoded = encode<type>(value);    \
-    std::memcpy(at, &encoded, sizeof encoded);   \
-    return;                                      \
+#define PENSTOCK_DTYPE(name, type, size, numpy) \
+  case DType::name: {                           \
+    const type encoded = encode<type>(value);   \
+    std::memcpy(at, &encoded, sizeof encoded);  \
+    return;                                     \
   }
 #include "penstock/dtypes.def"
 #undef PENSTOCK_DTYPE
@@ -102,8 +102,8 @@ struct Case {
 std::vector<Plan> plans_of(const Case& c) {
   std::vector<Plan> plans;
   for (std::int32_t rank = 0; rank < c.ranks; ++rank)
-    plans.push_back(plan_redistribution(
-        c.source, c.target, c.options, {rank, std::vector<std::int32_t>(static_cast<std::size_t>(c.ranks), 0)}));
+    plans.push_back(plan_redistribution(c.source, c.target, c.options,
+                                        {rank, std::vector<std::int32_t>(static_cast<std::size_t>(c.ranks), 0)}));
   return plans;
 }
 
@@ -132,7 +132,9 @@ void expect_correct(const Case& c, std::mt19937& random) {
     const Value a = value();
     const auto [source_rank, source_offset] = source_places.at(from);
     const auto [target_rank, target_offset] = target_places.at(index);
-    store(dtype, memory[static_cast<std::size_t>(source_rank)].input.data() + static_cast<std::size_t>(source_offset) * size, b);
+    store(dtype,
+          memory[static_cast<std::size_t>(source_rank)].input.data() + static_cast<std::size_t>(source_offset) * size,
+          b);
     const std::size_t at = static_cast<std::size_t>(target_offset) * size;
     store(dtype, memory[static_cast<std::size_t>(target_rank)].output.data() + at, a);
     const Value moved = c.options.op == MatrixOp::conjugate_transpose ? std::conj(b) : b;
@@ -143,10 +145,8 @@ void expect_correct(const Case& c, std::mt19937& random) {
   const std::vector<std::int32_t> one_node(static_cast<std::size_t>(c.ranks), 0);
   const std::string what = c.source.serialize() + " -> " + c.target.serialize();
   for (const std::string& finding : verify(plans, one_node, size)) ADD_FAILURE() << finding << "\n" << what;
-  const Arithmetic arithmetic{.dtype = dtype,
-                              .conjugate = c.options.op == MatrixOp::conjugate_transpose,
-                              .alpha = c.alpha,
-                              .beta = c.beta};
+  const Arithmetic arithmetic{
+      .dtype = dtype, .conjugate = c.options.op == MatrixOp::conjugate_transpose, .alpha = c.alpha, .beta = c.beta};
   plan::simulate(plans, arithmetic, memory, random());
   for (std::size_t rank = 0; rank < memory.size(); ++rank)
     for (std::size_t at = 0; at < memory[rank].output.size(); at += size)
