@@ -82,12 +82,18 @@ class PENSTOCK_API File {
   /// read the same version.
   std::uint64_t write_at_all(std::uint64_t offset_etypes, ConstBytes data);
   std::uint64_t read_at_all(std::uint64_t offset_etypes, Bytes data) const;
+  /// Collective accesses that return at once; all of a file run in the order of the calls. Without
+  /// MPI_THREAD_MULTIPLE (Comm::any_thread) they are complete when they return.
+  FileRequest start_write_at_all(std::uint64_t offset_etypes, ConstBytes data);
+  FileRequest start_read_at_all(std::uint64_t offset_etypes, Bytes data) const;
 
   /// The same at the individual pointer, which moves on.
   std::uint64_t write(ConstBytes data);
   std::uint64_t read(Bytes data);
   std::uint64_t write_all(ConstBytes data);
   std::uint64_t read_all(Bytes data);
+  FileRequest start_write_all(ConstBytes data);
+  FileRequest start_read_all(Bytes data);
   FileRequest start_write(ConstBytes data);
   FileRequest start_read(Bytes data);
 

@@ -235,28 +235,35 @@ class File:
         _read(self._core.read_ordered, buf, status)
 
     def Iwrite_at(self, offset: int, buf: Any) -> FileRequest:
-        given = message(buf)
-        data = given.pack() if isinstance(given, Derived) else given
-        return FileRequest(self._core.start_write_at(offset, data))
+        return _start_write(self._core.start_write_at, offset, buf)
 
     def Iread_at(self, offset: int, buf: Any) -> FileRequest:
-        given = message(buf)
-        if not isinstance(given, Derived):
-            return FileRequest(self._core.start_read_at(offset, given))
-        # What lies beyond the end of the file keeps its value, so the memory starts as it is.
-        data = given.pack()
-        return FileRequest(self._core.start_read_at(offset, data), lambda: given.unpack(data))
+        return _start_read(self._core.start_read_at, offset, buf)
+
+    def Iwrite_at_all(self, offset: int, buf: Any) -> FileRequest:
+        """Collective; all collective accesses of a file take place in the order of the calls."""
+        return _start_write(self._core.start_write_at_all, offset, buf)
+
+    def Iread_at_all(self, offset: int, buf: Any) -> FileRequest:
+        """Collective, as :meth:`Iwrite_at_all`."""
+        return _start_read(self._core.start_read_at_all, offset, buf)
 
     def Iwrite(self, buf: Any) -> FileRequest:
-        offset, count = self._core.position, _size(buf) // self._etype.Get_size()
-        request = self.Iwrite_at(offset, buf)
-        self._core.seek(count, _penstock.Whence.current)
-        return request
+        return self._advancing(self.Iwrite_at, buf)
 
     def Iread(self, buf: Any) -> FileRequest:
-        offset, count = self._core.position, _size(buf) // self._etype.Get_size()
-        request = self.Iread_at(offset, buf)
-        self._core.seek(count, _penstock.Whence.current)
+        return self._advancing(self.Iread_at, buf)
+
+    def Iwrite_all(self, buf: Any) -> FileRequest:
+        return self._advancing(self.Iwrite_at_all, buf)
+
+    def Iread_all(self, buf: Any) -> FileRequest:
+        return self._advancing(self.Iread_at_all, buf)
+
+    def _advancing(self, start: Callable[[int, Any], FileRequest], buf: Any) -> FileRequest:
+        """Starts an access at the individual pointer, which moves on at once."""
+        request = start(self._core.position, buf)
+        self._core.seek(_size(buf) // self._etype.Get_size(), _penstock.Whence.current)
         return request
 
     def __repr__(self) -> str:
@@ -309,6 +316,20 @@ def _read(call: Callable[[Any], int], buf: Any, status: Any) -> None:
     else:
         count = call(given)
     _set_count(status, count)
+
+
+def _start_write(call: Callable[[int, Any], Any], offset: int, buf: Any) -> FileRequest:
+    given = message(buf)
+    return FileRequest(call(offset, given.pack() if isinstance(given, Derived) else given))
+
+
+def _start_read(call: Callable[[int, Any], Any], offset: int, buf: Any) -> FileRequest:
+    given = message(buf)
+    if not isinstance(given, Derived):
+        return FileRequest(call(offset, given))
+    # What lies beyond the end of the file keeps its value, so the memory starts as it is.
+    data = given.pack()
+    return FileRequest(call(offset, data), lambda: given.unpack(data))
 
 
 def _set_count(status: Any, size_bytes: int) -> None:

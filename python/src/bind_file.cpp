@@ -80,15 +80,25 @@ std::uint64_t read(File& file, nb::handle buffer) {
   return (file.*kCall)(view.writable_bytes());
 }
 
-PendingFileRequest start_write_at(File& file, std::uint64_t offset, nb::handle buffer) {
+template <FileRequest (File::*kCall)(std::uint64_t, ConstBytes)>
+PendingFileRequest start_write(File& file, std::uint64_t offset, nb::handle buffer) {
   ArrayView view = memory(buffer, Access::read);
-  FileRequest request = file.start_write_at(offset, view.bytes());
+  FileRequest request;
+  {
+    const nb::gil_scoped_release released;
+    request = (file.*kCall)(offset, view.bytes());
+  }
   return {std::move(request), std::move(view)};
 }
 
-PendingFileRequest start_read_at(const File& file, std::uint64_t offset, nb::handle buffer) {
+template <FileRequest (File::*kCall)(std::uint64_t, Bytes) const>
+PendingFileRequest start_read(const File& file, std::uint64_t offset, nb::handle buffer) {
   ArrayView view = memory(buffer, Access::write);
-  FileRequest request = file.start_read_at(offset, view.writable_bytes());
+  FileRequest request;
+  {
+    const nb::gil_scoped_release released;
+    request = (file.*kCall)(offset, view.writable_bytes());
+  }
   return {std::move(request), std::move(view)};
 }
 
@@ -151,8 +161,10 @@ void bind_file(nb::module_& module) {
       .def("read", &read<&File::read>)
       .def("read_all", &read<&File::read_all>)
       .def("read_ordered", &read<&File::read_ordered>)
-      .def("start_write_at", &start_write_at)
-      .def("start_read_at", &start_read_at)
+      .def("start_write_at", &start_write<&File::start_write_at>)
+      .def("start_read_at", &start_read<&File::start_read_at>)
+      .def("start_write_at_all", &start_write<&File::start_write_at_all>)
+      .def("start_read_at_all", &start_read<&File::start_read_at_all>)
       .def("seek", &File::seek, released())
       .def("seek_shared", &File::seek_shared, released())
       .def_prop_ro("position", &File::position)

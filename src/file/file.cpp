@@ -15,7 +15,7 @@
 namespace penstock {
 
 struct FileRequest::Operation {
-  std::future<std::uint64_t> running;
+  std::shared_future<std::uint64_t> running;
   std::mutex mutex;
   std::optional<std::uint64_t> bytes;
 };
@@ -47,12 +47,19 @@ struct File::State {
   std::uint64_t position = 0;  ///< of the individual pointer, in etypes of the view
   std::uint64_t shared_position = 0;
   bool atomic = false;
+  std::shared_future<std::uint64_t> collective;  ///< the collective access that was started last
+
+  /// Collective accesses run one after another, in the order of the calls, as every rank's do.
+  void settle() const {
+    if (collective.valid()) collective.wait();
+  }
 
   std::uint64_t etype_bytes() const { return map.view().etype_bytes; }
 
   /// On every rank, or for a file of one process just so.
   void agree(const std::function<void()>& action) {
-    if (!blob) throw Error(ErrorCode::invalid_argument, url + " is closed; open it again");
+    settle();
+    check_open();
     if (comm) {
       comm->agree(action);
     } else {
@@ -251,6 +258,27 @@ FileRequest start(std::function<std::uint64_t()> action) {
   return FileRequest(std::move(operation));
 }
 
+/// Starts a collective access with the view of this moment, after those that were started before.
+FileRequest start_together(File::State& state, std::function<std::uint64_t(File::State&)> action) {
+  auto frozen = std::make_shared<File::State>(state);
+  auto run = [frozen, action = std::move(action)] {
+    frozen->settle();
+    frozen->collective = {};
+    return action(*frozen);
+  };
+  auto operation = std::make_shared<FileRequest::Operation>();
+  if (!state.comm || state.comm->any_thread()) {
+    operation->running = std::async(std::launch::async, std::move(run));
+  } else {
+    // MPI belongs to the application's thread: the access takes place here and now.
+    std::packaged_task<std::uint64_t()> task(std::move(run));
+    operation->running = task.get_future().share();
+    task();
+  }
+  state.collective = operation->running;
+  return FileRequest(std::move(operation));
+}
+
 }  // namespace
 
 File File::open(const Comm& comm, std::string_view url, const FileOptions& options) {
@@ -330,6 +358,17 @@ std::uint64_t File::read_at_all(std::uint64_t offset_etypes, Bytes data) const {
   return state_->read_together(offset_etypes, data);
 }
 
+FileRequest File::start_write_at_all(std::uint64_t offset_etypes, ConstBytes data) {
+  return start_together(*state_, [offset_etypes, data](State& state) {
+    state.commit_together(offset_etypes, data);
+    return std::uint64_t{data.size()};
+  });
+}
+
+FileRequest File::start_read_at_all(std::uint64_t offset_etypes, Bytes data) const {
+  return start_together(*state_, [offset_etypes, data](State& state) { return state.read_together(offset_etypes, data); });
+}
+
 std::uint64_t File::write(ConstBytes data) {
   const std::uint64_t version = write_at(state_->position, data);
   state_->position += data.size() / state_->etype_bytes();
@@ -356,6 +395,18 @@ std::uint64_t File::read_all(Bytes data) {
 
 FileRequest File::start_write(ConstBytes data) {
   FileRequest request = start_write_at(state_->position, data);
+  state_->position += data.size() / state_->etype_bytes();
+  return request;
+}
+
+FileRequest File::start_write_all(ConstBytes data) {
+  FileRequest request = start_write_at_all(state_->position, data);
+  state_->position += data.size() / state_->etype_bytes();
+  return request;
+}
+
+FileRequest File::start_read_all(Bytes data) {
+  FileRequest request = start_read_at_all(state_->position, data);
   state_->position += data.size() / state_->etype_bytes();
   return request;
 }

@@ -202,3 +202,36 @@ def test_an_mpi4py_communicator_will_do(url: str) -> None:
     alone.Read(data)
     assert data == b"x"
     alone.Close()
+
+
+def test_collective_accesses_that_are_started_take_place_in_order(comm: ps.Comm, url: str) -> None:
+    with ps.File.Open(comm, f"{url}/field", RDWR) as f:
+        writes = [np.full(500, 100 * step + comm.rank, np.int32) for step in range(4)]
+        started = [f.Iwrite_at_all(comm.rank * data.nbytes, data) for data in writes]
+        everything = np.empty((comm.size, 500), np.int32)
+        read = f.Iread_at_all(0, everything)
+        # A blocking collective of the file waits for its turn, and other communicators are not disturbed.
+        comm.Barrier()
+        f.Sync()
+        read.Wait()
+        assert (everything == 300 + np.arange(comm.size)[:, None]).all()
+        for request in reversed(started):
+            request.Wait()
+        assert f.version == 4
+        f.Seek(0)
+        back = np.empty(500, np.int32)
+        f.Seek(comm.rank * back.nbytes)
+        request = f.Iread_all(back)
+        assert f.Get_position() == (comm.rank + 1) * back.nbytes
+        request.Wait()
+        assert (back == 300 + comm.rank).all()
+
+
+def test_a_started_collective_write_fails_on_all_ranks(comm: ps.Comm, url: str) -> None:
+    with ps.File.Open(comm, f"{url}/field", RDWR) as f:
+        f.Set_view(0, MPI.INT32_T)
+        odd = np.zeros(3 if comm.rank == comm.size - 1 else 4, np.uint8)
+        request = f.Iwrite_at_all(0, odd)
+        with pytest.raises(ps.Error):
+            request.Wait()
+        assert f.version == 0
