@@ -3,7 +3,6 @@ the checkpoint all move while the network computes."""
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import field
@@ -40,8 +39,7 @@ class PenstockWay:
         self._tile = np.empty(self._to_tiles.target.local_shape(self.rank), np.float32)
         self._snapshot = np.empty_like(self.field)  # what is redistributed while the field already changes
         self._moving = None
-        self._writing: Future | None = None
-        self._writer = ThreadPoolExecutor(1)  # the file has a communicator of its own, so this may run beside the rest
+        self._writing = None
 
         store = f"file://{directory}/store"
         self._file = ps.File.Open(self.comm, f"{store}/field", MPI.MODE_RDWR | MPI.MODE_CREATE)
@@ -100,8 +98,8 @@ class PenstockWay:
                 haloed = field.with_neighbours(self.comm, self._tile, self._position)
             with self.clock("write tiles"):
                 if self._writing is not None:
-                    self._writing.result()
-                self._writing = self._writer.submit(self._file.Write_at_all, 0, haloed)
+                    self._writing.Wait()
+                self._writing = self._file.Iwrite_at_all(0, haloed)
 
     def save(self, step: int, network) -> None:
         # A replicated vector is saved as slices, one per rank, so each byte is written once.
@@ -124,7 +122,7 @@ class PenstockWay:
         self.poll()
         with self.clock("write tiles"):
             if self._writing is not None:
-                self._writing.result()
+                self._writing.Wait()
             self._file.Close()
         with self.clock("checkpoint"):
             if self._saved is not None:
