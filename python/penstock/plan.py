@@ -34,7 +34,9 @@ def algorithms(collective: str | None = None) -> list[Algorithm]:
 class Plans:
     """The plans of all ranks for one operation. ``plans[rank]`` is one of them as a dict; made by :func:`collective`."""
 
-    def __init__(self, native: _penstock.plan.Plans, nodes: list[int], algorithm: str, reason: str, itemsize: int) -> None:
+    def __init__(
+        self, native: _penstock.plan.Plans, nodes: list[int], algorithm: str, reason: str, itemsize: int
+    ) -> None:
         self._native = native
         self._itemsize = itemsize
         self.nodes = nodes  #: the node of each rank

@@ -1,5 +1,4 @@
-// Conversions between float and the 16-bit floating types, without branches that depend on the data where possible so
-// that loops over them vectorize.
+// Conversions between float and the 16-bit floating types, without branches so that loops over them vectorize.
 #pragma once
 
 #include <bit>
@@ -8,6 +7,13 @@
 #include "penstock/types.hpp"
 
 namespace penstock::plan {
+
+/// `yes` or `no`, by a mask: of a conditional expression the compiler would make a branch around the floating-point
+/// operations on one side, which it may not undo because they could trap.
+inline std::uint32_t select(bool condition, std::uint32_t yes, std::uint32_t no) {
+  const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
+  return (yes & mask) | (no & ~mask);
+}
 
 inline float to_float(BFloat16 value) { return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16); }
 
@@ -25,7 +31,7 @@ inline float to_float(Float16 value) {
   // Multiplying by 2^112 moves the exponent's bias from 15 to 127 and makes subnormals normal at once.
   const std::uint32_t finite = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
   const std::uint32_t special = magnitude | 0x7f800000u;  // infinity and NaN
-  return std::bit_cast<float>(sign | (magnitude >= 0x0f800000u ? special : finite));
+  return std::bit_cast<float>(sign | select(magnitude >= 0x0f800000u, special, finite));
 }
 
 /// Round to nearest even; overflow becomes infinity, NaN stays NaN (quiet).
@@ -36,9 +42,9 @@ inline Float16 to_float16(float value) {
   // Below the smallest normal number 2^-14: adding 0.5 lets the FPU round to a multiple of 2^-24 in the low bits.
   const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   const std::uint32_t normal = (magnitude - 0x38000000u + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
-  std::uint32_t result = magnitude < 0x38800000u ? subnormal : normal;
-  if (magnitude >= 0x47800000u) result = 0x7c00u;
-  if (magnitude > 0x7f800000u) result = 0x7e00u;
+  std::uint32_t result = select(magnitude < 0x38800000u, subnormal, normal);
+  result = select(magnitude >= 0x47800000u, 0x7c00u, result);
+  result = select(magnitude > 0x7f800000u, 0x7e00u, result);
   return {static_cast<std::uint16_t>(sign | result)};
 }
 

@@ -13,7 +13,15 @@ from penstock.cli import main
 
 def test_every_algorithm_can_be_planned_and_is_correct():
     rows = plan.algorithms()
-    assert {row.collective for row in rows} >= {"bcast", "reduce", "allreduce", "gather", "scatter", "allgather", "barrier"}
+    assert {row.collective for row in rows} >= {
+        "bcast",
+        "reduce",
+        "allreduce",
+        "gather",
+        "scatter",
+        "allgather",
+        "barrier",
+    }
     for row in rows:
         count = 0 if row.collective == "barrier" else 100
         plans = plan.collective(row.collective, 8, count, "float32", algorithm=row.name)
