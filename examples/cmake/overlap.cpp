@@ -1,5 +1,6 @@
 // Computes while an allreduce is under way: mpiexec -n 4 ./overlap
 #include <mpi.h>
+#include <penstock/error.hpp>
 #include <penstock/mpi.hpp>
 
 #include <cmath>
