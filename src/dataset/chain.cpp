@@ -173,8 +173,8 @@ Dataset Dataset::ignore_errors(std::int64_t limit) const {
 
 Dataset Dataset::batch(std::uint64_t samples, bool drop_remainder) const {
   if (chain_->batched) refuse("the samples are in batches already; use batch() once");
-  if (samples == 0 || samples > (std::uint64_t{1} << 40))
-    refuse("a batch cannot have " + std::to_string(samples) + " samples; expected 1 or more");
+  if (samples == 0 || samples > (std::uint64_t{1} << 32))
+    refuse("a batch cannot have " + std::to_string(samples) + " samples; expected 1 to 2^32");
   auto chain = copy(*chain_);
   dataset::Sharding sharding = chain->sharding.value_or(dataset::Sharding{});
   sharding.batch = samples;

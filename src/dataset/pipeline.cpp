@@ -48,8 +48,10 @@ Pipeline::Pipeline(std::shared_ptr<const Chain> chain, const DatasetState& from)
       consumed_(from) {
   if (fixed_form_) last_form_ = *fixed_form_;
   const SignalsBlocked blocked;
+  const std::size_t count = thread_count(*chain_);
+  threads_.reserve(count);
   try {
-    for (std::size_t i = thread_count(*chain_); i > 0; --i)
+    for (std::size_t i = 0; i < count; ++i)
       threads_.emplace_back([this] {
         pthread_setname_np(pthread_self(), "penstock-loader");
         Worker worker(*chain_, fixed_form_);
@@ -151,7 +153,11 @@ void Pipeline::run(Worker& worker) {
     if (failure) work->failures.push_back(std::move(*failure));
     if (++work->done < work->share.count) continue;
     lock.unlock();
-    finish(*work);
+    try {
+      finish(*work);
+    } catch (const std::bad_alloc&) {
+      work->failures.push_back({0, ErrorCode::no_space, "is in a batch that finds no memory", {}, false});
+    }
     lock.lock();
     work->complete = true;
     batch_ready_.notify_one();
@@ -184,12 +190,7 @@ void Pipeline::finish(Work& work) const {
                                false});
       return;
     }
-    try {
-      slot.reserve(slot.form.size_bytes() * kept.size());
-    } catch (const std::bad_alloc&) {
-      work.failures.push_back({kept.front(), ErrorCode::no_space, "there is no memory for its batch", {}, false});
-      return;
-    }
+    slot.reserve(slot.form.size_bytes() * kept.size());
   }
   const std::uint64_t sample_bytes = slot.ragged ? 0 : slot.form.size_bytes();
   for (std::uint64_t to = 0; to < kept.size(); ++to) {
