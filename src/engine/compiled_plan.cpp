@@ -80,8 +80,8 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
         reject(plan, where() + "waits for a step that is not before it");
     if (std::size_t{step.first_block} + step.block_count > plan.blocks.size())
       reject(plan, where() + "names blocks that the plan does not have");
-    const bool has_peer = step.kind != StepKind::copy && step.kind != StepKind::reduce &&
-                          step.kind != StepKind::transform;
+    const bool has_peer =
+        step.kind != StepKind::copy && step.kind != StepKind::reduce && step.kind != StepKind::transform;
     if (!has_peer) continue;
     if (step.peer < 0 || step.peer >= plan.size) reject(plan, where() + "has a peer that does not exist");
     if (step.tag > kMaxTag) reject(plan, where() + "has a tag above " + std::to_string(kMaxTag));

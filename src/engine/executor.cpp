@@ -36,8 +36,9 @@ class OperationRun final : public Run {
   bool done() const noexcept override { return operation_->finished.load(std::memory_order_acquire); }
 
   [[noreturn]] static void throw_forked() {
-    throw Error(ErrorCode::unsupported, "this communicator belongs to the parent process; a child of fork() cannot "
-                                        "use it: start the child's own program (spawn), or fork before MPI_Init");
+    throw Error(ErrorCode::unsupported,
+                "this communicator belongs to the parent process; a child of fork() cannot "
+                "use it: start the child's own program (spawn), or fork before MPI_Init");
   }
 
  private:
@@ -107,9 +108,10 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
     started.compiled = plans_.get(plan, node_.team, node_.shared_limit_bytes);
     if (bindings.input.size() < plan->input_bytes || bindings.output.size() < plan->output_bytes)
       throw Error(ErrorCode::invalid_argument,
-                  "the plan '" + plan->algorithm + "' needs " + std::to_string(plan->input_bytes) + " bytes of input and " +
-                      std::to_string(plan->output_bytes) + " of output, given " + std::to_string(bindings.input.size()) +
-                      " and " + std::to_string(bindings.output.size()), rank_);
+                  "the plan '" + plan->algorithm + "' needs " + std::to_string(plan->input_bytes) +
+                      " bytes of input and " + std::to_string(plan->output_bytes) + " of output, given " +
+                      std::to_string(bindings.input.size()) + " and " + std::to_string(bindings.output.size()),
+                  rank_);
     started.plan = std::move(plan);
     if (!started.failed) begin(started);
   } catch (const Error& error) {
@@ -273,8 +275,7 @@ void Executor::finish_if_over(Operation& operation) {
   operation.finished.store(true, std::memory_order_seq_cst);
   if (has_run) bell().ring();
 
-  while (!window_.empty() && window_.front() != nullptr &&
-         window_.front()->finished.load(std::memory_order_relaxed)) {
+  while (!window_.empty() && window_.front() != nullptr && window_.front()->finished.load(std::memory_order_relaxed)) {
     Operation* first = window_.pop();
     ++base_sequence_;
     first->in_window = false;
@@ -311,8 +312,9 @@ std::string Executor::report() const {
   if (!wants_thread)
     text += "progress: in start, test and wait only\n";
   else if (remote_ && !transport_->any_thread())
-    text += "progress: one thread per process, for shared memory only: the transport may not be used by other threads; "
-            "between nodes progress happens in start, test and wait\n";
+    text +=
+        "progress: one thread per process, for shared memory only: the transport may not be used by other threads; "
+        "between nodes progress happens in start, test and wait\n";
   else
     text += "progress: one thread per process, asleep while nothing is in flight\n";
   return text;

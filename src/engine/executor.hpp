@@ -21,7 +21,9 @@
 
 namespace penstock::engine {
 
-class Executor final : public Engine, public Served, private RemoteEvents,
+class Executor final : public Engine,
+                       public Served,
+                       private RemoteEvents,
                        public std::enable_shared_from_this<Executor> {
  public:
   Executor(std::unique_ptr<Transport> transport, const EngineOptions& options, Node node);
@@ -112,7 +114,9 @@ class Executor final : public Engine, public Served, private RemoteEvents,
 
   // executor_messages.cpp
   bool is_local(int peer) const { return node_.local_rank[static_cast<std::size_t>(peer)] >= 0; }
-  std::uint32_t local(int peer) const { return static_cast<std::uint32_t>(node_.local_rank[static_cast<std::size_t>(peer)]); }
+  std::uint32_t local(int peer) const {
+    return static_cast<std::uint32_t>(node_.local_rank[static_cast<std::size_t>(peer)]);
+  }
   Header header_for(const Operation& operation, MessageKind kind, std::uint32_t tag = 0) const;
   void post_send(Operation& operation, StepId step);
   void send_control(int peer, const Header& header, Operation* owner);
@@ -171,8 +175,8 @@ class Executor final : public Engine, public Served, private RemoteEvents,
   std::vector<StoredMessage*> idle_messages_;
 
   Fifo<Ready> ready_;
-  std::array<Fifo<Task>, 2> tasks_;  ///< by lane
-  Fifo<Operation*> held_;            ///< waiting for space in the arena
+  std::array<Fifo<Task>, 2> tasks_;      ///< by lane
+  Fifo<Operation*> held_;                ///< waiting for space in the arena
   std::vector<Fifo<Outgoing>> backlog_;  ///< by local rank
   std::size_t backlog_count_ = 0;
   std::vector<bool> gone_;  ///< by local rank: found dead, gets no messages any more

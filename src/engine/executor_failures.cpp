@@ -145,8 +145,9 @@ void Executor::on_notice(const Header& header, ConstBytes payload) {
   if (header.tag == static_cast<std::uint32_t>(rank_))
     fail(failing, Error(static_cast<ErrorCode>(static_cast<std::int64_t>(header.bytes)), text, origin), false);
   else
-    fail(failing, Error(ErrorCode::peer_failed,
-                        "rank " + std::to_string(origin) + " failed in this operation: " + text, origin), false);
+    fail(failing,
+         Error(ErrorCode::peer_failed, "rank " + std::to_string(origin) + " failed in this operation: " + text, origin),
+         false);
 }
 
 // A message for an operation that is over here. If it was completed without that message, its sender waits in vain.
@@ -162,7 +163,8 @@ void Executor::late(const Header& header) {
                         " do not fit together in operation " + std::to_string(header.sequence) + ": rank " +
                         std::to_string(rank_) + " completed it without the message that rank " + std::to_string(peer) +
                         " sent; every rank must make the same calls in the same order with matching counts, types and "
-                        "roots", rank_),
+                        "roots",
+                    rank_),
               peer);
 }
 
@@ -223,9 +225,12 @@ void Executor::check_peers_of(Operation& operation) {
       }
       give_up(local(peer));
       if (!operation.failed && !operation.finished.load(std::memory_order_relaxed))
-        fail(operation, Error(ErrorCode::peer_failed,
-                              "rank " + std::to_string(peer) + " has gone in " + describe(operation) +
-                                  ": its process ended, or it gave up the communicator", peer), true);
+        fail(operation,
+             Error(ErrorCode::peer_failed,
+                   "rank " + std::to_string(peer) + " has gone in " + describe(operation) +
+                       ": its process ended, or it gave up the communicator",
+                   peer),
+             true);
       return;
     }
     if (probe && i < receiving_from && peer != rank_)

@@ -143,16 +143,11 @@ bool Executor::poll_cells() {
 
 void Executor::arrive(const Header& header, ConstBytes payload) {
   switch (header.kind) {
-    case MessageKind::cts:
-      return on_cts(header);
-    case MessageKind::data:
-      return on_data(header, payload);
-    case MessageKind::fin:
-      return on_fin(header);
-    case MessageKind::notice:
-      return on_notice(header, payload);
-    default:
-      break;
+    case MessageKind::cts: return on_cts(header);
+    case MessageKind::data: return on_data(header, payload);
+    case MessageKind::fin: return on_fin(header);
+    case MessageKind::notice: return on_notice(header, payload);
+    default: break;
   }
   if (header.sequence < base_sequence_) return late(header);
   Operation& target = operation(header.sequence);
@@ -169,13 +164,14 @@ void Executor::match(Operation& operation, const Header& header, ConstBytes payl
   if (header.signature != operation.signature) {
     fail_mismatch(operation, header, "they called different operations, or with different arguments");
   } else if (header.kind != MessageKind::probe) {
-    step = operation.compiled->receiver(header.kind == MessageKind::expose, static_cast<int>(header.source), header.tag);
+    step =
+        operation.compiled->receiver(header.kind == MessageKind::expose, static_cast<int>(header.source), header.tag);
     while (step != CompiledPlan::kNone && (operation.flags[step] & Operation::matched))
       step = operation.compiled->next_receiver(step);
     if (step == CompiledPlan::kNone)
-      fail_mismatch(operation, header, "the plan of rank " + std::to_string(rank_) + " has no step for a message of " +
-                                           std::to_string(header.bytes) + " bytes under tag " +
-                                           std::to_string(header.tag));
+      fail_mismatch(operation, header,
+                    "the plan of rank " + std::to_string(rank_) + " has no step for a message of " +
+                        std::to_string(header.bytes) + " bytes under tag " + std::to_string(header.tag));
   }
   if (step == CompiledPlan::kNone) {
     if (stored != nullptr) forget(stored);
@@ -198,10 +194,10 @@ void Executor::deliver(Operation& operation, StepId step, const Header& header, 
     return complete(operation, step);
   }
   if (header.bytes != what.to.size_bytes)
-    return fail_mismatch(operation, header, "rank " + std::to_string(what.peer) + " sent " +
-                                                std::to_string(header.bytes) + " bytes where rank " +
-                                                std::to_string(rank_) + " expected " +
-                                                std::to_string(what.to.size_bytes) + " bytes");
+    return fail_mismatch(operation, header,
+                         "rank " + std::to_string(what.peer) + " sent " + std::to_string(header.bytes) +
+                             " bytes where rank " + std::to_string(rank_) + " expected " +
+                             std::to_string(what.to.size_bytes) + " bytes");
   if (header.kind == MessageKind::rts) return receive_long(operation, step, header);
   const trace::Span span("recv", "progress", payload.size());
   if (!payload.empty()) std::memcpy(target(operation, what.to).data(), payload.data(), payload.size());

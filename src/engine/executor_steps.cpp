@@ -38,8 +38,7 @@ void Executor::drain_ready() {
 void Executor::issue(Operation& operation, StepId step) {
   const Step& what = operation.plan->steps[step];
   switch (what.kind) {
-    case StepKind::send:
-      return post_send(operation, step);
+    case StepKind::send: return post_send(operation, step);
     case StepKind::expose: {
       Header header = header_for(operation, MessageKind::expose, what.tag);
       header.address = operation.shared_offset;
@@ -75,12 +74,9 @@ ConstBytes Executor::source(const Operation& operation, const Region& region) co
 
 Bytes Executor::target(const Operation& operation, const Region& region) const {
   switch (region.buffer) {
-    case Buffer::scratch:
-      return {operation.scratch + region.offset_bytes, region.size_bytes};
-    case Buffer::shared:
-      return {operation.shared + region.offset_bytes, region.size_bytes};
-    default:
-      return operation.bindings.output.subspan(region.offset_bytes, region.size_bytes);
+    case Buffer::scratch: return {operation.scratch + region.offset_bytes, region.size_bytes};
+    case Buffer::shared: return {operation.shared + region.offset_bytes, region.size_bytes};
+    default: return operation.bindings.output.subspan(region.offset_bytes, region.size_bytes);
   }
 }
 
@@ -115,14 +111,14 @@ void Executor::compute(Operation& operation, StepId step) {
       const std::uint32_t peer = local(what.peer);
       const std::uint64_t base = operation.peer_shared_offset[peer];
       if (base == ~std::uint64_t{0})
-        throw Error(ErrorCode::internal, "the plan '" + operation.plan->algorithm + "' reads the shared buffer of rank " +
-                                             std::to_string(what.peer) + " before an await of it", rank_);
-      if (!to.empty())
-        std::memcpy(to.data(), node_.segment->arena(peer) + base + what.from.offset_bytes, to.size());
+        throw Error(ErrorCode::internal,
+                    "the plan '" + operation.plan->algorithm + "' reads the shared buffer of rank " +
+                        std::to_string(what.peer) + " before an await of it",
+                    rank_);
+      if (!to.empty()) std::memcpy(to.data(), node_.segment->arena(peer) + base + what.from.offset_bytes, to.size());
       return;
     }
-    default:
-      return;
+    default: return;
   }
 }
 
@@ -136,11 +132,14 @@ bool Executor::copy_from_peer(const Task& task) {
   if (peer_has_failed(peer, task.rts.sequence)) return false;
   if (error == 0) return true;
   if (!node_.segment->is_alive(local(peer)))
-    throw Error(ErrorCode::peer_failed, "rank " + std::to_string(peer) + " has gone while it sent a message to rank " +
-                                            std::to_string(rank_) + ": its process ended", peer);
-  throw Error(ErrorCode::io, "rank " + std::to_string(rank_) + " could not read a message of rank " +
-                                 std::to_string(peer) + " from its memory; PENSTOCK_SINGLE_COPY=off avoids that", rank_,
-              std::generic_category().message(error));
+    throw Error(ErrorCode::peer_failed,
+                "rank " + std::to_string(peer) + " has gone while it sent a message to rank " + std::to_string(rank_) +
+                    ": its process ended",
+                peer);
+  throw Error(ErrorCode::io,
+              "rank " + std::to_string(rank_) + " could not read a message of rank " + std::to_string(peer) +
+                  " from its memory; PENSTOCK_SINGLE_COPY=off avoids that",
+              rank_, std::generic_category().message(error));
 }
 
 bool Executor::run_task(std::unique_lock<std::mutex>& lock, Lane lane) {

@@ -129,8 +129,9 @@ class LocalTransport final : public Transport {
     const auto transfer = found->second;
     transfers_.erase(found);
     if (transfer->truncated)
-      throw Error(ErrorCode::mismatch, "a message of " + std::to_string(transfer->moved_bytes) +
-                                           " bytes is longer than the receive buffer", rank_);
+      throw Error(ErrorCode::mismatch,
+                  "a message of " + std::to_string(transfer->moved_bytes) + " bytes is longer than the receive buffer",
+                  rank_);
     return transfer->moved_bytes;
   }
 

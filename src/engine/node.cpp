@@ -53,8 +53,8 @@ std::string try_single_copy(const std::vector<Card>& cards, const std::vector<st
   for (const std::int32_t rank : ranks) {
     const Card& card = cards[static_cast<std::size_t>(rank)];
     std::uint64_t value = 0;
-    const int error = read_memory(static_cast<pid_t>(card.process), card.probe_address,
-                                  std::as_writable_bytes(std::span(&value, 1)));
+    const int error =
+        read_memory(static_cast<pid_t>(card.process), card.probe_address, std::as_writable_bytes(std::span(&value, 1)));
     if (error != 0) return "process_vm_readv: " + std::generic_category().message(error);
     if (value != card.probe_value) return "the ranks do not see each other's process numbers";
   }
@@ -70,8 +70,8 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
   std::vector<std::int32_t> neighbours;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank)
     if (nodes[rank] == nodes[me]) neighbours.push_back(static_cast<std::int32_t>(rank));
-  const auto local_rank = static_cast<std::uint32_t>(
-      std::find(neighbours.begin(), neighbours.end(), transport.rank()) - neighbours.begin());
+  const auto local_rank = static_cast<std::uint32_t>(std::find(neighbours.begin(), neighbours.end(), transport.rank()) -
+                                                     neighbours.begin());
 
   // Atomic only so that the other threads of a LocalTransport may read it by a system call while it lives.
   static std::atomic<std::uint64_t> probe{std::random_device{}() | std::uint64_t{1} << 40};
@@ -82,8 +82,8 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
   card.eager_bytes = options.eager_bytes;
   std::string problem = options.shared_memory ? "" : "switched off by PENSTOCK_SHARED_MEMORY";
   if (neighbours.size() > 1 && local_rank == 0 && problem.empty()) try {
-      const auto layout = SegmentLayout::fit(static_cast<std::uint32_t>(neighbours.size()), options.eager_bytes,
-                                             options.shared_bytes);
+      const auto layout =
+          SegmentLayout::fit(static_cast<std::uint32_t>(neighbours.size()), options.eager_bytes, options.shared_bytes);
       if (layout.ranks == 0)
         throw Error(ErrorCode::no_space, "PENSTOCK_SHARED_BYTES=" + std::to_string(options.shared_bytes) +
                                              " is too little for " + std::to_string(neighbours.size()) + " ranks");
@@ -133,7 +133,8 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
     const auto number = numbers.emplace(key, static_cast<std::int32_t>(numbers.size())).first->second;
     node.team.node_of_rank.push_back(number);
     node.eager_bytes = std::min(node.eager_bytes, cards[rank].eager_bytes);
-    const std::uint64_t arena = cards[rank].layout.ranks > 0 && shares[nodes[rank]] ? cards[rank].layout.arena_bytes : 0;
+    const std::uint64_t arena =
+        cards[rank].layout.ranks > 0 && shares[nodes[rank]] ? cards[rank].layout.arena_bytes : 0;
     if (arena > 0)
       node.shared_limit_bytes = node.shared_limit_bytes == 0 ? arena : std::min(node.shared_limit_bytes, arena);
   }
@@ -157,8 +158,9 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
   }
   node.facts.push_back("shared memory: " + std::to_string(neighbours.size()) + " ranks of this node, " +
                        std::to_string(node.segment->layout().total_bytes >> 10) + " KiB in /dev/shm");
-  node.facts.push_back(node.single_copy ? "single copy: on, by process_vm_readv"
-                                        : "single copy: given up, " + copy_problem + "; long messages are copied twice");
+  node.facts.push_back(node.single_copy
+                           ? "single copy: on, by process_vm_readv"
+                           : "single copy: given up, " + copy_problem + "; long messages are copied twice");
   return node;
 }
 

@@ -14,15 +14,15 @@
 namespace penstock::engine {
 
 struct Node {
-  Team team;                            ///< the nodes that really share memory
-  std::unique_ptr<Segment> segment;     ///< nullptr: this rank shares memory with nobody
-  std::vector<std::int32_t> ranks;      ///< by local rank; empty without a segment
-  std::vector<std::int32_t> local_rank; ///< by rank; -1 on other nodes
-  std::vector<pid_t> process;           ///< by local rank
-  bool single_copy = false;             ///< every rank of the node can read every other's memory
-  std::uint64_t eager_bytes = 0;        ///< the smallest wish of all ranks
-  std::uint64_t shared_limit_bytes = 0; ///< the smallest arena of all nodes
-  std::vector<std::string> facts;       ///< for report()
+  Team team;                             ///< the nodes that really share memory
+  std::unique_ptr<Segment> segment;      ///< nullptr: this rank shares memory with nobody
+  std::vector<std::int32_t> ranks;       ///< by local rank; empty without a segment
+  std::vector<std::int32_t> local_rank;  ///< by rank; -1 on other nodes
+  std::vector<pid_t> process;            ///< by local rank
+  bool single_copy = false;              ///< every rank of the node can read every other's memory
+  std::uint64_t eager_bytes = 0;         ///< the smallest wish of all ranks
+  std::uint64_t shared_limit_bytes = 0;  ///< the smallest arena of all nodes
+  std::vector<std::string> facts;        ///< for report()
 
   /// Blocking and collective. Whatever fails on one rank makes all ranks of its node do without.
   static Node set_up(Transport& transport, const EngineOptions& options);

@@ -41,7 +41,7 @@ struct Operation {
 
   std::byte* scratch = nullptr;
   std::byte* shared = nullptr;
-  std::uint64_t shared_offset = 0;  ///< of `shared` in this rank's arena
+  std::uint64_t shared_offset = 0;                ///< of `shared` in this rank's arena
   std::vector<std::uint64_t> peer_shared_offset;  ///< by local rank, from their expose messages
 
   enum StepFlag : std::uint8_t { matched = 1, posted = 2 };

@@ -204,8 +204,8 @@ void RemoteLink::withdraw(Receiving& receiving) {
   Sink sink;
   sink.bytes.reset(new std::byte[receiving.to.size()]);
   sink.tag = receiving.tag;
-  sink.handle = transport_.irecv({sink.bytes.get(), receiving.to.size()}, static_cast<int>(receiving.rts.source),
-                                 receiving.tag);
+  sink.handle =
+      transport_.irecv({sink.bytes.get(), receiving.to.size()}, static_cast<int>(receiving.rts.source), receiving.tag);
   sinks_.push_back(std::move(sink));
 }
 

@@ -78,8 +78,7 @@ std::unique_ptr<Segment> Segment::make(const SegmentLayout& layout, std::uint32_
     new (&segment->cell(segment->stub(rank))) Cell;
     slot->queue_tail.store(segment->stub(rank));
   }
-  for (std::uint32_t index = 0; index < layout.ranks * layout.cells_per_rank; ++index)
-    new (&segment->cell(index)) Cell;
+  for (std::uint32_t index = 0; index < layout.ranks * layout.cells_per_rank; ++index) new (&segment->cell(index)) Cell;
   return segment;
 }
 
@@ -98,7 +97,8 @@ void Segment::map(int open_flags) {
     const int error = ::posix_fallocate(descriptor_, 0, static_cast<off_t>(layout_.total_bytes));
     if (error != 0)
       throw_system("cannot reserve " + std::to_string(layout_.total_bytes) +
-                       " bytes of shared memory in /dev/shm; make it larger or lower PENSTOCK_SHARED_BYTES", error);
+                       " bytes of shared memory in /dev/shm; make it larger or lower PENSTOCK_SHARED_BYTES",
+                   error);
   }
   void* base = ::mmap(nullptr, layout_.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   if (base == MAP_FAILED) throw_system("cannot map the shared memory " + name_, errno);

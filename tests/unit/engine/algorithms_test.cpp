@@ -27,7 +27,8 @@ std::vector<Case> cases_for(const std::vector<std::int32_t>& nodes) {
   for (const Algorithm& row : algorithms())
     for (const std::uint64_t count : {1u, 700u, 50000u})
       for (const bool in_place : {false, true}) {
-        Collective what{.kind = row.kind, .count = count, .dtype = DType::int32, .root = size - 1, .in_place = in_place};
+        Collective what{
+            .kind = row.kind, .count = count, .dtype = DType::int32, .root = size - 1, .in_place = in_place};
         what.algorithm = row.name;
         Case one;
         bool fits = true;
@@ -94,7 +95,9 @@ INSTANTIATE_TEST_SUITE_P(, Algorithms,
                                          Setting{"one_node_of_4_thread", one_node(4), 1, true},
                                          Setting{"nodes_of_3_and_4", {0, 1, 0, 1, 1, 0, 1}, 0, true},
                                          Setting{"nodes_of_1_and_2_thread", {0, 1, 1}, 1, false}),
-                         [](const testing::TestParamInfo<Setting>& setting) { return std::string(setting.param.name); });
+                         [](const testing::TestParamInfo<Setting>& setting) {
+                           return std::string(setting.param.name);
+                         });
 
 }  // namespace
 }  // namespace penstock::engine

@@ -65,9 +65,9 @@ INSTANTIATE_TEST_SUITE_P(, Failures,
                          name_of);
 
 TEST_P(Failures, FailNextIsToldToAllRanks) {
-  for (const std::uint64_t elems : {4u, 50000u})
-    for (int failing = 0; failing < size(); ++failing)
-      run_ranks(ranks(), [&](Engine& engine, int rank) {
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    for (const std::uint64_t elems : {4u, 50000u})
+      for (int failing = 0; failing < size(); ++failing) {
         if (rank == failing) {
           engine.fail_next("count is -1; expected a number from 0 on");
         } else {
@@ -82,7 +82,8 @@ TEST_P(Failures, FailNextIsToldToAllRanks) {
           EXPECT_NE(error->message().find("count is -1"), std::string::npos) << error->what();
         }
         expect_next_operation_works(engine, rank);
-      });
+      }
+  });
 }
 
 TEST_P(Failures, ARankThatStartsLateGetsItAtOnce) {
@@ -94,8 +95,7 @@ TEST_P(Failures, ARankThatStartsLateGetsItAtOnce) {
       for (const char* text : {"first", "second"}) {
         std::vector<std::uint32_t> in(4);
         std::vector<std::uint32_t> out(4);
-        const auto run =
-            engine.start(allreduce_plan(rank, size(), 16), {bytes_of(in), bytes_of(out)}, kAddUint32, 7);
+        const auto run = engine.start(allreduce_plan(rank, size(), 16), {bytes_of(in), bytes_of(out)}, kAddUint32, 7);
         const auto error = error_of(*run);
         ASSERT_TRUE(error);
         EXPECT_NE(error->message().find(text), std::string::npos);
@@ -143,8 +143,7 @@ TEST_P(Failures, RanksThatWaitForEachOtherFindOutWhy) {
     const auto plan =
         std::make_shared<const Plan>(std::move(builder).finish(0, static_cast<std::uint64_t>(size()) * 4));
     std::vector<std::uint32_t> out(static_cast<std::size_t>(size()));
-    const auto error =
-        error_of(*engine.start(plan, {{}, bytes_of(out)}, kAddUint32, static_cast<std::uint64_t>(rank)));
+    const auto error = error_of(*engine.start(plan, {{}, bytes_of(out)}, kAddUint32, static_cast<std::uint64_t>(rank)));
     ASSERT_TRUE(error);
     EXPECT_TRUE(error->code() == ErrorCode::mismatch || error->code() == ErrorCode::peer_failed);
     expect_next_operation_works(engine, rank);

@@ -23,8 +23,7 @@ inline std::shared_ptr<const Plan> alltoall_plan(int rank, int size, std::uint64
 }
 
 /// All ranks reduce `bytes` to rank 0 one after the other, which sends the result to all.
-inline std::shared_ptr<const Plan> allreduce_plan(int rank, int size, std::uint64_t bytes,
-                                                  Lane lane = Lane::progress) {
+inline std::shared_ptr<const Plan> allreduce_plan(int rank, int size, std::uint64_t bytes, Lane lane = Lane::progress) {
   PlanBuilder builder("test/allreduce", rank, size);
   const Region input{0, bytes, Buffer::input};
   const Region output{0, bytes, Buffer::output};
@@ -72,7 +71,9 @@ struct RandomPlans {
 
   RandomPlans(int size, int events, std::size_t slots, std::uint64_t slot_elems, std::uint32_t seed) {
     std::mt19937 random(seed);
-    const auto pick = [&](std::size_t below) { return std::uniform_int_distribution<std::size_t>(0, below - 1)(random); };
+    const auto pick = [&](std::size_t below) {
+      return std::uniform_int_distribution<std::size_t>(0, below - 1)(random);
+    };
     struct Slot {
       StepId writer = PlanBuilder::kNone;
       std::vector<StepId> readers;
@@ -88,8 +89,8 @@ struct RandomPlans {
       inputs.emplace_back();
       for (std::size_t i = 0; i < slots * slot_elems; ++i) inputs.back().push_back(random());
       for (std::size_t slot = 0; slot < slots; ++slot)
-        slot_of[static_cast<std::size_t>(rank)][slot].writer = builders.back().copy(
-            {slot * bytes, bytes, Buffer::input}, {slot * bytes, bytes, Buffer::scratch});
+        slot_of[static_cast<std::size_t>(rank)][slot].writer =
+            builders.back().copy({slot * bytes, bytes, Buffer::input}, {slot * bytes, bytes, Buffer::scratch});
     }
     outputs = inputs;
     const auto reading = [&](std::size_t rank, std::size_t slot) {
@@ -114,17 +115,15 @@ struct RandomPlans {
       if (from_rank == to_rank && (add || pick(3) != 0)) {
         std::vector<StepId> after = writing(to_rank, to);
         after.push_back(slot_of[from_rank][from].writer);
-        const StepId step = add ? builders[to_rank].reduce(source, target, after)
-                                : builders[to_rank].copy(source, target, after);
+        const StepId step =
+            add ? builders[to_rank].reduce(source, target, after) : builders[to_rank].copy(source, target, after);
         slot_of[from_rank][from].readers.push_back(step);
         written(to_rank, to, step);
       } else {
         const std::uint32_t tag = tags[from_rank * ranks + to_rank]++;
-        const StepId sent =
-            builders[from_rank].send(source, static_cast<int>(to_rank), tag, reading(from_rank, from));
+        const StepId sent = builders[from_rank].send(source, static_cast<int>(to_rank), tag, reading(from_rank, from));
         slot_of[from_rank][from].readers.push_back(sent);
-        written(to_rank, to,
-                builders[to_rank].recv(target, static_cast<int>(from_rank), tag, writing(to_rank, to)));
+        written(to_rank, to, builders[to_rank].recv(target, static_cast<int>(from_rank), tag, writing(to_rank, to)));
       }
       for (std::uint64_t i = 0; i < elems; ++i) {
         const std::uint32_t value = outputs[from_rank][from * slot_elems + i];

@@ -59,8 +59,8 @@ TEST_P(ProgressThread, LeavesTheApplicationLaneToTheApplication) {
   run_ranks(threaded(GetParam()), [&looked](Engine& engine, int rank) {
     std::vector<std::uint32_t> in(100000, 1);
     std::vector<std::uint32_t> out(100000);
-    const auto run = engine.start(allreduce_plan(rank, 2, 400000, Lane::application), {bytes_of(in), bytes_of(out)},
-                                  kAddUint32, 0);
+    const auto run =
+        engine.start(allreduce_plan(rank, 2, 400000, Lane::application), {bytes_of(in), bytes_of(out)}, kAddUint32, 0);
     std::this_thread::sleep_for(milliseconds(20));
     EXPECT_FALSE(run->done());
     looked.arrive_and_wait();
@@ -127,8 +127,8 @@ TEST(Waiting, CostsNoCpuTime) {
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
     engine.start(allreduce_plan(rank, 2, 16), {bytes_of(in), bytes_of(out)}, kAddUint32, 0)->wait();
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
-    const double seconds = static_cast<double>(after.tv_sec - before.tv_sec) +
-                           static_cast<double>(after.tv_nsec - before.tv_nsec) * 1e-9;
+    const double seconds =
+        static_cast<double>(after.tv_sec - before.tv_sec) + static_cast<double>(after.tv_nsec - before.tv_nsec) * 1e-9;
     EXPECT_LT(seconds, 0.1);
   });
 }

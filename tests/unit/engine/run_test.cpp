@@ -59,7 +59,8 @@ TEST_P(PlanRuns, AlltoallOfManySizes) {
     for (const std::uint64_t elems : {0u, 1u, 2u, 100u, 4096u, 5000u, 70000u}) {
       const auto plan = alltoall_plan(rank, size(), elems * 4);
       std::vector<std::uint32_t> in(elems * static_cast<std::size_t>(size()));
-      for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<std::uint32_t>(i * 7 + static_cast<std::size_t>(rank));
+      for (std::size_t i = 0; i < in.size(); ++i)
+        in[i] = static_cast<std::uint32_t>(i * 7 + static_cast<std::size_t>(rank));
       std::vector<std::uint32_t> out(in.size(), 0);
       engine.start(plan, {bytes_of(in), bytes_of(out)}, {}, elems)->wait();
       for (std::size_t i = 0; i < out.size(); ++i) {
@@ -86,7 +87,8 @@ TEST_P(PlanRuns, RandomPlansWaitedForInAnyOrder) {
       for (int i = 0; i < kOperations; ++i) {
         const RandomPlans& one = cases[static_cast<std::size_t>(i)];
         if (random() % 4 == 0) std::this_thread::sleep_for(milliseconds(random() % 3));
-        runs.push_back(engine.start(one.plans[me], {bytes_of(one.inputs[me]), bytes_of(outputs[static_cast<std::size_t>(i)])},
+        runs.push_back(engine.start(one.plans[me],
+                                    {bytes_of(one.inputs[me]), bytes_of(outputs[static_cast<std::size_t>(i)])},
                                     kAddUint32, static_cast<std::uint64_t>(i)));
       }
       std::vector<std::size_t> order(runs.size());
