@@ -76,7 +76,7 @@ struct RestoreOptions {
 struct RestoredArray {
   std::string name;
   DType dtype = DType::uint8;
-  Layout layout;                      ///< whose part of this rank `local` holds
+  Layout layout;  ///< whose part of this rank `local` holds
   Bytes local;
   std::shared_ptr<std::byte> memory;  ///< what holds `local`, aligned to 64 bytes; empty where it is the caller's
 };

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import json
 import math
+import operator
 import sys
 import time
 import warnings
@@ -26,6 +28,7 @@ _NATIVE = {
 _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64", 16: "complex128"}
 
 _open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
+_numbers = itertools.count()
 
 
 class CheckpointHandle:
@@ -108,10 +111,11 @@ class Checkpointer:
             raise Error(f"chunk_bytes is {chunk_bytes}; expected a multiple of 64 above 0")
         self._comm = _penstock_comm(comm)
         self._rank = 0 if self._comm is None else self._comm.Get_rank()
-        core = None if self._comm is None else self._comm._core
+        core = None if self._comm is None else self._comm._open()
         self._native = _penstock.Checkpointer(url, burst_buffer or "", keep or 0, chunk_bytes, undrained_max, core)
         #: What :meth:`restore` passed over or repaired, most recent call.
         self.restore_warnings: list[str] = []
+        self._number = next(_numbers)
         _open.add(self)
 
     def save(self, step: int, tree: Any, dataset: Any = None) -> CheckpointHandle:
@@ -135,6 +139,7 @@ class Checkpointer:
             all ranks from the same call. This step is then saved on no rank.
         """
         begin = time.perf_counter()
+        step = operator.index(step)
         if step < 0 or step >= 1 << 64:
             raise Error(f"step is {step}; expected a number from 0 on")
         arrays: list[tuple] = []
@@ -192,7 +197,9 @@ class Checkpointer:
                 natives[name] = value._native
             else:
                 raise Error(f"layouts['{name}'] is a {type(value).__name__}; expected a Layout or a DistArray")
-        found_step, saved, metadata, told = self._native.restore(step, natives, into)
+        found_step, saved, metadata, told = self._native.restore(
+            None if step is None else operator.index(step), natives, into
+        )
         self.restore_warnings = told
         for text in told:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
@@ -251,7 +258,7 @@ class Checkpointer:
 @atexit.register
 def _close_all() -> None:
     """Before mpi4py finalizes MPI, which the background threads use."""
-    for checkpointer in list(_open):
+    for checkpointer in sorted(_open, key=lambda open_one: open_one._number):  # the same order on all ranks
         try:
             checkpointer.close()
         except Error as error:

@@ -64,19 +64,6 @@ Channels open_channels(const std::optional<Comm>& comm, const std::shared_ptr<Pe
 
 }  // namespace
 
-CheckpointHandle::CheckpointHandle(std::shared_ptr<Relay> relay, std::shared_ptr<checkpoint::Job> job)
-    : relay_(std::move(relay)), job_(std::move(job)) {}
-
-std::uint64_t CheckpointHandle::step() const { return job_->step; }
-CheckpointLevel CheckpointHandle::level() const { return job_->level(); }
-bool CheckpointHandle::failed() const { return job_->failed(); }
-double CheckpointHandle::stall_s() const { return job_->stall_s; }
-
-void CheckpointHandle::wait(CheckpointLevel level) {
-  checkpoint::await_settled(*job_, level, relay_.get());
-  if (const std::optional<Error> error = job_->deliver_error(level)) throw *error;
-}
-
 struct Checkpointer::State {
   std::shared_ptr<Peers> caller;
   std::shared_ptr<Relay> relay;

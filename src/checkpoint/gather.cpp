@@ -69,8 +69,7 @@ void bound(Piece& piece) {
   for (const Extent& extent : piece.extents) {
     const Overlap& last = extent.overlaps.back();
     piece.first_byte += static_cast<std::uint64_t>(extent.overlaps.front().source_start * extent.source_stride_bytes);
-    piece.last_byte +=
-        static_cast<std::uint64_t>((last.source_start + last.length - 1) * extent.source_stride_bytes);
+    piece.last_byte += static_cast<std::uint64_t>((last.source_start + last.length - 1) * extent.source_stride_bytes);
   }
   piece.last_byte += piece.item_bytes;
 }
@@ -85,8 +84,8 @@ class ChunkCopy {
     inner_last_.resize(piece.extents.size() + 1);
     for (std::size_t d = piece.extents.size(); d-- > 0;) {
       const Overlap& overlap = piece.extents[d].overlaps.back();
-      inner_last_[d] = inner_last_[d + 1] +
-                       (overlap.source_start + overlap.length - 1) * piece.extents[d].source_stride_bytes;
+      inner_last_[d] =
+          inner_last_[d + 1] + (overlap.source_start + overlap.length - 1) * piece.extents[d].source_stride_bytes;
     }
   }
 
@@ -186,9 +185,8 @@ void plan_pieces(const Layout& source, const Layout& target, int rank, std::uint
       for (std::size_t d = 0; d < dimensions; ++d) {
         piece.extents.push_back({from.strides_elems[d] * item, to.strides_elems[d] * item, which[d]->second});
       }
-      std::stable_sort(piece.extents.begin(), piece.extents.end(), [](const Extent& a, const Extent& b) {
-        return a.source_stride_bytes > b.source_stride_bytes;
-      });
+      std::stable_sort(piece.extents.begin(), piece.extents.end(),
+                       [](const Extent& a, const Extent& b) { return a.source_stride_bytes > b.source_stride_bytes; });
       simplify(piece);
       bound(piece);
       pieces[owner].push_back(std::move(piece));

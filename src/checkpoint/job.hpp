@@ -50,10 +50,18 @@ class Job {
     update([&] { version_ = version; });
   }
 
-  Version version() const { return locked([&] { return version_; }); }
-  CheckpointLevel level() const { return locked([&] { return level_; }); }
-  bool failed() const { return locked([&] { return error_.has_value(); }); }
-  bool closed() const { return locked([&] { return closed_; }); }
+  Version version() const {
+    return locked([&] { return version_; });
+  }
+  CheckpointLevel level() const {
+    return locked([&] { return level_; });
+  }
+  bool failed() const {
+    return locked([&] { return error_.has_value(); });
+  }
+  bool closed() const {
+    return locked([&] { return closed_; });
+  }
   bool undelivered() const {
     return locked([&] { return error_.has_value() && !delivered_; });
   }

@@ -90,9 +90,9 @@ void Saver::begin(Job& job, const std::string& what) {
     if (begins[r].step != begins[0].step || begins[r].signature != begins[0].signature) {
       throw Error(ErrorCode::mismatch,
                   what + ": rank " + std::to_string(r) + " saves " +
-                      (begins[r].step != begins[0].step
-                           ? "step " + std::to_string(begins[r].step) + ", rank 0 step " + std::to_string(begins[0].step)
-                           : "arrays of other names, types or layouts than rank 0") +
+                      (begins[r].step != begins[0].step ? "step " + std::to_string(begins[r].step) + ", rank 0 step " +
+                                                              std::to_string(begins[0].step)
+                                                        : "arrays of other names, types or layouts than rank 0") +
                       "; all ranks must save the same thing");
     }
     version.attempt = std::max(version.attempt, begins[r].first_attempt);
@@ -117,7 +117,8 @@ void Saver::write_first_tier(Job& job, const std::string& what) {
       return job.own;
     });
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::exists) remove_quietly(backend, key, [this](const std::string& text) { warn(text); });
+    if (error.code() != ErrorCode::exists)
+      remove_quietly(backend, key, [this](const std::string& text) { warn(text); });
     throw;
   }
   if (peers.rank() == 0) {
@@ -143,11 +144,12 @@ void Saver::drain(Job& job) {
     const std::string key = data_key(job.version(), peers.rank());
     try {
       agree(peers, what, [&] {
-        copy_object(*tiers_.fast, *tiers_.slow, key, job.own, options_.chunk_bytes);
+        copy_object(*tiers_.fast, *tiers_.slow, key, job.own, options_.chunk_bytes, drain_memory_);
         return Done{};
       });
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::exists) remove_quietly(*tiers_.slow, key, [this](const std::string& text) { warn(text); });
+      if (error.code() != ErrorCode::exists)
+        remove_quietly(*tiers_.slow, key, [this](const std::string& text) { warn(text); });
       throw;
     }
     put_manifest(peers, *tiers_.slow, job, what);
@@ -175,8 +177,8 @@ void Saver::put_manifest(Peers& peers, store::Backend& backend, Job& job, const 
     const ConstBytes text = std::as_bytes(std::span(job.manifest.data(), job.manifest.size()));
     own = attempt(what, 0, [&] {
       if (!backend.put_if_absent(key, std::span(&text, 1))) {
-        throw Error(ErrorCode::exists, backend.url() + ": object " + key +
-                                           " exists already; is another run saving to the same place?");
+        throw Error(ErrorCode::exists,
+                    backend.url() + ": object " + key + " exists already; is another run saving to the same place?");
       }
     });
     if (!own) return result;
@@ -200,9 +202,9 @@ void Saver::retire_after(Peers& peers, const Job& job, bool drained) {
   for (const auto& other : jobs()) {
     if (other.get() != &job && !other->settled(CheckpointLevel::drained)) retirement.under_way.insert(other->version());
   }
-  const std::optional<Error> failure =
-      attempt("removing old checkpoints", peers.rank(),
-              [&] { retire(peers, tiers_, retirement, [this](const std::string& text) { warn(text); }); });
+  const std::optional<Error> failure = attempt("removing old checkpoints", peers.rank(), [&] {
+    retire(peers, tiers_, retirement, [this](const std::string& text) { warn(text); });
+  });
   if (failure) warn(failure->message());
 }
 

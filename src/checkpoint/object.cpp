@@ -30,8 +30,8 @@ void verify(const store::Backend& backend, const std::string& key, std::uint64_t
 }
 
 [[noreturn]] void taken(const store::Backend& backend, const std::string& key) {
-  throw Error(ErrorCode::exists, backend.url() + ": object " + key +
-                                     " exists already; is another run saving to the same place?");
+  throw Error(ErrorCode::exists,
+              backend.url() + ": object " + key + " exists already; is another run saving to the same place?");
 }
 
 std::vector<Digest> read_digests(const store::Backend& backend, const std::string& key, const ObjectInfo& info,
@@ -107,12 +107,13 @@ ConstBytes ObjectReader::chunk(std::uint64_t index) {
 }
 
 void copy_object(const store::Backend& from, store::Backend& to, const std::string& key, const ObjectInfo& info,
-                 std::uint64_t chunk_bytes) {
+                 std::uint64_t chunk_bytes, Staging& memory) {
   if (info.size_bytes == 0) return;
   const std::vector<Digest> digests = read_digests(from, key, info, chunk_bytes);
-  std::vector<std::byte> copy(info.data_bytes);
+  memory.reserve(info.data_bytes);
+  const Bytes copy = memory.first(info.data_bytes);
   for (std::uint64_t at = 0; at < info.data_bytes; at += chunk_bytes) {
-    const Bytes chunk = Bytes(copy).subspan(at, std::min(chunk_bytes, info.data_bytes - at));
+    const Bytes chunk = copy.subspan(at, std::min(chunk_bytes, info.data_bytes - at));
     from.read(key, at, chunk);
     verify(from, key, at, chunk, digests[at / chunk_bytes]);
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/manifest.hpp"
+#include "checkpoint/staging.hpp"
 #include "store/backend.hpp"
 
 namespace penstock::checkpoint {
@@ -45,9 +46,9 @@ class ObjectReader {
   std::vector<std::byte> buffer_;
 };
 
-/// Copies an object to another backend, verifying every chunk on its way; then verifies the length of the copy.
-/// Throws exists when the key is taken.
+/// Copies an object to another backend through `memory`, verifying every chunk on its way; then verifies the length of
+/// the copy. Throws exists when the key is taken.
 void copy_object(const store::Backend& from, store::Backend& to, const std::string& key, const ObjectInfo& info,
-                 std::uint64_t chunk_bytes);
+                 std::uint64_t chunk_bytes, Staging& memory);
 
 }  // namespace penstock::checkpoint

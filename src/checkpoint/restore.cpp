@@ -19,7 +19,8 @@ bool is_damage(ErrorCode code) {
 
 std::shared_ptr<std::byte> allocate(std::uint64_t size_bytes) {
   const std::uint64_t rounded = std::max(size_bytes, std::uint64_t{1}) + kArrayAlignment - 1;
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(kArrayAlignment, rounded / kArrayAlignment * kArrayAlignment));
+  auto* memory =
+      static_cast<std::byte*>(std::aligned_alloc(kArrayAlignment, rounded / kArrayAlignment * kArrayAlignment));
   if (memory == nullptr) {
     throw Error(ErrorCode::no_space, "no memory for an array of " + std::to_string(size_bytes) + " bytes");
   }
@@ -126,7 +127,7 @@ class Restoration {
 
   /// Empty when it is damaged, with a warning that says how. The same on all ranks.
   std::optional<Restored> try_version(const Version& version) {
-    const trace::Span span("restore", "checkpoint");
+    const trace::Span span("restore checkpoint", "application");
     const std::string what = "checkpoint of " + describe(version);
     const std::optional<Manifest> manifest = read_manifest(version, what);
     if (!manifest) return std::nullopt;
@@ -200,15 +201,16 @@ class Restoration {
         known += (known.empty() ? "'" : ", '") + array.name + "'";
       }
       if (!found) {
-        throw Error(ErrorCode::invalid_argument,
-                    std::string(argument) + ": no array '" + name + "' was saved, only " + (known.empty() ? "none" : known));
+        throw Error(ErrorCode::invalid_argument, std::string(argument) + ": no array '" + name + "' was saved, only " +
+                                                     (known.empty() ? "none" : known));
       }
     }
   }
 
   RestoredArray target_of(const ArraySpec& saved) const {
     const auto wanted = options_.layouts.find(saved.name);
-    RestoredArray array{saved.name, saved.dtype,
+    RestoredArray array{saved.name,
+                        saved.dtype,
                         wanted != options_.layouts.end()
                             ? wanted->second
                             : Layout::whole(saved.layout.shape(), peers_.rank(), peers_.size()),

@@ -70,7 +70,7 @@ std::shared_ptr<Job> Saver::save(std::uint64_t step, const std::vector<Checkpoin
 void Saver::settle_previous() {
   const std::vector<std::shared_ptr<Job>> all = jobs();
   if (all.empty()) return;
-  const trace::Span span("await previous", "checkpoint");
+  const trace::Span span("wait for the previous checkpoint", "application");
   await_settled(*all.back(), CheckpointLevel::fast, channels_.relay.get());
 }
 
@@ -91,7 +91,9 @@ std::optional<Error> Saver::undelivered(const Job& newest) {
 void Saver::finish() {
   const std::vector<std::shared_ptr<Job>> all = jobs();
   if (channels_.relay) {
-    const auto closed = [&] { return std::all_of(all.begin(), all.end(), [](const auto& job) { return job->closed(); }); };
+    const auto closed = [&] {
+      return std::all_of(all.begin(), all.end(), [](const auto& job) { return job->closed(); });
+    };
     channels_.relay->serve({closed, saves_});
   }
   for (const auto& job : all) job->await_closed();
@@ -118,8 +120,7 @@ void Saver::check(const std::vector<CheckpointArray>& arrays) const {
       refuse("array '" + array.name + "' has a layout on " + std::to_string(array.layout.ranks()) + " ranks, but " +
              std::to_string(channels_.writer->size()) + " save it");
     }
-    const std::uint64_t expected_bytes =
-        local_bytes({array.name, array.dtype, array.layout}, channels_.writer->rank());
+    const std::uint64_t expected_bytes = local_bytes({array.name, array.dtype, array.layout}, channels_.writer->rank());
     if (array.local.size() != expected_bytes) {
       refuse("array '" + array.name + "' has " + std::to_string(array.local.size()) + " bytes on rank " +
              std::to_string(channels_.writer->rank()) + ", its layout says " + std::to_string(expected_bytes));
@@ -130,15 +131,15 @@ void Saver::check(const std::vector<CheckpointArray>& arrays) const {
 void Saver::stage(Job& job, const std::vector<CheckpointArray>& arrays) {
   const std::vector<std::uint64_t> offsets = object_offsets(job.arrays, channels_.writer->rank());
   const std::uint64_t total_bytes = offsets.back();
-  const trace::Span span("stage", "checkpoint", total_bytes);
+  const trace::Span span("stage checkpoint", "application", total_bytes);
   staging_.reserve(total_bytes);
   const Bytes memory = staging_.first(total_bytes);
   std::vector<Copy> copies;
   std::uint64_t end = 0;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     if (arrays[i].local.empty()) continue;
-    std::fill(memory.begin() + static_cast<std::ptrdiff_t>(end), memory.begin() + static_cast<std::ptrdiff_t>(offsets[i]),
-              std::byte{0});
+    std::fill(memory.begin() + static_cast<std::ptrdiff_t>(end),
+              memory.begin() + static_cast<std::ptrdiff_t>(offsets[i]), std::byte{0});
     copies.push_back({arrays[i].local, memory.data() + offsets[i]});
     end = offsets[i] + arrays[i].local.size();
   }

@@ -70,10 +70,12 @@ class Saver {
   const CheckpointerOptions options_;
   const int copy_threads_;
   Staging staging_;
+  Staging drain_memory_;    // the drainer thread's
   bool reclaimed_ = false;  // the writer thread's
 
   mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<Job>> jobs_;  // those that are not closed, or whose error is not delivered, and the newest
+  std::vector<std::shared_ptr<Job>>
+      jobs_;  // those that are not closed, or whose error is not delivered, and the newest
   std::uint64_t saves_ = 0;
   std::vector<std::string> warnings_;
 

@@ -18,7 +18,7 @@ namespace penstock::checkpoint {
 
 namespace {
 
-constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which older headers lack
+constexpr int kPopulateWrite = 23;                        // MADV_POPULATE_WRITE, which older headers lack
 constexpr std::uint64_t kGrain = std::uint64_t{2} << 20;  // of a huge page
 
 /// Copies the part [begin, end) of all bytes, counted through the copies.

@@ -54,8 +54,7 @@ std::vector<Version> fast_victims(const std::map<Version, Holding>& fast, const 
     if (version == complete.back()) continue;
     const auto at = slow.find(version);
     const bool drained = at != slow.end() && at->second.manifest;
-    const bool outdated =
-        retirement.drained && version < retirement.saved && !retirement.under_way.contains(version);
+    const bool outdated = retirement.drained && version < retirement.saved && !retirement.under_way.contains(version);
     if (drained || outdated) victims.push_back(version);
   }
   return victims;
@@ -121,7 +120,8 @@ void reclaim(Peers& peers, const Tiers& tiers, const Warn& warn) {
     }
     // Only some rank may see a manifest of a burst buffer that is local to nodes.
     std::set<Version> complete_somewhere;
-    for (const std::vector<Version>& seen : gather(peers, complete)) complete_somewhere.insert(seen.begin(), seen.end());
+    for (const std::vector<Version>& seen : gather(peers, complete))
+      complete_somewhere.insert(seen.begin(), seen.end());
     for (const auto& [version, holding] : held) {
       if (complete_somewhere.contains(version)) continue;
       try_to(warn, "removing what is left of " + describe(version),

@@ -14,7 +14,7 @@ constexpr int kRanks = 3;
 struct Failure {
   const char* name;
   bool in_fast;
-  int rank;            ///< whose object; -1: the manifest, which is rank 0's
+  int rank;  ///< whose object; -1: the manifest, which is rank 0's
   ErrorCode code;
   bool relayed;
 };
@@ -35,7 +35,8 @@ class Fails : public testing::TestWithParam<Failure> {
     faults->on_change = [=](const std::string& operation, const store::Backend& backend, const std::string& changed,
                             Faults::When when) {
       if (operation == "put" && when == Faults::When::before && &backend == where && changed == key) {
-        throw Error(GetParam().code, "device of rank " + std::to_string(GetParam().rank), -1, "No space left on device");
+        throw Error(GetParam().code, "device of rank " + std::to_string(GetParam().rank), -1,
+                    "No space left on device");
       }
     };
   }
@@ -120,16 +121,15 @@ TEST_P(Fails, AndFinishTellsWhatNobodyHasHeard) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Checkpoint, Fails,
-    testing::Values(Failure{"BurstBufferFullOnRank0", true, 0, ErrorCode::no_space, false},
-                    Failure{"BurstBufferFullOnRank2", true, 2, ErrorCode::no_space, false},
-                    Failure{"BurstBufferBrokenForTheManifest", true, -1, ErrorCode::io, false},
-                    Failure{"SlowTierBrokenOnRank1", false, 1, ErrorCode::io, false},
-                    Failure{"SlowTierFullForTheManifest", false, -1, ErrorCode::no_space, false},
-                    Failure{"BurstBufferFullOnRank1Relayed", true, 1, ErrorCode::no_space, true},
-                    Failure{"SlowTierFullOnRank2Relayed", false, 2, ErrorCode::no_space, true}),
-    [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(Checkpoint, Fails,
+                         testing::Values(Failure{"BurstBufferFullOnRank0", true, 0, ErrorCode::no_space, false},
+                                         Failure{"BurstBufferFullOnRank2", true, 2, ErrorCode::no_space, false},
+                                         Failure{"BurstBufferBrokenForTheManifest", true, -1, ErrorCode::io, false},
+                                         Failure{"SlowTierBrokenOnRank1", false, 1, ErrorCode::io, false},
+                                         Failure{"SlowTierFullForTheManifest", false, -1, ErrorCode::no_space, false},
+                                         Failure{"BurstBufferFullOnRank1Relayed", true, 1, ErrorCode::no_space, true},
+                                         Failure{"SlowTierFullOnRank2Relayed", false, 2, ErrorCode::no_space, true}),
+                         [](const auto& tested) { return tested.param.name; });
 
 /// The last sync of a manifest fails: it may be there or not.
 TEST(Checkpoint, ManifestOfUncertainFateKeepsItsData) {

@@ -52,7 +52,8 @@ inline std::int64_t between(Random& random, std::int64_t low, std::int64_t high)
 
 inline std::vector<std::int64_t> random_shape(Random& random) {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(between(random, 0, 3)));
-  for (std::int64_t& length : shape) length = between(random, 0, 9) == 0 ? 0 : between(random, 1, shape.size() == 1 ? 300 : 19);
+  for (std::int64_t& length : shape)
+    length = between(random, 0, 9) == 0 ? 0 : between(random, 1, shape.size() == 1 ? 300 : 19);
   return shape;
 }
 

@@ -57,9 +57,7 @@ TEST(Manifest, EveryFlippedBitAndEveryTruncationIsFound) {
   EXPECT_EQ(code_of(text + " "), ErrorCode::corrupt);
 }
 
-std::string sealed(std::string text) {
-  return text + ",\n\"checksum\": \"" + to_hex(digest(text)) + "\"}\n";
-}
+std::string sealed(std::string text) { return text + ",\n\"checksum\": \"" + to_hex(digest(text)) + "\"}\n"; }
 
 TEST(Manifest, ALaterFormatIsNoDamage) {
   EXPECT_EQ(code_of(sealed("{\"penstock\": \"checkpoint\", \"format\": 2")), ErrorCode::unsupported);

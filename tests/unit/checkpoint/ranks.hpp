@@ -27,7 +27,8 @@ class Meeting {
   void allgather(int rank, ConstBytes mine, Bytes all) {
     arrive([&] {
       buffer_.resize(all.size());
-      if (!mine.empty()) std::memcpy(buffer_.data() + static_cast<std::size_t>(rank) * mine.size(), mine.data(), mine.size());
+      if (!mine.empty())
+        std::memcpy(buffer_.data() + static_cast<std::size_t>(rank) * mine.size(), mine.data(), mine.size());
     });
     arrive([&] {
       if (!all.empty()) std::memcpy(all.data(), buffer_.data(), all.size());
@@ -114,7 +115,8 @@ class Rank {
   Saver& saver() { return *saver_; }
   Peers& peers() { return *caller_; }
 
-  CheckpointHandle save(std::uint64_t step, const std::vector<CheckpointArray>& arrays, std::string_view metadata = {}) {
+  CheckpointHandle save(std::uint64_t step, const std::vector<CheckpointArray>& arrays,
+                        std::string_view metadata = {}) {
     return {relay_, saver_->save(step, arrays, metadata)};
   }
   Restored restore(const RestoreOptions& options = {}) { return checkpoint::restore(*caller_, tiers_, options); }

@@ -34,7 +34,8 @@ TEST(SaveRestore, AnyLayoutOnAnyNumberOfRanks) {
     run_ranks(world, [&](Rank& rank) {
       std::vector<std::vector<std::byte>> parts;
       std::vector<CheckpointArray> given;
-      for (const Array& array : arrays) parts.push_back(local_part(array.from, rank.rank(), size_bytes(array.dtype), 5));
+      for (const Array& array : arrays)
+        parts.push_back(local_part(array.from, rank.rank(), size_bytes(array.dtype), 5));
       for (std::size_t i = 0; i < arrays.size(); ++i) {
         given.push_back({arrays[i].name, arrays[i].dtype, arrays[i].from, parts[i]});
       }
