@@ -62,11 +62,14 @@ struct RedistributionOptions {
   DType dtype = DType::float64;
   MatrixOp op = MatrixOp::none;
   bool relabel = false;  ///< let relabel() choose which rank gets which part of the target
+  /// What a rank has for another goes in segments of about this length, so that packing, moving and unpacking overlap
+  /// and happen in the caches; a few of them per pair are in flight, in scratch memory. Equal on all ranks.
+  std::uint64_t segment_bytes = std::uint64_t{1} << 20;
 };
 
-/// The plan of one rank of a team (which may be larger than either layout): one message per pair of ranks, packed by
-/// plain moves and unpacked with op, alpha and beta; what stays on a rank goes straight from input to output. No rank
-/// writes its output before all ranks have started, so an operation that fails on its arguments moves nothing.
+/// The plan of one rank of a team (which may be larger than either layout): one message per pair of ranks and segment,
+/// packed by plain moves and unpacked with op, alpha and beta; what stays on a rank goes straight from input to output.
+/// No rank writes its output before all ranks have started, so an operation that fails on its arguments moves nothing.
 PENSTOCK_API Plan plan_redistribution(const Layout& source, const Layout& target, const RedistributionOptions& options,
                                       const Team& team);
 

@@ -67,18 +67,24 @@ Redistribution::Redistribution(const Comm& given_comm, const Layout& source, con
   });
 
   struct Digest {
-    std::uint64_t source, target, dtype, op, relabel;
+    std::uint64_t source, target, dtype, op, relabel, segment_bytes;
   };
-  const Digest mine{hash(source.serialize()), hash(target.serialize()), static_cast<std::uint64_t>(options.dtype),
-                    static_cast<std::uint64_t>(options.op), options.relabel ? 1u : 0u};
+  const Digest mine{hash(source.serialize()),
+                    hash(target.serialize()),
+                    static_cast<std::uint64_t>(options.dtype),
+                    static_cast<std::uint64_t>(options.op),
+                    options.relabel ? 1u : 0u,
+                    options.segment_bytes};
   std::vector<Digest> all(static_cast<std::size_t>(comm.size()));
   comm.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   for (std::size_t r = 1; r < all.size(); ++r) {
-    const std::pair<const char*, bool> differences[] = {{"source layout", all[r].source != all[0].source},
-                                                        {"target layout", all[r].target != all[0].target},
-                                                        {"dtype", all[r].dtype != all[0].dtype},
-                                                        {"op", all[r].op != all[0].op},
-                                                        {"choice to relabel", all[r].relabel != all[0].relabel}};
+    const std::pair<const char*, bool> differences[] = {
+        {"source layout", all[r].source != all[0].source},
+        {"target layout", all[r].target != all[0].target},
+        {"dtype", all[r].dtype != all[0].dtype},
+        {"op", all[r].op != all[0].op},
+        {"choice to relabel", all[r].relabel != all[0].relabel},
+        {"segment length", all[r].segment_bytes != all[0].segment_bytes}};
     for (const auto& [what, differs] : differences)
       if (differs)
         throw Error(ErrorCode::mismatch,
@@ -87,7 +93,7 @@ Redistribution::Redistribution(const Comm& given_comm, const Layout& source, con
                     static_cast<int>(r));
   }
   state->signature = hash("redistribute", mine.source ^ std::rotl(mine.target, 21));
-  for (const std::uint64_t word : {mine.dtype, mine.op, mine.relabel})
+  for (const std::uint64_t word : {mine.dtype, mine.op, mine.relabel, mine.segment_bytes})
     state->signature = mix(state->signature, static_cast<double>(word));
   state_ = std::move(state);
 }

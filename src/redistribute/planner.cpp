@@ -1,7 +1,9 @@
-// One message per pair of ranks: (ranks - 1) messages each way at most, and each element crosses memory once when it
-// is packed and once when it is unpacked. A package is a sequence of tiles, one for each pair of runs, so that both
-// sides work on small dense blocks. COSTA, Algorithm 3, transforming upon receipt.
+// One message per pair of ranks and segment. Each element crosses memory once when it is packed and once when it is
+// unpacked, the second time in the caches. A package is a sequence of tiles, small enough that either side of one stays
+// in few pages: looking up addresses costs more than the copy when every row lies on another page.
+// COSTA, Algorithm 3, transforming upon receipt.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <string>
@@ -51,6 +53,7 @@ class Planner {
   Planner(const Layout& source, const Layout& target, const RedistributionOptions& options, const Team& team)
       : pairing_(source, target, options.op),
         element_bytes_(size_bytes(options.dtype)),
+        segment_bytes_(options.segment_bytes),
         rank_(team.rank),
         size_(team.size()),
         builder_("redistribute", team.rank, team.size()) {
@@ -71,49 +74,26 @@ class Planner {
     const std::map<std::int32_t, Package> outgoing = packages(Side::source);
     const std::map<std::int32_t, Package> incoming = packages(Side::target);
     const StepId all_started = barrier();
-
     // Peers in the order of their distance, so that not everybody sends to rank 0 first.
-    struct Arrival {
-      const Package* package;
-      Region region;
-      StepId recv;
-    };
-    std::vector<Arrival> arrivals;
-    for (std::int32_t distance = 1; distance < size_; ++distance) {
-      const std::int32_t peer = (rank_ - distance + size_) % size_;
-      const auto found = incoming.find(peer);
-      if (found == incoming.end()) continue;
-      const Region region = builder_.scratch(bytes(elems_of(found->second)));
-      arrivals.push_back({&found->second, region, builder_.recv(region, peer, kDataTag)});
-    }
     for (std::int32_t distance = 1; distance < size_; ++distance) {
       const std::int32_t peer = (rank_ + distance) % size_;
-      const auto found = outgoing.find(peer);
-      if (found == outgoing.end()) continue;
-      lay_out(found->second, Route::source_to_package);
-      if (list_.is_contiguous()) {
-        const Block& block = list_.blocks().front();
-        builder_.send({bytes(block.from_offset_elems), bytes(block.columns), Buffer::input}, peer, kDataTag);
-      } else {
-        const Region region = builder_.scratch(bytes(elems_of(found->second)));
-        const StepId packed = transform(input_, region, false, PlanBuilder::kNone);
-        builder_.send(region, peer, kDataTag, {packed});
-      }
+      if (const auto found = outgoing.find(peer); found != outgoing.end()) send(found->second, peer);
     }
-    if (const auto found = outgoing.find(rank_); found != outgoing.end()) {
-      lay_out(found->second, Route::source_to_target);
-      transform(input_, output_, true, all_started);
-    }
-    for (const Arrival& arrival : arrivals) {
-      lay_out(*arrival.package, Route::package_to_target);
-      transform(arrival.region, output_, true, all_started, arrival.recv);
+    if (const auto found = outgoing.find(rank_); found != outgoing.end()) keep(found->second, all_started);
+    for (std::int32_t distance = 1; distance < size_; ++distance) {
+      const std::int32_t peer = (rank_ - distance + size_) % size_;
+      if (const auto found = incoming.find(peer); found != incoming.end()) receive(found->second, peer, all_started);
     }
     return std::move(builder_).finish(input_.size_bytes, output_.size_bytes);
   }
 
  private:
-  static constexpr std::uint32_t kDataTag = 0;
-  static constexpr std::uint32_t kFirstBarrierTag = 1;
+  static constexpr std::uint32_t kFirstBarrierTag = 0;
+  static constexpr std::uint32_t kFirstDataTag = 32;  // a barrier of 2^31 ranks has fewer rounds
+  static constexpr std::int64_t kMaxSegments = 1 << 12;
+  static constexpr std::size_t kSlots = 4;         // segments in flight per peer and direction
+  static constexpr std::int64_t kTileElems = 128;  // side of a tile
+  static constexpr std::int64_t kPartElems = 512;  // side of a square of tiles, where the two memories differ in order
 
   std::uint64_t bytes(std::int64_t elems) const { return static_cast<std::uint64_t>(elems) * element_bytes_; }
   std::uint64_t bytes(std::uint64_t elems) const { return elems * element_bytes_; }
@@ -189,91 +169,220 @@ class Planner {
     return order;
   }
 
-  /// Fills list_ with the blocks of a package. In a package, tiles follow each other in the order of the source's
-  /// memory. They are visited in the order of whichever memory is not the package, since the translation of addresses
-  /// costs more than the copy when each tile touches other pages; between two memories of different order, parts as
-  /// long as a page take turns.
-  void lay_out(const Package& package, Route route) {
-    constexpr std::int64_t kPartElems = 512;
-    const std::vector<std::size_t> source_order = memory_order(Side::source);
-    const std::vector<std::size_t> target_order = memory_order(Side::target);
-    const std::vector<std::size_t>& order = route == Route::source_to_package ? source_order : target_order;
-    const bool in_parts = route == Route::source_to_target && source_order != target_order;
-    list_.clear();
-    std::int64_t package_offset = 0;
+  struct TileSide {
+    std::int64_t length = 0;
+    std::int64_t source_stride = 0;
+    std::int64_t target_stride = 0;
+  };
+  /// A product of runs; dense in the package, in the order of the source's memory.
+  struct Tile {
+    std::int64_t source_offset = 0;
+    std::int64_t target_offset = 0;
+    std::int64_t elems = 0;
+    std::size_t first_side = 0;  // into tile_sides_, one per dimension, the slowest of the source first
+  };
+  /// Consecutive tiles that travel together.
+  struct Segment {
+    std::size_t first_tile = 0;
+    std::size_t end_tile = 0;
+    std::int64_t elems = 0;
+  };
+
+  static std::vector<Run> cut_runs(const std::vector<Run>& runs, std::int64_t limit) {
+    std::vector<Run> result;
+    for (const Run& run : runs)
+      for (std::int64_t at = 0; at < run.length; at += limit)
+        result.push_back({run.source + at * run.source_step, run.target + at * run.target_step,
+                          std::min(limit, run.length - at), run.source_step, run.target_step});
+    return result;
+  }
+
+  /// Fills tiles_ with a package, in the order in which it travels: that of the source's memory, or square parts in
+  /// that order where the target's memory is ordered differently. Both ranks of a pair come to the same tiles.
+  void tile(const Package& package) {
+    const std::vector<std::size_t> order = memory_order(Side::source);
+    const bool same_order = order == memory_order(Side::target);
+    const std::int64_t segment_elems = elems_per_segment(package);
+    tiles_.clear();
+    tile_sides_.clear();
     for (const Piece& piece : package) {
-      Tiling tiling{
-          piece, pairing_.source().cell(piece.source_cell), pairing_.target().cell(piece.target_cell), {}, {}};
-      std::vector<std::vector<std::size_t>> parts;  // per dimension, borders among the runs
-      for (const SharedRuns* shared : piece.axes) {
-        std::vector<std::int64_t> starts{0};
-        std::vector<std::size_t> borders{0};
-        std::int64_t part_start = 0;
-        for (const Run& run : shared->runs) {
-          if (in_parts && starts.back() - part_start >= kPartElems) {
-            borders.push_back(starts.size() - 1);
-            part_start = starts.back();
-          }
-          starts.push_back(starts.back() + run.length);
+      const LayoutCell source = pairing_.source().cell(piece.source_cell);
+      const LayoutCell target = pairing_.target().cell(piece.target_cell);
+      std::vector<std::vector<Run>> runs(order.size());
+      std::vector<std::vector<std::size_t>> parts(order.size());  // borders among the runs
+      bool is_dense = same_order;                                 // all faster dimensions are whole on both sides
+      std::int64_t faster_elems = 1;
+      for (std::size_t i = order.size(); i-- > 0;) {
+        const std::size_t d = order[i];
+        const SharedRuns& shared = *piece.axes[d];
+        const std::int64_t limit = is_dense ? std::max<std::int64_t>(segment_elems / faster_elems, 1) : kTileElems;
+        runs[d] = cut_runs(shared.runs, limit);
+        is_dense = is_dense && shared.runs.size() == 1 && shared.elems == source.shape[d] &&
+                   shared.elems == target.shape[pairing_.target_dimension(d)];
+        faster_elems *= shared.elems;
+        parts[d].push_back(0);
+        std::int64_t part_elems = 0;
+        for (std::size_t k = 0; k < runs[d].size(); ++k) {
+          part_elems += runs[d][k].length;
+          if (k + 1 < runs[d].size() && (same_order || part_elems < kPartElems)) continue;
+          parts[d].push_back(k + 1);
+          part_elems = 0;
         }
-        borders.push_back(shared->runs.size());
-        tiling.starts.push_back(std::move(starts));
-        parts.push_back(std::move(borders));
       }
-      tiling.index.resize(order.size());
       std::vector<std::size_t> part(order.size());
-      const auto visit_tiles = [&](auto&& self, std::size_t k) -> void {
-        if (k == order.size()) return add_tile(tiling, source_order, package_offset, route);
-        const std::size_t d = order[k];
-        for (tiling.index[d] = parts[d][part[d]]; tiling.index[d] < parts[d][part[d] + 1]; ++tiling.index[d])
-          self(self, k + 1);
+      std::vector<const Run*> chosen(order.size());
+      const auto visit_runs = [&](auto&& self, std::size_t i) -> void {
+        if (i == order.size()) return add_tile(source, target, order, chosen);
+        const std::size_t d = order[i];
+        for (std::size_t k = parts[d][part[d]]; k < parts[d][part[d] + 1]; ++k) {
+          chosen[d] = &runs[d][k];
+          self(self, i + 1);
+        }
       };
-      const auto visit_parts = [&](auto&& self, std::size_t k) -> void {
-        if (k == order.size()) return visit_tiles(visit_tiles, 0);
-        const std::size_t d = order[k];
-        for (part[d] = 0; part[d] + 1 < parts[d].size(); ++part[d]) self(self, k + 1);
+      const auto visit_parts = [&](auto&& self, std::size_t i) -> void {
+        if (i == order.size()) return visit_runs(visit_runs, 0);
+        const std::size_t d = order[i];
+        for (part[d] = 0; part[d] + 1 < parts[d].size(); ++part[d]) self(self, i + 1);
       };
       visit_parts(visit_parts, 0);
-      package_offset += piece.elems();
     }
   }
 
-  /// A piece, cut by the runs of its dimensions, and one tile of it.
-  struct Tiling {
-    const Piece& piece;
-    LayoutCell source;
-    LayoutCell target;
-    std::vector<std::vector<std::int64_t>> starts;  ///< per dimension, elements of the runs before each run
-    std::vector<std::size_t> index;                 ///< per dimension, the number of the tile's run
+  void add_tile(const LayoutCell& source, const LayoutCell& target, const std::vector<std::size_t>& order,
+                const std::vector<const Run*>& runs) {
+    Tile tile{source.local_offset_elems, target.local_offset_elems, 1, tile_sides_.size()};
+    for (const std::size_t d : order) {
+      const std::int64_t source_stride = source.strides_elems[d];
+      const std::int64_t target_stride = target.strides_elems[pairing_.target_dimension(d)];
+      tile.source_offset += runs[d]->source * source_stride;
+      tile.target_offset += runs[d]->target * target_stride;
+      tile.elems *= runs[d]->length;
+      tile_sides_.push_back(
+          {runs[d]->length, source_stride * runs[d]->source_step, target_stride * runs[d]->target_step});
+    }
+    tiles_.push_back(tile);
+  }
+
+  std::int64_t elems_per_segment(const Package& package) const {
+    const std::uint64_t wanted = std::max<std::uint64_t>(segment_bytes_ / element_bytes_, 1);
+    const std::int64_t least = elems_of(package) / kMaxSegments + 1;
+    return wanted > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())
+               ? std::numeric_limits<std::int64_t>::max()
+               : std::max(static_cast<std::int64_t>(wanted), least);
+  }
+
+  /// tiles_ in consecutive segments.
+  std::vector<Segment> segments(const Package& package) const {
+    const std::int64_t full = elems_per_segment(package);
+    std::vector<Segment> result;
+    for (std::size_t i = 0; i < tiles_.size(); ++i) {
+      if (result.empty() || result.back().elems >= full) result.push_back({i, i, 0});
+      result.back().end_tile = i + 1;
+      result.back().elems += tiles_[i].elems;
+    }
+    return result;
+  }
+
+  /// Fills list_ with the blocks of a segment.
+  void lay_out(const Segment& segment, Route route) {
+    struct Placed {
+      std::int64_t package_offset;
+      const Tile* tile;
+    };
+    std::vector<Placed> placed;
+    std::int64_t package_offset = 0;
+    for (std::size_t i = segment.first_tile; i < segment.end_tile; ++i) {
+      placed.push_back({package_offset, &tiles_[i]});
+      package_offset += tiles_[i].elems;
+    }
+    if (route == Route::package_to_target)
+      std::stable_sort(placed.begin(), placed.end(),
+                       [](const Placed& a, const Placed& b) { return a.tile->target_offset < b.tile->target_offset; });
+    list_.clear();
+    for (const auto& [offset, tile] : placed) {
+      std::int64_t package_stride = 1;
+      sides_.clear();
+      for (std::size_t i = pairing_.dimensions(); i-- > 0; package_stride *= sides_.back().length) {
+        const TileSide& side = tile_sides_[tile->first_side + i];
+        sides_.push_back({side.length, route == Route::package_to_target ? package_stride : side.source_stride,
+                          route == Route::source_to_package ? package_stride : side.target_stride});
+      }
+      list_.add(route == Route::package_to_target ? offset : tile->source_offset,
+                route == Route::source_to_package ? offset : tile->target_offset, sides_);
+    }
+  }
+
+  /// Scratch memory for the segments of one peer; a slot is used again when the step that needs it is complete.
+  class Slots {
+   public:
+    Slots(PlanBuilder& builder, std::uint64_t bytes) : builder_(builder), bytes_(bytes) {}
+
+    Region next(std::uint64_t size_bytes) {
+      if (used_ < kSlots) regions_[used_] = builder_.scratch(bytes_);
+      const Region whole = regions_[used_ % kSlots];
+      return {whole.offset_bytes, size_bytes, whole.buffer};
+    }
+    /// The step before which the slot of next() may not be written.
+    StepId busy_until() const { return used_ < kSlots ? PlanBuilder::kNone : last_use_[used_ % kSlots]; }
+    void used_by(StepId last_use) { last_use_[used_++ % kSlots] = last_use; }
+
+   private:
+    PlanBuilder& builder_;
+    std::uint64_t bytes_;
+    std::array<Region, kSlots> regions_{};
+    std::array<StepId, kSlots> last_use_{};
+    std::size_t used_ = 0;
   };
 
-  /// Appends a tile of the piece that begins at `package_offset` of the package.
-  void add_tile(const Tiling& tiling, const std::vector<std::size_t>& source_order, std::int64_t package_offset,
-                Route route) {
-    std::int64_t source_offset = tiling.source.local_offset_elems;
-    std::int64_t target_offset = tiling.target.local_offset_elems;
-    std::int64_t package_stride = 1;  // of this dimension in the tile, which is dense in the source's order
-    std::int64_t faster_elems = 1;    // of the whole piece in the faster dimensions
-    std::int64_t slower_elems = 1;    // of the tile in the slower dimensions
-    for (const std::size_t d : source_order) slower_elems *= tiling.piece.axes[d]->runs[tiling.index[d]].length;
-    sides_.clear();
-    for (std::size_t i = source_order.size(); i-- > 0;) {
-      const std::size_t d = source_order[i];
-      const Run& run = tiling.piece.axes[d]->runs[tiling.index[d]];
-      const std::int64_t source_stride = tiling.source.strides_elems[d];
-      const std::int64_t target_stride = tiling.target.strides_elems[pairing_.target_dimension(d)];
-      source_offset += run.source * source_stride;
-      target_offset += run.target * target_stride;
-      slower_elems /= run.length;
-      package_offset += slower_elems * tiling.starts[d][tiling.index[d]] * faster_elems;
-      faster_elems *= tiling.piece.axes[d]->elems;
-      sides_.push_back({run.length,
-                        route == Route::package_to_target ? package_stride : source_stride * run.source_step,
-                        route == Route::source_to_package ? package_stride : target_stride * run.target_step});
-      package_stride *= run.length;
+  std::uint64_t longest_bytes(const std::vector<Segment>& parts) const {
+    std::int64_t longest = 0;
+    for (const Segment& part : parts) longest = std::max(longest, part.elems);
+    return bytes(longest);
+  }
+
+  void send(const Package& package, std::int32_t peer) {
+    tile(package);
+    const std::vector<Segment> parts = segments(package);
+    Slots slots(builder_, longest_bytes(parts));
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      builder_.at(0, static_cast<std::uint32_t>(i));
+      const std::uint32_t tag = kFirstDataTag + static_cast<std::uint32_t>(i);
+      lay_out(parts[i], Route::source_to_package);
+      if (list_.is_contiguous()) {
+        const Block& block = list_.blocks().front();
+        builder_.send({bytes(block.from_offset_elems), bytes(block.columns), Buffer::input}, peer, tag);
+        continue;
+      }
+      const StepId free = slots.busy_until();
+      const Region region = slots.next(bytes(parts[i].elems));
+      slots.used_by(builder_.send(region, peer, tag, {transform(input_, region, false, free)}));
     }
-    list_.add(route == Route::package_to_target ? package_offset : source_offset,
-              route == Route::source_to_package ? package_offset : target_offset, sides_);
+  }
+
+  void receive(const Package& package, std::int32_t peer, StepId all_started) {
+    tile(package);
+    const std::vector<Segment> parts = segments(package);
+    Slots slots(builder_, longest_bytes(parts));
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      builder_.at(0, static_cast<std::uint32_t>(i));
+      const StepId free = slots.busy_until();
+      const Region region = slots.next(bytes(parts[i].elems));
+      const StepId received = builder_.recv(region, peer, kFirstDataTag + static_cast<std::uint32_t>(i), {free});
+      lay_out(parts[i], Route::package_to_target);
+      slots.used_by(transform(region, output_, true, all_started, received));
+    }
+  }
+
+  /// One segment after the other, so that those of the peers get their turns.
+  void keep(const Package& package, StepId all_started) {
+    tile(package);
+    const std::vector<Segment> parts = segments(package);
+    StepId previous = all_started;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      builder_.at(0, static_cast<std::uint32_t>(i));
+      lay_out(parts[i], Route::source_to_target);
+      previous = transform(input_, output_, true, previous);
+    }
   }
 
   /// A step for the blocks in list_.
@@ -289,6 +398,7 @@ class Planner {
 
   Pairing pairing_;
   std::uint64_t element_bytes_;
+  std::uint64_t segment_bytes_;
   std::int32_t rank_;
   std::int32_t size_;
   PlanBuilder builder_;
@@ -297,6 +407,8 @@ class Planner {
   std::vector<std::unordered_map<std::int64_t, std::vector<SharedRuns>>> runs_[2];
   BlockList list_;
   std::vector<BoxSide> sides_;
+  std::vector<Tile> tiles_;
+  std::vector<TileSide> tile_sides_;
   std::size_t block_count_ = 0;
 };
 

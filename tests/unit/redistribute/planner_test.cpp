@@ -166,6 +166,7 @@ TEST(RedistributionPlan, RandomLayoutsEqualTheReference) {
     if (op != MatrixOp::none) std::swap(shape[0], shape[1]);
     const Layout target = random_layout(random, shape, max_ranks);
     Case c{source, target, {.dtype = dtype, .op = op}, 0};
+    if (i % 2 == 0) c.options.segment_bytes = static_cast<std::uint64_t>(pick(random, 1, 300));
     c.ranks = std::max(source.ranks(), target.ranks()) + static_cast<std::int32_t>(pick(random, 0, 1));
     c.alpha = static_cast<double>(pick(random, 0, 2));
     c.beta = static_cast<double>(pick(random, 0, 2));
