@@ -24,7 +24,7 @@ std::string describe(Region region) {
 }
 
 std::string describe(const Step& step) {
-  const std::string kind(name(step.kind));
+  std::string kind(name(step.kind));
   const std::string peer = std::to_string(step.peer);
   const std::string tag = " tag " + std::to_string(step.tag);
   switch (step.kind) {

@@ -93,7 +93,7 @@ std::string to_dot(std::span<const Plan> plans) {
   if (!plans.empty()) text += "  label=" + json::quoted(plans[0].algorithm) + ";\n";
   for (const Plan& plan : plans) {
     const std::string rank = std::to_string(plan.rank);
-    text += "  subgraph cluster_" + rank + " {\n    label=\"rank " + rank + "\";\n";
+    text.append("  subgraph cluster_").append(rank).append(" {\n    label=\"rank ").append(rank).append("\";\n");
     for (StepId id = 0; id < plan.steps.size(); ++id) {
       const bool application = plan.steps[id].lane == Lane::application;
       text += "    " + node(plan.rank, id) + " [label=" + json::quoted(plan::describe(plan.steps[id])) +

@@ -10,6 +10,7 @@ namespace penstock::plan {
 namespace {
 
 // One function object per row of reduce_ops.def, callable for exactly the types that defined_for() names.
+// NOLINTBEGIN(readability-identifier-naming): named as the rows are
 namespace ops {
 
 struct sum {
@@ -103,6 +104,7 @@ struct lxor {
 };
 
 }  // namespace ops
+// NOLINTEND(readability-identifier-naming)
 
 // How a type is stored and in which type it is computed.
 template <class T>

@@ -34,17 +34,19 @@ struct Lanes {
  private:
   template <int kFrom>
   static Vector interleave(Vector a, Vector b) {
-    constexpr int k = kFrom;
-    constexpr int n = static_cast<int>(kCount);
-    if constexpr (n == 2)
-      return __builtin_shufflevector(a, b, k, n + k);
-    else if constexpr (n == 4)
-      return __builtin_shufflevector(a, b, k, n + k, k + 1, n + k + 1);
-    else if constexpr (n == 8)
-      return __builtin_shufflevector(a, b, k, n + k, k + 1, n + k + 1, k + 2, n + k + 2, k + 3, n + k + 3);
+    constexpr int kLanes = static_cast<int>(kCount);
+    if constexpr (kLanes == 2)
+      return __builtin_shufflevector(a, b, kFrom, kLanes + kFrom);
+    else if constexpr (kLanes == 4)
+      return __builtin_shufflevector(a, b, kFrom, kLanes + kFrom, kFrom + 1, kLanes + kFrom + 1);
+    else if constexpr (kLanes == 8)
+      return __builtin_shufflevector(a, b, kFrom, kLanes + kFrom, kFrom + 1, kLanes + kFrom + 1, kFrom + 2,
+                                     kLanes + kFrom + 2, kFrom + 3, kLanes + kFrom + 3);
     else
-      return __builtin_shufflevector(a, b, k, n + k, k + 1, n + k + 1, k + 2, n + k + 2, k + 3, n + k + 3, k + 4,
-                                     n + k + 4, k + 5, n + k + 5, k + 6, n + k + 6, k + 7, n + k + 7);
+      return __builtin_shufflevector(a, b, kFrom, kLanes + kFrom, kFrom + 1, kLanes + kFrom + 1, kFrom + 2,
+                                     kLanes + kFrom + 2, kFrom + 3, kLanes + kFrom + 3, kFrom + 4, kLanes + kFrom + 4,
+                                     kFrom + 5, kLanes + kFrom + 5, kFrom + 6, kLanes + kFrom + 6, kFrom + 7,
+                                     kLanes + kFrom + 7);
   }
 };
 
@@ -56,18 +58,20 @@ inline void transpose_registers(const std::byte* from, std::ptrdiff_t from_strid
     std::memcpy(to, from, 16);
   } else {
     using L = Lanes<T>;
-    constexpr std::size_t n = L::kCount;
-    typename L::Vector rows[n], next[n];
-    for (std::size_t i = 0; i < n; ++i) std::memcpy(&rows[i], from + static_cast<std::ptrdiff_t>(i) * from_stride, 16);
-    // Interleaving row i with row i + n/2 rotates the bits of the index (row, lane) by one; log2(n) of them swap both.
-    for (std::size_t stage = 1; stage < n; stage *= 2) {
-      for (std::size_t i = 0; i < n / 2; ++i) {
-        next[2 * i] = L::low(rows[i], rows[i + n / 2]);
-        next[2 * i + 1] = L::high(rows[i], rows[i + n / 2]);
+    constexpr std::size_t kLanes = L::kCount;
+    typename L::Vector rows[kLanes], next[kLanes];
+    for (std::size_t i = 0; i < kLanes; ++i)
+      std::memcpy(&rows[i], from + static_cast<std::ptrdiff_t>(i) * from_stride, 16);
+    // Interleaving row i with row i + kLanes/2 rotates the bits of the index (row, lane) by one; log2(kLanes) of them
+    // swap both.
+    for (std::size_t stage = 1; stage < kLanes; stage *= 2) {
+      for (std::size_t i = 0; i < kLanes / 2; ++i) {
+        next[2 * i] = L::low(rows[i], rows[i + kLanes / 2]);
+        next[2 * i + 1] = L::high(rows[i], rows[i + kLanes / 2]);
       }
-      for (std::size_t i = 0; i < n; ++i) rows[i] = next[i];
+      for (std::size_t i = 0; i < kLanes; ++i) rows[i] = next[i];
     }
-    for (std::size_t i = 0; i < n; ++i) std::memcpy(to + static_cast<std::ptrdiff_t>(i) * to_stride, &rows[i], 16);
+    for (std::size_t i = 0; i < kLanes; ++i) std::memcpy(to + static_cast<std::ptrdiff_t>(i) * to_stride, &rows[i], 16);
   }
 }
 
