@@ -39,8 +39,8 @@ Regions take_regions(nb::handle pairs, Access access) {
     const long long offset = PyLong_AsLongLong(index.ptr());
     if (offset < 0) {
       PyErr_Clear();
-      throw Error(ErrorCode::invalid_argument, std::string("the offset ") + nb::str(index).c_str() +
-                                                   " of a region is negative or beyond 2^63");
+      throw Error(ErrorCode::invalid_argument,
+                  std::string("the offset ") + nb::str(index).c_str() + " of a region is negative or beyond 2^63");
     }
     regions.offsets.push_back(static_cast<std::uint64_t>(offset));
     regions.views.push_back(python::view(nb::object(pair[1]), access, "the buffer of a region"));

@@ -1,6 +1,5 @@
 #include "penstock/file.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <future>
@@ -9,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "file/view.hpp"
+#include "file/state.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock {
@@ -36,182 +35,6 @@ std::uint64_t FileRequest::wait() {
   return *operation_->bytes;
 }
 
-struct File::State {
-  std::optional<Comm> comm;
-  std::string url;
-  FileOptions options;
-  std::optional<Store> store;
-  std::optional<Blob> blob;
-  std::optional<Snapshot> pinned;
-  file::ViewMap map{FileView{}};
-  std::uint64_t position = 0;  ///< of the individual pointer, in etypes of the view
-  std::uint64_t shared_position = 0;
-  bool atomic = false;
-  std::shared_future<std::uint64_t> collective;  ///< the collective access that was started last
-
-  /// Collective accesses run one after another, in the order of the calls, as every rank's do.
-  void settle() const {
-    if (collective.valid()) collective.wait();
-  }
-
-  std::uint64_t etype_bytes() const { return map.view().etype_bytes; }
-
-  /// On every rank, or for a file of one process just so.
-  void agree(const std::function<void()>& action) {
-    settle();
-    check_open();
-    if (comm) {
-      comm->agree(action);
-    } else {
-      action();
-    }
-  }
-
-  /// `mine` of all ranks, by rank.
-  std::vector<std::uint64_t> gather_numbers(std::uint64_t mine) {
-    std::vector<std::uint64_t> all(comm ? static_cast<std::size_t>(comm->size()) : 1, mine);
-    if (comm) comm->allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-    return all;
-  }
-
-  int rank() const { return comm ? comm->rank() : 0; }
-
-  void check_open() const {
-    if (!blob) throw Error(ErrorCode::invalid_argument, url + " is closed; open it again");
-  }
-
-  void check_mode(bool allowed, const char* what) const {
-    check_open();
-    if (allowed) return;
-    throw Error(ErrorCode::invalid_argument, url + (pinned ? " at a pinned version" : "") +
-                                                 " was not opened for " + what + "; open it in another mode");
-  }
-
-  void check_multiple(std::uint64_t size_bytes) const {
-    if (size_bytes % etype_bytes() == 0) return;
-    throw Error(ErrorCode::invalid_argument, url + ": an access of " + std::to_string(size_bytes) +
-                                                 " bytes, expected a multiple of the etype's " +
-                                                 std::to_string(etype_bytes()));
-  }
-
-  std::vector<WriteRegion> regions_to_write(std::uint64_t offset_etypes, ConstBytes data) const {
-    check_mode(options.write && !pinned, "writing");
-    check_multiple(data.size());
-    std::vector<WriteRegion> regions;
-    std::size_t used = 0;
-    map.visit(start_byte(offset_etypes), data.size(), [&](std::uint64_t offset, std::uint64_t size) {
-      regions.push_back({offset, data.subspan(used, size)});
-      used += size;
-    });
-    return regions;
-  }
-
-  std::uint64_t start_byte(std::uint64_t offset_etypes) const {
-    if (offset_etypes > (std::uint64_t{1} << 63) / etype_bytes()) {
-      throw Error(ErrorCode::invalid_argument, url + ": the offset " + std::to_string(offset_etypes) +
-                                                   " is beyond 2^63 bytes");
-    }
-    return offset_etypes * etype_bytes();
-  }
-
-  std::uint64_t read_from(const Snapshot& snapshot, std::uint64_t offset_etypes, Bytes data) const {
-    check_mode(options.read, "reading");
-    check_multiple(data.size());
-    const std::uint64_t start = start_byte(offset_etypes);
-    const std::uint64_t shown = map.data_before(snapshot.size_bytes());
-    data = data.first(std::min<std::uint64_t>(data.size(), shown > start ? shown - start : 0));
-    std::vector<ReadRegion> regions;
-    std::size_t used = 0;
-    map.visit(start, data.size(), [&](std::uint64_t offset, std::uint64_t size) {
-      regions.push_back({offset, data.subspan(used, size)});
-      used += size;
-    });
-    snapshot.read(regions);
-    return data.size();
-  }
-
-  Snapshot newest() const {
-    check_open();
-    return pinned ? *pinned : blob->snapshot();
-  }
-
-  /// The regions of all ranks become one version, or none at all.
-  std::uint64_t commit_together(std::uint64_t offset_etypes, ConstBytes data) {
-    check_open();
-    if (!comm) return blob->write(regions_to_write(offset_etypes, data));
-    for (;;) {
-      StagedWrite mine;
-      try {
-        agree([&] { mine = blob->stage(regions_to_write(offset_etypes, data)); });
-      } catch (const Error&) {
-        if (!mine.encoded.empty()) blob->discard(mine);
-        throw;
-      }
-      const std::vector<StagedWrite> parts = gather_parts(mine);
-      std::uint64_t version = 0;
-      agree([&] {
-        if (rank() == 0) version = blob->commit(parts).value_or(0);
-      });
-      comm->run({.kind = CollectiveKind::bcast, .count = sizeof version}, {},
-                std::as_writable_bytes(std::span(&version, 1)));
-      // No version: a gc took this write for dead, because it was slower than the lease. Nothing is lost by repeating.
-      if (version > 0) return version;
-    }
-  }
-
-  /// The staged writes of all ranks, on rank 0.
-  std::vector<StagedWrite> gather_parts(const StagedWrite& mine) {
-    const std::vector<std::uint64_t> sizes = gather_numbers(mine.encoded.size());
-    const std::size_t slot = *std::max_element(sizes.begin(), sizes.end());
-    std::vector<std::byte> padded = mine.encoded;
-    padded.resize(slot);
-    std::vector<std::byte> gathered(rank() == 0 ? slot * sizes.size() : 0);
-    comm->run({.kind = CollectiveKind::gather, .count = slot}, padded, gathered);
-    std::vector<StagedWrite> parts;
-    for (std::size_t i = 0; rank() == 0 && i < sizes.size(); ++i) {
-      const auto start = gathered.begin() + static_cast<std::ptrdiff_t>(i * slot);
-      parts.push_back({{start, start + static_cast<std::ptrdiff_t>(sizes[i])}});
-    }
-    return parts;
-  }
-
-  std::uint64_t read_together(std::uint64_t offset_etypes, Bytes data) {
-    check_open();
-    if (!comm || pinned) return read_from(newest(), offset_etypes, data);
-    std::uint64_t mine = 0;
-    std::uint64_t bytes = 0;
-    agree([&] { mine = blob->latest(); });
-    const std::vector<std::uint64_t> all = gather_numbers(mine);
-    agree([&] { bytes = read_from(blob->snapshot(*std::max_element(all.begin(), all.end())), offset_etypes, data); });
-    return bytes;
-  }
-
-  /// Where this rank's data begins when all ranks put theirs one after another, and the sum of all.
-  std::pair<std::uint64_t, std::uint64_t> order(std::uint64_t size_bytes) {
-    agree([&] { check_multiple(size_bytes); });
-    const std::vector<std::uint64_t> sizes = gather_numbers(size_bytes / etype_bytes());
-    std::uint64_t before = 0;
-    std::uint64_t total = 0;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      if (static_cast<int>(i) < rank()) before += sizes[i];
-      total += sizes[i];
-    }
-    return {before, total};
-  }
-
-  std::uint64_t sought(std::int64_t offset, Whence whence, std::uint64_t current) const {
-    std::uint64_t origin = 0;
-    if (whence == Whence::current) origin = current;
-    if (whence == Whence::end) origin = map.data_before(newest().size_bytes()) / etype_bytes();
-    const std::uint64_t target = origin + static_cast<std::uint64_t>(offset);
-    if (offset < 0 ? static_cast<std::uint64_t>(-(offset + 1)) >= origin : target < origin) {
-      throw Error(ErrorCode::invalid_argument, url + ": cannot seek by " + std::to_string(offset) + " from " +
-                                                   std::to_string(origin) + ", that is outside of the file");
-    }
-    return target;
-  }
-};
-
 namespace {
 
 struct Place {
@@ -222,8 +45,9 @@ struct Place {
 Place split(std::string_view url) {
   const std::size_t slash = url.find_last_of('/');
   if (slash == std::string_view::npos || slash + 1 == url.size()) {
-    throw Error(ErrorCode::invalid_argument, "'" + std::string(url) + "' names no file: expected the URL of a store, '/' "
-                                             "and a name, for example file:///scratch/run7/field");
+    throw Error(ErrorCode::invalid_argument, "'" + std::string(url) +
+                                                 "' names no file: expected the URL of a store, '/' "
+                                                 "and a name, for example file:///scratch/run7/field");
   }
   return {std::string(url.substr(0, slash)), std::string(url.substr(slash + 1))};
 }
@@ -366,7 +190,8 @@ FileRequest File::start_write_at_all(std::uint64_t offset_etypes, ConstBytes dat
 }
 
 FileRequest File::start_read_at_all(std::uint64_t offset_etypes, Bytes data) const {
-  return start_together(*state_, [offset_etypes, data](State& state) { return state.read_together(offset_etypes, data); });
+  return start_together(*state_,
+                        [offset_etypes, data](State& state) { return state.read_together(offset_etypes, data); });
 }
 
 std::uint64_t File::write(ConstBytes data) {

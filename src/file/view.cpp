@@ -78,8 +78,8 @@ void ViewMap::visit(std::uint64_t position, std::uint64_t size,
   }
   std::uint64_t tile_start = view_.displacement_bytes + position / tile_bytes_ * view_.extent_bytes;
   const std::uint64_t in_tile = position % tile_bytes_;
-  auto piece = static_cast<std::size_t>(std::upper_bound(data_ends_.begin(), data_ends_.end(), in_tile) -
-                                        data_ends_.begin());
+  auto piece =
+      static_cast<std::size_t>(std::upper_bound(data_ends_.begin(), data_ends_.end(), in_tile) - data_ends_.begin());
   std::uint64_t skip = in_tile - (data_ends_[piece] - view_.pieces[piece].size_bytes);
   std::uint64_t pending_offset = 0;
   std::uint64_t pending_size = 0;
@@ -108,8 +108,8 @@ std::uint64_t ViewMap::file_offset(std::uint64_t position) const {
   const std::uint64_t tile = position / tile_bytes_;
   if (view_.extent_bytes != 0 && tile > kMostBytes / view_.extent_bytes) return kMostBytes;
   const std::uint64_t in_tile = position % tile_bytes_;
-  const auto piece = static_cast<std::size_t>(std::upper_bound(data_ends_.begin(), data_ends_.end(), in_tile) -
-                                              data_ends_.begin());
+  const auto piece =
+      static_cast<std::size_t>(std::upper_bound(data_ends_.begin(), data_ends_.end(), in_tile) - data_ends_.begin());
   const std::uint64_t before = data_ends_[piece] - view_.pieces[piece].size_bytes;
   return view_.displacement_bytes + tile * view_.extent_bytes + view_.pieces[piece].offset_bytes + in_tile - before;
 }

@@ -66,8 +66,9 @@ std::uint64_t Backend::reclaim(std::chrono::seconds) { return 0; }
 void check_key(std::string_view key) {
   if (valid_key(key)) return;
   throw Error(ErrorCode::invalid_argument,
-              "'" + std::string(key) + "' is no name for an object: expected parts of letters, digits, '.', '_' and "
-              "'-' separated by '/', none empty, longer than 255 or starting with '.'");
+              "'" + std::string(key) +
+                  "' is no name for an object: expected parts of letters, digits, '.', '_' and "
+                  "'-' separated by '/', none empty, longer than 255 or starting with '.'");
 }
 
 std::string numbered_key(std::string_view prefix, std::uint64_t number) {

@@ -10,22 +10,18 @@ namespace {
 
 std::string kind_text(store::RecordKind kind) {
   switch (kind) {
-    case store::RecordKind::write:
-      return "write";
-    case store::RecordKind::append:
-      return "append";
-    case store::RecordKind::resize:
-      return "resize";
-    case store::RecordKind::fence:
-      return "fence";
+    case store::RecordKind::write: return "write";
+    case store::RecordKind::append: return "append";
+    case store::RecordKind::resize: return "resize";
+    case store::RecordKind::fence: return "fence";
   }
   return "";
 }
 
 void check_grows(const store::BlobState& blob, const char* what) {
   if (blob.grows()) return;
-  throw Error(ErrorCode::invalid_argument, blob.title() + " does not grow, so " + what +
-                                               " is not possible; create it with grows=true");
+  throw Error(ErrorCode::invalid_argument,
+              blob.title() + " does not grow, so " + what + " is not possible; create it with grows=true");
 }
 
 }  // namespace

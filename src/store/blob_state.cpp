@@ -189,8 +189,8 @@ VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_fr
     }
   }
   if (keep_from > 0) {
-    throw Error(ErrorCode::not_found, title() + ": the object " + index_key(keep_from) +
-                                          " is missing; restore it from a copy");
+    throw Error(ErrorCode::not_found,
+                title() + ": the object " + index_key(keep_from) + " is missing; restore it from a copy");
   }
   return empty_map();
 }
@@ -284,9 +284,10 @@ void BlobState::read(const VersionMap& map, std::span<const ReadRegion> regions)
     if (error.code() != ErrorCode::not_found) throw;
     const Marks found = marks();
     if (map.version() < found.keep_from) fail_collected(map.version(), found.keep_from);
-    throw Error(ErrorCode::corrupt, title() + ": version " + std::to_string(map.version()) +
-                                        " refers to an object that is missing; restore it from a copy", -1,
-                error.message());
+    throw Error(ErrorCode::corrupt,
+                title() + ": version " + std::to_string(map.version()) +
+                    " refers to an object that is missing; restore it from a copy",
+                -1, error.message());
   }
 }
 
@@ -310,10 +311,10 @@ void BlobState::check_regions(std::span<const WriteRegion> regions) const {
   for (std::size_t i = 1; i < extents.size(); ++i) {
     const Extent& left = extents[i - 1];
     if (left.offset_bytes + left.size_bytes > extents[i].offset_bytes) {
-      throw Error(ErrorCode::invalid_argument,
-                  title() + ": the regions " + region_text(left.offset_bytes, left.size_bytes) + " and " +
-                      region_text(extents[i].offset_bytes, extents[i].size_bytes) +
-                      " of one write overlap; make them disjoint, or use two writes");
+      throw Error(ErrorCode::invalid_argument, title() + ": the regions " +
+                                                   region_text(left.offset_bytes, left.size_bytes) + " and " +
+                                                   region_text(extents[i].offset_bytes, extents[i].size_bytes) +
+                                                   " of one write overlap; make them disjoint, or use two writes");
     }
   }
 }

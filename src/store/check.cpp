@@ -96,7 +96,8 @@ void check_blob(BlobState& blob, CheckReport& report) {
   for (const std::string& key : backend.list(blob.key("versions"))) {
     guarded([&] {
       if (number_of(key) <= newest) return;
-      throw Error(ErrorCode::corrupt, backend.url() + ": object " + key + " cannot be reached, for the record of version " +
+      throw Error(ErrorCode::corrupt, backend.url() + ": object " + key +
+                                          " cannot be reached, for the record of version " +
                                           std::to_string(newest + 1) + " is missing; restore it from a copy");
     });
   }

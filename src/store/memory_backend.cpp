@@ -29,9 +29,9 @@ class MemoryBackend final : public Backend {
   void read(std::string_view key, std::uint64_t offset_bytes, Bytes to) const override {
     const auto object = find(key);
     if (offset_bytes > object->size() || to.size() > object->size() - offset_bytes) {
-      throw Error(ErrorCode::corrupt, url_ + ": object " + std::string(key) + " has " +
-                                          std::to_string(object->size()) + " bytes, expected " +
-                                          std::to_string(to.size()) + " at offset " + std::to_string(offset_bytes));
+      throw Error(ErrorCode::corrupt, url_ + ": object " + std::string(key) + " has " + std::to_string(object->size()) +
+                                          " bytes, expected " + std::to_string(to.size()) + " at offset " +
+                                          std::to_string(offset_bytes));
     }
     if (!to.empty()) std::memcpy(to.data(), object->data() + offset_bytes, to.size());
   }

@@ -1,6 +1,5 @@
 #include "store/posix_backend.hpp"
 
-#include <limits.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include <utility>
 
 #include "penstock/error.hpp"
+#include "store/temporary_file.hpp"
 
 namespace penstock::store {
 
@@ -27,15 +27,6 @@ constexpr std::string_view kFormatFile = "PENSTOCK";
 constexpr int kFormatVersion = 1;
 constexpr std::string_view kTemporary = ".tmp";
 constexpr std::size_t kOpenFiles = 64;
-// Linux transfers at most 2 GiB minus a page per call; asking for more only makes the short write certain.
-constexpr std::size_t kWriteBytes = std::size_t{1} << 30;
-
-[[noreturn]] void fail(const std::string& what, int error) {
-  const ErrorCode code = error == ENOSPC || error == EDQUOT ? ErrorCode::no_space : ErrorCode::io;
-  const std::string advice = code == ErrorCode::no_space ? "; free space or raise the quota, then repeat" : "";
-  throw Error(code, what + advice, -1, std::string(std::strerror(error)) + " (errno " + std::to_string(error) + ")");
-}
-
 ConstBytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
 
 /// A file descriptor that closes itself; for files that are only read.
@@ -52,97 +43,6 @@ class OpenFile {
   const int fd_;
 };
 
-/// The temporary file of one put: removed with this object, whatever happened.
-class TemporaryFile {
- public:
-  TemporaryFile(PosixCalls& calls, std::string path) : calls_(calls), path_(std::move(path)) {
-    fd_ = calls_.create(path_);
-    if (fd_ < 0) fail("cannot create " + path_, errno);
-  }
-  ~TemporaryFile() {
-    if (fd_ >= 0) calls_.close(fd_);
-    calls_.unlink(path_);
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  const std::string& path() const { return path_; }
-
-  void write(std::span<const ConstBytes> pieces) {
-    std::vector<iovec> rest;
-    rest.reserve(pieces.size());
-    std::uint64_t total_bytes = 0;
-    for (const ConstBytes piece : pieces) {
-      total_bytes += piece.size();
-      // A writev takes a const buffer through a non-const pointer.
-      if (!piece.empty()) rest.push_back({const_cast<std::byte*>(piece.data()), piece.size()});
-    }
-    std::size_t first = 0;
-    while (first < rest.size()) first = write_some(rest, first);
-    if (const std::uint64_t kept_bytes = status().size_bytes; kept_bytes != total_bytes) {
-      throw Error(ErrorCode::io, path_ + ": wrote " + std::to_string(total_bytes) + " bytes, the file system kept " +
-                                     std::to_string(kept_bytes));
-    }
-  }
-
-  void sync() {
-    if (calls_.fdatasync(fd_) < 0) fail("cannot sync " + path_, errno);
-  }
-
-  /// Some network file systems report errors of writing only here.
-  void close() {
-    const int fd = std::exchange(fd_, -1);
-    if (calls_.close(fd) < 0 && errno != EINTR) fail("cannot close " + path_, errno);
-  }
-
-  enum class Link { made, exists, vanished };
-
-  /// `vanished`: a reclaim took this file for one of a dead writer.
-  Link link_to(const std::string& target) {
-    if (calls_.link(path_, target) == 0) return Link::made;
-    const int error = errno;
-    FileStatus status;
-    const bool there = calls_.stat(path_, status) == 0;
-    // Over NFS the answer to a link that succeeded can get lost; the repeated request then finds the name taken.
-    if (there && status.links == 2) return Link::made;
-    if (error == EEXIST) return Link::exists;
-    if (error == ENOENT && !there && errno == ENOENT) return Link::vanished;
-    fail("cannot create " + target + " from " + path_, error);
-  }
-
-  FileStatus status() const {
-    FileStatus found;
-    if (calls_.fstat(fd_, found) < 0) fail("cannot look at " + path_, errno);
-    return found;
-  }
-
- private:
-  std::size_t write_some(std::vector<iovec>& rest, std::size_t first) {
-    std::size_t count = 0;
-    std::size_t asked_bytes = 0;
-    while (first + count < rest.size() && count < IOV_MAX && asked_bytes < kWriteBytes) {
-      asked_bytes += rest[first + count++].iov_len;
-    }
-    ssize_t written = calls_.writev(fd_, &rest[first], static_cast<int>(count));
-    if (written < 0 && errno == EINTR) return first;
-    if (written < 0) fail("cannot write " + path_, errno);
-    if (written == 0) fail("cannot write " + path_, ENOSPC);
-    while (written > 0) {
-      iovec& piece = rest[first];
-      const auto step = std::min(static_cast<std::size_t>(written), piece.iov_len);
-      piece.iov_base = static_cast<std::byte*>(piece.iov_base) + step;
-      piece.iov_len -= step;
-      written -= static_cast<ssize_t>(step);
-      if (piece.iov_len == 0) ++first;
-    }
-    return first;
-  }
-
-  PosixCalls& calls_;
-  const std::string path_;
-  int fd_ = -1;
-};
-
 class PosixBackend final : public Backend {
  public:
   PosixBackend(std::string root, std::string url, const BackendOptions& options, PosixCalls& calls)
@@ -157,7 +57,8 @@ class PosixBackend final : public Backend {
     const std::string target = path(key);
     FileStatus status;
     if (calls_.stat(target, status) == 0) return false;
-    return publish(pieces, [&](TemporaryFile& file) { return file.link_to(target); }, parent(target));
+    return publish(
+        pieces, [&](TemporaryFile& file) { return file.link_to(target); }, parent(target));
   }
 
   std::uint64_t append(std::string_view prefix, std::uint64_t first, std::span<const ConstBytes> pieces) override {
@@ -176,12 +77,12 @@ class PosixBackend final : public Backend {
     check_key(key);
     const auto file = open_file(key);
     while (!to.empty()) {
-      const ssize_t got = calls_.pread(file->fd(), to.data(), std::min(to.size(), kWriteBytes), offset_bytes);
+      const ssize_t got = calls_.pread(file->fd(), to.data(), std::min(to.size(), kTransferBytes), offset_bytes);
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail("cannot read " + path(key) + " at offset " + std::to_string(offset_bytes), errno);
+      if (got < 0) fail_call("cannot read " + path(key) + " at offset " + std::to_string(offset_bytes), errno);
       if (got == 0) {
-        throw Error(ErrorCode::corrupt, path(key) + " ends at offset " + std::to_string(offset_bytes) +
-                                            ", expected " + std::to_string(to.size()) + " more bytes");
+        throw Error(ErrorCode::corrupt, path(key) + " ends at offset " + std::to_string(offset_bytes) + ", expected " +
+                                            std::to_string(to.size()) + " more bytes");
       }
       to = to.subspan(static_cast<std::size_t>(got));
       offset_bytes += static_cast<std::uint64_t>(got);
@@ -200,7 +101,7 @@ class PosixBackend final : public Backend {
     FileStatus status;
     if (calls_.stat(path(key), status) == 0) return !status.is_directory;
     if (errno == ENOENT || errno == ENOTDIR) return false;
-    fail("cannot look at " + path(key), errno);
+    fail_call("cannot look at " + path(key), errno);
   }
 
   std::vector<std::string> list(std::string_view prefix) const override {
@@ -227,7 +128,7 @@ class PosixBackend final : public Backend {
         ++removed;
         directories.insert(parent(target));
       } else if (errno != ENOENT && errno != ENOTDIR) {
-        fail("cannot remove " + target, errno);
+        fail_call("cannot remove " + target, errno);
       }
     }
     for (const std::string& directory : directories) sync_directory(directory);
@@ -235,7 +136,7 @@ class PosixBackend final : public Backend {
   }
 
   void sync() override {
-    if (!durable_ && calls_.sync_file_system(root_) < 0) fail("cannot sync the file system of " + root_, errno);
+    if (!durable_ && calls_.sync_file_system(root_) < 0) fail_call("cannot sync the file system of " + root_, errno);
   }
 
   std::uint64_t reclaim(std::chrono::seconds age) override {
@@ -244,7 +145,7 @@ class PosixBackend final : public Backend {
     const FileStatus now = TemporaryFile(calls_, temporary_path()).status();
     const std::string directory = root_ + '/' + std::string(kTemporary);
     std::vector<DirectoryEntry> entries;
-    if (calls_.list(directory, entries) < 0) fail("cannot list " + directory, errno);
+    if (calls_.list(directory, entries) < 0) fail_call("cannot list " + directory, errno);
     std::uint64_t freed_bytes = 0;
     for (const auto& [name, kind] : entries) {
       const std::string leftover = directory + '/' + name;
@@ -276,7 +177,7 @@ class PosixBackend final : public Backend {
   void open_root(bool create) {
     FileStatus status;
     if (calls_.stat(root_, status) < 0) {
-      if (errno != ENOENT) fail(url_ + ": cannot look at " + root_, errno);
+      if (errno != ENOENT) fail_call(url_ + ": cannot look at " + root_, errno);
       if (!create) {
         throw Error(ErrorCode::not_found, url_ + ": no such directory; create the store first or correct the path");
       }
@@ -286,7 +187,7 @@ class PosixBackend final : public Backend {
     }
     const std::string format_path = path(kFormatFile);
     if (calls_.stat(format_path, status) < 0) {
-      if (errno != ENOENT) fail(url_ + ": cannot look at " + format_path, errno);
+      if (errno != ENOENT) fail_call(url_ + ": cannot look at " + format_path, errno);
       found_store(create);
     }
     check_format();
@@ -294,14 +195,14 @@ class PosixBackend final : public Backend {
 
   void found_store(bool create) {
     std::vector<DirectoryEntry> entries;
-    if (calls_.list(root_, entries) < 0) fail(url_ + ": cannot list " + root_, errno);
+    if (calls_.list(root_, entries) < 0) fail_call(url_ + ": cannot list " + root_, errno);
     for (const auto& [name, kind] : entries) {
       // lost+found stands in the root of every new ext file system; .tmp and PENSTOCK come from another process that
       // founds the same store at this moment.
       if (name == kTemporary || name == "lost+found" || name == kFormatFile) continue;
-      throw Error(ErrorCode::invalid_argument,
-                  url_ + ": the directory is no store (it holds '" + name + "' and no file " +
-                      std::string(kFormatFile) + "); give an empty or new directory, or correct the path");
+      throw Error(ErrorCode::invalid_argument, url_ + ": the directory is no store (it holds '" + name +
+                                                   "' and no file " + std::string(kFormatFile) +
+                                                   "); give an empty or new directory, or correct the path");
     }
     if (!create) throw Error(ErrorCode::not_found, url_ + ": the directory is empty; create the store first");
     const std::string format = "{\"penstock\": \"store\", \"format\": " + std::to_string(kFormatVersion) + "}\n";
@@ -320,13 +221,14 @@ class PosixBackend final : public Backend {
       if (digits != std::string_view::npos) std::from_chars(text.data() + digits, text.data() + text.size(), version);
     }
     if (version < 1) {
-      throw Error(ErrorCode::corrupt, path(kFormatFile) + " names no format version, expected {\"penstock\": "
-                                                          "\"store\", \"format\": 1}; restore the file");
+      throw Error(ErrorCode::corrupt, path(kFormatFile) +
+                                          " names no format version, expected {\"penstock\": "
+                                          "\"store\", \"format\": 1}; restore the file");
     }
     if (version > kFormatVersion) {
       throw Error(ErrorCode::unsupported, url_ + " is a store of format " + std::to_string(version) +
-                                              ", this Penstock reads formats up to " +
-                                              std::to_string(kFormatVersion) + "; use a newer Penstock");
+                                              ", this Penstock reads formats up to " + std::to_string(kFormatVersion) +
+                                              "; use a newer Penstock");
     }
   }
 
@@ -341,22 +243,22 @@ class PosixBackend final : public Backend {
     if (calls_.mkdir(directory) < 0) {
       if (errno == ENOENT && directory != "/") {
         make_directory(parent(directory));
-        if (calls_.mkdir(directory) < 0 && errno != EEXIST) fail("cannot create directory " + directory, errno);
+        if (calls_.mkdir(directory) < 0 && errno != EEXIST) fail_call("cannot create directory " + directory, errno);
       } else if (errno != EEXIST) {
-        fail("cannot create directory " + directory, errno);
+        fail_call("cannot create directory " + directory, errno);
       }
     }
     // What stands above the root may be closed to us; then it is not ours to make durable either.
     const bool above = directory.size() <= root_.size();
     if (durable_ && calls_.sync_directory(parent(directory)) < 0 && !(above && errno == EACCES)) {
-      fail("cannot sync directory " + parent(directory), errno);
+      fail_call("cannot sync directory " + parent(directory), errno);
     }
     const std::lock_guard lock(directories_mutex_);
     directories_.insert(directory);
   }
 
   void sync_directory(const std::string& directory) {
-    if (durable_ && calls_.sync_directory(directory) < 0) fail("cannot sync directory " + directory, errno);
+    if (durable_ && calls_.sync_directory(directory) < 0) fail_call("cannot sync directory " + directory, errno);
   }
 
   /// Writes a temporary file, lets `link` give it its name in `directory`, and makes all of it durable.
@@ -381,14 +283,14 @@ class PosixBackend final : public Backend {
     if (error == ENOENT || error == ENOTDIR) {
       throw Error(ErrorCode::not_found, url_ + ": no object " + std::string(key));
     }
-    fail("cannot open " + path(key), error);
+    fail_call("cannot open " + path(key), error);
   }
 
   void list_below(const std::string& prefix, std::vector<std::string>& keys) const {
     std::vector<DirectoryEntry> entries;
     if (calls_.list(path(prefix), entries) < 0) {
       if (errno == ENOENT || errno == ENOTDIR) return;
-      fail("cannot list " + path(prefix), errno);
+      fail_call("cannot list " + path(prefix), errno);
     }
     for (auto& [name, kind] : entries) {
       if (name.starts_with('.')) continue;
@@ -397,7 +299,7 @@ class PosixBackend final : public Backend {
         FileStatus status;
         if (calls_.stat(path(key), status) < 0) {
           if (errno == ENOENT) continue;  // removed meanwhile
-          fail("cannot look at " + path(key), errno);
+          fail_call("cannot look at " + path(key), errno);
         }
         kind = status.is_directory ? DirectoryEntry::Kind::directory : DirectoryEntry::Kind::file;
       }

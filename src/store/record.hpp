@@ -42,7 +42,7 @@ struct Record {
   std::int64_t time_ns = 0;
   std::string writer;
   std::uint64_t identity = 0;  ///< of this attempt to make a version, never used twice; not 0
-  std::uint64_t base = 0;  ///< the least of all parts
+  std::uint64_t base = 0;      ///< the least of all parts
   std::uint64_t number = 0;
   std::vector<Part> parts;
 };

@@ -26,8 +26,7 @@ namespace {
 /// A plain file that appears under its name when it is complete, or not at all.
 class NewFile {
  public:
-  explicit NewFile(const std::string& path)
-      : path_(path), temporary_(path + ".penstock-" + std::to_string(getpid())) {
+  explicit NewFile(const std::string& path) : path_(path), temporary_(path + ".penstock-" + std::to_string(getpid())) {
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd_ < 0) fail_export(temporary_, "create");
   }
@@ -112,7 +111,8 @@ CheckReport Store::check() const {
 
 GcReport Store::gc(const GcOptions& options) {
   if (options.keep_last == 0) {
-    throw Error(ErrorCode::invalid_argument, backend_->url() + ": gc was asked to keep no version, expected at least 1");
+    throw Error(ErrorCode::invalid_argument,
+                backend_->url() + ": gc was asked to keep no version, expected at least 1");
   }
   if (options.lease.count() < 0) {
     throw Error(ErrorCode::invalid_argument, backend_->url() + ": the lease of a gc cannot be negative");

@@ -23,16 +23,13 @@ bool VersionMap::apply(const Record& record) {
   if (identities_.size() > kIdentities) identities_.pop_front();
   if (is_void) return false;
   switch (record.kind) {
-    case RecordKind::fence:
-      fence_below_ = std::max(fence_below_, record.number);
-      return true;
+    case RecordKind::fence: fence_below_ = std::max(fence_below_, record.number); return true;
     case RecordKind::resize:
       if (record.number < size_bytes_) clear(record.number, size_bytes_ - record.number);
       size_bytes_ = record.number;
       return true;
     case RecordKind::write:
-    case RecordKind::append:
-      break;
+    case RecordKind::append: break;
   }
   const std::uint64_t start = record.kind == RecordKind::append ? size_bytes_ : 0;
   for (const Part& part : record.parts) {
@@ -175,9 +172,8 @@ VersionMap VersionMap::decode(ConstBytes sealed, const std::string& name) {
   for (auto& source : sources) {
     ObjectReference object = decode_reference(decoder);
     const ConstBytes inlined = decoder.raw(decoder.count(1));
-    source = object.key.empty()
-                 ? std::make_shared<const Source>(std::vector<std::byte>(inlined.begin(), inlined.end()))
-                 : std::make_shared<const Source>(std::move(object));
+    source = object.key.empty() ? std::make_shared<const Source>(std::vector<std::byte>(inlined.begin(), inlined.end()))
+                                : std::make_shared<const Source>(std::move(object));
   }
   map.identities_.resize(decoder.count(8));
   for (std::uint64_t& identity : map.identities_) identity = decoder.number<std::uint64_t>();

@@ -53,7 +53,8 @@ class VolatileFiles : public PosixCalls {
     // A directory whose own entry is gone takes all below it away.
     for (auto at = directories_.begin(); at != directories_.end();) {
       const auto above = directories_.find(parent(at->first));
-      const bool lost = at->first != "/" && (above == directories_.end() || !above->second.entries.contains(leaf(at->first)));
+      const bool lost =
+          at->first != "/" && (above == directories_.end() || !above->second.entries.contains(leaf(at->first)));
       at = lost ? directories_.erase(at) : std::next(at);
     }
     for (auto& [path, directory] : directories_) {

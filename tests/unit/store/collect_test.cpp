@@ -267,7 +267,7 @@ TEST_F(Collect, AnInterruptedRunIsFinishedByTheNext) {
 }
 
 TEST_F(Collect, RandomHistoriesAgreeWithAModel) {
-  for (unsigned seed = 0; seed < 20; ++seed) {
+  for (unsigned seed = 0; seed < 8; ++seed) {
     std::mt19937 random(seed);
     const std::string name = "random-" + std::to_string(seed);
     Blob blob(BlobState::create(backend_, name, {.size_bytes = 1000, .grows = true}));
@@ -285,7 +285,8 @@ TEST_F(Collect, RandomHistoriesAgreeWithAModel) {
           offset += random() % 300;
           if (!buffers.back().empty()) {
             model.resize(std::max<std::size_t>(model.size(), offset + buffers.back().size()));
-            std::copy(buffers.back().begin(), buffers.back().end(), model.begin() + static_cast<std::ptrdiff_t>(offset));
+            std::copy(buffers.back().begin(), buffers.back().end(),
+                      model.begin() + static_cast<std::ptrdiff_t>(offset));
           }
           regions.push_back({offset, buffers.back()});
           offset += buffers.back().size();

@@ -1,5 +1,5 @@
-// Stores that earlier versions wrote stay readable. tests/data/store-v1 was written by the disabled test at the end when
-// the format was new; a changed format gets a new number and a new folder, and keeps this one readable.
+// Stores that earlier versions wrote stay readable. tests/data/store-v1 was written by the disabled test at the end
+// when the format was new; a changed format gets a new number and a new folder, and keeps this one readable.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -18,7 +18,8 @@ fs::path golden(const std::string& name) {
 
 std::vector<std::byte> pattern(std::size_t size_bytes, int seed) {
   std::vector<std::byte> data(size_bytes);
-  for (std::size_t i = 0; i < size_bytes; ++i) data[i] = static_cast<std::byte>(i * 7 + i / 251 + static_cast<std::size_t>(seed));
+  for (std::size_t i = 0; i < size_bytes; ++i)
+    data[i] = static_cast<std::byte>(i * 7 + i / 251 + static_cast<std::size_t>(seed));
   return data;
 }
 

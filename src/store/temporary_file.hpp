@@ -1,0 +1,47 @@
+// The temporary file of one put of the posix backend, and how failed system calls are reported.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "penstock/types.hpp"
+#include "store/posix_calls.hpp"
+
+namespace penstock::store {
+
+// Linux transfers at most 2 GiB minus a page per call; asking for more only makes the short transfer certain.
+inline constexpr std::size_t kTransferBytes = std::size_t{1} << 30;
+
+/// Throws no_space where the device or the quota is full, else io, with the system's text of `error`.
+[[noreturn]] void fail_call(const std::string& what, int error);
+
+/// Removed with this object, whatever happened. Its content is complete when write() has returned.
+class TemporaryFile {
+ public:
+  TemporaryFile(PosixCalls& calls, std::string path);
+  ~TemporaryFile();
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  /// The pieces one after another; verifies the length that the file system reports.
+  void write(std::span<const ConstBytes> pieces);
+  void sync();
+  /// Some network file systems report errors of writing only here.
+  void close();
+  FileStatus status() const;
+
+  enum class Link { made, exists, vanished };
+  /// Gives the file a second name. `vanished`: a reclaim took this file for one of a dead writer.
+  Link link_to(const std::string& target);
+
+ private:
+  std::size_t write_some(std::vector<iovec>& rest, std::size_t first);
+
+  PosixCalls& calls_;
+  const std::string path_;
+  int fd_ = -1;
+};
+
+}  // namespace penstock::store
