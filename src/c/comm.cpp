@@ -25,10 +25,29 @@ struct Call {
   int root = 0;
 };
 
+constexpr int kDtypes = 0
+#define PENSTOCK_DTYPE(name, type, size, numpy) +1
+#include "penstock/dtypes.def"
+#undef PENSTOCK_DTYPE
+    ;
+constexpr int kReduceOps = 0
+#define PENSTOCK_REDUCE_OP(name) +1
+#include "penstock/reduce_ops.def"
+#undef PENSTOCK_REDUCE_OP
+    ;
+
 /// C gives no sizes: the spans are what `count` and the operation ask for, empty where a pointer is null.
 Request start(penstock_comm* handle, const Call& call) {
   require(handle, call.function, "comm");
   Comm& comm = unwrap<Comm>(handle);
+  const auto check_row = [&](const char* table, int given, int rows) {
+    if (given >= 0 && given < rows) return;
+    const std::string message = std::string(call.function) + ": " + std::to_string(given) + " is no " + table;
+    comm.fail_next(message);
+    throw Error(ErrorCode::invalid_argument, message);
+  };
+  check_row("penstock_dtype", static_cast<int>(call.dtype), kDtypes);
+  check_row("penstock_reduce_op", static_cast<int>(call.op), kReduceOps);
   Collective what;
   what.kind = call.kind;
   what.count = call.count;

@@ -95,8 +95,17 @@ class MpiTransport final : public engine::Transport {
     transfer.tag = tag;
     transfer.receives = true;
     transfer.to = to;
-    transfer.requests.push_back(post(transfer));
-    return add(std::move(transfer));
+    transfer.requests.push_back(MPI_REQUEST_NULL);
+    const bool long_one = to.size() >= piece_bytes_;
+    if (!long_one && ordered_.empty()) {
+      transfer.requests[0] = post(transfer);
+      return add(std::move(transfer));
+    }
+    transfer.waiting = true;
+    const Handle handle = add(std::move(transfer));
+    ordered_.push_back(handle);
+    post_ordered();
+    return handle;
   }
 
   std::optional<std::uint64_t> test(Handle handle) override {
@@ -106,16 +115,17 @@ class MpiTransport final : public engine::Transport {
     if (found == transfers_.end())
       throw Error(ErrorCode::internal, "transfer " + std::to_string(handle) + " is not in flight", rank_);
     Transfer& transfer = found->second;
+    if (transfer.waiting) return std::nullopt;
     bool complete = false;
     try {
       complete = transfer.receives ? test_receive(transfer) : test_send(transfer);
     } catch (...) {
-      transfers_.erase(found);
+      forget(handle);
       throw;
     }
     if (!complete) return std::nullopt;
     const std::uint64_t moved_bytes = transfer.size_bytes;
-    transfers_.erase(found);
+    forget(handle);
     return moved_bytes;
   }
 
@@ -126,7 +136,7 @@ class MpiTransport final : public engine::Transport {
     if (found == transfers_.end() || !found->second.receives)
       throw Error(ErrorCode::internal, "receive " + std::to_string(receive) + " is not in flight", rank_);
     const bool withdrawn = withdraw(found->second);
-    transfers_.erase(found);
+    forget(receive);
     return withdrawn;
   }
 
@@ -157,6 +167,7 @@ class MpiTransport final : public engine::Transport {
     int peer = 0;
     int tag = 0;
     bool receives = false;
+    bool waiting = false;  ///< a receive that has not been posted, because of an earlier one; see ordered_
   };
 
   void set_up() {
@@ -185,6 +196,26 @@ class MpiTransport final : public engine::Transport {
     const Handle handle = next_handle_++;
     transfers_.emplace(handle, std::move(transfer));
     return handle;
+  }
+
+  void forget(Handle handle) {
+    transfers_.erase(handle);
+    if (std::erase(ordered_, handle) != 0) post_ordered();
+  }
+
+  /// Posts the receives that no earlier one in ordered_ can take a piece from.
+  void post_ordered() {
+    for (auto next = ordered_.begin(); next != ordered_.end(); ++next) {
+      Transfer& transfer = transfers_.at(*next);
+      const bool blocked = std::any_of(ordered_.begin(), next, [&](Handle handle) {
+        const Transfer& earlier = transfers_.at(handle);
+        return earlier.tag == transfer.tag && (earlier.peer == transfer.peer || earlier.peer == MPI_ANY_SOURCE ||
+                                               transfer.peer == MPI_ANY_SOURCE);
+      });
+      if (!transfer.waiting || blocked) continue;
+      transfer.waiting = false;
+      transfer.requests[0] = post(transfer);
+    }
   }
 
   MPI_Request post(const Transfer& transfer) {
@@ -233,7 +264,7 @@ class MpiTransport final : public engine::Transport {
 
   static bool withdraw(Transfer& receive) noexcept {
     MPI_Request& request = receive.requests[0];
-    if (request == MPI_REQUEST_NULL) return false;
+    if (request == MPI_REQUEST_NULL) return receive.waiting;
     MPI_Status status;
     int withdrawn = 0;
     MPI_Cancel(&request);
@@ -264,6 +295,7 @@ class MpiTransport final : public engine::Transport {
         leave(transfer);
     }
     transfers_.clear();
+    ordered_.clear();
     MPI_Comm_free(&comm);
   }
 
@@ -278,6 +310,8 @@ class MpiTransport final : public engine::Transport {
   std::mutex mutex_;
   std::unordered_map<Handle, Transfer> transfers_;
   Handle next_handle_ = 1;
+  /// In the order of irecv(): receives that may take several pieces, and those that came after one. Mostly empty.
+  std::vector<Handle> ordered_;
   AtFinalize at_finalize_;
 };
 

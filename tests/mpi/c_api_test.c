@@ -1,0 +1,191 @@
+/* The C interface, from a program in C11. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "penstock/penstock_mpi.h"
+
+#define CHECK(condition)                                                                             \
+  do {                                                                                               \
+    if (!(condition)) {                                                                              \
+      fprintf(stderr, "%s:%d: %s is false; %s\n", __FILE__, __LINE__, #condition, penstock_last_error()); \
+      MPI_Abort(MPI_COMM_WORLD, 1);                                                                  \
+    }                                                                                                \
+  } while (0)
+
+enum { kCount = 3000 };
+
+static void collectives(penstock_comm* comm) {
+  const int rank = penstock_comm_rank(comm);
+  const int size = penstock_comm_size(comm);
+  const int root = size - 1;
+  int32_t mine[kCount];
+  int32_t got[kCount];
+  int32_t* all = calloc((size_t)size * kCount, sizeof *all);
+  CHECK(all != NULL);
+  for (int i = 0; i < kCount; ++i) mine[i] = rank + i;
+
+  CHECK(penstock_barrier(comm) == 0);
+  CHECK(penstock_allreduce(comm, mine, got, kCount, PENSTOCK_int32, PENSTOCK_sum) == 0);
+  for (int i = 0; i < kCount; ++i) CHECK(got[i] == size * i + size * (size - 1) / 2);
+  memcpy(got, mine, sizeof got);
+  CHECK(penstock_allreduce(comm, PENSTOCK_IN_PLACE, got, kCount, PENSTOCK_int32, PENSTOCK_max) == 0);
+  for (int i = 0; i < kCount; ++i) CHECK(got[i] == size - 1 + i);
+  CHECK(penstock_reduce(comm, mine, rank == root ? got : NULL, kCount, PENSTOCK_int32, PENSTOCK_min, root) == 0);
+  if (rank == root) CHECK(got[7] == 7);
+  CHECK(penstock_gather(comm, mine, rank == root ? all : NULL, kCount, PENSTOCK_int32, root) == 0);
+  CHECK(penstock_bcast(comm, all, (uint64_t)size * kCount, PENSTOCK_int32, root) == 0);
+  for (int r = 0; r < size; ++r) CHECK(all[r * kCount + 5] == r + 5);
+  memset(got, 0, sizeof got);
+  CHECK(penstock_scatter(comm, rank == root ? all : NULL, got, kCount, PENSTOCK_int32, root) == 0);
+  CHECK(memcmp(got, mine, sizeof got) == 0);
+  memset(all, 0, (size_t)size * sizeof mine);
+  CHECK(penstock_allgather(comm, mine, all, kCount, PENSTOCK_int32) == 0);
+  for (int r = 0; r < size; ++r) CHECK(all[r * kCount + kCount - 1] == r + kCount - 1);
+
+  penstock_request* first = NULL;
+  penstock_request* second = NULL;
+  double x = rank;
+  double y = 0;
+  CHECK(penstock_iallreduce(comm, &x, &y, 1, PENSTOCK_float64, PENSTOCK_sum, &first) == 0);
+  CHECK(penstock_ibarrier(comm, &second) == 0);
+  CHECK(penstock_wait(&second) == 0 && second == NULL);
+  int complete = 0;
+  while (!complete) {
+    CHECK(penstock_test(&first, &complete) == 0);
+    if (!complete) usleep(100);
+  }
+  CHECK(first == NULL && y == size * (size - 1) / 2.0);
+  CHECK(penstock_wait(&first) == 0);
+  free(all);
+}
+
+static void mistakes(penstock_comm* comm) {
+  double x[4] = {0, 0, 0, 0};
+  const int status = penstock_allreduce(comm, penstock_comm_rank(comm) == 0 ? NULL : x, x + 2, 2, PENSTOCK_float64,
+                                        PENSTOCK_sum);
+  CHECK(status == (penstock_comm_rank(comm) == 0 ? PENSTOCK_invalid_argument : PENSTOCK_peer_failed));
+  CHECK(strlen(penstock_last_error()) > 0);
+  CHECK(penstock_bcast(NULL, x, 1, PENSTOCK_float64, 0) == PENSTOCK_invalid_argument);
+  CHECK(strstr(penstock_last_error(), "comm is NULL") != NULL);
+  CHECK(penstock_last_error_rank() == -1);
+  CHECK(penstock_bcast(comm, x, 1, PENSTOCK_float64, 99) == PENSTOCK_invalid_argument);
+  CHECK(penstock_bcast(comm, x, 1, (penstock_dtype)77, 0) == PENSTOCK_invalid_argument);
+  CHECK(strcmp(penstock_status_name(PENSTOCK_peer_failed), "peer_failed") == 0);
+  CHECK(strcmp(penstock_status_name(0), "success") == 0);
+  CHECK(strcmp(penstock_status_name(12345), "unknown") == 0);
+  penstock_comm* none = NULL;
+  CHECK(penstock_comm_create(MPI_COMM_NULL, 0, &none) == PENSTOCK_invalid_argument && none == NULL);
+  CHECK(penstock_barrier(comm) == 0);
+}
+
+static void report(const penstock_comm* comm) {
+  size_t length = 0;
+  CHECK(penstock_comm_report(comm, NULL, 0, &length) == 0 && length > 20);
+  char* text = malloc(length + 1);
+  CHECK(penstock_comm_report(comm, text, length + 1, NULL) == 0);
+  CHECK(strlen(text) == length && strstr(text, "ABI") != NULL);
+  CHECK(penstock_comm_report(comm, text, 5, &length) == 0 && strlen(text) == 4);
+  free(text);
+}
+
+static void store(void) {
+  penstock_store* stores = NULL;
+  penstock_blob* blob = NULL;
+  char url[64];
+  snprintf(url, sizeof url, "memory:c_api_%d", (int)getpid());
+  CHECK(penstock_store_open("nonsense:", &stores) != 0 && stores == NULL);
+  CHECK(penstock_store_open(url, &stores) == 0);
+  CHECK(penstock_blob_create(stores, "field", 100, &blob) == 0);
+  char hello[] = "hello";
+  char world[] = "world";
+  const penstock_region pieces[] = {{10, hello, 5}, {20, world, 5}};
+  uint64_t version = 0;
+  CHECK(penstock_blob_write(blob, pieces, 2, &version) == 0 && version == 1);
+  char read[15] = "";
+  const penstock_region piece = {10, read, 15};
+  CHECK(penstock_blob_read(blob, &piece, 1, PENSTOCK_LATEST) == 0);
+  CHECK(memcmp(read, "hello\0\0\0\0\0world", 15) == 0);
+  uint64_t value = 0;
+  CHECK(penstock_blob_latest(blob, &value) == 0 && value == 1);
+  CHECK(penstock_blob_size(blob, &value) == 0 && value == 100);
+  int exists = -1;
+  CHECK(penstock_blob_wait(blob, 1, 10, &exists) == 0 && exists == 1);
+  CHECK(penstock_blob_wait(blob, 2, 0.01, &exists) == 0 && exists == 0);
+  const penstock_region outside = {99, read, 15};
+  CHECK(penstock_blob_read(blob, &outside, 1, PENSTOCK_LATEST) == PENSTOCK_invalid_argument);
+  penstock_blob_free(blob);
+  CHECK(penstock_blob_open(stores, "other", &blob) == PENSTOCK_not_found);
+  penstock_store_free(stores);
+}
+
+static void redistribution(penstock_comm* comm) {
+  const int rank = penstock_comm_rank(comm);
+  const int size = penstock_comm_size(comm);
+  const int64_t shape[] = {40, 24};
+  const int64_t block[] = {4, 3};
+  const int64_t rows[] = {size, 1};
+  const int64_t columns[] = {1, size};
+  penstock_layout* source = NULL;
+  penstock_layout* target = NULL;
+  const int64_t turned[] = {24, 40};
+  CHECK(penstock_layout_block_cyclic(2, shape, block, rows, 0, 0, &source) == 0);
+  CHECK(penstock_layout_block_cyclic(2, turned, block, columns, 0, 0, &target) == 0);
+  int64_t held = 0;
+  int64_t total = 0;
+  for (int r = 0; r < size; ++r) {
+    CHECK(penstock_layout_local_size(source, r, &held) == 0);
+    total += held;
+  }
+  CHECK(total == 40 * 24);
+
+  penstock_redistribution* move = NULL;
+  penstock_redistribution* back = NULL;
+  CHECK(penstock_redistribution_create(comm, source, target, PENSTOCK_float64, 'T', 0, &move) == 0);
+  CHECK(penstock_redistribution_create(comm, target, source, PENSTOCK_float64, 'T', 0, &back) == 0);
+  int64_t input = 0;
+  int64_t output = 0;
+  CHECK(penstock_redistribution_info(move, NULL, NULL, &input, &output) == 0);
+  double* a = malloc((size_t)(input + 1) * sizeof *a);
+  double* b = calloc((size_t)(output + 1), sizeof *b);
+  double* c = calloc((size_t)(input + 1), sizeof *c);
+  for (int64_t i = 0; i < input; ++i) a[i] = rank * 1000.0 + (double)i;
+  CHECK(penstock_redistribute(move, a, b, 2.0, 0.0) == 0);
+  penstock_request* request = NULL;
+  CHECK(penstock_iredistribute(back, b, c, 0.5, 0.0, &request) == 0);
+  CHECK(penstock_wait(&request) == 0);
+  for (int64_t i = 0; i < input; ++i) CHECK(c[i] == a[i]);
+  penstock_redistribution* wrong = NULL;
+  CHECK(penstock_redistribution_create(comm, source, target, PENSTOCK_float64, 'N', 0, &wrong) != 0 && wrong == NULL);
+  CHECK(penstock_redistribution_create(comm, source, target, PENSTOCK_float64, 'X', 0, &wrong) != 0 && wrong == NULL);
+  free(a);
+  free(b);
+  free(c);
+  penstock_redistribution_free(move);
+  penstock_redistribution_free(back);
+  penstock_layout_free(source);
+  penstock_layout_free(target);
+}
+
+int main(int argc, char** argv) {
+  int level = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+  alarm(100);
+  penstock_comm* comm = NULL;
+  CHECK(penstock_comm_create(MPI_COMM_WORLD, -1, &comm) == 0);
+  collectives(comm);
+  mistakes(comm);
+  report(comm);
+  store();
+  redistribution(comm);
+  penstock_comm* twin = NULL;
+  CHECK(penstock_comm_duplicate(comm, &twin) == 0);
+  collectives(twin);
+  penstock_comm_free(twin);
+  penstock_comm_free(comm);
+  penstock_comm_free(NULL);
+  MPI_Finalize();
+  return 0;
+}

@@ -1,0 +1,148 @@
+// engine::Transport over MPI: messages of all lengths around the piece size, any source, withdrawal.
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "mpi/transport.hpp"
+
+namespace {
+
+using penstock::engine::Transport;
+
+constexpr std::uint64_t kPiece = 1000;
+
+std::uint64_t wait(Transport& transport, Transport::Handle handle) {
+  for (;;) {
+    if (const auto bytes = transport.test(handle)) return *bytes;
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+std::vector<std::byte> pattern(std::size_t bytes, int seed) {
+  std::vector<std::byte> data(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) data[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(seed));
+  return data;
+}
+
+void lengths(Transport& transport) {
+  const int right = (transport.rank() + 1) % transport.size();
+  const int left = (transport.rank() + transport.size() - 1) % transport.size();
+  for (const std::uint64_t bytes : {0u, 1u, 999u, 1000u, 1001u, 1999u, 2000u, 2001u, 50000u}) {
+    const auto sent = pattern(bytes, transport.rank());
+    // The receiver may have room for more, as much as the engine does for packets.
+    for (const std::uint64_t room : {bytes, bytes + 1, bytes + 5000}) {
+      std::vector<std::byte> received(room);
+      const auto receive = transport.irecv(received, left, 5);
+      const auto send = transport.isend(sent, right, 5);
+      CHECK(wait(transport, receive) == bytes);
+      CHECK(wait(transport, send) == bytes);
+      received.resize(bytes);
+      CHECK(received == pattern(bytes, left));
+    }
+  }
+}
+
+void order(Transport& transport) {
+  const int right = (transport.rank() + 1) % transport.size();
+  const int left = (transport.rank() + transport.size() - 1) % transport.size();
+  constexpr std::size_t kMessages = 40;
+  std::vector<std::vector<std::byte>> sent(kMessages);
+  std::vector<std::vector<std::byte>> received(kMessages);
+  std::vector<Transport::Handle> handles;
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    sent[i] = pattern(100 * i, static_cast<int>(i));
+    received[i].resize(100 * i);
+    handles.push_back(transport.irecv(received[i], left, 9));
+  }
+  for (std::size_t i = 0; i < kMessages; ++i) handles.push_back(transport.isend(sent[i], right, 9));
+  for (std::size_t pending = handles.size(); pending > 0;) {
+    pending = 0;
+    for (Transport::Handle& handle : handles)
+      if (handle != 0 && ++pending != 0 && transport.test(handle)) handle = 0;
+  }
+  CHECK(received == sent);
+}
+
+void any_rank(Transport& transport) {
+  const auto mine = pattern(64, transport.rank());
+  if (transport.rank() != 0) {
+    wait(transport, transport.isend(mine, 0, 3));
+    return;
+  }
+  std::vector<int> seen(static_cast<std::size_t>(transport.size()));
+  for (int i = 1; i < transport.size(); ++i) {
+    std::vector<std::byte> received(64);
+    wait(transport, transport.irecv(received, penstock::engine::kAnyRank, 3));
+    for (int r = 1; r < transport.size(); ++r)
+      if (received == pattern(64, r)) ++seen[static_cast<std::size_t>(r)];
+  }
+  CHECK(std::accumulate(seen.begin(), seen.end(), 0) == transport.size() - 1);
+}
+
+void withdrawal(Transport& transport) {
+  std::vector<std::byte> room(100);
+  const auto never = transport.irecv(room, penstock::engine::kAnyRank, 11);
+  CHECK(transport.cancel(never));
+  // The next receive under the same tag is not disturbed.
+  const auto receive = transport.irecv(room, transport.rank(), 11);
+  const auto mine = pattern(100, 1);
+  const auto send = transport.isend(mine, transport.rank(), 11);
+  CHECK(wait(transport, receive) == 100);
+  wait(transport, send);
+  CHECK(room == mine);
+}
+
+void too_long(Transport& transport) {
+  std::vector<std::byte> room(10);
+  const auto mine = pattern(20, 1);
+  const auto receive = transport.irecv(room, transport.rank(), 12);
+  const auto send = transport.isend(mine, transport.rank(), 12);
+  CHECK_ERROR(wait(transport, receive), mismatch);
+  wait(transport, send);
+}
+
+void facts(Transport& transport) {
+  CHECK(transport.rank() == world_rank());
+  CHECK(transport.size() == world_size());
+  CHECK(transport.any_thread());
+  CHECK(static_cast<int>(transport.node_of_rank().size()) == transport.size());
+  CHECK(transport.node_of_rank()[0] == 0);
+  CHECK(transport.description().find(PENSTOCK_MPI_ABI " ABI") != std::string::npos);
+  const int rank = transport.rank();
+  std::vector<int> all(static_cast<std::size_t>(transport.size()));
+  transport.allgather(std::as_bytes(std::span(&rank, 1)), std::as_writable_bytes(std::span(all)));
+  for (std::size_t r = 0; r < all.size(); ++r) CHECK(all[r] == static_cast<int>(r));
+  transport.poke();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  begin(&argc, &argv);
+  {
+    const auto transport = penstock::mpi::make_transport(MPI_COMM_WORLD, kPiece);
+    facts(*transport);
+    lengths(*transport);
+    order(*transport);
+    any_rank(*transport);
+    withdrawal(*transport);
+    too_long(*transport);
+  }
+  // One that is still open, with a receive posted, must not disturb MPI_Finalize, nor be disturbed by it.
+  std::vector<std::byte> room(100);
+  auto open = penstock::mpi::make_transport(MPI_COMM_WORLD);
+  open->irecv(room, penstock::engine::kAnyRank, 1);
+  MPI_Finalize();
+  bool refused = false;
+  try {
+    open->irecv(room, 0, 1);
+  } catch (const penstock::Error& error) {
+    refused = error.code() == penstock::ErrorCode::mpi;
+  }
+  open->poke();
+  open.reset();
+  return refused ? 0 : 1;
+}
