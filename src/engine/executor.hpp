@@ -148,6 +148,7 @@ class Executor final : public Engine,
   std::string describe(const Operation& operation) const;
   bool peer_has_failed(int peer, std::uint64_t sequence) const;
   void give_up(std::uint32_t local_rank);
+  std::vector<int> missing_peers(Operation& operation);
   void check_peers_of(Operation& operation);
 
   std::unique_ptr<Transport> transport_;

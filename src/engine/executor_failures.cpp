@@ -191,50 +191,60 @@ void Executor::give_up(std::uint32_t local_rank) {
     const Outgoing message = backlog.pop();
     --backlog_count_;
     if (message.owned != nullptr) buffers_.give_back(message.owned, message.payload.size());
+    if (message.operation != nullptr) complete(*message.operation, message.step);
     if (message.owner != nullptr) on_released(message.owner);
   }
+  drain_ready();
 }
 
-// Asks the peers whose messages are missing: is the process there, and has it called the same operation?
-void Executor::check_peers_of(Operation& operation) {
+/// The ranks that have to do something before the operation can go on here, each once.
+std::vector<int> Executor::missing_peers(Operation& operation) {
   std::vector<int> peers;
   for (StepId step = 0; step < operation.plan->steps.size(); ++step) {
     const std::uint8_t flags = operation.flags[step];
     if ((flags & Operation::posted) && !(flags & Operation::matched)) peers.push_back(operation.plan->steps[step].peer);
   }
-  const std::size_t receiving_from = peers.size();
-  sends_.for_each([&](const SendTransfer& transfer) {
+  const auto add = [&](const auto& transfer) {
     if (transfer.operation == &operation) peers.push_back(transfer.peer);
-  });
-  receives_.for_each([&](const ReceiveTransfer& transfer) {
-    if (transfer.operation == &operation) peers.push_back(transfer.peer);
-  });
+  };
+  sends_.for_each(add);
+  receives_.for_each(add);
   for (std::size_t i = 0; i < backlog_.size(); ++i)
-    if (!backlog_[i].empty()) peers.push_back(node_.ranks[i]);
+    for (std::size_t k = 0; k < backlog_[i].size(); ++k)
+      if (backlog_[i][k].operation == &operation) peers.push_back(node_.ranks[i]);
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return peers;
+}
+
+// Asks the peers that are missing: is the process there, and has it called the same operation?
+void Executor::check_peers_of(Operation& operation) {
   // The first check, then 2, 4, 8 ... checks later: a late rank must not be buried in probes.
   const bool probe = ((operation.probes_sent + 1) & operation.probes_sent) == 0;
   ++operation.probes_sent;
-  for (std::size_t i = 0; i < peers.size(); ++i) {
-    const int peer = peers[i];
-    if (std::find(peers.begin(), peers.begin() + static_cast<std::ptrdiff_t>(i), peer) !=
-        peers.begin() + static_cast<std::ptrdiff_t>(i))
+  const auto over = [&] { return operation.failed || operation.finished.load(std::memory_order_relaxed); };
+  for (const int peer : missing_peers(operation)) {
+    if (peer == rank_) continue;
+    if (!is_local(peer) || node_.segment->is_alive(local(peer))) {
+      if (probe) send_control(peer, header_for(operation, MessageKind::probe), nullptr);
       continue;
-    if (is_local(peer) && !node_.segment->is_alive(local(peer))) {
-      // What it sent before it went counts.
-      while (poll_cells()) {
-      }
-      give_up(local(peer));
-      if (!operation.failed && !operation.finished.load(std::memory_order_relaxed))
-        fail(operation,
-             Error(ErrorCode::peer_failed,
-                   "rank " + std::to_string(peer) + " has gone in " + describe(operation) +
-                       ": its process ended, or it gave up the communicator",
-                   peer),
-             true);
-      return;
     }
-    if (probe && i < receiving_from && peer != rank_)
-      send_control(peer, header_for(operation, MessageKind::probe), nullptr);
+    // What it sent before it went counts: it may have completed the operation.
+    while (poll_cells()) {
+    }
+    if (over()) return;
+    const std::vector<int> missing = missing_peers(operation);
+    const bool needed = std::binary_search(missing.begin(), missing.end(), peer);
+    give_up(local(peer));
+    if (over()) return;
+    if (!needed) continue;
+    fail(operation,
+         Error(ErrorCode::peer_failed,
+               "rank " + std::to_string(peer) + " has gone in " + describe(operation) +
+                   ": its process ended, or it gave up the communicator",
+               peer),
+         true);
+    return;
   }
 }
 

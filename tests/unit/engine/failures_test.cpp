@@ -223,6 +223,29 @@ TEST(Runs, ARankThatHasGoneIsNoticed) {
   });
 }
 
+// Rank 1 has sent all that rank 0 needs of it and goes; rank 0 still waits for rank 2.
+TEST(Runs, ARankThatGoesAfterItsPartDoesNoHarm) {
+  run_ranks(ranks_of(one_node(3)), [](Engine& engine, int rank) {
+    PlanBuilder builder("test/gather", rank, 3);
+    if (rank == 0) {
+      const StepId first = builder.recv({8, 4, Buffer::output}, 2, 0);
+      builder.recv({4, 4, Buffer::output}, 1, 0, {first});
+      builder.recv({0, 4, Buffer::output}, 1, 1);
+    } else {
+      builder.send({0, 4, Buffer::input}, 0, 0);
+      if (rank == 1) builder.send({0, 4, Buffer::input}, 0, 1);
+    }
+    const auto plan = std::make_shared<const Plan>(std::move(builder).finish(rank == 0 ? 0 : 4, rank == 0 ? 12 : 0));
+    if (rank == 2) std::this_thread::sleep_for(milliseconds(700));
+    std::vector<std::uint32_t> in{static_cast<std::uint32_t>(rank)};
+    std::vector<std::uint32_t> out(3);
+    engine.start(plan, {bytes_of(std::as_const(in)), bytes_of(out)}, kAddUint32, 7)->wait();
+    if (rank == 0) {
+      EXPECT_EQ(out, (std::vector<std::uint32_t>{1, 1, 2}));
+    }
+  });
+}
+
 TEST(Runs, ARunThatIsDroppedIsWaitedFor) {
   run_ranks(ranks_of(one_node(3)), [](Engine& engine, int rank) {
     for (std::uint32_t i = 0; i < 100; ++i) {
