@@ -96,10 +96,13 @@ void withdrawal(Transport& transport) {
 }
 
 void too_long(Transport& transport) {
+  if (transport.size() == 1) return;  // Open MPI 5 cuts a message to oneself silently; the engine sends none
+  const int right = (transport.rank() + 1) % transport.size();
+  const int left = (transport.rank() + transport.size() - 1) % transport.size();
   std::vector<std::byte> room(10);
   const auto mine = pattern(20, 1);
-  const auto receive = transport.irecv(room, transport.rank(), 12);
-  const auto send = transport.isend(mine, transport.rank(), 12);
+  const auto receive = transport.irecv(room, left, 12);
+  const auto send = transport.isend(mine, right, 12);
   CHECK_ERROR(wait(transport, receive), mismatch);
   wait(transport, send);
 }
