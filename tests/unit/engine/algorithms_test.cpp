@@ -25,8 +25,9 @@ std::vector<Case> cases_for(const std::vector<std::int32_t>& nodes) {
   std::mt19937 random(1);
   const int size = static_cast<int>(nodes.size());
   for (const Algorithm& row : algorithms())
-    for (const std::uint64_t count : {1u, 700u, 50000u})
+    for (const std::uint64_t count : {1u, 700u, 20000u})
       for (const bool in_place : {false, true}) {
+        if (in_place && count != 700) continue;
         Collective what{
             .kind = row.kind, .count = count, .dtype = DType::int32, .root = size - 1, .in_place = in_place};
         what.algorithm = row.name;
