@@ -117,6 +117,17 @@ std::vector<std::int64_t> Pairing::target_cell_strides() const {
   return strides;
 }
 
+std::vector<std::size_t> Pairing::memory_order(Side side) const {
+  const bool is_source = side == Side::source;
+  const bool row_major = (is_source ? source_ : target_).storage() == Order::row_major;
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < dimensions(); ++i) {
+    const std::size_t d = row_major ? i : dimensions() - 1 - i;
+    order.push_back(is_source ? d : target_dimension(d));
+  }
+  return order;
+}
+
 std::vector<AxisVolume> axis_volumes(const Axis& source, const Axis& target) {
   const std::int64_t length = source.length();
   std::int64_t period = length;

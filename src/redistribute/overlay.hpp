@@ -10,6 +10,8 @@
 
 namespace penstock::redistribute {
 
+enum class Side : std::uint8_t { source, target };
+
 /// A source and a target whose shapes fit together under `op`. Refers to the layouts, which must outlive it.
 class Pairing {
  public:
@@ -25,6 +27,8 @@ class Pairing {
   const Axis& target_axis(std::size_t d) const { return target_.axes()[target_dimension(d)]; }
   /// For each dimension of the source, what one step of its target coordinate adds to the target's cell number.
   std::vector<std::int64_t> target_cell_strides() const;
+  /// The dimensions of the source in the order of that side's memory, the slowest first.
+  std::vector<std::size_t> memory_order(Side side) const;
 
  private:
   const Layout& source_;
@@ -57,8 +61,6 @@ struct SharedRuns {
   std::int64_t elems = 0;
   std::vector<Run> runs;  ///< ascending, as long as possible; the same seen from either axis
 };
-
-enum class Side : std::uint8_t { source, target };
 
 /// The runs that `coordinate` of the axis of that side shares with each coordinate of the other axis, ascending.
 std::vector<SharedRuns> shared_runs(const Axis& source, const Axis& target, Side side, std::int64_t coordinate);

@@ -1,7 +1,5 @@
 // One message per pair of ranks and segment. Each element crosses memory once when it is packed and once when it is
-// unpacked, the second time in the caches. A package is a sequence of tiles, small enough that either side of one stays
-// in few pages: looking up addresses costs more than the copy when every row lies on another page.
-// COSTA, Algorithm 3, transforming upon receipt.
+// unpacked, the second time in the caches. COSTA, Algorithm 3, transforming upon receipt.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -13,50 +11,30 @@
 #include "penstock/redistribute.hpp"
 #include "redistribute/boxes.hpp"
 #include "redistribute/overlay.hpp"
+#include "redistribute/tiles.hpp"
 
 namespace penstock {
 namespace {
 
 using redistribute::BlockList;
-using redistribute::BoxSide;
+using redistribute::Package;
 using redistribute::Pairing;
-using redistribute::Run;
+using redistribute::Piece;
+using redistribute::Route;
+using redistribute::Segment;
 using redistribute::SharedRuns;
 using redistribute::Side;
-
-/// What one cell of the source and one of the target share: a product of runs.
-struct Piece {
-  std::int64_t source_cell = 0;
-  std::int64_t target_cell = 0;
-  std::vector<const SharedRuns*> axes;  ///< per dimension of the source
-
-  std::int64_t elems() const {
-    std::int64_t product = 1;
-    for (const SharedRuns* shared : axes) product *= shared->elems;
-    return product;
-  }
-};
-
-/// Everything that one rank has for another, in the order in which both sides list it.
-using Package = std::vector<Piece>;
-
-std::int64_t elems_of(const Package& package) {
-  std::int64_t sum = 0;
-  for (const Piece& piece : package) sum += piece.elems();
-  return sum;
-}
-
-enum class Route : std::uint8_t { source_to_package, package_to_target, source_to_target };
+using redistribute::Tiles;
 
 class Planner {
  public:
   Planner(const Layout& source, const Layout& target, const RedistributionOptions& options, const Team& team)
       : pairing_(source, target, options.op),
         element_bytes_(size_bytes(options.dtype)),
-        segment_bytes_(options.segment_bytes),
         rank_(team.rank),
         size_(team.size()),
-        builder_("redistribute", team.rank, team.size()) {
+        builder_("redistribute", team.rank, team.size()),
+        tiles_(pairing_, elems_per_segment(options.segment_bytes)) {
     const std::int32_t needed = std::max(source.ranks(), target.ranks());
     if (needed > size_)
       throw Error(ErrorCode::invalid_argument, "redistribute: the layouts are for " + std::to_string(needed) +
@@ -90,10 +68,12 @@ class Planner {
  private:
   static constexpr std::uint32_t kFirstBarrierTag = 0;
   static constexpr std::uint32_t kFirstDataTag = 32;  // a barrier of 2^31 ranks has fewer rounds
-  static constexpr std::int64_t kMaxSegments = 1 << 12;
-  static constexpr std::size_t kSlots = 4;         // segments in flight per peer and direction
-  static constexpr std::int64_t kTileElems = 128;  // side of a tile
-  static constexpr std::int64_t kPartElems = 512;  // side of a square of tiles, where the two memories differ in order
+  static constexpr std::size_t kSlots = 4;            // segments in flight per peer and direction
+
+  std::int64_t elems_per_segment(std::uint64_t segment_bytes) const {
+    constexpr std::uint64_t kMost = std::uint64_t{1} << 62;
+    return static_cast<std::int64_t>(std::clamp<std::uint64_t>(segment_bytes / element_bytes_, 1, kMost));
+  }
 
   std::uint64_t bytes(std::int64_t elems) const { return static_cast<std::uint64_t>(elems) * element_bytes_; }
   std::uint64_t bytes(std::uint64_t elems) const { return elems * element_bytes_; }
@@ -157,161 +137,6 @@ class Planner {
     return entry->second;
   }
 
-  /// The dimensions of the source in the order of a layout's memory, the slowest first.
-  std::vector<std::size_t> memory_order(Side side) const {
-    const bool is_source = side == Side::source;
-    const bool row_major = (is_source ? pairing_.source() : pairing_.target()).storage() == Order::row_major;
-    std::vector<std::size_t> order;
-    for (std::size_t i = 0; i < pairing_.dimensions(); ++i) {
-      const std::size_t d = row_major ? i : pairing_.dimensions() - 1 - i;
-      order.push_back(is_source ? d : pairing_.target_dimension(d));
-    }
-    return order;
-  }
-
-  struct TileSide {
-    std::int64_t length = 0;
-    std::int64_t source_stride = 0;
-    std::int64_t target_stride = 0;
-  };
-  /// A product of runs; dense in the package, in the order of the source's memory.
-  struct Tile {
-    std::int64_t source_offset = 0;
-    std::int64_t target_offset = 0;
-    std::int64_t elems = 0;
-    std::size_t first_side = 0;  // into tile_sides_, one per dimension, the slowest of the source first
-  };
-  /// Consecutive tiles that travel together.
-  struct Segment {
-    std::size_t first_tile = 0;
-    std::size_t end_tile = 0;
-    std::int64_t elems = 0;
-  };
-
-  static std::vector<Run> cut_runs(const std::vector<Run>& runs, std::int64_t limit) {
-    std::vector<Run> result;
-    for (const Run& run : runs)
-      for (std::int64_t at = 0; at < run.length; at += limit)
-        result.push_back({run.source + at * run.source_step, run.target + at * run.target_step,
-                          std::min(limit, run.length - at), run.source_step, run.target_step});
-    return result;
-  }
-
-  /// Fills tiles_ with a package, in the order in which it travels: that of the source's memory, or square parts in
-  /// that order where the target's memory is ordered differently. Both ranks of a pair come to the same tiles.
-  void tile(const Package& package) {
-    const std::vector<std::size_t> order = memory_order(Side::source);
-    const bool same_order = order == memory_order(Side::target);
-    const std::int64_t segment_elems = elems_per_segment(package);
-    tiles_.clear();
-    tile_sides_.clear();
-    for (const Piece& piece : package) {
-      const LayoutCell source = pairing_.source().cell(piece.source_cell);
-      const LayoutCell target = pairing_.target().cell(piece.target_cell);
-      std::vector<std::vector<Run>> runs(order.size());
-      std::vector<std::vector<std::size_t>> parts(order.size());  // borders among the runs
-      bool is_dense = same_order;                                 // all faster dimensions are whole on both sides
-      std::int64_t faster_elems = 1;
-      for (std::size_t i = order.size(); i-- > 0;) {
-        const std::size_t d = order[i];
-        const SharedRuns& shared = *piece.axes[d];
-        const std::int64_t limit = is_dense ? std::max<std::int64_t>(segment_elems / faster_elems, 1) : kTileElems;
-        runs[d] = cut_runs(shared.runs, limit);
-        is_dense = is_dense && shared.runs.size() == 1 && shared.elems == source.shape[d] &&
-                   shared.elems == target.shape[pairing_.target_dimension(d)];
-        faster_elems *= shared.elems;
-        parts[d].push_back(0);
-        std::int64_t part_elems = 0;
-        for (std::size_t k = 0; k < runs[d].size(); ++k) {
-          part_elems += runs[d][k].length;
-          if (k + 1 < runs[d].size() && (same_order || part_elems < kPartElems)) continue;
-          parts[d].push_back(k + 1);
-          part_elems = 0;
-        }
-      }
-      std::vector<std::size_t> part(order.size());
-      std::vector<const Run*> chosen(order.size());
-      const auto visit_runs = [&](auto&& self, std::size_t i) -> void {
-        if (i == order.size()) return add_tile(source, target, order, chosen);
-        const std::size_t d = order[i];
-        for (std::size_t k = parts[d][part[d]]; k < parts[d][part[d] + 1]; ++k) {
-          chosen[d] = &runs[d][k];
-          self(self, i + 1);
-        }
-      };
-      const auto visit_parts = [&](auto&& self, std::size_t i) -> void {
-        if (i == order.size()) return visit_runs(visit_runs, 0);
-        const std::size_t d = order[i];
-        for (part[d] = 0; part[d] + 1 < parts[d].size(); ++part[d]) self(self, i + 1);
-      };
-      visit_parts(visit_parts, 0);
-    }
-  }
-
-  void add_tile(const LayoutCell& source, const LayoutCell& target, const std::vector<std::size_t>& order,
-                const std::vector<const Run*>& runs) {
-    Tile tile{source.local_offset_elems, target.local_offset_elems, 1, tile_sides_.size()};
-    for (const std::size_t d : order) {
-      const std::int64_t source_stride = source.strides_elems[d];
-      const std::int64_t target_stride = target.strides_elems[pairing_.target_dimension(d)];
-      tile.source_offset += runs[d]->source * source_stride;
-      tile.target_offset += runs[d]->target * target_stride;
-      tile.elems *= runs[d]->length;
-      tile_sides_.push_back(
-          {runs[d]->length, source_stride * runs[d]->source_step, target_stride * runs[d]->target_step});
-    }
-    tiles_.push_back(tile);
-  }
-
-  std::int64_t elems_per_segment(const Package& package) const {
-    const std::uint64_t wanted = std::max<std::uint64_t>(segment_bytes_ / element_bytes_, 1);
-    const std::int64_t least = elems_of(package) / kMaxSegments + 1;
-    return wanted > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())
-               ? std::numeric_limits<std::int64_t>::max()
-               : std::max(static_cast<std::int64_t>(wanted), least);
-  }
-
-  /// tiles_ in consecutive segments.
-  std::vector<Segment> segments(const Package& package) const {
-    const std::int64_t full = elems_per_segment(package);
-    std::vector<Segment> result;
-    for (std::size_t i = 0; i < tiles_.size(); ++i) {
-      if (result.empty() || result.back().elems >= full) result.push_back({i, i, 0});
-      result.back().end_tile = i + 1;
-      result.back().elems += tiles_[i].elems;
-    }
-    return result;
-  }
-
-  /// Fills list_ with the blocks of a segment.
-  void lay_out(const Segment& segment, Route route) {
-    struct Placed {
-      std::int64_t package_offset;
-      const Tile* tile;
-    };
-    std::vector<Placed> placed;
-    std::int64_t package_offset = 0;
-    for (std::size_t i = segment.first_tile; i < segment.end_tile; ++i) {
-      placed.push_back({package_offset, &tiles_[i]});
-      package_offset += tiles_[i].elems;
-    }
-    if (route == Route::package_to_target)
-      std::stable_sort(placed.begin(), placed.end(),
-                       [](const Placed& a, const Placed& b) { return a.tile->target_offset < b.tile->target_offset; });
-    list_.clear();
-    for (const auto& [offset, tile] : placed) {
-      std::int64_t package_stride = 1;
-      sides_.clear();
-      for (std::size_t i = pairing_.dimensions(); i-- > 0; package_stride *= sides_.back().length) {
-        const TileSide& side = tile_sides_[tile->first_side + i];
-        sides_.push_back({side.length, route == Route::package_to_target ? package_stride : side.source_stride,
-                          route == Route::source_to_package ? package_stride : side.target_stride});
-      }
-      list_.add(route == Route::package_to_target ? offset : tile->source_offset,
-                route == Route::source_to_package ? offset : tile->target_offset, sides_);
-    }
-  }
-
   /// Scratch memory for the segments of one peer; a slot is used again when the step that needs it is complete.
   class Slots {
    public:
@@ -341,13 +166,12 @@ class Planner {
   }
 
   void send(const Package& package, std::int32_t peer) {
-    tile(package);
-    const std::vector<Segment> parts = segments(package);
+    const std::vector<Segment> parts = tiles_.cut(package);
     Slots slots(builder_, longest_bytes(parts));
     for (std::size_t i = 0; i < parts.size(); ++i) {
       builder_.at(0, static_cast<std::uint32_t>(i));
       const std::uint32_t tag = kFirstDataTag + static_cast<std::uint32_t>(i);
-      lay_out(parts[i], Route::source_to_package);
+      tiles_.lay_out(parts[i], Route::source_to_package, list_);
       if (list_.is_contiguous()) {
         const Block& block = list_.blocks().front();
         builder_.send({bytes(block.from_offset_elems), bytes(block.columns), Buffer::input}, peer, tag);
@@ -360,27 +184,25 @@ class Planner {
   }
 
   void receive(const Package& package, std::int32_t peer, StepId all_started) {
-    tile(package);
-    const std::vector<Segment> parts = segments(package);
+    const std::vector<Segment> parts = tiles_.cut(package);
     Slots slots(builder_, longest_bytes(parts));
     for (std::size_t i = 0; i < parts.size(); ++i) {
       builder_.at(0, static_cast<std::uint32_t>(i));
       const StepId free = slots.busy_until();
       const Region region = slots.next(bytes(parts[i].elems));
       const StepId received = builder_.recv(region, peer, kFirstDataTag + static_cast<std::uint32_t>(i), {free});
-      lay_out(parts[i], Route::package_to_target);
+      tiles_.lay_out(parts[i], Route::package_to_target, list_);
       slots.used_by(transform(region, output_, true, all_started, received));
     }
   }
 
   /// One segment after the other, so that those of the peers get their turns.
   void keep(const Package& package, StepId all_started) {
-    tile(package);
-    const std::vector<Segment> parts = segments(package);
+    const std::vector<Segment> parts = tiles_.cut(package);
     StepId previous = all_started;
     for (std::size_t i = 0; i < parts.size(); ++i) {
       builder_.at(0, static_cast<std::uint32_t>(i));
-      lay_out(parts[i], Route::source_to_target);
+      tiles_.lay_out(parts[i], Route::source_to_target, list_);
       previous = transform(input_, output_, true, previous);
     }
   }
@@ -398,17 +220,14 @@ class Planner {
 
   Pairing pairing_;
   std::uint64_t element_bytes_;
-  std::uint64_t segment_bytes_;
   std::int32_t rank_;
   std::int32_t size_;
   PlanBuilder builder_;
+  Tiles tiles_;
   Region input_;
   Region output_;
   std::vector<std::unordered_map<std::int64_t, std::vector<SharedRuns>>> runs_[2];
   BlockList list_;
-  std::vector<BoxSide> sides_;
-  std::vector<Tile> tiles_;
-  std::vector<TileSide> tile_sides_;
   std::size_t block_count_ = 0;
 };
 

@@ -1,0 +1,75 @@
+// A package, everything that one rank has for another, cut into tiles and segments.
+//
+// A tile is small enough that either side of it stays in few pages: looking up addresses costs more than the copy when
+// every row lies on another page. A segment is a number of consecutive tiles that travel together.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "redistribute/boxes.hpp"
+#include "redistribute/overlay.hpp"
+
+namespace penstock::redistribute {
+
+/// What one cell of the source and one of the target share: a product of runs.
+struct Piece {
+  std::int64_t source_cell = 0;
+  std::int64_t target_cell = 0;
+  std::vector<const SharedRuns*> axes;  ///< per dimension of the source
+
+  std::int64_t elems() const;
+};
+
+/// In order of (source cell, target cell), so that both ranks come to the same tiles and segments.
+using Package = std::vector<Piece>;
+
+struct Segment {
+  std::size_t first_tile = 0;
+  std::size_t end_tile = 0;
+  std::int64_t elems = 0;
+};
+
+enum class Route : std::uint8_t { source_to_package, package_to_target, source_to_target };
+
+class Tiles {
+ public:
+  static constexpr std::int64_t kMaxSegments = 1 << 12;  ///< of a package; longer ones get longer segments
+
+  /// Segments of about `segment_elems`, at least 1. The pairing must outlive the tiles.
+  Tiles(const Pairing& pairing, std::int64_t segment_elems) : pairing_(pairing), wanted_elems_(segment_elems) {}
+
+  /// Replaces the tiles by those of a package, which stand in the order of the source's memory, or in square parts in
+  /// that order where the target's memory is ordered differently.
+  std::vector<Segment> cut(const Package& package);
+
+  /// Replaces `list` by the blocks of a segment; in a package each segment begins at offset 0.
+  void lay_out(const Segment& segment, Route route, BlockList& list);
+
+ private:
+  struct Side {
+    std::int64_t length = 0;
+    std::int64_t source_stride = 0;
+    std::int64_t target_stride = 0;
+  };
+  /// A product of runs, dense in the package in the order of the source's memory.
+  struct Tile {
+    std::int64_t source_offset = 0;
+    std::int64_t target_offset = 0;
+    std::int64_t elems = 0;
+    std::size_t first_side = 0;  ///< into sides_, one per dimension, the slowest of the source first
+  };
+
+  void cut(const Piece& piece, std::int64_t segment_elems);
+  void add(const LayoutCell& source, const LayoutCell& target, const std::vector<const Run*>& runs);
+
+  const Pairing& pairing_;
+  std::int64_t wanted_elems_;
+  std::vector<std::size_t> source_order_ = pairing_.memory_order(redistribute::Side::source);
+  bool same_order_ = source_order_ == pairing_.memory_order(redistribute::Side::target);
+  std::vector<Tile> tiles_;
+  std::vector<Side> sides_;
+  std::vector<BoxSide> box_;
+};
+
+}  // namespace penstock::redistribute
