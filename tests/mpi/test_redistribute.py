@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import penstock as ps
 import pytest
 from mpi4py import MPI
-
-import penstock as ps
 
 WORLD = MPI.COMM_WORLD
 DTYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
