@@ -7,10 +7,11 @@ takes all ranks down with MPI_Abort. A test that hangs is shown with the stacks 
 
 from __future__ import annotations
 
+import array
 import contextlib
 import os
 import sys
-import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ TEST_TIMEOUT_S = 120
 
 def main() -> int:
     prefix, arguments = sys.argv[1], sys.argv[2:]
-    comm = MPI.COMM_WORLD
+    # Apart from the tests' own: after a failure the other ranks may still be in one of its collectives.
+    comm = MPI.COMM_WORLD.Dup()
     log_path = Path(f"{prefix}.{comm.rank}.log")
     sys.stdout.flush()
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -36,13 +38,14 @@ def main() -> int:
     if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         status = 0
     # A failed rank that never meets the others here must not leave the job hanging.
-    watchdog = threading.Timer(GRACE_S, lambda: comm.Abort(1))
-    watchdog.daemon = True
-    if status:
-        watchdog.start()
-    worst = comm.allreduce(status, op=MPI.MAX)
-    watchdog.cancel()
-    return worst
+    worst = array.array("i", [status])
+    meeting = comm.Iallreduce(MPI.IN_PLACE, worst, op=MPI.MAX)
+    deadline = time.monotonic() + GRACE_S
+    while not meeting.Test():
+        if status and time.monotonic() > deadline:
+            comm.Abort(1)
+        time.sleep(0.01)
+    return worst[0]
 
 
 if __name__ == "__main__":
