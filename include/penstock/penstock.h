@@ -153,7 +153,8 @@ PENSTOCK_API int penstock_redistribution_create(penstock_comm* comm, const penst
                                                 const penstock_layout* target, penstock_dtype dtype, char op,
                                                 int relabel, penstock_redistribution** redistribution);
 PENSTOCK_API void penstock_redistribution_free(penstock_redistribution* redistribution);
-/* Bytes that change their rank without and with relabeling, and the lengths of this rank's parts. Pointers may be NULL. */
+/* Bytes that change their rank without and with relabeling, and the lengths of this rank's parts. Pointers may be NULL.
+ */
 PENSTOCK_API int penstock_redistribution_info(const penstock_redistribution* redistribution, uint64_t* bytes_before,
                                               uint64_t* bytes_after, int64_t* input_elems, int64_t* output_elems);
 /* output = alpha*op(input) + beta*output on this rank's parts, sizes in elements as _info gives them. Collective. */

@@ -62,11 +62,8 @@ Collective describe(const Comm& comm, const Call& call) {
   what.in_place = call.in_place;
   const bool at_root = call.root == comm.rank();
   switch (call.kind) {
-    case CollectiveKind::barrier:
-      break;
-    case CollectiveKind::bcast:
-      what.count = call.output.size_bytes();
-      break;
+    case CollectiveKind::barrier: break;
+    case CollectiveKind::bcast: what.count = call.output.size_bytes(); break;
     case CollectiveKind::reduce:
     case CollectiveKind::allreduce: {
       const bool from_output = call.in_place && (call.kind == CollectiveKind::allreduce || at_root);
@@ -81,8 +78,8 @@ Collective describe(const Comm& comm, const Call& call) {
       break;
     }
     case CollectiveKind::gather:
-      what.count = at_root && call.in_place ? blocks_of(call.output.size_bytes(), comm, "recvbuf")
-                                            : call.input.size_bytes();
+      what.count =
+          at_root && call.in_place ? blocks_of(call.output.size_bytes(), comm, "recvbuf") : call.input.size_bytes();
       break;
     case CollectiveKind::scatter:
       what.count = at_root ? blocks_of(call.input.size_bytes(), comm, "sendbuf") : call.output.size_bytes();

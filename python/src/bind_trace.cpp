@@ -50,7 +50,8 @@ void bind_trace(nb::module_& module) {
   part.def("enabled", &trace::enabled);
   part.def("now_ns", &trace::detail::now_ns);
   part.def("take", &take);
-  part.def("take_json", [](int process) { return trace::to_json(trace::take(), process); }, nb::arg("process"));
+  part.def(
+      "take_json", [](int process) { return trace::to_json(trace::take(), process); }, nb::arg("process"));
   nb::class_<PythonSpan>(part, "Span")
       .def(nb::init<const std::string&, const std::string&, std::uint64_t>(), nb::arg("name"),
            nb::arg("lane") = "application", nb::arg("nbytes") = 0)
@@ -60,8 +61,8 @@ void bind_trace(nb::module_& module) {
              return nb::borrow(self);
            })
       .def(
-          "__exit__", [](PythonSpan& self, nb::object, nb::object, nb::object) { self.exit(); },
-          nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none())
+          "__exit__", [](PythonSpan& self, nb::object, nb::object, nb::object) { self.exit(); }, nb::arg("type").none(),
+          nb::arg("value").none(), nb::arg("traceback").none())
       .def_prop_ro("seconds", &PythonSpan::seconds);
   module.def("option_table", [] {
     std::vector<std::tuple<std::string, std::string, std::string, std::string, std::string>> rows;

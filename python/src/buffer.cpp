@@ -86,8 +86,8 @@ ArrayView ArrayView::part(std::int64_t offset_bytes, std::int64_t size_bytes) co
   const auto whole_bytes = static_cast<std::int64_t>(size_bytes_);
   if (size_bytes < 0) size_bytes = whole_bytes - offset_bytes;
   if (offset_bytes < 0 || offset_bytes > whole_bytes || size_bytes < 0 || size_bytes > whole_bytes - offset_bytes)
-    refuse(argument_ + " has " + std::to_string(whole_bytes) + " bytes; " + std::to_string(size_bytes) +
-           " from byte " + std::to_string(offset_bytes) + " on were asked for");
+    refuse(argument_ + " has " + std::to_string(whole_bytes) + " bytes; " + std::to_string(size_bytes) + " from byte " +
+           std::to_string(offset_bytes) + " on were asked for");
   ArrayView result = *this;
   result.data_ += offset_bytes;
   result.size_bytes_ = static_cast<std::uint64_t>(size_bytes);
@@ -151,8 +151,8 @@ ArrayView view(nb::handle object, Access access, const char* argument) {
     result.size_bytes_ = array.nbytes();
     for (std::size_t d = 0; d < array.ndim(); ++d) result.shape_.push_back(static_cast<std::int64_t>(array.shape(d)));
     result.dtype_ = dtype_of_dlpack(array.dtype());
-    result.held_ = "DLPack code " + std::to_string(array.dtype().code) + ", " + std::to_string(array.dtype().bits) +
-                   " bits";
+    result.held_ =
+        "DLPack code " + std::to_string(array.dtype().code) + ", " + std::to_string(array.dtype().bits) + " bits";
     // A DLPack export is memory that its exporter keeps alive: hold the tensor, not only the Python object.
     result.tensor_ = std::make_shared<nb::ndarray<nb::ro>>(std::move(array));
   } else {
@@ -167,7 +167,9 @@ std::string numpy_name(DType dtype) {
   std::string text;
   switch (dtype) {
 #define PENSTOCK_DTYPE(name, type, size, numpy) \
-  case DType::name: text = numpy; break;
+  case DType::name:                             \
+    text = numpy;                               \
+    break;
 #include "penstock/dtypes.def"
 #undef PENSTOCK_DTYPE
   }

@@ -53,8 +53,8 @@ class ArrayView {
   bool c_contiguous_ = true;
   bool fortran_contiguous_ = true;
   std::string argument_;
-  std::string held_;       ///< element type in the exporter's words, for messages
-  nanobind::object owner_;  ///< a memoryview
+  std::string held_;              ///< element type in the exporter's words, for messages
+  nanobind::object owner_;        ///< a memoryview
   std::shared_ptr<void> tensor_;  ///< or the DLPack tensor
 };
 

@@ -85,7 +85,8 @@ class Value::Parser {
     } else if (!take_word("null")) {
       value.kind_ = Kind::number;
       const std::size_t begin = at_;
-      while (at_ < text_.size() && std::string_view("+-.0123456789eE").find(text_[at_]) != std::string_view::npos) ++at_;
+      while (at_ < text_.size() && std::string_view("+-.0123456789eE").find(text_[at_]) != std::string_view::npos)
+        ++at_;
       if (at_ == begin) fail("a value");
       value.text_ = text_.substr(begin, at_ - begin);
     }

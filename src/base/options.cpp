@@ -77,8 +77,7 @@ void Options::set(std::string_view given, std::string_view value) {
 #define PENSTOCK_OPTION(name, type, default_value, meaning) known += (known.empty() ? "" : ", ") + std::string(#name);
 #include "penstock/options.def"
 #undef PENSTOCK_OPTION
-  throw Error(ErrorCode::invalid_argument,
-              "unknown option '" + std::string(given) + "'; expected one of " + known);
+  throw Error(ErrorCode::invalid_argument, "unknown option '" + std::string(given) + "'; expected one of " + known);
 }
 
 Options& options() {

@@ -26,8 +26,8 @@ constexpr std::array kReduceOps = {
 };
 
 [[noreturn]] void throw_unknown(std::string_view what, std::string_view given, const std::string& known) {
-  throw Error(ErrorCode::invalid_argument, "unknown " + std::string(what) + " '" + std::string(given) +
-                                               "'; expected one of " + known);
+  throw Error(ErrorCode::invalid_argument,
+              "unknown " + std::string(what) + " '" + std::string(given) + "'; expected one of " + known);
 }
 
 }  // namespace
@@ -59,13 +59,10 @@ bool defined_for(ReduceOp op, DType dtype) noexcept {
   const bool is_integer = dtype <= DType::uint64;
   switch (op) {
     case ReduceOp::sum:
-    case ReduceOp::prod:
-      return true;
+    case ReduceOp::prod: return true;
     case ReduceOp::min:
-    case ReduceOp::max:
-      return !is_complex;
-    default:
-      return is_integer;
+    case ReduceOp::max: return !is_complex;
+    default: return is_integer;
   }
 }
 

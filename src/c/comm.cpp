@@ -131,12 +131,12 @@ int penstock_comm_report(const penstock_comm* comm, char* text, size_t capacity,
 
 // Each operation twice, blocking and started; PARAMETERS and ARGUMENTS are parenthesized lists.
 #define PENSTOCK_C_UNPACK(...) __VA_ARGS__
-#define PENSTOCK_C_COLLECTIVE(kind_name, PARAMETERS, ...)                                                          \
-  int penstock_##kind_name(penstock_comm* comm PENSTOCK_C_UNPACK PARAMETERS) {                                     \
-    return c::run(comm, Call{"penstock_" #kind_name, CollectiveKind::kind_name, __VA_ARGS__});                     \
-  }                                                                                                                \
-  int penstock_i##kind_name(penstock_comm* comm PENSTOCK_C_UNPACK PARAMETERS, penstock_request** request) {        \
-    return c::start(comm, Call{"penstock_i" #kind_name, CollectiveKind::kind_name, __VA_ARGS__}, request);         \
+#define PENSTOCK_C_COLLECTIVE(kind_name, PARAMETERS, ...)                                                   \
+  int penstock_##kind_name(penstock_comm* comm PENSTOCK_C_UNPACK PARAMETERS) {                              \
+    return c::run(comm, Call{"penstock_" #kind_name, CollectiveKind::kind_name, __VA_ARGS__});              \
+  }                                                                                                         \
+  int penstock_i##kind_name(penstock_comm* comm PENSTOCK_C_UNPACK PARAMETERS, penstock_request** request) { \
+    return c::start(comm, Call{"penstock_i" #kind_name, CollectiveKind::kind_name, __VA_ARGS__}, request);  \
   }
 
 PENSTOCK_C_COLLECTIVE(barrier, (), nullptr, nullptr, 0, PENSTOCK_uint8, PENSTOCK_sum, 0)

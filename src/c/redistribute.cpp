@@ -62,9 +62,10 @@ int penstock_layout_grid(int64_t block_rows, const int64_t* row_splits, int64_t 
       throw Error(ErrorCode::invalid_argument, std::string(kFunction) + ": there are " + std::to_string(block_rows) +
                                                    " x " + std::to_string(block_columns) +
                                                    " blocks; expected at least 1 x 1");
-    *layout = c::wrap<penstock_layout>(Layout::grid({values(row_splits, block_rows + 1, kFunction, "row_splits"),
-                                                     values(column_splits, block_columns + 1, kFunction, "column_splits")},
-                                                    {owners, owners + block_rows * block_columns}, ranks));
+    *layout =
+        c::wrap<penstock_layout>(Layout::grid({values(row_splits, block_rows + 1, kFunction, "row_splits"),
+                                               values(column_splits, block_columns + 1, kFunction, "column_splits")},
+                                              {owners, owners + block_rows * block_columns}, ranks));
   });
 }
 
@@ -87,8 +88,9 @@ int penstock_redistribution_create(penstock_comm* comm, const penstock_layout* s
     require(source, kFunction, "source");
     require(target, kFunction, "target");
     require(redistribution, kFunction, "redistribution");
-    const RedistributionOptions options{
-        .dtype = static_cast<DType>(dtype), .op = matrix_op_from_name(std::string_view(&op, 1)), .relabel = relabel != 0};
+    const RedistributionOptions options{.dtype = static_cast<DType>(dtype),
+                                        .op = matrix_op_from_name(std::string_view(&op, 1)),
+                                        .relabel = relabel != 0};
     *redistribution = c::wrap<penstock_redistribution>(
         Redistribution(unwrap<Comm>(comm), unwrap<Layout>(source), unwrap<Layout>(target), options));
   });

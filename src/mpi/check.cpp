@@ -28,7 +28,8 @@ void require_running() {
   MPI_Initialized(&initialized);
   if (initialized == 0)
     throw Error(ErrorCode::invalid_argument,
-                "MPI (" PENSTOCK_MPI_ABI " ABI) is not initialized here; call MPI_Init first, and make sure that the "
+                "MPI (" PENSTOCK_MPI_ABI
+                " ABI) is not initialized here; call MPI_Init first, and make sure that the "
                 "program and this library use the same MPI");
   if (!running()) throw Error(ErrorCode::invalid_argument, "MPI is finalized; make communicators before MPI_Finalize");
 }

@@ -154,8 +154,8 @@ class MpiTransport final : public engine::Transport {
       require_open();
       comm = comm_;
     }
-    check(MPI_Allgather(mine.data(), static_cast<int>(mine.size()), MPI_BYTE, all.data(),
-                        static_cast<int>(mine.size()), MPI_BYTE, comm),
+    check(MPI_Allgather(mine.data(), static_cast<int>(mine.size()), MPI_BYTE, all.data(), static_cast<int>(mine.size()),
+                        MPI_BYTE, comm),
           "MPI_Allgather");
   }
 
@@ -209,8 +209,8 @@ class MpiTransport final : public engine::Transport {
       Transfer& transfer = transfers_.at(*next);
       const bool blocked = std::any_of(ordered_.begin(), next, [&](Handle handle) {
         const Transfer& earlier = transfers_.at(handle);
-        return earlier.tag == transfer.tag && (earlier.peer == transfer.peer || earlier.peer == MPI_ANY_SOURCE ||
-                                               transfer.peer == MPI_ANY_SOURCE);
+        return earlier.tag == transfer.tag &&
+               (earlier.peer == transfer.peer || earlier.peer == MPI_ANY_SOURCE || transfer.peer == MPI_ANY_SOURCE);
       });
       if (!transfer.waiting || blocked) continue;
       transfer.waiting = false;

@@ -7,12 +7,12 @@
 
 #include "penstock/penstock_mpi.h"
 
-#define CHECK(condition)                                                                             \
-  do {                                                                                               \
-    if (!(condition)) {                                                                              \
+#define CHECK(condition)                                                                                  \
+  do {                                                                                                    \
+    if (!(condition)) {                                                                                   \
       fprintf(stderr, "%s:%d: %s is false; %s\n", __FILE__, __LINE__, #condition, penstock_last_error()); \
-      MPI_Abort(MPI_COMM_WORLD, 1);                                                                  \
-    }                                                                                                \
+      MPI_Abort(MPI_COMM_WORLD, 1);                                                                       \
+    }                                                                                                     \
   } while (0)
 
 enum { kCount = 3000 };
@@ -64,8 +64,8 @@ static void collectives(penstock_comm* comm) {
 
 static void mistakes(penstock_comm* comm) {
   double x[4] = {0, 0, 0, 0};
-  const int status = penstock_allreduce(comm, penstock_comm_rank(comm) == 0 ? NULL : x, x + 2, 2, PENSTOCK_float64,
-                                        PENSTOCK_sum);
+  const int status =
+      penstock_allreduce(comm, penstock_comm_rank(comm) == 0 ? NULL : x, x + 2, 2, PENSTOCK_float64, PENSTOCK_sum);
   CHECK(status == (penstock_comm_rank(comm) == 0 ? PENSTOCK_invalid_argument : PENSTOCK_peer_failed));
   CHECK(strlen(penstock_last_error()) > 0);
   CHECK(penstock_bcast(NULL, x, 1, PENSTOCK_float64, 0) == PENSTOCK_invalid_argument);

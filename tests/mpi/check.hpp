@@ -9,26 +9,26 @@
 
 #include "penstock/error.hpp"
 
-#define CHECK(condition)                                                                                  \
-  do {                                                                                                    \
-    if (!(condition)) {                                                                                   \
+#define CHECK(condition)                                                                                   \
+  do {                                                                                                     \
+    if (!(condition)) {                                                                                    \
       std::fprintf(stderr, "%s:%d: rank %d: %s is false\n", __FILE__, __LINE__, world_rank(), #condition); \
-      MPI_Abort(MPI_COMM_WORLD, 1);                                                                       \
-    }                                                                                                     \
+      MPI_Abort(MPI_COMM_WORLD, 1);                                                                        \
+    }                                                                                                      \
   } while (false)
 
 /// The expression must throw penstock::Error with this code.
-#define CHECK_ERROR(expression, expected)                                                                          \
-  do {                                                                                                             \
-    bool thrown = false;                                                                                           \
-    try {                                                                                                          \
-      expression;                                                                                                  \
-    } catch (const penstock::Error& error) {                                                                       \
-      thrown = true;                                                                                               \
+#define CHECK_ERROR(expression, expected)                                                                         \
+  do {                                                                                                            \
+    bool thrown = false;                                                                                          \
+    try {                                                                                                         \
+      expression;                                                                                                 \
+    } catch (const penstock::Error& error) {                                                                      \
+      thrown = true;                                                                                              \
       if (error.code() != penstock::ErrorCode::expected) std::fprintf(stderr, "wrong error: %s\n", error.what()); \
-      CHECK(error.code() == penstock::ErrorCode::expected);                                                        \
-    }                                                                                                              \
-    CHECK(thrown);                                                                                                 \
+      CHECK(error.code() == penstock::ErrorCode::expected);                                                       \
+    }                                                                                                             \
+    CHECK(thrown);                                                                                                \
   } while (false)
 
 inline int world_rank() {

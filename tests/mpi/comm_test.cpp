@@ -27,7 +27,8 @@ void against_mpi(Comm& comm, int turns) {
     const int root = static_cast<int>(random() % static_cast<unsigned>(comm.size()));
     const auto ranks = static_cast<std::size_t>(comm.size());
     std::vector<double> mine(count);
-    for (std::size_t i = 0; i < count; ++i) mine[i] = static_cast<double>((i + 1) * static_cast<std::size_t>(comm.rank() + 1));
+    for (std::size_t i = 0; i < count; ++i)
+      mine[i] = static_cast<double>((i + 1) * static_cast<std::size_t>(comm.rank() + 1));
     const int n = static_cast<int>(count);
     std::vector<double> expected(count);
     std::vector<double> got(count);

@@ -23,9 +23,15 @@ TEST(Options, ParsesEveryType) {
 
 TEST(Options, RefusesWhatItCannotRead) {
   Options options;
-  for (const auto& [name, value] : {std::pair{"progress_cores", "many"}, {"progress_cores", "2x"}, {"progress_cores", ""},
-                                    {"eager_bytes", "-1"}, {"eager_bytes", "64Q"}, {"eager_bytes", "64KK"},
-                                    {"eager_bytes", "99999999999G"}, {"single_copy", "maybe"}, {"no_such_option", "1"}}) {
+  for (const auto& [name, value] : {std::pair{"progress_cores", "many"},
+                                    {"progress_cores", "2x"},
+                                    {"progress_cores", ""},
+                                    {"eager_bytes", "-1"},
+                                    {"eager_bytes", "64Q"},
+                                    {"eager_bytes", "64KK"},
+                                    {"eager_bytes", "99999999999G"},
+                                    {"single_copy", "maybe"},
+                                    {"no_such_option", "1"}}) {
     try {
       options.set(name, value);
       FAIL() << name << "=" << value;
