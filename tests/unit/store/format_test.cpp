@@ -12,9 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path golden(const std::string& name) {
-  return fs::absolute(__FILE__).parent_path().parent_path().parent_path() / "data" / name;
-}
+fs::path golden(const std::string& name) { return fs::path(PENSTOCK_TEST_DATA) / name; }
 
 std::vector<std::byte> pattern(std::size_t size_bytes, int seed) {
   std::vector<std::byte> data(size_bytes);
