@@ -97,6 +97,14 @@ class MpiTransport final : public engine::Transport {
     transfer.to = to;
     transfer.requests.push_back(MPI_REQUEST_NULL);
     const bool long_one = to.size() >= piece_bytes_;
+    if (!long_one && peer == engine::kAnyRank) {
+      // Probed for, not posted: MPICH loses messages that meet several posted receives for any source when some of the
+      // ranks share a node and others do not.
+      transfer.probes = true;
+      const Handle handle = add(std::move(transfer));
+      probing_.push_back(handle);
+      return handle;
+    }
     if (!long_one && ordered_.empty()) {
       transfer.requests[0] = post(transfer);
       return add(std::move(transfer));
@@ -115,10 +123,12 @@ class MpiTransport final : public engine::Transport {
     if (found == transfers_.end())
       throw Error(ErrorCode::internal, "transfer " + std::to_string(handle) + " is not in flight", rank_);
     Transfer& transfer = found->second;
-    if (transfer.waiting) return std::nullopt;
+    if (transfer.waiting || (transfer.probes && !is_next(handle, transfer.tag))) return std::nullopt;
     bool complete = false;
     try {
-      complete = transfer.receives ? test_receive(transfer) : test_send(transfer);
+      complete = transfer.probes     ? test_probe(transfer)
+                 : transfer.receives ? test_receive(transfer)
+                                     : test_send(transfer);
     } catch (...) {
       forget(handle);
       throw;
@@ -168,6 +178,7 @@ class MpiTransport final : public engine::Transport {
     int tag = 0;
     bool receives = false;
     bool waiting = false;  ///< a receive that has not been posted, because of an earlier one; see ordered_
+    bool probes = false;   ///< a receive for any rank, which is never posted; see probing_
   };
 
   void set_up() {
@@ -200,6 +211,7 @@ class MpiTransport final : public engine::Transport {
 
   void forget(Handle handle) {
     transfers_.erase(handle);
+    std::erase(probing_, handle);
     if (std::erase(ordered_, handle) != 0) post_ordered();
   }
 
@@ -225,6 +237,34 @@ class MpiTransport final : public engine::Transport {
                     transfer.tag, comm_, &request),
           "MPI_Irecv");
     return request;
+  }
+
+  /// Whether no earlier receive for any rank takes the next message under this tag.
+  bool is_next(Handle handle, int tag) const {
+    const auto first = std::find_if(probing_.begin(), probing_.end(),
+                                    [&](Handle probing) { return transfers_.at(probing).tag == tag; });
+    return first != probing_.end() && *first == handle;
+  }
+
+  bool test_probe(Transfer& transfer) {
+    int found = 0;
+    int length = 0;
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    check(MPI_Improbe(MPI_ANY_SOURCE, transfer.tag, comm_, &found, &message, &status), "MPI_Improbe");
+    if (found == 0) return false;
+    check(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count");
+    transfer.size_bytes = static_cast<std::uint64_t>(length);
+    if (transfer.size_bytes <= transfer.to.size()) {
+      check(MPI_Mrecv(transfer.to.data(), length, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
+      return true;
+    }
+    std::vector<std::byte> discarded(transfer.size_bytes);
+    check(MPI_Mrecv(discarded.data(), length, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
+    throw Error(ErrorCode::mismatch,
+                "a message of rank " + std::to_string(status.MPI_SOURCE) + " is longer than the " +
+                    std::to_string(transfer.to.size()) + " bytes expected here",
+                rank_);
   }
 
   bool test_send(Transfer& transfer) {
@@ -264,7 +304,7 @@ class MpiTransport final : public engine::Transport {
 
   static bool withdraw(Transfer& receive) noexcept {
     MPI_Request& request = receive.requests[0];
-    if (request == MPI_REQUEST_NULL) return receive.waiting;
+    if (request == MPI_REQUEST_NULL) return receive.waiting || receive.probes;
     MPI_Status status;
     int withdrawn = 0;
     MPI_Cancel(&request);
@@ -296,6 +336,7 @@ class MpiTransport final : public engine::Transport {
     }
     transfers_.clear();
     ordered_.clear();
+    probing_.clear();
     MPI_Comm_free(&comm);
   }
 
@@ -312,6 +353,7 @@ class MpiTransport final : public engine::Transport {
   Handle next_handle_ = 1;
   /// In the order of irecv(): receives that may take several pieces, and those that came after one. Mostly empty.
   std::vector<Handle> ordered_;
+  std::vector<Handle> probing_;  ///< in the order of irecv()
   AtFinalize at_finalize_;
 };
 
