@@ -140,7 +140,8 @@ enter_environment() {
   export PATH="${PATH%:}" LD_LIBRARY_PATH="${LD_LIBRARY_PATH%:}" PYTHONPATH="${PYTHONPATH%:}"
   export MPI4PY_MPIABI="${mpi/#impi*/mpich}"
   export PYTHONUNBUFFERED=1
-  # Clones of the repository share what was compiled before.
+  # Clones of the repository, and its wheel, share what was compiled before: same compiler names, relative paths.
+  export CC="${CC:-cc}" CXX="${CXX:-c++}"
   export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$PENSTOCK_ROOT}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
   unset PYTHONHOME
   # More ranks than cores is the normal case on a developer's machine.

@@ -254,7 +254,7 @@ def package(options: Options) -> Result:
     log = log_of("package")
     if reason := build("release", log):
         return Result.failure(reason)
-    return pytest(log, ROOT / "tests/package", timeout_s=1200)
+    return pytest(log, ROOT / "tests/package", "--timeout=900", timeout_s=1200)
 
 
 @suite("demo", "the demo's network, and its restart on 2, 3 and 5 ranks", quick=False)
