@@ -36,6 +36,12 @@ struct Collective {
   bool in_place = false;
   std::string algorithm{};          ///< a row of algorithms.def; empty: chosen by size and team
   std::uint64_t segment_bytes = 0;  ///< length of a pipeline segment; 0: chosen by the algorithm
+  /// Levels of a tree, counted from the leaves, that run on the cores of the application (S in paper 000, section 3);
+  /// more than there are means all, kAutomatic that the model chooses.
+  int split = kAutomatic;
+  int radix = 2;  ///< of algorithms that are trees: each rank that has the data serves radix - 1 others per level
+
+  static constexpr int kAutomatic = -1;
 
   friend bool operator==(const Collective&, const Collective&) = default;
 };

@@ -5,6 +5,7 @@
 // when and where the steps run.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -48,6 +49,11 @@ struct Block {
   std::int64_t to_column_stride_elems = 0;  ///< step in `to` for the next column of `from`
 };
 
+/// Which cores run a step: those of communication, or those of the application (inside start, test and wait).
+enum class Lane : std::uint8_t { progress, application };
+
+using StepId = std::uint32_t;
+
 enum class StepKind : std::uint8_t {
   send,       ///< `from` goes to `peer` under `tag`; complete when `from` may be reused
   recv,       ///< `to` is filled with the message of `peer` under `tag`
@@ -57,10 +63,33 @@ enum class StepKind : std::uint8_t {
   expose,     ///< tells `peer` (same node) under `tag` that this rank has come here; orders memory before it
   await,      ///< waits for the `expose` of `peer` under `tag`
   read,       ///< to = the region `from` of the `shared` buffer of `peer` (same node), after an `await` of it
+  share,      ///< this rank's memory is ready for the tasks [first_block, first_block + block_count) of Plan::tasks;
+              ///< complete when those of them that touch it are, whoever ran them
 };
 
-/// Which cores run a step: those of communication, or those of the application (inside start, test and wait).
-enum class Lane : std::uint8_t { progress, application };
+/// A region of a buffer of one rank. A rank whose plan has no input_bytes has its output in the place of its input: so
+/// MPI_IN_PLACE of a root changes nothing in the plans of the others.
+struct RankRegion {
+  Region region{};
+  std::int32_t rank = 0;
+
+  friend bool operator==(const RankRegion&, const RankRegion&) = default;
+};
+
+/// A piece of work on the memory of ranks of one node, which any core of the node may do, once all of these ranks have
+/// come to their `share` step: every target = source 0 (op) (source 1 (op) (...)), element by element; with one source
+/// a copy. All regions have the same size. A target may be one of the sources, exactly.
+struct SharedTask {
+  static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+
+  std::uint32_t first_region = 0;  ///< into Plan::task_regions: the sources, then the targets
+  std::uint16_t source_count = 0;
+  std::uint16_t target_count = 0;
+  std::array<std::uint32_t, 2> after{kNone, kNone};  ///< earlier tasks that must be complete
+  std::uint32_t segment = 0;
+  std::uint16_t level = 0;     ///< as Step::level
+  Lane lane = Lane::progress;  ///< application: progress threads leave it to the threads in start, test and wait
+};
 
 inline constexpr std::uint32_t kMaxTag = (1u << 16) - 1;
 
@@ -71,7 +100,7 @@ struct Step {
   std::uint32_t tag = 0;  ///< distinguishes messages between the same two ranks within the plan; at most kMaxTag
   std::uint32_t first_dependency = 0;  ///< into Plan::dependencies
   std::uint32_t dependency_count = 0;
-  std::uint32_t first_block = 0;  ///< into Plan::blocks
+  std::uint32_t first_block = 0;  ///< into Plan::blocks, of a `share` into Plan::tasks
   std::uint32_t block_count = 0;
   std::uint32_t segment = 0;  ///< pipeline segment, for the passes and the trace
   std::uint16_t level = 0;    ///< level of the tree, 1 at the root; 0 where there is no tree
@@ -79,8 +108,6 @@ struct Step {
   Lane lane = Lane::progress;
   bool scaled = false;  ///< transform only: apply op, alpha and beta (a plain move otherwise)
 };
-
-using StepId = std::uint32_t;
 
 /// This rank's steps. A dependency always has a smaller StepId than the step that waits for it, so the order of
 /// `steps` is itself a legal order and a plan cannot contain a cycle.
@@ -96,6 +123,8 @@ struct Plan {
   std::vector<Step> steps;
   std::vector<StepId> dependencies;
   std::vector<Block> blocks;
+  std::vector<SharedTask> tasks;         ///< the same on all ranks of a node
+  std::vector<RankRegion> task_regions;  ///< the same on all ranks of a node
 };
 
 /// What the arithmetic steps of a plan compute; given when a plan is run, not when it is built.
@@ -155,6 +184,23 @@ class PlanBuilder {
     return add({.from = from, .to = to, .peer = peer, .kind = StepKind::read}, after);
   }
 
+  /// Adds a task to the plan; its number. `share` offers tasks that have been added.
+  std::uint32_t task(const SharedTask& task, std::span<const RankRegion> sources, std::span<const RankRegion> targets) {
+    SharedTask& added = plan_.tasks.emplace_back(task);
+    added.first_region = static_cast<std::uint32_t>(plan_.task_regions.size());
+    added.source_count = static_cast<std::uint16_t>(sources.size());
+    added.target_count = static_cast<std::uint16_t>(targets.size());
+    plan_.task_regions.insert(plan_.task_regions.end(), sources.begin(), sources.end());
+    plan_.task_regions.insert(plan_.task_regions.end(), targets.begin(), targets.end());
+    return static_cast<std::uint32_t>(plan_.tasks.size() - 1);
+  }
+  StepId share(std::uint32_t first_task, std::uint32_t task_count, std::span<const StepId> after) {
+    Step step{.kind = StepKind::share};
+    step.first_block = first_task;
+    step.block_count = task_count;
+    return add(step, after);
+  }
+
   StepId send(Region from, int peer, std::uint32_t tag, After after = {}) { return send(from, peer, tag, span(after)); }
   StepId recv(Region to, int peer, std::uint32_t tag, After after = {}) { return recv(to, peer, tag, span(after)); }
   StepId copy(Region from, Region to, After after = {}) { return copy(from, to, span(after)); }
@@ -166,6 +212,8 @@ class PlanBuilder {
   /// Reserves scratch memory, aligned to 64 bytes.
   Region scratch(std::uint64_t size_bytes) { return reserve(plan_.scratch_bytes, size_bytes, Buffer::scratch); }
   Region shared(std::uint64_t size_bytes) { return reserve(plan_.shared_bytes, size_bytes, Buffer::shared); }
+
+  const Plan& so_far() const { return plan_; }
 
   PlanBuilder& tree_levels(int levels) {
     plan_.tree_levels = static_cast<std::uint16_t>(levels);
@@ -208,6 +256,8 @@ class PlanBuilder {
 struct Team {
   std::int32_t rank = 0;
   std::vector<std::int32_t> node_of_rank;  ///< one entry per rank
+  bool single_copy = true;                 ///< ranks of a node can read and write each other's memory
+  std::int32_t progress_cores = 0;         ///< communication cores of a node: the fewest of any node
 
   std::int32_t size() const { return static_cast<std::int32_t>(node_of_rank.size()); }
   bool same_node(int a, int b) const {
@@ -219,8 +269,9 @@ struct Team {
 /// each send has exactly one recv of the same size, each await its expose; tags are unique per pair of ranks and small
 /// enough; dependencies point backwards; regions and blocks lie inside their buffers; the input is never written; no
 /// two steps touch the same memory, one writing, without an order between them, nor a `read` and a step of the owner
-/// without an order through expose and await; shared memory is used inside a node only; and whether sends are
-/// buffered or wait for their receiver, no order of execution can deadlock.
+/// without an order through expose and await, nor two shared tasks, nor a task and a step that may run while the rank
+/// shares its memory; shared memory is used inside a node only; tasks are the same on all ranks of a node; and whether
+/// sends are buffered or wait for their receiver, no order of execution can deadlock.
 /// Returns one sentence per finding (the first 100); empty means correct. `element_bytes` is the size of the elements
 /// of reduce and transform, if known. Local, any thread.
 PENSTOCK_API std::vector<std::string> verify(std::span<const Plan> plans, std::span<const std::int32_t> node_of_rank,

@@ -18,6 +18,8 @@ bool any_team(const Team& team, const Collective& what);
 bool power_of_two(const Team& team, const Collective& what);
 /// All ranks share memory, and the data of all of them is small beside what a node has of it.
 bool small_on_one_node(const Team& team, const Collective& what);
+/// All ranks are on one node and can read and write each other's memory.
+bool shared_node(const Team& team, const Collective& what);
 
 /// Bytes of what one rank contributes or, for a broadcast, receives.
 std::uint64_t block_bytes(const Collective& what);

@@ -4,6 +4,7 @@
 #include "collectives/algorithms.hpp"
 #include "collectives/group.hpp"
 #include "penstock/error.hpp"
+#include "plan/split.hpp"
 
 namespace penstock {
 namespace {
@@ -34,6 +35,9 @@ void check(const Team& team, const Collective& what) {
     reject(what,
            "operation " + std::string(name(what.op)) + " is not defined for dtype " + std::string(name(what.dtype)));
   // Half of the address space, so that no sum of offsets can overflow.
+  if (what.split < Collective::kAutomatic)
+    reject(what, "split is " + std::to_string(what.split) + "; expected levels of a tree, or -1 (automatic)");
+  if (what.radix < 2) reject(what, "radix is " + std::to_string(what.radix) + "; expected 2 or more");
   const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / size_bytes(what.dtype);
   if (what.count > most / static_cast<std::uint64_t>(team.size()))
     reject(what, "count is " + std::to_string(what.count) + ", but the blocks of " + std::to_string(team.size()) +
@@ -133,7 +137,9 @@ Choice choose(const Team& team, const Collective& what) {
 }
 
 Plan plan_collective(const Team& team, const Collective& what) {
-  return choose(team, what).algorithm->plan(team, what);
+  Plan plan = choose(team, what).algorithm->plan(team, what);
+  if (what.split > 0) plan::split_tree(plan, what.split);
+  return plan;
 }
 
 }  // namespace penstock

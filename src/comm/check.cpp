@@ -46,12 +46,14 @@ Collective normalized(const Collective& asked, int rank) {
 std::uint64_t signature(const Collective& what) {
   // In-place is the root's own affair in rooted operations.
   const bool in_place = what.in_place && !is_rooted(what.kind);
-  const std::array<std::uint64_t, 6> words{static_cast<std::uint64_t>(what.kind) << 1 | (in_place ? 1u : 0u),
+  const std::array<std::uint64_t, 8> words{static_cast<std::uint64_t>(what.kind) << 1 | (in_place ? 1u : 0u),
                                            what.count,
                                            static_cast<std::uint64_t>(what.dtype),
                                            static_cast<std::uint64_t>(what.op),
                                            static_cast<std::uint64_t>(what.root),
-                                           what.segment_bytes};
+                                           what.segment_bytes,
+                                           static_cast<std::uint64_t>(what.split),
+                                           static_cast<std::uint64_t>(what.radix)};
   std::uint64_t mixed = 0x9e3779b97f4a7c15u;
   for (const std::uint64_t word : words) mixed = mix(mixed, word);
   for (const char letter : what.algorithm) mixed = mix(mixed, static_cast<unsigned char>(letter));

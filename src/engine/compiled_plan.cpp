@@ -50,6 +50,7 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
   if (plan.rank != team.rank || plan.size != team.size())
     reject(plan, "it is for rank " + std::to_string(plan.rank) + " of " + std::to_string(plan.size) +
                      ", and this is rank " + std::to_string(team.rank) + " of " + std::to_string(team.size()));
+  if (!plan.tasks.empty()) reject(plan, "it has shared tasks");
   if (plan.shared_bytes > shared_limit_bytes)
     reject(plan, "it needs " + std::to_string(plan.shared_bytes) + " bytes of shared memory per rank, and there are " +
                      std::to_string(shared_limit_bytes) + "; raise PENSTOCK_SHARED_BYTES or use another algorithm");

@@ -33,6 +33,7 @@ constexpr Touches touches(StepKind kind) {
     case StepKind::expose:
     case StepKind::await: return {true, false, false, false};
     case StepKind::read: return {true, false, true, true};
+    case StepKind::share: return {false, false, false, false};  // its tasks do
   }
   return {};
 }

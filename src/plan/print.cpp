@@ -3,6 +3,7 @@
 #include "base/json.hpp"
 #include "plan/names.hpp"
 #include "plan/order.hpp"
+#include "plan/tasks.hpp"
 
 namespace penstock {
 namespace {
@@ -14,6 +15,13 @@ void pad(std::string& line, std::size_t width) {
 std::string list(std::span<const StepId> steps, const char* separator) {
   std::string text;
   for (const StepId step : steps) text += (text.empty() ? "" : separator) + std::to_string(step);
+  return text;
+}
+
+std::string after(const SharedTask& task, const char* separator) {
+  std::string text;
+  for (const std::uint32_t earlier : task.after)
+    if (earlier != SharedTask::kNone) text += (text.empty() ? "" : separator) + std::to_string(earlier);
   return text;
 }
 
@@ -54,9 +62,29 @@ std::string to_json(const Plan& plan, StepId id) {
       blocks += (i ? ", " : "") + to_json(plan.blocks[step.first_block + i]);
     object.raw("blocks", "[" + blocks + "]").raw("scaled", step.scaled ? "true" : "false");
   }
+  if (step.kind == StepKind::share)
+    object.number("first_task", step.first_block).number("task_count", step.block_count);
   return object.number("level", step.level)
       .number("segment", step.segment)
       .string("lane", plan::name(step.lane))
+      .finish();
+}
+
+std::string to_json(const Plan& plan, const SharedTask& task) {
+  const auto list = [](std::span<const RankRegion> regions) {
+    std::string text;
+    for (const RankRegion& each : regions)
+      text += (text.empty() ? "" : ", ") +
+              json::Object().number("rank", each.rank).raw("region", to_json(each.region)).finish();
+    return "[" + text + "]";
+  };
+  return json::Object()
+      .raw("sources", list(plan::sources(plan, task)))
+      .raw("targets", list(plan::targets(plan, task)))
+      .raw("after", "[" + after(task, ", ") + "]")
+      .number("level", task.level)
+      .number("segment", task.segment)
+      .string("lane", plan::name(task.lane))
       .finish();
 }
 
@@ -82,6 +110,15 @@ std::string to_text(const Plan& plan) {
       if (step.level > 0) line += "level " + std::to_string(step.level) + ", ";
       line += "segment " + std::to_string(step.segment) + ", " + std::string(plan::name(step.lane)) + "]";
     }
+    text += line + "\n";
+  }
+  for (std::size_t id = 0; id < plan.tasks.size(); ++id) {
+    const SharedTask& task = plan.tasks[id];
+    std::string line = "task " + std::to_string(id);
+    pad(line, 10);
+    line += plan::describe(plan, task);
+    if (const std::string earlier = after(task, " "); !earlier.empty()) line += " after " + earlier;
+    if (task.level > 0) line += " [level " + std::to_string(task.level) + ", " + std::string(plan::name(task.lane)) + "]";
     text += line + "\n";
   }
   return text;
@@ -124,8 +161,10 @@ std::string to_dot(std::span<const Plan> plans) {
 std::string to_json(const Plan& plan) {
   std::string steps;
   for (StepId id = 0; id < plan.steps.size(); ++id) steps += (id ? ",\n    " : "\n    ") + to_json(plan, id);
-  return json::Object()
-      .string("algorithm", plan.algorithm)
+  std::string tasks;
+  for (const SharedTask& task : plan.tasks) tasks += (tasks.empty() ? "\n    " : ",\n    ") + to_json(plan, task);
+  json::Object object;
+  object.string("algorithm", plan.algorithm)
       .number("rank", plan.rank)
       .number("size", plan.size)
       .number("input_bytes", plan.input_bytes)
@@ -133,8 +172,9 @@ std::string to_json(const Plan& plan) {
       .number("scratch_bytes", plan.scratch_bytes)
       .number("shared_bytes", plan.shared_bytes)
       .number("tree_levels", plan.tree_levels)
-      .raw("steps", "[" + steps + "]")
-      .finish();
+      .raw("steps", "[" + steps + "]");
+  if (!plan.tasks.empty()) object.raw("tasks", "[" + tasks + "]");
+  return object.finish();
 }
 
 }  // namespace penstock

@@ -1,6 +1,9 @@
 #include "plan/sequence.hpp"
 
 #include <algorithm>
+#include <utility>
+
+#include "plan/tasks.hpp"
 
 namespace penstock::plan {
 
@@ -139,6 +142,27 @@ StepId Sequence::signal(int peer, std::uint32_t tag, After after) {
 StepId Sequence::wait_signal(int peer, std::uint32_t tag, After after) {
   begin(after);
   return builder_.recv({.buffer = Buffer::output}, peer, tag, waits());
+}
+
+StepId Sequence::share(After after) {
+  const Plan& plan = builder_.so_far();
+  const auto first = std::exchange(shared_tasks_, static_cast<std::uint32_t>(plan.tasks.size()));
+  if (first == shared_tasks_) return kNone;
+  std::vector<Region> read;
+  std::vector<Region> written;
+  for (const SharedTask& task : std::span(plan.tasks).subspan(first)) {
+    for (const RankRegion& each : sources(plan, task))
+      if (each.rank == plan.rank) read.push_back(each.region);
+    for (const RankRegion& each : targets(plan, task))
+      if (each.rank == plan.rank) written.push_back(each.region);
+  }
+  begin(after);
+  for (const Region& region : read) wait_to_read(region);
+  for (const Region& region : written) wait_to_write(region);
+  const StepId step = builder_.share(first, shared_tasks_ - first, waits());
+  for (const Region& region : read) has_read(region, step);
+  for (const Region& region : written) has_written(region, step);
+  return step;
 }
 
 }  // namespace penstock::plan

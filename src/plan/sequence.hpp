@@ -3,6 +3,7 @@
 
 #include <array>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,7 +18,8 @@ namespace penstock::plan {
 /// - an `expose` waits for every earlier write of this rank's shared buffer, and a `read` for the latest `await` of its
 ///   peer. Overwriting shared memory that a peer has been shown needs an await that the caller names in `after`;
 /// - steps on empty regions and copies of a region to itself are left out (kNone is returned). Sender and receiver
-///   know the size, so both leave the message out. A message without content (a signal) is `signal`/`wait_signal`.
+///   know the size, so both leave the message out. A message without content (a signal) is `signal`/`wait_signal`;
+/// - a `share` of tasks waits for, and later steps wait for it, by what the tasks touch of this rank.
 class Sequence {
  public:
   using After = PlanBuilder::After;
@@ -43,6 +45,12 @@ class Sequence {
   StepId read(Region from, int peer, Region to, After after = {});
   StepId signal(int peer, std::uint32_t tag, After after = {});
   StepId wait_signal(int peer, std::uint32_t tag, After after = {});
+
+  std::uint32_t task(const SharedTask& task, std::span<const RankRegion> sources, std::span<const RankRegion> targets) {
+    return builder_.task(task, sources, targets);
+  }
+  /// Offers the tasks that were added since the last share; kNone if there are none.
+  StepId share(After after = {});
 
   /// Reserves memory, aligned to 64 bytes.
   Region scratch(std::uint64_t size_bytes) { return builder_.scratch(size_bytes); }
@@ -74,6 +82,7 @@ class Sequence {
   std::array<Pieces, 4> pieces_;   // by Buffer
   std::map<int, StepId> awaited_;  // the latest await of each peer
   std::vector<StepId> waits_;      // of the step being added
+  std::uint32_t shared_tasks_ = 0;
 };
 
 }  // namespace penstock::plan

@@ -2,16 +2,20 @@
 
 #include <array>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "penstock/error.hpp"
 #include "plan/arithmetic.hpp"
 #include "plan/names.hpp"
 #include "plan/order.hpp"
+#include "plan/tasks.hpp"
 
 namespace penstock::plan {
 namespace {
@@ -55,7 +59,7 @@ class Simulation {
       for (StepId step = 0; step < plan.steps.size(); ++step) {
         state.waits[step] = plan.steps[step].dependency_count;
         for (const StepId earlier : dependencies(plan, step)) state.successors[earlier].push_back(step);
-        if (state.waits[step] == 0) ready_.push_back({rank, step, false});
+        if (state.waits[step] == 0) ready_.push_back({rank, step, Action::start});
       }
     }
   }
@@ -66,10 +70,11 @@ class Simulation {
       const Action action = ready_[chosen];
       ready_[chosen] = ready_.back();
       ready_.pop_back();
-      if (action.is_delivery)
-        deliver({action.rank, action.step});
-      else
-        start({action.rank, action.step});
+      switch (action.kind) {
+        case Action::start: start({action.rank, action.step}); break;
+        case Action::deliver: deliver({action.rank, action.step}); break;
+        case Action::run: run_shared(action.rank, action.step); break;
+      }
     }
     if (steps_left_ > 0) fail_deadlocked();
     for (const auto& [key, channel] : channels_)
@@ -84,9 +89,16 @@ class Simulation {
     std::uint64_t speed;
   };
   struct Action {
+    enum Kind { start, deliver, run };
     std::size_t rank;
-    StepId step;
-    bool is_delivery;  // of the message that the recv `step` has met
+    StepId step;  // of `run` the task
+    Kind kind;    // deliver: the message that the recv `step` has met
+  };
+  // A task of the node of `rank`, the lowest one that it touches.
+  struct TaskState {
+    std::size_t ranks_missing = 0;
+    std::size_t tasks_missing = 0;
+    std::vector<std::uint32_t> next;
   };
 
   [[noreturn]] static void fail(const std::string& why) { throw Error(ErrorCode::internal, "simulation: " + why); }
@@ -150,14 +162,14 @@ class Simulation {
         } else {
           to.giver = ref;
         }
-        if (to.taker) ready_.push_back({to.taker->rank, to.taker->step, true});
+        if (to.taker) ready_.push_back({to.taker->rank, to.taker->step, Action::deliver});
         return;
       }
       case StepKind::recv: {
         for (std::byte& byte : target(ref)) byte = kGarbage;
         Channel& from = channel(true, peer, ref.rank, step.tag);
         from.taker = ref;
-        if (from.giver || from.buffered) ready_.push_back({ref.rank, ref.step, true});
+        if (from.giver || from.buffered) ready_.push_back({ref.rank, ref.step, Action::deliver});
         return;
       }
       case StepKind::copy: move(bytes(ref.rank, step.from), target(ref)); return complete(ref);
@@ -185,7 +197,73 @@ class Simulation {
         return complete(ref);
       }
       case StepKind::read: move(bytes(peer, step.from), target(ref)); return complete(ref);
+      case StepKind::share: return share(ref);
     }
+  }
+
+  static std::set<std::size_t> ranks_of(const Plan& plan, const SharedTask& task) {
+    std::set<std::size_t> ranks;
+    for (const RankRegion& each : regions(plan, task)) ranks.insert(static_cast<std::size_t>(each.rank));
+    return ranks;
+  }
+
+  // All ranks that a task touches know it under the same number, so the lowest of them stands for it.
+  TaskState& task_state(const Plan& plan, std::uint32_t id) {
+    const std::set<std::size_t> ranks = ranks_of(plan, plan.tasks[id]);
+    const auto [entry, is_new] = task_states_.try_emplace({*ranks.begin(), id});
+    if (is_new) {
+      entry->second.ranks_missing = ranks.size();
+      for (const std::uint32_t earlier : plan.tasks[id].after)
+        if (earlier != SharedTask::kNone && !done_.contains({*ranks_of(plan, plan.tasks[earlier]).begin(), earlier})) {
+          ++entry->second.tasks_missing;
+          task_state(plan, earlier).next.push_back(id);
+        }
+    }
+    return entry->second;
+  }
+
+  void share(StepRef ref) {
+    const Plan& plan = plans_[ref.rank];
+    const Step& step = step_of(ref);
+    std::uint32_t touching = 0;
+    for (std::uint32_t id = step.first_block; id < step.first_block + step.block_count; ++id) {
+      if (!touches(plan, plan.tasks[id], plan.rank)) continue;
+      ++touching;
+      TaskState& state = task_state(plan, id);
+      if (--state.ranks_missing == 0 && state.tasks_missing == 0) ready_.push_back({ref.rank, id, Action::run});
+    }
+    shares_left_[{ref.rank, ref.step}] = touching;
+    if (touching == 0) complete(ref);
+  }
+
+  void run_shared(std::size_t by, std::uint32_t id) {
+    const Plan& plan = plans_[by];
+    const SharedTask& task = plan.tasks[id];
+    std::vector<ConstBytes> from;
+    std::vector<Bytes> to;
+    const auto at = [&](const RankRegion& each) {
+      const auto rank = static_cast<std::size_t>(each.rank);
+      return bytes(rank, resolved(plans_[rank], each.region));
+    };
+    for (const RankRegion& each : sources(plan, task)) from.push_back(at(each));
+    for (const RankRegion& each : targets(plan, task)) {
+      to.push_back(at(each));
+      if (to.back().size() != from[0].size()) fail("a task meets room of another size");
+    }
+    run_task(arithmetic_, from, to);
+    const std::set<std::size_t> ranks = ranks_of(plan, task);
+    done_.insert({*ranks.begin(), id});
+    for (const std::uint32_t next : task_state(plan, id).next) {
+      TaskState& state = task_state(plan, next);
+      if (--state.tasks_missing == 0 && state.ranks_missing == 0) ready_.push_back({by, next, Action::run});
+    }
+    for (const std::size_t rank : ranks)
+      for (StepId step = 0; step < plans_[rank].steps.size(); ++step) {
+        const Step& share = plans_[rank].steps[step];
+        if (share.kind == StepKind::share && id - share.first_block < share.block_count &&
+            --shares_left_.at({rank, step}) == 0)
+          complete({rank, step});
+      }
   }
 
   void deliver(StepRef recv) {
@@ -206,7 +284,7 @@ class Simulation {
     --steps_left_;
     Rank& rank = ranks_[ref.rank];
     for (const StepId next : rank.successors[ref.step])
-      if (--rank.waits[next] == 0) ready_.push_back({ref.rank, next, false});
+      if (--rank.waits[next] == 0) ready_.push_back({ref.rank, next, Action::start});
   }
 
   std::span<const Plan> plans_;
@@ -216,6 +294,9 @@ class Simulation {
   std::vector<Rank> ranks_;
   std::vector<Action> ready_;
   std::unordered_map<std::uint64_t, Channel> channels_;
+  std::map<std::pair<std::size_t, std::uint32_t>, TaskState> task_states_;
+  std::set<std::pair<std::size_t, std::uint32_t>> done_;
+  std::map<std::pair<std::size_t, StepId>, std::uint32_t> shares_left_;
   std::size_t steps_left_ = 0;
 };
 

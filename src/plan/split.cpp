@@ -6,10 +6,12 @@ namespace penstock::plan {
 
 void split_tree(Plan& plan, int application_levels) {
   const int kept = plan.tree_levels - std::clamp<int>(application_levels, 0, plan.tree_levels);
-  for (Step& step : plan.steps) {
-    const bool is_in_tree = step.level > 0 && plan.tree_levels > 0;
-    step.lane = is_in_tree && step.level > kept ? Lane::application : Lane::progress;
-  }
+  const auto place = [&](auto& work) {
+    const bool is_in_tree = work.level > 0 && plan.tree_levels > 0;
+    work.lane = is_in_tree && work.level > kept ? Lane::application : Lane::progress;
+  };
+  for (Step& step : plan.steps) place(step);
+  for (SharedTask& task : plan.tasks) place(task);
 }
 
 }  // namespace penstock::plan

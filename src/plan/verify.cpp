@@ -10,6 +10,7 @@
 
 #include "plan/names.hpp"
 #include "plan/order.hpp"
+#include "plan/tasks.hpp"
 
 namespace penstock {
 namespace {
@@ -85,6 +86,8 @@ class Verifier {
     for (std::size_t rank = 0; rank < plans_.size(); ++rank) check_plan(rank);
     // What follows relies on indices that have just been checked.
     if (!findings_.empty()) return findings_;
+    for (std::string& finding : plan::verify_tasks(plans_, node_of_rank_, element_bytes_)) found(std::move(finding));
+    if (!findings_.empty()) return findings_;
     match(StepKind::send, StepKind::recv, "message");
     match(StepKind::expose, StepKind::await, "signal");
     if (!findings_.empty()) return findings_;
@@ -154,6 +157,8 @@ class Verifier {
     if (step.kind == StepKind::reduce && step.from.size_bytes % element_bytes_ != 0)
       found(where(rank, id) + ": not a whole number of elements");
     if (step.kind == StepKind::transform) check_blocks(rank, id);
+    if (step.kind == StepKind::share && std::uint64_t{step.first_block} + step.block_count > plan.tasks.size())
+      found(where(rank, id) + ": its tasks lie outside of the plan's list");
   }
 
   void check_peer(std::size_t rank, StepId id) {
@@ -231,6 +236,13 @@ class Verifier {
       };
       if (touches.reads) add(step.from, false);
       if (touches.writes) add(step.to, true);
+      if (step.kind != StepKind::share) continue;
+      for (const SharedTask& task : plan::tasks(plan, step)) {
+        for (const RankRegion& each : plan::sources(plan, task))
+          if (each.rank == plan.rank) add(plan::resolved(plan, each.region), false);
+        for (const RankRegion& each : plan::targets(plan, task))
+          if (each.rank == plan.rank) add(plan::resolved(plan, each.region), true);
+      }
     }
     std::sort(all.begin(), all.end(), [](const Access& a, const Access& b) {
       return std::pair(a.buffer, a.begin_bytes) < std::pair(b.buffer, b.begin_bytes);
@@ -250,6 +262,7 @@ class Verifier {
         if (!access.is_write && !other.is_write) continue;
         const auto [first, second] = std::minmax(access.step, other.step);
         if (first != second && order.is_before(first, second)) continue;
+        if (first == second && plans_[rank].steps[first].kind == StepKind::share) continue;  // see verify_tasks()
         if (!reported.emplace(first, second).second) continue;
         found(first == second ? where(rank, first) + ": source and target overlap"
                               : where(rank, first) + " and " + where(rank, second) +
@@ -267,6 +280,7 @@ class Verifier {
       if (plans_[link.giver].steps[link.giver_step].kind == StepKind::send)
         events.add(events.start(link.taker, link.taker_step), events.end(link.giver, link.giver_step));
     }
+    plan::add_task_edges(plans_, events);
     const auto cycle = events.find_cycle();
     if (cycle.empty()) return;
     std::string text;

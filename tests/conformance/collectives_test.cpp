@@ -16,7 +16,8 @@ std::string describe(const Collective& what, int size, Placement placement) {
   return std::string(name(what.kind)) + "/" + what.algorithm + " on " + std::to_string(size) + " ranks (placement " +
          std::to_string(static_cast<int>(placement)) + "), " + std::to_string(what.count) + " " +
          std::string(name(what.dtype)) + " by " + std::string(name(what.op)) + ", root " + std::to_string(what.root) +
-         (what.in_place ? ", in place" : "") + ", segments of " + std::to_string(what.segment_bytes);
+         (what.in_place ? ", in place" : "") + ", segments of " + std::to_string(what.segment_bytes) + ", radix " +
+         std::to_string(what.radix) + ", split " + std::to_string(what.split);
 }
 
 void check(const Collective& what, int size, Placement placement, std::uint64_t seeds) {
@@ -97,6 +98,8 @@ TEST_P(EveryAlgorithm, GivesWhatTheReferenceGives) {
           types.next(what);
           // Both values for each length, each placement and each number of ranks, though not for each combination.
           what.in_place = tested % 2 == 1;
+          what.radix = 2 + tested % 3;
+          what.split = tested % 7 - 1;
           if (!fits(what, size, placement)) continue;
           ++tested;
           check(what, size, placement, 2);
@@ -131,7 +134,9 @@ TEST_P(EveryTransfer, PipelinesLongMessages) {
     what.count = 150'001;  // 600 kB: several segments of every algorithm's default length, the last one shorter
     what.root = size - 1;
     what.in_place = !what.in_place;
-    if (fits(what, size, Placement::shuffled)) check(what, size, Placement::shuffled, 1);
+    const Placement placement =
+        fits(what, size, Placement::shuffled) ? Placement::shuffled : fitting_placement(what, size);
+    if (fits(what, size, placement)) check(what, size, placement, 1);
   }
 }
 
@@ -144,11 +149,13 @@ TEST_P(EveryTransfer, PlansMessagesBeyondTwoGibibytes) {
       what.dtype = DType::float64;
       what.in_place = in_place;
       what.root = is_rooted(what.kind) ? size / 2 : 0;
-      if (!fits(what, size, Placement::unequal)) continue;
-      const std::vector<std::int32_t> nodes = place(Placement::unequal, size);
+      const Placement placement = fitting_placement(what, size);
+      if (!fits(what, size, placement)) continue;
+      const std::vector<std::int32_t> nodes = place(placement, size);
       const std::vector<Plan> plans = plan_all(what, nodes);
       EXPECT_EQ(verify(plans, nodes, 8), std::vector<std::string>{}) << size << " ranks";
       for (const Plan& plan : plans) EXPECT_LE(plan.steps.size(), 700u) << size << " ranks";
+      for (const Plan& plan : plans) EXPECT_LE(plan.tasks.size(), 2048u) << size << " ranks";
     }
 }
 
@@ -157,7 +164,7 @@ TEST_P(EveryRooted, NeedsInPlaceOnTheRootOnly) {
   Collective what = request();
   what.count = 5;
   what.root = 3;
-  const std::vector<std::int32_t> nodes = place(Placement::unequal, 6);
+  const std::vector<std::int32_t> nodes = place(fitting_placement(what, 6), 6);
   for (std::int32_t rank = 0; rank < 6; ++rank) {
     if (rank == what.root) continue;
     what.in_place = false;

@@ -9,6 +9,7 @@
 #include "penstock/error.hpp"
 #include "plan/names.hpp"
 #include "plan/order.hpp"
+#include "plan/tasks.hpp"
 
 namespace penstock::conformance {
 namespace {
@@ -93,13 +94,12 @@ bool orders_the_same(const Plan& a, const Plan& b) {
 class Mutation : public testing::TestWithParam<const Algorithm*> {
  protected:
   void SetUp() override {
-    const Placement placement = GetParam()->name == "shared" ? Placement::one_node : Placement::unequal;
     const int size = GetParam()->name == "recursive_doubling" ? 4 : 5;
     subject_.what = {.kind = GetParam()->kind, .count = 11, .dtype = DType::int32};
     subject_.what.algorithm = GetParam()->name;
     subject_.what.segment_bytes = 16;
     if (subject_.what.kind == CollectiveKind::barrier) subject_.what.count = 0;
-    subject_.nodes = place(placement, size);
+    subject_.nodes = place(fitting_placement(subject_.what, size), size);
     subject_.plans = plan_all(subject_.what, subject_.nodes);
     ASSERT_FALSE(verifier_notices(subject_, subject_.plans));
     ASSERT_FALSE(reference_notices(subject_, subject_.plans));
@@ -117,6 +117,19 @@ class Mutation : public testing::TestWithParam<const Algorithm*> {
         EXPECT_TRUE(notices(subject_, plans))
             << fault << ": rank " << rank << ", step " << id << ": " << plan::describe(subject_.plans[rank].steps[id]);
       }
+  }
+
+  // The same for the shared tasks, which all ranks have (of one node: the algorithms that have some).
+  void every_task(const std::string& fault, const std::function<bool(Plan&, SharedTask&)>& mutate,
+                  const Notice& notices) {
+    for (std::size_t id = 0; id < subject_.plans[0].tasks.size(); ++id) {
+      std::vector<Plan> plans = subject_.plans;
+      bool applies = true;
+      for (Plan& plan : plans) applies = applies && mutate(plan, plan.tasks[id]);
+      if (!applies) continue;
+      EXPECT_TRUE(notices(subject_, plans))
+          << fault << ": task " << id << ": " << plan::describe(subject_.plans[0], subject_.plans[0].tasks[id]);
+    }
   }
 
   static bool either_notices(const Subject& subject, const std::vector<Plan>& plans) {
@@ -229,6 +242,59 @@ TEST_P(Mutation, WrittenInput) {
         return true;
       },
       verifier_notices);
+}
+
+TEST_P(Mutation, LostTask) {
+  every_task(
+      "does nothing",
+      [](Plan& plan, SharedTask& task) {
+        for (const RankRegion& each : plan::targets(plan, task)) {
+          const auto source = plan::sources(plan, task)[0];
+          if (each == source) return false;
+        }
+        task.source_count = 1;
+        task.target_count = 1;
+        plan.task_regions[task.first_region + 1] = plan.task_regions[task.first_region];
+        return true;
+      },
+      either_notices);
+}
+
+// Memory shows it, but not in the trees of growing buffers, which put the tasks of a rank in a row to wait for one.
+TEST_P(Mutation, LostOrderOfTasks) {
+  if (subject_.what.kind == CollectiveKind::gather || subject_.what.kind == CollectiveKind::scatter) return;
+  for (const std::size_t index : {0u, 1u})
+    every_task(
+        "dependency lost",
+        [&](Plan&, SharedTask& task) {
+          const bool applies = task.after[index] != SharedTask::kNone;
+          // Both may lead to the same earlier tasks.
+          const bool is_needed = task.after[1 - index] == SharedTask::kNone || task.source_count > 1;
+          task.after[index] = SharedTask::kNone;
+          return applies && is_needed;
+        },
+        verifier_notices);
+}
+
+TEST_P(Mutation, ShiftedTaskRegion) {
+  for (const bool of_target : {false, true})
+    every_task(
+        "shifted",
+        [&](Plan& plan, SharedTask& task) {
+          plan.task_regions[task.first_region + (of_target ? task.source_count : 0u)].region.offset_bytes +=
+              kElementBytes;
+          return true;
+        },
+        either_notices);
+}
+
+TEST_P(Mutation, TaskOfOneRankAlone) {
+  if (subject_.plans[0].tasks.empty()) return;
+  for (std::size_t rank = 0; rank < subject_.plans.size(); ++rank) {
+    std::vector<Plan> plans = subject_.plans;
+    plans[rank].tasks.pop_back();
+    EXPECT_TRUE(verifier_notices(subject_, plans)) << "rank " << rank;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Row, Mutation, testing::ValuesIn(rows([](CollectiveKind) { return true; })), row_name);

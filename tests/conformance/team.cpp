@@ -43,6 +43,13 @@ std::vector<std::int32_t> place(Placement placement, int size) {
   return nodes;
 }
 
+Placement fitting_placement(const Collective& what, int size) {
+  for (const Algorithm& row : algorithms())
+    if (row.kind == what.kind && row.name == what.algorithm && !row.fits(Team{0, place(Placement::unequal, size)}, what))
+      return Placement::one_node;
+  return Placement::unequal;
+}
+
 std::vector<Plan> plan_all(const Collective& what, const std::vector<std::int32_t>& nodes) {
   std::vector<Plan> plans;
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(nodes.size()); ++rank)

@@ -27,6 +27,9 @@ enum class Placement { one_node, unequal, shuffled };
 
 std::vector<std::int32_t> place(Placement placement, int size);
 
+/// The hardest placement that the algorithm of `what` can serve.
+Placement fitting_placement(const Collective& what, int size);
+
 std::vector<Plan> plan_all(const Collective& what, const std::vector<std::int32_t>& nodes);
 
 /// Whether no rank can leave before every other rank has come: each rank's steps lead to steps of all others.

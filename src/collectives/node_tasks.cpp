@@ -1,0 +1,65 @@
+#include "collectives/node_tasks.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace penstock::collectives {
+
+bool shared_node(const Team& team, const Collective& what) {
+  return team.single_copy && team.size() > 1 && static_cast<std::uint32_t>(team.size()) <= kMaxTasks / 2 &&
+         node_count(team) == 1 && what.radix >= 2;
+}
+
+int levels(int size, int radix) {
+  int count = 0;
+  for (std::int64_t reached = 1; reached < size; reached *= radix) ++count;
+  return count;
+}
+
+std::vector<Edge> edges(int size, int radix) {
+  std::vector<Edge> all;
+  const int height = levels(size, radix);
+  std::int64_t distance = 1;
+  for (int i = 1; i < height; ++i) distance *= radix;
+  for (int level = 1; level <= height; ++level, distance /= radix)
+    for (std::int64_t parent = 0; parent < size; parent += distance * radix)
+      for (std::int64_t child = parent + distance; child < std::min<std::int64_t>(size, parent + distance * radix);
+           child += distance)
+        all.push_back({static_cast<int>(parent), static_cast<int>(child), level,
+                       static_cast<int>(std::min<std::int64_t>(distance, size - child))});
+  return all;
+}
+
+std::vector<int> from_root(const Team& team, const Collective& what) {
+  std::vector<int> ranks = everyone(team);
+  std::rotate(ranks.begin(), ranks.begin() + what.root, ranks.end());
+  return ranks;
+}
+
+std::vector<int> everyone(const Team& team) {
+  std::vector<int> ranks(static_cast<std::size_t>(team.size()));
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank] = static_cast<int>(rank);
+  return ranks;
+}
+
+Segments task_segments(const Collective& what, std::uint64_t default_bytes, int tasks_per_segment) {
+  return {what, default_bytes, std::max(1u, kMaxTasks / static_cast<std::uint32_t>(std::max(1, tasks_per_segment)))};
+}
+
+std::vector<RankRegion> of_each(std::span<const int> ranks, Region region) {
+  std::vector<RankRegion> regions;
+  for (const int rank : ranks) regions.push_back({region, rank});
+  return regions;
+}
+
+void GrowingTasks::add(int level, std::uint32_t segment, int from, int to, std::span<const RankRegion> sources,
+                       RankRegion target) {
+  if (target.region.size_bytes == 0) return;
+  auto& to_last = last_[static_cast<std::size_t>(to)];
+  const SharedTask task{.after = {last_[static_cast<std::size_t>(from)], to_last},
+                        .segment = segment,
+                        .level = static_cast<std::uint16_t>(level)};
+  to_last = sequence_.task(task, sources, std::array{target});
+}
+
+}  // namespace penstock::collectives

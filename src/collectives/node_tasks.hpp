@@ -1,0 +1,54 @@
+// What the planners of shared tasks are made of: algorithms in which any core of the node may move any rank's data.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "collectives/algorithms.hpp"
+#include "collectives/group.hpp"
+#include "collectives/stage.hpp"
+
+namespace penstock::collectives {
+
+// The engine has room for so many in one plan.
+inline constexpr std::uint32_t kMaxTasks = 2048;
+
+/// An edge of a k-nomial tree over the indices [0, size), 0 being the root.
+struct Edge {
+  int parent;
+  int child;
+  int level;  ///< 1 next to the root
+  int count;  ///< the child's subtree holds the indices [child, child + count)
+};
+/// ceil(log_radix(size)): levels of a k-nomial tree.
+int levels(int size, int radix);
+/// All edges, level by level from the root: at each level every rank of the tree so far gets radix - 1 children. With
+/// radix 2 the binomial tree of paper 000, figure 1.
+std::vector<Edge> edges(int size, int radix);
+
+/// The ranks of a team on one node: the root of `what`, then the others in cyclic order.
+std::vector<int> from_root(const Team& team, const Collective& what);
+
+/// Segments for a plan of `tasks_per_segment` tasks each.
+Segments task_segments(const Collective& what, std::uint64_t default_bytes, int tasks_per_segment);
+
+/// `region` of each of `ranks`.
+std::vector<RankRegion> of_each(std::span<const int> ranks, Region region);
+std::vector<int> everyone(const Team& team);
+
+/// Tasks on one buffer of every rank, in an order that makes the data of each rank grow: the next task on a rank's data
+/// waits for the last one.
+class GrowingTasks {
+ public:
+  GrowingTasks(Sequence& sequence, int size) : sequence_(sequence), last_(static_cast<std::size_t>(size), kNone) {}
+
+  /// Adds a task that reads what `from` (an index) has, and adds to what `to` has.
+  void add(int level, std::uint32_t segment, int from, int to, std::span<const RankRegion> sources, RankRegion target);
+
+ private:
+  static constexpr std::uint32_t kNone = SharedTask::kNone;
+  Sequence& sequence_;
+  std::vector<std::uint32_t> last_;  // by index
+};
+
+}  // namespace penstock::collectives

@@ -1,0 +1,232 @@
+#include "penstock/split_model.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "penstock/error.hpp"
+
+namespace penstock {
+namespace {
+
+[[noreturn]] void reject(const std::string& why) { throw Error(ErrorCode::invalid_argument, "split model: " + why); }
+
+void check_number(double value, const char* what) {
+  if (!std::isfinite(value) || value < 0)
+    reject(std::string(what) + " is " + std::to_string(value) + ", expected a number of at least 0");
+}
+
+void check_tree(int ranks, int radix) {
+  if (ranks < 1) reject("there are " + std::to_string(ranks) + " ranks, expected at least 1");
+  if (radix < 2) reject("radix is " + std::to_string(radix) + ", expected at least 2 (2 is the binomial tree)");
+}
+
+void check(const SplitModel& model) {
+  switch (model.kind) {
+    case CollectiveKind::bcast:
+    case CollectiveKind::reduce:
+    case CollectiveKind::gather:
+    case CollectiveKind::scatter:
+    case CollectiveKind::allreduce: break;
+    default:
+      reject("op is " + std::string(name(model.kind)) +
+             ", expected one that follows a tree: bcast, reduce, gather, scatter or allreduce");
+  }
+  check_number(model.bytes, "bytes");
+  check_number(model.segment_bytes, "segment_bytes");
+  for (const EdgeCost& cost : {model.costs.application, model.costs.progress}) {
+    check_number(cost.latency, "latency");
+    check_number(cost.per_byte, "per_byte");
+  }
+}
+
+void check(SplitCores cores) {
+  if (cores.progress < 0)
+    reject("there are " + std::to_string(cores.progress) + " cores of communication, expected at least 0");
+}
+
+// At both ends of an allreduce the same tree is passed, and the same levels of it are split.
+double ends(const SplitModel& model) { return model.kind == CollectiveKind::allreduce ? 2 : 1; }
+bool grows(const SplitModel& model) {
+  return model.kind == CollectiveKind::gather || model.kind == CollectiveKind::scatter;
+}
+// Messages to one rank follow each other; those from one rank are fetched by the others at the same time.
+bool goes_to_root(const SplitModel& model) {
+  return model.kind != CollectiveKind::bcast && model.kind != CollectiveKind::scatter;
+}
+
+// The work at one level of a tree as pieces that are independent of each other. All are equal but the last, which may
+// be smaller, since only the subtree of the highest index can be cut short.
+struct Level {
+  std::int64_t pieces = 0;
+  double piece = 0;
+  double last = 0;
+
+  double on_application_cores() const { return pieces > 1 ? piece : last; }
+  double folded(int cores) const {
+    const std::int64_t equal = pieces - 1;
+    const std::int64_t rounds = equal / cores;
+    if (equal % cores != 0) return static_cast<double>(rounds + 1) * piece;
+    return static_cast<double>(rounds) * piece + last;
+  }
+};
+
+class TreeTimes {
+ public:
+  TreeTimes(const SplitModel& model, int ranks) : model_(model), ranks_(ranks) {
+    check(model);
+    height_ = tree_height(ranks, model.radix);
+  }
+
+  int height() const { return height_; }
+
+  double application(int split) const {
+    double sum = 0;
+    for (int level = height_ - clamped(split) + 1; level <= height_; ++level)
+      sum += at(level, model_.costs.application).on_application_cores();
+    return ends(model_) * sum;
+  }
+
+  double progress(int split, int cores) const {
+    double sum = 0;
+    for (int level = 1; level <= height_ - clamped(split); ++level)
+      sum += at(level, model_.costs.progress).folded(cores);
+    return ends(model_) * sum;
+  }
+
+ private:
+  int clamped(int split) const { return std::clamp(split, 0, height_); }
+
+  // Index v of the tree has the parent that v becomes with its lowest digit other than 0, to the base of the radix, set
+  // to 0; the place of that digit, from the height down, is the level.
+  Level at(int level, const EdgeCost& cost) const {
+    std::int64_t subtree = 1;
+    for (int i = level; i < height_; ++i) subtree *= model_.radix;
+    const std::int64_t family = subtree * model_.radix;
+    const std::int64_t count = (ranks_ - 1) / subtree;  // of the multiples of `subtree` that are not 0
+    const std::int64_t last = count % model_.radix != 0 ? count * subtree : (count - 1) * subtree;
+    const auto edge = [&](std::int64_t size) {
+      return cost.of(grows(model_) ? model_.bytes * static_cast<double>(size) : model_.bytes);
+    };
+    const double whole = edge(subtree);
+    const double cut = edge(std::min(subtree, ranks_ - last));
+    if (!goes_to_root(model_)) return {count - count / model_.radix, whole, cut};
+    const auto siblings = static_cast<double>(last % family / subtree - 1);
+    return {last / family + 1, (model_.radix - 1) * whole, siblings * whole + cut};
+  }
+
+  const SplitModel& model_;
+  std::int64_t ranks_;
+  int height_ = 0;
+};
+
+double overlapped(const TreeTimes& tree, SplitCores cores, int split, double computation) {
+  if (cores.progress == 0) return computation + tree.application(tree.height());
+  return tree.application(split) + std::max(computation, tree.progress(split, cores.progress));
+}
+
+}  // namespace
+
+int tree_height(int ranks, int radix) {
+  check_tree(ranks, radix);
+  int height = 0;
+  for (std::int64_t reached = 1; reached < ranks; reached *= radix) ++height;
+  return height;
+}
+
+std::int64_t tree_edges(int ranks, int level, int radix) {
+  const int height = tree_height(ranks, radix);
+  if (level < 1 || level > height)
+    reject("level is " + std::to_string(level) + ", expected 1 to " + std::to_string(height) +
+           ", the height of the tree of " + std::to_string(ranks) + " ranks");
+  std::int64_t subtree = 1;
+  for (int i = level; i < height; ++i) subtree *= radix;
+  const std::int64_t count = (ranks - 1) / subtree;
+  return count - count / radix;
+}
+
+double computation_time(double on_all_cores, int cores, int ranks) {
+  check_number(on_all_cores, "the computation");
+  if (cores < 1 || ranks < 1)
+    reject("there are " + std::to_string(cores) + " cores and " + std::to_string(ranks) +
+           " ranks, expected at least 1 of each");
+  return on_all_cores * cores / ranks;
+}
+
+double blocking_time(const SplitModel& model, int ranks) {
+  const TreeTimes tree(model, ranks);
+  return tree.application(tree.height());
+}
+
+double communication_time(const SplitModel& model, SplitCores cores, int split) {
+  return overlapped_time(model, cores, split, 0);
+}
+
+double overlapped_time(const SplitModel& model, SplitCores cores, int split, double computation) {
+  check(cores);
+  check_number(computation, "the computation");
+  return overlapped(TreeTimes(model, cores.ranks), cores, split, computation);
+}
+
+double divided_time(const SplitModel& model, SplitCores cores, double computation) {
+  check(model);
+  check(cores);
+  check_tree(cores.ranks, model.radix);
+  check_number(computation, "the computation");
+  const double edges = ends(model) * (cores.ranks - 1);
+  const bool fluid = model.segment_bytes == 0 || model.bytes == 0;
+  const double segments = fluid ? 1 : std::ceil(model.bytes / model.segment_bytes);
+  const auto whole = [&](const EdgeCost& cost) {
+    return edges * (fluid ? cost.per_byte * model.bytes : segments * cost.of(model.bytes / segments));
+  };
+  const double by_application = whole(model.costs.application);
+  const double by_progress = whole(model.costs.progress);
+  // Both as a part of the whole work: what a core does in a unit of time.
+  const double application_rate = by_application > 0 ? 1 / by_application : 0;
+  const double progress_rate = by_progress > 0 ? 1 / by_progress : 0;
+  if (application_rate == 0) return computation;
+  const double left = 1 - cores.progress * progress_rate * computation;
+  if (left <= 0) return computation;
+  const double shared = left / (cores.ranks * application_rate + cores.progress * progress_rate);
+  // A sum is made of all contributions at once, a copy goes to one rank at a time.
+  const double pieces = segments * (computes(model.kind) ? 1 : edges);
+  return computation + (fluid ? shared : std::max(shared, by_application / pieces));
+}
+
+SplitPoint evaluate_split(const SplitModel& model, SplitCores cores, double computation) {
+  check(cores);
+  check_number(computation, "the computation");
+  const TreeTimes tree(model, cores.ranks);
+  SplitPoint point{.cores = cores, .computation = computation, .blocking = tree.application(tree.height())};
+  for (int split = 0; split <= tree.height(); ++split) {
+    point.communication.push_back(overlapped(tree, cores, split, 0));
+    point.overlapped.push_back(overlapped(tree, cores, split, computation));
+  }
+  const auto shortest = std::min_element(point.overlapped.begin(), point.overlapped.end());
+  point.best_split = cores.progress == 0 ? tree.height() : static_cast<int>(shortest - point.overlapped.begin());
+  point.divided = divided_time(model, cores, computation);
+  return point;
+}
+
+int best_split(const SplitModel& model, SplitCores cores, double ratio) {
+  if (!std::isfinite(ratio) || ratio <= 0)
+    reject("ratio is " + std::to_string(ratio) + ", expected more than 0: computation / blocking communication");
+  check(cores);
+  const int all = cores.ranks + cores.progress;
+  const double on_all_cores = ratio * blocking_time(model, all);
+  return evaluate_split(model, cores, computation_time(on_all_cores, all, cores.ranks)).best_split;
+}
+
+SplitAdvice advise_ranks(const SplitModel& model, int cores, double on_all_cores) {
+  if (cores < 2)
+    reject("there are " + std::to_string(cores) + " cores, expected at least 2: one to compute, one to communicate");
+  SplitAdvice advice;
+  for (int ranks = 1; ranks <= cores; ++ranks)
+    advice.points.push_back(
+        evaluate_split(model, {ranks, cores - ranks}, computation_time(on_all_cores, cores, ranks)));
+  const auto best = std::ranges::min_element(advice.points, {}, &SplitPoint::best_time);
+  advice.best = static_cast<std::size_t>(best - advice.points.begin());
+  return advice;
+}
+
+}  // namespace penstock

@@ -1,0 +1,255 @@
+#include "plan/tasks.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "plan/arithmetic.hpp"
+#include "plan/names.hpp"
+
+namespace penstock::plan {
+namespace {
+
+constexpr StepId kNoShare = PlanBuilder::kNone;
+
+bool same(const SharedTask& a, const SharedTask& b) {
+  return a.first_region == b.first_region && a.source_count == b.source_count && a.target_count == b.target_count &&
+         a.after == b.after && a.lane == b.lane;
+}
+
+// By task: the step of `plan` that shares it.
+std::vector<StepId> shares_of(const Plan& plan) {
+  std::vector<StepId> share(plan.tasks.size(), kNoShare);
+  for (StepId id = 0; id < plan.steps.size(); ++id)
+    if (const Step& step = plan.steps[id]; step.kind == StepKind::share)
+      std::fill_n(share.begin() + step.first_block, step.block_count, id);
+  return share;
+}
+
+// By task: itself and what has to be complete before it, as rows of bits.
+class Ancestors {
+ public:
+  explicit Ancestors(const Plan& plan) : words_((plan.tasks.size() + 63) / 64), rows_(words_ * plan.tasks.size()) {
+    for (std::size_t task = 0; task < plan.tasks.size(); ++task) {
+      std::uint64_t* row = &rows_[task * words_];
+      row[task / 64] |= std::uint64_t{1} << (task % 64);
+      for (const std::uint32_t earlier : plan.tasks[task].after)
+        if (earlier != SharedTask::kNone)
+          for (std::size_t i = 0; i < words_; ++i) row[i] |= rows_[earlier * words_ + i];
+    }
+  }
+  bool contain(std::size_t of, std::size_t task) const { return (rows_[of * words_ + task / 64] >> (task % 64)) & 1; }
+
+ private:
+  std::size_t words_;
+  std::vector<std::uint64_t> rows_;
+};
+
+class TaskVerifier {
+ public:
+  TaskVerifier(std::span<const Plan> plans, std::span<const std::int32_t> nodes, std::uint64_t element_bytes)
+      : plans_(plans), nodes_(nodes), element_bytes_(element_bytes) {}
+
+  std::vector<std::string> run() {
+    std::map<std::int32_t, std::size_t> first_of_node;
+    for (std::size_t rank = 0; rank < plans_.size(); ++rank) {
+      const std::size_t first = first_of_node.emplace(nodes_[rank], rank).first->second;
+      if (first == rank) {
+        for (std::size_t task = 0; task < plans_[rank].tasks.size(); ++task) check_task(rank, task);
+      } else if (!same_tasks(plans_[first], plans_[rank])) {
+        found("ranks " + std::to_string(first) + " and " + std::to_string(rank) +
+              " of one node have different shared tasks");
+      }
+    }
+    if (!findings_.empty()) return findings_;
+    for (const auto& [node, first] : first_of_node)
+      if (!plans_[first].tasks.empty()) {
+        check_shares(first);
+        check_memory(plans_[first]);
+      }
+    return findings_;
+  }
+
+ private:
+  void found(std::string finding) { findings_.push_back(std::move(finding)); }
+
+  static bool same_tasks(const Plan& a, const Plan& b) {
+    return a.task_regions == b.task_regions &&
+           std::equal(a.tasks.begin(), a.tasks.end(), b.tasks.begin(), b.tasks.end(), same);
+  }
+
+  std::string where(const Plan& plan, std::size_t task) const {
+    return "task " + std::to_string(task) + " (" + describe(plan, plan.tasks[task]) + ")";
+  }
+
+  void check_task(std::size_t rank, std::size_t id) {
+    const Plan& plan = plans_[rank];
+    const SharedTask& task = plan.tasks[id];
+    const std::size_t count = std::size_t{task.source_count} + task.target_count;
+    if (task.source_count == 0 || task.target_count == 0 || task.first_region + count > plan.task_regions.size()) {
+      found("task " + std::to_string(id) + " of rank " + std::to_string(rank) +
+            " has no sources or targets, or they lie outside of the plan's list");
+      return;
+    }
+    for (const std::uint32_t earlier : task.after)
+      if (earlier != SharedTask::kNone && earlier >= id) found(where(plan, id) + ": waits for a task that is not earlier");
+    const std::uint64_t size_bytes = sources(plan, task)[0].region.size_bytes;
+    if (task.source_count > 1 && size_bytes % element_bytes_ != 0)
+      found(where(plan, id) + ": not a whole number of elements");
+    for (const RankRegion& each : regions(plan, task)) {
+      if (each.rank < 0 || each.rank >= plan.size || nodes_[static_cast<std::size_t>(each.rank)] != nodes_[rank]) {
+        found(where(plan, id) + ": rank " + std::to_string(each.rank) + " is not on this node");
+        return;
+      }
+      const Plan& owner = plans_[static_cast<std::size_t>(each.rank)];
+      const Region region = resolved(owner, each.region);
+      const std::uint64_t limit_bytes = std::array{owner.input_bytes, owner.output_bytes, owner.scratch_bytes,
+                                                   owner.shared_bytes}[static_cast<std::size_t>(region.buffer)];
+      if (region.size_bytes > limit_bytes || region.offset_bytes > limit_bytes - region.size_bytes)
+        found(where(plan, id) + ": reaches beyond the " + std::to_string(limit_bytes) + " bytes of the " +
+              std::string(name(region.buffer)) + " buffer of rank " + std::to_string(each.rank));
+      if (region.size_bytes != size_bytes) found(where(plan, id) + ": its regions differ in size");
+    }
+    for (const RankRegion& target : targets(plan, task)) {
+      const Region region = resolved(plans_[static_cast<std::size_t>(target.rank)], target.region);
+      if (region.buffer == Buffer::input) found(where(plan, id) + ": writes the input");
+      std::size_t equal = 0;
+      for (const RankRegion& other : regions(plan, task)) {
+        const Region against = resolved(plans_[static_cast<std::size_t>(other.rank)], other.region);
+        if (other.rank != target.rank || against.buffer != region.buffer) continue;
+        if (against == region)
+          ++equal;
+        else if (overlap(against, region))
+          found(where(plan, id) + ": a target overlaps another region in part");
+      }
+      if (equal > 2) found(where(plan, id) + ": a target is there more than once");
+    }
+  }
+
+  static bool overlap(Region a, Region b) {
+    return a.size_bytes > 0 && b.size_bytes > 0 && a.offset_bytes < b.offset_bytes + b.size_bytes &&
+           b.offset_bytes < a.offset_bytes + a.size_bytes;
+  }
+
+  void check_shares(std::size_t first) {
+    const Plan& plan = plans_[first];
+    for (std::size_t rank = 0; rank < plans_.size(); ++rank) {
+      if (nodes_[rank] != nodes_[first]) continue;
+      std::vector<int> shared(plan.tasks.size());
+      for (const Step& step : plans_[rank].steps)
+        if (step.kind == StepKind::share)
+          for (std::uint32_t i = 0; i < step.block_count; ++i) ++shared[step.first_block + i];
+      for (std::size_t id = 0; id < plan.tasks.size(); ++id) {
+        if (shared[id] > 1) found(where(plan, id) + ": rank " + std::to_string(rank) + " shares it twice");
+        if (shared[id] == 0 && touches(plan, plan.tasks[id], static_cast<int>(rank)))
+          found(where(plan, id) + ": rank " + std::to_string(rank) + " never shares it");
+      }
+    }
+  }
+
+  struct Access {
+    Region region;
+    std::int32_t rank;
+    std::size_t task;
+    bool is_write;
+  };
+
+  // Tasks of different shares of a rank are ordered by its shares, which verify() checks like all steps of a rank.
+  void check_memory(const Plan& plan) {
+    const Ancestors ancestors(plan);
+    std::vector<Access> all;
+    for (std::size_t id = 0; id < plan.tasks.size(); ++id) {
+      const auto add = [&](const RankRegion& each, bool is_write) {
+        const Region region = resolved(plans_[static_cast<std::size_t>(each.rank)], each.region);
+        if (region.size_bytes > 0) all.push_back({region, each.rank, id, is_write});
+      };
+      for (const RankRegion& each : sources(plan, plan.tasks[id])) add(each, false);
+      for (const RankRegion& each : targets(plan, plan.tasks[id])) add(each, true);
+    }
+    std::sort(all.begin(), all.end(), [](const Access& a, const Access& b) {
+      return std::tuple(a.rank, a.region.buffer, a.region.offset_bytes) <
+             std::tuple(b.rank, b.region.buffer, b.region.offset_bytes);
+    });
+    std::map<std::int32_t, std::vector<StepId>> shares;
+    std::set<std::pair<std::size_t, std::size_t>> reported;
+    std::vector<Access> open;
+    for (const Access& access : all) {
+      std::erase_if(open, [&](const Access& other) {
+        return other.rank != access.rank || other.region.buffer != access.region.buffer ||
+               !overlap(other.region, access.region);
+      });
+      for (const Access& other : open) {
+        const auto [first, second] = std::minmax(access.task, other.task);
+        if (first == second || (!access.is_write && !other.is_write) || ancestors.contain(second, first)) continue;
+        const auto [share, is_new] = shares.try_emplace(access.rank);
+        if (is_new) share->second = shares_of(plans_[static_cast<std::size_t>(access.rank)]);
+        if (share->second[first] != share->second[second]) continue;
+        if (reported.emplace(first, second).second)
+          found(where(plan, first) + " and " + where(plan, second) +
+                " touch the same memory without an order between them");
+      }
+      open.push_back(access);
+    }
+  }
+
+  std::span<const Plan> plans_;
+  std::span<const std::int32_t> nodes_;
+  std::uint64_t element_bytes_;
+  std::vector<std::string> findings_;
+};
+
+}  // namespace
+
+bool touches(const Plan& plan, const SharedTask& task, int rank) {
+  return std::ranges::any_of(regions(plan, task), [&](const RankRegion& each) { return each.rank == rank; });
+}
+
+void run_task(const Arithmetic& arithmetic, std::span<const ConstBytes> sources, std::span<const Bytes> targets) {
+  std::vector<std::byte> value(sources.back().begin(), sources.back().end());
+  for (std::size_t i = sources.size() - 1; i-- > 0;) reduce(arithmetic, sources[i], value);
+  for (const Bytes& target : targets)
+    if (!value.empty()) std::memcpy(target.data(), value.data(), value.size());
+}
+
+std::vector<std::string> verify_tasks(std::span<const Plan> plans, std::span<const std::int32_t> node_of_rank,
+                                      std::uint64_t element_bytes) {
+  return TaskVerifier(plans, node_of_rank, element_bytes).run();
+}
+
+void add_task_edges(std::span<const Plan> plans, Events& events) {
+  std::vector<std::vector<StepId>> share;
+  for (const Plan& plan : plans) share.push_back(shares_of(plan));
+  for (std::size_t rank = 0; rank < plans.size(); ++rank) {
+    const Plan& plan = plans[rank];
+    if (plan.tasks.empty()) continue;
+    const Ancestors ancestors(plan);
+    std::set<std::pair<std::size_t, std::pair<StepId, StepId>>> added;
+    for (std::size_t id = 0; id < plan.tasks.size(); ++id) {
+      if (!touches(plan, plan.tasks[id], static_cast<int>(rank))) continue;
+      for (std::size_t needed = 0; needed <= id; ++needed) {
+        if (!ancestors.contain(id, needed)) continue;
+        for (const RankRegion& each : regions(plan, plan.tasks[needed])) {
+          const auto other = static_cast<std::size_t>(each.rank);
+          if (other != rank && added.insert({other, {share[other][needed], share[rank][id]}}).second)
+            events.add(events.start(other, share[other][needed]), events.end(rank, share[rank][id]));
+        }
+      }
+    }
+  }
+}
+
+std::string describe(const Plan& plan, const SharedTask& task) {
+  const auto list = [](std::span<const RankRegion> regions) {
+    std::string text;
+    for (const RankRegion& each : regions)
+      text += (text.empty() ? "" : ", ") + describe(each.region) + " of " + std::to_string(each.rank);
+    return text;
+  };
+  return (task.source_count > 1 ? "reduce " : "copy ") + list(sources(plan, task)) + " to " + list(targets(plan, task));
+}
+
+}  // namespace penstock::plan
