@@ -8,13 +8,15 @@ import json
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from penstock import _penstock, mpi_abi
 from penstock.error import Error
 from penstock.message import Derived, message
 
 if TYPE_CHECKING:
+    from typing import Literal, Unpack
+
     from penstock.layout import Layout
     from penstock.redistribute import Redistribution
 
@@ -26,6 +28,17 @@ _OPS = {
 }
 
 _PLANNED = ("bcast", "reduce", "allreduce", "gather", "scatter", "allgather", "barrier")
+
+
+class How(TypedDict, total=False):
+    """Keywords of all collectives: how one runs, never what it gives. Equal on all ranks, like the other arguments."""
+
+    algorithm: str  #: such as "binomial"; "" (the default) is chosen by size and ranks
+    segment_bytes: int  #: length of a pipeline segment; 0 (the default) is chosen by the algorithm
+    #: Levels of a tree, counted from its leaves, that run on the application's cores, the others on those of
+    #: communication. More than there are means all of them; "auto" (the default) is chosen by the model.
+    split: int | Literal["auto"]
+    radix: int  #: of trees: who has the data serves radix - 1 others per level; 2 (the default) or more
 
 
 class Request:
@@ -265,8 +278,8 @@ class Comm(MPI.Intracomm):
     Making one is collective. Barrier, Bcast, Reduce, Allreduce, Gather, Scatter and Allgather, in their blocking,
     non-blocking (``Iallreduce``) and persistent (``Allreduce_init``) forms, run Penstock's plans on a private
     duplicate of `comm`; everything else is MPI's, on `comm` itself. Buffers are given as to mpi4py; derived datatypes
-    are packed. A reduction with an operation or element type that Penstock does not compute runs natively, which
-    ``report()`` counts.
+    are packed. All take the keywords of :class:`How`, such as ``split``. A reduction with an operation or element type
+    that Penstock does not compute runs natively, which ``report()`` counts.
 
     Collectives of one communicator are called by all ranks in the same order and by one thread at a time. Wrong
     arguments raise ``penstock.Error`` here and "peer_failed" or "mismatch" on the other ranks; nobody hangs.
@@ -373,7 +386,16 @@ class Comm(MPI.Intracomm):
 
     # -- what would run, what has run ---------------------------------------------------------------------------
 
-    def explain(self, operation: str, nbytes: int = 0, *, dtype: str = "uint8", op: str = "sum", root: int = 0) -> dict:
+    def explain(
+        self,
+        operation: str,
+        nbytes: int = 0,
+        *,
+        dtype: str = "uint8",
+        op: str = "sum",
+        root: int = 0,
+        **how: Unpack[How],
+    ) -> dict:
         """Say which plan would run, and why. Local.
 
         Parameters
@@ -386,6 +408,8 @@ class Comm(MPI.Intracomm):
             Element type and operation of a reduction.
         root : int
             Root of a rooted operation.
+        **how
+            As for the operation itself: see :class:`How`.
 
         Returns
         -------
@@ -396,7 +420,7 @@ class Comm(MPI.Intracomm):
         if operation not in _PLANNED:
             reason = "Penstock has no plan for this operation; MPI's own runs"
             return {"operation": operation, "algorithm": "native", "reason": reason}
-        return json.loads(self._open().explain(operation, nbytes, dtype, op, root))
+        return json.loads(self._open().explain(operation, nbytes, dtype, op, root, how))
 
     def report(self) -> str:
         """Return transport, shared memory, progress threads, and what was given up with the reason, one per line."""
@@ -412,27 +436,27 @@ class Comm(MPI.Intracomm):
             raise Error("this communicator has been freed, or was not made by penstock.Comm(comm)")
         return self._core
 
-    def _run(self, prepare: Callable[[], _Call]) -> None:
+    def _run(self, prepare: Callable[[], _Call], how: How) -> None:
         core = self._open()
         call = self._prepared(core, prepare)
-        if call.op is not None and core.run(call.kind, call.input, call.output, call.op, call.root, call.in_place):
+        if call.op is not None and core.run(call.kind, call.input, call.output, call.op, call.root, call.in_place, how):
             if call.finish is not None:
                 call.finish()
             return
         self._start_native(core, call).Wait()
 
-    def _start(self, prepare: Callable[[], _Call]) -> Request:
+    def _start(self, prepare: Callable[[], _Call], how: How) -> Request:
         core = self._open()
         call = self._prepared(core, prepare)
         if call.op is not None:
-            pending = core.start(call.kind, call.input, call.output, call.op, call.root, call.in_place)
+            pending = core.start(call.kind, call.input, call.output, call.op, call.root, call.in_place, how)
             if pending is not None:
                 return Request(pending, call.finish)
         return self._start_native(core, call)
 
-    def _init(self, prepare: Callable[[], _Call]) -> Prequest:
+    def _init(self, prepare: Callable[[], _Call], how: How) -> Prequest:
         self._open()
-        return Prequest(lambda: self._start(prepare))
+        return Prequest(lambda: self._start(prepare, how))
 
     @staticmethod
     def _prepared(core: Any, prepare: Callable[[], _Call]) -> _Call:
@@ -511,89 +535,93 @@ class Comm(MPI.Intracomm):
         call.receive(recvbuf, self.Get_size(), keep=call.in_place)
         return call
 
-    def Barrier(self) -> None:
+    def Barrier(self, **how: Unpack[How]) -> None:
         """Wait until all ranks have come here."""
-        self._run(self._barrier)
+        self._run(self._barrier, how)
 
-    def Ibarrier(self) -> Request:
+    def Ibarrier(self, **how: Unpack[How]) -> Request:
         """Start a barrier; the request is complete when all ranks have started theirs."""
-        return self._start(self._barrier)
+        return self._start(self._barrier, how)
 
-    def Barrier_init(self, info: Any = None) -> Prequest:
+    def Barrier_init(self, info: Any = None, **how: Unpack[How]) -> Prequest:
         """Make a persistent barrier. Local."""
-        return self._init(self._barrier)
+        return self._init(self._barrier, how)
 
-    def Bcast(self, buf: Any, root: int = 0) -> None:
+    def Bcast(self, buf: Any, root: int = 0, **how: Unpack[How]) -> None:
         """Send the contents of the root's `buf` to that of all ranks."""
-        self._run(lambda: self._bcast(buf, root))
+        self._run(lambda: self._bcast(buf, root), how)
 
-    def Ibcast(self, buf: Any, root: int = 0) -> Request:
+    def Ibcast(self, buf: Any, root: int = 0, **how: Unpack[How]) -> Request:
         """Start a Bcast."""
-        return self._start(lambda: self._bcast(buf, root))
+        return self._start(lambda: self._bcast(buf, root), how)
 
-    def Bcast_init(self, buf: Any, root: int = 0, info: Any = None) -> Prequest:
+    def Bcast_init(self, buf: Any, root: int = 0, info: Any = None, **how: Unpack[How]) -> Prequest:
         """Make a persistent Bcast. Local."""
-        return self._init(lambda: self._bcast(buf, root))
+        return self._init(lambda: self._bcast(buf, root), how)
 
-    def Reduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0) -> None:
+    def Reduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **how: Unpack[How]) -> None:
         """Combine the ranks' `sendbuf` element by element into the root's `recvbuf`."""
-        self._run(lambda: self._reduce(sendbuf, recvbuf, op, root))
+        self._run(lambda: self._reduce(sendbuf, recvbuf, op, root), how)
 
-    def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0) -> Request:
+    def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **how: Unpack[How]) -> Request:
         """Start a Reduce."""
-        return self._start(lambda: self._reduce(sendbuf, recvbuf, op, root))
+        return self._start(lambda: self._reduce(sendbuf, recvbuf, op, root), how)
 
-    def Reduce_init(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, info: Any = None) -> Prequest:
+    def Reduce_init(
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, info: Any = None, **how: Unpack[How]
+    ) -> Prequest:
         """Make a persistent Reduce. Local."""
-        return self._init(lambda: self._reduce(sendbuf, recvbuf, op, root))
+        return self._init(lambda: self._reduce(sendbuf, recvbuf, op, root), how)
 
-    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> None:
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> None:
         """Combine the ranks' `sendbuf` element by element into every rank's `recvbuf`."""
-        self._run(lambda: self._allreduce(sendbuf, recvbuf, op))
+        self._run(lambda: self._allreduce(sendbuf, recvbuf, op), how)
 
-    def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> Request:
+    def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> Request:
         """Start an Allreduce."""
-        return self._start(lambda: self._allreduce(sendbuf, recvbuf, op))
+        return self._start(lambda: self._allreduce(sendbuf, recvbuf, op), how)
 
-    def Allreduce_init(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None) -> Prequest:
+    def Allreduce_init(
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **how: Unpack[How]
+    ) -> Prequest:
         """Make a persistent Allreduce. Local."""
-        return self._init(lambda: self._allreduce(sendbuf, recvbuf, op))
+        return self._init(lambda: self._allreduce(sendbuf, recvbuf, op), how)
 
-    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
         """Collect the ranks' `sendbuf` in the root's `recvbuf`, in the order of the ranks."""
-        self._run(lambda: self._gather(sendbuf, recvbuf, root))
+        self._run(lambda: self._gather(sendbuf, recvbuf, root), how)
 
-    def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
+    def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
         """Start a Gather."""
-        return self._start(lambda: self._gather(sendbuf, recvbuf, root))
+        return self._start(lambda: self._gather(sendbuf, recvbuf, root), how)
 
-    def Gather_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None) -> Prequest:
+    def Gather_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **how: Unpack[How]) -> Prequest:
         """Make a persistent Gather. Local."""
-        return self._init(lambda: self._gather(sendbuf, recvbuf, root))
+        return self._init(lambda: self._gather(sendbuf, recvbuf, root), how)
 
-    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
         """Deal the root's `sendbuf` out to the ranks' `recvbuf`, in the order of the ranks."""
-        self._run(lambda: self._scatter(sendbuf, recvbuf, root))
+        self._run(lambda: self._scatter(sendbuf, recvbuf, root), how)
 
-    def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Request:
+    def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
         """Start a Scatter."""
-        return self._start(lambda: self._scatter(sendbuf, recvbuf, root))
+        return self._start(lambda: self._scatter(sendbuf, recvbuf, root), how)
 
-    def Scatter_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None) -> Prequest:
+    def Scatter_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **how: Unpack[How]) -> Prequest:
         """Make a persistent Scatter. Local."""
-        return self._init(lambda: self._scatter(sendbuf, recvbuf, root))
+        return self._init(lambda: self._scatter(sendbuf, recvbuf, root), how)
 
-    def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
+    def Allgather(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> None:
         """Collect the ranks' `sendbuf` in every rank's `recvbuf`, in the order of the ranks."""
-        self._run(lambda: self._allgather(sendbuf, recvbuf))
+        self._run(lambda: self._allgather(sendbuf, recvbuf), how)
 
-    def Iallgather(self, sendbuf: Any, recvbuf: Any) -> Request:
+    def Iallgather(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> Request:
         """Start an Allgather."""
-        return self._start(lambda: self._allgather(sendbuf, recvbuf))
+        return self._start(lambda: self._allgather(sendbuf, recvbuf), how)
 
-    def Allgather_init(self, sendbuf: Any, recvbuf: Any, info: Any = None) -> Prequest:
+    def Allgather_init(self, sendbuf: Any, recvbuf: Any, info: Any = None, **how: Unpack[How]) -> Prequest:
         """Make a persistent Allgather. Local."""
-        return self._init(lambda: self._allgather(sendbuf, recvbuf))
+        return self._init(lambda: self._allgather(sendbuf, recvbuf), how)
 
 
 def _is_in_place(spec: Any) -> bool:

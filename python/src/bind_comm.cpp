@@ -1,5 +1,7 @@
 // Communicators: _penstock.Comm and _penstock.Request, over which penstock.comm builds the mpi4py class.
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,6 +54,37 @@ std::uint64_t blocks_of(std::uint64_t count, const Comm& comm, const char* argum
                                                  " elements, which cannot be divided evenly among " +
                                                  std::to_string(ranks) + " ranks");
   return count / ranks;
+}
+
+std::int64_t whole_number(const std::string& keyword, nb::handle given, std::int64_t least) {
+  std::int64_t number = 0;
+  if (!nb::isinstance<nb::bool_>(given) && nb::try_cast(given, number) && number >= least) return number;
+  throw Error(ErrorCode::invalid_argument, keyword + " is " + nb::cast<std::string>(nb::repr(given)) + "; expected " +
+                                               (keyword == "split" ? "\"auto\" or " : "") + "a whole number from " +
+                                               std::to_string(least) + " on");
+}
+
+/// The keywords that say how to run an operation: penstock.comm.How.
+void apply(const nb::dict& how, Collective& what) {
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();  // of levels and children: no tree has so many
+  for (const auto [key, value] : how) {
+    const auto keyword = nb::cast<std::string>(key);
+    const bool is_text = nb::isinstance<nb::str>(value);
+    const auto text = is_text ? nb::cast<std::string>(value) : std::string();
+    if (keyword == "split")
+      what.split =
+          text == "auto" ? Collective::kAutomatic : static_cast<int>(std::min(whole_number(keyword, value, 0), kMost));
+    else if (keyword == "radix")
+      what.radix = static_cast<int>(std::min(whole_number(keyword, value, 2), kMost));
+    else if (keyword == "segment_bytes")
+      what.segment_bytes = static_cast<std::uint64_t>(whole_number(keyword, value, 0));
+    else if (keyword == "algorithm" && is_text)
+      what.algorithm = text;
+    else
+      throw Error(ErrorCode::invalid_argument,
+                  "unexpected " + keyword + "=" + nb::cast<std::string>(nb::repr(value)) +
+                      R"(; expected algorithm="a name", segment_bytes=, split="auto" or a number, radix=)");
+  }
 }
 
 /// Operations that only move data count in bytes, so their buffers may hold anything.
@@ -111,13 +144,14 @@ bool has_plan(const Call& call) {
 
 /// Empty where there is no plan; the operation has not been started then.
 std::optional<PendingRequest> start(Comm& comm, const std::string& kind, nb::handle input, nb::handle output,
-                                    const std::string& op, int root, bool in_place) {
+                                    const std::string& op, int root, bool in_place, const nb::dict& how) {
   Call call;
   Collective what;
   try {
     call = parse(comm, kind, input, output, op, root, in_place);
     if (!has_plan(call)) return std::nullopt;
     what = describe(comm, call);
+    apply(how, what);
   } catch (const Error& error) {
     comm.fail_next(error.message());
     throw;
@@ -148,7 +182,7 @@ Comm* from_address(std::uintptr_t function, std::uintptr_t mpi_comm, int progres
 }
 
 std::string explain(const Comm& comm, const std::string& kind, std::uint64_t size_bytes, const std::string& dtype,
-                    const std::string& op, int root) {
+                    const std::string& op, int root, const nb::dict& how) {
   Collective what;
   what.kind = collective_kind_from_name(kind);
   what.dtype = dtype_from_name(dtype);
@@ -160,6 +194,7 @@ std::string explain(const Comm& comm, const std::string& kind, std::uint64_t siz
                 std::to_string(size_bytes) + " bytes are no whole number of " + dtype + " elements");
   if (!computes(what.kind)) what.dtype = DType::uint8;
   what.count = size_bytes / penstock::size_bytes(what.dtype);
+  apply(how, what);
   return comm.explain(what);
 }
 
@@ -176,17 +211,17 @@ void bind_comm(nb::module_& module) {
       .def_prop_ro("rank", &Comm::rank)
       .def_prop_ro("size", &Comm::size)
       .def("start", &python::start, nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"),
-           nb::arg("root"), nb::arg("in_place"))
+           nb::arg("root"), nb::arg("in_place"), nb::arg("how"))
       .def(
           "run",
           [](Comm& comm, const std::string& kind, nb::handle input, nb::handle output, const std::string& op, int root,
-             bool in_place) {
-            auto pending = python::start(comm, kind, input, output, op, root, in_place);
+             bool in_place, const nb::dict& how) {
+            auto pending = python::start(comm, kind, input, output, op, root, in_place, how);
             if (pending) pending->wait();
             return pending.has_value();
           },
           nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"), nb::arg("root"),
-          nb::arg("in_place"))
+          nb::arg("in_place"), nb::arg("how"))
       .def("guard", &python::guard)
       .def("fail_next", &Comm::fail_next)
       .def("duplicate", &Comm::duplicate, nb::call_guard<nb::gil_scoped_release>())
