@@ -9,6 +9,8 @@
 namespace penstock {
 namespace {
 
+constexpr int kMostCores = 1 << 14;
+
 [[noreturn]] void reject(const std::string& why) { throw Error(ErrorCode::invalid_argument, "split model: " + why); }
 
 void check_number(double value, const char* what) {
@@ -45,12 +47,13 @@ void check(SplitCores cores) {
     reject("there are " + std::to_string(cores.progress) + " cores of communication, expected at least 0");
 }
 
-// At both ends of an allreduce the same tree is passed, and the same levels of it are split.
-double ends(const SplitModel& model) { return model.kind == CollectiveKind::allreduce ? 2 : 1; }
 bool grows(const SplitModel& model) {
   return model.kind == CollectiveKind::gather || model.kind == CollectiveKind::scatter;
 }
-// Messages to one rank follow each other; those from one rank are fetched by the others at the same time.
+// An allreduce passes the tree twice, and the same levels of it are split at both ends.
+bool goes_from_root(const SplitModel& model) {
+  return model.kind != CollectiveKind::reduce && model.kind != CollectiveKind::gather;
+}
 bool goes_to_root(const SplitModel& model) {
   return model.kind != CollectiveKind::bcast && model.kind != CollectiveKind::scatter;
 }
@@ -82,24 +85,27 @@ class TreeTimes {
 
   double application(int split) const {
     double sum = 0;
-    for (int level = height_ - clamped(split) + 1; level <= height_; ++level)
-      sum += at(level, model_.costs.application).on_application_cores();
-    return ends(model_) * sum;
+    for (int level = first_split(split); level <= height_; ++level)
+      for (const bool to_root : {false, true})
+        if (passes(to_root)) sum += at(level, to_root, model_.costs.application).on_application_cores();
+    return sum;
   }
 
   double progress(int split, int cores) const {
     double sum = 0;
-    for (int level = 1; level <= height_ - clamped(split); ++level)
-      sum += at(level, model_.costs.progress).folded(cores);
-    return ends(model_) * sum;
+    for (int level = 1; level < first_split(split); ++level)
+      for (const bool to_root : {false, true})
+        if (passes(to_root)) sum += at(level, to_root, model_.costs.progress).folded(cores);
+    return sum;
   }
 
  private:
-  int clamped(int split) const { return std::clamp(split, 0, height_); }
+  int first_split(int split) const { return height_ - std::clamp(split, 0, height_) + 1; }
+  bool passes(bool to_root) const { return to_root ? goes_to_root(model_) : goes_from_root(model_); }
 
   // Index v of the tree has the parent that v becomes with its lowest digit other than 0, to the base of the radix, set
   // to 0; the place of that digit, from the height down, is the level.
-  Level at(int level, const EdgeCost& cost) const {
+  Level at(int level, bool to_root, const EdgeCost& cost) const {
     std::int64_t subtree = 1;
     for (int i = level; i < height_; ++i) subtree *= model_.radix;
     const std::int64_t family = subtree * model_.radix;
@@ -110,7 +116,8 @@ class TreeTimes {
     };
     const double whole = edge(subtree);
     const double cut = edge(std::min(subtree, ranks_ - last));
-    if (!goes_to_root(model_)) return {count - count / model_.radix, whole, cut};
+    // What goes to one rank goes there one after another; what comes from one rank is fetched by the others at once.
+    if (!to_root) return {count - count / model_.radix, whole, cut};
     const auto siblings = static_cast<double>(last % family / subtree - 1);
     return {last / family + 1, (model_.radix - 1) * whole, siblings * whole + cut};
   }
@@ -173,7 +180,7 @@ double divided_time(const SplitModel& model, SplitCores cores, double computatio
   check(cores);
   check_tree(cores.ranks, model.radix);
   check_number(computation, "the computation");
-  const double edges = ends(model) * (cores.ranks - 1);
+  const double edges = (cores.ranks - 1) * (model.kind == CollectiveKind::allreduce ? 2 : 1);
   const bool fluid = model.segment_bytes == 0 || model.bytes == 0;
   const double segments = fluid ? 1 : std::ceil(model.bytes / model.segment_bytes);
   const auto whole = [&](const EdgeCost& cost) {
@@ -181,10 +188,10 @@ double divided_time(const SplitModel& model, SplitCores cores, double computatio
   };
   const double by_application = whole(model.costs.application);
   const double by_progress = whole(model.costs.progress);
-  // Both as a part of the whole work: what a core does in a unit of time.
-  const double application_rate = by_application > 0 ? 1 / by_application : 0;
-  const double progress_rate = by_progress > 0 ? 1 / by_progress : 0;
-  if (application_rate == 0) return computation;
+  if (by_application == 0 || (cores.progress > 0 && by_progress == 0)) return computation;
+  // What a core does in a unit of time, as a part of the whole.
+  const double application_rate = 1 / by_application;
+  const double progress_rate = cores.progress > 0 ? 1 / by_progress : 0;
   const double left = 1 - cores.progress * progress_rate * computation;
   if (left <= 0) return computation;
   const double shared = left / (cores.ranks * application_rate + cores.progress * progress_rate);
@@ -220,6 +227,9 @@ int best_split(const SplitModel& model, SplitCores cores, double ratio) {
 SplitAdvice advise_ranks(const SplitModel& model, int cores, double on_all_cores) {
   if (cores < 2)
     reject("there are " + std::to_string(cores) + " cores, expected at least 2: one to compute, one to communicate");
+  if (cores > kMostCores)
+    reject("there are " + std::to_string(cores) + " cores, expected those of one node, at most " +
+           std::to_string(kMostCores));
   SplitAdvice advice;
   for (int ranks = 1; ranks <= cores; ++ranks)
     advice.points.push_back(

@@ -1,0 +1,102 @@
+// The split-tree model: how long a tree collective takes when its upper levels run on cores of communication and its
+// last S levels on those of the application, alone and beside a computation.
+// Source: Denis, Jaeger, Jeannot, Perache, Taboada: Dynamic Placement of Progress Thread for Overlapping MPI
+// Non-Blocking Collectives on Manycore Processor, Euro-Par 2018 (paper 000), section 4; docs/design/split-tree.md says
+// where this differs from the paper, and why.
+//
+// All functions are pure, local, cheap (a few operations per level) and may be called from any thread. Times are in the
+// unit of the costs: with the default ones 1 is the transfer of one buffer, as in the paper, else seconds.
+// All throw Error(invalid_argument) for a model or a number of cores that cannot be.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "penstock/collective.hpp"
+#include "penstock/export.hpp"
+
+namespace penstock {
+
+/// What it takes to send a message along one edge of a tree, and to combine it with what is there in a reduction.
+struct EdgeCost {
+  double latency = 0;
+  double per_byte = 1;
+
+  double of(double bytes) const { return latency + per_byte * bytes; }
+};
+
+/// Measured on the cores of the application, and on those of communication.
+struct StepCosts {
+  EdgeCost application{};
+  EdgeCost progress{};
+};
+
+/// The operation. The defaults with one byte per rank are the paper's unit costs.
+struct SplitModel {
+  CollectiveKind kind = CollectiveKind::reduce;  ///< bcast, reduce, gather, scatter or allreduce
+  double bytes = 1;                              ///< per rank: of the block of one rank for gather and scatter
+  int radix = 2;
+  double segment_bytes = 0;  ///< of the divided policy; 0: pieces as small as one likes, and each at no latency
+  StepCosts costs{};
+};
+
+/// The cores of one node: each rank computes on one, the others communicate for all ranks (N and P in the paper).
+struct SplitCores {
+  int ranks = 1;
+  int progress = 0;  ///< 0: every step runs on the cores of the application, as in a blocking operation
+};
+
+/// H(N), the levels of a k-nomial tree of `ranks` ranks: ceil(log_radix(ranks)).
+PENSTOCK_API int tree_height(int ranks, int radix = 2);
+/// F(N, i), the edges at a level of that tree; level 1 is next to the root. Exact for every N (equation 3 counts a part
+/// of an edge where N is no power of two); their sum over all levels is N - 1.
+PENSTOCK_API std::int64_t tree_edges(int ranks, int level, int radix = 2);
+
+/// C(N): the time of a computation on `ranks` cores that takes `on_all_cores` on `cores` of them and scales linearly.
+/// Equation 2, with the fraction the right way up.
+PENSTOCK_API double computation_time(double on_all_cores, int cores, int ranks);
+
+/// T_blocking(N), equation 1: all levels on the cores of the application, no computation.
+PENSTOCK_API double blocking_time(const SplitModel& model, int ranks);
+/// T_nonblocking(S, N), equation 4: the last `split` levels on the cores of the application, those above folded on the
+/// cores of communication, no computation. More levels than there are mean all, as in `split` of a Collective.
+PENSTOCK_API double communication_time(const SplitModel& model, SplitCores cores, int split);
+/// T_overlapped(S, N), equation 5: the same beside a computation of so long on each application core. The levels on
+/// these cores add to it, the others run behind it.
+PENSTOCK_API double overlapped_time(const SplitModel& model, SplitCores cores, int split, double computation);
+/// The same without a tree: the buffer is cut into segments, each an independent piece of work. The cores of
+/// communication take what they can finish beside the computation, then all cores share what is left.
+PENSTOCK_API double divided_time(const SplitModel& model, SplitCores cores, double computation);
+
+/// What the model says about one number of ranks.
+struct SplitPoint {
+  SplitCores cores{};
+  int best_split = 0;                   ///< the smallest S with the shortest time; the height of the tree without P
+  double computation = 0;               ///< C(N)
+  double blocking = 0;                  ///< T_blocking(N)
+  std::vector<double> communication{};  ///< equation 4 for S = 0 to the height of the tree
+  std::vector<double> overlapped{};     ///< equation 5, for the same
+  double divided = 0;                   ///< divided_time()
+
+  double best_time() const { return overlapped[static_cast<std::size_t>(best_split)]; }
+  bool prefers_divided() const { return divided < best_time(); }
+};
+
+PENSTOCK_API SplitPoint evaluate_split(const SplitModel& model, SplitCores cores, double computation);
+
+/// The S with the shortest time beside a computation that on all cores would take `ratio` (more than 0) times as long
+/// as the blocking operation on all of them; 1 is the paper's assumption. Equal on all ranks for equal arguments.
+PENSTOCK_API int best_split(const SplitModel& model, SplitCores cores, double ratio = 1);
+
+/// All ways to divide a node between ranks and cores of communication.
+struct SplitAdvice {
+  std::vector<SplitPoint> points;  ///< points[n - 1] is for n ranks
+  std::size_t best = 0;            ///< index of the point with the shortest best_time(); the first of several
+};
+
+/// The model for every number of ranks on `cores` (at least 2) cores, beside a computation that would take
+/// `on_all_cores` (at least 0) if all cores computed.
+PENSTOCK_API SplitAdvice advise_ranks(const SplitModel& model, int cores, double on_all_cores);
+
+}  // namespace penstock
