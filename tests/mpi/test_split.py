@@ -97,7 +97,7 @@ def test_algorithm_and_segments(comm: ps.Comm, rng: np.random.Generator) -> None
     how = {"algorithm": "binomial", "segment_bytes": 4096}
     assert comm.explain("bcast", 1 << 16, **how)["algorithm"] == "bcast/binomial"
     check(comm, "nonblocking", "Bcast", contributions(rng, 20011), 0, False, how)
-    with pytest.raises(ps.Error, match="no algorithm 'fastest'.*binomial"):
+    with pytest.raises(ps.Error, match=r"no algorithm 'fastest'.*binomial"):
         comm.explain("bcast", 8, algorithm="fastest")
 
 

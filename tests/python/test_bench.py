@@ -9,9 +9,10 @@ import sys
 
 import pytest
 from penstock.bench import CASES, runner
+from penstock.bench.installation import Installation, installations
 from penstock.error import Error
 
-MPI = runner.Installation("mpich", "/nowhere")
+MPI = Installation("mpich", "/nowhere")
 needs_mpi = pytest.mark.skipif(shutil.which("mpiexec") is None, reason="no mpiexec")
 
 
@@ -67,7 +68,7 @@ def test_plot(monkeypatch, tmp_path):
 @needs_mpi
 @pytest.mark.parametrize("name", CASES)
 def test_each_benchmark_runs(name, tmp_path):
-    mpi = runner.installations()[0]
+    mpi = installations()[0]
     quick = {
         "collectives": ["--operations", "bcast,allreduce", "--sizes", "8,1000"],
         "redistribute": ["--orders", "200"],
@@ -88,7 +89,7 @@ def test_each_benchmark_runs(name, tmp_path):
 @needs_mpi
 def test_wrong_arguments():
     with pytest.raises(Error, match="no MPI 'fastmpi' was found"):
-        runner.installations(["fastmpi"])
+        installations(["fastmpi"])
     command = [
         sys.executable,
         "-m",
@@ -101,7 +102,7 @@ def test_wrong_arguments():
         "1",
         "--quick",
     ]
-    mpi = runner.installations()[0].name
+    mpi = installations()[0].name
     done = subprocess.run([*command, "--mpi", mpi], check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode != 0
     assert "unknown operation 'sort'" in done.stderr

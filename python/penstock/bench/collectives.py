@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.bench.runner import Installation, Program
+from penstock.bench.installation import Installation
+from penstock.bench.runner import Program
 from penstock.error import Error
 
 SUMMARY = "Blocking collectives of Penstock and of each installed MPI, by operation, size and number of ranks."

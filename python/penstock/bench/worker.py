@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -13,32 +12,41 @@ from typing import Any
 import numpy as np
 
 WARM_UP = 2
-MAX_ITERATIONS = 200
+MIN_ROUNDS, MAX_ROUNDS = 3, 200
 
 
 class Cannot(Exception):  # noqa: N818
     """This program cannot be measured here; the text says why."""
 
 
-def time_of(comm: Any, action: Callable[[], object], budget_s: float) -> list[float]:
-    """Seconds that `action` takes on the slowest rank: the median of repetitions that together take about `budget_s`.
+def times_of(comm: Any, actions: dict[Any, Callable[[], object]], budget_s: float) -> dict[Any, float]:
+    """Seconds that each action takes on the slowest rank: the median of rounds that together take about `budget_s`.
 
-    Collective; `comm` is the MPI library's own, so the peers are all measured with the same clock and barrier.
+    A round runs each action once, so that a machine that slows down slows all of them. Collective; `comm` is the MPI
+    library's own, so the peers are all measured with the same clock and barrier.
     """
     from mpi4py import MPI
 
-    def once() -> float:
-        comm.Barrier()
-        begin = time.perf_counter()
-        action()
-        mine = np.array(time.perf_counter() - begin)
-        slowest = np.empty_like(mine)
-        comm.Allreduce(mine, slowest, MPI.MAX)
-        return float(slowest)
+    def once() -> list[float]:
+        seconds = []
+        for action in actions.values():
+            comm.Barrier()
+            begin = time.perf_counter()
+            action()
+            seconds.append(time.perf_counter() - begin)
+        return seconds
 
-    first = [once() for _ in range(WARM_UP)][-1]
-    count = comm.bcast(int(min(MAX_ITERATIONS, max(3, budget_s / max(first, 1e-7)))))
-    return [statistics.median(once() for _ in range(count))]
+    first = [sum(once()) for _ in range(WARM_UP)][-1]
+    count = comm.bcast(int(min(MAX_ROUNDS, max(MIN_ROUNDS, budget_s / max(first, 1e-7)))))
+    mine = np.array([once() for _ in range(count)])
+    slowest = np.empty_like(mine)
+    comm.Allreduce(mine, slowest, MPI.MAX)
+    return dict(zip(actions, np.median(slowest, axis=0).tolist()))
+
+
+def time_of(comm: Any, action: Callable[[], object], budget_s: float) -> list[float]:
+    """`times_of` a single action, as the samples of a row."""
+    return list(times_of(comm, {"": action}, budget_s).values())
 
 
 def main() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
 
 from penstock.bench import CASES, runner
+from penstock.bench.installation import cores, installations
 from penstock.error import Error
 
 
@@ -19,15 +21,29 @@ def bench() -> None:
     """
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(word) for word in text.split(",") if word]
-
-
 def _value(default: Any, text: str) -> Any:
+    """`text` as a value of the type of `default`; whole numbers may end in K, M or G."""
     if isinstance(default, list):
-        words = [word for word in text.split(",") if word]
-        return [type(default[0])(word) for word in words]
+        return [_value(default[0], word) for word in text.split(",") if word]
+    if isinstance(default, int) and text[-1:].upper() in ("K", "M", "G"):
+        return int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1].upper()]
     return type(default)(text)
+
+
+def _ranks(case: Any, text: str | None, quick: bool) -> list[int]:
+    """Given ones, else those of the case, which may depend on the cores; --quick takes the first."""
+    if text and text != "auto":
+        return _value([1], text)
+    ranks = case.RANKS(len(cores())) if callable(case.RANKS) else case.RANKS
+    return ranks[:1] if quick else ranks
+
+
+def _use_cores(wanted: int) -> None:
+    """This process and the jobs that it launches run on `wanted` cores."""
+    usable = cores()
+    if wanted > len(usable):
+        raise click.BadParameter(f"{wanted}, but there are {len(usable)}", param_hint="cores")
+    os.sched_setaffinity(0, [cpu for core in usable[:wanted] for cpu in core])
 
 
 def _command(name: str) -> click.Command:
@@ -35,6 +51,7 @@ def _command(name: str) -> click.Command:
 
     def body(
         ranks: str | None,
+        cores_to_use: int | None,
         repetitions: int | None,
         mpi: str,
         quick: bool,
@@ -42,6 +59,8 @@ def _command(name: str) -> click.Command:
         plot: str | None,
         **given: str | None,
     ) -> None:
+        if cores_to_use:
+            _use_cores(cores_to_use)
         parameters = {}
         for key, (default, for_quick, _) in case.OPTIONS.items():
             text = given[key]
@@ -53,19 +72,20 @@ def _command(name: str) -> click.Command:
             name,
             case,
             parameters,
-            ranks=_numbers(ranks) if ranks else (case.RANKS[:1] if quick else case.RANKS),
-            mpis=runner.installations([word for word in mpi.split(",") if word]),
+            ranks=_ranks(case, ranks, quick),
+            mpis=installations([word for word in mpi.split(",") if word]),
             repetitions=repetitions or (1 if quick else 3),
             tell=lambda text: click.echo(text, err=True),
         )
         if not report.rows:
             raise Error("nothing could be measured: " + "; ".join(f"{p}: {why}" for p, why in report.left_out.items()))
-        click.echo(runner.as_json(report) if as_json else runner.table(report))
+        click.echo(runner.as_json(report) if as_json else getattr(case, "table", runner.table)(report))
         if plot:
-            runner.plot(report, plot)
+            getattr(case, "plot", runner.plot)(report, plot)
 
     options = [
         click.Option(["--ranks"], help=f"Numbers of ranks, with commas. [default: {_shown(case.RANKS)}]"),
+        click.Option(["--cores", "cores_to_use"], type=click.IntRange(1), help="Cores to use. [default: all]"),
         click.Option(["--repetitions"], type=click.IntRange(1), help="Jobs of each peer. [default: 3]"),
         click.Option(["--mpi"], default="", help="MPIs to use, with commas. [default: all that are found]"),
         click.Option(["--quick"], is_flag=True, help="Little of everything: does it run?"),
@@ -82,6 +102,8 @@ def _command(name: str) -> click.Command:
 
 
 def _shown(value: Any) -> str:
+    if callable(value):
+        return "auto, by the cores"
     return ",".join(str(item) for item in value) if isinstance(value, list) else str(value)
 
 
