@@ -10,8 +10,8 @@
 
 namespace penstock::collectives {
 
-// The engine has room for so many in one plan.
-inline constexpr std::uint32_t kMaxTasks = 2048;
+// As many as the engine has room for in one plan.
+inline constexpr std::uint32_t kMaxTasks = 1024;
 
 /// An edge of a k-nomial tree over the indices [0, size), 0 being the root.
 struct Edge {

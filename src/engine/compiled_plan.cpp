@@ -24,6 +24,7 @@ bool is_receiver(StepKind kind) { return kind == StepKind::recv || kind == StepK
 
 CompiledPlan::CompiledPlan(const Plan& plan, const Team& team, std::uint64_t shared_limit_bytes) {
   check(plan, team, shared_limit_bytes);
+  tasks_ = CompiledTasks(plan, team);
   const std::size_t steps = plan.steps.size();
   dependency_counts_.resize(steps);
   first_dependent_.assign(steps + 1, 0);
@@ -50,7 +51,6 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
   if (plan.rank != team.rank || plan.size != team.size())
     reject(plan, "it is for rank " + std::to_string(plan.rank) + " of " + std::to_string(plan.size) +
                      ", and this is rank " + std::to_string(team.rank) + " of " + std::to_string(team.size()));
-  if (!plan.tasks.empty()) reject(plan, "it has shared tasks");
   if (plan.shared_bytes > shared_limit_bytes)
     reject(plan, "it needs " + std::to_string(plan.shared_bytes) + " bytes of shared memory per rank, and there are " +
                      std::to_string(shared_limit_bytes) + "; raise PENSTOCK_SHARED_BYTES or use another algorithm");
@@ -79,6 +79,7 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
     for (std::uint32_t d = 0; d < step.dependency_count; ++d)
       if (plan.dependencies.at(step.first_dependency + d) >= i)
         reject(plan, where() + "waits for a step that is not before it");
+    if (step.kind == StepKind::share) continue;
     if (std::size_t{step.first_block} + step.block_count > plan.blocks.size())
       reject(plan, where() + "names blocks that the plan does not have");
     const bool has_peer =

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/compiled_tasks.hpp"
 #include "penstock/plan.hpp"
 
 namespace penstock::engine {
@@ -25,6 +26,7 @@ class CompiledPlan {
     return std::span(dependents_).subspan(first_dependent_[step], first_dependent_[step + 1] - first_dependent_[step]);
   }
   bool reads_peers() const { return reads_peers_; }
+  const CompiledTasks& tasks() const { return tasks_; }
 
   /// The first recv (or await) step for messages of `peer` under `tag`, and the next one after `step`. Several such
   /// steps take their messages in the order of arrival, so both sides must order them by dependencies.
@@ -45,6 +47,7 @@ class CompiledPlan {
   std::vector<std::uint32_t> first_dependent_;
   std::vector<Entry> receivers_;  ///< open addressing, a power of two
   std::vector<StepId> next_receiver_;
+  CompiledTasks tasks_;
   bool reads_peers_ = false;
 };
 

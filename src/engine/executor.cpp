@@ -1,5 +1,6 @@
 #include "engine/executor.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "penstock/trace.hpp"
@@ -62,6 +63,7 @@ Executor::Executor(std::unique_ptr<Transport> transport, const EngineOptions& op
   if (node_.segment != nullptr) {
     cells_.emplace(*node_.segment);
     arena_.emplace(node_.segment->layout().arena_bytes);
+    if (node_.team.single_copy) board_.emplace(node_.segment->board(), node_.segment->layout().ranks);
     backlog_.resize(node_.ranks.size());
     gone_.resize(node_.ranks.size(), false);
   }
@@ -121,7 +123,10 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
   }
   finish_if_over(started);
   update_active();
+  const bool has_front = started.running && !started.compiled->tasks().front().empty();
   lock.unlock();
+  // Without progress threads nobody else runs the rest of the tree meanwhile.
+  if (has_front && node_.team.progress_cores > 0) run_front(started);
   if (!run->done()) progress(Caller::application);
   if (active.load(std::memory_order_relaxed)) Progress::of_process().attention(*this);
   return run;
@@ -179,6 +184,10 @@ void Executor::launch(Operation& operation) {
   if (operation.compiled->reads_peers()) operation.peer_shared_offset.assign(node_.ranks.size(), ~std::uint64_t{0});
   operation.steps_left = plan.steps.size();
   operation.running = true;
+  if (operation.compiled->tasks().count() > 0) {
+    operation.sharing = true;
+    sharing_.push_back(&operation);
+  }
   for (const StepId step : operation.compiled->roots()) ready_.push({&operation, step});
   StoredMessage* message = std::exchange(operation.early_first, nullptr);
   operation.early_last = nullptr;
@@ -203,6 +212,7 @@ bool Executor::progress(Caller caller) noexcept {
     if (caller == Caller::progress_thread && !tasks_[index_of(Lane::application)].empty()) bell().ring();
     moved |= run_task(lock, Lane::progress);
     if (caller == Caller::application) moved |= run_task(lock, Lane::application);
+    moved |= run_shared_task(lock);
   } catch (const Error& error) {
     transport_broken_ = true;
     fail_all(error);
@@ -226,6 +236,7 @@ bool Executor::poll() {
     moved |= remote_->progress();
     drain_ready();
   }
+  if (!sharing_.empty() || !held_shares_.empty()) moved |= poll_shares();
   while (!held_.empty() && take_shared(*held_.front())) {
     launch(*held_.pop());
     drain_ready();
@@ -236,13 +247,15 @@ bool Executor::poll() {
 
 bool Executor::can_sleep(Caller caller) noexcept {
   const std::lock_guard lock(mutex_);
-  return (!cells_ || cells_->empty()) && tasks_[index_of(Lane::progress)].empty() &&
+  return (!cells_ || cells_->empty()) && tasks_[index_of(Lane::progress)].empty() && !has_shared_work(caller) &&
          (caller == Caller::progress_thread || tasks_[index_of(Lane::application)].empty());
 }
 
 bool Executor::needs_polling(Caller caller) noexcept {
   const std::lock_guard lock(mutex_);
-  if (backlog_count_ > 0 || !streams_.empty() || !held_.empty()) return true;
+  if (backlog_count_ > 0 || !streams_.empty() || !held_.empty() || !held_shares_.empty()) return true;
+  // A failed operation waits in silence until nobody works on this rank's memory any more.
+  if (std::ranges::any_of(sharing_, [](const Operation* operation) { return operation->failed; })) return true;
   return remote_ && !transport_broken_ && (caller == Caller::application || transport_->any_thread());
 }
 
@@ -253,7 +266,7 @@ void Executor::poke() noexcept {
 }
 
 void Executor::update_active() {
-  const bool now = unfinished_ > 0 || backlog_count_ > 0 || (remote_ && !transport_broken_ && remote_->busy());
+  const bool now = unfinished_ > 0 || backlog_count_ > 0 || !sharing_.empty() || (remote_ && !transport_broken_ && remote_->busy());
   if (active.load(std::memory_order_relaxed) != now) active.store(now, std::memory_order_seq_cst);
 }
 
@@ -261,6 +274,7 @@ void Executor::finish_if_over(Operation& operation) {
   if (!operation.started || operation.finished.load(std::memory_order_relaxed)) return;
   if (!operation.failed && (!operation.running || operation.steps_left > 0)) return;
   if (operation.executing > 0 || operation.remote_pending > 0) return;
+  if (operation.failed && others_touch(operation)) return;
   if (operation.begin_ns != 0 && trace::enabled() && operation.plan)
     trace::detail::record({trace::intern(operation.plan->algorithm), "operation", operation.begin_ns,
                            trace::detail::now_ns(), operation.plan->input_bytes, 0});
@@ -274,8 +288,13 @@ void Executor::finish_if_over(Operation& operation) {
   const bool has_run = operation.has_run;
   operation.finished.store(true, std::memory_order_seq_cst);
   if (has_run) bell().ring();
+  leave_sharing(operation);
+  advance_window();
+}
 
-  while (!window_.empty() && window_.front() != nullptr && window_.front()->finished.load(std::memory_order_relaxed)) {
+void Executor::advance_window() {
+  while (!window_.empty() && window_.front() != nullptr && !window_.front()->sharing &&
+         window_.front()->finished.load(std::memory_order_relaxed)) {
     Operation* first = window_.pop();
     ++base_sequence_;
     first->in_window = false;
@@ -300,6 +319,9 @@ void Executor::recycle(Operation& operation) {
   operation.shared_offset = 0;
   operation.steps_left = 0;
   operation.probes_sent = 0;
+  operation.entered_sets = operation.open_sets = 0;
+  operation.scan_from = 0;
+  operation.scanned = {};
   operation.begin_ns = 0;
   operation.finished.store(false, std::memory_order_relaxed);
   operation.delivered.store(false, std::memory_order_relaxed);

@@ -1,7 +1,7 @@
 // The real executor: runs the plans of one communicator over shared memory and the transport.
 //
-// executor.cpp holds the life of an operation, executor_steps.cpp runs its steps, executor_messages.cpp moves messages,
-// and executor_failures.cpp ends what cannot be completed.
+// executor.cpp holds the life of an operation, executor_steps.cpp runs its steps, executor_tasks.cpp the tasks that the
+// ranks of a node share, executor_messages.cpp moves messages, and executor_failures.cpp ends what cannot be completed.
 #pragma once
 
 #include <array>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/arena.hpp"
+#include "engine/board.hpp"
 #include "engine/cells.hpp"
 #include "engine/node.hpp"
 #include "engine/operation.hpp"
@@ -96,6 +97,7 @@ class Executor final : public Engine,
   bool take_shared(Operation& operation);
   void launch(Operation& operation);
   void finish_if_over(Operation& operation);
+  void advance_window();
   void recycle(Operation& operation);
   void update_active();
   bool poll();
@@ -111,6 +113,28 @@ class Executor final : public Engine,
   bool may_run(Lane lane) const { return lane == Lane::progress || caller_ == Caller::application; }
   bool run_task(std::unique_lock<std::mutex>& lock, Lane lane);
   bool copy_from_peer(const Task& task);
+
+  // executor_tasks.cpp
+  std::uint32_t self() const { return node_.segment->local_rank(); }
+  bool slot_is_free(std::uint64_t sequence) const;
+  void share(Operation& operation, StepId step);
+  void enter(Operation& operation, StepId step);
+  bool poll_shares();
+  void leave_sharing(Operation& operation);
+  bool is_serving(const Operation& operation) const;
+  bool has_entered(const Operation& operation, std::uint32_t task, std::uint32_t local_rank) const;
+  bool is_ready(const Operation& operation, std::uint32_t task) const;
+  bool has_shared_work(Caller caller) const;
+  std::optional<std::uint32_t> find_task(Operation& operation, Caller caller) const;
+  bool begin_task(const Operation& operation, std::uint32_t task);
+  bool run_shared_task(std::unique_lock<std::mutex>& lock);
+  void run_task_of(Operation& operation, std::uint32_t task, std::unique_lock<std::mutex>& lock);
+  void run_front(Operation& operation);
+  void move_data(const Operation& operation, std::uint32_t task, Caller caller) const;
+  void finish_task(const Operation& operation, std::uint32_t task);
+  void wake_for(const Operation& operation, std::uint32_t task);
+  bool others_touch(const Operation& operation) const;
+  void add_missing_sharers(const Operation& operation, std::vector<int>& peers) const;
 
   // executor_messages.cpp
   bool is_local(int peer) const { return node_.local_rank[static_cast<std::size_t>(peer)] >= 0; }
@@ -158,6 +182,7 @@ class Executor final : public Engine,
   std::optional<Cells> cells_;
   std::optional<RemoteLink> remote_;
   std::optional<Arena> arena_;
+  std::optional<Board> board_;
   Doorbell own_bell_;  ///< without a segment
 
   mutable std::mutex mutex_;
@@ -178,6 +203,8 @@ class Executor final : public Engine,
   Fifo<Ready> ready_;
   std::array<Fifo<Task>, 2> tasks_;      ///< by lane
   Fifo<Operation*> held_;                ///< waiting for space in the arena
+  Fifo<Ready> held_shares_;              ///< waiting for their slot of the board
+  std::vector<Operation*> sharing_;      ///< with tasks that somebody may still run, in the order of their start
   std::vector<Fifo<Outgoing>> backlog_;  ///< by local rank
   std::size_t backlog_count_ = 0;
   std::vector<bool> gone_;  ///< by local rank: found dead, gets no messages any more

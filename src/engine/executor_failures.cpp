@@ -38,6 +38,8 @@ void Executor::fail(Operation& operation, const Error& error, bool announce_it, 
   const auto is_its = [&](const auto& entry) { return entry.operation == &operation; };
   ready_.remove_if(is_its);
   for (Fifo<Task>& tasks : tasks_) tasks.remove_if(is_its);
+  held_shares_.remove_if(is_its);
+  operation.open_sets = 0;
   held_.remove_if([&](const Operation* held) { return held == &operation; });
   for (Fifo<Outgoing>& backlog : backlog_) {
     const std::size_t before = backlog.size();
@@ -202,8 +204,11 @@ std::vector<int> Executor::missing_peers(Operation& operation) {
   std::vector<int> peers;
   for (StepId step = 0; step < operation.plan->steps.size(); ++step) {
     const std::uint8_t flags = operation.flags[step];
-    if ((flags & Operation::posted) && !(flags & Operation::matched)) peers.push_back(operation.plan->steps[step].peer);
+    const Step& what = operation.plan->steps[step];
+    if (what.kind != StepKind::share && (flags & Operation::posted) && !(flags & Operation::matched))
+      peers.push_back(what.peer);
   }
+  add_missing_sharers(operation, peers);
   const auto add = [&](const auto& transfer) {
     if (transfer.operation == &operation) peers.push_back(transfer.peer);
   };

@@ -49,6 +49,7 @@ void Executor::issue(Operation& operation, StepId step) {
       if (!operation.failed) complete(operation, step);
       return;
     }
+    case StepKind::share: return share(operation, step);
     case StepKind::recv:
     case StepKind::await:
       operation.flags[step] |= Operation::posted;
@@ -186,15 +187,16 @@ bool Executor::run_task(std::unique_lock<std::mutex>& lock, Lane lane) {
 
 bool Executor::help() noexcept {
   std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || tasks_[index_of(Lane::progress)].empty()) return false;
+  if (!lock.owns_lock()) return false;
   caller_ = Caller::progress_thread;
+  bool moved = false;
   try {
-    run_task(lock, Lane::progress);
+    moved = run_task(lock, Lane::progress) || run_shared_task(lock);
   } catch (const std::exception& error) {
     fail_all(Error(ErrorCode::internal, "progress failed", rank_, error.what()));
   }
   update_active();
-  return true;
+  return moved;
 }
 
 }  // namespace penstock::engine

@@ -57,6 +57,10 @@ std::string try_single_copy(const std::vector<Card>& cards, const std::vector<st
         read_memory(static_cast<pid_t>(card.process), card.probe_address, std::as_writable_bytes(std::span(&value, 1)));
     if (error != 0) return "process_vm_readv: " + std::generic_category().message(error);
     if (value != card.probe_value) return "the ranks do not see each other's process numbers";
+    // Changes nothing, so that the others may do it at the same time.
+    const int refused =
+        write_memory(static_cast<pid_t>(card.process), card.probe_address, std::as_bytes(std::span(&value, 1)));
+    if (refused != 0) return "process_vm_writev: " + std::generic_category().message(refused);
   }
   return {};
 }
@@ -137,6 +141,14 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
         cards[rank].layout.ranks > 0 && shares[nodes[rank]] ? cards[rank].layout.arena_bytes : 0;
     if (arena > 0)
       node.shared_limit_bytes = node.shared_limit_bytes == 0 ? arena : std::min(node.shared_limit_bytes, arena);
+  }
+  // A rank that is alone on its node reads and writes its own memory.
+  std::map<std::int32_t, int> ranks_of;
+  for (const std::int32_t number : node.team.node_of_rank) ++ranks_of[number];
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    const bool has_peers = ranks_of[node.team.node_of_rank[rank]] > 1;
+    const bool has_board = cards[rank].layout.ranks == 0 || cards[rank].layout.board_offset_bytes != 0;
+    if (has_peers && (verdicts[rank].single_copy == 0 || !has_board)) node.team.single_copy = false;
   }
   node.local_rank.assign(nodes.size(), -1);
   if (neighbours.size() < 2 || !shares[nodes[me]]) {

@@ -10,6 +10,7 @@
 #include <random>
 #include <system_error>
 
+#include "engine/board.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::engine {
@@ -30,7 +31,8 @@ std::string new_name() {
   return "/penstock-" + std::to_string(::getpid()) + "-" + std::to_string(random());
 }
 
-SegmentLayout arrange(std::uint32_t ranks, std::uint32_t cells, std::uint64_t payload_bytes, std::uint64_t arena) {
+SegmentLayout arrange(std::uint32_t ranks, std::uint32_t cells, std::uint64_t payload_bytes, std::uint64_t arena,
+                      std::uint64_t board_bytes) {
   SegmentLayout layout;
   layout.ranks = ranks;
   layout.cells_per_rank = cells;
@@ -38,8 +40,10 @@ SegmentLayout arrange(std::uint32_t ranks, std::uint32_t cells, std::uint64_t pa
   layout.arena_bytes = arena;
   layout.cell_stride_bytes = round_up(sizeof(Cell) + payload_bytes, 64);
   layout.cells_offset_bytes = round_up(ranks * kSlotBytes, kPage);
-  layout.arenas_offset_bytes =
+  const std::uint64_t cells_end_bytes =
       round_up(layout.cells_offset_bytes + (std::uint64_t{ranks} * cells + ranks) * layout.cell_stride_bytes, kPage);
+  layout.board_offset_bytes = board_bytes > 0 ? cells_end_bytes : 0;
+  layout.arenas_offset_bytes = round_up(cells_end_bytes + board_bytes, kPage);
   layout.total_bytes = layout.arenas_offset_bytes + ranks * arena;
   return layout;
 }
@@ -60,11 +64,11 @@ SegmentLayout SegmentLayout::fit(std::uint32_t ranks, std::uint64_t eager_bytes,
   const std::uint64_t payload = std::max(round_up(eager_bytes, 64), kSmallestPayload);
   for (const std::uint64_t arena : {1u << 20, 256u << 10, 64u << 10})
     for (const std::uint32_t cells : {64u, 32u, 16u}) {
-      const SegmentLayout layout = arrange(ranks, cells, payload, arena);
+      const SegmentLayout layout = arrange(ranks, cells, payload, arena, Board::bytes(ranks));
       if (layout.total_bytes <= limit_bytes) return layout;
     }
   for (const std::uint32_t cells : {16u, 8u}) {
-    const SegmentLayout layout = arrange(ranks, cells, kSmallestPayload, 16 << 10);
+    const SegmentLayout layout = arrange(ranks, cells, kSmallestPayload, 16 << 10, 0);
     if (layout.total_bytes <= limit_bytes) return layout;
   }
   return {};
@@ -79,6 +83,7 @@ std::unique_ptr<Segment> Segment::make(const SegmentLayout& layout, std::uint32_
     slot->queue_tail.store(segment->stub(rank));
   }
   for (std::uint32_t index = 0; index < layout.ranks * layout.cells_per_rank; ++index) new (&segment->cell(index)) Cell;
+  if (layout.board_offset_bytes != 0) Board::make(segment->board(), layout.ranks);
   return segment;
 }
 

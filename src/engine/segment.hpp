@@ -40,6 +40,7 @@ struct SegmentLayout {
   std::uint64_t arena_bytes = 0;    ///< of a rank
   std::uint64_t cell_stride_bytes = 0;
   std::uint64_t cells_offset_bytes = 0;
+  std::uint64_t board_offset_bytes = 0;  ///< 0: there is no board, so no shared tasks
   std::uint64_t arenas_offset_bytes = 0;
   std::uint64_t total_bytes = 0;
 
@@ -69,6 +70,7 @@ class Segment {
   Cell& cell(std::uint32_t index) const;
   std::uint32_t stub(std::uint32_t local_rank) const { return layout_.ranks * layout_.cells_per_rank + local_rank; }
   std::byte* arena(std::uint32_t local_rank) const;
+  std::byte* board() const { return base_ + layout_.board_offset_bytes; }
 
   /// Whether that rank still has the segment open: false once its process has ended or it has given the segment back.
   bool is_alive(std::uint32_t local_rank) const noexcept;

@@ -155,7 +155,7 @@ TEST_P(EveryTransfer, PlansMessagesBeyondTwoGibibytes) {
       const std::vector<Plan> plans = plan_all(what, nodes);
       EXPECT_EQ(verify(plans, nodes, 8), std::vector<std::string>{}) << size << " ranks";
       for (const Plan& plan : plans) EXPECT_LE(plan.steps.size(), 700u) << size << " ranks";
-      for (const Plan& plan : plans) EXPECT_LE(plan.tasks.size(), 2048u) << size << " ranks";
+      for (const Plan& plan : plans) EXPECT_LE(plan.tasks.size(), 1024u) << size << " ranks";
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include "penstock/collective.hpp"
 #include "plan/simulate.hpp"
+#include "plan/split.hpp"
 #include "ranks.hpp"
 
 namespace penstock::engine {
@@ -20,7 +21,7 @@ struct Case {
 
 constexpr Arithmetic kSumInt32{.dtype = DType::int32, .op = ReduceOp::sum};
 
-std::vector<Case> cases_for(const std::vector<std::int32_t>& nodes) {
+std::vector<Case> cases_for(const std::vector<std::int32_t>& nodes, bool single_copy) {
   std::vector<Case> cases;
   std::mt19937 random(1);
   const int size = static_cast<int>(nodes.size());
@@ -34,8 +35,11 @@ std::vector<Case> cases_for(const std::vector<std::int32_t>& nodes) {
         Case one;
         bool fits = true;
         for (int rank = 0; rank < size && fits; ++rank) {
-          fits = row.fits({rank, nodes}, what);
-          if (fits) one.plans.push_back(row.plan({rank, nodes}, what));
+          const Team team{rank, nodes, single_copy};
+          fits = row.fits(team, what);
+          if (!fits) break;
+          one.plans.push_back(row.plan(team, what));
+          plan::split_tree(one.plans.back(), static_cast<int>(cases.size() % 4));
         }
         if (!fits) continue;
         one.name = std::string(row.name) + " with " + std::to_string(count) + " elements, row " +
@@ -68,7 +72,7 @@ TEST_P(Algorithms, AllOverlapping) {
   RanksOptions options = ranks_of(GetParam().nodes);
   options.engine.progress_threads = GetParam().progress_threads;
   options.engine.single_copy = GetParam().single_copy;
-  const std::vector<Case> cases = cases_for(GetParam().nodes);
+  const std::vector<Case> cases = cases_for(GetParam().nodes, GetParam().single_copy);
   ASSERT_FALSE(cases.empty());
   run_ranks(options, [&](Engine& engine, int rank) {
     ASSERT_EQ(engine.team().node_of_rank, GetParam().nodes);

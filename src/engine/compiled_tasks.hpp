@@ -1,0 +1,56 @@
+// The shared tasks of a plan, turned round for the ranks of a node, which are numbered locally from 0 here.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "penstock/plan.hpp"
+
+namespace penstock::engine {
+
+class CompiledTasks {
+ public:
+  CompiledTasks() = default;
+  /// Throws Error(invalid_argument) where the tasks cannot be run: too many, regions outside of this rank's buffers, ranks
+  /// of other nodes, steps that do not share each task exactly once, no single copy.
+  CompiledTasks(const Plan& plan, const Team& team);
+
+  std::uint32_t count() const { return static_cast<std::uint32_t>(set_.size()); }
+  std::uint32_t set_count() const { return static_cast<std::uint32_t>(own_count_.size()); }
+
+  /// A set is what one share step shares; they are numbered in the order of the steps, on all ranks alike.
+  std::uint32_t set_of_task(std::uint32_t task) const { return set_[task]; }
+  StepId step_of_set(std::uint32_t set) const { return step_[set]; }
+  std::uint32_t set_of_step(StepId step) const;
+  /// Tasks of the set that touch this rank.
+  std::uint32_t own_count(std::uint32_t set) const { return own_count_[set]; }
+
+  /// The local ranks that a task touches, each once.
+  std::span<const std::uint32_t> ranks(std::uint32_t task) const { return ranks_.of(task); }
+  /// The tasks that wait for it.
+  std::span<const std::uint32_t> next(std::uint32_t task) const { return next_.of(task); }
+  bool is_ordered() const { return !next_.values.empty(); }
+
+  /// Tasks that touch this rank, are placed on the application's cores and wait for no others than such: the part of a
+  /// split tree that comes before the rest.
+  std::span<const std::uint32_t> front() const { return front_; }
+
+ private:
+  struct Lists {
+    std::vector<std::uint32_t> first;
+    std::vector<std::uint32_t> values;
+    std::span<const std::uint32_t> of(std::uint32_t i) const {
+      return std::span(values).subspan(first[i], first[i + 1] - first[i]);
+    }
+  };
+
+  std::vector<std::uint32_t> set_;
+  std::vector<StepId> step_;
+  std::vector<std::uint32_t> own_count_;
+  Lists ranks_;
+  Lists next_;
+  std::vector<std::uint32_t> front_;
+};
+
+}  // namespace penstock::engine

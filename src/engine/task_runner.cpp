@@ -1,0 +1,79 @@
+#include "engine/task_runner.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "engine/single_copy.hpp"
+#include "plan/arithmetic.hpp"
+
+namespace penstock::engine {
+namespace {
+
+// Two blocks fit in the second-level cache, and a system call per block costs little beside copying it.
+constexpr std::uint64_t kBlockBytes = 64 << 10;
+
+struct Blocks {
+  alignas(64) std::byte sum[kBlockBytes];
+  alignas(64) std::byte incoming[kBlockBytes];
+};
+
+Blocks& blocks() {
+  thread_local const std::unique_ptr<Blocks> own = std::make_unique<Blocks>();
+  return *own;
+}
+
+std::byte* here(const Place& place, std::uint64_t offset_bytes) {
+  return reinterpret_cast<std::byte*>(place.address + offset_bytes);
+}
+
+int fetch(const Place& from, std::uint64_t offset_bytes, Bytes to) {
+  if (from.process != 0) return read_memory(from.process, from.address + offset_bytes, to);
+  std::memcpy(to.data(), here(from, offset_bytes), to.size());
+  return 0;
+}
+
+int put(ConstBytes from, const Place& to, std::uint64_t offset_bytes) {
+  if (to.process != 0) return write_memory(to.process, to.address + offset_bytes, from);
+  if (here(to, offset_bytes) != from.data()) std::memcpy(here(to, offset_bytes), from.data(), from.size());
+  return 0;
+}
+
+}  // namespace
+
+TaskResult run_task(const Arithmetic& arithmetic, std::span<const Place> sources, std::span<const Place> targets,
+                    std::uint64_t size_bytes) {
+  const Place& last = sources.back();
+  for (std::uint64_t offset = 0; offset < size_bytes; offset += kBlockBytes) {
+    const std::uint64_t bytes = std::min(kBlockBytes, size_bytes - offset);
+    ConstBytes value;
+    std::size_t first_target = 0;
+    if (sources.size() == 1 && last.process == 0) {
+      value = {here(last, offset), bytes};
+    } else if (sources.size() == 1 && targets[0].process == 0) {
+      // The first target is this process's: a single copy, from which the others get theirs.
+      const Bytes to(here(targets[0], offset), bytes);
+      if (const int error = fetch(last, offset, to); error != 0) return {error, last.rank};
+      value = to;
+      first_target = 1;
+    } else {
+      const Bytes sum(blocks().sum, bytes);
+      if (const int error = fetch(last, offset, sum); error != 0) return {error, last.rank};
+      for (std::size_t i = sources.size() - 1; i-- > 0;) {
+        ConstBytes source(here(sources[i], offset), bytes);
+        if (sources[i].process != 0) {
+          const Bytes incoming(blocks().incoming, bytes);
+          if (const int error = fetch(sources[i], offset, incoming); error != 0) return {error, sources[i].rank};
+          source = incoming;
+        }
+        plan::reduce(arithmetic, source, sum);
+      }
+      value = sum;
+    }
+    for (const Place& target : targets.subspan(first_target))
+      if (const int error = put(value, target, offset); error != 0) return {error, target.rank};
+  }
+  return {};
+}
+
+}  // namespace penstock::engine

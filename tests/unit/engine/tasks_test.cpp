@@ -1,0 +1,167 @@
+// Shared tasks: any thread of the node runs them, in any number at once; a failure leaves nobody's memory in use.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <random>
+#include <string>
+
+#include "engine/board.hpp"
+#include "engine/task_runner.hpp"
+#include "penstock/collective.hpp"
+#include "ranks.hpp"
+
+namespace penstock::engine {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr Arithmetic kSumInt64{.dtype = DType::int64, .op = ReduceOp::sum};
+
+std::shared_ptr<const Plan> plan_of(const Engine& engine, CollectiveKind kind, const char* algorithm,
+                                    std::uint64_t count, int split = 0) {
+  Collective what{.kind = kind, .count = count, .dtype = DType::int64};
+  what.algorithm = algorithm;
+  what.split = split;
+  return std::make_shared<const Plan>(plan_collective(engine.team(), what));
+}
+
+class SharedTasks : public testing::TestWithParam<int> {
+ protected:
+  RanksOptions ranks(int size) const {
+    RanksOptions options = ranks_of(one_node(size));
+    options.engine.progress_threads = GetParam();
+    return options;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(ProgressThreads, SharedTasks, testing::Values(0, 1, 3));
+
+TEST_P(SharedTasks, MoreOperationsThanTheBoardHasSlots) {
+  constexpr int kOperations = 5 * static_cast<int>(Board::kSlots);
+  constexpr int kRanks = 4;
+  run_ranks(ranks(kRanks), [&](Engine& engine, int rank) {
+    std::mt19937 random(static_cast<unsigned>(rank));
+    std::vector<std::vector<std::int64_t>> in(kOperations), out(kOperations);
+    std::vector<std::shared_ptr<engine::Run>> runs;
+    for (int i = 0; i < kOperations; ++i) {
+      const std::uint64_t count = i % 3 == 0 ? 20'000 : 300;
+      in[static_cast<std::size_t>(i)].assign(count, rank + i);
+      out[static_cast<std::size_t>(i)].assign(count, -1);
+      runs.push_back(engine.start(
+          plan_of(engine, CollectiveKind::allreduce, i % 2 == 0 ? "tree" : "divided", count, i % 4),
+          {bytes_of(in[static_cast<std::size_t>(i)]), bytes_of(out[static_cast<std::size_t>(i)])}, kSumInt64, 9));
+    }
+    std::vector<std::size_t> order(kOperations);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    for (const std::size_t i : order) {
+      runs[i]->wait();
+      const auto expected = static_cast<std::int64_t>(kRanks * static_cast<int>(i) + kRanks * (kRanks - 1) / 2);
+      EXPECT_EQ(std::ranges::count(out[i], expected), std::ssize(out[i])) << "operation " << i << " of rank " << rank;
+    }
+  });
+}
+
+TEST_P(SharedTasks, ALateRankDelaysOnlyItsOwnGroup) {
+  constexpr int kRanks = 8;  // bcast_divided serves ranks 1 to 4 and 5 to 7 together
+  std::atomic<int> arrived{0};
+  run_ranks(ranks(kRanks), [&](Engine& engine, int rank) {
+    std::vector<std::int64_t> data(30'000, rank == 0 ? 7 : 0);
+    if (rank == 7)
+      while (arrived.load() < 4) std::this_thread::sleep_for(milliseconds(1));
+    const auto run =
+        engine.start(plan_of(engine, CollectiveKind::bcast, "divided", data.size()), {{}, bytes_of(data)}, {}, 3);
+    run->wait();
+    EXPECT_EQ(std::ranges::count(data, 7), std::ssize(data));
+    if (rank >= 1 && rank <= 4) ++arrived;
+  });
+}
+
+TEST_P(SharedTasks, DifferentCallsFailOnBothSides) {
+  run_ranks(ranks(4), [&](Engine& engine, int rank) {
+    for (int round = 0; round < 20; ++round) {
+      std::vector<std::int64_t> in(5000, 1);
+      std::vector<std::int64_t> out(5000, 0);
+      const auto plan = plan_of(engine, CollectiveKind::allreduce, "divided", 5000);
+      const auto run =
+          engine.start(plan, {bytes_of(in), bytes_of(out)}, kSumInt64, rank == round % 4 ? 100u : 200u);
+      EXPECT_THROW(run->wait(), Error) << "rank " << rank << ", round " << round;
+      std::fill(out.begin(), out.end(), 0);
+      engine.start(plan, {bytes_of(in), bytes_of(out)}, kSumInt64, 300)->wait();
+      ASSERT_EQ(out[4999], 4) << "rank " << rank << ", round " << round;
+    }
+  });
+}
+
+TEST_P(SharedTasks, AFailureGivesMemoryBackToItsOwner) {
+  run_ranks(ranks(4), [&](Engine& engine, int rank) {
+    std::mt19937 random(static_cast<unsigned>(rank) + 5);
+    for (int round = 0; round < 30; ++round) {
+      const auto plan = plan_of(engine, CollectiveKind::allreduce, round % 2 == 0 ? "divided" : "tree", 40'000);
+      if (rank == round % 4) {
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+        engine.fail_next("given up");
+      } else {
+        auto in = std::make_unique<std::vector<std::int64_t>>(40'000, 1);
+        auto out = std::make_unique<std::vector<std::int64_t>>(40'000, 0);
+        const auto run = engine.start(plan, {bytes_of(*in), bytes_of(*out)}, kSumInt64, 4);
+        EXPECT_THROW(run->wait(), Error);
+        // Under the sanitizers a task that still ran on this memory would be found.
+        in.reset();
+        out.reset();
+      }
+      std::vector<std::int64_t> in(100, 1);
+      std::vector<std::int64_t> out(100, 0);
+      engine.start(plan_of(engine, CollectiveKind::allreduce, "divided", 100), {bytes_of(in), bytes_of(out)},
+                   kSumInt64, 5)->wait();
+      ASSERT_EQ(out[99], 4) << "rank " << rank << ", round " << round;
+    }
+  });
+}
+
+TEST_P(SharedTasks, ARankThatGoesFailsTheOthers) {
+  run_ranks(ranks(3), [&](Engine& engine, int rank) {
+    if (rank == 1) return;
+    std::vector<std::int64_t> in(5000, 1);
+    std::vector<std::int64_t> out(5000, 0);
+    const auto run = engine.start(plan_of(engine, CollectiveKind::allreduce, "divided", 5000),
+                                  {bytes_of(in), bytes_of(out)}, kSumInt64, 4);
+    try {
+      run->wait();
+      ADD_FAILURE() << "rank " << rank << " completed without rank 1";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::peer_failed) << error.what();
+    }
+  });
+}
+
+TEST(TaskRunner, CombinesInTheOrderOfTheSources) {
+  std::vector<float> a{1e8F, 1.0F}, b{-1e8F, 2.0F}, c{1.0F, 4.0F}, sum(2);
+  const auto place = [](std::vector<float>& values) { return Place{0, reinterpret_cast<std::uint64_t>(values.data()), 0}; };
+  const std::vector<Place> sources{place(a), place(b), place(c)};
+  const std::vector<Place> targets{place(a), place(sum)};
+  const Arithmetic arithmetic{.dtype = DType::float32, .op = ReduceOp::sum};
+  EXPECT_EQ(run_task(arithmetic, sources, targets, 8).error, 0);
+  EXPECT_EQ(sum[0], 1e8F + (-1e8F + 1.0F));
+  EXPECT_EQ(sum[1], 7.0F);
+  EXPECT_EQ(a, sum);
+}
+
+TEST(TaskRunner, ReportsWhoseMemoryIsGone) {
+  std::vector<float> here(4);
+  const Place own{0, reinterpret_cast<std::uint64_t>(here.data()), 3};
+  const Place nowhere{::getpid(), 16, 5};
+  const TaskResult read = run_task({}, std::vector{nowhere}, std::vector{own}, 16);
+  EXPECT_NE(read.error, 0);
+  EXPECT_EQ(read.rank, 5);
+  const TaskResult written = run_task({}, std::vector{own}, std::vector{nowhere}, 16);
+  EXPECT_NE(written.error, 0);
+  EXPECT_EQ(written.rank, 5);
+}
+
+}  // namespace
+}  // namespace penstock::engine
