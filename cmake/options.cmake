@@ -1,5 +1,6 @@
 option(PENSTOCK_TESTS "Build the C++ tests" ${PROJECT_IS_TOP_LEVEL})
 option(PENSTOCK_PYTHON "Build the Python extension module" OFF)
+option(PENSTOCK_HWLOC "Read the topology of the machine by hwloc, where it is installed" ON)
 set(PENSTOCK_SANITIZE "" CACHE STRING "Sanitizers for everything that is built: address,undefined or thread")
 set(PENSTOCK_MPI_ROOTS "" CACHE STRING
     "Installations of MPI to build for, a list of prefixes with include/ and lib/; empty: whatever mpicc is found")

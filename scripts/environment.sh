@@ -42,6 +42,7 @@ missing_packages() {
   [[ -x "$env_dir/bin/python" ]] || find_python >/dev/null || echo python3-dev python3-venv
   find_header jpeglib.h || echo libjpeg-dev
   find_header xxhash.h || echo libxxhash-dev
+  find_header hwloc.h || echo libhwloc-dev
   find_header gtest/gtest.h || echo libgtest-dev
   command -v ccache >/dev/null || echo ccache
   command -v pkg-config >/dev/null || echo pkg-config

@@ -1,8 +1,10 @@
-// Runs plans: one engine per communicator, one progress thread per process.
+// Runs plans: one engine per communicator; the progress threads of a process serve all its engines.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/transport.hpp"
 #include "penstock/error.hpp"
@@ -11,11 +13,13 @@
 namespace penstock::engine {
 
 struct EngineOptions {
-  int progress_threads = 0;               ///< 0: progress happens in start, test and wait only; more than 1 counts as 1
-  std::uint64_t eager_bytes = 16 << 10;   ///< up to here a message is copied into shared cells at once
-  std::uint64_t shared_bytes = 64 << 20;  ///< shared memory that a node may use for this communicator
-  bool shared_memory = true;              ///< off: all messages go through the transport
-  bool single_copy = true;                ///< read a peer's memory directly where the kernel allows it
+  int progress_threads = 0;  ///< at least so many in this process; 0: progress happens in start, test and wait only
+  std::vector<std::int32_t> progress_cpus{};  ///< the n-th thread runs there; -1 or missing: wherever its process may
+  std::int32_t progress_cores = 0;            ///< Team::progress_cores; the same on all ranks
+  std::uint64_t eager_bytes = 16 << 10;       ///< up to here a message is copied into shared cells at once
+  std::uint64_t shared_bytes = 64 << 20;      ///< shared memory that a node may use for this communicator
+  bool shared_memory = true;                  ///< off: all messages go through the transport
+  bool single_copy = true;                    ///< read a peer's memory directly where the kernel allows it
 };
 
 /// The memory that a run of a plan works on; stays the caller's, valid until the run has completed.

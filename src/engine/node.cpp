@@ -10,6 +10,7 @@
 #include <random>
 #include <system_error>
 
+#include "engine/progress.hpp"
 #include "engine/single_copy.hpp"
 
 namespace penstock::engine {
@@ -150,6 +151,12 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
     const bool has_board = cards[rank].layout.ranks == 0 || cards[rank].layout.board_offset_bytes != 0;
     if (has_peers && (verdicts[rank].single_copy == 0 || !has_board)) node.team.single_copy = false;
   }
+  // Where a node became several, nobody knows how many of these have one.
+  node.team.progress_cores = numbers.size() == shares.size() ? options.progress_cores : 0;
+  std::vector<std::int32_t> workers = options.progress_cpus;
+  workers.resize(std::max(workers.size(), static_cast<std::size_t>(std::max(options.progress_threads, 0))), -1);
+  node.workers = Progress::of_process().claim_threads(std::move(workers));
+
   node.local_rank.assign(nodes.size(), -1);
   if (neighbours.size() < 2 || !shares[nodes[me]]) {
     node.segment.reset();

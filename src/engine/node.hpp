@@ -23,6 +23,7 @@ struct Node {
   std::uint64_t eager_bytes = 0;         ///< the smallest wish of all ranks
   std::uint64_t shared_limit_bytes = 0;  ///< the smallest arena of all nodes
   std::vector<std::string> facts;        ///< for report()
+  std::shared_ptr<const void> workers;   ///< holds the progress threads that the options ask for
 
   /// Blocking and collective. Whatever fails on one rank makes all ranks of its node do without.
   static Node set_up(Transport& transport, const EngineOptions& options);

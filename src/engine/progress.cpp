@@ -3,10 +3,14 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <utility>
+
+#include "engine/cpu_set.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -56,55 +60,101 @@ void Progress::add(Served& served) {
   const std::lock_guard lock(mutex_);
   all_.push_back(&served);
   count_.store(all_.size(), std::memory_order_relaxed);
-  if (served.wants_thread) ++wanting_thread_;
 }
 
 void Progress::remove(Served& served) {
   if (in_forked_child()) return;
-  std::thread ended;
   {
     const std::lock_guard lock(mutex_);
     std::erase(all_, &served);
     count_.store(all_.size(), std::memory_order_relaxed);
-    if (served.wants_thread && --wanting_thread_ == 0 && thread_.joinable()) {
-      stop_ = true;
-      thread_attention_.ring_always();
-      ended = std::move(thread_);
-    }
   }
-  if (ended.joinable()) {
-    ended.join();
-    const std::lock_guard lock(mutex_);
-    stop_ = false;
-    thread_runs_.store(false);
-    if (wanting_thread_ > 0) start_thread();
-  }
-  attention_.ring_always();  // sleepers hold what they listen to
-  thread_attention_.ring_always();
+  ring_all();  // sleepers hold what they listen to
   while (served.users.load(std::memory_order_acquire) > 0) ::sched_yield();
 }
 
-void Progress::start_thread() {
-  if (thread_runs_.load() || stop_) return;
+std::shared_ptr<const void> Progress::claim_threads(std::vector<std::int32_t> cpus) {
+  if (cpus.empty()) return nullptr;
+  auto claim = std::make_unique<const Claim>(std::move(cpus));
+  const Claim* const key = claim.get();
+  const std::lock_guard lock(mutex_);
+  claims_.push_back(std::move(claim));
+  fit_threads();
+  return {key, [this](const Claim* ended) { end_claim(ended); }};
+}
+
+void Progress::end_claim(const Claim* claim) {
+  if (in_forked_child()) return;
+  std::vector<std::unique_ptr<Worker>> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(claims_, [claim](const auto& held) { return held.get() == claim; });
+    ended = fit_threads();
+  }
+  if (ended.empty()) return;
+  ring_all();
+  for (const auto& worker : ended) worker->thread.join();
+}
+
+std::vector<std::unique_ptr<Progress::Worker>> Progress::fit_threads() {
+  worker_cpus_.clear();
+  for (const auto& claim : claims_)
+    if (claim->size() > worker_cpus_.size()) worker_cpus_ = *claim;
+  std::vector<std::unique_ptr<Worker>> ended;
+  while (workers_.size() > worker_cpus_.size()) {
+    workers_.back()->stop.store(true, std::memory_order_seq_cst);
+    ended.push_back(std::move(workers_.back()));
+    workers_.pop_back();
+  }
+  for (std::size_t i = 0; i < workers_.size(); ++i)
+    if (workers_[i]->cpu != worker_cpus_[i]) place(*workers_[i], worker_cpus_[i]);
+  lacks_threads_.store(workers_.size() < worker_cpus_.size(), std::memory_order_relaxed);
+  return ended;
+}
+
+void Progress::start_threads() {
+  if (workers_.size() == worker_cpus_.size()) return;
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals belong to the application's threads
   try {
-    thread_ = std::thread([this] { thread_loop(); });
-    ::pthread_setname_np(thread_.native_handle(), "penstock");
-    thread_runs_.store(true);
+    workers_.reserve(worker_cpus_.size());
+    while (workers_.size() < worker_cpus_.size()) {
+      auto worker = std::make_unique<Worker>();
+      worker->thread = std::thread([this, self = worker.get()] { thread_loop(*self); });
+      ::pthread_setname_np(worker->thread.native_handle(), kWorkerName);
+      workers_.push_back(std::move(worker));
+      place(*workers_.back(), worker_cpus_[workers_.size() - 1]);
+    }
+    lacks_threads_.store(false, std::memory_order_relaxed);
   } catch (const std::exception&) {
-    // No thread to be had: progress happens in test and wait, as without one.
+    // No thread to be had: the others do its work, or progress happens in test and wait, as without one.
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
+void Progress::place(Worker& worker, std::int32_t cpu) {
+  // The thread that starts it may be bound to less than the process, as OpenMP does.
+  CpuSet cpus;
+  cpus.add(cpu);
+  worker.cpu = cpu;
+  if (cpu < 0 || !bind_thread(worker.thread.native_handle(), cpus))
+    bind_thread(worker.thread.native_handle(), cpus_of_process(::getpid()));
+}
+
+void Progress::ring_all() noexcept {
+  generation_.fetch_add(1, std::memory_order_seq_cst);
+  attention_.ring_always();
+  thread_attention_.ring_always();
+}
+
 void Progress::attention(Served& served) noexcept {
+  generation_.fetch_add(1, std::memory_order_seq_cst);
   if (served.wants_thread) {
-    if (!thread_runs_.load(std::memory_order_relaxed)) {
+    if (lacks_threads_.load(std::memory_order_relaxed)) {
       const std::lock_guard lock(mutex_);
-      start_thread();
+      start_threads();
     }
     thread_attention_.ring();
   }
@@ -131,8 +181,8 @@ void Progress::release(std::vector<Served*>& held) {
   held.clear();
 }
 
-void Progress::sleep(Served* home, const std::vector<Served*>& held, Caller caller, const std::atomic<bool>* finished,
-                     int sleeps) {
+void Progress::sleep(const Sleeper& sleeper, int sleeps) {
+  const bool is_worker = sleeper.caller == Caller::progress_thread;
   std::array<Listening, kMaxListening + 1> listening;
   std::size_t count = 0;
   bool polling = false;
@@ -141,27 +191,33 @@ void Progress::sleep(Served* home, const std::vector<Served*>& held, Caller call
     bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
     listening[count++] = {&bell, bell.word.load(std::memory_order_seq_cst)};
   };
-  if (home != nullptr) listen(home->bell());
-  listen(caller == Caller::application ? attention_ : thread_attention_);
-  for (Served* served : held)
-    if (caller == Caller::application || served->waiters.load(std::memory_order_seq_cst) == 0) listen(served->bell());
+  // A thread that waits drives its engine by itself.
+  const auto is_left_alone = [&](const Served& served) {
+    return is_worker && served.waiters.load(std::memory_order_seq_cst) > 0;
+  };
+  if (sleeper.home != nullptr) listen(sleeper.home->bell());
+  listen(is_worker ? thread_attention_ : attention_);
+  for (Served* served : sleeper.held)
+    if (!is_left_alone(*served)) listen(served->bell());
 
-  bool idle = finished == nullptr || !finished->load(std::memory_order_seq_cst);
-  if (home != nullptr) {
-    idle = idle && home->can_sleep(caller);
-    polling = home->needs_polling(caller);
+  // What changed before the words were read rings no more.
+  bool idle = !sleeper.ended.load(std::memory_order_seq_cst) &&
+              generation_.load(std::memory_order_seq_cst) == sleeper.generation;
+  if (sleeper.home != nullptr) {
+    idle = idle && sleeper.home->can_sleep(sleeper.caller);
+    polling = sleeper.home->needs_polling(sleeper.caller);
   }
-  for (Served* served : held) {
-    if (caller == Caller::progress_thread && served->waiters.load(std::memory_order_seq_cst) > 0) continue;
-    idle = idle && served->can_sleep(caller);
-    polling = polling || served->needs_polling(caller);
+  for (Served* served : sleeper.held) {
+    if (is_left_alone(*served)) continue;
+    idle = idle && served->can_sleep(sleeper.caller);
+    polling = polling || served->needs_polling(sleeper.caller);
   }
   if (idle) {
     nanoseconds timeout = kLongestSleep;
     if (polling) timeout = std::min<nanoseconds>(kShortestNap * (1 << std::min(sleeps, 5)), kLongestNap);
-    if (caller == Caller::application) timeout = std::min<nanoseconds>(timeout, kPoke);
-    // With nothing in flight only attention() can end the sleep of the progress thread.
-    if (caller == Caller::progress_thread && held.empty()) timeout = std::chrono::hours(24);
+    if (!is_worker) timeout = std::min<nanoseconds>(timeout, kPoke);
+    // With nothing in flight only attention() can end the sleep of a progress thread.
+    if (is_worker && sleeper.held.empty()) timeout = std::chrono::hours(24);
     sleep_on({listening.data(), count}, timeout);
   }
   for (std::size_t i = 0; i < count; ++i) listening[i].bell->sleepers.fetch_sub(1, std::memory_order_relaxed);
@@ -184,6 +240,7 @@ void Progress::wait_for(Served& home, const std::atomic<bool>& finished) noexcep
   int sleeps = 0;
   auto checked = std::chrono::steady_clock::time_point{};
   while (!finished.load(std::memory_order_acquire)) {
+    const std::uint64_t generation = generation_.load(std::memory_order_seq_cst);
     bool moved = home.progress(Caller::application);
     if (moved) {
       idle = sleeps = 0;
@@ -201,7 +258,7 @@ void Progress::wait_for(Served& home, const std::atomic<bool>& finished) noexcep
       ::sched_yield();
     } else {
       home.poke();
-      sleep(&home, held, Caller::application, &finished, sleeps++);
+      sleep({Caller::application, &home, held, finished, generation}, sleeps++);
       const auto now = std::chrono::steady_clock::now();
       if (checked == std::chrono::steady_clock::time_point{}) checked = now;
       if (now - checked > kPeerCheck) {
@@ -215,16 +272,19 @@ void Progress::wait_for(Served& home, const std::atomic<bool>& finished) noexcep
   if (home.active.load(std::memory_order_seq_cst)) attention(home);
 }
 
-void Progress::thread_loop() noexcept {
+void Progress::thread_loop(const Worker& self) noexcept {
   std::vector<Served*> held;
-  int idle = 0;
+  std::uint64_t generation = 0;
+  int idle = kSpins;
   int sleeps = 0;
-  for (;;) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (stop_) return;
+  while (!self.stop.load(std::memory_order_acquire)) {
+    // While it spins it keeps what it holds, so that several threads do not meet at one lock all the time.
+    const std::uint64_t now = generation_.load(std::memory_order_seq_cst);
+    if (now != generation || idle >= kSpins) {
+      generation = now;
+      release(held);
+      hold(held, Caller::progress_thread, nullptr);
     }
-    hold(held, Caller::progress_thread, nullptr);
     bool moved = false;
     bool all_waited_for = true;
     for (Served* served : held) {
@@ -235,16 +295,16 @@ void Progress::thread_loop() noexcept {
     }
     if (moved) {
       idle = sleeps = 0;
-    } else if (!all_waited_for && ++idle < kSpins) {
+    } else if (++idle < kSpins) {
       pause();
     } else if (!all_waited_for && idle < kSpins + kYields) {
       ::sched_yield();
     } else {
-      sleep(nullptr, held, Caller::progress_thread, nullptr, sleeps++);
+      sleep({Caller::progress_thread, nullptr, held, self.stop, generation}, sleeps++);
       idle = kSpins;
     }
-    release(held);
   }
+  release(held);
 }
 
 }  // namespace penstock::engine

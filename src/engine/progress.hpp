@@ -1,7 +1,8 @@
-// Who drives the engines of this process: the threads that wait, and one progress thread.
+// Who drives the engines of this process: the threads that wait, and its progress threads (workers).
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -34,14 +35,15 @@ class Served {
   std::atomic<bool> active{false};  ///< something is in flight
   std::atomic<int> waiters{0};      ///< threads in wait_for(), which drive it themselves
   std::atomic<int> users{0};        ///< threads of others that are inside; remove() waits for them
-  bool wants_thread = false;        ///< the progress thread drives it; constant while added
+  bool wants_thread = false;        ///< the progress threads drive it; constant while added
 
  protected:
   ~Served() = default;
 };
 
-/// The engines of this process. Waiting threads sleep on the bells of everything that they drive; so does the progress
-/// thread, which exists while an engine wants it and something has been in flight.
+/// The engines of this process. Waiting threads sleep on the bells of everything that they drive; so do the progress
+/// threads, which start when something is in flight for the first time. Every progress thread serves every engine that
+/// wants them.
 class Progress {
  public:
   static Progress& of_process();
@@ -49,39 +51,67 @@ class Progress {
   void add(Served& served);
   /// On return nobody else is inside `served` any more.
   void remove(Served& served);
+  /// The process has as many progress threads as the largest claim that is held: the n-th runs on the n-th CPU of that
+  /// claim, or, where that is negative, wherever the process may. The claim ends with the last copy of the result,
+  /// which then waits for threads that nobody else claims.
+  [[nodiscard]] std::shared_ptr<const void> claim_threads(std::vector<std::int32_t> cpus);
+
   /// `served` has become active, or a waiting thread has left it active: somebody else may have to care now.
   void attention(Served& served) noexcept;
 
   /// Steps of the progress lane are waiting while the caller works on another one.
-  void help_wanted() noexcept { thread_attention_.ring(); }
+  void help_wanted() noexcept {
+    generation_.fetch_add(1, std::memory_order_seq_cst);
+    thread_attention_.ring();
+  }
 
   /// One round of progress for `home` and, when that has nothing to do, for everything that no other thread drives.
   void drive(Served& home) noexcept;
   /// Drives `home`, and everything active that no other thread drives, until `finished`.
   void wait_for(Served& home, const std::atomic<bool>& finished) noexcept;
 
-  /// True in a child of fork(), where the progress thread and the peers' trust are gone.
+  /// True in a child of fork(), where the progress threads and the peers' trust are gone.
   static bool in_forked_child() noexcept;
 
  private:
+  using Claim = std::vector<std::int32_t>;
+  struct Worker {
+    std::thread thread;
+    std::int32_t cpu = -1;
+    std::atomic<bool> stop{false};
+  };
+
   Progress();
-  void thread_loop() noexcept;
-  void start_thread();
+  void thread_loop(const Worker& self) noexcept;
+  void end_claim(const Claim* claim);
+  /// After a change of the claims: pins the threads that stay; the others are told to stop and returned, to be joined
+  /// without the lock.
+  std::vector<std::unique_ptr<Worker>> fit_threads();
+  void start_threads();
+  static void place(Worker& worker, std::int32_t cpu);
   /// The active ones that the caller drives besides `home`; each has a user more until release().
   void hold(std::vector<Served*>& held, Caller caller, const Served* home);
   static void release(std::vector<Served*>& held);
-  void sleep(Served* home, const std::vector<Served*>& held, Caller caller, const std::atomic<bool>* finished,
-             int sleeps);
+  struct Sleeper {
+    Caller caller;
+    Served* home = nullptr;
+    const std::vector<Served*>& held;
+    const std::atomic<bool>& ended;  ///< the wait, or the thread
+    std::uint64_t generation;        ///< before `held` was made
+  };
+  void sleep(const Sleeper& sleeper, int sleeps);
+  void ring_all() noexcept;
 
   std::mutex mutex_;
   std::vector<Served*> all_;
-  std::size_t wanting_thread_ = 0;
-  std::thread thread_;
-  bool stop_ = false;
-  std::atomic<bool> thread_runs_{false};
-  std::atomic<std::size_t> count_{0};
-  Doorbell attention_;         ///< for waiting threads: the set of what they should drive has changed
-  Doorbell thread_attention_;  ///< the same for the progress thread
+  std::vector<std::unique_ptr<const Claim>> claims_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::int32_t> worker_cpus_;     ///< the largest claim: what workers_ becomes when they are needed
+  std::atomic<bool> lacks_threads_{false};    ///< workers_ has fewer
+  std::atomic<std::size_t> count_{0};         ///< of all_
+  std::atomic<std::uint64_t> generation_{0};  ///< rises with whatever a thread should see before it sleeps
+  Doorbell attention_;                        ///< for waiting threads: the set of what they should drive has changed
+  Doorbell thread_attention_;                 ///< the same for the progress threads
 };
 
 }  // namespace penstock::engine

@@ -1,0 +1,214 @@
+#include "engine/cpu_set.hpp"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <system_error>
+#include <thread>
+
+namespace penstock::engine {
+namespace {
+
+/// Room for the kernel's mask, which may be longer than what is kept of it.
+struct KernelMask {
+  static constexpr int kCpus = 16384;
+  static constexpr std::size_t kBytes = CPU_ALLOC_SIZE(kCpus);
+
+  std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set{CPU_ALLOC(kCpus), [](cpu_set_t* freed) { CPU_FREE(freed); }};
+
+  CpuSet kept() const {
+    CpuSet kept;
+    for (int cpu = 0; cpu < CpuSet::kMaxCpus; ++cpu)
+      if (CPU_ISSET_S(static_cast<std::size_t>(cpu), kBytes, set.get())) kept.add(cpu);
+    return kept;
+  }
+};
+
+CpuSet cpus_of_thread(pid_t thread) {
+  KernelMask mask;
+  CPU_ZERO_S(KernelMask::kBytes, mask.set.get());
+  if (::sched_getaffinity(thread, KernelMask::kBytes, mask.set.get()) != 0) return {};
+  return mask.kept();
+}
+
+std::string proc(pid_t process, const char* what) { return "/proc/" + std::to_string(process) + "/" + what; }
+
+std::string content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<pid_t> threads_of(pid_t process) {
+  std::vector<pid_t> threads;
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(proc(process, "task").c_str()), ::closedir);
+  if (directory == nullptr) return threads;
+  while (const dirent* entry = ::readdir(directory.get())) {
+    const std::string_view name = entry->d_name;
+    pid_t thread = 0;
+    if (std::from_chars(name.data(), name.data() + name.size(), thread).ec == std::errc{}) threads.push_back(thread);
+  }
+  return threads;
+}
+
+std::optional<pid_t> parent_of(pid_t process) {
+  // The name in parentheses may hold anything; state and parent follow the last one.
+  const std::string stat = content(proc(process, "stat"));
+  const std::size_t end = stat.rfind(')');
+  if (end == std::string::npos) return std::nullopt;
+  std::istringstream rest(stat.substr(end + 1));
+  std::string state;
+  pid_t parent = 0;
+  if (!(rest >> state >> parent) || parent <= 0) return std::nullopt;
+  return parent;
+}
+
+/// Whether a launcher has told the process, when it was started, which rank it is.
+bool started_as_rank(pid_t process) {
+  const std::string environment = '\0' + content(proc(process, "environ"));
+  for (const char* variable : {"PMI_RANK=", "PMIX_RANK=", "OMPI_COMM_WORLD_RANK="})
+    if (environment.find('\0' + std::string(variable)) != std::string::npos) return true;
+  return false;
+}
+
+bool is_ours(pid_t process) {
+  struct stat status {};
+  return ::stat(proc(process, "").c_str(), &status) == 0 && status.st_uid == ::geteuid();
+}
+
+}  // namespace
+
+CpuSet CpuSet::parse(std::string_view text) {
+  CpuSet set;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (at < end) {
+    int first = 0;
+    auto read = std::from_chars(at, end, first);
+    if (read.ec != std::errc{}) break;
+    int last = first;
+    if (read.ptr < end && *read.ptr == '-') {
+      read = std::from_chars(read.ptr + 1, end, last);
+      if (read.ec != std::errc{}) break;
+    }
+    for (int cpu = first; cpu <= std::min(last, kMaxCpus - 1); ++cpu) set.add(cpu);
+    at = read.ptr;
+    if (at < end && *at != ',') break;
+    ++at;
+  }
+  return set;
+}
+
+std::string CpuSet::text() const {
+  std::string text;
+  for (int cpu = 0; cpu < kMaxCpus; ++cpu) {
+    if (!has(cpu)) continue;
+    const int first = cpu;
+    while (has(cpu + 1)) ++cpu;
+    if (!text.empty()) text += ',';
+    text += std::to_string(first);
+    if (cpu > first) text += '-' + std::to_string(cpu);
+  }
+  return text;
+}
+
+int CpuSet::count() const {
+  int count = 0;
+  for (const std::uint64_t word : words_) count += std::popcount(word);
+  return count;
+}
+
+std::vector<int> CpuSet::cpus() const {
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < kMaxCpus; ++cpu)
+    if (has(cpu)) cpus.push_back(cpu);
+  return cpus;
+}
+
+CpuSet& CpuSet::operator&=(const CpuSet& other) {
+  for (std::size_t i = 0; i < words_.size(); ++i) words_[i] &= other.words_[i];
+  return *this;
+}
+
+CpuSet& CpuSet::operator|=(const CpuSet& other) {
+  for (std::size_t i = 0; i < words_.size(); ++i) words_[i] |= other.words_[i];
+  return *this;
+}
+
+CpuSet cpus_of_process(pid_t process) {
+  CpuSet cpus;
+  for (const pid_t thread : threads_of(process)) {
+    const std::string name = content(proc(process, "task/") + std::to_string(thread) + "/comm");
+    if (thread == process || name != std::string(kWorkerName) + '\n') cpus |= cpus_of_thread(thread);
+  }
+  return cpus;
+}
+
+CpuSet allowed_cpus() {
+  // Of what a thread asks for, the kernel grants what the control group allows. A thread for the question only, so
+  // that none of the application moves.
+  CpuSet allowed;
+  try {
+    std::thread([&allowed] {
+      const KernelMask mask;
+      for (std::size_t cpu = 0; cpu < KernelMask::kCpus; ++cpu) CPU_SET_S(cpu, KernelMask::kBytes, mask.set.get());
+      ::sched_setaffinity(0, KernelMask::kBytes, mask.set.get());
+      allowed = cpus_of_thread(0);
+    }).join();
+  } catch (const std::system_error&) {
+    allowed = cpus_of_thread(0);
+  }
+  return allowed;
+}
+
+Inheritance inheritance() {
+  constexpr int kMostScripts = 16;
+  Inheritance found;
+  found.started = ::getpid();
+  found.cpus = cpus_of_process(found.started);
+  if (!started_as_rank(found.started)) return found;
+  for (int i = 0; i < kMostScripts; ++i) {
+    const std::optional<pid_t> parent = parent_of(found.started);
+    if (!parent || !is_ours(*parent)) return found;
+    if (!started_as_rank(*parent)) {
+      found.launcher = *parent;
+      found.cpus |= cpus_of_process(*parent) & allowed_cpus();
+      return found;
+    }
+    found.started = *parent;
+  }
+  return found;
+}
+
+std::vector<pid_t> ranks_started_by(pid_t launcher) {
+  std::vector<pid_t> ranks;
+  if (launcher == 0) return ranks;
+  for (const pid_t thread : threads_of(launcher)) {
+    std::istringstream children(content(proc(launcher, "task/") + std::to_string(thread) + "/children"));
+    for (pid_t child = 0; children >> child;)
+      if (started_as_rank(child)) ranks.push_back(child);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+bool bind_thread(pthread_t thread, const CpuSet& cpus) {
+  if (cpus.empty()) return false;
+  cpu_set_t mask;
+  static_assert(CpuSet::kMaxCpus <= CPU_SETSIZE);
+  CPU_ZERO(&mask);
+  for (const int cpu : cpus.cpus()) CPU_SET(static_cast<std::size_t>(cpu), &mask);
+  return ::pthread_setaffinity_np(thread, sizeof mask, &mask) == 0;
+}
+
+}  // namespace penstock::engine

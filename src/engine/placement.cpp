@@ -1,0 +1,237 @@
+#include "engine/placement.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+namespace penstock::engine {
+namespace {
+
+std::string counted(std::size_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+class Placer {
+ public:
+  Placer(const Topology& topology, std::span<const NodeProcess> processes)
+      : topology_(topology), processes_(processes.begin(), processes.end()) {
+    for (NodeProcess& process : processes_) complete(process);
+    for (const NodeProcess& process : processes_) {
+      usable_ |= process.inherited;
+      bound_ |= process.bound;
+      ranks_ += static_cast<std::size_t>(process.ranks);
+    }
+    for (const Cpu& cpu : topology_.cpus)
+      if (usable_.has(cpu.number)) cores_[cpu.core].push_back(&cpu);
+  }
+
+  Placement place(int wanted) {
+    const std::vector<Share> free = deal(first_cpus_of_free_cores());
+    const std::vector<Share> loose = loose_cores();
+    if (wanted == kAutomaticWorkers) {
+      for (std::size_t p = 0; p < processes_.size(); ++p) {
+        if (!processes_[p].member) continue;
+        Share share = free[p];
+        share.insert(share.end(), loose[p].begin(), loose[p].end());
+        if (share.size() > static_cast<std::size_t>(processes_[p].ranks))
+          share.resize(static_cast<std::size_t>(processes_[p].ranks));
+        for (const int cpu : share) seats_.push_back({static_cast<int>(p), cpu});
+      }
+      return {seats_, automatic_reason()};
+    }
+    const int most = std::min(kMostWorkers, usable_.count());
+    const auto count = static_cast<std::size_t>(std::min(wanted, most));
+    seat(free, count);
+    seat(loose, count);
+    const std::size_t unshared = seats_.size();
+    seat(deal(idle_hardware_threads()), count);
+    const std::size_t on_own_threads = seats_.size();
+    seat(std::vector<Share>(processes_.size(), Share(count, Seat::kAnyCpu)), count);
+    std::string reason = std::to_string(count) + ", as asked for" + where(unshared);
+    if (wanted > most)
+      reason = std::to_string(count) + ", since " + std::to_string(wanted) + " were asked for but there are " +
+               (most == kMostWorkers ? "at most " : "only ") + counted(static_cast<std::size_t>(most), "CPU") +
+               where(unshared);
+    if (on_own_threads > unshared)
+      reason += "; " + std::to_string(on_own_threads - unshared) + " on idle hardware threads of the ranks' cores";
+    if (count > on_own_threads)
+      reason += "; " + std::to_string(count - on_own_threads) + " without a core of their own, beside the ranks";
+    return {seats_, reason + unknown()};
+  }
+
+ private:
+  using Share = std::vector<int>;  ///< CPUs for workers of one process, the best first
+
+  void complete(NodeProcess& process) {
+    const CpuSet all = topology_.all();
+    process.inherited |= process.bound;
+    process.inherited &= all;
+    process.bound &= all;
+    if (process.bound.empty()) ++unknown_;
+    if (process.inherited.empty()) process.inherited = all;
+    if (process.bound.empty()) process.bound = process.inherited;
+  }
+
+  std::vector<const Cpu*> first_cpus_of_free_cores() const {
+    std::vector<const Cpu*> found;
+    for (const auto& [core, cpus] : cores_)
+      if (std::none_of(cpus.begin(), cpus.end(), [&](const Cpu* cpu) { return bound_.has(cpu->number); }))
+        found.push_back(cpus.front());
+    return found;
+  }
+
+  std::vector<const Cpu*> idle_hardware_threads() const {
+    std::vector<const Cpu*> found;
+    for (const auto& [core, cpus] : cores_)
+      if (std::any_of(cpus.begin(), cpus.end(), [&](const Cpu* cpu) { return bound_.has(cpu->number); }))
+        for (const Cpu* cpu : cpus)
+          if (!bound_.has(cpu->number)) found.push_back(cpu);
+    return found;
+  }
+
+  /// Deals CPUs out: always to a process with the fewest, among these the first process and then the nearest pair.
+  std::vector<Share> deal(std::vector<const Cpu*> left) const {
+    std::vector<Share> shares(processes_.size());
+    const std::vector<std::vector<int>> distances = distances_to(left);
+    std::vector<bool> taken(left.size(), false);
+    for (std::size_t round = 0; round < left.size(); ++round) {
+      // The first process leads its node between nodes, so it goes first whatever the distance.
+      std::tuple best{std::numeric_limits<std::size_t>::max(), true, 0, std::size_t{0}, std::size_t{0}};
+      for (std::size_t p = 0; p < processes_.size(); ++p)
+        for (std::size_t c = 0; c < left.size(); ++c)
+          if (!taken[c] && processes_[p].inherited.has(left[c]->number))
+            best = std::min(best, std::tuple{shares[p].size(), p != 0, distances[p][c], p, c});
+      const auto [size, other, distance, process, cpu] = best;
+      if (size == std::numeric_limits<std::size_t>::max()) break;
+      taken[cpu] = true;
+      shares[process].push_back(left[cpu]->number);
+    }
+    return shares;
+  }
+
+  std::vector<std::vector<int>> distances_to(const std::vector<const Cpu*>& cpus) const {
+    std::vector<std::vector<int>> distances(processes_.size(), std::vector<int>(cpus.size()));
+    for (std::size_t p = 0; p < processes_.size(); ++p)
+      for (std::size_t c = 0; c < cpus.size(); ++c) {
+        int nearest = std::numeric_limits<int>::max();
+        for (const Cpu& own : topology_.cpus)
+          if (processes_[p].bound.has(own.number)) nearest = std::min(nearest, topology_.distance(own, *cpus[c]));
+        distances[p][c] = nearest;
+      }
+    return distances;
+  }
+
+  /// Processes whose cores overlap form a group; the cores that it has beyond its ranks go round.
+  std::vector<Share> loose_cores() {
+    std::vector<std::size_t> group(processes_.size());
+    std::iota(group.begin(), group.end(), std::size_t{0});
+    for (const auto& [core, cpus] : cores_) {
+      std::optional<std::size_t> joined;
+      for (std::size_t p = 0; p < processes_.size(); ++p) {
+        if (!on_core(processes_[p], cpus)) continue;
+        const std::size_t own = group[p];
+        if (joined) std::replace(group.begin(), group.end(), own, *joined);
+        if (!joined) joined = own;
+      }
+    }
+    std::vector<Share> shares(processes_.size());
+    for (std::size_t g = 0; g < processes_.size(); ++g) {
+      std::vector<std::size_t> members;
+      std::size_t ranks = 0;
+      for (std::size_t p = 0; p < processes_.size(); ++p)
+        if (group[p] == g) {
+          members.push_back(p);
+          ranks += static_cast<std::size_t>(processes_[p].ranks);
+        }
+      std::size_t cores = 0;
+      for (const auto& [core, cpus] : cores_)
+        cores += std::any_of(members.begin(), members.end(), [&](auto p) { return on_core(processes_[p], cpus); });
+      if (cores <= ranks || members.empty()) continue;
+      loose_count_ += cores - ranks;
+      for (std::size_t i = 0; i < cores - ranks; ++i) shares[members[i % members.size()]].push_back(Seat::kAnyCpu);
+    }
+    return shares;
+  }
+
+  static bool on_core(const NodeProcess& process, const std::vector<const Cpu*>& cpus) {
+    return std::any_of(cpus.begin(), cpus.end(), [&](const Cpu* cpu) { return process.bound.has(cpu->number); });
+  }
+
+  /// Takes from the shares of the members until there are `count` seats: always a process with the fewest.
+  void seat(const std::vector<Share>& shares, std::size_t count) {
+    std::vector<std::size_t> used(processes_.size(), 0);
+    while (seats_.size() < count) {
+      std::tuple best{std::numeric_limits<std::size_t>::max(), std::size_t{0}};
+      for (std::size_t p = 0; p < processes_.size(); ++p)
+        if (processes_[p].member && used[p] < shares[p].size()) best = std::min(best, std::tuple{seats_of(p), p});
+      const auto [seats, process] = best;
+      if (seats == std::numeric_limits<std::size_t>::max()) return;
+      seats_.push_back({static_cast<int>(process), shares[process][used[process]++]});
+    }
+  }
+
+  std::size_t seats_of(std::size_t process) const {
+    return static_cast<std::size_t>(std::count_if(
+        seats_.begin(), seats_.end(), [&](const Seat& seat) { return seat.process == static_cast<int>(process); }));
+  }
+
+  std::string facts() const {
+    return counted(ranks_, "rank") + " on " + counted(cores_.size(), "usable core") + " of this node";
+  }
+
+  std::string automatic_reason() const {
+    if (seats_.empty()) return "0, since no core is free: " + facts() + unknown();
+    return std::to_string(seats_.size()) + where(seats_.size()) + ": " + facts() + unknown();
+  }
+
+  /// Of the first `count` seats, which are on free and on loose cores.
+  std::string where(std::size_t count) const {
+    CpuSet pinned;
+    for (std::size_t i = 0; i < count; ++i) pinned.add(seats_[i].cpu);
+    const std::size_t floating = count - static_cast<std::size_t>(pinned.count());
+    std::string text;
+    if (!pinned.empty()) text += " on CPU " + pinned.text() + ", to which no rank is bound";
+    if (floating > 0)
+      text += std::string(pinned.empty() ? "" : ", and ") + (pinned.empty() ? ", " : std::to_string(floating) + " ") +
+              "not pinned, since the ranks are not bound to single cores and leave " + std::to_string(loose_count_) +
+              " free";
+    return text;
+  }
+
+  std::string unknown() const {
+    if (unknown_ == 0) return {};
+    return "; the CPU set of " + counted(unknown_, "process") + " could not be read and counts as all that is known";
+  }
+
+  const Topology& topology_;
+  std::vector<NodeProcess> processes_;
+  std::map<int, std::vector<const Cpu*>> cores_;  ///< usable CPUs by core
+  CpuSet usable_;
+  CpuSet bound_;
+  std::size_t ranks_ = 0;
+  std::size_t loose_count_ = 0;
+  std::size_t unknown_ = 0;
+  std::vector<Seat> seats_;
+};
+
+}  // namespace
+
+Placement place_workers(const Topology& topology, std::span<const NodeProcess> processes, int wanted) {
+  if (wanted == 0) return {{}, "0, as asked for"};
+  return Placer(topology, processes).place(wanted);
+}
+
+int agreed_wish(std::span<const int> wishes) {
+  int agreed = kAutomaticWorkers;
+  for (const int wish : wishes) {
+    if (wish == 0) return 0;
+    if (wish > 0) agreed = agreed == kAutomaticWorkers ? wish : std::min(agreed, wish);
+  }
+  return agreed;
+}
+
+}  // namespace penstock::engine
