@@ -8,8 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from penstock.bench import CASES, runner
-from penstock.bench.installation import Installation, installations
+from penstock.bench import CASES, overlap, overlap_results, runner
+from penstock.bench.installation import Installation, Placement, installations
+from penstock.cli import bench as cli
 from penstock.error import Error
 
 MPI = Installation("mpich", "/nowhere")
@@ -55,6 +56,51 @@ def test_what_cannot_run_is_left_out_and_said(monkeypatch):
     assert "other/mpich left out: no such library" in runner.table(report)
 
 
+def test_peers_prepare_and_stop_in_time(monkeypatch):
+    class Prepared:
+        @staticmethod
+        def programs(_mpi):
+            return [runner.Program("other"), runner.Program("penstock", once=True)]
+
+        @staticmethod
+        def prepare(parameters, jobs):
+            ((_, (seconds,)),) = jobs.measure("other/mpich", parameters, 8)
+            return {**parameters, "found_s": seconds}
+
+        @staticmethod
+        def summarize(report):
+            return len(report.rows)
+
+    given = []
+
+    def launch(_case, mpi, program, parameters, ranks):
+        given.append((program.name, mpi.name, ranks, parameters))
+        return [({"bytes": 8}, [5.0])]
+
+    monkeypatch.setattr(runner, "_launch", launch)
+    mpis = [MPI, Installation("openmpi", "/elsewhere")]
+    report = runner.run("case", Prepared, {"bytes": 8}, ranks=[2], mpis=mpis, repetitions=3, minutes=1e-9)
+    assert report.peers == ["other/mpich", "penstock/mpich", "other/openmpi"]
+    assert given[0] == ("other", "mpich", 8, {"bytes": 8})
+    assert [job[:3] for job in given[1:]] == [("other", "mpich", 2), ("penstock", "mpich", 2), ("other", "openmpi", 2)]
+    assert all(job[3] == {"bytes": 8, "found_s": 5.0} for job in given[1:])
+    assert report.parameters["repetitions"] == 1
+    assert report.summary == 1
+
+
+def test_placement():
+    bound, crowded = Placement(bound=True, yielding=False), Placement(bound=False, yielding=True)
+    for name, flag in (("mpich", "-bind-to"), ("openmpi", "--bind-to")):
+        mpi = Installation(name, "/prefix")
+        assert mpi.launcher(3, bound)[1:] == ["-n", "3", flag, "core"]
+        assert mpi.launcher(3, crowded)[1:] == ["-n", "3", flag, "none"]
+        assert mpi.launcher(3) == ["/prefix/bin/mpiexec", "-n", "3"]
+    assert Installation("openmpi", "").environment(crowded)["OMPI_MCA_mpi_yield_when_idle"] == "1"
+    assert Installation("openmpi", "").environment(bound)["OMPI_MCA_mpi_yield_when_idle"] == "0"
+    intel = Installation("impi", "/prefix").environment(crowded)
+    assert (intel["MPI4PY_MPIABI"], intel["I_MPI_PIN"], intel["I_MPI_WAIT_MODE"]) == ("mpich", "0", "1")
+
+
 def test_plot(monkeypatch, tmp_path):
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(
@@ -65,16 +111,20 @@ def test_plot(monkeypatch, tmp_path):
     assert "<svg" in (tmp_path / "plot.svg").read_text()
 
 
+def bench(*arguments):
+    command = [sys.executable, "-m", "penstock", "bench", *arguments, "--quick"]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+
+
 @needs_mpi
-@pytest.mark.parametrize("name", CASES)
-def test_each_benchmark_runs(name, tmp_path):
+@pytest.mark.parametrize("name", [name for name in CASES if name != "overlap"])
+def test_each_benchmark_runs(name):
     mpi = installations()[0]
     quick = {
-        "collectives": ["--operations", "bcast,allreduce", "--sizes", "8,1000"],
+        "collectives": ["--operations", "bcast,allreduce", "--sizes", "8,1K"],
         "redistribute": ["--orders", "200"],
     }
-    command = [sys.executable, "-m", "penstock", "bench", name, "--quick", "--ranks", "2", "--mpi", mpi.name, "--json"]
-    done = subprocess.run([*command, *quick[name]], check=False, capture_output=True, text=True, timeout=120)
+    done = bench(name, "--ranks", "2", "--mpi", mpi.name, "--json", *quick[name])
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["benchmark"] == name
@@ -87,22 +137,143 @@ def test_each_benchmark_runs(name, tmp_path):
 
 
 @needs_mpi
+def test_overlap_runs(tmp_path):
+    mpi = installations()[0].name
+    given = ["--ranks", "2", "--mpi", mpi, "--ops", "reduce,gather", "--bytes", "64K", "--splits", "0,2,auto"]
+    done = bench("overlap", *given, "--ratio", "1,4", "--json", "--plot", str(tmp_path / "plot.png"))
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert not report["left_out"], report["left_out"]
+    assert report["parameters"]["bytes"] == [65536]
+    assert (tmp_path / "plot.png").stat().st_size > 0
+    points = report["summary"]["points"]
+    ways = {(point["peer"].split("/")[0], point["mode"]) for point in points}
+    own = {("penstock", mode) for mode in ("blocking", "split 0", "split 2", "auto")}
+    assert ways >= own | {("native", "blocking"), ("native", "nonblocking"), ("penstock-off", "auto")}
+    assert {(point["operation"], point["ratio"]) for point in points} == {
+        (operation, ratio) for operation in ("reduce", "gather") for ratio in (1, 4)
+    }
+    for point in points:
+        assert min(point["alone_s"], point["computation_s"], point["total_s"]) > 0
+        assert 0 <= point["overlap_imb_percent"] <= 100
+        assert point["overlap_osu_percent"] >= 0
+        if point["peer"].startswith("penstock/") and point["mode"] == "auto":
+            assert point["plan"].startswith(point["operation"] + "/")
+    for comparison in report["summary"]["comparisons"]:
+        best = comparison["best"]
+        assert comparison["speedup"]["peer"] == pytest.approx(best["peer"]["total_s"] / best["penstock"]["total_s"])
+        assert list(comparison["total_to_computation_by_ranks"]) == ["2"]
+    assert report["summary"]["idle_by_ranks"][f"penstock/{mpi}"]["2"] > 0
+
+
+@needs_mpi
 def test_wrong_arguments():
     with pytest.raises(Error, match="no MPI 'fastmpi' was found"):
         installations(["fastmpi"])
-    command = [
-        sys.executable,
-        "-m",
-        "penstock",
-        "bench",
-        "collectives",
-        "--operations",
-        "sort",
-        "--ranks",
-        "1",
-        "--quick",
-    ]
     mpi = installations()[0].name
-    done = subprocess.run([*command, "--mpi", mpi], check=False, capture_output=True, text=True, timeout=120)
-    assert done.returncode != 0
-    assert "unknown operation 'sort'" in done.stderr
+    for name, option, value in (("collectives", "--operations", "sort"), ("overlap", "--ops", "sort")):
+        done = bench(name, option, value, "--ranks", "1", "--mpi", mpi)
+        assert done.returncode != 0
+        assert "unknown operation 'sort'" in done.stderr
+    for option, value in (("--bytes", "2X"), ("--cores", "9999"), ("--ratio", "much"), ("--ranks", "few")):
+        done = bench("overlap", option, value, "--mpi", mpi)
+        assert done.returncode != 0
+        assert option[2:] in done.stderr, done.stderr
+
+
+def test_values_of_options():
+    assert cli._value([1], "8,64K,2M,1g") == [8, 65536, 2 << 20, 1 << 30]
+    assert cli._value(["0"], "0,4,auto") == ["0", "4", "auto"]
+    assert cli._value([1.0], "1,2.5") == [1.0, 2.5]
+    assert overlap.RANKS(16) == [15, 16, 14, 12, 8]
+    assert overlap.RANKS(2) == overlap.RANKS(1) == [2]
+    assert cli._ranks(overlap, "3,5", quick=True) == [3, 5]
+    assert cli._ranks(Ranked, "auto", quick=False) == cli._ranks(Ranked, None, quick=False) == [2, 4]
+    assert cli._ranks(Ranked, None, quick=True) == [2]
+
+
+class Ranked:
+    RANKS = (2, 4)
+
+
+def test_overlap_formulas():
+    """10 ms alone, beside 10 ms of computation."""
+    for overlapped, imb, osu in ((10, 100, 100), (15, 50, 50), (20, 0, 0), (25, 0, 0), (9, 100, 110)):
+        assert overlap_results.overlap_imb(10, 10, overlapped) == pytest.approx(imb)
+        assert overlap_results.overlap_osu(10, 10, overlapped) == pytest.approx(osu)
+    # Beside 40 ms the whole collective is hidden, which IMB divides by the longer of the two.
+    assert overlap_results.overlap_imb(10, 40, 40) == pytest.approx(25)
+    assert overlap_results.overlap_osu(10, 40, 40) == pytest.approx(100)
+    assert overlap_results.overlap_osu(10, 40, 44) == pytest.approx(60)
+
+
+def overlap_report():
+    """Two numbers of ranks; times in seconds, as round as possible."""
+    times = {  # ranks → peer → (measured, split) → seconds
+        4: {
+            "native/mpich": {("blocking", ""): 4, ("alone", "nonblocking"): 6, ("overlapped", "nonblocking"): 8.5},
+            "penstock/mpich": {("blocking", ""): 4, ("alone", "0"): 8, ("alone", "auto"): 5, ("overlapped", "0"): 8,
+                               ("overlapped", "auto"): 6},
+        },
+        3: {
+            "native/mpich": {("blocking", ""): 3, ("alone", "nonblocking"): 5, ("overlapped", "nonblocking"): 9.5},
+            "penstock/mpich": {("blocking", ""): 3, ("alone", "0"): 6, ("alone", "auto"): 6, ("overlapped", "0"): 5.5,
+                               ("overlapped", "auto"): 5.6},
+        },
+    }  # fmt: skip
+    rows = {}
+    for ranks, peers in times.items():
+        for peer, measured in peers.items():
+            computation = 16 / ranks
+            everything = {
+                **measured,
+                ("computation", ""): computation,
+                ("sequence", ""): 1 + measured["blocking", ""] + computation,
+            }
+            for (what, split), seconds in everything.items():
+                ratio = 0 if what in ("blocking", "alone") else 1
+                setting = {"ranks": ranks, "operation": "reduce", "bytes": 8, "ratio": ratio, "split": split, "plan": "",
+                           "measured": what}  # fmt: skip
+                row = rows.setdefault(str(setting), runner.Row(setting))
+                row.seconds[peer] = seconds
+        for what, seconds in (("idle", 2.02), ("closed", 2.0)):
+            setting = {
+                "ranks": ranks,
+                "operation": "none",
+                "bytes": 0,
+                "ratio": 0,
+                "split": "",
+                "plan": "",
+                "measured": what,
+            }
+            rows[str(setting)] = runner.Row(setting, {"penstock/mpich": seconds})
+    peers = ["native/mpich", "penstock/mpich"]
+    report = runner.Report("overlap", {"cores": 4}, {"all_cores": 4}, peers, list(rows.values()), {})
+    report.summary = overlap_results.summarize(report)
+    return report
+
+
+def test_overlap_is_summed_up(tmp_path):
+    report = overlap_report()
+    (comparison,) = report.summary["comparisons"]
+    best = {key: (point["peer"], point["mode"], point["ranks"]) for key, point in comparison["best"].items()}
+    assert best == {
+        "penstock": ("penstock/mpich", "auto", 3),
+        "penstock_any_mode": ("penstock/mpich", "split 0", 3),
+        "peer": ("native/mpich", "nonblocking", 4),  # blocking: 1 + 4 + 4 on 4 ranks, 1 + 3 + 16/3 on 3
+        "peer_nonblocking": ("native/mpich", "nonblocking", 4),
+    }
+    assert comparison["speedup"] == {"peer": pytest.approx(8.5 / 5.6), "peer_nonblocking": pytest.approx(8.5 / 5.6)}
+    assert comparison["alone_to_blocking_by_ranks"] == {3: 2.0, 4: 1.25}
+    assert comparison["total_to_computation_by_ranks"] == {3: pytest.approx(5.6 * 3 / 16), 4: 1.5}
+    assert comparison["auto_to_best_by_ranks"] == {3: pytest.approx(5.6 / 5.5), 4: 1.0}
+    assert report.summary["idle_by_ranks"] == {"penstock/mpich": {3: pytest.approx(1.01), 4: pytest.approx(1.01)}}
+    (point,) = [p for p in report.summary["points"] if (p["ranks"], p["mode"]) == (4, "split 0")]
+    assert (point["alone_s"], point["computation_s"], point["total_s"]) == (8, 4, 8)
+    assert (point["overlap_imb_percent"], point["overlap_osu_percent"]) == (50, 50)
+    text = overlap_results.table(report)
+    assert "Penstock is 1.52 x as fast" in text
+    assert "without one: 1.010 on 3, 1.010 on 4" in text
+    pytest.importorskip("matplotlib")
+    overlap_results.plot(report, str(tmp_path / "plot.svg"))
+    assert "<svg" in (tmp_path / "plot.svg").read_text()

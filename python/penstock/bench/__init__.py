@@ -10,5 +10,6 @@ from __future__ import annotations
 #: Name → module, which defines SUMMARY, OPTIONS, programs(mpi) and measure(program, parameters).
 CASES = {
     "collectives": "penstock.bench.collectives",
+    "overlap": "penstock.bench.overlap",
     "redistribute": "penstock.bench.redistribute",
 }

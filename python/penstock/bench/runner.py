@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import platform
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -33,6 +35,7 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)  #: of its jobs
     #: Whether each rank is bound to a core, where there are enough; None leaves that to the launcher.
     bound: bool | None = None
+    once: bool = False  #: under the first MPI only
     threads_per_rank: int = 1  #: that are busy while nothing is computed: more than cores, and waiting ranks yield
 
 
@@ -63,7 +66,10 @@ class Jobs:
 
     def __init__(self, case_name: str, case: Any, mpis: Sequence[Installation], tell: Callable[[str], None]) -> None:
         self.peers: dict[str, tuple[Installation, Program]] = {
-            f"{program.name}/{mpi.name}": (mpi, program) for mpi in mpis for program in case.programs(mpi)
+            f"{program.name}/{mpi.name}": (mpi, program)
+            for mpi in mpis
+            for program in case.programs(mpi)
+            if mpi is mpis[0] or not program.once
         }
         self.left_out: dict[str, str] = {}
         self._case_name = case_name
@@ -90,23 +96,30 @@ def run(
     ranks: Sequence[int],
     mpis: Sequence[Installation],
     repetitions: int,
+    minutes: float = math.inf,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """Run every peer `repetitions` times, in turns, so that a machine that slows down slows all of them."""
+    """Run every peer `repetitions` times, in turns, so that a machine that slows down slows all of them.
+
+    Once at least; not again when that would last longer than `minutes` in all.
+    """
+    begin = time.monotonic()
     jobs = Jobs(case_name, case, mpis, tell)
     if hasattr(case, "prepare"):
         parameters = case.prepare(parameters, jobs)
     rows: dict[str, Row] = {}
-    for repetition in range(repetitions):
+    done = 0
+    while done == 0 or (done < repetitions and (time.monotonic() - begin) * (done + 1) / done < 60 * minutes):
         for size in ranks:
             # In another order each time: the first after a pause has a machine that others do not have.
             order = list(jobs.peers)
-            for peer in order if repetition % 2 == 0 else reversed(order):
-                turn = f", repetition {repetition + 1} of {repetitions}"
+            for peer in order if done % 2 == 0 else reversed(order):
+                turn = f", repetition {done + 1} of {repetitions}"
                 for setting, samples in jobs.measure(peer, parameters, size, turn):
                     setting = {"ranks": size, **setting}
                     row = rows.setdefault(json.dumps(setting, sort_keys=True), Row(setting))
                     row.samples.setdefault(peer, []).extend(samples)
+        done += 1
     for row in rows.values():
         row.seconds = {peer: statistics.median(samples) for peer, samples in row.samples.items()}
         for peer, (mpi, program) in jobs.peers.items():
@@ -116,7 +129,7 @@ def run(
     report = Report(
         benchmark=case_name,
         machine={"cores": len(cores()), "cpus": len(os.sched_getaffinity(0)), "platform": platform.platform()},
-        parameters={**parameters, "ranks": list(ranks), "repetitions": repetitions},
+        parameters={**parameters, "ranks": list(ranks), "repetitions": done},
         peers=list(jobs.peers),
         rows=list(rows.values()),
         left_out=jobs.left_out,
@@ -186,22 +199,34 @@ def table(report: Report) -> str:
             + [seconds_text(row.seconds[peer]) if peer in row.seconds else "-" for peer in peers]
             + [f"{row.speedup[pair]:.2f}" if pair in row.speedup else "-" for pair in pairs]
         )
+    return "\n".join([columns(lines), *left_out(report)])
+
+
+def columns(lines: list[list[str]]) -> str:
+    """Lines of equally many cells, aligned."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    text = "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
-    for peer, reason in report.left_out.items():
-        text += f"\n{peer} left out: {reason}"
-    return text
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
 
 
-def plot(report: Report, path: str) -> None:
-    """Time by size, one panel for each other setting; times of each peer with the range of its samples."""
+def left_out(report: Report) -> list[str]:
+    return [f"{peer} left out: {reason}" for peer, reason in report.left_out.items()]
+
+
+def pyplot() -> Any:
+    """Return matplotlib's, set to draw into files."""
     try:
         import matplotlib as mpl
     except ImportError as error:
         raise Error("a plot needs matplotlib; pip install matplotlib", "unsupported", cause=str(error)) from error
     mpl.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot as found
 
+    return found
+
+
+def plot(report: Report, path: str) -> None:
+    """Time by size, one panel for each other setting; times of each peer with the range of its samples."""
+    plt = pyplot()
     panels: dict[str, list[Row]] = {}
     for row in report.rows:
         label = ", ".join(f"{key} {value}" if key == "ranks" else str(value)
@@ -209,7 +234,7 @@ def plot(report: Report, path: str) -> None:
         panels.setdefault(label, []).append(row)
     columns = min(3, max(1, len(panels)))
     lines = -(-len(panels) // columns)
-    figure, axes = pyplot.subplots(lines, columns, figsize=(5 * columns, 3.6 * lines), squeeze=False)
+    figure, axes = plt.subplots(lines, columns, figsize=(5 * columns, 3.6 * lines), squeeze=False)
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
     for axis, (label, rows) in zip(axes.flat, panels.items()):
@@ -227,4 +252,4 @@ def plot(report: Report, path: str) -> None:
     figure.suptitle(f"penstock bench {report.benchmark}, {report.machine['cores']} cores")
     figure.tight_layout()
     figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    plt.close(figure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -34,7 +35,7 @@ def _ranks(case: Any, text: str | None, quick: bool) -> list[int]:
     """Given ones, else those of the case, which may depend on the cores; --quick takes the first."""
     if text and text != "auto":
         return _value([1], text)
-    ranks = case.RANKS(len(cores())) if callable(case.RANKS) else case.RANKS
+    ranks = list(case.RANKS(len(cores())) if callable(case.RANKS) else case.RANKS)
     return ranks[:1] if quick else ranks
 
 
@@ -48,11 +49,13 @@ def _use_cores(wanted: int) -> None:
 
 def _command(name: str) -> click.Command:
     case = runner.load(name)
+    limit = getattr(case, "MINUTES", math.inf)
 
     def body(
         ranks: str | None,
         cores_to_use: int | None,
         repetitions: int | None,
+        minutes: float | None,
         mpi: str,
         quick: bool,
         as_json: bool,
@@ -75,6 +78,7 @@ def _command(name: str) -> click.Command:
             ranks=_ranks(case, ranks, quick),
             mpis=installations([word for word in mpi.split(",") if word]),
             repetitions=repetitions or (1 if quick else 3),
+            minutes=minutes or (math.inf if repetitions else limit),
             tell=lambda text: click.echo(text, err=True),
         )
         if not report.rows:
@@ -87,6 +91,13 @@ def _command(name: str) -> click.Command:
         click.Option(["--ranks"], help=f"Numbers of ranks, with commas. [default: {_shown(case.RANKS)}]"),
         click.Option(["--cores", "cores_to_use"], type=click.IntRange(1), help="Cores to use. [default: all]"),
         click.Option(["--repetitions"], type=click.IntRange(1), help="Jobs of each peer. [default: 3]"),
+        click.Option(
+            ["--minutes"],
+            type=click.FloatRange(0, min_open=True),
+            help="Do not repeat jobs for longer. [default: "
+            + ("no limit" if limit == math.inf else f"{limit:g}, no limit with --repetitions")
+            + "]",
+        ),
         click.Option(["--mpi"], default="", help="MPIs to use, with commas. [default: all that are found]"),
         click.Option(["--quick"], is_flag=True, help="Little of everything: does it run?"),
         click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object."),

@@ -1,0 +1,227 @@
+"""Computation with a collective in flight: the fixed-problem-size benchmark of paper 000, section 6."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from penstock.bench.installation import Installation, cores
+from penstock.bench.overlap_results import plot, summarize, table
+from penstock.bench.runner import Jobs, Measured, Program
+from penstock.error import Error
+
+__all__ = ["OPTIONS", "RANKS", "SUMMARY", "measure", "plot", "prepare", "programs", "summarize", "table"]
+
+SUMMARY = """The same total computation on fewer and fewer cores, with a collective in flight beside it.
+
+The computation is sized so that on all cores it takes --ratio times as long as the fastest MPI's blocking collective
+there. Each number of ranks leaves the other cores to communication. Per peer and mode: the collective alone, the
+computation alone, both together, and the overlap as IMB-NBC and the OSU benchmarks define it; last, the shortest time
+to solution of Penstock and of the peers, each at its own best number of ranks.
+"""
+
+OPTIONS = {
+    "ops": (["reduce", "bcast", "allreduce", "gather", "scatter"], ["reduce"], "collectives to measure"),
+    "bytes": ([2 << 20], [2 << 20], "bytes of one rank's contribution, in float32"),
+    "splits": (
+        ["0", "1", "2", "3", "4", "divided", "auto"],
+        ["0", "1", "auto"],
+        "tree levels on the application's cores; a name is an algorithm",
+    ),
+    "ratio": ([1.0], [1.0], "computation by blocking collective, both on all cores; 10 is ample"),
+    "budget_s": (0.5, 0.3, "seconds for one collective in one job"),
+}
+MINUTES = 8
+
+
+def RANKS(core_count: int) -> list[int]:
+    """One core for communication first, then none, then more and more, up to half of them."""
+    left = (1, 0, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+    return [core_count - n for n in left if core_count - n >= max(2, core_count // 2)] or [2]
+
+
+def programs(mpi: Installation) -> list[Program]:
+    asynchronous = {
+        "mpich": [Program("async", environment={"MPICH_ASYNC_PROGRESS": "1"}, bound=False, threads_per_rank=2)],
+        "impi": [Program("async", environment={"I_MPI_ASYNC_PROGRESS": "1"}, bound=True, threads_per_rank=2)],
+    }
+    return [
+        Program("native", bound=True),
+        *asynchronous.get(mpi.name, []),
+        Program("penstock", bound=True, once=True),
+        Program("penstock-off", bound=True, once=True),
+    ]
+
+
+def prepare(parameters: dict[str, Any], jobs: Jobs) -> dict[str, Any]:
+    """Measure on all cores how fast they compute, and the blocking collectives that size the computation."""
+    size = max(2, len(cores()))
+    fastest: dict[str, float] = {}
+    computations = []
+    for peer in [peer for peer, (_, program) in jobs.peers.items() if program.name == "native"]:
+        for setting, (seconds,) in jobs.measure(peer, parameters, size, ": blocking collectives on all cores"):
+            if setting["measured"] == "computation":
+                computations.append(seconds)
+                continue
+            key = size_key(setting["operation"], setting["bytes"])
+            fastest[key] = min(seconds, fastest.get(key, seconds))
+    if not computations:
+        raise Error(f"no MPI could be measured on {size} ranks: {'; '.join(jobs.left_out.values())}")
+    rate = CALIBRATION_ITERATIONS / min(computations)
+    return {**parameters, "all_cores": size, "iterations_per_s": rate, "blocking_s": fastest}
+
+
+def size_key(operation: str, size_bytes: int) -> str:
+    return f"{operation}/{size_bytes}"
+
+
+def measure(program: str, parameters: dict[str, Any]) -> Measured:
+    from mpi4py import MPI
+
+    from penstock.bench.worker import times_of
+
+    world = MPI.COMM_WORLD
+    if "blocking_s" not in parameters:
+        return _survey(world, parameters)
+    comm: Any = world
+    if program.startswith("penstock"):
+        from penstock.comm import Comm
+
+        comm = Comm(world, progress_cores=0 if program == "penstock-off" else "auto")
+    rows: Measured = []
+    for collective in _collectives(comm, parameters):
+        blocking_s = parameters["blocking_s"][size_key(collective.operation, collective.size_bytes)]
+        ways = _ways(comm, collective, parameters["splits"] if program == "penstock" else ["auto"])
+        actions: dict[tuple[str, str, float], Callable[[], object]] = {("blocking", "", 0): collective.run}
+        for split, (how, _) in ways.items():
+            actions["alone", split, 0] = partial(collective.with_computation, 0, how)
+        for ratio in parameters["ratio"]:
+            core_seconds = ratio * blocking_s * parameters["all_cores"]
+            iterations = max(1, round(core_seconds * parameters["iterations_per_s"] / world.size))
+            actions["computation", "", ratio] = partial(compute, iterations)
+            actions["sequence", "", ratio] = partial(collective.before_computation, iterations)
+            for split, (how, _) in ways.items():
+                actions["overlapped", split, ratio] = partial(collective.with_computation, iterations, how)
+        for (measured, split, ratio), seconds in times_of(world, actions, parameters["budget_s"]).items():
+            what = {"operation": collective.operation, "bytes": collective.size_bytes, "ratio": ratio, "split": split}
+            plan = ways[split][1] if split else ""
+            rows.append(({**what, "plan": plan, "measured": measured}, [seconds]))
+    if program == "penstock":
+        comm.free()
+        rows += _idle(world, round(IDLE_WORK_S * parameters["iterations_per_s"]), parameters["budget_s"])
+    return rows
+
+
+def _ways(comm: Any, collective: _Collective, splits: list[str]) -> dict[str, tuple[dict[str, Any], str]]:
+    """Split, as the option gives it → keywords of the collective, and the plan that they lead to.
+
+    An MPI's own collectives have one way. What does not fit these ranks is not measured.
+    """
+    if not hasattr(comm, "explain"):
+        return {"nonblocking": ({}, "")}
+    ways = {}
+    for split in splits:
+        how = {"split": int(split) if split.isdigit() else "auto"}
+        if not split.isdigit() and split != "auto":
+            how["algorithm"] = split
+        try:
+            plan = comm.explain(collective.operation, collective.size_bytes, dtype="float32", **how)
+        except Error:
+            continue
+        ways[split] = (how, plan["algorithm"] + (f" S={plan['split']}" if "split" in plan else ""))
+    return ways
+
+
+def compute(iterations: int) -> None:
+    """A fixed amount of work in C, in registers, without the interpreter's lock: what takes its cycles makes it last."""
+    if iterations > 0:
+        hashlib.pbkdf2_hmac("sha256", b"penstock", b"overlap", iterations)
+
+
+class _Collective:
+    """One operation on one size, with its buffers, checked once."""
+
+    def __init__(self, comm: Any, operation: str, size_bytes: int) -> None:
+        self.operation, self.size_bytes = operation, size_bytes
+        count, size, rank = max(1, size_bytes // 4), comm.Get_size(), comm.Get_rank()
+        # Every page is written: one that was never touched would be read from the cache at no cost.
+        mine, every = np.full(count, 1 + rank, np.float32), np.full((size, count), 1 + rank, np.float32)
+        result = np.zeros(count, np.float32)
+        at_root = rank == 0
+        arguments = {
+            "bcast": (mine,),
+            "reduce": (mine, result if at_root else None),
+            "allreduce": (mine, result),
+            "gather": (mine, every if at_root else None),
+            "scatter": (every if at_root else None, result),
+        }
+        if operation not in arguments:
+            raise Error(f"unknown operation '{operation}'; expected some of {', '.join(arguments)}")
+        self._blocking = partial(getattr(comm, operation.capitalize()), *arguments[operation])
+        self._start = partial(getattr(comm, f"I{operation}"), *arguments[operation])
+        self._start().Wait()
+        total = size * (size + 1) // 2
+        expected = {"bcast": 1, "reduce": total, "allreduce": total, "scatter": 1}
+        if operation == "gather":
+            right = not at_root or bool((every == np.arange(1, size + 1)[:, None]).all())
+        elif operation == "reduce" and not at_root:
+            right = True
+        else:
+            right = bool(((mine if operation == "bcast" else result) == expected[operation]).all())
+        if not right:
+            raise AssertionError(f"{operation} of {size_bytes} bytes on {size} ranks gave a wrong result")
+
+    def run(self) -> None:
+        self._blocking()
+
+    def before_computation(self, iterations: int) -> None:
+        self._blocking()
+        compute(iterations)
+
+    def with_computation(self, iterations: int, how: dict[str, Any]) -> None:
+        request = self._start(**how)
+        compute(iterations)
+        request.Wait()
+
+
+def _collectives(comm: Any, parameters: dict[str, Any]) -> Iterator[_Collective]:
+    for operation in parameters["ops"]:
+        for size_bytes in parameters["bytes"]:
+            yield _Collective(comm, operation, size_bytes)
+
+
+IDLE_WORK_S = 0.02
+CALIBRATION_ITERATIONS = 20_000
+
+
+def _survey(world: Any, parameters: dict[str, Any]) -> Measured:
+    """A computation after each collective, as in what is to be measured: one in a tight loop finds all in the cache."""
+    from penstock.bench.worker import times_of
+
+    rows: Measured = []
+    for collective in _collectives(world, parameters):
+        what = {"operation": collective.operation, "bytes": collective.size_bytes}
+        actions = {"blocking": collective.run, "computation": partial(compute, CALIBRATION_ITERATIONS)}
+        for measured, seconds in times_of(world, actions, parameters["budget_s"]).items():
+            rows.append(({**what, "measured": measured}, [seconds]))
+    return rows
+
+
+def _idle(world: Any, iterations: int, budget_s: float) -> Measured:
+    """The same computation with nothing in flight, in turns while a communicator is open and while there is none."""
+    from penstock.bench.worker import time_of
+    from penstock.comm import Comm
+
+    samples: dict[str, list[float]] = {"idle": [], "closed": []}
+    for _ in range(5):
+        with Comm(world) as comm:
+            comm.Allreduce(np.zeros(1), np.zeros(1))  # what progresses in the background has started now
+            samples["idle"] += time_of(world, partial(compute, iterations), budget_s / 5)
+        samples["closed"] += time_of(world, partial(compute, iterations), budget_s / 5)
+    what = {"operation": "none", "bytes": 0, "ratio": 0, "split": "", "plan": ""}
+    return [({**what, "measured": name}, [statistics.median(seconds)]) for name, seconds in samples.items()]

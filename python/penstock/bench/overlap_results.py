@@ -1,0 +1,279 @@
+"""What the times of `penstock bench overlap` say: overlap, time to solution, and the plots of paper 000."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.bench.runner import Report, columns, left_out, pyplot, seconds_text
+
+Case = tuple[str, int, float]  #: operation, bytes, ratio
+
+
+def overlap_imb(alone_s: float, computation_s: float, overlapped_s: float) -> float:
+    """Percent, as IMB-NBC has it: what was saved, by the longer of the two."""
+    saved = (alone_s + computation_s - overlapped_s) / max(alone_s, computation_s)
+    return 100 * max(0.0, min(1.0, saved))
+
+
+def overlap_osu(alone_s: float, computation_s: float, overlapped_s: float) -> float:
+    """Percent, as the OSU benchmarks have it: the part of the communication that the computation hid."""
+    return max(0.0, 100 - 100 * (overlapped_s - computation_s) / alone_s)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One way to do computation and collective on one number of ranks. Seconds of the slowest rank."""
+
+    operation: str
+    bytes: int
+    ratio: float
+    ranks: int
+    peer: str
+    mode: str  #: "blocking" (the collective, then the computation) or "nonblocking"; of Penstock "auto", "split 0" …
+    plan: str  #: what that ran, for Penstock
+    alone_s: float  #: the collective, started and waited for at once
+    computation_s: float
+    total_s: float  #: both: the time to solution
+    overlap_imb_percent: float
+    overlap_osu_percent: float
+
+    @property
+    def case(self) -> Case:
+        return self.operation, self.bytes, self.ratio
+
+    @property
+    def is_penstock(self) -> bool:
+        return self.peer.startswith("penstock")
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether this is Penstock as it comes."""
+        return self.peer.startswith("penstock/") and self.mode == "auto"
+
+
+def points(report: Report) -> list[Point]:
+    keys = ("operation", "bytes", "ranks", "measured", "split", "ratio")
+    seconds = {
+        (peer, *(row.setting[key] for key in keys)): value for row in report.rows for peer, value in row.seconds.items()
+    }
+    found = []
+    for row in report.rows:
+        operation, size_bytes, ranks, measured, split, ratio = (row.setting[key] for key in keys)
+        if measured not in ("sequence", "overlapped"):
+            continue
+        for peer, total_s in row.seconds.items():
+            here = (peer, operation, size_bytes, ranks)
+            alone_s = seconds[(*here, "alone", split, 0) if measured == "overlapped" else (*here, "blocking", "", 0)]
+            times = (alone_s, seconds[(*here, "computation", "", ratio)], total_s)
+            found.append(
+                Point(
+                    *(operation, size_bytes, ratio, ranks, peer),
+                    mode="blocking" if measured == "sequence" else f"split {split}" if split.isdigit() else split,
+                    plan=row.setting["plan"],
+                    **dict(zip(("alone_s", "computation_s", "total_s"), times)),
+                    overlap_imb_percent=overlap_imb(*times),
+                    overlap_osu_percent=overlap_osu(*times),
+                )
+            )
+    return sorted(found, key=lambda point: (*point.case, point.ranks, report.peers.index(point.peer), point.mode))
+
+
+def _best(among: Iterable[Point]) -> Point | None:
+    return min(among, key=lambda point: point.total_s, default=None)
+
+
+def summarize(report: Report) -> dict[str, Any]:
+    """The points, for each operation, size and ratio the comparison at everyone's best, and the cost of being idle.
+
+    In a comparison "penstock" is Penstock with what it chooses itself (split "auto") and "speedup" is how many times as
+    fast that is; "..._by_ranks" has an entry for each number of ranks.
+    """
+    every = points(report)
+    comparisons = [
+        _compare(case, list(group)) for case, group in itertools.groupby(every, key=lambda point: point.case)
+    ]
+    return {
+        "points": [dataclasses.asdict(point) for point in every],
+        "comparisons": comparisons,
+        "idle_by_ranks": _idle(report),
+    }
+
+
+def _idle(report: Report) -> dict[str, dict[int, float]]:
+    """Peer → ranks → how much longer a computation takes while a communicator is open and nothing in flight."""
+    seconds = {
+        (row.setting["measured"], peer, row.setting["ranks"]): value
+        for row in report.rows
+        for peer, value in row.seconds.items()
+    }
+    idle: dict[str, dict[int, float]] = {}
+    for measured, peer, ranks in sorted(seconds):
+        if measured == "idle":
+            by_ranks = idle.setdefault(peer, {})
+            by_ranks[ranks] = seconds["idle", peer, ranks] / seconds["closed", peer, ranks]
+    return idle
+
+
+def _compare(case: Case, among: list[Point]) -> dict[str, Any]:
+    own = [point for point in among if point.is_penstock]
+    auto = [point for point in own if point.is_automatic]
+    peers = [point for point in among if not point.is_penstock]
+    best = {
+        "penstock": _best(auto),
+        "penstock_any_mode": _best(own),
+        "peer": _best(peers),
+        "peer_nonblocking": _best(point for point in peers if point.mode != "blocking"),
+    }
+    speedup = {
+        key: best[key].total_s / best["penstock"].total_s
+        for key in ("peer", "peer_nonblocking")
+        if best[key] is not None and best["penstock"] is not None
+    }
+    by_ranks: dict[str, dict[int, float]] = {key: {} for key in _BY_RANKS}
+    for ranks in sorted({point.ranks for point in auto}):
+        chosen = _best(point for point in auto if point.ranks == ranks)
+        blocking = [point.alone_s for point in peers if point.ranks == ranks and point.mode == "blocking"]
+        ways = [point.total_s for point in own if point.ranks == ranks and point.peer == chosen.peer]
+        if blocking:
+            by_ranks["alone_to_blocking"][ranks] = chosen.alone_s / min(blocking)
+        by_ranks["total_to_computation"][ranks] = chosen.total_s / chosen.computation_s
+        by_ranks["auto_to_best"][ranks] = chosen.total_s / min(ways)
+    operation, size_bytes, ratio = case
+    return {
+        "operation": operation,
+        "bytes": size_bytes,
+        "ratio": ratio,
+        "best": {key: point and dataclasses.asdict(point) for key, point in best.items()},
+        "speedup": speedup,
+        **{f"{key}_by_ranks": value for key, value in by_ranks.items()},
+    }
+
+
+_BY_RANKS = {
+    "alone_to_blocking": "collective alone : the peers' fastest blocking one",
+    "total_to_computation": "computation and collective : computation",
+    "auto_to_best": "auto : best mode",
+}
+
+
+def _ratios(by_ranks: dict[int, float]) -> str:
+    return ", ".join(f"{ratio:.3f} on {ranks}" for ranks, ratio in sorted(by_ranks.items()))
+
+
+def table(report: Report) -> str:
+    """All points, then each comparison."""
+    lines = [
+        [
+            "operation",
+            "bytes",
+            "ratio",
+            "ranks",
+            "peer",
+            "mode",
+            "alone",
+            "computation",
+            "total",
+            "IMB%",
+            "OSU%",
+            "plan",
+        ]
+    ]
+    for point in points(report):
+        times = [seconds_text(value) for value in (point.alone_s, point.computation_s, point.total_s)]
+        percents = [f"{value:.0f}" for value in (point.overlap_imb_percent, point.overlap_osu_percent)]
+        where = [point.operation, str(point.bytes), f"{point.ratio:g}", str(point.ranks), point.peer, point.mode]
+        lines.append([*where, *times, *percents, point.plan])
+    text = [columns(lines)]
+    for comparison in report.summary["comparisons"]:
+        text += ["", f"{comparison['operation']}, {comparison['bytes']} bytes, ratio {comparison['ratio']:g}"]
+        for key, point in comparison["best"].items():
+            if point is not None:
+                where = f"{point['peer']} {point['mode']}, {point['ranks']} ranks"
+                speedup = comparison["speedup"].get(key)
+                faster = f"; Penstock is {speedup:.2f} x as fast" if speedup else ""
+                text.append(f"  best {key.replace('_', ' ')}: {seconds_text(point['total_s'])} ({where}){faster}")
+        for key, says in _BY_RANKS.items():
+            if comparison[key + "_by_ranks"]:
+                text.append(f"  {says}: {_ratios(comparison[key + '_by_ranks'])}")
+    text.append("")
+    for peer, by_ranks in report.summary["idle_by_ranks"].items():
+        text.append(f"{peer}, computation beside an idle communicator : without one: {_ratios(by_ranks)}")
+    return "\n".join([*text, *left_out(report)])
+
+
+# -- plots ------------------------------------------------------------------------------------------------------------
+
+
+def plot(report: Report, path: str) -> None:
+    """For each operation, size and ratio the splits (figures 5 and 6 of paper 000) and all MPIs (figure 7)."""
+    plt = pyplot()
+    every = points(report)
+    cases = list(dict.fromkeys(point.case for point in every))
+    figure, axes = plt.subplots(len(cases), 2, figsize=(17, 4.4 * len(cases)), squeeze=False, constrained_layout=True)
+    for (left, right), case in zip(axes, cases):
+        here = [point for point in every if point.case == case]
+        operation, size_bytes, ratio = case
+        title = f"{operation}, {size_bytes / (1 << 20):g} MiB" + (f", computation x {ratio:g}" if ratio != 1 else "")
+        _plot_splits(left, here)
+        _plot_peers(right, here)
+        left.set_title(f"{title}: tree levels on the application's cores")
+        right.set_title(f"{title}: all MPIs")
+        for axis in (left, right):
+            axis.set(xlabel=f"ranks, on {report.parameters['all_cores']} cores", ylabel="time to solution, ms")
+            axis.set_xticks(sorted({point.ranks for point in here}))
+            axis.grid(alpha=0.3)
+            axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _curve(axis: Any, among: list[Point], value: str, **style: Any) -> None:
+    among = sorted(among, key=lambda point: point.ranks)
+    axis.plot([point.ranks for point in among], [1e3 * getattr(point, value) for point in among], **style)
+
+
+def _plot_splits(axis: Any, here: list[Point]) -> None:
+    peer = next((point.peer for point in here if point.peer.startswith("penstock/")), None)
+    own = [point for point in here if point.peer == peer]
+    modes = sorted({point.mode for point in own} - {"auto", "blocking"}, key=lambda mode: (" " not in mode, mode))
+    colors = {mode: f"C{number}" for number, mode in enumerate(modes)}
+    for mode in modes:
+        label = mode.replace("split ", "S = ")
+        among = [point for point in own if point.mode == mode]
+        _curve(axis, among, "total_s", color=colors[mode], marker="o", ms=4, lw=1.3, label=label)
+    _curve(axis, [p for p in own if p.mode == "auto"], "total_s", color="black", marker="D", ms=5, lw=2, label="auto")
+    blocking = [point for point in own if point.mode == "blocking"]
+    style = {"color": "gray", "marker": "s", "ms": 4}
+    _curve(axis, blocking, "total_s", **style, label="blocking, then computation")
+    _curve(axis, blocking, "computation_s", color="gray", ls="--", label="computation alone")
+    axis.set_ylim(bottom=0)
+
+
+def _plot_peers(axis: Any, here: list[Point]) -> None:
+    own = [point for point in here if point.is_automatic]
+    peers = [point for point in here if not point.is_penstock and not _is_async_blocking(point)]
+    colors: dict[str, str] = {}
+    for peer, mode in dict.fromkeys((point.peer, point.mode) for point in peers):
+        program, mpi = peer.split("/")
+        style = {"blocking": "--", "nonblocking": "-"}[mode] if program == "native" else ":"
+        label = f"{_MPI_NAMES[mpi]}, {mode if program == 'native' else 'asynchronous progress'}"
+        among = [point for point in peers if (point.peer, point.mode) == (peer, mode)]
+        color = colors.setdefault(mpi, f"C{len(colors)}")
+        _curve(axis, among, "total_s", color=color, ls=style, marker="o", ms=3, lw=1.3, label=label)
+    _curve(axis, own, "total_s", color="black", marker="D", ms=5, lw=2, label="Penstock, auto")
+    _curve(axis, own, "computation_s", color="gray", ls="--", label="computation alone")
+    axis.set_yscale("log")
+    axis.yaxis.get_major_locator().set_params(subs=(1, 2, 5))
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.minorticks_off()
+
+
+_MPI_NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "impi": "Intel MPI"}
+
+
+def _is_async_blocking(point: Point) -> bool:
+    return point.peer.startswith("async/") and point.mode == "blocking"
