@@ -59,6 +59,10 @@ PENSTOCK_API double computation_time(double on_all_cores, int cores, int ranks);
 
 /// T_blocking(N), equation 1: all levels on the cores of the application, no computation.
 PENSTOCK_API double blocking_time(const SplitModel& model, int ranks);
+/// A computation that on all of `cores` cores takes `ratio` (more than 0) times as long as the blocking operation on
+/// all of them: C(Nproc). 1 is the paper's assumption.
+PENSTOCK_API double computation_on_all_cores(const SplitModel& model, int cores, double ratio = 1);
+
 /// T_nonblocking(S, N), equation 4: the last `split` levels on the cores of the application, those above folded on the
 /// cores of communication, no computation. More levels than there are mean all, as in `split` of a Collective.
 PENSTOCK_API double communication_time(const SplitModel& model, SplitCores cores, int split);
@@ -85,8 +89,8 @@ struct SplitPoint {
 
 PENSTOCK_API SplitPoint evaluate_split(const SplitModel& model, SplitCores cores, double computation);
 
-/// The S with the shortest time beside a computation that on all cores would take `ratio` (more than 0) times as long
-/// as the blocking operation on all of them; 1 is the paper's assumption. Equal on all ranks for equal arguments.
+/// The S with the shortest time beside a computation of this ratio (see computation_on_all_cores). Equal on all ranks
+/// for equal arguments.
 PENSTOCK_API int best_split(const SplitModel& model, SplitCores cores, double ratio = 1);
 
 /// All ways to divide a node between ranks and cores of communication.

@@ -20,7 +20,7 @@ _PARTS = {
     "store": ("Blob", "Snapshot", "Store"),
 }
 
-_MODULES = ("plan", "trace")
+_MODULES = ("model", "plan", "trace")
 
 _HOME = {name: part for part, names in _PARTS.items() for name in names}
 

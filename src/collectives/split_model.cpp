@@ -165,6 +165,12 @@ double blocking_time(const SplitModel& model, int ranks) {
   return tree.application(tree.height());
 }
 
+double computation_on_all_cores(const SplitModel& model, int cores, double ratio) {
+  if (!std::isfinite(ratio) || ratio <= 0)
+    reject("ratio is " + std::to_string(ratio) + ", expected more than 0: computation / blocking communication");
+  return ratio * blocking_time(model, cores);
+}
+
 double communication_time(const SplitModel& model, SplitCores cores, int split) {
   return overlapped_time(model, cores, split, 0);
 }
@@ -216,11 +222,9 @@ SplitPoint evaluate_split(const SplitModel& model, SplitCores cores, double comp
 }
 
 int best_split(const SplitModel& model, SplitCores cores, double ratio) {
-  if (!std::isfinite(ratio) || ratio <= 0)
-    reject("ratio is " + std::to_string(ratio) + ", expected more than 0: computation / blocking communication");
   check(cores);
   const int all = cores.ranks + cores.progress;
-  const double on_all_cores = ratio * blocking_time(model, all);
+  const double on_all_cores = computation_on_all_cores(model, all, ratio);
   return evaluate_split(model, cores, computation_time(on_all_cores, all, cores.ranks)).best_split;
 }
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 
 import click
 
 import penstock as ps
 
 _LAYOUT = re.compile(r"(?P<block>\d+(?:,\d+)*)@(?P<grid>\d+(?:x\d+)*)(?::(?P<order>row|col|column))?")
+_TREE_OPS = ["bcast", "reduce", "gather", "scatter", "allreduce"]
 
 
 @click.group()
@@ -49,6 +51,64 @@ def relabel(shape: str, source: str, target: str, op: str, dtype: str, as_json: 
     click.echo(f"after relabeling      {found.bytes_after:,}   ({found.reduction_pct:.1f}% less)")
     moved = sum(rank != new for rank, new in enumerate(found.permutation))
     click.echo(f"ranks relabeled       {moved} of {len(found.permutation)}   (--json prints the permutation)")
+
+
+@model.command()
+@click.option("--cores", required=True, type=int, help="Cores of the node, of ranks and of communication together.")
+@click.option("--op", type=click.Choice(_TREE_OPS), default="reduce", show_default=True, help="The collective.")
+@click.option("--bytes", "nbytes", type=int, help="Per rank; of one block for gather and scatter.")
+@click.option(
+    "--ratio", default=1.0, show_default=True, help="Computation / blocking collective, if both had all cores."
+)
+@click.option("--radix", default=2, show_default=True, help="Of the tree; 2 is the binomial one.")
+@click.option("--costs", metavar="FILE", help="Measured costs of a step, JSON; times are then in seconds.")
+@click.option("--plot", metavar="FILE", help="Draw them, as the figures of the paper; needs matplotlib.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def split(plot: str | None, as_json: bool, **request: object) -> None:
+    """Time of a collective whose last S tree levels run on the cores of the application, the others on those left over.
+
+    For every number of ranks: the best S, and the time of computation and collective together. Without --costs times
+    are in transfers of one buffer.
+    """
+    advice = ps.model.split(**request)
+    if plot is not None:
+        advice.plot(plot)
+    if as_json:
+        click.echo(json.dumps(_split_facts(advice)))
+        return
+    factor, unit = (1e3, "ms") if advice.unit == "s" else (1, "transfers of one buffer")
+
+    def time(value: float) -> str:
+        return f"{factor * value:.4g}"
+
+    click.echo(f"{advice.op} on {advice.cores} cores, computation x {advice.ratio:g}; times in {unit}")
+    click.echo()
+    click.echo("    ranks   best S   time of the first and the last")
+    for first, last in advice.ranges():
+        ends = [first] if first is last else [first, last]
+        ranks = " … ".join(str(point.n) for point in ends)
+        level = first.best_s if first.progress_cores else "all"
+        click.echo(f"{ranks:>9}   {level:>6}   {' … '.join(time(point.best_t) for point in ends)}")
+    best, divided, all_cores = advice.best, advice.best_divided, advice.points[-1]
+    click.echo()
+    click.echo(f"best      {time(best.best_t)} with {best.n} ranks and S = {best.best_s}")
+    click.echo(f"divided   {time(divided.t_divided)} with {divided.n} ranks, in segments instead of levels")
+    click.echo(f"blocking  {time(all_cores.best_t)} with {all_cores.n} ranks, after the computation")
+
+
+def _split_facts(advice: ps.model.SplitAdvice) -> dict[str, object]:
+    best, divided = advice.best, advice.best_divided
+    return {
+        "cores": advice.cores,
+        "op": advice.op,
+        "ratio": advice.ratio,
+        "radix": advice.radix,
+        "bytes": advice.nbytes,
+        "unit": advice.unit,
+        "points": [asdict(point) for point in advice.points],
+        "best": {"n": best.n, "s": best.best_s, "t": best.best_t},
+        "best_divided": {"n": divided.n, "t": divided.t_divided},
+    }
 
 
 def _layout(option: str, text: str, shape: list[int]) -> ps.Layout:

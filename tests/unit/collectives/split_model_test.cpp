@@ -20,7 +20,7 @@ constexpr CollectiveKind kTreeKinds[] = {CollectiveKind::bcast, CollectiveKind::
 
 SplitAdvice paper_set_up(CollectiveKind kind = CollectiveKind::reduce, int cores = 64, int radix = 2) {
   const SplitModel model{.kind = kind, .radix = radix};
-  return advise_ranks(model, cores, blocking_time(model, cores));
+  return advise_ranks(model, cores, computation_on_all_cores(model, cores));
 }
 
 // The numbers of ranks at which another S than before becomes the best, up to N = cores - 1.
