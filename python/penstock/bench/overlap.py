@@ -112,8 +112,11 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
             plan = ways[split][1] if split else ""
             rows.append(({**what, "plan": plan, "measured": measured}, [seconds]))
     if program == "penstock":
+        progress = "; ".join(line for line in comm.report().splitlines() if "progress" in line)
         comm.free()
-        rows += _idle(world, round(IDLE_WORK_S * parameters["iterations_per_s"]), parameters["budget_s"])
+        for measured, seconds in _idle(world, parameters).items():
+            what = {"operation": "none", "bytes": 0, "ratio": 0, "split": "", "plan": progress}
+            rows.append(({**what, "measured": measured}, [seconds]))
     return rows
 
 
@@ -212,16 +215,16 @@ def _survey(world: Any, parameters: dict[str, Any]) -> Measured:
     return rows
 
 
-def _idle(world: Any, iterations: int, budget_s: float) -> Measured:
+def _idle(world: Any, parameters: dict[str, Any]) -> dict[str, float]:
     """The same computation with nothing in flight, in turns while a communicator is open and while there is none."""
     from penstock.bench.worker import time_of
     from penstock.comm import Comm
 
+    work = partial(compute, round(IDLE_WORK_S * parameters["iterations_per_s"]))
     samples: dict[str, list[float]] = {"idle": [], "closed": []}
     for _ in range(5):
         with Comm(world) as comm:
             comm.Allreduce(np.zeros(1), np.zeros(1))  # what progresses in the background has started now
-            samples["idle"] += time_of(world, partial(compute, iterations), budget_s / 5)
-        samples["closed"] += time_of(world, partial(compute, iterations), budget_s / 5)
-    what = {"operation": "none", "bytes": 0, "ratio": 0, "split": "", "plan": ""}
-    return [({**what, "measured": name}, [statistics.median(seconds)]) for name, seconds in samples.items()]
+            samples["idle"] += time_of(world, work, parameters["budget_s"] / 5)
+        samples["closed"] += time_of(world, work, parameters["budget_s"] / 5)
+    return {measured: statistics.median(seconds) for measured, seconds in samples.items()}

@@ -100,6 +100,9 @@ def summarize(report: Report) -> dict[str, Any]:
         "points": [dataclasses.asdict(point) for point in every],
         "comparisons": comparisons,
         "idle_by_ranks": _idle(report),
+        "progress_by_ranks": {
+            row.setting["ranks"]: row.setting["plan"] for row in report.rows if row.setting["measured"] == "idle"
+        },
     }
 
 
@@ -202,6 +205,7 @@ def table(report: Report) -> str:
     text.append("")
     for peer, by_ranks in report.summary["idle_by_ranks"].items():
         text.append(f"{peer}, computation beside an idle communicator : without one: {_ratios(by_ranks)}")
+    text += [f"{ranks} ranks: {how}" for ranks, how in sorted(report.summary["progress_by_ranks"].items())]
     return "\n".join([*text, *left_out(report)])
 
 

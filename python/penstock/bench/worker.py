@@ -22,18 +22,22 @@ class Cannot(Exception):  # noqa: N818
 def times_of(comm: Any, actions: dict[Any, Callable[[], object]], budget_s: float) -> dict[Any, float]:
     """Seconds that each action takes on the slowest rank: the median of rounds that together take about `budget_s`.
 
-    A round runs each action once, so that a machine that slows down slows all of them. Collective; `comm` is the MPI
-    library's own, so the peers are all measured with the same clock and barrier.
+    A round runs each action once, in an order of its own, so that a machine that slows down slows all of them and none
+    has always the same before it. Collective; `comm` is the MPI library's own, so the peers are all measured with the
+    same clock and barrier.
     """
     from mpi4py import MPI
 
+    to_run = list(actions.values())
+    same_on_all_ranks = np.random.default_rng(0)
+
     def once() -> list[float]:
-        seconds = []
-        for action in actions.values():
+        seconds = [0.0] * len(to_run)
+        for i in same_on_all_ranks.permutation(len(to_run)):
             comm.Barrier()
             begin = time.perf_counter()
-            action()
-            seconds.append(time.perf_counter() - begin)
+            to_run[i]()
+            seconds[i] = time.perf_counter() - begin
         return seconds
 
     first = [sum(once()) for _ in range(WARM_UP)][-1]
