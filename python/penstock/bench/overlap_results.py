@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock import model
 from penstock.bench.runner import Report, columns, left_out, pyplot, seconds_text
 
 Case = tuple[str, int, float]  #: operation, bytes, ratio
@@ -90,11 +93,12 @@ def summarize(report: Report) -> dict[str, Any]:
     """The points, for each operation, size and ratio the comparison at everyone's best, and the cost of being idle.
 
     In a comparison "penstock" is Penstock with what it chooses itself (split "auto") and "speedup" is how many times as
-    fast that is; "..._by_ranks" has an entry for each number of ranks.
+    fast that is; "..._by_ranks" has an entry for each number of ranks; "model_s" is what the split-tree model predicts.
     """
     every = points(report)
     comparisons = [
-        _compare(case, list(group)) for case, group in itertools.groupby(every, key=lambda point: point.case)
+        _compare(case, list(group), report.parameters["all_cores"])
+        for case, group in itertools.groupby(every, key=lambda point: point.case)
     ]
     return {
         "points": [dataclasses.asdict(point) for point in every],
@@ -121,7 +125,7 @@ def _idle(report: Report) -> dict[str, dict[int, float]]:
     return idle
 
 
-def _compare(case: Case, among: list[Point]) -> dict[str, Any]:
+def _compare(case: Case, among: list[Point], all_cores: int) -> dict[str, Any]:
     own = [point for point in among if point.is_penstock]
     auto = [point for point in own if point.is_automatic]
     peers = [point for point in among if not point.is_penstock]
@@ -153,7 +157,29 @@ def _compare(case: Case, among: list[Point]) -> dict[str, Any]:
         "best": {key: point and dataclasses.asdict(point) for key, point in best.items()},
         "speedup": speedup,
         **{f"{key}_by_ranks": value for key, value in by_ranks.items()},
+        "model_s": _predictions(own, all_cores),
     }
+
+
+def _predictions(own: list[Point], all_cores: int) -> dict[str, dict[int, float]]:
+    """Mode → ranks → equation 5, where a transfer of the buffer takes what the collectives alone say that it does."""
+    trees = {mode: int(mode.split()[1]) for mode in sorted({point.mode for point in own}) if mode.startswith("split ")}
+    measured = [point for point in own if point.mode in trees and point.ranks <= all_cores]
+    if not measured:
+        return {}
+    operation = measured[0].operation
+    by_ranks = {at.n: at for at in model.split(all_cores, operation).points}
+    units = [_of_split(by_ranks[point.ranks].t_communication, trees[point.mode]) for point in measured]
+    unit_s = statistics.median(point.alone_s / unit for point, unit in zip(measured, units) if unit > 0)
+    computation_s = statistics.median(point.computation_s * point.ranks for point in measured) / all_cores
+    advice = model.split(all_cores, operation, ratio=computation_s / (unit_s * by_ranks[all_cores].t_blocking))
+    ranks = range(min(point.ranks for point in measured), max(point.ranks for point in measured) + 1)
+    points = [at for at in advice.points if at.n in ranks]
+    return {mode: {at.n: unit_s * _of_split(at.t, split) for at in points} for mode, split in trees.items()}
+
+
+def _of_split(times: list[float], split: int) -> float:
+    return times[min(split, len(times) - 1)]
 
 
 _BY_RANKS = {
@@ -222,7 +248,8 @@ def plot(report: Report, path: str) -> None:
         here = [point for point in every if point.case == case]
         operation, size_bytes, ratio = case
         title = f"{operation}, {size_bytes / (1 << 20):g} MiB" + (f", computation x {ratio:g}" if ratio != 1 else "")
-        _plot_splits(left, here)
+        (comparison,) = (c for c in report.summary["comparisons"] if (c["operation"], c["bytes"], c["ratio"]) == case)
+        _plot_splits(left, here, comparison["model_s"])
         _plot_peers(right, here)
         left.set_title(f"{title}: tree levels on the application's cores")
         right.set_title(f"{title}: all MPIs")
@@ -240,7 +267,7 @@ def _curve(axis: Any, among: list[Point], value: str, **style: Any) -> None:
     axis.plot([point.ranks for point in among], [1e3 * getattr(point, value) for point in among], **style)
 
 
-def _plot_splits(axis: Any, here: list[Point]) -> None:
+def _plot_splits(axis: Any, here: list[Point], model_s: dict[str, dict[int, float]]) -> None:
     peer = next((point.peer for point in here if point.peer.startswith("penstock/")), None)
     own = [point for point in here if point.peer == peer]
     modes = sorted({point.mode for point in own} - {"auto", "blocking"}, key=lambda mode: (" " not in mode, mode))
@@ -249,12 +276,19 @@ def _plot_splits(axis: Any, here: list[Point]) -> None:
         label = mode.replace("split ", "S = ")
         among = [point for point in own if point.mode == mode]
         _curve(axis, among, "total_s", color=colors[mode], marker="o", ms=4, lw=1.3, label=label)
+        if mode in model_s:
+            predicted = model_s[mode]
+            axis.plot(predicted.keys(), [1e3 * value for value in predicted.values()], color=colors[mode], ls=":", lw=1)
     _curve(axis, [p for p in own if p.mode == "auto"], "total_s", color="black", marker="D", ms=5, lw=2, label="auto")
     blocking = [point for point in own if point.mode == "blocking"]
     style = {"color": "gray", "marker": "s", "ms": 4}
     _curve(axis, blocking, "total_s", **style, label="blocking, then computation")
     _curve(axis, blocking, "computation_s", color="gray", ls="--", label="computation alone")
-    axis.set_ylim(bottom=0)
+    if model_s:
+        axis.plot([], [], color="black", ls=":", lw=1, label="model")
+    # Where one core carries the whole tree S = 0 is far off; what matters lies below twice the blocking way.
+    top = max((2e3 * point.total_s for point in blocking), default=math.inf)
+    axis.set_ylim(0, min(top, axis.get_ylim()[1]))
 
 
 def _plot_peers(axis: Any, here: list[Point]) -> None:
