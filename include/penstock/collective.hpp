@@ -63,9 +63,12 @@ PENSTOCK_API std::span<const Algorithm> algorithms() noexcept;
 struct Choice {
   const Algorithm* algorithm;  ///< never null; static storage
   std::string reason;          ///< for people
+  int split = 0;               ///< levels of the plan's tree on the application's cores; 0 where it is not a tree
 };
 
-/// The algorithm that serves `what`: the one it names, or the default for the size and the team. Depends only on what
+/// The algorithm that serves `what`: the one it names, or the default for the size and the team; and the split of its
+/// tree: the one it asks for, or the one that the model finds best beside a computation that lasts as long as the
+/// operation (paper 000, section 4), but never levels between nodes. Depends only on what
 /// all ranks know (not on in_place of a rooted operation, nor on team.rank), so all ranks choose the same.
 /// Throws Error(invalid_argument) for a root outside of the team, an operation that the dtype lacks, a size beyond
 /// 2^64 bytes, or an algorithm that is unknown or does not fit (the message lists those that do).

@@ -20,6 +20,8 @@ bool power_of_two(const Team& team, const Collective& what);
 bool small_on_one_node(const Team& team, const Collective& what);
 /// All ranks are on one node and can read and write each other's memory.
 bool shared_node(const Team& team, const Collective& what);
+/// Several nodes, whose ranks can read and write each other's memory; not every rank on a node of its own.
+bool shared_nodes(const Team& team, const Collective& what);
 
 /// Bytes of what one rank contributes or, for a broadcast, receives.
 std::uint64_t block_bytes(const Collective& what);

@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <array>
 #include <limits>
 
 #include "collectives/algorithms.hpp"
 #include "collectives/group.hpp"
+#include "collectives/node_tasks.hpp"
 #include "penstock/error.hpp"
+#include "penstock/split_model.hpp"
 #include "plan/split.hpp"
 
 namespace penstock {
@@ -50,7 +53,9 @@ const Algorithm* find(CollectiveKind kind, std::string_view given) {
   return nullptr;
 }
 
+// nullptr where none is named.
 const Algorithm* named(const Team& team, const Collective& what) {
+  if (what.algorithm.empty()) return nullptr;
   const Algorithm* algorithm = find(what.kind, what.algorithm);
   if (algorithm && algorithm->fits(team, what)) return algorithm;
   std::string fitting;
@@ -69,6 +74,28 @@ struct Default {
 
 std::string kib(std::uint64_t bytes) { return std::to_string(bytes >> 10) + " KiB"; }
 
+bool moves_blocks(CollectiveKind kind) { return kind == CollectiveKind::gather || kind == CollectiveKind::scatter; }
+
+bool has_split_tree(CollectiveKind kind) {
+  return moves_blocks(kind) || kind == CollectiveKind::bcast || kind == CollectiveKind::reduce ||
+         kind == CollectiveKind::allreduce;
+}
+
+// Beside a computation that would last as long as the blocking operation, if all cores computed: the paper's choice.
+SplitPoint split_point(const Team& team, const Collective& what) {
+  const SplitModel model{
+      .kind = what.kind, .bytes = static_cast<double>(collectives::block_bytes(what)), .radix = what.radix};
+  const SplitCores cores{collectives::largest_node(team), team.progress_cores};
+  const int all = cores.ranks + cores.progress;
+  return evaluate_split(model, cores, computation_time(blocking_time(model, all), all, cores.ranks));
+}
+
+std::string described(const SplitPoint& point) {
+  return "best S " + std::to_string(point.best_split) + " for " + std::to_string(point.cores.ranks) + " ranks and " +
+         std::to_string(point.cores.progress) + " progress cores" +
+         (point.prefers_divided() ? ", dividing is better" : "");
+}
+
 // Until they are measured (tuner), limits follow the usual reasoning: few rounds while latency dominates, few bytes
 // when bandwidth does. Two nodes or more, one with several ranks, make a hierarchy.
 Default choose_default(const Team& team, const Collective& what) {
@@ -76,6 +103,7 @@ Default choose_default(const Team& team, const Collective& what) {
   constexpr std::uint64_t kPipelineBytes = 512 << 10;  // from here on a long pipeline is full most of the time
   constexpr std::uint64_t kSharedBytes = 8 << 10;
   constexpr std::uint64_t kRingPartBytes = 4 << 10;
+  constexpr std::uint64_t kDividedBytes = 32 << 10;  // more than the cost of agreeing on who does what
   constexpr int kLongChain = 64;
   constexpr int kSharedRanks = 16;
 
@@ -84,6 +112,18 @@ Default choose_default(const Team& team, const Collective& what) {
   const int nodes = collectives::node_count(team);
   const bool is_hierarchy = nodes > 1 && nodes < team.size();
   const std::string hierarchy = is_hierarchy ? std::to_string(nodes) + " nodes, some with several ranks" : "";
+  if (has_split_tree(what.kind)) {
+    const bool is_shared = collectives::shared_node(team, what);
+    if (what.split != Collective::kAutomatic)
+      return {is_shared ? "tree" : is_hierarchy && !moves_blocks(what.kind) ? "hierarchical" : "binomial",
+              "a split was asked for"};
+    if (is_shared && bytes > kDividedBytes) {
+      if (team.progress_cores == 0)
+        return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
+      const SplitPoint point = split_point(team, what);
+      return {point.prefers_divided() ? "divided" : "tree", "the split-tree model: " + described(point)};
+    }
+  }
   switch (what.kind) {
     case CollectiveKind::bcast:
     case CollectiveKind::reduce:
@@ -131,14 +171,25 @@ CollectiveKind collective_kind_from_name(std::string_view given) {
 
 Choice choose(const Team& team, const Collective& what) {
   check(team, what);
-  if (!what.algorithm.empty()) return {named(team, what), "asked for by name"};
-  const Default chosen = choose_default(team, what);
-  return {find(what.kind, chosen.name), chosen.reason};
+  Choice choice{named(team, what), "asked for by name"};
+  if (choice.algorithm == nullptr) {
+    const Default chosen = choose_default(team, what);
+    choice = {find(what.kind, chosen.name), chosen.reason};
+  }
+  if (!has_split_tree(what.kind) || choice.algorithm->name == "divided") return choice;
+  // Only the levels inside the nodes are wide and short; those between them belong on the cores of communication.
+  const int inside = collectives::levels(collectives::largest_node(team), what.radix);
+  if (what.split != Collective::kAutomatic)
+    choice.split = std::min(what.split, inside);
+  else if (team.progress_cores > 0)
+    choice.split = std::min(split_point(team, what).best_split, inside);
+  return choice;
 }
 
 Plan plan_collective(const Team& team, const Collective& what) {
-  Plan plan = choose(team, what).algorithm->plan(team, what);
-  if (what.split > 0) plan::split_tree(plan, what.split);
+  const Choice choice = choose(team, what);
+  Plan plan = choice.algorithm->plan(team, what);
+  if (choice.split > 0) plan::split_tree(plan, choice.split);
   return plan;
 }
 

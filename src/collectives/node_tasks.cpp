@@ -4,10 +4,26 @@
 #include <array>
 
 namespace penstock::collectives {
+namespace {
+
+constexpr std::uint64_t kPieceBytes = 64 << 10;
+constexpr std::uint64_t kMaxPieces = 32;  // of a segment
+
+std::uint64_t pieces_of(Region segment) {
+  return std::clamp<std::uint64_t>(segment.size_bytes / kPieceBytes, 1, kMaxPieces);
+}
+
+}  // namespace
 
 bool shared_node(const Team& team, const Collective& what) {
   return team.single_copy && team.size() > 1 && static_cast<std::uint32_t>(team.size()) <= kMaxTasks / 2 &&
          node_count(team) == 1 && what.radix >= 2;
+}
+
+bool shared_nodes(const Team& team, const Collective&) {
+  const int nodes = node_count(team);
+  return team.single_copy && nodes > 1 && nodes < team.size() &&
+         static_cast<std::uint32_t>(largest_node(team)) <= kMaxTasks / kMaxPieces;
 }
 
 int levels(int size, int radix) {
@@ -50,6 +66,32 @@ std::vector<RankRegion> of_each(std::span<const int> ranks, Region region) {
   std::vector<RankRegion> regions;
   for (const int rank : ranks) regions.push_back({region, rank});
   return regions;
+}
+
+void combine_on_node(Sequence& sequence, const Group& node, const Collective& what, Region from, Region into,
+                     std::uint32_t segment) {
+  if (node.size() < 2 || from.size_bytes == 0) return;
+  const std::uint64_t element_bytes = size_bytes(what.dtype);
+  const std::uint64_t elements = from.size_bytes / element_bytes;
+  const std::uint64_t pieces = pieces_of(from);
+  std::vector<int> ranks = node.ranks;
+  std::ranges::sort(ranks);
+  for (std::uint64_t i = 0; i < pieces; ++i)
+    sequence.task({.segment = segment}, of_each(ranks, part_of(from, elements, element_bytes, pieces, i)),
+                  std::array{RankRegion{part_of(into, elements, element_bytes, pieces, i), node[0]}});
+  sequence.share();
+}
+
+void spread_on_node(Sequence& sequence, const Group& node, const Collective& what, Region data, std::uint32_t segment) {
+  if (node.size() < 2 || data.size_bytes == 0) return;
+  const std::uint64_t element_bytes = size_bytes(what.dtype);
+  const std::uint64_t pieces = pieces_of(data);
+  for (std::uint64_t i = 0; i < pieces; ++i) {
+    const Region piece = part_of(data, data.size_bytes / element_bytes, element_bytes, pieces, i);
+    sequence.task({.segment = segment}, std::array{RankRegion{piece, node[0]}},
+                  of_each(std::span(node.ranks).subspan(1), piece));
+  }
+  sequence.share();
 }
 
 void GrowingTasks::add(int level, std::uint32_t segment, int from, int to, std::span<const RankRegion> sources,

@@ -118,8 +118,8 @@ class TreeTimes {
     const double cut = edge(std::min(subtree, ranks_ - last));
     // What goes to one rank goes there one after another; what comes from one rank is fetched by the others at once.
     if (!to_root) return {count - count / model_.radix, whole, cut};
-    const auto siblings = static_cast<double>(last % family / subtree - 1);
-    return {last / family + 1, (model_.radix - 1) * whole, siblings * whole + cut};
+    const std::int64_t earlier_siblings = last % family / subtree - 1;
+    return {last / family + 1, (model_.radix - 1) * whole, static_cast<double>(earlier_siblings) * whole + cut};
   }
 
   const SplitModel& model_;

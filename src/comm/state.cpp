@@ -59,6 +59,8 @@ std::string State::explain(const Collective& asked) {
   result.string("operation", name(asked.kind));
   result.string("algorithm", planned.plan->algorithm);
   result.string("reason", choice.reason);
+  result.number("split", choice.split);
+  result.number("progress_cores", team().progress_cores);
   result.string("cost", choice.algorithm->cost);
   result.number("count", asked.count);
   result.string("dtype", name(asked.dtype));
@@ -70,6 +72,7 @@ std::string State::explain(const Collective& asked) {
   result.number("messages", messages);
   result.number("sent_bytes", sent_bytes);
   result.number("read_bytes", read_bytes);
+  result.number("tasks", planned.plan->tasks.size());
   result.number("scratch_bytes", planned.plan->scratch_bytes);
   result.number("shared_bytes", planned.plan->shared_bytes);
   return result.finish();

@@ -33,7 +33,7 @@ TEST(Choose, ListsWhatFitsWhenTheNameIsUnknown) {
       message(team({0, 1, 0}), {.kind = CollectiveKind::allreduce, .count = 1, .algorithm = "magic"});
   EXPECT_NE(text.find("no algorithm 'magic'"), std::string::npos) << text;
   EXPECT_NE(text.find("ring"), std::string::npos) << text;
-  EXPECT_EQ(text.find("shared"), std::string::npos) << text;
+  EXPECT_EQ(text.find(" shared"), std::string::npos) << text;
 }
 
 TEST(Choose, RejectsAnAlgorithmThatDoesNotFit) {
@@ -68,7 +68,36 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(team({0, 1, 2}), CollectiveKind::barrier, 0), "dissemination");
   EXPECT_EQ(chosen(cluster, CollectiveKind::barrier, 0), "hierarchical");
   EXPECT_EQ(chosen(node, CollectiveKind::bcast, 8), "binomial");
-  EXPECT_EQ(chosen(node, CollectiveKind::bcast, 8 << 20), "chain");
+  EXPECT_EQ(chosen(node, CollectiveKind::bcast, 8 << 20), "divided");
+  Team copying = node;
+  copying.single_copy = false;
+  EXPECT_EQ(chosen(copying, CollectiveKind::bcast, 8 << 20), "chain");
+}
+
+TEST(Choose, TakesATreeWhereASplitIsAskedFor) {
+  for (const CollectiveKind kind : {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce,
+                                    CollectiveKind::gather, CollectiveKind::scatter}) {
+    Collective what{.kind = kind, .count = 100, .split = 2};
+    const Team node = team(std::vector<std::int32_t>(16));
+    EXPECT_EQ(choose(node, what).algorithm->name, "tree");
+    EXPECT_EQ(choose(node, what).split, 2);
+    what.split = 99;
+    EXPECT_EQ(choose(node, what).split, 4) << "clamped to the levels of the tree";
+    EXPECT_EQ(choose(team({0, 0, 0, 1, 1}), what).split, 2) << "levels between nodes stay on the progress cores";
+    what.split = -2;
+    EXPECT_NE(message(node, what).find("split is -2"), std::string::npos);
+  }
+}
+
+TEST(Choose, AsksTheModelForTheSplit) {
+  Collective what{.kind = CollectiveKind::reduce, .count = 2 << 20, .algorithm = "tree"};
+  Team node = team(std::vector<std::int32_t>(60));
+  EXPECT_EQ(choose(node, what).split, 0) << "no progress cores";
+  for (const auto& [ranks, split] : {std::pair{51, 0}, {52, 1}, {57, 1}, {58, 2}, {61, 2}, {62, 3}, {63, 3}}) {
+    node.node_of_rank.assign(static_cast<std::size_t>(ranks), 0);
+    node.progress_cores = 64 - ranks;
+    EXPECT_EQ(choose(node, what).split, split) << ranks << " ranks";
+  }
 }
 
 TEST(Algorithms, HaveUniqueNames) {
