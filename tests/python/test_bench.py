@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -269,6 +270,8 @@ def test_overlap_is_summed_up(tmp_path):
     # S = 0: two transfers, which alone take 6 s on 3 ranks and 8 s on 4, so 3.5 s each; 16 core-seconds of computation.
     # On 3 ranks the one core left does them meanwhile, on 4 there is none.
     assert comparison["model_s"] == {"split 0": {3: pytest.approx(7.0), 4: pytest.approx(11.0)}}
+    alone = [dataclasses.replace(point, ranks=1) for point in overlap_results.points(report)]
+    assert overlap_results._predictions(alone, 4) == {}  # one rank sends nothing
     assert comparison["auto_to_best_by_ranks"] == {3: pytest.approx(5.6 / 5.5), 4: 1.0}
     assert report.summary["idle_by_ranks"] == {"penstock/mpich": {3: pytest.approx(1.01), 4: pytest.approx(1.01)}}
     (point,) = [p for p in report.summary["points"] if (p["ranks"], p["mode"]) == (4, "split 0")]

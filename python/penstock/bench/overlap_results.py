@@ -164,13 +164,14 @@ def _compare(case: Case, among: list[Point], all_cores: int) -> dict[str, Any]:
 def _predictions(own: list[Point], all_cores: int) -> dict[str, dict[int, float]]:
     """Mode → ranks → equation 5, where a transfer of the buffer takes what the collectives alone say that it does."""
     trees = {mode: int(mode.split()[1]) for mode in sorted({point.mode for point in own}) if mode.startswith("split ")}
-    measured = [point for point in own if point.mode in trees and point.ranks <= all_cores]
+    measured = [point for point in own if point.mode in trees and 1 < point.ranks <= all_cores]
     if not measured:
         return {}
     operation = measured[0].operation
     by_ranks = {at.n: at for at in model.split(all_cores, operation).points}
-    units = [_of_split(by_ranks[point.ranks].t_communication, trees[point.mode]) for point in measured]
-    unit_s = statistics.median(point.alone_s / unit for point, unit in zip(measured, units) if unit > 0)
+    unit_s = statistics.median(
+        point.alone_s / _of_split(by_ranks[point.ranks].t_communication, trees[point.mode]) for point in measured
+    )
     computation_s = statistics.median(point.computation_s * point.ranks for point in measured) / all_cores
     advice = model.split(all_cores, operation, ratio=computation_s / (unit_s * by_ranks[all_cores].t_blocking))
     ranks = range(min(point.ranks for point in measured), max(point.ranks for point in measured) + 1)
