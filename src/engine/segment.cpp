@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
+#include <mutex>
 #include <new>
 #include <random>
 #include <system_error>
@@ -59,6 +61,35 @@ struct flock byte_lock(std::uint32_t local_rank, short type) {
 
 }  // namespace
 
+/// The memory of a segment in this process. Ranks that are threads of one process share it, so that all agree on the
+/// addresses; the thread sanitizer then sees that they synchronize.
+class Segment::Mapping {
+ public:
+  static std::shared_ptr<Mapping> of(const std::string& name, int descriptor, std::uint64_t bytes) {
+    static std::mutex mutex;
+    static auto* known = new std::map<std::string, std::weak_ptr<Mapping>>;
+    const std::lock_guard lock(mutex);
+    std::erase_if(*known, [](const auto& entry) { return entry.second.expired(); });
+    if (auto mapping = (*known)[name].lock()) return mapping;
+    void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (base == MAP_FAILED) throw_system("cannot map the shared memory " + name, errno);
+    std::shared_ptr<Mapping> mapping(new Mapping(static_cast<std::byte*>(base), bytes));
+    (*known)[name] = mapping;
+    return mapping;
+  }
+  ~Mapping() { ::munmap(base_, bytes_); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  std::byte* base() const { return base_; }
+
+ private:
+  Mapping(std::byte* base, std::uint64_t bytes) : base_(base), bytes_(bytes) {}
+
+  std::byte* base_;
+  std::uint64_t bytes_;
+};
+
 SegmentLayout SegmentLayout::fit(std::uint32_t ranks, std::uint64_t eager_bytes, std::uint64_t limit_bytes) {
   constexpr std::uint64_t kSmallestPayload = 1024;
   const std::uint64_t payload = std::max(round_up(eager_bytes, 64), kSmallestPayload);
@@ -105,9 +136,8 @@ void Segment::map(int open_flags) {
                        " bytes of shared memory in /dev/shm; make it larger or lower PENSTOCK_SHARED_BYTES",
                    error);
   }
-  void* base = ::mmap(nullptr, layout_.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
-  if (base == MAP_FAILED) throw_system("cannot map the shared memory " + name_, errno);
-  base_ = static_cast<std::byte*>(base);
+  mapping_ = Mapping::of(name_, descriptor_, layout_.total_bytes);
+  base_ = mapping_->base();
   // Held by the open file, so the kernel drops it whenever and however this rank goes; see is_alive().
   struct flock lock = byte_lock(local_rank_, F_WRLCK);
   if (::fcntl(descriptor_, F_OFD_SETLK, &lock) != 0) throw_system("cannot lock the shared memory " + name_, errno);
@@ -115,7 +145,6 @@ void Segment::map(int open_flags) {
 
 Segment::~Segment() {
   unlink();
-  if (base_ != nullptr) ::munmap(base_, layout_.total_bytes);
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 

@@ -80,11 +80,13 @@ class Segment {
       : name_(std::move(name)), layout_(layout), local_rank_(local_rank) {}
   void map(int open_flags);
 
+  class Mapping;
   std::string name_;
   SegmentLayout layout_;
   std::uint32_t local_rank_;
   int descriptor_ = -1;
   bool linked_ = false;
+  std::shared_ptr<Mapping> mapping_;
   std::byte* base_ = nullptr;
 };
 
