@@ -255,7 +255,9 @@ bool Executor::poll_shares() {
 }
 
 void Executor::leave_sharing(Operation& operation) {
-  if (!operation.sharing || !operation.finished.load(std::memory_order_relaxed) || is_serving(operation)) return;
+  if (!operation.sharing || !operation.finished.load(std::memory_order_relaxed)) return;
+  // A thread may still be at the end of a task that it ran for others.
+  if (operation.executing > 0 || is_serving(operation)) return;
   operation.sharing = false;
   std::erase(sharing_, &operation);
   advance_window();
