@@ -1,0 +1,99 @@
+"""Operations that complete while no rank calls Penstock or MPI: one core of communication serves all ranks of a node."""
+
+import time
+
+import numpy as np
+import penstock as ps
+import pytest
+from mpi4py import MPI
+
+COUNT = 100_003
+PATIENCE_S = 60
+
+
+@pytest.fixture(scope="module")
+def background():
+    """A communicator with one progress thread per node, whether a core is free for it or not."""
+    if MPI.COMM_WORLD.size == 1:
+        pytest.skip("one rank waits for nobody")
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        pytest.skip("MPI was initialized without MPI_THREAD_MULTIPLE")
+    with ps.Comm(MPI.COMM_WORLD, progress_cores=1) as comm:
+        yield comm
+
+
+def await_memory(array: np.ndarray, expected: np.ndarray) -> None:
+    """Only looks: whatever arrives is moved by somebody else."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not np.array_equal(array, expected):
+        assert time.monotonic() < deadline, "nobody has moved the data"
+        time.sleep(0.002)
+
+
+def on_one_node(comm: ps.Comm) -> bool:
+    return comm.Split_type(MPI.COMM_TYPE_SHARED).size == comm.size
+
+
+@pytest.mark.parametrize("algorithm", ["divided", "tree"])
+@pytest.mark.parametrize("root", [0, -1])
+def test_one_node(background, algorithm, root):
+    comm = background
+    if not on_one_node(comm):
+        pytest.skip("the ranks are on several nodes")
+    if "single copy: on" not in comm.report():
+        pytest.skip("the ranks cannot read each other's memory")
+    root %= comm.size
+    ramp = np.arange(COUNT, dtype=np.int64)
+    mine = ramp + comm.rank
+    total = comm.size * ramp + comm.size * (comm.size - 1) // 2
+
+    summed = np.zeros_like(ramp)
+    request = comm.Iallreduce(mine, summed, algorithm=algorithm, split=0)
+    await_memory(summed, total)
+    request.Wait()
+
+    reduced = np.zeros_like(ramp)
+    request = comm.Ireduce(mine, reduced if comm.rank == root else None, root=root, algorithm=algorithm, split=0)
+    if comm.rank == root:
+        await_memory(reduced, total)
+    request.Wait()
+
+    sent = mine.copy() if comm.rank == root else np.zeros_like(mine)
+    request = comm.Ibcast(sent, root=root, algorithm=algorithm, split=0)
+    await_memory(sent, ramp + root)
+    request.Wait()
+
+    blocks = np.zeros((comm.size, COUNT), np.int64)
+    request = comm.Igather(mine, blocks if comm.rank == root else None, root=root, algorithm=algorithm, split=0)
+    if comm.rank == root:
+        await_memory(blocks, ramp + np.arange(comm.size)[:, None])
+    request.Wait()
+
+    block = np.zeros_like(mine)
+    request = comm.Iscatter(blocks if comm.rank == root else None, block, root=root, algorithm=algorithm, split=0)
+    await_memory(block, mine)
+    request.Wait()
+
+
+def test_levels_on_the_applications_cores_run_in_start_and_wait(background):
+    comm = background
+    ramp = np.arange(COUNT, dtype=np.float32)
+    for split in range(5):
+        for root in {0, comm.size - 1}:
+            sent = ramp + root if comm.rank == root else np.zeros_like(ramp)
+            request = comm.Ibcast(sent, root=root, split=split)
+            time.sleep(0.001)
+            request.Wait()
+            assert np.array_equal(sent, ramp + root)
+
+
+def test_many_operations_at_once(background, rng):
+    comm = background
+    counts = [int(n) for n in rng.integers(1, 40_000, 48)]
+    inputs = [np.full(n, comm.rank + i, np.int32) for i, n in enumerate(counts)]
+    outputs = [np.zeros(n, np.int32) for n in counts]
+    requests = [comm.Iallreduce(x, y) for x, y in zip(inputs, outputs, strict=True)]
+    order = rng.permutation(len(requests))
+    for i in order:
+        requests[i].Wait()
+        assert (outputs[i] == comm.size * i + comm.size * (comm.size - 1) // 2).all()
