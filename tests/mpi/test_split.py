@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,15 +74,18 @@ def check(comm: ps.Comm, form: str, name: str, every: np.ndarray, root: int, in_
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_every_split(comm: ps.Comm, rng: np.random.Generator, name: str, split: int | str) -> None:
-    roots = {0, WORLD.size - 1, WORLD.size // 2} if name != "Allreduce" else {0}
     for count in COUNTS:
         every = contributions(rng, count)
-        for form in FORMS:
-            for root in sorted(roots):
-                for in_place in (False, True):
-                    if in_place and form == "persistent" and "educe" in name:
-                        continue
-                    check(comm, form, name, every, root, in_place, {"split": split})
+        for form, in_place in itertools.product(FORMS, (False, True)):
+            if not in_place or form != "persistent" or "educe" not in name:
+                check(comm, form, name, every, int(rng.integers(WORLD.size)), in_place, {"split": split})
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_root(comm: ps.Comm, rng: np.random.Generator, name: str) -> None:
+    every = contributions(rng, 20011)
+    for root in range(WORLD.size):
+        check(comm, "nonblocking", name, every, root, False, {"split": 1})
 
 
 @pytest.mark.parametrize("how", [{"radix": 3}, {"radix": 4, "split": 1}, {"radix": 1000, "split": 10**12}])
@@ -93,10 +97,21 @@ def test_radix_and_what_is_beyond_the_tree(
         check(comm, form, name, contributions(rng, 3001), WORLD.size - 1, False, how)
 
 
-def test_algorithm_and_segments(comm: ps.Comm, rng: np.random.Generator) -> None:
-    how = {"algorithm": "binomial", "segment_bytes": 4096}
-    assert comm.explain("bcast", 1 << 16, **how)["algorithm"] == "bcast/binomial"
-    check(comm, "nonblocking", "Bcast", contributions(rng, 20011), 0, False, how)
+@pytest.mark.parametrize("algorithm", ["tree", "divided", "binomial"])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_algorithm_and_segments(comm: ps.Comm, rng: np.random.Generator, name: str, algorithm: str) -> None:
+    how = {"algorithm": algorithm, "segment_bytes": 4096}
+    try:
+        plan = comm.explain(name.lower(), 80044, dtype="float32", **how)
+    except ps.Error as error:  # the ranks do not share a node, or a node without single copy
+        assert algorithm != "binomial", str(error)
+        pytest.skip(str(error))
+    assert plan["algorithm"] == f"{name.lower()}/{algorithm}"
+    for form in FORMS:
+        check(comm, form, name, contributions(rng, 20011), WORLD.size - 1, False, how)
+
+
+def test_unknown_algorithm(comm: ps.Comm) -> None:
     with pytest.raises(ps.Error, match=r"no algorithm 'fastest'.*binomial"):
         comm.explain("bcast", 8, algorithm="fastest")
 

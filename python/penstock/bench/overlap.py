@@ -136,7 +136,7 @@ def _ways(comm: Any, collective: _Collective, splits: list[str]) -> dict[str, tu
             plan = comm.explain(collective.operation, collective.size_bytes, dtype="float32", **how)
         except Error:
             continue
-        ways[split] = (how, plan["algorithm"] + (f" S={plan['split']}" if "split" in plan else ""))
+        ways[split] = (how, plan["algorithm"] + (f" S={plan['split']}" if plan["algorithm"].endswith("/tree") else ""))
     return ways
 
 
