@@ -37,7 +37,12 @@ struct SplitModel {
   CollectiveKind kind = CollectiveKind::reduce;  ///< bcast, reduce, gather, scatter or allreduce
   double bytes = 1;                              ///< per rank: of the block of one rank for gather and scatter
   int radix = 2;
-  double segment_bytes = 0;  ///< of the divided policy; 0: pieces as small as one likes, and each at no latency
+  /// Length of the pieces that the divided policy, and with `waiting_helps` the edges of bcast, reduce and allreduce,
+  /// are cut into. 0: whole edges; of the divided policy pieces as small as one likes, without latency.
+  double segment_bytes = 0;
+  /// Cores of the application take what is left of any level as soon as they have computed, as threads of the engine
+  /// that wait do. The paper, and the default: they take nothing but the last S levels.
+  bool waiting_helps = false;
   StepCosts costs{};
 };
 
@@ -57,7 +62,8 @@ PENSTOCK_API std::int64_t tree_edges(int ranks, int level, int radix = 2);
 /// Equation 2, with the fraction the right way up.
 PENSTOCK_API double computation_time(double on_all_cores, int cores, int ranks);
 
-/// T_blocking(N), equation 1: all levels on the cores of the application, no computation.
+/// T_blocking(N), equation 1: all levels on the cores of the application, no computation. Each edge whole on one core,
+/// whether or not waiting helps, so that a ratio means the same.
 PENSTOCK_API double blocking_time(const SplitModel& model, int ranks);
 /// A computation that on all of `cores` cores takes `ratio` (more than 0) times as long as the blocking operation on
 /// all of them: C(Nproc). 1 is the paper's assumption.

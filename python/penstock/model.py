@@ -15,8 +15,8 @@ from penstock.error import Error
 
 __all__ = ["EdgeCost", "SplitAdvice", "SplitPoint", "StepCosts", "split"]
 
-# Of the pieces that the divided algorithms cut a buffer into.
-_SEGMENT_BYTES = 64 << 10
+# The algorithms of shared tasks cut a buffer into such segments; one of unknown length into 16.
+_SEGMENT_BYTES = 128 << 10
 
 
 class EdgeCost(NamedTuple):
@@ -80,6 +80,7 @@ class SplitAdvice:
     ratio: float  #: of the computation to the blocking collective, on all cores
     radix: int
     nbytes: int | None  #: per rank; of the block of one rank for gather and scatter
+    waiting_helps: bool  #: whether cores that have computed take what is left of any level
     unit: str  #: of all times: "s", or "buffer", the transfer of one buffer (of one block for gather and scatter)
     points: list[SplitPoint]  #: for 1 rank to as many as there are cores
     best: SplitPoint  #: with the shortest time, by levels
@@ -115,13 +116,16 @@ def split(
     ratio: float = 1.0,
     radix: int = 2,
     costs: StepCosts | str | os.PathLike[str] | None = None,
+    waiting_helps: bool = False,
 ) -> SplitAdvice:
     """How a tree collective beside a computation depends on the number of ranks and on the split S of its tree.
 
     ``cores`` are those of one node, of ranks and of communication together. ``op`` is "bcast", "reduce", "gather",
     "scatter" or "allreduce". The computation would take ``ratio`` times as long as the blocking collective if both
     had all cores. ``costs``, or a file of them, are measured times of a step, and need ``nbytes``; without them 1 is
-    the transfer of one buffer. The last S levels of the tree run on the cores of the application. Local, pure.
+    the transfer of one buffer. The last S levels of the tree run on the cores of the application. With ``waiting_helps`` these
+    take what is left of the others too once they have computed, in segments, as Penstock's do; without it they do
+    not, which is the paper's model. Local, pure.
     """
     if isinstance(costs, (str, os.PathLike)):
         costs = StepCosts.load(costs)
@@ -136,9 +140,17 @@ def split(
     unit = EdgeCost(0, 1)
     application, progress = costs or (unit, unit)
     measured = costs is not None
+    buffer_bytes = nbytes if measured else 1
+    segment_bytes = 0.0
+    if measured:
+        segment_bytes = _SEGMENT_BYTES
+    elif waiting_helps:
+        segment_bytes = _SEGMENT_BYTES / nbytes if nbytes else 1 / 16
     model = _penstock.model.SplitModel(
-        op, nbytes if measured else 1, radix, _SEGMENT_BYTES if measured else 0, application, progress
+        op, buffer_bytes, radix, segment_bytes, bool(waiting_helps), application, progress
     )
     points, best = model.advise(cores, model.computation_on_all_cores(cores, ratio))
     found = [SplitPoint(**{name: getattr(point, name) for name in SplitPoint.__dataclass_fields__}) for point in points]
-    return SplitAdvice(cores, op, ratio, radix, nbytes, "s" if measured else "buffer", found, found[best])
+    return SplitAdvice(
+        cores, op, ratio, radix, nbytes, bool(waiting_helps), "s" if measured else "buffer", found, found[best]
+    )

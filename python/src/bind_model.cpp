@@ -28,13 +28,14 @@ void bind_model(nb::module_& module) {
   using Cost = std::pair<double, double>;
   nb::class_<SplitModel>(part, "SplitModel")
       .def("__init__",
-           [](SplitModel* self, const std::string& op, double bytes, int radix, double segment_bytes, Cost application,
-              Cost progress) {
+           [](SplitModel* self, const std::string& op, double bytes, int radix, double segment_bytes,
+              bool waiting_helps, Cost application, Cost progress) {
              new (self)
                  SplitModel{.kind = collective_kind_from_name(op),
                             .bytes = bytes,
                             .radix = radix,
                             .segment_bytes = segment_bytes,
+                            .waiting_helps = waiting_helps,
                             .costs = {{application.first, application.second}, {progress.first, progress.second}}};
            })
       .def("computation_on_all_cores", &computation_on_all_cores)

@@ -74,11 +74,44 @@ struct Level {
   }
 };
 
+// The same for cores that take pieces of edges: so many, the last of which may be a part of one.
+struct Pieces {
+  double count = 0;
+  double on_application = 0;
+  double on_progress = 0;
+
+  double on_application_cores(int cores) const { return folded(count, cores, on_application); }
+
+  // The end of the level that begins at `now` on the cores of communication, if those of the application compute until
+  // `computed` and then take what nobody has begun.
+  double end(double now, SplitCores cores, double computed) const {
+    if (now >= computed)
+      return now + folded(count, cores.ranks + cores.progress, std::max(on_application, on_progress));
+    const double alone = now + folded(count, cores.progress, on_progress);
+    if (alone <= computed) return alone;
+    const double begun = std::floor((computed - now) / on_progress + kRounding) + 1;
+    const double left = std::max(0.0, count - begun * cores.progress);
+    return std::min(alone, std::max(now + begun * on_progress, computed + folded(left, cores.ranks, on_application)));
+  }
+
+ private:
+  static constexpr double kRounding = 1e-9;  // counts are sums of quotients
+
+  static double folded(double count, double cores, double piece) {
+    const double whole = std::floor(count + kRounding);
+    const double rounds = std::ceil(whole / cores - kRounding);
+    const bool has_no_room_for_part = rounds * cores < whole + kRounding;
+    return (rounds + (has_no_room_for_part ? std::max(0.0, count - whole) : 0)) * piece;
+  }
+};
+
 class TreeTimes {
  public:
   TreeTimes(const SplitModel& model, int ranks) : model_(model), ranks_(ranks) {
     check(model);
     height_ = tree_height(ranks, model.radix);
+    if (model.waiting_helps && !grows(model) && model.segment_bytes > 0)
+      segments_ = std::max(1.0, std::ceil(model.bytes / model.segment_bytes));
   }
 
   int height() const { return height_; }
@@ -87,7 +120,7 @@ class TreeTimes {
     double sum = 0;
     for (int level = first_split(split); level <= height_; ++level)
       for (const bool to_root : {false, true})
-        if (passes(to_root)) sum += at(level, to_root, model_.costs.application).on_application_cores();
+        if (passes(to_root)) sum += at(level, to_root, model_.costs.application, 1).on_application_cores();
     return sum;
   }
 
@@ -95,8 +128,26 @@ class TreeTimes {
     double sum = 0;
     for (int level = 1; level < first_split(split); ++level)
       for (const bool to_root : {false, true})
-        if (passes(to_root)) sum += at(level, to_root, model_.costs.progress).folded(cores);
+        if (passes(to_root)) sum += at(level, to_root, model_.costs.progress, 1).folded(cores);
     return sum;
+  }
+
+  // Where waiting threads help.
+  double helped(SplitCores cores, int split, double computation) const {
+    double application = 0;
+    double now = 0;
+    const auto pass = [&](int level, bool to_root) {
+      const Pieces pieces = pieces_at(level, to_root);
+      if (level >= first_split(split) || cores.progress == 0)
+        application += pieces.on_application_cores(cores.ranks);
+      else
+        now = pieces.end(now, cores, computation);
+    };
+    if (passes(true))
+      for (int level = height_; level >= 1; --level) pass(level, true);
+    if (passes(false))
+      for (int level = 1; level <= height_; ++level) pass(level, false);
+    return application + std::max(computation, now);
   }
 
  private:
@@ -105,14 +156,14 @@ class TreeTimes {
 
   // Index v of the tree has the parent that v becomes with its lowest digit other than 0, to the base of the radix, set
   // to 0; the place of that digit, from the height down, is the level.
-  Level at(int level, bool to_root, const EdgeCost& cost) const {
+  Level at(int level, bool to_root, const EdgeCost& cost, double segments) const {
     std::int64_t subtree = 1;
     for (int i = level; i < height_; ++i) subtree *= model_.radix;
     const std::int64_t family = subtree * model_.radix;
     const std::int64_t count = (ranks_ - 1) / subtree;  // of the multiples of `subtree` that are not 0
     const std::int64_t last = count % model_.radix != 0 ? count * subtree : (count - 1) * subtree;
     const auto edge = [&](std::int64_t size) {
-      return cost.of(grows(model_) ? model_.bytes * static_cast<double>(size) : model_.bytes);
+      return cost.of((grows(model_) ? model_.bytes * static_cast<double>(size) : model_.bytes) / segments);
     };
     const double whole = edge(subtree);
     const double cut = edge(std::min(subtree, ranks_ - last));
@@ -122,12 +173,21 @@ class TreeTimes {
     return {last / family + 1, (model_.radix - 1) * whole, static_cast<double>(earlier_siblings) * whole + cut};
   }
 
+  Pieces pieces_at(int level, bool to_root) const {
+    const Level application = at(level, to_root, model_.costs.application, segments_);
+    const Level progress = at(level, to_root, model_.costs.progress, segments_);
+    const double part = application.piece > 0 ? application.last / application.piece : 1;
+    return {segments_ * (static_cast<double>(application.pieces - 1) + part), application.piece, progress.piece};
+  }
+
   const SplitModel& model_;
   std::int64_t ranks_;
   int height_ = 0;
+  double segments_ = 1;  // of an edge
 };
 
-double overlapped(const TreeTimes& tree, SplitCores cores, int split, double computation) {
+double overlapped(const SplitModel& model, const TreeTimes& tree, SplitCores cores, int split, double computation) {
+  if (model.waiting_helps) return tree.helped(cores, split, computation);
   if (cores.progress == 0) return computation + tree.application(tree.height());
   return tree.application(split) + std::max(computation, tree.progress(split, cores.progress));
 }
@@ -178,7 +238,7 @@ double communication_time(const SplitModel& model, SplitCores cores, int split) 
 double overlapped_time(const SplitModel& model, SplitCores cores, int split, double computation) {
   check(cores);
   check_number(computation, "the computation");
-  return overlapped(TreeTimes(model, cores.ranks), cores, split, computation);
+  return overlapped(model, TreeTimes(model, cores.ranks), cores, split, computation);
 }
 
 double divided_time(const SplitModel& model, SplitCores cores, double computation) {
@@ -212,8 +272,8 @@ SplitPoint evaluate_split(const SplitModel& model, SplitCores cores, double comp
   const TreeTimes tree(model, cores.ranks);
   SplitPoint point{.cores = cores, .computation = computation, .blocking = tree.application(tree.height())};
   for (int split = 0; split <= tree.height(); ++split) {
-    point.communication.push_back(overlapped(tree, cores, split, 0));
-    point.overlapped.push_back(overlapped(tree, cores, split, computation));
+    point.communication.push_back(overlapped(model, tree, cores, split, 0));
+    point.overlapped.push_back(overlapped(model, tree, cores, split, computation));
   }
   const auto shortest = std::min_element(point.overlapped.begin(), point.overlapped.end());
   point.best_split = cores.progress == 0 ? tree.height() : static_cast<int>(shortest - point.overlapped.begin());

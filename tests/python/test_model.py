@@ -61,6 +61,15 @@ def test_measured_costs_give_seconds(costs_file):
     assert model.split(16, nbytes=2 << 20, costs=model.StepCosts.load(costs_file)) == advice
 
 
+def test_cores_that_have_computed_can_help():
+    alone = model.split(16, "reduce", ratio=0.3)
+    helped = model.split(16, "reduce", ratio=0.3, waiting_helps=True)
+    assert (alone.waiting_helps, helped.waiting_helps) == (False, True)
+    assert helped.best.best_t < alone.best.best_t
+    assert all(ours.best_t <= theirs.best_t for ours, theirs in zip(helped.points, alone.points))
+    assert json.loads(invoke("--cores", "16", "--waiting-helps", "--json").output)["waiting_helps"] is True
+
+
 @pytest.mark.parametrize(
     ("request_", "text"),
     [

@@ -62,13 +62,14 @@ def relabel(shape: str, source: str, target: str, op: str, dtype: str, as_json: 
 )
 @click.option("--radix", default=2, show_default=True, help="Of the tree; 2 is the binomial one.")
 @click.option("--costs", metavar="FILE", help="Measured costs of a step, JSON; times are then in seconds.")
+@click.option("--waiting-helps", is_flag=True, help="Cores that have computed take what is left of any level.")
 @click.option("--plot", metavar="FILE", help="Draw them, as the figures of the paper; needs matplotlib.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def split(plot: str | None, as_json: bool, **request: object) -> None:
     """Time of a collective whose last S tree levels run on the cores of the application, the others on those left over.
 
     For every number of ranks: the best S, and the time of computation and collective together. Without --costs times
-    are in transfers of one buffer.
+    are in transfers of one buffer. The model is the paper's; --waiting-helps makes it that of Penstock's engine.
     """
     advice = ps.model.split(**request)
     if plot is not None:
@@ -104,6 +105,7 @@ def _split_facts(advice: ps.model.SplitAdvice) -> dict[str, object]:
         "ratio": advice.ratio,
         "radix": advice.radix,
         "bytes": advice.nbytes,
+        "waiting_helps": advice.waiting_helps,
         "unit": advice.unit,
         "points": [asdict(point) for point in advice.points],
         "best": {"n": best.n, "s": best.best_s, "t": best.best_t},

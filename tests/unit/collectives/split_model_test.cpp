@@ -206,6 +206,36 @@ TEST(SplitModel, DividedWorkGoesBehindTheComputationAndTheRestToAllCores) {
   EXPECT_FALSE(evaluate_split(unit, {51, 13}, 7.6).prefers_divided()) << "both have vanished";
 }
 
+TEST(SplitModel, WaitingCoresTakeWhatIsLeft) {
+  SplitModel whole{.waiting_helps = true};
+  EXPECT_EQ(overlapped_time(whole, {16, 1}, 0, 8), 8 + 3) << "8 edges fit behind the computation, 3 levels are left";
+  EXPECT_EQ(overlapped_time(whole, {16, 1}, 0, 100), 100);
+  EXPECT_EQ(overlapped_time(whole, {16, 1}, 4, 8), 8 + 4) << "as in the paper";
+  SplitModel segmented = whole;
+  segmented.segment_bytes = 1.0 / 15;
+  EXPECT_NEAR(overlapped_time(segmented, {16, 0}, 0, 8), 8 + (8 + 4 + 2 + 1) / 15.0, 1e-9) << "each level by all cores";
+  EXPECT_EQ(blocking_time(segmented, 16), 4);
+  for (const CollectiveKind kind : kTreeKinds)
+    for (const int radix : {2, 4})
+      for (int ranks = 2; ranks <= 66; ++ranks)
+        for (const int progress : {1, 3, 16})
+          for (const double computation : {0.0, 2.3, 30.0}) {
+            const SplitModel alone{.kind = kind, .radix = radix};
+            SplitModel helped = alone;
+            helped.waiting_helps = true;
+            const SplitPoint point = evaluate_split(helped, {ranks, progress}, computation);
+            for (std::size_t split = 0; split < point.overlapped.size(); ++split) {
+              const std::string where = std::string(name(kind)) + ", radix " + std::to_string(radix) + ", N " +
+                                        std::to_string(ranks) + ", P " + std::to_string(progress) + ", S " +
+                                        std::to_string(split) + ", computation " + std::to_string(computation);
+              EXPECT_GE(point.overlapped[split], computation) << where;
+              EXPECT_LE(point.overlapped[split],
+                        overlapped_time(alone, {ranks, progress}, static_cast<int>(split), computation) + 1e-9)
+                  << where << ": help makes it no slower";
+            }
+          }
+}
+
 TEST(SplitModel, AdvisesMoreRanksForMoreComputation) {
   int last = 0;
   for (const double ratio : {0.01, 0.1, 1.0, 10.0, 100.0}) {

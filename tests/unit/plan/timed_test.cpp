@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
@@ -138,6 +139,41 @@ TEST(Timed, DividedWorkTakesWhatTheModelSays) {
       EXPECT_GE(simulated, expected) << progress << " cores, computation " << computation;
       EXPECT_LE(simulated, expected + 2 * 11) << "but for the last segment of each core";
     }
+}
+
+// The engine: segments, levels that need not wait for each other, and threads that help once they have computed.
+TEST_P(TimedTrees, OnTheEngineTheModelChoosesWell) {
+  const auto [kind, order] = GetParam();
+  constexpr int kSegments = 16;
+  constexpr double kUnit = kSegments * kBytes;
+  int points = 0;
+  int good = 0;
+  for (const int cores : {8, 16, 40})
+    for (int ranks = cores / 2; ranks < cores; ranks += cores / 8) {
+      std::vector<Plan> plans = plan_all(
+          {.kind = kind, .count = kSegments * kBytes, .algorithm = "tree", .segment_bytes = kBytes, .split = 0}, ranks);
+      const SplitModel model{.kind = kind, .segment_bytes = 1.0 / kSegments, .waiting_helps = true};
+      for (const double ratio : {0.3, 1.0, 3.0}) {
+        const double computation = computation_time(computation_on_all_cores(model, cores, ratio), cores, ranks);
+        const Timing timing{.order = order,
+                            .waiting_helps = true,
+                            .progress_cores = cores - ranks,
+                            .computation = computation,
+                            .edge_cost = [](Lane, std::uint64_t bytes) { return static_cast<double>(bytes) / kUnit; }};
+        const SplitPoint point = evaluate_split(model, {ranks, cores - ranks}, computation);
+        std::vector<double> times;
+        for (int split = 0; split <= plans[0].tree_levels; ++split) {
+          for (Plan& plan : plans) split_tree(plan, split);
+          times.push_back(makespan(plans, timing));
+        }
+        const double best = *std::ranges::min_element(times);
+        const double chosen = times[static_cast<std::size_t>(point.best_split)];
+        EXPECT_LE(chosen, 1.1 * point.best_time()) << cores << " cores, " << ranks << " ranks, ratio " << ratio;
+        ++points;
+        if (chosen <= 1.05 * best) ++good;
+      }
+    }
+  EXPECT_GE(good, 0.95 * points) << "points at which the chosen S is within 5% of the best one, of " << points;
 }
 
 std::string failure(std::vector<Plan> plans) {
