@@ -97,14 +97,17 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
     for collective in _collectives(comm, parameters):
         blocking_s = parameters["blocking_s"][size_key(collective.operation, collective.size_bytes)]
         ways = _ways(comm, collective, parameters["splits"] if program == "penstock" else ["auto"])
-        actions: dict[tuple[str, str, float], Callable[[], object]] = {("blocking", "", 0): collective.run}
+        actions: dict[tuple[str, str, float], Callable[[], object]] = {}
+        if program != "async":  # where blocking collectives are only slower
+            actions["blocking", "", 0] = collective.run
         for split, (how, _) in ways.items():
             actions["alone", split, 0] = partial(collective.with_computation, 0, how)
         for ratio in parameters["ratio"]:
             core_seconds = ratio * blocking_s * parameters["all_cores"]
             iterations = max(1, round(core_seconds * parameters["iterations_per_s"] / world.size))
             actions["computation", "", ratio] = partial(compute, iterations)
-            actions["sequence", "", ratio] = partial(collective.before_computation, iterations)
+            if program != "async":
+                actions["sequence", "", ratio] = partial(collective.before_computation, iterations)
             for split, (how, _) in ways.items():
                 actions["overlapped", split, ratio] = partial(collective.with_computation, iterations, how)
         for (measured, split, ratio), seconds in times_of(world, actions, parameters["budget_s"]).items():
@@ -152,10 +155,11 @@ class _Collective:
     def __init__(self, comm: Any, operation: str, size_bytes: int) -> None:
         self.operation, self.size_bytes = operation, size_bytes
         count, size, rank = max(1, size_bytes // 4), comm.Get_size(), comm.Get_rank()
-        # Every page is written: one that was never touched would be read from the cache at no cost.
-        mine, every = np.full(count, 1 + rank, np.float32), np.full((size, count), 1 + rank, np.float32)
-        result = np.zeros(count, np.float32)
         at_root = rank == 0
+        # Every page is written: one that was never touched would be read from the cache at no cost.
+        mine, result = np.full(count, 1 + rank, np.float32), np.full(count, 0, np.float32)
+        all_at_root = size if at_root and operation in ("gather", "scatter") else 0
+        every = np.full((all_at_root, count), 1 + rank, np.float32)
         arguments = {
             "bcast": (mine,),
             "reduce": (mine, result if at_root else None),

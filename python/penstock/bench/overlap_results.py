@@ -294,7 +294,7 @@ def _plot_splits(axis: Any, here: list[Point], model_s: dict[str, dict[int, floa
 
 def _plot_peers(axis: Any, here: list[Point]) -> None:
     own = [point for point in here if point.is_automatic]
-    peers = [point for point in here if not point.is_penstock and not _is_async_blocking(point)]
+    peers = [point for point in here if not point.is_penstock]
     colors: dict[str, str] = {}
     for peer, mode in dict.fromkeys((point.peer, point.mode) for point in peers):
         program, mpi = peer.split("/")
@@ -312,7 +312,3 @@ def _plot_peers(axis: Any, here: list[Point]) -> None:
 
 
 _MPI_NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "impi": "Intel MPI"}
-
-
-def _is_async_blocking(point: Point) -> bool:
-    return point.peer.startswith("async/") and point.mode == "blocking"

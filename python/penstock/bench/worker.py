@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-WARM_UP = 2
 MIN_ROUNDS, MAX_ROUNDS = 3, 200
 
 
@@ -40,8 +39,13 @@ def times_of(comm: Any, actions: dict[Any, Callable[[], object]], budget_s: floa
             seconds[i] = time.perf_counter() - begin
         return seconds
 
-    first = [sum(once()) for _ in range(WARM_UP)][-1]
-    count = comm.bcast(int(min(MAX_ROUNDS, max(MIN_ROUNDS, budget_s / max(first, 1e-7)))))
+    def rounds_within(budget_s: float) -> int:
+        return comm.bcast(int(budget_s / max(sum(once()), 1e-7)))
+
+    count = rounds_within(budget_s)
+    if count > 0:  # the first round warmed up
+        count = rounds_within(budget_s)
+    count = min(MAX_ROUNDS, max(MIN_ROUNDS, count))
     mine = np.array([once() for _ in range(count)])
     slowest = np.empty_like(mine)
     comm.Allreduce(mine, slowest, MPI.MAX)
