@@ -284,7 +284,7 @@ def _plot_splits(axis: Any, here: list[Point], model_s: dict[str, dict[int, floa
     blocking = [point for point in own if point.mode == "blocking"]
     style = {"color": "gray", "marker": "s", "ms": 4}
     _curve(axis, blocking, "total_s", **style, label="blocking, then computation")
-    _curve(axis, blocking, "computation_s", color="gray", ls="--", label="computation alone")
+    _curve(axis, blocking, "computation_s", color="gray", ls="--", marker="_", ms=8, label="computation alone")
     if model_s:
         axis.plot([], [], color="black", ls=":", lw=1, label="model")
     # Where one core carries the whole tree S = 0 is far off; what matters lies below twice the blocking way.
@@ -299,12 +299,13 @@ def _plot_peers(axis: Any, here: list[Point]) -> None:
     for peer, mode in dict.fromkeys((point.peer, point.mode) for point in peers):
         program, mpi = peer.split("/")
         style = {"blocking": "--", "nonblocking": "-"}[mode] if program == "native" else ":"
+        marker = "^" if program == "async" else {"blocking": "s", "nonblocking": "o"}[mode]
         label = f"{_MPI_NAMES[mpi]}, {mode if program == 'native' else 'asynchronous progress'}"
         among = [point for point in peers if (point.peer, point.mode) == (peer, mode)]
         color = colors.setdefault(mpi, f"C{len(colors)}")
-        _curve(axis, among, "total_s", color=color, ls=style, marker="o", ms=3, lw=1.3, label=label)
+        _curve(axis, among, "total_s", color=color, ls=style, marker=marker, ms=3.5, lw=1.3, label=label)
     _curve(axis, own, "total_s", color="black", marker="D", ms=5, lw=2, label="Penstock, auto")
-    _curve(axis, own, "computation_s", color="gray", ls="--", label="computation alone")
+    _curve(axis, own, "computation_s", color="gray", ls="--", marker="_", ms=8, label="computation alone")
     axis.set_yscale("log")
     axis.yaxis.get_major_locator().set_params(subs=(1, 2, 5))
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
