@@ -19,6 +19,7 @@ struct Event {
   std::uint64_t end_ns;
   std::uint64_t bytes;  ///< 0 where bytes mean nothing
   std::uint64_t thread;
+  std::int32_t core = -1;  ///< on which the span ended
 };
 
 namespace detail {

@@ -33,6 +33,7 @@ class Event(NamedTuple):
     end_ns: int
     nbytes: int
     thread: int
+    core: int
 
 
 def take() -> list[Event]:

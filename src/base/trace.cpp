@@ -1,5 +1,6 @@
 #include "penstock/trace.hpp"
 
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -62,6 +63,7 @@ void record(const Event& event) noexcept try {
   const std::lock_guard lock(buffer.mutex);
   buffer.events.push_back(event);
   buffer.events.back().thread = buffer.thread;
+  buffer.events.back().core = ::sched_getcpu();
 } catch (...) {
   // Out of memory: the trace loses an event, the program nothing.
 }
@@ -93,15 +95,15 @@ std::vector<Event> take() {
 
 std::string to_json(const std::vector<Event>& events, int process) {
   std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
-  char numbers[192];
+  char numbers[224];
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Event& event = events[i];
     out += (i ? ",\n{\"ph\":\"X\",\"name\":" : "\n{\"ph\":\"X\",\"name\":") + json::quoted(event.name) +
            ",\"cat\":" + json::quoted(event.lane);
     std::snprintf(
-        numbers, sizeof numbers, ",\"pid\":%d,\"tid\":%llu,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"bytes\":%llu}}",
+        numbers, sizeof numbers, ",\"pid\":%d,\"tid\":%llu,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"bytes\":%llu,\"core\":%d}}",
         process, static_cast<unsigned long long>(event.thread), static_cast<double>(event.begin_ns) / 1e3,
-        static_cast<double>(event.end_ns - event.begin_ns) / 1e3, static_cast<unsigned long long>(event.bytes));
+        static_cast<double>(event.end_ns - event.begin_ns) / 1e3, static_cast<unsigned long long>(event.bytes), event.core);
     out += numbers;
   }
   return out + "\n]}\n";

@@ -12,10 +12,17 @@
 
 namespace penstock {
 
-bool Request::test() { return run_ == nullptr || run_->run->test(); }
+bool Request::test() {
+  if (run_ == nullptr) return true;
+  if (!run_->started.run->test()) return false;
+  run_->started.guard.check();
+  return true;
+}
 
 void Request::wait() {
-  if (run_ != nullptr) run_->run->wait();
+  if (run_ == nullptr) return;
+  run_->started.run->wait();
+  run_->started.guard.check();
 }
 
 Comm::Comm(std::shared_ptr<comm::State> state) : state_(std::move(state)) {}
@@ -33,7 +40,7 @@ Request Comm::start(const Collective& what, ConstBytes input, Bytes output) {
 Request Comm::start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes output, const Arithmetic& arithmetic,
                     std::uint64_t signature) {
   auto run = state_->engine().start(std::move(plan), {input, output}, arithmetic, signature);
-  return Request(std::make_shared<Request::Run>(Request::Run{state_, std::move(run)}));
+  return Request(std::make_shared<Request::Run>(Request::Run{state_, {std::move(run)}}));
 }
 
 void Comm::fail_next(const std::string& message) noexcept { state_->engine().fail_next(message); }

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "base/json.hpp"
+#include "penstock/error.hpp"
+#include "penstock/options.hpp"
 
 namespace penstock::comm {
 namespace {
@@ -25,7 +27,18 @@ State::Planned State::plan(const Collective& what) {
   return planned;
 }
 
-std::shared_ptr<engine::Run> State::start(const Collective& asked, ConstBytes input, Bytes output) {
+Guard::Guard(std::string operation, ConstBytes sent)
+    : operation_(std::move(operation)), sent_(sent), before_(store::checksum(sent)) {}
+
+void Guard::check() {
+  const ConstBytes sent = std::exchange(sent_, {});
+  if (sent.empty() || store::checksum(sent) == before_) return;
+  throw Error(ErrorCode::invalid_argument,
+              operation_ + ": the send buffer was changed before the operation had completed, so other ranks may have "
+                           "got either; leave it alone until wait() has returned or test() was true");
+}
+
+Started State::start(const Collective& asked, ConstBytes input, Bytes output) {
   const Collective what = normalized(asked, team().rank);
   Planned planned;
   engine::Bindings bindings;
@@ -37,7 +50,13 @@ std::shared_ptr<engine::Run> State::start(const Collective& asked, ConstBytes in
     engine_->fail_next(error.what());
     throw;
   }
-  return engine_->start(planned.plan, bindings, {.dtype = what.dtype, .op = what.op}, planned.signature);
+  Started started{engine_->start(planned.plan, bindings, {.dtype = what.dtype, .op = what.op}, planned.signature)};
+  if (options().debug > 0) {
+    const bool sends_output = what.kind == CollectiveKind::bcast && what.root == team().rank;
+    const ConstBytes sent = sends_output ? ConstBytes(bindings.output) : bindings.input;
+    if (!sent.empty()) started.guard = Guard(std::string(name(what.kind)), sent);
+  }
+  return started;
 }
 
 std::string State::explain(const Collective& asked) {

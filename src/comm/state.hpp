@@ -12,15 +12,30 @@
 #include "penstock/collective.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/export.hpp"
+#include "store/checksum.hpp"
 
 namespace penstock {
 
-struct Request::Run {
-  std::shared_ptr<comm::State> state;  ///< outlives the run
-  std::shared_ptr<engine::Run> run;
+namespace comm {
+
+/// What an operation sends, watched at debug level 1.
+class Guard {
+ public:
+  Guard() = default;
+  Guard(std::string operation, ConstBytes sent);
+  /// Throws Error(invalid_argument), once, when the memory has changed since the operation started.
+  void check();
+
+ private:
+  std::string operation_;
+  ConstBytes sent_;
+  store::Checksum before_;
 };
 
-namespace comm {
+struct Started {
+  std::shared_ptr<engine::Run> run;
+  Guard guard{};
+};
 
 /// A new transport between the same ranks; called collectively, once per communicator and once per duplicate.
 using MakeTransport = std::function<std::unique_ptr<engine::Transport>()>;
@@ -55,7 +70,7 @@ class State {
   Comm duplicate() const { return make_comm(make_transport_, facts_.options); }
   bool any_thread() const { return facts_.any_thread; }
 
-  std::shared_ptr<engine::Run> start(const Collective& what, ConstBytes input, Bytes output);
+  Started start(const Collective& what, ConstBytes input, Bytes output);
   std::string explain(const Collective& what);
   std::string report();
 
@@ -78,4 +93,10 @@ class State {
 };
 
 }  // namespace comm
+
+struct Request::Run {
+  std::shared_ptr<comm::State> state;  ///< outlives the run
+  comm::Started started;
+};
+
 }  // namespace penstock

@@ -8,6 +8,11 @@
 namespace penstock::engine {
 namespace {
 
+std::string traced_name(const Plan& plan) {
+  if (plan.application_levels == 0) return plan.algorithm;
+  return plan.algorithm + " S=" + std::to_string(plan.application_levels);
+}
+
 /// The caller's handle to an operation.
 class OperationRun final : public Run {
  public:
@@ -276,7 +281,7 @@ void Executor::finish_if_over(Operation& operation) {
   if (operation.executing > 0 || operation.remote_pending > 0) return;
   if (operation.failed && others_touch(operation)) return;
   if (operation.begin_ns != 0 && trace::enabled() && operation.plan)
-    trace::detail::record({trace::intern(operation.plan->algorithm), "operation", operation.begin_ns,
+    trace::detail::record({trace::intern(traced_name(*operation.plan)), "operation", operation.begin_ns,
                            trace::detail::now_ns(), operation.plan->input_bytes, 0});
   if (operation.plan) {
     buffers_.give_back(operation.scratch, operation.plan->scratch_bytes);

@@ -1,0 +1,84 @@
+// The communicator over threads of this process as ranks: what it adds to the engine.
+#include "penstock/comm.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/state.hpp"
+#include "engine/local_transport.hpp"
+#include "penstock/error.hpp"
+#include "penstock/options.hpp"
+
+namespace penstock::comm {
+namespace {
+
+void run_ranks(int size, const std::function<void(Comm&)>& body) {
+  auto transports = engine::make_local_transports(std::vector<std::int32_t>(static_cast<std::size_t>(size)));
+  std::vector<std::thread> threads;
+  for (auto& transport : transports)
+    threads.emplace_back([&body, transport = std::move(transport)]() mutable {
+      try {
+        Comm comm = make_comm([&transport] { return std::move(transport); }, {.progress_cores = 0});
+        body(comm);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+class DebugLevel {
+ public:
+  explicit DebugLevel(std::int64_t level) { options().debug = level; }
+  ~DebugLevel() { options().debug = 0; }
+};
+
+TEST(Debug, ASendBufferThatChangesTooEarlyIsAnError) {
+  const DebugLevel level(1);
+  run_ranks(3, [](Comm& comm) {
+    for (const CollectiveKind kind : {CollectiveKind::reduce, CollectiveKind::bcast}) {
+      std::vector<std::int32_t> in(1000, 1);
+      std::vector<std::int32_t> out(1000, 1);
+      const Collective what{.kind = kind, .count = 1000, .dtype = DType::int32, .root = 1};
+      const auto start = [&] {
+        return comm.start(what, std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(out)));
+      };
+      start().wait();  // nothing has changed: no error
+
+      std::vector<std::int32_t>& sent = kind == CollectiveKind::bcast ? out : in;
+      Request request = start();
+      if (comm.rank() == 1) sent[999] = 2;
+      if (comm.rank() == 1) {
+        try {
+          request.wait();
+          ADD_FAILURE() << name(kind) << ": nothing was noticed";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+          EXPECT_NE(std::string(error.what()).find(std::string(name(kind)) + ": the send buffer was changed"),
+                    std::string::npos)
+              << error.what();
+        }
+        EXPECT_NO_THROW(request.wait()) << "delivered once";
+      } else {
+        request.wait();
+      }
+    }
+  });
+}
+
+TEST(Explain, NamesTheSplitAndTheCores) {
+  run_ranks(2, [](Comm& comm) {
+    const std::string text = comm.explain({.kind = CollectiveKind::reduce, .count = 1 << 20, .split = 1});
+    EXPECT_NE(text.find("\"algorithm\": \"reduce/tree\""), std::string::npos) << text;
+    EXPECT_NE(text.find("\"split\": 1"), std::string::npos) << text;
+    EXPECT_NE(text.find("\"progress_cores\": 0"), std::string::npos) << text;
+  });
+}
+
+}  // namespace
+}  // namespace penstock::comm
