@@ -19,8 +19,10 @@ class State;
 }
 
 struct CommOptions {
-  /// Progress threads of this process: -1 is "auto" (one where the process may use a core that no rank of the node
-  /// needs, else none), 0 is off.
+  /// Communication cores of each node: threads, spread over the processes of the communicator, that make progress
+  /// while the application computes. -1 is "auto": the cores of the job that no rank of the node needs, at most one per
+  /// rank. 0 is off: no thread at all. A number is kept to where cores lack, too; they share those of the ranks then.
+  /// Where ranks give different numbers, the smallest counts. See report().
   int progress_cores = -1;
 };
 

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* A communicator of the same ranks, on private duplicates of `mpi`, which may be freed afterwards. `progress_cores`:
- * threads that make progress in this process; -1 is one where a core is free, else none; 0 is off. Collective. */
+ * communication cores of each node; -1 is those that no rank needs, at most one per rank; 0 is off. Collective. */
 PENSTOCK_API int penstock_comm_create(MPI_Comm mpi, int progress_cores, penstock_comm** comm);
 
 #ifdef __cplusplus

@@ -289,8 +289,9 @@ class Comm(MPI.Intracomm):
     comm : mpi4py.MPI.Intracomm
         Stays usable, stays the caller's, and must live as long as this communicator.
     progress_cores : "auto" or int
-        Progress threads of this process: "auto" is one where the process may use a core that no rank of the node
-        needs, else none; 0 is off.
+        Communication cores of each node: threads, spread over its processes, that make progress while the
+        application computes. "auto" is the cores of the job that no rank of the node needs, at most one per rank; 0
+        is off; a number is kept to where cores lack, too. ``report()`` says where they are.
     """
 
     _core: Any
@@ -315,7 +316,7 @@ class Comm(MPI.Intracomm):
         except Error as error:
             if valid or error.code != "invalid_argument":
                 raise
-            raise Error(f'progress_cores is {progress_cores!r}; expected "auto", 0, or a number of threads') from error
+            raise Error(f'progress_cores is {progress_cores!r}; expected "auto", 0, or a number of cores per node') from error
         self._natives = _Natives(self._plain())
         _open_comms[id(self)] = self
         return self

@@ -182,7 +182,7 @@ Inheritance inheritance() {
     if (!parent || !is_ours(*parent)) return found;
     if (!started_as_rank(*parent)) {
       found.launcher = *parent;
-      found.cpus |= cpus_of_process(*parent) & allowed_cpus();
+      found.cpus |= cpus_of_process(*parent);
       return found;
     }
     found.started = *parent;

@@ -54,7 +54,7 @@ CpuSet allowed_cpus();
 struct Inheritance {
   pid_t started = 0;   ///< the process that the launcher started: this one, or a script around it
   pid_t launcher = 0;  ///< 0 where there is none, or it is another user's
-  CpuSet cpus;         ///< the launcher's own, within allowed_cpus(); without a launcher this process's own
+  CpuSet cpus;         ///< the launcher's own and this process's; the control group may allow less, see Topology
 };
 Inheritance inheritance();
 

@@ -13,7 +13,7 @@
 namespace penstock::engine {
 
 struct EngineOptions {
-  int progress_threads = 0;  ///< at least so many in this process; 0: progress happens in start, test and wait only
+  int progress_threads = 0;  ///< of the process, unless others want more; 0: progress in start, test and wait only
   std::vector<std::int32_t> progress_cpus{};  ///< the n-th thread runs there; -1 or missing: wherever its process may
   std::int32_t progress_cores = 0;            ///< Team::progress_cores; the same on all ranks
   std::uint64_t eager_bytes = 16 << 10;       ///< up to here a message is copied into shared cells at once

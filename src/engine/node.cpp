@@ -154,7 +154,7 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
   // Where a node became several, nobody knows how many of these have one.
   node.team.progress_cores = numbers.size() == shares.size() ? options.progress_cores : 0;
   std::vector<std::int32_t> workers = options.progress_cpus;
-  workers.resize(std::max(workers.size(), static_cast<std::size_t>(std::max(options.progress_threads, 0))), -1);
+  workers.resize(static_cast<std::size_t>(std::max(options.progress_threads, 0)), -1);
   node.workers = Progress::of_process().claim_threads(std::move(workers));
 
   node.local_rank.assign(nodes.size(), -1);

@@ -47,20 +47,19 @@ class Placer {
     const auto count = static_cast<std::size_t>(std::min(wanted, most));
     seat(free, count);
     seat(loose, count);
+    std::vector<std::string> parts = where();
     const std::size_t unshared = seats_.size();
     seat(deal(idle_hardware_threads()), count);
-    const std::size_t on_own_threads = seats_.size();
+    if (seats_.size() > unshared)
+      parts.push_back(std::to_string(seats_.size() - unshared) + " on idle hardware threads of the ranks' cores");
+    const std::size_t alone = seats_.size();
     seat(std::vector<Share>(processes_.size(), Share(count, Seat::kAnyCpu)), count);
-    std::string reason = std::to_string(count) + ", as asked for" + where(unshared);
-    if (wanted > most)
-      reason = std::to_string(count) + ", since " + std::to_string(wanted) + " were asked for but there are " +
-               (most == kMostWorkers ? "at most " : "only ") + counted(static_cast<std::size_t>(most), "CPU") +
-               where(unshared);
-    if (on_own_threads > unshared)
-      reason += "; " + std::to_string(on_own_threads - unshared) + " on idle hardware threads of the ranks' cores";
-    if (count > on_own_threads)
-      reason += "; " + std::to_string(count - on_own_threads) + " without a core of their own, beside the ranks";
-    return {seats_, reason + unknown()};
+    if (seats_.size() > alone) parts.push_back(std::to_string(seats_.size() - alone) + " on cores of the ranks");
+    const std::string why = wanted <= most ? ", as asked for"
+                                           : ", since " + std::to_string(wanted) + " were asked for but there are " +
+                                                 (most == kMostWorkers ? "at most " : "only ") +
+                                                 counted(static_cast<std::size_t>(most), "CPU");
+    return {seats_, std::to_string(count) + why + ": " + joined(parts) + unknown()};
   }
 
  private:
@@ -185,20 +184,27 @@ class Placer {
 
   std::string automatic_reason() const {
     if (seats_.empty()) return "0, since no core is free: " + facts() + unknown();
-    return std::to_string(seats_.size()) + where(seats_.size()) + ": " + facts() + unknown();
+    return std::to_string(seats_.size()) + ", for " + facts() + ": " + joined(where()) + unknown();
   }
 
-  /// Of the first `count` seats, which are on free and on loose cores.
-  std::string where(std::size_t count) const {
+  /// The workers so far, which are on free and on loose cores.
+  std::vector<std::string> where() const {
     CpuSet pinned;
-    for (std::size_t i = 0; i < count; ++i) pinned.add(seats_[i].cpu);
-    const std::size_t floating = count - static_cast<std::size_t>(pinned.count());
-    std::string text;
-    if (!pinned.empty()) text += " on CPU " + pinned.text() + ", to which no rank is bound";
+    for (const Seat& seat : seats_) pinned.add(seat.cpu);
+    const std::size_t floating = seats_.size() - static_cast<std::size_t>(pinned.count());
+    std::vector<std::string> parts;
+    if (!pinned.empty())
+      parts.push_back(std::to_string(pinned.count()) + " on CPU " + pinned.text() + ", to which no rank is bound");
     if (floating > 0)
-      text += std::string(pinned.empty() ? "" : ", and ") + (pinned.empty() ? ", " : std::to_string(floating) + " ") +
-              "not pinned, since the ranks are not bound to single cores and leave " + std::to_string(loose_count_) +
-              " free";
+      parts.push_back(std::to_string(floating) +
+                      " not pinned, since the ranks are not bound to single cores and leave " +
+                      std::to_string(loose_count_) + " free");
+    return parts;
+  }
+
+  static std::string joined(const std::vector<std::string>& parts) {
+    std::string text;
+    for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
     return text;
   }
 

@@ -1,0 +1,168 @@
+#include "comm/workers.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <random>
+
+#include "engine/placement.hpp"
+
+namespace penstock::comm {
+namespace {
+
+using engine::CpuSet;
+using engine::NodeProcess;
+
+constexpr const char* kNoThreads = "MPI was initialized without MPI_THREAD_MULTIPLE";
+
+/// What the lowest rank of a node tells the others; sent as it is.
+struct Decision {
+  struct Worker {
+    std::int16_t local_rank;
+    std::int16_t cpu;
+  };
+  std::int32_t count;
+  std::array<Worker, engine::kMostWorkers> workers;
+  std::array<char, 316> reason;
+};
+static_assert(CpuSet::kMaxCpus <= 1 << 15);
+
+/// Processes of a node, each with its lowest local rank; those of others have none.
+struct Processes {
+  std::vector<NodeProcess> all;
+  std::vector<std::int16_t> local_rank;
+};
+
+Processes processes_of(std::span<const WorkerCard> node) {
+  struct Found {
+    std::int32_t started;
+    std::int16_t local_rank;
+    NodeProcess process;
+  };
+  std::vector<Found> found;
+  std::vector<std::uint64_t> known;
+  for (std::size_t i = 0; i < node.size(); ++i) {
+    const auto same = std::find(known.begin(), known.end(), node[i].process);
+    if (same != known.end()) {
+      ++found[static_cast<std::size_t>(same - known.begin())].process.ranks;
+      continue;
+    }
+    known.push_back(node[i].process);
+    found.push_back({node[i].started,
+                     static_cast<std::int16_t>(i),
+                     {.bound = node[i].bound, .inherited = node[i].inherited, .ranks = 1, .member = true}});
+  }
+  const std::size_t members = found.size();
+  for (const pid_t other : engine::ranks_started_by(engine::inheritance().launcher)) {
+    if (std::any_of(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(members),
+                    [&](const Found& member) { return member.started == other; }))
+      continue;
+    found.push_back(
+        {other,
+         -1,
+         {.bound = engine::cpus_of_process(other), .inherited = node[0].inherited, .ranks = 1, .member = false}});
+  }
+  // The order in which the launcher started them is the same for every communicator.
+  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.started < b.started; });
+  Processes processes;
+  for (Found& each : found) {
+    processes.all.push_back(each.process);
+    processes.local_rank.push_back(each.local_rank);
+  }
+  return processes;
+}
+
+Decision decide(std::span<const WorkerCard> node, int ranks) {
+  Decision decision{};
+  std::vector<int> wishes;
+  for (const WorkerCard& card : node) wishes.push_back(card.wanted);
+  const int wanted = engine::agreed_wish(wishes);
+  const bool any_thread = std::all_of(node.begin(), node.end(), [](const auto& card) { return card.any_thread != 0; });
+  std::string reason;
+  if (wanted == 0) {
+    reason = "0, as asked for";
+  } else if (!any_thread && node.size() == 1) {
+    reason = std::string("0, since ") + kNoThreads + ": call MPI_Init_thread to have one";
+  } else if (wanted == engine::kAutomaticWorkers && ranks == 1) {
+    reason = "0, since a single rank waits for nobody";
+  } else {
+    const Processes processes = processes_of(node);
+    const engine::Placement placement = engine::place_workers(engine::topology(), processes.all, wanted);
+    for (const engine::Seat& seat : placement.seats)
+      decision.workers[static_cast<std::size_t>(decision.count++)] = {
+          processes.local_rank[static_cast<std::size_t>(seat.process)], static_cast<std::int16_t>(seat.cpu)};
+    reason = placement.reason;
+    if (decision.count > 0 && !any_thread && static_cast<int>(node.size()) < ranks)
+      reason += std::string("; inside a node only, since ") + kNoThreads;
+  }
+  std::strncpy(decision.reason.data(), reason.c_str(), decision.reason.size() - 1);
+  return decision;
+}
+
+}  // namespace
+
+WorkerCard worker_card(int wanted, const engine::Transport& transport) {
+  static const std::uint64_t process = [] {
+    std::random_device random;
+    return std::uint64_t{random()} << 32 | random();
+  }();
+  WorkerCard card;
+  card.process = process;
+  card.wanted = wanted;
+  card.any_thread = transport.any_thread();
+  if (wanted == 0) return card;
+  const engine::Inheritance inherited = engine::inheritance();
+  card.started = inherited.started;
+  card.bound = engine::cpus_of_process(::getpid());
+  card.inherited = inherited.cpus;
+  return card;
+}
+
+Workers agree_on_workers(engine::Transport& transport, std::span<const WorkerCard> cards) {
+  Workers mine;
+  mine.reason = "0, as asked for";
+  if (std::all_of(cards.begin(), cards.end(), [](const WorkerCard& card) { return card.wanted == 0; })) return mine;
+
+  const std::vector<std::int32_t>& nodes = transport.node_of_rank();
+  const auto me = static_cast<std::size_t>(transport.rank());
+  std::vector<std::size_t> neighbours;
+  std::vector<WorkerCard> node;
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank)
+    if (nodes[rank] == nodes[me]) {
+      neighbours.push_back(rank);
+      node.push_back(cards[rank]);
+    }
+  Decision decision{};
+  if (neighbours[0] == me) {
+    try {
+      decision = decide(node, static_cast<int>(nodes.size()));
+    } catch (const std::exception& error) {
+      // The other ranks must hear of a decision, and without workers everything works.
+      const std::string reason = std::string("0, since looking for cores failed: ") + error.what();
+      std::strncpy(decision.reason.data(), reason.c_str(), decision.reason.size() - 1);
+    }
+  }
+  std::vector<Decision> decisions(nodes.size());
+  transport.allgather(std::as_bytes(std::span(&decision, 1)), std::as_writable_bytes(std::span(decisions)));
+
+  mine.per_node = engine::kMostWorkers;
+  std::vector<bool> seen(nodes.size(), false);
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    const auto number = static_cast<std::size_t>(nodes[rank]);
+    if (seen[number]) continue;
+    seen[number] = true;
+    mine.per_node = std::min(mine.per_node, decisions[rank].count);
+  }
+  const Decision& ours = decisions[neighbours[0]];
+  for (std::int32_t i = 0; i < ours.count; ++i) {
+    const Decision::Worker& worker = ours.workers[static_cast<std::size_t>(i)];
+    if (node[static_cast<std::size_t>(worker.local_rank)].process == cards[me].process) mine.cpus.push_back(worker.cpu);
+  }
+  mine.reason = ours.reason.data();
+  if (ours.count > 0) mine.reason += "; " + std::to_string(mine.cpus.size()) + " of them in this process";
+  return mine;
+}
+
+}  // namespace penstock::comm

@@ -1,0 +1,141 @@
+// The agreement on communication cores, with threads of this process as ranks.
+#include "comm/workers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/state.hpp"
+#include "engine/local_transport.hpp"
+#include "engine/placement.hpp"
+
+namespace penstock::comm {
+namespace {
+
+/// What the ranks agree on that send these cards.
+std::vector<Workers> agreed(const std::vector<std::int32_t>& nodes, const std::vector<WorkerCard>& cards) {
+  auto transports = engine::make_local_transports(nodes);
+  std::vector<Workers> answers(nodes.size());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank)
+    threads.emplace_back([&, rank] { answers[rank] = agree_on_workers(*transports[rank], cards); });
+  for (std::thread& thread : threads) thread.join();
+  return answers;
+}
+
+/// Ranks in processes of their own that nothing is known of but this machine's CPUs.
+std::vector<WorkerCard> unbound(std::size_t ranks, int wanted) {
+  std::vector<WorkerCard> cards(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    cards[rank].process = rank + 1;
+    cards[rank].started = static_cast<std::int32_t>(rank + 1);
+    cards[rank].wanted = wanted;
+    cards[rank].any_thread = 1;
+    cards[rank].bound = cards[rank].inherited = engine::topology().all();
+  }
+  return cards;
+}
+
+std::size_t total(const std::vector<Workers>& answers) {
+  std::size_t total = 0;
+  for (const Workers& answer : answers) total += answer.cpus.size();
+  return total;
+}
+
+TEST(Agreement, SpreadsTheWorkersOfANodeOverItsProcesses) {
+  const auto cpus = engine::topology().cpus.size();
+  const std::size_t wanted = std::min<std::size_t>(2, cpus);
+  const auto answers = agreed({0, 0, 0}, unbound(3, 2));
+  EXPECT_EQ(total(answers), wanted) << answers[0].reason;
+  for (const Workers& answer : answers) {
+    EXPECT_EQ(answer.per_node, static_cast<std::int32_t>(wanted));
+    EXPECT_LE(answer.cpus.size(), 1u) << answer.reason;
+    EXPECT_NE(answer.reason.find(std::to_string(answer.cpus.size()) + " of them in this process"), std::string::npos)
+        << answer.reason;
+  }
+}
+
+TEST(Agreement, TheNodeWithTheFewestCounts) {
+  std::vector<WorkerCard> cards = unbound(3, 1);
+  cards[2].wanted = 0;
+  const auto answers = agreed({0, 0, 1}, cards);
+  for (const Workers& answer : answers) EXPECT_EQ(answer.per_node, 0);
+  EXPECT_EQ(answers[0].cpus.size(), 1u) << "its own node wants one";
+  EXPECT_EQ(answers[2].reason, "0, as asked for");
+}
+
+TEST(Agreement, OneRankThatWantsNoneHasNone) {
+  std::vector<WorkerCard> cards = unbound(2, 2);
+  cards[1].wanted = 0;
+  for (const Workers& answer : agreed({0, 0}, cards)) EXPECT_TRUE(answer.cpus.empty()) << answer.reason;
+}
+
+TEST(Agreement, ThreadsOfOneProcessShareItsWorkers) {
+  std::vector<WorkerCard> cards = unbound(2, 1);
+  cards[1].process = cards[0].process;
+  const auto answers = agreed({0, 0}, cards);
+  EXPECT_EQ(answers[0].cpus.size(), 1u);
+  EXPECT_EQ(answers[1].cpus.size(), 1u);
+  EXPECT_EQ(answers[0].per_node, 1);
+}
+
+TEST(Agreement, WithoutThreadsOfMpi) {
+  std::vector<WorkerCard> cards = unbound(3, 1);
+  for (WorkerCard& card : cards) card.any_thread = 0;
+  const auto answers = agreed({0, 0, 1}, cards);
+  EXPECT_EQ(answers[0].cpus.size(), 1u);
+  EXPECT_NE(answers[0].reason.find("inside a node only"), std::string::npos) << answers[0].reason;
+  EXPECT_TRUE(answers[2].cpus.empty()) << "it could do nothing";
+  EXPECT_NE(answers[2].reason.find("MPI_Init_thread"), std::string::npos) << answers[2].reason;
+  EXPECT_EQ(answers[0].per_node, 0);
+}
+
+TEST(Agreement, UnreadableSetsAreNoFailure) {
+  std::vector<WorkerCard> cards = unbound(2, 1);
+  for (WorkerCard& card : cards) card.bound = card.inherited = {};
+  const auto answers = agreed({0, 0}, cards);
+  EXPECT_EQ(total(answers), 1u);
+  EXPECT_NE(answers[0].reason.find("could not be read"), std::string::npos) << answers[0].reason;
+}
+
+/// Runs `body` on every rank of a communicator on one node.
+void on_ranks(int ranks, const CommOptions& options, const std::function<void(Comm&)>& body) {
+  auto transports = engine::make_local_transports(std::vector<std::int32_t>(static_cast<std::size_t>(ranks), 0));
+  std::vector<std::thread> threads;
+  for (auto& transport : transports)
+    threads.emplace_back([&options, &body, &transport] {
+      try {
+        Comm comm = make_comm([&transport] { return std::move(transport); }, options);
+        body(comm);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Communicators, KnowTheirCommunicationCores) {
+  const int cpus = static_cast<int>(engine::topology().cpus.size());
+  for (const int wanted : {0, 1, 2, 100000}) {
+    const int expected = std::min({wanted, cpus, engine::kMostWorkers});
+    on_ranks(2, {.progress_cores = wanted}, [&](Comm& comm) {
+      EXPECT_EQ(comm.team().progress_cores, expected);
+      const std::string report = comm.report();
+      EXPECT_NE(report.find("progress threads: " + std::to_string(expected)), std::string::npos) << report;
+      EXPECT_EQ(report.find("only " + std::to_string(cpus)) != std::string::npos, wanted == 100000 && cpus < 128)
+          << report;
+      std::int64_t one = 1;
+      std::int64_t sum = 0;
+      comm.run({.kind = CollectiveKind::allreduce, .count = 1, .dtype = DType::int64},
+               std::as_bytes(std::span(&one, 1)), std::as_writable_bytes(std::span(&sum, 1)));
+      EXPECT_EQ(sum, 2);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace penstock::comm

@@ -1,0 +1,80 @@
+// What a rank finds out about the launcher that started it. The test plays the launcher: it starts itself as a rank.
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/cpu_set.hpp"
+
+namespace penstock::engine {
+namespace {
+
+/// Runs `command` as a rank that is bound to the first CPU; its exit status.
+int run_as_rank(std::vector<std::string> command, const std::string& cpus) {
+  ::setenv("PMI_RANK", "0", 1);
+  ::setenv("PENSTOCK_TEST_LAUNCHER", std::to_string(::getpid()).c_str(), 1);
+  ::setenv("PENSTOCK_TEST_CPUS", cpus.c_str(), 1);
+  std::vector<char*> arguments;
+  for (std::string& word : command) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  int status = -1;
+  // A thread of its own, so that this process keeps its CPUs while the rank inherits one.
+  std::thread([&] {
+    CpuSet first;
+    first.add(CpuSet::parse(cpus).cpus().front());
+    ASSERT_TRUE(bind_thread(::pthread_self(), first));
+    pid_t rank = 0;
+    ASSERT_EQ(::posix_spawn(&rank, arguments[0], nullptr, nullptr, arguments.data(), environ), 0);
+    ::waitpid(rank, &status, 0);
+  }).join();
+  for (const char* variable : {"PMI_RANK", "PENSTOCK_TEST_LAUNCHER", "PENSTOCK_TEST_CPUS"}) ::unsetenv(variable);
+  return status;
+}
+
+std::string self() {
+  std::array<char, 4096> path{};
+  return ::readlink("/proc/self/exe", path.data(), path.size() - 1) > 0 ? path.data() : "";
+}
+
+constexpr const char* kTheRank = "--gtest_filter=StartedByThisTest.FindsItsLauncher";
+
+TEST(StartedByThisTest, FindsItsLauncher) {
+  const char* launcher = std::getenv("PENSTOCK_TEST_LAUNCHER");
+  if (launcher == nullptr) GTEST_SKIP() << "runs as the child of the next tests";
+  const Inheritance found = inheritance();
+  EXPECT_EQ(found.launcher, std::stoi(launcher));
+  EXPECT_EQ(found.cpus.text(), std::getenv("PENSTOCK_TEST_CPUS"));
+  EXPECT_EQ(cpus_of_process(::getpid()).count(), 1);
+  const std::vector<pid_t> ranks = ranks_started_by(found.launcher);
+  EXPECT_EQ(ranks, std::vector<pid_t>{found.started});
+  EXPECT_EQ(found.started == ::getpid(), ::getppid() == found.launcher);
+}
+
+TEST(Launcher, GivesItsCpusToARank) {
+  EXPECT_EQ(run_as_rank({self(), kTheRank}, cpus_of_process(::getpid()).text()), 0);
+}
+
+TEST(Launcher, IsFoundBehindAScript) {
+  const std::string script = "\"$0\" \"$1\" && exit 0 || exit 1";  // no exec: the shell stays in between
+  EXPECT_EQ(run_as_rank({"/bin/sh", "-c", script, self(), kTheRank}, cpus_of_process(::getpid()).text()), 0);
+}
+
+TEST(Launcher, IsNoneForAProgramThatNobodyLaunched) {
+  if (std::getenv("PMI_RANK") != nullptr || std::getenv("PMIX_RANK") != nullptr) GTEST_SKIP() << "run by a launcher";
+  const Inheritance found = inheritance();
+  EXPECT_EQ(found.launcher, 0);
+  EXPECT_EQ(found.started, ::getpid());
+  EXPECT_EQ(found.cpus, cpus_of_process(::getpid()));
+  EXPECT_TRUE(ranks_started_by(0).empty());
+}
+
+}  // namespace
+}  // namespace penstock::engine

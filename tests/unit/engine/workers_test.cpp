@@ -1,0 +1,277 @@
+// Several progress threads in one process: how many there are, where, and that they serve all engines.
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/cpu_set.hpp"
+#include "plans.hpp"
+#include "ranks.hpp"
+
+namespace penstock::engine {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct Thread {
+  pid_t id = 0;
+  long switches = 0;  ///< voluntary and not
+  std::string blocked_signals{};
+};
+
+std::vector<Thread> workers() {
+  std::vector<Thread> found;
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir("/proc/self/task"), ::closedir);
+  while (const dirent* entry = ::readdir(directory.get())) {
+    const std::string folder = std::string("/proc/self/task/") + entry->d_name;
+    std::ifstream comm(folder + "/comm");
+    std::string name;
+    std::getline(comm, name);
+    if (name != kWorkerName) continue;
+    Thread thread{.id = std::stoi(entry->d_name)};
+    std::ifstream status(folder + "/status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.find("voluntary_ctxt_switches:") != std::string::npos)
+        thread.switches += std::stol(line.substr(line.find(':') + 1));
+      if (line.starts_with("SigBlk:")) thread.blocked_signals = line.substr(8);
+    }
+    found.push_back(thread);
+  }
+  std::sort(found.begin(), found.end(), [](const Thread& a, const Thread& b) { return a.id < b.id; });
+  return found;
+}
+
+/// A thread that has been joined may stay in /proc for a moment: waits until there are `expected`, not for long.
+std::size_t count_of_workers(std::size_t expected) {
+  for (int i = 0; i < 1000 && workers().size() != expected; ++i) std::this_thread::sleep_for(milliseconds(1));
+  return workers().size();
+}
+
+CpuSet cpus_of_thread(pid_t thread) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  CpuSet cpus;
+  if (::sched_getaffinity(thread, sizeof mask, &mask) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(static_cast<std::size_t>(cpu), &mask)) cpus.add(cpu);
+  return cpus;
+}
+
+/// A communicator of two ranks that belong to this thread, and have run something.
+class Pair {
+ public:
+  explicit Pair(const EngineOptions& options) {
+    auto transports = make_local_transports({0, 0});
+    std::thread other([&] { engines_[1] = Engine::create(std::move(transports[1]), options); });
+    engines_[0] = Engine::create(std::move(transports[0]), options);
+    other.join();
+    const auto runs = start();
+    for (const auto& run : runs) run->wait();
+    check();
+  }
+
+  /// Starts something that nobody waits for, until it is done.
+  void run_alone() {
+    const auto runs = start();
+    for (int i = 0; i < 5000 && !(runs[0]->done() && runs[1]->done()); ++i)
+      std::this_thread::sleep_for(milliseconds(1));
+    EXPECT_TRUE(runs[0]->done() && runs[1]->done());
+    check();
+  }
+
+  Engine& operator[](std::size_t rank) { return *engines_[rank]; }
+
+ private:
+  static constexpr std::uint64_t kElems = 1000;
+
+  std::vector<std::shared_ptr<Run>> start() {
+    std::vector<std::shared_ptr<Run>> runs;
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      in_[rank].assign(kElems, 3);
+      out_[rank].assign(kElems, 0);
+      const auto plan = allreduce_plan(static_cast<int>(rank), 2, kElems * 4);
+      runs.push_back(engines_[rank]->start(plan, {bytes_of(in_[rank]), bytes_of(out_[rank])}, kAddUint32, 0));
+    }
+    return runs;
+  }
+  void check() const {
+    for (const auto& out : out_) EXPECT_EQ(out.back(), 6u);
+  }
+
+  std::array<std::shared_ptr<Engine>, 2> engines_;
+  std::array<std::vector<std::uint32_t>, 2> in_;
+  std::array<std::vector<std::uint32_t>, 2> out_;
+};
+
+TEST(Workers, AreAsManyAsTheLargestClaim) {
+  EXPECT_EQ(count_of_workers(0), 0u);
+  const auto none = std::make_unique<Pair>(EngineOptions{});
+  EXPECT_EQ(count_of_workers(0), 0u) << "switched off";
+  auto two = std::make_unique<Pair>(EngineOptions{.progress_threads = 2});
+  EXPECT_EQ(count_of_workers(2), 2u);
+  auto three = std::make_unique<Pair>(EngineOptions{.progress_threads = 3});
+  EXPECT_EQ(count_of_workers(3), 3u);
+  const auto one = std::make_unique<Pair>(EngineOptions{.progress_threads = 1});
+  EXPECT_EQ(count_of_workers(3), 3u);
+  three.reset();
+  EXPECT_EQ(count_of_workers(2), 2u);
+  one->run_alone();
+  two->run_alone();
+  two.reset();
+  EXPECT_EQ(count_of_workers(1), 1u);
+  one->run_alone();
+  const auto late = std::make_unique<Pair>(EngineOptions{.progress_threads = 3});
+  EXPECT_EQ(count_of_workers(3), 3u);
+  one->run_alone();
+  late->run_alone();
+}
+
+TEST(Workers, EndWithTheirEngines) {
+  std::make_unique<Pair>(EngineOptions{.progress_threads = 3});
+  EXPECT_EQ(count_of_workers(0), 0u);
+}
+
+TEST(Workers, RunWhereTheyArePlaced) {
+  const CpuSet all = cpus_of_process(::getpid());
+  const std::int32_t first = all.cpus().front();
+  auto placed = std::make_unique<Pair>(EngineOptions{.progress_threads = 2, .progress_cpus = {first, -1}});
+  CpuSet alone;
+  alone.add(first);
+  std::multiset<std::string> found;
+  for (const Thread& worker : workers()) found.insert(cpus_of_thread(worker.id).text());
+  EXPECT_EQ(found, (std::multiset<std::string>{alone.text(), all.text()}));
+
+  const auto larger = std::make_unique<Pair>(EngineOptions{.progress_threads = 3, .progress_cpus = {-1, -1, first}});
+  placed.reset();
+  found.clear();
+  for (const Thread& worker : workers()) found.insert(cpus_of_thread(worker.id).text());
+  EXPECT_EQ(found, (std::multiset<std::string>{alone.text(), all.text(), all.text()})) << "placed anew";
+}
+
+TEST(Workers, RunAnywhereWhenTheirCpuIsRefused) {
+  const auto engine =
+      std::make_unique<Pair>(EngineOptions{.progress_threads = 1, .progress_cpus = {CpuSet::kMaxCpus - 1}});
+  ASSERT_EQ(workers().size(), 1u);
+  EXPECT_EQ(cpus_of_thread(workers()[0].id), cpus_of_process(::getpid()));
+}
+
+TEST(Workers, AreNotBoundToTheCpuOfTheThreadThatStartsThem) {
+  const CpuSet all = cpus_of_process(::getpid());
+  std::thread([&all] {
+    CpuSet first;
+    first.add(all.cpus().front());
+    ASSERT_TRUE(bind_thread(::pthread_self(), first));
+    const auto engine = std::make_unique<Pair>(EngineOptions{.progress_threads = 1});
+    ASSERT_EQ(workers().size(), 1u);
+    EXPECT_EQ(cpus_of_thread(workers()[0].id), all);
+  }).join();
+}
+
+TEST(Workers, LeaveSignalsToTheApplication) {
+  const auto engine = std::make_unique<Pair>(EngineOptions{.progress_threads = 2});
+  ASSERT_EQ(workers().size(), 2u);
+  for (const Thread& worker : workers()) {
+    const std::uint64_t blocked = std::stoull(worker.blocked_signals, nullptr, 16);
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD, SIGALRM})
+      EXPECT_NE(blocked >> (signal - 1) & 1, 0u) << signal;
+  }
+}
+
+TEST(Workers, SleepWhileNothingIsInFlight) {
+  const auto engine = std::make_unique<Pair>(EngineOptions{.progress_threads = 3});
+  const auto other = std::make_unique<Pair>(EngineOptions{.progress_threads = 1});
+  engine->run_alone();
+  std::this_thread::sleep_for(milliseconds(300));  // the last sleeps with something in flight end by themselves
+  const std::vector<Thread> before = workers();
+  ASSERT_EQ(before.size(), 3u);
+  std::this_thread::sleep_for(milliseconds(200));
+  const std::vector<Thread> after = workers();
+  ASSERT_EQ(after.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i)
+    EXPECT_LE(after[i].switches - before[i].switches, 1) << "of thread " << after[i].id;
+}
+
+TEST(Workers, WakeForEveryOperation) {
+  // Each start finds them about to sleep, or asleep; a wakeup that is lost here lasts a day.
+  const auto engine = std::make_unique<Pair>(EngineOptions{.progress_threads = 3});
+  const auto other = std::make_unique<Pair>(EngineOptions{.progress_threads = 3});
+  for (int i = 0; i < 100; ++i) {
+    (i % 2 == 0 ? *engine : *other).run_alone();
+    std::this_thread::sleep_for(std::chrono::microseconds(17 * i));
+  }
+}
+
+TEST(Workers, SurviveAForkOfTheProcess) {
+  const auto engine = std::make_unique<Pair>(EngineOptions{.progress_threads = 3});
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::vector<std::uint32_t> in(4, 1);
+    std::vector<std::uint32_t> out(4);
+    try {
+      (*engine)[0].start(allreduce_plan(0, 2, 16), {bytes_of(in), bytes_of(out)}, kAddUint32, 0);
+    } catch (const Error& error) {
+      ::_exit(error.code() == ErrorCode::unsupported ? 0 : 1);
+    }
+    ::_exit(2);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  engine->run_alone();
+}
+
+/// Thousands of operations on several engines at once, with communicators that come and go beside them.
+TEST(Workers, ServeManyEnginesUnderStress) {
+  constexpr int kRounds = 300;
+  std::atomic<bool> over{false};
+  std::thread coming_and_going([&over] {
+    for (int threads = 0; !over.load(); threads = (threads + 1) % 5)
+      Pair({.progress_threads = 1 + threads}).run_alone();
+  });
+  std::vector<std::thread> worlds;
+  for (int world = 0; world < 3; ++world)
+    worlds.emplace_back([world] {
+      RanksOptions options = ranks_of(world == 2 ? std::vector<std::int32_t>{0, 0, 1} : one_node(2));
+      options.engine.progress_threads = 3;
+      const int size = static_cast<int>(options.nodes.size());
+      run_ranks(options, [size](Engine& engine, int rank) {
+        const std::vector<std::uint64_t> elems{1, 100, 9000};
+        std::vector<std::shared_ptr<const Plan>> plans;
+        for (const std::uint64_t n : elems) plans.push_back(allreduce_plan(rank, size, n * 4));
+        for (int round = 0; round < kRounds; ++round) {
+          std::vector<std::vector<std::uint32_t>> ins;
+          std::vector<std::vector<std::uint32_t>> outs;
+          std::vector<std::shared_ptr<engine::Run>> runs;
+          for (const std::uint64_t n : elems) {
+            ins.emplace_back(n, static_cast<std::uint32_t>(round + rank));
+            outs.emplace_back(n);
+          }
+          for (std::size_t i = 0; i < plans.size(); ++i)
+            runs.push_back(engine.start(plans[i], {bytes_of(ins[i]), bytes_of(outs[i])}, kAddUint32, i));
+          for (std::size_t i = runs.size(); i-- > 0;) runs[i]->wait();
+          const auto sum = static_cast<std::uint32_t>(size * round + size * (size - 1) / 2);
+          for (std::size_t i = 0; i < outs.size(); ++i) ASSERT_EQ(outs[i].back(), sum) << "round " << round;
+        }
+      });
+    });
+  for (std::thread& world : worlds) world.join();
+  over.store(true);
+  coming_and_going.join();
+  EXPECT_EQ(count_of_workers(0), 0u);
+}
+
+}  // namespace
+}  // namespace penstock::engine
