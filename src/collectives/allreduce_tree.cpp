@@ -8,14 +8,10 @@
 
 namespace penstock::collectives {
 
-namespace {
-constexpr std::uint64_t kSegmentBytes = 128 << 10;
-}
-
 Plan allreduce_tree(const Team& team, const Collective& what) {
   const std::vector<Edge> tree = edges(team.size(), what.radix);
   const Region sum = result(team, what);
-  const Segments segments = task_segments(what, kSegmentBytes, 2 * (team.size() - 1));
+  const Segments segments = task_segments(what, kTreeSegmentBytes, 2 * (team.size() - 1));
   Sequence sequence("allreduce/tree", team);
   sequence.tree_levels(levels(team.size(), what.radix));
   std::vector<Region> value(static_cast<std::size_t>(team.size()), contribution(team, what));

@@ -7,14 +7,10 @@
 
 namespace penstock::collectives {
 
-namespace {
-constexpr std::uint64_t kSegmentBytes = 128 << 10;
-}
-
 Plan bcast_tree(const Team& team, const Collective& what) {
   const Region whole{0, block_bytes(what), Buffer::output};
   const std::vector<int> ranks = from_root(team, what);
-  const Segments segments = task_segments(what, kSegmentBytes, team.size() - 1);
+  const Segments segments = task_segments(what, kTreeSegmentBytes, team.size() - 1);
   Sequence sequence("bcast/tree", team);
   sequence.tree_levels(levels(team.size(), what.radix));
   std::vector<GrowingTasks> tasks(segments.count(), GrowingTasks(sequence, team.size()));

@@ -82,9 +82,14 @@ bool has_split_tree(CollectiveKind kind) {
 }
 
 // Beside a computation that would last as long as the blocking operation, if all cores computed: the paper's choice.
+// Where the edges are shared tasks, ranks that wait take what is left of every level.
 SplitPoint split_point(const Team& team, const Collective& what) {
-  const SplitModel model{
+  SplitModel model{
       .kind = what.kind, .bytes = static_cast<double>(collectives::block_bytes(what)), .radix = what.radix};
+  if (collectives::shared_node(team, what)) {
+    model.waiting_helps = true;
+    model.segment_bytes = static_cast<double>(what.segment_bytes != 0 ? what.segment_bytes : collectives::kTreeSegmentBytes);
+  }
   const SplitCores cores{collectives::largest_node(team), team.progress_cores};
   const int all = cores.ranks + cores.progress;
   return evaluate_split(model, cores, computation_time(blocking_time(model, all), all, cores.ranks));

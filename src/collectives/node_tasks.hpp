@@ -10,6 +10,7 @@
 
 namespace penstock::collectives {
 
+inline constexpr std::uint64_t kTreeSegmentBytes = 128 << 10;
 // As many as the engine has room for in one plan.
 inline constexpr std::uint32_t kMaxTasks = 1024;
 

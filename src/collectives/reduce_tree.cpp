@@ -9,15 +9,11 @@
 
 namespace penstock::collectives {
 
-namespace {
-constexpr std::uint64_t kSegmentBytes = 128 << 10;
-}
-
 Plan reduce_tree(const Team& team, const Collective& what) {
   const std::uint64_t bytes = block_bytes(what);
   const std::vector<int> ranks = from_root(team, what);
   const std::vector<Edge> tree = edges(team.size(), what.radix);
-  const Segments segments = task_segments(what, kSegmentBytes, team.size() - 1);
+  const Segments segments = task_segments(what, kTreeSegmentBytes, team.size() - 1);
   Sequence sequence("reduce/tree", team);
   sequence.tree_levels(levels(team.size(), what.radix));
   // Where the sum of a rank's subtree lies: nowhere but in its input until its first child has come.

@@ -90,8 +90,9 @@ TEST(Choose, TakesATreeWhereASplitIsAskedFor) {
 }
 
 TEST(Choose, AsksTheModelForTheSplit) {
-  Collective what{.kind = CollectiveKind::reduce, .count = 2 << 20, .algorithm = "tree"};
+  Collective what{.kind = CollectiveKind::reduce, .count = 2 << 20, .algorithm = "binomial"};
   Team node = team(std::vector<std::int32_t>(60));
+  node.single_copy = false;  // messages, as in the paper
   EXPECT_EQ(choose(node, what).split, 0) << "no progress cores";
   for (const auto& [ranks, split] : {std::pair{51, 0}, {52, 1}, {57, 1}, {58, 2}, {61, 2}, {62, 3}, {63, 3}}) {
     node.node_of_rank.assign(static_cast<std::size_t>(ranks), 0);
