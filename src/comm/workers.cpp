@@ -112,7 +112,7 @@ WorkerCard worker_card(int wanted, const engine::Transport& transport) {
   card.process = process;
   card.wanted = wanted;
   card.any_thread = transport.any_thread();
-  if (wanted == 0) return card;
+  if (wanted == 0 || (wanted == engine::kAutomaticWorkers && transport.size() == 1)) return card;
   const engine::Inheritance inherited = engine::inheritance();
   card.started = inherited.started;
   card.bound = engine::cpus_of_process(::getpid());

@@ -60,7 +60,7 @@ std::optional<Topology> read_topology_by_hwloc() {
   if (hwloc_topology_load(raw) != 0) return std::nullopt;
 
   Topology topology;
-  topology.source = "hwloc " + std::to_string(hwloc_get_api_version() >> 16) + "." +
+  topology.source = "hwloc, API " + std::to_string(hwloc_get_api_version() >> 16) + "." +
                     std::to_string(hwloc_get_api_version() >> 8 & 0xff);
   for (hwloc_obj_t pu = nullptr; (pu = hwloc_get_next_obj_by_type(raw, HWLOC_OBJ_PU, pu)) != nullptr;) {
     Cpu cpu{.number = static_cast<int>(pu->os_index), .core = static_cast<int>(pu->logical_index)};

@@ -14,16 +14,26 @@ import click
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--options", "with_options", is_flag=True, help="Explain every option.")
-def info(as_json: bool, with_options: bool) -> None:
+@click.option("--ranks", type=click.IntRange(1, 1024), help="Ranks per node to place communication cores for.")
+def info(as_json: bool, with_options: bool, ranks: int | None) -> None:
     """MPI, cores, shared memory, and what is switched on."""
-    facts = gather()
+    facts = gather(ranks)
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return
     cores, memory = facts["cores"], facts["shared_memory"]
     click.echo(f"Penstock {facts['version']}, Python {facts['python']}")
-    click.echo(f"cores           {cores['usable']} usable of {cores['online']}")
+    click.echo(
+        f"cores           {cores['cores']} usable, CPU {cores['cpus']} of {cores['online']} (from {cores['topology']})"
+    )
+    click.echo(f"memory nodes    {cores['numa_nodes']}")
+    click.echo(f"CPU set         {cores['process_cpus']}, of the job {cores['inherited_cpus']}")
+    progress = facts["progress_cores"]
+    click.echo(f"progress cores  auto, {progress['ranks']} rank{'s' * (progress['ranks'] > 1)} on this node:")
+    click.echo(f"                not bound: {progress['not_bound']}")
+    click.echo(f"                bound to a core each: {progress['bound']}")
     click.echo(f"shared memory   {memory['free_bytes'] / 2**30:.1f} GiB free of {memory['size_bytes'] / 2**30:.1f}")
+    click.echo(f"single copy     {facts['single_copy']}")
     click.echo(f"built for       {', '.join(facts['mpi']['built_for']) or 'no MPI'}")
     click.echo(f"mpi4py          {facts['mpi']['mpi4py'] or 'not installed'}")
     click.echo(f"MPI library     {facts['mpi']['library'] or facts['mpi']['problem']}")
@@ -35,15 +45,28 @@ def info(as_json: bool, with_options: bool) -> None:
             click.echo(f"    {option['type']}: {option['meaning']}")
 
 
-def gather() -> dict:
+_CORES = ("topology", "cores", "cpus", "numa_nodes", "process_cpus", "inherited_cpus")
+
+
+def gather(ranks: int | None = None) -> dict:
     from penstock import _penstock
+
+    # By default as many ranks as leave a CPU to communication.
+    usable = len(os.sched_getaffinity(0))
+    machine = json.loads(_penstock.describe_machine(ranks or min(max(usable - 1, 1), 1024)))
 
     stat = os.statvfs("/dev/shm")
     keys = ("name", "environment", "type", "value", "meaning")
     return {
         "version": importlib.metadata.version("penstock") if _installed("penstock") else "from a build folder",
         "python": platform.python_version(),
-        "cores": {"usable": len(os.sched_getaffinity(0)), "online": os.cpu_count()},
+        "cores": {
+            "usable": usable,
+            "online": os.cpu_count(),
+            **{key: machine[key] for key in _CORES},
+        },
+        "progress_cores": machine["progress_cores"],
+        "single_copy": machine["single_copy"],
         "shared_memory": {"size_bytes": stat.f_blocks * stat.f_frsize, "free_bytes": stat.f_bavail * stat.f_frsize},
         "mpi": _mpi(Path(_penstock.library_directory())),
         "options": [dict(zip(keys, row, strict=True)) for row in _penstock.option_table()],

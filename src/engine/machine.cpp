@@ -1,0 +1,93 @@
+#include "penstock/machine.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "base/json.hpp"
+#include "engine/placement.hpp"
+#include "engine/single_copy.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock {
+namespace {
+
+using engine::CpuSet;
+
+/// Asked by a child about its parent: what a rank may do with its neighbour's memory, which is not its child's either.
+std::string single_copy() {
+  std::uint64_t value = 42;
+  const pid_t parent = ::getpid();
+  const auto address = reinterpret_cast<std::uint64_t>(&value);
+  const pid_t child = ::fork();
+  if (child < 0) return "unknown: fork: " + std::generic_category().message(errno);
+  if (child == 0) {
+    std::uint64_t copy = 0;
+    int error = engine::read_memory(parent, address, std::as_writable_bytes(std::span(&copy, 1)));
+    if (error == 0) error = engine::write_memory(parent, address, std::as_bytes(std::span(&copy, 1)));
+    ::_exit(error);
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0)
+    if (errno != EINTR) return "unknown: waitpid: " + std::generic_category().message(errno);
+  if (!WIFEXITED(status)) return "unknown: the process that tried it was killed";
+  const int error = WEXITSTATUS(status);
+  return error == 0 ? "possible" : "not possible, process_vm_readv: " + std::generic_category().message(error);
+}
+
+std::string automatic(const engine::Topology& topology, const CpuSet& inherited, int ranks, bool bound) {
+  std::map<int, CpuSet> cores;
+  for (const engine::Cpu& cpu : topology.cpus)
+    if (inherited.has(cpu.number)) cores[cpu.core].add(cpu.number);
+  std::vector<engine::NodeProcess> processes;
+  auto core = cores.begin();
+  for (int rank = 0; rank < ranks; ++rank) {
+    processes.push_back({.bound = inherited, .inherited = inherited});
+    if (!bound || cores.empty()) continue;
+    processes.back().bound = core->second;
+    if (++core == cores.end()) core = cores.begin();
+  }
+  return engine::place_workers(topology, processes, engine::kAutomaticWorkers).reason;
+}
+
+}  // namespace
+
+std::string describe_machine(int ranks) {
+  constexpr int kMostRanks = 1024;
+  if (ranks < 1 || ranks > kMostRanks)
+    throw Error(ErrorCode::invalid_argument,
+                "ranks is " + std::to_string(ranks) + "; expected 1 to " + std::to_string(kMostRanks));
+  const engine::Topology& topology = engine::topology();
+  const CpuSet inherited = engine::inheritance().cpus;
+  std::set<int> cores;
+  std::set<int> nodes;
+  for (const engine::Cpu& cpu : topology.cpus) {
+    cores.insert(cpu.core);
+    nodes.insert(cpu.node);
+  }
+  json::Object progress;
+  progress.number("ranks", ranks);
+  progress.string("not_bound", automatic(topology, inherited, ranks, false));
+  progress.string("bound", automatic(topology, inherited, ranks, true));
+
+  json::Object machine;
+  machine.string("topology", topology.source);
+  machine.number("cores", cores.size());
+  machine.string("cpus", topology.all().text());
+  machine.number("numa_nodes", nodes.size());
+  machine.string("process_cpus", engine::cpus_of_process(::getpid()).text());
+  machine.string("inherited_cpus", (inherited & topology.all()).text());
+  machine.string("single_copy", single_copy());
+  machine.raw("progress_cores", progress.finish());
+  return machine.finish();
+}
+
+}  // namespace penstock
