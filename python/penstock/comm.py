@@ -316,7 +316,9 @@ class Comm(MPI.Intracomm):
         except Error as error:
             if valid or error.code != "invalid_argument":
                 raise
-            raise Error(f'progress_cores is {progress_cores!r}; expected "auto", 0, or a number of cores per node') from error
+            raise Error(
+                f'progress_cores is {progress_cores!r}; expected "auto", 0, or a number of cores per node'
+            ) from error
         self._natives = _Natives(self._plain())
         _open_comms[id(self)] = self
         return self
