@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 MPI = mpi_abi.import_mpi()
 
-_OPS = {
-    MPI._handleof(getattr(MPI, name.upper())): name
-    for name in ("sum", "prod", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor")
-}
+_OP_NAMES = ("sum", "prod", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor")
+_OPS = {MPI._handleof(getattr(MPI, name.upper())): name for name in _OP_NAMES}
+_OPS_BY_ID = {id(getattr(MPI, name.upper())): name for name in _OP_NAMES}  # MPI.SUM itself, as most callers pass it
 
 _PLANNED = ("bcast", "reduce", "allreduce", "gather", "scatter", "allgather", "barrier")
 
@@ -248,6 +247,9 @@ class _Call:
         self.finish: Callable[[], None] | None = None
 
     def send(self, spec: Any, blocks: int = 1) -> None:
+        if not isinstance(spec, (list, tuple)):
+            self.input = spec
+            return
         given = message(spec, blocks)
         self._check_movable(given)
         self.input = given.pack() if isinstance(given, Derived) else given
@@ -258,6 +260,9 @@ class _Call:
 
     def receive(self, spec: Any, blocks: int = 1, keep: bool = False) -> None:
         """`keep`: the buffer's contents matter (bcast's root, in-place)."""
+        if not isinstance(spec, (list, tuple)):
+            self.output = spec
+            return
         given = message(spec, blocks)
         self._check_movable(given)
         if not isinstance(given, Derived):
@@ -439,32 +444,32 @@ class Comm(MPI.Intracomm):
             raise Error("this communicator has been freed, or was not made by penstock.Comm(comm)")
         return self._core
 
-    def _run(self, prepare: Callable[[], _Call], how: How) -> None:
+    def _run(self, how: How, prepare: Callable[..., _Call], *arguments: Any) -> None:
         core = self._open()
-        call = self._prepared(core, prepare)
+        call = self._prepared(core, prepare, arguments)
         if call.op is not None and core.run(call.kind, call.input, call.output, call.op, call.root, call.in_place, how):
             if call.finish is not None:
                 call.finish()
             return
         self._start_native(core, call).Wait()
 
-    def _start(self, prepare: Callable[[], _Call], how: How) -> Request:
+    def _start(self, how: How, prepare: Callable[..., _Call], *arguments: Any) -> Request:
         core = self._open()
-        call = self._prepared(core, prepare)
+        call = self._prepared(core, prepare, arguments)
         if call.op is not None:
             pending = core.start(call.kind, call.input, call.output, call.op, call.root, call.in_place, how)
             if pending is not None:
                 return Request(pending, call.finish)
         return self._start_native(core, call)
 
-    def _init(self, prepare: Callable[[], _Call], how: How) -> Prequest:
+    def _init(self, how: How, prepare: Callable[..., _Call], *arguments: Any) -> Prequest:
         self._open()
-        return Prequest(lambda: self._start(prepare, how))
+        return Prequest(lambda: self._start(how, prepare, *arguments))
 
     @staticmethod
-    def _prepared(core: Any, prepare: Callable[[], _Call]) -> _Call:
+    def _prepared(core: Any, prepare: Callable[..., _Call], arguments: tuple) -> _Call:
         try:
-            return prepare()
+            return prepare(*arguments)
         except Exception as error:
             core.fail_next(str(error))  # the other ranks must not wait for this one
             if isinstance(error, Error):
@@ -488,7 +493,7 @@ class Comm(MPI.Intracomm):
 
     def _reduce(self, sendbuf: Any, recvbuf: Any, op: Any, root: int) -> _Call:
         call = _Call("reduce", (sendbuf, recvbuf, op, root), root)
-        call.op = _OPS.get(MPI._handleof(op))
+        call.op = _op_name(op)
         at_root = self.Get_rank() == root
         call.in_place = at_root and _is_in_place(sendbuf)
         if call.op is None:
@@ -501,7 +506,7 @@ class Comm(MPI.Intracomm):
 
     def _allreduce(self, sendbuf: Any, recvbuf: Any, op: Any) -> _Call:
         call = _Call("allreduce", (sendbuf, recvbuf, op))
-        call.op = _OPS.get(MPI._handleof(op))
+        call.op = _op_name(op)
         call.in_place = _is_in_place(sendbuf)
         if call.op is None:
             return call
@@ -540,91 +545,95 @@ class Comm(MPI.Intracomm):
 
     def Barrier(self, **how: Unpack[How]) -> None:
         """Wait until all ranks have come here."""
-        self._run(self._barrier, how)
+        self._run(how, self._barrier)
 
     def Ibarrier(self, **how: Unpack[How]) -> Request:
         """Start a barrier; the request is complete when all ranks have started theirs."""
-        return self._start(self._barrier, how)
+        return self._start(how, self._barrier)
 
     def Barrier_init(self, info: Any = None, **how: Unpack[How]) -> Prequest:
         """Make a persistent barrier. Local."""
-        return self._init(self._barrier, how)
+        return self._init(how, self._barrier)
 
     def Bcast(self, buf: Any, root: int = 0, **how: Unpack[How]) -> None:
         """Send the contents of the root's `buf` to that of all ranks."""
-        self._run(lambda: self._bcast(buf, root), how)
+        self._run(how, self._bcast, buf, root)
 
     def Ibcast(self, buf: Any, root: int = 0, **how: Unpack[How]) -> Request:
         """Start a Bcast."""
-        return self._start(lambda: self._bcast(buf, root), how)
+        return self._start(how, self._bcast, buf, root)
 
     def Bcast_init(self, buf: Any, root: int = 0, info: Any = None, **how: Unpack[How]) -> Prequest:
         """Make a persistent Bcast. Local."""
-        return self._init(lambda: self._bcast(buf, root), how)
+        return self._init(how, self._bcast, buf, root)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **how: Unpack[How]) -> None:
         """Combine the ranks' `sendbuf` element by element into the root's `recvbuf`."""
-        self._run(lambda: self._reduce(sendbuf, recvbuf, op, root), how)
+        self._run(how, self._reduce, sendbuf, recvbuf, op, root)
 
     def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **how: Unpack[How]) -> Request:
         """Start a Reduce."""
-        return self._start(lambda: self._reduce(sendbuf, recvbuf, op, root), how)
+        return self._start(how, self._reduce, sendbuf, recvbuf, op, root)
 
     def Reduce_init(
         self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, info: Any = None, **how: Unpack[How]
     ) -> Prequest:
         """Make a persistent Reduce. Local."""
-        return self._init(lambda: self._reduce(sendbuf, recvbuf, op, root), how)
+        return self._init(how, self._reduce, sendbuf, recvbuf, op, root)
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> None:
         """Combine the ranks' `sendbuf` element by element into every rank's `recvbuf`."""
-        self._run(lambda: self._allreduce(sendbuf, recvbuf, op), how)
+        self._run(how, self._allreduce, sendbuf, recvbuf, op)
 
     def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> Request:
         """Start an Allreduce."""
-        return self._start(lambda: self._allreduce(sendbuf, recvbuf, op), how)
+        return self._start(how, self._allreduce, sendbuf, recvbuf, op)
 
     def Allreduce_init(
         self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **how: Unpack[How]
     ) -> Prequest:
         """Make a persistent Allreduce. Local."""
-        return self._init(lambda: self._allreduce(sendbuf, recvbuf, op), how)
+        return self._init(how, self._allreduce, sendbuf, recvbuf, op)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
         """Collect the ranks' `sendbuf` in the root's `recvbuf`, in the order of the ranks."""
-        self._run(lambda: self._gather(sendbuf, recvbuf, root), how)
+        self._run(how, self._gather, sendbuf, recvbuf, root)
 
     def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
         """Start a Gather."""
-        return self._start(lambda: self._gather(sendbuf, recvbuf, root), how)
+        return self._start(how, self._gather, sendbuf, recvbuf, root)
 
     def Gather_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **how: Unpack[How]) -> Prequest:
         """Make a persistent Gather. Local."""
-        return self._init(lambda: self._gather(sendbuf, recvbuf, root), how)
+        return self._init(how, self._gather, sendbuf, recvbuf, root)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
         """Deal the root's `sendbuf` out to the ranks' `recvbuf`, in the order of the ranks."""
-        self._run(lambda: self._scatter(sendbuf, recvbuf, root), how)
+        self._run(how, self._scatter, sendbuf, recvbuf, root)
 
     def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
         """Start a Scatter."""
-        return self._start(lambda: self._scatter(sendbuf, recvbuf, root), how)
+        return self._start(how, self._scatter, sendbuf, recvbuf, root)
 
     def Scatter_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **how: Unpack[How]) -> Prequest:
         """Make a persistent Scatter. Local."""
-        return self._init(lambda: self._scatter(sendbuf, recvbuf, root), how)
+        return self._init(how, self._scatter, sendbuf, recvbuf, root)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> None:
         """Collect the ranks' `sendbuf` in every rank's `recvbuf`, in the order of the ranks."""
-        self._run(lambda: self._allgather(sendbuf, recvbuf), how)
+        self._run(how, self._allgather, sendbuf, recvbuf)
 
     def Iallgather(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> Request:
         """Start an Allgather."""
-        return self._start(lambda: self._allgather(sendbuf, recvbuf), how)
+        return self._start(how, self._allgather, sendbuf, recvbuf)
 
     def Allgather_init(self, sendbuf: Any, recvbuf: Any, info: Any = None, **how: Unpack[How]) -> Prequest:
         """Make a persistent Allgather. Local."""
-        return self._init(lambda: self._allgather(sendbuf, recvbuf), how)
+        return self._init(how, self._allgather, sendbuf, recvbuf)
+
+
+def _op_name(op: Any) -> str | None:
+    return _OPS_BY_ID.get(id(op)) or _OPS.get(MPI._handleof(op))
 
 
 def _is_in_place(spec: Any) -> bool:

@@ -1,6 +1,7 @@
 #include "buffer.hpp"
 
 #include <bit>
+#include <string_view>
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -20,9 +21,8 @@ std::string python_type(nb::handle object) {
 
 /// kind: 'i' signed, 'u' unsigned, 'f' floating point, 'c' complex.
 std::optional<DType> find_dtype(char kind, std::uint64_t item_bytes) {
-  const std::string wanted = kind + std::to_string(item_bytes);
 #define PENSTOCK_DTYPE(name, type, size, numpy) \
-  if (wanted == numpy) return DType::name;
+  if (kind == numpy[0] && item_bytes == (size)) return DType::name;
 #include "penstock/dtypes.def"
 #undef PENSTOCK_DTYPE
   return std::nullopt;
@@ -30,15 +30,16 @@ std::optional<DType> find_dtype(char kind, std::uint64_t item_bytes) {
 
 /// A format of the struct module with one element, as PEP 3118 extends it ("<f", "Zd").
 std::optional<DType> dtype_of_format(const char* format, std::uint64_t item_bytes) {
-  std::string text = format == nullptr ? "B" : format;
-  if (!text.empty() && (text[0] == '@' || text[0] == '=')) text.erase(0, 1);
+  std::string_view text = format == nullptr ? "B" : format;
+  if (text.starts_with('@') || text.starts_with('=')) text.remove_prefix(1);
   constexpr char kNative = std::endian::native == std::endian::little ? '<' : '>';
-  if (!text.empty() && text[0] == kNative) text.erase(0, 1);
+  if (text.starts_with(kNative)) text.remove_prefix(1);
   if (text.size() == 2 && text[0] == 'Z') return find_dtype('c', item_bytes);
   if (text.size() != 1) return std::nullopt;
-  if (std::string("bhilqn").find(text[0]) != std::string::npos) return find_dtype('i', item_bytes);
-  if (std::string("BHILQNc").find(text[0]) != std::string::npos) return find_dtype('u', item_bytes);
-  if (std::string("efd").find(text[0]) != std::string::npos) return find_dtype('f', item_bytes);
+  const auto is_one_of = [&](std::string_view letters) { return letters.find(text[0]) != std::string_view::npos; };
+  if (is_one_of("bhilqn")) return find_dtype('i', item_bytes);
+  if (is_one_of("BHILQNc")) return find_dtype('u', item_bytes);
+  if (is_one_of("efd")) return find_dtype('f', item_bytes);
   return std::nullopt;
 }
 
@@ -107,15 +108,22 @@ ArrayView view(nb::handle object, Access access, const char* argument) {
   ArrayView result;
   result.argument_ = argument;
 
-  const nb::object bits = bits_of_bfloat16(object);
-  const nb::handle source = bits.is_valid() ? nb::handle(bits) : object;
-
-  if (PyObject_CheckBuffer(source.ptr())) {
-    const nb::object memory = nb::steal(PyMemoryView_FromObject(source.ptr()));
+  nb::object memory;
+  nb::object bits;
+  nb::handle source = object;
+  if (PyObject_CheckBuffer(object.ptr())) {
+    memory = nb::steal(PyMemoryView_FromObject(object.ptr()));
     if (!memory.is_valid()) {
       nb::python_error error;
-      refuse(std::string(argument) + " (" + python_type(object) + ") does not give its memory: " + error.what());
+      bits = bits_of_bfloat16(object);
+      if (!bits.is_valid())
+        refuse(std::string(argument) + " (" + python_type(object) + ") does not give its memory: " + error.what());
+      source = bits;
+      memory = nb::steal(PyMemoryView_FromObject(bits.ptr()));
     }
+  }
+
+  if (memory.is_valid()) {
     const Py_buffer& buffer = *PyMemoryView_GET_BUFFER(memory.ptr());
     result.c_contiguous_ = PyBuffer_IsContiguous(&buffer, 'C') != 0;
     result.fortran_contiguous_ = PyBuffer_IsContiguous(&buffer, 'F') != 0;
