@@ -108,7 +108,7 @@ Default choose_default(const Team& team, const Collective& what) {
   constexpr std::uint64_t kPipelineBytes = 512 << 10;  // from here on a long pipeline is full most of the time
   constexpr std::uint64_t kSharedBytes = 8 << 10;
   constexpr std::uint64_t kRingPartBytes = 4 << 10;
-  constexpr std::uint64_t kDividedBytes = 32 << 10;  // more than the cost of agreeing on who does what
+  constexpr std::uint64_t kDividedBytes = 96 << 10;  // below, agreeing on who does what costs more than it gains
   constexpr int kLongChain = 64;
   constexpr int kSharedRanks = 16;
 
