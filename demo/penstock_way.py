@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 class PenstockWay:
     def __init__(self, directory: Path, images: list[Path], batch: int, size: int, clock: Clock) -> None:
-        self.comm = ps.Comm(MPI.COMM_WORLD, progress_cores=1)
+        self.comm = ps.Comm(MPI.COMM_WORLD, progress_cores=MPI.COMM_WORLD.size)  # each rank moves its own part
         self.rank, self.ranks = self.comm.rank, self.comm.size
         self.clock = clock
         self.checkpoint_stalls: list[float] = []

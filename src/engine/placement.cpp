@@ -43,7 +43,9 @@ class Placer {
       }
       return {seats_, automatic_reason()};
     }
-    const int most = std::min(kMostWorkers, usable_.count());
+    int members = 0;
+    for (const NodeProcess& process : processes_) members += process.member ? process.ranks : 0;
+    const int most = std::min(kMostWorkers, std::max(usable_.count(), members));
     const auto count = static_cast<std::size_t>(std::min(wanted, most));
     seat(free, count);
     seat(loose, count);
@@ -55,10 +57,12 @@ class Placer {
     const std::size_t alone = seats_.size();
     seat(std::vector<Share>(processes_.size(), Share(count, Seat::kAnyCpu)), count);
     if (seats_.size() > alone) parts.push_back(std::to_string(seats_.size() - alone) + " on cores of the ranks");
-    const std::string why = wanted <= most ? ", as asked for"
-                                           : ", since " + std::to_string(wanted) + " were asked for but there are " +
-                                                 (most == kMostWorkers ? "at most " : "only ") +
-                                                 counted(static_cast<std::size_t>(most), "CPU");
+    std::string why = ", as asked for";
+    if (wanted > most)
+      why = ", since " + std::to_string(wanted) + " were asked for, more than the " +
+            (most == kMostWorkers      ? std::to_string(most) + " that a node may have"
+             : most == usable_.count() ? counted(static_cast<std::size_t>(most), "CPU") + " of the job here"
+                                       : counted(static_cast<std::size_t>(most), "rank") + " here");
     return {seats_, std::to_string(count) + why + ": " + joined(parts) + unknown()};
   }
 

@@ -38,7 +38,7 @@ struct Placement {
 ///
 /// kAutomaticWorkers: each member has as many workers as it has ranks, at most, on its free and then its loose cores.
 /// More than 0: that many, on free cores, then loose ones, then hardware threads that nobody is bound to, then on the
-/// cores of the ranks, of which the last are not pinned; at most as many as there are CPUs.
+/// cores of the ranks, of which the last are not pinned; at most one per CPU, or per rank where these are more.
 ///
 /// `processes` come in an order that all communicators of the node agree on (members of several have their own cores
 /// then), and one of them at least is a member.

@@ -47,12 +47,10 @@ std::size_t total(const std::vector<Workers>& answers) {
 }
 
 TEST(Agreement, SpreadsTheWorkersOfANodeOverItsProcesses) {
-  const auto cpus = engine::topology().cpus.size();
-  const std::size_t wanted = std::min<std::size_t>(2, cpus);
   const auto answers = agreed({0, 0, 0}, unbound(3, 2));
-  EXPECT_EQ(total(answers), wanted) << answers[0].reason;
+  EXPECT_EQ(total(answers), 2u) << answers[0].reason;
   for (const Workers& answer : answers) {
-    EXPECT_EQ(answer.per_node, static_cast<std::int32_t>(wanted));
+    EXPECT_EQ(answer.per_node, 2);
     EXPECT_LE(answer.cpus.size(), 1u) << answer.reason;
     EXPECT_NE(answer.reason.find(std::to_string(answer.cpus.size()) + " of them in this process"), std::string::npos)
         << answer.reason;
@@ -121,13 +119,12 @@ void on_ranks(int ranks, const CommOptions& options, const std::function<void(Co
 TEST(Communicators, KnowTheirCommunicationCores) {
   const int cpus = static_cast<int>(engine::topology().cpus.size());
   for (const int wanted : {0, 1, 2, 100000}) {
-    const int expected = std::min({wanted, cpus, engine::kMostWorkers});
+    const int expected = std::min({wanted, std::max(cpus, 2), engine::kMostWorkers});
     on_ranks(2, {.progress_cores = wanted}, [&](Comm& comm) {
       EXPECT_EQ(comm.team().progress_cores, expected);
       const std::string report = comm.report();
       EXPECT_NE(report.find("progress threads: " + std::to_string(expected)), std::string::npos) << report;
-      EXPECT_EQ(report.find("only " + std::to_string(cpus)) != std::string::npos, wanted == 100000 && cpus < 128)
-          << report;
+      EXPECT_EQ(report.find("more than the") != std::string::npos, wanted == 100000) << report;
       std::int64_t one = 1;
       std::int64_t sum = 0;
       comm.run({.kind = CollectiveKind::allreduce, .count = 1, .dtype = DType::int64},

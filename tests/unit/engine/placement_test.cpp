@@ -146,7 +146,13 @@ INSTANTIATE_TEST_SUITE_P(
              {bound("0-1", "0-1")},
              99,
              {{0, kAny}, {0, kAny}},
-             "2, since 99 were asked for but there are only 2 CPUs"},
+             "2, since 99 were asked for, more than the 2 CPUs of the job here: "},
+        Case{"OnePerRankEvenWithoutCores",
+             kTwo,
+             {bound("0", "0-1"), bound("1", "0-1"), bound("0-1", "0-1")},
+             4,
+             {{0, kAny}, {1, kAny}, {2, kAny}},
+             "3, since 4 were asked for, more than the 3 ranks here: 3 on cores of the ranks"},
         Case{"Off", kEight, {bound("0", "0-7")}, 0, {}, "0, as asked for"},
         Case{"UnknownBinding",
              kTwo,
@@ -235,7 +241,9 @@ TEST(Placement, KeepsItsRulesOnRandomMachines) {
     }
     for (const auto& [process, seats] : seats_of)
       EXPECT_TRUE(wanted != kAuto || seats <= job.processes[static_cast<std::size_t>(process)].ranks);
-    const int most = std::min(wanted, job.processes[0].inherited.count());
+    int ranks = 0;
+    for (const NodeProcess& process : job.processes) ranks += process.member ? process.ranks : 0;
+    const int most = std::min(wanted, std::max(job.processes[0].inherited.count(), ranks));
     EXPECT_TRUE(wanted == kAuto || static_cast<int>(placement.seats.size()) == most);
     EXPECT_TRUE(placement.reason.starts_with(std::to_string(placement.seats.size())));
   }
