@@ -1,8 +1,11 @@
 #include "comm/state.hpp"
 
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
 #include <utility>
 
-#include "base/json.hpp"
 #include "penstock/error.hpp"
 #include "penstock/options.hpp"
 
@@ -18,9 +21,12 @@ State::Planned State::plan(const Collective& what) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = plans_.find(what);
-    if (found != plans_.end()) return found->second;
+    if (found != plans_.end()) {
+      ++found->second.runs;
+      return found->second;
+    }
   }
-  Planned planned{std::make_shared<const Plan>(plan_collective(team(), what)), signature(what)};
+  Planned planned{std::make_shared<const Plan>(plan_collective(team(), what)), signature(what), 1};
   const std::lock_guard lock(mutex_);
   if (plans_.size() >= kMaxCachedPlans) plans_.clear();
   plans_.emplace(what, planned);
@@ -59,42 +65,45 @@ Started State::start(const Collective& asked, ConstBytes input, Bytes output) {
   return started;
 }
 
-std::string State::explain(const Collective& asked) {
-  const Collective what = normalized(asked, team().rank);
-  const Choice choice = choose(team(), what);
-  const Planned planned = plan(what);
-
+json::Object State::facts_of(const Collective& what, const Plan& plan) const {
+  const Choice choice = choose(engine_->team(), what);
   std::uint64_t sent_bytes = 0;
   std::uint64_t read_bytes = 0;
   std::uint64_t messages = 0;
-  for (const Step& step : planned.plan->steps) {
+  for (const Step& step : plan.steps) {
     if (step.kind == StepKind::read) read_bytes += step.from.size_bytes;
     if (step.kind != StepKind::send) continue;
     sent_bytes += step.from.size_bytes;
     ++messages;
   }
-
   json::Object result;
-  result.string("operation", name(asked.kind));
-  result.string("algorithm", planned.plan->algorithm);
+  result.string("operation", name(what.kind));
+  result.string("algorithm", plan.algorithm);
   result.string("reason", choice.reason);
-  result.number("split", choice.split);
-  result.number("progress_cores", team().progress_cores);
+  result.number("split", plan.application_levels);
+  result.number("progress_cores", engine_->team().progress_cores);
   result.string("cost", choice.algorithm->cost);
-  result.number("count", asked.count);
-  result.string("dtype", name(asked.dtype));
+  result.number("count", what.count);
+  result.string("dtype", name(what.dtype));
   if (computes(what.kind)) result.string("op", name(what.op));
   if (is_rooted(what.kind)) result.number("root", what.root);
-  result.number("ranks", team().size());
-  result.number("rank", team().rank);
-  result.number("steps", planned.plan->steps.size());
+  result.number("ranks", plan.size);
+  result.number("rank", plan.rank);
+  result.number("steps", plan.steps.size());
+  result.number("tasks", plan.tasks.size());
   result.number("messages", messages);
   result.number("sent_bytes", sent_bytes);
   result.number("read_bytes", read_bytes);
-  result.number("tasks", planned.plan->tasks.size());
-  result.number("scratch_bytes", planned.plan->scratch_bytes);
-  result.number("shared_bytes", planned.plan->shared_bytes);
-  return result.finish();
+  result.number("scratch_bytes", plan.scratch_bytes);
+  result.number("shared_bytes", plan.shared_bytes);
+  return result;
+}
+
+std::string State::explain(const Collective& asked) {
+  const Collective what = normalized(asked, team().rank);
+  // A plan of its own, so that the report counts only what ran.
+  json::Object facts = facts_of(what, plan_collective(team(), what));
+  return facts.finish();
 }
 
 std::string State::report() {
@@ -102,8 +111,37 @@ std::string State::report() {
   if (!text.empty() && text.back() != '\n') text += '\n';
   text += "progress threads: " + facts_.progress_reason + '\n';
   const std::lock_guard lock(mutex_);
-  text += "plans kept: " + std::to_string(plans_.size()) + '\n';
+  for (const auto& [what, planned] : plans_) {
+    const Plan& plan = *planned.plan;
+    text += "ran " + std::to_string(planned.runs) + " times: " + plan.algorithm + ", " + std::to_string(what.count) +
+            " x " + std::string(name(what.dtype));
+    if (plan.tree_levels > 0) text += ", split " + std::to_string(plan.application_levels);
+    text += ": " + choose(team(), what).reason + '\n';
+  }
   return text;
+}
+
+State::~State() {
+  try {
+    if (options().report.empty()) return;
+    std::string plans;
+    for (const auto& [what, planned] : plans_)
+      plans += (plans.empty() ? "" : ", ") + facts_of(what, *planned.plan).number("runs", planned.runs).finish();
+    const std::string line = json::Object()
+                                 .number("rank", team().rank)
+                                 .number("ranks", team().size())
+                                 .string("engine", engine_->report())
+                                 .string("progress_threads", facts_.progress_reason)
+                                 .raw("plans", "[" + plans + "]")
+                                 .finish() +
+                             '\n';
+    const std::string path = options().report + "." + std::to_string(::getpid()) + ".jsonl";
+    std::ofstream file(path, std::ios::app);
+    file << line << std::flush;
+    if (!file) std::fprintf(stderr, "penstock: cannot write the report %s\n", path.c_str());
+  } catch (const std::exception&) {
+    // Out of memory at the end: the report is lost, the program is not.
+  }
 }
 
 }  // namespace penstock::comm

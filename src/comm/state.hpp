@@ -8,6 +8,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "base/json.hpp"
 #include "engine/engine.hpp"
 #include "penstock/collective.hpp"
 #include "penstock/comm.hpp"
@@ -64,6 +65,10 @@ class State {
  public:
   State(std::shared_ptr<engine::Engine> engine, MakeTransport make_transport, Facts facts)
       : engine_(std::move(engine)), make_transport_(std::move(make_transport)), facts_(std::move(facts)) {}
+  /// Writes what ran where the option `report` asks for it.
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
 
   const Team& team() const { return engine_->team(); }
   engine::Engine& engine() { return *engine_; }
@@ -78,12 +83,15 @@ class State {
   struct Planned {
     std::shared_ptr<const Plan> plan;
     std::uint64_t signature = 0;
+    std::uint64_t runs = 0;
   };
   struct Hash {
     std::size_t operator()(const Collective& what) const { return static_cast<std::size_t>(signature(what)); }
   };
 
   Planned plan(const Collective& normalized_what);
+  /// What is known of a plan, as the members of a JSON object.
+  json::Object facts_of(const Collective& normalized_what, const Plan& plan) const;
 
   std::shared_ptr<engine::Engine> engine_;
   MakeTransport make_transport_;

@@ -50,10 +50,10 @@ Placement fitting_placement(const Collective& what, int size) {
   return Placement::unequal;
 }
 
-std::vector<Plan> plan_all(const Collective& what, const std::vector<std::int32_t>& nodes) {
+std::vector<Plan> plan_all(const Collective& what, const std::vector<std::int32_t>& nodes, int progress_cores) {
   std::vector<Plan> plans;
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(nodes.size()); ++rank)
-    plans.push_back(plan_collective(Team{rank, nodes}, what));
+    plans.push_back(plan_collective(Team{.rank = rank, .node_of_rank = nodes, .progress_cores = progress_cores}, what));
   return plans;
 }
 

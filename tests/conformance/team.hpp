@@ -30,7 +30,7 @@ std::vector<std::int32_t> place(Placement placement, int size);
 /// The hardest placement that the algorithm of `what` can serve.
 Placement fitting_placement(const Collective& what, int size);
 
-std::vector<Plan> plan_all(const Collective& what, const std::vector<std::int32_t>& nodes);
+std::vector<Plan> plan_all(const Collective& what, const std::vector<std::int32_t>& nodes, int progress_cores = 0);
 
 /// Whether no rank can leave before every other rank has come: each rank's steps lead to steps of all others.
 bool synchronizes(std::span<const Plan> plans);

@@ -2,9 +2,11 @@
 #include "penstock/comm.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -69,6 +71,32 @@ TEST(Debug, ASendBufferThatChangesTooEarlyIsAnError) {
       }
     }
   });
+}
+
+TEST(Report, SaysWhatRanHowOftenAndWhy) {
+  const std::string prefix = testing::TempDir() + "penstock-report";
+  const std::string path = prefix + "." + std::to_string(::getpid()) + ".jsonl";
+  std::filesystem::remove(path);
+  options().report = prefix;
+  run_ranks(2, [](Comm& comm) {
+    std::vector<std::int32_t> in(100'000, 1);
+    std::vector<std::int32_t> out(100'000);
+    const Collective what{.kind = CollectiveKind::allreduce, .count = in.size(), .dtype = DType::int32};
+    for (int i = 0; i < 3; ++i) comm.run(what, std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(out)));
+    EXPECT_NE(comm.report().find("ran 3 times: allreduce/divided, 100000 x int32"), std::string::npos) << comm.report();
+  });
+  options().report.clear();
+  std::ifstream file(path);
+  std::vector<json::Value> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(json::Value::parse(line));
+  ASSERT_EQ(lines.size(), 2u) << "one per rank";
+  for (const json::Value& line : lines) {
+    EXPECT_EQ(line.at("ranks").number(), 2u);
+    bool found = false;
+    for (const json::Value& plan : line.at("plans").items())
+      found = found || (plan.at("algorithm").text() == "allreduce/divided" && plan.at("runs").number() == 3);
+    EXPECT_TRUE(found);
+  }
 }
 
 TEST(Explain, NamesTheSplitAndTheCores) {
