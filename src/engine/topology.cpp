@@ -8,6 +8,7 @@
 #include <sstream>
 
 #ifdef PENSTOCK_HWLOC
+#include <dlfcn.h>
 #include <hwloc.h>
 #endif
 
@@ -44,36 +45,80 @@ int last_level_cache(const std::string& cpu_folder) {
 
 #ifdef PENSTOCK_HWLOC
 
+// Opened when it is needed, by which time MPI has been loaded with the hwloc that it wants: linked to, an older one
+// could come first and take that one's place.
+class Hwloc {
+ public:
+  static const Hwloc* open() {
+    static const Hwloc library;
+    return library.is_complete_ && library.get_api_version() >> 16 == HWLOC_API_VERSION >> 16 ? &library : nullptr;
+  }
+
+ private:
+  void* const handle_ = ::dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL);  // the interface of all of hwloc 2
+  bool is_complete_ = handle_ != nullptr;
+
+  template <typename Function>
+  Function find(const char* name) {
+    void* const found = handle_ == nullptr ? nullptr : ::dlsym(handle_, name);
+    is_complete_ = is_complete_ && found != nullptr;
+    return reinterpret_cast<Function>(found);
+  }
+
+ public:
+#define PENSTOCK_HWLOC_FUNCTION(name) \
+  decltype(&hwloc_##name) const name = find<decltype(&hwloc_##name)>("hwloc_" #name);
+  PENSTOCK_HWLOC_FUNCTION(get_api_version)
+  PENSTOCK_HWLOC_FUNCTION(topology_init)
+  PENSTOCK_HWLOC_FUNCTION(topology_set_io_types_filter)
+  PENSTOCK_HWLOC_FUNCTION(topology_set_components)
+  PENSTOCK_HWLOC_FUNCTION(topology_load)
+  PENSTOCK_HWLOC_FUNCTION(topology_destroy)
+  PENSTOCK_HWLOC_FUNCTION(get_type_depth)
+  PENSTOCK_HWLOC_FUNCTION(get_nbobjs_by_depth)
+  PENSTOCK_HWLOC_FUNCTION(get_obj_by_depth)
+  PENSTOCK_HWLOC_FUNCTION(obj_type_is_dcache)
+  PENSTOCK_HWLOC_FUNCTION(bitmap_isset)
+  PENSTOCK_HWLOC_FUNCTION(distances_get_by_type)
+  PENSTOCK_HWLOC_FUNCTION(distances_release)
+#undef PENSTOCK_HWLOC_FUNCTION
+
+  std::vector<hwloc_obj_t> objects(hwloc_topology_t topology, hwloc_obj_type_t type) const {
+    std::vector<hwloc_obj_t> objects;
+    const int depth = get_type_depth(topology, type);
+    for (unsigned i = 0; i < get_nbobjs_by_depth(topology, depth); ++i)
+      objects.push_back(get_obj_by_depth(topology, depth, i));
+    return objects;
+  }
+};
+
 std::optional<Topology> read_topology_by_hwloc() {
-  struct Destroy {
-    void operator()(hwloc_topology* topology) const { hwloc_topology_destroy(topology); }
-  };
+  const Hwloc* const hwloc = Hwloc::open();
   hwloc_topology_t raw = nullptr;
-  if (hwloc_topology_init(&raw) != 0) return std::nullopt;
-  const std::unique_ptr<hwloc_topology, Destroy> machine(raw);
-  hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
-  hwloc_topology_set_type_filter(raw, HWLOC_OBJ_MISC, HWLOC_TYPE_FILTER_KEEP_NONE);
-#if HWLOC_API_VERSION >= 0x00020100
+  if (hwloc == nullptr || hwloc->topology_init(&raw) != 0) return std::nullopt;
+  const auto destroy = [hwloc](hwloc_topology* topology) { hwloc->topology_destroy(topology); };
+  const std::unique_ptr<hwloc_topology, decltype(destroy)> machine(raw, destroy);
+  hwloc->topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
   // It moves the calling thread from CPU to CPU, to learn what Linux says as well.
-  hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
-#endif
-  if (hwloc_topology_load(raw) != 0) return std::nullopt;
+  hwloc->topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
+  if (hwloc->topology_load(raw) != 0) return std::nullopt;
 
   Topology topology;
-  topology.source = "hwloc, API " + std::to_string(hwloc_get_api_version() >> 16) + "." +
-                    std::to_string(hwloc_get_api_version() >> 8 & 0xff);
-  for (hwloc_obj_t pu = nullptr; (pu = hwloc_get_next_obj_by_type(raw, HWLOC_OBJ_PU, pu)) != nullptr;) {
+  const unsigned version = hwloc->get_api_version();
+  topology.source = "hwloc, API " + std::to_string(version >> 16) + "." + std::to_string(version >> 8 & 0xff);
+  const std::vector<hwloc_obj_t> nodes = hwloc->objects(raw, HWLOC_OBJ_NUMANODE);
+  for (const hwloc_obj_t pu : hwloc->objects(raw, HWLOC_OBJ_PU)) {
     Cpu cpu{.number = static_cast<int>(pu->os_index), .core = static_cast<int>(pu->logical_index)};
     for (hwloc_obj_t above = pu->parent; above != nullptr; above = above->parent) {
       if (above->type == HWLOC_OBJ_CORE) cpu.core = static_cast<int>(above->logical_index);
       // The outermost one is met last. Ids of caches of different levels must differ.
-      if (hwloc_obj_type_is_dcache(above->type))
+      if (hwloc->obj_type_is_dcache(above->type))
         cpu.cache = static_cast<int>(above->logical_index) * 16 + static_cast<int>(above->attr->cache.depth);
     }
-    const int node = pu->nodeset == nullptr ? -1 : hwloc_bitmap_first(pu->nodeset);
-    const hwloc_obj_t memory =
-        node < 0 ? nullptr : hwloc_get_numanode_obj_by_os_index(raw, static_cast<unsigned>(node));
-    cpu.node = memory == nullptr ? 0 : static_cast<int>(memory->logical_index);
+    const auto memory = std::find_if(nodes.begin(), nodes.end(), [&](hwloc_obj_t node) {
+      return node->cpuset != nullptr && hwloc->bitmap_isset(node->cpuset, pu->os_index) != 0;
+    });
+    cpu.node = memory == nodes.end() ? 0 : static_cast<int>((*memory)->logical_index);
     if (cpu.number < CpuSet::kMaxCpus) topology.cpus.push_back(cpu);
   }
   if (topology.cpus.empty()) return std::nullopt;
@@ -81,14 +126,14 @@ std::optional<Topology> read_topology_by_hwloc() {
 
   unsigned count = 1;
   hwloc_distances_s* distances = nullptr;
-  if (hwloc_distances_get_by_type(raw, HWLOC_OBJ_NUMANODE, &count, &distances, HWLOC_DISTANCES_KIND_MEANS_LATENCY, 0) ==
-          0 &&
+  if (hwloc->distances_get_by_type(raw, HWLOC_OBJ_NUMANODE, &count, &distances, HWLOC_DISTANCES_KIND_MEANS_LATENCY,
+                                   0) == 0 &&
       count > 0 && distances != nullptr) {
-    const unsigned nodes = distances->nbobjs;
-    topology.node_distances.assign(nodes, std::vector<int>(nodes));
-    for (unsigned i = 0; i < nodes * nodes; ++i)
-      topology.node_distances[i / nodes][i % nodes] = static_cast<int>(distances->values[i]);
-    hwloc_distances_release(raw, distances);
+    const unsigned size = distances->nbobjs;
+    topology.node_distances.assign(size, std::vector<int>(size));
+    for (unsigned i = 0; i < size * size; ++i)
+      topology.node_distances[i / size][i % size] = static_cast<int>(distances->values[i]);
+    hwloc->distances_release(raw, distances);
   }
   return topology;
 }
