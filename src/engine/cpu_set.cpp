@@ -1,6 +1,5 @@
 #include "engine/cpu_set.hpp"
 
-#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/stat.h>
@@ -9,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -51,10 +51,10 @@ std::string content(const std::string& path) {
 
 std::vector<pid_t> threads_of(pid_t process) {
   std::vector<pid_t> threads;
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(proc(process, "task").c_str()), ::closedir);
-  if (directory == nullptr) return threads;
-  while (const dirent* entry = ::readdir(directory.get())) {
-    const std::string_view name = entry->d_name;
+  std::error_code gone;
+  for (std::filesystem::directory_iterator at(proc(process, "task"), gone), end; !gone && at != end;
+       at.increment(gone)) {
+    const std::string name = at->path().filename();
     pid_t thread = 0;
     if (std::from_chars(name.data(), name.data() + name.size(), thread).ec == std::errc{}) threads.push_back(thread);
   }

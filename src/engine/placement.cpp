@@ -151,8 +151,9 @@ class Placer {
           ranks += static_cast<std::size_t>(processes_[p].ranks);
         }
       std::size_t cores = 0;
-      for (const auto& [core, cpus] : cores_)
-        cores += std::any_of(members.begin(), members.end(), [&](auto p) { return on_core(processes_[p], cpus); });
+      for (const auto& core : cores_)
+        cores += std::any_of(members.begin(), members.end(),
+                             [&](std::size_t p) { return on_core(processes_[p], core.second); });
       if (cores <= ranks || members.empty()) continue;
       loose_count_ += cores - ranks;
       for (std::size_t i = 0; i < cores - ranks; ++i) shares[members[i % members.size()]].push_back(Seat::kAnyCpu);
