@@ -29,6 +29,7 @@ typedef enum penstock_dtype {
 #define PENSTOCK_DTYPE(name, type, size, numpy) PENSTOCK_##name,
 #include "penstock/dtypes.def"
 #undef PENSTOCK_DTYPE
+  PENSTOCK_no_dtype = -0x7fffffff - 1 /* so that any int may be passed, and refused, without undefined behaviour */
 } penstock_dtype;
 
 /* PENSTOCK_sum, PENSTOCK_max, …: the rows of reduce_ops.def. */
@@ -36,6 +37,7 @@ typedef enum penstock_reduce_op {
 #define PENSTOCK_REDUCE_OP(name) PENSTOCK_##name,
 #include "penstock/reduce_ops.def"
 #undef PENSTOCK_REDUCE_OP
+  PENSTOCK_no_reduce_op = -0x7fffffff - 1 /* as PENSTOCK_no_dtype */
 } penstock_reduce_op;
 
 typedef struct penstock_comm penstock_comm;
