@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -80,13 +81,17 @@ def collective(
     in_place: bool = False,
     algorithm: str = "",
     segment_bytes: int = 0,
+    split: int | Literal["auto"] = "auto",
+    radix: int = 2,
     nodes: int | Sequence[int] = 1,
+    progress_cores: int = 0,
 ) -> Plans:
     """The plans of all ranks for a collective such as ``"allreduce"``. Local; needs no MPI.
 
     ``count`` is in elements per rank (of one rank's block for gather, scatter and allgather). ``nodes`` is the node of
     each rank, or a number of nodes over which the ranks are spread in contiguous blocks. Without ``algorithm`` it is
-    the one that a communicator of this team would choose. Raises :class:`penstock.Error` for arguments that no
+    the one that a communicator of this team would choose, with ``progress_cores`` communication cores on each node;
+    ``split`` and ``radix`` are those of :class:`penstock.comm.How`. Raises :class:`penstock.Error` for arguments that no
     communicator would take.
     """
     if ranks < 1:
@@ -94,10 +99,14 @@ def collective(
     name = dtype if dtype == "bfloat16" else np.dtype(dtype).name
     if count < 0 or segment_bytes < 0:
         raise Error(f"count is {count} and segment_bytes {segment_bytes}, expected no negative number")
-    what = _penstock.plan.Collective(kind, count, name, op, root, in_place, algorithm, segment_bytes)
+    if progress_cores < 0:
+        raise Error(f"progress_cores is {progress_cores}, expected no negative number")
+    levels = -1 if split == "auto" else split
+    what = _penstock.plan.Collective(kind, count, name, op, root, in_place, algorithm, segment_bytes, levels, radix)
     node_of_rank = _place(ranks, nodes)
-    chosen, reason = _penstock.plan.choose(what, node_of_rank)
-    return Plans(_penstock.plan.plan_all(what, node_of_rank), node_of_rank, chosen, reason, what.itemsize)
+    chosen, reason = _penstock.plan.choose(what, node_of_rank, progress_cores)
+    plans = _penstock.plan.plan_all(what, node_of_rank, progress_cores)
+    return Plans(plans, node_of_rank, chosen, reason, what.itemsize)
 
 
 def _place(ranks: int, nodes: int | Sequence[int]) -> list[int]:

@@ -18,7 +18,8 @@ using namespace penstock;
 namespace {
 
 Collective collective(const std::string& kind, std::uint64_t count, const std::string& dtype, const std::string& op,
-                      int root, bool in_place, const std::string& algorithm, std::uint64_t segment_bytes) {
+                      int root, bool in_place, const std::string& algorithm, std::uint64_t segment_bytes, int split,
+                      int radix) {
   return {.kind = collective_kind_from_name(kind),
           .count = count,
           .dtype = dtype_from_name(dtype),
@@ -26,7 +27,9 @@ Collective collective(const std::string& kind, std::uint64_t count, const std::s
           .root = root,
           .in_place = in_place,
           .algorithm = algorithm,
-          .segment_bytes = segment_bytes};
+          .segment_bytes = segment_bytes,
+          .split = split,
+          .radix = radix};
 }
 
 std::vector<std::tuple<std::string, std::string, std::string>> algorithm_rows() {
@@ -35,15 +38,21 @@ std::vector<std::tuple<std::string, std::string, std::string>> algorithm_rows() 
   return rows;
 }
 
-std::tuple<std::string, std::string> choose_row(const Collective& what, const std::vector<std::int32_t>& nodes) {
-  const Choice choice = choose(Team{0, nodes}, what);
+Team team(std::int32_t rank, const std::vector<std::int32_t>& nodes, std::int32_t progress_cores) {
+  return {.rank = rank, .node_of_rank = nodes, .progress_cores = progress_cores};
+}
+
+std::tuple<std::string, std::string> choose_row(const Collective& what, const std::vector<std::int32_t>& nodes,
+                                                std::int32_t progress_cores) {
+  const Choice choice = choose(team(0, nodes, progress_cores), what);
   return {std::string(choice.algorithm->name), choice.reason};
 }
 
-std::vector<Plan> plan_all(const Collective& what, const std::vector<std::int32_t>& nodes) {
+std::vector<Plan> plan_all(const Collective& what, const std::vector<std::int32_t>& nodes,
+                           std::int32_t progress_cores) {
   std::vector<Plan> plans;
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(nodes.size()); ++rank)
-    plans.push_back(plan_collective(Team{rank, nodes}, what));
+    plans.push_back(plan_collective(team(rank, nodes, progress_cores), what));
   return plans;
 }
 
@@ -57,8 +66,9 @@ void bind_plan(nb::module_& module) {
       .def("__init__",
            [](Collective* self, const std::string& kind, std::uint64_t count, const std::string& dtype,
               const std::string& op, int root, bool in_place, const std::string& algorithm,
-              std::uint64_t segment_bytes) {
-             new (self) Collective(collective(kind, count, dtype, op, root, in_place, algorithm, segment_bytes));
+              std::uint64_t segment_bytes, int split, int radix) {
+             new (self)
+                 Collective(collective(kind, count, dtype, op, root, in_place, algorithm, segment_bytes, split, radix));
            })
       .def_prop_ro("itemsize", [](const Collective& self) { return size_bytes(self.dtype); });
   // The plans of all ranks; opaque, since those of many ranks are large.

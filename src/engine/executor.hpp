@@ -132,7 +132,7 @@ class Executor final : public Engine,
   void run_front(Operation& operation);
   void move_data(const Operation& operation, std::uint32_t task, Caller caller) const;
   void finish_task(const Operation& operation, std::uint32_t task);
-  void wake_for(const Operation& operation, std::uint32_t task);
+  void wake_for(const Operation& operation, std::uint32_t task, std::uint32_t turn);
   bool others_touch(const Operation& operation) const;
   void add_missing_sharers(const Operation& operation, std::vector<int>& peers) const;
 

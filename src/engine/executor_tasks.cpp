@@ -67,8 +67,7 @@ void Executor::enter(Operation& operation, StepId step) {
   std::uint32_t woken = 0;
   for (std::uint32_t task = 0; task < tasks.count() && woken < node_.ranks.size(); ++task)
     if (tasks.set_of_task(task) == set && is_ready(operation, task)) {
-      wake_for(operation, task);
-      ++woken;
+      wake_for(operation, task, ++woken);
     }
 }
 
@@ -86,8 +85,9 @@ bool Executor::is_ready(const Operation& operation, std::uint32_t task) const {
   return true;
 }
 
-// One sleeper is enough for a task that any thread may take; what is left to applications needs one of them.
-void Executor::wake_for(const Operation& operation, std::uint32_t task) {
+// One sleeper is enough for a task that any thread may take, another one for each task; what is left to applications
+// needs one of them.
+void Executor::wake_for(const Operation& operation, std::uint32_t task, std::uint32_t turn) {
   const auto count = static_cast<std::uint32_t>(node_.ranks.size());
   const auto wake = [&](std::uint32_t rank) {
     Doorbell& bell = node_.segment->slot(rank).bell;
@@ -100,7 +100,7 @@ void Executor::wake_for(const Operation& operation, std::uint32_t task) {
     return;
   }
   for (std::uint32_t i = 0; i < count; ++i)
-    if (wake((self() + i) % count)) return;
+    if (wake((self() + turn + i) % count)) return;
 }
 
 // The next task that the caller may run now. Tasks without an order are begun at another place by each rank, so that
@@ -214,8 +214,9 @@ void Executor::finish_task(const Operation& operation, std::uint32_t task) {
       node_.segment->slot(rank).bell.ring();
   if (!tasks.next(task).empty()) {
     board_->change(operation.sequence);
+    std::uint32_t woken = 0;
     for (const std::uint32_t next : tasks.next(task))
-      if (is_ready(operation, next)) wake_for(operation, next);
+      if (is_ready(operation, next)) wake_for(operation, next, ++woken);
   }
   if (done < tasks.count()) return;
   // Progress threads may wait for the end of an operation that is over for their own rank.

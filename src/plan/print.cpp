@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <functional>
 #include <string>
 
 #include "base/json.hpp"
@@ -124,6 +126,37 @@ std::string to_text(const Plan& plan) {
   return text;
 }
 
+namespace {
+
+// The tasks that this rank stands for, being the lowest that they touch, with the shares that offer their memory.
+std::string shared_tasks_in_dot(const Plan& plan, const std::function<std::string(int, std::size_t)>& step_node) {
+  std::string text;
+  const auto task_node = [](int rank, std::size_t task) {
+    return "t" + std::to_string(rank) + "_" + std::to_string(task);
+  };
+  const auto lowest_rank = [&](const SharedTask& task) {
+    return std::ranges::min(plan::regions(plan, task), {}, &RankRegion::rank).rank;
+  };
+  for (std::size_t id = 0; id < plan.tasks.size(); ++id) {
+    const SharedTask& task = plan.tasks[id];
+    if (lowest_rank(task) != plan.rank) continue;
+    const std::string self = task_node(plan.rank, id);
+    const bool application = task.lane == Lane::application;
+    text += "  " + self + " [shape=ellipse, label=" + json::quoted(plan::describe(plan, task)) +
+            (application ? ", style=filled, fillcolor=lightyellow" : "") + "];\n";
+    for (const std::uint32_t earlier : task.after)
+      if (earlier != SharedTask::kNone)
+        text += "  " + task_node(lowest_rank(plan.tasks[earlier]), earlier) + " -> " + self + ";\n";
+    // All ranks of a node share a task in the same step.
+    for (StepId step = 0; step < plan.steps.size(); ++step)
+      if (plan.steps[step].kind == StepKind::share && id - plan.steps[step].first_block < plan.steps[step].block_count)
+        text += "  " + step_node(plan.rank, step) + " -> " + self + " [style=dotted, constraint=false, color=gray];\n";
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string to_dot(std::span<const Plan> plans) {
   const auto node = [](int rank, std::size_t step) { return "r" + std::to_string(rank) + "s" + std::to_string(step); };
   std::string text = "digraph plan {\n  rankdir=TB;\n  node [shape=box, fontname=\"Helvetica\", fontsize=10];\n";
@@ -155,6 +188,7 @@ std::string to_dot(std::span<const Plan> plans) {
         }
       }
     }
+  for (const Plan& plan : plans) text += shared_tasks_in_dot(plan, node);
   return text + "}\n";
 }
 

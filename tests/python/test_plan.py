@@ -24,7 +24,8 @@ def test_every_algorithm_can_be_planned_and_is_correct():
     }
     for row in rows:
         count = 0 if row.collective == "barrier" else 100
-        plans = plan.collective(row.collective, 8, count, "float32", algorithm=row.name)
+        nodes = 2 if row.name == "node_shared" else 1
+        plans = plan.collective(row.collective, 8, count, "float32", algorithm=row.name, nodes=nodes)
         assert plans.algorithm == row.name
         assert plans.findings == []
 
@@ -94,3 +95,16 @@ def test_the_command_explains_mistakes():
     result = CliRunner().invoke(main, ["plan", "show", "allreduce", "--algorithm", "magic"])
     assert result.exit_code != 0
     assert "no algorithm 'magic'" in result.output
+
+
+def test_the_split_places_the_last_levels():
+    plans = plan.collective("reduce", 8, 100, "float32", split=2, progress_cores=1)
+    assert (plans.algorithm, plans.findings) == ("tree", [])
+    lanes = {task["level"]: task["lane"] for task in plans[0]["tasks"]}
+    assert lanes == {1: "progress", 2: "application", 3: "application"}
+    assert plans.dot().count("shape=ellipse") == len(plans[0]["tasks"]) == 7
+    shown = CliRunner().invoke(main, ["plan", "show", "bcast", "--ranks", "4", "--split", "9", "--rank", "0"])
+    assert shown.exit_code == 0 and shown.output.count("application]") == 3
+    for wrong in ({"split": -2}, {"radix": 1}, {"progress_cores": -1}):
+        with pytest.raises(ps.Error, match=next(iter(wrong))):
+            plan.collective("reduce", 8, 100, "float32", **wrong)

@@ -38,12 +38,17 @@ def list_algorithms(collective: str | None, as_json: bool) -> None:
 @click.option("--in-place", is_flag=True, help="The contribution lies in the receive buffer.")
 @click.option("--algorithm", default="", help="One of penstock plan list; otherwise the one that would be chosen.")
 @click.option("--segment-bytes", default=0, help="Length of a pipeline segment.")
+@click.option("--split", type=int, help="Levels of a tree on the application's cores; otherwise what the model says.")
+@click.option("--radix", default=2, show_default=True, help="Of trees: who has the data serves one less per level.")
+@click.option("--progress-cores", default=0, show_default=True, help="Communication cores of each node.")
 @click.option("--rank", "only", type=int, help="Show this rank only.")
 @click.option("--dot", "as_dot", is_flag=True, help="Print a Graphviz graph of all ranks.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def show(collective: str, only: int | None, as_dot: bool, as_json: bool, **request: object) -> None:
+def show(
+    collective: str, only: int | None, split: int | None, as_dot: bool, as_json: bool, **request: object
+) -> None:
     """Print the plan of each rank for a COLLECTIVE, checked against each other."""
-    plans = plans_of.collective(collective, **request)
+    plans = plans_of.collective(collective, split="auto" if split is None else split, **request)
     shown = range(len(plans)) if only is None else [only]
     if as_dot:
         click.echo(plans.dot(), nl=False)
