@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <string>
@@ -44,27 +43,30 @@ std::string self() {
   return ::readlink("/proc/self/exe", path.data(), path.size() - 1) > 0 ? path.data() : "";
 }
 
-constexpr const char* kTheRank = "--gtest_filter=StartedByThisTest.FindsItsLauncher";
-
-TEST(StartedByThisTest, FindsItsLauncher) {
+/// The part of the rank; false in the launcher.
+bool is_checked_as_rank() {
   const char* launcher = std::getenv("PENSTOCK_TEST_LAUNCHER");
-  if (launcher == nullptr) GTEST_SKIP() << "runs as the child of the next tests";
+  if (launcher == nullptr) return false;
   const Inheritance found = inheritance();
   EXPECT_EQ(found.launcher, std::stoi(launcher));
   EXPECT_EQ(found.cpus.text(), std::getenv("PENSTOCK_TEST_CPUS"));
   EXPECT_EQ(cpus_of_process(::getpid()).count(), 1);
-  const std::vector<pid_t> ranks = ranks_started_by(found.launcher);
-  EXPECT_EQ(ranks, std::vector<pid_t>{found.started});
+  EXPECT_EQ(ranks_started_by(found.launcher), std::vector<pid_t>{found.started});
   EXPECT_EQ(found.started == ::getpid(), ::getppid() == found.launcher);
+  return true;
 }
 
 TEST(Launcher, GivesItsCpusToARank) {
-  EXPECT_EQ(run_as_rank({self(), kTheRank}, cpus_of_process(::getpid()).text()), 0);
+  if (is_checked_as_rank()) return;
+  const std::vector<std::string> command{self(), "--gtest_filter=Launcher.GivesItsCpusToARank"};
+  EXPECT_EQ(run_as_rank(command, cpus_of_process(::getpid()).text()), 0);
 }
 
 TEST(Launcher, IsFoundBehindAScript) {
+  if (is_checked_as_rank()) return;
   const std::string script = "\"$0\" \"$1\" && exit 0 || exit 1";  // no exec: the shell stays in between
-  EXPECT_EQ(run_as_rank({"/bin/sh", "-c", script, self(), kTheRank}, cpus_of_process(::getpid()).text()), 0);
+  const std::string filter = "--gtest_filter=Launcher.IsFoundBehindAScript";
+  EXPECT_EQ(run_as_rank({"/bin/sh", "-c", script, self(), filter}, cpus_of_process(::getpid()).text()), 0);
 }
 
 TEST(Launcher, IsNoneForAProgramThatNobodyLaunched) {
