@@ -48,6 +48,12 @@ std::string known_schemes() {
 
 }  // namespace
 
+void Backend::put_unannounced(std::string_view key, std::span<const ConstBytes> pieces) {
+  if (put_if_absent(key, pieces)) return;
+  throw Error(ErrorCode::exists, url() + ": another writer uses the same identity, object " + std::string(key) +
+                                     " exists; open the blob again");
+}
+
 std::uint64_t Backend::append(std::string_view prefix, std::uint64_t first, std::span<const ConstBytes> pieces) {
   while (!put_if_absent(numbered_key(prefix, first), pieces)) ++first;
   return first;

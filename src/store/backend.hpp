@@ -26,6 +26,11 @@ class Backend {
   /// very last sync fails, the object may be there, complete but not known to be durable.
   virtual bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) = 0;
 
+  /// Creates `key` for an object that nobody else knows of or looks for until this has returned, which spares the
+  /// backend half of its work: if the writer dies or the power fails meanwhile, part of the object may stay there. Throws
+  /// exists. On any other error nothing is there.
+  virtual void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces);
+
   /// Creates `prefix`/<number as 20 digits> for the first free number from `first` on and returns that number; the
   /// promises of put_if_absent hold. Numbers below the result exist by then or were removed.
   virtual std::uint64_t append(std::string_view prefix, std::uint64_t first, std::span<const ConstBytes> pieces);

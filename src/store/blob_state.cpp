@@ -343,10 +343,7 @@ Part BlobState::stage(std::span<const WriteRegion> regions) {
                 static_cast<unsigned long long>(counter_.fetch_add(1)));
   DataObject object = lay_out(key("data") + name, pieces);
   pieces.push_back(object.tail);
-  if (!backend_->put_if_absent(object.reference.key, pieces)) {
-    throw Error(ErrorCode::exists, title() + ": another writer uses the same identity, object " + object.reference.key +
-                                       " exists; open the blob again");
-  }
+  backend_->put_unannounced(object.reference.key, pieces);
   part.object = std::move(object.reference);
   return part;
 }

@@ -8,13 +8,25 @@
 
 namespace penstock::store {
 
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+XXH128_hash_t checksum_avx2(const void* data, std::size_t size_bytes);  // checksum_avx2.cpp
+#endif
+
 namespace {
+
+XXH128_hash_t hash(const void* data, std::size_t size_bytes) {
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+  static const bool has_avx2 = __builtin_cpu_supports("avx2");
+  if (has_avx2) return checksum_avx2(data, size_bytes);
+#endif
+  return XXH3_128bits(data, size_bytes);
+}
 
 Checksum convert(const XXH128_hash_t& hash) { return {hash.low64, hash.high64}; }
 
 }  // namespace
 
-Checksum checksum(ConstBytes data) { return convert(XXH3_128bits(data.data(), data.size())); }
+Checksum checksum(ConstBytes data) { return convert(hash(data.data(), data.size())); }
 
 Checksum checksum(std::span<const ConstBytes> pieces) {
   if (pieces.size() == 1) return checksum(pieces.front());

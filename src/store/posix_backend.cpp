@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "penstock/error.hpp"
-#include "store/temporary_file.hpp"
+#include "store/new_file.hpp"
 
 namespace penstock::store {
 
@@ -58,15 +58,27 @@ class PosixBackend final : public Backend {
     FileStatus status;
     if (calls_.stat(target, status) == 0) return false;
     return publish(
-        pieces, [&](TemporaryFile& file) { return file.link_to(target); }, parent(target));
+        pieces, [&](NewFile& file) { return file.link_to(target); }, parent(target));
+  }
+
+  void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces) override {
+    check_key(key);
+    const std::string target = path(key);
+    make_directory(parent(target));
+    NewFile file(calls_, target);
+    file.write(pieces);
+    if (durable_) file.sync();
+    file.close();
+    sync_directory(parent(target));
+    file.keep();
   }
 
   std::uint64_t append(std::string_view prefix, std::uint64_t first, std::span<const ConstBytes> pieces) override {
     check_key(prefix);
-    const auto link_to_first_free = [&](TemporaryFile& file) {
+    const auto link_to_first_free = [&](NewFile& file) {
       for (;; ++first) {
         const auto link = file.link_to(path(numbered_key(prefix, first)));
-        if (link != TemporaryFile::Link::exists) return link;
+        if (link != NewFile::Link::exists) return link;
       }
     };
     publish(pieces, link_to_first_free, path(prefix));
@@ -142,7 +154,7 @@ class PosixBackend final : public Backend {
   std::uint64_t reclaim(std::chrono::seconds age) override {
     make_directory(root_ + '/' + std::string(kTemporary));
     // Ages are compared on the clock of the file system, whose own idea of now is the time of a new file.
-    const FileStatus now = TemporaryFile(calls_, temporary_path()).status();
+    const FileStatus now = NewFile(calls_, temporary_path()).status();
     const std::string directory = root_ + '/' + std::string(kTemporary);
     std::vector<DirectoryEntry> entries;
     if (calls_.list(directory, entries) < 0) fail_call("cannot list " + directory, errno);
@@ -262,18 +274,18 @@ class PosixBackend final : public Backend {
   }
 
   /// Writes a temporary file, lets `link` give it its name in `directory`, and makes all of it durable.
-  bool publish(std::span<const ConstBytes> pieces, const std::function<TemporaryFile::Link(TemporaryFile&)>& link,
+  bool publish(std::span<const ConstBytes> pieces, const std::function<NewFile::Link(NewFile&)>& link,
                const std::string& directory) {
     make_directory(root_ + '/' + std::string(kTemporary));  // a copy of a store may lack it
     for (;;) {
-      TemporaryFile file(calls_, temporary_path());
+      NewFile file(calls_, temporary_path());
       file.write(pieces);
       if (durable_) file.sync();
       file.close();
       make_directory(directory);
-      const TemporaryFile::Link result = link(file);
-      if (result == TemporaryFile::Link::vanished) continue;
-      if (result == TemporaryFile::Link::exists) return false;
+      const NewFile::Link result = link(file);
+      if (result == NewFile::Link::vanished) continue;
+      if (result == NewFile::Link::exists) return false;
       sync_directory(directory);
       return true;
     }

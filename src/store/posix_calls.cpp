@@ -39,6 +39,15 @@ int PosixCalls::create(const std::string& path) {
 
 int PosixCalls::close(int fd) { return ::close(fd); }
 
+int PosixCalls::reserve(int fd, std::uint64_t size_bytes) {
+#ifdef FALLOC_FL_KEEP_SIZE
+  return ::fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(size_bytes));
+#else
+  errno = EOPNOTSUPP;
+  return -1;
+#endif
+}
+
 ssize_t PosixCalls::writev(int fd, const iovec* pieces, int count) { return ::writev(fd, pieces, count); }
 
 ssize_t PosixCalls::pread(int fd, void* to, std::size_t size_bytes, std::uint64_t offset_bytes) {

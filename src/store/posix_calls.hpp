@@ -32,6 +32,8 @@ class PosixCalls {
   virtual int open_to_read(const std::string& path);
   virtual int create(const std::string& path);  ///< a new file, exclusively, to write
   virtual int close(int fd);
+  /// Allocates the space of a file without changing its size. Many file systems cannot: EOPNOTSUPP and others.
+  virtual int reserve(int fd, std::uint64_t size_bytes);
   virtual ssize_t writev(int fd, const iovec* pieces, int count);
   virtual ssize_t pread(int fd, void* to, std::size_t size_bytes, std::uint64_t offset_bytes);
   virtual int fdatasync(int fd);

@@ -221,7 +221,7 @@ TEST(StoreFailure, AFullDeviceKeepsNoGarbage) {
   store::BlobState::create(failing, "field", {.size_bytes = 100'000});
   Blob blob(store::BlobState::open(failing, "field"));
   write(blob, 0, 90'000, 1);
-  for (int fail_from = 0; fail_from < 6; ++fail_from) {
+  for (int fail_from = 0; fail_from < 5; ++fail_from) {
     calls.calls = 0;
     calls.fail_from = fail_from;
     calls.failures = 1000;

@@ -79,6 +79,7 @@ class VolatileFiles : public PosixCalls {
     open_.erase(fd);
     return 0;
   }
+  int reserve(int, std::uint64_t) override { return off() ? -1 : 0; }
   ssize_t writev(int fd, const iovec* pieces, int count) override {
     if (off()) return -1;
     Inode& inode = *open_.at(fd);

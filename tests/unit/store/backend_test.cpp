@@ -73,6 +73,19 @@ TEST_P(BackendContract, HoldsEmptyObjectsAndManyPieces) {
   EXPECT_EQ(text_of(*backend_, "pieces"), all);
 }
 
+TEST_P(BackendContract, PutsUnannouncedObjectsAndNeverReplacesThem) {
+  std::string text(3 << 20, 'x');
+  for (std::size_t i = 0; i < text.size(); i += 1000) text[i] = static_cast<char>('a' + i / 1000 % 26);
+  // Neighbours in memory, a gap, and neighbours again.
+  const std::string_view all = text;
+  const std::vector<ConstBytes> pieces = {bytes_of(all.substr(0, 1 << 20)), bytes_of(all.substr(1 << 20, 5000)),
+                                          bytes_of(all.substr(2 << 20, 7)), bytes_of(all.substr((2 << 20) + 7))};
+  backend_->put_unannounced("data/x", pieces);
+  EXPECT_EQ(text_of(*backend_, "data/x"), text.substr(0, (1 << 20) + 5000) + text.substr(2 << 20));
+  EXPECT_EQ(code_of([&] { backend_->put_unannounced("data/x", {}); }), ErrorCode::exists);
+  EXPECT_EQ(backend_->size_bytes("data/x"), text.size() - (1 << 20) + 5000);
+}
+
 TEST_P(BackendContract, NeverReplacesAnObject) {
   EXPECT_TRUE(put(*backend_, "a/x", "first"));
   EXPECT_FALSE(put(*backend_, "a/x", "second"));

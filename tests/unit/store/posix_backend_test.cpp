@@ -104,6 +104,7 @@ class FaultyCalls : public PosixCalls {
     const iovec first{pieces->iov_base, std::min(pieces->iov_len, most_bytes)};
     return PosixCalls::writev(fd, &first, 1);
   }
+  int reserve(int fd, std::uint64_t size) override { return fails() ? -1 : PosixCalls::reserve(fd, size); }
   int fdatasync(int fd) override { return fails() ? -1 : PosixCalls::fdatasync(fd); }
   int sync_directory(const std::string& path) override { return fails() ? -1 : PosixCalls::sync_directory(path); }
   int link(const std::string& from, const std::string& to) override {
@@ -148,6 +149,35 @@ TEST(PosixBackend, AFailureOfAnyCallIsReportedAndLeavesAllOrNothing) {
       }
     }
     EXPECT_GE(fail_at, 6);
+  }
+}
+
+TEST(PosixBackend, AFailedUnannouncedPutLeavesNothing) {
+  const std::string text(2 << 20, 'x');
+  const ConstBytes piece = bytes_of(text);
+  for (const int error : {EIO, ENOSPC}) {
+    int failures = 0;
+    bool failed = true;
+    for (int fail_at = 0; failed || fail_at < 8; ++fail_at) {
+      const TemporaryDirectory directory;
+      FaultyCalls calls;
+      const auto backend = open_directory(directory.path() + "/store", directory.url(), {}, calls);
+      calls.calls = 0;
+      calls.fail_at = fail_at;
+      calls.error = error;
+      failed = false;
+      try {
+        backend->put_unannounced("some/a", std::span(&piece, 1));
+        EXPECT_EQ(backend->size_bytes("some/a"), text.size());
+      } catch (const Error& caught) {
+        failed = true;
+        ++failures;
+        EXPECT_EQ(caught.code(), error == EIO ? ErrorCode::io : ErrorCode::no_space);
+        calls.fail_at = -1;
+        EXPECT_TRUE(backend->list("some").empty()) << "call " << fail_at;
+      }
+    }
+    EXPECT_GE(failures, 5);
   }
 }
 

@@ -1,4 +1,4 @@
-// The temporary file of one put of the posix backend, and how failed system calls are reported.
+// The file of one put of the posix backend, and how failed system calls are reported.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,14 @@ inline constexpr std::size_t kTransferBytes = std::size_t{1} << 30;
 /// Throws no_space where the device or the quota is full, else io, with the system's text of `error`.
 [[noreturn]] void fail_call(const std::string& what, int error);
 
-/// Removed with this object, whatever happened. Its content is complete when write() has returned.
-class TemporaryFile {
+/// Removed with this object, unless it was kept. Its content is complete when write() has returned.
+class NewFile {
  public:
-  TemporaryFile(PosixCalls& calls, std::string path);
-  ~TemporaryFile();
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  /// Throws exists.
+  NewFile(PosixCalls& calls, std::string path);
+  ~NewFile();
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
 
   /// The pieces one after another; verifies the length that the file system reports.
   void write(std::span<const ConstBytes> pieces);
@@ -35,6 +36,8 @@ class TemporaryFile {
   enum class Link { made, exists, vanished };
   /// Gives the file a second name. `vanished`: a reclaim took this file for one of a dead writer.
   Link link_to(const std::string& target);
+  /// The path stays.
+  void keep() { kept_ = true; }
 
  private:
   std::size_t write_some(std::vector<iovec>& rest, std::size_t first);
@@ -42,6 +45,7 @@ class TemporaryFile {
   PosixCalls& calls_;
   const std::string path_;
   int fd_ = -1;
+  bool kept_ = false;
 };
 
 }  // namespace penstock::store

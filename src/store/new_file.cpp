@@ -1,4 +1,4 @@
-#include "store/temporary_file.hpp"
+#include "store/new_file.hpp"
 
 #include <limits.h>
 
@@ -11,30 +11,51 @@
 
 namespace penstock::store {
 
+namespace {
+
+constexpr std::uint64_t kReservedBytes = 1 << 20;
+
+}  // namespace
+
 void fail_call(const std::string& what, int error) {
   const ErrorCode code = error == ENOSPC || error == EDQUOT ? ErrorCode::no_space : ErrorCode::io;
   const std::string advice = code == ErrorCode::no_space ? "; free space or raise the quota, then repeat" : "";
   throw Error(code, what + advice, -1, std::string(std::strerror(error)) + " (errno " + std::to_string(error) + ")");
 }
 
-TemporaryFile::TemporaryFile(PosixCalls& calls, std::string path) : calls_(calls), path_(std::move(path)) {
+NewFile::NewFile(PosixCalls& calls, std::string path) : calls_(calls), path_(std::move(path)) {
   fd_ = calls_.create(path_);
-  if (fd_ < 0) fail_call("cannot create " + path_, errno);
+  if (fd_ >= 0) return;
+  if (errno == EEXIST) {
+    throw Error(ErrorCode::exists, path_ + " exists, another writer uses the same identity; open the store again");
+  }
+  fail_call("cannot create " + path_, errno);
 }
 
-TemporaryFile::~TemporaryFile() {
+NewFile::~NewFile() {
   if (fd_ >= 0) calls_.close(fd_);
-  calls_.unlink(path_);
+  if (!kept_) calls_.unlink(path_);
 }
 
-void TemporaryFile::write(std::span<const ConstBytes> pieces) {
+void NewFile::write(std::span<const ConstBytes> pieces) {
   std::vector<iovec> rest;
   rest.reserve(pieces.size());
   std::uint64_t total_bytes = 0;
   for (const ConstBytes piece : pieces) {
     total_bytes += piece.size();
+    if (piece.empty()) continue;
     // A writev takes a const buffer through a non-const pointer.
-    if (!piece.empty()) rest.push_back({const_cast<std::byte*>(piece.data()), piece.size()});
+    auto* const data = const_cast<std::byte*>(piece.data());
+    // Kernels are slow on vectors of many small pieces, and the rows of a tile often lie end to end in memory.
+    if (!rest.empty() && static_cast<std::byte*>(rest.back().iov_base) + rest.back().iov_len == data) {
+      rest.back().iov_len += piece.size();
+    } else {
+      rest.push_back({data, piece.size()});
+    }
+  }
+  // Space in one piece, known to be there before the first byte is written; and page by page would take longer.
+  if (total_bytes >= kReservedBytes && calls_.reserve(fd_, total_bytes) < 0 && (errno == ENOSPC || errno == EDQUOT)) {
+    fail_call("cannot write " + path_, errno);
   }
   std::size_t first = 0;
   while (first < rest.size()) first = write_some(rest, first);
@@ -44,16 +65,16 @@ void TemporaryFile::write(std::span<const ConstBytes> pieces) {
   }
 }
 
-void TemporaryFile::sync() {
+void NewFile::sync() {
   if (calls_.fdatasync(fd_) < 0) fail_call("cannot sync " + path_, errno);
 }
 
-void TemporaryFile::close() {
+void NewFile::close() {
   const int fd = std::exchange(fd_, -1);
   if (calls_.close(fd) < 0 && errno != EINTR) fail_call("cannot close " + path_, errno);
 }
 
-TemporaryFile::Link TemporaryFile::link_to(const std::string& target) {
+NewFile::Link NewFile::link_to(const std::string& target) {
   if (calls_.link(path_, target) == 0) return Link::made;
   const int error = errno;
   FileStatus status;
@@ -65,13 +86,13 @@ TemporaryFile::Link TemporaryFile::link_to(const std::string& target) {
   fail_call("cannot create " + target + " from " + path_, error);
 }
 
-FileStatus TemporaryFile::status() const {
+FileStatus NewFile::status() const {
   FileStatus found;
   if (calls_.fstat(fd_, found) < 0) fail_call("cannot look at " + path_, errno);
   return found;
 }
 
-std::size_t TemporaryFile::write_some(std::vector<iovec>& rest, std::size_t first) {
+std::size_t NewFile::write_some(std::vector<iovec>& rest, std::size_t first) {
   std::size_t count = 0;
   std::size_t asked_bytes = 0;
   while (first + count < rest.size() && count < IOV_MAX && asked_bytes < kTransferBytes) {
