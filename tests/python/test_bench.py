@@ -124,6 +124,7 @@ def test_each_benchmark_runs(name):
     quick = {
         "collectives": ["--operations", "bcast,allreduce", "--sizes", "8,1K"],
         "redistribute": ["--orders", "200"],
+        "store": ["--bytes", "256K", "--row-bytes", "1K,32K"],
     }
     done = bench(name, "--ranks", "2", "--mpi", mpi.name, "--json", *quick[name])
     assert done.returncode == 0, done.stderr

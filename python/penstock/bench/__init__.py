@@ -14,4 +14,5 @@ CASES = {
     "collectives": "penstock.bench.collectives",
     "overlap": "penstock.bench.overlap",
     "redistribute": "penstock.bench.redistribute",
+    "store": "penstock.bench.store",
 }

@@ -1,0 +1,327 @@
+"""Atomic writes of overlapping, non-contiguous regions: the three experiments of paper 004, section 6."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.bench import runner
+from penstock.bench.installation import Installation
+from penstock.bench.runner import Jobs, Measured, Program, Report
+
+SUMMARY = """Atomic writes of overlapping regions, against the MPIs' atomic mode and against plain files.
+
+One rank: the same bytes in more and more regions, written and read back. More ranks: tiles in a row, each overlapping its
+neighbours by an eighth, in short and in long rows; square numbers of ranks: mpi-tile-io's squares, with small and large
+elements. Peers: the atomic mode of MPI.File (ROMIO, OMPIO), one new plain file per process and write ("plain"), and the
+same file written again ("overwritten"). Every result is verified: where tiles overlap, one of them must have won
+everywhere.
+"""
+
+OPTIONS = {
+    "bytes": (16 << 20, 1 << 20, "bytes that each rank writes at once"),
+    "regions": ([1, 4, 16, 64, 256, 1024], [1, 64], "numbers of regions, for one rank"),
+    "row_bytes": ([4 << 10, 256 << 10], [4 << 10], "bytes of a tile's row, for tiles in a row"),
+    "element_bytes": ([1 << 10, 1 << 20], [1 << 10], "bytes of an element, for tiles in a square"),
+    "sync": (["no", "yes"], ["no"], "whether a write is on the device when it returns"),
+    "budget_s": (2.0, 0.2, "seconds for one setting in one job"),
+    "directory": ("", "", "where files go; the system's temporary folder if left out"),
+}
+RANKS = [1, 4, 8, 16, 36]
+MINUTES = 12
+MIN_ROUNDS, MAX_ROUNDS = 3, 30
+
+
+def programs(mpi: Installation) -> list[Program]:
+    return [
+        Program("atomic"),
+        Program("plain", once=True),
+        Program("overwritten", once=True),
+        Program("penstock", baselines=("atomic", "plain", "overwritten")),
+    ]
+
+
+def prepare(parameters: dict[str, Any], jobs: Jobs) -> dict[str, Any]:
+    """Touch as much memory as the largest job needs: what was never used since boot would slow down its first user."""
+    np.ones(min(128 * int(parameters["bytes"]), 4 << 30), np.uint8)
+    return parameters
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What each rank writes: equally large rectangles of a matrix of bytes."""
+
+    setting: dict[str, Any]
+    shape: tuple[int, int]
+    tile: tuple[int, int]
+    starts: list[tuple[int, int]]  #: by rank
+    spread: bool = False  #: the matrix has one column of regions, with a gap of the same size behind each
+
+    def rectangle(self, rank: int) -> tuple[slice, slice]:
+        (row, column), (rows, columns) = self.starts[rank], self.tile
+        return slice(row, row + rows), slice(column, column + columns)
+
+
+def patterns(size: int, parameters: dict[str, Any]) -> list[Pattern]:
+    total = int(parameters["bytes"])
+    if size == 1:
+        return [
+            Pattern({"experiment": "regions", "regions": n, "bytes": total}, (n, 2 * (total // n)), (n, total // n), [(0, 0)])
+            for n in parameters["regions"]
+        ]  # fmt: skip
+    found = []
+    for width in parameters["row_bytes"]:
+        rows, step = max(1, total // width), width - width // 8
+        found.append(
+            Pattern(
+                {"experiment": f"row of {runner_size(width)}", "regions": rows, "bytes": size * rows * width},
+                (rows, (size - 1) * step + width),
+                (rows, width),
+                [(0, rank * step) for rank in range(size)],
+            )
+        )
+    side = round(size**0.5)
+    for element in parameters["element_bytes"] if side * side == size else []:
+        n = max(2, round((total / element) ** 0.5))
+        step = n - max(1, n // 8)
+        found.append(
+            Pattern(
+                {"experiment": f"square of {runner_size(element)}", "regions": n, "bytes": size * n * n * element},
+                ((side - 1) * step + n, ((side - 1) * step + n) * element),
+                (n, n * element),
+                [(rank // side * step, rank % side * step * element) for rank in range(size)],
+            )
+        )
+    return found
+
+
+def runner_size(count: int) -> str:
+    return f"{count >> 20} MiB" if count >= 1 << 20 else f"{count >> 10} KiB"
+
+
+def measure(program: str, parameters: dict[str, Any]) -> Measured:
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    rows: Measured = []
+    for pattern in patterns(world.size, parameters):
+        for sync in parameters["sync"]:
+            folder = None
+            if world.rank == 0:
+                folder = tempfile.mkdtemp(prefix="penstock-bench-store-", dir=parameters["directory"] or None)
+            folder = Path(world.bcast(folder))
+            try:
+                target = TARGETS[program](world, folder, pattern, sync == "yes")
+                for access, seconds in _times(world, target, pattern, parameters["budget_s"]).items():
+                    rows.append(({**pattern.setting, "sync": sync, "access": access}, seconds))
+                target.close()
+            finally:
+                world.Barrier()
+                if world.rank == 0:
+                    shutil.rmtree(folder, ignore_errors=True)
+    return rows
+
+
+def _times(world: Any, target: Any, pattern: Pattern, budget_s: float) -> dict[str, list[float]]:
+    """Medians of the slowest rank. Filling buffers, cleaning up and verifying are not measured."""
+    from mpi4py import MPI
+
+    data = np.empty(pattern.tile, np.uint8)
+    accesses = {"write": target.write}
+    if world.size == 1:
+        accesses["read"] = target.read
+    samples: dict[str, list[float]] = {name: [] for name in accesses}
+    begin = time.perf_counter()
+    for turn in range(MAX_ROUNDS + 1):
+        data.fill(_value(world.rank, turn))
+        for name, access in accesses.items():
+            world.Barrier()
+            start = time.perf_counter()
+            access(data)
+            seconds = world.allreduce(time.perf_counter() - start, MPI.MAX)
+            if turn > 0:  # the first round warmed up
+                samples[name].append(seconds)
+        if not (data == _value(world.rank, turn)).all():
+            raise AssertionError("what was read back is not what was written")
+        world.Barrier()
+        enough = turn >= MIN_ROUNDS and time.perf_counter() - begin > budget_s
+        if world.bcast(enough or turn == MAX_ROUNDS):
+            break
+        target.tidy()
+    world.Barrier()
+    target.verify(turn)
+    return {name: [statistics.median(values)] for name, values in samples.items()}
+
+
+def _value(rank: int, turn: int) -> int:
+    return 1 + rank + 63 * (turn % 4)
+
+
+def check_matrix(found: np.ndarray, pattern: Pattern, turn: int, gaps: bool = True) -> None:
+    """Every byte comes from the last turn, of two tiles that overlap one is on top everywhere, and `gaps` are zero."""
+    expected = np.zeros(pattern.shape, bool)
+    for rank in range(len(pattern.starts)):
+        expected[pattern.rectangle(rank)] = True
+        tile = found[pattern.rectangle(rank)]
+        for other in range(rank):
+            (rows, columns), (other_rows, other_columns) = pattern.rectangle(rank), pattern.rectangle(other)
+            both = found[
+                max(rows.start, other_rows.start) : min(rows.stop, other_rows.stop),
+                max(columns.start, other_columns.start) : min(columns.stop, other_columns.stop),
+            ]
+            if (both == _value(rank, turn)).any() and (both == _value(other, turn)).any():
+                raise AssertionError(f"the writes of ranks {other} and {rank} are mixed")
+        if tile.size and not np.isin(np.unique(tile), [_value(r, turn) for r in range(len(pattern.starts))]).all():
+            raise AssertionError(f"in the tile of rank {rank} there is data of an earlier write, or none")
+    if gaps and found[~expected].any():
+        raise AssertionError("something was written between the tiles")
+
+
+class _File:
+    """A file of MPI's interface: the MPI's own in atomic mode, or Penstock's."""
+
+    zeros_in_gaps = True
+
+    def __init__(self, world: Any, pattern: Pattern, file: Any) -> None:
+        from mpi4py import MPI
+
+        self._world, self._pattern, self._file = world, pattern, file
+        self._whole = MPI.BYTE
+        view = MPI.BYTE.Create_subarray(pattern.shape, pattern.tile, pattern.starts[world.rank])
+        view.Commit()
+        file.Set_view(0, MPI.BYTE, view)
+
+    def write(self, data: np.ndarray) -> None:
+        self._file.Write_at(0, data)
+
+    def read(self, data: np.ndarray) -> None:
+        self._file.Read_at(0, data)
+
+    def tidy(self) -> None:
+        return
+
+    def verify(self, turn: int) -> None:
+        from mpi4py import MPI
+
+        self._file.Sync()
+        self._file.Set_view(0, MPI.BYTE, MPI.BYTE)
+        if self._world.rank == 0:
+            # A view ends where the last tile does, so that bytes behind it may not exist.
+            found = np.zeros(self._pattern.shape, np.uint8)
+            self._file.Read_at(0, found.reshape(-1)[: min(found.size, self._file.Get_size())])
+            check_matrix(found, self._pattern, turn, self.zeros_in_gaps)
+
+    def close(self) -> None:
+        self._file.Close()
+
+
+class _Atomic(_File):
+    zeros_in_gaps = False  # MPI leaves open what was never written, and ROMIO writes what its buffer held before
+
+    def __init__(self, world: Any, folder: Path, pattern: Pattern, sync: bool) -> None:
+        from mpi4py import MPI
+
+        file = MPI.File.Open(world, str(folder / "file"), MPI.MODE_CREATE | MPI.MODE_RDWR)
+        file.Set_atomicity(True)
+        self._sync, self._path = sync, str(folder / "file")
+        super().__init__(world, pattern, file)
+
+    def write(self, data: np.ndarray) -> None:
+        self._file.Write_at(0, data)
+        if self._sync:
+            self._file.Sync()
+
+
+class _Penstock(_File):
+    def __init__(self, world: Any, folder: Path, pattern: Pattern, sync: bool) -> None:
+        from mpi4py import MPI
+
+        from penstock.file import File
+
+        self._url = f"file://{folder}/store"
+        info = {"penstock_durable": "true" if sync else "false"}
+        super().__init__(
+            world, pattern, File.Open(world, f"{self._url}/field", MPI.MODE_CREATE | MPI.MODE_RDWR, info)
+        )  # fmt: skip
+
+    def tidy(self) -> None:
+        """What earlier rounds wrote is not needed any more, and a disk is finite."""
+        from penstock.store import Store
+
+        if self._world.rank == 0:
+            Store(self._url, create=False, durable=False).gc(keep_last=1)
+        self._world.Barrier()
+
+
+class _Plain:
+    """Each process has files of its own, which nobody else sees: the most that a file system can do."""
+
+    def __init__(self, world: Any, folder: Path, pattern: Pattern, sync: bool) -> None:
+        self._world, self._folder, self._sync, self._pattern = world, folder, sync, pattern
+        self._number = 0
+
+    @property
+    def _path(self) -> str:
+        return str(self._folder / f"{self._world.rank}-{self._number}")
+
+    def write(self, data: np.ndarray) -> None:
+        self._number += 1
+        self._put(data, os.O_CREAT | os.O_EXCL)
+
+    def _put(self, data: np.ndarray, how: int) -> None:
+        rest = memoryview(data).cast("B")
+        file = os.open(self._path, os.O_WRONLY | how, 0o644)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        if self._sync:
+            os.fsync(file)
+        os.close(file)
+
+    def read(self, data: np.ndarray) -> None:
+        with open(self._path, "rb", buffering=0) as file:
+            file.readinto(memoryview(data).cast("B"))
+
+    def tidy(self) -> None:
+        os.unlink(self._path)
+
+    def verify(self, turn: int) -> None:
+        found = np.fromfile(self._path, np.uint8)
+        if found.size != np.prod(self._pattern.tile) or not (found == _value(self._world.rank, turn)).all():
+            raise AssertionError("the plain file holds something else")
+
+    def close(self) -> None:
+        return
+
+
+class _Overwritten(_Plain):
+    def write(self, data: np.ndarray) -> None:
+        self._put(data, os.O_CREAT)
+
+    def tidy(self) -> None:
+        return
+
+
+TARGETS = {"atomic": _Atomic, "plain": _Plain, "overwritten": _Overwritten, "penstock": _Penstock}
+
+
+def table(report: Report) -> str:
+    """Settings down; MB/s of all ranks across, then how many times as fast Penstock is."""
+    settings = [key for key in report.rows[0].setting if key != "bytes"]
+    peers = [peer for peer in report.peers if any(peer in row.seconds for row in report.rows)]
+    pairs = list(dict.fromkeys(pair for row in report.rows for pair in row.speedup))
+    lines = [[*settings, *(f"{peer} MB/s" for peer in peers), *(pair.replace(" : ", " x ") for pair in pairs)]]
+    for row in report.rows:
+        lines.append(
+            [str(row.setting[key]) for key in settings]
+            + [f"{row.setting['bytes'] / row.seconds[peer] / 1e6:,.0f}" if peer in row.seconds else "-" for peer in peers]
+            + [f"{row.speedup[pair]:.2f}" if pair in row.speedup else "-" for pair in pairs]
+        )  # fmt: skip
+    return "\n".join([runner.columns(lines), *runner.left_out(report)])
