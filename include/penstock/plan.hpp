@@ -36,8 +36,8 @@ struct Region {
   friend bool operator==(const Region&, const Region&) = default;
 };
 
-/// One 2-d block that a `transform` step moves: to[j][i] (transposed) or to[i][j] = alpha*op(from[i][j]) + beta*to.
-/// Offsets are relative to the step's regions; strides between neighbouring rows and columns are in elements.
+/// One 2-d block that a `transform` or `unpack` step moves: to[j][i] (transposed) or to[i][j] = alpha*op(from[i][j]) +
+/// beta*to. Offsets are relative to the step's regions; strides between neighbouring rows and columns are in elements.
 struct Block {
   std::uint64_t from_offset_elems = 0;
   std::uint64_t to_offset_elems = 0;
@@ -63,6 +63,7 @@ enum class StepKind : std::uint8_t {
   expose,     ///< tells `peer` (same node) under `tag` that this rank has come here; orders memory before it
   await,      ///< waits for the `expose` of `peer` under `tag`
   read,       ///< to = the region `from` of the `shared` buffer of `peer` (same node), after an `await` of it
+  unpack,     ///< a `transform` whose `from` lies where that of a `read` does
   share,      ///< this rank's memory is ready for the tasks [first_block, first_block + block_count) of Plan::tasks;
               ///< complete when those of them that touch it are, whoever ran them
 };
@@ -106,7 +107,7 @@ struct Step {
   std::uint16_t level = 0;    ///< level of the tree, 1 at the root; 0 where there is no tree
   StepKind kind = StepKind::copy;
   Lane lane = Lane::progress;
-  bool scaled = false;  ///< transform only: apply op, alpha and beta (a plain move otherwise)
+  bool scaled = false;  ///< transform and unpack only: apply op, alpha and beta (a plain move otherwise)
 };
 
 /// This rank's steps. A dependency always has a smaller StepId than the step that waits for it, so the order of
@@ -132,7 +133,7 @@ struct Plan {
 struct Arithmetic {
   DType dtype = DType::uint8;  ///< element type of reduce and transform
   ReduceOp op = ReduceOp::sum;
-  bool conjugate = false;  ///< transform with `scaled`: conjugate the source elements
+  bool conjugate = false;  ///< with `scaled`: conjugate the source elements
   std::complex<double> alpha = 1.0;
   std::complex<double> beta = 0.0;  ///< with 0 the target is not read, so it may hold NaN
 };
@@ -169,11 +170,10 @@ class PlanBuilder {
     return add({.from = from, .to = to, .kind = StepKind::reduce}, after);
   }
   StepId transform(Region from, Region to, std::span<const Block> blocks, bool scaled, std::span<const StepId> after) {
-    Step step{.from = from, .to = to, .kind = StepKind::transform, .scaled = scaled};
-    step.first_block = static_cast<std::uint32_t>(plan_.blocks.size());
-    step.block_count = static_cast<std::uint32_t>(blocks.size());
-    plan_.blocks.insert(plan_.blocks.end(), blocks.begin(), blocks.end());
-    return add(step, after);
+    return add_blocks({.from = from, .to = to, .kind = StepKind::transform, .scaled = scaled}, blocks, after);
+  }
+  StepId unpack(Region from, int peer, Region to, std::span<const Block> blocks, std::span<const StepId> after) {
+    return add_blocks({.from = from, .to = to, .peer = peer, .kind = StepKind::unpack, .scaled = true}, blocks, after);
   }
   StepId expose(int peer, std::uint32_t tag, std::span<const StepId> after) {
     return add({.peer = peer, .tag = tag, .kind = StepKind::expose}, after);
@@ -236,6 +236,13 @@ class PlanBuilder {
     return region;
   }
 
+  StepId add_blocks(Step step, std::span<const Block> blocks, std::span<const StepId> after) {
+    step.first_block = static_cast<std::uint32_t>(plan_.blocks.size());
+    step.block_count = static_cast<std::uint32_t>(blocks.size());
+    plan_.blocks.insert(plan_.blocks.end(), blocks.begin(), blocks.end());
+    return add(step, after);
+  }
+
   StepId add(Step step, std::span<const StepId> after) {
     step.level = level_;
     step.segment = segment_;
@@ -259,6 +266,7 @@ struct Team {
   std::vector<std::int32_t> node_of_rank;  ///< one entry per rank
   bool single_copy = true;                 ///< ranks of a node can read and write each other's memory
   std::int32_t progress_cores = 0;         ///< communication cores of a node: the fewest of any node
+  std::uint64_t shared_limit_bytes = std::uint64_t{1} << 20;  ///< the largest Plan::shared_bytes; what nodes have
 
   std::int32_t size() const { return static_cast<std::int32_t>(node_of_rank.size()); }
   bool same_node(int a, int b) const {
@@ -269,7 +277,8 @@ struct Team {
 /// Checks the plans of all ranks (plans[r] is the plan of rank r) against each other and against what a plan promises:
 /// each send has exactly one recv of the same size, each await its expose; tags are unique per pair of ranks and small
 /// enough; dependencies point backwards; regions and blocks lie inside their buffers; the input is never written; no
-/// two steps touch the same memory, one writing, without an order between them, nor a `read` and a step of the owner
+/// two steps touch the same memory, one writing, without an order between them, nor a `read` or `unpack` and a step of
+/// the owner
 /// without an order through expose and await, nor two shared tasks, nor a task and a step that may run while the rank
 /// shares its memory; shared memory is used inside a node only; tasks are the same on all ranks of a node; and whether
 /// sends are buffered or wait for their receiver, no order of execution can deadlock.

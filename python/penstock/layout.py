@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, DTypeLike
 from penstock import _penstock
 from penstock.error import Error
 
+LINE_BYTES = 64  #: of a cache line
+
 
 class LayoutBlock(NamedTuple):
     """One block of a layout as its owner holds it; lengths in elements, one entry per dimension."""
@@ -190,9 +192,13 @@ class DistArray:
 
     @classmethod
     def empty(cls, layout: Layout, dtype: DTypeLike = np.float64, rank: int = 0) -> DistArray:
-        """Uninitialized memory for a rank's part."""
+        """Uninitialized memory for a rank's part, at the border of a cache line."""
         order = "C" if layout.storage == "row" else "F"
-        return cls(layout, np.empty(layout.local_shape(rank), dtype, order=order), rank)
+        shape = layout.local_shape(rank)
+        nbytes = layout.local_size(rank) * np.dtype(dtype).itemsize
+        memory = np.empty(nbytes + LINE_BYTES, np.uint8)
+        begin = -memory.ctypes.data % LINE_BYTES
+        return cls(layout, memory[begin : begin + nbytes].view(dtype).reshape(shape, order=order), rank)
 
     @classmethod
     def zeros(cls, layout: Layout, dtype: DTypeLike = np.float64, rank: int = 0) -> DistArray:

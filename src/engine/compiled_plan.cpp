@@ -14,6 +14,8 @@ std::uint64_t key_of(bool is_await, int peer, std::uint32_t tag) {
 
 std::uint64_t scatter(std::uint64_t key) { return (key * 0x9E3779B97F4A7C15u) >> 20; }
 
+bool reads_peer(StepKind kind) { return kind == StepKind::read || kind == StepKind::unpack; }
+
 bool is_receiver(StepKind kind) { return kind == StepKind::recv || kind == StepKind::await; }
 
 [[noreturn]] void reject(const Plan& plan, const std::string& why) {
@@ -34,7 +36,7 @@ CompiledPlan::CompiledPlan(const Plan& plan, const Team& team, std::uint64_t sha
     if (step.dependency_count == 0) roots_.push_back(static_cast<StepId>(i));
     for (std::uint32_t d = 0; d < step.dependency_count; ++d)
       ++first_dependent_[plan.dependencies[step.first_dependency + d] + 1];
-    if (step.kind == StepKind::read) reads_peers_ = true;
+    if (reads_peer(step.kind)) reads_peers_ = true;
   }
   for (std::size_t i = 0; i < steps; ++i) first_dependent_[i + 1] += first_dependent_[i];
   dependents_.resize(first_dependent_[steps]);
@@ -67,10 +69,10 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
     const auto where = [&] { return "step " + std::to_string(i) + " "; };
-    // What `read` copies from lies in the peer's buffer, whose size only the peer's plan knows.
-    if ((step.kind != StepKind::read && !inside(step.from)) || !inside(step.to))
+    // What `read` and `unpack` copy from lies in the peer's buffer, whose size only the peer's plan knows.
+    if ((!reads_peer(step.kind) && !inside(step.from)) || !inside(step.to))
       reject(plan, where() + "lies outside of its buffer");
-    if (step.kind == StepKind::read && step.from.offset_bytes + step.from.size_bytes > shared_limit_bytes)
+    if (reads_peer(step.kind) && step.from.offset_bytes + step.from.size_bytes > shared_limit_bytes)
       reject(plan, where() + "reads outside of a peer's shared buffer");
     if ((step.kind == StepKind::copy || step.kind == StepKind::reduce || step.kind == StepKind::read) &&
         step.from.size_bytes != step.to.size_bytes)

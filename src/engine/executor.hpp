@@ -109,6 +109,7 @@ class Executor final : public Engine,
   void compute(Operation& operation, StepId step);
   ConstBytes source(const Operation& operation, const Region& region) const;
   Bytes target(const Operation& operation, const Region& region) const;
+  ConstBytes shared_of_peer(const Operation& operation, const Step& step) const;
   static std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
   bool may_run(Lane lane) const { return lane == Lane::progress || caller_ == Caller::application; }
   bool run_task(std::unique_lock<std::mutex>& lock, Lane lane);

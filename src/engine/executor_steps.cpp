@@ -81,6 +81,19 @@ Bytes Executor::target(const Operation& operation, const Region& region) const {
   }
 }
 
+// What a `read` or `unpack` takes from its peer.
+ConstBytes Executor::shared_of_peer(const Operation& operation, const Step& step) const {
+  if (step.peer == rank_) return {operation.shared + step.from.offset_bytes, step.from.size_bytes};
+  const std::uint32_t peer = local(step.peer);
+  const std::uint64_t base = operation.peer_shared_offset[peer];
+  if (base == ~std::uint64_t{0})
+    throw Error(ErrorCode::internal,
+                "the plan '" + operation.plan->algorithm + "' reads the shared buffer of rank " +
+                    std::to_string(step.peer) + " before an await of it",
+                rank_);
+  return {node_.segment->arena(peer) + base + step.from.offset_bytes, step.from.size_bytes};
+}
+
 // With or without the lock: touches nothing but the step's memory.
 void Executor::compute(Operation& operation, StepId step) {
   const Step& what = operation.plan->steps[step];
@@ -105,19 +118,15 @@ void Executor::compute(Operation& operation, StepId step) {
     }
     case StepKind::read: {
       const trace::Span span("read", lane, to.size());
-      if (what.peer == rank_) {
-        if (!to.empty()) std::memcpy(to.data(), operation.shared + what.from.offset_bytes, to.size());
-        return;
-      }
-      const std::uint32_t peer = local(what.peer);
-      const std::uint64_t base = operation.peer_shared_offset[peer];
-      if (base == ~std::uint64_t{0})
-        throw Error(ErrorCode::internal,
-                    "the plan '" + operation.plan->algorithm + "' reads the shared buffer of rank " +
-                        std::to_string(what.peer) + " before an await of it",
-                    rank_);
-      if (!to.empty()) std::memcpy(to.data(), node_.segment->arena(peer) + base + what.from.offset_bytes, to.size());
+      const ConstBytes from = shared_of_peer(operation, what);
+      if (!to.empty()) std::memcpy(to.data(), from.data(), to.size());
       return;
+    }
+    case StepKind::unpack: {
+      const trace::Span span("unpack", lane, what.from.size_bytes);
+      return plan::transform(operation.arithmetic,
+                             std::span(operation.plan->blocks).subspan(what.first_block, what.block_count), what.scaled,
+                             shared_of_peer(operation, what), to);
     }
     default: return;
   }

@@ -143,6 +143,7 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
     if (arena > 0)
       node.shared_limit_bytes = node.shared_limit_bytes == 0 ? arena : std::min(node.shared_limit_bytes, arena);
   }
+  node.team.shared_limit_bytes = node.shared_limit_bytes;
   // A rank that is alone on its node reads and writes its own memory.
   std::map<std::int32_t, int> ranks_of;
   for (const std::int32_t number : node.team.node_of_rank) ++ranks_of[number];

@@ -5,8 +5,8 @@
 namespace penstock::plan {
 
 std::string_view name(StepKind kind) noexcept {
-  constexpr std::array<std::string_view, 9> kNames{"send",   "recv",  "copy", "reduce", "transform",
-                                                   "expose", "await", "read", "share"};
+  constexpr std::array<std::string_view, 10> kNames{"send",   "recv",  "copy", "reduce", "transform",
+                                                    "expose", "await", "read", "unpack", "share"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -38,6 +38,9 @@ std::string describe(const Step& step) {
     case StepKind::expose: return kind + " to " + peer + tag;
     case StepKind::await: return kind + " " + peer + tag;
     case StepKind::read: return kind + " " + describe(step.from) + " of " + peer + " to " + describe(step.to);
+    case StepKind::unpack:
+      return kind + " " + std::to_string(step.block_count) + " blocks of " + describe(step.from) + " of " + peer +
+             " to " + describe(step.to);
     case StepKind::share:
       return kind + " tasks [" + std::to_string(step.first_block) + ", " +
              std::to_string(step.first_block + step.block_count) + ")";

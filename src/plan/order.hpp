@@ -15,6 +15,9 @@ inline std::span<const StepId> dependencies(const Plan& plan, StepId step) {
   return std::span(plan.dependencies).subspan(plan.steps[step].first_dependency, plan.steps[step].dependency_count);
 }
 
+/// Steps that move `blocks` of the plan.
+constexpr bool has_blocks(StepKind kind) { return kind == StepKind::transform || kind == StepKind::unpack; }
+
 /// What a kind of step does to memory.
 struct Touches {
   bool has_peer;
@@ -32,7 +35,8 @@ constexpr Touches touches(StepKind kind) {
     case StepKind::transform: return {false, true, false, true};
     case StepKind::expose:
     case StepKind::await: return {true, false, false, false};
-    case StepKind::read: return {true, false, true, true};
+    case StepKind::read:
+    case StepKind::unpack: return {true, false, true, true};
     case StepKind::share: return {false, false, false, false};  // its tasks do
   }
   return {};

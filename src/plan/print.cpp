@@ -56,9 +56,9 @@ std::string to_json(const Plan& plan, StepId id) {
   if (touches.reads || touches.reads_remote) object.raw("from", to_json(step.from));
   if (touches.writes) object.raw("to", to_json(step.to));
   if (touches.has_peer) object.number("peer", step.peer);
-  if (touches.has_peer && step.kind != StepKind::read) object.number("tag", step.tag);
+  if (touches.has_peer && !touches.reads_remote) object.number("tag", step.tag);
   object.raw("dependencies", "[" + list(plan::dependencies(plan, id), ", ") + "]");
-  if (step.kind == StepKind::transform) {
+  if (plan::has_blocks(step.kind)) {
     std::string blocks;
     for (std::uint32_t i = 0; i < step.block_count; ++i)
       blocks += (i ? ", " : "") + to_json(plan.blocks[step.first_block + i]);
@@ -120,7 +120,8 @@ std::string to_text(const Plan& plan) {
     pad(line, 10);
     line += plan::describe(plan, task);
     if (const std::string earlier = after(task, " "); !earlier.empty()) line += " after " + earlier;
-    if (task.level > 0) line += " [level " + std::to_string(task.level) + ", " + std::string(plan::name(task.lane)) + "]";
+    if (task.level > 0)
+      line += " [level " + std::to_string(task.level) + ", " + std::string(plan::name(task.lane)) + "]";
     text += line + "\n";
   }
   return text;

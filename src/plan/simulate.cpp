@@ -174,9 +174,11 @@ class Simulation {
       }
       case StepKind::copy: move(bytes(ref.rank, step.from), target(ref)); return complete(ref);
       case StepKind::reduce: reduce(arithmetic_, bytes(ref.rank, step.from), target(ref)); return complete(ref);
-      case StepKind::transform: {
+      case StepKind::transform:
+      case StepKind::unpack: {
         const auto blocks = std::span(plans_[ref.rank].blocks).subspan(step.first_block, step.block_count);
-        transform(arithmetic_, blocks, step.scaled, bytes(ref.rank, step.from), target(ref));
+        const std::size_t owner = step.kind == StepKind::unpack ? peer : ref.rank;
+        transform(arithmetic_, blocks, step.scaled, bytes(owner, step.from), target(ref));
         return complete(ref);
       }
       case StepKind::expose: {

@@ -72,14 +72,14 @@ class Graph {
     const ActionId start = start_of(rank, id);
     for (const StepId earlier : dependencies(plan, id)) order(end(start_of(rank, earlier)), start);
     order(start, end(start));
-    if (step.kind == StepKind::recv || step.kind == StepKind::read) {
+    if (step.kind == StepKind::recv || step.kind == StepKind::read || step.kind == StepKind::unpack) {
       Action& action = actions_[end(start)];
       action = {.from = step.peer,
                 .to = self,
                 .level = step.level,
                 .tree_levels = plan.tree_levels,
                 .edges = 1,
-                .bytes = step.to.size_bytes,
+                .bytes = step.kind == StepKind::unpack ? step.from.size_bytes : step.to.size_bytes,
                 .lane = step.lane,
                 .rank = self,
                 .node = nodes_[rank],

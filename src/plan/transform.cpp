@@ -9,6 +9,7 @@
 #include "plan/arithmetic.hpp"
 #include "plan/element.hpp"
 #include "plan/half.hpp"
+#include "plan/streaming.hpp"
 #include "plan/transpose.hpp"
 
 namespace penstock::plan {
@@ -21,6 +22,7 @@ struct Loops {
   std::size_t outer, inner;
   std::ptrdiff_t from_outer_bytes, from_inner_bytes;
   std::ptrdiff_t to_outer_bytes, to_inner_bytes;
+  bool is_far;  // the source is too large for the caches
 };
 
 Loops loops_over(const Block& block, ConstBytes from, Bytes to, std::size_t element_bytes) {
@@ -32,7 +34,8 @@ Loops loops_over(const Block& block, ConstBytes from, Bytes to, std::size_t elem
               block.from_row_stride_elems * size,
               block.from_column_stride_elems * size,
               block.to_row_stride_elems * size,
-              block.to_column_stride_elems * size};
+              block.to_column_stride_elems * size,
+              from.size() >= kStreamedBytes};
   const bool rows_are_inner = block.columns == 1 || (block.rows != 1 && std::abs(block.to_row_stride_elems) <
                                                                             std::abs(block.to_column_stride_elems));
   if (rows_are_inner) {
@@ -46,7 +49,10 @@ Loops loops_over(const Block& block, ConstBytes from, Bytes to, std::size_t elem
 template <class T, class Update>
 void update_row(const std::byte* __restrict from, std::byte* __restrict to, std::size_t count, const Update& update) {
   if constexpr (Update::kIsMove) {
-    std::memcpy(to, from, count * sizeof(T));
+    if (Update::kStreams)
+      stream_row(to, from, count * sizeof(T));
+    else
+      std::memcpy(to, from, count * sizeof(T));
   } else {
     for (std::size_t i = 0; i < count; ++i) update(load<T>(from + i * sizeof(T)), to + i * sizeof(T));
   }
@@ -63,11 +69,16 @@ void run(const Loops& loops, const Update& update) {
   } else if (from_rows && to_rows && loops.inner > 1) {
     for (std::size_t i = 0; i < loops.outer; ++i) {
       const auto row = static_cast<std::ptrdiff_t>(i);
+      if (i + kRowsAhead < loops.outer) {
+        const auto later = row + static_cast<std::ptrdiff_t>(kRowsAhead);
+        if (Update::kStreams) expect_row(loops.to + later * loops.to_outer_bytes, loops.inner * sizeof(T));
+        if (loops.is_far) fetch_row(loops.from + later * loops.from_outer_bytes, loops.inner * sizeof(T));
+      }
       update_row<T>(loops.from + row * loops.from_outer_bytes, loops.to + row * loops.to_outer_bytes, loops.inner,
                     update);
     }
   } else if (to_rows && loops.from_outer_bytes == kSize) {
-    transpose<T, Update::kIsMove>(
+    transpose<T, Update::kIsMove, Update::kStreams>(
         loops.from, loops.to, {loops.outer, loops.inner, loops.from_inner_bytes, loops.to_outer_bytes},
         [&](const std::byte* from, std::byte* to, std::size_t count) { update_row<T>(from, to, count, update); });
   } else {
@@ -80,9 +91,10 @@ void run(const Loops& loops, const Update& update) {
   }
 }
 
-template <class T>
+template <class T, bool kStreamed>
 struct Move {
   static constexpr bool kIsMove = true;
+  static constexpr bool kStreams = kStreamed;
   void operator()(T value, std::byte* to) const { store(to, value); }
 };
 
@@ -90,6 +102,7 @@ struct Move {
 template <class T, class Computed, bool kReadsTarget>
 struct Scale {
   static constexpr bool kIsMove = false;
+  static constexpr bool kStreams = false;
   Computed alpha, beta;
 
   static Computed widen(T value) {
@@ -117,6 +130,7 @@ struct Scale {
 template <class Real, bool kRealFactors, bool kReadsTarget>
 struct ScaleComplex {
   static constexpr bool kIsMove = false;
+  static constexpr bool kStreams = false;
   using T = std::complex<Real>;
   T alpha, beta;
   Real sign;  // of the source's imaginary part
@@ -199,13 +213,15 @@ void scale(const Arithmetic& arithmetic, const Loops& loops) {
 template <std::size_t kBytes>
 using Opaque = std::array<std::byte, kBytes>;
 
+template <bool kStreams>
 void move(std::size_t element_bytes, const Loops& loops) {
+  const auto run_as = [&]<class T>(T) { run<T>(loops, Move<T, kStreams>{}); };
   switch (element_bytes) {
-    case 1: return run<Opaque<1>>(loops, Move<Opaque<1>>{});
-    case 2: return run<std::uint16_t>(loops, Move<std::uint16_t>{});
-    case 4: return run<std::uint32_t>(loops, Move<std::uint32_t>{});
-    case 8: return run<std::uint64_t>(loops, Move<std::uint64_t>{});
-    case 16: return run<Opaque<16>>(loops, Move<Opaque<16>>{});
+    case 1: return run_as(Opaque<1>{});
+    case 2: return run_as(std::uint16_t{});
+    case 4: return run_as(std::uint32_t{});
+    case 8: return run_as(std::uint64_t{});
+    case 16: return run_as(Opaque<16>{});
     default: assert(false && "no such element size in dtypes.def");
   }
 }
@@ -230,14 +246,18 @@ void transform(const Arithmetic& arithmetic, std::span<const Block> blocks, bool
   const bool is_complex = arithmetic.dtype == DType::complex64 || arithmetic.dtype == DType::complex128;
   const bool is_move =
       !scaled || (arithmetic.alpha == 1.0 && arithmetic.beta == 0.0 && !(arithmetic.conjugate && is_complex));
+  const bool streams = kCanStream && is_move && to.size() >= kStreamedBytes;
   for (const Block& block : blocks) {
     if (block.rows == 0 || block.columns == 0) continue;
     const Loops loops = loops_over(block, from, to, element_bytes);
-    if (is_move)
-      move(element_bytes, loops);
+    if (streams)
+      move<true>(element_bytes, loops);
+    else if (is_move)
+      move<false>(element_bytes, loops);
     else
       scale(arithmetic, loops);
   }
+  if (streams) end_streaming();
 }
 
 void check_scaling(const Arithmetic& arithmetic) {

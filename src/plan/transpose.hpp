@@ -8,6 +8,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "plan/streaming.hpp"
+
 namespace penstock::plan {
 
 /// to(outer, inner) = from(inner, outer): `from` is contiguous along `outer`, `to` along `inner`.
@@ -51,11 +53,17 @@ struct Lanes {
 };
 
 /// Transposes a square of one register's lanes; strides in bytes.
-template <class T>
+template <class T, bool kStreams = false>
 inline void transpose_registers(const std::byte* from, std::ptrdiff_t from_stride, std::byte* to,
                                 std::ptrdiff_t to_stride) {
+  const auto store = [](std::byte* at, const void* row) {
+    if constexpr (kStreams)
+      stream_16(at, static_cast<const std::byte*>(row));
+    else
+      std::memcpy(at, row, 16);
+  };
   if constexpr (sizeof(T) == 16) {
-    std::memcpy(to, from, 16);
+    store(to, from);
   } else {
     using L = Lanes<T>;
     constexpr std::size_t kLanes = L::kCount;
@@ -71,15 +79,11 @@ inline void transpose_registers(const std::byte* from, std::ptrdiff_t from_strid
       }
       for (std::size_t i = 0; i < kLanes; ++i) rows[i] = next[i];
     }
-    for (std::size_t i = 0; i < kLanes; ++i) std::memcpy(to + static_cast<std::ptrdiff_t>(i) * to_stride, &rows[i], 16);
+    for (std::size_t i = 0; i < kLanes; ++i) store(to + static_cast<std::ptrdiff_t>(i) * to_stride, &rows[i]);
   }
 }
 
-}  // namespace detail
-
-/// Calls update_row(const std::byte* elements, std::byte* to, count) for pieces of rows of `to`, or moves elements
-/// where kIsMove.
-template <class T, bool kIsMove, class UpdateRow>
+template <class T, bool kIsMove, bool kStreams, class UpdateRow>
 void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape, const UpdateRow& update_row) {
   constexpr std::size_t kLanes = std::max<std::size_t>(16 / sizeof(T), 1);
   // Moves go to their place at once; what is computed gets rows that are long enough for a loop.
@@ -100,7 +104,7 @@ void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape
     if (kIsMove && is_whole) {
       for (std::size_t i = 0; i < kSquare; i += kLanes)
         for (std::size_t j = 0; j < kSquare; j += kLanes)
-          detail::transpose_registers<T>(
+          transpose_registers<T, kStreams>(
               source + static_cast<std::ptrdiff_t>(j) * shape.from_inner_bytes + static_cast<std::ptrdiff_t>(i) * kSize,
               shape.from_inner_bytes,
               target + static_cast<std::ptrdiff_t>(i) * shape.to_outer_bytes + static_cast<std::ptrdiff_t>(j) * kSize,
@@ -111,7 +115,7 @@ void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape
     if (is_whole) {
       for (std::size_t i = 0; i < kSquare; i += kLanes)
         for (std::size_t j = 0; j < kSquare; j += kLanes)
-          detail::transpose_registers<T>(
+          transpose_registers<T>(
               source + static_cast<std::ptrdiff_t>(j) * shape.from_inner_bytes + static_cast<std::ptrdiff_t>(i) * kSize,
               shape.from_inner_bytes, &tile[i][j * sizeof(T)], static_cast<std::ptrdiff_t>(sizeof tile[0]));
       for (std::size_t i = 0; i < kSquare; ++i)
@@ -140,6 +144,32 @@ void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape
       });
     });
   });
+}
+
+}  // namespace detail
+
+/// Calls update_row(const std::byte* elements, std::byte* to, count) for pieces of rows of `to`, or moves elements
+/// where kIsMove; with kStreams past the caches where the rows of the target allow it.
+template <class T, bool kIsMove, bool kStreams, class UpdateRow>
+void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape, const UpdateRow& update_row) {
+  if constexpr (kStreams) {
+    // A square writes one line of each row: begin with the columns before the first border of a line.
+    const std::size_t head_bytes = -reinterpret_cast<std::uintptr_t>(to) % kLineBytes;
+    const std::size_t head = head_bytes / sizeof(T);
+    const bool has_lines = shape.to_outer_bytes % static_cast<std::ptrdiff_t>(kLineBytes) == 0 &&
+                           head_bytes % sizeof(T) == 0 && head < shape.inner && sizeof(T) >= 4;
+    if (has_lines) {
+      const auto skipped = static_cast<std::ptrdiff_t>(head);
+      if (head > 0)
+        detail::transpose<T, kIsMove, false>(
+            from, to, {shape.outer, head, shape.from_inner_bytes, shape.to_outer_bytes}, update_row);
+      detail::transpose<T, kIsMove, true>(
+          from + skipped * shape.from_inner_bytes, to + head_bytes,
+          {shape.outer, shape.inner - head, shape.from_inner_bytes, shape.to_outer_bytes}, update_row);
+      return;
+    }
+  }
+  detail::transpose<T, kIsMove, false>(from, to, shape, update_row);
 }
 
 }  // namespace penstock::plan

@@ -150,13 +150,12 @@ class Verifier {
       check_region(rank, id, step.to, rank, "the target");
       if (step.to.buffer == Buffer::input && step.to.size_bytes > 0) found(where(rank, id) + ": writes the input");
     }
-    const bool moves_whole =
-        (touches.reads || touches.reads_remote) && touches.writes && step.kind != StepKind::transform;
+    const bool moves_whole = (touches.reads || touches.reads_remote) && touches.writes && !plan::has_blocks(step.kind);
     if (moves_whole && step.from.size_bytes != step.to.size_bytes)
       found(where(rank, id) + ": source and target differ in size");
     if (step.kind == StepKind::reduce && step.from.size_bytes % element_bytes_ != 0)
       found(where(rank, id) + ": not a whole number of elements");
-    if (step.kind == StepKind::transform) check_blocks(rank, id);
+    if (plan::has_blocks(step.kind)) check_blocks(rank, id);
     if (step.kind == StepKind::share && std::uint64_t{step.first_block} + step.block_count > plan.tasks.size())
       found(where(rank, id) + ": its tasks lie outside of the plan's list");
   }
@@ -227,7 +226,7 @@ class Verifier {
       const Step& step = plan.steps[id];
       const plan::Touches touches = plan::touches(step.kind);
       const auto add = [&](Region region, bool is_write) {
-        if (step.kind == StepKind::transform) {
+        if (plan::has_blocks(step.kind)) {
           for (const auto& [begin, end] : footprint(plan, step, is_write, element_bytes_).runs)
             all.push_back({begin, end, id, region.buffer, is_write});
         } else if (region.size_bytes > 0) {
@@ -295,7 +294,7 @@ class Verifier {
       std::optional<plan::Order> order;
       for (StepId id = 0; id < plans_[rank].steps.size(); ++id) {
         const Step& read = plans_[rank].steps[id];
-        if (read.kind != StepKind::read) continue;
+        if (!plan::touches(read.kind).reads_remote) continue;
         if (!order) order.emplace(plans_[rank]);
         bool is_awaited = false;
         for (StepId earlier = 0; earlier < id && !is_awaited; ++earlier) {

@@ -1,5 +1,7 @@
-// One message per pair of ranks and segment. Each element crosses memory once when it is packed and once when it is
-// unpacked, the second time in the caches. COSTA, Algorithm 3, transforming upon receipt.
+// Each pair of ranks moves what it has in segments: packed by the source, unpacked with op, alpha and beta by the
+// target (COSTA, Algorithm 3, transforming upon receipt). Between nodes a segment is a message. Inside a node the
+// source packs it into one of a few cells of shared memory, from which the target unpacks it: cells that are small
+// enough stay in the caches, so each element is read from memory once and written to it once, as by a copy.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -26,6 +28,46 @@ using redistribute::SharedRuns;
 using redistribute::Side;
 using redistribute::Tiles;
 
+/// The shared memory of a rank: some cells for each other rank of its node, in the order of the ranks. It depends on
+/// nothing else, so a target knows where each of its sources puts a segment.
+class Cells {
+ public:
+  Cells(const Team& team, std::uint64_t most_bytes) : team_(team) {
+    for (const std::int32_t node : team.node_of_rank)
+      if (node == team.node_of_rank[static_cast<std::size_t>(team.rank)]) ++neighbours_;
+    --neighbours_;
+    if (neighbours_ == 0) return;
+    // Not all, so that small collectives beside a redistribution find room too.
+    size_bytes_ = std::min(kMostBytes, team.shared_limit_bytes / 8 * 7 / (neighbours_ * kPerPair)) / 64 * 64;
+    if (size_bytes_ < kLeastBytes) size_bytes_ = 0;
+    size_bytes_ = std::min(size_bytes_, most_bytes);
+  }
+
+  static std::size_t per_pair() { return kPerPair; }
+  /// Of one cell; 0 where there is not enough shared memory.
+  std::uint64_t size_bytes() const { return size_bytes_; }
+  std::uint64_t total_bytes() const { return neighbours_ * kPerPair * stride_bytes(); }
+
+  /// Where `source` puts its `use`-th segment for `target`.
+  Region cell(std::int32_t source, std::int32_t target, std::size_t use, std::uint64_t segment_bytes) const {
+    std::uint64_t place = 0;
+    for (std::int32_t rank = 0; rank < target; ++rank)
+      if (rank != source && team_.same_node(rank, source)) ++place;
+    return {(place * kPerPair + use % kPerPair) * stride_bytes(), segment_bytes, Buffer::shared};
+  }
+
+ private:
+  static constexpr std::uint64_t kPerPair = 3;
+  static constexpr std::uint64_t kMostBytes = std::uint64_t{128} << 10;
+  static constexpr std::uint64_t kLeastBytes = 1024;  // below, signals cost more than messages
+
+  std::uint64_t stride_bytes() const { return (size_bytes_ + 63) / 64 * 64; }
+
+  const Team& team_;
+  std::uint64_t neighbours_ = 0;
+  std::uint64_t size_bytes_ = 0;
+};
+
 class Planner {
  public:
   Planner(const Layout& source, const Layout& target, const RedistributionOptions& options, const Team& team)
@@ -34,7 +76,10 @@ class Planner {
         rank_(team.rank),
         size_(team.size()),
         builder_("redistribute", team.rank, team.size()),
-        tiles_(pairing_, elems_per_segment(options.segment_bytes)) {
+        segment_bytes_(options.segment_bytes),
+        team_(team),
+        cells_(team, options.segment_bytes),
+        tiles_(pairing_) {
     const std::int32_t needed = std::max(source.ranks(), target.ranks());
     if (needed > size_)
       throw Error(ErrorCode::invalid_argument, "redistribute: the layouts are for " + std::to_string(needed) +
@@ -67,10 +112,12 @@ class Planner {
 
  private:
   static constexpr std::uint32_t kFirstBarrierTag = 0;
-  static constexpr std::uint32_t kFirstDataTag = 32;  // a barrier of 2^31 ranks has fewer rounds
-  static constexpr std::size_t kSlots = 4;            // segments in flight per peer and direction
+  static constexpr std::uint32_t kFirstDataTag = 32;     // a barrier of 2^31 ranks has fewer rounds
+  static constexpr std::size_t kSlots = 4;               // messages in flight per peer and direction
+  static constexpr std::int64_t kMaxMessages = 1 << 12;  // of a package, about; longer ones get longer messages
+  static constexpr std::int64_t kMaxCellUses = (kMaxTag - kFirstDataTag) / 2;  // each needs two tags
 
-  std::int64_t elems_per_segment(std::uint64_t segment_bytes) const {
+  std::int64_t elems_of(std::uint64_t segment_bytes) const {
     constexpr std::uint64_t kMost = std::uint64_t{1} << 62;
     return static_cast<std::int64_t>(std::clamp<std::uint64_t>(segment_bytes / element_bytes_, 1, kMost));
   }
@@ -165,8 +212,31 @@ class Planner {
     return bytes(longest);
   }
 
+  static std::int64_t elems(const Package& package) {
+    std::int64_t sum = 0;
+    for (const Piece& piece : package) sum += piece.elems();
+    return sum;
+  }
+
+  std::vector<Segment> messages(const Package& package) {
+    return tiles_.cut(package, std::max(elems_of(segment_bytes_), elems(package) / kMaxMessages + 1));
+  }
+
+  /// The segments that go through cells; none where the package has to go in messages. The same for both ranks.
+  std::vector<Segment> cell_uses(const Package& package, std::int32_t peer) {
+    if (!team_.same_node(rank_, peer) || cells_.size_bytes() < element_bytes_) return {};
+    // Two neighbouring segments are more than one full one.
+    const std::int64_t full = elems_of(cells_.size_bytes());
+    if (elems(package) / full >= kMaxCellUses / 2) return {};
+    return tiles_.cut(package, full);
+  }
+
+  static std::uint32_t full_tag(std::size_t use) { return kFirstDataTag + 2 * static_cast<std::uint32_t>(use); }
+  static std::uint32_t free_tag(std::size_t use) { return full_tag(use) + 1; }
+
   void send(const Package& package, std::int32_t peer) {
-    const std::vector<Segment> parts = tiles_.cut(package);
+    if (const std::vector<Segment> parts = cell_uses(package, peer); !parts.empty()) return fill_cells(parts, peer);
+    const std::vector<Segment> parts = messages(package);
     Slots slots(builder_, longest_bytes(parts));
     for (std::size_t i = 0; i < parts.size(); ++i) {
       builder_.at(0, static_cast<std::uint32_t>(i));
@@ -183,8 +253,39 @@ class Planner {
     }
   }
 
+  void fill_cells(const std::vector<Segment>& parts, std::int32_t peer) {
+    if (builder_.so_far().shared_bytes == 0) builder_.shared(cells_.total_bytes());
+    std::vector<StepId> full;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      builder_.at(0, static_cast<std::uint32_t>(i));
+      StepId free = PlanBuilder::kNone;
+      StepId last_use = PlanBuilder::kNone;
+      if (i >= cells_.per_pair()) {
+        free = builder_.await(peer, free_tag(i - cells_.per_pair()));
+        last_use = full[i - cells_.per_pair()];
+      }
+      tiles_.lay_out(parts[i], Route::source_to_package, list_);
+      const Region cell = cells_.cell(rank_, peer, i, bytes(parts[i].elems));
+      full.push_back(builder_.expose(peer, full_tag(i), {transform(input_, cell, false, free, last_use)}));
+    }
+  }
+
+  void drain_cells(const std::vector<Segment>& parts, std::int32_t peer, StepId all_started) {
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      builder_.at(0, static_cast<std::uint32_t>(i));
+      tiles_.lay_out(parts[i], Route::package_to_target, list_);
+      count_blocks();
+      const StepId after[] = {all_started, builder_.await(peer, full_tag(i))};
+      const Region cell = cells_.cell(peer, rank_, i, bytes(parts[i].elems));
+      const StepId unpacked = builder_.unpack(cell, peer, output_, list_.blocks(), after);
+      if (i + cells_.per_pair() < parts.size()) builder_.expose(peer, free_tag(i), {unpacked});
+    }
+  }
+
   void receive(const Package& package, std::int32_t peer, StepId all_started) {
-    const std::vector<Segment> parts = tiles_.cut(package);
+    if (const std::vector<Segment> parts = cell_uses(package, peer); !parts.empty())
+      return drain_cells(parts, peer, all_started);
+    const std::vector<Segment> parts = messages(package);
     Slots slots(builder_, longest_bytes(parts));
     for (std::size_t i = 0; i < parts.size(); ++i) {
       builder_.at(0, static_cast<std::uint32_t>(i));
@@ -198,7 +299,7 @@ class Planner {
 
   /// One segment after the other, so that those of the peers get their turns.
   void keep(const Package& package, StepId all_started) {
-    const std::vector<Segment> parts = tiles_.cut(package);
+    const std::vector<Segment> parts = messages(package);
     StepId previous = all_started;
     for (std::size_t i = 0; i < parts.size(); ++i) {
       builder_.at(0, static_cast<std::uint32_t>(i));
@@ -209,13 +310,17 @@ class Planner {
 
   /// A step for the blocks in list_.
   StepId transform(Region from, Region to, bool scaled, StepId after, StepId also_after = PlanBuilder::kNone) {
+    count_blocks();
+    const StepId dependencies[] = {after, also_after};
+    return builder_.transform(from, to, list_.blocks(), scaled, dependencies);
+  }
+
+  void count_blocks() {
     constexpr std::size_t kMaxBlocks = std::numeric_limits<std::uint32_t>::max();
     block_count_ += list_.blocks().size();
     if (block_count_ > kMaxBlocks)
       throw Error(ErrorCode::unsupported,
                   "redistribute: the layouts are so finely interleaved that the plan needs more than 2^32 blocks");
-    const StepId dependencies[] = {after, also_after};
-    return builder_.transform(from, to, list_.blocks(), scaled, dependencies);
   }
 
   Pairing pairing_;
@@ -223,6 +328,9 @@ class Planner {
   std::int32_t rank_;
   std::int32_t size_;
   PlanBuilder builder_;
+  std::uint64_t segment_bytes_;
+  const Team& team_;
+  Cells cells_;
   Tiles tiles_;
   Region input_;
   Region output_;

@@ -17,6 +17,24 @@ std::vector<Run> cut_runs(const std::vector<Run>& runs, std::int64_t limit) {
   return result;
 }
 
+std::int64_t longest(const std::vector<Run>& runs) {
+  std::int64_t length = 0;
+  for (const Run& run : runs) length = std::max(length, run.length);
+  return length;
+}
+
+/// The greatest n with n^exponent <= value, for value >= 1.
+std::int64_t root(std::int64_t value, std::size_t exponent) {
+  const auto fits = [&](std::int64_t n) {
+    std::int64_t left = value;
+    for (std::size_t i = 0; i < exponent; ++i) left /= n;
+    return left >= 1;
+  };
+  std::int64_t n = 1;
+  while (n < kTileElems && fits(n + 1)) ++n;
+  return n;
+}
+
 }  // namespace
 
 std::int64_t Piece::elems() const {
@@ -25,16 +43,13 @@ std::int64_t Piece::elems() const {
   return product;
 }
 
-std::vector<Segment> Tiles::cut(const Package& package) {
-  std::int64_t package_elems = 0;
-  for (const Piece& piece : package) package_elems += piece.elems();
-  const std::int64_t full = std::max(wanted_elems_, package_elems / kMaxSegments + 1);
+std::vector<Segment> Tiles::cut(const Package& package, std::int64_t segment_elems) {
   tiles_.clear();
   sides_.clear();
-  for (const Piece& piece : package) cut(piece, full);
+  for (const Piece& piece : package) cut(piece, segment_elems);
   std::vector<Segment> segments;
   for (std::size_t i = 0; i < tiles_.size(); ++i) {
-    if (segments.empty() || segments.back().elems >= full) segments.push_back({i, i, 0});
+    if (segments.empty() || segments.back().elems + tiles_[i].elems > segment_elems) segments.push_back({i, i, 0});
     segments.back().end_tile = i + 1;
     segments.back().elems += tiles_[i].elems;
   }
@@ -48,14 +63,16 @@ void Tiles::cut(const Piece& piece, std::int64_t segment_elems) {
   std::vector<std::vector<Run>> runs(dimensions);
   std::vector<std::vector<std::size_t>> parts(dimensions);  // borders among the runs
   bool is_dense = same_order_;                              // all faster dimensions are whole on both sides
-  std::int64_t faster_elems = 1;
+  std::int64_t tile_elems = 1;                              // of the largest one, in the dimensions so far
   for (std::size_t i = dimensions; i-- > 0;) {
     const std::size_t d = source_order_[i];
     const SharedRuns& shared = *piece.axes[d];
-    runs[d] = cut_runs(shared.runs, is_dense ? std::max<std::int64_t>(segment_elems / faster_elems, 1) : kTileElems);
+    const std::int64_t room = segment_elems / tile_elems;
+    const std::int64_t limit = is_dense ? room : same_order_ ? std::min(room, kTileElems) : root(room, i + 1);
+    runs[d] = cut_runs(shared.runs, limit);
+    tile_elems *= longest(runs[d]);
     is_dense = is_dense && shared.runs.size() == 1 && shared.elems == source.shape[d] &&
                shared.elems == target.shape[pairing_.target_dimension(d)];
-    faster_elems *= shared.elems;
     parts[d].push_back(0);
     std::int64_t part_elems = 0;
     for (std::size_t k = 0; k < runs[d].size(); ++k) {

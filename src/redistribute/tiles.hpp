@@ -34,14 +34,13 @@ enum class Route : std::uint8_t { source_to_package, package_to_target, source_t
 
 class Tiles {
  public:
-  static constexpr std::int64_t kMaxSegments = 1 << 12;  ///< of a package; longer ones get longer segments
-
-  /// Segments of about `segment_elems`, at least 1. The pairing must outlive the tiles.
-  Tiles(const Pairing& pairing, std::int64_t segment_elems) : pairing_(pairing), wanted_elems_(segment_elems) {}
+  /// The pairing must outlive the tiles.
+  explicit Tiles(const Pairing& pairing) : pairing_(pairing) {}
 
   /// Replaces the tiles by those of a package, which stand in the order of the source's memory, or in square parts in
-  /// that order where the target's memory is ordered differently.
-  std::vector<Segment> cut(const Package& package);
+  /// that order where the target's memory is ordered differently. No segment has more than `segment_elems` elements
+  /// (at least 1), and no two neighbours could be one.
+  std::vector<Segment> cut(const Package& package, std::int64_t segment_elems);
 
   /// Replaces `list` by the blocks of a segment; in a package each segment begins at offset 0.
   void lay_out(const Segment& segment, Route route, BlockList& list);
@@ -64,7 +63,6 @@ class Tiles {
   void add(const LayoutCell& source, const LayoutCell& target, const std::vector<const Run*>& runs);
 
   const Pairing& pairing_;
-  std::int64_t wanted_elems_;
   std::vector<std::size_t> source_order_ = pairing_.memory_order(redistribute::Side::source);
   bool same_order_ = source_order_ == pairing_.memory_order(redistribute::Side::target);
   std::vector<Tile> tiles_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plan/arithmetic.hpp"
+#include "plan/streaming.hpp"
 
 namespace penstock::plan {
 namespace {
@@ -32,10 +33,9 @@ void expect_transposed(DType dtype, Shape shape, std::size_t padding, std::size_
             Bytes(to).subspan(misalignment));
   for (std::uint64_t j = 0; j < shape.columns; ++j) {
     for (std::uint64_t i = 0; i < shape.rows; ++i)
-      ASSERT_EQ(std::memcmp(&to[misalignment + (j * to_stride + i) * size],
-                            &from[misalignment + (i * from_stride + j) * size], size),
-                0)
-          << "element " << i << ", " << j << " of " << shape.rows << " x " << shape.columns;
+      if (std::memcmp(&to[misalignment + (j * to_stride + i) * size],
+                      &from[misalignment + (i * from_stride + j) * size], size) != 0)
+        FAIL() << "element " << i << ", " << j << " of " << shape.rows << " x " << shape.columns;
     if (j + 1 == shape.columns) break;
     for (std::size_t k = shape.rows; k < to_stride; ++k)
       ASSERT_EQ(to[misalignment + (j * to_stride + k) * size], std::byte{0xee}) << "padding was overwritten";
@@ -50,6 +50,44 @@ TEST(Transpose, EveryElementSizeAndShape) {
       for (const std::size_t padding : {0, 3}) expect_transposed(dtype, shape, padding, padding);
   expect_transposed(DType::float64, {515, 530}, 0, 0);
   expect_transposed(DType::complex128, {260, 300}, 1, 1);
+}
+
+TEST(Transpose, LargeTargetsPastTheCaches) {
+  const DType dtypes[] = {DType::int8, DType::int16, DType::float32, DType::float64, DType::complex128};
+  for (const DType dtype : dtypes) {
+    const std::uint64_t columns = kStreamedBytes / size_bytes(dtype) / 512 + 3;
+    // Rows of whole lines at a border of one, beside it by whole elements, beside it by none; and rows in between.
+    for (const std::size_t misalignment : {0, 16, 3}) {
+      expect_transposed(dtype, {512, columns}, 0, misalignment);
+      expect_transposed(dtype, {515, columns}, 0, misalignment);
+    }
+    expect_transposed(dtype, {517, columns}, 1, 8);
+  }
+}
+
+TEST(Transpose, LargeRowsPastTheCaches) {
+  constexpr std::size_t kRows = 40;
+  constexpr std::size_t kStride = kStreamedBytes / kRows + 64;
+  for (const std::size_t row_bytes :
+       {std::size_t{1}, std::size_t{63}, std::size_t{64}, std::size_t{200}, kStride - 7}) {
+    std::vector<std::byte> from(kRows * row_bytes);
+    std::vector<std::byte> to(kRows * kStride + 5, std::byte{0xee});
+    for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 31);
+    const Block block{.to_offset_elems = 5,
+                      .rows = kRows,
+                      .columns = row_bytes,
+                      .from_row_stride_elems = static_cast<std::int64_t>(row_bytes),
+                      .from_column_stride_elems = 1,
+                      .to_row_stride_elems = kStride,
+                      .to_column_stride_elems = 1};
+    transform({.dtype = DType::uint8}, {&block, 1}, true, from, to);
+    for (std::size_t row = 0; row < kRows; ++row) {
+      const std::size_t at = row * kStride + 5;
+      ASSERT_EQ(std::memcmp(&to[at], &from[row * row_bytes], row_bytes), 0);
+      ASSERT_EQ(to[at - 1], std::byte{0xee});
+      ASSERT_EQ(to[at + row_bytes], std::byte{0xee});
+    }
+  }
 }
 
 TEST(Transpose, ComputesWhileItTransposes) {

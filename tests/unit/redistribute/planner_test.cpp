@@ -1,6 +1,7 @@
 // The plans of all ranks in one process, against a reference that moves one element at a time.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <complex>
 #include <cstring>
 #include <map>
@@ -97,14 +98,26 @@ struct Case {
   std::int32_t ranks;
   Value alpha = 1.0;
   Value beta = 0.0;
+  std::int32_t nodes = 1;  ///< rank r lives on node r % nodes
+  std::uint64_t shared_limit_bytes = Team{}.shared_limit_bytes;
 };
+
+std::vector<std::int32_t> nodes_of(const Case& c) {
+  std::vector<std::int32_t> nodes;
+  for (std::int32_t rank = 0; rank < c.ranks; ++rank) nodes.push_back(rank % c.nodes);
+  return nodes;
+}
 
 std::vector<Plan> plans_of(const Case& c) {
   std::vector<Plan> plans;
-  for (std::int32_t rank = 0; rank < c.ranks; ++rank)
-    plans.push_back(plan_redistribution(c.source, c.target, c.options,
-                                        {rank, std::vector<std::int32_t>(static_cast<std::size_t>(c.ranks), 0)}));
+  Team team{.node_of_rank = nodes_of(c), .shared_limit_bytes = c.shared_limit_bytes};
+  for (team.rank = 0; team.rank < c.ranks; ++team.rank)
+    plans.push_back(plan_redistribution(c.source, c.target, c.options, team));
   return plans;
+}
+
+std::size_t count(const Plan& plan, StepKind kind) {
+  return static_cast<std::size_t>(std::ranges::count(plan.steps, kind, &Step::kind));
 }
 
 void expect_correct(const Case& c, std::mt19937& random) {
@@ -142,9 +155,8 @@ void expect_correct(const Case& c, std::mt19937& random) {
   });
 
   const std::vector<Plan> plans = plans_of(c);
-  const std::vector<std::int32_t> one_node(static_cast<std::size_t>(c.ranks), 0);
   const std::string what = c.source.serialize() + " -> " + c.target.serialize();
-  for (const std::string& finding : verify(plans, one_node, size)) ADD_FAILURE() << finding << "\n" << what;
+  for (const std::string& finding : verify(plans, nodes_of(c), size)) ADD_FAILURE() << finding << "\n" << what;
   const Arithmetic arithmetic{
       .dtype = dtype, .conjugate = c.options.op == MatrixOp::conjugate_transpose, .alpha = c.alpha, .beta = c.beta};
   plan::simulate(plans, arithmetic, memory, random());
@@ -170,6 +182,8 @@ TEST(RedistributionPlan, RandomLayoutsEqualTheReference) {
     c.ranks = std::max(source.ranks(), target.ranks()) + static_cast<std::int32_t>(pick(random, 0, 1));
     c.alpha = static_cast<double>(pick(random, 0, 2));
     c.beta = static_cast<double>(pick(random, 0, 2));
+    c.nodes = static_cast<std::int32_t>(pick(random, 1, 3));
+    if (i % 5 == 0) c.shared_limit_bytes = static_cast<std::uint64_t>(pick(random, 0, 1 << 16));
     if (is_complex(dtype)) c.alpha += Value(0.0, static_cast<double>(pick(random, -1, 1)));
     expect_correct(c, random);
     if (HasFailure()) return;
@@ -215,19 +229,41 @@ TEST(RedistributionPlan, ThereAndBackIsTheIdentity) {
 TEST(RedistributionPlan, SendsWithoutPackingWhatIsContiguous) {
   const Layout rows = Layout::even({64, 16}, 4);
   const Layout whole = Layout::whole({64, 16}, 0, 4);
-  const Plan plan = plans_of({rows, whole, {}, 4})[1];
+  const Plan plan = plans_of({.source = rows, .target = whole, .options = {}, .ranks = 4, .nodes = 4})[1];
   EXPECT_EQ(plan.scratch_bytes, 0u);
   EXPECT_TRUE(plan.blocks.empty());
+}
+
+TEST(RedistributionPlan, RanksOfANodePassCellsRatherThanMessages) {
+  const Layout source = Layout::block_cyclic({600, 600}, {32, 32}, {2, 2});
+  const Layout target = Layout::block_cyclic({600, 600}, {128, 128}, {2, 2});
+  for (const std::uint64_t limit : {std::uint64_t{1} << 20, std::uint64_t{1} << 16})
+    for (const Plan& plan :
+         plans_of({.source = source, .target = target, .options = {}, .ranks = 4, .shared_limit_bytes = limit})) {
+      EXPECT_EQ(plan.scratch_bytes, 0u);
+      EXPECT_GT(plan.shared_bytes, 0u);
+      EXPECT_LT(plan.shared_bytes, limit);
+      EXPECT_GT(count(plan, StepKind::unpack), 3u);
+      EXPECT_TRUE(std::ranges::none_of(plan.steps, [](const Step& step) {
+        return step.kind == StepKind::send && step.from.size_bytes > 0;
+      })) << "only the barrier sends";
+    }
+  // Without shared memory, and where a pair has more than the tags for cells last for.
+  const Layout vast = Layout::even({1 << 20, 1 << 16}, 2);
+  const Layout other = Layout::even({1 << 20, 1 << 16}, 2, 1);
+  for (const Plan& plan : plans_of({source, target, {}, 4, 1.0, 0.0, 1, 0})) EXPECT_EQ(plan.shared_bytes, 0u);
+  for (const Plan& plan : plans_of({vast, other, {}, 2})) EXPECT_EQ(plan.shared_bytes, 0u);
 }
 
 TEST(RedistributionPlan, BlocksAreCoalesced) {
   // Equal layouts but for the order of ranks: one block per rank, however fine the grid is.
   const Layout source = Layout::block_cyclic({256, 256}, {2, 2}, {2, 2});
   const Layout target = Layout::block_cyclic({256, 256}, {2, 2}, {2, 2}, Order::column_major);
-  for (const Plan& plan : plans_of({source, target, {}, 4})) EXPECT_LE(plan.blocks.size(), 1u);
+  for (const Plan& plan : plans_of({source, target, {}, 4, 1.0, 0.0, 4})) EXPECT_LE(plan.blocks.size(), 1u);
   // Single columns become blocks with strides.
   const Layout columns = Layout::block_cyclic({8, 1024}, {8, 1}, {1, 4});
-  for (const Plan& plan : plans_of({columns, Layout::even({8, 1024}, 4, 1), {}, 4})) EXPECT_LE(plan.blocks.size(), 7u);
+  for (const Plan& plan : plans_of({columns, Layout::even({8, 1024}, 4, 1), {}, 4, 1.0, 0.0, 4}))
+    EXPECT_LE(plan.blocks.size(), 7u);
 }
 
 TEST(RedistributionPlan, SizesBeyondThirtyTwoBits) {
