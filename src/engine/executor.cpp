@@ -340,10 +340,10 @@ std::string Executor::report() const {
     text += "progress: in start, test and wait only\n";
   else if (remote_ && !transport_->any_thread())
     text +=
-        "progress: one thread per process, for shared memory only: the transport may not be used by other threads; "
+        "progress: by threads, for shared memory only: the transport may not be used by other threads; "
         "between nodes progress happens in start, test and wait\n";
   else
-    text += "progress: one thread per process, asleep while nothing is in flight\n";
+    text += "progress: by threads, asleep while nothing is in flight\n";
   return text;
 }
 

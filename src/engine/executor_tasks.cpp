@@ -71,9 +71,12 @@ void Executor::enter(Operation& operation, StepId step) {
     }
 }
 
+// A rank that called something else has not come to this operation: of two such ranks at least one sees the other when it
+// enters, and tells everybody.
 bool Executor::has_entered(const Operation& operation, std::uint32_t task, std::uint32_t local_rank) const {
   const Board::Entry& entry = board_->entry(operation.sequence, local_rank);
   return entry.sequence.load(std::memory_order_seq_cst) == operation.sequence &&
+         entry.signature == operation.signature &&
          (entry.entered.load(std::memory_order_seq_cst) & bit(operation.compiled->tasks().set_of_task(task))) != 0;
 }
 
@@ -155,6 +158,9 @@ bool Executor::run_shared_task(std::unique_lock<std::mutex>& lock) {
 void Executor::run_task_of(Operation& operation, std::uint32_t task, std::unique_lock<std::mutex>& lock) {
   ++operation.executing;
   const Caller caller = caller_;
+  // A progress thread does not listen to the bell of an engine whose own thread waits.
+  if (wants_thread && caller == Caller::application && operation.scan_from + 1 < operation.compiled->tasks().count())
+    Progress::of_process().help_wanted();
   lock.unlock();
   std::optional<Error> error;
   try {
