@@ -68,8 +68,8 @@ enum class StepKind : std::uint8_t {
               ///< complete when those of them that touch it are, whoever ran them
 };
 
-/// A region of a buffer of one rank. A rank whose plan has no input_bytes has its output in the place of its input: so
-/// MPI_IN_PLACE of a root changes nothing in the plans of the others.
+/// A region of a buffer of one rank. Where a rank has no input (or output), its part of the output (input) stands for
+/// it, see Plan::stand_in_offset_bytes: so MPI_IN_PLACE of a root changes nothing in the plans of the others.
 struct RankRegion {
   Region region{};
   std::int32_t rank = 0;
@@ -120,6 +120,8 @@ struct Plan {
   std::uint64_t output_bytes = 0;
   std::uint64_t scratch_bytes = 0;
   std::uint64_t shared_bytes = 0;
+  /// With input_bytes == 0 where the input of tasks lies in the output; with output_bytes == 0 the other way round.
+  std::uint64_t stand_in_offset_bytes = 0;
   std::uint16_t tree_levels = 0;  ///< height of the tree that `level` counts, equal on all ranks; 0: not a tree
   std::uint16_t application_levels = 0;  ///< of these, the last ones that run on Lane::application
   std::vector<Step> steps;

@@ -92,7 +92,12 @@ Region blocks_of(Region all, const Collective& what, Run run) {
 Region block_of(Region all, const Collective& what, int rank) { return blocks_of(all, what, {rank, 1}); }
 
 Plan finish(Sequence&& sequence, const Team& team, const Collective& what) {
-  return std::move(sequence).finish(whole_input(team, what).size_bytes, result(team, what).size_bytes);
+  Plan plan = std::move(sequence).finish(whole_input(team, what).size_bytes, result(team, what).size_bytes);
+  // In place on the root alone, which the others do not know.
+  if (is_root(team, what) && what.in_place &&
+      (what.kind == CollectiveKind::gather || what.kind == CollectiveKind::scatter))
+    plan.stand_in_offset_bytes = block_bytes(what) * static_cast<std::uint64_t>(team.rank);
+  return plan;
 }
 
 }  // namespace collectives

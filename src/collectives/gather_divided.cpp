@@ -15,14 +15,11 @@ Plan gather_divided(const Team& team, const Collective& what) {
   const Region all{0, bytes * static_cast<std::uint64_t>(team.size()), Buffer::output};
   const Segments segments = task_segments(what, kSegmentBytes, team.size());
   Sequence sequence("gather/divided", team);
-  for (int rank = 0; rank < team.size() && bytes > 0; ++rank) {
-    if (rank == what.root) continue;
+  for (int rank = 0; rank < team.size() && bytes > 0; ++rank)
     for (std::uint32_t s = 0; s < segments.count(); ++s)
       sequence.task({.segment = s}, std::array{RankRegion{segments.of({0, bytes, Buffer::input}, s), rank}},
                     std::array{RankRegion{segments.of(block_of(all, what, rank), s), what.root}});
-  }
   sequence.share();
-  if (team.rank == what.root) sequence.copy(contribution(team, what), block_of(all, what, team.rank));
   return finish(std::move(sequence), team, what);
 }
 

@@ -16,15 +16,11 @@ Plan scatter_divided(const Team& team, const Collective& what) {
   const Region all{0, bytes * static_cast<std::uint64_t>(team.size()), Buffer::input};
   const Segments segments = task_segments(what, kSegmentBytes, team.size());
   Sequence sequence("scatter/divided", team);
-  for (int rank = 0; rank < team.size() && bytes > 0; ++rank) {
-    if (rank == what.root) continue;
+  for (int rank = 0; rank < team.size() && bytes > 0; ++rank)
     for (std::uint32_t s = 0; s < segments.count(); ++s)
       sequence.task({.segment = s}, std::array{RankRegion{segments.of(block_of(all, what, rank), s), what.root}},
                     std::array{RankRegion{segments.of({0, bytes, Buffer::output}, s), rank}});
-  }
   sequence.share();
-  if (const Region own = result(team, what); team.rank == what.root && own.size_bytes > 0)
-    sequence.copy(block_of(all, what, team.rank), own);
   return finish(std::move(sequence), team, what);
 }
 

@@ -5,6 +5,7 @@
 
 #include "engine/board.hpp"
 #include "penstock/error.hpp"
+#include "plan/tasks.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -15,10 +16,11 @@ constexpr std::uint32_t kNoSet = ~0u;
   throw Error(ErrorCode::invalid_argument, "the plan '" + plan.algorithm + "' cannot be run: " + why);
 }
 
-bool inside(const Plan& plan, const Region& region) {
+bool inside(const Plan& plan, const Region& given) {
+  const Region region = plan::resolved(plan, given);
   std::uint64_t limit_bytes = 0;
   switch (region.buffer) {
-    case Buffer::input: limit_bytes = plan.input_bytes == 0 ? plan.output_bytes : plan.input_bytes; break;
+    case Buffer::input: limit_bytes = plan.input_bytes; break;
     case Buffer::output: limit_bytes = plan.output_bytes; break;
     case Buffer::scratch: limit_bytes = plan.scratch_bytes; break;
     case Buffer::shared: limit_bytes = plan.shared_bytes; break;

@@ -128,11 +128,14 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
   }
   finish_if_over(started);
   update_active();
-  const bool has_front = started.running && !started.compiled->tasks().front().empty();
+  const bool has_workers = node_.team.progress_cores > 0;
+  const bool has_tasks = started.running && started.compiled->tasks().count() > 0;
+  // Without workers nobody else runs the rest of the tree meanwhile.
+  const bool has_front = has_tasks && has_workers && !started.compiled->tasks().front().empty();
   lock.unlock();
-  // Without progress threads nobody else runs the rest of the tree meanwhile.
-  if (has_front && node_.team.progress_cores > 0) run_front(started);
-  if (!run->done()) progress(Caller::application);
+  if (has_front) run_front(started);
+  // What workers can do is not done at the expense of the caller's time.
+  if (!run->done() && !wants_thread && !(has_tasks && has_workers)) progress(Caller::application);
   if (active.load(std::memory_order_relaxed)) Progress::of_process().attention(*this);
   return run;
 }

@@ -41,10 +41,14 @@ void Executor::enter(Operation& operation, StepId step) {
   const std::uint32_t set = tasks.set_of_step(step);
   Board::Entry& entry = board_->entry(operation.sequence, self());
   if (operation.entered_sets == 0) {
-    const std::uint64_t output = address_of(operation.bindings.output.data());
-    const bool has_input = operation.plan->input_bytes > 0;
-    entry.address = {has_input ? address_of(operation.bindings.input.data()) : output, output,
-                     address_of(operation.scratch), operation.shared_offset};
+    const Plan& plan = *operation.plan;
+    std::uint64_t input = address_of(operation.bindings.input.data());
+    std::uint64_t output = address_of(operation.bindings.output.data());
+    if (plan.input_bytes == 0)
+      input = output + plan.stand_in_offset_bytes;
+    else if (plan.output_bytes == 0)
+      output = input + plan.stand_in_offset_bytes;
+    entry.address = {input, output, address_of(operation.scratch), operation.shared_offset};
     entry.signature = operation.signature;
     entry.entered.store(0, std::memory_order_relaxed);
     entry.sequence.store(operation.sequence, std::memory_order_seq_cst);

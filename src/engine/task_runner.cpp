@@ -35,7 +35,7 @@ int fetch(const Place& from, std::uint64_t offset_bytes, Bytes to) {
 
 int put(ConstBytes from, const Place& to, std::uint64_t offset_bytes) {
   if (to.process != 0) return write_memory(to.process, to.address + offset_bytes, from);
-  if (here(to, offset_bytes) != from.data()) std::memcpy(here(to, offset_bytes), from.data(), from.size());
+  std::memcpy(here(to, offset_bytes), from.data(), from.size());
   return 0;
 }
 
@@ -70,8 +70,11 @@ TaskResult run_task(const Arithmetic& arithmetic, std::span<const Place> sources
       }
       value = sum;
     }
-    for (const Place& target : targets.subspan(first_target))
+    for (const Place& target : targets.subspan(first_target)) {
+      // In place: what is there already, in memory that may be read-only.
+      if (sources.size() == 1 && target.process == last.process && target.address == last.address) continue;
       if (const int error = put(value, target, offset); error != 0) return {error, target.rank};
+    }
   }
   return {};
 }

@@ -116,7 +116,10 @@ class TaskVerifier {
     }
     for (const RankRegion& target : targets(plan, task)) {
       const Region region = resolved(plans_[static_cast<std::size_t>(target.rank)], target.region);
-      if (region.buffer == Buffer::input) found(where(plan, id) + ": writes the input");
+      const RankRegion& source = sources(plan, task)[0];
+      const bool is_there = task.source_count == 1 && source.rank == target.rank &&
+                            resolved(plans_[static_cast<std::size_t>(source.rank)], source.region) == region;
+      if (region.buffer == Buffer::input && !is_there) found(where(plan, id) + ": writes the input");
       std::size_t equal = 0;
       for (const RankRegion& other : regions(plan, task)) {
         const Region against = resolved(plans_[static_cast<std::size_t>(other.rank)], other.region);

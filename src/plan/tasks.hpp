@@ -29,8 +29,10 @@ bool touches(const Plan& plan, const SharedTask& task, int rank);
 
 /// Where a task's region lies in the memory of the rank whose plan `owner` is, see RankRegion.
 inline Region resolved(const Plan& owner, Region region) {
-  if (region.buffer == Buffer::input && owner.input_bytes == 0) region.buffer = Buffer::output;
-  return region;
+  const bool is_input = region.buffer == Buffer::input;
+  if (is_input ? owner.input_bytes > 0 : region.buffer != Buffer::output || owner.output_bytes > 0) return region;
+  return {region.offset_bytes + owner.stand_in_offset_bytes, region.size_bytes,
+          is_input ? Buffer::output : Buffer::input};
 }
 
 /// Every target = source 0 (op) (source 1 (op) (...)).
