@@ -23,8 +23,9 @@ enum class Order : std::uint8_t { row_major, column_major };
 /// Intervals are numbered along the dimension; interval i belongs to coordinate i % coordinates().
 class PENSTOCK_API Axis {
  public:
-  /// Intervals of `block` elements (the last one shorter) dealt in turn to `coordinates` coordinates.
-  static Axis cyclic(std::int64_t length, std::int64_t block, std::int64_t coordinates);
+  /// Intervals of `block` elements (the last one shorter) dealt in turn to `coordinates` coordinates. The first
+  /// interval lacks its first `skipped` elements, fewer than a block: so a part of an axis is an axis.
+  static Axis cyclic(std::int64_t length, std::int64_t block, std::int64_t coordinates, std::int64_t skipped = 0);
   /// Intervals between the borders, which begin with 0 and increase strictly; one coordinate for each interval.
   static Axis cut(std::vector<std::int64_t> borders);
 
@@ -36,15 +37,20 @@ class PENSTOCK_API Axis {
   std::int64_t start(std::int64_t interval) const;
   std::int64_t interval_of(std::int64_t position) const;
   /// Where the interval begins among the elements of its coordinate.
-  std::int64_t local_start(std::int64_t interval) const { return is_cyclic() ? interval / coordinates_ * block_ : 0; }
+  std::int64_t local_start(std::int64_t interval) const {
+    if (!is_cyclic() || interval < coordinates_) return 0;
+    return interval / coordinates_ * block_ - (interval % coordinates_ == 0 ? skipped_ : 0);
+  }
   /// Number of elements of a coordinate.
   std::int64_t local_length(std::int64_t coordinate) const { return local_length_before(coordinate, length_); }
   /// Number of elements of a coordinate below a position.
   std::int64_t local_length_before(std::int64_t coordinate, std::int64_t position) const;
   /// After so many elements the dealing repeats; length() where it does not.
   std::int64_t period() const;
-  /// Cyclic axes only: elements of each interval but the last.
+  /// Cyclic axes only: elements of each interval but the first and the last.
   std::int64_t block() const { return block_; }
+  /// Cyclic axes only: how many elements the first interval has less.
+  std::int64_t skipped() const { return skipped_; }
   /// Cut axes only.
   const std::vector<std::int64_t>& borders() const { return borders_; }
 
@@ -53,6 +59,7 @@ class PENSTOCK_API Axis {
   std::int64_t length_ = 0;
   std::int64_t block_ = 0;
   std::int64_t coordinates_ = 0;
+  std::int64_t skipped_ = 0;
   std::vector<std::int64_t> borders_;
 };
 
@@ -73,13 +80,34 @@ struct LayoutCell {
   std::int64_t local_offset_elems = 0;
 };
 
+/// ScaLAPACK's layout. Dimension d is cut into blocks of block[d], dealt cyclically to grid[d] processes.
+struct BlockCyclic {
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> block;
+  std::vector<std::int64_t> grid;
+  std::vector<std::int64_t> first_process = {};  ///< coordinates of the one with the first block; empty: all 0
+  std::vector<std::int32_t> ranks = {};  ///< of the processes, in `grid_order`; empty: 0, 1, 2 and so on. No rank twice
+  Order grid_order = Order::row_major;
+  Order storage = Order::row_major;  ///< of the dense local array of each rank
+};
+
+/// How the cells of one rank lie in memory that holds more than them: part of a larger array, or padded.
+struct LocalMemory {
+  struct Cell {
+    std::int64_t offset_elems = 0;
+    std::vector<std::int64_t> strides_elems;  ///< one per dimension
+  };
+  std::vector<Cell> cells;      ///< in the order of Layout::local_cells()
+  std::int64_t size_elems = 0;  ///< of the whole memory
+};
+
 /// A value. Ranks own any number of cells, zero included; ranks from ranks() on own nothing. Sizes are 64-bit: the
 /// number of elements of the whole array must be below 2^63. All functions throw Error(invalid_argument) that names
 /// the first offence. Thread-safe as long as nobody assigns to it.
 class PENSTOCK_API Layout {
  public:
-  /// ScaLAPACK's layout. Dimension d is cut into blocks of block[d], dealt cyclically to grid[d] processes; ranks are
-  /// numbered over the grid in `grid_order`. A rank holds its part as one dense local array in `storage` order.
+  static Layout block_cyclic(const BlockCyclic& what);
+  /// The same with the first block on the first process, and the ranks numbered over the grid in `grid_order`.
   static Layout block_cyclic(std::vector<std::int64_t> shape, std::vector<std::int64_t> block,
                              std::vector<std::int64_t> grid, Order grid_order = Order::row_major,
                              Order storage = Order::row_major);
@@ -122,6 +150,17 @@ class PENSTOCK_API Layout {
   std::vector<LayoutBlock> local_blocks(std::int32_t rank) const;
   LayoutCell cell(std::int64_t index) const;
 
+  /// Where this rank's cells lie when its memory is dense but for the step from one column (of column-major storage)
+  /// or row to the next, `leading_elems`; 0: dense. A leading dimension is for two dimensions and one cell.
+  LocalMemory local_memory(std::int32_t rank, std::int64_t leading_elems = 0) const;
+
+  /// The part of the array that begins at `begin` and has this shape, on the same ranks, each with a memory for this
+  /// part alone.
+  Layout window(std::span<const std::int64_t> begin, std::span<const std::int64_t> shape) const;
+  /// Where the cells of that window lie in `memory`, this rank's memory for the whole array.
+  LocalMemory window_memory(std::span<const std::int64_t> begin, std::span<const std::int64_t> shape, std::int32_t rank,
+                            const LocalMemory& memory) const;
+
   /// The same layout with rank r's cells given to permutation[r]. The permutation may be longer than ranks(); the
   /// result then has as many ranks. Their local arrays are those of r, unchanged.
   Layout relabeled(std::span<const std::int32_t> permutation) const;
@@ -134,6 +173,10 @@ class PENSTOCK_API Layout {
  private:
   Layout() = default;
   std::vector<std::int64_t> cell_coordinate(std::int64_t index) const;
+  /// The coordinates of each axis that a window keeps, in its order.
+  std::vector<std::vector<std::int64_t>> window_coordinates(std::span<const std::int64_t> begin,
+                                                            std::span<const std::int64_t> shape) const;
+  std::int64_t cell_index(std::span<const std::int64_t> coordinate) const;
 
   std::vector<std::int64_t> shape_;
   std::vector<Axis> axes_;

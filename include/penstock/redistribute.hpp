@@ -65,7 +65,26 @@ struct RedistributionOptions {
   /// What a rank has for another goes in segments of about this length, so that packing, moving and unpacking overlap
   /// and happen in the caches; a few of them per pair are in flight, in scratch memory. Equal on all ranks.
   std::uint64_t segment_bytes = std::uint64_t{1} << 20;
+
+  /// Only a part: `shape` (of the source, before op) from `source_begin` on goes to where `target_begin` is; equal on
+  /// all ranks. Empty: all of it. What lies outside of the part in the target stays as it is.
+  std::vector<std::int64_t> source_begin = {};
+  std::vector<std::int64_t> target_begin = {};
+  std::vector<std::int64_t> shape = {};
+  /// This rank's leading dimensions, see Layout::local_memory(); ranks may differ.
+  std::int64_t source_leading_elems = 0;
+  std::int64_t target_leading_elems = 0;
+
+  bool has_window() const { return !source_begin.empty() || !target_begin.empty() || !shape.empty(); }
 };
+
+/// The parts of source and target that the options choose, as layouts of their own: what is moved, and what relabel()
+/// and transfer_volumes() are to be asked about. Throws Error(invalid_argument) where a part does not lie inside.
+struct MovedParts {
+  Layout source;
+  Layout target;
+};
+PENSTOCK_API MovedParts moved_parts(const Layout& source, const Layout& target, const RedistributionOptions& options);
 
 /// The plan of one rank of a team (which may be larger than either layout): one message per pair of ranks and segment,
 /// packed by plain moves and unpacked with op, alpha and beta; what stays on a rank goes straight from input to output.
@@ -89,7 +108,8 @@ class PENSTOCK_API Redistribution {
   /// This rank's plan.
   const Plan& plan() const;
 
-  /// output = alpha*op(input) + beta*output for this rank's parts of source and target, dense as the layouts say.
+  /// output = alpha*op(input) + beta*output for this rank's parts of source and target, dense as the layouts say, or
+  /// with the leading dimension of the options.
   /// Collective; non-blocking, the memory belongs to the operation until the request is complete. With beta 0 the
   /// output is not read. Wrong sizes, overlapping memory or factors that the dtype cannot hold throw
   /// Error(invalid_argument) here and Error(peer_failed) on the other ranks, and no output has changed.

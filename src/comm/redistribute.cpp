@@ -23,12 +23,20 @@ std::uint64_t mix(std::uint64_t mixed, double value) {
   return mixed ^ mixed >> 32;
 }
 
-void check_size(const char* what, std::uint64_t given_bytes, std::uint64_t expected_bytes, const Layout& layout,
-                int rank, DType dtype) {
+std::uint64_t hash_of_part(const RedistributionOptions& options) {
+  std::uint64_t part = options.has_window() ? 1 : 0;
+  for (const auto* list : {&options.source_begin, &options.target_begin, &options.shape}) {
+    part = mix(part, static_cast<double>(list->size()));
+    for (const std::int64_t length : *list) part = hash(std::to_string(length), part);
+  }
+  return part;
+}
+
+void check_size(const char* what, std::uint64_t given_bytes, std::uint64_t expected_bytes, DType dtype) {
   if (given_bytes == expected_bytes) return;
   throw Error(ErrorCode::invalid_argument,
               std::string("redistribute: the ") + what + " has " + std::to_string(given_bytes) + " bytes; expected " +
-                  std::to_string(expected_bytes) + ", the " + std::to_string(layout.local_size_elems(rank)) +
+                  std::to_string(expected_bytes) + ", the " + std::to_string(expected_bytes / size_bytes(dtype)) +
                   " elements of " + std::string(name(dtype)) + " that its layout gives to this rank");
 }
 
@@ -56,7 +64,8 @@ Redistribution::Redistribution(const Comm& given_comm, const Layout& source, con
   Comm comm = given_comm;
   auto state = std::make_shared<State>(State{comm, source, target, options, {}, nullptr, 0});
   comm.agree([&] {
-    state->relabeling = relabel(source, target, size_bytes(options.dtype), options.op, comm.size());
+    const MovedParts moved = moved_parts(source, target, options);
+    state->relabeling = relabel(moved.source, moved.target, size_bytes(options.dtype), options.op, comm.size());
     if (options.relabel) {
       state->target = target.relabeled(state->relabeling.permutation);
     } else {
@@ -67,14 +76,15 @@ Redistribution::Redistribution(const Comm& given_comm, const Layout& source, con
   });
 
   struct Digest {
-    std::uint64_t source, target, dtype, op, relabel, segment_bytes;
+    std::uint64_t source, target, dtype, op, relabel, segment_bytes, part;
   };
   const Digest mine{hash(source.serialize()),
                     hash(target.serialize()),
                     static_cast<std::uint64_t>(options.dtype),
                     static_cast<std::uint64_t>(options.op),
                     options.relabel ? 1u : 0u,
-                    options.segment_bytes};
+                    options.segment_bytes,
+                    hash_of_part(options)};
   std::vector<Digest> all(static_cast<std::size_t>(comm.size()));
   comm.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   for (std::size_t r = 1; r < all.size(); ++r) {
@@ -84,7 +94,8 @@ Redistribution::Redistribution(const Comm& given_comm, const Layout& source, con
         {"dtype", all[r].dtype != all[0].dtype},
         {"op", all[r].op != all[0].op},
         {"choice to relabel", all[r].relabel != all[0].relabel},
-        {"segment length", all[r].segment_bytes != all[0].segment_bytes}};
+        {"segment length", all[r].segment_bytes != all[0].segment_bytes},
+        {"part to be moved", all[r].part != all[0].part}};
     for (const auto& [what, differs] : differences)
       if (differs)
         throw Error(ErrorCode::mismatch,
@@ -93,7 +104,7 @@ Redistribution::Redistribution(const Comm& given_comm, const Layout& source, con
                     static_cast<int>(r));
   }
   state->signature = hash("redistribute", mine.source ^ std::rotl(mine.target, 21));
-  for (const std::uint64_t word : {mine.dtype, mine.op, mine.relabel, mine.segment_bytes})
+  for (const std::uint64_t word : {mine.dtype, mine.op, mine.relabel, mine.segment_bytes, mine.part})
     state->signature = mix(state->signature, static_cast<double>(word));
   state_ = std::move(state);
 }
@@ -111,9 +122,8 @@ Request Redistribution::start(ConstBytes input, Bytes output, std::complex<doubl
       .dtype = options.dtype, .conjugate = options.op == MatrixOp::conjugate_transpose, .alpha = alpha, .beta = beta};
   Comm comm = state_->comm;
   try {
-    const int rank = comm.rank();
-    check_size("source", input.size(), state_->plan->input_bytes, state_->source, rank, options.dtype);
-    check_size("target", output.size(), state_->plan->output_bytes, state_->target, rank, options.dtype);
+    check_size("source", input.size(), state_->plan->input_bytes, options.dtype);
+    check_size("target", output.size(), state_->plan->output_bytes, options.dtype);
     check_apart(input, output);
     plan::check_scaling(arithmetic);
   } catch (const Error& error) {

@@ -76,25 +76,54 @@ Layout Layout::from_axes(std::vector<Axis> axes, std::vector<std::int32_t> owner
 
 Layout Layout::block_cyclic(std::vector<std::int64_t> shape, std::vector<std::int64_t> block,
                             std::vector<std::int64_t> grid, Order grid_order, Order storage) {
-  demand_same_dimensions(shape, block, "the block");
-  demand_same_dimensions(shape, grid, "the process grid");
+  return block_cyclic({.shape = std::move(shape),
+                       .block = std::move(block),
+                       .grid = std::move(grid),
+                       .grid_order = grid_order,
+                       .storage = storage});
+}
+
+Layout Layout::block_cyclic(const BlockCyclic& what) {
+  const std::size_t dimensions = what.shape.size();
+  demand_same_dimensions(what.shape, what.block, "the block");
+  demand_same_dimensions(what.shape, what.grid, "the process grid");
+  std::vector<std::int64_t> first = what.first_process;
+  if (first.empty()) first.resize(dimensions, 0);
+  demand_same_dimensions(what.shape, first, "the first process");
   std::vector<Axis> axes;
-  for (std::size_t d = 0; d < shape.size(); ++d) axes.push_back(Axis::cyclic(shape[d], block[d], grid[d]));
-  const std::int64_t processes = layout::checked_product(grid, "layout: the number of processes");
+  for (std::size_t d = 0; d < dimensions; ++d) {
+    axes.push_back(Axis::cyclic(what.shape[d], what.block[d], what.grid[d]));
+    if (first[d] < 0 || first[d] >= what.grid[d])
+      reject("first_process[" + std::to_string(d) + "] is " + std::to_string(first[d]) + ", expected one from 0 to " +
+             std::to_string(what.grid[d] - 1));
+  }
+  const std::int64_t processes = layout::checked_product(what.grid, "layout: the number of processes");
   if (processes > std::numeric_limits<std::int32_t>::max())
     reject("the process grid has " + std::to_string(processes) + " processes, expected fewer than 2^31");
+  if (!what.ranks.empty() && static_cast<std::int64_t>(what.ranks.size()) != processes)
+    reject(std::to_string(what.ranks.size()) + " ranks given for a process grid of " + std::to_string(processes));
+  auto ranks = static_cast<std::int32_t>(processes);
+  if (!what.ranks.empty()) {
+    std::vector<std::int32_t> sorted = what.ranks;
+    std::sort(sorted.begin(), sorted.end());
+    if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
+      reject("rank " + std::to_string(*twice) + " stands for two processes of the grid");
+    ranks = std::max(sorted.back(), 0) + (sorted.back() < std::numeric_limits<std::int32_t>::max() ? 1 : 0);
+  }
 
   std::vector<std::int32_t> owners(static_cast<std::size_t>(processes));
-  const std::vector<std::int64_t> strides = dense_strides(grid, grid_order);
-  std::vector<std::int64_t> coordinate(grid.size(), 0);
+  const std::vector<std::int64_t> strides = dense_strides(what.grid, what.grid_order);
+  std::vector<std::int64_t> coordinate(dimensions, 0);
   for (std::int32_t& rank : owners) {
-    rank = static_cast<std::int32_t>(std::inner_product(coordinate.begin(), coordinate.end(), strides.begin(), 0LL));
-    for (std::size_t d = grid.size(); d-- > 0;) {
-      if (++coordinate[d] < grid[d]) break;
+    std::int64_t process = 0;
+    for (std::size_t d = 0; d < dimensions; ++d) process += (coordinate[d] + first[d]) % what.grid[d] * strides[d];
+    rank = what.ranks.empty() ? static_cast<std::int32_t>(process) : what.ranks[static_cast<std::size_t>(process)];
+    for (std::size_t d = dimensions; d-- > 0;) {
+      if (++coordinate[d] < what.grid[d]) break;
       coordinate[d] = 0;
     }
   }
-  return from_axes(std::move(axes), std::move(owners), static_cast<std::int32_t>(processes), storage);
+  return from_axes(std::move(axes), std::move(owners), ranks, what.storage);
 }
 
 Layout Layout::grid(std::vector<std::vector<std::int64_t>> splits, std::vector<std::int32_t> owners, std::int32_t ranks,
@@ -158,6 +187,12 @@ std::int32_t Layout::owner(std::span<const std::int64_t> block_index) const {
     cell = cell * axes_[d].coordinates() + block_index[d] % axes_[d].coordinates();
   }
   return owners_[static_cast<std::size_t>(cell)];
+}
+
+std::int64_t Layout::cell_index(std::span<const std::int64_t> coordinate) const {
+  std::int64_t index = 0;
+  for (std::size_t d = 0; d < axes_.size(); ++d) index = index * axes_[d].coordinates() + coordinate[d];
+  return index;
 }
 
 std::vector<std::int64_t> Layout::cell_coordinate(std::int64_t index) const {

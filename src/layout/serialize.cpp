@@ -58,7 +58,8 @@ std::string Layout::serialize() const {
   for (const Axis& axis : axes_) {
     if (axis.is_cyclic()) {
       text += "cyclic:" + std::to_string(axis.length()) + "," + std::to_string(axis.block()) + "," +
-              std::to_string(axis.coordinates()) + ";";
+              std::to_string(axis.coordinates()) + (axis.skipped() > 0 ? "," + std::to_string(axis.skipped()) : "") +
+              ";";
       continue;
     }
     text += "cut:";
@@ -93,8 +94,8 @@ Layout Layout::parse(std::string_view text) {
                        storage == "row" ? Order::row_major : Order::column_major);
     }
     std::vector<std::int64_t> values = numbers(list, text);
-    if (kind == "cyclic" && values.size() == 3)
-      axes.push_back(Axis::cyclic(values[0], values[1], values[2]));
+    if (kind == "cyclic" && (values.size() == 3 || values.size() == 4))
+      axes.push_back(Axis::cyclic(values[0], values[1], values[2], values.size() == 4 ? values[3] : 0));
     else if (kind == "cut")
       axes.push_back(Axis::cut(std::move(values)));
     else

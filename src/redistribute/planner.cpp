@@ -71,7 +71,8 @@ class Cells {
 class Planner {
  public:
   Planner(const Layout& source, const Layout& target, const RedistributionOptions& options, const Team& team)
-      : pairing_(source, target, options.op),
+      : parts_(moved_parts(source, target, options)),
+        pairing_(parts_.source, parts_.target, options.op),
         element_bytes_(size_bytes(options.dtype)),
         rank_(team.rank),
         size_(team.size()),
@@ -84,13 +85,23 @@ class Planner {
     if (needed > size_)
       throw Error(ErrorCode::invalid_argument, "redistribute: the layouts are for " + std::to_string(needed) +
                                                    " ranks, the communicator has " + std::to_string(size_));
-    std::int64_t total_bytes = 0;
-    if (__builtin_mul_overflow(source.size_elems(), static_cast<std::int64_t>(element_bytes_), &total_bytes))
-      throw Error(ErrorCode::invalid_argument, "redistribute: " + std::to_string(source.size_elems()) +
-                                                   " elements of " + std::to_string(element_bytes_) +
-                                                   " bytes do not fit into 63 bits");
-    input_ = {0, bytes(source.local_size_elems(rank_)), Buffer::input};
-    output_ = {0, bytes(target.local_size_elems(rank_)), Buffer::output};
+    const bool forward = options.op == MatrixOp::none;
+    const auto size = [&](const Layout& layout, std::int64_t leading_elems) {
+      return std::max(layout.size_elems(), layout.local_memory(rank_, leading_elems).size_elems);
+    };
+    for (const std::int64_t elems :
+         {size(source, options.source_leading_elems), size(target, options.target_leading_elems)}) {
+      std::int64_t total_bytes = 0;
+      if (__builtin_mul_overflow(elems, static_cast<std::int64_t>(element_bytes_), &total_bytes))
+        throw Error(ErrorCode::invalid_argument, "redistribute: " + std::to_string(elems) + " elements of " +
+                                                     std::to_string(element_bytes_) + " bytes do not fit into 63 bits");
+    }
+    std::vector<std::int64_t> target_shape = options.shape;
+    if (!forward && target_shape.size() == 2) std::swap(target_shape[0], target_shape[1]);
+    input_ = {0, place(Side::source, source, options.source_leading_elems, options.source_begin, options.shape),
+              Buffer::input};
+    output_ = {0, place(Side::target, target, options.target_leading_elems, options.target_begin, target_shape),
+               Buffer::output};
   }
 
   Plan plan() && {
@@ -120,6 +131,25 @@ class Planner {
   std::int64_t elems_of(std::uint64_t segment_bytes) const {
     constexpr std::uint64_t kMost = std::uint64_t{1} << 62;
     return static_cast<std::int64_t>(std::clamp<std::uint64_t>(segment_bytes / element_bytes_, 1, kMost));
+  }
+
+  /// Tells the tiles where this rank's cells lie in its memory, whose size in bytes it returns. Those of others need
+  /// not be known: what travels is dense.
+  std::uint64_t place(Side side, const Layout& whole, std::int64_t leading_elems, std::vector<std::int64_t> begin,
+                      const std::vector<std::int64_t>& shape) {
+    LocalMemory memory = whole.local_memory(rank_, leading_elems);
+    const Layout& part = side == Side::source ? parts_.source : parts_.target;
+    if (begin.empty()) begin.resize(whole.dimensions(), 0);
+    if (!shape.empty()) memory = whole.window_memory(begin, shape, rank_, memory);
+    if (leading_elems != 0 || !shape.empty()) {
+      std::vector<LayoutCell> cells = part.local_cells(rank_);
+      for (std::size_t i = 0; i < cells.size(); ++i) {
+        cells[i].local_offset_elems = memory.cells[i].offset_elems;
+        cells[i].strides_elems = memory.cells[i].strides_elems;
+        tiles_.place(side, std::move(cells[i]));
+      }
+    }
+    return bytes(memory.size_elems);
   }
 
   std::uint64_t bytes(std::int64_t elems) const { return static_cast<std::uint64_t>(elems) * element_bytes_; }
@@ -323,6 +353,7 @@ class Planner {
                   "redistribute: the layouts are so finely interleaved that the plan needs more than 2^32 blocks");
   }
 
+  const MovedParts parts_;
   Pairing pairing_;
   std::uint64_t element_bytes_;
   std::int32_t rank_;
@@ -346,6 +377,19 @@ MatrixOp matrix_op_from_name(std::string_view name) {
   if (name == "T") return MatrixOp::transpose;
   if (name == "C") return MatrixOp::conjugate_transpose;
   throw Error(ErrorCode::invalid_argument, "unknown op '" + std::string(name) + "'; expected 'N', 'T' or 'C'");
+}
+
+MovedParts moved_parts(const Layout& source, const Layout& target, const RedistributionOptions& options) {
+  if (!options.has_window()) return {source, target};
+  if (options.shape.empty())
+    throw Error(ErrorCode::invalid_argument, "redistribute: a part begins somewhere, but its shape is not given");
+  std::vector<std::int64_t> source_begin = options.source_begin;
+  std::vector<std::int64_t> target_begin = options.target_begin;
+  if (source_begin.empty()) source_begin.resize(source.dimensions(), 0);
+  if (target_begin.empty()) target_begin.resize(target.dimensions(), 0);
+  std::vector<std::int64_t> target_shape = options.shape;
+  if (options.op != MatrixOp::none && target_shape.size() == 2) std::swap(target_shape[0], target_shape[1]);
+  return {source.window(source_begin, options.shape), target.window(target_begin, target_shape)};
 }
 
 Plan plan_redistribution(const Layout& source, const Layout& target, const RedistributionOptions& options,

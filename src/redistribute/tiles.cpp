@@ -56,9 +56,16 @@ std::vector<Segment> Tiles::cut(const Package& package, std::int64_t segment_ele
   return segments;
 }
 
+LayoutCell Tiles::cell(redistribute::Side side, std::int64_t index) const {
+  const bool is_source = side == redistribute::Side::source;
+  const auto& placed = placed_[is_source ? 0 : 1];
+  if (const auto found = placed.find(index); found != placed.end()) return found->second;
+  return (is_source ? pairing_.source() : pairing_.target()).cell(index);
+}
+
 void Tiles::cut(const Piece& piece, std::int64_t segment_elems) {
-  const LayoutCell source = pairing_.source().cell(piece.source_cell);
-  const LayoutCell target = pairing_.target().cell(piece.target_cell);
+  const LayoutCell source = cell(redistribute::Side::source, piece.source_cell);
+  const LayoutCell target = cell(redistribute::Side::target, piece.target_cell);
   const std::size_t dimensions = source_order_.size();
   std::vector<std::vector<Run>> runs(dimensions);
   std::vector<std::vector<std::size_t>> parts(dimensions);  // borders among the runs

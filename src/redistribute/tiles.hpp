@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "redistribute/boxes.hpp"
@@ -37,6 +39,11 @@ class Tiles {
   /// The pairing must outlive the tiles.
   explicit Tiles(const Pairing& pairing) : pairing_(pairing) {}
 
+  /// Where a cell lies in memory that is not dense; for the layout's own cells it needs no saying.
+  void place(redistribute::Side side, LayoutCell cell) {
+    placed_[side == redistribute::Side::source ? 0 : 1].insert_or_assign(cell.index, std::move(cell));
+  }
+
   /// Replaces the tiles by those of a package, which stand in the order of the source's memory, or in square parts in
   /// that order where the target's memory is ordered differently. No segment has more than `segment_elems` elements
   /// (at least 1), and no two neighbours could be one.
@@ -59,10 +66,12 @@ class Tiles {
     std::size_t first_side = 0;  ///< into sides_, one per dimension, the slowest of the source first
   };
 
+  LayoutCell cell(redistribute::Side side, std::int64_t index) const;
   void cut(const Piece& piece, std::int64_t segment_elems);
   void add(const LayoutCell& source, const LayoutCell& target, const std::vector<const Run*>& runs);
 
   const Pairing& pairing_;
+  std::unordered_map<std::int64_t, LayoutCell> placed_[2];
   std::vector<std::size_t> source_order_ = pairing_.memory_order(redistribute::Side::source);
   bool same_order_ = source_order_ == pairing_.memory_order(redistribute::Side::target);
   std::vector<Tile> tiles_;

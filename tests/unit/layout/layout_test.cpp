@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -63,6 +64,78 @@ TEST(Layout, BlockCyclicIsScalapacks) {
   EXPECT_EQ(blocks[3].global_start, (std::vector<std::int64_t>{9, 6}));
   EXPECT_EQ(blocks[3].shape, (std::vector<std::int64_t>{1, 1}));
   EXPECT_EQ(blocks[3].local_offset_elems, 3 * 3 + 2);
+}
+
+TEST(Layout, TheFirstBlockMayBeOnAnyProcessAndTheProcessesAnyRanks) {
+  const Layout layout = Layout::block_cyclic(
+      {.shape = {10, 7}, .block = {3, 2}, .grid = {2, 2}, .first_process = {1, 0}, .ranks = {7, 5, 0, 2}});
+  EXPECT_EQ(layout.ranks(), 8);
+  EXPECT_EQ(layout.owner(std::vector<std::int64_t>{0, 0}), 0);
+  EXPECT_EQ(layout.owner(std::vector<std::int64_t>{1, 1}), 5);
+  EXPECT_EQ(layout.local_shape(0), (std::vector<std::int64_t>{6, 4}));
+  EXPECT_EQ(layout.local_size_elems(3), 0);
+  expect_partition(layout);
+  const auto with = [](const BlockCyclic& what) { return message_of([&] { Layout::block_cyclic(what); }); };
+  const BlockCyclic good{.shape = {4, 4}, .block = {2, 2}, .grid = {1, 2}};
+  BlockCyclic wrong = good;
+  wrong.first_process = {0, 2};
+  EXPECT_TRUE(contains(with(wrong), "first_process[1] is 2")) << with(wrong);
+  wrong = good;
+  wrong.ranks = {3};
+  EXPECT_TRUE(contains(with(wrong), "1 ranks given")) << with(wrong);
+  wrong.ranks = {3, 3};
+  EXPECT_TRUE(contains(with(wrong), "rank 3 stands for two")) << with(wrong);
+}
+
+TEST(Layout, AWindowOwnsWhatTheLayoutOwns) {
+  std::mt19937 random(4);
+  const auto pick = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  for (int i = 0; i < 100; ++i) {
+    const Layout whole = i % 2 == 0
+                             ? Layout::block_cyclic({.shape = {pick(1, 30), pick(1, 30)},
+                                                     .block = {pick(1, 6), pick(1, 6)},
+                                                     .grid = {2, 3},
+                                                     .first_process = {pick(0, 1), pick(0, 2)}})
+                             : Layout::grid({{0, 3, 4, 9}, {0, 5, 11}}, {0, 1, 1, 2, 0, 1}, 3, Order::column_major);
+    std::vector<std::int64_t> begin, shape;
+    for (const std::int64_t length : whole.shape()) {
+      begin.push_back(pick(0, length));
+      shape.push_back(pick(0, length - begin.back()));
+    }
+    const Layout window = whole.window(begin, shape);
+    EXPECT_EQ(Layout::parse(window.serialize()), window);
+    expect_partition(window);
+    // Each element has the owner and the place in memory that it has in the whole.
+    for (std::int32_t rank = 0; rank < whole.ranks(); ++rank) {
+      std::map<std::vector<std::int64_t>, std::int64_t> place;
+      for (const LayoutBlock& block : whole.local_blocks(rank))
+        for (std::int64_t r = 0; r < block.shape[0]; ++r)
+          for (std::int64_t c = 0; c < block.shape[1]; ++c)
+            place[{block.global_start[0] + r, block.global_start[1] + c}] =
+                block.local_offset_elems + r * block.strides_elems[0] + c * block.strides_elems[1];
+      const LocalMemory memory = whole.window_memory(begin, shape, rank, whole.local_memory(rank));
+      const std::vector<LayoutCell> cells = window.local_cells(rank);
+      ASSERT_EQ(memory.cells.size(), cells.size());
+      for (std::size_t k = 0; k < cells.size(); ++k)
+        for (const LayoutBlock& block : window.local_blocks(rank)) {
+          if (window.dimensions() != 2 || cells.size() != 1) continue;  // which block is of which cell is not said
+          for (std::int64_t r = 0; r < block.shape[0]; ++r)
+            for (std::int64_t c = 0; c < block.shape[1]; ++c) {
+              const std::int64_t local =
+                  block.local_offset_elems + r * block.strides_elems[0] + c * block.strides_elems[1];
+              const std::int64_t width = cells[k].shape[window.storage() == Order::row_major ? 1 : 0];
+              const bool row_major = window.storage() == Order::row_major;
+              const std::int64_t row = row_major ? local / width : local % width;
+              const std::int64_t column = row_major ? local % width : local / width;
+              ASSERT_EQ(memory.cells[k].offset_elems + row * memory.cells[k].strides_elems[0] +
+                            column * memory.cells[k].strides_elems[1],
+                        place.at({begin[0] + block.global_start[0] + r, begin[1] + block.global_start[1] + c}));
+            }
+        }
+    }
+  }
 }
 
 TEST(Layout, ProcessGridOrderNumbersTheRanks) {

@@ -74,8 +74,9 @@ Value load(DType dtype, const std::byte* at) {
 
 bool is_complex(DType dtype) { return dtype == DType::complex64 || dtype == DType::complex128; }
 
-/// Where each element of a layout lies: (rank, offset).
-std::map<Index, std::pair<std::int32_t, std::int64_t>> places(const Layout& layout) {
+/// Where each element of a layout lies: (rank, offset). A leading dimension is for ranks with one cell.
+std::map<Index, std::pair<std::int32_t, std::int64_t>> places(const Layout& layout,
+                                                              const std::vector<std::int64_t>& leading_elems) {
   std::map<Index, std::pair<std::int32_t, std::int64_t>> result;
   for (std::int32_t rank = 0; rank < layout.ranks(); ++rank)
     for (const LayoutBlock& block : layout.local_blocks(rank))
@@ -86,9 +87,24 @@ std::map<Index, std::pair<std::int32_t, std::int64_t>> places(const Layout& layo
           global[d] += inside[d];
           local += inside[d] * block.strides_elems[d];
         }
+        if (const std::int64_t leading = leading_elems.empty() ? 0 : leading_elems[static_cast<std::size_t>(rank)]) {
+          const std::int64_t fast = layout.local_shape(rank)[layout.storage() == Order::row_major ? 1 : 0];
+          local = local / fast * leading + local % fast;
+        }
         result[global] = {rank, local};
       });
   return result;
+}
+
+/// One leading dimension for each rank, 0 where the rank does not have one cell.
+std::vector<std::int64_t> random_leading(std::mt19937& random, const Layout& layout, std::int32_t ranks) {
+  std::vector<std::int64_t> leading;
+  for (std::int32_t rank = 0; rank < ranks; ++rank) {
+    const auto cells = layout.local_cells(rank);
+    const bool has_one = cells.size() == 1;
+    leading.push_back(has_one ? cells[0].shape[layout.storage() == Order::row_major ? 1 : 0] + pick(random, 0, 3) : 0);
+  }
+  return leading;
 }
 
 struct Case {
@@ -100,7 +116,17 @@ struct Case {
   Value beta = 0.0;
   std::int32_t nodes = 1;  ///< rank r lives on node r % nodes
   std::uint64_t shared_limit_bytes = Team{}.shared_limit_bytes;
+  std::vector<std::int64_t> source_leading_elems = {};  ///< by rank; empty: dense
+  std::vector<std::int64_t> target_leading_elems = {};
 };
+
+RedistributionOptions options_of(const Case& c, std::int32_t rank) {
+  RedistributionOptions options = c.options;
+  const auto r = static_cast<std::size_t>(rank);
+  if (!c.source_leading_elems.empty()) options.source_leading_elems = c.source_leading_elems[r];
+  if (!c.target_leading_elems.empty()) options.target_leading_elems = c.target_leading_elems[r];
+  return options;
+}
 
 std::vector<std::int32_t> nodes_of(const Case& c) {
   std::vector<std::int32_t> nodes;
@@ -112,7 +138,7 @@ std::vector<Plan> plans_of(const Case& c) {
   std::vector<Plan> plans;
   Team team{.node_of_rank = nodes_of(c), .shared_limit_bytes = c.shared_limit_bytes};
   for (team.rank = 0; team.rank < c.ranks; ++team.rank)
-    plans.push_back(plan_redistribution(c.source, c.target, c.options, team));
+    plans.push_back(plan_redistribution(c.source, c.target, options_of(c, team.rank), team));
   return plans;
 }
 
@@ -132,15 +158,23 @@ void expect_correct(const Case& c, std::mt19937& random) {
   std::vector<plan::RankMemory> expected;
   for (std::int32_t rank = 0; rank < c.ranks; ++rank) {
     auto& mine = memory[static_cast<std::size_t>(rank)];
-    mine.input.resize(static_cast<std::size_t>(c.source.local_size_elems(rank)) * size);
-    mine.output.resize(static_cast<std::size_t>(c.target.local_size_elems(rank)) * size);
+    const RedistributionOptions options = options_of(c, rank);
+    const LocalMemory source = c.source.local_memory(rank, options.source_leading_elems);
+    const LocalMemory target = c.target.local_memory(rank, options.target_leading_elems);
+    mine.input.resize(static_cast<std::size_t>(source.size_elems) * size);
+    mine.output.resize(static_cast<std::size_t>(target.size_elems) * size);
   }
   expected = memory;
-  const auto source_places = places(c.source);
-  const auto target_places = places(c.target);
-  for_each_index(c.target.shape(), [&](const Index& index) {
+  const auto source_places = places(c.source, c.source_leading_elems);
+  const auto target_places = places(c.target, c.target_leading_elems);
+  const Index target_shape = moved_parts(c.source, c.target, c.options).target.shape();
+  for_each_index(target_shape, [&](Index index) {
     Index from = index;
     if (c.options.op != MatrixOp::none) std::swap(from[0], from[1]);
+    for (std::size_t d = 0; d < index.size(); ++d) {
+      if (!c.options.source_begin.empty()) from[d] += c.options.source_begin[d];
+      if (!c.options.target_begin.empty()) index[d] += c.options.target_begin[d];
+    }
     const Value b = value();
     const Value a = value();
     const auto [source_rank, source_offset] = source_places.at(from);
@@ -185,6 +219,39 @@ TEST(RedistributionPlan, RandomLayoutsEqualTheReference) {
     c.nodes = static_cast<std::int32_t>(pick(random, 1, 3));
     if (i % 5 == 0) c.shared_limit_bytes = static_cast<std::uint64_t>(pick(random, 0, 1 << 16));
     if (is_complex(dtype)) c.alpha += Value(0.0, static_cast<double>(pick(random, -1, 1)));
+    expect_correct(c, random);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(RedistributionPlan, PartsAndLeadingDimensions) {
+  std::mt19937 random(83);
+  for (int i = 0; i < 200; ++i) {
+    const auto op = static_cast<MatrixOp>(i % 3);
+    const int dimensions = op == MatrixOp::none && i % 2 == 0 ? 1 + i % 4 : 2;
+    Case c{random_layout(random, testing_layouts::random_shape(random, dimensions), 6),
+           random_layout(random, testing_layouts::random_shape(random, dimensions), 6),
+           {.dtype = i % 4 == 0 ? DType::complex64 : DType::int16, .op = op},
+           0};
+    c.ranks = std::max(c.source.ranks(), c.target.ranks());
+    c.nodes = static_cast<std::int32_t>(pick(random, 1, 2));
+    c.beta = static_cast<double>(pick(random, 0, 1));
+    const Index source_shape = c.source.shape();
+    for (std::size_t d = 0; d < source_shape.size(); ++d) {
+      const std::int64_t room = c.target.shape()[op == MatrixOp::none ? d : 1 - d];
+      c.options.shape.push_back(pick(random, 0, std::min(source_shape[d], room)));
+      c.options.source_begin.push_back(pick(random, 0, source_shape[d] - c.options.shape[d]));
+    }
+    for (std::size_t d = 0; d < source_shape.size(); ++d) {
+      const std::int64_t moved = c.options.shape[op == MatrixOp::none ? d : 1 - d];
+      c.options.target_begin.push_back(pick(random, 0, c.target.shape()[d] - moved));
+    }
+    if (i % 7 == 0) c.options.source_begin.assign(source_shape.size(), 0);
+    if (i % 7 == 0) c.options.target_begin.clear();
+    if (dimensions == 2 && i % 5 != 0) {
+      c.source_leading_elems = random_leading(random, c.source, c.ranks);
+      c.target_leading_elems = random_leading(random, c.target, c.ranks);
+    }
     expect_correct(c, random);
     if (HasFailure()) return;
   }
@@ -288,6 +355,14 @@ TEST(RedistributionPlan, WrongArgumentsAreErrors) {
   EXPECT_THROW(plans_of({layout, layout, {.op = MatrixOp::transpose}, 4}), Error);
   const Layout vast = Layout::whole({std::int64_t{1} << 61});
   EXPECT_THROW(plans_of({vast, vast, {.dtype = DType::float64}, 1}), Error);
+  const Layout square = Layout::block_cyclic({8, 8}, {2, 2}, {2, 2});
+  const auto plans_with = [&](const RedistributionOptions& options) { return plans_of({square, square, options, 4}); };
+  EXPECT_THROW(plans_with({.source_begin = {0, 1}}), Error) << "no shape";
+  EXPECT_THROW(plans_with({.source_begin = {0, 1}, .shape = {8, 8}}), Error) << "reaches beyond the end";
+  EXPECT_THROW(plans_with({.source_begin = {-1, 0}, .shape = {2, 2}}), Error);
+  EXPECT_THROW(plans_with({.shape = {2, 2, 2}}), Error);
+  EXPECT_THROW(plans_with({.source_leading_elems = 3}), Error) << "shorter than the local array";
+  EXPECT_THROW(plans_with({.target_leading_elems = std::int64_t{1} << 62}), Error);
   EXPECT_EQ(matrix_op_from_name("C"), MatrixOp::conjugate_transpose);
   EXPECT_THROW(matrix_op_from_name("n"), Error);
 }

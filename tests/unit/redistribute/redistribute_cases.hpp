@@ -26,7 +26,9 @@ inline Layout random_layout(std::mt19937& random, const std::vector<std::int64_t
   std::size_t cells = 1;
   for (const std::int64_t length : shape) {
     if (pick(random, 0, 1) == 0) {
-      axes.push_back(Axis::cyclic(length, pick(random, 1, 7), pick(random, 1, 3)));
+      const std::int64_t block = pick(random, 1, 7);
+      const std::int64_t skipped = pick(random, 0, 2) == 0 ? pick(random, 0, block - 1) : 0;
+      axes.push_back(Axis::cyclic(length, block, pick(random, 1, 3), skipped));
     } else {
       std::vector<std::int64_t> borders{0};
       while (borders.back() < length) borders.push_back(std::min(length, borders.back() + pick(random, 1, 9)));

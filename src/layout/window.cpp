@@ -1,0 +1,104 @@
+// A part of a layout: a submatrix where it lies, or a local array with padding.
+#include <algorithm>
+#include <string>
+
+#include "layout/checked.hpp"
+#include "penstock/error.hpp"
+#include "penstock/layout.hpp"
+
+namespace penstock {
+namespace {
+
+[[noreturn]] void reject(const std::string& message) { throw Error(ErrorCode::invalid_argument, "layout: " + message); }
+
+}  // namespace
+
+LocalMemory Layout::local_memory(std::int32_t rank, std::int64_t leading_elems) const {
+  const std::vector<LayoutCell> cells = local_cells(rank);
+  LocalMemory memory;
+  memory.size_elems = local_size_elems(rank);
+  for (const LayoutCell& cell : cells) memory.cells.push_back({cell.local_offset_elems, cell.strides_elems});
+  if (leading_elems == 0 || cells.empty()) return memory;
+  if (dimensions() != 2 || cells.size() != 1)
+    reject("a leading dimension is for two dimensions and one cell, this rank has " + std::to_string(cells.size()) +
+           " cells of " + std::to_string(dimensions()) + " dimensions");
+  const std::size_t fast = storage_ == Order::row_major ? 1 : 0;
+  const std::vector<std::int64_t>& shape = cells[0].shape;
+  if (leading_elems < shape[fast])
+    reject("the leading dimension is " + std::to_string(leading_elems) + ", expected at least " +
+           std::to_string(shape[fast]) + ", the length of the local array of rank " + std::to_string(rank));
+  memory.cells[0].strides_elems[1 - fast] = leading_elems;
+  memory.size_elems = layout::checked_product(leading_elems, shape[1 - fast], "layout: the size of a local array");
+  return memory;
+}
+
+std::vector<std::vector<std::int64_t>> Layout::window_coordinates(std::span<const std::int64_t> begin,
+                                                                  std::span<const std::int64_t> shape) const {
+  if (begin.size() != dimensions() || shape.size() != dimensions())
+    reject("a window of " + std::to_string(begin.size()) + " and " + std::to_string(shape.size()) +
+           " dimensions given for an array of " + std::to_string(dimensions()));
+  std::vector<std::vector<std::int64_t>> kept(dimensions());
+  for (std::size_t d = 0; d < dimensions(); ++d) {
+    if (begin[d] < 0 || shape[d] < 0 || begin[d] > shape_[d] || shape[d] > shape_[d] - begin[d])
+      reject("the window from " + std::to_string(begin[d]) + " of length " + std::to_string(shape[d]) +
+             " does not lie in dimension " + std::to_string(d) + ", which has the length " + std::to_string(shape_[d]));
+    const Axis& axis = axes_[d];
+    if (axis.is_cyclic()) {
+      const std::int64_t first = axis.interval_of(begin[d]);
+      for (std::int64_t c = 0; c < axis.coordinates(); ++c) kept[d].push_back((first + c) % axis.coordinates());
+    } else if (shape[d] > 0) {
+      for (std::int64_t c = axis.interval_of(begin[d]); c <= axis.interval_of(begin[d] + shape[d] - 1); ++c)
+        kept[d].push_back(c);
+    }
+  }
+  return kept;
+}
+
+Layout Layout::window(std::span<const std::int64_t> begin, std::span<const std::int64_t> shape) const {
+  const std::vector<std::vector<std::int64_t>> kept = window_coordinates(begin, shape);
+  std::vector<Axis> axes;
+  std::size_t cells = 1;
+  for (std::size_t d = 0; d < dimensions(); ++d) {
+    const Axis& axis = axes_[d];
+    cells *= kept[d].size();
+    if (axis.is_cyclic()) {
+      const std::int64_t skipped = (begin[d] + axis.skipped()) % axis.block();
+      axes.push_back(Axis::cyclic(shape[d], axis.block(), axis.coordinates(), skipped));
+      continue;
+    }
+    std::vector<std::int64_t> borders{0};
+    for (const std::int64_t c : kept[d]) borders.push_back(std::min(axis.start(c + 1) - begin[d], shape[d]));
+    axes.push_back(Axis::cut(std::move(borders)));
+  }
+  std::vector<std::int32_t> owners(cells);
+  std::vector<std::int64_t> coordinate(dimensions());
+  for (std::size_t cell = 0; cell < cells; ++cell) {
+    std::size_t rest = cell;
+    for (std::size_t d = dimensions(); d-- > 0; rest /= kept[d].size()) coordinate[d] = kept[d][rest % kept[d].size()];
+    owners[cell] = owners_[static_cast<std::size_t>(cell_index(coordinate))];
+  }
+  return from_axes(std::move(axes), std::move(owners), ranks_, storage_);
+}
+
+LocalMemory Layout::window_memory(std::span<const std::int64_t> begin, std::span<const std::int64_t> shape,
+                                  std::int32_t rank, const LocalMemory& memory) const {
+  const std::vector<std::vector<std::int64_t>> kept = window_coordinates(begin, shape);
+  const std::vector<LayoutCell> all = local_cells(rank);
+  LocalMemory result;
+  result.size_elems = memory.size_elems;
+  for (const LayoutCell& cell : window(begin, shape).local_cells(rank)) {
+    std::vector<std::int64_t> coordinate(dimensions());
+    for (std::size_t d = 0; d < dimensions(); ++d)
+      coordinate[d] = kept[d][static_cast<std::size_t>(cell.coordinate[d])];
+    const std::int64_t index = cell_index(coordinate);
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const LayoutCell& each) { return each.index == index; });
+    LocalMemory::Cell place = memory.cells.at(static_cast<std::size_t>(found - all.begin()));
+    for (std::size_t d = 0; d < dimensions(); ++d)
+      place.offset_elems += axes_[d].local_length_before(coordinate[d], begin[d]) * place.strides_elems[d];
+    result.cells.push_back(std::move(place));
+  }
+  return result;
+}
+
+}  // namespace penstock
