@@ -8,7 +8,7 @@ import json
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 from penstock import _penstock, mpi_abi
 from penstock.error import Error
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Literal, Unpack
 
     from penstock.layout import Layout
-    from penstock.redistribute import Redistribution
+    from penstock.redistribute import Redistribution, RedistributionBatch
 
 MPI = mpi_abi.import_mpi()
 
@@ -384,13 +384,33 @@ class Comm(MPI.Intracomm):
 
     # -- redistribution -----------------------------------------------------------------------------------------
 
+    @overload
     def plan_redistribute(
-        self, source: Layout, target: Layout, dtype: Any, op: str = "N", relabel: bool = False
-    ) -> Redistribution:
-        """Plan target = alpha * op(source) + beta * target; see :func:`penstock.redistribute.plan_redistribute`."""
-        from penstock.redistribute import plan_redistribute
+        self, source: Layout, target: Layout, dtype: Any, op: str = "N", relabel: bool = False, **part: Any
+    ) -> Redistribution: ...
 
-        return plan_redistribute(self, source, target, dtype, op, relabel)
+    @overload
+    def plan_redistribute(
+        self,
+        source: Sequence[Layout],
+        target: Sequence[Layout],
+        dtype: Any,
+        op: str = "N",
+        relabel: bool = False,
+        **part: Any,
+    ) -> RedistributionBatch: ...
+
+    def plan_redistribute(
+        self, source: Any, target: Any, dtype: Any, op: str = "N", relabel: bool = False, **part: Any
+    ) -> Any:
+        """Plan target = alpha * op(source) + beta * target; see :func:`penstock.redistribute.plan_redistribute`.
+
+        Lists of sources and targets make a batch: :func:`penstock.redistribute.plan_batch`.
+        """
+        from penstock.redistribute import plan_batch, plan_redistribute
+
+        plan = plan_batch if isinstance(source, (list, tuple)) else plan_redistribute
+        return plan(self, source, target, dtype, op=op, relabel=relabel, **part)
 
     # -- what would run, what has run ---------------------------------------------------------------------------
 

@@ -39,14 +39,23 @@ class Layout:
 
     @classmethod
     def block_cyclic(
-        cls, shape: Sequence[int], block: Sequence[int], grid: Sequence[int], order: str = "row", storage: str = "row"
+        cls,
+        shape: Sequence[int],
+        block: Sequence[int],
+        grid: Sequence[int],
+        order: str = "row",
+        storage: str = "row",
+        *,
+        first: Sequence[int] = (),
+        ranks: Sequence[int] = (),
     ) -> Layout:
         """ScaLAPACK's layout: dimension d is cut into blocks of ``block[d]``, dealt cyclically to ``grid[d]`` processes.
 
-        Ranks are numbered over the process grid in ``order``, "row" or "column".
+        Ranks are numbered over the process grid in ``order``, "row" or "column"; or they are ``ranks``, in that order.
+        ``first`` are the coordinates of the process with the first block (RSRC and CSRC), by default all 0.
         """
-        shape, block, grid = (_integers(values) for values in (shape, block, grid))
-        return cls(_penstock.Layout.block_cyclic(shape, block, grid, order, storage))
+        shape, block, grid, first, ranks = (_integers(values) for values in (shape, block, grid, first, ranks))
+        return cls(_penstock.Layout.block_cyclic(shape, block, grid, first, ranks, order, storage))
 
     @classmethod
     def grid(cls, *splits_and_owners: ArrayLike, ranks: int | None = None, storage: str = "row") -> Layout:
@@ -126,6 +135,13 @@ class Layout:
     def local_blocks(self, rank: int) -> list[LayoutBlock]:
         """Every block that a rank owns."""
         return [LayoutBlock(*block) for block in self._native.blocks(rank)]
+
+    def window(self, begin: Sequence[int], shape: Sequence[int]) -> Layout:
+        """The part of the array that begins at ``begin``, on the same ranks, each with a memory for this part alone.
+
+        To redistribute a part where it lies, see :meth:`Comm.plan_redistribute`.
+        """
+        return Layout(self._native.window(_integers(begin), _integers(shape)))
 
     def relabeled(self, permutation: Sequence[int]) -> Layout:
         """The same layout with rank r's blocks given to ``permutation[r]``."""

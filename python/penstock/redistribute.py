@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from penstock import _penstock
 from penstock.error import Error
-from penstock.layout import DistArray, Layout
+from penstock.layout import DistArray, Layout, _integers
 
 if TYPE_CHECKING:
     from penstock.comm import Comm, Request
@@ -38,7 +39,7 @@ def relabel(source: Layout, target: Layout, dtype: DTypeLike = np.float64, op: s
 
 def volumes(source: Layout, target: Layout, op: str = "N") -> np.ndarray:
     """How much each rank of the source has for each rank of the target: rows of (source, target, elements)."""
-    return np.array(_penstock.transfer_volumes(source._native, target._native, op), np.int64).reshape(-1, 3)
+    return _penstock.transfer_volumes(source._native, target._native, op)
 
 
 def assign_max_weight(weights: ArrayLike) -> np.ndarray:
@@ -108,8 +109,109 @@ class Redistribution:
         return f"<Redistribution {self.op} of {self.dtype}, {self.bytes_after} bytes between ranks>"
 
 
+class RedistributionBatch:
+    """Several redistributions that are started together, so that they share one wait for the other ranks."""
+
+    def __init__(self, plans: Sequence[Redistribution]) -> None:
+        self.plans = list(plans)
+        self.bytes_before = sum(plan.bytes_before for plan in self.plans)
+        self.bytes_after = sum(plan.bytes_after for plan in self.plans)
+
+    def run(self, sources: Sequence[object], targets: Sequence[object], alpha: complex = 1, beta: complex = 0) -> None:
+        """targets[i] = alpha * op(sources[i]) + beta * targets[i] for all i. Collective and blocking."""
+        self.start(sources, targets, alpha, beta).Wait()
+
+    def start(
+        self, sources: Sequence[object], targets: Sequence[object], alpha: complex = 1, beta: complex = 0
+    ) -> Request:
+        """As :meth:`run`, but returns at once. The first failure is raised when all of them are over."""
+        from penstock.comm import Request  # needs MPI, which the rest of this module does not
+
+        if len(sources) != len(self.plans) or len(targets) != len(self.plans):
+            wrong = f"redistribute: {len(sources)} sources and {len(targets)} targets given for a batch of {len(self.plans)}"
+            for plan in self.plans:
+                plan._native.fail(wrong)
+            raise Error(wrong)
+        started = _Together()
+        for plan, source, target in zip(self.plans, sources, targets):
+            started.add(lambda plan=plan, given=(source, target): plan.start(*given, alpha, beta))
+        return Request(started)
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def __repr__(self) -> str:
+        return f"<RedistributionBatch of {len(self.plans)}, {self.bytes_after} bytes between ranks>"
+
+
+class _Together:
+    """Requests as one; a failure waits until all are over, since every rank takes part in each of them."""
+
+    def __init__(self) -> None:
+        self._open: list[Request] = []
+        self._failure: Exception | None = None
+
+    def add(self, start: Callable[[], Request]) -> None:
+        try:
+            self._open.append(start())
+        except Exception as failure:
+            self._failure = self._failure or failure
+
+    def wait(self) -> None:
+        while self._open:
+            self._step(self._open.pop(0).Wait)
+        self._raise()
+
+    def test(self) -> bool:
+        self._open = [request for request in self._open if not self._step(request.Test)]
+        if self._open:
+            return False
+        self._raise()
+        return True
+
+    def _step(self, action: Callable[[], bool]) -> bool:
+        try:
+            return action()
+        except Exception as failure:
+            self._failure = self._failure or failure
+            return True
+
+    def _raise(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+
+def plan_batch(
+    comm: Comm, sources: Sequence[Layout], targets: Sequence[Layout], dtype: DTypeLike, **options: Any
+) -> RedistributionBatch:
+    """Plans targets[i] = alpha * op(sources[i]) + beta * targets[i] for all i; options as :func:`plan_redistribute`.
+
+    Collective over ``comm``. ``dtype`` is that of all, or a list with one for each.
+    """
+    dtypes = dtype if isinstance(dtype, (list, tuple)) else [dtype] * len(sources)
+    if not len(sources) == len(targets) == len(dtypes):
+        wrong = (
+            f"redistribute: {len(sources)} sources, {len(targets)} targets and {len(dtypes)} dtypes given for one batch"
+        )
+        # Raises it here, and on the ranks that are in their first plan.
+        _penstock.plan_redistribute(comm._core, None, None, "", "", False, [[], [], []], [0, 0], wrong)
+    return RedistributionBatch([plan_redistribute(comm, *pair, **options) for pair in zip(sources, targets, dtypes)])
+
+
 def plan_redistribute(
-    comm: Comm, source: Layout, target: Layout, dtype: DTypeLike, op: str = "N", relabel: bool = False
+    comm: Comm,
+    source: Layout,
+    target: Layout,
+    dtype: DTypeLike,
+    op: str = "N",
+    relabel: bool = False,
+    *,
+    source_begin: Sequence[int] = (),
+    target_begin: Sequence[int] = (),
+    shape: Sequence[int] = (),
+    source_leading: int = 0,
+    target_leading: int = 0,
 ) -> Redistribution:
     """Plans target = alpha * op(source) + beta * target. Collective over ``comm``.
 
@@ -124,15 +226,23 @@ def plan_redistribute(
     relabel : bool
         Whether the ranks of the target may be permuted so that the fewest bytes are communicated; the ``target`` of
         the result is then the layout to use.
+    source_begin, target_begin, shape : sequence of int
+        Only a part: ``shape`` (of the source) from ``source_begin`` on goes to where ``target_begin`` is; by default
+        all. What lies outside of it in the target stays as it is. The same on all ranks.
+    source_leading, target_leading : int
+        The leading dimension of this rank's local array (LLD), where it is longer than the part: the array then has
+        the shape (leading, columns) in column order, or (rows, leading) in row order. 0: dense.
     """
     core = comm._core
     failure = ""
     name = ""
+    part: list[list[int]] = [[], [], []]
     for what, layout in (("source", source), ("target", target)):
         if not isinstance(layout, Layout):
             failure = failure or f"redistribute: the {what} is a {type(layout).__name__}, expected a penstock.Layout"
     try:
         name = _dtype_name(dtype)
+        part = [_integers(values) for values in (source_begin, target_begin, shape)]
     except Error as error:
         failure = failure or str(error)
     made = _penstock.plan_redistribute(
@@ -142,6 +252,8 @@ def plan_redistribute(
         name,
         str(op),
         bool(relabel),
+        part,
+        [int(source_leading), int(target_leading)],
         failure,
     )
     return Redistribution(made, core.rank, name, str(op))

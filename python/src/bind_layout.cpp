@@ -23,9 +23,15 @@ Order order_from_name(const std::string& name, const char* argument) {
 
 using Lengths = std::vector<std::int64_t>;
 
-Layout block_cyclic(Lengths shape, Lengths block, Lengths grid, const std::string& order, const std::string& storage) {
-  return Layout::block_cyclic(std::move(shape), std::move(block), std::move(grid), order_from_name(order, "order"),
-                              order_from_name(storage, "storage"));
+Layout block_cyclic(Lengths shape, Lengths block, Lengths grid, Lengths first, std::vector<std::int32_t> ranks,
+                    const std::string& order, const std::string& storage) {
+  return Layout::block_cyclic({.shape = std::move(shape),
+                               .block = std::move(block),
+                               .grid = std::move(grid),
+                               .first_process = std::move(first),
+                               .ranks = std::move(ranks),
+                               .grid_order = order_from_name(order, "order"),
+                               .storage = order_from_name(storage, "storage")});
 }
 
 Layout grid(std::vector<Lengths> splits, std::vector<std::int32_t> owners, std::int32_t ranks,
@@ -85,6 +91,8 @@ void bind_layout(nb::module_& module) {
            [](const Layout& layout, std::int32_t rank) { return nb::tuple(nb::cast(layout.local_shape(rank))); })
       .def("cells", &python::cells)
       .def("blocks", &python::blocks)
+      .def("window", [](const Layout& layout, const python::Lengths& begin,
+                        const python::Lengths& shape) { return layout.window(begin, shape); })
       .def("relabeled", [](const Layout& layout, const std::vector<std::int32_t>& permutation) {
         return layout.relabeled(permutation);
       });

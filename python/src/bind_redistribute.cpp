@@ -2,6 +2,7 @@
 #include <complex>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,12 +26,18 @@ namespace {
 
 /// Collective. A caller who already knows that its arguments are wrong says so in `failure` instead of staying away.
 Redistribution plan(Comm& comm, nb::handle source, nb::handle target, const std::string& dtype, const std::string& op,
-                    bool relabel, const std::string& failure) {
+                    bool relabel, const std::vector<std::vector<std::int64_t>>& part,
+                    const std::vector<std::int64_t>& leading, const std::string& failure) {
   std::optional<Error> wrong;
   std::optional<Layout> from;
   std::optional<Layout> to;
   RedistributionOptions options;
   options.relabel = relabel;
+  options.source_begin = part.at(0);
+  options.target_begin = part.at(1);
+  options.shape = part.at(2);
+  options.source_leading_elems = leading.at(0);
+  options.target_leading_elems = leading.at(1);
   try {
     if (!failure.empty()) throw Error(ErrorCode::invalid_argument, failure);
     from = nb::cast<const Layout&>(source);
@@ -47,21 +54,30 @@ Redistribution plan(Comm& comm, nb::handle source, nb::handle target, const std:
   return {comm, *from, *to, options};
 }
 
-ArrayView local_part(nb::handle given, Access access, const char* argument, const Layout& layout, int rank,
-                     DType dtype) {
+struct Expected {
+  const Layout& layout;
+  std::int64_t leading_elems;
+  DType dtype;
+};
+
+ArrayView local_part(nb::handle given, Access access, const char* argument, const Expected& what, int rank) {
+  const auto& [layout, leading_elems, dtype] = what;
   ArrayView part = view(given, access, argument);
   const auto refuse = [&](const std::string& has, const std::string& expected) {
     throw Error(ErrorCode::invalid_argument, std::string(argument) + " " + has + "; expected " + expected);
   };
   if (part.dtype() != dtype)
     refuse("holds " + std::string(name(part.dtype())), std::string(name(dtype)) + ", as planned");
-  const auto expected = static_cast<std::uint64_t>(layout.local_size_elems(rank));
+  const auto expected = static_cast<std::uint64_t>(layout.local_memory(rank, leading_elems).size_elems);
   if (part.count() != expected)
     refuse("has " + std::to_string(part.count()) + " elements",
            std::to_string(expected) + ", what the layout gives to rank " + std::to_string(rank));
   if (part.shape().size() < 2 || expected == 0) return part;
   const bool row_major = layout.storage() == Order::row_major;
-  if (part.shape() != layout.local_shape(rank)) refuse("has another shape", "the layout's local_shape of this rank");
+  std::vector<std::int64_t> shape = layout.local_shape(rank);
+  if (leading_elems != 0) shape[row_major ? 1 : 0] = leading_elems;
+  if (part.shape() != shape)
+    refuse("has another shape", "the layout's local_shape of this rank, with its leading dimension if there is one");
   if (!(row_major ? part.c_contiguous() : part.fortran_contiguous()))
     refuse("lies in the wrong order", row_major ? "C order" : "Fortran order, since the layout's storage is 'column'");
   return part;
@@ -81,10 +97,12 @@ PendingRequest start(const Redistribution& redistribution, int rank, nb::handle 
   ArrayView input;
   ArrayView output;
   std::complex<double> factors[2];
-  const DType dtype = redistribution.options().dtype;
+  const RedistributionOptions& options = redistribution.options();
   try {
-    input = local_part(source, Access::read, "source", redistribution.source(), rank, dtype);
-    output = local_part(target, Access::write, "target", redistribution.target(), rank, dtype);
+    input = local_part(source, Access::read, "source",
+                       {redistribution.source(), options.source_leading_elems, options.dtype}, rank);
+    output = local_part(target, Access::write, "target",
+                        {redistribution.target(), options.target_leading_elems, options.dtype}, rank);
     factors[0] = factor(alpha, "alpha");
     factors[1] = factor(beta, "beta");
   } catch (const Error& error) {
@@ -109,11 +127,19 @@ nb::tuple relabel_of(const Layout& source, const Layout& target, std::size_t ele
   return nb::make_tuple(result.permutation, result.bytes_before, result.bytes_after);
 }
 
-std::vector<std::vector<std::int64_t>> volumes_of(const Layout& source, const Layout& target, const std::string& op) {
-  std::vector<std::vector<std::int64_t>> rows;
-  for (const PairVolume& volume : transfer_volumes(source, target, matrix_op_from_name(op)))
-    rows.push_back({volume.source, volume.target, volume.elems});
-  return rows;
+using Volumes = nb::ndarray<nb::numpy, std::int64_t, nb::shape<-1, 3>>;
+
+Volumes volumes_of(const Layout& source, const Layout& target, const std::string& op) {
+  auto rows = std::make_unique<std::vector<std::int64_t>>();
+  {
+    const nb::gil_scoped_release released;
+    const std::vector<PairVolume> volumes = transfer_volumes(source, target, matrix_op_from_name(op));
+    rows->reserve(3 * volumes.size());
+    for (const PairVolume& volume : volumes) rows->insert(rows->end(), {volume.source, volume.target, volume.elems});
+  }
+  std::vector<std::int64_t>* const data = rows.release();
+  const nb::capsule owner(data, [](void* memory) noexcept { delete static_cast<std::vector<std::int64_t>*>(memory); });
+  return Volumes(data->data(), {data->size() / 3, 3}, owner);
 }
 
 using Weights = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
@@ -148,7 +174,8 @@ void bind_redistribute(nb::module_& module) {
           nb::arg("beta").none());
   // Whatever is wrong must become an Error on all ranks, so None comes as far as the functions that say so.
   module.def("plan_redistribute", &python::plan, nb::arg("comm"), nb::arg("source").none(), nb::arg("target").none(),
-             nb::arg("dtype"), nb::arg("op"), nb::arg("relabel"), nb::arg("failure"));
+             nb::arg("dtype"), nb::arg("op"), nb::arg("relabel"), nb::arg("part"), nb::arg("leading"),
+             nb::arg("failure"));
   module.def("relabel", &python::relabel_of);
   module.def("transfer_volumes", &python::volumes_of);
   module.def("assign_max_weight", &python::assign);

@@ -183,3 +183,136 @@ def test_wrong_plan_on_one_rank(comm: ps.Comm, what: str) -> None:
         assert caught.value.code == (code if comm.rank == at else "peer_failed")
     WORLD.Barrier()
     assert comm.plan_redistribute(source, target, "f8").bytes_before >= 0
+
+
+def padded(part: np.ndarray, storage: str, leading: int, fill: int) -> np.ndarray:
+    """A local array with room between its columns (storage "column") or rows."""
+    rows, columns = part.shape
+    shape, order = ((leading, columns), "F") if storage == "column" else ((rows, leading), "C")
+    array = np.full(shape, fill, part.dtype, order=order)
+    array[:rows, :columns] = part
+    return array
+
+
+@pytest.mark.parametrize("op", ["N", "T", "C"])
+def test_submatrices_of_padded_arrays_on_different_processes(comm: ps.Comm, rng: np.random.Generator, op: str) -> None:
+    for case in range(20):
+        dtype = DTYPES[case % len(DTYPES)]
+        whole = []
+        for _ in range(2):
+            count = int(rng.integers(1, comm.size + 1))
+            rows = int(rng.choice([n for n in range(1, count + 1) if count % n == 0]))
+            grid = (rows, count // rows)
+            ranks = rng.permutation(comm.size)[:count]
+            layout = ps.Layout.block_cyclic(
+                rng.integers(1, 40, 2), rng.integers(1, 9, 2), grid, storage=str(rng.choice(["row", "column"])),
+                first=[int(rng.integers(n)) for n in grid], ranks=ranks,
+            )  # fmt: skip
+            whole.append(layout)
+        source, target = whole
+        room = target.shape if op == "N" else target.shape[::-1]
+        shape = [int(rng.integers(0, min(a, b) + 1)) for a, b in zip(source.shape, room)]
+        moved = shape if op == "N" else shape[::-1]
+        at = [int(rng.integers(0, n - m + 1)) for n, m in zip(source.shape, shape)]
+        to = [int(rng.integers(0, n - m + 1)) for n, m in zip(target.shape, moved)]
+        b, a = numbers(rng, source.shape, dtype), numbers(rng, target.shape, dtype)
+        padding = rng.integers(0, 4, (2, comm.size))  # each rank has its own leading dimensions
+        leading, local = [], []
+        for k, (layout, values) in enumerate(((source, b), (target, a))):
+            part = ps.DistArray.from_global(layout, values, comm.rank).local
+            fast = part.shape[0 if layout.storage == "column" else 1]
+            leading.append(fast + int(padding[k, comm.rank]) if part.size else 0)
+            local.append(padded(part, layout.storage, leading[k], 77) if part.size else part)
+        plan = comm.plan_redistribute(
+            source, target, dtype, op, source_begin=at, target_begin=to, shape=shape,
+            source_leading=leading[0], target_leading=leading[1],
+        )  # fmt: skip
+        plan.run(*local, alpha=2, beta=1)
+        part_of = tuple(slice(i, i + n) for i, n in zip(at, shape))
+        part_to = tuple(slice(i, i + n) for i, n in zip(to, moved))
+        change = {"N": lambda x: x, "T": np.transpose, "C": lambda x: x.conj().T}[op](b[part_of])
+        a[part_to] = (2 * change + a[part_to]).astype(dtype)
+        expected = ps.DistArray.from_global(target, a, comm.rank).local
+        if expected.size:
+            expected = padded(expected, target.storage, leading[1], 77)
+        np.testing.assert_array_equal(local[1], expected, f"{source!r}{at} -> {target!r}{to} {shape} {dtype}")
+
+
+def test_disjoint_sets_of_processes(comm: ps.Comm) -> None:
+    half = max(1, comm.size // 2)
+    others = list(range(half, comm.size)) or [0]
+    source = ps.Layout.block_cyclic((37, 21), (4, 3), (half, 1))
+    target = ps.Layout.block_cyclic((37, 21), (5, 2), (1, len(others)), ranks=others, storage="column")
+    values = np.arange(37.0 * 21).reshape(37, 21)
+    result = ps.DistArray.zeros(target, np.float64, comm.rank)
+    plan = comm.plan_redistribute(source, target, np.float64)
+    plan.run(ps.DistArray.from_global(source, values, comm.rank), result)
+    expected = ps.DistArray.from_global(target, values, comm.rank)
+    np.testing.assert_array_equal(result.local, expected.local)
+    if comm.size > 1:
+        assert plan.bytes_before == values.nbytes
+        # Each part of the target moves to a rank that has most of it: some now stay.
+        assert comm.plan_redistribute(source, target, np.float64, relabel=True).bytes_after < values.nbytes
+
+
+def test_batches(comm: ps.Comm, rng: np.random.Generator) -> None:
+    shapes = [(30, 20), (7, 9), (16, 16), (1, 5)]
+    dtypes = ["float64", "int16", "complex64", "float32"]
+    sources = [random_layout(rng, shape, comm.size) for shape in shapes]
+    targets = [random_layout(rng, shape[::-1], comm.size) for shape in shapes]
+    values = [numbers(rng, shape, dtype) for shape, dtype in zip(shapes, dtypes)]
+    given = [ps.DistArray.from_global(*pair, comm.rank) for pair in zip(sources, values)]
+    batch = comm.plan_redistribute(sources, targets, dtypes, op="T")
+    assert len(batch) == 4
+    for start in (False, True):
+        results = [ps.DistArray.zeros(*pair, comm.rank) for pair in zip(targets, dtypes)]
+        if start:
+            request = batch.start(given, results)
+            while not request.Test():
+                pass
+        else:
+            batch.run(given, results)
+        for target, result, value in zip(targets, results, values):
+            np.testing.assert_array_equal(result.local, ps.DistArray.from_global(target, value.T, comm.rank).local)
+
+
+def test_wrong_batches_are_errors_everywhere(comm: ps.Comm) -> None:
+    layout = ps.Layout.even((8,), comm.size)
+    with pytest.raises(ps.Error, match="2 sources, 1 targets and 2 dtypes"):
+        comm.plan_redistribute([layout, layout], [layout], np.float64)
+    batch = comm.plan_redistribute([layout, layout], [layout, layout], np.float64)
+    parts = [ps.DistArray.zeros(layout, np.float64, comm.rank) for _ in range(4)]
+    parts[0].local[...] = 1
+    with pytest.raises(ps.Error, match="1 sources and 2 targets given for a batch of 2"):
+        batch.run(parts[:1], parts[2:])
+    # The second one fails on rank 0, so it does on all; the first is complete everywhere.
+    wrong = ps.DistArray.zeros(layout, np.float32, comm.rank) if comm.rank == 0 else parts[1]
+    with pytest.raises(ps.Error):
+        batch.run([parts[0], wrong], parts[2:])
+    assert parts[2].local.all()
+    assert not parts[3].local.any()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shape": (9, 1)}, "does not lie in dimension 0"),
+        ({"source_begin": (1, 1)}, "shape is not given"),
+        ({"shape": (2,)}, "dimensions"),
+        ({"source_leading": 1}, "leading dimension is 1|wrong arguments|failed"),
+        ({"target_begin": "x", "shape": (1, 1)}, "whole numbers|failed"),
+    ],
+)
+def test_wrong_parts_are_errors(comm: ps.Comm, options: dict, message: str) -> None:
+    layout = ps.Layout.block_cyclic((8, 8), (8, 2), (1, comm.size), storage="column")
+    with pytest.raises(ps.Error, match=message):
+        comm.plan_redistribute(layout, layout, np.float64, **options)
+
+
+def test_ranks_must_agree_on_the_part(comm: ps.Comm) -> None:
+    if comm.size == 1:
+        pytest.skip("needs two ranks")
+    layout = ps.Layout.whole((8, 8), ranks=comm.size)
+    with pytest.raises(ps.Error, match="part to be moved of rank") as caught:
+        comm.plan_redistribute(layout, layout, np.float64, shape=(2, 1 + min(comm.rank, 1)))
+    assert caught.value.code == "mismatch"
