@@ -16,7 +16,7 @@ SUMMARY = (
 )
 
 OPTIONS = {
-    "orders": ([1024, 4096], [1024], "orders of the matrix"),
+    "orders": ([1024, 4096, 8192], [1024], "orders of the matrix"),
     "ops": (["N", "T"], ["N"], "N: as it is, T: transposed"),
     "budget_s": (1.0, 0.2, "seconds for one setting in one job"),
 }
