@@ -38,8 +38,10 @@ Plan gather_tree(const Team& team, const Collective& what) {
       first = next;
     }
   }
+  if (bytes > 0)
+    sequence.task({}, std::array{RankRegion{{0, bytes, Buffer::input}, what.root}},
+                  std::array{RankRegion{block_of(all, what, what.root), what.root}});
   sequence.share();
-  if (team.rank == what.root) sequence.copy(contribution(team, what), block_of(all, what, team.rank));
   return finish(std::move(sequence), team, what);
 }
 

@@ -35,9 +35,10 @@ Plan scatter_tree(const Team& team, const Collective& what) {
       first = next;
     }
   }
+  if (bytes > 0)
+    sequence.task({}, std::array{RankRegion{block_of(all, what, what.root), what.root}},
+                  std::array{RankRegion{{0, bytes, Buffer::output}, what.root}});
   sequence.share();
-  if (const Region own = result(team, what); team.rank == what.root && own.size_bytes > 0)
-    sequence.copy(block_of(all, what, team.rank), own);
   return finish(std::move(sequence), team, what);
 }
 
