@@ -65,8 +65,8 @@ void bind_plan(nb::module_& module) {
   nb::class_<Collective>(part, "Collective")
       .def("__init__",
            [](Collective* self, const std::string& kind, std::uint64_t count, const std::string& dtype,
-              const std::string& op, int root, bool in_place, const std::string& algorithm,
-              std::uint64_t segment_bytes, int split, int radix) {
+              const std::string& op, int root, bool in_place, const std::string& algorithm, std::uint64_t segment_bytes,
+              int split, int radix) {
              new (self)
                  Collective(collective(kind, count, dtype, op, root, in_place, algorithm, segment_bytes, split, radix));
            })

@@ -32,14 +32,13 @@ class PythonSpan {
   trace::Event event_;
 };
 
-using EventRow = std::tuple<std::string, std::string, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t,
-                            std::int32_t>;
+using EventRow =
+    std::tuple<std::string, std::string, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::int32_t>;
 
 std::vector<EventRow> take() {
   std::vector<EventRow> rows;
   for (const trace::Event& event : trace::take())
-    rows.emplace_back(event.name, event.lane, event.begin_ns, event.end_ns, event.bytes, event.thread,
-                      event.core);
+    rows.emplace_back(event.name, event.lane, event.begin_ns, event.end_ns, event.bytes, event.thread, event.core);
   return rows;
 }
 

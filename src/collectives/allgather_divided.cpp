@@ -1,5 +1,5 @@
-// Every rank's block is copied to a few ranks at a time, in segments; each is a task that any core of the node may take.
-// Cost: between 1 and 2 copies per block and rank, shared by all cores that have time. Valid on one node.
+// Every rank's block is copied to a few ranks at a time, in segments; each is a task that any core of the node may
+// take. Cost: between 1 and 2 copies per block and rank, shared by all cores that have time. Valid on one node.
 #include <algorithm>
 #include <array>
 
@@ -15,8 +15,7 @@ constexpr int kTargets = 4;  // as in bcast_divided
 Plan allgather_divided(const Team& team, const Collective& what) {
   const std::uint64_t bytes = block_bytes(what);
   const Region all = result(team, what);
-  const Segments segments =
-      task_segments(what, kSegmentBytes, team.size() * ((team.size() + kTargets - 1) / kTargets));
+  const Segments segments = task_segments(what, kSegmentBytes, team.size() * ((team.size() + kTargets - 1) / kTargets));
   Sequence sequence("allgather/divided", team);
   for (int rank = 0; rank < team.size() && bytes > 0; ++rank) {
     std::vector<int> ranks = everyone(team);
@@ -25,9 +24,9 @@ Plan allgather_divided(const Team& team, const Collective& what) {
       const Region segment = segments.of(block_of(all, what, rank), s);
       const Region from = what.in_place ? segment : segments.of({0, bytes, Buffer::input}, s);
       for (std::size_t first = 0; first < ranks.size(); first += kTargets)
-        sequence.task({.segment = s}, std::array{RankRegion{from, rank}},
-                      of_each(std::span(ranks).subspan(first, std::min<std::size_t>(kTargets, ranks.size() - first)),
-                              segment));
+        sequence.task(
+            {.segment = s}, std::array{RankRegion{from, rank}},
+            of_each(std::span(ranks).subspan(first, std::min<std::size_t>(kTargets, ranks.size() - first)), segment));
     }
   }
   sequence.share();

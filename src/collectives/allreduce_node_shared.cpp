@@ -1,7 +1,7 @@
-// Inside each node sums and copies of segments are tasks that any of its cores may take, so that one core of communication
-// serves all ranks of a node; between the leaders reduction and broadcast run along one binomial tree.
-// Cost: 2n moves per segment inside a node of n ranks, 2 * ceil(log2 nodes) rounds between nodes. Valid on several nodes
-// with single copy.
+// Inside each node sums and copies of segments are tasks that any of its cores may take, so that one core of
+// communication serves all ranks of a node; between the leaders reduction and broadcast run along one binomial tree.
+// Cost: 2n moves per segment inside a node of n ranks, 2 * ceil(log2 nodes) rounds between nodes. Valid on several
+// nodes with single copy.
 #include <optional>
 
 #include "collectives/node_tasks.hpp"

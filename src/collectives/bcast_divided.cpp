@@ -21,9 +21,9 @@ Plan bcast_divided(const Team& team, const Collective& what) {
   for (std::uint32_t s = 0; s < segments.count() && whole.size_bytes > 0; ++s) {
     const Region segment = segments.of(whole, s);
     for (std::size_t first = 1; first < ranks.size(); first += kTargets)
-      sequence.task({.segment = s}, std::array{RankRegion{segment, what.root}},
-                    of_each(std::span(ranks).subspan(first, std::min<std::size_t>(kTargets, ranks.size() - first)),
-                            segment));
+      sequence.task(
+          {.segment = s}, std::array{RankRegion{segment, what.root}},
+          of_each(std::span(ranks).subspan(first, std::min<std::size_t>(kTargets, ranks.size() - first)), segment));
   }
   sequence.share();
   return finish(std::move(sequence), team, what);

@@ -1,6 +1,6 @@
-// Broadcast between the leaders of the nodes along a binomial tree; inside each node the copies are tasks that any of its
-// cores may take, so that one core of communication serves all ranks of a node.
-// Cost: ceil(log2 nodes) rounds between nodes, one copy per rank inside. Valid on several nodes with single copy.
+// Broadcast between the leaders of the nodes along a binomial tree; inside each node the copies are tasks that any of
+// its cores may take, so that one core of communication serves all ranks of a node. Cost: ceil(log2 nodes) rounds
+// between nodes, one copy per rank inside. Valid on several nodes with single copy.
 #include "collectives/node_tasks.hpp"
 
 namespace penstock::collectives {

@@ -88,7 +88,8 @@ SplitPoint split_point(const Team& team, const Collective& what) {
       .kind = what.kind, .bytes = static_cast<double>(collectives::block_bytes(what)), .radix = what.radix};
   if (collectives::shared_node(team, what)) {
     model.waiting_helps = true;
-    model.segment_bytes = static_cast<double>(what.segment_bytes != 0 ? what.segment_bytes : collectives::kTreeSegmentBytes);
+    model.segment_bytes =
+        static_cast<double>(what.segment_bytes != 0 ? what.segment_bytes : collectives::kTreeSegmentBytes);
   }
   const SplitCores cores{collectives::largest_node(team), team.progress_cores};
   const int all = cores.ranks + cores.progress;
@@ -120,7 +121,9 @@ Default choose_default(const Team& team, const Collective& what) {
   if (has_split_tree(what.kind)) {
     const bool is_shared = collectives::shared_node(team, what);
     if (what.split != Collective::kAutomatic)
-      return {is_shared ? "tree" : is_hierarchy && !moves_blocks(what.kind) ? "hierarchical" : "binomial",
+      return {is_shared                                  ? "tree"
+              : is_hierarchy && !moves_blocks(what.kind) ? "hierarchical"
+                                                         : "binomial",
               "a split was asked for"};
     if (is_shared && bytes > kDividedBytes) {
       if (team.progress_cores == 0)

@@ -1,5 +1,5 @@
-// Every rank's block is copied to its place at the root, in segments; each is a task that any core of the node may take.
-// Cost: 1 or 2 copies per block, shared by all cores that have time. Valid on one node.
+// Every rank's block is copied to its place at the root, in segments; each is a task that any core of the node may
+// take. Cost: 1 or 2 copies per block, shared by all cores that have time. Valid on one node.
 #include <array>
 
 #include "collectives/node_tasks.hpp"

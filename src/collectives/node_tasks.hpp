@@ -38,8 +38,8 @@ std::vector<RankRegion> of_each(std::span<const int> ranks, Region region);
 std::vector<int> everyone(const Team& team);
 
 /// The part of a hierarchical plan inside a node: one share of the tasks that combine `from` of all of its ranks into
-/// `into` of the first one, or copy `from` of the first one to `to` of the others. In pieces, so that several cores take
-/// part; nothing on a node of one rank.
+/// `into` of the first one, or copy `from` of the first one to `to` of the others. In pieces, so that several cores
+/// take part; nothing on a node of one rank.
 void combine_on_node(Sequence& sequence, const Group& node, const Collective& what, Region from, Region into,
                      std::uint32_t segment);
 void spread_on_node(Sequence& sequence, const Group& node, const Collective& what, Region data, std::uint32_t segment);

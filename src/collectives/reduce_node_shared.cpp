@@ -1,7 +1,6 @@
-// Inside each node the sums of segments are tasks that any of its cores may take, so that one core of communication serves
-// all ranks of a node; the leaders of the nodes then reduce along a binomial tree.
-// Cost: n + 1 moves per segment inside a node of n ranks, ceil(log2 nodes) rounds between nodes. Valid on several nodes
-// with single copy.
+// Inside each node the sums of segments are tasks that any of its cores may take, so that one core of communication
+// serves all ranks of a node; the leaders of the nodes then reduce along a binomial tree. Cost: n + 1 moves per segment
+// inside a node of n ranks, ceil(log2 nodes) rounds between nodes. Valid on several nodes with single copy.
 #include <optional>
 
 #include "collectives/node_tasks.hpp"

@@ -40,8 +40,9 @@ void Guard::check() {
   const ConstBytes sent = std::exchange(sent_, {});
   if (sent.empty() || store::checksum(sent) == before_) return;
   throw Error(ErrorCode::invalid_argument,
-              operation_ + ": the send buffer was changed before the operation had completed, so other ranks may have "
-                           "got either; leave it alone until wait() has returned or test() was true");
+              operation_ +
+                  ": the send buffer was changed before the operation had completed, so other ranks may have "
+                  "got either; leave it alone until wait() has returned or test() was true");
 }
 
 Started State::start(const Collective& asked, ConstBytes input, Bytes output) {

@@ -29,9 +29,7 @@ void Board::make(std::byte* memory, std::uint32_t ranks) {
 
 std::byte* Board::slot(std::uint64_t sequence) const { return memory_ + sequence % kSlots * slot_bytes(ranks_); }
 
-Board::Counters& Board::counters(std::uint64_t sequence) const {
-  return *reinterpret_cast<Counters*>(slot(sequence));
-}
+Board::Counters& Board::counters(std::uint64_t sequence) const { return *reinterpret_cast<Counters*>(slot(sequence)); }
 
 Board::State& Board::state(std::uint64_t sequence, std::uint32_t task) const {
   return reinterpret_cast<State*>(slot(sequence) + kStatesOffset)[task];
@@ -68,8 +66,6 @@ std::uint32_t Board::version(std::uint64_t sequence) const {
   return counters(sequence).version.load(std::memory_order_seq_cst);
 }
 
-void Board::change(std::uint64_t sequence) const {
-  counters(sequence).version.fetch_add(1, std::memory_order_seq_cst);
-}
+void Board::change(std::uint64_t sequence) const { counters(sequence).version.fetch_add(1, std::memory_order_seq_cst); }
 
 }  // namespace penstock::engine

@@ -34,8 +34,8 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : set_(plan.tas
   if (plan.tasks.empty()) return;
   if (!team.single_copy) reject(plan, "it has shared tasks, and the ranks cannot read each other's memory");
   if (plan.tasks.size() > kBoardTasks)
-    reject(plan, "it has " + std::to_string(plan.tasks.size()) + " shared tasks, more than " +
-                     std::to_string(kBoardTasks));
+    reject(plan,
+           "it has " + std::to_string(plan.tasks.size()) + " shared tasks, more than " + std::to_string(kBoardTasks));
 
   std::vector<std::uint32_t> local(static_cast<std::size_t>(team.size()), kNoSet);
   std::uint32_t local_count = 0;
@@ -54,8 +54,8 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : set_(plan.tas
     step_.push_back(id);
   }
   if (step_.size() > kBoardSets)
-    reject(plan, "it shares tasks in " + std::to_string(step_.size()) + " steps, more than " +
-                     std::to_string(kBoardSets));
+    reject(plan,
+           "it shares tasks in " + std::to_string(step_.size()) + " steps, more than " + std::to_string(kBoardSets));
   own_count_.resize(step_.size());
 
   const std::uint32_t self = local[static_cast<std::size_t>(team.rank)];

@@ -12,8 +12,8 @@ namespace penstock::engine {
 class CompiledTasks {
  public:
   CompiledTasks() = default;
-  /// Throws Error(invalid_argument) where the tasks cannot be run: too many, regions outside of this rank's buffers, ranks
-  /// of other nodes, steps that do not share each task exactly once, no single copy.
+  /// Throws Error(invalid_argument) where the tasks cannot be run: too many, regions outside of this rank's buffers,
+  /// ranks of other nodes, steps that do not share each task exactly once, no single copy.
   CompiledTasks(const Plan& plan, const Team& team);
 
   std::uint32_t count() const { return static_cast<std::uint32_t>(set_.size()); }

@@ -274,7 +274,8 @@ void Executor::poke() noexcept {
 }
 
 void Executor::update_active() {
-  const bool now = unfinished_ > 0 || backlog_count_ > 0 || !sharing_.empty() || (remote_ && !transport_broken_ && remote_->busy());
+  const bool now =
+      unfinished_ > 0 || backlog_count_ > 0 || !sharing_.empty() || (remote_ && !transport_broken_ && remote_->busy());
   if (active.load(std::memory_order_relaxed) != now) active.store(now, std::memory_order_seq_cst);
 }
 

@@ -75,8 +75,8 @@ void Executor::enter(Operation& operation, StepId step) {
     }
 }
 
-// A rank that called something else has not come to this operation: of two such ranks at least one sees the other when it
-// enters, and tells everybody.
+// A rank that called something else has not come to this operation: of two such ranks at least one sees the other when
+// it enters, and tells everybody.
 bool Executor::has_entered(const Operation& operation, std::uint32_t task, std::uint32_t local_rank) const {
   const Board::Entry& entry = board_->entry(operation.sequence, local_rank);
   return entry.sequence.load(std::memory_order_seq_cst) == operation.sequence &&
@@ -193,7 +193,8 @@ void Executor::move_data(const Operation& operation, std::uint32_t id, Caller ca
   for (std::size_t i = task.first_region; i < task.first_region + regions; ++i) {
     const RankRegion& each = plan.task_regions[i];
     const std::uint32_t rank = local(each.rank);
-    const std::uint64_t begin = board_->entry(operation.sequence, rank).address[static_cast<std::size_t>(each.region.buffer)];
+    const std::uint64_t begin =
+        board_->entry(operation.sequence, rank).address[static_cast<std::size_t>(each.region.buffer)];
     Place place{node_.process[rank], begin + each.region.offset_bytes, each.rank};
     if (each.region.buffer == Buffer::shared) place.address += address_of(node_.segment->arena(rank));
     if (each.region.buffer == Buffer::shared || place.process == node_.process[self()]) place.process = 0;
@@ -277,8 +278,7 @@ void Executor::leave_sharing(Operation& operation) {
 bool Executor::others_touch(const Operation& operation) const {
   if (operation.entered_sets == 0) return false;
   for (std::uint32_t rank = 0; rank < node_.ranks.size(); ++rank)
-    if (rank != self() &&
-        board_->entry(operation.sequence, rank).running.load(std::memory_order_seq_cst) > 0 &&
+    if (rank != self() && board_->entry(operation.sequence, rank).running.load(std::memory_order_seq_cst) > 0 &&
         node_.segment->is_alive(rank))
       return true;
   return false;
@@ -290,7 +290,8 @@ bool Executor::has_shared_work(Caller caller) const {
     if (operation->finished.load(std::memory_order_relaxed) && !is_serving(*operation)) return true;
     const Board::Entry& entry = board_->entry(operation->sequence, self());
     for (std::uint64_t open = operation->open_sets; open != 0; open &= open - 1)
-      if (entry.left[static_cast<std::size_t>(std::countr_zero(open))].load(std::memory_order_seq_cst) == 0) return true;
+      if (entry.left[static_cast<std::size_t>(std::countr_zero(open))].load(std::memory_order_seq_cst) == 0)
+        return true;
     if (find_task(*operation, caller)) return true;
   }
   return false;

@@ -45,11 +45,11 @@ struct Operation {
   std::uint64_t shared_offset = 0;                ///< of `shared` in this rank's arena
   std::vector<std::uint64_t> peer_shared_offset;  ///< by local rank, from their expose messages
 
-  std::uint64_t entered_sets = 0;   ///< bits: share steps whose tasks this rank has entered on the board
-  std::uint64_t open_sets = 0;      ///< of these, the ones that are not complete
-  std::uint32_t scan_from = 0;      ///< no task before it is left to claim
+  std::uint64_t entered_sets = 0;          ///< bits: share steps whose tasks this rank has entered on the board
+  std::uint64_t open_sets = 0;             ///< of these, the ones that are not complete
+  std::uint32_t scan_from = 0;             ///< no task before it is left to claim
   std::array<std::uint64_t, 2> scanned{};  ///< by Caller: version of the board + 1 when no task could be claimed
-  bool sharing = false;             ///< in Executor::sharing_
+  bool sharing = false;                    ///< in Executor::sharing_
 
   enum StepFlag : std::uint8_t { matched = 1, posted = 2 };
   std::vector<std::uint32_t> waiting_for;  ///< dependencies left, by step

@@ -96,7 +96,8 @@ class TaskVerifier {
       return;
     }
     for (const std::uint32_t earlier : task.after)
-      if (earlier != SharedTask::kNone && earlier >= id) found(where(plan, id) + ": waits for a task that is not earlier");
+      if (earlier != SharedTask::kNone && earlier >= id)
+        found(where(plan, id) + ": waits for a task that is not earlier");
     const std::uint64_t size_bytes = sources(plan, task)[0].region.size_bytes;
     if (task.source_count > 1 && size_bytes % element_bytes_ != 0)
       found(where(plan, id) + ": not a whole number of elements");

@@ -45,7 +45,8 @@ std::vector<std::int32_t> place(Placement placement, int size) {
 
 Placement fitting_placement(const Collective& what, int size) {
   for (const Algorithm& row : algorithms())
-    if (row.kind == what.kind && row.name == what.algorithm && !row.fits(Team{0, place(Placement::unequal, size)}, what))
+    if (row.kind == what.kind && row.name == what.algorithm &&
+        !row.fits(Team{0, place(Placement::unequal, size)}, what))
       return Placement::one_node;
   return Placement::unequal;
 }

@@ -44,9 +44,7 @@ def list_algorithms(collective: str | None, as_json: bool) -> None:
 @click.option("--rank", "only", type=int, help="Show this rank only.")
 @click.option("--dot", "as_dot", is_flag=True, help="Print a Graphviz graph of all ranks.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def show(
-    collective: str, only: int | None, split: int | None, as_dot: bool, as_json: bool, **request: object
-) -> None:
+def show(collective: str, only: int | None, split: int | None, as_dot: bool, as_json: bool, **request: object) -> None:
     """Print the plan of each rank for a COLLECTIVE, checked against each other."""
     plans = plans_of.collective(collective, split="auto" if split is None else split, **request)
     shown = range(len(plans)) if only is None else [only]

@@ -87,8 +87,7 @@ TEST_P(SharedTasks, DifferentCallsFailOnBothSides) {
       std::vector<std::int64_t> in(5000, 1);
       std::vector<std::int64_t> out(5000, 0);
       const auto plan = plan_of(engine, CollectiveKind::allreduce, "divided", 5000);
-      const auto run =
-          engine.start(plan, {bytes_of(in), bytes_of(out)}, kSumInt64, rank == round % 4 ? 100u : 200u);
+      const auto run = engine.start(plan, {bytes_of(in), bytes_of(out)}, kSumInt64, rank == round % 4 ? 100u : 200u);
       EXPECT_THROW(run->wait(), Error) << "rank " << rank << ", round " << round;
       std::fill(out.begin(), out.end(), 0);
       engine.start(plan, {bytes_of(in), bytes_of(out)}, kSumInt64, 300)->wait();
@@ -116,8 +115,10 @@ TEST_P(SharedTasks, AFailureGivesMemoryBackToItsOwner) {
       }
       std::vector<std::int64_t> in(100, 1);
       std::vector<std::int64_t> out(100, 0);
-      engine.start(plan_of(engine, CollectiveKind::allreduce, "divided", 100), {bytes_of(in), bytes_of(out)},
-                   kSumInt64, 5)->wait();
+      engine
+          .start(plan_of(engine, CollectiveKind::allreduce, "divided", 100), {bytes_of(in), bytes_of(out)}, kSumInt64,
+                 5)
+          ->wait();
       ASSERT_EQ(out[99], 4) << "rank " << rank << ", round " << round;
     }
   });
@@ -141,7 +142,9 @@ TEST_P(SharedTasks, ARankThatGoesFailsTheOthers) {
 
 TEST(TaskRunner, CombinesInTheOrderOfTheSources) {
   std::vector<float> a{1e8F, 1.0F}, b{-1e8F, 2.0F}, c{1.0F, 4.0F}, sum(2);
-  const auto place = [](std::vector<float>& values) { return Place{0, reinterpret_cast<std::uint64_t>(values.data()), 0}; };
+  const auto place = [](std::vector<float>& values) {
+    return Place{0, reinterpret_cast<std::uint64_t>(values.data()), 0};
+  };
   const std::vector<Place> sources{place(a), place(b), place(c)};
   const std::vector<Place> targets{place(a), place(sum)};
   const Arithmetic arithmetic{.dtype = DType::float32, .op = ReduceOp::sum};
