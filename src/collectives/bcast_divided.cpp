@@ -15,7 +15,7 @@ constexpr int kTargets = 4;  // read once, written so often: a compromise betwee
 
 Plan bcast_divided(const Team& team, const Collective& what) {
   const Region whole{0, block_bytes(what), Buffer::output};
-  const std::vector<int> ranks = from_root(team, what);
+  const std::vector<int> ranks = from_root(team, what).ranks;
   const Segments segments = task_segments(what, kSegmentBytes, (team.size() + kTargets - 2) / kTargets);
   Sequence sequence("bcast/divided", team);
   for (std::uint32_t s = 0; s < segments.count() && whole.size_bytes > 0; ++s) {

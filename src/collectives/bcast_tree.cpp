@@ -9,7 +9,7 @@ namespace penstock::collectives {
 
 Plan bcast_tree(const Team& team, const Collective& what) {
   const Region whole{0, block_bytes(what), Buffer::output};
-  const std::vector<int> ranks = from_root(team, what);
+  const Group group = from_root(team, what);
   const Segments segments = task_segments(what, kTreeSegmentBytes, team.size() - 1);
   Sequence sequence("bcast/tree", team);
   sequence.tree_levels(levels(team.size(), what.radix));
@@ -17,9 +17,8 @@ Plan bcast_tree(const Team& team, const Collective& what) {
   for (const Edge& edge : edges(team.size(), what.radix))
     for (std::uint32_t s = 0; s < segments.count(); ++s) {
       const Region segment = segments.of(whole, s);
-      tasks[s].add(edge.level, s, edge.parent, edge.child,
-                   std::array{RankRegion{segment, ranks[static_cast<std::size_t>(edge.parent)]}},
-                   {segment, ranks[static_cast<std::size_t>(edge.child)]});
+      tasks[s].add(edge.level, s, edge.parent, edge.child, std::array{RankRegion{segment, group[edge.parent]}},
+                   {segment, group[edge.child]});
     }
   sequence.share();
   return finish(std::move(sequence), team, what);

@@ -11,35 +11,35 @@ namespace penstock::collectives {
 
 Plan gather_tree(const Team& team, const Collective& what) {
   const std::uint64_t bytes = block_bytes(what);
-  const std::vector<int> ranks = from_root(team, what);
+  const Group group = from_root(team, what);
+  const Region own{0, bytes, Buffer::input};
   const Region all{0, bytes * static_cast<std::uint64_t>(team.size()), Buffer::output};
   Sequence sequence("gather/tree", team);
   sequence.tree_levels(levels(team.size(), what.radix));
   GrowingTasks tasks(sequence, team.size());
   for (const Edge& edge : edges(team.size(), what.radix) | std::views::reverse) {
-    const int parent = ranks[static_cast<std::size_t>(edge.parent)];
-    const int child = ranks[static_cast<std::size_t>(edge.child)];
-    if (child == team.rank && edge.count > 1) sequence.scratch(static_cast<std::uint64_t>(edge.count - 1) * bytes);
     // Scratch of index v holds the blocks of the indices [v + 1, v + count).
-    const auto move = [&](Region from, Run indices) {
-      Region to{static_cast<std::uint64_t>(indices.first - edge.parent - 1) * bytes, from.size_bytes, Buffer::scratch};
-      if (edge.parent == 0) to = blocks_of(all, what, {ranks[static_cast<std::size_t>(indices.first)], indices.count});
-      tasks.add(edge.level, 0, edge.child, edge.parent, std::array{RankRegion{from, child}}, {to, parent});
+    Region gathered{0, static_cast<std::uint64_t>(edge.count - 1) * bytes, Buffer::scratch};
+    if (group[edge.child] == team.rank && edge.count > 1) sequence.scratch(gathered.size_bytes);
+    const auto move = [&](Region from, Region to) {
+      tasks.add(edge.level, 0, edge.child, edge.parent, std::array{RankRegion{from, group[edge.child]}},
+                {to, group[edge.parent]});
     };
-    move({0, bytes, Buffer::input}, {edge.child, 1});
-    int first = edge.child + 1;
-    const int end = edge.child + edge.count;
-    // The ranks wrap around once; at the root their blocks lie in the order of the ranks.
-    const int wrap = edge.parent == 0 ? team.size() - what.root : end;
-    while (first < end) {
-      const int next = first < wrap ? std::min(end, wrap) : end;
-      const auto before = static_cast<std::uint64_t>(first - edge.child - 1) * bytes;
-      move({before, static_cast<std::uint64_t>(next - first) * bytes, Buffer::scratch}, {first, next - first});
-      first = next;
+    if (edge.parent == 0) {
+      move(own, block_of(all, what, group[edge.child]));
+      for (const Run& run : runs_of(group, edge.child + 1, edge.count - 1)) {
+        const Region to = blocks_of(all, what, run);
+        move({gathered.offset_bytes, to.size_bytes, Buffer::scratch}, to);
+        gathered.offset_bytes += to.size_bytes;
+      }
+    } else {
+      const std::uint64_t before = static_cast<std::uint64_t>(edge.child - edge.parent - 1) * bytes;
+      move(own, {before, bytes, Buffer::scratch});
+      move(gathered, {before + bytes, gathered.size_bytes, Buffer::scratch});
     }
   }
   if (bytes > 0)
-    sequence.task({}, std::array{RankRegion{{0, bytes, Buffer::input}, what.root}},
+    sequence.task({}, std::array{RankRegion{own, what.root}},
                   std::array{RankRegion{block_of(all, what, what.root), what.root}});
   sequence.share();
   return finish(std::move(sequence), team, what);

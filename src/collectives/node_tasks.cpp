@@ -46,10 +46,10 @@ std::vector<Edge> edges(int size, int radix) {
   return all;
 }
 
-std::vector<int> from_root(const Team& team, const Collective& what) {
-  std::vector<int> ranks = everyone(team);
-  std::rotate(ranks.begin(), ranks.begin() + what.root, ranks.end());
-  return ranks;
+Group from_root(const Team& team, const Collective& what) {
+  Group group{everyone(team), (team.rank - what.root + team.size()) % team.size()};
+  std::rotate(group.ranks.begin(), group.ranks.begin() + what.root, group.ranks.end());
+  return group;
 }
 
 std::vector<int> everyone(const Team& team) {

@@ -28,7 +28,7 @@ int levels(int size, int radix);
 std::vector<Edge> edges(int size, int radix);
 
 /// The ranks of a team on one node: the root of `what`, then the others in cyclic order.
-std::vector<int> from_root(const Team& team, const Collective& what);
+Group from_root(const Team& team, const Collective& what);
 
 /// Segments for a plan of `tasks_per_segment` tasks each.
 Segments task_segments(const Collective& what, std::uint64_t default_bytes, int tasks_per_segment);
