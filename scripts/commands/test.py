@@ -18,7 +18,7 @@ from testing import LOGS, ROOT, Result, Timed, count_junit, count_ok_lines, rela
 RANKS = (1, 2, 3, 4, 7)
 QUICK_RANKS = (2, 4)
 NODE_RANKS = "3,4"
-TSAN_LAYERS = ("base", "plan", "engine", "store")
+TSAN_LAYERS = ("base", "plan", "engine", "comm", "store")
 MPIS = ("mpich", "openmpi")
 PARALLEL = os.cpu_count() or 1
 
