@@ -73,6 +73,16 @@ set_up_packages() {
   [[ -z "${missing// /}" ]] || die "still missing after apt-get: $missing"
 }
 
+# What single tests want, and skip without. Tried once per build folder.
+set_up_optional_packages() {
+  local stamp="$PENSTOCK_ROOT/build/.optional-packages"
+  [[ -e "$stamp" ]] && return 0
+  mkdir -p "$PENSTOCK_ROOT/build" && touch "$stamp"
+  if command -v spin >/dev/null || [[ "$(id -u)" != 0 ]] || ! command -v apt-get >/dev/null; then return 0; fi
+  say "installing spin, which checks the model of the store's protocol"
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends spin >&2 || say "there is no spin; its test is skipped"
+}
+
 # --- Python and MPI ----------------------------------------------------------------------------------------------
 
 set_up_python() {
@@ -109,6 +119,7 @@ set_up() {
   exec 9>"$PENSTOCK_ROOT/build/.setup.lock"
   if command -v flock >/dev/null; then flock 9; fi
   set_up_packages
+  set_up_optional_packages
   set_up_python
   set_up_mpi
   exec 9>&-

@@ -1,0 +1,253 @@
+/* The publication protocol of the versioned store (docs/design/store.md) as a model for Spin.
+ *
+ * Writers, a collector and a reader take their steps in every possible order. A process that died, or sleeps for an hour,
+ * is one that takes no further step: every prefix of every order is examined, so crashes need no steps of their own.
+ * Each write covers the whole blob, so that the data of a version is needed by that version alone: the collector may
+ * remove most, and mistakes show. tests/python/test_publication_model.py runs it, and again with each planted mistake
+ * (-D and its name), which must be found.
+ */
+#ifndef WRITERS
+#define WRITERS 2
+#define ROUNDS 1
+#define READERS 0
+#endif
+#define ATTEMPTS 2
+#define IDS (WRITERS * ATTEMPTS + 1)
+#define NUMBERS (WRITERS * ATTEMPTS + ROUNDS + 2)
+#define FENCE 100
+
+/* What is stored. */
+byte record[NUMBERS];   /* 0: no such object; an attempt; or FENCE + b */
+bool data[IDS];         /* of each attempt */
+byte base_of[IDS];      /* part of the name of the data, and of the record */
+byte fence_mark;        /* the highest gc/fence-b */
+byte keep_mark;         /* the highest gc/keep-v */
+byte index_made[NUMBERS]; /* index/<keep_mark>: which attempt made each version up to it; 0: none, or void */
+
+/* What is true: set where a record is linked as the next version, and never changed. */
+byte truth[NUMBERS];
+byte truth_fence[NUMBERS]; /* the highest b of the fences up to a version */
+byte top;
+byte acknowledged[IDS]; /* the version that the caller of an attempt was told */
+
+#define valid(v) (truth[v] > 0 && truth[v] < FENCE && base_of[truth[v]] >= truth_fence[v - 1])
+
+/* link(2) to a free number: the linearization point. A number that gc has freed is no next version. */
+inline link_record(v, content) {
+  record[v] = content;
+  if
+  :: v >= keep_mark ->
+     assert(v == top + 1);
+     top = v;
+     truth[v] = content;
+     truth_fence[v] = truth_fence[v - 1];
+     if
+     :: content > FENCE && content - FENCE > truth_fence[v] -> truth_fence[v] = content - FENCE
+     :: else
+     fi
+  :: else
+  fi
+}
+
+/* One existing number after the other, then one look at the marks. */
+inline find_latest(low) {
+  do
+  :: record[low + 1] != 0 -> low++
+  :: else ->
+     if
+     :: keep_mark > low -> low = keep_mark
+     :: else -> break
+     fi
+  od
+}
+
+/* The first free number from v on. */
+inline append(v, content) {
+  do
+  :: atomic { record[v] == 0 -> link_record(v, content) }; break
+  :: record[v] != 0 -> v++
+  od
+}
+
+/* The promises. */
+inline check() {
+  atomic {
+    for (i : 1 .. top) {
+      if
+      :: i >= keep_mark && valid(i) -> assert(data[truth[i]])
+      :: else
+      fi
+    }
+    for (i : 1 .. IDS - 1) {
+      if
+      :: acknowledged[i] > 0 -> assert(truth[acknowledged[i]] == i && valid(acknowledged[i]))
+      :: else
+      fi
+    }
+    i = 0
+  }
+}
+
+proctype Writer(byte me) {
+  byte id, version, newest, attempt, i, fence, keep;
+  do
+  :: attempt == ATTEMPTS -> break
+  :: else ->
+     id = me * ATTEMPTS + attempt + 1;
+     attempt++;
+     find_latest(newest);
+     base_of[id] = newest;
+     data[id] = true;
+     find_latest(newest);
+     version = newest + 1;
+     append(version, id);
+#ifndef NO_LOOK_AT_FENCES
+     fence = fence_mark;
+#endif
+#ifndef NO_LOOK_AT_KEEP
+     keep = keep_mark;
+#endif
+     if
+     :: version < keep && index_made[version] == id -> goto done
+     :: version < keep && index_made[version] != id -> record[version] = 0
+     :: version >= keep && base_of[id] < fence && truth_fence[version - 1] > base_of[id] -> skip
+     :: version >= keep && !(base_of[id] < fence && truth_fence[version - 1] > base_of[id]) -> goto done
+     fi
+  od;
+  goto end;
+done:
+  atomic {
+    acknowledged[id] = version;
+    /* Told once, and no other attempt of this write counts. */
+    for (i : 1 .. top) {
+      if
+      :: valid(i) && truth[i] != id -> assert((truth[i] - 1) / ATTEMPTS != me)
+      :: else
+      fi
+    }
+    i = 0
+  }
+  check();
+end:
+  skip
+}
+
+proctype Collector() {
+  byte round, newest, version, b, keep, i, j;
+  bool named;
+  do
+  :: round == ROUNDS -> break
+  :: else ->
+     round++;
+     find_latest(newest);
+     /* Data that is older than the lease: any. */
+     if
+     :: skip -> b = 0
+     :: newest >= 0 -> b = 1
+     :: newest >= 1 -> b = newest
+     :: newest >= 1 -> b = newest + 1
+     fi;
+     if
+     :: b > 0 ->
+#ifdef LIST_BEFORE_FENCE
+        version = top;
+#endif
+        if
+        :: fence_mark < b -> fence_mark = b
+        :: else
+        fi;
+#ifdef LIST_BEFORE_FENCE
+        j = newest + 1;
+        append(j, FENCE + b);
+        j = 0;
+#else
+        version = newest + 1;
+        append(version, FENCE + b);
+#endif
+        for (j : 1 .. IDS - 1) {
+          atomic {
+            named = false;
+            for (i : 1 .. version) {
+              named = named || (truth[i] == j && valid(i))
+            }
+            if
+            :: data[j] && base_of[j] < b && !named -> data[j] = false
+            :: else
+            fi;
+            i = 0
+          }
+        }
+        j = 0
+     :: else
+     fi;
+     check();
+     /* Old versions. */
+     find_latest(newest);
+     if
+     :: skip -> keep = newest
+     :: newest > keep_mark -> keep = newest - 1
+     fi;
+     if
+     :: keep > keep_mark ->
+        atomic {
+          for (i : 1 .. keep) {
+            if
+            :: valid(i) -> index_made[i] = truth[i]
+            :: else -> index_made[i] = 0
+            fi
+          }
+          i = 0
+        }
+#ifndef MARK_AFTER_REMOVAL
+        keep_mark = keep;
+#endif
+        for (j : 1 .. keep - 1) {
+          atomic {
+            record[j] = 0;
+            if
+            :: truth[j] > 0 && truth[j] < FENCE -> data[truth[j]] = false
+            :: else
+            fi
+          }
+        }
+        j = 0;
+#ifdef MARK_AFTER_REMOVAL
+        keep_mark = keep;
+#endif
+     :: else
+     fi;
+     check()
+  od
+}
+
+/* Replays from the index of the newest mark, and looks at the marks afterwards. */
+proctype Reader() {
+  byte from, at;
+  bool wrong;
+  from = keep_mark;
+  at = from;
+  do
+  :: record[at + 1] != 0 ->
+     atomic { at++; wrong = wrong || (record[at] != 0 && record[at] != truth[at]) }
+  :: else -> break
+  od;
+#ifdef NO_LOOK_AFTER_REPLAY
+  assert(!wrong)
+#else
+  assert(!wrong || keep_mark > from)
+#endif
+}
+
+init {
+  byte i;
+  atomic {
+    for (i : 1 .. WRITERS) {
+      run Writer(i - 1)
+    }
+#if READERS > 0
+    run Reader();
+#endif
+    run Collector();
+    i = 0
+  }
+}
