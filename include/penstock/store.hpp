@@ -50,6 +50,18 @@ struct LogEntry {
   std::uint64_t regions = 0;
 };
 
+/// A name for a version, which gc then keeps.
+struct Tag {
+  std::string name;
+  std::uint64_t version = 0;
+};
+
+struct Range {
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
 /// One version of a blob, which never changes. Stays readable until gc collects the version.
 class PENSTOCK_API Snapshot {
  public:
@@ -108,10 +120,25 @@ class PENSTOCK_API Blob {
   /// Throws not_found for versions that do not exist yet or were collected.
   Snapshot snapshot(std::uint64_t version = kLatest) const;
   void read(std::span<const ReadRegion> regions, std::uint64_t version = kLatest) const;
-  /// Waits until `version` exists; false when it does not within the time.
+  /// Waits until `version` exists. Versions of this process end the wait at once, others within 10 ms. False when it
+  /// does not within the time.
   bool wait(std::uint64_t version, std::chrono::nanoseconds timeout) const;
   /// Versions from `first` on, oldest first; collected ones are left out.
   std::vector<LogEntry> log(std::uint64_t first = 1) const;
+
+  /// Names a version, which then stays readable whatever gc is asked to keep. Throws exists; not_found for versions
+  /// that gc has collected or is about to.
+  void tag(std::string_view tag, std::uint64_t version = kLatest);
+  void untag(std::string_view tag);                  ///< throws not_found
+  std::vector<Tag> tags() const;                     ///< by name
+  std::uint64_t tagged(std::string_view tag) const;  ///< its version; throws not_found
+  /// What was written between two versions, in either order: ascending, disjoint ranges. Bytes that were written anew
+  /// with the same value count; so do those that only the longer of the two has. Reads no data.
+  std::vector<Range> diff(std::uint64_t from, std::uint64_t to = kLatest) const;
+  /// Copies a version's data to one place, in the order of the offsets, so that it reads like a plain file. Nothing
+  /// else changes. The copy needs as much space again, until gc frees the scattered data with the versions that need
+  /// it.
+  void compact(std::uint64_t version = kLatest);
 
   explicit Blob(std::shared_ptr<store::BlobState> state) : state_(std::move(state)) {}
 
@@ -174,6 +201,12 @@ class PENSTOCK_API Store {
   Blob open(std::string_view name) const;
   bool exists(std::string_view name) const;
   std::vector<BlobInfo> list() const;
+  /// A new blob whose version 1 is one version of another. Shares the data where the backend can (posix: by hard
+  /// links); each may be written, collected and removed without the other. Throws exists, not_found.
+  Blob clone(std::string_view name, std::uint64_t version, std::string_view new_name);
+  /// Removes a blob with all versions and tags. Handles of it throw not_found from then on, except that a read under
+  /// way may still succeed. Throws not_found.
+  GcReport remove(std::string_view name);
 
   /// Reads everything and verifies every checksum and reference. Reports what is broken instead of throwing.
   CheckReport check() const;
@@ -182,7 +215,8 @@ class PENSTOCK_API Store {
   GcReport gc(const GcOptions& options);
   /// What was written with durable = false is durable afterwards, by whichever process it was written.
   void sync();
-  /// Writes one version of a blob as a plain file, atomically: under a temporary name, synced, then renamed.
+  /// Writes one version of a blob as a plain file, atomically: under a temporary name, synced, then renamed. Uses
+  /// several threads.
   void export_file(std::string_view name, std::uint64_t version, const std::string& path) const;
 
  private:

@@ -114,6 +114,36 @@ class Blob:
             continue
         return True
 
+    def tag(self, tag: str, version: int | None = None) -> None:
+        """Name a version, the newest by default; it then stays readable whatever `Store.gc` is asked to keep.
+
+        Raises ``Error`` with code ``"exists"``, or ``"not_found"`` for a version that gc has collected.
+        """
+        self._core.tag(tag, version)
+
+    def untag(self, tag: str) -> None:
+        """Take a tag away."""
+        self._core.untag(tag)
+
+    @property
+    def tags(self) -> dict[str, int]:
+        """Tag → version."""
+        return self._core.tags()
+
+    def diff(self, old: int, new: int | None = None) -> list[tuple[int, int]]:
+        """What was written between two versions: [(offset, size), ...], ascending. Reads no data.
+
+        Bytes that were written anew with the same value count; so do those that only the longer version has.
+        """
+        return self._core.diff(old, new)
+
+    def compact(self, version: int | None = None) -> None:
+        """Copy the data of a version, the newest by default, to one place, so that it reads like a plain file.
+
+        Needs as much space again, until gc frees the scattered data with the versions that need it.
+        """
+        self._core.compact(version)
+
     def log(self, first: int = 1) -> list[dict[str, Any]]:
         """Versions from `first` on, oldest first: dicts with version, time (seconds since 1970), writer, kind, bytes
         and regions. Collected versions are left out."""
@@ -158,6 +188,19 @@ class Store:
     def list(self) -> list[dict[str, Any]]:
         """The blobs: dicts with name, size, first_version (the oldest that can be read), latest_version, grows."""
         return self._core.list()
+
+    def clone(self, name: str, new_name: str, version: int | None = None) -> Blob:
+        """A new blob whose version 1 is a version of another one, the newest by default.
+
+        In a directory both share the data (by hard links), and each can be written, collected and removed without the
+        other.
+        """
+        return Blob(self._core.clone(name, version, new_name))
+
+    def remove(self, name: str) -> dict[str, int]:
+        """Remove a blob with all versions and tags. Raises ``Error`` with code ``"not_found"``, as all handles of the blob
+        do from then on. Returns a dict with objects_removed and bytes_freed."""
+        return self._core.remove(name)
 
     def check(self) -> dict[str, Any]:
         """Read everything and verify every checksum and reference. The store is sound if ``problems`` is empty."""

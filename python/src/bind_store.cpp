@@ -148,17 +148,30 @@ nb::dict check_all(const Store& store) {
   return row;
 }
 
+nb::dict row_of(const GcReport& report) {
+  nb::dict row;
+  row["versions_removed"] = report.versions_removed;
+  row["objects_removed"] = report.objects_removed;
+  row["bytes_freed"] = report.bytes_freed;
+  return row;
+}
+
+nb::dict remove_blob(Store& store, const std::string& name) {
+  GcReport report;
+  {
+    const nb::gil_scoped_release released;
+    report = store.remove(name);
+  }
+  return row_of(report);
+}
+
 nb::dict collect(Store& store, std::optional<std::uint64_t> keep_last, double lease_s) {
   GcReport report;
   {
     const nb::gil_scoped_release released;
     report = store.gc({keep_last.value_or(kLatest), std::chrono::seconds(static_cast<std::int64_t>(lease_s))});
   }
-  nb::dict row;
-  row["versions_removed"] = report.versions_removed;
-  row["objects_removed"] = report.objects_removed;
-  row["bytes_freed"] = report.bytes_freed;
-  return row;
+  return row_of(report);
 }
 
 }  // namespace
@@ -190,7 +203,34 @@ void bind_store(nb::module_& module) {
             return blob.wait(version, std::chrono::nanoseconds(static_cast<std::int64_t>(timeout_s * 1e9)));
           },
           nb::arg("version"), nb::arg("timeout"), released())
-      .def("log", &log_of, nb::arg("first") = 1);
+      .def("log", &log_of, nb::arg("first") = 1)
+      .def(
+          "tag",
+          [](Blob& blob, const std::string& tag, std::optional<std::uint64_t> version) {
+            blob.tag(tag, version.value_or(kLatest));
+          },
+          nb::arg("tag"), nb::arg("version").none() = nb::none(), released())
+      .def(
+          "untag", [](Blob& blob, const std::string& tag) { blob.untag(tag); }, nb::arg("tag"), released())
+      .def("tags",
+           [](const Blob& blob) {
+             nb::dict tags;
+             for (const Tag& tag : blob.tags()) tags[tag.name.c_str()] = tag.version;
+             return tags;
+           })
+      .def(
+          "diff",
+          [](const Blob& blob, std::uint64_t from, std::optional<std::uint64_t> to) {
+            std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
+            for (const Range& range : blob.diff(from, to.value_or(kLatest))) {
+              ranges.emplace_back(range.offset_bytes, range.size_bytes);
+            }
+            return ranges;
+          },
+          nb::arg("old"), nb::arg("new").none() = nb::none(), released())
+      .def(
+          "compact", [](Blob& blob, std::optional<std::uint64_t> version) { blob.compact(version.value_or(kLatest)); },
+          nb::arg("version").none() = nb::none(), released());
   nb::class_<Store>(module, "Store")
       .def(
           "__init__",
@@ -212,6 +252,13 @@ void bind_store(nb::module_& module) {
           "__contains__", [](const Store& store, const std::string& name) { return store.exists(name); },
           nb::arg("name"), released())
       .def("list", &blobs_of)
+      .def(
+          "clone",
+          [](Store& store, const std::string& name, std::optional<std::uint64_t> version, const std::string& new_name) {
+            return store.clone(name, version.value_or(kLatest), new_name);
+          },
+          nb::arg("name"), nb::arg("version").none(), nb::arg("new_name"), released())
+      .def("remove", &remove_blob, nb::arg("name"))
       .def("check", &check_all)
       .def("gc", &collect, nb::arg("keep_last").none() = nb::none(), nb::arg("lease") = 3600.0)
       .def(

@@ -65,6 +65,14 @@ std::size_t Backend::remove_all(std::span<const std::string> keys) {
   return removed;
 }
 
+void Backend::copy_all(std::span<const std::pair<std::string, std::string>> keys) {
+  for (const auto& [from, to] : keys) {
+    const std::vector<std::byte> data = read_all(*this, from);
+    const ConstBytes piece(data);
+    put_unannounced(to, std::span(&piece, 1));
+  }
+}
+
 void Backend::sync() {}
 
 std::uint64_t Backend::reclaim(std::chrono::seconds) { return 0; }

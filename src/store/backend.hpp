@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "penstock/types.hpp"
@@ -27,8 +28,8 @@ class Backend {
   virtual bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) = 0;
 
   /// Creates `key` for an object that nobody else knows of or looks for until this has returned, which spares the
-  /// backend half of its work: if the writer dies or the power fails meanwhile, part of the object may stay there. Throws
-  /// exists. On any other error nothing is there.
+  /// backend half of its work: if the writer dies or the power fails meanwhile, part of the object may stay there.
+  /// Throws exists. On any other error nothing is there.
   virtual void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces);
 
   /// Creates `prefix`/<number as 20 digits> for the first free number from `first` on and returns that number; the
@@ -51,6 +52,10 @@ class Backend {
 
   /// Removes many objects, durably as a whole, in their order; returns how many were there.
   virtual std::size_t remove_all(std::span<const std::string> keys);
+
+  /// Gives objects second keys, which nobody else knows of, durably as a whole: first → second of each pair. Where the
+  /// backend can it shares the bytes, which live until both are removed. Throws not_found, exists.
+  virtual void copy_all(std::span<const std::pair<std::string, std::string>> keys);
 
   /// Makes all objects durable, also those of other processes on this host that did not wait for that.
   virtual void sync();

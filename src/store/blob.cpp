@@ -99,15 +99,43 @@ void Blob::discard(const StagedWrite& staged) noexcept {
   }
 }
 
-Snapshot Blob::snapshot(std::uint64_t version) const { return {state_, state_->map_at(version)}; }
+Snapshot Blob::snapshot(std::uint64_t version) const { return {state_, state_->readable_map_at(version)}; }
 
 void Blob::read(std::span<const ReadRegion> regions, std::uint64_t version) const {
-  state_->read(*state_->map_at(version), regions);
+  state_->read(*state_->readable_map_at(version), regions);
 }
 
 bool Blob::wait(std::uint64_t version, std::chrono::nanoseconds timeout) const {
   return state_->wait(version, timeout);
 }
+
+void Blob::tag(std::string_view tag, std::uint64_t version) { state_->tag(tag, version); }
+
+void Blob::untag(std::string_view tag) { state_->untag(tag); }
+
+std::vector<Tag> Blob::tags() const {
+  std::vector<Tag> all;
+  for (auto& [name, version] : state_->tags()) all.push_back({name, version});
+  return all;
+}
+
+std::uint64_t Blob::tagged(std::string_view tag) const {
+  for (const auto& [name, version] : state_->tags()) {
+    if (name == tag) return version;
+  }
+  throw Error(ErrorCode::not_found, state_->title() + " has no tag '" + std::string(tag) + "'");
+}
+
+std::vector<Range> Blob::diff(std::uint64_t from, std::uint64_t to) const {
+  const auto newer = state_->map_at(to);
+  std::vector<Range> ranges;
+  for (const store::Extent& extent : newer->changes_since(*state_->map_at(from))) {
+    ranges.push_back({extent.offset_bytes, extent.size_bytes});
+  }
+  return ranges;
+}
+
+void Blob::compact(std::uint64_t version) { state_->compact(version); }
 
 std::vector<LogEntry> Blob::log(std::uint64_t first) const {
   std::vector<LogEntry> entries;

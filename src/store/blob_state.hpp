@@ -4,9 +4,14 @@
 //   catalog/<name>                    header: identity, size, whether it grows
 //   blobs/<name>/data/<base>-<time>-<writer>   data of one write; <base> is the newest version known before
 //   blobs/<name>/versions/<number>    record of one version, created exclusively, last
-//   blobs/<name>/index/<number>       the whole map of a version, every kIndexEvery versions; only saves time
+//   blobs/<name>/index/<number>       the whole map of a version; saves replaying, and holds versions that a tag keeps
+//   blobs/<name>/compact/<number>     another map of the version, to a contiguous copy of its data; only saves time
+//   blobs/<name>/tags/<tag>           the number of a version that gc keeps
 //   blobs/<name>/gc/fence-<number>    a gc gives up, or gave up, all uncommitted data with a base below <number>
-//   blobs/<name>/gc/keep-<number>     versions below <number> are collected
+//   blobs/<name>/gc/keep-<number>     versions below <number> are collected, except those with a tag
+//   blobs/<name>/gc/gone              the blob was removed
+//
+// Clones, and blobs with the name of one that was removed, have folders/<time>-<random> in place of blobs/<name>.
 #pragma once
 
 #include <atomic>
@@ -28,11 +33,14 @@
 
 namespace penstock::store {
 
-inline constexpr std::uint64_t kIndexEvery = 64;
+inline constexpr std::string_view kFolders = "folders";
+inline constexpr std::string_view kGone = "gone";
 inline constexpr std::uint64_t kInlineBytes = 4 << 10;
 
 /// Time since 1970 by the clock of this host.
 std::int64_t now_ns();
+/// "[offset, offset + size)", for messages.
+std::string region_text(std::uint64_t offset_bytes, std::uint64_t size_bytes);
 
 class BlobState {
  public:
@@ -50,7 +58,10 @@ class BlobState {
   bool wait(std::uint64_t version, std::chrono::nanoseconds timeout);
   /// Throws not_found for collected versions.
   Record record(std::uint64_t version);
+  /// The map as the log says. Everything that is stored for later builds on these alone.
   std::shared_ptr<const VersionMap> map_at(std::uint64_t version);
+  /// A map of the same bytes, contiguous where the version was compacted.
+  std::shared_ptr<const VersionMap> readable_map_at(std::uint64_t version);
   void read(const VersionMap& map, std::span<const ReadRegion> regions);
 
   void check_regions(std::span<const WriteRegion> regions) const;
@@ -62,17 +73,41 @@ class BlobState {
     std::uint64_t keep_from = 0;    ///< versions below are collected
     std::uint64_t fence_below = 0;  ///< bases below may be fenced: the log says whether and from which version on
   };
+  /// Throws not_found when the blob was removed.
   Marks marks() const;
   void put_index(std::uint64_t version);
 
-  std::string key(std::string_view folder) const { return "blobs/" + name_ + '/' + std::string(folder); }
+  // Snapshots as things of their own: snapshots.cpp.
+  void tag(std::string_view name, std::uint64_t version);
+  void untag(std::string_view name);
+  /// Name and version of all tags, by name.
+  std::vector<std::pair<std::string, std::uint64_t>> tags() const;
+  void compact(std::uint64_t version);
+  void clone(std::uint64_t version, std::string_view name);
+  std::optional<VersionMap> read_compacted(std::uint64_t version) const;
+
+  const std::string& folder() const { return folder_; }
+  std::string key(std::string_view folder) const { return folder_ + '/' + std::string(folder); }
+  std::string gone_key() const { return key("gc/") + std::string(kGone); }
+  std::string tag_key(std::string_view name) const;
+  std::string compacted_key(std::uint64_t version) const { return numbered_key(key("compact"), version); }
   std::string record_key(std::uint64_t version) const { return numbered_key(key("versions"), version); }
   std::string index_key(std::uint64_t version) const { return numbered_key(key("index"), version); }
   VersionMap empty_map() const { return VersionMap(blob_id_, size_bytes_); }
   VersionMap read_index(std::uint64_t version) const;
 
  private:
+  struct News;
+
   BlobState(std::shared_ptr<Backend> backend, std::string_view name);
+  static std::string new_folder();
+  /// A blob with the size of `map` in a folder of its own, which nobody sees before announce().
+  std::shared_ptr<BlobState> prepare_clone(std::string_view name, const VersionMap& map) const;
+  /// Creates the entry in the catalog; throws exists.
+  void announce();
+  std::shared_ptr<const VersionMap> hold_tip();
+  void put_index_if_due(std::uint64_t version);
+  VersionMap read_kept(std::uint64_t version, std::uint64_t keep_from) const;
   /// The index to start from for `version`: the newest sound one that is not newer, else version 0.
   VersionMap nearest_index(std::uint64_t version, std::uint64_t keep_from);
   VersionMap rebuild(std::uint64_t version);
@@ -86,6 +121,8 @@ class BlobState {
   const std::string name_;
   const std::uint64_t writer_;
   const std::string writer_name_;
+  std::string folder_;
+  std::shared_ptr<News> news_;
   std::uint64_t blob_id_ = 0;
   std::uint64_t size_bytes_ = 0;
   bool grows_ = false;
@@ -101,6 +138,7 @@ class BlobState {
   };
   std::shared_ptr<Tip> tip_;
   std::deque<std::shared_ptr<const VersionMap>> recent_;
+  std::shared_ptr<const VersionMap> compacted_;
 };
 
 }  // namespace penstock::store

@@ -61,6 +61,17 @@ void check_blob(BlobState& blob, CheckReport& report) {
   VersionMap map = blob.empty_map();
   const bool based = keep_from == 0 || guarded([&] { map = blob.read_index(keep_from); });
   reach(map);
+  for (const std::string& key : backend.list(blob.key("compact"))) {
+    guarded([&] {
+      if (const auto compacted = blob.read_compacted(number_of(key))) reach(*compacted);
+    });
+  }
+  guarded([&] {
+    for (const auto& [tag, version] : blob.tags()) {
+      if (version >= keep_from || blob.read_compacted(version)) continue;
+      guarded([&] { reach(blob.read_index(version)); });
+    }
+  });
   std::set<std::uint64_t> indexes;
   for (const std::string& index : backend.list(blob.key("index"))) indexes.insert(number_of(index));
   for (std::uint64_t version = keep_from + 1; based && version <= newest; ++version) {

@@ -28,13 +28,50 @@ DataName parse(const std::string& key) {
   return name;
 }
 
-/// Keys of all data objects that versions from `keep_from` to `newest` need.
+void add_sources(const VersionMap& map, std::set<std::string>& keys) {
+  for (const auto& source : map.sources()) {
+    if (source->is_object()) keys.insert(source->object().key);
+  }
+}
+
+/// As add_sources. Another collector may take the map away first, and then what only it needed too.
+template <typename ReadMap>
+void add_sources_if_there(const ReadMap& read_map, std::set<std::string>& keys) {
+  try {
+    add_sources(read_map(), keys);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::not_found) throw;
+  }
+}
+
+std::set<std::uint64_t> numbers_below(BlobState& blob, const char* folder) {
+  std::set<std::uint64_t> numbers;
+  for (const std::string& key : blob.backend().list(blob.key(folder))) numbers.insert(number_of(key));
+  return numbers;
+}
+
+/// Versions that a tag keeps.
+std::set<std::uint64_t> tagged_versions(const BlobState& blob) {
+  std::set<std::uint64_t> versions;
+  for (const auto& [name, version] : blob.tags()) versions.insert(version);
+  return versions;
+}
+
+/// Keys of all data objects that versions from `keep_from` to `newest`, and those with a tag, need.
 std::set<std::string> needed_objects(BlobState& blob, std::uint64_t keep_from, std::uint64_t newest) {
   std::set<std::string> needed;
-  VersionMap map = *blob.map_at(keep_from);
-  for (const auto& source : map.sources()) {
-    if (source->is_object()) needed.insert(source->object().key);
+  const std::set<std::uint64_t> tagged = tagged_versions(blob);
+  const std::set<std::uint64_t> compacted = numbers_below(blob, "compact");
+  for (const std::uint64_t version : compacted) {
+    if (version < keep_from && !tagged.contains(version)) continue;
+    add_sources_if_there([&] { return blob.read_compacted(version).value_or(blob.empty_map()); }, needed);
   }
+  for (const std::uint64_t version : tagged) {
+    if (version >= keep_from || compacted.contains(version)) continue;
+    add_sources_if_there([&] { return blob.read_index(version); }, needed);
+  }
+  VersionMap map = *blob.map_at(keep_from);
+  add_sources(map, needed);
   for (std::uint64_t version = keep_from + 1; version <= newest; ++version) {
     const Record record = blob.record(version);
     if (!map.apply(record)) continue;
@@ -45,12 +82,17 @@ std::set<std::string> needed_objects(BlobState& blob, std::uint64_t keep_from, s
   return needed;
 }
 
-/// The objects that versions from `from` to `keep_from` refer to. No later record can refer to them.
+/// The objects that versions up to `keep_from` refer to, as far as they are known. No later record can refer to them.
 std::set<std::string> committed_objects(BlobState& blob, std::uint64_t from, std::uint64_t keep_from) {
   std::set<std::string> committed;
-  for (const auto& source : blob.map_at(from)->sources()) {
-    if (source->is_object()) committed.insert(source->object().key);
+  for (const std::uint64_t version : numbers_below(blob, "index")) {
+    if (version < keep_from) add_sources_if_there([&] { return blob.read_index(version); }, committed);
   }
+  for (const std::uint64_t version : numbers_below(blob, "compact")) {
+    if (version >= keep_from) break;
+    add_sources_if_there([&] { return blob.read_compacted(version).value_or(blob.empty_map()); }, committed);
+  }
+  add_sources(*blob.map_at(from), committed);
   for (std::uint64_t version = std::max<std::uint64_t>(from, 1); version <= keep_from; ++version) {
     for (const Part& part : blob.record(version).parts) {
       if (!part.object.key.empty()) committed.insert(part.object.key);
@@ -87,8 +129,11 @@ void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
   // What no version needs is either the data of collected versions, or that of writers that died or are not done.
   // The latter go only behind a fence: from there on they can no longer be committed.
   const std::vector<std::string> stored = backend.list(blob.key("data"));
-  std::set<std::string> needed = needed_objects(blob, keep_from, newest);
   const std::set<std::string> committed = committed_objects(blob, kept_from, keep_from);
+  if (keep_from > 0) blob.put_index(keep_from);
+  if (keep_from > kept_from) put_mark(blob, "keep-", keep_from);
+  // Tags are looked for after the announcement: whoever tags an older version from now on sees it and fails.
+  std::set<std::string> needed = needed_objects(blob, keep_from, newest);
   const std::int64_t deadline_ns = now_ns() - std::chrono::nanoseconds(options.lease).count();
   std::uint64_t fence_below = 0;
   for (const std::string& key : stored) {
@@ -106,10 +151,11 @@ void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
   std::vector<std::string> records;
   std::vector<std::string> indexes;
   if (keep_from > 0) {
-    blob.put_index(keep_from);
-    if (keep_from > kept_from) put_mark(blob, "keep-", keep_from);
-    for (const std::string& key : backend.list(blob.key("index"))) {
-      if (number_of(key) < keep_from) indexes.push_back(key);
+    const std::set<std::uint64_t> tagged = tagged_versions(blob);
+    for (const char* folder : {"index", "compact"}) {
+      for (const std::string& key : backend.list(blob.key(folder))) {
+        if (number_of(key) < keep_from && !tagged.contains(number_of(key))) indexes.push_back(key);
+      }
     }
     for (const std::string& key : backend.list(blob.key("versions"))) {
       if (number_of(key) < keep_from) records.push_back(key);
@@ -127,6 +173,37 @@ void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
 }
 
 }  // namespace
+
+GcReport remove_folder(Backend& backend, const std::string& folder) {
+  backend.put_if_absent(folder + "/gc/" + std::string(kGone), {});
+  std::vector<std::string> keys = backend.list(folder);
+  std::erase(keys, folder + "/gc/" + std::string(kGone));
+  GcReport report;
+  report.bytes_freed = total_bytes(backend, keys);
+  report.objects_removed = backend.remove_all(keys);
+  return report;
+}
+
+std::set<std::string> list_folders(const Backend& backend) {
+  std::set<std::string> folders;
+  for (const std::string& key : backend.list(kFolders)) {
+    folders.insert(key.substr(0, key.find('/', kFolders.size() + 1)));
+  }
+  return folders;
+}
+
+void collect_folders(Backend& backend, const std::set<std::string>& folders, const std::set<std::string>& in_use,
+                     std::chrono::seconds lease, GcReport& report) {
+  const std::int64_t deadline_ns = now_ns() - std::chrono::nanoseconds(lease).count();
+  for (const std::string& folder : folders) {
+    std::int64_t made_ns = 0;
+    std::from_chars(folder.data() + kFolders.size() + 1, folder.data() + folder.size(), made_ns);
+    if (in_use.contains(folder) || made_ns > deadline_ns) continue;
+    const GcReport removed = remove_folder(backend, folder);
+    report.bytes_freed += removed.bytes_freed;
+    report.objects_removed += removed.objects_removed;
+  }
+}
 
 void collect_blob(BlobState& blob, const GcOptions& options, GcReport& report) {
   for (;;) {

@@ -1,6 +1,10 @@
 // Looking after a blob as a whole: verifying all of it, and freeing what nobody can reach any more.
 #pragma once
 
+#include <chrono>
+#include <set>
+#include <string>
+
 #include "penstock/store.hpp"
 #include "store/blob_state.hpp"
 
@@ -9,6 +13,14 @@ namespace penstock::store {
 /// Adds what it finds to `report`.
 void check_blob(BlobState& blob, CheckReport& report);
 
+/// Removes a blob's objects, those that appear meanwhile included if collect_folders comes by later. What stays is a
+/// mark that tells writers so. Its entry in the catalog has to be gone, or must never come.
+GcReport remove_folder(Backend& backend, const std::string& folder);
+/// All folders that blobs may have for their own.
+std::set<std::string> list_folders(const Backend& backend);
+/// Removes those of `folders` that are not in use, by removed blobs or by clones that nobody completed in time.
+void collect_folders(Backend& backend, const std::set<std::string>& folders, const std::set<std::string>& in_use,
+                     std::chrono::seconds lease, GcReport& report);
 /// See "Collecting" in docs/design/store.md. Adds what it does to `report`.
 void collect_blob(BlobState& blob, const GcOptions& options, GcReport& report);
 

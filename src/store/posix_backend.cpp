@@ -147,6 +147,27 @@ class PosixBackend final : public Backend {
     return removed;
   }
 
+  void copy_all(std::span<const std::pair<std::string, std::string>> keys) override {
+    std::set<std::string> directories;
+    for (const auto& pair : keys) {
+      const auto& [from, to] = pair;
+      check_key(from);
+      check_key(to);
+      const std::string target = path(to);
+      make_directory(parent(target));
+      if (calls_.link(path(from), target) == 0) {
+        directories.insert(parent(target));
+      } else if (errno == ENOENT) {
+        throw Error(ErrorCode::not_found, url_ + ": no object " + from);
+      } else if (errno == EMLINK || errno == EPERM || errno == EOPNOTSUPP) {
+        Backend::copy_all(std::span(&pair, 1));
+      } else {
+        fail_call("cannot create " + target + " from " + path(from), errno);
+      }
+    }
+    for (const std::string& directory : directories) sync_directory(directory);
+  }
+
   void sync() override {
     if (!durable_ && calls_.sync_file_system(root_) < 0) fail_call("cannot sync the file system of " + root_, errno);
   }

@@ -9,7 +9,6 @@ namespace {
 
 constexpr std::uint32_t kRecordMagic = 0x52565350;  // "PSVR"
 constexpr std::uint32_t kPartMagic = 0x54505350;    // "PSPT"
-constexpr std::uint16_t kFormat = 1;
 
 void encode_part(Encoder& encoder, const Part& part) {
   encoder.number(part.base);
@@ -42,17 +41,17 @@ Part decode_part(Decoder& decoder) {
 
 }  // namespace
 
-void encode_head(Encoder& encoder, std::uint32_t magic) {
+void encode_head(Encoder& encoder, std::uint32_t magic, std::uint16_t format) {
   encoder.number(magic);
-  encoder.number(kFormat);
+  encoder.number(format);
 }
 
-void decode_head(Decoder& decoder, std::uint32_t magic, const std::string& source) {
+void decode_head(Decoder& decoder, std::uint32_t magic, const std::string& source, std::uint16_t newest) {
   if (decoder.number<std::uint32_t>() != magic) decoder.fail("is something else than it should be");
   const auto format = decoder.number<std::uint16_t>();
-  if (format > kFormat) {
+  if (format > newest) {
     throw Error(ErrorCode::unsupported, source + " is of format " + std::to_string(format) +
-                                            ", this Penstock reads formats up to " + std::to_string(kFormat) +
+                                            ", this Penstock reads formats up to " + std::to_string(newest) +
                                             "; use a newer Penstock");
   }
 }

@@ -57,7 +57,9 @@ Part decode_part(ConstBytes sealed, const std::string& source);
 void encode_reference(Encoder& encoder, const ObjectReference& reference);
 ObjectReference decode_reference(Decoder& decoder);
 /// The start of every small object: a magic number and the format version.
-void encode_head(Encoder& encoder, std::uint32_t magic);
-void decode_head(Decoder& decoder, std::uint32_t magic, const std::string& source);
+inline constexpr std::uint16_t kFormat = 1;
+void encode_head(Encoder& encoder, std::uint32_t magic, std::uint16_t format = kFormat);
+/// Throws unsupported for a format beyond `newest`.
+void decode_head(Decoder& decoder, std::uint32_t magic, const std::string& source, std::uint16_t newest = kFormat);
 
 }  // namespace penstock::store

@@ -1,6 +1,7 @@
 #include "store/version_map.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 #include <utility>
 
@@ -11,8 +12,11 @@ namespace penstock::store {
 
 namespace {
 
-constexpr std::uint32_t kIndexMagic = 0x58495350;  // "PSIX"
+constexpr std::uint32_t kIndexMagic = 0x58495350;    // "PSIX"
+constexpr std::uint32_t kCompactMagic = 0x4d435350;  // "PSCM"
 constexpr std::size_t kIdentities = 1024;
+/// Opening and reading a record takes as long as placing this many regions.
+constexpr std::uint64_t kRecordCost = 24;
 
 }  // namespace
 
@@ -20,7 +24,10 @@ bool VersionMap::apply(const Record& record) {
   ++version_;
   const bool is_void = fences(record.base) && record.kind != RecordKind::fence;
   identities_.push_back(is_void ? 0 : record.identity);
+  costs_.push_back(kRecordCost);
+  for (const Part& part : record.parts) costs_.back() += part.extents.size();
   if (identities_.size() > kIdentities) identities_.pop_front();
+  if (costs_.size() > kIdentities) costs_.pop_front();
   if (is_void) return false;
   switch (record.kind) {
     case RecordKind::fence: fence_below_ = std::max(fence_below_, record.number); return true;
@@ -31,8 +38,12 @@ bool VersionMap::apply(const Record& record) {
     case RecordKind::write:
     case RecordKind::append: break;
   }
-  const std::uint64_t start = record.kind == RecordKind::append ? size_bytes_ : 0;
-  for (const Part& part : record.parts) {
+  place_parts(record.parts, record.kind == RecordKind::append ? size_bytes_ : 0);
+  return true;
+}
+
+void VersionMap::place_parts(const std::vector<Part>& parts, std::uint64_t start) {
+  for (const Part& part : parts) {
     const auto source = part.object.key.empty() ? std::make_shared<const Source>(part.inlined)
                                                 : std::make_shared<const Source>(part.object);
     std::uint64_t source_offset = 0;
@@ -42,7 +53,12 @@ bool VersionMap::apply(const Record& record) {
       size_bytes_ = std::max(size_bytes_, start + extent.offset_bytes + extent.size_bytes);
     }
   }
-  return true;
+}
+
+std::uint64_t VersionMap::cost_since(std::uint64_t version) const {
+  const auto count =
+      static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(version_ > version ? version_ - version : 0, costs_.size()));
+  return std::accumulate(costs_.end() - count, costs_.end(), std::uint64_t{0});
 }
 
 std::optional<bool> VersionMap::made(std::uint64_t identity, std::uint64_t version) const {
@@ -139,7 +155,7 @@ std::vector<std::byte> VersionMap::encode() const {
     }
   }
   Encoder encoder;
-  encode_head(encoder, kIndexMagic);
+  encode_head(encoder, compacted_ ? kCompactMagic : kIndexMagic);
   for (const std::uint64_t value : {blob_id_, version_, size_bytes_, fence_below_, std::uint64_t{sources.size()}}) {
     encoder.number(value);
   }
@@ -161,12 +177,15 @@ std::vector<std::byte> VersionMap::encode() const {
 }
 
 VersionMap VersionMap::decode(ConstBytes sealed, const std::string& name) {
-  Decoder decoder(unseal(sealed, name), name);
-  decode_head(decoder, kIndexMagic, name);
+  const ConstBytes content = unseal(sealed, name);
+  const bool compacted = Decoder(content, name).number<std::uint32_t>() == kCompactMagic;
+  Decoder decoder(content, name);
+  decode_head(decoder, compacted ? kCompactMagic : kIndexMagic, name);
   const auto blob_id = decoder.number<std::uint64_t>();
   const auto version = decoder.number<std::uint64_t>();
   VersionMap map(blob_id, decoder.number<std::uint64_t>());
   map.version_ = version;
+  map.compacted_ = compacted;
   map.fence_below_ = decoder.number<std::uint64_t>();
   std::vector<std::shared_ptr<const Source>> sources(decoder.count(44));
   for (auto& source : sources) {

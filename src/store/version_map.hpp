@@ -42,6 +42,21 @@ class VersionMap {
   /// Calls visit(offset, size, fragment or nullptr for zeros, offset in fragment) from `offset` on, in order.
   void visit(std::uint64_t offset_bytes, std::uint64_t size_bytes,
              const std::function<void(std::uint64_t, std::uint64_t, const Fragment*, std::uint64_t)>& visitor) const;
+  /// What replaying the records after `version` takes, in places of regions; of 1,024 records at most.
+  std::uint64_t cost_since(std::uint64_t version) const;
+
+  /// This version of another blob, as that one's first, with sources of other names.
+  VersionMap adopted(std::uint64_t blob_id,
+                     const std::function<ObjectReference(const ObjectReference&)>& renamed) const;
+  /// The same bytes in other places; what the parts do not cover is zero.
+  VersionMap moved(const std::vector<Part>& parts) const;
+  /// Whether this is the result of moved().
+  bool compacted() const { return compacted_; }
+  /// The ranges, ascending and disjoint, that are not stored in the same place in both or lie in one alone.
+  std::vector<Extent> changes_since(const VersionMap& other) const;
+  /// The ranges that are stored at all, joined where they touch.
+  std::vector<Extent> stored_ranges() const;
+
   /// All sources that any byte still comes from.
   std::vector<std::shared_ptr<const Source>> sources() const;
 
@@ -54,6 +69,7 @@ class VersionMap {
  private:
   void place(std::uint64_t offset_bytes, Fragment fragment);
   void clear(std::uint64_t offset_bytes, std::uint64_t size_bytes);
+  void place_parts(const std::vector<Part>& parts, std::uint64_t start_bytes);
 
   std::uint64_t blob_id_;
   std::uint64_t version_ = 0;
@@ -61,6 +77,8 @@ class VersionMap {
   std::uint64_t fence_below_ = 0;
   std::map<std::uint64_t, Fragment> fragments_;
   std::deque<std::uint64_t> identities_;  ///< of the newest versions up to this one; 0 for void ones
+  std::deque<std::uint64_t> costs_;       ///< of replaying them; 0 for those that were not replayed
+  bool compacted_ = false;
 };
 
 }  // namespace penstock::store

@@ -2,6 +2,7 @@
 // each cut the store is opened again: no acknowledged version may be lost or torn, and everything visible is readable.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -227,6 +228,16 @@ class Machine {
           collect_blob(*BlobState::open(backend, "field"), {1 + random_() % 5, std::chrono::seconds(0)}, report);
           continue;
         }
+        if (random_() % 20 == 0 && !acknowledged_.empty()) {
+          const std::uint64_t version = acknowledged_.rbegin()->first;
+          const std::string tag = "v" + std::to_string(version);
+          blob.compact(version);
+          const auto tags = blob.tags();
+          if (std::none_of(tags.begin(), tags.end(), [&](const Tag& t) { return t.name == tag; }))
+            blob.tag(tag, version);
+          tagged_.insert(version);
+          continue;
+        }
         const int value = 1 + static_cast<int>(random_() % 250);
         const std::vector<std::byte> data(random_() % 3 == 0 ? 100 : 6'000, static_cast<std::byte>(value));
         const WriteRegion regions[] = {{random_() % 5'000, data}, {20'000 + random_() % 5'000, data}};
@@ -254,7 +265,9 @@ class Machine {
     const std::uint64_t newest = blob.latest();
     const std::uint64_t last = acknowledged_.empty() ? 0 : acknowledged_.rbegin()->first;
     ASSERT_GE(newest, last) << "acknowledged, but lost";
-    for (std::uint64_t version = state->marks().keep_from; version <= newest; ++version) {
+    std::set<std::uint64_t> readable = tagged_;
+    for (std::uint64_t version = state->marks().keep_from; version <= newest; ++version) readable.insert(version);
+    for (const std::uint64_t version : readable) {
       const Snapshot snapshot = blob.snapshot(version);
       const auto at = acknowledged_.find(version);
       if (at == acknowledged_.end()) continue;
@@ -268,6 +281,7 @@ class Machine {
   }
 
   std::size_t acknowledged() const { return acknowledged_.size(); }
+  std::size_t tagged() const { return tagged_.size(); }
 
  private:
   static constexpr std::uint64_t kSize = 40'000;
@@ -281,10 +295,12 @@ class Machine {
   VolatileFiles files_;
   Attempt attempted_;
   std::map<std::uint64_t, Attempt> acknowledged_;
+  std::set<std::uint64_t> tagged_;  ///< and compacted
 };
 
 TEST(StorePowerCut, LosesNothingThatWasAcknowledged) {
   std::size_t acknowledged = 0;
+  std::size_t tagged = 0;
   for (unsigned seed = 0; seed < 60; ++seed) {
     Machine machine(seed);
     for (int life = 0; life < 6; ++life) {
@@ -293,7 +309,9 @@ TEST(StorePowerCut, LosesNothingThatWasAcknowledged) {
       ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << " life " << life;
     }
     acknowledged += machine.acknowledged();
+    tagged += machine.tagged();
   }
+  EXPECT_GT(tagged, 50u);
   EXPECT_GT(acknowledged, 1000u);
 }
 

@@ -209,3 +209,54 @@ def test_command_line(tmp_path: Path) -> None:
     failed = CliRunner().invoke(main, ["store", "ls", f"file://{tmp_path}/none"])
     assert failed.exit_code == 1
     assert "not_found" in failed.output
+
+
+def test_snapshots_from_the_command_line(tmp_path: Path) -> None:
+    place = f"file://{tmp_path}/store"
+    url = f"{place}/field"
+    store = ps.Store(place)
+    blob = store.create("field", size=20_000)
+    for value in range(1, 6):
+        blob.write([(value * 1_000, bytes([value]) * 5_000)])
+    assert run("tag", url)["tags"] == {}
+    assert run("tag", url, "third", "--version", "3")["tags"] == {"third": 3}
+    assert run("tag", url, "now")["tags"] == {"third": 3, "now": 5} == blob.tags
+    assert run("diff", url, "third")["regions"] == [{"offset": 4_000, "bytes": 6_000}]
+    assert run("diff", url, "3", "4")["regions"] == [{"offset": 4_000, "bytes": 5_000}]
+    assert run("compact", url, "--version", "third")["version"] == 3
+    assert run("clone", url, "branch", "--version", "third")["bytes"] == 20_000
+    assert run("gc", place, "--keep-last", "1")["versions_removed"] == 4
+    assert run("check", place)["problems"] == []
+    expected = run("read", url, "--version", "third")["hex"]
+    assert expected == (bytes(1_000) + b"\1" * 1_000 + b"\2" * 1_000 + b"\3" * 5_000 + bytes(12_000)).hex()
+    assert run("read", f"{place}/branch")["hex"] == expected
+    assert run("tag", url, "third", "--delete")["tags"] == {"now": 5}
+    assert run("rm", url)["bytes_freed"] > 5_000
+    assert [row["name"] for row in run("ls", place)["blobs"]] == ["branch"]
+    assert run("read", f"{place}/branch")["hex"] == expected
+    branch = f"{place}/branch"
+    for arguments in (("tag", branch, "x"), ("tag", branch), ("diff", branch, "x"), ("compact", branch)):
+        done = CliRunner().invoke(main, ["store", *arguments])
+        assert done.exit_code == 0, done.output
+    assert "x" in CliRunner().invoke(main, ["store", "tag", branch]).output
+    missing = CliRunner().invoke(main, ["store", "read", branch, "--version", "nothing"])
+    assert missing.exit_code == 1
+    assert "has no tag 'nothing'; it has x" in missing.output
+    assert CliRunner().invoke(main, ["store", "clone", branch, "twig"]).exit_code == 0
+    assert CliRunner().invoke(main, ["store", "rm", f"{place}/twig"]).exit_code == 0
+    assert CliRunner().invoke(main, ["store", "tag", branch, "--delete"]).exit_code == 1
+
+
+def test_clones_share_the_data(tmp_path: Path) -> None:
+    store = ps.Store(f"file://{tmp_path}/store")
+    blob = store.create("field", size=1 << 20)
+    blob.write([(0, bytes(1 << 20))])
+    clone = store.clone("field", "branch")
+    (original,) = (tmp_path / "store/blobs/field/data").iterdir()
+    assert original.stat().st_nlink == 2
+    clone.write([(0, b"x" * 5_000)])
+    assert blob.latest == 1
+    store.remove("field")
+    data = bytearray(6_000)
+    store.open("branch").read([(0, data)])
+    assert data == b"x" * 5_000 + bytes(1_000)

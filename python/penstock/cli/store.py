@@ -13,7 +13,7 @@ from penstock.error import Error
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _URL = click.argument("url")
-_VERSION = click.option("--version", type=int, default=None, help="Which version; the newest if left out.")
+_VERSION = click.option("--version", default=None, help="Which version, a number or a tag; the newest if left out.")
 
 
 def _open(url: str) -> Any:
@@ -28,6 +28,16 @@ def _blob(url: str) -> tuple[Any, str]:
     if not slash or not name:
         raise Error(f"{url!r} names no blob: expected the URL of a store, '/' and a name")
     return _open(place), name
+
+
+def _number(blob: Any, version: str | None) -> int | None:
+    """The version that a number or a tag stands for."""
+    if version is None or version.isdecimal():
+        return None if version is None else int(version)
+    tags = blob.tags
+    if version not in tags:
+        raise Error(f"{blob.name} has no tag {version!r}; it has {', '.join(tags) or 'none'}", "not_found")
+    return tags[version]
 
 
 def _table(rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
@@ -89,10 +99,11 @@ def log(url: str, first: int, as_json: bool) -> None:
 @click.option("--size", type=int, default=None, help="How many bytes; all that follow if left out.")
 @_VERSION
 @_JSON
-def read(url: str, offset: int, size: int | None, version: int | None, as_json: bool) -> None:
+def read(url: str, offset: int, size: int | None, version: str | None, as_json: bool) -> None:
     """Bytes of the blob at URL, to standard output; with --json as hexadecimal digits."""
     place, name = _blob(url)
-    snapshot = place.open(name).snapshot(version)
+    blob = place.open(name)
+    snapshot = blob.snapshot(_number(blob, version))
     size = max(snapshot.size - offset, 0) if size is None else size
     if offset < 0 or size < 0:
         raise Error(f"offset {offset} and size {size} must not be negative")
@@ -115,15 +126,107 @@ def read(url: str, offset: int, size: int | None, version: int | None, as_json: 
 @click.argument("path", type=click.Path(dir_okay=False))
 @_VERSION
 @_JSON
-def export(url: str, path: str, version: int | None, as_json: bool) -> None:
+def export(url: str, path: str, version: str | None, as_json: bool) -> None:
     """The blob at URL as the plain file PATH, which appears when it is complete."""
     place, name = _blob(url)
-    snapshot = place.open(name).snapshot(version)
+    blob = place.open(name)
+    snapshot = blob.snapshot(_number(blob, version))
     place.export(name, path, snapshot.version)
     if as_json:
         click.echo(json.dumps({"url": url, "version": snapshot.version, "path": path, "bytes": snapshot.size}))
     else:
         click.echo(f"{path}: version {snapshot.version}, {snapshot.size:,} bytes")
+
+
+@store.command()
+@_URL
+@click.argument("tag", required=False)
+@_VERSION
+@click.option("--delete", is_flag=True, help="Take the tag away.")
+@_JSON
+def tag(url: str, tag: str | None, version: str | None, delete: bool, as_json: bool) -> None:
+    """Name a version of the blob at URL, which gc then keeps; without TAG, list the tags."""
+    place, name = _blob(url)
+    blob = place.open(name)
+    if tag is None and (delete or version is not None):
+        raise Error("--delete and --version need a TAG")
+    if tag is not None and delete:
+        blob.untag(tag)
+    elif tag is not None:
+        blob.tag(tag, _number(blob, version))
+    tags = blob.tags
+    if as_json:
+        click.echo(json.dumps({"url": url, "tags": tags}))
+    elif not tags:
+        click.echo(f"{url} has no tags")
+    else:
+        _table(
+            [{"tag": name, "version": number} for name, number in tags.items()], {"tag": "tag", "version": "version"}
+        )
+
+
+@store.command()
+@_URL
+@click.argument("old")
+@click.argument("new", required=False)
+@_JSON
+def diff(url: str, old: str, new: str | None, as_json: bool) -> None:
+    """The regions of the blob at URL that were written between versions OLD and NEW (numbers or tags; the newest)."""
+    place, name = _blob(url)
+    blob = place.open(name)
+    found = blob.diff(_number(blob, old), _number(blob, new))
+    if as_json:
+        click.echo(json.dumps({"url": url, "regions": [{"offset": offset, "bytes": size} for offset, size in found]}))
+        return
+    if found:
+        _table([{"offset": offset, "bytes": size} for offset, size in found], {"offset": "offset", "bytes": "bytes"})
+    click.echo(f"{len(found):,} regions, {sum(size for _, size in found):,} bytes")
+
+
+@store.command()
+@_URL
+@_VERSION
+@_JSON
+def compact(url: str, version: str | None, as_json: bool) -> None:
+    """Copy the data of a version of the blob at URL to one place, so that it reads like a plain file."""
+    place, name = _blob(url)
+    blob = place.open(name)
+    snapshot = blob.snapshot(_number(blob, version))
+    blob.compact(snapshot.version)
+    if as_json:
+        click.echo(json.dumps({"url": url, "version": snapshot.version, "bytes": snapshot.size}))
+    else:
+        click.echo(f"{url}: version {snapshot.version}, {snapshot.size:,} bytes, is contiguous")
+
+
+@store.command()
+@_URL
+@click.argument("new_name")
+@_VERSION
+@_JSON
+def clone(url: str, new_name: str, version: str | None, as_json: bool) -> None:
+    """A new blob NEW_NAME, in the same store, that begins as a version of the blob at URL and shares its data."""
+    place, name = _blob(url)
+    blob = place.open(name)
+    number = _number(blob, version)
+    made = place.clone(name, new_name, blob.latest if number is None else number)
+    if as_json:
+        click.echo(json.dumps({"url": url, "clone": made.name, "bytes": made.size}))
+    else:
+        click.echo(f"{made.name}: {made.size:,} bytes")
+
+
+@store.command()
+@_URL
+@_JSON
+def rm(url: str, as_json: bool) -> None:
+    """Remove the blob at URL with all its versions and tags."""
+    place, name = _blob(url)
+    report = place.remove(name)
+    if as_json:
+        click.echo(json.dumps({"url": url, **report}))
+    else:
+        click.echo(f"{report['objects_removed']:,} objects removed, {report['bytes_freed']:,} bytes freed")
 
 
 @store.command()

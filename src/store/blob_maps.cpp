@@ -1,0 +1,220 @@
+// From the log of a blob to maps of its versions, and what they read.
+#include <algorithm>
+
+#include "penstock/error.hpp"
+#include "penstock/trace.hpp"
+#include "store/blob_state.hpp"
+
+namespace penstock::store {
+
+namespace {
+
+constexpr std::size_t kRecentMaps = 4;
+/// From further away than this it is better to start from an index.
+constexpr std::uint64_t kReplayAtMost = 128;
+/// In units of VersionMap::cost_since: an index is worth its space when replaying takes longer than reading it.
+constexpr std::uint64_t kLeastReplayCost = 600;
+
+}  // namespace
+
+std::string region_text(std::uint64_t offset_bytes, std::uint64_t size_bytes) {
+  return "[" + std::to_string(offset_bytes) + ", " + std::to_string(offset_bytes) + " + " + std::to_string(size_bytes) +
+         ")";
+}
+
+VersionMap BlobState::read_index(std::uint64_t version) const {
+  const std::string name = index_key(version);
+  VersionMap map = VersionMap::decode(read_all(*backend_, name), backend_->url() + ": object " + name);
+  if (map.blob_id() != blob_id_ || map.version() != version) {
+    throw Error(ErrorCode::corrupt, backend_->url() + ": object " + name + " belongs to another version or blob");
+  }
+  return map;
+}
+
+VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_from) {
+  std::vector<std::string> indexes = backend_->list(key("index"));
+  for (auto index = indexes.rbegin(); index != indexes.rend(); ++index) {
+    const std::uint64_t number = number_of(*index);
+    if (number > version) continue;
+    try {
+      return read_index(number);
+    } catch (const Error& error) {
+      // An older index and more records give the same map, as long as they are kept.
+      if (error.code() != ErrorCode::corrupt || number <= keep_from) throw;
+    }
+  }
+  if (keep_from > 0) {
+    throw Error(ErrorCode::not_found,
+                title() + ": the object " + index_key(keep_from) + " is missing; restore it from a copy");
+  }
+  return empty_map();
+}
+
+VersionMap BlobState::rebuild(std::uint64_t version) {
+  for (;;) {
+    const std::uint64_t keep_from = marks().keep_from;
+    if (version < keep_from) return read_kept(version, keep_from);
+    try {
+      VersionMap map = nearest_index(version, keep_from);
+      const std::uint64_t from = map.version();
+      replay(map, version);
+      // The place of a collected record may hold that of a writer that slept. It is announced before it gets free.
+      if (marks().keep_from <= from) return map;
+    } catch (const Error& error) {
+      // A gc that runs at this moment took away what we built on; there is something newer to build on then.
+      if (error.code() != ErrorCode::not_found) throw;
+      if (marks().keep_from == keep_from) throw Error(ErrorCode::corrupt, error.message(), -1, error.cause());
+    }
+  }
+}
+
+void BlobState::replay(VersionMap& map, std::uint64_t version) {
+  while (map.version() < version) map.apply(record(map.version() + 1));
+}
+
+VersionMap BlobState::read_kept(std::uint64_t version, std::uint64_t keep_from) const {
+  try {
+    return read_index(version);  // as long as a tag keeps it
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::not_found) throw;
+    fail_collected(version, keep_from);
+  }
+}
+
+std::optional<VersionMap> BlobState::read_compacted(std::uint64_t version) const {
+  const std::string name = compacted_key(version);
+  if (!backend_->exists(name)) return std::nullopt;
+  VersionMap map = VersionMap::decode(read_all(*backend_, name), backend_->url() + ": object " + name);
+  if (map.blob_id() != blob_id_ || map.version() != version) {
+    throw Error(ErrorCode::corrupt, backend_->url() + ": object " + name + " belongs to another version or blob");
+  }
+  return map;
+}
+
+std::shared_ptr<const VersionMap> BlobState::readable_map_at(std::uint64_t version) {
+  if (version == kLatest) {
+    version = latest();
+  } else if (version > known_.load()) {
+    latest();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (compacted_ && compacted_->version() == version) return compacted_;
+    if (tip_ && tip_->map.version() == version) return hold_tip();
+  }
+  if (version <= known_.load()) {
+    try {
+      if (std::optional<VersionMap> map = read_compacted(version)) {
+        const std::lock_guard lock(mutex_);
+        return compacted_ = std::make_shared<const VersionMap>(std::move(*map));
+      }
+    } catch (const Error& error) {
+      // It only saves time, and a gc may take it away at this moment.
+      if (error.code() != ErrorCode::corrupt && error.code() != ErrorCode::not_found) throw;
+    }
+  }
+  return map_at(version);
+}
+
+std::shared_ptr<const VersionMap> BlobState::hold_tip() {
+  tip_->holders.fetch_add(1, std::memory_order_relaxed);
+  const auto release = [tip = tip_](const VersionMap*) { tip->holders.fetch_sub(1, std::memory_order_release); };
+  return {&tip_->map, release};
+}
+
+std::shared_ptr<const VersionMap> BlobState::map_at(std::uint64_t version) {
+  if (version == kLatest) {
+    version = latest();
+  } else if (version > known_.load()) {
+    if (const std::uint64_t newest = latest(); version > newest) {
+      throw Error(ErrorCode::not_found, title() + ": version " + std::to_string(version) +
+                                            " does not exist, the newest is " + std::to_string(newest));
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  for (const auto& map : recent_) {
+    if (map->version() == version) return map;
+  }
+  if (tip_ && tip_->map.version() < version && version - tip_->map.version() <= kReplayAtMost) {
+    if (tip_->holders.load(std::memory_order_acquire) > 0) tip_ = std::make_shared<Tip>(tip_->map);
+    try {
+      const std::uint64_t from = tip_->map.version();
+      replay(tip_->map, version);
+      if (from < marks().keep_from) tip_.reset();  // see rebuild()
+    } catch (const Error& error) {
+      tip_.reset();
+      if (error.code() != ErrorCode::not_found) throw;
+    }
+  }
+  if (!tip_ || tip_->map.version() != version) {
+    VersionMap map = rebuild(version);
+    if (tip_ && tip_->map.version() > version) {
+      recent_.push_front(std::make_shared<const VersionMap>(std::move(map)));
+      if (recent_.size() > kRecentMaps) recent_.pop_back();
+      return recent_.front();
+    }
+    tip_ = std::make_shared<Tip>(std::move(map));
+  }
+  return hold_tip();
+}
+
+void BlobState::put_index(std::uint64_t version) {
+  const std::string name = index_key(version);
+  if (backend_->exists(name)) return;
+  const std::vector<std::byte> sealed = map_at(version)->encode();
+  const ConstBytes piece(sealed);
+  backend_->put_if_absent(name, std::span(&piece, 1));
+}
+
+void BlobState::put_index_if_due(std::uint64_t version) {
+  std::uint64_t indexed = 0;
+  for (const std::string& index : backend_->list(key("index"))) {
+    if (const std::uint64_t number = number_of(index); number <= version) indexed = std::max(indexed, number);
+  }
+  const auto map = map_at(version);
+  const std::uint64_t worth = std::max<std::uint64_t>(map->fragment_count(), kLeastReplayCost);
+  if (map->cost_since(indexed) >= worth) put_index(version);
+}
+
+void BlobState::read(const VersionMap& map, std::span<const ReadRegion> regions) {
+  std::uint64_t total_bytes = 0;
+  for (const ReadRegion& region : regions) {
+    if (region.offset_bytes > map.size_bytes() || region.data.size() > map.size_bytes() - region.offset_bytes) {
+      throw Error(ErrorCode::invalid_argument, title() + ": read of " +
+                                                   region_text(region.offset_bytes, region.data.size()) +
+                                                   ", expected it within the " + std::to_string(map.size_bytes()) +
+                                                   " bytes of version " + std::to_string(map.version()));
+    }
+    total_bytes += region.data.size();
+  }
+  const trace::Span span("store read", "store", total_bytes);
+  ChunkReader reader(*backend_);
+  try {
+    for (const ReadRegion& region : regions) {
+      map.visit(region.offset_bytes, region.data.size(),
+                [&](std::uint64_t offset, std::uint64_t size, const Fragment* fragment, std::uint64_t skip) {
+                  const Bytes to = region.data.subspan(offset - region.offset_bytes, size);
+                  if (fragment == nullptr) {
+                    std::fill(to.begin(), to.end(), std::byte{0});
+                  } else {
+                    reader.read(*fragment->source, fragment->source_offset_bytes + skip, to);
+                  }
+                });
+    }
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::not_found) throw;
+    const Marks found = marks();
+    if (map.compacted()) {
+      // What made it contiguous was given up; the places that the log names are there, or say why not.
+      const auto plain = map_at(map.version());
+      return read(*plain, regions);
+    }
+    if (map.version() < found.keep_from) fail_collected(map.version(), found.keep_from);
+    throw Error(ErrorCode::corrupt,
+                title() + ": version " + std::to_string(map.version()) +
+                    " refers to an object that is missing; restore it from a copy",
+                -1, error.message());
+  }
+}
+
+}  // namespace penstock::store

@@ -1,0 +1,165 @@
+// How versions are made: see "Writing" in docs/design/store.md.
+#include <algorithm>
+#include <cstdio>
+
+#include "penstock/error.hpp"
+#include "penstock/trace.hpp"
+#include "store/blob_state.hpp"
+
+namespace penstock::store {
+
+namespace {
+
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 63;
+/// Versions between two looks at whether an index is due.
+constexpr std::uint64_t kIndexConsidered = 8;
+
+}  // namespace
+
+void BlobState::check_regions(std::span<const WriteRegion> regions) const {
+  std::vector<Extent> extents;
+  extents.reserve(regions.size());
+  for (const WriteRegion& region : regions) {
+    const std::uint64_t size = region.data.size();
+    const std::uint64_t most = grows_ ? kMostBytes : size_bytes_;
+    if (region.offset_bytes > most || size > most - region.offset_bytes) {
+      throw Error(ErrorCode::invalid_argument,
+                  title() + ": write of " + region_text(region.offset_bytes, size) + ", expected it within [0, " +
+                      (grows_ ? std::string("2^63)") : std::to_string(most) + "), for the blob does not grow"));
+    }
+    if (size > 0) extents.push_back({region.offset_bytes, size});
+  }
+  const auto by_offset = [](const Extent& a, const Extent& b) { return a.offset_bytes < b.offset_bytes; };
+  if (!std::is_sorted(extents.begin(), extents.end(), by_offset)) {
+    std::sort(extents.begin(), extents.end(), by_offset);
+  }
+  for (std::size_t i = 1; i < extents.size(); ++i) {
+    const Extent& left = extents[i - 1];
+    if (left.offset_bytes + left.size_bytes > extents[i].offset_bytes) {
+      throw Error(ErrorCode::invalid_argument, title() + ": the regions " +
+                                                   region_text(left.offset_bytes, left.size_bytes) + " and " +
+                                                   region_text(extents[i].offset_bytes, extents[i].size_bytes) +
+                                                   " of one write overlap; make them disjoint, or use two writes");
+    }
+  }
+}
+
+Part BlobState::stage(std::span<const WriteRegion> regions) {
+  Part part;
+  std::vector<ConstBytes> pieces;
+  std::uint64_t total_bytes = 0;
+  pieces.reserve(regions.size() + 1);
+  part.extents.reserve(regions.size());
+  for (const WriteRegion& region : regions) {
+    if (region.data.empty()) continue;
+    pieces.push_back(region.data);
+    part.extents.push_back({region.offset_bytes, region.data.size()});
+    total_bytes += region.data.size();
+  }
+  part.base = latest();
+  if (total_bytes <= kInlineBytes) {
+    for (const ConstBytes piece : pieces) part.inlined.insert(part.inlined.end(), piece.begin(), piece.end());
+    return part;
+  }
+  const trace::Span span("store write", "store", total_bytes);
+  char name[80];
+  std::snprintf(name, sizeof name, "/%020llu-%020llu-%016llx-%llu", static_cast<unsigned long long>(part.base),
+                static_cast<unsigned long long>(now_ns()), static_cast<unsigned long long>(writer_),
+                static_cast<unsigned long long>(counter_.fetch_add(1)));
+  DataObject object = lay_out(key("data") + name, pieces);
+  pieces.push_back(object.tail);
+  backend_->put_unannounced(object.reference.key, pieces);
+  part.object = std::move(object.reference);
+  return part;
+}
+
+std::optional<std::uint64_t> BlobState::commit(RecordKind kind, std::vector<Part> parts, std::uint64_t number) {
+  Record record;
+  record.kind = kind;
+  record.blob_id = blob_id_;
+  record.time_ns = now_ns();
+  record.writer = writer_name_;
+  record.identity = std::max<std::uint64_t>(1, writer_ + counter_.fetch_add(1));
+  record.number = number;
+  const std::uint64_t newest = latest();
+  record.base = newest;
+  for (const Part& part : parts) record.base = std::min(record.base, part.base);
+  record.parts = std::move(parts);
+  const std::vector<std::byte> sealed = encode(record);
+  const ConstBytes piece(sealed);
+  std::uint64_t version = 0;
+  try {
+    version = backend_->append(key("versions"), newest + 1, std::span(&piece, 1));
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::no_space) remove_if_uncommitted(record, newest + 1);
+    throw;
+  }
+  if (given_up(record, version)) return std::nullopt;
+  learn(version);
+  if (version % kIndexConsidered == 0) {
+    try {
+      put_index_if_due(version);
+    } catch (const Error&) {
+      // An index only saves time; the version is complete without it.
+    }
+  }
+  return version;
+}
+
+/// A gc that is not announced by now comes after this version; one that is announced may have come before.
+bool BlobState::given_up(const Record& record, std::uint64_t version) {
+  std::string cause;
+  try {
+    Marks found = marks();
+    if (version >= found.keep_from) {
+      return record.base < found.fence_below && record.kind != RecordKind::fence &&
+             map_at(version)->fences(record.base);
+    }
+    // Collected so soon: either as it should be, or it took the place of one that was. The map that was kept knows.
+    for (;;) {
+      const std::uint64_t keep_from = found.keep_from;
+      try {
+        const std::optional<bool> made = read_index(keep_from).made(record.identity, version);
+        if (made.has_value()) {
+          if (!*made) backend_->remove(record_key(version));
+          return !*made;
+        }
+        break;
+      } catch (const Error& error) {
+        found = marks();
+        if (error.code() != ErrorCode::not_found || found.keep_from == keep_from) throw;
+      }
+    }
+    cause = "all versions below " + std::to_string(found.keep_from) + " were collected meanwhile";
+    backend_->remove(record_key(version));
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::not_found && backend_->exists(gone_key())) throw;
+    cause = error.what();
+  }
+  throw Error(ErrorCode::io,
+              title() + ": the outcome of the write of version " + std::to_string(version) +
+                  " is unknown; read the blob to find out before you repeat it",
+              -1, cause);
+}
+
+/// On a full device the data of a failed write must not stay. Only when the record surely does not exist.
+void BlobState::remove_if_uncommitted(const Record& failed, std::uint64_t first) {
+  try {
+    const std::uint64_t newest = latest();
+    for (std::uint64_t version = first; version <= newest; ++version) {
+      const Record other = record(version);
+      for (const Part& part : other.parts) {
+        for (const Part& mine : failed.parts) {
+          if (!part.object.key.empty() && part.object.key == mine.object.key) return;
+        }
+      }
+    }
+    for (const Part& part : failed.parts) {
+      if (!part.object.key.empty()) backend_->remove(part.object.key);
+    }
+  } catch (const Error&) {
+    // The error of the write matters to the caller; gc finds the data.
+  }
+}
+
+}  // namespace penstock::store

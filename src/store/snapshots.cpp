@@ -1,0 +1,156 @@
+// Tags, compaction and clones: see "Snapshots" in docs/design/store.md.
+#include <algorithm>
+
+#include "penstock/error.hpp"
+#include "store/blob_state.hpp"
+#include "store/encoding.hpp"
+
+namespace penstock::store {
+
+namespace {
+
+constexpr std::uint32_t kTagMagic = 0x47545350;  // "PSTG"
+/// Bytes of one object of a compacted version, which are in memory at once.
+constexpr std::uint64_t kCompactBytes = 64 << 20;
+
+/// "data/<base>-<rest>" of any folder → "<folder>/data/0-<rest>": whoever collects in the new folder must not take the
+/// base for one of its own versions.
+std::string adopted_key(const std::string& folder, const std::string& key) {
+  const std::string name = key.substr(key.find_last_of('/') + 1);
+  return folder + "/data/" + std::string(20, '0') + name.substr(name.find('-'));
+}
+
+}  // namespace
+
+std::string BlobState::tag_key(std::string_view name) const {
+  const std::string found = key("tags/") + std::string(name);
+  if (name.find('/') == std::string_view::npos) check_key(found);
+  if (name.empty() || name.find('/') != std::string_view::npos) {
+    throw Error(ErrorCode::invalid_argument,
+                "'" + std::string(name) + "' is no name for a tag: expected letters, digits, '.', '_' and '-'");
+  }
+  return found;
+}
+
+void BlobState::tag(std::string_view name, std::uint64_t version) {
+  const std::string tag_name = tag_key(name);
+  version = map_at(version)->version();
+  if (const std::uint64_t keep_from = marks().keep_from; version < keep_from) fail_collected(version, keep_from);
+  put_index(version);
+  Encoder encoder;
+  encode_head(encoder, kTagMagic);
+  encoder.number(blob_id_);
+  encoder.number(version);
+  const std::vector<std::byte> sealed = encoder.seal();
+  const ConstBytes piece(sealed);
+  if (!backend_->put_if_absent(tag_name, std::span(&piece, 1))) {
+    throw Error(ErrorCode::exists, title() + " has a tag '" + std::string(name) + "' already; remove it first");
+  }
+  // A gc looks for tags after it has announced what goes: what is not announced by now is kept.
+  if (const std::uint64_t keep_from = marks().keep_from; version < keep_from) {
+    backend_->remove(tag_name);
+    fail_collected(version, keep_from);
+  }
+}
+
+void BlobState::untag(std::string_view name) {
+  if (backend_->remove(tag_key(name))) return;
+  throw Error(ErrorCode::not_found, title() + " has no tag '" + std::string(name) + "'");
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> BlobState::tags() const {
+  std::vector<std::pair<std::string, std::uint64_t>> found;
+  for (const std::string& tag_name : backend_->list(key("tags"))) {
+    const std::string source = backend_->url() + ": object " + tag_name;
+    try {
+      const std::vector<std::byte> sealed = read_all(*backend_, tag_name);
+      Decoder decoder(unseal(sealed, source), source);
+      decode_head(decoder, kTagMagic, source);
+      if (decoder.number<std::uint64_t>() != blob_id_) decoder.fail("belongs to another blob");
+      found.emplace_back(tag_name.substr(tag_name.find_last_of('/') + 1), decoder.number<std::uint64_t>());
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::not_found) throw;  // removed at this moment
+    }
+  }
+  return found;
+}
+
+void BlobState::compact(std::uint64_t version) {
+  const auto map = map_at(version);
+  version = map->version();
+  const std::string name = compacted_key(version);
+  for (;;) {
+    if (backend_->exists(name)) return;
+    std::vector<Part> parts;
+    std::uint64_t base = kLatest;
+    std::vector<std::byte> buffer;
+    for (const Extent& range : map->stored_ranges()) {
+      for (std::uint64_t done = 0; done < range.size_bytes;) {
+        buffer.resize(std::min(kCompactBytes, range.size_bytes - done));
+        const ReadRegion from{range.offset_bytes + done, buffer};
+        read(*map, std::span(&from, 1));
+        const WriteRegion to{from.offset_bytes, buffer};
+        parts.push_back(stage(std::span(&to, 1)));
+        base = std::min(base, parts.back().base);
+        done += buffer.size();
+      }
+    }
+    const std::vector<std::byte> sealed = map->moved(parts).encode();
+    const ConstBytes piece(sealed);
+    const bool mine = backend_->put_if_absent(name, std::span(&piece, 1));
+    // As for a writer: a gc that is not announced by now sees what we put; one that is may have given us up.
+    const bool given_up = base < marks().fence_below;
+    if (mine && !given_up) return;
+    if (mine) backend_->remove(name);
+    for (const Part& part : parts) {
+      if (!part.object.key.empty()) backend_->remove(part.object.key);
+    }
+  }
+}
+
+void BlobState::clone(std::uint64_t version, std::string_view name) {
+  const auto map = readable_map_at(version);
+  const auto clone = prepare_clone(name, *map);
+  if (backend_->exists("catalog/" + clone->name())) {
+    throw Error(ErrorCode::exists, clone->title() + " exists already; choose another name");
+  }
+  std::vector<std::pair<std::string, std::string>> copies;
+  for (const auto& source : map->sources()) {
+    if (!source->is_object()) continue;
+    copies.emplace_back(source->object().key, adopted_key(clone->folder_, source->object().key));
+  }
+  try {
+    backend_->copy_all(copies);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::not_found) throw;
+    if (const std::uint64_t keep_from = marks().keep_from; map->version() < keep_from) {
+      fail_collected(map->version(), keep_from);
+    }
+    throw;
+  }
+  const VersionMap first = map->adopted(clone->blob_id_, [&](const ObjectReference& object) {
+    ObjectReference renamed = object;
+    renamed.key = adopted_key(clone->folder_, object.key);
+    return renamed;
+  });
+  // It begins as a blob whose version 0 was collected.
+  Record record;
+  record.blob_id = clone->blob_id_;
+  record.time_ns = now_ns();
+  record.writer = writer_name_;
+  record.identity = 1;
+  const auto put = [&](const std::string& object, const std::vector<std::byte>& sealed) {
+    const ConstBytes piece(sealed);
+    backend_->put_if_absent(object, std::span(&piece, 1));
+  };
+  put(clone->index_key(1), first.encode());
+  put(clone->record_key(1), encode(record));
+  put(numbered_key(clone->key("gc"), 1).insert(clone->key("gc/").size(), "keep-"), {});
+  clone->announce();
+  // A gc that took the new folder for a leftover, because all this took longer than the lease, has said so.
+  if (!backend_->exists(clone->gone_key())) return;
+  backend_->remove("catalog/" + clone->name());
+  throw Error(ErrorCode::io, clone->title() + ": a gc took the unfinished clone for one of a dead process; repeat it");
+}
+
+}  // namespace penstock::store

@@ -1,0 +1,102 @@
+// Maps that are made from other maps, and how two of them differ.
+#include <algorithm>
+#include <unordered_map>
+
+#include "store/version_map.hpp"
+
+namespace penstock::store {
+
+namespace {
+
+/// A stretch of a map with one source, or none.
+struct Stretch {
+  std::uint64_t end_bytes;
+  const Fragment* fragment;
+  std::uint64_t skip_bytes;  ///< of the source, at the begin of the stretch
+};
+
+std::vector<Stretch> stretches(const VersionMap& map) {
+  std::vector<Stretch> found;
+  map.visit(0, map.size_bytes(),
+            [&](std::uint64_t offset, std::uint64_t size, const Fragment* fragment, std::uint64_t skip) {
+              found.push_back({offset + size, fragment, fragment ? fragment->source_offset_bytes + skip : 0});
+            });
+  return found;
+}
+
+bool same_place(const Stretch& a, std::uint64_t a_skip, const Stretch& b, std::uint64_t b_skip, std::uint64_t size) {
+  if (a.fragment == nullptr || b.fragment == nullptr) return a.fragment == b.fragment;
+  const Source& left = *a.fragment->source;
+  const Source& right = *b.fragment->source;
+  const std::uint64_t left_offset = a.skip_bytes + a_skip;
+  const std::uint64_t right_offset = b.skip_bytes + b_skip;
+  if (left.is_object() || right.is_object()) {
+    return left.object().key == right.object().key && left_offset == right_offset;
+  }
+  return std::ranges::equal(left.inlined().subspan(left_offset, size), right.inlined().subspan(right_offset, size));
+}
+
+void add(std::vector<Extent>& extents, std::uint64_t offset, std::uint64_t size) {
+  if (size == 0) return;
+  if (!extents.empty() && extents.back().offset_bytes + extents.back().size_bytes == offset) {
+    extents.back().size_bytes += size;
+  } else {
+    extents.push_back({offset, size});
+  }
+}
+
+}  // namespace
+
+VersionMap VersionMap::adopted(std::uint64_t blob_id,
+                               const std::function<ObjectReference(const ObjectReference&)>& renamed) const {
+  VersionMap map(blob_id, size_bytes_);
+  map.version_ = 1;
+  map.identities_.push_back(0);
+  std::unordered_map<const Source*, std::shared_ptr<const Source>> sources;
+  for (const auto& [offset, fragment] : fragments_) {
+    std::shared_ptr<const Source>& source = sources[fragment.source.get()];
+    if (!source) {
+      const Source& from = *fragment.source;
+      source = from.is_object() ? std::make_shared<const Source>(renamed(from.object())) : fragment.source;
+    }
+    map.fragments_.emplace_hint(map.fragments_.end(), offset,
+                                Fragment{fragment.size_bytes, source, fragment.source_offset_bytes});
+  }
+  return map;
+}
+
+VersionMap VersionMap::moved(const std::vector<Part>& parts) const {
+  VersionMap map = *this;
+  map.fragments_.clear();
+  map.place_parts(parts, 0);
+  map.compacted_ = true;
+  return map;
+}
+
+std::vector<Extent> VersionMap::stored_ranges() const {
+  std::vector<Extent> ranges;
+  for (const auto& [offset, fragment] : fragments_) add(ranges, offset, fragment.size_bytes);
+  return ranges;
+}
+
+std::vector<Extent> VersionMap::changes_since(const VersionMap& other) const {
+  const std::vector<Stretch> mine = stretches(*this);
+  const std::vector<Stretch> others = stretches(other);
+  std::vector<Extent> changes;
+  auto a = mine.begin();
+  auto b = others.begin();
+  std::uint64_t a_start = 0;
+  std::uint64_t b_start = 0;
+  std::uint64_t at = 0;
+  while (a != mine.end() && b != others.end()) {
+    const std::uint64_t end = std::min(a->end_bytes, b->end_bytes);
+    if (!same_place(*a, at - a_start, *b, at - b_start, end - at)) add(changes, at, end - at);
+    at = end;
+    if (a->end_bytes == at) a_start = (a++)->end_bytes;
+    if (b->end_bytes == at) b_start = (b++)->end_bytes;
+  }
+  add(changes, at, std::max(size_bytes_, other.size_bytes()) - at);
+  return changes;
+}
+
+}  // namespace penstock::store

@@ -1,0 +1,277 @@
+// Snapshots as things of their own: tags, differences, compaction, clones, and the removal of blobs.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <thread>
+
+#include "penstock/error.hpp"
+#include "penstock/store.hpp"
+#include "store/backend.hpp"
+#include "store/blob_state.hpp"
+#include "unit/store/schemes.hpp"
+#include "unit/store/temporary_directory.hpp"
+
+namespace penstock {
+namespace {
+
+constexpr std::uint64_t kSize = 200'000;
+constexpr std::chrono::seconds kNoLease{0};
+
+std::vector<std::byte> whole(const Snapshot& snapshot) {
+  std::vector<std::byte> data(snapshot.size_bytes());
+  const ReadRegion region{0, data};
+  snapshot.read(std::span(&region, 1));
+  return data;
+}
+
+template <typename Action>
+ErrorCode code_of(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_FALSE(error.message().empty());
+    return error.code();
+  }
+  ADD_FAILURE() << "no error";
+  return ErrorCode::internal;
+}
+
+class Snapshots : public testing::TestWithParam<std::string> {
+ protected:
+  Snapshots() : url_(GetParam() + "://" + directory_.path() + "/store"), store_(url_, {.durable = false}) {
+    truth_.emplace_back(kSize);
+    blob_ = store_.create("field", {.size_bytes = kSize});
+  }
+
+  /// Two regions of random size, sometimes small enough to lie in the record.
+  void write_versions(int count) {
+    for (int i = 0; i < count; ++i) {
+      const std::size_t size = random_() % 3 == 0 ? 50 : 5'000 + random_() % 20'000;
+      const std::vector<std::byte> data(size, static_cast<std::byte>(1 + random_() % 250));
+      const WriteRegion regions[] = {{random_() % 60'000, data}, {100'000 + random_() % 60'000, data}};
+      const std::uint64_t version = blob_->write(regions);
+      // A collector may have taken numbers for fences, and made void what was slower than it.
+      while (truth_.size() < version) truth_.push_back(truth_.back());
+      auto next = truth_.back();
+      for (const WriteRegion& region : regions) {
+        std::copy(data.begin(), data.end(), next.begin() + static_cast<std::ptrdiff_t>(region.offset_bytes));
+      }
+      truth_.push_back(std::move(next));
+      ASSERT_EQ(version, truth_.size() - 1);
+    }
+  }
+
+  Blob reopened(const std::string& name = "field") { return Store(url_, {.create = false}).open(name); }
+  void expect_sound() {
+    const CheckReport report = store_.check();
+    EXPECT_TRUE(report.problems.empty()) << report.problems.front();
+  }
+
+  const TemporaryDirectory directory_;
+  const std::string url_;
+  Store store_;
+  std::optional<Blob> blob_;
+  std::vector<std::vector<std::byte>> truth_;  ///< by version
+  std::mt19937 random_{5};
+};
+
+TEST_P(Snapshots, TagsKeepVersionsFromGc) {
+  write_versions(30);
+  blob_->tag("begin", 3);
+  blob_->tag("middle", 14);
+  blob_->tag("now");
+  EXPECT_EQ(code_of([&] { blob_->tag("begin", 5); }), ErrorCode::exists);
+  EXPECT_EQ(blob_->tagged("now"), 30u);
+  write_versions(10);
+  store_.gc({.keep_last = 2, .lease = kNoLease});
+  expect_sound();
+  for (const std::uint64_t version : {3, 14, 30, 39, 40}) {
+    EXPECT_EQ(whole(reopened().snapshot(version)), truth_[version]) << version;
+    EXPECT_EQ(whole(blob_->snapshot(version)), truth_[version]) << version;
+  }
+  EXPECT_EQ(code_of([&] { reopened().snapshot(15); }), ErrorCode::not_found);
+  EXPECT_EQ(code_of([&] { blob_->tag("late", 14); }), ErrorCode::not_found);
+  const auto tags = reopened().tags();
+  ASSERT_EQ(tags.size(), 3u);
+  EXPECT_EQ(tags[0].name, "begin");
+  EXPECT_EQ(tags[1].version, 14u);
+
+  blob_->untag("begin");
+  EXPECT_EQ(code_of([&] { blob_->untag("begin"); }), ErrorCode::not_found);
+  EXPECT_EQ(code_of([&] { blob_->tagged("begin"); }), ErrorCode::not_found);
+  store_.gc({.keep_last = 2, .lease = kNoLease});
+  EXPECT_EQ(code_of([&] { reopened().snapshot(3); }), ErrorCode::not_found);
+  EXPECT_EQ(whole(reopened().snapshot(14)), truth_[14]);
+  expect_sound();
+  EXPECT_EQ(store_.check().garbage_objects, 0u);
+}
+
+TEST_P(Snapshots, DifferencesAreWhatWasWrittenBetween) {
+  write_versions(3);
+  const std::vector<std::byte> data(6'000, std::byte{9});
+  const WriteRegion regions[] = {{1'000, data}, {90'000, data}};
+  blob_->write(regions);
+  const WriteRegion small{95'000, ConstBytes(data).first(2'000)};
+  blob_->write(std::span(&small, 1));
+  EXPECT_EQ(blob_->diff(3, 4), (std::vector<Range>{{1'000, 6'000}, {90'000, 6'000}}));
+  EXPECT_EQ(blob_->diff(3), (std::vector<Range>{{1'000, 6'000}, {90'000, 7'000}}));
+  EXPECT_EQ(blob_->diff(5, 3), blob_->diff(3, 5));
+  EXPECT_TRUE(reopened().diff(4, 4).empty());
+  EXPECT_EQ(reopened().diff(4, 5), (std::vector<Range>{{95'000, 2'000}}));
+  blob_->compact(4);
+  EXPECT_EQ(reopened().diff(4, 5), (std::vector<Range>{{95'000, 2'000}})) << "the same bytes in another place";
+  EXPECT_EQ(code_of([&] { blob_->diff(4, 77); }), ErrorCode::not_found);
+
+  Blob log = store_.create("log", {.grows = true});
+  const ConstBytes piece(data);
+  log.append(std::span(&piece, 1));
+  log.append(std::span(&piece, 1));
+  EXPECT_EQ(log.diff(1, 2), (std::vector<Range>{{6'000, 6'000}}));
+}
+
+TEST_P(Snapshots, CompactedVersionsReadTheSameAndNeedNothingElse) {
+  write_versions(40);
+  blob_->compact(20);
+  blob_->compact(20);
+  blob_->compact();
+  expect_sound();
+  for (const std::uint64_t version : {19, 20, 21, 39, 40}) {
+    EXPECT_EQ(whole(reopened().snapshot(version)), truth_[version]) << version;
+  }
+  blob_->tag("kept", 20);
+  write_versions(20);
+  store_.gc({.keep_last = 1, .lease = kNoLease});
+  expect_sound();
+  EXPECT_EQ(whole(reopened().snapshot(20)), truth_[20]);
+  EXPECT_EQ(whole(reopened().snapshot()), truth_[60]);
+  blob_->untag("kept");
+  store_.gc({.keep_last = 1, .lease = kNoLease});
+  EXPECT_EQ(code_of([&] { reopened().snapshot(20); }), ErrorCode::not_found);
+  EXPECT_EQ(store_.check().garbage_objects, 0u);
+}
+
+TEST_P(Snapshots, WritersAndCollectorsGoOnWhileVersionsAreCompactedAndTagged) {
+  write_versions(5);
+  std::atomic<bool> stop{false};
+  std::thread collector([&] {
+    Store store(url_, {.durable = false});
+    while (!stop) store.gc({.keep_last = 6, .lease = kNoLease});
+  });
+  Blob other = Store(url_, {.durable = false}).open("field");
+  std::vector<std::uint64_t> tagged;
+  for (int i = 0; i < 40; ++i) {
+    write_versions(1);
+    const std::uint64_t version = truth_.size() - 2;
+    try {
+      if (i % 2 == 0) other.compact(version);
+      other.tag("t" + std::to_string(i), version);
+      tagged.push_back(version);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::not_found) << error.what();
+    }
+    try {
+      const Snapshot snapshot = reopened().snapshot(version);
+      EXPECT_EQ(whole(snapshot), truth_[version]);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::not_found) << error.what();
+    }
+    if (testing::Test::HasFailure()) break;
+  }
+  stop = true;
+  collector.join();
+  expect_sound();
+  EXPECT_FALSE(tagged.empty());
+  for (const std::uint64_t version : tagged) EXPECT_EQ(whole(reopened().snapshot(version)), truth_[version]) << version;
+}
+
+TEST_P(Snapshots, ClonesAreIndependent) {
+  write_versions(12);
+  Blob clone = store_.clone("field", 7, "branch");
+  EXPECT_EQ(clone.latest(), 1u);
+  EXPECT_EQ(whole(clone.snapshot()), truth_[7]);
+  EXPECT_EQ(code_of([&] { store_.clone("field", 7, "branch"); }), ErrorCode::exists);
+  EXPECT_EQ(code_of([&] { store_.clone("field", 99, "other"); }), ErrorCode::not_found);
+  EXPECT_EQ(code_of([&] { clone.snapshot(0); }), ErrorCode::not_found);
+
+  const std::vector<std::byte> data(10'000, std::byte{77});
+  const WriteRegion region{50, data};
+  EXPECT_EQ(clone.write(std::span(&region, 1)), 2u);
+  auto changed = truth_[7];
+  std::copy(data.begin(), data.end(), changed.begin() + 50);
+  store_.remove("field");
+  store_.gc({.keep_last = 1, .lease = kNoLease});
+  EXPECT_EQ(whole(reopened("branch").snapshot()), changed);
+  Blob grandchild = store_.clone("branch", kLatest, "leaf");
+  store_.remove("branch");
+  EXPECT_EQ(whole(reopened("leaf").snapshot()), changed);
+  expect_sound();
+  EXPECT_EQ(store_.check().garbage_objects, 0u);
+  ASSERT_EQ(store_.list().size(), 1u);
+  EXPECT_EQ(store_.list()[0].name, "leaf");
+  for (std::uint64_t version = 2; version < 5; ++version) EXPECT_EQ(grandchild.write(std::span(&region, 1)), version);
+}
+
+TEST_P(Snapshots, RemovedBlobsAreGoneForEverybody) {
+  write_versions(5);
+  Blob writer = reopened();
+  EXPECT_EQ(writer.latest(), 5u);
+  const std::vector<std::byte> data(10'000, std::byte{7});
+  const WriteRegion region{0, data};
+  const StagedWrite late = writer.stage(std::span(&region, 1));
+  EXPECT_GT(store_.remove("field").objects_removed, 5u);
+  EXPECT_FALSE(store_.exists("field"));
+  EXPECT_EQ(code_of([&] { store_.remove("field"); }), ErrorCode::not_found);
+  EXPECT_EQ(code_of([&] { writer.commit(std::span(&late, 1)); }), ErrorCode::not_found);
+  EXPECT_EQ(code_of([&] { writer.write(std::span(&region, 1)); }), ErrorCode::not_found);
+  EXPECT_EQ(code_of([&] { writer.snapshot(); }), ErrorCode::not_found);
+
+  Blob again = store_.create("field", {.size_bytes = 20'000});
+  EXPECT_EQ(again.latest(), 0u);
+  EXPECT_EQ(again.write(std::span(&region, 1)), 1u);
+  EXPECT_EQ(code_of([&] { writer.write(std::span(&region, 1)); }), ErrorCode::not_found);
+  EXPECT_EQ(whole(reopened().snapshot()).size(), 20'000u);
+  EXPECT_EQ(reopened().latest(), 1u);
+  expect_sound();
+  store_.remove("field");
+  EXPECT_EQ(store_.create("field", {.size_bytes = 1}).size_bytes(), 1u);
+  EXPECT_TRUE(store_.list().size() == 1 && store_.list()[0].latest_version == 0);
+}
+
+TEST_P(Snapshots, UnfinishedClonesAreCollectedAfterTheLease) {
+  const auto backend = store::open_backend(url_, {.durable = false});
+  const std::string folder = "folders/00000000001700000000-0123456789abcdef";
+  backend->put_if_absent(folder + "/index/00000000000000000001", {});
+  store_.gc({.lease = std::chrono::hours(24 * 365 * 300)});
+  EXPECT_EQ(backend->list(folder).size(), 1u);
+  store_.gc({});
+  ASSERT_EQ(backend->list(folder).size(), 1u);
+  EXPECT_EQ(backend->list(folder).front(), folder + "/gc/gone");
+}
+
+TEST_P(Snapshots, WaitingEndsWithTheVersion) {
+  std::thread writer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    write_versions(1);
+  });
+  EXPECT_TRUE(reopened().wait(1, std::chrono::seconds(20)));
+  writer.join();
+  EXPECT_FALSE(reopened().wait(2, std::chrono::milliseconds(5)));
+}
+
+TEST_P(Snapshots, IndexesFollowWhatReplayingCosts) {
+  const auto indexes = [&] { return store::open_backend(url_, {.durable = false})->list("blobs/field/index").size(); };
+  write_versions(16);
+  EXPECT_EQ(indexes(), 0u) << "a few small records are read as fast as an index";
+  const std::vector<std::byte> data(2, std::byte{1});
+  std::vector<WriteRegion> regions;
+  for (std::uint64_t i = 0; i < 400; ++i) regions.push_back({i * 500, data});
+  for (int i = 0; i < 16; ++i) blob_->write(regions);
+  EXPECT_EQ(indexes(), 2u);
+  EXPECT_EQ(reopened().latest(), 32u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Snapshots, testing::ValuesIn(store::test_schemes()),
+                         [](const auto& scheme) { return scheme.param; });
+
+}  // namespace
+}  // namespace penstock
