@@ -92,38 +92,73 @@ PENSTOCK_API MovedParts moved_parts(const Layout& source, const Layout& target, 
 PENSTOCK_API Plan plan_redistribution(const Layout& source, const Layout& target, const RedistributionOptions& options,
                                       const Team& team);
 
-/// A redistribution that is planned once and run any number of times. A handle: copies share the plan.
-class PENSTOCK_API Redistribution {
- public:
-  /// Collective and blocking. Throws on every rank: the same Error where the arguments are wrong, Error(mismatch) where
-  /// the ranks do not agree about them, Error(peer_failed) where another rank's are wrong.
-  Redistribution(const Comm& comm, const Layout& source, const Layout& target, const RedistributionOptions& options);
+struct LayoutPair {
+  Layout source;
+  Layout target;
+};
 
-  const Layout& source() const;
-  /// The target after relabeling: what the output is laid out by.
-  const Layout& target() const;
+/// The same for several pairs at once, which share the messages. Input and output of the plan are the memory of the
+/// pairs one after another, each from a multiple of 64 bytes on.
+PENSTOCK_API Plan plan_redistribution(std::span<const LayoutPair> pairs, const RedistributionOptions& options,
+                                      const Team& team);
+
+/// Several redistributions that are planned once and run together, any number of times: what one rank has for another
+/// in all of them goes in the same messages, so small arrays wait once. A handle: copies share the plan.
+class PENSTOCK_API RedistributionBatch {
+ public:
+  /// Collective and blocking. All pairs have the options' dtype and op; each target is relabeled on its own. With more
+  /// than one pair all of each is moved, from dense memory. Throws on every rank: the same Error where the arguments
+  /// are wrong, Error(mismatch) where the ranks do not agree about them, Error(peer_failed) where another rank's are
+  /// wrong.
+  RedistributionBatch(const Comm& comm, std::vector<LayoutPair> pairs, const RedistributionOptions& options);
+
+  std::size_t size() const;
+  /// Sources, and targets after relabeling: what the outputs are laid out by.
+  const std::vector<LayoutPair>& pairs() const;
   const RedistributionOptions& options() const;
-  /// permutation, bytes_before and bytes_after; the identity with equal bytes unless relabeling was asked for.
-  const Relabeling& relabeling() const;
+  /// By pair: permutation, bytes_before and bytes_after; the identity with equal bytes unless relabeling was asked for.
+  const std::vector<Relabeling>& relabelings() const;
   /// This rank's plan.
   const Plan& plan() const;
 
-  /// output = alpha*op(input) + beta*output for this rank's parts of source and target, dense as the layouts say, or
-  /// with the leading dimension of the options.
-  /// Collective; non-blocking, the memory belongs to the operation until the request is complete. With beta 0 the
-  /// output is not read. Wrong sizes, overlapping memory or factors that the dtype cannot hold throw
-  /// Error(invalid_argument) here and Error(peer_failed) on the other ranks, and no output has changed.
-  Request start(ConstBytes input, Bytes output, std::complex<double> alpha = 1.0,
+  /// outputs[i] = alpha*op(inputs[i]) + beta*outputs[i] for this rank's parts of each pair, dense as the layouts say,
+  /// or with the leading dimension of the options. Collective; non-blocking, the memory belongs to the operation until
+  /// the request is complete. With beta 0 the outputs are not read. Wrong sizes, overlapping memory or factors that
+  /// the dtype cannot hold throw Error(invalid_argument) here and Error(peer_failed) on the other ranks, and no output
+  /// has changed. Allocates where the memory lies elsewhere than in the last run of a batch.
+  Request start(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs, std::complex<double> alpha = 1.0,
                 std::complex<double> beta = 0.0) const;
   /// start() and wait.
-  void run(ConstBytes input, Bytes output, std::complex<double> alpha = 1.0, std::complex<double> beta = 0.0) const;
+  void run(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs, std::complex<double> alpha = 1.0,
+           std::complex<double> beta = 0.0) const;
   /// Instead of start(), by a rank whose caller was wrong in a way that only the caller can see: fails the operation
   /// on all ranks with this message. Never blocks.
   void fail(const std::string& message) const noexcept;
 
  private:
   struct State;
-  std::shared_ptr<const State> state_;
+  std::shared_ptr<State> state_;
+};
+
+/// A batch of one.
+class PENSTOCK_API Redistribution {
+ public:
+  Redistribution(const Comm& comm, const Layout& source, const Layout& target, const RedistributionOptions& options)
+      : batch_(comm, {{source, target}}, options) {}
+
+  const Layout& source() const { return batch_.pairs()[0].source; }
+  const Layout& target() const { return batch_.pairs()[0].target; }
+  const RedistributionOptions& options() const { return batch_.options(); }
+  const Relabeling& relabeling() const { return batch_.relabelings()[0]; }
+  const Plan& plan() const { return batch_.plan(); }
+
+  Request start(ConstBytes input, Bytes output, std::complex<double> alpha = 1.0,
+                std::complex<double> beta = 0.0) const;
+  void run(ConstBytes input, Bytes output, std::complex<double> alpha = 1.0, std::complex<double> beta = 0.0) const;
+  void fail(const std::string& message) const noexcept { batch_.fail(message); }
+
+ private:
+  RedistributionBatch batch_;
 };
 
 }  // namespace penstock

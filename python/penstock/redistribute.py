@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -90,113 +90,114 @@ class Redistribution:
         return self._native.json() if form == "json" else self._native.text()
 
     def _memory(self, source: ArrayLike | DistArray, target: ArrayLike | DistArray) -> tuple[object, object]:
-        return self._local("source", source, self.source), self._local("target", target, self.target)
-
-    def _local(self, name: str, given: ArrayLike | DistArray, layout: Layout) -> object:
-        if not isinstance(given, DistArray):
-            return given
-        wrong = None
-        if given.layout is not layout and given.layout != layout:
-            wrong = f"redistribute: the {name} has another layout than planned ({given.layout!r}, not {layout!r})"
-        elif given.rank != self._rank:
-            wrong = f"redistribute: the {name} is the part of rank {given.rank}, this is rank {self._rank}"
-        if wrong:
-            self._native.fail(wrong)
-            raise Error(wrong)
-        return given.local
+        return (
+            _local(self._native, self._rank, "source", source, self.source),
+            _local(self._native, self._rank, "target", target, self.target),
+        )
 
     def __repr__(self) -> str:
         return f"<Redistribution {self.op} of {self.dtype}, {self.bytes_after} bytes between ranks>"
 
 
 class RedistributionBatch:
-    """Several redistributions that are started together, so that they share one wait for the other ranks."""
+    """Several redistributions in one round, planned once; made by :meth:`Comm.plan_redistribute` from lists."""
 
-    def __init__(self, plans: Sequence[Redistribution]) -> None:
-        self.plans = list(plans)
-        self.bytes_before = sum(plan.bytes_before for plan in self.plans)
-        self.bytes_after = sum(plan.bytes_after for plan in self.plans)
+    def __init__(self, native: _penstock.RedistributionBatch, rank: int, dtype: str, op: str) -> None:
+        self._native = native
+        self._rank = rank
+        self.dtype = dtype
+        self.op = op
+        self.sources = [Layout(layout) for layout in native.sources]
+        #: The targets after relabeling, each on its own: what the outputs are laid out by.
+        self.targets = [Layout(layout) for layout in native.targets]
+        #: Of each pair.
+        self.relabelings = [Relabeling(*each) for each in native.relabelings]
 
-    def run(self, sources: Sequence[object], targets: Sequence[object], alpha: complex = 1, beta: complex = 0) -> None:
-        """targets[i] = alpha * op(sources[i]) + beta * targets[i] for all i. Collective and blocking."""
+    def run(
+        self,
+        sources: Sequence[ArrayLike | DistArray],
+        targets: Sequence[ArrayLike | DistArray],
+        alpha: complex = 1,
+        beta: complex = 0,
+    ) -> None:
+        """targets[i] = alpha * op(sources[i]) + beta * targets[i], each this rank's part. Collective and blocking.
+
+        Wrong arguments raise :class:`penstock.Error` on every rank, and nothing has been written.
+        """
         self.start(sources, targets, alpha, beta).Wait()
 
     def start(
-        self, sources: Sequence[object], targets: Sequence[object], alpha: complex = 1, beta: complex = 0
+        self,
+        sources: Sequence[ArrayLike | DistArray],
+        targets: Sequence[ArrayLike | DistArray],
+        alpha: complex = 1,
+        beta: complex = 0,
     ) -> Request:
-        """As :meth:`run`, but returns at once. The first failure is raised when all of them are over."""
+        """As :meth:`run`, but returns at once; the memory belongs to the request until it is complete."""
         from penstock.comm import Request  # needs MPI, which the rest of this module does not
 
-        if len(sources) != len(self.plans) or len(targets) != len(self.plans):
-            wrong = f"redistribute: {len(sources)} sources and {len(targets)} targets given for a batch of {len(self.plans)}"
-            for plan in self.plans:
-                plan._native.fail(wrong)
+        if len(sources) != len(self) or len(targets) != len(self):
+            wrong = f"redistribute: {len(sources)} sources and {len(targets)} targets given for a batch of {len(self)}"
+            self._native.fail(wrong)
             raise Error(wrong)
-        started = _Together()
-        for plan, source, target in zip(self.plans, sources, targets):
-            started.add(lambda plan=plan, given=(source, target): plan.start(*given, alpha, beta))
-        return Request(started)
+        local = [
+            [_local(self._native, self._rank, name, *pair) for pair in zip(given, layouts)]
+            for name, given, layouts in (("source", sources, self.sources), ("target", targets, self.targets))
+        ]
+        return Request(self._native.start(self._rank, *local, alpha, beta))
+
+    def describe(self, form: str = "text") -> str:
+        """This rank's plan, for people ("text") or programs ("json")."""
+        return self._native.json() if form == "json" else self._native.text()
 
     def __len__(self) -> int:
-        return len(self.plans)
+        return len(self.sources)
 
     def __repr__(self) -> str:
-        return f"<RedistributionBatch of {len(self.plans)}, {self.bytes_after} bytes between ranks>"
+        moved = sum(each.bytes_after for each in self.relabelings)
+        return f"<RedistributionBatch of {len(self)}, {self.op} of {self.dtype}, {moved} bytes between ranks>"
 
 
-class _Together:
-    """Requests as one; a failure waits until all are over, since every rank takes part in each of them."""
-
-    def __init__(self) -> None:
-        self._open: list[Request] = []
-        self._failure: Exception | None = None
-
-    def add(self, start: Callable[[], Request]) -> None:
-        try:
-            self._open.append(start())
-        except Exception as failure:
-            self._failure = self._failure or failure
-
-    def wait(self) -> None:
-        while self._open:
-            self._step(self._open.pop(0).Wait)
-        self._raise()
-
-    def test(self) -> bool:
-        self._open = [request for request in self._open if not self._step(request.Test)]
-        if self._open:
-            return False
-        self._raise()
-        return True
-
-    def _step(self, action: Callable[[], bool]) -> bool:
-        try:
-            return action()
-        except Exception as failure:
-            self._failure = self._failure or failure
-            return True
-
-    def _raise(self) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+def _local(native: Any, rank: int, name: str, given: ArrayLike | DistArray, layout: Layout) -> object:
+    if not isinstance(given, DistArray):
+        return given
+    wrong = None
+    if given.layout is not layout and given.layout != layout:
+        wrong = f"redistribute: the {name} has another layout than planned ({given.layout!r}, not {layout!r})"
+    elif given.rank != rank:
+        wrong = f"redistribute: the {name} is the part of rank {given.rank}, this is rank {rank}"
+    if wrong:
+        native.fail(wrong)
+        raise Error(wrong)
+    return given.local
 
 
 def plan_batch(
-    comm: Comm, sources: Sequence[Layout], targets: Sequence[Layout], dtype: DTypeLike, **options: Any
+    comm: Comm,
+    sources: Sequence[Layout],
+    targets: Sequence[Layout],
+    dtype: DTypeLike,
+    op: str = "N",
+    relabel: bool = False,
 ) -> RedistributionBatch:
-    """Plans targets[i] = alpha * op(sources[i]) + beta * targets[i] for all i; options as :func:`plan_redistribute`.
+    """Plans targets[i] = alpha * op(sources[i]) + beta * targets[i] for all i, in one round of messages.
 
-    Collective over ``comm``. ``dtype`` is that of all, or a list with one for each.
+    Collective over ``comm``. What ranks have for each other in all of the pairs travels together, so that many small
+    arrays wait once. Parameters as of :func:`plan_redistribute`, the same for all pairs.
     """
-    dtypes = dtype if isinstance(dtype, (list, tuple)) else [dtype] * len(sources)
-    if not len(sources) == len(targets) == len(dtypes):
-        wrong = (
-            f"redistribute: {len(sources)} sources, {len(targets)} targets and {len(dtypes)} dtypes given for one batch"
-        )
-        # Raises it here, and on the ranks that are in their first plan.
-        _penstock.plan_redistribute(comm._core, None, None, "", "", False, [[], [], []], [0, 0], wrong)
-    return RedistributionBatch([plan_redistribute(comm, *pair, **options) for pair in zip(sources, targets, dtypes)])
+    failure, name = "", ""
+    layouts = [*sources, *targets]
+    if len(sources) != len(targets):
+        failure = f"redistribute: {len(sources)} sources and {len(targets)} targets given for one batch"
+    elif wrong := [type(layout).__name__ for layout in layouts if not isinstance(layout, Layout)]:
+        failure = f"redistribute: a {wrong[0]} given in a batch, expected a penstock.Layout"
+    try:
+        name = _dtype_name(dtype)
+    except Error as error:
+        failure = failure or str(error)
+    natives = [[] if failure else [layout._native for layout in given] for given in (sources, targets)]
+    made = _penstock.plan_batch(comm._core, *natives, name, str(op), bool(relabel), failure)
+    return RedistributionBatch(made, comm._core.rank, name, str(op))
 
 
 def plan_redistribute(

@@ -24,6 +24,34 @@ namespace nb = nanobind;
 namespace penstock::python {
 namespace {
 
+RedistributionOptions options_of(const std::string& dtype, const std::string& op, bool relabel) {
+  RedistributionOptions options;
+  options.relabel = relabel;
+  options.dtype = dtype_from_name(dtype);
+  options.op = matrix_op_from_name(op);
+  return options;
+}
+
+RedistributionBatch plan_batch(Comm& comm, const std::vector<const Layout*>& sources,
+                               const std::vector<const Layout*>& targets, const std::string& dtype,
+                               const std::string& op, bool relabel, const std::string& failure) {
+  std::optional<Error> wrong;
+  std::vector<LayoutPair> pairs;
+  RedistributionOptions options;
+  try {
+    if (!failure.empty()) throw Error(ErrorCode::invalid_argument, failure);
+    options = options_of(dtype, op, relabel);
+    for (std::size_t i = 0; i < sources.size(); ++i) pairs.push_back({*sources[i], *targets.at(i)});
+  } catch (const Error& error) {
+    wrong = error;
+  }
+  const nb::gil_scoped_release released;
+  comm.agree([&] {
+    if (wrong) throw *wrong;
+  });
+  return {comm, std::move(pairs), options};
+}
+
 /// Collective. A caller who already knows that its arguments are wrong says so in `failure` instead of staying away.
 Redistribution plan(Comm& comm, nb::handle source, nb::handle target, const std::string& dtype, const std::string& op,
                     bool relabel, const std::vector<std::vector<std::int64_t>>& part,
@@ -32,18 +60,16 @@ Redistribution plan(Comm& comm, nb::handle source, nb::handle target, const std:
   std::optional<Layout> from;
   std::optional<Layout> to;
   RedistributionOptions options;
-  options.relabel = relabel;
-  options.source_begin = part.at(0);
-  options.target_begin = part.at(1);
-  options.shape = part.at(2);
-  options.source_leading_elems = leading.at(0);
-  options.target_leading_elems = leading.at(1);
   try {
     if (!failure.empty()) throw Error(ErrorCode::invalid_argument, failure);
     from = nb::cast<const Layout&>(source);
     to = nb::cast<const Layout&>(target);
-    options.dtype = dtype_from_name(dtype);
-    options.op = matrix_op_from_name(op);
+    options = options_of(dtype, op, relabel);
+    options.source_begin = part.at(0);
+    options.target_begin = part.at(1);
+    options.shape = part.at(2);
+    options.source_leading_elems = leading.at(0);
+    options.target_leading_elems = leading.at(1);
   } catch (const Error& error) {
     wrong = error;
   }
@@ -90,6 +116,40 @@ std::complex<double> factor(nb::handle given, const char* argument) {
     throw Error(ErrorCode::invalid_argument, std::string(argument) + " is no number");
   }
   return {value.real, value.imag};
+}
+
+PendingRequest start_batch(const RedistributionBatch& batch, int rank, nb::handle sources, nb::handle targets,
+                           nb::handle alpha, nb::handle beta) {
+  std::vector<ArrayView> arrays;
+  std::vector<ConstBytes> inputs;
+  std::vector<Bytes> outputs;
+  std::complex<double> factors[2];
+  const DType dtype = batch.options().dtype;
+  try {
+    for (const nb::handle source : nb::borrow<nb::list>(sources)) {
+      if (inputs.size() == batch.size()) break;
+      const LayoutPair& pair = batch.pairs()[inputs.size()];
+      inputs.push_back(
+          arrays.emplace_back(local_part(source, Access::read, "source", {pair.source, 0, dtype}, rank)).bytes());
+    }
+    for (const nb::handle target : nb::borrow<nb::list>(targets)) {
+      if (outputs.size() == batch.size()) break;
+      const LayoutPair& pair = batch.pairs()[outputs.size()];
+      outputs.push_back(arrays.emplace_back(local_part(target, Access::write, "target", {pair.target, 0, dtype}, rank))
+                            .writable_bytes());
+    }
+    factors[0] = factor(alpha, "alpha");
+    factors[1] = factor(beta, "beta");
+  } catch (const Error& error) {
+    batch.fail(error.message());
+    throw;
+  }
+  Request request;
+  {
+    const nb::gil_scoped_release released;
+    request = batch.start(inputs, outputs, factors[0], factors[1]);
+  }
+  return {std::move(request), std::move(arrays)};
 }
 
 PendingRequest start(const Redistribution& redistribution, int rank, nb::handle source, nb::handle target,
@@ -172,6 +232,34 @@ void bind_redistribute(nb::module_& module) {
              nb::handle beta) { python::start(planned, rank, source, target, alpha, beta).wait(); },
           nb::arg("rank"), nb::arg("source").none(), nb::arg("target").none(), nb::arg("alpha").none(),
           nb::arg("beta").none());
+  nb::class_<RedistributionBatch>(module, "RedistributionBatch")
+      .def("__len__", &RedistributionBatch::size)
+      .def_prop_ro("sources",
+                   [](const RedistributionBatch& batch) {
+                     std::vector<Layout> sources;
+                     for (const LayoutPair& pair : batch.pairs()) sources.push_back(pair.source);
+                     return sources;
+                   })
+      .def_prop_ro("targets",
+                   [](const RedistributionBatch& batch) {
+                     std::vector<Layout> targets;
+                     for (const LayoutPair& pair : batch.pairs()) targets.push_back(pair.target);
+                     return targets;
+                   })
+      .def_prop_ro("relabelings",
+                   [](const RedistributionBatch& batch) {
+                     nb::list relabelings;
+                     for (const Relabeling& each : batch.relabelings())
+                       relabelings.append(nb::make_tuple(each.permutation, each.bytes_before, each.bytes_after));
+                     return relabelings;
+                   })
+      .def("text", [](const RedistributionBatch& batch) { return to_text(batch.plan()); })
+      .def("json", [](const RedistributionBatch& batch) { return to_json(batch.plan()); })
+      .def("fail", &RedistributionBatch::fail)
+      .def("start", &python::start_batch, nb::arg("rank"), nb::arg("sources"), nb::arg("targets"),
+           nb::arg("alpha").none(), nb::arg("beta").none());
+  module.def("plan_batch", &python::plan_batch, nb::arg("comm"), nb::arg("sources"), nb::arg("targets"),
+             nb::arg("dtype"), nb::arg("op"), nb::arg("relabel"), nb::arg("failure"));
   // Whatever is wrong must become an Error on all ranks, so None comes as far as the functions that say so.
   module.def("plan_redistribute", &python::plan, nb::arg("comm"), nb::arg("source").none(), nb::arg("target").none(),
              nb::arg("dtype"), nb::arg("op"), nb::arg("relabel"), nb::arg("part"), nb::arg("leading"),

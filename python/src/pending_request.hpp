@@ -2,6 +2,7 @@
 #pragma once
 
 #include <utility>
+#include <vector>
 
 #include <nanobind/nanobind.h>
 
@@ -15,6 +16,8 @@ class PendingRequest {
  public:
   PendingRequest(Request request, ArrayView input, ArrayView output)
       : request_(std::move(request)), input_(std::move(input)), output_(std::move(output)) {}
+  PendingRequest(Request request, std::vector<ArrayView> arrays)
+      : request_(std::move(request)), more_(std::move(arrays)) {}
   PendingRequest(PendingRequest&&) = default;
   ~PendingRequest() {
     const nanobind::gil_scoped_release released;
@@ -43,11 +46,13 @@ class PendingRequest {
     request_ = {};
     input_ = {};
     output_ = {};
+    more_.clear();
   }
 
   Request request_;
   ArrayView input_;
   ArrayView output_;
+  std::vector<ArrayView> more_;
 };
 
 }  // namespace penstock::python

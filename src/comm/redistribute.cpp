@@ -1,7 +1,9 @@
 #include "penstock/redistribute.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <functional>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -40,46 +42,164 @@ void check_size(const char* what, std::uint64_t given_bytes, std::uint64_t expec
                   " elements of " + std::string(name(dtype)) + " that its layout gives to this rank");
 }
 
-void check_apart(ConstBytes input, ConstBytes output) {
+/// No output may overlap with an input or with another output.
+void check_apart(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs) {
+  struct Range {
+    const std::byte* begin;
+    const std::byte* end;
+    bool is_output;
+  };
+  std::vector<Range> ranges;
+  for (const ConstBytes& input : inputs)
+    if (!input.empty()) ranges.push_back({input.data(), input.data() + input.size(), false});
+  for (const Bytes& output : outputs)
+    if (!output.empty()) ranges.push_back({output.data(), output.data() + output.size(), true});
   const std::less<const std::byte*> before;
-  if (before(input.data(), output.data() + output.size()) && before(output.data(), input.data() + input.size()))
-    throw Error(ErrorCode::invalid_argument,
-                "redistribute: the memory of source and target overlaps; give the target memory of its own");
+  std::sort(ranges.begin(), ranges.end(), [&](const Range& a, const Range& b) { return before(a.begin, b.begin); });
+  const std::byte* end = nullptr;         // of all ranges so far
+  const std::byte* output_end = nullptr;  // of the outputs among them
+  for (const Range& range : ranges) {
+    const std::byte* const limit = range.is_output ? end : output_end;
+    if (limit != nullptr && before(range.begin, limit))
+      throw Error(ErrorCode::invalid_argument,
+                  "redistribute: the memory of source and target overlaps; give the target memory of its own");
+    if (end == nullptr || before(end, range.end)) end = range.end;
+    if (range.is_output && (output_end == nullptr || before(output_end, range.end))) output_end = range.end;
+  }
+}
+
+/// The least range that holds all of these.
+template <class Range>
+Range hull(std::span<const Range> ranges) {
+  auto* begin = ranges[0].data();
+  auto* end = begin;
+  const std::less<const std::byte*> before;
+  for (const Range& range : ranges) {
+    if (range.empty()) continue;
+    const bool is_first = begin == end;
+    if (is_first || before(range.data(), begin)) begin = range.data();
+    if (is_first || before(end, range.data() + range.size())) end = range.data() + range.size();
+  }
+  return {begin, end};
+}
+
+/// Where the memory of the pairs begins in the input or the output of a plan, as the planner has it.
+std::vector<std::uint64_t> begins(const std::vector<std::uint64_t>& sizes_bytes) {
+  std::vector<std::uint64_t> result;
+  std::uint64_t at = 0;
+  for (const std::uint64_t size_bytes : sizes_bytes) {
+    result.push_back(at);
+    at += (size_bytes + 63) / 64 * 64;
+  }
+  return result;
+}
+
+template <class Range>
+void move_region(Region& region, const std::vector<std::uint64_t>& begin_bytes, std::span<const Range> ranges,
+                 const std::byte* base) {
+  if (region.size_bytes == 0) {
+    region.offset_bytes = 0;
+    return;
+  }
+  const auto next = std::upper_bound(begin_bytes.begin(), begin_bytes.end(), region.offset_bytes);
+  const auto pair = static_cast<std::size_t>(next - begin_bytes.begin()) - 1;
+  region.offset_bytes += static_cast<std::uint64_t>(ranges[pair].data() - base) - begin_bytes[pair];
 }
 
 }  // namespace
 
-struct Redistribution::State {
+struct RedistributionBatch::State {
   Comm comm;
-  Layout source;
-  Layout target;
+  std::vector<LayoutPair> pairs;
   RedistributionOptions options;
-  Relabeling relabeling;
+
+  State(const Comm& given_comm, std::vector<LayoutPair> given_pairs, const RedistributionOptions& given_options)
+      : comm(given_comm), pairs(std::move(given_pairs)), options(given_options) {}
+
+  std::vector<Relabeling> relabelings;
+  std::vector<std::uint64_t> input_bytes;  ///< of this rank, by pair
+  std::vector<std::uint64_t> output_bytes;
   std::shared_ptr<const Plan> plan;
   std::uint64_t signature = 0;
+
+  // A plan has one input and one output. Of a batch they are all memory between its first and its last array, and the
+  // plan's regions are moved to where the arrays lie in it; that is kept for the next run with the same arrays.
+  struct Moved {
+    std::vector<const std::byte*> addresses;
+    std::shared_ptr<const Plan> plan;
+  };
+  std::mutex mutex;
+  Moved last;
+
+  std::shared_ptr<const Plan> plan_for(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
+                                       ConstBytes input, Bytes output) {
+    if (pairs.size() == 1) return plan;
+    const std::lock_guard lock(mutex);
+    const auto address = [&](std::size_t i) -> const std::byte* {
+      return i < inputs.size() ? inputs[i].data() : outputs[i - inputs.size()].data();
+    };
+    bool is_known = last.addresses.size() == 2 * pairs.size();
+    for (std::size_t i = 0; is_known && i < last.addresses.size(); ++i) is_known = last.addresses[i] == address(i);
+    if (is_known) return last.plan;
+    auto moved = std::make_shared<Plan>(*plan);
+    moved->input_bytes = input.size();
+    moved->output_bytes = output.size();
+    const std::vector<std::uint64_t> input_begins = begins(input_bytes);
+    const std::vector<std::uint64_t> output_begins = begins(output_bytes);
+    for (Step& step : moved->steps) {
+      if (step.from.buffer == Buffer::input) move_region(step.from, input_begins, inputs, input.data());
+      if (step.to.buffer == Buffer::output)
+        move_region(step.to, output_begins, outputs, output.data());
+      else if (step.to.buffer == Buffer::input)
+        step.to.offset_bytes = 0;  // of a step without a target
+    }
+    last.addresses.resize(2 * pairs.size());
+    for (std::size_t i = 0; i < last.addresses.size(); ++i) last.addresses[i] = address(i);
+    last.plan = std::move(moved);
+    return last.plan;
+  }
 };
 
-Redistribution::Redistribution(const Comm& given_comm, const Layout& source, const Layout& target,
-                               const RedistributionOptions& options) {
+RedistributionBatch::RedistributionBatch(const Comm& given_comm, std::vector<LayoutPair> pairs,
+                                         const RedistributionOptions& options) {
   Comm comm = given_comm;
-  auto state = std::make_shared<State>(State{comm, source, target, options, {}, nullptr, 0});
+  auto state = std::make_shared<State>(comm, std::move(pairs), options);
+  std::uint64_t sources = state->pairs.size();
+  std::uint64_t targets = state->pairs.size();
   comm.agree([&] {
-    const MovedParts moved = moved_parts(source, target, options);
-    state->relabeling = relabel(moved.source, moved.target, size_bytes(options.dtype), options.op, comm.size());
-    if (options.relabel) {
-      state->target = target.relabeled(state->relabeling.permutation);
-    } else {
-      std::iota(state->relabeling.permutation.begin(), state->relabeling.permutation.end(), 0);
-      state->relabeling.bytes_after = state->relabeling.bytes_before;
+    if (state->pairs.empty())
+      throw Error(ErrorCode::invalid_argument, "redistribute: a batch without pairs given, expected at least one");
+    if (state->pairs.size() > 1 &&
+        (options.has_window() || options.source_leading_elems != 0 || options.target_leading_elems != 0))
+      throw Error(ErrorCode::invalid_argument,
+                  "redistribute: a part or a leading dimension given for several pairs; plan those one by one");
+    for (LayoutPair& pair : state->pairs) {
+      sources = hash(pair.source.serialize(), sources);
+      targets = hash(pair.target.serialize(), targets);
+      const MovedParts moved = moved_parts(pair.source, pair.target, options);
+      Relabeling& relabeling = state->relabelings.emplace_back(
+          penstock::relabel(moved.source, moved.target, size_bytes(options.dtype), options.op, comm.size()));
+      if (options.relabel) {
+        pair.target = pair.target.relabeled(relabeling.permutation);
+      } else {
+        std::iota(relabeling.permutation.begin(), relabeling.permutation.end(), 0);
+        relabeling.bytes_after = relabeling.bytes_before;
+      }
+      const auto bytes = [&](const Layout& layout, std::int64_t leading_elems) {
+        return static_cast<std::uint64_t>(layout.local_memory(comm.rank(), leading_elems).size_elems) *
+               size_bytes(options.dtype);
+      };
+      state->input_bytes.push_back(bytes(pair.source, options.source_leading_elems));
+      state->output_bytes.push_back(bytes(pair.target, options.target_leading_elems));
     }
-    state->plan = std::make_shared<const Plan>(plan_redistribution(source, state->target, options, comm.team()));
+    state->plan = std::make_shared<const Plan>(plan_redistribution(state->pairs, options, comm.team()));
   });
 
   struct Digest {
     std::uint64_t source, target, dtype, op, relabel, segment_bytes, part;
   };
-  const Digest mine{hash(source.serialize()),
-                    hash(target.serialize()),
+  const Digest mine{sources,
+                    targets,
                     static_cast<std::uint64_t>(options.dtype),
                     static_cast<std::uint64_t>(options.op),
                     options.relabel ? 1u : 0u,
@@ -109,22 +229,28 @@ Redistribution::Redistribution(const Comm& given_comm, const Layout& source, con
   state_ = std::move(state);
 }
 
-const Layout& Redistribution::source() const { return state_->source; }
-const Layout& Redistribution::target() const { return state_->target; }
-const RedistributionOptions& Redistribution::options() const { return state_->options; }
-const Relabeling& Redistribution::relabeling() const { return state_->relabeling; }
-const Plan& Redistribution::plan() const { return *state_->plan; }
+std::size_t RedistributionBatch::size() const { return state_->pairs.size(); }
+const std::vector<LayoutPair>& RedistributionBatch::pairs() const { return state_->pairs; }
+const RedistributionOptions& RedistributionBatch::options() const { return state_->options; }
+const std::vector<Relabeling>& RedistributionBatch::relabelings() const { return state_->relabelings; }
+const Plan& RedistributionBatch::plan() const { return *state_->plan; }
 
-Request Redistribution::start(ConstBytes input, Bytes output, std::complex<double> alpha,
-                              std::complex<double> beta) const {
+Request RedistributionBatch::start(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
+                                   std::complex<double> alpha, std::complex<double> beta) const {
   const RedistributionOptions& options = state_->options;
   const Arithmetic arithmetic{
       .dtype = options.dtype, .conjugate = options.op == MatrixOp::conjugate_transpose, .alpha = alpha, .beta = beta};
   Comm comm = state_->comm;
   try {
-    check_size("source", input.size(), state_->plan->input_bytes, options.dtype);
-    check_size("target", output.size(), state_->plan->output_bytes, options.dtype);
-    check_apart(input, output);
+    if (inputs.size() != size() || outputs.size() != size())
+      throw Error(ErrorCode::invalid_argument, "redistribute: " + std::to_string(inputs.size()) + " sources and " +
+                                                   std::to_string(outputs.size()) + " targets given for a batch of " +
+                                                   std::to_string(size()));
+    for (std::size_t i = 0; i < size(); ++i) {
+      check_size("source", inputs[i].size(), state_->input_bytes[i], options.dtype);
+      check_size("target", outputs[i].size(), state_->output_bytes[i], options.dtype);
+    }
+    check_apart(inputs, outputs);
     plan::check_scaling(arithmetic);
   } catch (const Error& error) {
     comm.fail_next(error.what());
@@ -132,16 +258,28 @@ Request Redistribution::start(ConstBytes input, Bytes output, std::complex<doubl
   }
   std::uint64_t signature = state_->signature;
   for (const double part : {alpha.real(), alpha.imag(), beta.real(), beta.imag()}) signature = mix(signature, part);
-  return comm.start(state_->plan, input, output, arithmetic, signature);
+  const ConstBytes input = hull(inputs);
+  const Bytes output = hull(outputs);
+  return comm.start(state_->plan_for(inputs, outputs, input, output), input, output, arithmetic, signature);
+}
+
+void RedistributionBatch::run(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
+                              std::complex<double> alpha, std::complex<double> beta) const {
+  start(inputs, outputs, alpha, beta).wait();
+}
+
+void RedistributionBatch::fail(const std::string& message) const noexcept {
+  Comm comm = state_->comm;
+  comm.fail_next(message);
+}
+
+Request Redistribution::start(ConstBytes input, Bytes output, std::complex<double> alpha,
+                              std::complex<double> beta) const {
+  return batch_.start({&input, 1}, {&output, 1}, alpha, beta);
 }
 
 void Redistribution::run(ConstBytes input, Bytes output, std::complex<double> alpha, std::complex<double> beta) const {
   start(input, output, alpha, beta).wait();
-}
-
-void Redistribution::fail(const std::string& message) const noexcept {
-  Comm comm = state_->comm;
-  comm.fail_next(message);
 }
 
 }  // namespace penstock

@@ -6,107 +6,70 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <memory>
+#include <span>
 #include <string>
-#include <unordered_map>
 
 #include "penstock/error.hpp"
 #include "penstock/redistribute.hpp"
 #include "redistribute/boxes.hpp"
-#include "redistribute/overlay.hpp"
+#include "redistribute/cells.hpp"
+#include "redistribute/member.hpp"
 #include "redistribute/tiles.hpp"
 
 namespace penstock {
 namespace {
 
 using redistribute::BlockList;
+using redistribute::Cells;
+using redistribute::Member;
 using redistribute::Package;
-using redistribute::Pairing;
 using redistribute::Piece;
 using redistribute::Route;
 using redistribute::Segment;
-using redistribute::SharedRuns;
 using redistribute::Side;
 using redistribute::Tiles;
 
-/// The shared memory of a rank: some cells for each other rank of its node, in the order of the ranks. It depends on
-/// nothing else, so a target knows where each of its sources puts a segment.
-class Cells {
- public:
-  Cells(const Team& team, std::uint64_t most_bytes) : team_(team) {
-    for (const std::int32_t node : team.node_of_rank)
-      if (node == team.node_of_rank[static_cast<std::size_t>(team.rank)]) ++neighbours_;
-    --neighbours_;
-    if (neighbours_ == 0) return;
-    // Not all, so that small collectives beside a redistribution find room too.
-    size_bytes_ = std::min(kMostBytes, team.shared_limit_bytes / 8 * 7 / (neighbours_ * kPerPair)) / 64 * 64;
-    if (size_bytes_ < kLeastBytes) size_bytes_ = 0;
-    size_bytes_ = std::min(size_bytes_, most_bytes);
-  }
+/// Part of a segment or a whole one, in what travels at once.
+struct Share {
+  Member* member;
+  Segment segment;
+  std::uint64_t offset_bytes;
+};
 
-  static std::size_t per_pair() { return kPerPair; }
-  /// Of one cell; 0 where there is not enough shared memory.
-  std::uint64_t size_bytes() const { return size_bytes_; }
-  std::uint64_t total_bytes() const { return neighbours_ * kPerPair * stride_bytes(); }
-
-  /// Where `source` puts its `use`-th segment for `target`.
-  Region cell(std::int32_t source, std::int32_t target, std::size_t use, std::uint64_t segment_bytes) const {
-    std::uint64_t place = 0;
-    for (std::int32_t rank = 0; rank < target; ++rank)
-      if (rank != source && team_.same_node(rank, source)) ++place;
-    return {(place * kPerPair + use % kPerPair) * stride_bytes(), segment_bytes, Buffer::shared};
-  }
-
- private:
-  static constexpr std::uint64_t kPerPair = 3;
-  static constexpr std::uint64_t kMostBytes = std::uint64_t{128} << 10;
-  static constexpr std::uint64_t kLeastBytes = 1024;  // below, signals cost more than messages
-
-  std::uint64_t stride_bytes() const { return (size_bytes_ + 63) / 64 * 64; }
-
-  const Team& team_;
-  std::uint64_t neighbours_ = 0;
-  std::uint64_t size_bytes_ = 0;
+/// What travels at once: consecutive segments, also of several pairs.
+struct Bundle {
+  std::vector<Share> shares;
+  std::uint64_t size_bytes = 0;
 };
 
 class Planner {
  public:
-  Planner(const Layout& source, const Layout& target, const RedistributionOptions& options, const Team& team)
-      : parts_(moved_parts(source, target, options)),
-        pairing_(parts_.source, parts_.target, options.op),
-        element_bytes_(size_bytes(options.dtype)),
+  Planner(std::span<const LayoutPair> pairs, const RedistributionOptions& options, const Team& team)
+      : element_bytes_(size_bytes(options.dtype)),
         rank_(team.rank),
         size_(team.size()),
         builder_("redistribute", team.rank, team.size()),
         segment_bytes_(options.segment_bytes),
         team_(team),
-        cells_(team, options.segment_bytes),
-        tiles_(pairing_) {
-    const std::int32_t needed = std::max(source.ranks(), target.ranks());
-    if (needed > size_)
-      throw Error(ErrorCode::invalid_argument, "redistribute: the layouts are for " + std::to_string(needed) +
-                                                   " ranks, the communicator has " + std::to_string(size_));
-    const bool forward = options.op == MatrixOp::none;
-    const auto size = [&](const Layout& layout, std::int64_t leading_elems) {
-      return std::max(layout.size_elems(), layout.local_memory(rank_, leading_elems).size_elems);
-    };
-    for (const std::int64_t elems :
-         {size(source, options.source_leading_elems), size(target, options.target_leading_elems)}) {
-      std::int64_t total_bytes = 0;
-      if (__builtin_mul_overflow(elems, static_cast<std::int64_t>(element_bytes_), &total_bytes))
-        throw Error(ErrorCode::invalid_argument, "redistribute: " + std::to_string(elems) + " elements of " +
-                                                     std::to_string(element_bytes_) + " bytes do not fit into 63 bits");
+        cells_(team, options.segment_bytes) {
+    for (const LayoutPair& pair : pairs) {
+      Member& member = *members_.emplace_back(std::make_unique<Member>(pair.source, pair.target, options, team));
+      member.begin_at(input_bytes_, output_bytes_);
+      input_bytes_ += aligned(member.input().size_bytes, pairs.size());
+      output_bytes_ += aligned(member.output().size_bytes, pairs.size());
     }
-    std::vector<std::int64_t> target_shape = options.shape;
-    if (!forward && target_shape.size() == 2) std::swap(target_shape[0], target_shape[1]);
-    input_ = {0, place(Side::source, source, options.source_leading_elems, options.source_begin, options.shape),
-              Buffer::input};
-    output_ = {0, place(Side::target, target, options.target_leading_elems, options.target_begin, target_shape),
-               Buffer::output};
   }
 
   Plan plan() && {
-    const std::map<std::int32_t, Package> outgoing = packages(Side::source);
-    const std::map<std::int32_t, Package> incoming = packages(Side::target);
+    std::map<std::int32_t, Packages> outgoing;
+    std::map<std::int32_t, Packages> incoming;
+    for (const auto& member : members_) {
+      for (auto& [peer, package] : member->packages(Side::source))
+        outgoing[peer].emplace_back(member.get(), std::move(package));
+      for (auto& [peer, package] : member->packages(Side::target))
+        incoming[peer].emplace_back(member.get(), std::move(package));
+    }
     const StepId all_started = barrier();
     // Peers in the order of their distance, so that not everybody sends to rank 0 first.
     for (std::int32_t distance = 1; distance < size_; ++distance) {
@@ -118,7 +81,7 @@ class Planner {
       const std::int32_t peer = (rank_ - distance + size_) % size_;
       if (const auto found = incoming.find(peer); found != incoming.end()) receive(found->second, peer, all_started);
     }
-    return std::move(builder_).finish(input_.size_bytes, output_.size_bytes);
+    return std::move(builder_).finish(input_bytes_, output_bytes_);
   }
 
  private:
@@ -128,28 +91,16 @@ class Planner {
   static constexpr std::int64_t kMaxMessages = 1 << 12;  // of a package, about; longer ones get longer messages
   static constexpr std::int64_t kMaxCellUses = (kMaxTag - kFirstDataTag) / 2;  // each needs two tags
 
+  using Packages = std::vector<std::pair<Member*, Package>>;  // what one rank has for another
+
+  /// Members of a batch begin at cache lines.
+  static std::uint64_t aligned(std::uint64_t size_bytes, std::size_t members) {
+    return members > 1 ? (size_bytes + 63) / 64 * 64 : size_bytes;
+  }
+
   std::int64_t elems_of(std::uint64_t segment_bytes) const {
     constexpr std::uint64_t kMost = std::uint64_t{1} << 62;
     return static_cast<std::int64_t>(std::clamp<std::uint64_t>(segment_bytes / element_bytes_, 1, kMost));
-  }
-
-  /// Tells the tiles where this rank's cells lie in its memory, whose size in bytes it returns. Those of others need
-  /// not be known: what travels is dense.
-  std::uint64_t place(Side side, const Layout& whole, std::int64_t leading_elems, std::vector<std::int64_t> begin,
-                      const std::vector<std::int64_t>& shape) {
-    LocalMemory memory = whole.local_memory(rank_, leading_elems);
-    const Layout& part = side == Side::source ? parts_.source : parts_.target;
-    if (begin.empty()) begin.resize(whole.dimensions(), 0);
-    if (!shape.empty()) memory = whole.window_memory(begin, shape, rank_, memory);
-    if (leading_elems != 0 || !shape.empty()) {
-      std::vector<LayoutCell> cells = part.local_cells(rank_);
-      for (std::size_t i = 0; i < cells.size(); ++i) {
-        cells[i].local_offset_elems = memory.cells[i].offset_elems;
-        cells[i].strides_elems = memory.cells[i].strides_elems;
-        tiles_.place(side, std::move(cells[i]));
-      }
-    }
-    return bytes(memory.size_elems);
   }
 
   std::uint64_t bytes(std::int64_t elems) const { return static_cast<std::uint64_t>(elems) * element_bytes_; }
@@ -168,52 +119,6 @@ class Planner {
     return heard;
   }
 
-  /// The packages of this rank as a source (by receiver) or as a target (by sender).
-  std::map<std::int32_t, Package> packages(Side side) {
-    const Layout& mine = side == Side::source ? pairing_.source() : pairing_.target();
-    const Layout& other = side == Side::source ? pairing_.target() : pairing_.source();
-    const std::size_t dimensions = pairing_.dimensions();
-    std::map<std::int32_t, Package> by_rank;
-    for (const LayoutCell& cell : mine.local_cells(rank_)) {
-      std::vector<const std::vector<SharedRuns>*> lists(dimensions);
-      std::vector<std::int64_t> strides = pairing_.target_cell_strides();
-      for (std::size_t d = 0; d < dimensions; ++d)
-        lists[d] = &runs(side, d, cell.coordinate[side == Side::source ? d : pairing_.target_dimension(d)]);
-      if (side == Side::target) {
-        std::int64_t stride = 1;
-        for (std::size_t d = dimensions; d-- > 0; stride *= other.axes()[d].coordinates()) strides[d] = stride;
-      }
-      std::vector<const SharedRuns*> chosen(dimensions);
-      const auto visit = [&](auto&& self, std::size_t d, std::int64_t other_cell) -> void {
-        if (d < dimensions) {
-          for (const SharedRuns& shared : *lists[d]) {
-            chosen[d] = &shared;
-            self(self, d + 1, other_cell + shared.other * strides[d]);
-          }
-          return;
-        }
-        const std::int32_t peer = other.owners()[static_cast<std::size_t>(other_cell)];
-        const bool forward = side == Side::source;
-        by_rank[peer].push_back({forward ? cell.index : other_cell, forward ? other_cell : cell.index, chosen});
-      };
-      visit(visit, 0, 0);
-    }
-    for (auto& [peer, package] : by_rank)
-      std::sort(package.begin(), package.end(), [](const Piece& a, const Piece& b) {
-        return std::pair(a.source_cell, a.target_cell) < std::pair(b.source_cell, b.target_cell);
-      });
-    return by_rank;
-  }
-
-  const std::vector<SharedRuns>& runs(Side side, std::size_t d, std::int64_t coordinate) {
-    auto& known = runs_[side == Side::source ? 0 : 1];
-    known.resize(pairing_.dimensions());
-    const auto [entry, is_new] = known[d].try_emplace(coordinate);
-    if (is_new)
-      entry->second = redistribute::shared_runs(pairing_.source_axis(d), pairing_.target_axis(d), side, coordinate);
-    return entry->second;
-  }
-
   /// Scratch memory for the segments of one peer; a slot is used again when the step that needs it is complete.
   class Slots {
    public:
@@ -224,69 +129,93 @@ class Planner {
       const Region whole = regions_[used_ % kSlots];
       return {whole.offset_bytes, size_bytes, whole.buffer};
     }
-    /// The step before which the slot of next() may not be written.
-    StepId busy_until() const { return used_ < kSlots ? PlanBuilder::kNone : last_use_[used_ % kSlots]; }
-    void used_by(StepId last_use) { last_use_[used_++ % kSlots] = last_use; }
+    /// The steps before which the slot of next() may not be written.
+    std::span<const StepId> busy_until() const { return last_use_[used_ % kSlots]; }
+    void used_by(std::span<const StepId> last_use) {
+      last_use_[used_++ % kSlots].assign(last_use.begin(), last_use.end());
+    }
+    void used_by(StepId last_use) { used_by(std::span(&last_use, 1)); }
 
    private:
     PlanBuilder& builder_;
     std::uint64_t bytes_;
     std::array<Region, kSlots> regions_{};
-    std::array<StepId, kSlots> last_use_{};
+    std::array<std::vector<StepId>, kSlots> last_use_{};
     std::size_t used_ = 0;
   };
 
-  std::uint64_t longest_bytes(const std::vector<Segment>& parts) const {
-    std::int64_t longest = 0;
-    for (const Segment& part : parts) longest = std::max(longest, part.elems);
-    return bytes(longest);
+  static std::uint64_t longest_bytes(const std::vector<Bundle>& bundles) {
+    std::uint64_t longest = 0;
+    for (const Bundle& bundle : bundles) longest = std::max(longest, bundle.size_bytes);
+    return longest;
   }
 
-  static std::int64_t elems(const Package& package) {
+  static std::int64_t elems(const Packages& packages) {
     std::int64_t sum = 0;
-    for (const Piece& piece : package) sum += piece.elems();
+    for (const auto& [member, package] : packages)
+      for (const Piece& piece : package) sum += piece.elems();
     return sum;
   }
 
-  std::vector<Segment> messages(const Package& package) {
-    return tiles_.cut(package, std::max(elems_of(segment_bytes_), elems(package) / kMaxMessages + 1));
+  /// The packages in bundles of at most `full` elements. The members' tiles are those of these packages afterwards.
+  std::vector<Bundle> cut(const Packages& packages, std::int64_t full) const {
+    std::vector<Bundle> bundles;
+    for (const auto& [member, package] : packages)
+      for (const Segment& segment : member->tiles().cut(package, full)) {
+        const std::uint64_t size_bytes = bytes(segment.elems);
+        if (bundles.empty() || bundles.back().size_bytes + size_bytes > bytes(full)) bundles.emplace_back();
+        Bundle& last = bundles.back();
+        last.shares.push_back({member, segment, last.size_bytes});
+        last.size_bytes += size_bytes;
+      }
+    return bundles;
   }
 
-  /// The segments that go through cells; none where the package has to go in messages. The same for both ranks.
-  std::vector<Segment> cell_uses(const Package& package, std::int32_t peer) {
+  std::vector<Bundle> messages(const Packages& packages) const {
+    return cut(packages, std::max(elems_of(segment_bytes_), elems(packages) / kMaxMessages + 1));
+  }
+
+  /// The bundles that go through cells; none where the packages have to go in messages. The same for both ranks.
+  std::vector<Bundle> cell_uses(const Packages& packages, std::int32_t peer) const {
     if (!team_.same_node(rank_, peer) || cells_.size_bytes() < element_bytes_) return {};
     // Two neighbouring segments are more than one full one.
     const std::int64_t full = elems_of(cells_.size_bytes());
-    if (elems(package) / full >= kMaxCellUses / 2) return {};
-    return tiles_.cut(package, full);
+    if (elems(packages) / full >= kMaxCellUses / 2) return {};
+    return cut(packages, full);
   }
 
   static std::uint32_t full_tag(std::size_t use) { return kFirstDataTag + 2 * static_cast<std::uint32_t>(use); }
   static std::uint32_t free_tag(std::size_t use) { return full_tag(use) + 1; }
 
-  void send(const Package& package, std::int32_t peer) {
-    if (const std::vector<Segment> parts = cell_uses(package, peer); !parts.empty()) return fill_cells(parts, peer);
-    const std::vector<Segment> parts = messages(package);
-    Slots slots(builder_, longest_bytes(parts));
-    for (std::size_t i = 0; i < parts.size(); ++i) {
+  void send(const Packages& packages, std::int32_t peer) {
+    if (const std::vector<Bundle> uses = cell_uses(packages, peer); !uses.empty()) return fill_cells(uses, peer);
+    const std::vector<Bundle> bundles = messages(packages);
+    Slots slots(builder_, longest_bytes(bundles));
+    for (std::size_t i = 0; i < bundles.size(); ++i) {
       builder_.at(0, static_cast<std::uint32_t>(i));
       const std::uint32_t tag = kFirstDataTag + static_cast<std::uint32_t>(i);
-      tiles_.lay_out(parts[i], Route::source_to_package, list_);
-      if (list_.is_contiguous()) {
-        const Block& block = list_.blocks().front();
-        builder_.send({bytes(block.from_offset_elems), bytes(block.columns), Buffer::input}, peer, tag);
-        continue;
+      if (bundles[i].shares.size() == 1) {
+        const auto& [member, segment, offset_bytes] = bundles[i].shares[0];
+        member->tiles().lay_out(segment, Route::source_to_package, list_);
+        if (list_.is_contiguous()) {
+          const Block& block = list_.blocks().front();
+          const Region& input = member->input();
+          builder_.send({input.offset_bytes + bytes(block.from_offset_elems), bytes(block.columns), Buffer::input},
+                        peer, tag);
+          continue;
+        }
       }
-      const StepId free = slots.busy_until();
-      const Region region = slots.next(bytes(parts[i].elems));
-      slots.used_by(builder_.send(region, peer, tag, {transform(input_, region, false, free)}));
+      const std::span<const StepId> free = slots.busy_until();
+      const Region region = slots.next(bundles[i].size_bytes);
+      pack(bundles[i], region, free, PlanBuilder::kNone);
+      slots.used_by(builder_.send(region, peer, tag, made_));
     }
   }
 
-  void fill_cells(const std::vector<Segment>& parts, std::int32_t peer) {
+  void fill_cells(const std::vector<Bundle>& uses, std::int32_t peer) {
     if (builder_.so_far().shared_bytes == 0) builder_.shared(cells_.total_bytes());
     std::vector<StepId> full;
-    for (std::size_t i = 0; i < parts.size(); ++i) {
+    for (std::size_t i = 0; i < uses.size(); ++i) {
       builder_.at(0, static_cast<std::uint32_t>(i));
       StepId free = PlanBuilder::kNone;
       StepId last_use = PlanBuilder::kNone;
@@ -294,48 +223,71 @@ class Planner {
         free = builder_.await(peer, free_tag(i - cells_.per_pair()));
         last_use = full[i - cells_.per_pair()];
       }
-      tiles_.lay_out(parts[i], Route::source_to_package, list_);
-      const Region cell = cells_.cell(rank_, peer, i, bytes(parts[i].elems));
-      full.push_back(builder_.expose(peer, full_tag(i), {transform(input_, cell, false, free, last_use)}));
+      pack(uses[i], cells_.cell(rank_, peer, i, uses[i].size_bytes), free, last_use);
+      full.push_back(builder_.expose(peer, full_tag(i), made_));
     }
   }
 
-  void drain_cells(const std::vector<Segment>& parts, std::int32_t peer, StepId all_started) {
-    for (std::size_t i = 0; i < parts.size(); ++i) {
+  void drain_cells(const std::vector<Bundle>& uses, std::int32_t peer, StepId all_started) {
+    for (std::size_t i = 0; i < uses.size(); ++i) {
       builder_.at(0, static_cast<std::uint32_t>(i));
-      tiles_.lay_out(parts[i], Route::package_to_target, list_);
-      count_blocks();
       const StepId after[] = {all_started, builder_.await(peer, full_tag(i))};
-      const Region cell = cells_.cell(peer, rank_, i, bytes(parts[i].elems));
-      const StepId unpacked = builder_.unpack(cell, peer, output_, list_.blocks(), after);
-      if (i + cells_.per_pair() < parts.size()) builder_.expose(peer, free_tag(i), {unpacked});
+      made_.clear();
+      for (const auto& [member, segment, offset_bytes] : uses[i].shares) {
+        member->tiles().lay_out(segment, Route::package_to_target, list_);
+        count_blocks();
+        Region cell = cells_.cell(peer, rank_, i, bytes(segment.elems));
+        cell.offset_bytes += offset_bytes;
+        made_.push_back(builder_.unpack(cell, peer, member->output(), list_.blocks(), after));
+      }
+      if (i + cells_.per_pair() < uses.size()) builder_.expose(peer, free_tag(i), made_);
     }
   }
 
-  void receive(const Package& package, std::int32_t peer, StepId all_started) {
-    if (const std::vector<Segment> parts = cell_uses(package, peer); !parts.empty())
-      return drain_cells(parts, peer, all_started);
-    const std::vector<Segment> parts = messages(package);
-    Slots slots(builder_, longest_bytes(parts));
-    for (std::size_t i = 0; i < parts.size(); ++i) {
+  void receive(const Packages& packages, std::int32_t peer, StepId all_started) {
+    if (const std::vector<Bundle> uses = cell_uses(packages, peer); !uses.empty())
+      return drain_cells(uses, peer, all_started);
+    const std::vector<Bundle> bundles = messages(packages);
+    Slots slots(builder_, longest_bytes(bundles));
+    for (std::size_t i = 0; i < bundles.size(); ++i) {
       builder_.at(0, static_cast<std::uint32_t>(i));
-      const StepId free = slots.busy_until();
-      const Region region = slots.next(bytes(parts[i].elems));
-      const StepId received = builder_.recv(region, peer, kFirstDataTag + static_cast<std::uint32_t>(i), {free});
-      tiles_.lay_out(parts[i], Route::package_to_target, list_);
-      slots.used_by(transform(region, output_, true, all_started, received));
+      const Region region = slots.next(bundles[i].size_bytes);
+      const StepId received =
+          builder_.recv(region, peer, kFirstDataTag + static_cast<std::uint32_t>(i), slots.busy_until());
+      made_.clear();
+      for (const auto& [member, segment, offset_bytes] : bundles[i].shares) {
+        member->tiles().lay_out(segment, Route::package_to_target, list_);
+        const Region from{region.offset_bytes + offset_bytes, bytes(segment.elems), region.buffer};
+        made_.push_back(transform(from, member->output(), true, all_started, received));
+      }
+      slots.used_by(made_);
     }
+  }
+
+  /// The steps that pack a bundle, in made_.
+  void pack(const Bundle& bundle, Region to, std::span<const StepId> free, StepId also_after) {
+    std::vector<StepId> after(free.begin(), free.end());
+    after.push_back(also_after);
+    made_.clear();
+    for (const auto& [member, segment, offset_bytes] : bundle.shares) {
+      member->tiles().lay_out(segment, Route::source_to_package, list_);
+      count_blocks();
+      const Region part{to.offset_bytes + offset_bytes, bytes(segment.elems), to.buffer};
+      made_.push_back(builder_.transform(member->input(), part, list_.blocks(), false, after));
+    }
+  }
+  void pack(const Bundle& bundle, Region to, StepId free, StepId also_after) {
+    pack(bundle, to, std::span(&free, 1), also_after);
   }
 
   /// One segment after the other, so that those of the peers get their turns.
-  void keep(const Package& package, StepId all_started) {
-    const std::vector<Segment> parts = messages(package);
+  void keep(const Packages& packages, StepId all_started) {
     StepId previous = all_started;
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      builder_.at(0, static_cast<std::uint32_t>(i));
-      tiles_.lay_out(parts[i], Route::source_to_target, list_);
-      previous = transform(input_, output_, true, previous);
-    }
+    for (const Bundle& bundle : messages(packages))
+      for (const auto& [member, segment, offset_bytes] : bundle.shares) {
+        member->tiles().lay_out(segment, Route::source_to_target, list_);
+        previous = transform(member->input(), member->output(), true, previous);
+      }
   }
 
   /// A step for the blocks in list_.
@@ -353,8 +305,6 @@ class Planner {
                   "redistribute: the layouts are so finely interleaved that the plan needs more than 2^32 blocks");
   }
 
-  const MovedParts parts_;
-  Pairing pairing_;
   std::uint64_t element_bytes_;
   std::int32_t rank_;
   std::int32_t size_;
@@ -362,11 +312,11 @@ class Planner {
   std::uint64_t segment_bytes_;
   const Team& team_;
   Cells cells_;
-  Tiles tiles_;
-  Region input_;
-  Region output_;
-  std::vector<std::unordered_map<std::int64_t, std::vector<SharedRuns>>> runs_[2];
+  std::vector<std::unique_ptr<Member>> members_;
+  std::uint64_t input_bytes_ = 0;
+  std::uint64_t output_bytes_ = 0;
   BlockList list_;
+  std::vector<StepId> made_;
   std::size_t block_count_ = 0;
 };
 
@@ -394,7 +344,12 @@ MovedParts moved_parts(const Layout& source, const Layout& target, const Redistr
 
 Plan plan_redistribution(const Layout& source, const Layout& target, const RedistributionOptions& options,
                          const Team& team) {
-  return Planner(source, target, options, team).plan();
+  const LayoutPair pair{source, target};
+  return plan_redistribution(std::span(&pair, 1), options, team);
+}
+
+Plan plan_redistribution(std::span<const LayoutPair> pairs, const RedistributionOptions& options, const Team& team) {
+  return Planner(pairs, options, team).plan();
 }
 
 }  // namespace penstock

@@ -255,40 +255,53 @@ def test_disjoint_sets_of_processes(comm: ps.Comm) -> None:
         assert comm.plan_redistribute(source, target, np.float64, relabel=True).bytes_after < values.nbytes
 
 
-def test_batches(comm: ps.Comm, rng: np.random.Generator) -> None:
-    shapes = [(30, 20), (7, 9), (16, 16), (1, 5)]
-    dtypes = ["float64", "int16", "complex64", "float32"]
-    sources = [random_layout(rng, shape, comm.size) for shape in shapes]
-    targets = [random_layout(rng, shape[::-1], comm.size) for shape in shapes]
-    values = [numbers(rng, shape, dtype) for shape, dtype in zip(shapes, dtypes)]
-    given = [ps.DistArray.from_global(*pair, comm.rank) for pair in zip(sources, values)]
-    batch = comm.plan_redistribute(sources, targets, dtypes, op="T")
-    assert len(batch) == 4
-    for start in (False, True):
-        results = [ps.DistArray.zeros(*pair, comm.rank) for pair in zip(targets, dtypes)]
-        if start:
-            request = batch.start(given, results)
+@pytest.mark.parametrize("op", ["N", "C"])
+@pytest.mark.parametrize("relabel", [False, True])
+def test_batches(comm: ps.Comm, rng: np.random.Generator, op: str, relabel: bool) -> None:
+    for dtype in ("float64", "int16", "complex64"):
+        shapes = [tuple(int(n) for n in rng.integers(0, 30, 2)) for _ in range(rng.integers(1, 5))]
+        sources = [random_layout(rng, shape, comm.size) for shape in shapes]
+        targets = [random_layout(rng, shape if op == "N" else shape[::-1], comm.size) for shape in shapes]
+        batch = comm.plan_redistribute(sources, targets, dtype, op=op, relabel=relabel)
+        assert len(batch) == len(shapes)
+        for turn in range(3):  # in new memory, in the same, in other memory
+            if turn != 1:
+                values = [numbers(rng, shape, dtype) for shape in shapes]
+                given = [ps.DistArray.from_global(*pair, comm.rank) for pair in zip(sources, values)]
+                results = [ps.DistArray.zeros(target, dtype, comm.rank) for target in batch.targets]
+            request = batch.start(given, results, beta=1)
             while not request.Test():
                 pass
-        else:
-            batch.run(given, results)
-        for target, result, value in zip(targets, results, values):
-            np.testing.assert_array_equal(result.local, ps.DistArray.from_global(target, value.T, comm.rank).local)
+            for target, result, value in zip(batch.targets, results, values):
+                expected = (value if op == "N" else value.conj().T) * (2 if turn == 1 else 1)
+                np.testing.assert_array_equal(result.local, ps.DistArray.from_global(target, expected, comm.rank).local)
 
 
 def test_wrong_batches_are_errors_everywhere(comm: ps.Comm) -> None:
     layout = ps.Layout.even((8,), comm.size)
-    with pytest.raises(ps.Error, match="2 sources, 1 targets and 2 dtypes"):
-        comm.plan_redistribute([layout, layout], [layout], np.float64)
+    for arguments, message in (
+        (([layout, layout], [layout], np.float64), "2 sources and 1 targets"),
+        (([], [], np.float64), "without pairs"),
+        (([layout], [3], np.float64), "a int given"),
+        (([layout], [layout], "float31"), "float31"),
+        (([layout], [ps.Layout.whole((9,))], np.float64), "becomes"),
+    ):
+        with pytest.raises(ps.Error, match=message):
+            comm.plan_redistribute(*arguments)
     batch = comm.plan_redistribute([layout, layout], [layout, layout], np.float64)
     parts = [ps.DistArray.zeros(layout, np.float64, comm.rank) for _ in range(4)]
     parts[0].local[...] = 1
-    with pytest.raises(ps.Error, match="1 sources and 2 targets given for a batch of 2"):
-        batch.run(parts[:1], parts[2:])
-    # The second one fails on rank 0, so it does on all; the first is complete everywhere.
-    wrong = ps.DistArray.zeros(layout, np.float32, comm.rank) if comm.rank == 0 else parts[1]
-    with pytest.raises(ps.Error):
-        batch.run([parts[0], wrong], parts[2:])
+    at = comm.size - 1
+    small = ps.DistArray.zeros(layout, np.float32, comm.rank)
+    for wrong in (
+        (parts[:1], parts[2:]),
+        ([parts[0], small], parts[2:]),
+        (parts[:2], parts[1:3]),
+        (parts[:2], [parts[2]] * 2),
+    ):
+        fails(comm, at, lambda wrong=wrong: batch.run(*(wrong if comm.rank == at else (parts[:2], parts[2:]))))
+        assert not parts[2].local.any(), "nothing has been written"
+    batch.run(parts[:2], parts[2:])
     assert parts[2].local.all()
     assert not parts[3].local.any()
 

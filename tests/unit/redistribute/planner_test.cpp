@@ -257,6 +257,61 @@ TEST(RedistributionPlan, PartsAndLeadingDimensions) {
   }
 }
 
+TEST(RedistributionPlan, ABatchMovesWhatItsPairsMove) {
+  std::mt19937 random(61);
+  for (int i = 0; i < 60; ++i) {
+    const auto op = static_cast<MatrixOp>(i % 3);
+    std::vector<LayoutPair> pairs;
+    Case c{Layout::whole({}), Layout::whole({}), {.dtype = DType::int32, .op = op}, 1};
+    for (std::int64_t k = pick(random, 1, 4); k > 0; --k) {
+      Index shape = testing_layouts::random_shape(random, 2);
+      const Layout source = random_layout(random, shape, 5);
+      if (op != MatrixOp::none) std::swap(shape[0], shape[1]);
+      pairs.push_back({source, random_layout(random, shape, 5)});
+      c.ranks = std::max({c.ranks, pairs.back().source.ranks(), pairs.back().target.ranks()});
+    }
+    c.nodes = static_cast<std::int32_t>(pick(random, 1, 2));
+    if (i % 2 == 0) c.options.segment_bytes = static_cast<std::uint64_t>(pick(random, 1, 300));
+    Team team{.node_of_rank = nodes_of(c)};
+    std::vector<Plan> together;
+    for (team.rank = 0; team.rank < c.ranks; ++team.rank)
+      together.push_back(plan_redistribution(pairs, c.options, team));
+    for (const std::string& finding : verify(together, team.node_of_rank, 4)) ADD_FAILURE() << finding;
+    std::vector<plan::RankMemory> memory(together.size());
+    for (std::size_t r = 0; r < memory.size(); ++r) {
+      memory[r].input.resize(together[r].input_bytes);
+      for (std::byte& byte : memory[r].input) byte = static_cast<std::byte>(random());
+      memory[r].output.resize(together[r].output_bytes);
+    }
+    plan::simulate(together, {.dtype = DType::int32}, memory, random());
+    // Each pair alone, on its part of the same memory.
+    std::vector<std::size_t> input_at(memory.size(), 0), output_at(memory.size(), 0);
+    for (const LayoutPair& pair : pairs) {
+      const std::vector<Plan> alone = plans_of({pair.source, pair.target, c.options, c.ranks});
+      std::vector<plan::RankMemory> part(memory.size());
+      for (std::size_t r = 0; r < memory.size(); ++r) {
+        const auto begin = memory[r].input.begin() + static_cast<std::ptrdiff_t>(input_at[r]);
+        part[r].input.assign(begin, begin + static_cast<std::ptrdiff_t>(alone[r].input_bytes));
+        part[r].output.resize(alone[r].output_bytes);
+      }
+      plan::simulate(alone, {.dtype = DType::int32}, part, random());
+      for (std::size_t r = 0; r < memory.size(); ++r) {
+        ASSERT_TRUE(std::equal(part[r].output.begin(), part[r].output.end(),
+                               memory[r].output.begin() + static_cast<std::ptrdiff_t>(output_at[r])));
+        input_at[r] += (alone[r].input_bytes + 63) / 64 * 64;
+        output_at[r] += (alone[r].output_bytes + 63) / 64 * 64;
+      }
+    }
+    if (HasFailure()) return;
+  }
+  // Small packages of all pairs fit in one message.
+  const Layout rows = Layout::even({4, 4}, 2);
+  const Layout columns = Layout::even({4, 4}, 2, 1);
+  const std::vector<LayoutPair> small(3, {rows, columns});
+  EXPECT_EQ(count(plan_redistribution(small, {}, {0, {0, 0}}), StepKind::expose), 1u);
+  EXPECT_EQ(count(plan_redistribution(small, {}, {0, {0, 1}}), StepKind::send), 2u) << "with that of the barrier";
+}
+
 TEST(RedistributionPlan, OneElementAndNone) {
   std::mt19937 random(1);
   expect_correct({Layout::whole({}, 1, 2), Layout::whole({}, 0, 1), {}, 3}, random);

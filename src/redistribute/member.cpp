@@ -1,0 +1,103 @@
+#include "redistribute/member.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "penstock/error.hpp"
+
+namespace penstock::redistribute {
+
+Member::Member(const Layout& source, const Layout& target, const RedistributionOptions& options, const Team& team)
+    : rank_(team.rank),
+      element_bytes_(size_bytes(options.dtype)),
+      parts_(moved_parts(source, target, options)),
+      pairing_(parts_.source, parts_.target, options.op),
+      tiles_(pairing_) {
+  const std::int32_t needed = std::max(source.ranks(), target.ranks());
+  if (needed > team.size())
+    throw Error(ErrorCode::invalid_argument, "redistribute: the layouts are for " + std::to_string(needed) +
+                                                 " ranks, the communicator has " + std::to_string(team.size()));
+  const auto size = [&](const Layout& layout, std::int64_t leading_elems) {
+    return std::max(layout.size_elems(), layout.local_memory(rank_, leading_elems).size_elems);
+  };
+  for (const std::int64_t elems :
+       {size(source, options.source_leading_elems), size(target, options.target_leading_elems)}) {
+    std::int64_t total_bytes = 0;
+    if (__builtin_mul_overflow(elems, static_cast<std::int64_t>(element_bytes_), &total_bytes))
+      throw Error(ErrorCode::invalid_argument, "redistribute: " + std::to_string(elems) + " elements of " +
+                                                   std::to_string(element_bytes_) + " bytes do not fit into 63 bits");
+  }
+  std::vector<std::int64_t> target_shape = options.shape;
+  if (options.op != MatrixOp::none && target_shape.size() == 2) std::swap(target_shape[0], target_shape[1]);
+  input_ = {0, place(Side::source, source, options.source_leading_elems, options.source_begin, options.shape),
+            Buffer::input};
+  output_ = {0, place(Side::target, target, options.target_leading_elems, options.target_begin, target_shape),
+             Buffer::output};
+}
+
+std::map<std::int32_t, Package> Member::packages(Side side) {
+  const Layout& mine = side == Side::source ? pairing_.source() : pairing_.target();
+  const Layout& other = side == Side::source ? pairing_.target() : pairing_.source();
+  const std::size_t dimensions = pairing_.dimensions();
+  std::map<std::int32_t, Package> by_rank;
+  for (const LayoutCell& cell : mine.local_cells(rank_)) {
+    std::vector<const std::vector<SharedRuns>*> lists(dimensions);
+    std::vector<std::int64_t> strides = pairing_.target_cell_strides();
+    for (std::size_t d = 0; d < dimensions; ++d)
+      lists[d] = &runs(side, d, cell.coordinate[side == Side::source ? d : pairing_.target_dimension(d)]);
+    if (side == Side::target) {
+      std::int64_t stride = 1;
+      for (std::size_t d = dimensions; d-- > 0; stride *= other.axes()[d].coordinates()) strides[d] = stride;
+    }
+    std::vector<const SharedRuns*> chosen(dimensions);
+    const auto visit = [&](auto&& self, std::size_t d, std::int64_t other_cell) -> void {
+      if (d < dimensions) {
+        for (const SharedRuns& shared : *lists[d]) {
+          chosen[d] = &shared;
+          self(self, d + 1, other_cell + shared.other * strides[d]);
+        }
+        return;
+      }
+      const std::int32_t peer = other.owners()[static_cast<std::size_t>(other_cell)];
+      const bool forward = side == Side::source;
+      by_rank[peer].push_back({forward ? cell.index : other_cell, forward ? other_cell : cell.index, chosen});
+    };
+    visit(visit, 0, 0);
+  }
+  for (auto& [peer, package] : by_rank)
+    std::sort(package.begin(), package.end(), [](const Piece& a, const Piece& b) {
+      return std::pair(a.source_cell, a.target_cell) < std::pair(b.source_cell, b.target_cell);
+    });
+  return by_rank;
+}
+
+const std::vector<SharedRuns>& Member::runs(Side side, std::size_t d, std::int64_t coordinate) {
+  auto& known = runs_[side == Side::source ? 0 : 1];
+  known.resize(pairing_.dimensions());
+  const auto [entry, is_new] = known[d].try_emplace(coordinate);
+  if (is_new)
+    entry->second = redistribute::shared_runs(pairing_.source_axis(d), pairing_.target_axis(d), side, coordinate);
+  return entry->second;
+}
+
+/// Tells the tiles where this rank's cells lie in its memory, whose size in bytes it returns. Those of others need
+/// not be known: what travels is dense.
+std::uint64_t Member::place(Side side, const Layout& whole, std::int64_t leading_elems, std::vector<std::int64_t> begin,
+                            const std::vector<std::int64_t>& shape) {
+  LocalMemory memory = whole.local_memory(rank_, leading_elems);
+  const Layout& part = side == Side::source ? parts_.source : parts_.target;
+  if (begin.empty()) begin.resize(whole.dimensions(), 0);
+  if (!shape.empty()) memory = whole.window_memory(begin, shape, rank_, memory);
+  if (leading_elems != 0 || !shape.empty()) {
+    std::vector<LayoutCell> cells = part.local_cells(rank_);
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      cells[i].local_offset_elems = memory.cells[i].offset_elems;
+      cells[i].strides_elems = memory.cells[i].strides_elems;
+      tiles_.place(side, std::move(cells[i]));
+    }
+  }
+  return static_cast<std::uint64_t>(memory.size_elems) * element_bytes_;
+}
+
+}  // namespace penstock::redistribute
