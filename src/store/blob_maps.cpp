@@ -10,7 +10,8 @@ namespace penstock::store {
 namespace {
 
 constexpr std::size_t kRecentMaps = 4;
-/// From further away than this it is better to start from an index.
+/// From further away than this we look for an index on the way, and than that we do not even replay without one.
+constexpr std::uint64_t kReplayUnasked = 8;
 constexpr std::uint64_t kReplayAtMost = 128;
 /// In units of VersionMap::cost_since: an index is worth its space when replaying takes longer than reading it.
 constexpr std::uint64_t kLeastReplayCost = 600;
@@ -122,6 +123,16 @@ std::shared_ptr<const VersionMap> BlobState::hold_tip() {
   return {&tip_->map, release};
 }
 
+bool BlobState::is_shorter_from_index(std::uint64_t from, std::uint64_t version) const {
+  if (version - from <= kReplayUnasked) return false;
+  if (version - from > kReplayAtMost) return true;
+  const std::vector<std::string> indexes = backend_->list(key("index"));
+  return std::any_of(indexes.rbegin(), indexes.rend(), [&](const std::string& index) {
+    const std::uint64_t number = number_of(index);
+    return number > from && number <= version;
+  });
+}
+
 std::shared_ptr<const VersionMap> BlobState::map_at(std::uint64_t version) {
   if (version == kLatest) {
     version = latest();
@@ -135,7 +146,7 @@ std::shared_ptr<const VersionMap> BlobState::map_at(std::uint64_t version) {
   for (const auto& map : recent_) {
     if (map->version() == version) return map;
   }
-  if (tip_ && tip_->map.version() < version && version - tip_->map.version() <= kReplayAtMost) {
+  if (tip_ && tip_->map.version() < version && !is_shorter_from_index(tip_->map.version(), version)) {
     if (tip_->holders.load(std::memory_order_acquire) > 0) tip_ = std::make_shared<Tip>(tip_->map);
     try {
       const std::uint64_t from = tip_->map.version();

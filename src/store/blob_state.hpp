@@ -106,6 +106,8 @@ class BlobState {
   /// Creates the entry in the catalog; throws exists.
   void announce();
   std::shared_ptr<const VersionMap> hold_tip();
+  /// Whether a map of `version` is better built from an index than from one of version `from`.
+  bool is_shorter_from_index(std::uint64_t from, std::uint64_t version) const;
   void put_index_if_due(std::uint64_t version);
   VersionMap read_kept(std::uint64_t version, std::uint64_t keep_from) const;
   /// The index to start from for `version`: the newest sound one that is not newer, else version 0.

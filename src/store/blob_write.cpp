@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 63;
 /// Versions between two looks at whether an index is due.
-constexpr std::uint64_t kIndexConsidered = 8;
+constexpr std::uint64_t kIndexConsidered = 24;
 
 }  // namespace
 

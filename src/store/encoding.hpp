@@ -32,7 +32,11 @@ class Encoder {
     number(value.low);
     number(value.high);
   }
-  void raw(ConstBytes value) { bytes_.insert(bytes_.end(), value.begin(), value.end()); }
+  void raw(ConstBytes value) {
+    const std::size_t at = bytes_.size();
+    bytes_.resize(at + value.size());  // GCC 12 warns about insert() where there is nothing to warn of
+    if (!value.empty()) std::memcpy(bytes_.data() + at, value.data(), value.size());
+  }
 
   const std::vector<std::byte>& bytes() const { return bytes_; }
   std::vector<std::byte> take() { return std::move(bytes_); }

@@ -265,9 +265,9 @@ TEST_P(Snapshots, IndexesFollowWhatReplayingCosts) {
   const std::vector<std::byte> data(2, std::byte{1});
   std::vector<WriteRegion> regions;
   for (std::uint64_t i = 0; i < 400; ++i) regions.push_back({i * 500, data});
-  for (int i = 0; i < 16; ++i) blob_->write(regions);
+  for (int i = 0; i < 48; ++i) blob_->write(regions);
   EXPECT_EQ(indexes(), 2u);
-  EXPECT_EQ(reopened().latest(), 32u);
+  EXPECT_EQ(reopened().latest(), 64u);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Snapshots, testing::ValuesIn(store::test_schemes()),
