@@ -13,7 +13,7 @@ from penstock.comm import Comm
 from penstock.datatype import flatten
 from penstock.error import Error
 from penstock.message import Derived, message
-from penstock.store import Blob
+from penstock.store import Blob, Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +82,7 @@ class File:
         comm : penstock.Comm, mpi4py.MPI.Intracomm or None
             None opens it for this process alone.
         amode : int
-            mpi4py's MODE_* constants. MODE_CREATE also makes the store.
+            mpi4py's MODE_* constants. MODE_CREATE also makes the store; MODE_DELETE_ON_CLOSE removes the blob.
         info : mpi4py.MPI.Info or dict, optional
             "penstock_durable": "false" makes only `Sync` survive a loss of power; the default is every write.
         """
@@ -95,11 +95,28 @@ class File:
         return file
 
     def Close(self) -> None:
-        """Collective."""
+        """Collective. With MODE_DELETE_ON_CLOSE the blob and all its versions are gone when this returns."""
         self._core.close()
+        if self._amode & MPI.MODE_DELETE_ON_CLOSE:
+            self._delete()
         if self._own_comm and self._comm is not None:
             self._comm.free()
         self._comm = None
+
+    def _delete(self) -> None:
+        """Rank 0 removes the blob; nobody goes on before, and all ranks have closed the file by now."""
+        failure = None
+        if self._comm is None or self._comm.rank == 0:
+            place, _, name = self._url.rpartition("/")
+            try:
+                Store(place, create=False).remove(name)
+            except Error as error:
+                # Another group that had the file open may have removed it first.
+                failure = None if error.code == "not_found" else (str(error), error.code)
+        if self._comm is not None:
+            failure = self._comm.bcast(failure)
+        if failure is not None:
+            raise Error(*failure)
 
     def __enter__(self) -> File:
         return self
@@ -274,8 +291,6 @@ def _options(filename: str, amode: int, info: Any) -> _penstock.FileOptions:
     access = amode & (MPI.MODE_RDONLY | MPI.MODE_WRONLY | MPI.MODE_RDWR)
     if access not in (MPI.MODE_RDONLY, MPI.MODE_WRONLY, MPI.MODE_RDWR):
         raise Error(f"{filename}: the mode {amode} has not exactly one of MODE_RDONLY, MODE_WRONLY and MODE_RDWR")
-    if amode & MPI.MODE_DELETE_ON_CLOSE:
-        raise Error(f"{filename}: MODE_DELETE_ON_CLOSE is not supported, for a store keeps its versions", "unsupported")
     if access == MPI.MODE_RDONLY and amode & MPI.MODE_CREATE:
         raise Error(f"{filename}: MODE_CREATE needs MODE_WRONLY or MODE_RDWR")
     options = _penstock.FileOptions()

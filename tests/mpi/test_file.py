@@ -184,13 +184,21 @@ def test_flattened_datatypes_are_those_of_mpi(name: str) -> None:
     [
         (0, "invalid_argument"),
         (MPI.MODE_RDONLY | MPI.MODE_CREATE, "invalid_argument"),
-        (RDWR | MPI.MODE_DELETE_ON_CLOSE, "unsupported"),
     ],
 )
 def test_modes_that_cannot_be(comm: ps.Comm, url: str, amode: int, code: str) -> None:
     with pytest.raises(ps.Error) as caught:
         ps.File.Open(comm, f"{url}/field", amode)
     assert caught.value.code == code
+
+
+def test_deleted_on_close(comm: ps.Comm, url: str) -> None:
+    for _ in range(3):
+        with ps.File.Open(comm, f"{url}/scratch", RDWR | MPI.MODE_EXCL | MPI.MODE_DELETE_ON_CLOSE) as f:
+            f.Write_at_all(comm.rank * 5_000, np.full(5_000, comm.rank, np.uint8))
+            assert f.Get_size() == comm.size * 5_000
+        assert "scratch" not in ps.Store(url, create=False)
+        comm.Barrier()
 
 
 def test_an_mpi4py_communicator_will_do(url: str) -> None:

@@ -52,3 +52,17 @@ def test_errors(tmp_path: Path) -> None:
             f.Seek(0, 99)
     with pytest.raises(ps.Error, match="closed"):
         f.Write(b"data")
+
+
+def test_deleted_on_close(tmp_path: Path) -> None:
+    store = f"file://{tmp_path}/store"
+    with ps.File.Open(None, f"{store}/scratch", MPI.MODE_RDWR | MPI.MODE_CREATE | MPI.MODE_DELETE_ON_CLOSE) as f:
+        f.Write(bytes(10_000))
+        late = ps.Store(store).open("scratch")
+        assert late.latest == 1
+    assert "scratch" not in ps.Store(store)
+    with pytest.raises(ps.Error, match="was removed"):
+        late.write([(0, b"x")])
+    with ps.File.Open(None, f"{store}/scratch", MPI.MODE_RDWR | MPI.MODE_CREATE) as f:
+        assert f.Get_size() == 0
+    assert "scratch" in ps.Store(store)
