@@ -122,7 +122,7 @@ struct Plan {
   std::uint64_t shared_bytes = 0;
   /// With input_bytes == 0 where the input of tasks lies in the output; with output_bytes == 0 the other way round.
   std::uint64_t stand_in_offset_bytes = 0;
-  std::uint16_t tree_levels = 0;  ///< height of the tree that `level` counts, equal on all ranks; 0: not a tree
+  std::uint16_t tree_levels = 0;         ///< height of the tree that `level` counts, equal on all ranks; 0: not a tree
   std::uint16_t application_levels = 0;  ///< of these, the last ones that run on Lane::application
   std::vector<Step> steps;
   std::vector<StepId> dependencies;

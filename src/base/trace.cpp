@@ -100,10 +100,11 @@ std::string to_json(const std::vector<Event>& events, int process) {
     const Event& event = events[i];
     out += (i ? ",\n{\"ph\":\"X\",\"name\":" : "\n{\"ph\":\"X\",\"name\":") + json::quoted(event.name) +
            ",\"cat\":" + json::quoted(event.lane);
-    std::snprintf(
-        numbers, sizeof numbers, ",\"pid\":%d,\"tid\":%llu,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"bytes\":%llu,\"core\":%d}}",
-        process, static_cast<unsigned long long>(event.thread), static_cast<double>(event.begin_ns) / 1e3,
-        static_cast<double>(event.end_ns - event.begin_ns) / 1e3, static_cast<unsigned long long>(event.bytes), event.core);
+    std::snprintf(numbers, sizeof numbers,
+                  ",\"pid\":%d,\"tid\":%llu,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"bytes\":%llu,\"core\":%d}}", process,
+                  static_cast<unsigned long long>(event.thread), static_cast<double>(event.begin_ns) / 1e3,
+                  static_cast<double>(event.end_ns - event.begin_ns) / 1e3,
+                  static_cast<unsigned long long>(event.bytes), event.core);
     out += numbers;
   }
   return out + "\n]}\n";

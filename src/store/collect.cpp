@@ -10,6 +10,12 @@ namespace penstock::store {
 
 namespace {
 
+/// When a lease that ends now began. At the epoch at the earliest: the nanoseconds of longer ones have no number.
+std::int64_t begin_of(std::chrono::seconds lease) {
+  const std::int64_t now = now_ns();
+  return lease.count() > now / 1'000'000'000 ? 0 : now - std::chrono::nanoseconds(lease).count();
+}
+
 struct DataName {
   std::uint64_t base = 0;
   std::int64_t time_ns = 0;
@@ -134,7 +140,7 @@ void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
   if (keep_from > kept_from) put_mark(blob, "keep-", keep_from);
   // Tags are looked for after the announcement: whoever tags an older version from now on sees it and fails.
   std::set<std::string> needed = needed_objects(blob, keep_from, newest);
-  const std::int64_t deadline_ns = now_ns() - std::chrono::nanoseconds(options.lease).count();
+  const std::int64_t deadline_ns = begin_of(options.lease);
   std::uint64_t fence_below = 0;
   for (const std::string& key : stored) {
     if (needed.contains(key) || committed.contains(key)) continue;
@@ -194,7 +200,7 @@ std::set<std::string> list_folders(const Backend& backend) {
 
 void collect_folders(Backend& backend, const std::set<std::string>& folders, const std::set<std::string>& in_use,
                      std::chrono::seconds lease, GcReport& report) {
-  const std::int64_t deadline_ns = now_ns() - std::chrono::nanoseconds(lease).count();
+  const std::int64_t deadline_ns = begin_of(lease);
   for (const std::string& folder : folders) {
     std::int64_t made_ns = 0;
     std::from_chars(folder.data() + kFolders.size() + 1, folder.data() + folder.size(), made_ns);
