@@ -1,5 +1,5 @@
 // A = alpha*op(B) + beta*A, where B and A are n-d arrays in any two layouts on the ranks of one communicator
-// (COSTA, Algorithm 3), with the relabeling of the target's ranks that leaves the least to communicate (Algorithm 1).
+// (COSTA, Algorithm 3), with the relabeling of the target's ranks that leaves the least to communicate (relabel.hpp).
 #pragma once
 
 #include <complex>
@@ -7,12 +7,12 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "penstock/export.hpp"
 #include "penstock/layout.hpp"
 #include "penstock/plan.hpp"
+#include "penstock/relabel.hpp"
 #include "penstock/types.hpp"
 
 namespace penstock {
@@ -20,48 +20,13 @@ namespace penstock {
 class Comm;
 class Request;
 
-/// What happens to the source on its way: N, T and C of ScaLAPACK. The transpositions are for two dimensions.
-enum class MatrixOp : std::uint8_t { none, transpose, conjugate_transpose };
-
-/// From "N", "T" or "C". Throws Error(invalid_argument) for anything else.
-PENSTOCK_API MatrixOp matrix_op_from_name(std::string_view name);
-
-/// How much one rank of the source has for one rank of the target.
-struct PairVolume {
-  std::int32_t source = 0;
-  std::int32_t target = 0;
-  std::int64_t elems = 0;
-
-  friend bool operator==(const PairVolume&, const PairVolume&) = default;
-};
-
-// The following functions are pure: local, any thread, no communication. They throw Error(invalid_argument) where the
-// shapes do not fit together under `op`.
-
-/// All pairs with something to move, in order of (source, target). Block-cyclic axes cost what one common period holds,
-/// however long they are.
-PENSTOCK_API std::vector<PairVolume> transfer_volumes(const Layout& source, const Layout& target,
-                                                      MatrixOp op = MatrixOp::none);
-
-struct Relabeling {
-  std::vector<std::int32_t> permutation;  ///< permutation[r]: the rank that takes the part of the target's rank r
-  std::uint64_t bytes_before = 0;         ///< bytes that change their rank with the target as given
-  std::uint64_t bytes_after = 0;          ///< ... with the target relabeled
-};
-
-/// The relabeling of all ranks of both layouts (and at least `ranks`) that leaves the fewest bytes to communicate
-/// (COSTA, Theorem 1 with the gains of Remark 2), exactly. The identity where nothing is better.
-PENSTOCK_API Relabeling relabel(const Layout& source, const Layout& target, std::size_t element_bytes,
-                                MatrixOp op = MatrixOp::none, std::int32_t ranks = 1);
-
-/// For a square matrix of n*n weights: the column of each row such that the sum of the chosen weights is greatest.
-/// Exact; O(n^3) worst case, memory O(n) besides the weights. The magnitudes must sum up to less than 2^61.
-PENSTOCK_API std::vector<std::int32_t> assign_max_weight(std::int32_t n, std::span<const std::int64_t> weights);
-
 struct RedistributionOptions {
   DType dtype = DType::float64;
   MatrixOp op = MatrixOp::none;
-  bool relabel = false;  ///< let relabel() choose which rank gets which part of the target
+  /// Whether relabel() chooses which rank gets which part of the target, and by which cost; rank 0 decides for all.
+  RelabelPolicy relabel = RelabelPolicy::never;
+  TransferCost cost = {};
+  double expected_runs = RelabelOptions{}.expected_runs;
   /// What a rank has for another goes in segments of about this length, so that packing, moving and unpacking overlap
   /// and happen in the caches; a few of them per pair are in flight, in scratch memory. Equal on all ranks.
   std::uint64_t segment_bytes = std::uint64_t{1} << 20;

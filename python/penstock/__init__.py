@@ -16,7 +16,7 @@ _PARTS = {
     "dataset": ("Dataset",),
     "file": ("File",),
     "layout": ("Layout", "LayoutBlock", "DistArray"),
-    "redistribute": ("Redistribution", "Relabeling", "relabel"),
+    "redistribute": ("Redistribution", "Relabeling", "TransferCost", "relabel"),
     "store": ("Blob", "Snapshot", "Store"),
 }
 

@@ -386,7 +386,7 @@ class Comm(MPI.Intracomm):
 
     @overload
     def plan_redistribute(
-        self, source: Layout, target: Layout, dtype: Any, op: str = "N", relabel: bool = False, **part: Any
+        self, source: Layout, target: Layout, dtype: Any, op: str = "N", relabel: bool | str = False, **part: Any
     ) -> Redistribution: ...
 
     @overload
@@ -396,12 +396,12 @@ class Comm(MPI.Intracomm):
         target: Sequence[Layout],
         dtype: Any,
         op: str = "N",
-        relabel: bool = False,
+        relabel: bool | str = False,
         **part: Any,
     ) -> RedistributionBatch: ...
 
     def plan_redistribute(
-        self, source: Any, target: Any, dtype: Any, op: str = "N", relabel: bool = False, **part: Any
+        self, source: Any, target: Any, dtype: Any, op: str = "N", relabel: bool | str = False, **part: Any
     ) -> Any:
         """Plan target = alpha * op(source) + beta * target; see :func:`penstock.redistribute.plan_redistribute`.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,17 +24,93 @@ class Relabeling:
     permutation: list[int]  #: permutation[r] is the rank that takes the part of the target's rank r
     bytes_before: int  #: bytes that change their rank with the target as given
     bytes_after: int  #: and with the target relabeled
+    cost_before: float = 0.0  #: the same in the unit of the cost function
+    cost_after: float = 0.0
+    skipped: str = ""  #: why no relabeling was looked for; empty where it was, and the permutation is the best
 
     @property
     def reduction_pct(self) -> float:
         return 100.0 * (self.bytes_before - self.bytes_after) / self.bytes_before if self.bytes_before else 0.0
 
 
-def relabel(source: Layout, target: Layout, dtype: DTypeLike = np.float64, op: str = "N", ranks: int = 1) -> Relabeling:
-    """The relabeling of the target's ranks that leaves the fewest bytes to communicate, exactly. Local; needs no MPI."""
+class TransferCost:
+    """What it costs that one rank has something for another, in any unit; by default the bytes that change their rank.
+
+    An immutable value, for ``relabel`` and :meth:`Comm.plan_redistribute`.
+    """
+
+    def __init__(self, native: _penstock.TransferCost | None = None) -> None:
+        self._native = _penstock.TransferCost() if native is None else native
+
+    @classmethod
+    def pairs(cls, latency: ArrayLike, per_byte: ArrayLike) -> TransferCost:
+        """``latency[i, j] + per_byte[i, j] * bytes`` from rank i to j; the diagonals are of what stays on a rank."""
+        return cls(_penstock.TransferCost.pairs(_square("latency", latency), _square("per_byte", per_byte)))
+
+    @classmethod
+    def nodes(cls, node_of_rank: Sequence[int], latency: ArrayLike, per_byte: ArrayLike) -> TransferCost:
+        """The same by nodes: the diagonals are between ranks of one node, and what stays on a rank is free."""
+        native = _penstock.TransferCost.nodes(
+            [int(node) for node in node_of_rank], _square("latency", latency), _square("per_byte", per_byte)
+        )
+        return cls(native)
+
+    @classmethod
+    def function(cls, cost: Callable[[np.ndarray, np.ndarray, np.ndarray], ArrayLike]) -> TransferCost:
+        """Any function of (source rank, target rank, bytes), called with arrays that broadcast against each other."""
+
+        def of_part(sources: list[int], nbytes: list[int], ranks: int) -> np.ndarray:
+            given = (
+                np.array(sources, np.int64)[:, None],
+                np.arange(ranks)[None, :],
+                np.array(nbytes, np.uint64)[:, None],
+            )
+            costs = np.broadcast_to(np.asarray(cost(*given), np.float64), (len(sources), ranks))
+            return np.ascontiguousarray(costs.sum(axis=0))
+
+        return cls(_penstock.TransferCost.parts(of_part))
+
+    def with_transformation(self, per_byte: ArrayLike) -> TransferCost:
+        """This and ``per_byte[r]`` for each byte that rank r gets, also from itself, and transforms."""
+        return TransferCost(self._native.with_transformation(np.asarray(per_byte, np.float64).ravel().tolist()))
+
+
+def _square(name: str, given: ArrayLike) -> list[float]:
+    matrix = np.asarray(given, np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise Error(f"the {name} of a transfer cost has the shape {matrix.shape}, expected (n, n)")
+    return matrix.ravel().tolist()
+
+
+def _policy(relabel: bool | str) -> str:
+    return relabel if isinstance(relabel, str) else "worthwhile" if relabel else "never"
+
+
+def _native_cost(cost: TransferCost | None) -> _penstock.TransferCost | None:
+    if cost is not None and not isinstance(cost, TransferCost):
+        raise Error(f"the cost is a {type(cost).__name__}, expected a TransferCost or None")
+    return None if cost is None else cost._native
+
+
+def relabel(
+    source: Layout,
+    target: Layout,
+    dtype: DTypeLike = np.float64,
+    op: str = "N",
+    ranks: int = 1,
+    *,
+    cost: TransferCost | None = None,
+    policy: str = "always",
+) -> Relabeling:
+    """The relabeling of the target's ranks of the least cost, exactly: of the fewest bytes to communicate.
+
+    At least ``ranks`` ranks are permuted. With the policy "worthwhile" it is not looked for where that would take
+    longer than it can save, by an estimate; see :attr:`Relabeling.skipped`. Local; needs no MPI.
+    """
     name = _dtype_name(dtype)
     itemsize = 2 if name == "bfloat16" else np.dtype(name).itemsize
-    return Relabeling(*_penstock.relabel(source._native, target._native, itemsize, op, ranks))
+    native = _native_cost(cost)
+    return Relabeling(*_penstock.relabel(source._native, target._native, itemsize, op, ranks, policy, native))
 
 
 def volumes(source: Layout, target: Layout, op: str = "N") -> np.ndarray:
@@ -61,11 +137,12 @@ class Redistribution:
         self.source = Layout(native.source)
         #: The target after relabeling: what the output is laid out by.
         self.target = Layout(native.target)
+        self.relabeling = Relabeling(*native.relabeling)
         #: permutation[r] is the rank that takes the part of the given target's rank r.
-        self.permutation: list[int] = native.permutation
+        self.permutation: list[int] = self.relabeling.permutation
         #: Bytes that change their rank with the target as given, and with the target relabeled; of all ranks together.
-        self.bytes_before: int = native.bytes_before
-        self.bytes_after: int = native.bytes_after
+        self.bytes_before: int = self.relabeling.bytes_before
+        self.bytes_after: int = self.relabeling.bytes_after
 
     def run(
         self, source: ArrayLike | DistArray, target: ArrayLike | DistArray, alpha: complex = 1, beta: complex = 0
@@ -178,7 +255,9 @@ def plan_batch(
     targets: Sequence[Layout],
     dtype: DTypeLike,
     op: str = "N",
-    relabel: bool = False,
+    relabel: bool | str = False,
+    *,
+    cost: TransferCost | None = None,
 ) -> RedistributionBatch:
     """Plans targets[i] = alpha * op(sources[i]) + beta * targets[i] for all i, in one round of messages.
 
@@ -195,8 +274,13 @@ def plan_batch(
         name = _dtype_name(dtype)
     except Error as error:
         failure = failure or str(error)
+    native_cost = None
+    try:
+        native_cost = _native_cost(cost)
+    except Error as error:
+        failure = failure or str(error)
     natives = [[] if failure else [layout._native for layout in given] for given in (sources, targets)]
-    made = _penstock.plan_batch(comm._core, *natives, name, str(op), bool(relabel), failure)
+    made = _penstock.plan_batch(comm._core, *natives, name, str(op), _policy(relabel), native_cost, failure)
     return RedistributionBatch(made, comm._core.rank, name, str(op))
 
 
@@ -206,8 +290,9 @@ def plan_redistribute(
     target: Layout,
     dtype: DTypeLike,
     op: str = "N",
-    relabel: bool = False,
+    relabel: bool | str = False,
     *,
+    cost: TransferCost | None = None,
     source_begin: Sequence[int] = (),
     target_begin: Sequence[int] = (),
     shape: Sequence[int] = (),
@@ -224,9 +309,12 @@ def plan_redistribute(
         Of both, for example ``np.float64`` or "bfloat16".
     op : str
         "N" (as it is), "T" (transposed) or "C" (transposed and conjugated). The last two are for two dimensions.
-    relabel : bool
+    relabel : bool or str
         Whether the ranks of the target may be permuted so that the fewest bytes are communicated; the ``target`` of
-        the result is then the layout to use.
+        the result is then the layout to use. "never" is False; "worthwhile", which is True, does nothing where finding
+        the best permutation would take longer than it can save, and says so in ``relabeling.skipped``; or "always".
+    cost : TransferCost
+        What is to be least instead of those bytes. Only rank 0's counts.
     source_begin, target_begin, shape : sequence of int
         Only a part: ``shape`` (of the source) from ``source_begin`` on goes to where ``target_begin`` is; by default
         all. What lies outside of it in the target stays as it is. The same on all ranks.
@@ -238,12 +326,14 @@ def plan_redistribute(
     failure = ""
     name = ""
     part: list[list[int]] = [[], [], []]
+    native_cost = None
     for what, layout in (("source", source), ("target", target)):
         if not isinstance(layout, Layout):
             failure = failure or f"redistribute: the {what} is a {type(layout).__name__}, expected a penstock.Layout"
     try:
         name = _dtype_name(dtype)
         part = [_integers(values) for values in (source_begin, target_begin, shape)]
+        native_cost = _native_cost(cost)
     except Error as error:
         failure = failure or str(error)
     made = _penstock.plan_redistribute(
@@ -252,7 +342,8 @@ def plan_redistribute(
         getattr(target, "_native", None),
         name,
         str(op),
-        bool(relabel),
+        _policy(relabel),
+        native_cost,
         part,
         [int(source_leading), int(target_leading)],
         failure,

@@ -24,9 +24,24 @@ namespace nb = nanobind;
 namespace penstock::python {
 namespace {
 
-RedistributionOptions options_of(const std::string& dtype, const std::string& op, bool relabel) {
+RelabelPolicy policy_from_name(const std::string& name) {
+  if (name == "never") return RelabelPolicy::never;
+  if (name == "worthwhile") return RelabelPolicy::worthwhile;
+  if (name == "always") return RelabelPolicy::always;
+  throw Error(ErrorCode::invalid_argument,
+              "relabel is '" + name + "'; expected True, False, 'never', 'worthwhile' or 'always'");
+}
+
+/// How to relabel, and by which cost; None for the volume.
+struct Relabel {
+  std::string policy;
+  nb::handle cost;
+};
+
+RedistributionOptions options_of(const std::string& dtype, const std::string& op, const Relabel& how) {
   RedistributionOptions options;
-  options.relabel = relabel;
+  options.relabel = policy_from_name(how.policy);
+  if (!how.cost.is_none()) options.cost = nb::cast<const TransferCost&>(how.cost);
   options.dtype = dtype_from_name(dtype);
   options.op = matrix_op_from_name(op);
   return options;
@@ -34,13 +49,14 @@ RedistributionOptions options_of(const std::string& dtype, const std::string& op
 
 RedistributionBatch plan_batch(Comm& comm, const std::vector<const Layout*>& sources,
                                const std::vector<const Layout*>& targets, const std::string& dtype,
-                               const std::string& op, bool relabel, const std::string& failure) {
+                               const std::string& op, const std::string& relabel, nb::handle cost,
+                               const std::string& failure) {
   std::optional<Error> wrong;
   std::vector<LayoutPair> pairs;
   RedistributionOptions options;
   try {
     if (!failure.empty()) throw Error(ErrorCode::invalid_argument, failure);
-    options = options_of(dtype, op, relabel);
+    options = options_of(dtype, op, {relabel, cost});
     for (std::size_t i = 0; i < sources.size(); ++i) pairs.push_back({*sources[i], *targets.at(i)});
   } catch (const Error& error) {
     wrong = error;
@@ -54,7 +70,7 @@ RedistributionBatch plan_batch(Comm& comm, const std::vector<const Layout*>& sou
 
 /// Collective. A caller who already knows that its arguments are wrong says so in `failure` instead of staying away.
 Redistribution plan(Comm& comm, nb::handle source, nb::handle target, const std::string& dtype, const std::string& op,
-                    bool relabel, const std::vector<std::vector<std::int64_t>>& part,
+                    const std::string& relabel, nb::handle cost, const std::vector<std::vector<std::int64_t>>& part,
                     const std::vector<std::int64_t>& leading, const std::string& failure) {
   std::optional<Error> wrong;
   std::optional<Layout> from;
@@ -64,7 +80,7 @@ Redistribution plan(Comm& comm, nb::handle source, nb::handle target, const std:
     if (!failure.empty()) throw Error(ErrorCode::invalid_argument, failure);
     from = nb::cast<const Layout&>(source);
     to = nb::cast<const Layout&>(target);
-    options = options_of(dtype, op, relabel);
+    options = options_of(dtype, op, {relabel, cost});
     options.source_begin = part.at(0);
     options.target_begin = part.at(1);
     options.shape = part.at(2);
@@ -177,14 +193,57 @@ PendingRequest start(const Redistribution& redistribution, int rank, nb::handle 
   return {std::move(request), std::move(input), std::move(output)};
 }
 
+nb::tuple facts_of(const Relabeling& found) {
+  return nb::make_tuple(found.permutation, found.bytes_before, found.bytes_after, found.cost_before, found.cost_after,
+                        found.skipped);
+}
+
 nb::tuple relabel_of(const Layout& source, const Layout& target, std::size_t element_bytes, const std::string& op,
-                     std::int32_t ranks) {
+                     std::int32_t ranks, const std::string& policy, nb::handle cost) {
+  RelabelOptions options{.element_bytes = element_bytes, .op = matrix_op_from_name(op), .ranks = ranks};
+  options.policy = policy_from_name(policy);
+  if (!cost.is_none()) options.cost = nb::cast<const TransferCost&>(cost);
   Relabeling result;
   {
     const nb::gil_scoped_release released;
-    result = relabel(source, target, element_bytes, matrix_op_from_name(op), ranks);
+    result = relabel(source, target, options);
   }
-  return nb::make_tuple(result.permutation, result.bytes_before, result.bytes_after);
+  return facts_of(result);
+}
+
+using Numbers = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+/// Calls `function` with the source ranks and the bytes of the packages, for one number of each rank.
+TransferCost cost_of_parts(const nb::object& function) {
+  const std::shared_ptr<nb::object> kept(new nb::object(function), [](nb::object* object) {
+    const nb::gil_scoped_acquire acquired;
+    delete object;
+  });
+  return TransferCost::parts([kept](std::span<const TransferPackage> packages, std::span<double> cost) {
+    const nb::gil_scoped_acquire acquired;
+    try {
+      std::vector<std::int64_t> sources;
+      std::vector<std::uint64_t> bytes;
+      for (const TransferPackage& package : packages) {
+        sources.push_back(package.source);
+        bytes.push_back(package.bytes);
+      }
+      const nb::object given = (*kept)(sources, bytes, cost.size());
+      const Numbers numbers = nb::cast<Numbers>(given);
+      if (numbers.shape(0) != cost.size())
+        throw Error(ErrorCode::invalid_argument, "relabel: the cost function gave " + std::to_string(numbers.shape(0)) +
+                                                     " costs, expected one for each of " + std::to_string(cost.size()) +
+                                                     " ranks");
+      for (std::size_t r = 0; r < cost.size(); ++r) cost[r] += numbers.data()[r];
+    } catch (const Error&) {
+      throw;
+    } catch (const nb::python_error& error) {
+      throw Error(ErrorCode::invalid_argument,
+                  std::string("relabel: the cost function failed: ") + nb::str(error.value()).c_str());
+    } catch (const nb::cast_error&) {
+      throw Error(ErrorCode::invalid_argument, "relabel: the cost function gave no array of float64");
+    }
+  });
 }
 
 using Volumes = nb::ndarray<nb::numpy, std::int64_t, nb::shape<-1, 3>>;
@@ -210,6 +269,15 @@ std::vector<std::int32_t> assign(const Weights& weights) {
   return assign_max_weight(static_cast<std::int32_t>(n), {weights.data(), n * weights.shape(1)});
 }
 
+std::vector<std::int32_t> assign_sparse(std::int32_t n, const std::vector<std::int32_t>& rows,
+                                        const std::vector<std::int32_t>& columns,
+                                        const std::vector<std::int64_t>& values) {
+  std::vector<SparseWeight> weights;
+  for (std::size_t i = 0; i < rows.size(); ++i) weights.push_back({rows[i], columns.at(i), values.at(i)});
+  const nb::gil_scoped_release released;
+  return assign_max_weight_sparse(n, weights);
+}
+
 }  // namespace
 }  // namespace penstock::python
 
@@ -218,9 +286,7 @@ void bind_redistribute(nb::module_& module) {
   nb::class_<Redistribution>(module, "Redistribution")
       .def_prop_ro("source", [](const Redistribution& planned) { return planned.source(); })
       .def_prop_ro("target", [](const Redistribution& planned) { return planned.target(); })
-      .def_prop_ro("permutation", [](const Redistribution& planned) { return planned.relabeling().permutation; })
-      .def_prop_ro("bytes_before", [](const Redistribution& planned) { return planned.relabeling().bytes_before; })
-      .def_prop_ro("bytes_after", [](const Redistribution& planned) { return planned.relabeling().bytes_after; })
+      .def_prop_ro("relabeling", [](const Redistribution& planned) { return python::facts_of(planned.relabeling()); })
       .def("text", [](const Redistribution& planned) { return to_text(planned.plan()); })
       .def("json", [](const Redistribution& planned) { return to_json(planned.plan()); })
       .def("fail", &Redistribution::fail)
@@ -249,8 +315,7 @@ void bind_redistribute(nb::module_& module) {
       .def_prop_ro("relabelings",
                    [](const RedistributionBatch& batch) {
                      nb::list relabelings;
-                     for (const Relabeling& each : batch.relabelings())
-                       relabelings.append(nb::make_tuple(each.permutation, each.bytes_before, each.bytes_after));
+                     for (const Relabeling& each : batch.relabelings()) relabelings.append(python::facts_of(each));
                      return relabelings;
                    })
       .def("text", [](const RedistributionBatch& batch) { return to_text(batch.plan()); })
@@ -259,12 +324,20 @@ void bind_redistribute(nb::module_& module) {
       .def("start", &python::start_batch, nb::arg("rank"), nb::arg("sources"), nb::arg("targets"),
            nb::arg("alpha").none(), nb::arg("beta").none());
   module.def("plan_batch", &python::plan_batch, nb::arg("comm"), nb::arg("sources"), nb::arg("targets"),
-             nb::arg("dtype"), nb::arg("op"), nb::arg("relabel"), nb::arg("failure"));
+             nb::arg("dtype"), nb::arg("op"), nb::arg("relabel"), nb::arg("cost").none(), nb::arg("failure"));
   // Whatever is wrong must become an Error on all ranks, so None comes as far as the functions that say so.
   module.def("plan_redistribute", &python::plan, nb::arg("comm"), nb::arg("source").none(), nb::arg("target").none(),
-             nb::arg("dtype"), nb::arg("op"), nb::arg("relabel"), nb::arg("part"), nb::arg("leading"),
-             nb::arg("failure"));
-  module.def("relabel", &python::relabel_of);
+             nb::arg("dtype"), nb::arg("op"), nb::arg("relabel"), nb::arg("cost").none(), nb::arg("part"),
+             nb::arg("leading"), nb::arg("failure"));
+  nb::class_<TransferCost>(module, "TransferCost")
+      .def(nb::init<>())
+      .def_static("pairs", &TransferCost::pairs)
+      .def_static("nodes", &TransferCost::nodes)
+      .def_static("parts", &python::cost_of_parts)
+      .def("with_transformation", &TransferCost::with_transformation);
+  module.def("relabel", &python::relabel_of, nb::arg("source"), nb::arg("target"), nb::arg("element_bytes"),
+             nb::arg("op"), nb::arg("ranks"), nb::arg("policy"), nb::arg("cost").none());
   module.def("transfer_volumes", &python::volumes_of);
   module.def("assign_max_weight", &python::assign);
+  module.def("assign_max_weight_sparse", &python::assign_sparse);
 }

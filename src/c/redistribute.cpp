@@ -90,7 +90,7 @@ int penstock_redistribution_create(penstock_comm* comm, const penstock_layout* s
     require(redistribution, kFunction, "redistribution");
     const RedistributionOptions options{.dtype = static_cast<DType>(dtype),
                                         .op = matrix_op_from_name(std::string_view(&op, 1)),
-                                        .relabel = relabel != 0};
+                                        .relabel = relabel != 0 ? RelabelPolicy::worthwhile : RelabelPolicy::never};
     *redistribution = c::wrap<penstock_redistribution>(
         Redistribution(unwrap<Comm>(comm), unwrap<Layout>(source), unwrap<Layout>(target), options));
   });

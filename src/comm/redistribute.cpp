@@ -4,13 +4,13 @@
 #include <bit>
 #include <functional>
 #include <mutex>
-#include <numeric>
 #include <string>
 #include <utility>
 
 #include "penstock/comm.hpp"
 #include "penstock/error.hpp"
 #include "plan/arithmetic.hpp"
+#include "redistribute/overlay.hpp"
 
 namespace penstock {
 namespace {
@@ -106,6 +106,93 @@ void move_region(Region& region, const std::vector<std::uint64_t>& begin_bytes, 
   region.offset_bytes += static_cast<std::uint64_t>(ranges[pair].data() - base) - begin_bytes[pair];
 }
 
+void check_pair(const LayoutPair& pair, const RedistributionOptions& options, std::int32_t ranks) {
+  const MovedParts moved = moved_parts(pair.source, pair.target, options);
+  redistribute::Pairing(moved.source, moved.target, options.op);
+  const std::int32_t needed = std::max(pair.source.ranks(), pair.target.ranks());
+  if (needed > ranks)
+    throw Error(ErrorCode::invalid_argument, "redistribute: the layouts are for " + std::to_string(needed) +
+                                                 " ranks, the communicator has " + std::to_string(ranks));
+}
+
+/// Throws Error(mismatch) where the ranks do not agree about what is to be done; the signature of it where they do.
+void check_agreement(Comm& comm, std::uint64_t sources, std::uint64_t targets, const RedistributionOptions& options,
+                     std::uint64_t& signature) {
+  struct Digest {
+    std::uint64_t source, target, dtype, op, relabel, segment_bytes, part;
+  };
+  const Digest mine{sources,
+                    targets,
+                    static_cast<std::uint64_t>(options.dtype),
+                    static_cast<std::uint64_t>(options.op),
+                    static_cast<std::uint64_t>(options.relabel),
+                    options.segment_bytes,
+                    hash_of_part(options)};
+  std::vector<Digest> all(static_cast<std::size_t>(comm.size()));
+  comm.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    const std::pair<const char*, bool> differences[] = {
+        {"source layout", all[r].source != all[0].source},
+        {"target layout", all[r].target != all[0].target},
+        {"dtype", all[r].dtype != all[0].dtype},
+        {"op", all[r].op != all[0].op},
+        {"choice to relabel", all[r].relabel != all[0].relabel},
+        {"segment length", all[r].segment_bytes != all[0].segment_bytes},
+        {"part to be moved", all[r].part != all[0].part}};
+    for (const auto& [what, differs] : differences)
+      if (differs)
+        throw Error(ErrorCode::mismatch,
+                    std::string("redistribute: the ") + what + " of rank " + std::to_string(r) +
+                        " differs from that of rank 0; give the same on all ranks",
+                    static_cast<int>(r));
+  }
+  signature = hash("redistribute", mine.source ^ std::rotl(mine.target, 21));
+  for (const std::uint64_t word : {mine.dtype, mine.op, mine.relabel, mine.segment_bytes, mine.part})
+    signature = mix(signature, static_cast<double>(word));
+}
+
+/// What rank 0 does for all: each rank would come to the same, but would need the memory and the time of all.
+std::vector<Relabeling> decide(const std::vector<LayoutPair>& pairs, const RedistributionOptions& options,
+                               std::int32_t ranks) {
+  std::vector<Relabeling> relabelings;
+  for (const LayoutPair& pair : pairs) {
+    const MovedParts moved = moved_parts(pair.source, pair.target, options);
+    relabelings.push_back(relabel(moved.source, moved.target,
+                                  {.element_bytes = size_bytes(options.dtype),
+                                   .op = options.op,
+                                   .ranks = ranks,
+                                   .cost = options.cost,
+                                   .policy = options.relabel,
+                                   .expected_runs = options.expected_runs}));
+  }
+  return relabelings;
+}
+
+void bcast(Comm& comm, Bytes bytes) { comm.run({.kind = CollectiveKind::bcast, .count = bytes.size()}, {}, bytes); }
+
+/// The relabelings of rank 0 on all ranks. Collective.
+std::vector<Relabeling> share(Comm& comm, std::vector<Relabeling> relabelings, std::size_t pairs) {
+  struct Facts {
+    std::uint64_t bytes_before, bytes_after;
+    double cost_before, cost_after;
+    char skipped[256];
+  };
+  relabelings.resize(pairs);
+  for (Relabeling& each : relabelings) {
+    Facts facts{each.bytes_before, each.bytes_after, each.cost_before, each.cost_after, {}};
+    each.skipped.copy(facts.skipped, sizeof facts.skipped - 1);
+    bcast(comm, std::as_writable_bytes(std::span(&facts, 1)));
+    each.permutation.resize(static_cast<std::size_t>(comm.size()));
+    bcast(comm, std::as_writable_bytes(std::span(each.permutation)));
+    each.bytes_before = facts.bytes_before;
+    each.bytes_after = facts.bytes_after;
+    each.cost_before = facts.cost_before;
+    each.cost_after = facts.cost_after;
+    each.skipped = facts.skipped;
+  }
+  return relabelings;
+}
+
 }  // namespace
 
 struct RedistributionBatch::State {
@@ -176,15 +263,20 @@ RedistributionBatch::RedistributionBatch(const Comm& given_comm, std::vector<Lay
     for (LayoutPair& pair : state->pairs) {
       sources = hash(pair.source.serialize(), sources);
       targets = hash(pair.target.serialize(), targets);
-      const MovedParts moved = moved_parts(pair.source, pair.target, options);
-      Relabeling& relabeling = state->relabelings.emplace_back(
-          penstock::relabel(moved.source, moved.target, size_bytes(options.dtype), options.op, comm.size()));
-      if (options.relabel) {
-        pair.target = pair.target.relabeled(relabeling.permutation);
-      } else {
-        std::iota(relabeling.permutation.begin(), relabeling.permutation.end(), 0);
-        relabeling.bytes_after = relabeling.bytes_before;
-      }
+      check_pair(pair, options, comm.size());
+    }
+  });
+  check_agreement(comm, sources, targets, options, state->signature);
+  std::vector<Relabeling> decided;
+  comm.agree([&] {
+    if (comm.rank() == 0) decided = decide(state->pairs, options, comm.size());
+  });
+  state->relabelings = share(comm, std::move(decided), state->pairs.size());
+  comm.agree([&] {
+    for (std::size_t i = 0; i < state->pairs.size(); ++i) {
+      LayoutPair& pair = state->pairs[i];
+      if (options.relabel != RelabelPolicy::never)
+        pair.target = pair.target.relabeled(state->relabelings[i].permutation);
       const auto bytes = [&](const Layout& layout, std::int64_t leading_elems) {
         return static_cast<std::uint64_t>(layout.local_memory(comm.rank(), leading_elems).size_elems) *
                size_bytes(options.dtype);
@@ -194,38 +286,6 @@ RedistributionBatch::RedistributionBatch(const Comm& given_comm, std::vector<Lay
     }
     state->plan = std::make_shared<const Plan>(plan_redistribution(state->pairs, options, comm.team()));
   });
-
-  struct Digest {
-    std::uint64_t source, target, dtype, op, relabel, segment_bytes, part;
-  };
-  const Digest mine{sources,
-                    targets,
-                    static_cast<std::uint64_t>(options.dtype),
-                    static_cast<std::uint64_t>(options.op),
-                    options.relabel ? 1u : 0u,
-                    options.segment_bytes,
-                    hash_of_part(options)};
-  std::vector<Digest> all(static_cast<std::size_t>(comm.size()));
-  comm.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  for (std::size_t r = 1; r < all.size(); ++r) {
-    const std::pair<const char*, bool> differences[] = {
-        {"source layout", all[r].source != all[0].source},
-        {"target layout", all[r].target != all[0].target},
-        {"dtype", all[r].dtype != all[0].dtype},
-        {"op", all[r].op != all[0].op},
-        {"choice to relabel", all[r].relabel != all[0].relabel},
-        {"segment length", all[r].segment_bytes != all[0].segment_bytes},
-        {"part to be moved", all[r].part != all[0].part}};
-    for (const auto& [what, differs] : differences)
-      if (differs)
-        throw Error(ErrorCode::mismatch,
-                    std::string("redistribute: the ") + what + " of rank " + std::to_string(r) +
-                        " differs from that of rank 0; give the same on all ranks",
-                    static_cast<int>(r));
-  }
-  state->signature = hash("redistribute", mine.source ^ std::rotl(mine.target, 21));
-  for (const std::uint64_t word : {mine.dtype, mine.op, mine.relabel, mine.segment_bytes, mine.part})
-    state->signature = mix(state->signature, static_cast<double>(word));
   state_ = std::move(state);
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "penstock/layout.hpp"
-#include "penstock/redistribute.hpp"
+#include "penstock/relabel.hpp"
 
 namespace penstock::redistribute {
 

@@ -1,45 +1,188 @@
+#include "penstock/relabel.hpp"
+
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <numeric>
+#include <optional>
 #include <string>
 
 #include "penstock/error.hpp"
-#include "penstock/redistribute.hpp"
+#include "redistribute/assignment.hpp"
+#include "redistribute/volumes.hpp"
 
 namespace penstock {
+namespace {
 
-Relabeling relabel(const Layout& source, const Layout& target, std::size_t element_bytes, MatrixOp op,
-                   std::int32_t ranks) {
-  const std::vector<PairVolume> volumes = transfer_volumes(source, target, op);
+using redistribute::visit_volumes;
+
+/// What the volumes say before anything is solved.
+struct Survey {
+  std::int32_t ranks = 0;
+  std::size_t pairs = 0;
+  std::int64_t local_elems = 0;  ///< that stay on their ranks as the target is
+  std::int64_t bound_elems = 0;  ///< no relabeling leaves more on its rank
+
+  Survey(const Layout& source, const Layout& target, const RelabelOptions& options)
+      : ranks(std::max({source.ranks(), target.ranks(), options.ranks})) {
+    std::vector<std::int64_t> most_of_target(static_cast<std::size_t>(target.ranks()), 0);
+    std::int64_t source_bound = 0;
+    visit_volumes(source, target, options.op, [&](std::span<const PairVolume> volumes) {
+      pairs += volumes.size();
+      std::int64_t most = 0;
+      for (const PairVolume& volume : volumes) {
+        if (volume.source == volume.target) local_elems += volume.elems;
+        most = std::max(most, volume.elems);
+        std::int64_t& most_of = most_of_target[static_cast<std::size_t>(volume.target)];
+        most_of = std::max(most_of, volume.elems);
+      }
+      source_bound += most;
+    });
+    bound_elems = std::min(source_bound, std::reduce(most_of_target.begin(), most_of_target.end()));
+  }
+};
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2g s", seconds);
+  return text;
+}
+
+/// Why it is not worth while to look for a relabeling, if so. Of values that all ranks know.
+std::string reason_to_skip(const Survey& survey, const RelabelOptions& options) {
+  constexpr double kBytesPerSecond = 1e9;
+  constexpr double kAlwaysWorthSeconds = 1e-3;
+  const double gain_bytes =
+      static_cast<double>(survey.bound_elems - survey.local_elems) * static_cast<double>(options.element_bytes);
+  const double gain_seconds = options.expected_runs * gain_bytes / survey.ranks / kBytesPerSecond;
+  const double solver_seconds = redistribute::estimated_seconds(survey.ranks, survey.pairs);
+  if (solver_seconds < kAlwaysWorthSeconds || gain_seconds >= solver_seconds) return {};
+  return "the assignment of " + std::to_string(survey.ranks) + " ranks would take about " +
+         seconds_text(solver_seconds) + ", and a relabeling would save at most " + seconds_text(gain_seconds);
+}
+
+/// Remark 2: relabeling x to y gains V(y, x) and loses V(x, x), and the losses are the same for every permutation, so
+/// the best one keeps the greatest sum of V(permutation[x], x) local.
+std::vector<std::int32_t> keep_most(const Layout& source, const Layout& target, MatrixOp op, const Survey& survey) {
+  const auto n = static_cast<std::size_t>(survey.ranks);
+  std::vector<std::int32_t> part_of_rank;
+  if (redistribute::is_sparse(survey.ranks, survey.pairs)) {
+    std::vector<SparseWeight> kept_local;
+    kept_local.reserve(survey.pairs);
+    visit_volumes(source, target, op, [&](std::span<const PairVolume> volumes) {
+      for (const PairVolume& volume : volumes) kept_local.push_back({volume.source, volume.target, volume.elems});
+    });
+    part_of_rank = assign_max_weight_sparse(survey.ranks, kept_local);
+  } else {
+    std::vector<std::int64_t> kept_local(n * n, 0);
+    visit_volumes(source, target, op, [&](std::span<const PairVolume> volumes) {
+      for (const PairVolume& volume : volumes)
+        kept_local[static_cast<std::size_t>(volume.source) * n + static_cast<std::size_t>(volume.target)] =
+            volume.elems;
+    });
+    part_of_rank = assign_max_weight(survey.ranks, kept_local);
+  }
+  std::vector<std::int32_t> permutation(n);
+  for (std::size_t rank = 0; rank < n; ++rank)
+    permutation[static_cast<std::size_t>(part_of_rank[rank])] = static_cast<std::int32_t>(rank);
+  return permutation;
+}
+
+/// Which rank should take which part by any other cost: the sum over x of the cost of all packages for x.
+class CostTable {
+ public:
+  CostTable(const Layout& source, const Layout& target, const RelabelOptions& options, std::int32_t ranks)
+      : n_(static_cast<std::size_t>(ranks)), cost_(n_ * n_, 0.0) {
+    if (options.cost.ranks() != 0 && options.cost.ranks() != ranks)
+      throw Error(ErrorCode::invalid_argument, "relabel: the costs are for " + std::to_string(options.cost.ranks()) +
+                                                   " ranks, the layouts and the communicator have " +
+                                                   std::to_string(ranks));
+    std::vector<std::vector<TransferPackage>> packages(n_);
+    visit_volumes(source, target, options.op, [&](std::span<const PairVolume> volumes) {
+      for (const PairVolume& volume : volumes)
+        packages[static_cast<std::size_t>(volume.target)].push_back(
+            {volume.source, static_cast<std::uint64_t>(volume.elems) * options.element_bytes});
+    });
+    for (std::size_t part = 0; part < n_; ++part) {
+      const std::span<double> costs = std::span(cost_).subspan(part * n_, n_);
+      options.cost.add(packages[part], costs);
+      for (std::size_t rank = 0; rank < n_; ++rank) {
+        if (!std::isfinite(costs[rank]))
+          throw Error(ErrorCode::invalid_argument, "relabel: part " + std::to_string(part) + " costs " +
+                                                       std::to_string(costs[rank]) + " on rank " +
+                                                       std::to_string(rank) + "; expected a finite number");
+        greatest_ = std::max(greatest_, std::abs(costs[rank]));
+      }
+    }
+  }
+
+  double sum(std::span<const std::int32_t> permutation) const {
+    double result = 0;
+    for (std::size_t part = 0; part < n_; ++part)
+      result += cost_[part * n_ + static_cast<std::size_t>(permutation[part])];
+    return result;
+  }
+
+  /// The assignment is one of integers: costs times a power of two, which leaves integers what they are.
+  std::vector<std::int32_t> best() const {
+    const int room = 57 - static_cast<int>(std::ceil(std::log2(static_cast<double>(n_) + 1)));
+    const int exponent = greatest_ > 0 ? room - std::ilogb(greatest_) : 0;
+    std::vector<std::int64_t> weights(cost_.size());
+    std::transform(cost_.begin(), cost_.end(), weights.begin(),
+                   [&](double cost) { return -std::llrint(std::ldexp(cost, exponent)); });
+    return assign_max_weight(static_cast<std::int32_t>(n_), weights);
+  }
+
+ private:
+  std::size_t n_;
+  std::vector<double> cost_;  ///< of each part on each rank
+  double greatest_ = 0;
+};
+
+}  // namespace
+
+Relabeling relabel(const Layout& source, const Layout& target, const RelabelOptions& options) {
+  const Survey survey(source, target, options);
   std::int64_t total_bytes = 0;
-  if (__builtin_mul_overflow(source.size_elems(), static_cast<std::int64_t>(element_bytes), &total_bytes))
+  if (__builtin_mul_overflow(source.size_elems(), static_cast<std::int64_t>(options.element_bytes), &total_bytes))
     throw Error(ErrorCode::invalid_argument, "redistribute: " + std::to_string(source.size_elems()) + " elements of " +
-                                                 std::to_string(element_bytes) + " bytes do not fit into 63 bits");
+                                                 std::to_string(options.element_bytes) +
+                                                 " bytes do not fit into 63 bits");
   const auto remote_bytes = [&](std::int64_t local_elems) {
-    return static_cast<std::uint64_t>(source.size_elems() - local_elems) * element_bytes;
+    return static_cast<std::uint64_t>(source.size_elems() - local_elems) * options.element_bytes;
   };
-
-  const std::int32_t n = std::max({source.ranks(), target.ranks(), ranks});
   Relabeling result;
-  result.permutation.resize(static_cast<std::size_t>(n));
+  result.permutation.resize(static_cast<std::size_t>(survey.ranks));
   std::iota(result.permutation.begin(), result.permutation.end(), 0);
-  std::int64_t local_before = 0;
-  for (const PairVolume& volume : volumes)
-    if (volume.source == volume.target) local_before += volume.elems;
-  result.bytes_before = result.bytes_after = remote_bytes(local_before);
-  if (result.bytes_before == 0) return result;
+  result.bytes_before = result.bytes_after = remote_bytes(survey.local_elems);
 
-  // Remark 2: relabeling x to y gains V(y, x) and loses V(x, x), and the losses are the same for every permutation, so
-  // the best one keeps the greatest sum of V(permutation[x], x) local.
-  const auto size = static_cast<std::size_t>(n);
-  std::vector<std::int64_t> kept_local(size * size, 0);
-  for (const PairVolume& volume : volumes)
-    kept_local[static_cast<std::size_t>(volume.target) * size + static_cast<std::size_t>(volume.source)] = volume.elems;
-  const std::vector<std::int32_t> best = assign_max_weight(n, kept_local);
-  std::int64_t local_after = 0;
-  for (std::size_t x = 0; x < size; ++x) local_after += kept_local[x * size + static_cast<std::size_t>(best[x])];
-  if (local_after <= local_before) return result;
-  result.permutation = best;
-  result.bytes_after = remote_bytes(local_after);
+  const bool is_volume = options.cost.is_volume();
+  std::optional<CostTable> table;
+  if (is_volume)
+    result.cost_before = static_cast<double>(result.bytes_before);
+  else
+    result.cost_before = table.emplace(source, target, options, survey.ranks).sum(result.permutation);
+  result.cost_after = result.cost_before;
+
+  if (options.policy == RelabelPolicy::never) {
+    result.skipped = "not asked for";
+    return result;
+  }
+  if (is_volume && survey.local_elems == survey.bound_elems) return result;
+  if (is_volume && options.policy == RelabelPolicy::worthwhile)
+    if (result.skipped = reason_to_skip(survey, options); !result.skipped.empty()) return result;
+
+  std::vector<std::int32_t> best = is_volume ? keep_most(source, target, options.op, survey) : table->best();
+  if (!is_volume && table->sum(best) >= result.cost_before) return result;
+  std::int64_t local_elems = 0;
+  visit_volumes(source, target, options.op, [&](std::span<const PairVolume> volumes) {
+    for (const PairVolume& volume : volumes)
+      if (best[static_cast<std::size_t>(volume.target)] == volume.source) local_elems += volume.elems;
+  });
+  if (is_volume && local_elems <= survey.local_elems) return result;
+  result.permutation = std::move(best);
+  result.bytes_after = remote_bytes(local_elems);
+  result.cost_after = is_volume ? static_cast<double>(result.bytes_after) : table->sum(result.permutation);
   return result;
 }
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "penstock/redistribute.hpp"
 #include "redistribute/overlay.hpp"
+#include "redistribute/volumes.hpp"
 
 namespace penstock {
 namespace {
@@ -25,14 +25,16 @@ struct AxisTable {
 
 }  // namespace
 
-std::vector<PairVolume> transfer_volumes(const Layout& source, const Layout& target, MatrixOp op) {
+void redistribute::visit_volumes(const Layout& source, const Layout& target, MatrixOp op,
+                                 const std::function<void(std::span<const PairVolume>)>& visit_source) {
   const redistribute::Pairing pairing(source, target, op);
   const std::size_t dimensions = pairing.dimensions();
   const std::vector<std::int64_t> strides = pairing.target_cell_strides();
   std::vector<AxisTable> tables;
   for (std::size_t d = 0; d < dimensions; ++d) tables.emplace_back(pairing.source_axis(d), pairing.target_axis(d));
 
-  std::vector<PairVolume> result;
+  const std::vector<std::int32_t>& owners = target.owners();
+  std::vector<PairVolume> of_rank;
   std::vector<std::int64_t> to_rank(static_cast<std::size_t>(target.ranks()), 0);
   std::vector<std::int32_t> touched;
   std::vector<std::span<const redistribute::AxisVolume>> lists(dimensions);
@@ -40,25 +42,47 @@ std::vector<PairVolume> transfer_volumes(const Layout& source, const Layout& tar
     for (const LayoutCell& cell : source.local_cells(rank)) {
       for (std::size_t d = 0; d < dimensions; ++d) lists[d] = tables[d].of(cell.coordinate[d]);
       const auto visit = [&](auto&& self, std::size_t d, std::int64_t target_cell, std::int64_t elems) -> void {
-        if (d < dimensions) {
+        if (d + 1 < dimensions) {
           for (const redistribute::AxisVolume& volume : lists[d])
             self(self, d + 1, target_cell + volume.target * strides[d], elems * volume.elems);
           return;
         }
-        const std::int32_t owner = target.owners()[static_cast<std::size_t>(target_cell)];
-        std::int64_t& sum = to_rank[static_cast<std::size_t>(owner)];
-        if (sum == 0) touched.push_back(owner);
-        sum += elems;
+        for (const redistribute::AxisVolume& volume : lists[d]) {
+          const std::int32_t owner = owners[static_cast<std::size_t>(target_cell + volume.target * strides[d])];
+          std::int64_t& sum = to_rank[static_cast<std::size_t>(owner)];
+          if (sum == 0) touched.push_back(owner);
+          sum += elems * volume.elems;
+        }
       };
       visit(visit, 0, 0, 1);
     }
-    std::sort(touched.begin(), touched.end());
+    if (touched.size() > to_rank.size() / 16) {
+      touched.clear();
+      for (std::size_t other = 0; other < to_rank.size(); ++other)
+        if (to_rank[other] != 0) touched.push_back(static_cast<std::int32_t>(other));
+    } else {
+      std::sort(touched.begin(), touched.end());
+    }
+    of_rank.clear();
     for (const std::int32_t other : touched) {
-      result.push_back({rank, other, to_rank[static_cast<std::size_t>(other)]});
+      of_rank.push_back({rank, other, to_rank[static_cast<std::size_t>(other)]});
       to_rank[static_cast<std::size_t>(other)] = 0;
     }
     touched.clear();
+    visit_source(of_rank);
   }
+}
+
+std::vector<PairVolume> transfer_volumes(const Layout& source, const Layout& target, MatrixOp op) {
+  // Counted first: touching new memory takes longer than the volumes.
+  std::size_t count = 0;
+  redistribute::visit_volumes(source, target, op,
+                              [&](std::span<const PairVolume> of_rank) { count += of_rank.size(); });
+  std::vector<PairVolume> result;
+  result.reserve(count);
+  redistribute::visit_volumes(source, target, op, [&](std::span<const PairVolume> of_rank) {
+    result.insert(result.end(), of_rank.begin(), of_rank.end());
+  });
   return result;
 }
 

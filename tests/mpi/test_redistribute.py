@@ -98,6 +98,30 @@ def test_messages_larger_than_any_buffer(comm: ps.Comm) -> None:
     np.testing.assert_array_equal(a_local.local, ps.DistArray.from_global(target, everything, comm.rank).local)
 
 
+def test_relabeling_by_a_cost_of_ones_own(comm: ps.Comm) -> None:
+    # Free for the next rank only, so that even what could stay is moved there.
+    layout = ps.Layout.block_cyclic((12 * comm.size, 3), (4, 3), (comm.size, 1))
+    only_here = comm.rank == 0
+    asked = []
+
+    def cost(source: np.ndarray, target: np.ndarray, nbytes: np.ndarray) -> np.ndarray:
+        asked.append(len(source))
+        return nbytes * (target != (source + 1) % comm.size)
+
+    plan = comm.plan_redistribute(layout, layout, np.float64, relabel="always", cost=ps.TransferCost.function(cost))
+    assert plan.permutation == [(r + 1) % comm.size for r in range(comm.size)]
+    assert plan.relabeling.cost_after == 0
+    assert bool(asked) == only_here
+    everything = np.arange(36 * comm.size, dtype=float).reshape(layout.shape)
+    given = ps.DistArray.from_global(layout, everything, comm.rank)
+    moved = ps.DistArray.zeros(plan.target, np.float64, comm.rank)
+    plan.run(given, moved)
+    np.testing.assert_array_equal(moved.local, ps.DistArray.from_global(plan.target, everything, comm.rank).local)
+    failing = ps.TransferCost.function(lambda i, j, size: 1 / 0)
+    with pytest.raises(ps.Error, match="division by zero"):
+        comm.plan_redistribute(layout, layout, np.float64, relabel=True, cost=failing)
+
+
 def test_a_cyclic_shift_moves_nothing_after_relabeling(comm: ps.Comm) -> None:
     source = ps.Layout.block_cyclic((40, 40), (3, 3), (comm.size, 1))
     target = source.relabeled(np.roll(np.arange(comm.size), 1))

@@ -62,10 +62,23 @@ def test_assignments_equal_scipys(n, greatest, seed):
     assert weights[np.arange(n), columns].sum() == expected
 
 
-@pytest.mark.parametrize("kind", ["uniform", "ties", "block-cyclic"])
+@pytest.mark.parametrize(
+    "kind",
+    ["uniform", "ties", "equal", "products", "minus products", "near a permutation", "remainders", "block-cyclic"],
+)
 def test_assignments_of_many_processes(kind):
     n = 400
     random = np.random.default_rng(5)
+    i = np.arange(n)
+    made = {
+        "uniform": lambda: random.integers(0, 2**40, (n, n)),
+        "ties": lambda: random.integers(0, 10, (n, n)),
+        "equal": lambda: np.full((n, n), 2**30),
+        "products": lambda: np.outer(i, i),
+        "minus products": lambda: -np.outer(random.permutation(n), random.integers(0, 10**6, n)),
+        "near a permutation": lambda: 10**6 * np.eye(n, dtype=np.int64)[random.permutation(n)] + np.outer(i, i) % 1000,
+        "remainders": lambda: np.outer(i, i) % n,
+    }
     if kind == "block-cyclic":
         source = ps.Layout.block_cyclic((4000, 4000), (13, 13), (20, 20))
         target = ps.Layout.block_cyclic((4000, 4000), (100, 70), (20, 20), "column")
@@ -73,10 +86,11 @@ def test_assignments_of_many_processes(kind):
         rows = volumes(source, target)
         weights[rows[:, 0], rows[:, 1]] = rows[:, 2]
     else:
-        weights = random.integers(0, 10 if kind == "ties" else 2**40, (n, n))
+        weights = np.ascontiguousarray(made[kind](), np.int64)
     begin = time.perf_counter()
     columns = assign_max_weight(weights)
     assert time.perf_counter() - begin < 10
+    assert sorted(columns) == list(range(n))
     expected = weights[scipy_optimize.linear_sum_assignment(weights, maximize=True)].sum()
     assert weights[np.arange(n), columns].sum() == expected
 
@@ -91,12 +105,57 @@ def test_a_cyclic_shift_costs_nothing(ranks):
     assert target.relabeled(relabeling.permutation) == source
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_relabeling_by_any_cost_equals_the_optimum(data):
+    source = data.draw(layouts((11, 9)))
+    target = data.draw(layouts((11, 9)))
+    n = 5
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    latency, per_byte = random.integers(0, 50, (2, n, n)).astype(float)
+    nodes = np.array([0, 1, 0, 1, 1])
+    far = nodes[:, None] != nodes[None, :]
+    by_node = np.where(np.eye(n, dtype=bool), 0, np.where(far, 9.0, 1.0))
+    transform = random.integers(0, 5, n)
+    packages = np.zeros((n, n))
+    for i, j, elems in volumes(source, target):
+        packages[i, j] = 8 * elems
+    used = (packages > 0).astype(float)
+    cases = [
+        (ps.TransferCost.pairs(latency, per_byte), used.T @ latency + packages.T @ per_byte),
+        (ps.TransferCost.nodes(nodes, np.zeros((2, 2)), [[1, 9], [9, 1]]), packages.T @ by_node),
+        (ps.TransferCost.function(lambda i, j, size: (i != j) * np.sqrt(size)), np.sqrt(packages).T @ (1 - np.eye(n))),
+        (
+            ps.TransferCost().with_transformation(transform),
+            packages.T @ (1 - np.eye(n)) + packages.sum(0)[:, None] * transform,
+        ),
+    ]
+    for cost, table in cases:
+        found = ps.relabel(source, target, ranks=n, cost=cost)
+        assert found.cost_before == pytest.approx(np.trace(table))
+        assert found.cost_after == pytest.approx(table[scipy_optimize.linear_sum_assignment(table)].sum())
+        assert found.cost_after == pytest.approx(table[np.arange(n), found.permutation].sum())
+
+
+def test_a_relabeling_that_cannot_pay_is_skipped_and_says_so():
+    source = ps.Layout.block_cyclic((4096, 4096), (1, 1), (16, 16))
+    target = ps.Layout.block_cyclic((4096, 4096), (1, 1), (16, 16), "column")
+    found = ps.relabel(source, target, policy="always")
+    assert found.bytes_after == 0 and not found.skipped
+    assert ps.relabel(source, target, policy="worthwhile") == found
+    assert ps.relabel(source, target, policy="never").skipped
+
+
 def test_volumes_of_an_endless_axis_take_no_time():
     source = ps.Layout.block_cyclic((2**50, 1000), (1, 3), (32, 32))
     target = ps.Layout.block_cyclic((2**50, 1000), (128, 4), (32, 32), "column")
     begin = time.perf_counter()
     assert volumes(source, target)[:, 2].sum() == 2**50 * 1000
     assert time.perf_counter() - begin < 10
+
+
+def failing_cost(cost):
+    return ps.relabel(ps.Layout.whole((2,)), ps.Layout.whole((2,)), cost=ps.TransferCost.function(cost))
 
 
 @pytest.mark.parametrize(
@@ -109,6 +168,11 @@ def test_volumes_of_an_endless_axis_take_no_time():
         (lambda: assign_max_weight(np.zeros((2, 3))), r"6 weights given|\(2, 3\)"),
         (lambda: assign_max_weight(np.zeros(3)), r"\(n, n\)"),
         (lambda: ps.relabel(ps.Layout.whole((2,)), ps.Layout.whole((2,)), dtype="float31"), "float31"),
+        (lambda: ps.relabel(ps.Layout.whole((2,)), ps.Layout.whole((2,)), policy="maybe"), "'maybe'.*'worthwhile'"),
+        (lambda: ps.relabel(ps.Layout.whole((2,)), ps.Layout.whole((2,)), cost=3), "expected a TransferCost"),
+        (lambda: ps.TransferCost.pairs([[1.0]], [[1.0, 2.0]]), r"\(1, 2\), expected \(n, n\)"),
+        (lambda: failing_cost(lambda i, j, size: 1 / 0), "division by zero"),
+        (lambda: failing_cost(lambda i, j, size: np.nan), "expected a finite number"),
     ],
 )
 def test_wrong_arguments_name_the_offence(make, message):

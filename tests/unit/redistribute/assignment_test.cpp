@@ -75,7 +75,64 @@ TEST(Assignment, PriceWarsEnd) {
   EXPECT_EQ(sum_of(3, weights, assign_max_weight(3, weights)), 2 * big + 2);
 }
 
+std::vector<SparseWeight> above_zero(std::int32_t n, const std::vector<std::int64_t>& weights) {
+  std::vector<SparseWeight> result;
+  for (std::int32_t i = 0; i < n; ++i)
+    for (std::int32_t j = 0; j < n; ++j)
+      if (const std::int64_t weight = weights[static_cast<std::size_t>(i * n + j)]; weight > 0)
+        result.push_back({i, j, weight});
+  return result;
+}
+
+TEST(Assignment, SparseEqualsTheBestOfAllPermutations) {
+  std::mt19937_64 random(12);
+  for (int i = 0; i < 700; ++i) {
+    const std::int32_t n = 1 + i % 7;
+    const std::int64_t range = i % 2 == 0 ? 3 : std::int64_t{1} << 50;
+    std::vector<std::int64_t> weights(static_cast<std::size_t>(n * n), 0);
+    for (std::int64_t& weight : weights)
+      if (random() % 3 != 0) weight = std::uniform_int_distribution<std::int64_t>(0, range)(random);
+    const std::vector<std::int32_t> columns = assign_max_weight_sparse(n, above_zero(n, weights));
+    ASSERT_EQ(columns.size(), static_cast<std::size_t>(n));
+    EXPECT_EQ(sum_of(n, weights, columns), best_of_all(n, weights)) << "n " << n << ", case " << i;
+  }
+}
+
+TEST(Assignment, BothSolversAgreeAboutManyProcesses) {
+  std::mt19937_64 random(13);
+  const std::int32_t n = 300;
+  for (const int per_row : {1, 3, 20, 300})
+    for (const std::int64_t range : {std::int64_t{2}, std::int64_t{1000}, std::int64_t{1} << 40}) {
+      std::vector<std::int64_t> weights(static_cast<std::size_t>(n * n), 0);
+      for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i)
+        for (int k = 0; k < per_row; ++k)
+          weights[i * static_cast<std::size_t>(n) + random() % static_cast<std::size_t>(n)] =
+              1 + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(range));
+      EXPECT_EQ(sum_of(n, weights, assign_max_weight_sparse(n, above_zero(n, weights))),
+                sum_of(n, weights, assign_max_weight(n, weights)))
+          << per_row << " per row below " << range;
+    }
+}
+
+TEST(Assignment, ProductsPairInOrder) {
+  // The greatest sum of i*j is that of equal indices: hard for augmenting paths alone.
+  for (const std::int32_t n : {33, 257, 600}) {
+    std::vector<std::int64_t> weights(static_cast<std::size_t>(n) * static_cast<std::size_t>(n));
+    std::int64_t expected = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      for (std::int64_t j = 0; j < n; ++j) weights[static_cast<std::size_t>(i * n + j)] = i * j;
+      expected += i * i;
+    }
+    EXPECT_EQ(sum_of(n, weights, assign_max_weight(n, weights)), expected);
+    for (std::int64_t& weight : weights) weight = 7;
+    EXPECT_EQ(sum_of(n, weights, assign_max_weight(n, weights)), 7 * n);
+  }
+}
+
 TEST(Assignment, WrongInputIsAnError) {
+  EXPECT_THROW(assign_max_weight_sparse(2, std::vector<SparseWeight>{{0, 2, 1}}), Error);
+  EXPECT_THROW(assign_max_weight_sparse(2, std::vector<SparseWeight>{{0, 1, 0}}), Error);
+
   EXPECT_THROW(assign_max_weight(2, std::vector<std::int64_t>(3)), Error);
   EXPECT_THROW(assign_max_weight(-1, {}), Error);
   EXPECT_TRUE(assign_max_weight(0, {}).empty());

@@ -399,7 +399,7 @@ TEST(RedistributionPlan, SizesBeyondThirtyTwoBits) {
     for (const Step& step : plan.steps)
       if (step.kind == StepKind::send) sent += step.from.size_bytes;
   }
-  EXPECT_EQ(sent, relabel(source, target, 8).bytes_before);
+  EXPECT_EQ(sent, relabel(source, target, {.element_bytes = 8}).bytes_before);
   EXPECT_EQ(sent, static_cast<std::uint64_t>(giga) * 1024 * 4 * 8 / 4 * 3);
 }
 

@@ -67,7 +67,7 @@ TEST(Relabel, IdenticalUpToAPermutationCostsNothing) {
     std::vector<std::int32_t> shift;
     for (std::int32_t r = 0; r < ranks; ++r) shift.push_back((r + 1) % ranks);
     const Layout target = source.relabeled(shift);
-    const Relabeling relabeling = relabel(source, target, 8);
+    const Relabeling relabeling = relabel(source, target, {.element_bytes = 8});
     EXPECT_EQ(relabeling.bytes_before, 8000u);
     EXPECT_EQ(relabeling.bytes_after, 0u);
     EXPECT_EQ(target.relabeled(relabeling.permutation), source);
@@ -78,7 +78,7 @@ TEST(Relabel, FigureThreeEndsAtNothing) {
   const auto volume_bytes = [](std::int64_t block) {
     const Layout source = Layout::block_cyclic({100000, 100000}, {block, block}, {10, 10});
     const Layout target = Layout::block_cyclic({100000, 100000}, {10000, 10000}, {10, 10}, Order::column_major);
-    return relabel(source, target, 8);
+    return relabel(source, target, {.element_bytes = 8});
   };
   EXPECT_EQ(volume_bytes(10000).bytes_before, 72000000000u);  // all but the diagonal of the process grid
   EXPECT_EQ(volume_bytes(10000).bytes_after, 0u);
@@ -89,7 +89,7 @@ TEST(Relabel, FigureThreeEndsAtNothing) {
 
 TEST(Relabel, TheIdentityWhereNothingIsBetter) {
   const Layout source = Layout::even({12}, 3);
-  const Relabeling relabeling = relabel(source, source, 4, MatrixOp::none, 5);
+  const Relabeling relabeling = relabel(source, source, {.element_bytes = 4, .ranks = 5});
   EXPECT_EQ(relabeling.permutation, (std::vector<std::int32_t>{0, 1, 2, 3, 4}));
   EXPECT_EQ(relabeling.bytes_before, 0u);
 }
@@ -97,7 +97,7 @@ TEST(Relabel, TheIdentityWhereNothingIsBetter) {
 TEST(Relabel, MayMoveTheTargetToOtherRanks) {
   const Layout source = Layout::whole({10}, 2, 3);
   const Layout target = Layout::whole({10}, 0, 1);
-  const Relabeling relabeling = relabel(source, target, 4);
+  const Relabeling relabeling = relabel(source, target, {.element_bytes = 4});
   EXPECT_EQ(relabeling.bytes_before, 40u);
   EXPECT_EQ(relabeling.bytes_after, 0u);
   EXPECT_EQ(relabeling.permutation.at(0), 2);
@@ -105,7 +105,7 @@ TEST(Relabel, MayMoveTheTargetToOtherRanks) {
 
 TEST(Relabel, BytesBeyondSixtyThreeBitsAreAnError) {
   const Layout layout = Layout::whole({std::int64_t{1} << 61});
-  EXPECT_THROW(relabel(layout, layout, 8), Error);
+  EXPECT_THROW(relabel(layout, layout, {.element_bytes = 8}), Error);
 }
 
 }  // namespace

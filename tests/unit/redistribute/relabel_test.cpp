@@ -1,0 +1,116 @@
+// Relabeling by any cost, against all permutations; and when it is not worth while.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <random>
+
+#include "penstock/error.hpp"
+#include "penstock/relabel.hpp"
+#include "redistribute_cases.hpp"
+
+namespace penstock {
+namespace {
+
+using Cost = std::function<double(std::int32_t, std::int32_t, std::uint64_t)>;
+
+/// W(G_sigma) of the paper, equations 3 and 6.
+double total_cost(const Layout& source, const Layout& target, std::span<const std::int32_t> permutation,
+                  const Cost& cost) {
+  double sum = 0;
+  for (const PairVolume& volume : transfer_volumes(source, target))
+    sum += cost(volume.source, permutation[static_cast<std::size_t>(volume.target)],
+                8 * static_cast<std::uint64_t>(volume.elems));
+  return sum;
+}
+
+double least_of_all(const Layout& source, const Layout& target, std::int32_t n, const Cost& cost) {
+  std::vector<std::int32_t> permutation(static_cast<std::size_t>(n));
+  std::iota(permutation.begin(), permutation.end(), 0);
+  double least = total_cost(source, target, permutation, cost);
+  while (std::next_permutation(permutation.begin(), permutation.end()))
+    least = std::min(least, total_cost(source, target, permutation, cost));
+  return least;
+}
+
+TEST(RelabelCost, EqualsTheCheapestOfAllPermutations) {
+  constexpr std::int32_t kRanks = 5;
+  std::mt19937 random(21);
+  std::uniform_real_distribution<double> number(0.0, 1.0);
+  for (int i = 0; i < 60; ++i) {
+    const std::vector<std::int64_t> shape = testing_layouts::random_shape(random, 2);
+    const Layout source = testing_layouts::random_layout(random, shape, kRanks);
+    const Layout target = testing_layouts::random_layout(random, shape, kRanks);
+    std::vector<double> latency(kRanks * kRanks), per_byte(kRanks * kRanks), transform(kRanks);
+    for (auto* list : {&latency, &per_byte, &transform})
+      for (double& each : *list) each = number(random);
+    const std::vector<std::int32_t> node{0, 1, 0, 1, 1};
+    const std::vector<double> node_latency{1, 20, 30, 2}, node_per_byte{0.1, 1, 2, 0.2};
+    const auto at = [](std::int32_t from, std::int32_t to) { return static_cast<std::size_t>(from * kRanks + to); };
+    const auto bytes = [](std::uint64_t given) { return static_cast<double>(given); };
+    const Cost pairs = [&](std::int32_t from, std::int32_t to, std::uint64_t size) {
+      return latency[at(from, to)] + per_byte[at(from, to)] * bytes(size);
+    };
+    const Cost nodes = [&](std::int32_t from, std::int32_t to, std::uint64_t size) {
+      if (from == to) return 0.0;
+      const auto link =
+          static_cast<std::size_t>(2 * node[static_cast<std::size_t>(from)] + node[static_cast<std::size_t>(to)]);
+      return node_latency[link] + node_per_byte[link] * bytes(size);
+    };
+    const Cost any = [&](std::int32_t from, std::int32_t to, std::uint64_t size) {
+      return std::sqrt(bytes(size)) * std::abs(from - to);
+    };
+    const Cost transformed = [&](std::int32_t from, std::int32_t to, std::uint64_t size) {
+      return (from == to ? 0.0 : bytes(size)) + transform[static_cast<std::size_t>(to)] * bytes(size);
+    };
+    const std::pair<TransferCost, Cost> cases[] = {{TransferCost::pairs(latency, per_byte), pairs},
+                                                   {TransferCost::nodes(node, node_latency, node_per_byte), nodes},
+                                                   {TransferCost::function(any), any},
+                                                   {TransferCost().with_transformation(transform), transformed}};
+    for (const auto& [cost, reference] : cases) {
+      const Relabeling found = relabel(source, target, {.element_bytes = 8, .ranks = kRanks, .cost = cost});
+      const double least = least_of_all(source, target, kRanks, reference);
+      EXPECT_NEAR(found.cost_after, least, 1e-9 * (1 + least)) << source.serialize() << " -> " << target.serialize();
+      EXPECT_NEAR(total_cost(source, target, found.permutation, reference), found.cost_after, 1e-9 * (1 + least));
+      EXPECT_LE(found.cost_after, found.cost_before);
+    }
+  }
+}
+
+TEST(RelabelCost, WrongCostsAreErrors) {
+  const Layout layout = Layout::even({12}, 3);
+  EXPECT_THROW(TransferCost::pairs({1, 2, 3}, {1, 2, 3}), Error);
+  EXPECT_THROW(TransferCost::pairs({1, 2, 3, 4}, {1}), Error);
+  EXPECT_THROW(TransferCost::nodes({0, 2}, {1}, {1}), Error);
+  EXPECT_THROW(TransferCost::pairs({1}, {1}).with_transformation({1, 2}), Error);
+  EXPECT_THROW(relabel(layout, layout, {.cost = TransferCost::pairs({1}, {1})}), Error);
+  const auto bad = [](std::int32_t, std::int32_t, std::uint64_t) { return std::nan(""); };
+  EXPECT_THROW(relabel(layout, layout, {.cost = TransferCost::function(bad)}), Error);
+}
+
+TEST(RelabelPolicies, WhatCannotPayIsSkippedAndSaysSo) {
+  // Every rank has something for every other, and hardly anything can be gained.
+  const Layout source = Layout::block_cyclic({1 << 12, 1 << 12}, {1, 1}, {16, 16});
+  const Layout target = Layout::block_cyclic({1 << 12, 1 << 12}, {5, 7}, {16, 16});
+  RelabelOptions options{.element_bytes = 8, .policy = RelabelPolicy::worthwhile, .expected_runs = 1e-3};
+  const Relabeling skipped = relabel(source, target, options);
+  EXPECT_NE(skipped.skipped.find("256 ranks"), std::string::npos) << skipped.skipped;
+  EXPECT_EQ(skipped.bytes_after, skipped.bytes_before);
+  options.expected_runs = 1e9;
+  const Relabeling often = relabel(source, target, options);
+  EXPECT_EQ(often.skipped, "");
+  EXPECT_LE(often.bytes_after, often.bytes_before);
+  options.policy = RelabelPolicy::never;
+  EXPECT_EQ(relabel(source, target, options).skipped, "not asked for");
+  // A shift is worth it at any size: its volumes are few.
+  std::vector<std::int32_t> shift(4096);
+  for (std::size_t r = 0; r < shift.size(); ++r) shift[r] = static_cast<std::int32_t>((r + 1) % shift.size());
+  const Layout line = Layout::block_cyclic({8192}, {1}, {4096});
+  options.policy = RelabelPolicy::worthwhile;
+  EXPECT_EQ(relabel(line, line.relabeled(shift), options).bytes_after, 0u);
+}
+
+}  // namespace
+}  // namespace penstock
