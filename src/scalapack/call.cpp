@@ -1,0 +1,275 @@
+#include "scalapack/call.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "penstock/comm.hpp"
+#include "penstock/error.hpp"
+#include "scalapack/host.hpp"
+#include "scalapack/plans.hpp"
+#include "scalapack/report.hpp"
+
+namespace penstock::scalapack {
+namespace {
+
+std::uint64_t mix(std::uint64_t seed, std::uint64_t word) {
+  seed = (std::rotl(seed, 27) ^ word) * 0xff51afd7ed558ccdu;
+  return seed ^ seed >> 32;
+}
+
+/// What one process tells the others about a call that they have no plan for.
+struct Card {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  Operand source;
+  Operand target;
+};
+
+struct Numbers {
+  std::uint64_t key[2] = {};
+  std::uint64_t complaints = 0;
+};
+
+/// The keys of all ranks add up to one that identifies the call, so a rank's own depends on the rank.
+Numbers numbers_of(const Card& card, const Routine& routine, int rank) {
+  std::int32_t words[sizeof(Card) / sizeof(std::int32_t)];
+  static_assert(std::is_trivially_copyable_v<Card> && sizeof(words) == sizeof(Card));
+  std::memcpy(words, &card, sizeof(Card));
+  Numbers numbers;
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    std::uint64_t& key = numbers.key[i];
+    key = mix(mix(0x9e3779b97f4a7c15u * (i + 1), static_cast<std::uint64_t>(rank)),
+              static_cast<std::uint64_t>(routine.dtype) << 8 | static_cast<std::uint64_t>(routine.op));
+    for (const std::int32_t word : words) key = mix(key, static_cast<std::uint32_t>(word));
+  }
+  return numbers;
+}
+
+/// One process's part of the work.
+class Caller {
+ public:
+  Caller(const Routine& routine, const Call& call)
+      : routine_(routine),
+        call_(call),
+        source_rows_(routine.op == MatrixOp::none ? call.rows : call.columns),
+        source_columns_(routine.op == MatrixOp::none ? call.columns : call.rows) {
+    card_.source = read_operand(call.source_descriptor, call.source_row, call.source_column, routine.descriptors);
+    card_.target = read_operand(call.target_descriptor, call.target_row, call.target_column, routine.descriptors);
+    if (card_.source.present == 0 && card_.target.present == 0) return;  // knows nothing that counts
+    card_.rows = call.rows;
+    card_.columns = call.columns;
+  }
+
+  std::optional<Complaint> complaint() const {
+    // Parameters 1 and 2 are the rows and the columns of sub(target), for all routines.
+    if (call_.rows < 0) return Complaint{1, "M is " + std::to_string(call_.rows) + "; expected at least 0"};
+    if (call_.columns < 0) return Complaint{2, "N is " + std::to_string(call_.columns) + "; expected at least 0"};
+    if (const auto found = check(card_.source, call_.source_descriptor, source_rows_, source_columns_, routine_.source,
+                                 routine_.descriptors))
+      return found;
+    return check(card_.target, call_.target_descriptor, call_.rows, call_.columns, routine_.target,
+                 routine_.descriptors);
+  }
+
+  bool is_known() const { return scalapack::is_known(card_.source) && scalapack::is_known(card_.target); }
+
+  /// Whether alpha is 0: the source is not read then, so it may hold anything.
+  bool only_scales() const { return call_.alpha == 0.0; }
+
+  template <typename T>
+  void scale() const {
+    const LocalPart part = local_part(card_.target, call_.rows, call_.columns);
+    if (part.empty()) return;
+    T* const elements = static_cast<T*>(call_.output);
+    for (std::int64_t column = 0; column < part.columns; ++column) {
+      T* const first = elements + part.begin_elems() + column * part.leading_elems;
+      for (std::int64_t row = 0; row < part.rows; ++row)
+        first[row] = call_.beta == 0.0 ? T{} : first[row] * scalar<T>(call_.beta);
+    }
+  }
+
+  /// Collective. False where some process has a complaint.
+  bool agree(Comm& comm, bool complains) {
+    Numbers mine = numbers_of(card_, routine_, comm.rank());
+    mine.complaints = complains ? 1 : 0;
+    Numbers sum;
+    comm.run(
+        {.kind = CollectiveKind::allreduce, .count = sizeof(Numbers) / sizeof(std::uint64_t), .dtype = DType::uint64},
+        std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(&sum, 1)));
+    key_ = {sum.key[0], sum.key[1]};
+    return sum.complaints == 0;
+  }
+
+  void move(Comm& comm, Counts& counts) {
+    Plans& plans = plans_of(comm);
+    std::shared_ptr<const Plan> plan = plans.find(key_);
+    if (plan == nullptr) {
+      ++counts.plans;
+      plan = plan_together(comm);
+      plans.add(key_, plan);
+    }
+    ConstBytes input{static_cast<const std::byte*>(call_.input), plan->input_bytes};
+    const Bytes output{static_cast<std::byte*>(call_.output), plan->output_bytes};
+    std::unique_ptr<std::byte[]> aside;
+    if (overlaps()) {
+      aside = copy_of_source(input.size());
+      input = {aside.get(), input.size()};
+    }
+    const Arithmetic arithmetic{.dtype = routine_.dtype,
+                                .conjugate = routine_.op == MatrixOp::conjugate_transpose,
+                                .alpha = call_.alpha,
+                                .beta = call_.beta};
+    std::uint64_t signature = mix(key_[0], key_[1]);
+    for (const double part : {call_.alpha.real(), call_.alpha.imag(), call_.beta.real(), call_.beta.imag()})
+      signature = mix(signature, std::bit_cast<std::uint64_t>(part));
+    comm.start(std::move(plan), input, output, arithmetic, signature).wait();
+  }
+
+ private:
+  template <typename T>
+  static T scalar(std::complex<double> value) {
+    if constexpr (std::is_floating_point_v<T>)
+      return static_cast<T>(value.real());
+    else
+      return T(static_cast<typename T::value_type>(value.real()), static_cast<typename T::value_type>(value.imag()));
+  }
+
+  std::shared_ptr<const Plan> plan_together(Comm& comm) const {
+    std::vector<Card> cards(static_cast<std::size_t>(comm.size()));
+    comm.allgather(std::as_bytes(std::span(&card_, 1)), std::as_writable_bytes(std::span(cards)));
+    const auto first = std::find_if(cards.begin(), cards.end(), [](const Card& card) { return card.rows > 0; });
+    std::vector<Operand> sources;
+    std::vector<Operand> targets;
+    for (const Card& card : cards) {
+      sources.push_back(card.source);
+      targets.push_back(card.target);
+      const bool knows = card.source.present != 0 || card.target.present != 0;
+      if (knows && (card.rows != first->rows || card.columns != first->columns))
+        throw Error(ErrorCode::mismatch, "process " + std::to_string(&card - cards.data()) + " moves " +
+                                             std::to_string(card.rows) + " x " + std::to_string(card.columns) +
+                                             " elements, process " + std::to_string(first - cards.begin()) + " " +
+                                             std::to_string(first->rows) + " x " + std::to_string(first->columns) +
+                                             "; give the same M and N everywhere");
+    }
+    const Layout source = layout_of(sources, routine_.source);
+    const Layout target = layout_of(targets, routine_.target);
+    const Operand& of_source = *std::ranges::find(sources, 1, &Operand::present);
+    const Operand& of_target = *std::ranges::find(targets, 1, &Operand::present);
+    std::shared_ptr<const Plan> plan;
+    comm.agree([&] {
+      RedistributionOptions options;
+      options.dtype = routine_.dtype;
+      options.op = routine_.op;
+      options.source_begin = {of_source.row_begin, of_source.column_begin};
+      options.target_begin = {of_target.row_begin, of_target.column_begin};
+      options.shape = {first->rows, first->columns};
+      if (routine_.op != MatrixOp::none) std::swap(options.shape[0], options.shape[1]);
+      options.source_leading_elems = leading_elems_of(card_.source);
+      options.target_leading_elems = leading_elems_of(card_.target);
+      plan = std::make_shared<const Plan>(plan_redistribution(source, target, options, comm.team()));
+    });
+    return plan;
+  }
+
+  /// Whether the memory from the first to the last element that moves does, here: a program may move a part of a matrix
+  /// to another part of it.
+  bool overlaps() const {
+    const LocalPart from = local_part(card_.source, source_rows_, source_columns_);
+    const LocalPart to = local_part(card_.target, call_.rows, call_.columns);
+    if (from.empty() || to.empty()) return false;
+    const auto size = static_cast<std::int64_t>(size_bytes(routine_.dtype));
+    const auto* const source = static_cast<const std::byte*>(call_.input);
+    const auto* const target = static_cast<const std::byte*>(call_.output);
+    const std::less<const std::byte*> before;
+    return before(source + from.begin_elems() * size, target + to.end_elems() * size) &&
+           before(target + to.begin_elems() * size, source + from.end_elems() * size);
+  }
+
+  std::unique_ptr<std::byte[]> copy_of_source(std::uint64_t memory_bytes) const {
+    const LocalPart from = local_part(card_.source, source_rows_, source_columns_);
+    const std::uint64_t size = size_bytes(routine_.dtype);
+    auto copy = std::make_unique_for_overwrite<std::byte[]>(memory_bytes);
+    for (std::int64_t column = 0; column < from.columns; ++column) {
+      const std::uint64_t at = static_cast<std::uint64_t>(from.begin_elems() + column * from.leading_elems) * size;
+      std::memcpy(copy.get() + at, static_cast<const std::byte*>(call_.input) + at,
+                  static_cast<std::uint64_t>(from.rows) * size);
+    }
+    return copy;
+  }
+
+  const Routine& routine_;
+  const Call& call_;
+  std::int64_t source_rows_;
+  std::int64_t source_columns_;
+  Card card_;
+  Key key_{};
+};
+
+void scale(const Routine& routine, const Caller& caller) {
+  switch (routine.dtype) {
+    case DType::float32: return caller.scale<float>();
+    case DType::float64: return caller.scale<double>();
+    case DType::complex64: return caller.scale<std::complex<float>>();
+    case DType::complex128: return caller.scale<std::complex<double>>();
+    default: throw Error(ErrorCode::unsupported, "no factors for this type");
+  }
+}
+
+}  // namespace
+
+Plans& plans_of(const Comm& comm) {
+  static std::unordered_map<const Comm*, Plans> plans;
+  return plans[&comm];
+}
+
+bool run(const Routine& routine, const Call& call) noexcept {
+  // As ScaLAPACK does: whoever has nothing to do need not wait for the others.
+  if (call.rows == 0 || call.columns == 0 || (call.alpha == 0.0 && call.beta == 1.0)) return true;
+  try {
+    Counts& counts = counts_of(routine.name);
+    ++counts.calls;
+    const Grid grid = grid_of(call.context);
+    if (!grid.has_me()) {
+      ++counts.failed;
+      complain(call.context, routine.name, call.context_parameter,
+               "the context is " + std::to_string(call.context) + "; expected one that this process is in");
+      return true;
+    }
+    Caller caller(routine, call);
+    const std::optional<Complaint> complaint = caller.complaint();
+    if (complaint) complain(call.context, routine.name, complaint->parameter, complaint->text);
+    if (!complaint && !caller.is_known()) {
+      ++counts.passed_on;
+      return false;
+    }
+    if (!complaint && caller.only_scales()) {
+      scale(routine, caller);
+      return true;
+    }
+    Comm& comm = comm_of(call.context);
+    if (!caller.agree(comm, complaint.has_value())) {
+      ++counts.failed;
+      return true;
+    }
+    try {
+      caller.move(comm, counts);
+    } catch (const Error& error) {
+      ++counts.failed;
+      // What contradicts itself is seen by all; one of them says it.
+      if (error.code() != ErrorCode::mismatch || comm.rank() == 0) warn(call.context, routine.name, error.what());
+    }
+  } catch (const std::exception& error) {
+    warn(call.context, routine.name, error.what());
+  }
+  return true;
+}
+
+}  // namespace penstock::scalapack

@@ -1,0 +1,71 @@
+// ScaLAPACK's names, as Fortran calls them and, for the redistributions, as C does.
+#include <dlfcn.h>
+
+#include <complex>
+
+#include "penstock/export.hpp"
+#include "scalapack/call.hpp"
+
+namespace penstock::scalapack {
+namespace {
+
+std::complex<double> wide(double value) { return value; }
+std::complex<double> wide(std::complex<float> value) { return {value.real(), value.imag()}; }
+std::complex<double> wide(std::complex<double> value) { return value; }
+
+constexpr Routine gemr2d(const char* name, DType dtype) {
+  // M N A IA JA DESCA B IB JB DESCB ICTXT
+  return {name, dtype, MatrixOp::none, Descriptors::redist, {'A', 4}, {'B', 8}};
+}
+
+constexpr Routine tran(const char* name, DType dtype, MatrixOp op) {
+  // M N ALPHA A IA JA DESCA BETA C IC JC DESCC
+  return {name, dtype, op, Descriptors::pblas, {'A', 5}, {'C', 10}};
+}
+
+constexpr int kContextOfGemr2d = 11;
+constexpr int kContextOfTran = 702;
+
+/// The same routine of the library after this one.
+template <typename Function>
+Function next(const char* symbol, const char* routine, int context) {
+  const auto found = reinterpret_cast<Function>(dlsym(RTLD_NEXT, symbol));
+  if (found == nullptr)
+    warn(context, routine,
+         "replicated matrices, and first blocks longer than the others, are left to ScaLAPACK, which does not come "
+         "after libpenstock_scalapack in this process; nothing was moved");
+  return found;
+}
+
+}  // namespace
+}  // namespace penstock::scalapack
+
+using namespace penstock;
+using scalapack::Call;
+using scalapack::Routine;
+
+#define PENSTOCK_GEMR2D(letter, name, dtype)                                                                     \
+  extern "C" PENSTOCK_API void Cp##letter##gemr2d(int m, int n, const void* a, int ia, int ja, const int* desca, \
+                                                  void* b, int ib, int jb, const int* descb, int context) {      \
+    static constexpr Routine kRoutine = scalapack::gemr2d(name, DType::dtype);                                   \
+    scalapack::run(kRoutine, {m, n, a, desca, ia, ja, b, descb, ib, jb, context, scalapack::kContextOfGemr2d});  \
+  }                                                                                                              \
+  extern "C" PENSTOCK_API void p##letter##gemr2d_(const int* m, const int* n, const void* a, const int* ia,      \
+                                                  const int* ja, const int* desca, void* b, const int* ib,       \
+                                                  const int* jb, const int* descb, const int* context) {         \
+    Cp##letter##gemr2d(*m, *n, a, *ia, *ja, desca, b, *ib, *jb, descb, *context);                                \
+  }
+
+#define PENSTOCK_TRAN(symbol, name, scalar, dtype, op)                                                                 \
+  extern "C" PENSTOCK_API void symbol##_(const int* m, const int* n, const scalar* alpha, const void* a,               \
+                                         const int* ia, const int* ja, const int* desca, const scalar* beta, void* c,  \
+                                         const int* ic, const int* jc, const int* descc) {                             \
+    static constexpr Routine kRoutine = scalapack::tran(name, DType::dtype, MatrixOp::op);                             \
+    if (scalapack::run(kRoutine, {*m, *n, a, desca, *ia, *ja, c, descc, *ic, *jc, desca[1], scalapack::kContextOfTran, \
+                                  scalapack::wide(*alpha), scalapack::wide(*beta)}))                                   \
+      return;                                                                                                          \
+    static const auto theirs = scalapack::next<decltype(&symbol##_)>(#symbol "_", name, desca[1]);                     \
+    if (theirs != nullptr) theirs(m, n, alpha, a, ia, ja, desca, beta, c, ic, jc, descc);                              \
+  }
+
+#include "scalapack/routines.def"
