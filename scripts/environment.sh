@@ -125,6 +125,28 @@ set_up() {
   exec 9>&-
 }
 
+set_up_intel_mpi() {
+  [[ ! -x "$mpi_dir/impi/bin/mpiexec" ]] || return 0
+  say "Intel MPI, under the Intel Simplified Software License, in build/mpi/impi"
+  "$env_dir/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --ignore-installed \
+    --no-warn-script-location --prefix "$mpi_dir/impi" impi-rt==2021.19.0 >&2 || die "pip could not install impi-rt"
+}
+
+# What single tests want and skip without: impi-rt, or packages of Debian's.
+set_up_more() {
+  local package
+  for package in "$@"; do
+    if [[ "$package" == impi-rt ]]; then
+      set_up_intel_mpi
+    elif ! dpkg-query -W "$package" >/dev/null 2>&1; then
+      [[ "$(id -u)" == 0 ]] || die "installing $package takes root"
+      say "installing $package"
+      DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >&2 ||
+        die "apt-get could not install $package"
+    fi
+  done
+}
+
 # --- The environment that programs run in ------------------------------------------------------------------------
 
 # without PREFIX LIST: the entries of a colon-separated list that are not under PREFIX.

@@ -5,11 +5,7 @@ source "$PENSTOCK_ROOT/scripts/environment.sh"
 set_up
 if [[ "${1:-}" == --with-intel-mpi ]]; then
   shift
-  if [[ ! -x "$mpi_dir/impi/bin/mpiexec" ]]; then
-    say "Intel MPI, under the Intel Simplified Software License, in build/mpi/impi"
-    "$env_dir/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --ignore-installed \
-      --no-warn-script-location --prefix "$mpi_dir/impi" impi-rt==2021.19.0 >&2 || die "pip could not install impi-rt"
-  fi
+  set_up_intel_mpi
 fi
 enter_environment
 build_preset release penstock_programs

@@ -274,7 +274,19 @@ def intel(options: Options) -> Result:
     if status:
         return Result.failure(f"Intel MPI could not be installed, see {relative(log)}")
     launch: list[str | Path] = [ROOT / "dev", "exec", "mpiexec", "-n", "4"]
-    return mpi_tests("intel-4", launch, PENSTOCK_MPI="impi-rt")
+    return mpi_tests("intel-4", launch, PENSTOCK_MPI="impi")
+
+
+@suite(
+    "scalapack", "libpenstock_scalapack in ScaLAPACK's own test programs (Debian's; installed with --all)", quick=False
+)
+def scalapack(options: Options) -> Result:
+    log = log_of("scalapack")
+    if options.all:
+        run([ROOT / "dev", "setup", "--with", "scalapack-mpi-test"], log, 600)
+    if reason := build("release", log):
+        return Result.failure(reason)
+    return pytest(log, ROOT / "tests/scalapack")
 
 
 def plain_suite(folder: Path) -> None:
@@ -300,6 +312,7 @@ KNOWN_FOLDERS = {
     "package",
     "tooling",
     "demo",
+    "scalapack",
 }
 for _folder in sorted({path.parent for path in (ROOT / "tests").glob("*/test_*.py")}):
     if _folder.name not in KNOWN_FOLDERS:

@@ -26,15 +26,23 @@ constexpr Routine tran(const char* name, DType dtype, MatrixOp op) {
 constexpr int kContextOfGemr2d = 11;
 constexpr int kContextOfTran = 702;
 
-/// The same routine of the library after this one.
+const void* library_of(const void* address) {
+  Dl_info info;
+  return dladdr(address, &info) != 0 ? info.dli_fbase : nullptr;
+}
+
+/// The same routine of another library: the one after this, or the one that the process knows by this name.
 template <typename Function>
 Function next(const char* symbol, const char* routine, int context) {
-  const auto found = reinterpret_cast<Function>(dlsym(RTLD_NEXT, symbol));
-  if (found == nullptr)
-    warn(context, routine,
-         "replicated matrices, and first blocks longer than the others, are left to ScaLAPACK, which does not come "
-         "after libpenstock_scalapack in this process; nothing was moved");
-  return found;
+  static const char here = 0;
+  for (void* const where : {RTLD_NEXT, RTLD_DEFAULT}) {
+    void* const found = dlsym(where, symbol);
+    if (found != nullptr && library_of(found) != library_of(&here)) return reinterpret_cast<Function>(found);
+  }
+  warn(context, routine,
+       "replicated matrices, and first blocks longer than the others, are left to ScaLAPACK, which does not come after "
+       "libpenstock_scalapack in this process; nothing was moved");
+  return nullptr;
 }
 
 }  // namespace
@@ -44,16 +52,19 @@ using namespace penstock;
 using scalapack::Call;
 using scalapack::Routine;
 
+// The Fortran name does not call the C name, which may be another library's where that comes first.
 #define PENSTOCK_GEMR2D(letter, name, dtype)                                                                     \
+  static constexpr Routine k##letter##Gemr2d = scalapack::gemr2d(name, DType::dtype);                            \
   extern "C" PENSTOCK_API void Cp##letter##gemr2d(int m, int n, const void* a, int ia, int ja, const int* desca, \
                                                   void* b, int ib, int jb, const int* descb, int context) {      \
-    static constexpr Routine kRoutine = scalapack::gemr2d(name, DType::dtype);                                   \
-    scalapack::run(kRoutine, {m, n, a, desca, ia, ja, b, descb, ib, jb, context, scalapack::kContextOfGemr2d});  \
+    scalapack::run(k##letter##Gemr2d,                                                                            \
+                   {m, n, a, desca, ia, ja, b, descb, ib, jb, context, scalapack::kContextOfGemr2d});            \
   }                                                                                                              \
   extern "C" PENSTOCK_API void p##letter##gemr2d_(const int* m, const int* n, const void* a, const int* ia,      \
                                                   const int* ja, const int* desca, void* b, const int* ib,       \
                                                   const int* jb, const int* descb, const int* context) {         \
-    Cp##letter##gemr2d(*m, *n, a, *ia, *ja, desca, b, *ib, *jb, descb, *context);                                \
+    scalapack::run(k##letter##Gemr2d,                                                                            \
+                   {*m, *n, a, desca, *ia, *ja, b, descb, *ib, *jb, *context, scalapack::kContextOfGemr2d});     \
   }
 
 #define PENSTOCK_TRAN(symbol, name, scalar, dtype, op)                                                                 \

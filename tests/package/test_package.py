@@ -76,6 +76,8 @@ def test_pkg_config_compiles_a_program(prefix: Path, tmp_path: Path) -> None:
     assert "right" in run(program, "memory:x", LD_LIBRARY_PATH=str(prefix / "lib"))
     for mpi in MPIS:
         assert f"-lpenstock_{mpi}" in run("pkg-config", "--libs", f"penstock-{mpi}", **search)
+        assert f"-lpenstock_scalapack_{mpi}" in run("pkg-config", "--libs", f"penstock-scalapack-{mpi}", **search)
+        assert (prefix / f"lib/libpenstock_scalapack_{mpi}.so").exists()
 
 
 @pytest.mark.parametrize("example", PYTHON_EXAMPLES)

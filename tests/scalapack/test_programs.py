@@ -1,0 +1,108 @@
+"""ScaLAPACK's own test programs with Penstock preloaded: they pass, and Penstock served their calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scalapack.library import MPI_NAME, OURS, ROOT, scalapack_name
+
+if int(os.environ.get("PENSTOCK_SCALAPACK_JOB", "0")):
+    pytest.skip("starts the jobs", allow_module_level=True)
+
+PROGRAMS = Path("/usr/lib") / f"{os.uname().machine}-linux-gnu/scalapack/{MPI_NAME}-tests"
+DATA = Path("/usr/share/scalapack")
+RANKS = 4
+
+
+def mpiexec(ranks: int, *command: str | Path, cwd: Path, **environment: str | Path) -> str:
+    launch = [ROOT / "dev", "exec", "mpiexec", "-n", ranks, "env"]
+    launch += [f"{key}={value}" for key, value in environment.items()]
+    done = subprocess.run(
+        [str(word) for word in (*launch, *command)],
+        cwd=cwd,
+        env={**os.environ, "PENSTOCK_MPI": MPI_NAME},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout + done.stderr
+
+
+def served(folder: Path) -> dict[str, dict[str, int]]:
+    """By routine, the counts of the report of one process."""
+    for path in folder.glob("report.*.jsonl"):
+        for line in path.read_text().splitlines():
+            facts = json.loads(line)
+            if "scalapack" in facts:
+                return {counts.pop("routine"): counts for counts in facts["scalapack"]}
+    return {}
+
+
+@pytest.mark.skipif(
+    scalapack_name() is None, reason="ScaLAPACK is not installed; `./dev test --all` does that on Debian"
+)
+@pytest.mark.parametrize("ranks", [1, 2, 4, 6])
+def test_calls(ranks: int, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        ROOT / "scripts/mpi_pytest.py",
+        tmp_path / "rank",
+        Path(__file__).parent / "test_calls.py",
+    ]
+    try:
+        mpiexec(ranks, *command, cwd=tmp_path, PENSTOCK_SCALAPACK_JOB="1", PENSTOCK_REPORT=tmp_path / "report")
+    except AssertionError as error:
+        logs = "\n".join(path.read_text()[-3000:] for path in sorted(tmp_path.glob("rank.*.log")))
+        raise AssertionError(f"{error}\n{logs}") from None
+    assert "passed" in (tmp_path / "rank.0.log").read_text()
+    counts = served(tmp_path)
+    assert counts["PDGEMR2D"]["calls"] > 36
+    assert counts["PDTRAN"]["passed_on"] == 2
+    assert counts["PIGEMR2D"]["plans"] < counts["PIGEMR2D"]["calls"] / 2
+
+
+@pytest.mark.parametrize(
+    ("program", "routine"),
+    [("xssvd", "PSGEMR2D"), ("xdsvd", "PDGEMR2D"), ("xcsep", "PCGEMR2D"), ("xzsep", "PZGEMR2D")],
+)
+def test_drivers_of_scalapack(program: str, routine: str, tmp_path: Path) -> None:
+    """Singular values and eigenvalues, which redistribute inside of ScaLAPACK."""
+    if not (PROGRAMS / program).exists():
+        pytest.skip(f"there is no {PROGRAMS / program}; `./dev test --all` installs it on Debian")
+    for data in DATA.glob("*.dat"):
+        shutil.copy(data, tmp_path)
+    for _ in range(3):  # with other random matrices; some fail in ScaLAPACK alone, too
+        said = mpiexec(RANKS, PROGRAMS / program, cwd=tmp_path, LD_PRELOAD=OURS, PENSTOCK_REPORT=tmp_path / "report")
+        assert "passed" in said.lower(), said[-3000:]
+        failures = [line for line in said.splitlines() if "FAILED" in line or "Failed" in line]
+        if not failures:
+            break
+    assert not failures, failures
+    counts = served(tmp_path)[routine]
+    assert counts["calls"] > 0 and counts["failed"] == 0 and counts["passed_on"] == 0
+
+
+@pytest.mark.parametrize("letter", "isdcz")
+def test_redistribution_tester_of_scalapack(letter: str, tmp_path: Path) -> None:
+    """REDIST/TESTING of ScaLAPACK's sources, which Debian does not compile: there and back between 90 pairs of layouts."""
+    if "PENSTOCK_SCALAPACK_SOURCE" not in os.environ or scalapack_name() is None:
+        pytest.skip("give ScaLAPACK's sources in PENSTOCK_SCALAPACK_SOURCE, and install ScaLAPACK")
+    testing = Path(os.environ["PENSTOCK_SCALAPACK_SOURCE"]) / "REDIST/TESTING"
+    library = next(Path("/usr/lib").glob(f"*/{scalapack_name()}"))
+    command = ["cc", "-std=gnu89", "-w", "-DAdd_", f"-I{testing}", testing / f"p{letter}gemrdrv.c", library]
+    command += ["-Wl,--allow-shlib-undefined", "-lm", "-o", tmp_path / "tester"]
+    subprocess.run([str(word) for word in command], check=True, timeout=60)
+    shutil.copy(testing / "GEMR2D.dat", tmp_path)
+    said = mpiexec(RANKS, "./tester", cwd=tmp_path, LD_PRELOAD=OURS, PENSTOCK_REPORT=tmp_path / "report")
+    tests = int((testing / "GEMR2D.dat").read_text().split()[0])
+    assert said.count("TEST PASSED OK") == tests
+    counts = served(tmp_path)[f"P{letter.upper()}GEMR2D"]
+    assert counts["calls"] == 2 * tests and counts["failed"] == 0
