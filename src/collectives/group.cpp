@@ -13,8 +13,9 @@ void find_self(Group& group, int rank) {
   group.self = it == group.ranks.end() ? -1 : static_cast<int>(it - group.ranks.begin());
 }
 
-// The ranks of each node, nodes and ranks cyclically renumbered so that the node of `first`, and in it `first`, lead.
-std::vector<std::vector<int>> nodes(const Team& team, int first) {
+}  // namespace
+
+std::vector<std::vector<int>> ranks_by_node(const Team& team, int first) {
   const int count = node_count(team);
   std::vector<std::vector<int>> ranks_of(static_cast<std::size_t>(count));
   for (int rank = 0; rank < team.size(); ++rank) {
@@ -27,7 +28,12 @@ std::vector<std::vector<int>> nodes(const Team& team, int first) {
   return ranks_of;
 }
 
-}  // namespace
+Group slot_group(const std::vector<std::vector<int>>& by_node, std::size_t slot, int self) {
+  Group group;
+  for (const std::vector<int>& ranks : by_node) group.ranks.push_back(ranks[slot]);
+  find_self(group, self);
+  return group;
+}
 
 int node_count(const Team& team) {
   return team.size() == 0 ? 0 : *std::max_element(team.node_of_rank.begin(), team.node_of_rank.end()) + 1;
@@ -42,7 +48,7 @@ int largest_node(const Team& team) {
 Group by_node(const Team& team, int first) {
   Group group;
   group.ranks.reserve(static_cast<std::size_t>(team.size()));
-  for (const std::vector<int>& ranks : nodes(team, first))
+  for (const std::vector<int>& ranks : ranks_by_node(team, first))
     group.ranks.insert(group.ranks.end(), ranks.begin(), ranks.end());
   find_self(group, team.rank);
   return group;
@@ -50,7 +56,7 @@ Group by_node(const Team& team, int first) {
 
 Group leaders(const Team& team, int first) {
   Group group;
-  for (const std::vector<int>& ranks : nodes(team, first)) group.ranks.push_back(ranks.front());
+  for (const std::vector<int>& ranks : ranks_by_node(team, first)) group.ranks.push_back(ranks.front());
   find_self(group, team.rank);
   return group;
 }
@@ -81,6 +87,48 @@ Tree binomial(const Group& group) {
     const int child = self + (1 << b);
     if (child < size) tree.children.push_back({group[child], tree.levels - b, child, std::min(1 << b, size - child)});
   }
+  return tree;
+}
+
+Fold::Fold(int size) : full(static_cast<int>(std::bit_floor(static_cast<unsigned>(size)))), extra(size - full) {}
+
+Tree binary(const Group& group) {
+  Tree tree;
+  const int self = group.self;
+  if (self > 0) tree.parent = group[(self - 1) / 2];
+  for (int child = 2 * self + 1; child <= 2 * self + 2 && child < group.size(); ++child)
+    tree.children.push_back({group[child], 0, child, 1});
+  return tree;
+}
+
+Tree two_tree(const Group& group, int which) {
+  // The indices 1 .. last in the order of the tree: v has the height of its lowest bit, so the odd ones are leaves. The
+  // other tree has them one further, or turned round, whichever makes the odd ones even.
+  const int last = group.size() - 1;
+  const auto place = [&](int index) {
+    if (which == 0 || index == 0) return index;
+    return last % 2 == 0 ? last + 1 - index : index % last + 1;
+  };
+  const auto index_at = [&](int at) {
+    if (which == 0 || at == 0) return at;
+    return last % 2 == 0 ? last + 1 - at : (at + last - 2) % last + 1;
+  };
+  Tree tree;
+  const int self = place(group.self);
+  const auto add_child = [&](int child) {
+    if (child > 0 && child <= last) tree.children.push_back({group[index_at(child)], 0, index_at(child), 1});
+  };
+  if (self == 0) {
+    if (last > 0) add_child(static_cast<int>(std::bit_floor(static_cast<unsigned>(last))));
+    return tree;
+  }
+  const int bit = self & -self;
+  const int up = (self ^ bit) | (bit << 1);
+  tree.parent = group[index_at(up <= last ? up : self ^ bit)];
+  add_child(bit > 1 ? self - bit / 2 : 0);
+  int below = bit / 2;
+  while (below > 0 && self + below > last) below /= 2;
+  if (below > 0) add_child(self + below);
   return tree;
 }
 

@@ -29,6 +29,24 @@ Group node_group(const Team& team, int first);
 int largest_node(const Team& team);
 int node_count(const Team& team);
 
+/// The ranks of each node: the node of `first`, which leads it, comes first, then the others in cyclic order.
+std::vector<std::vector<int>> ranks_by_node(const Team& team, int first);
+/// Of each of `by_node` the rank at `slot`.
+Group slot_group(const std::vector<std::vector<int>>& by_node, std::size_t slot, int self);
+
+/// Ranks beyond the largest power of two give what they have to a neighbour first: of the positions 0 .. 2*extra-1 the
+/// even ones leave, the odd ones stay; the others stay as they are. `folded` numbers those that stay.
+struct Fold {
+  int full;  ///< how many stay
+  int extra;
+
+  explicit Fold(int size);
+  bool leaves(int position) const { return position < 2 * extra && position % 2 == 0; }
+  bool absorbs(int position) const { return position < 2 * extra && position % 2 == 1; }
+  int folded(int position) const { return position < 2 * extra ? position / 2 : position - extra; }
+  int position(int folded) const { return folded < extra ? 2 * folded + 1 : folded + extra; }
+};
+
 /// ceil(log2(size)): rounds of a binomial tree or of recursive doubling.
 int log2_ceil(int size);
 
@@ -49,7 +67,14 @@ struct Tree {
 
 /// Index 0 is the root; index v has the parent v - 2^b, b its lowest set bit. Every subtree is a contiguous range.
 Tree binomial(const Group& group);
-/// Index v has the parent v - 1. Its levels are not counted: a split tree (paper 000) needs a narrow and a wide end.
+/// Index v has the parent (v - 1) / 2. Its levels are not counted, as those of the following: a split tree (paper 000)
+/// needs a narrow and a wide end of contiguous subtrees.
+Tree binary(const Group& group);
+/// One of two binary trees (`which` is 0 or 1) below the root, index 0: whoever has children in one is a leaf of the
+/// other, so that with half of the data along each every rank but the root receives and sends it once (Sanders, Speck
+/// and Träff 2009).
+Tree two_tree(const Group& group, int which);
+/// Index v has the parent v - 1.
 Tree chain(const Group& group);
 
 }  // namespace penstock::collectives

@@ -9,8 +9,8 @@ namespace {
 constexpr std::uint64_t kPieceBytes = 64 << 10;
 constexpr std::uint64_t kMaxPieces = 32;  // of a segment
 
-std::uint64_t pieces_of(Region segment) {
-  return std::clamp<std::uint64_t>(segment.size_bytes / kPieceBytes, 1, kMaxPieces);
+std::uint64_t pieces_of(Region segment, const NodeWork& work) {
+  return std::clamp<std::uint64_t>(segment.size_bytes / kPieceBytes, 1, std::min(kMaxPieces, work.most_pieces));
 }
 
 }  // namespace
@@ -69,29 +69,29 @@ std::vector<RankRegion> of_each(std::span<const int> ranks, Region region) {
 }
 
 void combine_on_node(Sequence& sequence, const Group& node, const Collective& what, Region from, Region into,
-                     std::uint32_t segment) {
+                     const NodeWork& work) {
   if (node.size() < 2 || from.size_bytes == 0) return;
   const std::uint64_t element_bytes = size_bytes(what.dtype);
   const std::uint64_t elements = from.size_bytes / element_bytes;
-  const std::uint64_t pieces = pieces_of(from);
+  const std::uint64_t pieces = pieces_of(from, work);
   std::vector<int> ranks = node.ranks;
   std::ranges::sort(ranks);
   for (std::uint64_t i = 0; i < pieces; ++i)
-    sequence.task({.segment = segment}, of_each(ranks, part_of(from, elements, element_bytes, pieces, i)),
-                  std::array{RankRegion{part_of(into, elements, element_bytes, pieces, i), node[0]}});
-  sequence.share();
+    sequence.task({.segment = work.segment}, of_each(ranks, part_of(from, elements, element_bytes, pieces, i)),
+                  std::array{RankRegion{part_of(into, elements, element_bytes, pieces, i), node.ranks[work.slot]}});
 }
 
-void spread_on_node(Sequence& sequence, const Group& node, const Collective& what, Region data, std::uint32_t segment) {
+void spread_on_node(Sequence& sequence, const Group& node, const Collective& what, Region data, const NodeWork& work) {
   if (node.size() < 2 || data.size_bytes == 0) return;
   const std::uint64_t element_bytes = size_bytes(what.dtype);
-  const std::uint64_t pieces = pieces_of(data);
+  const std::uint64_t pieces = pieces_of(data, work);
+  std::vector<int> others = node.ranks;
+  others.erase(others.begin() + static_cast<std::ptrdiff_t>(work.slot));
   for (std::uint64_t i = 0; i < pieces; ++i) {
     const Region piece = part_of(data, data.size_bytes / element_bytes, element_bytes, pieces, i);
-    sequence.task({.segment = segment}, std::array{RankRegion{piece, node[0]}},
-                  of_each(std::span(node.ranks).subspan(1), piece));
+    sequence.task({.segment = work.segment}, std::array{RankRegion{piece, node.ranks[work.slot]}},
+                  of_each(others, piece));
   }
-  sequence.share();
 }
 
 void GrowingTasks::add(int level, std::uint32_t segment, int from, int to, std::span<const RankRegion> sources,

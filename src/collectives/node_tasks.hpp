@@ -37,14 +37,19 @@ Segments task_segments(const Collective& what, std::uint64_t default_bytes, int 
 std::vector<RankRegion> of_each(std::span<const int> ranks, Region region);
 std::vector<int> everyone(const Team& team);
 
-/// The part of a hierarchical plan inside a node: one share of the tasks that combine `from` of all of its ranks into
-/// `into` of the first one, or copy `from` of the first one to `to` of the others. In pieces, so that several cores
-/// take part; nothing on a node of one rank.
+/// The part of a hierarchical plan inside a node, as tasks that a later share() offers: they combine `from` of all
+/// ranks into `into` of the one at `slot`, or copy `data` of that one to the others. In at most `most_pieces` pieces,
+/// so that several cores take part; nothing on a node of one rank.
+struct NodeWork {
+  std::uint32_t segment = 0;
+  std::size_t slot = 0;
+  std::uint64_t most_pieces = 32;
+};
 void combine_on_node(Sequence& sequence, const Group& node, const Collective& what, Region from, Region into,
-                     std::uint32_t segment);
-void spread_on_node(Sequence& sequence, const Group& node, const Collective& what, Region data, std::uint32_t segment);
-/// The most segments for which each rank can share twice (the engine has room for 16 shares in a plan).
-inline constexpr std::uint32_t kMaxNodeSegments = 8;
+                     const NodeWork& work);
+void spread_on_node(Sequence& sequence, const Group& node, const Collective& what, Region data, const NodeWork& work);
+/// The most shares in a plan that the engine has room for.
+inline constexpr std::uint32_t kMaxShares = 16;
 
 /// Tasks on one buffer of every rank, in an order that makes the data of each rank grow: the next task on a rank's data
 /// waits for the last one.

@@ -30,6 +30,13 @@ Region Segments::of(Region whole, std::uint32_t segment) const {
   return part_of(whole, elements_, element_bytes_, count_, segment);
 }
 
+Region Segments::of(Region whole, std::uint32_t first, std::uint32_t many) const {
+  if (many == 0) return {whole.offset_bytes, 0, whole.buffer};
+  const Region begin = of(whole, first);
+  const Region last = of(whole, first + many - 1);
+  return {begin.offset_bytes, last.offset_bytes + last.size_bytes - begin.offset_bytes, whole.buffer};
+}
+
 void bcast_stage(Sequence& sequence, const Tree& tree, Region data, std::uint32_t segment, StageId stage) {
   if (tree.parent >= 0)
     sequence.at(stage.levels_above + tree.parent_level, segment).recv(data, tree.parent, stage.tag(segment));
@@ -69,12 +76,13 @@ void Accumulator::add(Sequence& sequence, int peer, std::uint32_t tag, Region la
   }
 }
 
-ReduceStage::ReduceStage(Sequence& sequence, const Tree& tree, const Segments& segments, StageId stage)
+ReduceStage::ReduceStage(Sequence& sequence, const Tree& tree, std::uint32_t count, std::uint64_t largest_bytes,
+                         StageId stage)
     : sequence_(sequence),
       tree_(tree),
       stage_(stage),
-      in_flight_(std::min(segments.count(), kInFlight)),
-      slot_bytes_((segments.largest_bytes() + 63) / 64 * 64) {
+      in_flight_(std::min(count, kInFlight)),
+      slot_bytes_((largest_bytes + 63) / 64 * 64) {
   // For each segment in flight one slot per child to receive in, and one for the sum.
   if (!tree_.children.empty()) scratch_ = sequence_.scratch(in_flight_ * slot_bytes_ * (tree_.children.size() + 1));
 }

@@ -23,6 +23,8 @@ class Segments {
   std::uint32_t count() const { return count_; }
   std::uint64_t largest_bytes() const { return (elements_ + count_ - 1) / count_ * element_bytes_; }
   Region of(Region whole, std::uint32_t segment) const;
+  /// `many` neighbouring segments as one.
+  Region of(Region whole, std::uint32_t first, std::uint32_t many) const;
 
  private:
   std::uint64_t elements_;
@@ -71,7 +73,9 @@ class Accumulator {
 /// Combines the segments of all ranks of a tree into the root's target. Scratch memory for a few segments in flight.
 class ReduceStage {
  public:
-  ReduceStage(Sequence& sequence, const Tree& tree, const Segments& segments, StageId stage);
+  ReduceStage(Sequence& sequence, const Tree& tree, const Segments& segments, StageId stage)
+      : ReduceStage(sequence, tree, segments.count(), segments.largest_bytes(), stage) {}
+  ReduceStage(Sequence& sequence, const Tree& tree, std::uint32_t count, std::uint64_t largest_bytes, StageId stage);
 
   /// `own` and `target` of one segment; `target` may be `own`, or empty on ranks that keep no result. Returns where
   /// the sum over this rank's subtree lies: in `own` if it has no children, else in the target.

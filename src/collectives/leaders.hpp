@@ -1,0 +1,54 @@
+// Collectives that work inside the nodes, then among ranks of all nodes, then inside the nodes again, on buffers that
+// are not a pipeline of segments: between the nodes every part of the data takes a way of its own.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collectives/exchange.hpp"
+#include "collectives/node_tasks.hpp"
+
+namespace penstock::collectives {
+
+/// Who leads what. The buffer is cut into `slots` parts; part j of a node's data is led by the rank at slot j of its
+/// node.
+class Leaders {
+ public:
+  /// `most_slots` is held down to what the smallest node has; `first` leads its node. `sides`: 2 for an operation that
+  /// both combines and spreads.
+  Leaders(Sequence& sequence, const Team& team, const Collective& what, int first, std::size_t most_slots,
+          std::uint32_t sides);
+
+  std::size_t slots() const { return slots_; }
+  bool has_slot(std::size_t slot) const { return node_.self == static_cast<int>(slot); }
+  bool by_tasks() const { return by_tasks_; }
+  bool is_alone() const { return node_.size() == 1; }
+  /// The ranks at this slot of all nodes, beginning with the node of `first`.
+  Group group(std::size_t slot) const { return slot_group(by_node_, slot, node_[node_.self]); }
+  Region part(Region whole, std::size_t slot) const;
+
+  /// Every part of `own` of all ranks of the node is combined into `into` of its leader (the same region on all ranks
+  /// of the node), unless that is alone.
+  void combine(Region own, Region into);
+  /// Every part of `data` goes from its leader to the node.
+  void spread(Region data);
+
+ private:
+  Region piece(Region whole, std::size_t slot, std::uint32_t batch) const;
+  Tree tree(std::size_t slot) const;
+
+  Sequence& sequence_;
+  Collective what_;
+  std::vector<std::vector<int>> by_node_;
+  Group node_;
+  std::size_t slots_ = 1;
+  std::uint32_t batches_ = 1;
+  std::uint32_t first_batch_ = 0;
+  bool by_tasks_ = false;
+};
+
+/// Combined inside the nodes, exchanged among their leaders, spread inside the nodes.
+Plan allreduce_by_leaders(const Team& team, const Collective& what, std::string_view name, AllreduceExchange exchange,
+                          std::size_t most_slots);
+
+}  // namespace penstock::collectives
