@@ -5,7 +5,7 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint32_t kInFlight = 4;  // segments for which an inner rank of a reduction holds memory
+constexpr std::uint32_t kInFlight = 8;  // segments for which an inner rank of a reduction holds memory
 
 }  // namespace
 

@@ -277,6 +277,7 @@ void Executor::update_active() {
   const bool now =
       unfinished_ > 0 || backlog_count_ > 0 || !sharing_.empty() || (remote_ && !transport_broken_ && remote_->busy());
   if (active.load(std::memory_order_relaxed) != now) active.store(now, std::memory_order_seq_cst);
+  slow.store(remote_ && remote_->is_slow(), std::memory_order_relaxed);
 }
 
 void Executor::finish_if_over(Operation& operation) {

@@ -21,6 +21,7 @@ using std::chrono::nanoseconds;
 
 constexpr int kSpins = 60;   // polls in a row before the core is offered to others
 constexpr int kYields = 40;  // polls with a yield between them before sleeping
+constexpr int kSlowSpins = 4;
 constexpr milliseconds kLongestSleep{100};
 constexpr milliseconds kPoke{2};  // how long a message of the application may stay with a thread that waits
 constexpr microseconds kShortestNap{20};
@@ -246,7 +247,8 @@ void Progress::wait_for(Served& home, const std::atomic<bool>& finished) noexcep
       idle = sleeps = 0;
       continue;
     }
-    if (++idle < kSpins) {
+    const bool slow = home.slow.load(std::memory_order_relaxed);
+    if (++idle < (slow ? kSlowSpins : kSpins)) {
       pause();
       continue;
     }
@@ -254,7 +256,7 @@ void Progress::wait_for(Served& home, const std::atomic<bool>& finished) noexcep
     for (Served* served : held) moved |= served->progress(Caller::application);
     if (moved) {
       idle = sleeps = 0;
-    } else if (idle < kSpins + kYields) {
+    } else if (!slow && idle < kSpins + kYields) {
       ::sched_yield();
     } else {
       home.poke();

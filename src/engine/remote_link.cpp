@@ -10,6 +10,15 @@ namespace {
 
 constexpr std::size_t kPostedReceives = 16;
 constexpr int kPacketTag = 0;
+// Long messages that MPI has at a time for one peer. Some MPIs send all they have in turns, so that none arrives before
+// all do; a pipeline needs them one after the other, and the link busy.
+constexpr std::size_t kMostPosted = 3;
+
+std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
+}
 
 template <typename T>
 void remove_at(std::vector<T>& list, std::size_t i) {
@@ -20,7 +29,10 @@ void remove_at(std::vector<T>& list, std::size_t i) {
 }  // namespace
 
 RemoteLink::RemoteLink(Transport& transport, RemoteEvents& events, std::uint64_t payload_bytes)
-    : transport_(transport), events_(events), payload_bytes_(payload_bytes) {}
+    : transport_(transport),
+      events_(events),
+      payload_bytes_(payload_bytes),
+      posted_(static_cast<std::size_t>(transport.size())) {}
 
 void RemoteLink::send(int peer, const Header& header, ConstBytes payload, Operation* owner) {
   Packet packet;
@@ -62,7 +74,7 @@ void RemoteLink::abandon(Operation* owner) {
     receives_[i].abandoned = true;
     if (receives_[i].tag == 0) {
       --owner->remote_pending;
-      remove_at(receives_, i);
+      receives_.erase(receives_.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
   // A send that is not posted yet turns into the empty answer; one that is posted will be received.
@@ -72,6 +84,14 @@ void RemoteLink::abandon(Operation* owner) {
       sending.data = {};
       --owner->remote_pending;
     }
+}
+
+void RemoteLink::time_long(std::uint64_t posted_ns) {
+  --long_in_flight_;
+  // Of messages that follow each other closely only the first had the link from the moment at which it was posted.
+  const std::uint64_t now = now_ns();
+  service_ns_ = (3 * service_ns_ + (now - std::max(posted_ns, last_done_ns_))) / 4;
+  last_done_ns_ = now;
 }
 
 bool RemoteLink::progress() {
@@ -133,15 +153,26 @@ bool RemoteLink::complete_packets() {
 
 bool RemoteLink::advance_sends() {
   bool moved = false;
-  for (std::size_t i = sends_.size(); i-- > 0;) {
+  for (std::size_t i = 0; i < sends_.size();) {
     Sending& sending = sends_[i];
-    if (!sending.posted) {
+    std::size_t& posted = posted_[static_cast<std::size_t>(sending.peer)];
+    if (!sending.posted && posted < kMostPosted) {
       sending.handle = transport_.isend(sending.data, sending.peer, sending.tag);
       sending.posted = moved = true;
+      ++posted;
+      if (is_long(sending.data.size())) {
+        sending.posted_ns = now_ns();
+        ++long_in_flight_;
+      }
     }
-    if (!transport_.test(sending.handle)) continue;
+    if (!sending.posted || !transport_.test(sending.handle)) {
+      ++i;
+      continue;
+    }
     const Sending done = sending;
-    remove_at(sends_, i);
+    --posted;
+    if (is_long(done.data.size())) time_long(done.posted_ns);
+    sends_.erase(sends_.begin() + static_cast<std::ptrdiff_t>(i));
     moved = true;
     if (done.owner == nullptr) continue;
     events_.on_data_sent(done.transfer);
@@ -152,8 +183,8 @@ bool RemoteLink::advance_sends() {
 
 bool RemoteLink::advance_receives() {
   bool moved = false;
-  for (std::size_t i = receives_.size(); i-- > 0;) {
-    if (i >= receives_.size()) continue;  // an event made an operation fail, which removes its receives
+  // In order, so that the sender is invited to send first what is needed first.
+  for (std::size_t i = 0; i < receives_.size(); ++i) {
     Receiving& receiving = receives_[i];
     if (receiving.tag == 0) {
       if (!free_tags_.empty()) {
@@ -166,6 +197,10 @@ bool RemoteLink::advance_receives() {
       }
       const int peer = static_cast<int>(receiving.rts.source);
       receiving.handle = transport_.irecv(receiving.to, peer, receiving.tag);
+      if (is_long(receiving.to.size())) {
+        receiving.posted_ns = now_ns();
+        ++long_in_flight_;
+      }
       Header cts = receiving.rts;
       cts.kind = MessageKind::cts;
       cts.source = static_cast<std::uint32_t>(transport_.rank());
@@ -179,7 +214,8 @@ bool RemoteLink::advance_receives() {
     if (receiving.abandoned) {
       const Receiving gone = receiving;
       withdraw(receiving);
-      remove_at(receives_, i);
+      if (is_long(gone.to.size())) --long_in_flight_;
+      receives_.erase(receives_.begin() + static_cast<std::ptrdiff_t>(i--));
       events_.on_released(gone.owner);
       moved = true;
       continue;
@@ -187,8 +223,9 @@ bool RemoteLink::advance_receives() {
     const auto bytes = transport_.test(receiving.handle);
     if (!bytes) continue;
     const Receiving done = receiving;
+    if (is_long(done.to.size())) time_long(done.posted_ns);
     free_tags_.push_back(static_cast<std::uint16_t>(done.tag));
-    remove_at(receives_, i);
+    receives_.erase(receives_.begin() + static_cast<std::ptrdiff_t>(i--));
     moved = true;
     events_.on_data_received(done.transfer, *bytes);
     events_.on_released(done.owner);

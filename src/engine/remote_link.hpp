@@ -53,6 +53,8 @@ class RemoteLink {
   bool progress();
   /// Whether something is in flight that must not be forgotten.
   bool busy() const { return !outbox_.empty() || !packets_.empty() || !sends_.empty() || !receives_.empty(); }
+  /// Whether long messages are on their way, and the last ones took so long that there is time to sleep meanwhile.
+  bool is_slow() const { return long_in_flight_ > 0 && service_ns_ > kSlowNs; }
   /// Withdraws the posted receives after the last use. Packets still in flight keep their memory for ever.
   void close();
 
@@ -71,6 +73,7 @@ class RemoteLink {
     int peer = 0;
     int tag = 0;
     bool posted = false;
+    std::uint64_t posted_ns = 0;
     Transport::Handle handle = 0;
   };
   struct Receiving {
@@ -80,8 +83,10 @@ class RemoteLink {
     Header rts;
     int tag = 0;  ///< 0: not posted yet
     bool abandoned = false;
+    std::uint64_t posted_ns = 0;
     Transport::Handle handle = 0;
   };
+  static constexpr std::uint64_t kSlowNs = 300'000;  ///< several times what a nap takes
   /// Takes what a sender had already been invited to send when its receiver failed.
   struct Sink {
     std::unique_ptr<std::byte[]> bytes;
@@ -96,6 +101,8 @@ class RemoteLink {
   bool advance_receives();
   void withdraw(Receiving& receiving);
   void drain_sinks();
+  static bool is_long(std::uint64_t bytes) { return bytes >= 64 << 10; }
+  void time_long(std::uint64_t posted_ns);
 
   Transport& transport_;
   RemoteEvents& events_;
@@ -106,11 +113,15 @@ class RemoteLink {
   Fifo<Packet> outbox_;
   std::vector<Packet> packets_;  ///< on their way
   std::vector<std::unique_ptr<std::byte[]>> spare_;
-  std::vector<Sending> sends_;
+  std::vector<std::size_t> posted_;  ///< by peer: of sends_
+  std::vector<Sending> sends_;       ///< in the order of their invitations
   std::vector<Receiving> receives_;
   std::vector<Sink> sinks_;
   std::vector<std::uint16_t> free_tags_;
   int next_tag_ = 1;
+  std::size_t long_in_flight_ = 0;
+  std::uint64_t last_done_ns_ = 0;
+  std::uint64_t service_ns_ = 0;  ///< of a long message, a moving average
 };
 
 }  // namespace penstock::engine
