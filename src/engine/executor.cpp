@@ -196,6 +196,7 @@ void Executor::launch(Operation& operation) {
     operation.sharing = true;
     sharing_.push_back(&operation);
   }
+  if (remote_) announce_sends(operation);
   for (const StepId step : operation.compiled->roots()) ready_.push({&operation, step});
   StoredMessage* message = std::exchange(operation.early_first, nullptr);
   operation.early_last = nullptr;

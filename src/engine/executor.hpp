@@ -77,6 +77,8 @@ class Executor final : public Engine,
     std::uint32_t receiver_transfer = 0;
     int peer = 0;
     bool streaming = false;
+    bool ready = true;  ///< false: announced before its step was ready
+    int tag = -1;       ///< to another node: under which the receiver awaits it, once known
   };
   struct ReceiveTransfer {
     Operation* operation = nullptr;
@@ -143,6 +145,7 @@ class Executor final : public Engine,
     return static_cast<std::uint32_t>(node_.local_rank[static_cast<std::size_t>(peer)]);
   }
   Header header_for(const Operation& operation, MessageKind kind, std::uint32_t tag = 0) const;
+  void announce_sends(Operation& operation);
   void post_send(Operation& operation, StepId step);
   void send_control(int peer, const Header& header, Operation* owner);
   void send_local(int peer, Outgoing message);

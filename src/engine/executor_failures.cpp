@@ -53,7 +53,12 @@ void Executor::fail(Operation& operation, const Error& error, bool announce_it, 
     backlog_count_ -= before - backlog.size();
   }
   std::erase_if(streams_, [&](std::uint32_t id) { return is_its(*sends_.find(id)); });
-  sends_.remove_if(is_its);
+  sends_.remove_if([&](const SendTransfer& transfer) {
+    if (!is_its(transfer)) return false;
+    // Its receiver waits for an answer.
+    if (!transfer.ready && transfer.tag >= 0) remote_->send_data(nullptr, 0, {}, transfer.peer, transfer.tag);
+    return true;
+  });
   receives_.remove_if(is_its);
   for (StoredMessage*& message : operation.arrived)
     if (message != nullptr) forget(std::exchange(message, nullptr));

@@ -17,8 +17,35 @@ Header Executor::header_for(const Operation& operation, MessageKind kind, std::u
   return header;
 }
 
+// On a busy link a question travels behind the data that is queued there, and while it does nothing else follows. So
+// long messages to other nodes are announced when the operation begins, and are sent at once when they are ready.
+void Executor::announce_sends(Operation& operation) {
+  const std::vector<Step>& steps = operation.plan->steps;
+  operation.announced.clear();
+  for (StepId step = 0; step < steps.size(); ++step) {
+    const Step& what = steps[step];
+    if (what.kind != StepKind::send || what.from.size_bytes <= node_.eager_bytes || is_local(what.peer)) continue;
+    if (operation.announced.empty()) operation.announced.assign(steps.size(), CompiledPlan::kNone);
+    Header header = header_for(operation, MessageKind::rts, what.tag);
+    header.bytes = what.from.size_bytes;
+    header.sender_transfer = operation.announced[step] = sends_.add({.operation = &operation,
+                                                                     .step = step,
+                                                                     .data = source(operation, what.from),
+                                                                     .peer = what.peer,
+                                                                     .ready = false});
+    send_control(what.peer, header, &operation);
+  }
+}
+
 void Executor::post_send(Operation& operation, StepId step) {
   const Step& what = operation.plan->steps[step];
+  if (!operation.announced.empty() && operation.announced[step] != CompiledPlan::kNone) {
+    const std::uint32_t id = operation.announced[step];
+    SendTransfer& transfer = *sends_.find(id);
+    transfer.ready = true;
+    if (transfer.tag >= 0) remote_->send_data(&operation, id, transfer.data, transfer.peer, transfer.tag);
+    return;
+  }
   const ConstBytes data = source(operation, what.from);
   Header header = header_for(operation, MessageKind::eager, what.tag);
   header.bytes = data.size();
@@ -225,11 +252,13 @@ void Executor::on_cts(const Header& header) {
   const int peer = static_cast<int>(header.source);
   if (transfer != nullptr && transfer->operation->sequence != header.sequence) transfer = nullptr;
   if (!is_local(peer)) {
-    if (transfer != nullptr)
-      remote_->send_data(transfer->operation, header.sender_transfer, transfer->data, peer,
-                         static_cast<int>(header.address));
+    const int tag = static_cast<int>(header.address);
+    if (transfer == nullptr)
+      remote_->send_data(nullptr, 0, {}, peer, tag);
+    else if (transfer->ready)
+      remote_->send_data(transfer->operation, header.sender_transfer, transfer->data, peer, tag);
     else
-      remote_->send_data(nullptr, 0, {}, peer, static_cast<int>(header.address));
+      transfer->tag = tag;
     return;
   }
   if (transfer == nullptr || transfer->streaming) return;

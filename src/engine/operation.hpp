@@ -55,6 +55,7 @@ struct Operation {
   std::vector<std::uint32_t> waiting_for;  ///< dependencies left, by step
   std::vector<std::uint8_t> flags;         ///< StepFlag, by step
   std::vector<StoredMessage*> arrived;     ///< by step: matched before the step was ready
+  std::vector<std::uint32_t> announced;    ///< by step: the number of a transfer that the receiver knows of; or empty
   StoredMessage* early_first = nullptr;    ///< came before start()
   StoredMessage* early_last = nullptr;
   std::size_t steps_left = 0;

@@ -26,6 +26,7 @@ constexpr milliseconds kLongestSleep{100};
 constexpr milliseconds kPoke{2};  // how long a message of the application may stay with a thread that waits
 constexpr microseconds kShortestNap{20};
 constexpr microseconds kLongestNap{500};
+constexpr microseconds kLongestSlowNap{80};  // less than the memory of a link takes to fill
 constexpr milliseconds kPeerCheck{200};
 
 std::atomic<bool> forked{false};
@@ -215,7 +216,9 @@ void Progress::sleep(const Sleeper& sleeper, int sleeps) {
   }
   if (idle) {
     nanoseconds timeout = kLongestSleep;
-    if (polling) timeout = std::min<nanoseconds>(kShortestNap * (1 << std::min(sleeps, 5)), kLongestNap);
+    const bool slow = sleeper.home != nullptr && sleeper.home->slow.load(std::memory_order_relaxed);
+    if (polling)
+      timeout = std::min<nanoseconds>(kShortestNap * (1 << std::min(sleeps, 5)), slow ? kLongestSlowNap : kLongestNap);
     if (!is_worker) timeout = std::min<nanoseconds>(timeout, kPoke);
     // With nothing in flight only attention() can end the sleep of a progress thread.
     if (is_worker && sleeper.held.empty()) timeout = std::chrono::hours(24);
