@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "penstock/export.hpp"
 #include "penstock/plan.hpp"
@@ -21,19 +22,36 @@ enum class CollectiveKind : std::uint8_t {
 PENSTOCK_API std::string_view name(CollectiveKind kind) noexcept;
 /// The operation with this name ("allreduce"). Throws Error(invalid_argument) that lists the known names.
 PENSTOCK_API CollectiveKind collective_kind_from_name(std::string_view name);
-/// Whether the operation has a root; whether it combines elements by Collective::op.
+/// Whether the operation has a root; whether it combines elements by Collective::op; whether the blocks of the ranks
+/// have counts and displacements of their own.
 PENSTOCK_API bool is_rooted(CollectiveKind kind) noexcept;
 PENSTOCK_API bool computes(CollectiveKind kind) noexcept;
+PENSTOCK_API bool has_counts(CollectiveKind kind) noexcept;
+
+/// The blocks of the ranks in one buffer of gatherv, scatterv, allgatherv, alltoallv and reduce_scatter, in elements;
+/// both lists have an entry per rank. Without counts every rank has Collective::count, without displacements the
+/// blocks follow each other in the order of the ranks.
+struct Blocks {
+  std::vector<std::uint64_t> counts{};
+  std::vector<std::uint64_t> displacements{};
+
+  friend bool operator==(const Blocks&, const Blocks&) = default;
+};
 
 /// The operation that a collective call asks for; also the key of the plan cache.
 struct Collective {
   CollectiveKind kind = CollectiveKind::barrier;
-  std::uint64_t count = 0;  ///< elements per rank: of the block of one rank for gather, scatter and allgather
+  /// Elements per rank: of the block of one rank for gather, scatter, allgather, alltoall and reduce_scatter_block;
+  /// what this rank sends in gatherv and receives in scatterv, which may differ between the ranks.
+  std::uint64_t count = 0;
   DType dtype = DType::uint8;
   ReduceOp op = ReduceOp::sum;
   int root = 0;
-  /// reduce, gather, scatter: only the root's value counts; allreduce, allgather: equal on all ranks.
+  /// Rooted operations: only the root's value counts; the others: equal on all ranks.
   bool in_place = false;
+  Blocks send{};  ///< scatterv (of the root alone), alltoallv without in_place
+  Blocks
+      receive{};  ///< gatherv (of the root alone), alltoallv; allgatherv and reduce_scatter: equal counts on all ranks
   std::string algorithm{};          ///< a row of algorithms.def; empty: chosen by size and team
   std::uint64_t segment_bytes = 0;  ///< length of a pipeline segment; 0: chosen by the algorithm
   /// Levels of a tree, counted from the leaves, that run on the cores of the application (S in paper 000, section 3);
@@ -69,9 +87,10 @@ struct Choice {
 /// The algorithm that serves `what`: the one it names, or the default for the size and the team; and the split of its
 /// tree: the one it asks for, or the one that the model finds best beside a computation that lasts as long as the
 /// operation (paper 000, section 4), but never levels between nodes. Depends only on what
-/// all ranks know (not on in_place of a rooted operation, nor on team.rank), so all ranks choose the same.
-/// Throws Error(invalid_argument) for a root outside of the team, an operation that the dtype lacks, a size beyond
-/// 2^64 bytes, or an algorithm that is unknown or does not fit (the message lists those that do).
+/// all ranks know (not on in_place of a rooted operation, nor on team.rank, nor on counts that only some ranks have),
+/// so all ranks choose the same. Throws Error(invalid_argument) for a root outside of the team, an operation that the
+/// dtype lacks, lists of another length than the team, blocks that are received over each other, a size beyond 2^63
+/// bytes, or an algorithm that is unknown or does not fit (the message lists those that do).
 PENSTOCK_API Choice choose(const Team& team, const Collective& what);
 
 /// This rank's plan for `what` by the algorithm that choose() gives. Plan::input_bytes and output_bytes are what

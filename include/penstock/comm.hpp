@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "penstock/collective.hpp"
 #include "penstock/export.hpp"
@@ -43,6 +44,8 @@ class PENSTOCK_API Request {
   std::shared_ptr<Run> run_;
 };
 
+class Persistent;
+
 /// Made from an MPI communicator by <penstock/mpi.hpp>. A handle: copies share the communicator. All collectives are
 /// called by all ranks in the same order, one thread at a time; their requests may be waited for in any order.
 /// Spans are checked: a wrong size throws Error(invalid_argument) here and Error(peer_failed) on the other ranks.
@@ -58,9 +61,15 @@ class PENSTOCK_API Comm {
 
   /// Non-blocking form of every collective. `input` and `output` in bytes, as `what` demands:
   /// bcast uses `output` alone (count elements); barrier none; with in_place the rank's own contribution lies in
-  /// `output` where MPI puts it. Ranks that MPI says receive (send) nothing may pass empty spans.
+  /// `output` where MPI puts it. Ranks that MPI says receive (send) nothing may pass empty spans. Operations with
+  /// counts (gatherv, …) take longer spans than their blocks need. Where two ranks' counts do not fit, both get
+  /// Error(mismatch).
   Request start(const Collective& what, ConstBytes input, Bytes output);
   void run(const Collective& what, ConstBytes input, Bytes output) { start(what, input, output).wait(); }
+
+  /// Persistent form of every collective: to be started any number of times on the same buffers, which must live as
+  /// long as it is. Local; what is wrong with the arguments shows when it is started.
+  Persistent prepare(const Collective& what, ConstBytes input, Bytes output) const;
 
   /// Any plan that all ranks made for the same operation (redistribution uses this). `signature` must agree.
   Request start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes output, const Arithmetic& arithmetic,
@@ -85,6 +94,21 @@ class PENSTOCK_API Comm {
 
  private:
   std::shared_ptr<comm::State> state_;
+};
+
+/// A collective that is started again and again; see Comm::prepare. A handle to the communicator and the buffers.
+class PENSTOCK_API Persistent {
+ public:
+  Persistent(Comm comm, Collective what, ConstBytes input, Bytes output)
+      : comm_(std::move(comm)), what_(std::move(what)), input_(input), output_(output) {}
+  /// The previous request of it must be complete. Otherwise as Comm::start.
+  Request start() { return comm_.start(what_, input_, output_); }
+
+ private:
+  Comm comm_;
+  Collective what_;
+  ConstBytes input_;
+  Bytes output_;
 };
 
 }  // namespace penstock

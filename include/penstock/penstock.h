@@ -42,6 +42,7 @@ typedef enum penstock_reduce_op {
 
 typedef struct penstock_comm penstock_comm;
 typedef struct penstock_request penstock_request;
+typedef struct penstock_persistent penstock_persistent;
 typedef struct penstock_store penstock_store;
 typedef struct penstock_blob penstock_blob;
 typedef struct penstock_layout penstock_layout;
@@ -66,13 +67,15 @@ PENSTOCK_API void penstock_comm_free(penstock_comm* comm);
  * capacity - 1 bytes and a zero; *length is the length of the whole text and may be NULL. */
 PENSTOCK_API int penstock_comm_report(const penstock_comm* comm, char* text, size_t capacity, size_t* length);
 
-/* Given as `send` (as `receive` of scatter), on the root of reduce, gather and scatter, or on all ranks of allreduce
- * and allgather: the rank's own part lies in the other buffer, where MPI_IN_PLACE wants it. */
+/* Given as `send` (as `receive` of scatter and scatterv), on the root of rooted operations, or on all ranks of the
+ * others: the rank's own part lies in the other buffer, where MPI_IN_PLACE wants it. */
 #define PENSTOCK_IN_PLACE ((void*)(intptr_t)-1)
 
-/* Collectives as MPI's. `count` is in elements: of one rank's part (for gather, scatter and allgather, of one block).
- * Buffers that are not significant on a rank may be NULL. Counts, types, operations and roots must agree: where they do
- * not, and where an argument is wrong on one rank, all ranks get an error and none hangs. */
+/* Collectives as MPI's. `count` is in elements: of one rank's part (for gather, scatter, allgather, alltoall and
+ * reduce_scatter_block, of one block). Lists of counts and displacements have an entry per rank, in elements;
+ * displacements may be NULL where the blocks follow each other, and lists are copied. Buffers and lists that are not
+ * significant on a rank may be NULL. Counts, types, operations and roots must fit together: where they do not, and
+ * where an argument is wrong on one rank, all ranks concerned get an error and none hangs. */
 PENSTOCK_API int penstock_barrier(penstock_comm* comm);
 PENSTOCK_API int penstock_bcast(penstock_comm* comm, void* buffer, uint64_t count, penstock_dtype dtype, int root);
 PENSTOCK_API int penstock_reduce(penstock_comm* comm, const void* send, void* receive, uint64_t count,
@@ -81,10 +84,31 @@ PENSTOCK_API int penstock_allreduce(penstock_comm* comm, const void* send, void*
                                     penstock_dtype dtype, penstock_reduce_op op);
 PENSTOCK_API int penstock_gather(penstock_comm* comm, const void* send, void* receive, uint64_t count,
                                  penstock_dtype dtype, int root);
+PENSTOCK_API int penstock_gatherv(penstock_comm* comm, const void* send, uint64_t send_count, void* receive,
+                                  const uint64_t* counts, const uint64_t* displacements, penstock_dtype dtype,
+                                  int root);
 PENSTOCK_API int penstock_scatter(penstock_comm* comm, const void* send, void* receive, uint64_t count,
                                   penstock_dtype dtype, int root);
+PENSTOCK_API int penstock_scatterv(penstock_comm* comm, const void* send, const uint64_t* counts,
+                                   const uint64_t* displacements, void* receive, uint64_t receive_count,
+                                   penstock_dtype dtype, int root);
 PENSTOCK_API int penstock_allgather(penstock_comm* comm, const void* send, void* receive, uint64_t count,
                                     penstock_dtype dtype);
+PENSTOCK_API int penstock_allgatherv(penstock_comm* comm, const void* send, uint64_t send_count, void* receive,
+                                     const uint64_t* counts, const uint64_t* displacements, penstock_dtype dtype);
+PENSTOCK_API int penstock_alltoall(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                   penstock_dtype dtype);
+PENSTOCK_API int penstock_alltoallv(penstock_comm* comm, const void* send, const uint64_t* send_counts,
+                                    const uint64_t* send_displacements, void* receive, const uint64_t* receive_counts,
+                                    const uint64_t* receive_displacements, penstock_dtype dtype);
+PENSTOCK_API int penstock_reduce_scatter_block(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                               penstock_dtype dtype, penstock_reduce_op op);
+PENSTOCK_API int penstock_reduce_scatter(penstock_comm* comm, const void* send, void* receive, const uint64_t* counts,
+                                         penstock_dtype dtype, penstock_reduce_op op);
+PENSTOCK_API int penstock_scan(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                               penstock_dtype dtype, penstock_reduce_op op);
+PENSTOCK_API int penstock_exscan(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                 penstock_dtype dtype, penstock_reduce_op op);
 
 /* The same, started: the buffers belong to the operation until test or wait says that it is complete. */
 PENSTOCK_API int penstock_ibarrier(penstock_comm* comm, penstock_request** request);
@@ -96,10 +120,78 @@ PENSTOCK_API int penstock_iallreduce(penstock_comm* comm, const void* send, void
                                      penstock_dtype dtype, penstock_reduce_op op, penstock_request** request);
 PENSTOCK_API int penstock_igather(penstock_comm* comm, const void* send, void* receive, uint64_t count,
                                   penstock_dtype dtype, int root, penstock_request** request);
+PENSTOCK_API int penstock_igatherv(penstock_comm* comm, const void* send, uint64_t send_count, void* receive,
+                                   const uint64_t* counts, const uint64_t* displacements, penstock_dtype dtype,
+                                   int root, penstock_request** request);
 PENSTOCK_API int penstock_iscatter(penstock_comm* comm, const void* send, void* receive, uint64_t count,
                                    penstock_dtype dtype, int root, penstock_request** request);
+PENSTOCK_API int penstock_iscatterv(penstock_comm* comm, const void* send, const uint64_t* counts,
+                                    const uint64_t* displacements, void* receive, uint64_t receive_count,
+                                    penstock_dtype dtype, int root, penstock_request** request);
 PENSTOCK_API int penstock_iallgather(penstock_comm* comm, const void* send, void* receive, uint64_t count,
                                      penstock_dtype dtype, penstock_request** request);
+PENSTOCK_API int penstock_iallgatherv(penstock_comm* comm, const void* send, uint64_t send_count, void* receive,
+                                      const uint64_t* counts, const uint64_t* displacements, penstock_dtype dtype,
+                                      penstock_request** request);
+PENSTOCK_API int penstock_ialltoall(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                    penstock_dtype dtype, penstock_request** request);
+PENSTOCK_API int penstock_ialltoallv(penstock_comm* comm, const void* send, const uint64_t* send_counts,
+                                     const uint64_t* send_displacements, void* receive, const uint64_t* receive_counts,
+                                     const uint64_t* receive_displacements, penstock_dtype dtype,
+                                     penstock_request** request);
+PENSTOCK_API int penstock_ireduce_scatter_block(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                                penstock_dtype dtype, penstock_reduce_op op,
+                                                penstock_request** request);
+PENSTOCK_API int penstock_ireduce_scatter(penstock_comm* comm, const void* send, void* receive, const uint64_t* counts,
+                                          penstock_dtype dtype, penstock_reduce_op op, penstock_request** request);
+PENSTOCK_API int penstock_iscan(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                penstock_dtype dtype, penstock_reduce_op op, penstock_request** request);
+PENSTOCK_API int penstock_iexscan(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                  penstock_dtype dtype, penstock_reduce_op op, penstock_request** request);
+
+/* The same, to be started any number of times on the same buffers. Making one is local. */
+PENSTOCK_API int penstock_barrier_init(penstock_comm* comm, penstock_persistent** persistent);
+PENSTOCK_API int penstock_bcast_init(penstock_comm* comm, void* buffer, uint64_t count, penstock_dtype dtype, int root,
+                                     penstock_persistent** persistent);
+PENSTOCK_API int penstock_reduce_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                      penstock_dtype dtype, penstock_reduce_op op, int root,
+                                      penstock_persistent** persistent);
+PENSTOCK_API int penstock_allreduce_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                         penstock_dtype dtype, penstock_reduce_op op, penstock_persistent** persistent);
+PENSTOCK_API int penstock_gather_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                      penstock_dtype dtype, int root, penstock_persistent** persistent);
+PENSTOCK_API int penstock_gatherv_init(penstock_comm* comm, const void* send, uint64_t send_count, void* receive,
+                                       const uint64_t* counts, const uint64_t* displacements, penstock_dtype dtype,
+                                       int root, penstock_persistent** persistent);
+PENSTOCK_API int penstock_scatter_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                       penstock_dtype dtype, int root, penstock_persistent** persistent);
+PENSTOCK_API int penstock_scatterv_init(penstock_comm* comm, const void* send, const uint64_t* counts,
+                                        const uint64_t* displacements, void* receive, uint64_t receive_count,
+                                        penstock_dtype dtype, int root, penstock_persistent** persistent);
+PENSTOCK_API int penstock_allgather_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                         penstock_dtype dtype, penstock_persistent** persistent);
+PENSTOCK_API int penstock_allgatherv_init(penstock_comm* comm, const void* send, uint64_t send_count, void* receive,
+                                          const uint64_t* counts, const uint64_t* displacements, penstock_dtype dtype,
+                                          penstock_persistent** persistent);
+PENSTOCK_API int penstock_alltoall_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                        penstock_dtype dtype, penstock_persistent** persistent);
+PENSTOCK_API int penstock_alltoallv_init(penstock_comm* comm, const void* send, const uint64_t* send_counts,
+                                         const uint64_t* send_displacements, void* receive,
+                                         const uint64_t* receive_counts, const uint64_t* receive_displacements,
+                                         penstock_dtype dtype, penstock_persistent** persistent);
+PENSTOCK_API int penstock_reduce_scatter_block_init(penstock_comm* comm, const void* send, void* receive,
+                                                    uint64_t count, penstock_dtype dtype, penstock_reduce_op op,
+                                                    penstock_persistent** persistent);
+PENSTOCK_API int penstock_reduce_scatter_init(penstock_comm* comm, const void* send, void* receive,
+                                              const uint64_t* counts, penstock_dtype dtype, penstock_reduce_op op,
+                                              penstock_persistent** persistent);
+PENSTOCK_API int penstock_scan_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                    penstock_dtype dtype, penstock_reduce_op op, penstock_persistent** persistent);
+PENSTOCK_API int penstock_exscan_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                      penstock_dtype dtype, penstock_reduce_op op, penstock_persistent** persistent);
+/* The previous request of it must be complete. */
+PENSTOCK_API int penstock_start(penstock_persistent* persistent, penstock_request** request);
+PENSTOCK_API void penstock_persistent_free(penstock_persistent* persistent);
 
 /* Wait, or look whether *request is complete. Once it is, also when it has failed, the request is freed and *request
  * becomes NULL; a NULL request is complete. The failure of the operation is returned once, here. */

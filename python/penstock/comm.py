@@ -8,36 +8,23 @@ import json
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from penstock import _penstock, mpi_abi
+from penstock.block_collectives import BlockCollectives
+from penstock.call import Call, How, is_in_place, op_name
 from penstock.error import Error
-from penstock.message import Derived, message
+from penstock.plan import algorithms
 
 if TYPE_CHECKING:
-    from typing import Literal, Unpack
+    from typing import Unpack
 
     from penstock.layout import Layout
     from penstock.redistribute import Redistribution, RedistributionBatch
 
 MPI = mpi_abi.import_mpi()
 
-_OP_NAMES = ("sum", "prod", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor")
-_OPS = {MPI._handleof(getattr(MPI, name.upper())): name for name in _OP_NAMES}
-_OPS_BY_ID = {id(getattr(MPI, name.upper())): name for name in _OP_NAMES}  # MPI.SUM itself, as most callers pass it
-
-_PLANNED = ("bcast", "reduce", "allreduce", "gather", "scatter", "allgather", "barrier")
-
-
-class How(TypedDict, total=False):
-    """Keywords of all collectives: how one runs, never what it gives. Equal on all ranks, like the other arguments."""
-
-    algorithm: str  #: such as "binomial"; "" (the default) is chosen by size and ranks
-    segment_bytes: int  #: length of a pipeline segment; 0 (the default) is chosen by the algorithm
-    #: Levels of a tree, counted from its leaves, that run on the application's cores, the others on those of
-    #: communication. More than there are means all of them; "auto" (the default) is chosen by the model.
-    split: int | Literal["auto"]
-    radix: int  #: of trees: who has the data serves radix - 1 others per level; 2 (the default) or more
+_PLANNED = {algorithm.collective for algorithm in algorithms()}
 
 
 class Request:
@@ -231,58 +218,17 @@ class _Natives:
             self._comm.Free()
 
 
-class _Call:
-    """One collective with its buffers in the form that the extension takes."""
-
-    __slots__ = ("finish", "in_place", "input", "kind", "native", "op", "output", "root")
-
-    def __init__(self, kind: str, native: tuple, root: int = 0) -> None:
-        self.kind = kind
-        self.native = native  # the arguments of mpi4py's method, for what has no plan
-        self.root = root
-        self.input: Any = None
-        self.output: Any = None
-        self.op: str | None = "sum"
-        self.in_place = False
-        self.finish: Callable[[], None] | None = None
-
-    def send(self, spec: Any, blocks: int = 1) -> None:
-        if not isinstance(spec, (list, tuple)):
-            self.input = spec
-            return
-        given = message(spec, blocks)
-        self._check_movable(given)
-        self.input = given.pack() if isinstance(given, Derived) else given
-
-    def _check_movable(self, given: Any) -> None:
-        if self.kind in ("reduce", "allreduce") and isinstance(given, Derived):
-            raise Error(f"{self.kind}: MPI's predefined operations are not defined for derived datatypes")
-
-    def receive(self, spec: Any, blocks: int = 1, keep: bool = False) -> None:
-        """`keep`: the buffer's contents matter (bcast's root, in-place)."""
-        if not isinstance(spec, (list, tuple)):
-            self.output = spec
-            return
-        given = message(spec, blocks)
-        self._check_movable(given)
-        if not isinstance(given, Derived):
-            self.output = given
-            return
-        packed = given.pack() if keep else bytearray(given.size_bytes)
-        self.output = packed
-        self.finish = lambda: given.unpack(packed)
-
-
 # By id, since communicators of mpi4py cannot be hashed.
 _open_comms: weakref.WeakValueDictionary[int, Comm] = weakref.WeakValueDictionary()
 
 
-class Comm(MPI.Intracomm):
+class Comm(BlockCollectives, MPI.Intracomm):
     """``Comm(comm, progress_cores="auto")``: a communicator of mpi4py whose collectives are Penstock's.
 
-    Making one is collective. Barrier, Bcast, Reduce, Allreduce, Gather, Scatter and Allgather, in their blocking,
-    non-blocking (``Iallreduce``) and persistent (``Allreduce_init``) forms, run Penstock's plans on a private
-    duplicate of `comm`; everything else is MPI's, on `comm` itself. Buffers are given as to mpi4py; derived datatypes
+    Making one is collective. Barrier, Bcast, Reduce, Allreduce, Reduce_scatter_block, Reduce_scatter, Scan, Exscan,
+    Gather, Gatherv, Scatter, Scatterv, Allgather, Allgatherv, Alltoall and Alltoallv, in their blocking, non-blocking
+    (``Iallreduce``) and persistent (``Allreduce_init``) forms, run Penstock's plans on a private duplicate of `comm`;
+    everything else is MPI's, on `comm` itself. Buffers are given as to mpi4py; derived datatypes
     are packed. All take the keywords of :class:`How`, such as ``split``. A reduction with an operation or element type
     that Penstock does not compute runs natively, which ``report()`` counts.
 
@@ -464,30 +410,34 @@ class Comm(MPI.Intracomm):
             raise Error("this communicator has been freed, or was not made by penstock.Comm(comm)")
         return self._core
 
-    def _run(self, how: How, prepare: Callable[..., _Call], *arguments: Any) -> None:
+    def _run(self, how: How, prepare: Callable[..., Call], *arguments: Any) -> None:
         core = self._open()
         call = self._prepared(core, prepare, arguments)
-        if call.op is not None and core.run(call.kind, call.input, call.output, call.op, call.root, call.in_place, how):
+        if call.op is not None and core.run(
+            call.kind, call.input, call.output, call.op, call.root, call.in_place, how, call.blocks
+        ):
             if call.finish is not None:
                 call.finish()
             return
         self._start_native(core, call).Wait()
 
-    def _start(self, how: How, prepare: Callable[..., _Call], *arguments: Any) -> Request:
+    def _start(self, how: How, prepare: Callable[..., Call], *arguments: Any) -> Request:
         core = self._open()
         call = self._prepared(core, prepare, arguments)
         if call.op is not None:
-            pending = core.start(call.kind, call.input, call.output, call.op, call.root, call.in_place, how)
+            pending = core.start(
+                call.kind, call.input, call.output, call.op, call.root, call.in_place, how, call.blocks
+            )
             if pending is not None:
                 return Request(pending, call.finish)
         return self._start_native(core, call)
 
-    def _init(self, how: How, prepare: Callable[..., _Call], *arguments: Any) -> Prequest:
+    def _init(self, how: How, prepare: Callable[..., Call], *arguments: Any) -> Prequest:
         self._open()
         return Prequest(lambda: self._start(how, prepare, *arguments))
 
     @staticmethod
-    def _prepared(core: Any, prepare: Callable[..., _Call], arguments: tuple) -> _Call:
+    def _prepared(core: Any, prepare: Callable[..., Call], arguments: tuple) -> Call:
         try:
             return prepare(*arguments)
         except Exception as error:
@@ -496,26 +446,26 @@ class Comm(MPI.Intracomm):
                 raise
             raise Error(str(error)) from error
 
-    def _start_native(self, core: Any, call: _Call) -> Request:
+    def _start_native(self, core: Any, call: Call) -> Request:
         """Only reductions come here: MPI demands the same operation and type on all ranks, so all of them do."""
         self._native_runs[f"{call.kind}: its operation or element type has no plan"] += 1
         return Request(self._natives.start(core.guard(call.kind), "I" + call.kind, call.native))
 
     # -- the collectives ----------------------------------------------------------------------------------------
 
-    def _barrier(self) -> _Call:
-        return _Call("barrier", ())
+    def _barrier(self) -> Call:
+        return Call("barrier", ())
 
-    def _bcast(self, buf: Any, root: int) -> _Call:
-        call = _Call("bcast", (buf, root), root)
+    def _bcast(self, buf: Any, root: int) -> Call:
+        call = Call("bcast", (buf, root), root)
         call.receive(buf, keep=self.Get_rank() == root)
         return call
 
-    def _reduce(self, sendbuf: Any, recvbuf: Any, op: Any, root: int) -> _Call:
-        call = _Call("reduce", (sendbuf, recvbuf, op, root), root)
-        call.op = _op_name(op)
+    def _reduce(self, sendbuf: Any, recvbuf: Any, op: Any, root: int) -> Call:
+        call = Call("reduce", (sendbuf, recvbuf, op, root), root)
+        call.op = op_name(op)
         at_root = self.Get_rank() == root
-        call.in_place = at_root and _is_in_place(sendbuf)
+        call.in_place = at_root and is_in_place(sendbuf)
         if call.op is None:
             return call
         if not call.in_place:
@@ -524,10 +474,10 @@ class Comm(MPI.Intracomm):
             call.receive(recvbuf, keep=call.in_place)
         return call
 
-    def _allreduce(self, sendbuf: Any, recvbuf: Any, op: Any) -> _Call:
-        call = _Call("allreduce", (sendbuf, recvbuf, op))
-        call.op = _op_name(op)
-        call.in_place = _is_in_place(sendbuf)
+    def _allreduce(self, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
+        call = Call("allreduce", (sendbuf, recvbuf, op))
+        call.op = op_name(op)
+        call.in_place = is_in_place(sendbuf)
         if call.op is None:
             return call
         if not call.in_place:
@@ -535,29 +485,41 @@ class Comm(MPI.Intracomm):
         call.receive(recvbuf, keep=call.in_place)
         return call
 
-    def _gather(self, sendbuf: Any, recvbuf: Any, root: int) -> _Call:
-        call = _Call("gather", (), root)
+    def _scan(self, kind: str, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
+        call = Call(kind, (sendbuf, recvbuf, op))
+        call.op = op_name(op)
+        call.in_place = is_in_place(sendbuf)
+        if call.op is None:
+            return call
+        if not call.in_place:
+            call.send(sendbuf)
+        if call.in_place or kind == "scan" or self.Get_rank() > 0:
+            call.receive(recvbuf, keep=call.in_place)
+        return call
+
+    def _gather(self, sendbuf: Any, recvbuf: Any, root: int) -> Call:
+        call = Call("gather", (), root)
         at_root = self.Get_rank() == root
-        call.in_place = at_root and _is_in_place(sendbuf)
+        call.in_place = at_root and is_in_place(sendbuf)
         if not call.in_place:
             call.send(sendbuf)
         if at_root:
             call.receive(recvbuf, self.Get_size(), keep=call.in_place)
         return call
 
-    def _scatter(self, sendbuf: Any, recvbuf: Any, root: int) -> _Call:
-        call = _Call("scatter", (), root)
+    def _scatter(self, sendbuf: Any, recvbuf: Any, root: int) -> Call:
+        call = Call("scatter", (), root)
         at_root = self.Get_rank() == root
-        call.in_place = at_root and _is_in_place(recvbuf)
+        call.in_place = at_root and is_in_place(recvbuf)
         if at_root:
             call.send(sendbuf, self.Get_size())
         if not call.in_place:
             call.receive(recvbuf)
         return call
 
-    def _allgather(self, sendbuf: Any, recvbuf: Any) -> _Call:
-        call = _Call("allgather", ())
-        call.in_place = _is_in_place(sendbuf)
+    def _allgather(self, sendbuf: Any, recvbuf: Any) -> Call:
+        call = Call("allgather", ())
+        call.in_place = is_in_place(sendbuf)
         if not call.in_place:
             call.send(sendbuf)
         call.receive(recvbuf, self.Get_size(), keep=call.in_place)
@@ -615,6 +577,34 @@ class Comm(MPI.Intracomm):
         """Make a persistent Allreduce. Local."""
         return self._init(how, self._allreduce, sendbuf, recvbuf, op)
 
+    def Scan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> None:
+        """Combine the `sendbuf` of the ranks up to this one, element by element, into `recvbuf`."""
+        self._run(how, self._scan, "scan", sendbuf, recvbuf, op)
+
+    def Iscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> Request:
+        """Start a Scan."""
+        return self._start(how, self._scan, "scan", sendbuf, recvbuf, op)
+
+    def Scan_init(
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **how: Unpack[How]
+    ) -> Prequest:
+        """Make a persistent Scan. Local."""
+        return self._init(how, self._scan, "scan", sendbuf, recvbuf, op)
+
+    def Exscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> None:
+        """Combine the `sendbuf` of the ranks before this one into `recvbuf`, which stays as it is on rank 0."""
+        self._run(how, self._scan, "exscan", sendbuf, recvbuf, op)
+
+    def Iexscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> Request:
+        """Start an Exscan."""
+        return self._start(how, self._scan, "exscan", sendbuf, recvbuf, op)
+
+    def Exscan_init(
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **how: Unpack[How]
+    ) -> Prequest:
+        """Make a persistent Exscan. Local."""
+        return self._init(how, self._scan, "exscan", sendbuf, recvbuf, op)
+
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
         """Collect the ranks' `sendbuf` in the root's `recvbuf`, in the order of the ranks."""
         self._run(how, self._gather, sendbuf, recvbuf, root)
@@ -650,14 +640,6 @@ class Comm(MPI.Intracomm):
     def Allgather_init(self, sendbuf: Any, recvbuf: Any, info: Any = None, **how: Unpack[How]) -> Prequest:
         """Make a persistent Allgather. Local."""
         return self._init(how, self._allgather, sendbuf, recvbuf)
-
-
-def _op_name(op: Any) -> str | None:
-    return _OPS_BY_ID.get(id(op)) or _OPS.get(MPI._handleof(op))
-
-
-def _is_in_place(spec: Any) -> bool:
-    return spec is None or spec is MPI.IN_PLACE
 
 
 @atexit.register

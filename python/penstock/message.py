@@ -57,17 +57,117 @@ def message(spec: Any, blocks: int = 1) -> Any:
         if count:
             raise Error(f"a buffer specification has count {count} and no buffer")
         return None
-    if isinstance(datatype, str):
-        datatype = MPI.Datatype.fromcode(datatype)
-    if datatype is None:
-        view = memoryview(array)
-        item_bytes, dtype = view.itemsize, None
-    elif not datatype.is_predefined or datatype.Get_size() != datatype.extent:
-        return _derived(array, count, displacement, datatype, blocks)
-    else:
-        item_bytes, dtype = datatype.extent, _DTYPE_OF_TYPESTR.get(datatype.typestr, "")
+    known = _element(array, datatype)
+    if known is None:
+        return _derived(array, count, displacement, _datatype(datatype), blocks)
+    item_bytes, dtype = known
     size_bytes = -1 if count is None else count * blocks * item_bytes
     return (array, displacement * item_bytes, size_bytes, dtype)
+
+
+class Blocks:
+    """A buffer with a block for each rank: what the extension takes, and where the blocks lie, in bytes."""
+
+    def __init__(self, given: Any, counts: list[int], displacements: list[int] | None) -> None:
+        self.given = given
+        self.counts = counts
+        self.displacements = displacements
+
+
+class DerivedBlocks:
+    """Blocks of a derived datatype, which travel packed one after another."""
+
+    def __init__(self, parts: list[Derived]) -> None:
+        self._parts = parts
+        self.counts = [part.size_bytes for part in parts]
+        self.size_bytes = sum(self.counts)
+
+    def pack(self) -> bytearray:
+        """Copy the elements to contiguous memory."""
+        return bytearray().join(part.pack() for part in self._parts)
+
+    def unpack(self, packed: bytearray) -> None:
+        """Copy the elements back to where they belong."""
+        begin = 0
+        for part in self._parts:
+            part.unpack(packed[begin : begin + part.size_bytes])
+            begin += part.size_bytes
+
+
+def block_message(spec: Any, ranks: int) -> Blocks | DerivedBlocks:
+    """What `spec` names: [array, counts], [array, (counts, displacements)], [array, counts, displacements, datatype].
+
+    Counts and displacements are in items of the datatype. Without counts the array is divided evenly, with one number
+    for them all blocks are of that length; without displacements the blocks follow each other.
+    """
+    array, counts, displacements, datatype = _block_parts(spec)
+    known = _element(array, datatype)
+    item_bytes = known[0] if known else _datatype(datatype).extent
+    size_bytes = memoryview(array).nbytes if array is not None else 0
+    if counts is None:
+        items, remainder = divmod(size_bytes, item_bytes or 1)
+        if remainder or items % ranks:
+            raise Error(f"a buffer of {size_bytes} bytes cannot be divided evenly among {ranks} ranks; give counts")
+        counts = items // ranks
+    counts = numbers(counts, ranks, "counts")
+    places = numbers(displacements, ranks, "displacements") if displacements is not None else None
+    if array is None and any(counts):
+        raise Error(f"a buffer specification has counts {counts} and no buffer")
+    if known is None:
+        begins = places if places is not None else [sum(counts[:rank]) for rank in range(ranks)]
+        return DerivedBlocks(
+            [_derived(array, count, begin, _datatype(datatype), 1) for count, begin in zip(counts, begins)]
+        )
+    in_bytes = None if places is None else [place * item_bytes for place in places]
+    given = array if array is None else (array, 0, -1, known[1])
+    return Blocks(given, [count * item_bytes for count in counts], in_bytes)
+
+
+def _block_parts(spec: Any) -> tuple:
+    """(array, counts or None, displacements or None, datatype or None), as mpi4py reads them."""
+    if not isinstance(spec, (list, tuple)):
+        return spec, None, None, None
+    array, counts, displacements, datatype = spec[0], None, None, None
+    if len(spec) == 2:
+        if isinstance(spec[1], (MPI.Datatype, str)):
+            datatype = spec[1]
+        else:
+            counts = spec[1]
+    elif len(spec) == 3:
+        counts, datatype = spec[1:]
+    elif len(spec) == 4:
+        counts, displacements, datatype = spec[1:]
+    else:
+        raise Error(f"a buffer specification has {len(spec)} items; expected [array, counts, displacements, datatype]")
+    if isinstance(counts, tuple):
+        if len(counts) != 2:
+            raise Error(f"a buffer specification has the pair {counts!r}; expected (counts, displacements)")
+        counts, displacements = counts
+    return array, counts, displacements, datatype
+
+
+def numbers(given: Any, ranks: int, what: str) -> list[int]:
+    """An integer for each rank, given as such or as one for all of them."""
+    each = [given] * ranks if hasattr(given, "__index__") else list(given)
+    if len(each) != ranks:
+        raise Error(f"a buffer specification has {len(each)} {what}; expected one for each of {ranks} ranks")
+    if any(not hasattr(number, "__index__") or number < 0 for number in each):
+        raise Error(f"a buffer specification has {what} {each!r}; expected non-negative integers")
+    return [int(number) for number in each]
+
+
+def _datatype(given: Any) -> Any:
+    return MPI.Datatype.fromcode(given) if isinstance(given, str) else given
+
+
+def _element(array: Any, datatype: Any) -> tuple[int, str | None] | None:
+    """Size in bytes and type of an element; None where the datatype is a derived one."""
+    if datatype is None:
+        return (memoryview(array).itemsize, None) if array is not None else (1, None)
+    datatype = _datatype(datatype)
+    if not datatype.is_predefined or datatype.Get_size() != datatype.extent:
+        return None
+    return datatype.extent, _DTYPE_OF_TYPESTR.get(datatype.typestr, "")
 
 
 def _parts(spec: Any) -> tuple:

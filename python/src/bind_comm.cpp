@@ -6,10 +6,12 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "buffer.hpp"
 #include "pending_request.hpp"
@@ -29,6 +31,8 @@ struct Call {
   bool in_place;
   ArrayView input;
   ArrayView output;
+  Blocks send{};  ///< in bytes; of reduce_scatter in elements
+  Blocks receive{};
 };
 
 /// A part of a buffer with an element type of its own, as a buffer specification of mpi4py asks for:
@@ -98,13 +102,23 @@ Collective describe(const Comm& comm, const Call& call) {
     case CollectiveKind::barrier: break;
     case CollectiveKind::bcast: what.count = call.output.size_bytes(); break;
     case CollectiveKind::reduce:
-    case CollectiveKind::allreduce: {
-      const bool from_output = call.in_place && (call.kind == CollectiveKind::allreduce || at_root);
+    case CollectiveKind::allreduce:
+    case CollectiveKind::scan:
+    case CollectiveKind::exscan:
+    case CollectiveKind::reduce_scatter_block:
+    case CollectiveKind::reduce_scatter: {
+      const bool receives = call.kind == CollectiveKind::reduce   ? at_root
+                            : call.kind == CollectiveKind::exscan ? call.in_place || comm.rank() > 0
+                                                                  : true;
+      const bool from_output = call.in_place && receives;
       const ArrayView& mine = from_output ? call.output : call.input;
       what.dtype = mine.dtype();
       what.count = mine.count();  // a remainder shows as a wrong size
+      if (call.kind == CollectiveKind::reduce_scatter_block)
+        what.count = blocks_of(mine.count(), comm, from_output ? "recvbuf" : "sendbuf");
+      if (call.kind == CollectiveKind::reduce_scatter) what.count = 0;
       what.op = *call.op;
-      if (!from_output && (call.kind == CollectiveKind::allreduce || at_root) && call.output.dtype() != what.dtype)
+      if (!from_output && receives && call.output.dtype() != what.dtype)
         throw Error(ErrorCode::invalid_argument, "sendbuf holds " + std::string(name(what.dtype)) +
                                                      " and recvbuf holds " + std::string(name(call.output.dtype())) +
                                                      "; expected the same type in both");
@@ -120,13 +134,32 @@ Collective describe(const Comm& comm, const Call& call) {
     case CollectiveKind::allgather:
       what.count = call.in_place ? blocks_of(call.output.size_bytes(), comm, "recvbuf") : call.input.size_bytes();
       break;
+    case CollectiveKind::alltoall: {
+      const bool from_output = call.in_place;
+      what.count =
+          blocks_of((from_output ? call.output : call.input).size_bytes(), comm, from_output ? "recvbuf" : "sendbuf");
+      break;
+    }
+    case CollectiveKind::gatherv: what.count = at_root && call.in_place ? 0 : call.input.size_bytes(); break;
+    case CollectiveKind::scatterv: what.count = call.output.size_bytes(); break;
+    case CollectiveKind::allgatherv: what.count = call.input.size_bytes(); break;
+    case CollectiveKind::alltoallv: break;
   }
+  what.send = call.send;
+  what.receive = call.receive;
   return what;
 }
 
+using List = std::vector<std::uint64_t>;
+
 Call parse(const Comm& comm, const std::string& kind, nb::handle input, nb::handle output, const std::string& op,
-           int root, bool in_place) {
+           int root, bool in_place, const nb::handle blocks) {
   Call call{collective_kind_from_name(kind), {}, root, in_place, {}, {}};
+  if (!blocks.is_none()) {
+    const auto lists = nb::cast<std::vector<std::optional<std::vector<std::uint64_t>>>>(blocks);
+    call.send = {lists.at(0).value_or(List{}), lists.at(1).value_or(List{})};
+    call.receive = {lists.at(2).value_or(List{}), lists.at(3).value_or(List{})};
+  }
   if (computes(call.kind)) call.op = reduce_op_from_name(op);
   call.input = message(input, Access::read, "sendbuf");
   if (call.kind == CollectiveKind::bcast)
@@ -144,11 +177,12 @@ bool has_plan(const Call& call) {
 
 /// Empty where there is no plan; the operation has not been started then.
 std::optional<PendingRequest> start(Comm& comm, const std::string& kind, nb::handle input, nb::handle output,
-                                    const std::string& op, int root, bool in_place, const nb::dict& how) {
+                                    const std::string& op, int root, bool in_place, const nb::dict& how,
+                                    nb::handle blocks) {
   Call call;
   Collective what;
   try {
-    call = parse(comm, kind, input, output, op, root, in_place);
+    call = parse(comm, kind, input, output, op, root, in_place, blocks);
     if (!has_plan(call)) return std::nullopt;
     what = describe(comm, call);
     apply(how, what);
@@ -211,17 +245,17 @@ void bind_comm(nb::module_& module) {
       .def_prop_ro("rank", &Comm::rank)
       .def_prop_ro("size", &Comm::size)
       .def("start", &python::start, nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"),
-           nb::arg("root"), nb::arg("in_place"), nb::arg("how"))
+           nb::arg("root"), nb::arg("in_place"), nb::arg("how"), nb::arg("blocks") = nb::none())
       .def(
           "run",
           [](Comm& comm, const std::string& kind, nb::handle input, nb::handle output, const std::string& op, int root,
-             bool in_place, const nb::dict& how) {
-            auto pending = python::start(comm, kind, input, output, op, root, in_place, how);
+             bool in_place, const nb::dict& how, nb::handle blocks) {
+            auto pending = python::start(comm, kind, input, output, op, root, in_place, how, blocks);
             if (pending) pending->wait();
             return pending.has_value();
           },
           nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"), nb::arg("root"),
-          nb::arg("in_place"), nb::arg("how"))
+          nb::arg("in_place"), nb::arg("how"), nb::arg("blocks") = nb::none())
       .def("guard", &python::guard)
       .def("fail_next", &Comm::fail_next)
       .def("duplicate", &Comm::duplicate, nb::call_guard<nb::gil_scoped_release>())

@@ -8,6 +8,7 @@
 
 namespace penstock::collectives {
 
+using plan::Move;
 using plan::Sequence;
 
 #define PENSTOCK_ALGORITHM(kind, name, fits, cost) Plan kind##_##name(const Team& team, const Collective& what);
@@ -22,6 +23,13 @@ bool small_on_one_node(const Team& team, const Collective& what);
 bool shared_node(const Team& team, const Collective& what);
 /// Several nodes, whose ranks can read and write each other's memory; not every rank on a node of its own.
 bool shared_nodes(const Team& team, const Collective& what);
+
+/// Several nodes, not every rank on a node of its own.
+bool several_nodes(const Team& team, const Collective& what);
+/// several_nodes, and the ranks of each node follow each other.
+bool nodes_in_order(const Team& team, const Collective& what);
+/// shared_node, with few enough ranks that each pair of them can have a task.
+bool shared_pairs(const Team& team, const Collective& what);
 
 /// Bytes of what one rank contributes or, for a broadcast, receives.
 std::uint64_t block_bytes(const Collective& what);
@@ -38,6 +46,17 @@ struct Run {
 };
 Region blocks_of(Region all, const Collective& what, Run run);
 Region block_of(Region all, const Collective& what, int rank);
+
+/// Where the block lies that this rank sends to `peer` (alltoall and scatter and their variants with counts), and the
+/// one that it receives from `peer` (alltoall, gather, allgather, and with counts); empty where it has none.
+Region send_block(const Team& team, const Collective& what, int peer);
+Region receive_block(const Team& team, const Collective& what, int peer);
+/// The parts of `run` in a buffer that all ranks contribute to reduce_scatter or reduce_scatter_block.
+Region parts_of(Region all, const Collective& what, Run run);
+Region part_of_rank(Region all, const Collective& what, int rank);
+/// Elements of the part of `rank`, and of all of them.
+std::uint64_t part_elements(const Collective& what, int rank);
+std::uint64_t all_elements(const Team& team, const Collective& what);
 
 /// The plan, with the buffer sizes that `what` means on this rank.
 Plan finish(Sequence&& sequence, const Team& team, const Collective& what);

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "collectives/algorithms.hpp"
+#include "collectives/blocks.hpp"
 #include "collectives/group.hpp"
 #include "collectives/node_tasks.hpp"
 #include "penstock/error.hpp"
@@ -30,6 +31,8 @@ const KindRow& row(CollectiveKind kind) { return kKinds[static_cast<std::size_t>
   throw Error(ErrorCode::invalid_argument, std::string(name(what.kind)) + ": " + why);
 }
 
+void check_counts(const Team& team, const Collective& what);
+
 void check(const Team& team, const Collective& what) {
   if (is_rooted(what.kind) && (what.root < 0 || what.root >= team.size()))
     reject(what, "root is " + std::to_string(what.root) + ", but the communicator has the ranks 0 to " +
@@ -45,6 +48,7 @@ void check(const Team& team, const Collective& what) {
   if (what.count > most / static_cast<std::uint64_t>(team.size()))
     reject(what, "count is " + std::to_string(what.count) + ", but the blocks of " + std::to_string(team.size()) +
                      " ranks must stay below 2^63 bytes together");
+  check_counts(team, what);
 }
 
 const Algorithm* find(CollectiveKind kind, std::string_view given) {
@@ -73,6 +77,69 @@ struct Default {
 };
 
 std::string kib(std::uint64_t bytes) { return std::to_string(bytes >> 10) + " KiB"; }
+
+// Blocks must not be received over each other.
+void check_apart(const Collective& what, const Blocks& blocks, int size) {
+  if (blocks.displacements.empty()) return;
+  std::vector<std::array<std::uint64_t, 3>> runs;
+  for (int rank = 0; rank < size; ++rank) {
+    const std::uint64_t begin = collectives::displacement_of(blocks, what, rank);
+    const std::uint64_t count = collectives::count_of(blocks, what, rank);
+    if (count > 0) runs.push_back({begin, begin + count, static_cast<std::uint64_t>(rank)});
+  }
+  std::ranges::sort(runs);
+  for (std::size_t i = 1; i < runs.size(); ++i)
+    if (runs[i][0] < runs[i - 1][1])
+      reject(what, "the blocks received from the ranks " + std::to_string(runs[i - 1][2]) + " and " +
+                       std::to_string(runs[i][2]) + " overlap at byte " +
+                       std::to_string(runs[i][0] * size_bytes(what.dtype)));
+}
+
+void check_blocks(const Team& team, const Collective& what, const Blocks& blocks, const char* buffer) {
+  const auto ranks = static_cast<std::size_t>(team.size());
+  const auto check_length = [&](const std::vector<std::uint64_t>& list, const char* which) {
+    if (!list.empty() && list.size() != ranks)
+      reject(what, std::to_string(list.size()) + " " + which + " of the " + buffer +
+                       " buffer given; expected one for each of " + std::to_string(ranks) + " ranks");
+  };
+  check_length(blocks.counts, "counts");
+  check_length(blocks.displacements, "displacements");
+  const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / size_bytes(what.dtype);
+  std::uint64_t sum = 0;
+  for (int rank = 0; rank < team.size(); ++rank) {
+    const std::uint64_t count = collectives::count_of(blocks, what, rank);
+    const std::uint64_t begin =
+        blocks.displacements.empty() ? sum : blocks.displacements[static_cast<std::size_t>(rank)];
+    if (count > most - sum || (count > 0 && (begin > most || count > most - begin)))
+      reject(what, "the block of rank " + std::to_string(rank) + " has " + std::to_string(count) +
+                       " elements at displacement " + std::to_string(begin) +
+                       ", but the blocks of all ranks must stay below 2^63 bytes");
+    sum += count;
+  }
+}
+
+// Of what this rank knows alone, too.
+void check_counts(const Team& team, const Collective& what) {
+  const bool is_far = is_rooted(what.kind) && team.rank != what.root;
+  if (is_far || !has_counts(what.kind)) return;
+  const bool sends =
+      what.kind == CollectiveKind::scatterv || (what.kind == CollectiveKind::alltoallv && !what.in_place);
+  if (sends) check_blocks(team, what, what.send, "send");
+  if (what.kind != CollectiveKind::scatterv) {
+    check_blocks(team, what, what.receive, "receive");
+    check_apart(what, what.receive, team.size());
+  }
+  const auto check_own = [&](std::uint64_t one, std::uint64_t other) {
+    if (one != other)
+      reject(what, "rank " + std::to_string(team.rank) + " sends itself " +
+                       std::to_string(one * size_bytes(what.dtype)) + " bytes and receives " +
+                       std::to_string(other * size_bytes(what.dtype)));
+  };
+  const auto own = [&](const Blocks& blocks) { return collectives::count_of(blocks, what, team.rank); };
+  if (what.kind == CollectiveKind::scatterv && !what.in_place) check_own(own(what.send), what.count);
+  if (what.kind == CollectiveKind::gatherv && !what.in_place) check_own(what.count, own(what.receive));
+  if (what.kind == CollectiveKind::alltoallv && !what.in_place) check_own(own(what.send), own(what.receive));
+}
 
 bool moves_blocks(CollectiveKind kind) { return kind == CollectiveKind::gather || kind == CollectiveKind::scatter; }
 
@@ -155,6 +222,38 @@ Default choose_default(const Team& team, const Collective& what) {
       if (bytes * size > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes) + " in all"};
       if (collectives::power_of_two(team, what)) return {"recursive_doubling", "short, and 2^k ranks"};
       return {"bruck", "at most " + kib(kLatencyBytes) + " in all"};
+    case CollectiveKind::alltoall:
+      if (collectives::shared_pairs(team, what) && bytes * size > kDividedBytes)
+        return {"divided", "more than " + kib(kDividedBytes) + " per rank on one node"};
+      if (is_hierarchy && bytes * size <= kLatencyBytes) return {"hierarchical", hierarchy};
+      if (size > 4 && bytes * size <= kSharedBytes) return {"bruck", "at most " + kib(kSharedBytes) + " per rank"};
+      return {"pairwise", "every block goes straight to its rank"};
+    case CollectiveKind::reduce_scatter_block:
+    case CollectiveKind::reduce_scatter: {
+      const std::uint64_t all_bytes = collectives::all_elements(team, what) * size_bytes(what.dtype);
+      if (collectives::shared_node(team, what) && all_bytes > kDividedBytes)
+        return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
+      if (all_bytes > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes)};
+      if (is_hierarchy) return {"hierarchical", hierarchy};
+      return {"recursive_halving", "at most " + kib(kLatencyBytes)};
+    }
+    case CollectiveKind::scan:
+    case CollectiveKind::exscan:
+      if (collectives::shared_node(team, what) && bytes > kDividedBytes)
+        return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
+      if (bytes > kDividedBytes) return {"chain", "more than " + kib(kDividedBytes)};
+      if (collectives::nodes_in_order(team, what)) return {"hierarchical", hierarchy};
+      return {"doubling", "at most " + kib(kDividedBytes)};
+    case CollectiveKind::gatherv:
+    case CollectiveKind::scatterv: return {"linear", "the root alone knows the counts"};
+    case CollectiveKind::alltoallv: return {"pairwise", "each rank knows its own counts only"};
+    case CollectiveKind::allgatherv: {
+      const std::uint64_t all_bytes = collectives::all_elements(team, what) * size_bytes(what.dtype);
+      if (collectives::shared_node(team, what) && all_bytes > kDividedBytes)
+        return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
+      if (all_bytes > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes) + " in all"};
+      return {"bruck", "at most " + kib(kLatencyBytes) + " in all"};
+    }
     case CollectiveKind::barrier:
       if (nodes < team.size()) return {"hierarchical", "some ranks share a node"};
       return {"dissemination", "every rank is on a node of its own"};
@@ -167,6 +266,10 @@ Default choose_default(const Team& team, const Collective& what) {
 std::string_view name(CollectiveKind kind) noexcept { return row(kind).name; }
 bool is_rooted(CollectiveKind kind) noexcept { return row(kind).is_rooted; }
 bool computes(CollectiveKind kind) noexcept { return row(kind).computes; }
+bool has_counts(CollectiveKind kind) noexcept {
+  return kind == CollectiveKind::gatherv || kind == CollectiveKind::scatterv || kind == CollectiveKind::allgatherv ||
+         kind == CollectiveKind::alltoallv || kind == CollectiveKind::reduce_scatter;
+}
 
 CollectiveKind collective_kind_from_name(std::string_view given) {
   std::string known;

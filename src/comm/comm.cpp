@@ -37,6 +37,10 @@ Request Comm::start(const Collective& what, ConstBytes input, Bytes output) {
   return Request(std::make_shared<Request::Run>(Request::Run{state_, state_->start(what, input, output)}));
 }
 
+Persistent Comm::prepare(const Collective& what, ConstBytes input, Bytes output) const {
+  return {*this, what, input, output};
+}
+
 Request Comm::start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes output, const Arithmetic& arithmetic,
                     std::uint64_t signature) {
   auto run = state_->engine().start(std::move(plan), {input, output}, arithmetic, signature);

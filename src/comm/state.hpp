@@ -51,7 +51,11 @@ Collective normalized(const Collective& what, int rank);
 /// Equal on all ranks exactly where their calls fit together. Takes a normalized operation.
 std::uint64_t signature(const Collective& what);
 
-/// The memory that `plan` runs on. Throws Error(invalid_argument) for spans of another size, or that overlap.
+/// Equal where the operations of this rank are.
+std::uint64_t local_hash(const Collective& what);
+
+/// The memory that `plan` runs on. Throws Error(invalid_argument) for spans of another size (with counts: for
+/// shorter ones), or that overlap.
 engine::Bindings bind(const Collective& what, const Plan& plan, ConstBytes input, Bytes output);
 
 /// What is known about a communicator when it has been made.
@@ -86,7 +90,7 @@ class State {
     std::uint64_t runs = 0;
   };
   struct Hash {
-    std::size_t operator()(const Collective& what) const { return static_cast<std::size_t>(signature(what)); }
+    std::size_t operator()(const Collective& what) const { return static_cast<std::size_t>(local_hash(what)); }
   };
 
   Planned plan(const Collective& normalized_what);

@@ -172,6 +172,7 @@ class Executor final : public Engine,
   void announce(std::uint64_t sequence, const Error& error, int partner);
   void send_notice(int peer, std::uint64_t sequence, const Error& error, int partner);
   void on_notice(const Header& header, ConstBytes payload);
+  void on_completed(const Header& header);
   void late(const Header& header);
   std::string describe(const Operation& operation) const;
   bool peer_has_failed(int peer, std::uint64_t sequence) const;

@@ -161,9 +161,15 @@ void Executor::on_notice(const Header& header, ConstBytes payload) {
 void Executor::late(const Header& header) {
   const History& past = history_[header.sequence % history_.size()];
   if (past.sequence == header.sequence && past.failed) return;
-  if (header.kind == MessageKind::probe && (past.sequence != header.sequence || past.signature == header.signature))
-    return;
   const int peer = static_cast<int>(header.source);
+  if (header.kind == MessageKind::probe && (past.sequence != header.sequence || past.signature == header.signature)) {
+    Header answer;
+    answer.sequence = header.sequence;
+    answer.signature = header.signature;
+    answer.source = static_cast<std::uint32_t>(rank_);
+    answer.kind = MessageKind::completed;
+    return send_control(peer, answer, nullptr);
+  }
   send_notice(peer, header.sequence,
               Error(ErrorCode::mismatch,
                     "ranks " + std::to_string(rank_) + " and " + std::to_string(peer) +
@@ -173,6 +179,23 @@ void Executor::late(const Header& header) {
                         "roots",
                     rank_),
               peer);
+}
+
+// Ranks whose counts alone differ have the same signature. What the peer sent came before this.
+void Executor::on_completed(const Header& header) {
+  if (header.sequence < base_sequence_) return;
+  Operation& waiting = operation(header.sequence);
+  if (!waiting.running || waiting.failed || waiting.finished.load(std::memory_order_relaxed)) return;
+  const int peer = static_cast<int>(header.source);
+  for (StepId step = 0; step < waiting.plan->steps.size(); ++step) {
+    const Step& what = waiting.plan->steps[step];
+    if ((what.kind != StepKind::recv && what.kind != StepKind::await) || what.peer != peer) continue;
+    if (waiting.flags[step] & Operation::matched) continue;
+    return fail_mismatch(waiting, header,
+                         "rank " + std::to_string(peer) + " completed it without sending the " +
+                             std::to_string(what.to.size_bytes) + " bytes that rank " + std::to_string(rank_) +
+                             " expected from it");
+  }
 }
 
 void Executor::check_peers() noexcept {

@@ -174,6 +174,7 @@ void Executor::arrive(const Header& header, ConstBytes payload) {
     case MessageKind::data: return on_data(header, payload);
     case MessageKind::fin: return on_fin(header);
     case MessageKind::notice: return on_notice(header, payload);
+    case MessageKind::completed: return on_completed(header);
     default: break;
   }
   if (header.sequence < base_sequence_) return late(header);

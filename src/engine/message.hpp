@@ -7,15 +7,16 @@
 namespace penstock::engine {
 
 enum class MessageKind : std::uint8_t {
-  eager,   ///< a whole message
-  rts,     ///< a long message is ready at `address` of the sender; asks for fin or cts
-  cts,     ///< the receiver is ready: stream it in `data` messages, or send it under the transport tag `address`
-  data,    ///< a piece of a long message, at offset `address` of it
-  fin,     ///< the receiver has copied the long message by itself
-  expose,  ///< an expose step; the sender's shared buffer of this operation lies at `address` of its arena
-  notice,  ///< the operation failed at the source with the code `bytes`; the payload is the text. `tag` is the
-           ///< rank that shares the failure (mismatch), or kNobody
-  probe,   ///< nothing but the signature: makes a difference between ranks show while they wait for each other
+  eager,      ///< a whole message
+  rts,        ///< a long message is ready at `address` of the sender; asks for fin or cts
+  cts,        ///< the receiver is ready: stream it in `data` messages, or send it under the transport tag `address`
+  data,       ///< a piece of a long message, at offset `address` of it
+  fin,        ///< the receiver has copied the long message by itself
+  expose,     ///< an expose step; the sender's shared buffer of this operation lies at `address` of its arena
+  notice,     ///< the operation failed at the source with the code `bytes`; the payload is the text. `tag` is the
+              ///< rank that shares the failure (mismatch), or kNobody
+  probe,      ///< nothing but the signature: makes a difference between ranks show while they wait for each other
+  completed,  ///< answers a probe: the operation is over at the source, which has sent all it will
 };
 
 inline constexpr std::uint32_t kNobody = ~0u;

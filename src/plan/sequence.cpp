@@ -112,6 +112,43 @@ StepId Sequence::reduce(Region from, Region to, After after) {
   return step;
 }
 
+StepId Sequence::move(std::span<const Move> moves, std::uint64_t element_bytes, After after) {
+  std::vector<Move> kept;
+  for (const Move& each : moves)
+    if (each.from.size_bytes > 0 && each.from != each.to) kept.push_back(each);
+  if (kept.empty()) return kNone;
+  if (kept.size() == 1) return copy(kept[0].from, kept[0].to, after);
+  const auto end = [](Region region) { return region.offset_bytes + region.size_bytes; };
+  Move hull = kept[0];
+  for (const Move& each : kept) {
+    const auto grow = [&](Region& whole, Region part) {
+      const std::uint64_t end_bytes = std::max(end(whole), end(part));
+      whole.offset_bytes = std::min(whole.offset_bytes, part.offset_bytes);
+      whole.size_bytes = end_bytes - whole.offset_bytes;
+    };
+    grow(hull.from, each.from);
+    grow(hull.to, each.to);
+  }
+  std::vector<Block> blocks;
+  begin(after);
+  for (const Move& each : kept) {
+    blocks.push_back({.from_offset_elems = (each.from.offset_bytes - hull.from.offset_bytes) / element_bytes,
+                      .to_offset_elems = (each.to.offset_bytes - hull.to.offset_bytes) / element_bytes,
+                      .rows = 1,
+                      .columns = each.from.size_bytes / element_bytes,
+                      .from_row_stride_elems = 1,
+                      .from_column_stride_elems = 1,
+                      .to_row_stride_elems = 1,
+                      .to_column_stride_elems = 1});
+    wait_to_read(each.from);
+    wait_to_write(each.to);
+  }
+  const StepId step = builder_.transform(hull.from, hull.to, blocks, false, waits());
+  for (const Move& each : kept) has_read(each.from, step);
+  for (const Move& each : kept) has_written(each.to, step);
+  return step;
+}
+
 StepId Sequence::expose(int peer, std::uint32_t tag, After after) {
   begin(after);
   for (const auto& [begin_bytes, piece] : pieces_[static_cast<std::size_t>(Buffer::shared)])

@@ -12,6 +12,11 @@
 
 namespace penstock::plan {
 
+struct Move {
+  Region from;
+  Region to;
+};
+
 /// A planner calls the members in the order of a correct sequential program of its rank. Each step then waits for
 /// exactly the earlier steps that wrote what it reads or used what it overwrites, so that whatever can overlap does:
 /// a loop over segments becomes a pipeline. Beyond memory,
@@ -40,6 +45,9 @@ class Sequence {
   StepId recv(Region to, int peer, std::uint32_t tag, After after = {});
   StepId copy(Region from, Region to, After after = {});
   StepId reduce(Region from, Region to, After after = {});
+  /// All copies of `moves` as one step. Their sources lie in one buffer, their targets in one buffer, and no source
+  /// overlaps a target; `element_bytes` is the size of what the plan computes with.
+  StepId move(std::span<const Move> moves, std::uint64_t element_bytes, After after = {});
   StepId expose(int peer, std::uint32_t tag, After after = {});
   StepId await(int peer, std::uint32_t tag, After after = {});
   StepId read(Region from, int peer, Region to, After after = {});

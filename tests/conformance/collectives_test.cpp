@@ -168,9 +168,10 @@ TEST_P(EveryRooted, NeedsInPlaceOnTheRootOnly) {
   for (std::int32_t rank = 0; rank < 6; ++rank) {
     if (rank == what.root) continue;
     what.in_place = false;
-    const Plan plain = plan_collective(Team{rank, nodes}, what);
+    const Plan plain = plan_collective(Team{rank, nodes}, request_of(what, rank, 6));
     what.in_place = true;
-    EXPECT_EQ(to_json(plan_collective(Team{rank, nodes}, what)), to_json(plain)) << "rank " << rank;
+    EXPECT_EQ(to_json(plan_collective(Team{rank, nodes}, request_of(what, rank, 6))), to_json(plain))
+        << "rank " << rank;
   }
 }
 
@@ -201,9 +202,10 @@ TEST(DefaultChoice, IsCorrectAndTheSameOnAllRanks) {
           if (what.kind == CollectiveKind::barrier) what.count = 0;
           what.root = is_rooted(what.kind) ? size - 1 : 0;
           const std::vector<std::int32_t> nodes = place(placement, size);
-          const Algorithm* chosen = choose(Team{0, nodes}, what).algorithm;
+          const Algorithm* chosen = choose(Team{0, nodes}, request_of(what, 0, size)).algorithm;
           ASSERT_NE(chosen, nullptr);
-          for (std::int32_t rank = 0; rank < size; ++rank) EXPECT_EQ(choose(Team{rank, nodes}, what).algorithm, chosen);
+          for (std::int32_t rank = 0; rank < size; ++rank)
+            EXPECT_EQ(choose(Team{rank, nodes}, request_of(what, rank, size)).algorithm, chosen);
           check(what, size, placement, 1, size % 3);
         }
 }

@@ -1,10 +1,13 @@
 #include "conformance/reference.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <type_traits>
+#include <utility>
 
 #include "plan/half.hpp"
 
@@ -64,10 +67,51 @@ Number combine(ReduceOp op, Number a, Number b) {
   return {};
 }
 
-std::vector<std::byte> block(const Collective& what, int rank) {
-  std::vector<Number> values(what.count);
-  for (std::uint64_t i = 0; i < what.count; ++i) values[i] = contribution(what, rank, i);
+std::vector<std::byte> block(const Collective& what, int rank, std::uint64_t first, std::uint64_t count) {
+  std::vector<Number> values(count);
+  for (std::uint64_t i = 0; i < count; ++i) values[i] = contribution(what, rank, first + i);
   return encode(what.dtype, values);
+}
+
+std::vector<std::byte> block(const Collective& what, int rank) { return block(what, rank, 0, what.count); }
+
+// Of what `from` has for `to`, in operations with counts.
+std::uint64_t count_between(const Collective& what, int from, int to) {
+  switch (what.kind) {
+    case CollectiveKind::gatherv:
+    case CollectiveKind::allgatherv: to = 3; break;
+    case CollectiveKind::scatterv:
+    case CollectiveKind::reduce_scatter: from = 3; break;
+    case CollectiveKind::alltoallv:
+      if (what.in_place && from > to) std::swap(from, to);  // a pair exchanges blocks of one size
+      break;
+    default: return what.count;
+  }
+  return what.count / 2 * static_cast<std::uint64_t>((from * 7 + to * 5 + 1) % 4);
+}
+
+// The element, among those that `from` contributes, with which its block for `to` begins.
+std::uint64_t first_for(int to) { return static_cast<std::uint64_t>(to) * 1000; }
+
+// Blocks from the last rank to the first, with gaps.
+void scatter_blocks(Blocks& blocks) {
+  blocks.displacements.resize(blocks.counts.size());
+  std::uint64_t next = 2;
+  for (std::size_t rank = blocks.counts.size(); rank-- > 0;) {
+    blocks.displacements[rank] = next;
+    next += blocks.counts[rank] + rank % 3;
+  }
+}
+
+std::uint64_t extent(const Blocks& blocks) {
+  std::uint64_t end = 0;
+  for (std::size_t i = 0; i < blocks.counts.size(); ++i)
+    if (blocks.counts[i] > 0) end = std::max(end, blocks.displacements[i] + blocks.counts[i]);
+  return end;
+}
+
+void put(std::vector<std::byte>& buffer, std::uint64_t at_elems, DType dtype, const std::vector<std::byte>& data) {
+  if (!data.empty()) std::memcpy(&buffer[at_elems * size_bytes(dtype)], data.data(), data.size());
 }
 
 std::vector<std::byte> all_blocks(const Collective& what, int size) {
@@ -79,13 +123,20 @@ std::vector<std::byte> all_blocks(const Collective& what, int size) {
   return all;
 }
 
-std::vector<std::byte> reduced(const Collective& what, int size) {
-  std::vector<Number> values(what.count);
-  for (std::uint64_t i = 0; i < what.count; ++i) {
-    values[i] = contribution(what, 0, i);
-    for (int rank = 1; rank < size; ++rank) values[i] = combine(what.op, values[i], contribution(what, rank, i));
+std::vector<std::byte> reduced(const Collective& what, int size, std::uint64_t first, std::uint64_t count) {
+  std::vector<Number> values(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    values[i] = contribution(what, 0, first + i);
+    for (int rank = 1; rank < size; ++rank)
+      values[i] = combine(what.op, values[i], contribution(what, rank, first + i));
   }
   return encode(what.dtype, values);
+}
+
+std::vector<std::byte> reduced(const Collective& what, int size) { return reduced(what, size, 0, what.count); }
+
+std::uint64_t sum(const std::vector<std::uint64_t>& counts, std::size_t end) {
+  return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(end), std::uint64_t{0});
 }
 
 std::vector<std::byte> garbage(std::size_t size_bytes) { return std::vector<std::byte>(size_bytes, std::byte{0x9d}); }
@@ -145,6 +196,30 @@ Number contribution(const Collective& what, int rank, std::uint64_t index) {
   return {mixed - offset, is_complex(what.dtype) ? 5 - mixed : 0};
 }
 
+Collective request_of(const Collective& what, int rank, int size) {
+  Collective own = what;
+  if (!has_counts(what.kind)) return own;
+  const bool is_root = rank == what.root;
+  const bool gathers = what.kind == CollectiveKind::gatherv || what.kind == CollectiveKind::allgatherv;
+  const bool sends = what.kind == CollectiveKind::scatterv || what.kind == CollectiveKind::alltoallv;
+  own.count = gathers || what.kind == CollectiveKind::scatterv
+                  ? count_between(what, gathers ? rank : what.root, gathers ? what.root : rank)
+                  : 0;
+  for (int peer = 0; peer < size; ++peer) {
+    if (sends) own.send.counts.push_back(count_between(what, rank, peer));
+    if (what.kind != CollectiveKind::scatterv) own.receive.counts.push_back(count_between(what, peer, rank));
+  }
+  if (what.kind == CollectiveKind::reduce_scatter)
+    for (int peer = 0; peer < size; ++peer)
+      own.receive.counts[static_cast<std::size_t>(peer)] = count_between(what, 0, peer);
+  else
+    scatter_blocks(own.receive);
+  scatter_blocks(own.send);
+  if (is_rooted(what.kind) && !is_root) own.send = own.receive = {};
+  if (what.kind == CollectiveKind::alltoallv && what.in_place) own.send = {};
+  return own;
+}
+
 std::vector<plan::RankMemory> memory_before(const Collective& what, int size) {
   const std::size_t block_bytes = what.count * size_bytes(what.dtype);
   const auto ranks = static_cast<std::size_t>(size);
@@ -153,8 +228,63 @@ std::vector<plan::RankMemory> memory_before(const Collective& what, int size) {
     plan::RankMemory& own = memory[static_cast<std::size_t>(rank)];
     const bool is_root = rank == what.root;
     const bool in_place = what.in_place && (is_root || !is_rooted(what.kind));
+    const Collective request = request_of(what, rank, size);
+    const std::uint64_t element_bytes = size_bytes(what.dtype);
     const bool keeps_block = what.kind == CollectiveKind::gather || what.kind == CollectiveKind::allgather;
     switch (what.kind) {
+      case CollectiveKind::alltoall:
+      case CollectiveKind::reduce_scatter_block: {
+        std::vector<std::byte> mine;
+        for (int to = 0; to < size; ++to) {
+          const std::vector<std::byte> one = block(what, rank, first_for(to), what.count);
+          mine.insert(mine.end(), one.begin(), one.end());
+        }
+        own.output =
+            in_place ? mine : garbage(what.kind == CollectiveKind::alltoall ? block_bytes * ranks : block_bytes);
+        if (!in_place) own.input = std::move(mine);
+        break;
+      }
+      case CollectiveKind::reduce_scatter: {
+        std::vector<std::byte> mine = block(what, rank, 0, sum(request.receive.counts, ranks));
+        own.output = in_place ? mine : garbage(request.receive.counts[static_cast<std::size_t>(rank)] * element_bytes);
+        if (!in_place) own.input = std::move(mine);
+        break;
+      }
+      case CollectiveKind::scan:
+      case CollectiveKind::exscan:
+        if (in_place)
+          own.output = block(what, rank);
+        else
+          own.input = block(what, rank);
+        if (!in_place) own.output = garbage(rank == 0 && what.kind == CollectiveKind::exscan ? 0 : block_bytes);
+        break;
+      case CollectiveKind::gatherv:
+      case CollectiveKind::allgatherv: {
+        const std::vector<std::byte> mine = block(what, rank, 0, request.count);
+        if (is_root || what.kind == CollectiveKind::allgatherv)
+          own.output = garbage(extent(request.receive) * element_bytes);
+        if (in_place)
+          put(own.output, request.receive.displacements[static_cast<std::size_t>(rank)], what.dtype, mine);
+        else
+          own.input = mine;
+        break;
+      }
+      case CollectiveKind::scatterv:
+      case CollectiveKind::alltoallv: {
+        const bool sends = !in_place && (is_root || what.kind == CollectiveKind::alltoallv);
+        if (sends || (is_root && what.kind == CollectiveKind::scatterv))
+          own.input = garbage(extent(request.send) * element_bytes);
+        if (what.kind == CollectiveKind::alltoallv)
+          own.output = garbage(extent(request.receive) * element_bytes);
+        else if (!in_place)
+          own.output = garbage(request.count * element_bytes);
+        const bool from_output = what.kind == CollectiveKind::alltoallv && in_place;
+        const Blocks& blocks = from_output ? request.receive : request.send;
+        for (int to = 0; to < size && !blocks.counts.empty(); ++to)
+          put(from_output ? own.output : own.input, blocks.displacements[static_cast<std::size_t>(to)], what.dtype,
+              block(what, rank, first_for(to), blocks.counts[static_cast<std::size_t>(to)]));
+        break;
+      }
       case CollectiveKind::barrier: break;
       case CollectiveKind::bcast: own.output = is_root ? block(what, rank) : garbage(block_bytes); break;
       case CollectiveKind::scatter:
@@ -183,11 +313,42 @@ std::vector<plan::RankMemory> memory_before(const Collective& what, int size) {
 std::vector<plan::RankMemory> memory_after(const Collective& what, int size) {
   std::vector<plan::RankMemory> memory = memory_before(what, size);
   const std::vector<std::byte> all = all_blocks(what, size);
+  const auto ranks = static_cast<std::size_t>(size);
   const std::vector<std::byte> combined = computes(what.kind) ? reduced(what, size) : std::vector<std::byte>{};
   for (int rank = 0; rank < size; ++rank) {
     std::vector<std::byte>& output = memory[static_cast<std::size_t>(rank)].output;
     if (output.empty()) continue;  // it receives nothing
+    const Collective request = request_of(what, rank, size);
     switch (what.kind) {
+      case CollectiveKind::alltoall:
+        for (int from = 0; from < size; ++from)
+          put(output, static_cast<std::uint64_t>(from) * what.count, what.dtype,
+              block(what, from, first_for(rank), what.count));
+        break;
+      case CollectiveKind::reduce_scatter_block:
+        put(output, 0, what.dtype, reduced(what, size, first_for(rank), what.count));
+        break;
+      case CollectiveKind::reduce_scatter:
+        put(output, 0, what.dtype,
+            reduced(what, size, sum(request.receive.counts, static_cast<std::size_t>(rank)),
+                    request.receive.counts[static_cast<std::size_t>(rank)]));
+        break;
+      case CollectiveKind::scan: put(output, 0, what.dtype, reduced(what, rank + 1)); break;
+      case CollectiveKind::exscan:
+        if (rank > 0) put(output, 0, what.dtype, reduced(what, rank));
+        break;
+      case CollectiveKind::gatherv:
+      case CollectiveKind::allgatherv:
+        for (std::size_t from = 0; from < ranks; ++from)
+          put(output, request.receive.displacements[from], what.dtype,
+              block(what, static_cast<int>(from), 0, request.receive.counts[from]));
+        break;
+      case CollectiveKind::scatterv: output = block(what, what.root, first_for(rank), request.count); break;
+      case CollectiveKind::alltoallv:
+        for (std::size_t from = 0; from < ranks; ++from)
+          put(output, request.receive.displacements[from], what.dtype,
+              block(what, static_cast<int>(from), first_for(rank), request.receive.counts[from]));
+        break;
       case CollectiveKind::barrier: break;
       case CollectiveKind::bcast: output = block(what, what.root); break;
       case CollectiveKind::scatter: output = block(what, rank); break;

@@ -24,6 +24,10 @@ std::vector<Number> decode(DType dtype, ConstBytes bytes);
 /// Element `index` of what `rank` contributes; unlike its neighbours, and never zero where op is prod.
 Number contribution(const Collective& what, int rank, std::uint64_t index);
 
+/// The operation as `rank` asks for it: where it has counts, `what.count` stands for blocks of several sizes, some of
+/// them empty, at displacements that are in no order and leave gaps.
+Collective request_of(const Collective& what, int rank, int size);
+
 /// The buffers of all ranks before and after the operation, as MPI defines it. Outputs that do not count before are
 /// garbage.
 std::vector<plan::RankMemory> memory_before(const Collective& what, int size);

@@ -5,6 +5,7 @@
 #include <random>
 #include <set>
 
+#include "conformance/reference.hpp"
 #include "plan/order.hpp"
 
 namespace penstock {
@@ -54,7 +55,8 @@ Placement fitting_placement(const Collective& what, int size) {
 std::vector<Plan> plan_all(const Collective& what, const std::vector<std::int32_t>& nodes, int progress_cores) {
   std::vector<Plan> plans;
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(nodes.size()); ++rank)
-    plans.push_back(plan_collective(Team{.rank = rank, .node_of_rank = nodes, .progress_cores = progress_cores}, what));
+    plans.push_back(plan_collective(Team{.rank = rank, .node_of_rank = nodes, .progress_cores = progress_cores},
+                                    request_of(what, rank, static_cast<int>(nodes.size()))));
   return plans;
 }
 

@@ -62,6 +62,61 @@ static void collectives(penstock_comm* comm) {
   free(all);
 }
 
+/* Every rank has r + 1 elements for rank r, all of them its own number. */
+static void blocks(penstock_comm* comm) {
+  const int rank = penstock_comm_rank(comm);
+  const int size = penstock_comm_size(comm);
+  const int root = size / 2;
+  const size_t ranks = (size_t)size;
+  uint64_t* counts = calloc(3 * ranks, sizeof *counts);
+  int32_t* mine = calloc(ranks * (ranks + 1), sizeof *mine);
+  int32_t* got = calloc(ranks * (ranks + 2), sizeof *got);
+  CHECK(counts != NULL && mine != NULL && got != NULL);
+  uint64_t* own_counts = counts + ranks;
+  uint64_t* places = own_counts + ranks;
+  for (int r = 0; r < size; ++r) {
+    counts[r] = (uint64_t)r + 1;
+    own_counts[r] = (uint64_t)rank + 1;
+    places[r] = (uint64_t)((size - 1 - r) * (size + 1)); /* backwards, with gaps */
+  }
+  for (int i = 0; i < size * (size + 1); ++i) mine[i] = rank;
+  const int all = size * (size - 1) / 2;
+
+  CHECK(penstock_alltoallv(comm, mine, counts, NULL, got, own_counts, places, PENSTOCK_int32) == 0);
+  for (int r = 0; r < size; ++r) CHECK(got[places[r]] == r && got[places[r] + own_counts[r] - 1] == r);
+  CHECK(penstock_allgatherv(comm, mine, own_counts[0], got, counts, places, PENSTOCK_int32) == 0);
+  for (int r = 0; r < size; ++r) CHECK(got[places[r]] == r && got[places[r] + counts[r] - 1] == r);
+  memset(got, 0, ranks * ranks * sizeof *got);
+  CHECK(penstock_gatherv(comm, mine, own_counts[0], got, counts, places, PENSTOCK_int32, root) == 0);
+  if (rank == root)
+    for (int r = 0; r < size; ++r) CHECK(got[places[r]] == r && got[places[r] + counts[r] - 1] == r);
+  CHECK(penstock_scatterv(comm, got, counts, places, mine, own_counts[0], PENSTOCK_int32, root) == 0);
+  CHECK(mine[0] == rank && mine[rank] == rank);
+  CHECK(penstock_alltoall(comm, mine, got, 1, PENSTOCK_int32) == 0);
+  for (int r = 0; r < size; ++r) CHECK(got[r] == r);
+  CHECK(penstock_reduce_scatter_block(comm, mine, got, 1, PENSTOCK_int32, PENSTOCK_sum) == 0 && got[0] == all);
+  CHECK(penstock_reduce_scatter(comm, mine, got, counts, PENSTOCK_int32, PENSTOCK_max) == 0 && got[rank] == size - 1);
+  CHECK(penstock_scan(comm, mine, got, 1, PENSTOCK_int32, PENSTOCK_sum) == 0 && got[0] == rank * (rank + 1) / 2);
+  got[0] = -1;
+  CHECK(penstock_exscan(comm, mine, got, 1, PENSTOCK_int32, PENSTOCK_sum) == 0);
+  CHECK(got[0] == (rank == 0 ? -1 : rank * (rank - 1) / 2));
+
+  penstock_persistent* again = NULL;
+  penstock_request* request = NULL;
+  CHECK(penstock_scan_init(comm, PENSTOCK_IN_PLACE, got, 1, PENSTOCK_int32, PENSTOCK_sum, &again) == 0);
+  for (int turn = 0; turn < 3; ++turn) {
+    got[0] = turn;
+    CHECK(penstock_start(again, &request) == 0 && penstock_wait(&request) == 0);
+    CHECK(got[0] == turn * (rank + 1));
+  }
+  penstock_persistent_free(again);
+  CHECK(penstock_allgatherv(comm, mine, 1, got, NULL, NULL, PENSTOCK_int32) == PENSTOCK_invalid_argument);
+  CHECK(strstr(penstock_last_error(), "counts are NULL") != NULL);
+  free(counts);
+  free(mine);
+  free(got);
+}
+
 static void mistakes(penstock_comm* comm) {
   double x[4] = {0, 0, 0, 0};
   const int status =
@@ -176,6 +231,7 @@ int main(int argc, char** argv) {
   penstock_comm* comm = NULL;
   CHECK(penstock_comm_create(MPI_COMM_WORLD, -1, &comm) == 0);
   collectives(comm);
+  blocks(comm);
   mistakes(comm);
   report(comm);
   store();
@@ -183,6 +239,7 @@ int main(int argc, char** argv) {
   penstock_comm* twin = NULL;
   CHECK(penstock_comm_duplicate(comm, &twin) == 0);
   collectives(twin);
+  blocks(twin);
   penstock_comm_free(twin);
   penstock_comm_free(comm);
   penstock_comm_free(NULL);

@@ -101,6 +101,24 @@ TEST(Choose, AsksTheModelForTheSplit) {
   }
 }
 
+TEST(Choose, SaysWhatIsWrongWithCounts) {
+  const Team three = team({0, 0, 0}, 1);
+  const auto says = [&](const Collective& what) { return message(three, what); };
+  EXPECT_NE(says({.kind = CollectiveKind::allgatherv, .receive = {{1, 2}, {}}}).find("2 counts"), std::string::npos);
+  EXPECT_NE(says({.kind = CollectiveKind::allgatherv, .receive = {{1, 2, 3}, {0, 1, 2}}}).find("overlap"),
+            std::string::npos);
+  EXPECT_EQ(says({.kind = CollectiveKind::allgatherv, .receive = {{1, 0, 3}, {3, 1, 0}}}), "") << "out of order";
+  EXPECT_NE(
+      says({.kind = CollectiveKind::alltoallv, .send = {{1, 2, 3}, {}}, .receive = {{1, 1, 1}, {}}}).find("itself"),
+      std::string::npos);
+  EXPECT_NE(says({.kind = CollectiveKind::reduce_scatter,
+                  .dtype = DType::float64,
+                  .receive = {{std::uint64_t{1} << 60, std::uint64_t{1} << 60, 1}, {}}})
+                .find("2^63"),
+            std::string::npos);
+  EXPECT_EQ(says({.kind = CollectiveKind::gatherv, .root = 0, .receive = {{1, 2}, {}}}), "") << "the root's affair";
+}
+
 TEST(Algorithms, HaveUniqueNames) {
   std::set<std::pair<CollectiveKind, std::string_view>> names;
   for (const Algorithm& row : algorithms()) EXPECT_TRUE(names.emplace(row.kind, row.name).second) << row.name;

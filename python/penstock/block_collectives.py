@@ -1,0 +1,194 @@
+"""Collectives in which each rank has a block for, or of, each other one. Names and arguments are mpi4py's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock import mpi_abi
+from penstock.call import Call, How, is_in_place, op_name
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from penstock.comm import Prequest, Request
+
+MPI = mpi_abi.import_mpi()
+
+
+class BlockCollectives:
+    """The part of :class:`penstock.Comm` with counts and displacements; see there."""
+
+    if TYPE_CHECKING:
+        Get_rank: Callable[[], int]
+        Get_size: Callable[[], int]
+        _run: Callable[..., None]
+        _start: Callable[..., Request]
+        _init: Callable[..., Prequest]
+
+    def _gatherv(self, sendbuf: Any, recvbuf: Any, root: int) -> Call:
+        call = Call("gatherv", (), root)
+        at_root = self.Get_rank() == root
+        call.in_place = at_root and is_in_place(sendbuf)
+        if not call.in_place:
+            call.send(sendbuf)
+        if at_root:
+            call.receive_blocks(recvbuf, self.Get_size(), keep=call.in_place)
+        return call
+
+    def _scatterv(self, sendbuf: Any, recvbuf: Any, root: int) -> Call:
+        call = Call("scatterv", (), root)
+        at_root = self.Get_rank() == root
+        call.in_place = at_root and is_in_place(recvbuf)
+        if at_root:
+            call.send_blocks(sendbuf, self.Get_size())
+        if not call.in_place:
+            call.receive(recvbuf)
+        return call
+
+    def _allgatherv(self, sendbuf: Any, recvbuf: Any) -> Call:
+        call = Call("allgatherv", ())
+        call.in_place = is_in_place(sendbuf)
+        if not call.in_place:
+            call.send(sendbuf)
+        call.receive_blocks(recvbuf, self.Get_size(), keep=call.in_place)
+        return call
+
+    def _alltoall(self, sendbuf: Any, recvbuf: Any) -> Call:
+        call = Call("alltoall", ())
+        call.in_place = is_in_place(sendbuf)
+        if not call.in_place:
+            call.send(sendbuf, self.Get_size())
+        call.receive(recvbuf, self.Get_size(), keep=call.in_place)
+        return call
+
+    def _alltoallv(self, sendbuf: Any, recvbuf: Any) -> Call:
+        call = Call("alltoallv", ())
+        call.in_place = is_in_place(sendbuf)
+        if not call.in_place:
+            call.send_blocks(sendbuf, self.Get_size())
+        call.receive_blocks(recvbuf, self.Get_size(), keep=call.in_place)
+        return call
+
+    def _reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
+        call = Call("reduce_scatter_block", (sendbuf, recvbuf, op))
+        call.op = op_name(op)
+        call.in_place = is_in_place(sendbuf)
+        if call.op is None:
+            return call
+        if not call.in_place:
+            call.send(sendbuf, self.Get_size())
+        call.receive(recvbuf, self.Get_size() if call.in_place else 1, keep=call.in_place)
+        return call
+
+    def _reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None, op: Any) -> Call:
+        call = Call("reduce_scatter", (sendbuf, recvbuf, recvcounts, op))
+        call.op = op_name(op)
+        call.in_place = is_in_place(sendbuf)
+        if call.op is None:
+            return call
+        if not call.in_place:
+            call.send(sendbuf)
+        call.receive(recvbuf, keep=call.in_place)
+        call.set_parts(recvcounts, self.Get_size())
+        return call
+
+    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
+        """Collect blocks of the ranks' own sizes in the root's `recvbuf`: [array, counts, displacements, datatype]."""
+        self._run(how, self._gatherv, sendbuf, recvbuf, root)
+
+    def Igatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
+        """Start a Gatherv."""
+        return self._start(how, self._gatherv, sendbuf, recvbuf, root)
+
+    def Gatherv_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **how: Unpack[How]) -> Prequest:
+        """Make a persistent Gatherv. Local."""
+        return self._init(how, self._gatherv, sendbuf, recvbuf, root)
+
+    def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
+        """Deal the root's `sendbuf`, [array, counts, displacements, datatype], out to the ranks' `recvbuf`."""
+        self._run(how, self._scatterv, sendbuf, recvbuf, root)
+
+    def Iscatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
+        """Start a Scatterv."""
+        return self._start(how, self._scatterv, sendbuf, recvbuf, root)
+
+    def Scatterv_init(
+        self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **how: Unpack[How]
+    ) -> Prequest:
+        """Make a persistent Scatterv. Local."""
+        return self._init(how, self._scatterv, sendbuf, recvbuf, root)
+
+    def Allgatherv(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> None:
+        """Collect blocks of the ranks' own sizes in every rank's `recvbuf`. The counts are the same on all ranks."""
+        self._run(how, self._allgatherv, sendbuf, recvbuf)
+
+    def Iallgatherv(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> Request:
+        """Start an Allgatherv."""
+        return self._start(how, self._allgatherv, sendbuf, recvbuf)
+
+    def Allgatherv_init(self, sendbuf: Any, recvbuf: Any, info: Any = None, **how: Unpack[How]) -> Prequest:
+        """Make a persistent Allgatherv. Local."""
+        return self._init(how, self._allgatherv, sendbuf, recvbuf)
+
+    def Alltoall(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> None:
+        """Send the i-th block of `sendbuf` to rank i and receive its block as the i-th one of `recvbuf`."""
+        self._run(how, self._alltoall, sendbuf, recvbuf)
+
+    def Ialltoall(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> Request:
+        """Start an Alltoall."""
+        return self._start(how, self._alltoall, sendbuf, recvbuf)
+
+    def Alltoall_init(self, sendbuf: Any, recvbuf: Any, info: Any = None, **how: Unpack[How]) -> Prequest:
+        """Make a persistent Alltoall. Local."""
+        return self._init(how, self._alltoall, sendbuf, recvbuf)
+
+    def Alltoallv(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> None:
+        """As Alltoall, with counts and displacements of this rank in both buffers."""
+        self._run(how, self._alltoallv, sendbuf, recvbuf)
+
+    def Ialltoallv(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> Request:
+        """Start an Alltoallv."""
+        return self._start(how, self._alltoallv, sendbuf, recvbuf)
+
+    def Alltoallv_init(self, sendbuf: Any, recvbuf: Any, info: Any = None, **how: Unpack[How]) -> Prequest:
+        """Make a persistent Alltoallv. Local."""
+        return self._init(how, self._alltoallv, sendbuf, recvbuf)
+
+    def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> None:
+        """Combine the ranks' `sendbuf`, of a block for each rank, and give each rank its block."""
+        self._run(how, self._reduce_scatter_block, sendbuf, recvbuf, op)
+
+    def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> Request:
+        """Start a Reduce_scatter_block."""
+        return self._start(how, self._reduce_scatter_block, sendbuf, recvbuf, op)
+
+    def Reduce_scatter_block_init(
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **how: Unpack[How]
+    ) -> Prequest:
+        """Make a persistent Reduce_scatter_block. Local."""
+        return self._init(how, self._reduce_scatter_block, sendbuf, recvbuf, op)
+
+    def Reduce_scatter(
+        self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: Any = MPI.SUM, **how: Unpack[How]
+    ) -> None:
+        """Combine the ranks' `sendbuf` and give rank i the next ``recvcounts[i]`` elements; without, equal parts."""
+        self._run(how, self._reduce_scatter, sendbuf, recvbuf, recvcounts, op)
+
+    def Ireduce_scatter(
+        self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: Any = MPI.SUM, **how: Unpack[How]
+    ) -> Request:
+        """Start a Reduce_scatter."""
+        return self._start(how, self._reduce_scatter, sendbuf, recvbuf, recvcounts, op)
+
+    def Reduce_scatter_init(
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        recvcounts: Any = None,
+        op: Any = MPI.SUM,
+        info: Any = None,
+        **how: Unpack[How],
+    ) -> Prequest:
+        """Make a persistent Reduce_scatter. Local."""
+        return self._init(how, self._reduce_scatter, sendbuf, recvbuf, recvcounts, op)

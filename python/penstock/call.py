@@ -1,0 +1,132 @@
+"""One collective call: its buffers in the form that the extension takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+
+from penstock import mpi_abi
+from penstock.error import Error
+from penstock.message import Derived, DerivedBlocks, block_message, message, numbers
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+MPI = mpi_abi.import_mpi()
+
+_OP_NAMES = ("sum", "prod", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor")
+_OPS = {MPI._handleof(getattr(MPI, name.upper())): name for name in _OP_NAMES}
+_OPS_BY_ID = {id(getattr(MPI, name.upper())): name for name in _OP_NAMES}  # MPI.SUM itself, as most callers pass it
+_REDUCTIONS = ("reduce", "allreduce", "reduce_scatter_block", "reduce_scatter", "scan", "exscan")
+
+
+class How(TypedDict, total=False):
+    """Keywords of all collectives: how one runs, never what it gives. Equal on all ranks, like the other arguments."""
+
+    algorithm: str  #: such as "binomial"; "" (the default) is chosen by size and ranks
+    segment_bytes: int  #: length of a pipeline segment; 0 (the default) is chosen by the algorithm
+    #: Levels of a tree, counted from its leaves, that run on the application's cores, the others on those of
+    #: communication. More than there are means all of them; "auto" (the default) is chosen by the model.
+    split: int | Literal["auto"]
+    radix: int  #: of trees: who has the data serves radix - 1 others per level; 2 (the default) or more
+
+
+class Call:
+    """One collective with its buffers in the form that the extension takes."""
+
+    __slots__ = ("blocks", "finish", "in_place", "input", "kind", "native", "op", "output", "root")
+
+    def __init__(self, kind: str, native: tuple, root: int = 0) -> None:
+        self.kind = kind
+        self.native = native  # the arguments of mpi4py's method, for what has no plan
+        self.root = root
+        self.input: Any = None
+        self.output: Any = None
+        self.op: str | None = "sum"
+        self.in_place = False
+        #: [send counts, send displacements, receive counts, receive displacements] or None in bytes
+        self.blocks: list[list[int] | None] | None = None
+        self.finish: Callable[[], None] | None = None
+
+    def send(self, spec: Any, blocks: int = 1) -> None:
+        if not isinstance(spec, (list, tuple)):
+            self.input = spec
+            return
+        given = message(spec, blocks)
+        self._check_movable(given)
+        self.input = given.pack() if isinstance(given, Derived) else given
+
+    def _check_movable(self, given: Any) -> None:
+        if self.kind in _REDUCTIONS and isinstance(given, Derived):
+            raise Error(f"{self.kind}: MPI's predefined operations are not defined for derived datatypes")
+
+    def receive(self, spec: Any, blocks: int = 1, keep: bool = False) -> None:
+        """`keep`: the buffer's contents matter (bcast's root, in-place)."""
+        if not isinstance(spec, (list, tuple)):
+            self.output = spec
+            return
+        given = message(spec, blocks)
+        self._check_movable(given)
+        if not isinstance(given, Derived):
+            self.output = given
+            return
+        packed = given.pack() if keep else bytearray(given.size_bytes)
+        self.output = packed
+        self.finish = lambda: given.unpack(packed)
+
+    def send_blocks(self, spec: Any, ranks: int) -> None:
+        """A send buffer with a block for each rank."""
+        given = block_message(spec, ranks)
+        if isinstance(given, DerivedBlocks):
+            self.input = given.pack()
+            self._set_blocks(0, given.counts, None)
+        else:
+            self.input = given.given
+            self._set_blocks(0, given.counts, given.displacements)
+
+    def receive_blocks(self, spec: Any, ranks: int, keep: bool = False) -> None:
+        """A receive buffer with a block for each rank; `keep`: its contents matter."""
+        given = block_message(spec, ranks)
+        if not isinstance(given, DerivedBlocks):
+            self.output = given.given
+            self._set_blocks(2, given.counts, given.displacements)
+            return
+        packed = given.pack() if keep else bytearray(given.size_bytes)
+        self.output = packed
+        self.finish = lambda: given.unpack(packed)
+        self._set_blocks(2, given.counts, None)
+
+    def set_parts(self, counts: Sequence[int] | None, ranks: int) -> None:
+        """Elements of the result that each rank gets, equally many unless `counts` says; after send and receive."""
+        if counts is None:
+            parts = ranks if self.in_place else 1
+            counts = _elements(self.output) // parts
+        self._set_blocks(2, numbers(counts, ranks, "recvcounts"), None)
+
+    def _set_blocks(self, first: int, counts: list[int], displacements: list[int] | None) -> None:
+        self.blocks = self.blocks or [None] * 4
+        self.blocks[first : first + 2] = [counts, displacements]
+
+
+def _elements(given: Any) -> int:
+    if given is None:
+        return 0
+    if not isinstance(given, tuple):
+        view = memoryview(given)
+        return view.nbytes // view.itemsize
+    array, offset_bytes, size_bytes, dtype = given
+    view = memoryview(array)
+    item_bytes = np.dtype(dtype).itemsize if dtype else view.itemsize
+    return (view.nbytes - offset_bytes if size_bytes < 0 else size_bytes) // item_bytes
+
+
+def op_name(op: Any) -> str | None:
+    """The row of reduce_ops.def that `op` is; None where Penstock does not compute it."""
+    return _OPS_BY_ID.get(id(op)) or _OPS.get(MPI._handleof(op))
+
+
+def is_in_place(spec: Any) -> bool:
+    """Whether a buffer specification says that the data lies in the other buffer."""
+    return spec is None or spec is MPI.IN_PLACE

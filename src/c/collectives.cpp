@@ -1,0 +1,241 @@
+// Collectives: each operation in three forms, blocking, started and persistent. A penstock_persistent is a
+// penstock::Persistent.
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "c/handles.hpp"
+#include "c/status.hpp"
+#include "penstock/comm.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::c {
+namespace {
+
+/// The arguments of a collective as C gives them.
+struct Call {
+  const char* function;
+  CollectiveKind kind;
+  const void* send = nullptr;
+  void* receive = nullptr;
+  std::uint64_t count = 0;
+  penstock_dtype dtype = PENSTOCK_uint8;
+  penstock_reduce_op op = PENSTOCK_sum;
+  int root = 0;
+  const std::uint64_t* send_counts = nullptr;
+  const std::uint64_t* send_displacements = nullptr;
+  const std::uint64_t* receive_counts = nullptr;
+  const std::uint64_t* receive_displacements = nullptr;
+};
+
+constexpr int kDtypes = 0
+#define PENSTOCK_DTYPE(name, type, size, numpy) +1
+#include "penstock/dtypes.def"
+#undef PENSTOCK_DTYPE
+    ;
+constexpr int kReduceOps = 0
+#define PENSTOCK_REDUCE_OP(name) +1
+#include "penstock/reduce_ops.def"
+#undef PENSTOCK_REDUCE_OP
+    ;
+
+struct Arguments {
+  Collective what;
+  ConstBytes input;
+  Bytes output;
+};
+
+/// C gives no sizes: the spans are what the counts and the operation ask for, empty where a pointer is null. Where they
+/// are places in the buffer that count, the library finds out how far they reach.
+std::uint64_t send_bytes(const Collective& what, std::uint64_t ranks) {
+  const std::uint64_t element_bytes = size_bytes(what.dtype);
+  switch (what.kind) {
+    case CollectiveKind::scatter:
+    case CollectiveKind::alltoall:
+    case CollectiveKind::reduce_scatter_block: return what.count * element_bytes * ranks;
+    case CollectiveKind::reduce_scatter:
+      return std::accumulate(what.receive.counts.begin(), what.receive.counts.end(), std::uint64_t{0}) * element_bytes;
+    case CollectiveKind::scatterv:
+    case CollectiveKind::alltoallv: return std::numeric_limits<std::int64_t>::max();
+    default: return what.count * element_bytes;
+  }
+}
+
+std::uint64_t receive_bytes(const Collective& what, std::uint64_t ranks, int rank) {
+  const std::uint64_t element_bytes = size_bytes(what.dtype);
+  switch (what.kind) {
+    case CollectiveKind::gather:
+    case CollectiveKind::allgather:
+    case CollectiveKind::alltoall: return what.count * element_bytes * ranks;
+    case CollectiveKind::reduce_scatter_block: return what.count * element_bytes * (what.in_place ? ranks : 1);
+    case CollectiveKind::reduce_scatter:
+      if (what.in_place) return send_bytes(what, ranks);
+      return what.receive.counts.empty() ? 0 : what.receive.counts[static_cast<std::size_t>(rank)] * element_bytes;
+    case CollectiveKind::gatherv:
+    case CollectiveKind::allgatherv:
+    case CollectiveKind::alltoallv: return std::numeric_limits<std::int64_t>::max();
+    default: return what.count * element_bytes;
+  }
+}
+
+Arguments arguments(Comm& comm, const Call& call) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::invalid_argument, std::string(call.function) + ": " + why);
+  };
+  const auto check_row = [&](const char* table, int given, int rows) {
+    if (given < 0 || given >= rows) refuse(std::to_string(given) + " is no " + table);
+  };
+  check_row("penstock_dtype", static_cast<int>(call.dtype), kDtypes);
+  check_row("penstock_reduce_op", static_cast<int>(call.op), kReduceOps);
+  Arguments result;
+  Collective& what = result.what;
+  what.kind = call.kind;
+  what.count = call.count;
+  what.dtype = static_cast<DType>(call.dtype);
+  what.op = static_cast<ReduceOp>(call.op);
+  what.root = call.root;
+  what.in_place = call.send == PENSTOCK_IN_PLACE || call.receive == PENSTOCK_IN_PLACE;
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  const auto list = [&](const std::uint64_t* given) {
+    return given == nullptr ? std::vector<std::uint64_t>{} : std::vector<std::uint64_t>(given, given + ranks);
+  };
+  what.send = {list(call.send_counts), list(call.send_displacements)};
+  what.receive = {list(call.receive_counts), list(call.receive_displacements)};
+  const bool is_significant = !is_rooted(call.kind) || call.root == comm.rank();
+  const bool sends_blocks = call.kind == CollectiveKind::scatterv || call.kind == CollectiveKind::alltoallv;
+  const bool needs_send = sends_blocks && !(call.kind == CollectiveKind::alltoallv && what.in_place);
+  if (has_counts(call.kind) && is_significant && needs_send && what.send.counts.empty())
+    refuse("the send counts are NULL");
+  if (has_counts(call.kind) && is_significant && call.kind != CollectiveKind::scatterv && what.receive.counts.empty())
+    refuse("the receive counts are NULL");
+
+  const auto given = [](const void* pointer) { return pointer != nullptr && pointer != PENSTOCK_IN_PLACE; };
+  if (given(call.send)) result.input = {static_cast<const std::byte*>(call.send), send_bytes(what, ranks)};
+  if (given(call.receive))
+    result.output = {static_cast<std::byte*>(call.receive), receive_bytes(what, ranks, comm.rank())};
+  return result;
+}
+
+Request start(penstock_comm* handle, const Call& call) {
+  require(handle, call.function, "comm");
+  Comm& comm = unwrap<Comm>(handle);
+  Arguments given;
+  try {
+    given = arguments(comm, call);
+  } catch (const Error& error) {
+    comm.fail_next(error.message());
+    throw;
+  }
+  return comm.start(given.what, given.input, given.output);
+}
+
+int run(penstock_comm* comm, const Call& call) {
+  return guarded([&] { start(comm, call).wait(); });
+}
+
+int run(penstock_comm* comm, const Call& call, penstock_request** request) {
+  return guarded([&] {
+    require(request, call.function, "request");
+    *request = wrap<penstock_request>(start(comm, call));
+  });
+}
+
+int run(penstock_comm* handle, const Call& call, penstock_persistent** persistent) {
+  return guarded([&] {
+    require(handle, call.function, "comm");
+    require(persistent, call.function, "persistent");
+    Comm& comm = unwrap<Comm>(handle);
+    const Arguments given = arguments(comm, call);
+    *persistent = wrap<penstock_persistent>(comm.prepare(given.what, given.input, given.output));
+  });
+}
+
+}  // namespace
+}  // namespace penstock::c
+
+using penstock::CollectiveKind;
+using penstock::c::Call;
+using penstock::c::run;
+
+// PARAMETERS is a parenthesized list.
+#define PENSTOCK_C_UNPACK(...) __VA_ARGS__
+#define PENSTOCK_C_COLLECTIVE(name, PARAMETERS, ...)                                                               \
+  int penstock_##name(penstock_comm* comm PENSTOCK_C_UNPACK PARAMETERS) {                                          \
+    return run(comm, Call{.function = "penstock_" #name, .kind = CollectiveKind::name, __VA_ARGS__});              \
+  }                                                                                                                \
+  int penstock_i##name(penstock_comm* comm PENSTOCK_C_UNPACK PARAMETERS, penstock_request** request) {             \
+    return run(comm, Call{.function = "penstock_i" #name, .kind = CollectiveKind::name, __VA_ARGS__}, request);    \
+  }                                                                                                                \
+  int penstock_##name##_init(penstock_comm* comm PENSTOCK_C_UNPACK PARAMETERS, penstock_persistent** persistent) { \
+    return run(comm, Call{.function = "penstock_" #name "_init", .kind = CollectiveKind::name, __VA_ARGS__},       \
+               persistent);                                                                                        \
+  }
+
+PENSTOCK_C_COLLECTIVE(barrier, (), .count = 0)
+PENSTOCK_C_COLLECTIVE(bcast, (, void* buffer, uint64_t count, penstock_dtype dtype, int root), .receive = buffer,
+                      .count = count, .dtype = dtype, .root = root)
+PENSTOCK_C_COLLECTIVE(reduce,
+                      (, const void* send, void* receive, uint64_t count, penstock_dtype dtype, penstock_reduce_op op,
+                       int root),
+                      .send = send, .receive = receive, .count = count, .dtype = dtype, .op = op, .root = root)
+PENSTOCK_C_COLLECTIVE(allreduce,
+                      (, const void* send, void* receive, uint64_t count, penstock_dtype dtype, penstock_reduce_op op),
+                      .send = send, .receive = receive, .count = count, .dtype = dtype, .op = op)
+PENSTOCK_C_COLLECTIVE(gather, (, const void* send, void* receive, uint64_t count, penstock_dtype dtype, int root),
+                      .send = send, .receive = receive, .count = count, .dtype = dtype, .root = root)
+PENSTOCK_C_COLLECTIVE(gatherv,
+                      (, const void* send, uint64_t send_count, void* receive, const uint64_t* counts,
+                       const uint64_t* displacements, penstock_dtype dtype, int root),
+                      .send = send, .receive = receive, .count = send_count, .dtype = dtype, .root = root,
+                      .receive_counts = counts, .receive_displacements = displacements)
+PENSTOCK_C_COLLECTIVE(scatter, (, const void* send, void* receive, uint64_t count, penstock_dtype dtype, int root),
+                      .send = send, .receive = receive, .count = count, .dtype = dtype, .root = root)
+PENSTOCK_C_COLLECTIVE(scatterv,
+                      (, const void* send, const uint64_t* counts, const uint64_t* displacements, void* receive,
+                       uint64_t receive_count, penstock_dtype dtype, int root),
+                      .send = send, .receive = receive, .count = receive_count, .dtype = dtype, .root = root,
+                      .send_counts = counts, .send_displacements = displacements)
+PENSTOCK_C_COLLECTIVE(allgather, (, const void* send, void* receive, uint64_t count, penstock_dtype dtype),
+                      .send = send, .receive = receive, .count = count, .dtype = dtype)
+PENSTOCK_C_COLLECTIVE(allgatherv,
+                      (, const void* send, uint64_t send_count, void* receive, const uint64_t* counts,
+                       const uint64_t* displacements, penstock_dtype dtype),
+                      .send = send, .receive = receive, .count = send_count, .dtype = dtype, .receive_counts = counts,
+                      .receive_displacements = displacements)
+PENSTOCK_C_COLLECTIVE(alltoall, (, const void* send, void* receive, uint64_t count, penstock_dtype dtype), .send = send,
+                      .receive = receive, .count = count, .dtype = dtype)
+PENSTOCK_C_COLLECTIVE(alltoallv,
+                      (, const void* send, const uint64_t* send_counts, const uint64_t* send_displacements,
+                       void* receive, const uint64_t* receive_counts, const uint64_t* receive_displacements,
+                       penstock_dtype dtype),
+                      .send = send, .receive = receive, .dtype = dtype, .send_counts = send_counts,
+                      .send_displacements = send_displacements, .receive_counts = receive_counts,
+                      .receive_displacements = receive_displacements)
+PENSTOCK_C_COLLECTIVE(reduce_scatter_block,
+                      (, const void* send, void* receive, uint64_t count, penstock_dtype dtype, penstock_reduce_op op),
+                      .send = send, .receive = receive, .count = count, .dtype = dtype, .op = op)
+PENSTOCK_C_COLLECTIVE(reduce_scatter,
+                      (, const void* send, void* receive, const uint64_t* counts, penstock_dtype dtype,
+                       penstock_reduce_op op),
+                      .send = send, .receive = receive, .dtype = dtype, .op = op, .receive_counts = counts)
+PENSTOCK_C_COLLECTIVE(scan,
+                      (, const void* send, void* receive, uint64_t count, penstock_dtype dtype, penstock_reduce_op op),
+                      .send = send, .receive = receive, .count = count, .dtype = dtype, .op = op)
+PENSTOCK_C_COLLECTIVE(exscan,
+                      (, const void* send, void* receive, uint64_t count, penstock_dtype dtype, penstock_reduce_op op),
+                      .send = send, .receive = receive, .count = count, .dtype = dtype, .op = op)
+
+int penstock_start(penstock_persistent* persistent, penstock_request** request) {
+  using namespace penstock;
+  return c::guarded([&] {
+    c::require(persistent, "penstock_start", "persistent");
+    c::require(request, "penstock_start", "request");
+    *request = c::wrap<penstock_request>(c::unwrap<Persistent>(persistent).start());
+  });
+}
+
+void penstock_persistent_free(penstock_persistent* persistent) {
+  penstock::c::destroy<penstock::Persistent>(persistent);
+}
