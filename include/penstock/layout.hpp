@@ -101,6 +101,13 @@ struct LocalMemory {
   std::int64_t size_elems = 0;  ///< of the whole memory
 };
 
+/// A rectangle of the array that a rank has as one dense array.
+struct LayoutBox {
+  std::int32_t owner = 0;
+  std::vector<std::int64_t> begin;  ///< of its first element in the array, one entry per dimension
+  std::vector<std::int64_t> shape;
+};
+
 /// A value. Ranks own any number of cells, zero included; ranks from ranks() on own nothing. Sizes are 64-bit: the
 /// number of elements of the whole array must be below 2^63. All functions throw Error(invalid_argument) that names
 /// the first offence. Thread-safe as long as nobody assigns to it.
@@ -118,6 +125,17 @@ class PENSTOCK_API Layout {
   static Layout grid(std::vector<std::vector<std::int64_t>> splits, std::vector<std::int32_t> owners,
                      std::int32_t ranks, Order storage = Order::row_major);
 
+  /// Any boxes that make up the array, each element in exactly one of them; empty ones count for nothing. A rank's
+  /// boxes lie one after another in the order given, each dense in `storage` order. Internally the array is cut at the
+  /// borders of all boxes, so many boxes whose borders are all different are expensive.
+  static Layout boxes(std::vector<std::int64_t> shape, std::vector<LayoutBox> boxes, std::int32_t ranks,
+                      Order storage = Order::row_major);
+
+  /// The same array several times: each of the layouts holds all of it, on ranks of its own. As a source each rank's
+  /// own copy is read; as a target all copies are written. Functions of a rank speak of the copy that the rank has a
+  /// part of; axes(), owners(), owner() and cell() of the first one. Rejects a rank with parts of two copies.
+  static Layout replicated(std::vector<Layout> copies);
+
   /// The array cut along one dimension into `ranks` nearly equal pieces (the first ones longer by one).
   static Layout even(std::vector<std::int64_t> shape, std::int32_t ranks, std::size_t dimension = 0);
 
@@ -127,6 +145,14 @@ class PENSTOCK_API Layout {
   /// The general form: any axes, one owner per cell, last axis fastest.
   static Layout from_axes(std::vector<Axis> axes, std::vector<std::int32_t> owners, std::int32_t ranks,
                           Order storage = Order::row_major);
+
+  /// 1, but for replicated().
+  std::int32_t copies() const { return copies_.empty() ? 1 : static_cast<std::int32_t>(copies_.size()); }
+  const Layout& copy(std::int32_t index) const {
+    return copies_.empty() ? *this : copies_[static_cast<std::size_t>(index)];
+  }
+  /// The copy that a rank has a part of, or -1.
+  std::int32_t copy_of(std::int32_t rank) const;
 
   const std::vector<std::int64_t>& shape() const { return shape_; }
   std::size_t dimensions() const { return shape_.size(); }
@@ -165,6 +191,10 @@ class PENSTOCK_API Layout {
   /// result then has as many ranks. Their local arrays are those of r, unchanged.
   Layout relabeled(std::span<const std::int32_t> permutation) const;
 
+  /// The same layout among more ranks: what rank r has goes to ranks[r], of `total` ranks. So layouts of different
+  /// groups of processes come together in a communicator that holds all of them.
+  Layout on_ranks(std::span<const std::int32_t> ranks, std::int32_t total) const;
+
   /// A text from which parse() makes an equal layout; goes into checkpoints. One line of printable characters.
   std::string serialize() const;
   static Layout parse(std::string_view text);
@@ -177,6 +207,8 @@ class PENSTOCK_API Layout {
   std::vector<std::vector<std::int64_t>> window_coordinates(std::span<const std::int64_t> begin,
                                                             std::span<const std::int64_t> shape) const;
   std::int64_t cell_index(std::span<const std::int64_t> coordinate) const;
+  /// The same with rank r's part given to owners[r], of `ranks` ranks.
+  Layout with_owners(std::span<const std::int32_t> owners, std::int32_t ranks) const;
 
   std::vector<std::int64_t> shape_;
   std::vector<Axis> axes_;
@@ -189,6 +221,12 @@ class PENSTOCK_API Layout {
   std::vector<std::int64_t> rank_cells_;
   std::vector<std::int64_t> cell_offset_elems_;
   std::vector<std::int64_t> local_size_elems_;
+  // Of boxes() only: what they were, and the strides of each cell.
+  std::vector<LayoutBox> boxes_;
+  std::vector<std::vector<std::int64_t>> cell_strides_elems_;
+  // Of replicated() only; everything else is the first copy's.
+  std::vector<Layout> copies_;
+  std::vector<std::int32_t> copy_of_rank_;
 };
 
 }  // namespace penstock

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from penstock import _penstock
 from penstock.error import Error
+
+if TYPE_CHECKING:
+    from penstock import layout_convert
 
 LINE_BYTES = 64  #: of a cache line
 
@@ -84,6 +87,115 @@ class Layout:
         return cls(_penstock.Layout.whole(_integers(shape), owner, owner + 1 if ranks is None else ranks))
 
     @classmethod
+    def boxes(
+        cls,
+        shape: Sequence[int],
+        boxes: Iterable[tuple[int, Sequence[int], Sequence[int]]],
+        ranks: int | None = None,
+        storage: str = "row",
+    ) -> Layout:
+        """Any boxes (owner, begin, shape) that make up the array, each element in exactly one of them.
+
+        A rank's boxes lie one after another in its memory in the order given, each dense; the one box of a rank is its
+        local array. ``ranks`` is the number of ranks, by default the greatest owner + 1.
+        """
+        given = [(int(owner), _integers(begin), _integers(extent)) for owner, begin, extent in boxes]
+        if ranks is None:
+            ranks = max((owner for owner, _, _ in given), default=0) + 1
+        return cls(_penstock.Layout.boxes(_integers(shape), given, ranks, storage))
+
+    @classmethod
+    def replicated(cls, copies: Iterable[Layout]) -> Layout:
+        """The same array several times: each of the layouts holds all of it, on ranks of its own.
+
+        As a source, ranks read the copy that they have a part of, others take turns; as a target all copies are
+        written. :meth:`on_ranks` makes copies on other ranks out of one.
+        """
+        copies = list(copies)
+        if wrong := [type(copy).__name__ for copy in copies if not isinstance(copy, Layout)]:
+            raise Error(f"Layout.replicated: a {wrong[0]} given, expected Layouts")
+        return cls(_penstock.Layout.replicated([copy._native for copy in copies]))
+
+    @classmethod
+    def from_scalapack(
+        cls, descriptor: Sequence[int], grid: Sequence[int], order: str = "row", *, ranks: Sequence[int] = ()
+    ) -> Layout:
+        """The layout of ScaLAPACK's 9 integers on a process grid, ``grid`` = (rows, columns).
+
+        Ranks are numbered over the grid in ``order`` (that of BLACS_GRIDINIT), "row" or "column"; or they are
+        ``ranks``, in that order. The descriptor's last entry, the leading dimension, belongs to a rank's memory: give it to
+        :meth:`Comm.plan_redistribute` as ``source_leading`` or ``target_leading``. Its context is not read.
+        """
+        from penstock import layout_convert
+
+        return layout_convert.from_scalapack(descriptor, grid, order, ranks)
+
+    def to_scalapack(
+        self,
+        rank: int,
+        grid: Sequence[int],
+        order: str = "row",
+        *,
+        context: int = 0,
+        ranks: Sequence[int] = (),
+        leading: int = 0,
+    ) -> np.ndarray:
+        """ScaLAPACK's 9 integers (int32) for a rank of a process grid; see :meth:`from_scalapack`.
+
+        ``context`` is the BLACS context of the grid; ``leading`` the leading dimension, by default that of a dense local
+        array. Raises :class:`penstock.Error` where the layout is not block-cyclic on that grid, in column order.
+        """
+        from penstock import layout_convert
+
+        return layout_convert.to_scalapack(self, rank, grid, order, context, ranks, leading)
+
+    @classmethod
+    def from_darray(
+        cls,
+        gsizes: Sequence[int],
+        distribs: Sequence[int],
+        dargs: Sequence[int],
+        psizes: Sequence[int],
+        order: int | None = None,
+    ) -> Layout:
+        """The layout of ``MPI.Datatype.Create_darray`` with these arguments, for all its ranks."""
+        from penstock import layout_convert
+
+        return layout_convert.from_darray(gsizes, distribs, dargs, psizes, order)
+
+    def to_darray(self, grid: Sequence[int]) -> layout_convert.Darray:
+        """(size, gsizes, distribs, dargs, psizes, order) for ``MPI.Datatype.Create_darray`` on this process grid.
+
+        Its second argument, the rank, is to be put after the size. Raises :class:`penstock.Error` where the layout is not
+        block-cyclic on ranks in row order of the grid, which is MPI's.
+        """
+        from penstock import layout_convert
+
+        return layout_convert.to_darray(self, grid)
+
+    @classmethod
+    def from_subarrays(
+        cls,
+        sizes: Sequence[int],
+        subsizes: Sequence[Sequence[int]],
+        starts: Sequence[Sequence[int]],
+        order: int | None = None,
+    ) -> Layout:
+        """The layout in which rank r has ``MPI.Datatype.Create_subarray(sizes, subsizes[r], starts[r], order)``.
+
+        The subarrays make up the array, each element in exactly one; one with a 0 in its sizes is none.
+        """
+        from penstock import layout_convert
+
+        return layout_convert.from_subarrays(sizes, subsizes, starts, order)
+
+    def to_subarray(self, rank: int) -> layout_convert.Subarray:
+        """(sizes, subsizes, starts, order) for ``MPI.Datatype.Create_subarray`` of what a rank owns, if that is one box."""
+        from penstock import layout_convert
+
+        return layout_convert.to_subarray(self, rank)
+
+    @classmethod
     def parse(cls, text: str) -> Layout:
         """The layout that :meth:`serialize` made this text of."""
         return cls(_penstock.Layout.parse(text))
@@ -143,6 +255,26 @@ class Layout:
         """
         return Layout(self._native.window(_integers(begin), _integers(shape)))
 
+    @property
+    def copies(self) -> int:
+        """How often the layout holds the array: 1, but for :meth:`replicated`."""
+        return self._native.copies
+
+    def copy(self, index: int) -> Layout:
+        """One copy of a replicated layout; the layout itself where there is only one."""
+        if not 0 <= index < self.copies:
+            raise Error(f"Layout.copy: index is {index}, expected 0 to {self.copies - 1}")
+        return Layout(self._native.copy(index))
+
+    def on_ranks(self, ranks: Sequence[int], total: int | None = None) -> Layout:
+        """The same layout among more ranks: what rank r has goes to ``ranks[r]`` of ``total`` (default: as many as needed).
+
+        So layouts of different groups of processes, which may overlap or not, come together in a communicator that
+        holds all of them: ``layout.on_ranks(group.Translate_ranks(None, union_group))``.
+        """
+        numbers = _integers(ranks)
+        return Layout(self._native.on_ranks(numbers, max(numbers, default=-1) + 1 if total is None else total))
+
     def relabeled(self, permutation: Sequence[int]) -> Layout:
         """The same layout with rank r's blocks given to ``permutation[r]``."""
         return Layout(self._native.relabeled(_integers(permutation)))
@@ -150,14 +282,30 @@ class Layout:
     def local_views(self, rank: int, local: np.ndarray) -> Iterator[tuple[np.ndarray, tuple[np.ndarray, ...]]]:
         """For each dense part of a rank: its view of ``local``, and the global indices of each of its dimensions."""
         flat = local.reshape(-1, order="A")
-        order = "C" if self.storage == "row" else "F"
-        for offset, shape, axes in self._native.cells(rank):
-            size = int(np.prod(shape, dtype=np.int64))
-            indices = []
-            for starts, lengths in axes:
-                pieces = [np.arange(start, start + length) for start, length in zip(starts, lengths)]
-                indices.append(np.concatenate(pieces) if pieces else np.empty(0, np.int64))
-            yield flat[offset : offset + size].reshape(shape, order=order), tuple(indices)
+        for offset, shape, strides, axes in self._native.cells(rank):
+            indices = _indices(axes)
+            steps = [stride * flat.itemsize for stride in strides]
+            view = (
+                np.lib.stride_tricks.as_strided(flat[offset:], shape, steps)
+                if 0 not in shape
+                else np.empty(shape, flat.dtype)
+            )
+            yield view, indices
+
+    def _same_places(self, other: Layout) -> bool:
+        """Whether every rank has the same elements at the same places of its memory, however the layouts are written."""
+        if (self.shape, self.storage) != (other.shape, other.storage):
+            return False
+
+        def places(layout: Layout, rank: int) -> list[tuple]:
+            cells = (
+                (offset, strides, [list(map(int, along)) for along in _indices(axes)])
+                for offset, shape, strides, axes in layout._native.cells(rank)
+                if 0 not in shape
+            )
+            return sorted(cells, key=lambda cell: cell[0])
+
+        return all(places(self, rank) == places(other, rank) for rank in range(max(self.ranks, other.ranks)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Layout) and self.serialize() == other.serialize()
@@ -252,6 +400,28 @@ class DistArray:
             part.to_global(out)
         return out
 
+    @classmethod
+    def from_dlpack(cls, layout: Layout, local: Any, rank: int = 0) -> DistArray:
+        """A rank's part in the memory of any library that speaks DLPack (PyTorch, JAX, CuPy, …), which is not copied.
+
+        It has to be memory of the host. As NumPy says, what is read-only there (arrays of JAX) can only be a source.
+        """
+        try:
+            view = np.from_dlpack(local)
+        except (BufferError, RuntimeError, TypeError, AttributeError) as error:
+            raise Error(
+                f"DistArray.from_dlpack: a {type(local).__name__} given; expected host memory by DLPack",
+                cause=str(error),
+            ) from error
+        return cls(layout, view, rank)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """This rank's memory for other libraries, not copied: ``torch.from_dlpack(part)``."""
+        return self.local.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.local.__dlpack_device__()
+
     @property
     def dtype(self) -> np.dtype:
         return self.local.dtype
@@ -263,6 +433,15 @@ class DistArray:
 
     def __repr__(self) -> str:
         return f"DistArray({self.layout!r}, <{self.local.size} x {self.dtype}>, rank={self.rank})"
+
+
+def _indices(axes: list[tuple[list[int], list[int]]]) -> tuple[np.ndarray, ...]:
+    """The global indices of a cell along each dimension, from the begins and lengths of its intervals."""
+    indices = []
+    for starts, lengths in axes:
+        pieces = [np.arange(start, start + length) for start, length in zip(starts, lengths)]
+        indices.append(np.concatenate(pieces) if pieces else np.empty(0, np.int64))
+    return tuple(indices)
 
 
 def _integers(values: ArrayLike) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -166,6 +167,13 @@ class Redistribution:
         """This rank's plan, for people ("text") or programs ("json")."""
         return self._native.json() if form == "json" else self._native.text()
 
+    def plot(self, path: str | os.PathLike[str], index: Sequence[int] = ()) -> None:
+        """Draws who owns what before and after, into an image file. Local; needs matplotlib.
+
+        Of more than two dimensions the first two are drawn, at position ``index`` along the others, by default 0.
+        """
+        _plot(path, self.source, self.target, self.relabeling, self.op, index)
+
     def _memory(self, source: ArrayLike | DistArray, target: ArrayLike | DistArray) -> tuple[object, object]:
         return (
             _local(self._native, self._rank, "source", source, self.source),
@@ -227,12 +235,34 @@ class RedistributionBatch:
         """This rank's plan, for people ("text") or programs ("json")."""
         return self._native.json() if form == "json" else self._native.text()
 
+    def plot(self, path: str | os.PathLike[str], pair: int = 0, index: Sequence[int] = ()) -> None:
+        """As :meth:`Redistribution.plot`, of one of the pairs."""
+        if not 0 <= pair < len(self):
+            raise Error(f"plot: pair is {pair}, expected 0 to {len(self) - 1}")
+        _plot(path, self.sources[pair], self.targets[pair], self.relabelings[pair], self.op, index)
+
     def __len__(self) -> int:
         return len(self.sources)
 
     def __repr__(self) -> str:
         moved = sum(each.bytes_after for each in self.relabelings)
         return f"<RedistributionBatch of {len(self)}, {self.op} of {self.dtype}, {moved} bytes between ranks>"
+
+
+def _plot(
+    path: str | os.PathLike[str],
+    source: Layout,
+    target: Layout,
+    relabeling: Relabeling,
+    op: str,
+    index: Sequence[int],
+) -> None:
+    from penstock.layout_plot import draw
+
+    title = f"op {op}: {relabeling.bytes_after:,} bytes change their rank"
+    if relabeling.bytes_after != relabeling.bytes_before:
+        title += f", {relabeling.bytes_before:,} without relabeling"
+    draw({"before": source, "after": target}, path, title, tuple(index))
 
 
 def _local(native: Any, rank: int, name: str, given: ArrayLike | DistArray, layout: Layout) -> object:

@@ -1,10 +1,13 @@
 // Layouts: _penstock.Layout, which penstock.layout wraps.
+#include <algorithm>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "penstock/error.hpp"
@@ -39,13 +42,28 @@ Layout grid(std::vector<Lengths> splits, std::vector<std::int32_t> owners, std::
   return Layout::grid(std::move(splits), std::move(owners), ranks, order_from_name(storage, "storage"));
 }
 
-/// (local offset, local shape, per dimension the intervals (global start, length)) of each cell of a rank.
+using Box = std::tuple<std::int32_t, Lengths, Lengths>;  // owner, begin, shape
+
+Layout boxes(Lengths shape, const std::vector<Box>& given, std::int32_t ranks, const std::string& storage) {
+  std::vector<LayoutBox> boxes;
+  for (const auto& [owner, begin, extent] : given) boxes.push_back({owner, begin, extent});
+  return Layout::boxes(std::move(shape), std::move(boxes), ranks, order_from_name(storage, "storage"));
+}
+
+Layout replicated(const std::vector<const Layout*>& given) {
+  std::vector<Layout> copies;
+  for (const Layout* copy : given) copies.push_back(*copy);
+  return Layout::replicated(std::move(copies));
+}
+
+/// (local offset, local shape, strides, per dimension the intervals (global start, length)) of each cell of a rank.
 nb::list cells(const Layout& layout, std::int32_t rank) {
   nb::list result;
+  const Layout& copy = layout.copy(std::max(layout.copy_of(rank), 0));
   for (const LayoutCell& cell : layout.local_cells(rank)) {
     nb::list axes;
     for (std::size_t d = 0; d < layout.dimensions(); ++d) {
-      const Axis& axis = layout.axes()[d];
+      const Axis& axis = copy.axes()[d];
       nb::list starts;
       nb::list lengths;
       for (std::int64_t i = cell.coordinate[d]; i < axis.intervals(); i += axis.coordinates()) {
@@ -54,7 +72,8 @@ nb::list cells(const Layout& layout, std::int32_t rank) {
       }
       axes.append(nb::make_tuple(starts, lengths));
     }
-    result.append(nb::make_tuple(cell.local_offset_elems, nb::tuple(nb::cast(cell.shape)), axes));
+    result.append(nb::make_tuple(cell.local_offset_elems, nb::tuple(nb::cast(cell.shape)),
+                                 nb::tuple(nb::cast(cell.strides_elems)), axes));
   }
   return result;
 }
@@ -75,6 +94,8 @@ void bind_layout(nb::module_& module) {
   nb::class_<Layout>(module, "Layout")
       .def_static("block_cyclic", &python::block_cyclic)
       .def_static("grid", &python::grid)
+      .def_static("boxes", &python::boxes)
+      .def_static("replicated", &python::replicated)
       .def_static("even", &Layout::even)
       .def_static("whole", &Layout::whole)
       .def_static("parse", &Layout::parse)
@@ -93,6 +114,10 @@ void bind_layout(nb::module_& module) {
       .def("blocks", &python::blocks)
       .def("window", [](const Layout& layout, const python::Lengths& begin,
                         const python::Lengths& shape) { return layout.window(begin, shape); })
+      .def_prop_ro("copies", &Layout::copies)
+      .def("copy", [](const Layout& layout, std::int32_t index) { return Layout(layout.copy(index)); })
+      .def("on_ranks", [](const Layout& layout, const std::vector<std::int32_t>& ranks,
+                          std::int32_t total) { return layout.on_ranks(ranks, total); })
       .def("relabeled", [](const Layout& layout, const std::vector<std::int32_t>& permutation) {
         return layout.relabeled(permutation);
       });

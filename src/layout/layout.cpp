@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "layout/checked.hpp"
+#include "layout/dense.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock {
@@ -12,22 +13,22 @@ namespace {
 
 [[noreturn]] void reject(const std::string& message) { throw Error(ErrorCode::invalid_argument, "layout: " + message); }
 
-std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> shape, Order storage) {
-  std::vector<std::int64_t> strides(shape.size());
-  std::int64_t stride = 1;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    const std::size_t d = storage == Order::row_major ? shape.size() - 1 - i : i;
-    strides[d] = stride;
-    stride *= shape[d];
-  }
-  return strides;
-}
-
 void demand_same_dimensions(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& other,
                             const char* what) {
   if (shape.size() != other.size())
     reject(std::string("the shape has ") + std::to_string(shape.size()) + " dimensions, but " + what + " has " +
            std::to_string(other.size()));
+}
+
+/// The only one that a rank has.
+const LayoutBox* the_box_of(const std::vector<LayoutBox>& boxes, std::int32_t rank) {
+  const LayoutBox* found = nullptr;
+  for (const LayoutBox& box : boxes)
+    if (box.owner == rank) {
+      if (found != nullptr) return nullptr;
+      found = &box;
+    }
+  return found;
 }
 
 }  // namespace
@@ -112,7 +113,7 @@ Layout Layout::block_cyclic(const BlockCyclic& what) {
   }
 
   std::vector<std::int32_t> owners(static_cast<std::size_t>(processes));
-  const std::vector<std::int64_t> strides = dense_strides(what.grid, what.grid_order);
+  const std::vector<std::int64_t> strides = layout::dense_strides(what.grid, what.grid_order);
   std::vector<std::int64_t> coordinate(dimensions, 0);
   for (std::int32_t& rank : owners) {
     std::int64_t process = 0;
@@ -207,17 +208,22 @@ LayoutCell Layout::cell(std::int64_t index) const {
   cell.index = index;
   cell.coordinate = cell_coordinate(index);
   for (std::size_t d = 0; d < axes_.size(); ++d) cell.shape.push_back(axes_[d].local_length(cell.coordinate[d]));
-  cell.strides_elems = dense_strides(cell.shape, storage_);
+  cell.strides_elems = cell_strides_elems_.empty() ? layout::dense_strides(cell.shape, storage_)
+                                                   : cell_strides_elems_[static_cast<std::size_t>(index)];
   cell.local_offset_elems = cell_offset_elems_[static_cast<std::size_t>(index)];
   return cell;
 }
 
 std::int64_t Layout::local_size_elems(std::int32_t rank) const {
   if (rank < 0) reject("rank " + std::to_string(rank) + " given, expected at least 0");
-  return rank < ranks_ ? local_size_elems_[static_cast<std::size_t>(rank)] : 0;
+  if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).local_size_elems(rank);
+  const auto r = static_cast<std::size_t>(rank);
+  return r < local_size_elems_.size() ? local_size_elems_[r] : 0;
 }
 
 std::vector<std::int64_t> Layout::local_shape(std::int32_t rank) const {
+  if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).local_shape(rank);
+  if (const auto box = the_box_of(boxes_, rank)) return box->shape;
   const std::vector<LayoutCell> cells = local_cells(rank);
   if (cells.empty()) return std::vector<std::int64_t>(dimensions(), 0);
   if (cells.size() == 1) return cells.front().shape;
@@ -226,8 +232,9 @@ std::vector<std::int64_t> Layout::local_shape(std::int32_t rank) const {
 
 std::vector<LayoutCell> Layout::local_cells(std::int32_t rank) const {
   if (rank < 0) reject("rank " + std::to_string(rank) + " given, expected at least 0");
+  if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).local_cells(rank);
   std::vector<LayoutCell> cells;
-  if (rank >= ranks_) return cells;
+  if (static_cast<std::size_t>(rank) + 1 >= first_cell_.size()) return cells;
   const auto r = static_cast<std::size_t>(rank);
   for (std::int64_t i = first_cell_[r]; i < first_cell_[r + 1]; ++i)
     cells.push_back(cell(rank_cells_[static_cast<std::size_t>(i)]));
@@ -235,6 +242,7 @@ std::vector<LayoutCell> Layout::local_cells(std::int32_t rank) const {
 }
 
 std::vector<LayoutBlock> Layout::local_blocks(std::int32_t rank) const {
+  if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).local_blocks(rank);
   std::vector<LayoutBlock> blocks;
   for (const LayoutCell& cell : local_cells(rank)) {
     if (std::find(cell.shape.begin(), cell.shape.end(), 0) != cell.shape.end()) continue;
@@ -272,10 +280,39 @@ Layout Layout::relabeled(std::span<const std::int32_t> permutation) const {
              std::to_string(count - 1) + " once");
     taken[static_cast<std::size_t>(to)] = true;
   }
+  return with_owners(permutation, static_cast<std::int32_t>(count));
+}
+
+Layout Layout::on_ranks(std::span<const std::int32_t> ranks, std::int32_t total) const {
+  if (ranks.size() != static_cast<std::size_t>(ranks_))
+    reject(std::to_string(ranks.size()) + " ranks given for a layout on " + std::to_string(ranks_));
+  std::vector<bool> taken(static_cast<std::size_t>(std::max(total, 0)), false);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const bool inside = ranks[i] >= 0 && ranks[i] < total;
+    if (!inside || taken[static_cast<std::size_t>(ranks[i])])
+      reject("ranks[" + std::to_string(i) + "] is " + std::to_string(ranks[i]) +
+             (inside ? ", which is there already" : ", expected one from 0 to " + std::to_string(total - 1)));
+    taken[static_cast<std::size_t>(ranks[i])] = true;
+  }
+  return with_owners(ranks, total);
+}
+
+Layout Layout::with_owners(std::span<const std::int32_t> given, std::int32_t ranks) const {
+  const auto moved = [&](std::int32_t rank) { return given[static_cast<std::size_t>(rank)]; };
+  if (!copies_.empty()) {
+    std::vector<Layout> copies;
+    for (const Layout& copy : copies_) copies.push_back(copy.with_owners(given, ranks));
+    return replicated(std::move(copies));
+  }
+  if (!boxes_.empty()) {
+    std::vector<LayoutBox> boxes = boxes_;
+    for (LayoutBox& box : boxes) box.owner = moved(box.owner);
+    return Layout::boxes(shape_, std::move(boxes), ranks, storage_);
+  }
   std::vector<std::int32_t> owners;
   owners.reserve(owners_.size());
-  for (const std::int32_t rank : owners_) owners.push_back(permutation[static_cast<std::size_t>(rank)]);
-  return from_axes(axes_, std::move(owners), static_cast<std::int32_t>(count), storage_);
+  for (const std::int32_t rank : owners_) owners.push_back(moved(rank));
+  return from_axes(axes_, std::move(owners), ranks, storage_);
 }
 
 }  // namespace penstock

@@ -53,8 +53,24 @@ std::vector<std::int32_t> parse_owners(std::string_view list, std::int64_t cells
 }  // namespace
 
 std::string Layout::serialize() const {
+  if (!copies_.empty()) {
+    std::string text = "copies1";
+    for (const Layout& copy : copies_) text += "|" + copy.serialize();
+    return text;
+  }
   std::string text = storage_ == Order::row_major ? "layout1;row;" : "layout1;column;";
   text += std::to_string(ranks_) + ";";
+  const auto list = [](const std::vector<std::int64_t>& values) {
+    std::string written;
+    for (std::size_t i = 0; i < values.size(); ++i) written += (i ? "," : "") + std::to_string(values[i]);
+    return written;
+  };
+  if (!boxes_.empty()) {
+    text += "shape:" + list(shape_) + ";";
+    for (const LayoutBox& box : boxes_)
+      text += "box:" + std::to_string(box.owner) + "," + list(box.begin) + "," + list(box.shape) + ";";
+    return text + "end";
+  }
   for (const Axis& axis : axes_) {
     if (axis.is_cyclic()) {
       text += "cyclic:" + std::to_string(axis.length()) + "," + std::to_string(axis.block()) + "," +
@@ -62,9 +78,7 @@ std::string Layout::serialize() const {
               ";";
       continue;
     }
-    text += "cut:";
-    for (std::size_t i = 0; i < axis.borders().size(); ++i) text += (i ? "," : "") + std::to_string(axis.borders()[i]);
-    text += ";";
+    text += "cut:" + list(axis.borders()) + ";";
   }
   text += "owners:";
   for (std::size_t i = 0; i < owners_.size();) {
@@ -79,21 +93,40 @@ std::string Layout::serialize() const {
 
 Layout Layout::parse(std::string_view text) {
   std::string_view rest = text;
+  if (text.starts_with("copies1|")) {
+    std::vector<Layout> copies;
+    take(rest, '|');
+    while (!rest.empty()) copies.push_back(parse(take(rest, '|')));
+    return replicated(std::move(copies));
+  }
   if (take(rest, ';') != "layout1") reject(text, "it does not begin with 'layout1;'");
   const std::string_view storage = take(rest, ';');
   if (storage != "row" && storage != "column") reject(text, "the storage order must be 'row' or 'column'");
   const auto ranks = number<std::int32_t>(take(rest, ';'), text);
+  const Order order = storage == "row" ? Order::row_major : Order::column_major;
   std::vector<Axis> axes;
+  std::vector<std::int64_t> shape;
+  std::vector<LayoutBox> boxes;
   std::int64_t cells = 1;
   while (!rest.empty()) {
     std::string_view list = take(rest, ';');
     const std::string_view kind = take(list, ':');
     if (kind == "owners") {
       if (!rest.empty()) reject(text, "there is something after the owners");
-      return from_axes(std::move(axes), parse_owners(list, cells, text), ranks,
-                       storage == "row" ? Order::row_major : Order::column_major);
+      return from_axes(std::move(axes), parse_owners(list, cells, text), ranks, order);
     }
+    if (kind == "end" && !boxes.empty()) return Layout::boxes(std::move(shape), std::move(boxes), ranks, order);
     std::vector<std::int64_t> values = numbers(list, text);
+    if (kind == "shape" && axes.empty() && boxes.empty()) {
+      shape = std::move(values);
+      continue;
+    }
+    if (kind == "box" && !shape.empty() && values.size() == 2 * shape.size() + 1) {
+      const auto middle = values.begin() + 1 + static_cast<std::ptrdiff_t>(shape.size());
+      if (values[0] < 0 || values[0] >= ranks) reject(text, "the owner of a box is out of range");
+      boxes.push_back({static_cast<std::int32_t>(values[0]), {values.begin() + 1, middle}, {middle, values.end()}});
+      continue;
+    }
     if (kind == "cyclic" && (values.size() == 3 || values.size() == 4))
       axes.push_back(Axis::cyclic(values[0], values[1], values[2], values.size() == 4 ? values[3] : 0));
     else if (kind == "cut")

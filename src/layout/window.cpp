@@ -14,20 +14,26 @@ namespace {
 }  // namespace
 
 LocalMemory Layout::local_memory(std::int32_t rank, std::int64_t leading_elems) const {
+  if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).local_memory(rank, leading_elems);
   const std::vector<LayoutCell> cells = local_cells(rank);
   LocalMemory memory;
   memory.size_elems = local_size_elems(rank);
   for (const LayoutCell& cell : cells) memory.cells.push_back({cell.local_offset_elems, cell.strides_elems});
   if (leading_elems == 0 || cells.empty()) return memory;
-  if (dimensions() != 2 || cells.size() != 1)
+  const bool is_one_array = cells.size() == 1 || local_shape(rank).size() == dimensions();
+  if (dimensions() != 2 || !is_one_array)
     reject("a leading dimension is for two dimensions and one cell, this rank has " + std::to_string(cells.size()) +
            " cells of " + std::to_string(dimensions()) + " dimensions");
   const std::size_t fast = storage_ == Order::row_major ? 1 : 0;
-  const std::vector<std::int64_t>& shape = cells[0].shape;
+  const std::vector<std::int64_t> shape = local_shape(rank);
   if (leading_elems < shape[fast])
     reject("the leading dimension is " + std::to_string(leading_elems) + ", expected at least " +
            std::to_string(shape[fast]) + ", the length of the local array of rank " + std::to_string(rank));
-  memory.cells[0].strides_elems[1 - fast] = leading_elems;
+  for (LocalMemory::Cell& cell : memory.cells) {
+    cell.strides_elems[1 - fast] = leading_elems;
+    if (shape[fast] > 0)
+      cell.offset_elems = cell.offset_elems / shape[fast] * leading_elems + cell.offset_elems % shape[fast];
+  }
   memory.size_elems = layout::checked_product(leading_elems, shape[1 - fast], "layout: the size of a local array");
   return memory;
 }
@@ -55,6 +61,11 @@ std::vector<std::vector<std::int64_t>> Layout::window_coordinates(std::span<cons
 }
 
 Layout Layout::window(std::span<const std::int64_t> begin, std::span<const std::int64_t> shape) const {
+  if (!copies_.empty()) {
+    std::vector<Layout> windows;
+    for (const Layout& copy : copies_) windows.push_back(copy.window(begin, shape));
+    return replicated(std::move(windows));
+  }
   const std::vector<std::vector<std::int64_t>> kept = window_coordinates(begin, shape);
   std::vector<Axis> axes;
   std::size_t cells = 1;
@@ -82,6 +93,7 @@ Layout Layout::window(std::span<const std::int64_t> begin, std::span<const std::
 
 LocalMemory Layout::window_memory(std::span<const std::int64_t> begin, std::span<const std::int64_t> shape,
                                   std::int32_t rank, const LocalMemory& memory) const {
+  if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).window_memory(begin, shape, rank, memory);
   const std::vector<std::vector<std::int64_t>> kept = window_coordinates(begin, shape);
   const std::vector<LayoutCell> all = local_cells(rank);
   LocalMemory result;

@@ -8,12 +8,14 @@
 
 namespace penstock::redistribute {
 
-Member::Member(const Layout& source, const Layout& target, const RedistributionOptions& options, const Team& team)
+Member::Member(const Layout& source, const Layout& target, const RedistributionOptions& options, const Team& team,
+               Serves serves)
     : rank_(team.rank),
       element_bytes_(size_bytes(options.dtype)),
       parts_(moved_parts(source, target, options)),
       pairing_(parts_.source, parts_.target, options.op),
-      tiles_(pairing_) {
+      tiles_(pairing_),
+      serves_(std::move(serves)) {
   const std::int32_t needed = std::max(source.ranks(), target.ranks());
   if (needed > team.size())
     throw Error(ErrorCode::invalid_argument, "redistribute: the layouts are for " + std::to_string(needed) +
@@ -41,6 +43,8 @@ std::map<std::int32_t, Package> Member::packages(Side side) {
   const Layout& other = side == Side::source ? pairing_.target() : pairing_.source();
   const std::size_t dimensions = pairing_.dimensions();
   std::map<std::int32_t, Package> by_rank;
+  const auto serves = [&](std::int32_t target_rank) { return !serves_ || serves_(target_rank); };
+  if (side == Side::target && !serves(rank_)) return by_rank;
   for (const LayoutCell& cell : mine.local_cells(rank_)) {
     std::vector<const std::vector<SharedRuns>*> lists(dimensions);
     std::vector<std::int64_t> strides = pairing_.target_cell_strides();
@@ -61,6 +65,7 @@ std::map<std::int32_t, Package> Member::packages(Side side) {
       }
       const std::int32_t peer = other.owners()[static_cast<std::size_t>(other_cell)];
       const bool forward = side == Side::source;
+      if (forward && !serves(peer)) return;
       by_rank[peer].push_back({forward ? cell.index : other_cell, forward ? other_cell : cell.index, chosen});
     };
     visit(visit, 0, 0);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "penstock/redistribute.hpp"
+#include "redistribute/copies.hpp"
 #include "redistribute/overlay.hpp"
 #include "redistribute/tiles.hpp"
 
@@ -16,7 +17,9 @@ namespace penstock::redistribute {
 class Member {
  public:
   /// Throws Error(invalid_argument) where the layouts, the part of them or the leading dimensions are wrong.
-  Member(const Layout& source, const Layout& target, const RedistributionOptions& options, const Team& team);
+  /// Of the target only the parts of ranks that `serves` names are moved. Neither layout is replicated.
+  Member(const Layout& source, const Layout& target, const RedistributionOptions& options, const Team& team,
+         Serves serves = {});
   Member(const Member&) = delete;  // the tiles refer to the pairing
   Member& operator=(const Member&) = delete;
 
@@ -44,6 +47,7 @@ class Member {
   Tiles tiles_;
   Region input_;
   Region output_;
+  Serves serves_;
   std::vector<std::unordered_map<std::int64_t, std::vector<SharedRuns>>> runs_[2];
 };
 

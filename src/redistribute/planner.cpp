@@ -14,6 +14,7 @@
 #include "penstock/redistribute.hpp"
 #include "redistribute/boxes.hpp"
 #include "redistribute/cells.hpp"
+#include "redistribute/copies.hpp"
 #include "redistribute/member.hpp"
 #include "redistribute/tiles.hpp"
 
@@ -54,10 +55,17 @@ class Planner {
         team_(team),
         cells_(team, options.segment_bytes) {
     for (const LayoutPair& pair : pairs) {
-      Member& member = *members_.emplace_back(std::make_unique<Member>(pair.source, pair.target, options, team));
-      member.begin_at(input_bytes_, output_bytes_);
-      input_bytes_ += aligned(member.input().size_bytes, pairs.size());
-      output_bytes_ += aligned(member.output().size_bytes, pairs.size());
+      std::uint64_t source_bytes = 0;  // of the one copy that this rank has a part of
+      std::uint64_t target_bytes = 0;
+      redistribute::for_each_copy(
+          pair.source, pair.target, [&](const Layout& source, const Layout& target, auto serves) {
+            Member& member = *members_.emplace_back(std::make_unique<Member>(source, target, options, team, serves));
+            member.begin_at(input_bytes_, output_bytes_);
+            source_bytes = std::max(source_bytes, member.input().size_bytes);
+            target_bytes = std::max(target_bytes, member.output().size_bytes);
+          });
+      input_bytes_ += aligned(source_bytes, pairs.size());
+      output_bytes_ += aligned(target_bytes, pairs.size());
     }
   }
 

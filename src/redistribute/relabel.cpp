@@ -144,12 +144,13 @@ class CostTable {
 Relabeling relabel(const Layout& source, const Layout& target, const RelabelOptions& options) {
   const Survey survey(source, target, options);
   std::int64_t total_bytes = 0;
-  if (__builtin_mul_overflow(source.size_elems(), static_cast<std::int64_t>(options.element_bytes), &total_bytes))
+  if (__builtin_mul_overflow(source.size_elems(), static_cast<std::int64_t>(options.element_bytes), &total_bytes) ||
+      __builtin_mul_overflow(total_bytes, std::int64_t{target.copies()}, &total_bytes))
     throw Error(ErrorCode::invalid_argument, "redistribute: " + std::to_string(source.size_elems()) + " elements of " +
                                                  std::to_string(options.element_bytes) +
                                                  " bytes do not fit into 63 bits");
   const auto remote_bytes = [&](std::int64_t local_elems) {
-    return static_cast<std::uint64_t>(source.size_elems() - local_elems) * options.element_bytes;
+    return static_cast<std::uint64_t>(source.size_elems() * target.copies() - local_elems) * options.element_bytes;
   };
   Relabeling result;
   result.permutation.resize(static_cast<std::size_t>(survey.ranks));
@@ -166,6 +167,10 @@ Relabeling relabel(const Layout& source, const Layout& target, const RelabelOpti
 
   if (options.policy == RelabelPolicy::never) {
     result.skipped = "not asked for";
+    return result;
+  }
+  if (source.copies() > 1 || target.copies() > 1) {
+    result.skipped = "replicated layouts are not relabeled: each rank reads the copy that it has a part of";
     return result;
   }
   if (is_volume && survey.local_elems == survey.bound_elems) return result;

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <utility>
 
+#include "redistribute/copies.hpp"
 #include "redistribute/overlay.hpp"
 #include "redistribute/volumes.hpp"
 
@@ -23,10 +25,9 @@ struct AxisTable {
   }
 };
 
-}  // namespace
-
-void redistribute::visit_volumes(const Layout& source, const Layout& target, MatrixOp op,
-                                 const std::function<void(std::span<const PairVolume>)>& visit_source) {
+/// Of layouts that are not replicated.
+void visit_volumes_of_copy(const Layout& source, const Layout& target, MatrixOp op, const redistribute::Serves& serves,
+                           const std::function<void(std::span<const PairVolume>)>& visit_source) {
   const redistribute::Pairing pairing(source, target, op);
   const std::size_t dimensions = pairing.dimensions();
   const std::vector<std::int64_t> strides = pairing.target_cell_strides();
@@ -65,12 +66,21 @@ void redistribute::visit_volumes(const Layout& source, const Layout& target, Mat
     }
     of_rank.clear();
     for (const std::int32_t other : touched) {
-      of_rank.push_back({rank, other, to_rank[static_cast<std::size_t>(other)]});
+      if (!serves || serves(other)) of_rank.push_back({rank, other, to_rank[static_cast<std::size_t>(other)]});
       to_rank[static_cast<std::size_t>(other)] = 0;
     }
     touched.clear();
     visit_source(of_rank);
   }
+}
+
+}  // namespace
+
+void redistribute::visit_volumes(const Layout& source, const Layout& target, MatrixOp op,
+                                 const std::function<void(std::span<const PairVolume>)>& visit_source) {
+  for_each_copy(source, target, [&](const Layout& from, const Layout& to, const Serves& serves) {
+    visit_volumes_of_copy(from, to, op, serves, visit_source);
+  });
 }
 
 std::vector<PairVolume> transfer_volumes(const Layout& source, const Layout& target, MatrixOp op) {
@@ -83,6 +93,10 @@ std::vector<PairVolume> transfer_volumes(const Layout& source, const Layout& tar
   redistribute::visit_volumes(source, target, op, [&](std::span<const PairVolume> of_rank) {
     result.insert(result.end(), of_rank.begin(), of_rank.end());
   });
+  if (source.copies() > 1 || target.copies() > 1)
+    std::sort(result.begin(), result.end(), [](const PairVolume& a, const PairVolume& b) {
+      return std::pair(a.source, a.target) < std::pair(b.source, b.target);
+    });
   return result;
 }
 

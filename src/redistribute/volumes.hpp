@@ -8,7 +8,8 @@
 
 namespace penstock::redistribute {
 
-/// transfer_volumes() in pieces: calls visit_source with all volumes of source rank 0, 1 and so on, by target rank.
+/// transfer_volumes() in pieces: calls visit_source with all volumes of source rank 0, 1 and so on, by target rank; of
+/// replicated layouts so for each two of their copies.
 void visit_volumes(const Layout& source, const Layout& target, MatrixOp op,
                    const std::function<void(std::span<const PairVolume>)>& visit_source);
 

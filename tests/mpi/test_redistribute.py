@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import penstock as ps
 import pytest
@@ -35,6 +37,62 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.
     if dtype.startswith("complex"):
         values = values + 1j * rng.integers(-3, 4, shape)
     return values.astype(dtype)
+
+
+def random_boxes(rng: np.random.Generator, shape: tuple[int, ...], ranks: int) -> ps.Layout:
+    """Boxes that lie anyhow: each time one of them is cut in two."""
+    boxes = [([0] * len(shape), list(shape))]
+    for _ in range(rng.integers(0, 7)):
+        begin, extent = boxes[rng.integers(len(boxes))]
+        axis = int(rng.integers(len(shape)))
+        rest = begin.copy(), extent.copy()
+        extent[axis] = int(rng.integers(0, extent[axis] + 1))
+        rest[0][axis] += extent[axis]
+        rest[1][axis] -= extent[axis]
+        boxes.append(rest)
+    given = [(int(rng.integers(ranks)), begin, extent) for begin, extent in boxes]
+    return ps.Layout.boxes(shape, given, ranks, str(rng.choice(["row", "column"])))
+
+
+def random_group(rng: np.random.Generator, shape: tuple[int, ...], ranks: list[int], total: int) -> ps.Layout:
+    """Any layout on some ranks of more."""
+    make = random_boxes if rng.integers(2) else random_layout
+    layout = make(rng, shape, len(ranks))
+    return layout.on_ranks(ranks[: layout.ranks], total)
+
+
+@pytest.mark.parametrize("how", ["disjoint", "overlapping", "copies"])
+def test_groups_boxes_and_copies_equal_numpy(comm: ps.Comm, rng: np.random.Generator, how: str) -> None:
+    for case in range(20):
+        dtype, op = DTYPES[case % len(DTYPES)], "NTC"[case % 3]
+        shape = tuple(int(n) for n in rng.integers(0, 30, rng.integers(1, 4) if op == "N" else 2))
+        shapes = [shape, shape if op == "N" else shape[::-1]]
+        ranks = rng.permutation(comm.size).tolist()
+        middle = int(rng.integers(1, comm.size)) if comm.size > 1 else 0
+        if how == "disjoint" and comm.size > 1:
+            groups = [ranks[:middle], ranks[middle:]]
+        else:
+            groups = [ranks[: middle + 1], ranks[middle // 2 :]]
+        source, target = (random_group(rng, *each, comm.size) for each in zip(shapes, groups))
+        if how == "copies" and comm.size > 1:
+            copies = [[], []]
+            for made, of_shape in zip(copies, shapes):
+                storage = str(rng.choice(["row", "column"]))
+                for group in (ranks[:middle], ranks[middle:]):
+                    splits = [sorted({0, int(rng.integers(0, n + 1)), n}) for n in of_shape]
+                    owners = rng.integers(0, len(group), [len(borders) - 1 for borders in splits])
+                    layout = ps.Layout.grid(*splits, owners, ranks=len(group), storage=storage)
+                    made.append(layout.on_ranks(group, comm.size))
+            source = ps.Layout.replicated(copies[0]) if case % 4 != 1 else source
+            target = ps.Layout.replicated(copies[1]) if case % 4 != 2 else target
+        b, a = numbers(rng, source.shape, dtype), numbers(rng, target.shape, dtype)
+        plan = comm.plan_redistribute(source, target, dtype, op=op, relabel="always" if case % 2 else False)
+        b_local = ps.DistArray.from_global(source, b, comm.rank)
+        a_local = ps.DistArray.from_global(plan.target, a, comm.rank)
+        plan.run(b_local, a_local, alpha=1, beta=case % 2)
+        moved = {"N": lambda x: x, "T": np.transpose, "C": lambda x: x.conj().T}[op](b)
+        expected = ps.DistArray.from_global(plan.target, (moved + case % 2 * a).astype(dtype), comm.rank)
+        np.testing.assert_array_equal(a_local.local, expected.local, f"{source!r} -> {target!r} {dtype}")
 
 
 @pytest.mark.parametrize("op", ["N", "T", "C"])
@@ -353,3 +411,16 @@ def test_ranks_must_agree_on_the_part(comm: ps.Comm) -> None:
     with pytest.raises(ps.Error, match="part to be moved of rank") as caught:
         comm.plan_redistribute(layout, layout, np.float64, shape=(2, 1 + min(comm.rank, 1)))
     assert caught.value.code == "mismatch"
+
+
+def test_a_plan_draws_who_owns_what(comm: ps.Comm, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    source = ps.Layout.even((12, 8), comm.size)
+    target = ps.Layout.even((12, 8), comm.size, axis=1)
+    plan = comm.plan_redistribute(source, target, np.float32)
+    plan.plot(tmp_path / "plan.png")
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+    batch = comm.plan_redistribute([source], [target], np.float32)
+    batch.plot(tmp_path / "batch.png")
+    with pytest.raises(ps.Error, match="pair is 1, expected 0 to 0"):
+        batch.plot(tmp_path / "none.png", pair=1)

@@ -15,6 +15,21 @@ def axes(draw, length):
 
 
 @st.composite
+def boxes(draw, shape, max_ranks):
+    """Boxes (owner, begin, shape) that make up an array and lie anyhow."""
+    found = [([0] * len(shape), list(shape))]
+    for _ in range(draw(st.integers(0, 6))):
+        begin, extent = found[draw(st.integers(0, len(found) - 1))]
+        axis = draw(st.integers(0, len(shape) - 1))
+        rest = begin.copy(), extent.copy()
+        extent[axis] = draw(st.integers(0, extent[axis]))
+        rest[0][axis] += extent[axis]
+        rest[1][axis] -= extent[axis]
+        found.append(rest)
+    return [(draw(st.integers(0, max_ranks - 1)), begin, extent) for begin, extent in found]
+
+
+@st.composite
 def layouts(draw, shape, max_ranks=5):
     """Any layout of an array of this shape."""
     storage = draw(st.sampled_from(["row", "column"]))
@@ -23,6 +38,8 @@ def layouts(draw, shape, max_ranks=5):
         grid = [draw(st.integers(1, 2)) for _ in shape]
         layout = ps.Layout.block_cyclic(shape, block, grid, draw(st.sampled_from(["row", "column"])), storage)
         return layout.relabeled(draw(st.permutations(range(layout.ranks))))
+    if shape and draw(st.integers(0, 2)) == 0:
+        return ps.Layout.boxes(shape, draw(boxes(shape, max_ranks)), max_ranks, storage)
     splits = [draw(axes(length)) for length in shape]
     blocks = int(np.prod([len(borders) - 1 for borders in splits]))
     owners = draw(st.lists(st.integers(0, max_ranks - 1), min_size=blocks, max_size=blocks))

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "penstock/layout.hpp"
@@ -47,6 +49,47 @@ inline Layout random_layout(std::mt19937& random, const std::vector<std::int64_t
   }
   return Layout::from_axes(std::move(axes), std::move(owners), ranks,
                            pick(random, 0, 1) == 0 ? Order::row_major : Order::column_major);
+}
+
+/// Boxes that lie anyhow: each time one of them is cut in two.
+inline Layout random_boxes(std::mt19937& random, const std::vector<std::int64_t>& shape, std::int32_t max_ranks) {
+  std::vector<LayoutBox> boxes{{0, std::vector<std::int64_t>(shape.size(), 0), shape}};
+  for (std::int64_t cuts = pick(random, 0, 7); cuts > 0; --cuts) {
+    LayoutBox& box = boxes[static_cast<std::size_t>(pick(random, 0, static_cast<std::int64_t>(boxes.size()) - 1))];
+    const auto d = static_cast<std::size_t>(pick(random, 0, static_cast<std::int64_t>(shape.size()) - 1));
+    LayoutBox rest = box;
+    box.shape[d] = pick(random, 0, box.shape[d]);
+    rest.begin[d] += box.shape[d];
+    rest.shape[d] -= box.shape[d];
+    boxes.push_back(rest);
+  }
+  const auto ranks = static_cast<std::int32_t>(pick(random, 1, max_ranks));
+  const bool one_each = static_cast<std::size_t>(ranks) >= boxes.size();
+  for (std::size_t i = 0; i < boxes.size(); ++i)
+    boxes[i].owner = one_each ? static_cast<std::int32_t>(i) : static_cast<std::int32_t>(pick(random, 0, ranks - 1));
+  return Layout::boxes(shape, std::move(boxes), ranks,
+                       pick(random, 0, 1) == 0 ? Order::row_major : Order::column_major);
+}
+
+/// Any kind of layout: axes, boxes, or copies of either on ranks of their own.
+inline Layout random_composed(std::mt19937& random, const std::vector<std::int64_t>& shape, std::int32_t max_ranks) {
+  const auto plain = [&](std::int32_t most) {
+    return pick(random, 0, 2) == 0 ? random_boxes(random, shape, most) : random_layout(random, shape, most);
+  };
+  Layout first = plain(max_ranks);
+  if (pick(random, 0, 3) != 0) return first;
+  std::vector<std::int32_t> free(static_cast<std::size_t>(max_ranks));
+  std::iota(free.begin(), free.end(), 0);
+  std::shuffle(free.begin(), free.end(), random);
+  std::vector<Layout> copies;
+  for (int tries = 0; tries < 9; ++tries) {
+    const Layout copy = plain(std::max(1, max_ranks / 2));
+    const auto ranks = static_cast<std::size_t>(copy.ranks());
+    if (ranks > free.size() || (!copies.empty() && copy.storage() != copies[0].storage())) continue;
+    copies.push_back(copy.on_ranks(std::span(free).last(ranks), max_ranks));
+    free.resize(free.size() - ranks);
+  }
+  return copies.empty() ? first : Layout::replicated(std::move(copies));
 }
 
 template <class Visit>
