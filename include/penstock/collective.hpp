@@ -79,12 +79,14 @@ struct Algorithm {
 PENSTOCK_API std::span<const Algorithm> algorithms() noexcept;
 
 struct Choice {
-  const Algorithm* algorithm;  ///< never null; static storage
-  std::string reason;          ///< for people
-  int split = 0;               ///< levels of the plan's tree on the application's cores; 0 where it is not a tree
+  const Algorithm* algorithm;       ///< never null; static storage
+  std::string reason;               ///< for people
+  int split = 0;                    ///< levels of the plan's tree on the application's cores; 0 where it is not a tree
+  std::uint64_t segment_bytes = 0;  ///< length of a pipeline segment, as in Collective
 };
 
-/// The algorithm that serves `what`: the one it names, or the default for the size and the team; and the split of its
+/// The algorithm that serves `what`: the one it names, the one that was measured to be the best (Team::tuning), or the
+/// default for the size and the team; and the split of its
 /// tree: the one it asks for, or the one that the model finds best beside a computation that lasts as long as the
 /// operation (paper 000, section 4), but never levels between nodes. Depends only on what
 /// all ranks know (not on in_place of a rooted operation, nor on team.rank, nor on counts that only some ranks have),

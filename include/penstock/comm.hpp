@@ -87,6 +87,8 @@ class PENSTOCK_API Comm {
   /// because MPI was initialised without MPI_THREAD_MULTIPLE.
   bool any_thread() const;
 
+  /// What a tuning table must have been made for to be used here: one JSON object, see to_json(TuningKey).
+  std::string tuning_key() const;
   /// Which plan would run for `what`, and why: one JSON object.
   std::string explain(const Collective& what) const;
   /// Transport, shared memory, progress threads, and what was given up with the reason: one fact per line.

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -261,6 +262,8 @@ class PlanBuilder {
   std::uint32_t segment_ = 0;
 };
 
+class Tuning;
+
 /// The ranks that take part, and the node on which each lives. Nodes are numbered from 0 by first appearance. Ranks of
 /// one node share memory: where that is impossible, every rank is a node of its own.
 struct Team {
@@ -269,6 +272,7 @@ struct Team {
   bool single_copy = true;                 ///< ranks of a node can read and write each other's memory
   std::int32_t progress_cores = 0;         ///< communication cores of a node: the fewest of any node
   std::uint64_t shared_limit_bytes = std::uint64_t{1} << 20;  ///< the largest Plan::shared_bytes; what nodes have
+  std::shared_ptr<const Tuning> tuning{};                     ///< measured choices, the same on all ranks; or none
 
   std::int32_t size() const { return static_cast<std::int32_t>(node_of_rank.size()); }
   bool same_node(int a, int b) const {

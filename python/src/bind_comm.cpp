@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "pending_request.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/error.hpp"
+#include "penstock/tuning.hpp"
 
 namespace nb = nanobind;
 
@@ -232,6 +234,30 @@ std::string explain(const Comm& comm, const std::string& kind, std::uint64_t siz
   return comm.explain(what);
 }
 
+/// One of the tasks that a tuner measures, on buffers of four segments each. Blocking and collective.
+void run_task(Comm& comm, const std::string& algorithm, const std::vector<std::string>& stages, nb::handle input,
+              nb::handle output) {
+  static const std::map<std::string, Stage> kStages{
+      {"sr", Stage::sr}, {"ir", Stage::ir}, {"ib", Stage::ib}, {"sb", Stage::sb}};
+  const ArrayView from = view(input, Access::read, "input");
+  ArrayView to = view(output, Access::write, "output");
+  Collective what{.kind = CollectiveKind::allreduce, .count = from.count() / 4, .dtype = from.dtype()};
+  what.algorithm = algorithm;
+  std::vector<Stage> wanted;
+  std::uint64_t signature = 0x7461736b00000000u + what.count * 16;
+  for (const std::string& stage : stages) {
+    wanted.push_back(kStages.at(stage));
+    signature += std::uint64_t{1} << static_cast<unsigned>(wanted.back());
+  }
+  // The plans of tasks are used over and over.
+  thread_local std::map<std::string, std::shared_ptr<const Plan>> plans;
+  const std::string key = comm.tuning_key() + algorithm + std::to_string(signature) + std::to_string(comm.rank());
+  std::shared_ptr<const Plan>& plan = plans[key];
+  if (plan == nullptr) plan = std::make_shared<const Plan>(plan_task(comm.team(), what, wanted));
+  const nb::gil_scoped_release released;
+  comm.start(plan, from.bytes(), to.writable_bytes(), {.dtype = what.dtype, .op = ReduceOp::sum}, signature).wait();
+}
+
 }  // namespace
 }  // namespace penstock::python
 
@@ -259,6 +285,8 @@ void bind_comm(nb::module_& module) {
       .def("guard", &python::guard)
       .def("fail_next", &Comm::fail_next)
       .def("duplicate", &Comm::duplicate, nb::call_guard<nb::gil_scoped_release>())
+      .def("tuning_key", &Comm::tuning_key)
+      .def("run_task", &python::run_task)
       .def("explain", &python::explain)
       .def("report", &Comm::report);
 

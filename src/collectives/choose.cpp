@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <optional>
 
 #include "collectives/algorithms.hpp"
 #include "collectives/blocks.hpp"
@@ -8,6 +9,7 @@
 #include "collectives/node_tasks.hpp"
 #include "penstock/error.hpp"
 #include "penstock/split_model.hpp"
+#include "penstock/tuning.hpp"
 #include "plan/split.hpp"
 
 namespace penstock {
@@ -202,6 +204,11 @@ Default choose_default(const Team& team, const Collective& what) {
   switch (what.kind) {
     case CollectiveKind::bcast:
     case CollectiveKind::reduce:
+      if (bytes >= kPipelineBytes && nodes > 1 && nodes <= kLongChain && team.size() > 2)
+        return {"leader_chain",
+                "at least " + kib(kPipelineBytes) + " on 2 to " + std::to_string(kLongChain) + " nodes"};
+      if (bytes >= kPipelineBytes && nodes > kLongChain)
+        return {"leader_two_tree", "at least " + kib(kPipelineBytes) + " on many nodes"};
       if (bytes >= kPipelineBytes && team.size() > 2 && team.size() <= kLongChain)
         return {"chain", "at least " + kib(kPipelineBytes) + " on at most " + std::to_string(kLongChain) + " ranks"};
       if (is_hierarchy) return {"hierarchical", hierarchy};
@@ -210,15 +217,20 @@ Default choose_default(const Team& team, const Collective& what) {
       if (bytes <= kSharedBytes && team.size() <= kSharedRanks && collectives::small_on_one_node(team, what))
         return {"shared",
                 "at most " + kib(kSharedBytes) + " and " + std::to_string(kSharedRanks) + " ranks on one node"};
+      if (is_hierarchy && bytes > kLatencyBytes && bytes / static_cast<std::uint64_t>(nodes) >= kRingPartBytes)
+        return {"leader_ring",
+                "more than " + kib(kLatencyBytes) + ", at least " + kib(kRingPartBytes) + " per node; " + hierarchy};
       if (bytes > kLatencyBytes && bytes / size >= kRingPartBytes)
         return {"ring", "more than " + kib(kLatencyBytes) + ", at least " + kib(kRingPartBytes) + " per rank"};
-      if (is_hierarchy) return {"hierarchical", hierarchy};
+      if (is_hierarchy) return {"leader_doubling", hierarchy};
       return {"recursive_doubling", "less than " + kib(kRingPartBytes) + " per rank, or at most " + kib(kLatencyBytes)};
     case CollectiveKind::gather:
     case CollectiveKind::scatter:
       if (bytes > kLatencyBytes) return {"linear", "blocks of more than " + kib(kLatencyBytes)};
       return {"binomial", "blocks of at most " + kib(kLatencyBytes)};
     case CollectiveKind::allgather:
+      if (bytes * size > kLatencyBytes && is_hierarchy)
+        return {"leader_ring", "more than " + kib(kLatencyBytes) + " in all; " + hierarchy};
       if (bytes * size > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes) + " in all"};
       if (collectives::power_of_two(team, what)) return {"recursive_doubling", "short, and 2^k ranks"};
       return {"bruck", "at most " + kib(kLatencyBytes) + " in all"};
@@ -284,9 +296,13 @@ Choice choose(const Team& team, const Collective& what) {
   check(team, what);
   Choice choice{named(team, what), "asked for by name"};
   if (choice.algorithm == nullptr) {
-    const Default chosen = choose_default(team, what);
+    std::optional<Tuning::Found> tuned;
+    if (team.tuning != nullptr && what.split == Collective::kAutomatic) tuned = team.tuning->find(team, what);
+    const Default chosen = tuned ? Default{tuned->algorithm, tuned->reason} : choose_default(team, what);
     choice = {find(what.kind, chosen.name), chosen.reason};
+    if (tuned) choice.segment_bytes = tuned->segment_bytes;
   }
+  if (what.segment_bytes != 0) choice.segment_bytes = what.segment_bytes;
   if (!has_split_tree(what.kind) || choice.algorithm->name == "divided") return choice;
   // Only the levels inside the nodes are wide and short; those between them belong on the cores of communication.
   const int inside = collectives::levels(collectives::largest_node(team), what.radix);
@@ -299,7 +315,9 @@ Choice choose(const Team& team, const Collective& what) {
 
 Plan plan_collective(const Team& team, const Collective& what) {
   const Choice choice = choose(team, what);
-  Plan plan = choice.algorithm->plan(team, what);
+  Collective chosen = what;
+  chosen.segment_bytes = choice.segment_bytes;
+  Plan plan = choice.algorithm->plan(team, chosen);
   if (choice.split > 0) plan::split_tree(plan, choice.split);
   return plan;
 }

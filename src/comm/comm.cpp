@@ -9,6 +9,7 @@
 
 #include "comm/state.hpp"
 #include "penstock/error.hpp"
+#include "penstock/tuning.hpp"
 
 namespace penstock {
 
@@ -75,6 +76,7 @@ void Comm::agree(const std::function<void()>& action) {
   throw Error(ErrorCode::peer_failed, text.data(), first_rank);
 }
 
+std::string Comm::tuning_key() const { return to_json(state_->tuning_key()); }
 std::string Comm::explain(const Collective& what) const { return state_->explain(what); }
 std::string Comm::report() const { return state_->report(); }
 

@@ -26,15 +26,21 @@ int wanted_progress_cores(const CommOptions& given) {
 /// What every rank tells the others: what it failed with, if it did, or what its process may use.
 struct Card {
   std::int32_t code;
-  std::array<char, 508> text;
+  std::array<char, 507> text;
+  std::uint8_t tunes;  ///< asks for a tuning table
   WorkerCard worker;
 };
 
+struct Agreed {
+  std::vector<WorkerCard> workers;
+  bool tunes;  ///< as rank 0 says
+};
+
 /// Every rank throws if `mine` holds an error on any of them; they have all come here.
-std::vector<WorkerCard> agree_on(engine::Transport& transport, const std::optional<Error>& mine,
-                                 const WorkerCard& worker) {
+Agreed agree_on(engine::Transport& transport, const std::optional<Error>& mine, const WorkerCard& worker, bool tunes) {
   Card card{};
   card.worker = worker;
+  card.tunes = tunes ? 1 : 0;
   if (mine) {
     card.code = static_cast<std::int32_t>(mine->code());
     std::strncpy(card.text.data(), mine->what(), card.text.size() - 1);
@@ -47,7 +53,7 @@ std::vector<WorkerCard> agree_on(engine::Transport& transport, const std::option
     if (all[r].code != 0) throw Error(ErrorCode::peer_failed, all[r].text.data(), static_cast<int>(r));
     workers.push_back(all[r].worker);
   }
-  return workers;
+  return {std::move(workers), all[0].tunes != 0};
 }
 
 }  // namespace
@@ -55,7 +61,9 @@ std::vector<WorkerCard> agree_on(engine::Transport& transport, const std::option
 Comm make_comm(MakeTransport make_transport, const CommOptions& given) {
   std::unique_ptr<engine::Transport> transport = make_transport();
   engine::EngineOptions settings;
-  Facts facts{given, transport->any_thread(), {}};
+  const std::string description = transport->description();
+  Facts facts{
+      .options = given, .any_thread = transport->any_thread(), .mpi = description.substr(0, description.find(" ("))};
   WorkerCard card;
   std::optional<Error> failure;
   try {
@@ -68,14 +76,17 @@ Comm make_comm(MakeTransport make_transport, const CommOptions& given) {
   } catch (const Error& error) {
     failure = error;
   }
-  const std::vector<WorkerCard> cards = agree_on(*transport, failure, card);
-  Workers workers = agree_on_workers(*transport, cards);
+  const std::string table = failure ? "" : options().tuning;
+  const Agreed agreed = agree_on(*transport, failure, card, !table.empty());
+  Workers workers = agree_on_workers(*transport, agreed.workers);
   settings.progress_threads = static_cast<int>(workers.cpus.size());
   settings.progress_cpus = std::move(workers.cpus);
   settings.progress_cores = workers.per_node;
   facts.progress_reason = std::move(workers.reason);
   std::shared_ptr<engine::Engine> engine = engine::Engine::create(std::move(transport), settings);
-  return Comm(std::make_shared<State>(std::move(engine), std::move(make_transport), std::move(facts)));
+  auto state = std::make_shared<State>(std::move(engine), std::move(make_transport), std::move(facts));
+  if (agreed.tunes) state->read_tuning(table);
+  return Comm(std::move(state));
 }
 
 }  // namespace penstock::comm

@@ -67,7 +67,7 @@ Started State::start(const Collective& asked, ConstBytes input, Bytes output) {
 }
 
 json::Object State::facts_of(const Collective& what, const Plan& plan) const {
-  const Choice choice = choose(engine_->team(), what);
+  const Choice choice = choose(team(), what);
   std::uint64_t sent_bytes = 0;
   std::uint64_t read_bytes = 0;
   std::uint64_t messages = 0;
@@ -82,7 +82,8 @@ json::Object State::facts_of(const Collective& what, const Plan& plan) const {
   result.string("algorithm", plan.algorithm);
   result.string("reason", choice.reason);
   result.number("split", plan.application_levels);
-  result.number("progress_cores", engine_->team().progress_cores);
+  if (choice.segment_bytes != 0) result.number("segment_bytes", choice.segment_bytes);
+  result.number("progress_cores", team().progress_cores);
   result.string("cost", choice.algorithm->cost);
   result.number("count", what.count);
   result.string("dtype", name(what.dtype));
@@ -111,6 +112,7 @@ std::string State::report() {
   std::string text = engine_->report();
   if (!text.empty() && text.back() != '\n') text += '\n';
   text += "progress threads: " + facts_.progress_reason + '\n';
+  if (!facts_.tuning.empty()) text += "tuning: " + facts_.tuning + '\n';
   const std::lock_guard lock(mutex_);
   for (const auto& [what, planned] : plans_) {
     const Plan& plan = *planned.plan;
@@ -133,6 +135,7 @@ State::~State() {
                                  .number("ranks", team().size())
                                  .string("engine", engine_->report())
                                  .string("progress_threads", facts_.progress_reason)
+                                 .string("tuning", facts_.tuning)
                                  .raw("plans", "[" + plans + "]")
                                  .finish() +
                              '\n';

@@ -13,6 +13,7 @@
 #include "penstock/collective.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/export.hpp"
+#include "penstock/tuning.hpp"
 #include "store/checksum.hpp"
 
 namespace penstock {
@@ -60,21 +61,30 @@ engine::Bindings bind(const Collective& what, const Plan& plan, ConstBytes input
 
 /// What is known about a communicator when it has been made.
 struct Facts {
-  CommOptions options;
+  CommOptions options{};
   bool any_thread = false;      ///< see Comm::any_thread
-  std::string progress_reason;  ///< how many progress threads, and why
+  std::string mpi{};            ///< library and version
+  std::string tuning{};         ///< what became of the table that was asked for; empty where none was
+  std::string progress_reason{};  ///< how many progress threads, and why
 };
 
 class State {
  public:
   State(std::shared_ptr<engine::Engine> engine, MakeTransport make_transport, Facts facts)
-      : engine_(std::move(engine)), make_transport_(std::move(make_transport)), facts_(std::move(facts)) {}
+      : engine_(std::move(engine)),
+        make_transport_(std::move(make_transport)),
+        facts_(std::move(facts)),
+        team_(engine_->team()) {}
   /// Writes what ran where the option `report` asks for it.
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  const Team& team() const { return engine_->team(); }
+  const Team& team() const { return team_; }
+  TuningKey tuning_key() const { return penstock::tuning_key(team_, facts_.mpi, facts_.any_thread); }
+  /// Rank 0 reads the table at `path`, which only it needs to know, and all use what it found. Collective, before any
+  /// other operation; never fails for the sake of a table.
+  void read_tuning(const std::string& path);
   engine::Engine& engine() { return *engine_; }
   Comm duplicate() const { return make_comm(make_transport_, facts_.options); }
   bool any_thread() const { return facts_.any_thread; }
@@ -100,6 +110,7 @@ class State {
   std::shared_ptr<engine::Engine> engine_;
   MakeTransport make_transport_;
   Facts facts_;
+  Team team_;
   std::mutex mutex_;  ///< of the cache
   std::unordered_map<Collective, Planned, Hash> plans_;
 };

@@ -74,7 +74,7 @@ Executor::Executor(std::unique_ptr<Transport> transport, const EngineOptions& op
   }
   if (node_.ranks.size() < node_.team.node_of_rank.size() && node_.team.size() > 1)
     remote_.emplace(*transport_, static_cast<RemoteEvents&>(*this),
-                    std::max<std::uint64_t>(node_.eager_bytes, kNoticeTextBytes));
+                    std::max<std::uint64_t>(remote_eager_bytes(), kNoticeTextBytes));
   wants_thread = options_.progress_threads > 0;
   Progress::of_process().add(*this);
 }

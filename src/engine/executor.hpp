@@ -140,6 +140,8 @@ class Executor final : public Engine,
   void add_missing_sharers(const Operation& operation, std::vector<int>& peers) const;
 
   // executor_messages.cpp
+  /// Between nodes asking first costs more than copying longer messages does.
+  std::uint64_t remote_eager_bytes() const { return 4 * node_.eager_bytes; }
   bool is_local(int peer) const { return node_.local_rank[static_cast<std::size_t>(peer)] >= 0; }
   std::uint32_t local(int peer) const {
     return static_cast<std::uint32_t>(node_.local_rank[static_cast<std::size_t>(peer)]);

@@ -24,7 +24,7 @@ void Executor::announce_sends(Operation& operation) {
   operation.announced.clear();
   for (StepId step = 0; step < steps.size(); ++step) {
     const Step& what = steps[step];
-    if (what.kind != StepKind::send || what.from.size_bytes <= node_.eager_bytes || is_local(what.peer)) continue;
+    if (what.kind != StepKind::send || what.from.size_bytes <= remote_eager_bytes() || is_local(what.peer)) continue;
     if (operation.announced.empty()) operation.announced.assign(steps.size(), CompiledPlan::kNone);
     Header header = header_for(operation, MessageKind::rts, what.tag);
     header.bytes = what.from.size_bytes;
@@ -56,7 +56,7 @@ void Executor::post_send(Operation& operation, StepId step) {
   }
   const bool near = is_local(what.peer);
   const std::uint64_t eager_limit =
-      near ? std::min(node_.eager_bytes, node_.segment->layout().payload_bytes) : node_.eager_bytes;
+      near ? std::min(node_.eager_bytes, node_.segment->layout().payload_bytes) : remote_eager_bytes();
   if (data.size() <= eager_limit) {
     header.payload_bytes = static_cast<std::uint32_t>(data.size());
     if (near) {

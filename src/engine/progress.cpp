@@ -19,8 +19,8 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-constexpr int kSpins = 60;   // polls in a row before the core is offered to others
-constexpr int kYields = 40;  // polls with a yield between them before sleeping
+constexpr int kSpins = 10;   // polls in a row before the core is offered to others
+constexpr int kYields = 90;  // polls with a yield between them before sleeping
 constexpr int kSlowSpins = 4;
 constexpr milliseconds kLongestSleep{100};
 constexpr milliseconds kPoke{2};  // how long a message of the application may stay with a thread that waits

@@ -44,7 +44,7 @@ def test_a_plan_is_data():
 
 def test_the_choice_depends_on_the_team():
     assert plan.collective("allreduce", 4, 8).algorithm == "shared"
-    assert plan.collective("allreduce", 4, 8, nodes=2).algorithm == "hierarchical"
+    assert plan.collective("allreduce", 4, 8, nodes=2).algorithm == "leader_doubling"
     assert plan.collective("allreduce", 4, 8, nodes=[7, 7, 3, 3]).nodes == [0, 0, 1, 1]
     assert plan.collective("allreduce", 4, 8, nodes=2).reason
 

@@ -17,6 +17,7 @@ _COMMANDS = {
     "store": "penstock.cli.store",
     "plan": "penstock.cli.plan",
     "model": "penstock.cli.model",
+    "tune": "penstock.cli.tune",
 }
 
 

@@ -63,8 +63,12 @@ TEST(Choose, DependsOnSizeAndTeam) {
     return choose(on, {.kind = kind, .count = count}).algorithm->name;
   };
   EXPECT_EQ(chosen(node, CollectiveKind::allreduce, 8), "shared");
-  EXPECT_EQ(chosen(cluster, CollectiveKind::allreduce, 8), "hierarchical");
-  EXPECT_EQ(chosen(cluster, CollectiveKind::allreduce, 1 << 20), "ring");
+  EXPECT_EQ(chosen(cluster, CollectiveKind::allreduce, 8), "leader_doubling");
+  EXPECT_EQ(chosen(cluster, CollectiveKind::allreduce, 1 << 20), "leader_ring");
+  EXPECT_EQ(chosen(team({0, 1, 2}), CollectiveKind::allreduce, 1 << 20), "ring");
+  EXPECT_EQ(chosen(cluster, CollectiveKind::bcast, 8), "hierarchical");
+  EXPECT_EQ(chosen(cluster, CollectiveKind::bcast, 1 << 20), "leader_chain");
+  EXPECT_EQ(chosen(team({0, 1, 1, 0, 1}), CollectiveKind::reduce, 1 << 20), "leader_chain");
   EXPECT_EQ(chosen(team({0, 1, 2}), CollectiveKind::barrier, 0), "dissemination");
   EXPECT_EQ(chosen(cluster, CollectiveKind::barrier, 0), "hierarchical");
   EXPECT_EQ(chosen(node, CollectiveKind::bcast, 8), "binomial");
@@ -159,6 +163,36 @@ TEST(Tree, BothEndsOfEveryEdgeAgree) {
       EXPECT_EQ(trees[0].parent, -1);
       EXPECT_EQ(trees[0].count, size);
     }
+}
+
+// Every rank but the root has one parent, which has it as a child; nobody has children in both of the two trees.
+TEST(Tree, TheTwoTreesShareTheWork) {
+  using collectives::Group;
+  const std::vector<collectives::Tree (*)(const Group&)> makers{
+      [](const Group& group) { return collectives::two_tree(group, 0); },
+      [](const Group& group) { return collectives::two_tree(group, 1); }, collectives::binary};
+  for (int size = 1; size <= 40; ++size) {
+    Group group;
+    for (int i = 0; i < size; ++i) group.ranks.push_back(size - 1 - i);
+    std::vector<std::vector<int>> trees_with_children(2, std::vector<int>(static_cast<std::size_t>(size)));
+    for (std::size_t which = 0; which < makers.size(); ++which) {
+      std::vector<collectives::Tree> trees;
+      for (group.self = 0; group.self < size; ++group.self) trees.push_back(makers[which](group));
+      std::size_t edges = 0;
+      for (int i = 0; i < size; ++i) {
+        const collectives::Tree& tree = trees[static_cast<std::size_t>(i)];
+        for (const auto& child : tree.children)
+          EXPECT_EQ(trees[static_cast<std::size_t>(size - 1 - child.rank)].parent, group[i]);
+        EXPECT_EQ(tree.parent < 0, i == 0) << size << " ranks";
+        EXPECT_LE(tree.children.size(), 2u);
+        edges += tree.children.size();
+        if (which < 2 && i > 0) trees_with_children[which][static_cast<std::size_t>(i)] = !tree.children.empty();
+      }
+      EXPECT_EQ(edges, static_cast<std::size_t>(size - 1));
+    }
+    for (std::size_t i = 0; i < static_cast<std::size_t>(size); ++i)
+      EXPECT_LE(trees_with_children[0][i] + trees_with_children[1][i], 1) << "rank " << i << " of " << size;
+  }
 }
 
 // Half of the messages of a full binomial tree are on its last level (paper 000, section 3).

@@ -108,5 +108,46 @@ TEST(Explain, NamesTheSplitAndTheCores) {
   });
 }
 
+// Rank 0 reads it for all; a table for other runs is refused with its reason, and the defaults stay.
+TEST(Tuning, IsTheSameOnAllRanksOrNotUsed) {
+  const std::string path = testing::TempDir() + "penstock-tuning-" + std::to_string(::getpid()) + ".json";
+  const Collective what{.kind = CollectiveKind::bcast, .count = 4096};
+  std::string key;
+  run_ranks(3, [&](Comm& comm) {
+    if (comm.rank() == 0) key = comm.tuning_key();
+  });
+  const auto write = [&](const std::string& of_key) {
+    std::ofstream(path) << R"({"format": "penstock-tuning", "version": 1, "tables": [)"
+                        << of_key.substr(0, of_key.size() - 1)
+                        << R"(, "operations": [{"operation": "bcast", "points": [{"bytes": 4096,
+                              "native_nanoseconds": 0, "candidates": [{"algorithm": "chain", "segment_bytes": 1024,
+                              "nanoseconds": 1000}]}]}]}]})";
+  };
+  options().tuning = path;
+  write(key);
+  run_ranks(3, [&](Comm& comm) {
+    EXPECT_NE(comm.explain(what).find("tuned: "), std::string::npos) << comm.explain(what);
+    EXPECT_NE(comm.explain(what).find("bcast/chain"), std::string::npos) << comm.explain(what);
+    EXPECT_NE(comm.report().find("measured choices at 1 points"), std::string::npos) << comm.report();
+    std::vector<std::byte> data(4096, static_cast<std::byte>(comm.rank() == 0));
+    comm.run(what, {}, data);
+    EXPECT_EQ(data.back(), std::byte{1});
+  });
+  run_ranks(2, [&](Comm& comm) {
+    EXPECT_EQ(comm.explain(what).find("tuned: "), std::string::npos) << comm.explain(what);
+    EXPECT_NE(comm.report().find("placement is '0*3', here it is '0*2'"), std::string::npos) << comm.report();
+  });
+  std::ofstream(path) << "{ torn";
+  run_ranks(2, [&](Comm& comm) {
+    EXPECT_EQ(comm.explain(what).find("tuned: "), std::string::npos) << comm.explain(what);
+    EXPECT_NE(comm.report().find("is not used"), std::string::npos) << comm.report();
+  });
+  options().tuning = path + ".missing";
+  run_ranks(2,
+            [&](Comm& comm) { EXPECT_NE(comm.report().find("cannot be opened"), std::string::npos) << comm.report(); });
+  options().tuning.clear();
+  std::filesystem::remove(path);
+}
+
 }  // namespace
 }  // namespace penstock::comm

@@ -1,0 +1,70 @@
+"""mpiexec -n N penstock tune: measures algorithms on this machine and writes the table that a communicator reads."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+_OPERATIONS = "bcast,reduce,allreduce,gather,scatter,allgather"
+
+
+def _size(text: str) -> int:
+    try:
+        if text[-1:].upper() in ("K", "M", "G"):
+            return int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1].upper()]
+        return int(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}; expected a size such as 4096, 64K or 16M") from error
+
+
+@click.command()
+@click.option(
+    "--output", "-o", default="penstock-tuning.json", show_default=True, help="The table, kept and completed."
+)
+@click.option("--operations", default=_OPERATIONS, show_default=True, help="Collectives to tune.")
+@click.option("--from", "smallest", default="8", show_default=True, help="Smallest contribution of a rank, in bytes.")
+@click.option("--to", "largest", default="16M", show_default=True, help="Largest one.")
+@click.option("--minutes", default=10.0, show_default=True, help="Time to spend at most; what is left is interpolated.")
+@click.option("--heuristics/--no-heuristics", default=True, show_default=True, help="Leave out what seldom wins.")
+@click.option("--exhaustive", is_flag=True, help="Measure every algorithm at every size, too, and say what it gained.")
+@click.option("--again", is_flag=True, help="Begin anew rather than go on where the last run ended.")
+@click.option("--report", "html", help="Write an HTML report with the curves of the paper's figures 4, 7, 8 and 9.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def tune(
+    output: str,
+    operations: str,
+    smallest: str,
+    largest: str,
+    minutes: float,
+    heuristics: bool,
+    exhaustive: bool,
+    again: bool,
+    html: str | None,
+    as_json: bool,
+) -> None:
+    """Find the fastest algorithm for every operation and size, and write a table of them.
+
+    Run it under mpiexec, placed as the application will be. Programs use the table with PENSTOCK_TUNING=FILE.
+    Tasks, the parts of hierarchical collectives, are measured once per segment size; from their costs the time of whole
+    operations of any size is predicted, and the few best are measured from end to end, with MPI's own collective.
+    """
+    from penstock import tuning
+
+    wanted = [word for word in operations.split(",") if word]
+    request = tuning.TuningRequest(
+        operations=wanted,
+        sizes=tuning.sizes_between(_size(smallest), _size(largest)),
+        minutes=minutes,
+        heuristics=heuristics,
+        exhaustive=exhaustive,
+    )
+    found = tuning.run(request, Path(output), again=again, bar=sys.stderr.isatty())
+    if found is None:  # another rank speaks
+        return
+    if html is not None:
+        from penstock.tuning_report import write
+
+        write(found, html)
+    click.echo(found.as_json() if as_json else found.summary())

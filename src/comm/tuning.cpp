@@ -1,0 +1,69 @@
+// The table of measured choices that a communicator uses: read and judged by rank 0, then the same on all ranks.
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+#include <set>
+
+#include "comm/state.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::comm {
+namespace {
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw Error(ErrorCode::not_found, "it cannot be opened");
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad()) throw Error(ErrorCode::io, "it cannot be read");
+  return text;
+}
+
+/// Communicators come in numbers; a table that is of no use to them is worth one line.
+void warn_once(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (said.insert(text).second) std::fprintf(stderr, "penstock: %s\n", text.c_str());
+}
+
+}  // namespace
+
+void State::read_tuning(const std::string& path) {
+  const bool reads = team().rank == 0;
+  std::string text;
+  bool useful = false;
+  if (reads) {
+    try {
+      text = read_file(path);
+      static_cast<void>(Tuning::parse(text, tuning_key()));
+      useful = true;
+    } catch (const std::exception& error) {
+      const auto* known = dynamic_cast<const Error*>(&error);
+      text = "the table " + path + " is not used: " + (known != nullptr ? known->message() : error.what());
+      warn_once("tuning: " + text + "; the default algorithms are used");
+    }
+  }
+  // Not through the plan cache: its contents are what the application has run.
+  const auto tell = [&](Bytes data) {
+    const Collective what{.kind = CollectiveKind::bcast, .count = data.size()};
+    engine_
+        ->start(std::make_shared<const Plan>(plan_collective(team(), what)), {.input = {}, .output = data}, {},
+                signature(what))
+        ->wait();
+  };
+  std::uint64_t head[3] = {text.size(), useful ? 1u : 0u, facts_.any_thread ? 1u : 0u};
+  tell(std::as_writable_bytes(std::span(head)));
+  text.resize(head[0]);
+  tell(std::as_writable_bytes(std::span(text)));
+  if (head[1] == 0) {
+    facts_.tuning = text;
+    return;
+  }
+  // The thread level may be another one here; what rank 0 found counts.
+  const TuningKey key = penstock::tuning_key(team(), facts_.mpi, head[2] != 0);
+  team_.tuning = std::make_shared<const Tuning>(Tuning::parse(text, key));
+  facts_.tuning = "measured choices at " + std::to_string(team_.tuning->point_count()) + " points";
+}
+
+}  // namespace penstock::comm

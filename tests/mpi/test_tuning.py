@@ -1,0 +1,72 @@
+"""The tuner on real ranks: it ends within its time, goes on where it ended, and its table names algorithms that fit."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import penstock as ps
+import pytest
+from mpi4py import MPI
+from penstock import _penstock, tuning
+
+WORLD = MPI.COMM_WORLD
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that rank 0 uses; the others know its name."""
+    made = tempfile.TemporaryDirectory() if WORLD.rank == 0 else None
+    yield Path(WORLD.bcast(made.name if made else None))
+    WORLD.Barrier()
+    if made:
+        made.cleanup()
+
+
+def test_tunes_and_goes_on(folder: Path) -> None:
+    request = tuning.TuningRequest(["bcast", "allreduce"], [64, 70_000], minutes=0.05, exhaustive=True)
+    found = tuning.run(request, folder / "table.json")
+    again = tuning.run(request, folder / "table.json")
+    assert (found is not None) == (WORLD.rank == 0)
+    if found is None:
+        return
+    content = json.loads((folder / "table.json").read_text())
+    (part,) = content["tables"]
+    assert part["nodes"] == found.key["nodes"]
+    measured = {o["operation"]: {p["bytes"]: p for p in o["points"]} for o in part["operations"]}
+    for operation in ("bcast", "allreduce"):
+        for size, point in measured[operation].items():
+            assert point["native_nanoseconds"] > 0
+            known = found.exhaustive[operation][size]
+            for candidate in point["candidates"]:
+                assert f"{candidate['algorithm']}:{candidate['segment_bytes']}" in known
+    # What was known was not measured again, whatever else the second run had time for.
+    assert again is not None
+    for operation, points in found.operations.items():
+        for size, point in points.items():
+            assert again.operations[operation][size]["native_s"] == point["native_s"]
+
+
+def test_a_communicator_uses_the_table(folder: Path) -> None:
+    request = tuning.TuningRequest(["bcast"], [4096], minutes=0.05)
+    tuning.run(request, folder / "table.json")
+    WORLD.Barrier()
+    # Rank 0 alone knows of it.
+    if WORLD.rank == 0:
+        _penstock.set_option("tuning", str(folder / "table.json"))
+    try:
+        with ps.Comm(WORLD) as comm:
+            said = comm.explain("bcast", 4096)
+            assert said["reason"].startswith("tuned: "), said
+            data = np.full(4096, comm.Get_rank() == 0, np.uint8)
+            comm.Bcast(data)
+            assert data.all()
+            if WORLD.size > 1:
+                half = comm.Split(WORLD.rank % 2)
+                assert not half.explain("bcast", 4096)["reason"].startswith("tuned: ")
+                half.Free()
+    finally:
+        _penstock.set_option("tuning", "")

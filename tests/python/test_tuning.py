@@ -1,0 +1,70 @@
+"""The tuner's arithmetic and its table; tests/mpi/test_tuning.py runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from penstock import tuning
+from penstock.error import Error
+
+
+def test_tasks_are_those_of_the_paper() -> None:
+    assert tuning.steps_of("bcast", 3) == ["ib", "sbib", "sbib", "sb"]
+    assert tuning.steps_of("allreduce", 4) == ["sr", "irsr", "ibirsr", "sbibirsr", "sbibir", "sbib", "sb"]
+    assert tuning.steps_of("reduce", 1) == ["sr", "ir"]
+
+
+def test_equation_3() -> None:
+    costs = {"ib": [1.0, 3.0], "sbib": [4.0, 2.0], "sb": [0.5, 0.25]}
+    for u in (1, 2, 9):
+        assert tuning.predict("bcast", u, costs) == max(1 + (u - 1) * 4 + 0.5, 3 + (u - 1) * 2 + 0.25)
+
+
+def test_equation_4() -> None:
+    tasks = tuning.steps_of("allreduce", 4)
+    costs = {task: [float(2**i)] for i, task in enumerate(tasks)}
+    u = 10
+    expected = 1 + 2 + 4 + (u - 3) * 8 + 16 + 32 + 64
+    assert tuning.predict("allreduce", u, costs) == expected
+
+
+def test_a_task_that_was_not_measured_costs_its_stages() -> None:
+    costs = {"sr": [1.0], "ir": [2.0], "ib": [4.0], "sb": [8.0], "irsr": [2.5], "sbib": [9.0]}
+    assert tuning.predict("allreduce", 2, costs) == 1 + 2.5 + (4 + 2) + 9 + 8
+
+
+def test_sizes_and_their_order() -> None:
+    sizes = tuning.sizes_between(8, 1000)
+    assert sizes == [8, 32, 128, 512, 1000]
+    assert tuning.coarse_first(sizes) == [8, 1000, 128, 32, 512]
+    assert tuning.coarse_first([8]) == [8]
+    with pytest.raises(Error, match="from 9 to 8"):
+        tuning.sizes_between(9, 8)
+
+
+def outcome(placement: str, seconds: float) -> tuning.Outcome:
+    point = {"native_s": 2e-6, "candidates": [{"algorithm": "chain", "segment_bytes": 64, "seconds": seconds}]}
+    return tuning.Outcome({"placement": placement}, {}, {"bcast": {8: point}}, {}, {})
+
+
+def test_a_table_keeps_the_parts_for_other_runs(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    for placement, seconds in (("a", 1e-6), ("b", 2e-6), ("a", 3e-6)):
+        tuning.write_table(path, outcome(placement, seconds))
+    tables = {part["placement"]: part for part in json.loads(path.read_text())["tables"]}
+    assert sorted(tables) == ["a", "b"]
+    assert tables["a"]["operations"][0]["points"][0]["candidates"][0]["nanoseconds"] == 3000
+    path.write_text("torn")
+    tuning.write_table(path, outcome("c", 1e-6))
+    assert len(json.loads(path.read_text())["tables"]) == 1
+
+
+def test_how_often_the_choice_was_the_best() -> None:
+    found = outcome("a", 1e-6)
+    assert found.within() == (0, 0)
+    found.exhaustive = {"bcast": {8: {"chain:64": 1.02e-6, "binomial:0": 1.0e-6}}}
+    assert found.within() == (1, 1)
+    found.exhaustive["bcast"][8]["binomial:0"] = 0.9e-6
+    assert found.within() == (0, 1)
