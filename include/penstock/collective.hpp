@@ -46,6 +46,9 @@ struct Collective {
   std::uint64_t count = 0;
   DType dtype = DType::uint8;
   ReduceOp op = ReduceOp::sum;
+  /// Of a UserOp, which then stands for dtype and op: the size of its elements, and whether their order is free.
+  std::uint64_t element_bytes = 0;
+  bool commutative = true;
   int root = 0;
   /// Rooted operations: only the root's value counts; the others: equal on all ranks.
   bool in_place = false;
@@ -61,6 +64,8 @@ struct Collective {
 
   static constexpr int kAutomatic = -1;
 
+  std::uint64_t item_bytes() const { return element_bytes != 0 ? element_bytes : size_bytes(dtype); }
+
   friend bool operator==(const Collective&, const Collective&) = default;
 };
 
@@ -73,6 +78,7 @@ struct Algorithm {
   /// between the ranks.
   bool (*fits)(const Team& team, const Collective& what);
   Plan (*plan)(const Team& team, const Collective& what);
+  bool keeps_order;  ///< combines the elements in the order of the ranks, as an operation that does not commute needs
 };
 
 /// Every algorithm, in the order of algorithms.def.

@@ -64,12 +64,17 @@ class PENSTOCK_API Comm {
   /// `output` where MPI puts it. Ranks that MPI says receive (send) nothing may pass empty spans. Operations with
   /// counts (gatherv, …) take longer spans than their blocks need. Where two ranks' counts do not fit, both get
   /// Error(mismatch).
-  Request start(const Collective& what, ConstBytes input, Bytes output);
-  void run(const Collective& what, ConstBytes input, Bytes output) { start(what, input, output).wait(); }
+  /// With `user` a reduction combines by it, and `what.count` counts its elements; dtype and op mean nothing then. It
+  /// must do the same on all ranks, and is kept until the operation is complete.
+  Request start(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user = nullptr);
+  void run(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user = nullptr) {
+    start(what, input, output, std::move(user)).wait();
+  }
 
   /// Persistent form of every collective: to be started any number of times on the same buffers, which must live as
   /// long as it is. Local; what is wrong with the arguments shows when it is started.
-  Persistent prepare(const Collective& what, ConstBytes input, Bytes output) const;
+  Persistent prepare(const Collective& what, ConstBytes input, Bytes output,
+                     std::shared_ptr<const UserOp> user = nullptr) const;
 
   /// Any plan that all ranks made for the same operation (redistribution uses this). `signature` must agree.
   Request start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes output, const Arithmetic& arithmetic,
@@ -101,16 +106,17 @@ class PENSTOCK_API Comm {
 /// A collective that is started again and again; see Comm::prepare. A handle to the communicator and the buffers.
 class PENSTOCK_API Persistent {
  public:
-  Persistent(Comm comm, Collective what, ConstBytes input, Bytes output)
-      : comm_(std::move(comm)), what_(std::move(what)), input_(input), output_(output) {}
+  Persistent(Comm comm, Collective what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user)
+      : comm_(std::move(comm)), what_(std::move(what)), input_(input), output_(output), user_(std::move(user)) {}
   /// The previous request of it must be complete. Otherwise as Comm::start.
-  Request start() { return comm_.start(what_, input_, output_); }
+  Request start() { return comm_.start(what_, input_, output_, user_); }
 
  private:
   Comm comm_;
   Collective what_;
   ConstBytes input_;
   Bytes output_;
+  std::shared_ptr<const UserOp> user_;
 };
 
 }  // namespace penstock

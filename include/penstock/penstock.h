@@ -27,7 +27,9 @@ typedef enum penstock_status {
 /* PENSTOCK_float32, PENSTOCK_int64, …: the rows of dtypes.def. */
 typedef enum penstock_dtype {
 #define PENSTOCK_DTYPE(name, type, size, numpy) PENSTOCK_##name,
+#define PENSTOCK_OTHER_DTYPE PENSTOCK_DTYPE
 #include "penstock/dtypes.def"
+#undef PENSTOCK_OTHER_DTYPE
 #undef PENSTOCK_DTYPE
   PENSTOCK_no_dtype = -0x7fffffff - 1 /* so that any int may be passed, and refused, without undefined behaviour */
 } penstock_dtype;
@@ -43,6 +45,7 @@ typedef enum penstock_reduce_op {
 typedef struct penstock_comm penstock_comm;
 typedef struct penstock_request penstock_request;
 typedef struct penstock_persistent penstock_persistent;
+typedef struct penstock_op penstock_op;
 typedef struct penstock_store penstock_store;
 typedef struct penstock_blob penstock_blob;
 typedef struct penstock_layout penstock_layout;
@@ -192,6 +195,54 @@ PENSTOCK_API int penstock_exscan_init(penstock_comm* comm, const void* send, voi
 /* The previous request of it must be complete. */
 PENSTOCK_API int penstock_start(penstock_persistent* persistent, penstock_request** request);
 PENSTOCK_API void penstock_persistent_free(penstock_persistent* persistent);
+
+/* Operations of the program's own: to[i] = from[i] (op) to[i] for `count` elements, `from` having the lower ranks where
+ * it does not commute. Has to be associative and the same on all ranks; called by any thread, by several at once.
+ * Freeing one leaves operations that were started with it alone. */
+typedef void (*penstock_combine)(const void* from, void* to, uint64_t count, void* context);
+PENSTOCK_API int penstock_op_create(penstock_combine combine, void* context, uint64_t element_bytes, int commutative,
+                                    penstock_op** op);
+PENSTOCK_API void penstock_op_free(penstock_op* op);
+
+/* Reductions by such an operation, whose elements `count` counts; in three forms, too. */
+PENSTOCK_API int penstock_reduce_by(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                    const penstock_op* op, int root);
+PENSTOCK_API int penstock_allreduce_by(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                       const penstock_op* op);
+PENSTOCK_API int penstock_reduce_scatter_block_by(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                                  const penstock_op* op);
+PENSTOCK_API int penstock_reduce_scatter_by(penstock_comm* comm, const void* send, void* receive,
+                                            const uint64_t* counts, const penstock_op* op);
+PENSTOCK_API int penstock_scan_by(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                  const penstock_op* op);
+PENSTOCK_API int penstock_exscan_by(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                    const penstock_op* op);
+PENSTOCK_API int penstock_ireduce_by(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                     const penstock_op* op, int root, penstock_request** request);
+PENSTOCK_API int penstock_iallreduce_by(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                        const penstock_op* op, penstock_request** request);
+PENSTOCK_API int penstock_ireduce_scatter_block_by(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                                   const penstock_op* op, penstock_request** request);
+PENSTOCK_API int penstock_ireduce_scatter_by(penstock_comm* comm, const void* send, void* receive,
+                                             const uint64_t* counts, const penstock_op* op, penstock_request** request);
+PENSTOCK_API int penstock_iscan_by(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                   const penstock_op* op, penstock_request** request);
+PENSTOCK_API int penstock_iexscan_by(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                     const penstock_op* op, penstock_request** request);
+PENSTOCK_API int penstock_reduce_by_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                         const penstock_op* op, int root, penstock_persistent** persistent);
+PENSTOCK_API int penstock_allreduce_by_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                            const penstock_op* op, penstock_persistent** persistent);
+PENSTOCK_API int penstock_reduce_scatter_block_by_init(penstock_comm* comm, const void* send, void* receive,
+                                                       uint64_t count, const penstock_op* op,
+                                                       penstock_persistent** persistent);
+PENSTOCK_API int penstock_reduce_scatter_by_init(penstock_comm* comm, const void* send, void* receive,
+                                                 const uint64_t* counts, const penstock_op* op,
+                                                 penstock_persistent** persistent);
+PENSTOCK_API int penstock_scan_by_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                       const penstock_op* op, penstock_persistent** persistent);
+PENSTOCK_API int penstock_exscan_by_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
+                                         const penstock_op* op, penstock_persistent** persistent);
 
 /* Wait, or look whether *request is complete. Once it is, also when it has failed, the request is freed and *request
  * becomes NULL; a NULL request is complete. The failure of the operation is returned once, here. */

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <limits>
 #include <memory>
@@ -132,13 +133,25 @@ struct Plan {
   std::vector<RankRegion> task_regions;  ///< the same on all ranks of a node
 };
 
+/// A reduction operation of the caller's own.
+struct UserOp {
+  /// to[i] = from[i] (op) to[i] for all elements of two ranges of one size, which begin at multiples of the element
+  /// size from memory aligned for any type or from the start of the caller's buffers. Has to be associative. Called by
+  /// any thread, by several at once, and in any process of the node; what it throws fails the operation on all ranks.
+  std::function<void(ConstBytes from, Bytes to)> combine;
+  std::uint64_t element_bytes = 1;
+  bool commutative =
+      true;  ///< false: the elements are combined in the order of the ranks, `from` having the lower ones
+};
+
 /// What the arithmetic steps of a plan compute; given when a plan is run, not when it is built.
 struct Arithmetic {
   DType dtype = DType::uint8;  ///< element type of reduce and transform
   ReduceOp op = ReduceOp::sum;
   bool conjugate = false;  ///< with `scaled`: conjugate the source elements
   std::complex<double> alpha = 1.0;
-  std::complex<double> beta = 0.0;  ///< with 0 the target is not read, so it may hold NaN
+  std::complex<double> beta = 0.0;       ///< with 0 the target is not read, so it may hold NaN
+  std::shared_ptr<const UserOp> user{};  ///< of reduce, instead of dtype and op, where it is not null
 };
 
 /// Appends steps to a plan; the one way in which planners write plans.

@@ -22,9 +22,31 @@ struct BFloat16 {
   std::uint16_t bits;
 };
 
+/// A truth value: zero is false.
+struct Bool8 {
+  std::uint8_t value;
+};
+
+/// What minloc and maxloc combine: a value, and where it is.
+template <class Value, class Place>
+struct Located {
+  Value value;
+  Place place;
+};
+using Float32Int32 = Located<float, std::int32_t>;
+using Float64Int32 = Located<double, std::int32_t>;
+using LongDoubleInt32 = Located<long double, std::int32_t>;
+using Int16Int32 = Located<std::int16_t, std::int32_t>;
+using Int32Int32 = Located<std::int32_t, std::int32_t>;
+using Int64Int32 = Located<std::int64_t, std::int32_t>;
+using Float32Float32 = Located<float, float>;
+using Float64Float64 = Located<double, double>;
+
 enum class DType : std::uint8_t {
 #define PENSTOCK_DTYPE(name, type, size, numpy) name,
+#define PENSTOCK_OTHER_DTYPE PENSTOCK_DTYPE
 #include "penstock/dtypes.def"
+#undef PENSTOCK_OTHER_DTYPE
 #undef PENSTOCK_DTYPE
 };
 
@@ -41,7 +63,11 @@ PENSTOCK_API std::string_view name(ReduceOp op) noexcept;
 /// The type with this name ("float32"). Throws Error(invalid_argument) that lists the known names.
 PENSTOCK_API DType dtype_from_name(std::string_view name);
 PENSTOCK_API ReduceOp reduce_op_from_name(std::string_view name);
-/// Bitwise operations exist for integers only, min and max for everything but complex numbers, as in MPI.
+/// Bitwise operations exist for integers only, logical ones for integers and bool8, min and max for everything but
+/// complex numbers, minloc and maxloc for the pairs alone, as in MPI.
 PENSTOCK_API bool defined_for(ReduceOp op, DType dtype) noexcept;
+PENSTOCK_API bool is_complex(DType dtype) noexcept;
+/// Whether it is none of the pairs and truth values.
+PENSTOCK_API bool is_number(DType dtype) noexcept;
 
 }  // namespace penstock

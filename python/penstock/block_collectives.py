@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import mpi_abi
-from penstock.call import Call, How, is_in_place, op_name
+from penstock.call import Call, How, is_in_place
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -72,25 +72,16 @@ class BlockCollectives:
 
     def _reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
         call = Call("reduce_scatter_block", (sendbuf, recvbuf, op))
-        call.op = op_name(op)
         call.in_place = is_in_place(sendbuf)
-        if call.op is None:
-            return call
-        if not call.in_place:
-            call.send(sendbuf, self.Get_size())
-        call.receive(recvbuf, self.Get_size() if call.in_place else 1, keep=call.in_place)
-        return call
+        ranks = self.Get_size()
+        return call.reduce(op, sendbuf, recvbuf, blocks=(ranks, ranks if call.in_place else 1))
 
     def _reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None, op: Any) -> Call:
         call = Call("reduce_scatter", (sendbuf, recvbuf, recvcounts, op))
-        call.op = op_name(op)
         call.in_place = is_in_place(sendbuf)
-        if call.op is None:
-            return call
-        if not call.in_place:
-            call.send(sendbuf)
-        call.receive(recvbuf, keep=call.in_place)
-        call.set_parts(recvcounts, self.Get_size())
+        call.reduce(op, sendbuf, recvbuf)
+        if call.op is not None:
+            call.set_parts(recvcounts, self.Get_size())
         return call
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-import numpy as np
-
-from penstock import mpi_abi
+from penstock import _penstock, mpi_abi
 from penstock.error import Error
-from penstock.message import Derived, DerivedBlocks, block_message, message, numbers
+from penstock.message import Derived, DerivedBlocks, block_message, is_computed, message, numbers
+from penstock.user_op import UnsuitableError, UserReduction
 
 if TYPE_CHECKING:
     from typing import Literal
 
 MPI = mpi_abi.import_mpi()
 
-_OP_NAMES = ("sum", "prod", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor")
+_OP_NAMES = ("sum", "prod", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor", "minloc", "maxloc")
 _OPS = {MPI._handleof(getattr(MPI, name.upper())): name for name in _OP_NAMES}
 _OPS_BY_ID = {id(getattr(MPI, name.upper())): name for name in _OP_NAMES}  # MPI.SUM itself, as most callers pass it
 _REDUCTIONS = ("reduce", "allreduce", "reduce_scatter_block", "reduce_scatter", "scan", "exscan")
@@ -36,7 +35,7 @@ class How(TypedDict, total=False):
 class Call:
     """One collective with its buffers in the form that the extension takes."""
 
-    __slots__ = ("blocks", "finish", "in_place", "input", "kind", "native", "op", "output", "root")
+    __slots__ = ("blocks", "calls_mpi", "finish", "in_place", "input", "kind", "native", "op", "output", "root", "user")
 
     def __init__(self, kind: str, native: tuple, root: int = 0) -> None:
         self.kind = kind
@@ -49,12 +48,14 @@ class Call:
         #: [send counts, send displacements, receive counts, receive displacements] or None in bytes
         self.blocks: list[list[int] | None] | None = None
         self.finish: Callable[[], None] | None = None
+        self.calls_mpi = False  #: on any thread, to combine
+        self.user: tuple | None = None  #: (callable, bytes of an element, commutative) instead of `op`
 
     def send(self, spec: Any, blocks: int = 1) -> None:
         if not isinstance(spec, (list, tuple)):
             self.input = spec
             return
-        given = message(spec, blocks)
+        given = message(spec, blocks, self.kind in _REDUCTIONS)
         self._check_movable(given)
         self.input = given.pack() if isinstance(given, Derived) else given
 
@@ -67,7 +68,7 @@ class Call:
         if not isinstance(spec, (list, tuple)):
             self.output = spec
             return
-        given = message(spec, blocks)
+        given = message(spec, blocks, self.kind in _REDUCTIONS)
         self._check_movable(given)
         if not isinstance(given, Derived):
             self.output = given
@@ -75,6 +76,39 @@ class Call:
         packed = given.pack() if keep else bytearray(given.size_bytes)
         self.output = packed
         self.finish = lambda: given.unpack(packed)
+
+    def reduce(
+        self, op: Any, sendbuf: Any, recvbuf: Any, *, receives: bool = True, blocks: tuple[int, int] = (1, 1)
+    ) -> Call:
+        """The buffers of a reduction, `blocks` being how many a count stands for in either. Returns self.
+
+        By MPI's operations on elements that Penstock knows, or else by the operation itself on any elements.
+        """
+        self.op = op_name(op)
+        mine, many = (recvbuf, blocks[1]) if self.in_place else (sendbuf, blocks[0])
+        if self.op is not None and _is_planned(message(mine, many, True)):
+            if not self.in_place:
+                self.send(sendbuf, blocks[0])
+            if receives:
+                self.receive(recvbuf, blocks[1], keep=self.in_place)
+            return self
+        if not isinstance(op, MPI.Op) and not callable(op):
+            raise Error(f"op is {op!r}; expected an operation of mpi4py, or a callable on two arrays")
+        if self.op is not None and isinstance(message(mine, many, True), Derived):
+            self._check_movable(message(mine, many, True))
+        self.op = "sum"
+        try:
+            user = UserReduction(op, mine)
+        except UnsuitableError:
+            self.op = None
+            return self
+        self.user = user.for_extension()
+        self.calls_mpi = isinstance(op, MPI.Op)
+        if not self.in_place:
+            self.input = user.memory(sendbuf, blocks[0])
+        if receives:
+            self.output, self.finish = user.receive(recvbuf, blocks[1], keep=self.in_place)
+        return self
 
     def send_blocks(self, spec: Any, ranks: int) -> None:
         """A send buffer with a block for each rank."""
@@ -102,12 +136,18 @@ class Call:
         """Elements of the result that each rank gets, equally many unless `counts` says; after send and receive."""
         if counts is None:
             parts = ranks if self.in_place else 1
-            counts = _elements(self.output) // parts
+            own = self.output
+            elements = _elements(own) if self.user is None else _elements_of(own, self.user[1])
+            counts = elements // parts
         self._set_blocks(2, numbers(counts, ranks, "recvcounts"), None)
 
     def _set_blocks(self, first: int, counts: list[int], displacements: list[int] | None) -> None:
         self.blocks = self.blocks or [None] * 4
         self.blocks[first : first + 2] = [counts, displacements]
+
+
+def _is_planned(given: Any) -> bool:
+    return given is None or is_computed(given)
 
 
 def _elements(given: Any) -> int:
@@ -118,12 +158,20 @@ def _elements(given: Any) -> int:
         return view.nbytes // view.itemsize
     array, offset_bytes, size_bytes, dtype = given
     view = memoryview(array)
-    item_bytes = np.dtype(dtype).itemsize if dtype else view.itemsize
+    item_bytes = _penstock.dtype_bytes(dtype) if dtype else view.itemsize
     return (view.nbytes - offset_bytes if size_bytes < 0 else size_bytes) // item_bytes
+
+
+def _elements_of(given: Any, element_bytes: int) -> int:
+    array, offset_bytes, size_bytes = given[:3] if isinstance(given, tuple) else (given, 0, -1)
+    whole_bytes = memoryview(array).nbytes - offset_bytes
+    return (whole_bytes if size_bytes < 0 else size_bytes) // element_bytes
 
 
 def op_name(op: Any) -> str | None:
     """The row of reduce_ops.def that `op` is; None where Penstock does not compute it."""
+    if not isinstance(op, MPI.Op):
+        return None
     return _OPS_BY_ID.get(id(op)) or _OPS.get(MPI._handleof(op))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from penstock import _penstock, mpi_abi
 from penstock.block_collectives import BlockCollectives
-from penstock.call import Call, How, is_in_place, op_name
+from penstock.call import Call, How, is_in_place
 from penstock.error import Error
 from penstock.plan import algorithms
 
@@ -229,8 +229,11 @@ class Comm(BlockCollectives, MPI.Intracomm):
     Gather, Gatherv, Scatter, Scatterv, Allgather, Allgatherv, Alltoall and Alltoallv, in their blocking, non-blocking
     (``Iallreduce``) and persistent (``Allreduce_init``) forms, run Penstock's plans on a private duplicate of `comm`;
     everything else is MPI's, on `comm` itself. Buffers are given as to mpi4py; derived datatypes
-    are packed. All take the keywords of :class:`How`, such as ``split``. A reduction with an operation or element type
-    that Penstock does not compute runs natively, which ``report()`` counts.
+    are packed. All take the keywords of :class:`How`, such as ``split``. Reductions take MPI's operations, those of
+    ``MPI.Op.Create`` and callables on two arrays, of lower and of higher ranks, which return the combined one (or change
+    the second); what does not commute, as a callable, is combined in the order of the ranks. Where Penstock has no code
+    for an operation or an element type, MPI's ``Reduce_local`` combines, on any thread. Where MPI does not allow that,
+    or for datatypes that reach beyond their extent, the reduction runs natively, which ``report()`` counts.
 
     Collectives of one communicator are called by all ranks in the same order and by one thread at a time. Wrong
     arguments raise ``penstock.Error`` here and "peer_failed" or "mismatch" on the other ranks; nobody hangs.
@@ -414,7 +417,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
         core = self._open()
         call = self._prepared(core, prepare, arguments)
         if call.op is not None and core.run(
-            call.kind, call.input, call.output, call.op, call.root, call.in_place, how, call.blocks
+            call.kind, call.input, call.output, call.op, call.root, call.in_place, how, call.blocks, call.user
         ):
             if call.finish is not None:
                 call.finish()
@@ -426,7 +429,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
         call = self._prepared(core, prepare, arguments)
         if call.op is not None:
             pending = core.start(
-                call.kind, call.input, call.output, call.op, call.root, call.in_place, how, call.blocks
+                call.kind, call.input, call.output, call.op, call.root, call.in_place, how, call.blocks, call.user
             )
             if pending is not None:
                 return Request(pending, call.finish)
@@ -439,7 +442,10 @@ class Comm(BlockCollectives, MPI.Intracomm):
     @staticmethod
     def _prepared(core: Any, prepare: Callable[..., Call], arguments: tuple) -> Call:
         try:
-            return prepare(*arguments)
+            call = prepare(*arguments)
+            if call.calls_mpi and not core.any_thread:
+                call.op = None
+            return call
         except Exception as error:
             core.fail_next(str(error))  # the other ranks must not wait for this one
             if isinstance(error, Error):
@@ -463,39 +469,19 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
     def _reduce(self, sendbuf: Any, recvbuf: Any, op: Any, root: int) -> Call:
         call = Call("reduce", (sendbuf, recvbuf, op, root), root)
-        call.op = op_name(op)
         at_root = self.Get_rank() == root
         call.in_place = at_root and is_in_place(sendbuf)
-        if call.op is None:
-            return call
-        if not call.in_place:
-            call.send(sendbuf)
-        if at_root:
-            call.receive(recvbuf, keep=call.in_place)
-        return call
+        return call.reduce(op, sendbuf, recvbuf, receives=at_root)
 
     def _allreduce(self, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
         call = Call("allreduce", (sendbuf, recvbuf, op))
-        call.op = op_name(op)
         call.in_place = is_in_place(sendbuf)
-        if call.op is None:
-            return call
-        if not call.in_place:
-            call.send(sendbuf)
-        call.receive(recvbuf, keep=call.in_place)
-        return call
+        return call.reduce(op, sendbuf, recvbuf)
 
     def _scan(self, kind: str, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
         call = Call(kind, (sendbuf, recvbuf, op))
-        call.op = op_name(op)
         call.in_place = is_in_place(sendbuf)
-        if call.op is None:
-            return call
-        if not call.in_place:
-            call.send(sendbuf)
-        if call.in_place or kind == "scan" or self.Get_rank() > 0:
-            call.receive(recvbuf, keep=call.in_place)
-        return call
+        return call.reduce(op, sendbuf, recvbuf, receives=call.in_place or kind == "scan" or self.Get_rank() > 0)
 
     def _gather(self, sendbuf: Any, recvbuf: Any, root: int) -> Call:
         call = Call("gather", (), root)

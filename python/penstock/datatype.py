@@ -1,4 +1,4 @@
-"""MPI datatypes as lists of bytes: what a file view needs."""
+"""MPI datatypes as lists of bytes: what a file view and a message need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock import mpi_abi
+from penstock import _penstock, mpi_abi
 from penstock.error import Error
 
 MPI = mpi_abi.import_mpi()
@@ -24,13 +24,24 @@ def flatten(datatype: Any) -> Pieces:
     combiner = datatype.combiner
     if combiner == MPI.COMBINER_NAMED or datatype.is_predefined:
         return _named(datatype)
+    build = _BUILDERS.get(combiner)
+    if build is None:  # a distributed array, say
+        return _by_packing(datatype)
     integers, addresses, types = _contents(datatype)
     olds = [(flatten(old), old.extent) for old in types]
-    try:
-        build = _BUILDERS[combiner]
-    except KeyError:
-        raise Error(f"a datatype of combiner {combiner} cannot be a file type", "unsupported") from None
     return _joined(build(integers, addresses, olds))
+
+
+_TYPEMAP = MPI.Datatype.Create_keyval()
+
+
+def typemap(datatype: Any) -> _penstock.Typemap:
+    """What packs and unpacks items of `datatype`: flattened once, kept with the datatype until it is freed."""
+    kept = datatype.Get_attr(_TYPEMAP)
+    if kept is None:
+        kept = _penstock.Typemap(np.ascontiguousarray(flatten(datatype)), datatype.extent)
+        datatype.Set_attr(_TYPEMAP, kept)
+    return kept
 
 
 def _contents(datatype: Any) -> tuple[list[int], list[int], list[Any]]:
@@ -60,8 +71,24 @@ def _contents(datatype: Any) -> tuple[list[int], list[int], list[Any]]:
 def _named(datatype: Any) -> Pieces:
     size, extent = datatype.Get_size(), datatype.extent
     if size != extent and size > 0:  # MPI_DOUBLE_INT and its like have a hole that only the MPI library knows
-        raise Error(f"{datatype.name} has holes and cannot be part of a file type", "unsupported")
+        return _by_packing(datatype)
     return np.array([[0, size]] if size else np.empty((0, 2)), dtype=np.int64).reshape(-1, 2)
+
+
+def _by_packing(datatype: Any) -> Pieces:
+    """What any datatype is made of, found out by packing memory that holds the digits of its own addresses."""
+    lower, extent = datatype.Get_true_extent()
+    if lower < 0:
+        raise Error(f"a datatype that begins {-lower} bytes before its buffer cannot be taken apart", "unsupported")
+    end = lower + extent
+    addresses = np.zeros(datatype.Get_size(), dtype=np.int64)
+    item = datatype.Create_resized(0, end).Commit()
+    for shift in range(0, max(end.bit_length(), 1), 8):
+        packed = np.zeros(len(addresses), np.uint8)
+        item.Pack((np.arange(end) >> shift).astype(np.uint8), packed, 0, MPI.COMM_SELF)
+        addresses |= packed.astype(np.int64) << shift
+    item.Free()
+    return _joined(np.column_stack((addresses, np.ones_like(addresses))))
 
 
 def _joined(pieces: Pieces) -> Pieces:

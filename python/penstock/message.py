@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock import mpi_abi
+from penstock.datatype import typemap
 from penstock.error import Error
 
 MPI = mpi_abi.import_mpi()
@@ -13,6 +14,20 @@ _DTYPE_OF_TYPESTR = {
     **{f"{kind}{size}": f"{name}{8 * size}" for kind, name in (("i", "int"), ("u", "uint")) for size in (1, 2, 4, 8)},
     **{f"f{size}": f"float{8 * size}" for size in (2, 4, 8)},
     **{f"c{size}": f"complex{8 * size}" for size in (8, 16)},
+    "f16": "longdouble",
+    "c32": "clongdouble",
+    "b1": "bool8",
+}
+_PAIRS = {
+    MPI._handleof(datatype): name
+    for datatype, name in (
+        (MPI.FLOAT_INT, "float32_int32"),
+        (MPI.DOUBLE_INT, "float64_int32"),
+        (MPI.LONG_DOUBLE_INT, "longdouble_int32"),
+        (MPI.SHORT_INT, "int16_int32"),
+        (MPI.TWOINT, "int32_int32"),
+        (MPI.LONG_INT, "int64_int32"),
+    )
 }
 
 
@@ -21,43 +36,38 @@ class Derived:
 
     def __init__(self, buffer: memoryview, count: int, datatype: Any) -> None:
         self._buffer = buffer
+        self._count = count
+        self._typemap = typemap(datatype)
         self.size_bytes = count * datatype.Get_size()
-        # MPI packs as many items as fit into a buffer: make the whole message one item that fits exactly once.
-        whole = datatype.Create_contiguous(count)
-        self._whole = whole.Create_resized(0, buffer.nbytes).Commit()
-        whole.Free()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_whole") and not MPI.Is_finalized():
-            self._whole.Free()
 
     def pack(self) -> bytearray:
         """Copy the elements to contiguous memory."""
         packed = bytearray(self.size_bytes)
-        if packed:
-            self._whole.Pack(self._buffer, packed, 0, MPI.COMM_SELF)
+        self._typemap.pack(self._buffer, 0, self._count, packed)
         return packed
 
     def unpack(self, packed: bytearray) -> None:
         """Copy the elements back to where they belong."""
-        if packed:
-            self._whole.Unpack(packed, 0, self._buffer, MPI.COMM_SELF)
+        self._typemap.unpack(packed, self._buffer, 0, self._count)
 
 
-def message(spec: Any, blocks: int = 1) -> Any:
+def message(spec: Any, blocks: int = 1, computes: bool = False) -> Any:
     """What `spec` names, as the extension takes it; `blocks` is by how many ranks its count is multiplied.
+
+    With `computes` pairs of a value and a place are elements, though they may have holes.
 
     Returns the array itself, (array, offset in bytes, size in bytes, element type), or a ``Derived``.
     Element type "" stands for one that Penstock can move but not compute with.
     """
     if not isinstance(spec, (list, tuple)):
         return spec
-    array, count, displacement, datatype = _parts(spec)
+    array, count, displacement, datatype = parts(spec)
     if array is None:
         if count:
             raise Error(f"a buffer specification has count {count} and no buffer")
         return None
-    known = _element(array, datatype)
+    pair = _PAIRS.get(MPI._handleof(datatype)) if computes and isinstance(datatype, MPI.Datatype) else None
+    known = (datatype.extent, pair) if pair is not None else _element(array, datatype)
     if known is None:
         return _derived(array, count, displacement, _datatype(datatype), blocks)
     item_bytes, dtype = known
@@ -170,10 +180,12 @@ def _element(array: Any, datatype: Any) -> tuple[int, str | None] | None:
     return datatype.extent, _DTYPE_OF_TYPESTR.get(datatype.typestr, "")
 
 
-def _parts(spec: Any) -> tuple:
+def parts(spec: Any) -> tuple:
     """(array, count or None, displacement, datatype or None), as mpi4py reads them."""
     count, displacement, datatype = None, 0, None
-    if len(spec) == 2:
+    if len(spec) == 1:
+        (array,) = spec
+    elif len(spec) == 2:
         array, second = spec
         if isinstance(second, (MPI.Datatype, str)):
             datatype = second
@@ -216,3 +228,21 @@ def _derived(array: Any, count: int | None, displacement: int, datatype: Any, bl
             f"{count} items of the derived datatype reach from byte {lower} to {needed} of a buffer of {buffer.nbytes}"
         )
     return Derived(buffer, count, datatype)
+
+
+_COMPUTED = {"b", "B", "h", "H", "i", "I", "l", "L", "q", "Q", "n", "N", "e", "f", "d", "g", "Zf", "Zd", "Zg", "?"}
+
+
+def is_computed(given: Any) -> bool:
+    """Whether Penstock computes with the elements of what message() returned."""
+    if isinstance(given, Derived):
+        return False
+    if isinstance(given, tuple):
+        if given[3] is not None:
+            return given[3] != ""
+        given = given[0]
+    try:
+        code = memoryview(given).format
+    except (TypeError, ValueError, BufferError):  # no buffer but DLPack, or bfloat16: the extension looks at it
+        return True
+    return code.lstrip("@=<") in _COMPUTED

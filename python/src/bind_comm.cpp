@@ -35,7 +35,35 @@ struct Call {
   ArrayView output;
   Blocks send{};  ///< in bytes; of reduce_scatter in elements
   Blocks receive{};
+  std::shared_ptr<const UserOp> user{};
 };
+
+/// A callable of Python as an operation. It is called with the GIL, and its owner dropped with it.
+std::shared_ptr<const UserOp> user_op(nb::handle given) {
+  if (given.is_none()) return nullptr;
+  const auto parts = nb::cast<nb::tuple>(given);
+  auto* owned = new nb::object(nb::borrow(parts[0]));
+  const std::shared_ptr<nb::object> callable(owned, [](nb::object* object) {
+    const nb::gil_scoped_acquire acquired;
+    delete object;
+  });
+  const auto combine = [callable](ConstBytes from, Bytes to) {
+    const nb::gil_scoped_acquire acquired;
+    try {
+      const auto view = [](const std::byte* memory, std::size_t size, int access) {
+        return nb::steal(PyMemoryView_FromMemory(reinterpret_cast<char*>(const_cast<std::byte*>(memory)),
+                                                 static_cast<Py_ssize_t>(size), access));
+      };
+      (*callable)(view(from.data(), from.size(), PyBUF_READ), view(to.data(), to.size(), PyBUF_WRITE));
+    } catch (nb::python_error& error) {
+      const std::string text = error.what();
+      throw Error(ErrorCode::invalid_argument,
+                  "the reduction operation raised " + text.substr(text.rfind('\n', text.size() - 2) + 1));
+    }
+  };
+  return std::make_shared<const UserOp>(UserOp{
+      .combine = combine, .element_bytes = nb::cast<std::uint64_t>(parts[1]), .commutative = nb::cast<bool>(parts[2])});
+}
 
 /// A part of a buffer with an element type of its own, as a buffer specification of mpi4py asks for:
 /// (object, offset in bytes, size in bytes or -1 for the rest, element type). The type is a name, None for the object's
@@ -114,13 +142,20 @@ Collective describe(const Comm& comm, const Call& call) {
                                                                   : true;
       const bool from_output = call.in_place && receives;
       const ArrayView& mine = from_output ? call.output : call.input;
-      what.dtype = mine.dtype();
-      what.count = mine.count();  // a remainder shows as a wrong size
+      std::uint64_t count = 0;
+      if (call.user) {
+        what.element_bytes = call.user->element_bytes;
+        count = mine.size_bytes() / what.element_bytes;
+      } else {
+        what.dtype = mine.dtype();
+        count = mine.count();
+      }
+      what.count = count;  // a remainder shows as a wrong size
       if (call.kind == CollectiveKind::reduce_scatter_block)
-        what.count = blocks_of(mine.count(), comm, from_output ? "recvbuf" : "sendbuf");
+        what.count = blocks_of(count, comm, from_output ? "recvbuf" : "sendbuf");
       if (call.kind == CollectiveKind::reduce_scatter) what.count = 0;
       what.op = *call.op;
-      if (!from_output && receives && call.output.dtype() != what.dtype)
+      if (!call.user && !from_output && receives && call.output.dtype() != what.dtype)
         throw Error(ErrorCode::invalid_argument, "sendbuf holds " + std::string(name(what.dtype)) +
                                                      " and recvbuf holds " + std::string(name(call.output.dtype())) +
                                                      "; expected the same type in both");
@@ -173,18 +208,19 @@ Call parse(const Comm& comm, const std::string& kind, nb::handle input, nb::hand
 
 /// Whether the elements that this rank contributes are of a type that Penstock computes with.
 bool has_plan(const Call& call) {
-  if (!computes(call.kind)) return true;
+  if (!computes(call.kind) || call.user) return true;
   return (call.in_place ? call.output : call.input).known_dtype().has_value();
 }
 
 /// Empty where there is no plan; the operation has not been started then.
 std::optional<PendingRequest> start(Comm& comm, const std::string& kind, nb::handle input, nb::handle output,
                                     const std::string& op, int root, bool in_place, const nb::dict& how,
-                                    nb::handle blocks) {
+                                    nb::handle blocks, nb::handle user) {
   Call call;
   Collective what;
   try {
     call = parse(comm, kind, input, output, op, root, in_place, blocks);
+    call.user = user_op(user);
     if (!has_plan(call)) return std::nullopt;
     what = describe(comm, call);
     apply(how, what);
@@ -195,7 +231,7 @@ std::optional<PendingRequest> start(Comm& comm, const std::string& kind, nb::han
   Request request;
   {
     const nb::gil_scoped_release released;
-    request = comm.start(what, call.input.bytes(), call.output.writable_bytes());
+    request = comm.start(what, call.input.bytes(), call.output.writable_bytes(), std::move(call.user));
   }
   return PendingRequest(std::move(request), std::move(call.input), std::move(call.output));
 }
@@ -271,17 +307,19 @@ void bind_comm(nb::module_& module) {
       .def_prop_ro("rank", &Comm::rank)
       .def_prop_ro("size", &Comm::size)
       .def("start", &python::start, nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"),
-           nb::arg("root"), nb::arg("in_place"), nb::arg("how"), nb::arg("blocks") = nb::none())
+           nb::arg("root"), nb::arg("in_place"), nb::arg("how"), nb::arg("blocks") = nb::none(),
+           nb::arg("user") = nb::none())
       .def(
           "run",
           [](Comm& comm, const std::string& kind, nb::handle input, nb::handle output, const std::string& op, int root,
-             bool in_place, const nb::dict& how, nb::handle blocks) {
-            auto pending = python::start(comm, kind, input, output, op, root, in_place, how, blocks);
+             bool in_place, const nb::dict& how, nb::handle blocks, nb::handle user) {
+            auto pending = python::start(comm, kind, input, output, op, root, in_place, how, blocks, user);
             if (pending) pending->wait();
             return pending.has_value();
           },
           nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"), nb::arg("root"),
-          nb::arg("in_place"), nb::arg("how"), nb::arg("blocks") = nb::none())
+          nb::arg("in_place"), nb::arg("how"), nb::arg("blocks") = nb::none(), nb::arg("user") = nb::none())
+      .def_prop_ro("any_thread", &Comm::any_thread)
       .def("guard", &python::guard)
       .def("fail_next", &Comm::fail_next)
       .def("duplicate", &Comm::duplicate, nb::call_guard<nb::gil_scoped_release>())
@@ -290,6 +328,7 @@ void bind_comm(nb::module_& module) {
       .def("explain", &python::explain)
       .def("report", &Comm::report);
 
+  module.def("dtype_bytes", [](const std::string& name) { return size_bytes(dtype_from_name(name)); });
   module.def("comm_from_address", &python::from_address, nb::rv_policy::take_ownership, nb::arg("function"),
              nb::arg("mpi_comm"), nb::arg("progress_cores"));
 }

@@ -23,7 +23,9 @@ std::string python_type(nb::handle object) {
 std::optional<DType> find_dtype(char kind, std::uint64_t item_bytes) {
 #define PENSTOCK_DTYPE(name, type, size, numpy) \
   if (kind == numpy[0] && item_bytes == (size)) return DType::name;
+#define PENSTOCK_OTHER_DTYPE PENSTOCK_DTYPE
 #include "penstock/dtypes.def"
+#undef PENSTOCK_OTHER_DTYPE
 #undef PENSTOCK_DTYPE
   return std::nullopt;
 }
@@ -39,7 +41,8 @@ std::optional<DType> dtype_of_format(const char* format, std::uint64_t item_byte
   const auto is_one_of = [&](std::string_view letters) { return letters.find(text[0]) != std::string_view::npos; };
   if (is_one_of("bhilqn")) return find_dtype('i', item_bytes);
   if (is_one_of("BHILQNc")) return find_dtype('u', item_bytes);
-  if (is_one_of("efd")) return find_dtype('f', item_bytes);
+  if (is_one_of("efdg")) return find_dtype('f', item_bytes);
+  if (text == "?") return find_dtype('b', item_bytes);
   return std::nullopt;
 }
 
@@ -52,6 +55,7 @@ std::optional<DType> dtype_of_dlpack(nb::dlpack::dtype dtype) {
     case nb::dlpack::dtype_code::Float: return find_dtype('f', item_bytes);
     case nb::dlpack::dtype_code::Complex: return find_dtype('c', item_bytes);
     case nb::dlpack::dtype_code::Bfloat: return DType::bfloat16;
+    case nb::dlpack::dtype_code::Bool: return find_dtype('b', item_bytes);
     default: return std::nullopt;
   }
 }
@@ -78,7 +82,9 @@ DType ArrayView::dtype() const {
   if (dtype_) return *dtype_;
   std::string known;
 #define PENSTOCK_DTYPE(name, type, size, numpy) known += known.empty() ? #name : ", " #name;
+#define PENSTOCK_OTHER_DTYPE PENSTOCK_DTYPE
 #include "penstock/dtypes.def"
+#undef PENSTOCK_OTHER_DTYPE
 #undef PENSTOCK_DTYPE
   refuse(argument_ + " holds elements of type " + held_ + "; expected one of " + known + " in native byte order");
 }
@@ -178,7 +184,9 @@ std::string numpy_name(DType dtype) {
   case DType::name:                             \
     text = numpy;                               \
     break;
+#define PENSTOCK_OTHER_DTYPE PENSTOCK_DTYPE
 #include "penstock/dtypes.def"
+#undef PENSTOCK_OTHER_DTYPE
 #undef PENSTOCK_DTYPE
   }
   if (text == "bfloat16") return text;

@@ -31,7 +31,7 @@ class ArrayView {
   bool c_contiguous() const { return c_contiguous_; }
   bool fortran_contiguous() const { return fortran_contiguous_; }
 
-  /// Empty where the elements are none of dtypes.def (bool, structures, foreign byte order); see dtype().
+  /// Empty where the elements are none of dtypes.def (structures, foreign byte order); see dtype().
   std::optional<DType> known_dtype() const { return dtype_; }
   /// Throws Error(invalid_argument) that names the argument and what it holds.
   DType dtype() const;

@@ -15,7 +15,9 @@ struct DTypeRow {
 
 constexpr std::array kDTypes = {
 #define PENSTOCK_DTYPE(name, type, size, numpy) DTypeRow{#name, size},
+#define PENSTOCK_OTHER_DTYPE PENSTOCK_DTYPE
 #include "penstock/dtypes.def"
+#undef PENSTOCK_OTHER_DTYPE
 #undef PENSTOCK_DTYPE
 };
 
@@ -54,14 +56,24 @@ ReduceOp reduce_op_from_name(std::string_view given) {
   throw_unknown("reduction operation", given, known);
 }
 
+bool is_complex(DType dtype) noexcept {
+  return dtype == DType::complex64 || dtype == DType::complex128 || dtype == DType::clongdouble;
+}
+
+bool is_number(DType dtype) noexcept { return dtype < DType::bool8; }
+
 bool defined_for(ReduceOp op, DType dtype) noexcept {
-  const bool is_complex = dtype == DType::complex64 || dtype == DType::complex128;
   const bool is_integer = dtype <= DType::uint64;
   switch (op) {
     case ReduceOp::sum:
-    case ReduceOp::prod: return true;
+    case ReduceOp::prod: return is_number(dtype);
     case ReduceOp::min:
-    case ReduceOp::max: return !is_complex;
+    case ReduceOp::max: return is_number(dtype) && !is_complex(dtype);
+    case ReduceOp::land:
+    case ReduceOp::lor:
+    case ReduceOp::lxor: return is_integer || dtype == DType::bool8;
+    case ReduceOp::minloc:
+    case ReduceOp::maxloc: return dtype > DType::bool8;
     default: return is_integer;
   }
 }

@@ -2,6 +2,7 @@
 // penstock::Persistent.
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -28,11 +29,18 @@ struct Call {
   const std::uint64_t* send_displacements = nullptr;
   const std::uint64_t* receive_counts = nullptr;
   const std::uint64_t* receive_displacements = nullptr;
+  const penstock_op* user = nullptr;
+  bool is_by = false;  ///< `user` has to be given
 };
+
+/// A penstock_op.
+using UserOpHandle = std::shared_ptr<const UserOp>;
 
 constexpr int kDtypes = 0
 #define PENSTOCK_DTYPE(name, type, size, numpy) +1
+#define PENSTOCK_OTHER_DTYPE PENSTOCK_DTYPE
 #include "penstock/dtypes.def"
+#undef PENSTOCK_OTHER_DTYPE
 #undef PENSTOCK_DTYPE
     ;
 constexpr int kReduceOps = 0
@@ -45,12 +53,13 @@ struct Arguments {
   Collective what;
   ConstBytes input;
   Bytes output;
+  UserOpHandle user;
 };
 
 /// C gives no sizes: the spans are what the counts and the operation ask for, empty where a pointer is null. Where they
 /// are places in the buffer that count, the library finds out how far they reach.
 std::uint64_t send_bytes(const Collective& what, std::uint64_t ranks) {
-  const std::uint64_t element_bytes = size_bytes(what.dtype);
+  const std::uint64_t element_bytes = what.item_bytes();
   switch (what.kind) {
     case CollectiveKind::scatter:
     case CollectiveKind::alltoall:
@@ -64,7 +73,7 @@ std::uint64_t send_bytes(const Collective& what, std::uint64_t ranks) {
 }
 
 std::uint64_t receive_bytes(const Collective& what, std::uint64_t ranks, int rank) {
-  const std::uint64_t element_bytes = size_bytes(what.dtype);
+  const std::uint64_t element_bytes = what.item_bytes();
   switch (what.kind) {
     case CollectiveKind::gather:
     case CollectiveKind::allgather:
@@ -96,6 +105,11 @@ Arguments arguments(Comm& comm, const Call& call) {
   what.dtype = static_cast<DType>(call.dtype);
   what.op = static_cast<ReduceOp>(call.op);
   what.root = call.root;
+  if (call.is_by && call.user == nullptr) refuse("op is NULL");
+  if (call.user != nullptr) {
+    result.user = unwrap<UserOpHandle>(call.user);
+    what.element_bytes = result.user->element_bytes;
+  }
   what.in_place = call.send == PENSTOCK_IN_PLACE || call.receive == PENSTOCK_IN_PLACE;
   const auto ranks = static_cast<std::size_t>(comm.size());
   const auto list = [&](const std::uint64_t* given) {
@@ -128,7 +142,7 @@ Request start(penstock_comm* handle, const Call& call) {
     comm.fail_next(error.message());
     throw;
   }
-  return comm.start(given.what, given.input, given.output);
+  return comm.start(given.what, given.input, given.output, given.user);
 }
 
 int run(penstock_comm* comm, const Call& call) {
@@ -148,7 +162,7 @@ int run(penstock_comm* handle, const Call& call, penstock_persistent** persisten
     require(persistent, call.function, "persistent");
     Comm& comm = unwrap<Comm>(handle);
     const Arguments given = arguments(comm, call);
-    *persistent = wrap<penstock_persistent>(comm.prepare(given.what, given.input, given.output));
+    *persistent = wrap<penstock_persistent>(comm.prepare(given.what, given.input, given.output, given.user));
   });
 }
 
@@ -161,17 +175,19 @@ using penstock::c::run;
 
 // PARAMETERS is a parenthesized list.
 #define PENSTOCK_C_UNPACK(...) __VA_ARGS__
-#define PENSTOCK_C_COLLECTIVE(name, PARAMETERS, ...)                                                               \
-  int penstock_##name(penstock_comm* comm PENSTOCK_C_UNPACK PARAMETERS) {                                          \
-    return run(comm, Call{.function = "penstock_" #name, .kind = CollectiveKind::name, __VA_ARGS__});              \
-  }                                                                                                                \
-  int penstock_i##name(penstock_comm* comm PENSTOCK_C_UNPACK PARAMETERS, penstock_request** request) {             \
-    return run(comm, Call{.function = "penstock_i" #name, .kind = CollectiveKind::name, __VA_ARGS__}, request);    \
-  }                                                                                                                \
-  int penstock_##name##_init(penstock_comm* comm PENSTOCK_C_UNPACK PARAMETERS, penstock_persistent** persistent) { \
-    return run(comm, Call{.function = "penstock_" #name "_init", .kind = CollectiveKind::name, __VA_ARGS__},       \
-               persistent);                                                                                        \
+#define PENSTOCK_C_FORMS(kind_name, name, PARAMETERS, ...)                                                           \
+  int penstock_##name(penstock_comm* comm PENSTOCK_C_UNPACK PARAMETERS) {                                            \
+    return run(comm, Call{.function = "penstock_" #name, .kind = CollectiveKind::kind_name, __VA_ARGS__});           \
+  }                                                                                                                  \
+  int penstock_i##name(penstock_comm* comm PENSTOCK_C_UNPACK PARAMETERS, penstock_request** request) {               \
+    return run(comm, Call{.function = "penstock_i" #name, .kind = CollectiveKind::kind_name, __VA_ARGS__}, request); \
+  }                                                                                                                  \
+  int penstock_##name##_init(penstock_comm* comm PENSTOCK_C_UNPACK PARAMETERS, penstock_persistent** persistent) {   \
+    return run(comm, Call{.function = "penstock_" #name "_init", .kind = CollectiveKind::kind_name, __VA_ARGS__},    \
+               persistent);                                                                                          \
   }
+#define PENSTOCK_C_COLLECTIVE(name, PARAMETERS, ...) PENSTOCK_C_FORMS(name, name, PARAMETERS, __VA_ARGS__)
+#define PENSTOCK_C_REDUCTION_BY(name, PARAMETERS, ...) PENSTOCK_C_FORMS(name, name##_by, PARAMETERS, __VA_ARGS__)
 
 PENSTOCK_C_COLLECTIVE(barrier, (), .count = 0)
 PENSTOCK_C_COLLECTIVE(bcast, (, void* buffer, uint64_t count, penstock_dtype dtype, int root), .receive = buffer,
@@ -226,6 +242,38 @@ PENSTOCK_C_COLLECTIVE(scan,
 PENSTOCK_C_COLLECTIVE(exscan,
                       (, const void* send, void* receive, uint64_t count, penstock_dtype dtype, penstock_reduce_op op),
                       .send = send, .receive = receive, .count = count, .dtype = dtype, .op = op)
+PENSTOCK_C_REDUCTION_BY(reduce, (, const void* send, void* receive, uint64_t count, const penstock_op* op, int root),
+                        .send = send, .receive = receive, .count = count, .root = root, .user = op, .is_by = true)
+PENSTOCK_C_REDUCTION_BY(allreduce, (, const void* send, void* receive, uint64_t count, const penstock_op* op),
+                        .send = send, .receive = receive, .count = count, .user = op, .is_by = true)
+PENSTOCK_C_REDUCTION_BY(reduce_scatter_block,
+                        (, const void* send, void* receive, uint64_t count, const penstock_op* op), .send = send,
+                        .receive = receive, .count = count, .user = op, .is_by = true)
+PENSTOCK_C_REDUCTION_BY(reduce_scatter,
+                        (, const void* send, void* receive, const uint64_t* counts, const penstock_op* op),
+                        .send = send, .receive = receive, .receive_counts = counts, .user = op, .is_by = true)
+PENSTOCK_C_REDUCTION_BY(scan, (, const void* send, void* receive, uint64_t count, const penstock_op* op), .send = send,
+                        .receive = receive, .count = count, .user = op, .is_by = true)
+PENSTOCK_C_REDUCTION_BY(exscan, (, const void* send, void* receive, uint64_t count, const penstock_op* op),
+                        .send = send, .receive = receive, .count = count, .user = op, .is_by = true)
+
+int penstock_op_create(penstock_combine combine, void* context, uint64_t element_bytes, int commutative,
+                       penstock_op** op) {
+  using namespace penstock;
+  return c::guarded([&] {
+    c::require(reinterpret_cast<const void*>(combine), "penstock_op_create", "combine");
+    c::require(op, "penstock_op_create", "op");
+    if (element_bytes == 0)
+      throw Error(ErrorCode::invalid_argument, "penstock_op_create: element_bytes is 0, expected 1 or more");
+    const auto call = [combine, context, element_bytes](ConstBytes from, Bytes to) {
+      combine(from.data(), to.data(), to.size() / element_bytes, context);
+    };
+    *op = c::wrap<penstock_op>(c::UserOpHandle(std::make_shared<const UserOp>(
+        UserOp{.combine = call, .element_bytes = element_bytes, .commutative = commutative != 0})));
+  });
+}
+
+void penstock_op_free(penstock_op* op) { penstock::c::destroy<std::shared_ptr<const penstock::UserOp>>(op); }
 
 int penstock_start(penstock_persistent* persistent, penstock_request** request) {
   using namespace penstock;

@@ -13,7 +13,9 @@ namespace {
 
 constexpr std::array kAlgorithms = {
 #define PENSTOCK_ALGORITHM(kind, name, fits, cost) \
-  Algorithm{CollectiveKind::kind, #name, cost, &collectives::fits, &collectives::kind##_##name},
+  Algorithm{CollectiveKind::kind, #name, cost, &collectives::fits, &collectives::kind##_##name, false},
+#define PENSTOCK_ALGORITHM_IN_ORDER(kind, name, fits, cost) \
+  Algorithm{CollectiveKind::kind, #name, cost, &collectives::fits, &collectives::kind##_##name, true},
 #include "collectives/algorithms.def"
 #undef PENSTOCK_ALGORITHM
 };
@@ -74,7 +76,7 @@ bool small_on_one_node(const Team& team, const Collective& what) {
   return bytes <= kSharedBytesPerRank && bytes * static_cast<std::uint64_t>(team.size()) <= kSharedBytesPerNode;
 }
 
-std::uint64_t block_bytes(const Collective& what) { return what.count * size_bytes(what.dtype); }
+std::uint64_t block_bytes(const Collective& what) { return what.count * what.item_bytes(); }
 
 Region result(const Team& team, const Collective& what) {
   const std::uint64_t bytes = block_bytes(what);

@@ -35,7 +35,7 @@ std::vector<Piece> pieces_of(const std::vector<std::vector<int>>& by_node, const
   for (const auto& [node, run] : runs) {
     const Region blocks = blocks_of(all, what, run);
     const std::uint64_t count = std::clamp<std::uint64_t>(blocks.size_bytes / segment_bytes, 1, most);
-    const std::uint64_t element_bytes = size_bytes(what.dtype);
+    const std::uint64_t element_bytes = what.item_bytes();
     for (std::uint64_t i = 0; i < count; ++i)
       pieces.push_back({node, part_of(blocks, blocks.size_bytes / element_bytes, element_bytes, count, i)});
   }

@@ -16,7 +16,7 @@ constexpr int kTargets = 4;  // as in bcast_divided
 }  // namespace
 
 Plan allgatherv_divided(const Team& team, const Collective& what) {
-  const std::uint64_t element_bytes = size_bytes(what.dtype);
+  const std::uint64_t element_bytes = what.item_bytes();
   const Region own = contribution(team, what);
   Sequence sequence("allgatherv/divided", team);
   const Region all = sequence.scratch(parts_of({}, what, {0, team.size()}).size_bytes);

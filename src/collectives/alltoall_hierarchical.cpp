@@ -21,7 +21,7 @@ using Pieces = std::vector<Move>;
 
 Plan alltoall_hierarchical(const Team& team, const Collective& what) {
   const std::uint64_t bytes = block_bytes(what);
-  const std::uint64_t element_bytes = size_bytes(what.dtype);
+  const std::uint64_t element_bytes = what.item_bytes();
   const auto nodes = ranks_by_node(team);
   const auto own_node = static_cast<std::size_t>(team.node_of_rank[static_cast<std::size_t>(team.rank)]);
   const std::vector<int>& local = nodes[own_node];

@@ -14,7 +14,7 @@ Plan bcast_leader_scatter(const Team& team, const Collective& what) {
                       {.own = data,
                        .target = data,
                        .elements = what.count,
-                       .element_bytes = size_bytes(what.dtype),
+                       .element_bytes = what.item_bytes(),
                        .segment_bytes = what.segment_bytes});
   leaders.spread(data);
   return finish(std::move(sequence), team, what);

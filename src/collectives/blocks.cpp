@@ -28,13 +28,13 @@ std::uint64_t extent_bytes(const Blocks& blocks, const Collective& what, int siz
     if (count > 0) end = std::max(end, begin + count);
     next += count;
   }
-  return end * size_bytes(what.dtype);
+  return end * what.item_bytes();
 }
 
 namespace {
 
 Region region_of(const Blocks& blocks, const Collective& what, int rank, Region all) {
-  const std::uint64_t element_bytes = size_bytes(what.dtype);
+  const std::uint64_t element_bytes = what.item_bytes();
   return {all.offset_bytes + displacement_of(blocks, what, rank) * element_bytes,
           count_of(blocks, what, rank) * element_bytes, all.buffer};
 }
@@ -59,7 +59,7 @@ Region receive_block(const Team& team, const Collective& what, int peer) {
 }
 
 Region parts_of(Region all, const Collective& what, Run run) {
-  const std::uint64_t element_bytes = size_bytes(what.dtype);
+  const std::uint64_t element_bytes = what.item_bytes();
   std::uint64_t elements = 0;
   for (int rank = run.first; rank < run.first + run.count; ++rank) elements += count_of(what.receive, what, rank);
   return {all.offset_bytes + displacement_of({what.receive.counts, {}}, what, run.first) * element_bytes,
@@ -71,7 +71,7 @@ Region part_of_rank(Region all, const Collective& what, int rank) { return parts
 std::uint64_t part_elements(const Collective& what, int rank) { return count_of(what.receive, what, rank); }
 
 std::uint64_t all_elements(const Team& team, const Collective& what) {
-  return parts_of({}, what, {0, team.size()}).size_bytes / size_bytes(what.dtype);
+  return parts_of({}, what, {0, team.size()}).size_bytes / what.item_bytes();
 }
 
 std::vector<std::vector<int>> ranks_by_node(const Team& team) {

@@ -39,14 +39,14 @@ void check(const Team& team, const Collective& what) {
   if (is_rooted(what.kind) && (what.root < 0 || what.root >= team.size()))
     reject(what, "root is " + std::to_string(what.root) + ", but the communicator has the ranks 0 to " +
                      std::to_string(team.size() - 1));
-  if (computes(what.kind) && !defined_for(what.op, what.dtype))
+  if (computes(what.kind) && what.element_bytes == 0 && !defined_for(what.op, what.dtype))
     reject(what,
            "operation " + std::string(name(what.op)) + " is not defined for dtype " + std::string(name(what.dtype)));
   // Half of the address space, so that no sum of offsets can overflow.
   if (what.split < Collective::kAutomatic)
     reject(what, "split is " + std::to_string(what.split) + "; expected levels of a tree, or -1 (automatic)");
   if (what.radix < 2) reject(what, "radix is " + std::to_string(what.radix) + "; expected 2 or more");
-  const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / size_bytes(what.dtype);
+  const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / what.item_bytes();
   if (what.count > most / static_cast<std::uint64_t>(team.size()))
     reject(what, "count is " + std::to_string(what.count) + ", but the blocks of " + std::to_string(team.size()) +
                      " ranks must stay below 2^63 bytes together");
@@ -59,14 +59,18 @@ const Algorithm* find(CollectiveKind kind, std::string_view given) {
   return nullptr;
 }
 
+bool fits(const Algorithm& row, const Team& team, const Collective& what) {
+  return row.fits(team, what) && (what.commutative || !computes(what.kind) || row.keeps_order);
+}
+
 // nullptr where none is named.
 const Algorithm* named(const Team& team, const Collective& what) {
   if (what.algorithm.empty()) return nullptr;
   const Algorithm* algorithm = find(what.kind, what.algorithm);
-  if (algorithm && algorithm->fits(team, what)) return algorithm;
+  if (algorithm && fits(*algorithm, team, what)) return algorithm;
   std::string fitting;
   for (const Algorithm& other : algorithms())
-    if (other.kind == what.kind && other.fits(team, what))
+    if (other.kind == what.kind && fits(other, team, what))
       fitting += (fitting.empty() ? "" : ", ") + std::string(other.name);
   reject(what, (algorithm ? "algorithm '" + what.algorithm + "' does not fit this communicator and size"
                           : "there is no algorithm '" + what.algorithm + "'") +
@@ -94,7 +98,7 @@ void check_apart(const Collective& what, const Blocks& blocks, int size) {
     if (runs[i][0] < runs[i - 1][1])
       reject(what, "the blocks received from the ranks " + std::to_string(runs[i - 1][2]) + " and " +
                        std::to_string(runs[i][2]) + " overlap at byte " +
-                       std::to_string(runs[i][0] * size_bytes(what.dtype)));
+                       std::to_string(runs[i][0] * what.item_bytes()));
 }
 
 void check_blocks(const Team& team, const Collective& what, const Blocks& blocks, const char* buffer) {
@@ -106,7 +110,7 @@ void check_blocks(const Team& team, const Collective& what, const Blocks& blocks
   };
   check_length(blocks.counts, "counts");
   check_length(blocks.displacements, "displacements");
-  const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / size_bytes(what.dtype);
+  const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / what.item_bytes();
   std::uint64_t sum = 0;
   for (int rank = 0; rank < team.size(); ++rank) {
     const std::uint64_t count = collectives::count_of(blocks, what, rank);
@@ -133,9 +137,8 @@ void check_counts(const Team& team, const Collective& what) {
   }
   const auto check_own = [&](std::uint64_t one, std::uint64_t other) {
     if (one != other)
-      reject(what, "rank " + std::to_string(team.rank) + " sends itself " +
-                       std::to_string(one * size_bytes(what.dtype)) + " bytes and receives " +
-                       std::to_string(other * size_bytes(what.dtype)));
+      reject(what, "rank " + std::to_string(team.rank) + " sends itself " + std::to_string(one * what.item_bytes()) +
+                       " bytes and receives " + std::to_string(other * what.item_bytes()));
   };
   const auto own = [&](const Blocks& blocks) { return collectives::count_of(blocks, what, team.rank); };
   if (what.kind == CollectiveKind::scatterv && !what.in_place) check_own(own(what.send), what.count);
@@ -187,6 +190,14 @@ Default choose_default(const Team& team, const Collective& what) {
   const int nodes = collectives::node_count(team);
   const bool is_hierarchy = nodes > 1 && nodes < team.size();
   const std::string hierarchy = is_hierarchy ? std::to_string(nodes) + " nodes, some with several ranks" : "";
+  const bool is_prefix = what.kind == CollectiveKind::scan || what.kind == CollectiveKind::exscan;
+  if (computes(what.kind) && !what.commutative && !is_prefix) {
+    if (collectives::shared_node(team, what) && bytes > kDividedBytes)
+      return {"divided", "the operation does not commute; more than " + kib(kDividedBytes) + " on one node"};
+    const bool is_scattered =
+        what.kind == CollectiveKind::reduce_scatter || what.kind == CollectiveKind::reduce_scatter_block;
+    return {is_scattered ? "pairwise" : "ordered", "the operation does not commute"};
+  }
   if (has_split_tree(what.kind)) {
     const bool is_shared = collectives::shared_node(team, what);
     if (what.split != Collective::kAutomatic)
@@ -242,7 +253,7 @@ Default choose_default(const Team& team, const Collective& what) {
       return {"pairwise", "every block goes straight to its rank"};
     case CollectiveKind::reduce_scatter_block:
     case CollectiveKind::reduce_scatter: {
-      const std::uint64_t all_bytes = collectives::all_elements(team, what) * size_bytes(what.dtype);
+      const std::uint64_t all_bytes = collectives::all_elements(team, what) * what.item_bytes();
       if (collectives::shared_node(team, what) && all_bytes > kDividedBytes)
         return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
       if (all_bytes > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes)};
@@ -260,7 +271,7 @@ Default choose_default(const Team& team, const Collective& what) {
     case CollectiveKind::scatterv: return {"linear", "the root alone knows the counts"};
     case CollectiveKind::alltoallv: return {"pairwise", "each rank knows its own counts only"};
     case CollectiveKind::allgatherv: {
-      const std::uint64_t all_bytes = collectives::all_elements(team, what) * size_bytes(what.dtype);
+      const std::uint64_t all_bytes = collectives::all_elements(team, what) * what.item_bytes();
       if (collectives::shared_node(team, what) && all_bytes > kDividedBytes)
         return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
       if (all_bytes > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes) + " in all"};
@@ -297,7 +308,10 @@ Choice choose(const Team& team, const Collective& what) {
   Choice choice{named(team, what), "asked for by name"};
   if (choice.algorithm == nullptr) {
     std::optional<Tuning::Found> tuned;
-    if (team.tuning != nullptr && what.split == Collective::kAutomatic) tuned = team.tuning->find(team, what);
+    // The table knows nothing of counts, some of which are one rank's own, nor of orders.
+    const bool is_measured = !has_counts(what.kind) && what.commutative;
+    if (team.tuning != nullptr && what.split == Collective::kAutomatic && is_measured)
+      tuned = team.tuning->find(team, what);
     const Default chosen = tuned ? Default{tuned->algorithm, tuned->reason} : choose_default(team, what);
     choice = {find(what.kind, chosen.name), chosen.reason};
     if (tuned) choice.segment_bytes = tuned->segment_bytes;

@@ -137,7 +137,7 @@ Exchange whole_exchange(const Team& team, const Collective& what) {
   return {.own = contribution(team, what),
           .target = result(team, what),
           .elements = what.count,
-          .element_bytes = size_bytes(what.dtype),
+          .element_bytes = what.item_bytes(),
           .segment_bytes = what.segment_bytes};
 }
 

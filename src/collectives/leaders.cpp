@@ -95,8 +95,8 @@ Plan allreduce_by_leaders(const Team& team, const Collective& what, std::string_
     exchange(sequence, leaders.group(slot),
              {.own = leaders.is_alone() ? leaders.part(own, slot) : into,
               .target = into,
-              .elements = into.size_bytes / size_bytes(what.dtype),
-              .element_bytes = size_bytes(what.dtype),
+              .elements = into.size_bytes / what.item_bytes(),
+              .element_bytes = what.item_bytes(),
               .segment_bytes = what.segment_bytes});
   }
   leaders.spread(target);

@@ -6,6 +6,7 @@
 namespace penstock::collectives {
 namespace {
 
+constexpr std::uint64_t kMaxTaskElementBytes = 64 << 10;  // a task combines block by block of this size
 constexpr std::uint64_t kPieceBytes = 64 << 10;
 constexpr std::uint64_t kMaxPieces = 32;  // of a segment
 
@@ -17,12 +18,12 @@ std::uint64_t pieces_of(Region segment, const NodeWork& work) {
 
 bool shared_node(const Team& team, const Collective& what) {
   return team.single_copy && team.size() > 1 && static_cast<std::uint32_t>(team.size()) <= kMaxTasks / 2 &&
-         node_count(team) == 1 && what.radix >= 2;
+         node_count(team) == 1 && what.radix >= 2 && what.item_bytes() <= kMaxTaskElementBytes;
 }
 
-bool shared_nodes(const Team& team, const Collective&) {
+bool shared_nodes(const Team& team, const Collective& what) {
   const int nodes = node_count(team);
-  return team.single_copy && nodes > 1 && nodes < team.size() &&
+  return team.single_copy && nodes > 1 && nodes < team.size() && what.item_bytes() <= kMaxTaskElementBytes &&
          static_cast<std::uint32_t>(largest_node(team)) <= kMaxTasks / kMaxPieces;
 }
 
@@ -71,7 +72,7 @@ std::vector<RankRegion> of_each(std::span<const int> ranks, Region region) {
 void combine_on_node(Sequence& sequence, const Group& node, const Collective& what, Region from, Region into,
                      const NodeWork& work) {
   if (node.size() < 2 || from.size_bytes == 0) return;
-  const std::uint64_t element_bytes = size_bytes(what.dtype);
+  const std::uint64_t element_bytes = what.item_bytes();
   const std::uint64_t elements = from.size_bytes / element_bytes;
   const std::uint64_t pieces = pieces_of(from, work);
   std::vector<int> ranks = node.ranks;
@@ -83,7 +84,7 @@ void combine_on_node(Sequence& sequence, const Group& node, const Collective& wh
 
 void spread_on_node(Sequence& sequence, const Group& node, const Collective& what, Region data, const NodeWork& work) {
   if (node.size() < 2 || data.size_bytes == 0) return;
-  const std::uint64_t element_bytes = size_bytes(what.dtype);
+  const std::uint64_t element_bytes = what.item_bytes();
   const std::uint64_t pieces = pieces_of(data, work);
   std::vector<int> others = node.ranks;
   others.erase(others.begin() + static_cast<std::ptrdiff_t>(work.slot));

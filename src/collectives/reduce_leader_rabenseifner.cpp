@@ -19,7 +19,7 @@ Plan reduce_leader_rabenseifner(const Team& team, const Collective& what) {
                    {.own = leaders.is_alone() ? contribution(team, what) : sum,
                     .target = sum,
                     .elements = what.count,
-                    .element_bytes = size_bytes(what.dtype),
+                    .element_bytes = what.item_bytes(),
                     .segment_bytes = what.segment_bytes});
   return finish(std::move(sequence), team, what);
 }

@@ -16,7 +16,7 @@ constexpr std::uint64_t kSegmentBytes = 64 << 10;
 }  // namespace
 
 Plan reduce_parts_divided(const std::string& algorithm, const Team& team, const Collective& what) {
-  const std::uint64_t element_bytes = size_bytes(what.dtype);
+  const std::uint64_t element_bytes = what.item_bytes();
   const std::uint64_t elements = all_elements(team, what);
   const std::vector<int> ranks = everyone(team);
   const Region own = contribution(team, what);

@@ -18,7 +18,6 @@ constexpr std::uint32_t kDownTag = kStageTags + 1;
 }  // namespace
 
 Plan reduce_parts_hierarchical(const std::string& algorithm, const Team& team, const Collective& what) {
-  const std::uint64_t element_bytes = size_bytes(what.dtype);
   const auto nodes = ranks_by_node(team);
   const auto own_node = static_cast<std::size_t>(team.node_of_rank[static_cast<std::size_t>(team.rank)]);
   const std::vector<int>& local = nodes[own_node];
@@ -56,7 +55,7 @@ Plan reduce_parts_hierarchical(const std::string& algorithm, const Team& team, c
       moves.push_back({part, {at_bytes, part.size_bytes, Buffer::scratch}});
       at_bytes += part.size_bytes;
     }
-    sequence.move(moves, element_bytes);
+    sequence.move(moves, size_bytes(what.dtype));
     return packed;
   };
   for (std::size_t step = 1; step < nodes.size(); ++step) {

@@ -20,7 +20,7 @@ Plan reduce_parts_ring(const std::string& algorithm, const Team& team, const Col
   const int size = ring.size();
   const int next = ring[(ring.self + 1) % size];
   const int previous = ring[(ring.self + size - 1) % size];
-  const std::uint64_t element_bytes = size_bytes(what.dtype);
+  const std::uint64_t element_bytes = what.item_bytes();
   const Region own = contribution(team, what);
   const Region target = result(team, what);
   std::uint64_t largest_elements = 0;

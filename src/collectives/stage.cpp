@@ -10,7 +10,7 @@ constexpr std::uint32_t kInFlight = 8;  // segments for which an inner rank of a
 }  // namespace
 
 Segments::Segments(const Collective& what, std::uint64_t default_bytes, std::uint32_t most)
-    : elements_(what.count), element_bytes_(size_bytes(what.dtype)) {
+    : elements_(what.count), element_bytes_(what.item_bytes()) {
   const std::uint64_t bytes = elements_ * element_bytes_;
   const std::uint64_t wanted_bytes =
       std::max<std::uint64_t>(1, what.segment_bytes ? what.segment_bytes : default_bytes);

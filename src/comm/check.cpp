@@ -77,8 +77,18 @@ Collective normalized(const Collective& asked, int rank) {
   if (what.kind == CollectiveKind::reduce_scatter) what.receive.displacements.clear();
   const bool all_know = what.kind == CollectiveKind::allgatherv || what.kind == CollectiveKind::reduce_scatter;
   if (all_know && !what.receive.counts.empty()) what.count = 0;
-  if (computes(what.kind)) return what;
+  if (computes(what.kind)) {
+    if (what.element_bytes != 0) {
+      what.dtype = DType::uint8;
+      what.op = ReduceOp::sum;
+    } else {
+      what.commutative = true;
+    }
+    return what;
+  }
   what.op = ReduceOp::sum;
+  what.element_bytes = 0;
+  what.commutative = true;
   count_in_bytes(what);  // too large a size keeps its type: choose() refuses it and says so
   return what;
 }
@@ -89,14 +99,15 @@ std::uint64_t signature(const Collective& what) {
   // So are the counts that only this rank knows; whether they fit shows in the sizes of the messages.
   const bool knows_alone = what.kind == CollectiveKind::gatherv || what.kind == CollectiveKind::scatterv ||
                            what.kind == CollectiveKind::alltoallv;
-  const std::array<std::uint64_t, 8> words{static_cast<std::uint64_t>(what.kind) << 1 | (in_place ? 1u : 0u),
+  const std::array<std::uint64_t, 9> words{static_cast<std::uint64_t>(what.kind) << 1 | (in_place ? 1u : 0u),
                                            knows_alone ? 0 : what.count,
                                            static_cast<std::uint64_t>(what.dtype),
                                            static_cast<std::uint64_t>(what.op),
                                            static_cast<std::uint64_t>(what.root),
                                            what.segment_bytes,
                                            static_cast<std::uint64_t>(what.split),
-                                           static_cast<std::uint64_t>(what.radix)};
+                                           static_cast<std::uint64_t>(what.radix),
+                                           what.element_bytes << 1 | (what.commutative ? 1u : 0u)};
   std::uint64_t mixed = 0x9e3779b97f4a7c15u;
   for (const std::uint64_t word : words) mixed = mix(mixed, word);
   for (const char letter : what.algorithm) mixed = mix(mixed, static_cast<unsigned char>(letter));

@@ -15,15 +15,12 @@ namespace penstock {
 
 bool Request::test() {
   if (run_ == nullptr) return true;
-  if (!run_->started.run->test()) return false;
-  run_->started.guard.check();
-  return true;
+  return run_->started.test();
 }
 
 void Request::wait() {
   if (run_ == nullptr) return;
-  run_->started.run->wait();
-  run_->started.guard.check();
+  run_->started.wait();
 }
 
 Comm::Comm(std::shared_ptr<comm::State> state) : state_(std::move(state)) {}
@@ -34,21 +31,23 @@ const Team& Comm::team() const { return state_->team(); }
 bool Comm::any_thread() const { return state_->any_thread(); }
 Comm Comm::duplicate() const { return state_->duplicate(); }
 
-Request Comm::start(const Collective& what, ConstBytes input, Bytes output) {
-  return Request(std::make_shared<Request::Run>(Request::Run{state_, state_->start(what, input, output)}));
+Request Comm::start(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user) {
+  return Request(
+      std::make_shared<Request::Run>(Request::Run{state_, state_->start(what, input, output, std::move(user))}));
 }
 
-Persistent Comm::prepare(const Collective& what, ConstBytes input, Bytes output) const {
-  return {*this, what, input, output};
+Persistent Comm::prepare(const Collective& what, ConstBytes input, Bytes output,
+                         std::shared_ptr<const UserOp> user) const {
+  return {*this, what, input, output, std::move(user)};
 }
 
 Request Comm::start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes output, const Arithmetic& arithmetic,
                     std::uint64_t signature) {
-  auto run = state_->engine().start(std::move(plan), {input, output}, arithmetic, signature);
-  return Request(std::make_shared<Request::Run>(Request::Run{state_, {std::move(run)}}));
+  return Request(std::make_shared<Request::Run>(
+      Request::Run{state_, state_->start(std::move(plan), {input, output}, arithmetic, signature)}));
 }
 
-void Comm::fail_next(const std::string& message) noexcept { state_->engine().fail_next(message); }
+void Comm::fail_next(const std::string& message) noexcept { state_->fail_next(message); }
 
 void Comm::allgather(ConstBytes mine, Bytes all) {
   run({.kind = CollectiveKind::allgather, .count = mine.size()}, mine, all);

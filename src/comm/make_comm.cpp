@@ -26,8 +26,9 @@ int wanted_progress_cores(const CommOptions& given) {
 /// What every rank tells the others: what it failed with, if it did, or what its process may use.
 struct Card {
   std::int32_t code;
-  std::array<char, 507> text;
+  std::array<char, 506> text;
   std::uint8_t tunes;  ///< asks for a tuning table
+  std::uint8_t debug;
   WorkerCard worker;
 };
 
@@ -37,8 +38,10 @@ struct Agreed {
 };
 
 /// Every rank throws if `mine` holds an error on any of them; they have all come here.
-Agreed agree_on(engine::Transport& transport, const std::optional<Error>& mine, const WorkerCard& worker, bool tunes) {
+Agreed agree_on(engine::Transport& transport, const std::optional<Error>& mine, const WorkerCard& worker, bool tunes,
+                bool& debug) {
   Card card{};
+  card.debug = debug ? 1 : 0;
   card.worker = worker;
   card.tunes = tunes ? 1 : 0;
   if (mine) {
@@ -52,6 +55,7 @@ Agreed agree_on(engine::Transport& transport, const std::optional<Error>& mine, 
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].code != 0) throw Error(ErrorCode::peer_failed, all[r].text.data(), static_cast<int>(r));
     workers.push_back(all[r].worker);
+    debug = debug || all[r].debug != 0;
   }
   return {std::move(workers), all[0].tunes != 0};
 }
@@ -68,6 +72,7 @@ Comm make_comm(MakeTransport make_transport, const CommOptions& given) {
   std::optional<Error> failure;
   try {
     const Options& wanted = options();
+    facts.debug = wanted.debug > 0;
     settings.eager_bytes = wanted.eager_bytes;
     settings.shared_bytes = wanted.shared_bytes;
     settings.shared_memory = wanted.shared_memory;
@@ -77,7 +82,7 @@ Comm make_comm(MakeTransport make_transport, const CommOptions& given) {
     failure = error;
   }
   const std::string table = failure ? "" : options().tuning;
-  const Agreed agreed = agree_on(*transport, failure, card, !table.empty());
+  const Agreed agreed = agree_on(*transport, failure, card, !table.empty(), facts.debug);
   Workers workers = agree_on_workers(*transport, agreed.workers);
   settings.progress_threads = static_cast<int>(workers.cpus.size());
   settings.progress_cpus = std::move(workers.cpus);

@@ -45,19 +45,80 @@ void Guard::check() {
                   "got either; leave it alone until wait() has returned or test() was true");
 }
 
-Started State::start(const Collective& asked, ConstBytes input, Bytes output) {
+std::shared_ptr<Agreement> State::agree_on(std::vector<std::uint64_t> card) {
+  return facts_.debug ? std::make_shared<Agreement>(*engine_, std::move(card)) : nullptr;
+}
+
+void State::fail_next(const std::string& message) noexcept {
+  try {
+    std::erase_if(unwatched_, [](const auto& agreement) { return agreement->done(); });
+    if (auto agreement = agree_on(card_of_failure(team().size()))) unwatched_.push_back(std::move(agreement));
+  } catch (const std::exception&) {
+    // Out of memory: the other ranks find this one different.
+  }
+  engine_->fail_next(message);
+}
+
+bool Started::test() {
+  if (agreement != nullptr && !agreement->test()) return false;
+  if (!run->done()) {
+    bool is_complete = false;
+    try {
+      is_complete = run->test();
+    } catch (const Error&) {
+      if (agreement != nullptr) agreement->wait();  // the cards say more than the operation's own failure
+      throw;
+    }
+    if (!is_complete) return false;
+  }
+  wait();
+  return true;
+}
+
+void Started::wait() {
+  try {
+    run->wait();
+  } catch (const Error&) {
+    if (agreement != nullptr) agreement->wait();
+    throw;
+  }
+  if (agreement != nullptr) agreement->wait();
+  guard.check();
+}
+
+Started State::start(std::shared_ptr<const Plan> plan, const engine::Bindings& bindings, const Arithmetic& arithmetic,
+                     std::uint64_t signature) {
+  Started started;
+  started.agreement = agree_on(card_of_plan(signature, team().size()));
+  started.run = engine_->start(std::move(plan), bindings, arithmetic, signature);
+  return started;
+}
+
+Started State::start(const Collective& given, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user) {
+  Collective asked = given;
+  if (user) {
+    asked.element_bytes = user->element_bytes;
+    asked.commutative = user->commutative;
+  }
   const Collective what = normalized(asked, team().rank);
   Planned planned;
   engine::Bindings bindings;
   try {
+    if (computes(what.kind) && (what.element_bytes != 0) != (user != nullptr && user->combine))
+      throw Error(ErrorCode::invalid_argument,
+                  std::string(name(what.kind)) + ": elements of " + std::to_string(what.element_bytes) +
+                      " bytes need a user operation that combines them, and it needs such");
     planned = plan(what);
-    bindings = bind(asked, *planned.plan, input, output);
+    bindings = comm::bind(asked, *planned.plan, input, output);
   } catch (const std::exception& error) {
     // This rank alone may know; the others must not wait for it.
-    engine_->fail_next(error.what());
+    fail_next(error.what());
     throw;
   }
-  Started started{engine_->start(planned.plan, bindings, {.dtype = what.dtype, .op = what.op}, planned.signature)};
+  std::shared_ptr<Agreement> agreement = agree_on(card_of(what, team().size()));
+  Started started{engine_->start(planned.plan, bindings, {.dtype = what.dtype, .op = what.op, .user = std::move(user)},
+                                 planned.signature)};
+  started.agreement = std::move(agreement);
   if (options().debug > 0) {
     const bool sends_output = what.kind == CollectiveKind::bcast && what.root == team().rank;
     const ConstBytes sent = sends_output ? ConstBytes(bindings.output) : bindings.input;

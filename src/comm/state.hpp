@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/json.hpp"
+#include "comm/agreement.hpp"
 #include "engine/engine.hpp"
 #include "penstock/collective.hpp"
 #include "penstock/comm.hpp"
@@ -37,6 +38,10 @@ class Guard {
 struct Started {
   std::shared_ptr<engine::Run> run;
   Guard guard{};
+  std::shared_ptr<Agreement> agreement{};  ///< at debug level 1
+
+  bool test();
+  void wait();
 };
 
 /// A new transport between the same ranks; called collectively, once per communicator and once per duplicate.
@@ -62,9 +67,10 @@ engine::Bindings bind(const Collective& what, const Plan& plan, ConstBytes input
 /// What is known about a communicator when it has been made.
 struct Facts {
   CommOptions options{};
-  bool any_thread = false;      ///< see Comm::any_thread
-  std::string mpi{};            ///< library and version
-  std::string tuning{};         ///< what became of the table that was asked for; empty where none was
+  bool any_thread = false;        ///< see Comm::any_thread
+  bool debug = false;             ///< whether a rank wants debug level 1 or more
+  std::string mpi{};              ///< library and version
+  std::string tuning{};           ///< what became of the table that was asked for; empty where none was
   std::string progress_reason{};  ///< how many progress threads, and why
 };
 
@@ -89,7 +95,11 @@ class State {
   Comm duplicate() const { return make_comm(make_transport_, facts_.options); }
   bool any_thread() const { return facts_.any_thread; }
 
-  Started start(const Collective& what, ConstBytes input, Bytes output);
+  Started start(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user);
+  Started start(std::shared_ptr<const Plan> plan, const engine::Bindings& bindings, const Arithmetic& arithmetic,
+                std::uint64_t signature);
+  /// See engine::Engine::fail_next.
+  void fail_next(const std::string& message) noexcept;
   std::string explain(const Collective& what);
   std::string report();
 
@@ -104,6 +114,8 @@ class State {
   };
 
   Planned plan(const Collective& normalized_what);
+  /// At debug level 1 every operation, also one that has failed here, begins by this.
+  std::shared_ptr<Agreement> agree_on(std::vector<std::uint64_t> card);
   /// What is known of a plan, as the members of a JSON object.
   json::Object facts_of(const Collective& normalized_what, const Plan& plan) const;
 
@@ -111,7 +123,8 @@ class State {
   MakeTransport make_transport_;
   Facts facts_;
   Team team_;
-  std::mutex mutex_;  ///< of the cache
+  std::vector<std::shared_ptr<Agreement>> unwatched_;  ///< of calls that have failed here
+  std::mutex mutex_;                                   ///< of the cache
   std::unordered_map<Collective, Planned, Hash> plans_;
 };
 

@@ -59,7 +59,9 @@ void Executor::issue(Operation& operation, StepId step) {
       }
       return;
     default:
-      if (std::max(what.from.size_bytes, what.to.size_bytes) <= kInlineBytes && may_run(what.lane)) {
+      // An operation of the user's must not run under the lock: it may need another one, such as Python's.
+      if (std::max(what.from.size_bytes, what.to.size_bytes) <= kInlineBytes && may_run(what.lane) &&
+          !(operation.arithmetic.user && what.kind == StepKind::reduce)) {
         compute(operation, step);
         complete(operation, step);
       } else {

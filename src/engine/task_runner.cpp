@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <string>
 
 #include "engine/single_copy.hpp"
+#include "penstock/error.hpp"
 #include "plan/arithmetic.hpp"
 
 namespace penstock::engine {
@@ -44,8 +46,12 @@ int put(ConstBytes from, const Place& to, std::uint64_t offset_bytes) {
 TaskResult run_task(const Arithmetic& arithmetic, std::span<const Place> sources, std::span<const Place> targets,
                     std::uint64_t size_bytes) {
   const Place& last = sources.back();
-  for (std::uint64_t offset = 0; offset < size_bytes; offset += kBlockBytes) {
-    const std::uint64_t bytes = std::min(kBlockBytes, size_bytes - offset);
+  const std::uint64_t element_bytes = arithmetic.user && sources.size() > 1 ? arithmetic.user->element_bytes : 1;
+  if (element_bytes > kBlockBytes)
+    throw Error(ErrorCode::internal, "a shared task has elements of " + std::to_string(element_bytes) + " bytes");
+  const std::uint64_t block_bytes = kBlockBytes / element_bytes * element_bytes;
+  for (std::uint64_t offset = 0; offset < size_bytes; offset += block_bytes) {
+    const std::uint64_t bytes = std::min(block_bytes, size_bytes - offset);
     ConstBytes value;
     std::size_t first_target = 0;
     if (sources.size() == 1 && last.process == 0) {

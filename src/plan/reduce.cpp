@@ -83,6 +83,7 @@ struct bxor {
 };
 
 struct land {
+  Bool8 operator()(Bool8 a, Bool8 b) const { return {static_cast<std::uint8_t>(a.value != 0 && b.value != 0)}; }
   template <std::integral T>
   T operator()(T a, T b) const {
     return static_cast<T>((a != 0) & (b != 0));
@@ -90,6 +91,7 @@ struct land {
 };
 
 struct lor {
+  Bool8 operator()(Bool8 a, Bool8 b) const { return {static_cast<std::uint8_t>(a.value != 0 || b.value != 0)}; }
   template <std::integral T>
   T operator()(T a, T b) const {
     return static_cast<T>((a != 0) | (b != 0));
@@ -97,9 +99,25 @@ struct lor {
 };
 
 struct lxor {
+  Bool8 operator()(Bool8 a, Bool8 b) const { return {static_cast<std::uint8_t>((a.value != 0) != (b.value != 0))}; }
   template <std::integral T>
   T operator()(T a, T b) const {
     return static_cast<T>((a != 0) ^ (b != 0));
+  }
+};
+
+// Of equal values the one with the lower place, as in MPI.
+struct minloc {
+  template <class V, class P>
+  Located<V, P> operator()(Located<V, P> a, Located<V, P> b) const {
+    return a.value < b.value || (!(b.value < a.value) && a.place < b.place) ? a : b;
+  }
+};
+
+struct maxloc {
+  template <class V, class P>
+  Located<V, P> operator()(Located<V, P> a, Located<V, P> b) const {
+    return b.value < a.value || (!(a.value < b.value) && a.place < b.place) ? a : b;
   }
 };
 
@@ -158,13 +176,20 @@ constexpr auto kernels() {
 
 constexpr std::array kKernels = {
 #define PENSTOCK_DTYPE(name, type, size, numpy) kernels<type>(),
+#define PENSTOCK_OTHER_DTYPE PENSTOCK_DTYPE
 #include "penstock/dtypes.def"
+#undef PENSTOCK_OTHER_DTYPE
 #undef PENSTOCK_DTYPE
 };
 
 }  // namespace
 
 void reduce(const Arithmetic& arithmetic, ConstBytes from, Bytes to) {
+  if (arithmetic.user) {
+    assert(from.size() == to.size() && from.size() % arithmetic.user->element_bytes == 0);
+    if (!to.empty()) arithmetic.user->combine(from, to);
+    return;
+  }
   const Kernel run = kKernels[static_cast<std::size_t>(arithmetic.dtype)][static_cast<std::size_t>(arithmetic.op)];
   const std::size_t element_bytes = size_bytes(arithmetic.dtype);
   assert(run && "this operation is not defined for this dtype");

@@ -77,10 +77,11 @@ void run(const Loops& loops, const Update& update) {
       update_row<T>(loops.from + row * loops.from_outer_bytes, loops.to + row * loops.to_outer_bytes, loops.inner,
                     update);
     }
-  } else if (to_rows && loops.from_outer_bytes == kSize) {
-    transpose<T, Update::kIsMove, Update::kStreams>(
-        loops.from, loops.to, {loops.outer, loops.inner, loops.from_inner_bytes, loops.to_outer_bytes},
-        [&](const std::byte* from, std::byte* to, std::size_t count) { update_row<T>(from, to, count, update); });
+  } else if (sizeof(T) <= 16 && to_rows && loops.from_outer_bytes == kSize) {
+    if constexpr (sizeof(T) <= 16)  // of a register
+      transpose<T, Update::kIsMove, Update::kStreams>(
+          loops.from, loops.to, {loops.outer, loops.inner, loops.from_inner_bytes, loops.to_outer_bytes},
+          [&](const std::byte* from, std::byte* to, std::size_t count) { update_row<T>(from, to, count, update); });
   } else {
     for (std::size_t i = 0; i < loops.outer; ++i) {
       const std::byte* from = loops.from + static_cast<std::ptrdiff_t>(i) * loops.from_outer_bytes;
@@ -162,8 +163,8 @@ struct Scaler {
     const double beta = arithmetic.beta.real();
     if constexpr (std::is_integral_v<T>)
       with(to_wrapping<T>(alpha), to_wrapping<T>(beta), loops);
-    else if constexpr (std::is_same_v<T, double>)
-      with(alpha, beta, loops);
+    else if constexpr (std::is_same_v<T, double> || std::is_same_v<T, long double>)
+      with(static_cast<T>(alpha), static_cast<T>(beta), loops);
     else
       with(static_cast<float>(alpha), static_cast<float>(beta), loops);
   }
@@ -207,6 +208,7 @@ void scale(const Arithmetic& arithmetic, const Loops& loops) {
     return Scaler<type>::apply(arithmetic, loops);
 #include "penstock/dtypes.def"
 #undef PENSTOCK_DTYPE
+    default: assert(false && "check_scaling() refuses what is no number");
   }
 }
 
@@ -222,6 +224,7 @@ void move(std::size_t element_bytes, const Loops& loops) {
     case 4: return run_as(std::uint32_t{});
     case 8: return run_as(std::uint64_t{});
     case 16: return run_as(Opaque<16>{});
+    case 32: return run_as(Opaque<32>{});
     default: assert(false && "no such element size in dtypes.def");
   }
 }
@@ -232,7 +235,7 @@ void check_factor(DType dtype, std::complex<double> factor, const char* what) {
                                                  std::to_string(factor.imag()) + "), but " + why + " for dtype " +
                                                  std::string(name(dtype)));
   };
-  if (dtype == DType::complex64 || dtype == DType::complex128) return;
+  if (is_complex(dtype)) return;
   if (factor.imag() != 0) reject("its imaginary part must be zero");
   if (dtype > DType::uint64) return;
   if (factor.real() != std::trunc(factor.real())) reject("it must be a whole number");
@@ -243,9 +246,8 @@ void check_factor(DType dtype, std::complex<double> factor, const char* what) {
 
 void transform(const Arithmetic& arithmetic, std::span<const Block> blocks, bool scaled, ConstBytes from, Bytes to) {
   const std::size_t element_bytes = size_bytes(arithmetic.dtype);
-  const bool is_complex = arithmetic.dtype == DType::complex64 || arithmetic.dtype == DType::complex128;
-  const bool is_move =
-      !scaled || (arithmetic.alpha == 1.0 && arithmetic.beta == 0.0 && !(arithmetic.conjugate && is_complex));
+  const bool is_move = !scaled || (arithmetic.alpha == 1.0 && arithmetic.beta == 0.0 &&
+                                   !(arithmetic.conjugate && is_complex(arithmetic.dtype)));
   const bool streams = kCanStream && is_move && to.size() >= kStreamedBytes;
   for (const Block& block : blocks) {
     if (block.rows == 0 || block.columns == 0) continue;
@@ -261,6 +263,9 @@ void transform(const Arithmetic& arithmetic, std::span<const Block> blocks, bool
 }
 
 void check_scaling(const Arithmetic& arithmetic) {
+  if (!is_number(arithmetic.dtype) && (arithmetic.alpha != 1.0 || arithmetic.beta != 0.0))
+    throw Error(ErrorCode::invalid_argument, "alpha and beta must be 1 and 0 for elements of dtype " +
+                                                 std::string(name(arithmetic.dtype)) + ", which is no number");
   check_factor(arithmetic.dtype, arithmetic.alpha, "alpha");
   check_factor(arithmetic.dtype, arithmetic.beta, "beta");
 }

@@ -22,8 +22,17 @@ template <class T>
 struct IsComplex<std::complex<T>> : std::true_type {};
 
 template <class T>
+struct IsLocated : std::false_type {};
+template <class V, class P>
+struct IsLocated<Located<V, P>> : std::true_type {};
+
+template <class T>
 T to_element(Number value) {
-  if constexpr (IsComplex<T>::value)
+  if constexpr (IsLocated<T>::value)
+    return {static_cast<decltype(T::value)>(value.real), static_cast<decltype(T::place)>(value.imag)};
+  else if constexpr (std::is_same_v<T, Bool8>)
+    return {static_cast<std::uint8_t>(value.real)};
+  else if constexpr (IsComplex<T>::value)
     return {static_cast<typename T::value_type>(value.real), static_cast<typename T::value_type>(value.imag)};
   else if constexpr (std::is_same_v<T, Float16>)
     return plan::to_float16(static_cast<float>(value.real));
@@ -39,7 +48,11 @@ std::int64_t whole(double value) {
 
 template <class T>
 Number to_number(T value) {
-  if constexpr (IsComplex<T>::value)
+  if constexpr (IsLocated<T>::value)
+    return {whole(static_cast<double>(value.value)), whole(static_cast<double>(value.place))};
+  else if constexpr (std::is_same_v<T, Bool8>)
+    return {value.value, 0};
+  else if constexpr (IsComplex<T>::value)
     return {whole(static_cast<double>(value.real())), whole(static_cast<double>(value.imag()))};
   else if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
     return {whole(static_cast<double>(plan::to_float(value))), 0};
@@ -48,8 +61,6 @@ Number to_number(T value) {
   else
     return {static_cast<std::int64_t>(value), 0};
 }
-
-bool is_complex(DType dtype) { return dtype == DType::complex64 || dtype == DType::complex128; }
 
 Number combine(ReduceOp op, Number a, Number b) {
   switch (op) {
@@ -63,6 +74,8 @@ Number combine(ReduceOp op, Number a, Number b) {
     case ReduceOp::land: return {a.real && b.real, 0};
     case ReduceOp::lor: return {a.real || b.real, 0};
     case ReduceOp::lxor: return {!a.real != !b.real, 0};
+    case ReduceOp::minloc: return std::pair(a.real, a.imag) < std::pair(b.real, b.imag) ? a : b;
+    case ReduceOp::maxloc: return std::pair(-a.real, a.imag) < std::pair(-b.real, b.imag) ? a : b;
   }
   return {};
 }
@@ -154,9 +167,11 @@ std::vector<std::byte> encode(DType dtype, const std::vector<Number>& values) {
   switch (dtype) {
 #define PENSTOCK_DTYPE(name, type, size, numpy) \
   case DType::name:                             \
-    write(type{});                              \
+    write(std::type_identity_t<type>{});        \
     break;
+#define PENSTOCK_OTHER_DTYPE PENSTOCK_DTYPE
 #include "penstock/dtypes.def"
+#undef PENSTOCK_OTHER_DTYPE
 #undef PENSTOCK_DTYPE
   }
   return bytes;
@@ -173,9 +188,11 @@ std::vector<Number> decode(DType dtype, ConstBytes bytes) {
   switch (dtype) {
 #define PENSTOCK_DTYPE(name, type, size, numpy) \
   case DType::name:                             \
-    read(type{});                               \
+    read(std::type_identity_t<type>{});         \
     break;
+#define PENSTOCK_OTHER_DTYPE PENSTOCK_DTYPE
 #include "penstock/dtypes.def"
+#undef PENSTOCK_OTHER_DTYPE
 #undef PENSTOCK_DTYPE
   }
   return values;
@@ -185,6 +202,7 @@ Number contribution(const Collective& what, int rank, std::uint64_t index) {
   const auto mixed = static_cast<std::int64_t>((static_cast<std::uint64_t>(rank) * 5 + index * 3 + 1) % 8);
   const bool can_be_negative =
       what.dtype <= DType::int64 || what.dtype > DType::uint64;  // the order of dtypes.def: i1..i8, u1..u8, floats
+  if (what.dtype == DType::bool8) return {mixed % 2, 0};
   if (what.op == ReduceOp::prod) {
     // At most every fourth factor is a 2, so that 17 of them stay within float16.
     const std::int64_t factor = mixed % 4 == 0 ? 2 : 1;
@@ -193,6 +211,8 @@ Number contribution(const Collective& what, int rank, std::uint64_t index) {
     return is_imaginary ? Number{0, sign * factor} : Number{sign * factor, 0};
   }
   const std::int64_t offset = can_be_negative ? 3 : 0;
+  if (!is_number(what.dtype))
+    return {mixed / 2 - offset, static_cast<std::int64_t>((static_cast<std::uint64_t>(rank) * 3 + index) % 7)};
   return {mixed - offset, is_complex(what.dtype) ? 5 - mixed : 0};
 }
 

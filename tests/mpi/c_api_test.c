@@ -117,6 +117,80 @@ static void blocks(penstock_comm* comm) {
   free(got);
 }
 
+/* Composition of x -> a*x + b modulo 2^32, which does not commute. */
+typedef struct affine {
+  uint32_t a;
+  uint32_t b;
+  uint32_t turns;
+} affine;
+
+static void compose(const void* from, void* to, uint64_t count, void* context) {
+  const affine* left = from;
+  affine* right = to;
+  CHECK(*(const int*)context == 7);
+  for (uint64_t i = 0; i < count; ++i) {
+    right[i].b += left[i].b * right[i].a;
+    right[i].a *= left[i].a;
+    right[i].turns += left[i].turns;
+  }
+}
+
+static affine of_rank(int rank, int i) {
+  const affine own = {2 * (uint32_t)rank + 3, (uint32_t)(rank * 5 + i), 1};
+  return own;
+}
+
+static void user_operations(penstock_comm* comm) {
+  const int rank = penstock_comm_rank(comm);
+  const int size = penstock_comm_size(comm);
+  int context = 7;
+  penstock_op* op = NULL;
+  CHECK(penstock_op_create(compose, &context, sizeof(affine), 0, &op) == 0);
+  CHECK(penstock_op_create(NULL, NULL, 4, 0, &op) == PENSTOCK_invalid_argument);
+  CHECK(penstock_op_create(compose, NULL, 0, 0, &op) == PENSTOCK_invalid_argument);
+  for (int count = 1; count <= kCount * 8; count = count * 7 + 3) {
+    affine* mine = calloc((size_t)count * 3, sizeof *mine);
+    CHECK(mine != NULL);
+    affine* got = mine + count;
+    affine* expected = got + count;
+    for (int i = 0; i < count; ++i) {
+      mine[i] = of_rank(rank, i);
+      expected[i] = of_rank(0, i);
+      for (int r = 1; r < size; ++r) {
+        affine next = of_rank(r, i);
+        compose(&expected[i], &next, 1, &context);
+        expected[i] = next;
+      }
+    }
+    CHECK(penstock_allreduce_by(comm, mine, got, (uint64_t)count, op) == 0);
+    CHECK(memcmp(got, expected, (size_t)count * sizeof *got) == 0);
+    memset(got, 0, (size_t)count * sizeof *got);
+    CHECK(penstock_reduce_by(comm, mine, got, (uint64_t)count, op, size - 1) == 0);
+    if (rank == size - 1) CHECK(memcmp(got, expected, (size_t)count * sizeof *got) == 0);
+    penstock_request* request = NULL;
+    CHECK(penstock_iscan_by(comm, mine, got, (uint64_t)count, op, &request) == 0 && penstock_wait(&request) == 0);
+    if (rank == size - 1) CHECK(memcmp(got, expected, (size_t)count * sizeof *got) == 0);
+    free(mine);
+  }
+  penstock_op_free(op);
+  CHECK(penstock_allreduce_by(comm, &context, &op, 1, NULL) == PENSTOCK_invalid_argument);
+
+  struct {
+    double value;
+    int32_t place;
+  } pair = {(double)((rank * 5) % size), rank}, least = {-1, -1};
+  CHECK(penstock_allreduce(comm, &pair, &least, 1, PENSTOCK_float64_int32, PENSTOCK_minloc) == 0);
+  CHECK(least.value == 0 && least.place == 0);
+  const uint8_t is_last = rank == size - 1;
+  uint8_t any = 0;
+  CHECK(penstock_allreduce(comm, &is_last, &any, 1, PENSTOCK_bool8, PENSTOCK_lor) == 0 && any == 1);
+  long double x = rank;
+  long double sum = 0;
+  CHECK(penstock_allreduce(comm, &x, &sum, 1, PENSTOCK_longdouble, PENSTOCK_sum) == 0);
+  CHECK(sum == size * (size - 1) / 2);
+  CHECK(penstock_allreduce(comm, &x, &sum, 1, PENSTOCK_longdouble, PENSTOCK_band) == PENSTOCK_invalid_argument);
+}
+
 static void mistakes(penstock_comm* comm) {
   double x[4] = {0, 0, 0, 0};
   const int status =
@@ -232,6 +306,7 @@ int main(int argc, char** argv) {
   CHECK(penstock_comm_create(MPI_COMM_WORLD, -1, &comm) == 0);
   collectives(comm);
   blocks(comm);
+  user_operations(comm);
   mistakes(comm);
   report(comm);
   store();

@@ -16,7 +16,9 @@ TEST(Types, NamesRoundTrip) {
 
 TEST(Types, SizesAreThoseOfTheTypes) {
 #define PENSTOCK_DTYPE(name, type, size, numpy) EXPECT_EQ(size_bytes(DType::name), sizeof(type)) << #name;
+#define PENSTOCK_OTHER_DTYPE PENSTOCK_DTYPE
 #include "penstock/dtypes.def"
+#undef PENSTOCK_OTHER_DTYPE
 #undef PENSTOCK_DTYPE
 }
 

@@ -47,6 +47,7 @@ void store(DType dtype, std::byte* at, Value value) {
   }
 #include "penstock/dtypes.def"
 #undef PENSTOCK_DTYPE
+    default: return;
   }
 }
 
@@ -68,11 +69,9 @@ Value load(DType dtype, const std::byte* at) {
   }
 #include "penstock/dtypes.def"
 #undef PENSTOCK_DTYPE
+    default: return {};
   }
-  return {};
 }
-
-bool is_complex(DType dtype) { return dtype == DType::complex64 || dtype == DType::complex128; }
 
 /// Where each element of a layout lies: (rank, offset), once per copy. A leading dimension is for ranks with one array.
 using Places = std::map<Index, std::vector<std::pair<std::int32_t, std::int64_t>>>;

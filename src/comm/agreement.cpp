@@ -1,0 +1,211 @@
+#include "comm/agreement.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <span>
+
+#include "comm/state.hpp"
+#include "penstock/error.hpp"
+
+namespace penstock::comm {
+namespace {
+
+enum Word : std::size_t {
+  kKind,
+  kSignature,
+  kCount,
+  kDType,
+  kOp,
+  kRoot,
+  kInPlace,
+  kElementBytes,
+  kCommutative,
+  kSegmentBytes,
+  kSplit,
+  kRadix,
+  kAlgorithm,
+  kWords
+};
+constexpr std::uint64_t kPlan = 254;
+constexpr std::uint64_t kFailure = 255;
+constexpr std::size_t kMostDifferences = 4;  // named in one message
+
+std::size_t card_words(int size) { return kWords + 2 * static_cast<std::size_t>(size); }
+
+std::string kind_text(std::uint64_t kind) {
+  return kind == kPlan ? "a redistribution or a native operation"
+                       : std::string(name(static_cast<CollectiveKind>(kind)));
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i == 8 && ranks.size() > 10) return text + " and " + std::to_string(ranks.size() - i) + " others";
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+  }
+  return text;
+}
+
+class Cards {
+ public:
+  Cards(const std::vector<std::uint64_t>& words, int size) : words_(words), size_(size) {}
+
+  std::string disagreement() {
+    for (int rank = 0; rank < size_; ++rank)
+      if (word(rank, kKind) == kFailure) return "";
+    compare("operation", kKind, kind_text);
+    if (!found_.empty()) return text("");
+    const std::uint64_t kind = word(0, kKind);
+    if (kind == kPlan) {
+      compare("operation", kSignature, [](std::uint64_t value) { return "number " + std::to_string(value % 9973); });
+      return text(kind_text(kPlan));
+    }
+    compare_arguments(static_cast<CollectiveKind>(kind));
+    return text(kind_text(kind));
+  }
+
+ private:
+  std::uint64_t word(int rank, std::size_t index) const {
+    return words_[static_cast<std::size_t>(rank) * card_words(size_) + index];
+  }
+  std::uint64_t sends(int rank, int to) const { return word(rank, kWords + static_cast<std::size_t>(to)); }
+  std::uint64_t receives(int rank, int from) const {
+    return word(rank, kWords + static_cast<std::size_t>(size_) + static_cast<std::size_t>(from));
+  }
+
+  void compare_arguments(CollectiveKind kind) {
+    const bool is_moved = !computes(kind);
+    const auto amount = [&](std::uint64_t value) {
+      return std::to_string(value) + (is_moved ? " bytes" : " elements");
+    };
+    const auto number = [](std::uint64_t value) { return std::to_string(static_cast<std::int64_t>(value)); };
+    compare("root", kRoot, number);
+    if (!found_.empty()) return;  // what is counted where follows from it
+    const bool knows_alone =
+        kind == CollectiveKind::gatherv || kind == CollectiveKind::scatterv || kind == CollectiveKind::alltoallv;
+    if (!knows_alone) compare("count", kCount, amount);
+    compare("dtype", kDType, [](std::uint64_t value) { return std::string(name(static_cast<DType>(value))); });
+    compare("operation", kOp, [](std::uint64_t value) { return std::string(name(static_cast<ReduceOp>(value))); });
+    compare("element_bytes", kElementBytes, number);
+    compare("commutative", kCommutative, number);
+    compare("segment_bytes", kSegmentBytes, number);
+    compare("split", kSplit, number);
+    compare("radix", kRadix, number);
+    compare("algorithm", kAlgorithm, [](std::uint64_t value) { return value == 0 ? "none" : std::to_string(value); });
+    if (!is_rooted(kind)) compare("in place", kInPlace, number);
+    const auto root = static_cast<int>(word(0, kRoot));
+    for (int rank = 0; rank < size_ && has_counts(kind); ++rank) {
+      if (kind == CollectiveKind::gatherv && !(rank == root && word(rank, kInPlace) != 0))
+        pair(rank, word(rank, kCount), root, receives(root, rank), amount);
+      if (kind == CollectiveKind::scatterv && !(rank == root && word(rank, kInPlace) != 0))
+        pair(root, sends(root, rank), rank, word(rank, kCount), amount);
+      if (kind == CollectiveKind::allgatherv || kind == CollectiveKind::reduce_scatter)
+        compare("receive count of rank " + std::to_string(rank),
+                kWords + static_cast<std::size_t>(size_) + static_cast<std::size_t>(rank), amount);
+      for (int to = 0; to < size_ && kind == CollectiveKind::alltoallv; ++to)
+        pair(rank, word(rank, kInPlace) != 0 ? receives(rank, to) : sends(rank, to), to, receives(to, rank), amount);
+    }
+  }
+
+  // Groups the ranks by their value.
+  template <class Text>
+  void compare(const std::string& what, std::size_t index, const Text& as_text) {
+    std::map<std::uint64_t, std::vector<int>> groups;
+    for (int rank = 0; rank < size_; ++rank) groups[word(rank, index)].push_back(rank);
+    if (groups.size() < 2) return;
+    std::string difference = what + " is ";
+    bool is_first = true;
+    for (const auto& [value, ranks] : groups) {
+      difference += (is_first ? "" : ", ") + std::string(as_text(value)) + " on " + ranks_text(ranks);
+      is_first = false;
+    }
+    found_.push_back(difference);
+  }
+
+  template <class Text>
+  void pair(int from, std::uint64_t sent, int to, std::uint64_t expected, const Text& as_text) {
+    if (sent != expected)
+      found_.push_back("rank " + std::to_string(from) + " sends " + as_text(sent) + " to rank " + std::to_string(to) +
+                       ", which expects " + as_text(expected));
+  }
+
+  std::string text(const std::string& operation) const {
+    if (found_.empty()) return "";
+    std::string all = operation.empty() ? "" : operation + ": ";
+    for (std::size_t i = 0; i < std::min(found_.size(), kMostDifferences); ++i) all += (i ? "; " : "") + found_[i];
+    if (found_.size() > kMostDifferences)
+      all += "; and " + std::to_string(found_.size() - kMostDifferences) + " more differences";
+    return all;
+  }
+
+  const std::vector<std::uint64_t>& words_;
+  int size_;
+  std::vector<std::string> found_;
+};
+
+}  // namespace
+
+std::vector<std::uint64_t> card_of(const Collective& what, int size) {
+  std::vector<std::uint64_t> card(card_words(size));
+  card[kKind] = static_cast<std::uint64_t>(what.kind);
+  card[kCount] = what.count;
+  card[kDType] = static_cast<std::uint64_t>(what.dtype);
+  card[kOp] = static_cast<std::uint64_t>(what.op);
+  card[kRoot] = static_cast<std::uint64_t>(what.root);
+  card[kInPlace] = what.in_place;
+  card[kElementBytes] = what.element_bytes;
+  card[kCommutative] = what.commutative;
+  card[kSegmentBytes] = what.segment_bytes;
+  card[kSplit] = static_cast<std::uint64_t>(what.split);
+  card[kRadix] = static_cast<std::uint64_t>(what.radix);
+  for (const char letter : what.algorithm)
+    card[kAlgorithm] = card[kAlgorithm] * 131 + static_cast<unsigned char>(letter);
+  const auto ranks = static_cast<std::size_t>(size);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const auto of = [&](const std::vector<std::uint64_t>& counts) {
+      return counts.empty() ? what.count : rank < counts.size() ? counts[rank] : 0;
+    };
+    card[kWords + rank] = of(what.send.counts);
+    card[kWords + ranks + rank] = of(what.receive.counts);
+  }
+  return card;
+}
+
+std::vector<std::uint64_t> card_of_plan(std::uint64_t signature, int size) {
+  std::vector<std::uint64_t> card(card_words(size));
+  card[kKind] = kPlan;
+  card[kSignature] = signature;
+  return card;
+}
+
+std::vector<std::uint64_t> card_of_failure(int size) {
+  std::vector<std::uint64_t> card(card_words(size));
+  card[kKind] = kFailure;
+  return card;
+}
+
+std::string disagreement(const std::vector<std::uint64_t>& cards, int size) {
+  return Cards(cards, size).disagreement();
+}
+
+Agreement::Agreement(engine::Engine& engine, std::vector<std::uint64_t> mine)
+    : mine_(std::move(mine)), size_(engine.team().size()) {
+  all_.resize(mine_.size() * static_cast<std::size_t>(size_));
+  const Collective what{.kind = CollectiveKind::allgather, .count = mine_.size() * sizeof(std::uint64_t)};
+  run_ = engine.start(std::make_shared<const Plan>(plan_collective(engine.team(), what)),
+                      {std::as_bytes(std::span(mine_)), std::as_writable_bytes(std::span(all_))}, {}, signature(what));
+}
+
+void Agreement::wait() {
+  run_->wait();
+  if (std::exchange(told_, true)) return;
+  const std::string difference = disagreement(all_, size_);
+  if (!difference.empty())
+    throw Error(ErrorCode::mismatch, difference +
+                                         "; every rank must make the same calls in the same order with "
+                                         "matching counts, types and roots");
+}
+
+}  // namespace penstock::comm

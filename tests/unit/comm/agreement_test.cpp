@@ -1,0 +1,234 @@
+// What ranks are told when their calls do not fit together, over threads of this process as ranks.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/state.hpp"
+#include "engine/local_transport.hpp"
+#include "penstock/comm.hpp"
+#include "penstock/error.hpp"
+#include "penstock/options.hpp"
+
+namespace penstock::comm {
+namespace {
+
+constexpr int kRanks = 4;
+
+/// What each rank's call gave: the error, if any. Afterwards the communicator has to work.
+std::vector<std::optional<Error>> outcomes(const std::vector<std::int32_t>& nodes,
+                                           const std::function<void(Comm&)>& call) {
+  auto transports = engine::make_local_transports(nodes);
+  std::vector<std::optional<Error>> errors(nodes.size());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        Comm comm = make_comm([&] { return std::move(transports[rank]); }, {.progress_cores = 0});
+        try {
+          call(comm);
+        } catch (const Error& error) {
+          errors[rank] = error;
+        }
+        const std::int32_t one = 1;
+        std::int32_t sum = 0;
+        comm.run({.kind = CollectiveKind::allreduce, .count = 1, .dtype = DType::int32},
+                 std::as_bytes(std::span(&one, 1)), std::as_writable_bytes(std::span(&sum, 1)));
+        EXPECT_EQ(sum, comm.size());
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << rank << ": " << error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+class DebugLevel {
+ public:
+  explicit DebugLevel(std::int64_t level) { options().debug = level; }
+  ~DebugLevel() { options().debug = 0; }
+};
+
+class Memory {
+ public:
+  ConstBytes input() const { return std::as_bytes(std::span(input_)); }
+  Bytes output() { return std::as_writable_bytes(std::span(output_)); }
+
+ private:
+  std::vector<std::byte> input_ = std::vector<std::byte>(4096);
+  std::vector<std::byte> output_ = std::vector<std::byte>(4096);
+};
+
+void run(Comm& comm, const Collective& what) {
+  Memory memory;
+  const Plan plan = plan_collective(comm.team(), normalized(what, comm.rank()));
+  comm.run(what, memory.input().first(plan.input_bytes), memory.output().first(plan.output_bytes));
+}
+
+struct Case {
+  const char* name;
+  std::function<Collective(int rank)> what;
+  std::vector<const char*> says;
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all{
+      {"count",
+       [](int rank) {
+         return Collective{.kind = CollectiveKind::allreduce, .count = rank == 2 ? 5u : 7u, .dtype = DType::int32};
+       },
+       {"allreduce: count is 5 elements on rank 2, 7 elements on ranks 0, 1 and 3"}},
+      {"root",
+       [](int rank) { return Collective{.kind = CollectiveKind::bcast, .count = 8, .root = rank == 3 ? 3 : 0}; },
+       {"bcast: root is 0 on ranks 0, 1 and 2, 3 on rank 3"}},
+      {"dtype and operation",
+       [](int rank) {
+         return Collective{.kind = CollectiveKind::scan,
+                           .count = 8,
+                           .dtype = rank == 0 ? DType::float32 : DType::int32,
+                           .op = rank == 0 ? ReduceOp::sum : ReduceOp::max};
+       },
+       {"dtype is int32 on ranks 1, 2 and 3, float32 on rank 0",
+        "operation is sum on rank 0, max on ranks 1, 2 and 3"}},
+      {"kind",
+       [](int rank) {
+         return Collective{.kind = rank == 1 ? CollectiveKind::allgather : CollectiveKind::alltoall, .count = 4};
+       },
+       {"operation is allgather on rank 1, alltoall on ranks 0, 2 and 3"}},
+      {"alltoallv",
+       [](int rank) {
+         Collective what{.kind = CollectiveKind::alltoallv, .count = 6};
+         what.send.counts = what.receive.counts = {6, 6, 6, 6};
+         if (rank == 1) what.send.counts[3] = 0;
+         return what;
+       },
+       {"alltoallv: rank 1 sends 0 bytes to rank 3, which expects 6 bytes"}},
+      {"gatherv",
+       [](int rank) {
+         Collective what{.kind = CollectiveKind::gatherv, .count = rank == 2 ? 9u : 3u, .root = 1};
+         what.receive.counts = {3, 3, 3, 3};
+         return what;
+       },
+       {"gatherv: rank 2 sends 9 bytes to rank 1, which expects 3 bytes"}},
+      {"scatterv",
+       [](int rank) {
+         Collective what{.kind = CollectiveKind::scatterv, .count = rank == 2 ? 0u : 3u};
+         what.send.counts = {3, 3, 3, 3};
+         return what;
+       },
+       {"scatterv: rank 0 sends 3 bytes to rank 2, which expects 0 bytes"}},
+      {"reduce_scatter",
+       [](int rank) {
+         Collective what{.kind = CollectiveKind::reduce_scatter, .dtype = DType::int16};
+         what.receive.counts = {1, 2, rank == 3 ? 4u : 3u, 4};
+         return what;
+       },
+       {"reduce_scatter: receive count of rank 2 is 3 elements on ranks 0, 1 and 2, 4 elements on rank 3"}},
+  };
+  return all;
+}
+
+TEST(Debug, NamesTheRanksThatDisagree) {
+  const DebugLevel level(1);
+  for (const std::vector<std::int32_t>& nodes : {std::vector<std::int32_t>{0, 0, 0, 0}, {0, 1, 0, 1}})
+    for (const Case& each : cases()) {
+      SCOPED_TRACE(std::string(each.name) + (nodes[1] == 0 ? " on one node" : " on two nodes"));
+      const auto errors = outcomes(nodes, [&](Comm& comm) { run(comm, each.what(comm.rank())); });
+      for (int rank = 0; rank < kRanks; ++rank) {
+        const std::optional<Error>& error = errors[static_cast<std::size_t>(rank)];
+        ASSERT_TRUE(error) << "rank " << rank;
+        EXPECT_EQ(error->code(), ErrorCode::mismatch) << error->message();
+        for (const char* text : each.says)
+          EXPECT_NE(error->message().find(text), std::string::npos) << "rank " << rank << ": " << error->message();
+      }
+    }
+}
+
+TEST(Debug, LeavesWhatFitsTogetherAlone) {
+  const DebugLevel level(1);
+  const auto errors = outcomes({0, 1, 0, 1}, [](Comm& comm) {
+    Collective what{.kind = CollectiveKind::alltoallv, .dtype = DType::int32};
+    for (unsigned peer = 0; peer < kRanks; ++peer) {
+      what.send.counts.push_back(static_cast<unsigned>(comm.rank()) + 2 * peer);
+      what.receive.counts.push_back(peer + 2 * static_cast<unsigned>(comm.rank()));
+    }
+    run(comm, what);
+    run(comm, {.kind = CollectiveKind::gatherv, .count = 3, .root = 2});
+    // The root's own block in place, which the others do not know.
+    what = {.kind = CollectiveKind::gatherv, .count = comm.rank() == 2 ? 99u : 3u, .root = 2};
+    what.in_place = comm.rank() == 2;
+    what.receive.counts = {3, 3, 3, 3};
+    run(comm, what);
+    comm.agree([] {});
+  });
+  for (const auto& error : errors) EXPECT_FALSE(error) << error->message();
+}
+
+// At any level a rank that fails by itself says why, and the others hear of it.
+TEST(Debug, FailuresOfOneRankAreToldAsSuch) {
+  for (const std::int64_t debug : {0, 1}) {
+    const DebugLevel level(debug);
+    const auto errors = outcomes({0, 0, 1, 1}, [](Comm& comm) {
+      Collective what{.kind = CollectiveKind::allgatherv, .count = 2};
+      what.receive.counts = {2, 2, 2, 2};
+      if (comm.rank() == 1) what.receive.displacements = {0, 1, 2, 3};
+      Memory memory;
+      comm.run(what, memory.input().first(2), memory.output().first(8));
+    });
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const std::optional<Error>& error = errors[static_cast<std::size_t>(rank)];
+      ASSERT_TRUE(error) << "rank " << rank;
+      EXPECT_EQ(error->code(), rank == 1 ? ErrorCode::invalid_argument : ErrorCode::peer_failed);
+      EXPECT_NE(error->message().find("overlap"), std::string::npos) << error->message();
+    }
+  }
+}
+
+// Without the debug level, too, nobody waits for ever for a message that is never sent.
+TEST(Counts, ARankThatWaitsForNothingIsTold) {
+  for (const std::vector<std::int32_t>& nodes : {std::vector<std::int32_t>{0, 0, 0}, {0, 1, 2}}) {
+    const auto errors = outcomes(nodes, [](Comm& comm) {
+      Collective what{.kind = CollectiveKind::alltoallv};
+      what.send.counts = what.receive.counts = {4, 4, 4};
+      if (comm.rank() == 2) what.send.counts[0] = 0;
+      run(comm, what);
+    });
+    ASSERT_TRUE(errors[0]);
+    EXPECT_EQ(errors[0]->code(), ErrorCode::mismatch);
+    EXPECT_NE(errors[0]->message().find("without sending the 4 bytes"), std::string::npos) << errors[0]->message();
+  }
+}
+
+TEST(UserOp, WhatItThrowsFailsTheOperationOnAllRanks) {
+  const auto user = std::make_shared<const UserOp>(
+      UserOp{.combine = [](ConstBytes, Bytes) { throw std::runtime_error("does not like these"); },
+             .element_bytes = 3,
+             .commutative = false});
+  for (const std::uint64_t count : {1u, 60'000u}) {
+    const auto errors = outcomes({0, 0, 1, 1}, [&](Comm& comm) {
+      std::vector<std::byte> input(3 * count);
+      std::vector<std::byte> output(3 * count);
+      comm.run({.kind = CollectiveKind::allreduce, .count = count}, input, output, user);
+    });
+    for (const auto& error : errors) EXPECT_TRUE(error);
+  }
+}
+
+TEST(UserOp, IsNeededForElementsOfOtherSizes) {
+  const auto errors = outcomes({0, 0}, [](Comm& comm) {
+    std::vector<std::byte> memory(24);
+    comm.run({.kind = CollectiveKind::allreduce, .count = 1, .element_bytes = 12}, std::span(memory).first(12),
+             std::span(memory).subspan(12));
+  });
+  for (const auto& error : errors) {
+    ASSERT_TRUE(error);
+    EXPECT_NE(error->message().find("12 bytes"), std::string::npos) << error->message();
+  }
+}
+
+}  // namespace
+}  // namespace penstock::comm
