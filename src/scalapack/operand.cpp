@@ -11,6 +11,8 @@ namespace {
 constexpr int kBlockCyclic = 1;
 constexpr int kBlockCyclicFirst = 2;
 
+bool is_replicated(std::int64_t first_process) { return first_process < 0; }
+
 bool has_first_blocks(const int* descriptor, Descriptors kind) {
   return kind == Descriptors::pblas && descriptor[0] == kBlockCyclicFirst;
 }
@@ -19,25 +21,47 @@ Axis axis(std::int64_t length, std::int64_t block, std::int64_t first_block, std
   return Axis::cyclic(length, block, processes, block - first_block);
 }
 
+/// One dimension of an operand: its processes are a row (column) of the grid, or one where the matrix is replicated.
+struct Dimension {
+  Axis axis;
+  std::int64_t coordinate;  ///< of this process: how many steps after the process with the first block it stands
+};
+
 Axis row_axis(const Operand& operand) {
-  return axis(operand.rows, operand.row_block, operand.first_row_block, operand.grid_rows);
+  return axis(operand.rows, operand.row_block, operand.first_row_block,
+              is_replicated(operand.first_grid_row) ? 1 : operand.grid_rows);
 }
 
 Axis column_axis(const Operand& operand) {
-  return axis(operand.columns, operand.column_block, operand.first_column_block, operand.grid_columns);
+  return axis(operand.columns, operand.column_block, operand.first_column_block,
+              is_replicated(operand.first_grid_column) ? 1 : operand.grid_columns);
 }
 
-/// How many steps after the process with the first block this one stands.
 std::int64_t coordinate(std::int64_t process, std::int64_t first, std::int64_t processes) {
-  return (process - first + processes) % processes;
+  return is_replicated(first) ? 0 : (process - first + processes) % processes;
 }
 
-std::int64_t row_coordinate(const Operand& mine) {
-  return coordinate(mine.grid_row, mine.first_grid_row, mine.grid_rows);
+Dimension row_dimension(const Operand& mine) {
+  return {row_axis(mine), coordinate(mine.grid_row, mine.first_grid_row, mine.grid_rows)};
 }
 
-std::int64_t column_coordinate(const Operand& mine) {
-  return coordinate(mine.grid_column, mine.first_grid_column, mine.grid_columns);
+Dimension column_dimension(const Operand& mine) {
+  return {column_axis(mine), coordinate(mine.grid_column, mine.first_grid_column, mine.grid_columns)};
+}
+
+std::int64_t local_length(const Dimension& dimension) { return dimension.axis.local_length(dimension.coordinate); }
+
+/// Of each row (column) of the grid that the first block may be on, the order of the processes; a replicated matrix
+/// has one order of a single process for each copy.
+std::vector<std::vector<std::int32_t>> orders(std::int32_t processes, std::int32_t first) {
+  std::vector<std::vector<std::int32_t>> copies;
+  if (is_replicated(first)) {
+    for (std::int32_t process = 0; process < processes; ++process) copies.push_back({process});
+    return copies;
+  }
+  copies.emplace_back();
+  for (std::int32_t step = 0; step < processes; ++step) copies[0].push_back((first + step) % processes);
+  return copies;
 }
 
 }  // namespace
@@ -119,8 +143,8 @@ std::optional<Complaint> check(const Operand& operand, const int* descriptor, st
   if (operand.column_begin < 0 || operand.column_begin + columns > operand.columns)
     return outside(position.row_index + 1, "J", operand.column_begin, columns, "columns", operand.columns);
   if (!is_known(operand)) return std::nullopt;
-  const std::int64_t local_rows = row_axis(operand).local_length(row_coordinate(operand));
-  const std::int64_t local_columns = column_axis(operand).local_length(column_coordinate(operand));
+  const std::int64_t local_rows = local_length(row_dimension(operand));
+  const std::int64_t local_columns = local_length(column_dimension(operand));
   if (local_rows > 0 && local_columns > 0 && operand.leading_elems < local_rows)
     return entry(9 + shift, "LLD", operand.leading_elems,
                  "at least " + std::to_string(local_rows) + ", the rows that this process has");
@@ -129,27 +153,26 @@ std::optional<Complaint> check(const Operand& operand, const int* descriptor, st
 
 bool is_known(const Operand& operand) {
   return operand.present == 0 ||
-         (operand.first_grid_row >= 0 && operand.first_grid_column >= 0 &&
-          operand.first_row_block <= operand.row_block && operand.first_column_block <= operand.column_block);
+         (operand.first_row_block <= operand.row_block && operand.first_column_block <= operand.column_block);
 }
 
 std::int64_t leading_elems_of(const Operand& mine) {
   if (mine.present == 0) return 0;
-  const std::int64_t local_rows = row_axis(mine).local_length(row_coordinate(mine));
-  const std::int64_t local_columns = column_axis(mine).local_length(column_coordinate(mine));
+  const std::int64_t local_rows = local_length(row_dimension(mine));
+  const std::int64_t local_columns = local_length(column_dimension(mine));
   return local_rows > 0 && local_columns > 0 ? mine.leading_elems : 0;
 }
 
 LocalPart local_part(const Operand& mine, std::int64_t rows, std::int64_t columns) {
   LocalPart part;
   if (mine.present == 0) return part;
-  const auto range = [](const Axis& whole, std::int64_t at, std::int64_t begin, std::int64_t count, std::int64_t& first,
+  const auto range = [](const Dimension& whole, std::int64_t begin, std::int64_t count, std::int64_t& first,
                         std::int64_t& length) {
-    first = whole.local_length_before(at, begin);
-    length = whole.local_length_before(at, begin + count) - first;
+    first = whole.axis.local_length_before(whole.coordinate, begin);
+    length = whole.axis.local_length_before(whole.coordinate, begin + count) - first;
   };
-  range(row_axis(mine), row_coordinate(mine), mine.row_begin, rows, part.row, part.rows);
-  range(column_axis(mine), column_coordinate(mine), mine.column_begin, columns, part.column, part.columns);
+  range(row_dimension(mine), mine.row_begin, rows, part.row, part.rows);
+  range(column_dimension(mine), mine.column_begin, columns, part.column, part.columns);
   part.leading_elems = leading_elems_of(mine);
   return part;
 }
@@ -181,17 +204,18 @@ Layout layout_of(std::span<const Operand> by_rank, const Position& position) {
                 "process {" + std::to_string((missing - rank_of.begin()) / shared.grid_columns) + "," +
                     std::to_string((missing - rank_of.begin()) % shared.grid_columns) + "} of the context of " +
                     matrix + " is not in the context of the call, which has to hold all processes of both matrices");
-  std::vector<std::int32_t> owners;
-  owners.reserve(processes);
-  for (std::int32_t row = 0; row < shared.grid_rows; ++row)
-    for (std::int32_t column = 0; column < shared.grid_columns; ++column) {
-      const std::int32_t grid_row = (row + shared.first_grid_row) % shared.grid_rows;
-      const std::int32_t grid_column = (column + shared.first_grid_column) % shared.grid_columns;
-      owners.push_back(rank_of[static_cast<std::size_t>(grid_row) * static_cast<std::size_t>(shared.grid_columns) +
-                               static_cast<std::size_t>(grid_column)]);
+  std::vector<Layout> copies;
+  for (const std::vector<std::int32_t>& rows : orders(shared.grid_rows, shared.first_grid_row))
+    for (const std::vector<std::int32_t>& columns : orders(shared.grid_columns, shared.first_grid_column)) {
+      std::vector<std::int32_t> owners;
+      for (const std::int32_t row : rows)
+        for (const std::int32_t column : columns)
+          owners.push_back(rank_of[static_cast<std::size_t>(row) * static_cast<std::size_t>(shared.grid_columns) +
+                                   static_cast<std::size_t>(column)]);
+      copies.push_back(Layout::from_axes({row_axis(shared), column_axis(shared)}, std::move(owners),
+                                         static_cast<std::int32_t>(by_rank.size()), Order::column_major));
     }
-  return Layout::from_axes({row_axis(shared), column_axis(shared)}, std::move(owners),
-                           static_cast<std::int32_t>(by_rank.size()), Order::column_major);
+  return Layout::replicated(std::move(copies));
 }
 
 }  // namespace penstock::scalapack

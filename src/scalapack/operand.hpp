@@ -55,7 +55,7 @@ Operand read_operand(const int* descriptor, int row_index, int column_index, Des
 std::optional<Complaint> check(const Operand& operand, const int* descriptor, std::int64_t rows, std::int64_t columns,
                                const Position& position, Descriptors kind);
 
-/// Whether layouts know it: not where the matrix is replicated, nor with a first block that is longer than the others.
+/// Whether layouts know it: not with a first block that is longer than the others.
 bool is_known(const Operand& operand);
 
 /// The elements of the submatrix that one process has, in its local array.

@@ -40,7 +40,7 @@ Function next(const char* symbol, const char* routine, int context) {
     if (found != nullptr && library_of(found) != library_of(&here)) return reinterpret_cast<Function>(found);
   }
   warn(context, routine,
-       "replicated matrices, and first blocks longer than the others, are left to ScaLAPACK, which does not come after "
+       "matrices whose first block is longer than the others are left to ScaLAPACK, which does not come after "
        "libpenstock_scalapack in this process; nothing was moved");
   return nullptr;
 }

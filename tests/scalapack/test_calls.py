@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -140,18 +139,36 @@ def test_a_part_moves_within_its_own_matrix(ours: Library, line: Grid, rng: np.r
         equal_everywhere(memory, matrix.local(after), begin)
 
 
-def test_a_matrix_that_layouts_do_not_know_goes_to_scalapack(
+def test_long_first_blocks_go_to_scalapack(
     ours: Library, theirs: Library, line: Grid, rng: np.random.Generator
 ) -> None:
     turned = Matrix(line, (17, 13), (3, 5))
-    plain = Matrix(line, (13, 17), (2, 3))
-    for matrix in (replace(plain, first_block=(5, 4)), replace(plain, source=(-1, -1))):
-        source = numbers(rng, matrix.shape, "d")
-        for library in (ours, theirs):
-            result = turned.local(np.zeros(turned.shape))
-            call = (matrix.local(source), (0, 0), matrix.descriptor(), 0, result, (0, 0), turned.descriptor())
-            library.tran("pdtran_", (17, 13), 1, *call)
-            equal_everywhere(result, turned.local(source.T), matrix)
+    matrix = Matrix(line, (13, 17), (2, 3), first_block=(5, 4))
+    source = numbers(rng, matrix.shape, "d")
+    for library in (ours, theirs):
+        result = turned.local(np.zeros(turned.shape))
+        call = (matrix.local(source), (0, 0), matrix.descriptor(), 0, result, (0, 0), turned.descriptor())
+        library.tran("pdtran_", (17, 13), 1, *call)
+        equal_everywhere(result, turned.local(source.T), matrix)
+
+
+def test_replicated_matrices_equal_numpy(ours: Library, theirs: Library, rng: np.random.Generator) -> None:
+    rows = max(n for n in (1, 2, 3) if WORLD.size % n == 0)
+    grid = theirs.grid(list(range(WORLD.size)), rows, WORLD.size // rows)
+    for source_of_a in ((0, 0), (-1, 0), (0, -1), (-1, -1)):
+        for source_of_c in ((0, 0), (-1, 0), (0, -1), (-1, -1)):
+            a = Matrix(grid, (13, 17), (2, 3), source_of_a, padding=1)
+            c = Matrix(grid, (18, 15), (3, 5), source_of_c)
+            source, before = numbers(rng, a.shape, "z"), numbers(rng, c.shape, "z")
+            after = before.copy()
+            part(after, (1, 2), (15, 12))[...] = 2 * part(source, (1, 2), (12, 15)).conj().T + 3 * part(
+                before, (1, 2), (15, 12)
+            )
+            result = c.local(before)
+            call = (a.local(source), (1, 2), a.descriptor(), 3, result, (1, 2), c.descriptor())
+            ours.tran("pztranc_", (15, 12), 2, *call)
+            equal_everywhere(result, c.local(after), f"{source_of_a} {source_of_c}")
+    theirs.exit(grid)
 
 
 @pytest.mark.parametrize(
