@@ -198,9 +198,55 @@ def test_the_command_gives_figure_three():
     assert "100.0% less" in model_relabel(*shape[:-1], "--from", "10000,10000@10x10:row").output
 
 
+def points_of(case: str) -> list[dict]:
+    result = model_relabel("--case", case, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)["points"]
+
+
+def test_the_cases_of_the_paper():
+    third = points_of("figure-3")
+    assert [third[0]["block"], third[-1]["block"]] == [1, 10_000]
+    assert [third[0]["reduction_pct"], third[-1]["bytes_after"], third[-1]["messages"]] == [0, 0, 90]
+    assert all(0 <= point["reduction_pct"] < 100 for point in third[:-1])
+    middle = next(point for point in third if point["block"] == 5000)
+    single = json.loads(
+        model_relabel(
+            "--shape", "100000,100000", "--from", "5000,5000@10x10:row", "--to", "10000,10000@10x10:col", "--json"
+        ).output
+    )
+    assert [middle["bytes_before"], middle["bytes_after"]] == [single["bytes_before"], single["bytes_after"]]
+
+    second = points_of("figure-2")
+    assert {(point["op"], point["order"]) for point in second} >= {("N", 100), ("T", 100), ("N", 200_000)}
+    assert all(point["bytes_after"] <= point["bytes_before"] < 8 * point["order"] ** 2 for point in second)
+    # 100 rows are 4 blocks of 32 and one of 128: one rank gets what 16 have.
+    assert [(p["messages"], p["bytes_total"]) for p in second if p["order"] == 100] == [(15, 80_000)] * 2
+
+    sixth = points_of("figure-6")
+    assert [point["nodes"] for point in sixth] == [128, 128, 256, 256, 512, 512, 1024, 1024]
+    for point in sixth:
+        assert point["bytes_total"] == 8 * (2 * 3_473_408 * 17_408 + 17_408**2)
+        assert 0 < point["bytes_after"] <= point["bytes_before"] < point["bytes_total"]
+    assert all(point["reduction_pct"] > 1 for point in sixth if point["nodes"] >= 512)
+
+
+@pytest.mark.parametrize("case", ["figure-2", "figure-3", "figure-6"])
+def test_the_cases_are_drawn(case, tmp_path):
+    pytest.importorskip("matplotlib")
+    result = model_relabel("--case", case, "--plot", str(tmp_path / "case.png"))
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "case.png").read_bytes()[:4] == b"\x89PNG"
+    assert "relabeled" in result.output
+    assert model_relabel("--case", case, "--plot", str(tmp_path / "no" / "case.png")).exit_code == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("--from", "1,1@1x1", "--to", "1,1@1x1"), "--shape is missing"),
+        (("--case", "figure-3", "--shape", "1,1"), "has layouts of its own"),
+        (("--shape", "1,1", "--from", "1,1@1x1", "--to", "1,1@1x1", "--plot", "x.png"), "--plot draws a --case"),
         (("--shape", "10;10", "--from", "1,1@1x1", "--to", "1,1@1x1"), "--shape is '10;10'"),
         (("--shape", "10,10", "--from", "1,1", "--to", "1,1@1x1"), "--from is '1,1'"),
         (("--shape", "10,10", "--from", "1,1@1x1", "--to", "1@1x1"), "the block has 1"),

@@ -9,6 +9,9 @@ from dataclasses import asdict
 import click
 
 import penstock as ps
+from penstock.bench.runner import columns
+from penstock.relabel_model import CASES, sweep
+from penstock.relabel_model import facts as sweep_facts
 
 _LAYOUT = re.compile(r"(?P<block>\d+(?:,\d+)*)@(?P<grid>\d+(?:x\d+)*)(?::(?P<order>row|col|column))?")
 _TREE_OPS = ["bcast", "reduce", "gather", "scatter", "allreduce"]
@@ -20,19 +23,42 @@ def model() -> None:
 
 
 @model.command()
-@click.option("--shape", required=True, metavar="ROWS,COLUMNS", help="Shape of the source.")
-@click.option("--from", "source", required=True, metavar="BLOCK@GRID:ORDER", help="1000,1000@10x10:row, for example.")
-@click.option("--to", "target", required=True, metavar="BLOCK@GRID:ORDER", help="The same for the target.")
+@click.option("--shape", metavar="ROWS,COLUMNS", help="Shape of the source.")
+@click.option("--from", "source", metavar="BLOCK@GRID:ORDER", help="1000,1000@10x10:row, for example.")
+@click.option("--to", "target", metavar="BLOCK@GRID:ORDER", help="The same for the target.")
 @click.option(
     "--op", type=click.Choice(["N", "T", "C"]), default="N", show_default=True, help="What happens on the way."
 )
 @click.option("--dtype", default="float64", show_default=True, help="Type of the elements.")
+@click.option("--case", type=click.Choice(list(CASES)), help="Instead of all that: a figure of the paper.")
+@click.option("--plot", metavar="FILE", help="Draw the case; needs matplotlib.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def relabel(shape: str, source: str, target: str, op: str, dtype: str, as_json: bool) -> None:
+def relabel(
+    shape: str | None,
+    source: str | None,
+    target: str | None,
+    op: str,
+    dtype: str,
+    case: str | None,
+    plot: str | None,
+    as_json: bool,
+) -> None:
     """Bytes between ranks of a redistribution of block-cyclic layouts, before and after relabeling the target.
 
-    A layout is the lengths of a block, the process grid, and how ranks are numbered over it: row or col.
+    A layout is the lengths of a block, the process grid, and how ranks are numbered over it: row or col. The cases are
+    those of COSTA: figure-2 (32x32 to 128x128 blocks, 100 to 200,000 rows), figure-3 (100,000 x 100,000, source blocks
+    of 1 to 10,000) and figure-6 (the matrices of an RPA simulation between ScaLAPACK's and COSMA's layouts).
     """
+    if case is not None:
+        if shape or source or target:
+            raise ps.Error("--case has layouts of its own; leave out --shape, --from and --to")
+        _sweep(case, plot, as_json)
+        return
+    if plot is not None:
+        raise ps.Error("--plot draws a --case; there is nothing to draw of one redistribution")
+    for option, given in (("--shape", shape), ("--from", source), ("--to", target)):
+        if given is None:
+            raise ps.Error(f"{option} is missing; give --shape, --from and --to, or a --case")
     lengths = [int(length) for length in shape.split(",")] if re.fullmatch(r"\d+(,\d+)*", shape) else None
     if lengths is None:
         raise ps.Error(f"--shape is {shape!r}; expected lengths like 100000,100000")
@@ -51,6 +77,26 @@ def relabel(shape: str, source: str, target: str, op: str, dtype: str, as_json: 
     click.echo(f"after relabeling      {found.bytes_after:,}   ({found.reduction_pct:.1f}% less)")
     moved = sum(rank != new for rank, new in enumerate(found.permutation))
     click.echo(f"ranks relabeled       {moved} of {len(found.permutation)}   (--json prints the permutation)")
+
+
+def _sweep(case: str, plot: str | None, as_json: bool) -> None:
+    found = sweep(case)
+    if plot is not None:
+        found.plot(plot)
+    if as_json:
+        click.echo(json.dumps(sweep_facts(found)))
+        return
+    click.echo(f"{found.title}; bytes of float64 between ranks")
+    lines = [[*found.points[0].setting, "before", "relabeled", "less", "messages"]]
+    for point in found.points:
+        numbers = (
+            f"{point.bytes_before:,}",
+            f"{point.bytes_after:,}",
+            f"{point.reduction_pct:.1f}%",
+            f"{point.messages:,}",
+        )
+        lines.append([*(str(value) for value in point.setting.values()), *numbers])
+    click.echo(columns(lines))
 
 
 @model.command()
