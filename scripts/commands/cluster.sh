@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# up K RATE | run … | down : emulated nodes with shaped links (root); run [-n N | --ranks 3,4] [--mpi NAME] CMD…
+# up K RATE | run … | bench … | down : emulated nodes with shaped links (root); run [-n N | --ranks 3,4] [--mpi NAME] CMD…
 #
 # A node is a process that holds a network, UTS, IPC and mount namespace: its own host name, its own /dev/shm, and an
 # eth0 with one address. The nodes hang on a bridge in a namespace of its own, so nothing of the host's network is
@@ -15,6 +15,7 @@ usage() {
   die "cluster: expected one of
     ./dev cluster up K RATE                      K nodes, links of RATE (1gbit, 100mbit, none)
     ./dev cluster run [-n N | --ranks 3,4] [--mpi mpich|openmpi] CMD…
+    ./dev cluster bench [--ranks 3,5] CASE [OPTIONS…]     penstock bench, its jobs over the nodes
     ./dev cluster down"
 }
 
@@ -175,6 +176,18 @@ case "$command" in
   run)
     require_root
     run "$@"
+    ;;
+  bench)
+    require_root
+    [[ -s "$state/hosts" ]] || die "cluster bench: there are no nodes; make some with ./dev cluster up 4 1gbit"
+    enter_environment
+    # Jobs choose their MPI themselves.
+    launcher="$PENSTOCK_ROOT/dev cluster run"
+    if [[ "${1:-}" == --ranks ]]; then
+      launcher+=" --ranks ${2:?--ranks needs the ranks per node, such as 3,4}"
+      shift 2
+    fi
+    PENSTOCK_BENCH_LAUNCHER="$launcher" exec penstock bench "$@"
     ;;
   down)
     require_root

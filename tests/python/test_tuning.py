@@ -68,3 +68,19 @@ def test_how_often_the_choice_was_the_best() -> None:
     assert found.within() == (1, 1)
     found.exhaustive["bcast"][8]["binomial:0"] = 0.9e-6
     assert found.within() == (0, 1)
+
+
+def test_the_report_shows_what_was_found(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from penstock.tuning_report import write
+
+    found = outcome("0*2 <1*2>", 1e-6)
+    found.predicted = {"bcast": {8: {"chain:64": 1.1e-6}}}
+    found.exhaustive = {"bcast": {8: {"chain:64": 1.02e-6, "binomial:0": 1.0e-6}}}
+    found.seconds = {"predicting": 1.5}
+    write(found, str(tmp_path / "report.html"))
+    text = (tmp_path / "report.html").read_text()
+    assert text.count("<svg") == 3
+    assert "figure 4" in text
+    assert "0*2 &lt;1*2&gt;" in text
+    assert "within 3% of the exhaustive best at 1 of 1 points" in text

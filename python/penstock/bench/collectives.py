@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock.bench import runner
 from penstock.bench.installation import Installation
-from penstock.bench.runner import Program
+from penstock.bench.runner import Program, Report
 from penstock.error import Error
 
 SUMMARY = "Blocking collectives of Penstock and of each installed MPI, by operation, size and number of ranks."
@@ -18,12 +19,63 @@ OPTIONS = {
     "operations": (["bcast", "reduce", "allreduce", "allgather"], ["allreduce"], "collectives to measure"),
     "sizes": ([8, 1024, 65536, 1 << 20, 16 << 20], [8, 65536, 1 << 20], "bytes of one rank's contribution"),
     "budget_s": (0.5, 0.1, "seconds for one setting in one job"),
+    "order": ("launched", "launched", "of the ranks: launched, or round-robin over the nodes"),
+    "algorithm": ("", "", "of Penstock; without it, what it chooses"),
+    "nodes": (1, 1, "nodes that the ranks are spread over evenly, for the limit of their links"),
+    "link_mbit": (0.0, 0.0, "rate of a node's link, to show the share of its limit that is reached"),
 }
 RANKS = [2, 4]
 
 
 def programs(mpi: Installation) -> list[Program]:
-    return [Program("native"), Program("penstock", baselines=("native",))]
+    peers = [Program("native"), Program("penstock", baselines=("native",))]
+    if mpi.name == "openmpi":
+        han = {f"OMPI_MCA_coll_han_{key}": "100" for key in ("priority",)}
+        peers.append(Program("native-han", environment=han))
+    return peers
+
+
+#: What of a rate is left for data: Ethernet frames with 1448 bytes of them in 1514, as TCP fills them.
+TCP_SHARE = 1448 / 1514
+
+
+def limit_s(setting: dict[str, Any], nodes: int, link_mbit: float) -> float:
+    """Seconds that the busiest direction of a node's link needs at least, with `ranks` spread evenly over the nodes."""
+    size_bytes, ranks = setting["bytes"], setting["ranks"]
+    through_a_link = {
+        "bcast": size_bytes,
+        "reduce": size_bytes,
+        "allreduce": 2 * size_bytes * (nodes - 1) / nodes,
+        "allgather": size_bytes * (ranks - ranks / nodes),
+        "gather": size_bytes * (ranks - ranks / nodes),
+    }.get(setting["operation"], 0)
+    return through_a_link * 8e-6 / (link_mbit * TCP_SHARE)
+
+
+def summarize(report: Report) -> list[dict[str, Any]]:
+    """For each setting Penstock at its best against the best peer, and what of the links' limit it reaches."""
+    nodes, link_mbit = report.parameters["nodes"], report.parameters["link_mbit"]
+    summary = []
+    for row in report.rows:
+        ours = [s for peer, s in row.seconds.items() if peer.startswith("penstock/")]
+        peers = {peer: s for peer, s in row.seconds.items() if not peer.startswith("penstock/")}
+        if not ours or not peers:
+            continue
+        best = min(peers, key=peers.__getitem__)
+        facts = {"setting": row.setting, "best_peer": best, "speedup": peers[best] / min(ours)}
+        if nodes > 1 and link_mbit > 0 and row.setting["operation"] != "barrier":
+            facts["share_of_links"] = limit_s(row.setting, nodes, link_mbit) / min(ours)
+        summary.append(facts)
+    return summary
+
+
+def table(report: Report) -> str:
+    lines = [["operation", "bytes", "ranks", "best peer", "x best peer", "of the links"]]
+    for facts in report.summary:
+        setting, share = facts["setting"], facts.get("share_of_links")
+        cells = [setting["operation"], str(setting["bytes"]), str(setting["ranks"]), facts["best_peer"]]
+        lines.append([*cells, f"{facts['speedup']:.2f}", f"{share:.2f}" if share else "-"])
+    return runner.table(report) + "\n\n" + runner.columns(lines)
 
 
 def measure(program: str, parameters: dict[str, Any]) -> list[tuple[dict[str, Any], list[float]]]:
@@ -32,6 +84,11 @@ def measure(program: str, parameters: dict[str, Any]) -> list[tuple[dict[str, An
     from penstock.bench.worker import time_of
 
     world = MPI.COMM_WORLD
+    if parameters["order"] == "round-robin":
+        place = world.Split_type(MPI.COMM_TYPE_SHARED).rank
+        world = world.Split(0, place * world.size + world.rank)
+    elif parameters["order"] != "launched":
+        raise Error(f"order is {parameters['order']!r}; expected launched or round-robin")
     comm: Any = world
     if program == "penstock":
         from penstock.comm import Comm
@@ -43,7 +100,8 @@ def measure(program: str, parameters: dict[str, Any]) -> list[tuple[dict[str, An
             count = max(1, size_bytes // 8)
             mine = np.arange(count, dtype=np.float64) + world.rank
             result = np.empty(count * (world.size if operation in ("allgather", "gather") else 1))
-            action = _action(comm, operation, mine, result)
+            how = {"algorithm": parameters["algorithm"]} if program == "penstock" and parameters["algorithm"] else {}
+            action = _action(comm, operation, mine, result, how)
             rows.append(({"operation": operation, "bytes": count * 8}, time_of(world, action, parameters["budget_s"])))
             if operation == "allreduce":
                 expected = world.size * np.arange(count) + sum(range(world.size))
@@ -52,14 +110,16 @@ def measure(program: str, parameters: dict[str, Any]) -> list[tuple[dict[str, An
     return rows
 
 
-def _action(comm: Any, operation: str, mine: np.ndarray, result: np.ndarray) -> Callable[[], object]:
+def _action(
+    comm: Any, operation: str, mine: np.ndarray, result: np.ndarray, how: dict[str, str]
+) -> Callable[[], object]:
     actions: dict[str, Callable[[], object]] = {
         "barrier": lambda: comm.Barrier(),
-        "bcast": lambda: comm.Bcast(mine, root=0),
-        "reduce": lambda: comm.Reduce(mine, result, root=0),
-        "allreduce": lambda: comm.Allreduce(mine, result),
-        "gather": lambda: comm.Gather(mine, result if comm.Get_rank() == 0 else None, root=0),
-        "allgather": lambda: comm.Allgather(mine, result),
+        "bcast": lambda: comm.Bcast(mine, root=0, **how),
+        "reduce": lambda: comm.Reduce(mine, result, root=0, **how),
+        "allreduce": lambda: comm.Allreduce(mine, result, **how),
+        "gather": lambda: comm.Gather(mine, result if comm.Get_rank() == 0 else None, root=0, **how),
+        "allgather": lambda: comm.Allgather(mine, result, **how),
     }
     if operation not in actions:
         raise Error(f"unknown operation '{operation}'; expected some of {', '.join(actions)}")

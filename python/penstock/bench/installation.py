@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -18,6 +19,11 @@ _YIELDING = {
     "impi": {"I_MPI_WAIT_MODE": "1"},
 }
 _SPINNING = {"mpich": {}, "openmpi": {"OMPI_MCA_mpi_yield_when_idle": "0"}, "impi": {}}
+
+
+def cluster_launcher() -> list[str]:
+    """What launches jobs over the emulated nodes of `./dev cluster` instead of mpiexec; empty without them."""
+    return shlex.split(os.environ.get("PENSTOCK_BENCH_LAUNCHER", ""))
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,8 @@ class Installation:
         if self.name == "impi":
             env["I_MPI_ROOT"] = self.prefix
             env.setdefault("I_MPI_FABRICS", "shm")  # the wheel comes without libfabric
+        if cluster_launcher():  # nodes that share the cores of one machine
+            env.update(_YIELDING[self.name])
         if placement is not None:
             env.update((_YIELDING if placement.yielding else _SPINNING)[self.name])
             if self.name == "impi":
@@ -52,6 +60,9 @@ class Installation:
         return env
 
     def launcher(self, ranks: int, placement: Placement | None = None) -> list[str]:
+        if over_nodes := cluster_launcher():
+            given = [] if "--ranks" in over_nodes else ["-n", str(ranks)]
+            return [*over_nodes, "--mpi", self.name, *given]
         words = [f"{self.prefix}/bin/mpiexec", "-n", str(ranks)]
         if placement is not None and self.name != "impi":
             words += ["-bind-to" if self.name == "mpich" else "--bind-to", "core" if placement.bound else "none"]
