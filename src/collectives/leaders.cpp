@@ -29,12 +29,12 @@ Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& what, i
 }
 
 Region Leaders::part(Region whole, std::size_t slot) const {
-  return part_of(whole, what_.count, size_bytes(what_.dtype), slots_, slot);
+  return part_of(whole, what_.count, what_.item_bytes(), slots_, slot);
 }
 
 Region Leaders::piece(Region whole, std::size_t slot, std::uint32_t batch) const {
   const Region all = part(whole, slot);
-  return part_of(all, all.size_bytes / size_bytes(what_.dtype), size_bytes(what_.dtype), batches_, batch);
+  return part_of(all, all.size_bytes / what_.item_bytes(), what_.item_bytes(), batches_, batch);
 }
 
 Tree Leaders::tree(std::size_t slot) const {

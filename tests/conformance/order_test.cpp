@@ -166,6 +166,23 @@ TEST(Order, IsNotLeftToAlgorithmsThatChangeIt) {
   EXPECT_EQ(choose(Team{0, place(Placement::one_node, 4)}, what).algorithm->name, "ring");
 }
 
+// What commutes may be combined by any algorithm, which must not tear the elements apart.
+TEST(Order, IsFreeForWhatCommutes) {
+  for (const Algorithm& row : algorithms())
+    for (const Placement placement : {Placement::one_node, Placement::unequal, Placement::shuffled})
+      for (const std::uint64_t count : {1u, 5u, 3000u}) {
+        Collective what{.kind = row.kind, .count = count, .element_bytes = sizeof(Affine)};
+        what.algorithm = row.name;
+        const std::vector<std::int32_t> nodes = place(placement, 7);
+        if (!computes(row.kind) || !row.fits(Team{0, nodes}, what)) continue;
+        for (const Plan& plan : plan_all(what, nodes))
+          for (const Step& step : plan.steps)
+            if (step.kind == StepKind::reduce) {
+              EXPECT_EQ(step.to.size_bytes % sizeof(Affine), 0u) << name(row.kind) << "/" << row.name;
+            }
+      }
+}
+
 // Elements of which no whole number fits into the blocks in which tasks combine.
 TEST(Order, ElementsMayBeLarge) {
   Collective what{.kind = CollectiveKind::allreduce, .count = 4, .element_bytes = 1 << 20, .commutative = false};
