@@ -30,6 +30,8 @@ bool several_nodes(const Team& team, const Collective& what);
 bool nodes_in_order(const Team& team, const Collective& what);
 /// shared_node, with few enough ranks that each pair of them can have a task.
 bool shared_pairs(const Team& team, const Collective& what);
+/// All ranks are on one node, whose shared memory has room for cells, and the plan is not too long (cells.hpp).
+bool node_cells(const Team& team, const Collective& what);
 
 /// Bytes of what one rank contributes or, for a broadcast, receives.
 std::uint64_t block_bytes(const Collective& what);

@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "engine/executor.hpp"
 #include "penstock/trace.hpp"
+#include "plan/copy.hpp"
 
 namespace penstock::engine {
 
@@ -96,7 +96,7 @@ void Executor::send_local(int peer, Outgoing message) {
     return;
   }
   cell->header = message.header;
-  if (!message.payload.empty()) std::memcpy(cell->payload(), message.payload.data(), message.payload.size());
+  plan::copy_bytes(cell->payload(), message.payload.data(), message.payload.size());
   cells_->send();
   if (message.owned != nullptr) buffers_.give_back(message.owned, message.payload.size());
   if (message.operation != nullptr) complete(*message.operation, message.step);
@@ -112,7 +112,7 @@ bool Executor::pump() {
       const Outgoing message = backlog.pop();
       --backlog_count_;
       cell->header = message.header;
-      if (!message.payload.empty()) std::memcpy(cell->payload(), message.payload.data(), message.payload.size());
+      plan::copy_bytes(cell->payload(), message.payload.data(), message.payload.size());
       cells_->send();
       if (message.owned != nullptr) buffers_.give_back(message.owned, message.payload.size());
       if (message.operation != nullptr) complete(*message.operation, message.step);
@@ -136,7 +136,7 @@ bool Executor::pump() {
       header.address = transfer.sent_bytes;
       header.payload_bytes = static_cast<std::uint32_t>(piece.size());
       cell->header = header;
-      std::memcpy(cell->payload(), piece.data(), piece.size());
+      plan::copy_bytes(cell->payload(), piece.data(), piece.size());
       cells_->send();
       transfer.sent_bytes += piece.size();
       moved = true;
@@ -228,7 +228,7 @@ void Executor::deliver(Operation& operation, StepId step, const Header& header, 
                              std::to_string(what.to.size_bytes) + " bytes");
   if (header.kind == MessageKind::rts) return receive_long(operation, step, header);
   const trace::Span span("recv", "progress", payload.size());
-  if (!payload.empty()) std::memcpy(target(operation, what.to).data(), payload.data(), payload.size());
+  plan::copy_bytes(target(operation, what.to).data(), payload.data(), payload.size());
   complete(operation, step);
 }
 
@@ -271,7 +271,7 @@ void Executor::on_cts(const Header& header) {
 void Executor::on_data(const Header& header, ConstBytes payload) {
   ReceiveTransfer* transfer = receives_.find(header.receiver_transfer);
   if (transfer == nullptr || transfer->operation->sequence != header.sequence) return;
-  std::memcpy(transfer->to.data() + header.address, payload.data(), payload.size());
+  plan::copy_bytes(transfer->to.data() + header.address, payload.data(), payload.size());
   transfer->received_bytes += payload.size();
   if (transfer->received_bytes < transfer->to.size()) return;
   Operation& operation = *transfer->operation;
@@ -324,7 +324,7 @@ StoredMessage* Executor::store(const Header& header, ConstBytes payload) {
   message->next = nullptr;
   message->payload = buffers_.take(payload.size());
   message->payload_bytes = payload.size();
-  if (!payload.empty()) std::memcpy(message->payload, payload.data(), payload.size());
+  plan::copy_bytes(message->payload, payload.data(), payload.size());
   return message;
 }
 

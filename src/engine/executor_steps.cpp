@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -7,6 +6,7 @@
 #include "engine/single_copy.hpp"
 #include "penstock/trace.hpp"
 #include "plan/arithmetic.hpp"
+#include "plan/copy.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -105,8 +105,7 @@ void Executor::compute(Operation& operation, StepId step) {
     case StepKind::copy: {
       const trace::Span span("copy", lane, to.size());
       const ConstBytes from = source(operation, what.from);
-      if (!to.empty()) std::memmove(to.data(), from.data(), to.size());
-      return;
+      return plan::copy_bytes(to.data(), from.data(), to.size());
     }
     case StepKind::reduce: {
       const trace::Span span("reduce", lane, to.size());
@@ -121,8 +120,7 @@ void Executor::compute(Operation& operation, StepId step) {
     case StepKind::read: {
       const trace::Span span("read", lane, to.size());
       const ConstBytes from = shared_of_peer(operation, what);
-      if (!to.empty()) std::memcpy(to.data(), from.data(), to.size());
-      return;
+      return plan::copy_bytes(to.data(), from.data(), to.size());
     }
     case StepKind::unpack: {
       const trace::Span span("unpack", lane, what.from.size_bytes);

@@ -1,13 +1,14 @@
 #include "engine/task_runner.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 #include <memory>
 #include <string>
 
 #include "engine/single_copy.hpp"
 #include "penstock/error.hpp"
 #include "plan/arithmetic.hpp"
+#include "plan/copy.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -15,10 +16,19 @@ namespace {
 // Two blocks fit in the second-level cache, and a system call per block costs little beside copying it.
 constexpr std::uint64_t kBlockBytes = 64 << 10;
 
+// Room for a block that begins at any place in a line. Where it lies in its line as the memory of the other process
+// does, the kernel's copies run at full speed on every processor (plan/copy.hpp).
+constexpr std::uint64_t kLineBytes = 64;
+using Block = std::array<std::byte, kBlockBytes + kLineBytes>;
+
 struct Blocks {
-  alignas(64) std::byte sum[kBlockBytes];
-  alignas(64) std::byte incoming[kBlockBytes];
+  alignas(kLineBytes) Block sum;
+  alignas(kLineBytes) Block incoming;
 };
+
+Bytes aligned_like(std::uint64_t address, Block& block, std::uint64_t bytes) {
+  return Bytes(block).subspan(address % kLineBytes, bytes);
+}
 
 Blocks& blocks() {
   thread_local const std::unique_ptr<Blocks> own = std::make_unique<Blocks>();
@@ -31,13 +41,13 @@ std::byte* here(const Place& place, std::uint64_t offset_bytes) {
 
 int fetch(const Place& from, std::uint64_t offset_bytes, Bytes to) {
   if (from.process != 0) return read_memory(from.process, from.address + offset_bytes, to);
-  std::memcpy(to.data(), here(from, offset_bytes), to.size());
+  plan::copy_bytes(to.data(), here(from, offset_bytes), to.size());
   return 0;
 }
 
 int put(ConstBytes from, const Place& to, std::uint64_t offset_bytes) {
   if (to.process != 0) return write_memory(to.process, to.address + offset_bytes, from);
-  std::memcpy(here(to, offset_bytes), from.data(), from.size());
+  plan::copy_bytes(here(to, offset_bytes), from.data(), from.size());
   return 0;
 }
 
@@ -63,12 +73,12 @@ TaskResult run_task(const Arithmetic& arithmetic, std::span<const Place> sources
       value = to;
       first_target = 1;
     } else {
-      const Bytes sum(blocks().sum, bytes);
+      const Bytes sum = aligned_like(targets.back().address, blocks().sum, bytes);
       if (const int error = fetch(last, offset, sum); error != 0) return {error, last.rank};
       for (std::size_t i = sources.size() - 1; i-- > 0;) {
         ConstBytes source(here(sources[i], offset), bytes);
         if (sources[i].process != 0) {
-          const Bytes incoming(blocks().incoming, bytes);
+          const Bytes incoming = aligned_like(sources[i].address, blocks().incoming, bytes);
           if (const int error = fetch(sources[i], offset, incoming); error != 0) return {error, sources[i].rank};
           source = incoming;
         }

@@ -156,6 +156,12 @@ StepId Sequence::expose(int peer, std::uint32_t tag, After after) {
   return builder_.expose(peer, tag, waits());
 }
 
+StepId Sequence::show(Region shown, int peer, std::uint32_t tag, After after) {
+  begin(after);
+  if (shown.size_bytes > 0) wait_to_read(shown);
+  return builder_.expose(peer, tag, waits());
+}
+
 StepId Sequence::await(int peer, std::uint32_t tag, After after) {
   begin(after);
   return awaited_[peer] = builder_.await(peer, tag, waits());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <initializer_list>
 #include <map>
 #include <span>
 #include <string>
@@ -27,7 +28,12 @@ struct Move {
 /// - a `share` of tasks waits for, and later steps wait for it, by what the tasks touch of this rank.
 class Sequence {
  public:
-  using After = PlanBuilder::After;
+  /// Further steps to wait for; kNone among them counts for nothing.
+  struct After : std::span<const StepId> {
+    After() = default;
+    After(std::initializer_list<StepId> steps) : span(steps.begin(), steps.size()) {}
+    After(const std::vector<StepId>& steps) : span(steps) {}
+  };
   static constexpr StepId kNone = PlanBuilder::kNone;
 
   Sequence(std::string algorithm, const Team& team) : builder_(std::move(algorithm), team.rank, team.size()) {}
@@ -49,6 +55,8 @@ class Sequence {
   /// overlaps a target; `element_bytes` is the size of what the plan computes with.
   StepId move(std::span<const Move> moves, std::uint64_t element_bytes, After after = {});
   StepId expose(int peer, std::uint32_t tag, After after = {});
+  /// An expose of this part of the shared buffer alone; of nothing, where the region is empty.
+  StepId show(Region shown, int peer, std::uint32_t tag, After after = {});
   StepId await(int peer, std::uint32_t tag, After after = {});
   StepId read(Region from, int peer, Region to, After after = {});
   StepId signal(int peer, std::uint32_t tag, After after = {});

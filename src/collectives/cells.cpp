@@ -1,0 +1,88 @@
+#include "collectives/cells.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace penstock::collectives {
+namespace {
+
+constexpr std::uint64_t kMostCellBytes = 64 << 10;  // together, those in flight stay in a core's second-level cache
+constexpr std::uint64_t kLeastCellBytes = 512;      // below, signals cost more than copies
+constexpr std::uint32_t kMostSegments = 1024;
+constexpr std::uint64_t kMostShortSteps = 96;
+
+/// The longest cell that leaves room for the cells of another operation.
+std::uint64_t room_bytes(const Team& team, std::uint32_t cells) {
+  const std::uint64_t bytes = team.shared_limit_bytes / 2 / CellSegments::kInFlight / cells / 64 * 64;
+  return std::min(bytes, kMostCellBytes);
+}
+
+}  // namespace
+
+CellSegments::CellSegments(const Team& team, const Collective& what, std::uint32_t parts, std::uint32_t cells)
+    : elements_(what.count), element_bytes_(size_bytes(what.dtype)), parts_(parts) {
+  if (elements_ == 0) return;
+  const std::uint64_t most_elements = room_bytes(team, cells) / element_bytes_ * parts;
+  const std::uint64_t wanted_elements = what.segment_bytes == 0 ? most_elements : what.segment_bytes / element_bytes_;
+  // Segments shorter than there is room for are for trying out; a plan has some steps per segment and rank.
+  const std::uint64_t most_short =
+      std::max<std::uint64_t>(kInFlight + 2, kMostShortSteps / static_cast<std::uint64_t>(team.size()));
+  const std::uint64_t least_elements = (elements_ + most_short - 1) / most_short;
+  const std::uint64_t segment_elements = std::min(std::max(wanted_elements, least_elements), most_elements);
+  count_ = static_cast<std::uint32_t>((elements_ + segment_elements - 1) / segment_elements);
+  const std::uint64_t longest = (elements_ + count_ - 1) / count_;
+  cell_bytes_ = ((longest + parts - 1) / parts * element_bytes_ + 63) / 64 * 64;
+}
+
+std::uint64_t CellSegments::elements(std::uint32_t segment) const {
+  return elements_ / count_ + (segment < elements_ % count_ ? 1 : 0);
+}
+
+std::uint32_t CellSegments::count(std::uint32_t index) const {
+  if (count_ == 0 || elements_ / count_ > index) return count_;
+  return elements_ / count_ == index ? static_cast<std::uint32_t>(elements_ % count_) : 0;
+}
+
+Region CellSegments::of(Region whole, std::uint32_t segment) const {
+  return part_of(whole, elements_, element_bytes_, count_, segment);
+}
+
+Region CellSegments::part(Region whole, std::uint32_t segment, std::uint32_t index) const {
+  return part_of(of(whole, segment), elements(segment), element_bytes_, parts_, index);
+}
+
+Region CellStream::cell(std::uint32_t segment, std::uint64_t size_bytes) const {
+  return {first_byte_ + segment % CellSegments::kInFlight * cell_bytes_, size_bytes, Buffer::shared};
+}
+
+void CellStream::put(Sequence& sequence, std::uint32_t segment, Region from, std::span<const int> readers) const {
+  if (from.size_bytes == 0) return;
+  std::vector<StepId> free;
+  if (segment >= CellSegments::kInFlight)
+    for (const int reader : readers)
+      free.push_back(sequence.await(reader, free_tag(segment - CellSegments::kInFlight)));
+  sequence.copy(from, cell(segment, from.size_bytes), free);
+  for (const int reader : readers) sequence.show(cell(segment, from.size_bytes), reader, full_tag(segment));
+}
+
+void CellStream::get(Sequence& sequence, std::uint32_t segment, int writer, Region to) const {
+  if (to.size_bytes == 0) return;
+  sequence.await(writer, full_tag(segment));
+  const StepId read = sequence.read(cell(segment, to.size_bytes), writer, to);
+  if (segment + CellSegments::kInFlight < segments_) sequence.show({}, writer, free_tag(segment), {read});
+}
+
+bool node_cells(const Team& team, const Collective& what) {
+  const auto size = static_cast<std::uint32_t>(team.size());
+  if (size < 2 || node_count(team) > 1) return false;
+  if (room_bytes(team, size) < std::max<std::uint64_t>(kLeastCellBytes, size_bytes(what.dtype))) return false;
+  return CellSegments(team, what, 1, size).count() <= kMostSegments;
+}
+
+std::vector<int> others(const Team& team, int rank) {
+  std::vector<int> ranks;
+  for (int i = 1; i < team.size(); ++i) ranks.push_back((rank + i) % team.size());
+  return ranks;
+}
+
+}  // namespace penstock::collectives
