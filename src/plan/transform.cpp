@@ -7,6 +7,7 @@
 
 #include "penstock/error.hpp"
 #include "plan/arithmetic.hpp"
+#include "plan/copy.hpp"
 #include "plan/element.hpp"
 #include "plan/half.hpp"
 #include "plan/streaming.hpp"
@@ -52,7 +53,7 @@ void update_row(const std::byte* __restrict from, std::byte* __restrict to, std:
     if (Update::kStreams)
       stream_row(to, from, count * sizeof(T));
     else
-      std::memcpy(to, from, count * sizeof(T));
+      copy_bytes(to, from, count * sizeof(T));
   } else {
     for (std::size_t i = 0; i < count; ++i) update(load<T>(from + i * sizeof(T)), to + i * sizeof(T));
   }
