@@ -297,6 +297,12 @@ PENSTOCK_API int penstock_layout_local_size(const penstock_layout* layout, int32
 PENSTOCK_API int penstock_redistribution_create(penstock_comm* comm, const penstock_layout* source,
                                                 const penstock_layout* target, penstock_dtype dtype, char op,
                                                 int relabel, penstock_redistribution** redistribution);
+/* The same with a source of another type: its elements are converted to the target's, then alpha, op and beta are
+ * applied. Not from complex to real or from floating point to integers. */
+PENSTOCK_API int penstock_redistribution_create_converting(penstock_comm* comm, const penstock_layout* source,
+                                                           penstock_dtype source_dtype, const penstock_layout* target,
+                                                           penstock_dtype target_dtype, char op, int relabel,
+                                                           penstock_redistribution** redistribution);
 PENSTOCK_API void penstock_redistribution_free(penstock_redistribution* redistribution);
 /* Bytes that change their rank without and with relabeling, and the lengths of this rank's parts. Pointers may be NULL.
  */

@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -147,6 +148,9 @@ struct UserOp {
 /// What the arithmetic steps of a plan compute; given when a plan is run, not when it is built.
 struct Arithmetic {
   DType dtype = DType::uint8;  ///< element type of reduce and transform
+  /// Element type of the input, where transforms convert; messages, scratch and shared memory then hold the smaller of
+  /// the two types, and the arithmetic is that of `dtype`.
+  std::optional<DType> input_dtype = {};
   ReduceOp op = ReduceOp::sum;
   bool conjugate = false;  ///< with `scaled`: conjugate the source elements
   std::complex<double> alpha = 1.0;
@@ -293,6 +297,22 @@ struct Team {
   }
 };
 
+/// Size of the elements in each buffer: all the same, or as transforms convert them (Arithmetic::input_dtype).
+struct ElementBytes {
+  std::uint64_t input;
+  std::uint64_t between;  ///< scratch, shared memory and messages
+  std::uint64_t output;
+
+  // NOLINTNEXTLINE(google-explicit-constructor): one size is the usual case
+  constexpr ElementBytes(std::uint64_t all) : input(all), between(all), output(all) {}
+  constexpr ElementBytes(std::uint64_t of_input, std::uint64_t of_output)
+      : input(of_input), between(of_input < of_output ? of_input : of_output), output(of_output) {}
+
+  constexpr std::uint64_t of(Buffer buffer) const {
+    return buffer == Buffer::input ? input : buffer == Buffer::output ? output : between;
+  }
+};
+
 /// Checks the plans of all ranks (plans[r] is the plan of rank r) against each other and against what a plan promises:
 /// each send has exactly one recv of the same size, each await its expose; tags are unique per pair of ranks and small
 /// enough; dependencies point backwards; regions and blocks lie inside their buffers; the input is never written; no
@@ -304,7 +324,7 @@ struct Team {
 /// Returns one sentence per finding (the first 100); empty means correct. `element_bytes` is the size of the elements
 /// of reduce and transform, if known. Local, any thread.
 PENSTOCK_API std::vector<std::string> verify(std::span<const Plan> plans, std::span<const std::int32_t> node_of_rank,
-                                             std::uint64_t element_bytes = 1);
+                                             ElementBytes element_bytes = 1);
 
 /// One line per step, for people.
 PENSTOCK_API std::string to_text(const Plan& plan);

@@ -5,6 +5,7 @@
 #include <complex>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,6 +23,10 @@ class Request;
 
 struct RedistributionOptions {
   DType dtype = DType::float64;
+  /// Of the source, where it is another: then its elements are converted to `dtype`, and alpha, beta and op are applied
+  /// to what they have become. What travels are the smaller of the two. From complex to real and from floating point
+  /// to integers there is no conversion.
+  std::optional<DType> source_dtype = {};
   MatrixOp op = MatrixOp::none;
   /// Whether relabel() chooses which rank gets which part of the target, and by which cost; rank 0 decides for all.
   RelabelPolicy relabel = RelabelPolicy::never;
@@ -40,6 +45,7 @@ struct RedistributionOptions {
   std::int64_t source_leading_elems = 0;
   std::int64_t target_leading_elems = 0;
 
+  DType input_dtype() const { return source_dtype.value_or(dtype); }
   bool has_window() const { return !source_begin.empty() || !target_begin.empty() || !shape.empty(); }
 };
 

@@ -130,10 +130,10 @@ def assign_max_weight(weights: ArrayLike) -> np.ndarray:
 class Redistribution:
     """A redistribution that is planned once and run any number of times; made by :meth:`Comm.plan_redistribute`."""
 
-    def __init__(self, native: _penstock.Redistribution, rank: int, dtype: str, op: str) -> None:
+    def __init__(self, native: _penstock.Redistribution, rank: int, dtypes: tuple[str, str], op: str) -> None:
         self._native = native
         self._rank = rank
-        self.dtype = dtype
+        self.source_dtype, self.dtype = dtypes
         self.op = op
         self.source = Layout(native.source)
         #: The target after relabeling: what the output is laid out by.
@@ -187,10 +187,10 @@ class Redistribution:
 class RedistributionBatch:
     """Several redistributions in one round, planned once; made by :meth:`Comm.plan_redistribute` from lists."""
 
-    def __init__(self, native: _penstock.RedistributionBatch, rank: int, dtype: str, op: str) -> None:
+    def __init__(self, native: _penstock.RedistributionBatch, rank: int, dtypes: tuple[str, str], op: str) -> None:
         self._native = native
         self._rank = rank
-        self.dtype = dtype
+        self.source_dtype, self.dtype = dtypes
         self.op = op
         self.sources = [Layout(layout) for layout in native.sources]
         #: The targets after relabeling, each on its own: what the outputs are laid out by.
@@ -288,20 +288,21 @@ def plan_batch(
     relabel: bool | str = False,
     *,
     cost: TransferCost | None = None,
+    source_dtype: DTypeLike = None,
 ) -> RedistributionBatch:
     """Plans targets[i] = alpha * op(sources[i]) + beta * targets[i] for all i, in one round of messages.
 
     Collective over ``comm``. What ranks have for each other in all of the pairs travels together, so that many small
     arrays wait once. Parameters as of :func:`plan_redistribute`, the same for all pairs.
     """
-    failure, name = "", ""
+    failure, names = "", ("", "")
     layouts = [*sources, *targets]
     if len(sources) != len(targets):
         failure = f"redistribute: {len(sources)} sources and {len(targets)} targets given for one batch"
     elif wrong := [type(layout).__name__ for layout in layouts if not isinstance(layout, Layout)]:
         failure = f"redistribute: a {wrong[0]} given in a batch, expected a penstock.Layout"
     try:
-        name = _dtype_name(dtype)
+        names = _dtype_names(source_dtype, dtype)
     except Error as error:
         failure = failure or str(error)
     native_cost = None
@@ -310,8 +311,8 @@ def plan_batch(
     except Error as error:
         failure = failure or str(error)
     natives = [[] if failure else [layout._native for layout in given] for given in (sources, targets)]
-    made = _penstock.plan_batch(comm._core, *natives, name, str(op), _policy(relabel), native_cost, failure)
-    return RedistributionBatch(made, comm._core.rank, name, str(op))
+    made = _penstock.plan_batch(comm._core, *natives, names, str(op), _policy(relabel), native_cost, failure)
+    return RedistributionBatch(made, comm._core.rank, names, str(op))
 
 
 def plan_redistribute(
@@ -323,6 +324,7 @@ def plan_redistribute(
     relabel: bool | str = False,
     *,
     cost: TransferCost | None = None,
+    source_dtype: DTypeLike = None,
     source_begin: Sequence[int] = (),
     target_begin: Sequence[int] = (),
     shape: Sequence[int] = (),
@@ -337,6 +339,10 @@ def plan_redistribute(
         For at most as many ranks as the communicator has; the same on all ranks.
     dtype : dtype or str
         Of both, for example ``np.float64`` or "bfloat16".
+    source_dtype : dtype or str
+        Of the source, where it is another. Its elements are converted to ``dtype`` first, then ``alpha``, ``op`` and
+        ``beta`` are applied; what travels are the smaller of the two. Not from complex to real or from floating point
+        to integers.
     op : str
         "N" (as it is), "T" (transposed) or "C" (transposed and conjugated). The last two are for two dimensions.
     relabel : bool or str
@@ -354,14 +360,14 @@ def plan_redistribute(
     """
     core = comm._core
     failure = ""
-    name = ""
+    names = ("", "")
     part: list[list[int]] = [[], [], []]
     native_cost = None
     for what, layout in (("source", source), ("target", target)):
         if not isinstance(layout, Layout):
             failure = failure or f"redistribute: the {what} is a {type(layout).__name__}, expected a penstock.Layout"
     try:
-        name = _dtype_name(dtype)
+        names = _dtype_names(source_dtype, dtype)
         part = [_integers(values) for values in (source_begin, target_begin, shape)]
         native_cost = _native_cost(cost)
     except Error as error:
@@ -370,7 +376,7 @@ def plan_redistribute(
         core,
         getattr(source, "_native", None),
         getattr(target, "_native", None),
-        name,
+        names,
         str(op),
         _policy(relabel),
         native_cost,
@@ -378,7 +384,11 @@ def plan_redistribute(
         [int(source_leading), int(target_leading)],
         failure,
     )
-    return Redistribution(made, core.rank, name, str(op))
+    return Redistribution(made, core.rank, names, str(op))
+
+
+def _dtype_names(source: DTypeLike, target: DTypeLike) -> tuple[str, str]:
+    return _dtype_name(target if source is None else source), _dtype_name(target)
 
 
 def _dtype_name(dtype: DTypeLike) -> str:

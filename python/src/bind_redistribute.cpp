@@ -10,6 +10,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -32,31 +33,38 @@ RelabelPolicy policy_from_name(const std::string& name) {
               "relabel is '" + name + "'; expected True, False, 'never', 'worthwhile' or 'always'");
 }
 
+/// Names of the element types.
+struct Names {
+  std::string source;
+  std::string target;
+};
+
 /// How to relabel, and by which cost; None for the volume.
 struct Relabel {
   std::string policy;
   nb::handle cost;
 };
 
-RedistributionOptions options_of(const std::string& dtype, const std::string& op, const Relabel& how) {
+RedistributionOptions options_of(const Names& dtypes, const std::string& op, const Relabel& how) {
   RedistributionOptions options;
   options.relabel = policy_from_name(how.policy);
   if (!how.cost.is_none()) options.cost = nb::cast<const TransferCost&>(how.cost);
-  options.dtype = dtype_from_name(dtype);
+  options.source_dtype = dtype_from_name(dtypes.source);
+  options.dtype = dtype_from_name(dtypes.target);
   options.op = matrix_op_from_name(op);
   return options;
 }
 
 RedistributionBatch plan_batch(Comm& comm, const std::vector<const Layout*>& sources,
-                               const std::vector<const Layout*>& targets, const std::string& dtype,
-                               const std::string& op, const std::string& relabel, nb::handle cost,
-                               const std::string& failure) {
+                               const std::vector<const Layout*>& targets,
+                               const std::pair<std::string, std::string>& dtypes, const std::string& op,
+                               const std::string& relabel, nb::handle cost, const std::string& failure) {
   std::optional<Error> wrong;
   std::vector<LayoutPair> pairs;
   RedistributionOptions options;
   try {
     if (!failure.empty()) throw Error(ErrorCode::invalid_argument, failure);
-    options = options_of(dtype, op, {relabel, cost});
+    options = options_of({dtypes.first, dtypes.second}, op, {relabel, cost});
     for (std::size_t i = 0; i < sources.size(); ++i) pairs.push_back({*sources[i], *targets.at(i)});
   } catch (const Error& error) {
     wrong = error;
@@ -69,9 +77,10 @@ RedistributionBatch plan_batch(Comm& comm, const std::vector<const Layout*>& sou
 }
 
 /// Collective. A caller who already knows that its arguments are wrong says so in `failure` instead of staying away.
-Redistribution plan(Comm& comm, nb::handle source, nb::handle target, const std::string& dtype, const std::string& op,
-                    const std::string& relabel, nb::handle cost, const std::vector<std::vector<std::int64_t>>& part,
-                    const std::vector<std::int64_t>& leading, const std::string& failure) {
+Redistribution plan(Comm& comm, nb::handle source, nb::handle target, const std::pair<std::string, std::string>& dtypes,
+                    const std::string& op, const std::string& relabel, nb::handle cost,
+                    const std::vector<std::vector<std::int64_t>>& part, const std::vector<std::int64_t>& leading,
+                    const std::string& failure) {
   std::optional<Error> wrong;
   std::optional<Layout> from;
   std::optional<Layout> to;
@@ -80,7 +89,7 @@ Redistribution plan(Comm& comm, nb::handle source, nb::handle target, const std:
     if (!failure.empty()) throw Error(ErrorCode::invalid_argument, failure);
     from = nb::cast<const Layout&>(source);
     to = nb::cast<const Layout&>(target);
-    options = options_of(dtype, op, {relabel, cost});
+    options = options_of({dtypes.first, dtypes.second}, op, {relabel, cost});
     options.source_begin = part.at(0);
     options.target_begin = part.at(1);
     options.shape = part.at(2);
@@ -141,12 +150,13 @@ PendingRequest start_batch(const RedistributionBatch& batch, int rank, nb::handl
   std::vector<Bytes> outputs;
   std::complex<double> factors[2];
   const DType dtype = batch.options().dtype;
+  const DType input_dtype = batch.options().input_dtype();
   try {
     for (const nb::handle source : nb::borrow<nb::list>(sources)) {
       if (inputs.size() == batch.size()) break;
       const LayoutPair& pair = batch.pairs()[inputs.size()];
       inputs.push_back(
-          arrays.emplace_back(local_part(source, Access::read, "source", {pair.source, 0, dtype}, rank)).bytes());
+          arrays.emplace_back(local_part(source, Access::read, "source", {pair.source, 0, input_dtype}, rank)).bytes());
     }
     for (const nb::handle target : nb::borrow<nb::list>(targets)) {
       if (outputs.size() == batch.size()) break;
@@ -176,7 +186,7 @@ PendingRequest start(const Redistribution& redistribution, int rank, nb::handle 
   const RedistributionOptions& options = redistribution.options();
   try {
     input = local_part(source, Access::read, "source",
-                       {redistribution.source(), options.source_leading_elems, options.dtype}, rank);
+                       {redistribution.source(), options.source_leading_elems, options.input_dtype()}, rank);
     output = local_part(target, Access::write, "target",
                         {redistribution.target(), options.target_leading_elems, options.dtype}, rank);
     factors[0] = factor(alpha, "alpha");
@@ -324,10 +334,10 @@ void bind_redistribute(nb::module_& module) {
       .def("start", &python::start_batch, nb::arg("rank"), nb::arg("sources"), nb::arg("targets"),
            nb::arg("alpha").none(), nb::arg("beta").none());
   module.def("plan_batch", &python::plan_batch, nb::arg("comm"), nb::arg("sources"), nb::arg("targets"),
-             nb::arg("dtype"), nb::arg("op"), nb::arg("relabel"), nb::arg("cost").none(), nb::arg("failure"));
+             nb::arg("dtypes"), nb::arg("op"), nb::arg("relabel"), nb::arg("cost").none(), nb::arg("failure"));
   // Whatever is wrong must become an Error on all ranks, so None comes as far as the functions that say so.
   module.def("plan_redistribute", &python::plan, nb::arg("comm"), nb::arg("source").none(), nb::arg("target").none(),
-             nb::arg("dtype"), nb::arg("op"), nb::arg("relabel"), nb::arg("cost").none(), nb::arg("part"),
+             nb::arg("dtypes"), nb::arg("op"), nb::arg("relabel"), nb::arg("cost").none(), nb::arg("part"),
              nb::arg("leading"), nb::arg("failure"));
   nb::class_<TransferCost>(module, "TransferCost")
       .def(nb::init<>())

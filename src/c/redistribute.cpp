@@ -82,13 +82,21 @@ int penstock_layout_local_size(const penstock_layout* layout, int32_t rank, int6
 int penstock_redistribution_create(penstock_comm* comm, const penstock_layout* source, const penstock_layout* target,
                                    penstock_dtype dtype, char op, int relabel,
                                    penstock_redistribution** redistribution) {
+  return penstock_redistribution_create_converting(comm, source, dtype, target, dtype, op, relabel, redistribution);
+}
+
+int penstock_redistribution_create_converting(penstock_comm* comm, const penstock_layout* source,
+                                              penstock_dtype source_dtype, const penstock_layout* target,
+                                              penstock_dtype target_dtype, char op, int relabel,
+                                              penstock_redistribution** redistribution) {
   return guarded([&] {
     constexpr const char* kFunction = "penstock_redistribution_create";
     require(comm, kFunction, "comm");
     require(source, kFunction, "source");
     require(target, kFunction, "target");
     require(redistribution, kFunction, "redistribution");
-    const RedistributionOptions options{.dtype = static_cast<DType>(dtype),
+    const RedistributionOptions options{.dtype = static_cast<DType>(target_dtype),
+                                        .source_dtype = static_cast<DType>(source_dtype),
                                         .op = matrix_op_from_name(std::string_view(&op, 1)),
                                         .relabel = relabel != 0 ? RelabelPolicy::worthwhile : RelabelPolicy::never};
     *redistribution = c::wrap<penstock_redistribution>(
@@ -105,11 +113,12 @@ int penstock_redistribution_info(const penstock_redistribution* redistribution, 
   return guarded([&] {
     require(redistribution, "penstock_redistribution_info", "redistribution");
     const auto& mine = unwrap<Redistribution>(redistribution);
-    const std::uint64_t item_bytes = size_bytes(mine.options().dtype);
+    const std::uint64_t input_item_bytes = size_bytes(mine.options().input_dtype());
+    const std::uint64_t output_item_bytes = size_bytes(mine.options().dtype);
     if (bytes_before != nullptr) *bytes_before = mine.relabeling().bytes_before;
     if (bytes_after != nullptr) *bytes_after = mine.relabeling().bytes_after;
-    if (input_elems != nullptr) *input_elems = static_cast<int64_t>(mine.plan().input_bytes / item_bytes);
-    if (output_elems != nullptr) *output_elems = static_cast<int64_t>(mine.plan().output_bytes / item_bytes);
+    if (input_elems != nullptr) *input_elems = static_cast<int64_t>(mine.plan().input_bytes / input_item_bytes);
+    if (output_elems != nullptr) *output_elems = static_cast<int64_t>(mine.plan().output_bytes / output_item_bytes);
   });
 }
 

@@ -109,6 +109,7 @@ void move_region(Region& region, const std::vector<std::uint64_t>& begin_bytes, 
 void check_pair(const LayoutPair& pair, const RedistributionOptions& options, std::int32_t ranks) {
   const MovedParts moved = moved_parts(pair.source, pair.target, options);
   redistribute::Pairing(moved.source, moved.target, options.op);
+  plan::check_conversion(options.input_dtype(), options.dtype);
   const std::int32_t needed = std::max(pair.source.ranks(), pair.target.ranks());
   if (needed > ranks)
     throw Error(ErrorCode::invalid_argument, "redistribute: the layouts are for " + std::to_string(needed) +
@@ -123,7 +124,7 @@ void check_agreement(Comm& comm, std::uint64_t sources, std::uint64_t targets, c
   };
   const Digest mine{sources,
                     targets,
-                    static_cast<std::uint64_t>(options.dtype),
+                    static_cast<std::uint64_t>(options.dtype) << 8 | static_cast<std::uint64_t>(options.input_dtype()),
                     static_cast<std::uint64_t>(options.op),
                     static_cast<std::uint64_t>(options.relabel),
                     options.segment_bytes,
@@ -157,13 +158,14 @@ std::vector<Relabeling> decide(const std::vector<LayoutPair>& pairs, const Redis
   std::vector<Relabeling> relabelings;
   for (const LayoutPair& pair : pairs) {
     const MovedParts moved = moved_parts(pair.source, pair.target, options);
-    relabelings.push_back(relabel(moved.source, moved.target,
-                                  {.element_bytes = size_bytes(options.dtype),
-                                   .op = options.op,
-                                   .ranks = ranks,
-                                   .cost = options.cost,
-                                   .policy = options.relabel,
-                                   .expected_runs = options.expected_runs}));
+    relabelings.push_back(
+        relabel(moved.source, moved.target,
+                {.element_bytes = size_bytes(plan::between_dtype(options.input_dtype(), options.dtype)),
+                 .op = options.op,
+                 .ranks = ranks,
+                 .cost = options.cost,
+                 .policy = options.relabel,
+                 .expected_runs = options.expected_runs}));
   }
   return relabelings;
 }
@@ -277,12 +279,12 @@ RedistributionBatch::RedistributionBatch(const Comm& given_comm, std::vector<Lay
       LayoutPair& pair = state->pairs[i];
       if (options.relabel != RelabelPolicy::never)
         pair.target = pair.target.relabeled(state->relabelings[i].permutation);
-      const auto bytes = [&](const Layout& layout, std::int64_t leading_elems) {
+      const auto bytes = [&](const Layout& layout, std::int64_t leading_elems, DType dtype) {
         return static_cast<std::uint64_t>(layout.local_memory(comm.rank(), leading_elems).size_elems) *
-               size_bytes(options.dtype);
+               size_bytes(dtype);
       };
-      state->input_bytes.push_back(bytes(pair.source, options.source_leading_elems));
-      state->output_bytes.push_back(bytes(pair.target, options.target_leading_elems));
+      state->input_bytes.push_back(bytes(pair.source, options.source_leading_elems, options.input_dtype()));
+      state->output_bytes.push_back(bytes(pair.target, options.target_leading_elems, options.dtype));
     }
     state->plan = std::make_shared<const Plan>(plan_redistribution(state->pairs, options, comm.team()));
   });
@@ -298,8 +300,11 @@ const Plan& RedistributionBatch::plan() const { return *state_->plan; }
 Request RedistributionBatch::start(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
                                    std::complex<double> alpha, std::complex<double> beta) const {
   const RedistributionOptions& options = state_->options;
-  const Arithmetic arithmetic{
-      .dtype = options.dtype, .conjugate = options.op == MatrixOp::conjugate_transpose, .alpha = alpha, .beta = beta};
+  const Arithmetic arithmetic{.dtype = options.dtype,
+                              .input_dtype = options.input_dtype(),
+                              .conjugate = options.op == MatrixOp::conjugate_transpose,
+                              .alpha = alpha,
+                              .beta = beta};
   Comm comm = state_->comm;
   try {
     if (inputs.size() != size() || outputs.size() != size())
@@ -307,7 +312,7 @@ Request RedistributionBatch::start(std::span<const ConstBytes> inputs, std::span
                                                    std::to_string(outputs.size()) + " targets given for a batch of " +
                                                    std::to_string(size()));
     for (std::size_t i = 0; i < size(); ++i) {
-      check_size("source", inputs[i].size(), state_->input_bytes[i], options.dtype);
+      check_size("source", inputs[i].size(), state_->input_bytes[i], options.input_dtype());
       check_size("target", outputs[i].size(), state_->output_bytes[i], options.dtype);
     }
     check_apart(inputs, outputs);

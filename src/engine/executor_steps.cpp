@@ -113,7 +113,7 @@ void Executor::compute(Operation& operation, StepId step) {
     }
     case StepKind::transform: {
       const trace::Span span("transform", lane, to.size());
-      return plan::transform(operation.arithmetic,
+      return plan::transform(operation.arithmetic, plan::element_types(operation.arithmetic, what),
                              std::span(operation.plan->blocks).subspan(what.first_block, what.block_count), what.scaled,
                              source(operation, what.from), to);
     }
@@ -124,7 +124,7 @@ void Executor::compute(Operation& operation, StepId step) {
     }
     case StepKind::unpack: {
       const trace::Span span("unpack", lane, what.from.size_bytes);
-      return plan::transform(operation.arithmetic,
+      return plan::transform(operation.arithmetic, plan::element_types(operation.arithmetic, what),
                              std::span(operation.plan->blocks).subspan(what.first_block, what.block_count), what.scaled,
                              shared_of_peer(operation, what), to);
     }

@@ -178,7 +178,8 @@ class Simulation {
       case StepKind::unpack: {
         const auto blocks = std::span(plans_[ref.rank].blocks).subspan(step.first_block, step.block_count);
         const std::size_t owner = step.kind == StepKind::unpack ? peer : ref.rank;
-        transform(arithmetic_, blocks, step.scaled, bytes(owner, step.from), target(ref));
+        transform(arithmetic_, element_types(arithmetic_, step), blocks, step.scaled, bytes(owner, step.from),
+                  target(ref));
         return complete(ref);
       }
       case StepKind::expose: {

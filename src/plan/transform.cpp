@@ -8,6 +8,7 @@
 #include "penstock/error.hpp"
 #include "plan/arithmetic.hpp"
 #include "plan/copy.hpp"
+#include "plan/convert.hpp"
 #include "plan/element.hpp"
 #include "plan/half.hpp"
 #include "plan/streaming.hpp"
@@ -245,6 +246,68 @@ void check_factor(DType dtype, std::complex<double> factor, const char* what) {
 
 }  // namespace
 
+DType between_dtype(DType input, DType output) { return size_bytes(output) < size_bytes(input) ? output : input; }
+
+ElementTypes element_types(const Arithmetic& arithmetic, const Step& step) {
+  const DType input = arithmetic.input_dtype.value_or(arithmetic.dtype);
+  const DType between = between_dtype(input, arithmetic.dtype);
+  const auto of = [&](Buffer buffer) {
+    return buffer == Buffer::input ? input : buffer == Buffer::output ? arithmetic.dtype : between;
+  };
+  return {of(step.from.buffer), of(step.to.buffer)};
+}
+
+void transform(const Arithmetic& arithmetic, const ElementTypes& types, std::span<const Block> blocks, bool scaled,
+               ConstBytes from, Bytes to) {
+  Arithmetic same_type = arithmetic;
+  same_type.dtype = types.to;
+  if (types.from == types.to) return transform(same_type, blocks, scaled, from, to);
+  const Convert convert = conversion(types.from, types.to);
+  assert(convert != nullptr && "the planner refuses such conversions");
+  // Parts of a block that the first-level cache holds become dense blocks of the other type.
+  constexpr std::size_t kPartBytes = 16 << 10;
+  alignas(64) std::byte part[kPartBytes];
+  const auto from_bytes = static_cast<std::ptrdiff_t>(size_bytes(types.from));
+  const std::size_t to_bytes = size_bytes(types.to);
+  const std::size_t part_elems = kPartBytes / to_bytes;
+  for (Block block : blocks) {
+    if (block.rows == 0 || block.columns == 0) continue;
+    const bool rows_are_denser = block.columns == 1 || (block.rows > 1 && std::abs(block.from_row_stride_elems) <
+                                                                              std::abs(block.from_column_stride_elems));
+    if (rows_are_denser) {
+      std::swap(block.rows, block.columns);
+      std::swap(block.from_row_stride_elems, block.from_column_stride_elems);
+      std::swap(block.to_row_stride_elems, block.to_column_stride_elems);
+    }
+    const std::uint64_t part_columns = std::min<std::uint64_t>(block.columns, part_elems);
+    const std::uint64_t part_rows = std::min<std::uint64_t>(block.rows, part_elems / part_columns);
+    for (std::uint64_t row = 0; row < block.rows; row += part_rows)
+      for (std::uint64_t column = 0; column < block.columns; column += part_columns) {
+        const std::uint64_t rows = std::min(part_rows, block.rows - row);
+        const std::uint64_t columns = std::min(part_columns, block.columns - column);
+        const auto offset = [&](std::uint64_t begin, std::int64_t row_stride, std::int64_t column_stride) {
+          return static_cast<std::int64_t>(begin) + static_cast<std::int64_t>(row) * row_stride +
+                 static_cast<std::int64_t>(column) * column_stride;
+        };
+        const std::byte* source =
+            from.data() +
+            offset(block.from_offset_elems, block.from_row_stride_elems, block.from_column_stride_elems) * from_bytes;
+        for (std::uint64_t i = 0; i < rows; ++i, source += block.from_row_stride_elems * from_bytes)
+          convert(source, block.from_column_stride_elems * from_bytes, part + i * columns * to_bytes, columns);
+        const Block dense{.from_offset_elems = 0,
+                          .to_offset_elems = static_cast<std::uint64_t>(
+                              offset(block.to_offset_elems, block.to_row_stride_elems, block.to_column_stride_elems)),
+                          .rows = rows,
+                          .columns = columns,
+                          .from_row_stride_elems = static_cast<std::int64_t>(columns),
+                          .from_column_stride_elems = 1,
+                          .to_row_stride_elems = block.to_row_stride_elems,
+                          .to_column_stride_elems = block.to_column_stride_elems};
+        transform(same_type, {&dense, 1}, scaled, ConstBytes(part, rows * columns * to_bytes), to);
+      }
+  }
+}
+
 void transform(const Arithmetic& arithmetic, std::span<const Block> blocks, bool scaled, ConstBytes from, Bytes to) {
   const std::size_t element_bytes = size_bytes(arithmetic.dtype);
   const bool is_move = !scaled || (arithmetic.alpha == 1.0 && arithmetic.beta == 0.0 &&
@@ -261,6 +324,14 @@ void transform(const Arithmetic& arithmetic, std::span<const Block> blocks, bool
       scale(arithmetic, loops);
   }
   if (streams) end_streaming();
+}
+
+void check_conversion(DType from, DType to) {
+  if (from != to && conversion(from, to) == nullptr)
+    throw Error(ErrorCode::invalid_argument,
+                "elements of " + std::string(name(from)) + " cannot become " + std::string(name(to)) +
+                    "; expected a target that is complex where the source is, and floating "
+                    "point where the source is");
 }
 
 void check_scaling(const Arithmetic& arithmetic) {

@@ -31,9 +31,10 @@ struct Footprint {
   bool is_inside = true;  // of the region
 };
 
-Footprint footprint(const Plan& plan, const Step& step, bool of_target, std::uint64_t element_bytes) {
+Footprint footprint(const Plan& plan, const Step& step, bool of_target, const ElementBytes& sizes) {
   Footprint result;
   const Region region = of_target ? step.to : step.from;
+  const std::uint64_t element_bytes = sizes.of(region.buffer);
   for (std::uint32_t i = 0; i < step.block_count; ++i) {
     const Block& block = plan.blocks[step.first_block + i];
     if (block.rows == 0 || block.columns == 0) continue;
@@ -74,7 +75,7 @@ Footprint footprint(const Plan& plan, const Step& step, bool of_target, std::uin
 
 class Verifier {
  public:
-  Verifier(std::span<const Plan> plans, std::span<const std::int32_t> node_of_rank, std::uint64_t element_bytes)
+  Verifier(std::span<const Plan> plans, std::span<const std::int32_t> node_of_rank, ElementBytes element_bytes)
       : plans_(plans), node_of_rank_(node_of_rank), element_bytes_(element_bytes) {}
 
   std::vector<std::string> run() {
@@ -86,7 +87,8 @@ class Verifier {
     for (std::size_t rank = 0; rank < plans_.size(); ++rank) check_plan(rank);
     // What follows relies on indices that have just been checked.
     if (!findings_.empty()) return findings_;
-    for (std::string& finding : plan::verify_tasks(plans_, node_of_rank_, element_bytes_)) found(std::move(finding));
+    for (std::string& finding : plan::verify_tasks(plans_, node_of_rank_, element_bytes_.output))
+      found(std::move(finding));
     if (!findings_.empty()) return findings_;
     match(StepKind::send, StepKind::recv, "message");
     match(StepKind::expose, StepKind::await, "signal");
@@ -153,7 +155,7 @@ class Verifier {
     const bool moves_whole = (touches.reads || touches.reads_remote) && touches.writes && !plan::has_blocks(step.kind);
     if (moves_whole && step.from.size_bytes != step.to.size_bytes)
       found(where(rank, id) + ": source and target differ in size");
-    if (step.kind == StepKind::reduce && step.from.size_bytes % element_bytes_ != 0)
+    if (step.kind == StepKind::reduce && step.from.size_bytes % element_bytes_.output != 0)
       found(where(rank, id) + ": not a whole number of elements");
     if (plan::has_blocks(step.kind)) check_blocks(rank, id);
     if (step.kind == StepKind::share && std::uint64_t{step.first_block} + step.block_count > plan.tasks.size())
@@ -330,7 +332,7 @@ class Verifier {
 
   std::span<const Plan> plans_;
   std::span<const std::int32_t> node_of_rank_;
-  std::uint64_t element_bytes_;
+  ElementBytes element_bytes_;
   std::vector<plan::Link> links_;
   std::vector<std::string> findings_;
 };
@@ -338,7 +340,7 @@ class Verifier {
 }  // namespace
 
 std::vector<std::string> verify(std::span<const Plan> plans, std::span<const std::int32_t> node_of_rank,
-                                std::uint64_t element_bytes) {
+                                ElementBytes element_bytes) {
   return Verifier(plans, node_of_rank, element_bytes).run();
 }
 

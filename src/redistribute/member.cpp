@@ -11,7 +11,6 @@ namespace penstock::redistribute {
 Member::Member(const Layout& source, const Layout& target, const RedistributionOptions& options, const Team& team,
                Serves serves)
     : rank_(team.rank),
-      element_bytes_(size_bytes(options.dtype)),
       parts_(moved_parts(source, target, options)),
       pairing_(parts_.source, parts_.target, options.op),
       tiles_(pairing_),
@@ -23,19 +22,26 @@ Member::Member(const Layout& source, const Layout& target, const RedistributionO
   const auto size = [&](const Layout& layout, std::int64_t leading_elems) {
     return std::max(layout.size_elems(), layout.local_memory(rank_, leading_elems).size_elems);
   };
-  for (const std::int64_t elems :
-       {size(source, options.source_leading_elems), size(target, options.target_leading_elems)}) {
+  const std::uint64_t input_bytes = size_bytes(options.input_dtype());
+  const std::uint64_t output_bytes = size_bytes(options.dtype);
+  for (const auto& [elems, element_bytes] : {std::pair(size(source, options.source_leading_elems), input_bytes),
+                                             std::pair(size(target, options.target_leading_elems), output_bytes)}) {
     std::int64_t total_bytes = 0;
-    if (__builtin_mul_overflow(elems, static_cast<std::int64_t>(element_bytes_), &total_bytes))
+    if (__builtin_mul_overflow(elems, static_cast<std::int64_t>(element_bytes), &total_bytes))
       throw Error(ErrorCode::invalid_argument, "redistribute: " + std::to_string(elems) + " elements of " +
-                                                   std::to_string(element_bytes_) + " bytes do not fit into 63 bits");
+                                                   std::to_string(element_bytes) + " bytes do not fit into 63 bits");
   }
   std::vector<std::int64_t> target_shape = options.shape;
   if (options.op != MatrixOp::none && target_shape.size() == 2) std::swap(target_shape[0], target_shape[1]);
-  input_ = {0, place(Side::source, source, options.source_leading_elems, options.source_begin, options.shape),
-            Buffer::input};
-  output_ = {0, place(Side::target, target, options.target_leading_elems, options.target_begin, target_shape),
-             Buffer::output};
+  const auto region = [](Buffer buffer, std::int64_t elems, std::uint64_t element_bytes) {
+    return Region{0, static_cast<std::uint64_t>(elems) * element_bytes, buffer};
+  };
+  input_ = region(Buffer::input,
+                  place(Side::source, source, options.source_leading_elems, options.source_begin, options.shape),
+                  input_bytes);
+  output_ = region(Buffer::output,
+                   place(Side::target, target, options.target_leading_elems, options.target_begin, target_shape),
+                   output_bytes);
 }
 
 std::map<std::int32_t, Package> Member::packages(Side side) {
@@ -86,10 +92,10 @@ const std::vector<SharedRuns>& Member::runs(Side side, std::size_t d, std::int64
   return entry->second;
 }
 
-/// Tells the tiles where this rank's cells lie in its memory, whose size in bytes it returns. Those of others need
+/// Tells the tiles where this rank's cells lie in its memory, whose number of elements it returns. Those of others need
 /// not be known: what travels is dense.
-std::uint64_t Member::place(Side side, const Layout& whole, std::int64_t leading_elems, std::vector<std::int64_t> begin,
-                            const std::vector<std::int64_t>& shape) {
+std::int64_t Member::place(Side side, const Layout& whole, std::int64_t leading_elems, std::vector<std::int64_t> begin,
+                           const std::vector<std::int64_t>& shape) {
   LocalMemory memory = whole.local_memory(rank_, leading_elems);
   const Layout& part = side == Side::source ? parts_.source : parts_.target;
   if (begin.empty()) begin.resize(whole.dimensions(), 0);
@@ -102,7 +108,7 @@ std::uint64_t Member::place(Side side, const Layout& whole, std::int64_t leading
       tiles_.place(side, std::move(cells[i]));
     }
   }
-  return static_cast<std::uint64_t>(memory.size_elems) * element_bytes_;
+  return memory.size_elems;
 }
 
 }  // namespace penstock::redistribute

@@ -37,11 +37,10 @@ class Member {
 
  private:
   const std::vector<SharedRuns>& runs(Side side, std::size_t d, std::int64_t coordinate);
-  std::uint64_t place(Side side, const Layout& whole, std::int64_t leading_elems, std::vector<std::int64_t> begin,
-                      const std::vector<std::int64_t>& shape);
+  std::int64_t place(Side side, const Layout& whole, std::int64_t leading_elems, std::vector<std::int64_t> begin,
+                     const std::vector<std::int64_t>& shape);
 
   std::int32_t rank_;
-  std::uint64_t element_bytes_;
   const MovedParts parts_;
   Pairing pairing_;
   Tiles tiles_;

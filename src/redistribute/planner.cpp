@@ -12,6 +12,7 @@
 
 #include "penstock/error.hpp"
 #include "penstock/redistribute.hpp"
+#include "plan/arithmetic.hpp"
 #include "redistribute/boxes.hpp"
 #include "redistribute/cells.hpp"
 #include "redistribute/copies.hpp"
@@ -47,13 +48,15 @@ struct Bundle {
 class Planner {
  public:
   Planner(std::span<const LayoutPair> pairs, const RedistributionOptions& options, const Team& team)
-      : element_bytes_(size_bytes(options.dtype)),
+      : element_bytes_(size_bytes(plan::between_dtype(options.input_dtype(), options.dtype))),
+        packs_all_(options.input_dtype() != plan::between_dtype(options.input_dtype(), options.dtype)),
         rank_(team.rank),
         size_(team.size()),
         builder_("redistribute", team.rank, team.size()),
         segment_bytes_(options.segment_bytes),
         team_(team),
         cells_(team, options.segment_bytes) {
+    plan::check_conversion(options.input_dtype(), options.dtype);
     for (const LayoutPair& pair : pairs) {
       std::uint64_t source_bytes = 0;  // of the one copy that this rank has a part of
       std::uint64_t target_bytes = 0;
@@ -202,7 +205,7 @@ class Planner {
     for (std::size_t i = 0; i < bundles.size(); ++i) {
       builder_.at(0, static_cast<std::uint32_t>(i));
       const std::uint32_t tag = kFirstDataTag + static_cast<std::uint32_t>(i);
-      if (bundles[i].shares.size() == 1) {
+      if (bundles[i].shares.size() == 1 && !packs_all_) {
         const auto& [member, segment, offset_bytes] = bundles[i].shares[0];
         member->tiles().lay_out(segment, Route::source_to_package, list_);
         if (list_.is_contiguous()) {
@@ -313,7 +316,8 @@ class Planner {
                   "redistribute: the layouts are so finely interleaved that the plan needs more than 2^32 blocks");
   }
 
-  std::uint64_t element_bytes_;
+  std::uint64_t element_bytes_;  ///< of what travels
+  bool packs_all_;               ///< to convert it
   std::int32_t rank_;
   std::int32_t size_;
   PlanBuilder builder_;

@@ -289,6 +289,20 @@ static void redistribution(penstock_comm* comm) {
   penstock_redistribution* wrong = NULL;
   CHECK(penstock_redistribution_create(comm, source, target, PENSTOCK_float64, 'N', 0, &wrong) != 0 && wrong == NULL);
   CHECK(penstock_redistribution_create(comm, source, target, PENSTOCK_float64, 'X', 0, &wrong) != 0 && wrong == NULL);
+  penstock_redistribution* narrow = NULL;
+  float* small = calloc((size_t)(output + 1), sizeof *small);
+  CHECK(penstock_redistribution_create_converting(comm, source, PENSTOCK_float64, target, PENSTOCK_float32, 'T', 0,
+                                                  &narrow) == 0);
+  CHECK(penstock_redistribute(narrow, a, small, 2.0, 0.0) == 0);
+  for (int64_t i = 0; i < output; ++i) CHECK(small[i] == (float)b[i]);
+  int64_t narrow_output = 0;
+  CHECK(penstock_redistribution_info(narrow, NULL, NULL, &input, &narrow_output) == 0);
+  CHECK(narrow_output == output);
+  CHECK(penstock_redistribution_create_converting(comm, source, PENSTOCK_float64, target, PENSTOCK_int32, 'T', 0,
+                                                  &wrong) != 0 &&
+        wrong == NULL);
+  penstock_redistribution_free(narrow);
+  free(small);
   free(a);
   free(b);
   free(c);

@@ -115,6 +115,39 @@ def test_random_layouts_equal_numpy(comm: ps.Comm, rng: np.random.Generator, op:
         np.testing.assert_array_equal(a_local.local, expected.local, f"{source!r} -> {target!r} {dtype}")
 
 
+CONVERSIONS = [("float64", "float32"), ("float32", "float64"), ("float64", "float16"), ("float16", "float32")]
+CONVERSIONS += [
+    ("complex128", "complex64"),
+    ("complex64", "complex128"),
+    ("int32", "float64"),
+    ("float32", "complex64"),
+]
+
+
+@pytest.mark.parametrize(("narrow", "wide"), CONVERSIONS)
+def test_conversions_equal_numpy(comm: ps.Comm, rng: np.random.Generator, narrow: str, wide: str) -> None:
+    for op in "NTC":
+        shape = tuple(int(n) for n in rng.integers(1, 90, 2))
+        source = random_layout(rng, shape, comm.size)
+        target = random_layout(rng, shape if op == "N" else shape[::-1], comm.size)
+        b = numbers(rng, source.shape, "float64") * np.pi ** rng.integers(0, 9, source.shape)
+        b = (b + 1j * b[::-1] if narrow.startswith("complex") else b).astype(narrow)
+        plan = comm.plan_redistribute(source, target, wide, op=op, source_dtype=narrow)
+        local = ps.DistArray.zeros(target, np.dtype(wide), comm.rank)
+        plan.run(ps.DistArray.from_global(source, b, comm.rank), local)
+        moved = {"N": lambda x: x, "T": np.transpose, "C": lambda x: x.conj().T}[op](b.astype(wide))
+        np.testing.assert_array_equal(local.local, ps.DistArray.from_global(target, moved, comm.rank).local)
+    with pytest.raises(ps.Error, match="float32 cannot become int32"):
+        comm.plan_redistribute(source, source, "int32", source_dtype="float32")
+    values = [rng.integers(0, 9, source.shape).astype(narrow) for _ in range(2)]
+    batch = comm.plan_redistribute([source] * 2, [source] * 2, wide, source_dtype=narrow)
+    results = [ps.DistArray.zeros(source, np.dtype(wide), comm.rank) for _ in values]
+    batch.run([ps.DistArray.from_global(source, each, comm.rank) for each in values], results)
+    for each, result in zip(values, results, strict=True):
+        expected = ps.DistArray.from_global(source, each.astype(wide), comm.rank)
+        np.testing.assert_array_equal(result.local, expected.local)
+
+
 def test_many_runs_of_one_plan_and_several_at_once(comm: ps.Comm) -> None:
     source = ps.Layout.block_cyclic((60, 48), (7, 5), (comm.size, 1))
     target = ps.Layout.block_cyclic((48, 60), (4, 16), (1, comm.size))

@@ -12,25 +12,29 @@ from penstock.bench.installation import Installation
 from penstock.bench.runner import Program
 
 SUMMARY = (
-    "A square matrix of float64 from 32x32 to 128x128 blocks: Penstock, ScaLAPACK, and copying the local part once."
+    "A square matrix of float64 from 32x32 to 128x128 blocks: Penstock, one by one and batched by 3 (time per matrix), "
+    "ScaLAPACK, and copying the local part once."
 )
 
 OPTIONS = {
-    "orders": ([1024, 4096, 8192], [1024], "orders of the matrix"),
+    "orders": ([128, 512, 1024, 4096, 8192], [128, 1024], "orders of the matrix"),
     "ops": (["N", "T"], ["N"], "N: as it is, T: transposed"),
     "budget_s": (1.0, 0.2, "seconds for one setting in one job"),
 }
 RANKS = [2, 4]
 BLOCKS = (32, 128)
+BATCH = 3
 
 
 def programs(mpi: Installation) -> list[Program]:
+    batch = Program("penstock-batch", baselines=("penstock",))
     if _scalapack_name(mpi.name) is None:
-        return [Program("copy"), Program("penstock", baselines=("copy",))]
+        return [Program("copy"), Program("penstock", baselines=("copy",)), batch]
     return [
         Program("copy"),
         Program("scalapack", baselines=("copy",)),
         Program("penstock", baselines=("copy", "scalapack")),
+        batch,
     ]
 
 
@@ -59,12 +63,19 @@ def measure(program: str, parameters: dict[str, Any]) -> list[tuple[dict[str, An
             if program == "penstock":
                 plan = ps.Comm(world).plan_redistribute(source, target, np.float64, op=op)
                 action = lambda plan=plan, result=result, given=given: plan.run(given, result)  # noqa: E731
+            elif program == "penstock-batch":
+                batch = ps.Comm(world).plan_redistribute([source] * BATCH, [target] * BATCH, np.float64, op=op)
+                sources = [given, *(ps.DistArray(source, _copy_of(given), world.rank) for _ in range(BATCH - 1))]
+                results = [*(ps.DistArray.zeros(target, np.float64, world.rank) for _ in range(BATCH - 1)), result]
+                action = lambda batch=batch, results=results, sources=sources: batch.run(sources, results)  # noqa: E731
             elif program == "scalapack":
                 action = _Scalapack(world, grid).redistribution(op, order, given.local, result.local)
             else:
                 copy = np.ones_like(given.local)
                 action = lambda copy=copy, given=given: np.copyto(copy, given.local)  # noqa: E731
             seconds = time_of(world, action, parameters["budget_s"])
+            if program == "penstock-batch":
+                seconds = [each / BATCH for each in seconds]
             if program != "copy":
                 for view, (i, j) in target.local_views(world.rank, result.local):
                     first, second = (j[None, :], i[:, None]) if op == "T" else (i[:, None], j[None, :])
@@ -72,6 +83,10 @@ def measure(program: str, parameters: dict[str, Any]) -> list[tuple[dict[str, An
                         raise AssertionError(f"{program}: wrong result for op {op}, order {order}")
             rows.append(({"op": op, "order": order, "bytes": order * order * 8}, seconds))
     return rows
+
+
+def _copy_of(given: Any) -> np.ndarray:
+    return np.array(given.local, order="K", copy=True)
 
 
 def _scalapack_name(mpi: str) -> str | None:

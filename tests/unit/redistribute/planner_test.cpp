@@ -148,10 +148,13 @@ std::size_t count(const Plan& plan, StepKind kind) {
 void expect_correct(const Case& c, std::mt19937& random) {
   const DType dtype = c.options.dtype;
   const std::size_t size = size_bytes(dtype);
-  const bool is_unsigned = dtype >= DType::uint8 && dtype <= DType::uint64;
-  const auto value = [&]() -> Value {
-    return {static_cast<double>(pick(random, is_unsigned ? 0 : -3, 3)),
-            is_complex(dtype) ? static_cast<double>(pick(random, -3, 3)) : 0.0};
+  const DType input_dtype = c.options.input_dtype();
+  const std::size_t input_size = size_bytes(input_dtype);
+  const auto is_unsigned = [](DType of) { return of >= DType::uint8 && of <= DType::uint64; };
+  const std::int64_t least = is_unsigned(dtype) || is_unsigned(input_dtype) ? 0 : -3;
+  const auto value = [&](DType of) -> Value {
+    return {static_cast<double>(pick(random, least, 3)),
+            is_complex(of) ? static_cast<double>(pick(random, -3, 3)) : 0.0};
   };
   std::vector<plan::RankMemory> memory(static_cast<std::size_t>(c.ranks));
   std::vector<plan::RankMemory> expected;
@@ -160,7 +163,7 @@ void expect_correct(const Case& c, std::mt19937& random) {
     const RedistributionOptions options = options_of(c, rank);
     const LocalMemory source = c.source.local_memory(rank, options.source_leading_elems);
     const LocalMemory target = c.target.local_memory(rank, options.target_leading_elems);
-    mine.input.resize(static_cast<std::size_t>(source.size_elems) * size);
+    mine.input.resize(static_cast<std::size_t>(source.size_elems) * input_size);
     mine.output.resize(static_cast<std::size_t>(target.size_elems) * size);
   }
   expected = memory;
@@ -174,10 +177,12 @@ void expect_correct(const Case& c, std::mt19937& random) {
       if (!c.options.source_begin.empty()) from[d] += c.options.source_begin[d];
       if (!c.options.target_begin.empty()) index[d] += c.options.target_begin[d];
     }
-    const Value b = value();
-    const Value a = value();
-    for (const auto& [rank, offset] : source_places.at(from))
-      store(dtype, memory[static_cast<std::size_t>(rank)].input.data() + static_cast<std::size_t>(offset) * size, b);
+    const Value b = value(input_dtype);
+    const Value a = value(dtype);
+    for (const auto& [rank, offset] : source_places.at(from)) {
+      const std::size_t input_at = static_cast<std::size_t>(offset) * input_size;
+      store(input_dtype, memory[static_cast<std::size_t>(rank)].input.data() + input_at, b);
+    }
     const Value moved = c.options.op == MatrixOp::conjugate_transpose ? std::conj(b) : b;
     for (const auto& [rank, offset] : target_places.at(index)) {
       const std::size_t at = static_cast<std::size_t>(offset) * size;
@@ -188,9 +193,13 @@ void expect_correct(const Case& c, std::mt19937& random) {
 
   const std::vector<Plan> plans = plans_of(c);
   const std::string what = c.source.serialize() + " -> " + c.target.serialize();
-  for (const std::string& finding : verify(plans, nodes_of(c), size)) ADD_FAILURE() << finding << "\n" << what;
-  const Arithmetic arithmetic{
-      .dtype = dtype, .conjugate = c.options.op == MatrixOp::conjugate_transpose, .alpha = c.alpha, .beta = c.beta};
+  for (const std::string& finding : verify(plans, nodes_of(c), {input_size, size}))
+    ADD_FAILURE() << finding << "\n" << what;
+  const Arithmetic arithmetic{.dtype = dtype,
+                              .input_dtype = input_dtype,
+                              .conjugate = c.options.op == MatrixOp::conjugate_transpose,
+                              .alpha = c.alpha,
+                              .beta = c.beta};
   plan::simulate(plans, arithmetic, memory, random());
   for (std::size_t rank = 0; rank < memory.size(); ++rank)
     for (std::size_t at = 0; at < memory[rank].output.size(); at += size)
@@ -255,6 +264,53 @@ TEST(RedistributionPlan, RanksReadTheirOwnCopy) {
   for (const PairVolume& volume : transfer_volumes(everywhere, parts)) EXPECT_EQ(volume.source, volume.target);
   EXPECT_EQ(relabel(everywhere, parts, {.element_bytes = 8}).bytes_before, 0u);
   EXPECT_EQ(relabel(parts, everywhere, {.element_bytes = 8}).bytes_before, (4u * 48 - 48) * 8);
+}
+
+TEST(RedistributionPlan, ConvertsBetweenAllTypesThatCanBeConverted) {
+  std::mt19937 random(31);
+  constexpr int kDTypes = static_cast<int>(DType::complex128) + 1;
+  const auto kind = [](DType dtype) { return is_complex(dtype) ? 2 : dtype > DType::uint64 ? 1 : 0; };
+  int converted = 0;
+  for (int i = 0; i < kDTypes * kDTypes; ++i) {
+    const auto from = static_cast<DType>(i / kDTypes);
+    const auto to = static_cast<DType>(i % kDTypes);
+    const auto op = static_cast<MatrixOp>(pick(random, 0, 2));
+    Index shape = testing_layouts::random_shape(random, 2);
+    const Layout source = random_layout(random, shape, 5);
+    if (op != MatrixOp::none) std::swap(shape[0], shape[1]);
+    Case c{source, random_layout(random, shape, 5), {.dtype = to, .source_dtype = from, .op = op}, 0};
+    c.ranks = std::max(c.source.ranks(), c.target.ranks());
+    c.nodes = static_cast<std::int32_t>(pick(random, 1, 3));
+    c.alpha = static_cast<double>(pick(random, 0, 2));
+    c.beta = static_cast<double>(pick(random, 0, 1));
+    if (pick(random, 0, 1) == 0) c.options.segment_bytes = static_cast<std::uint64_t>(pick(random, 1, 300));
+    if (kind(from) > kind(to)) {
+      EXPECT_THROW(plans_of(c), Error) << name(from) << " to " << name(to);
+      continue;
+    }
+    ++converted;
+    expect_correct(c, random);
+    if (HasFailure()) FAIL() << name(from) << " to " << name(to);
+  }
+  EXPECT_EQ(converted, 8 * 14 + 4 * 6 + 2 * 2);
+}
+
+TEST(RedistributionPlan, TheSmallerElementsTravel) {
+  const Layout rows = Layout::even({64, 64}, 2);
+  const Layout columns = Layout::even({64, 64}, 2, 1);
+  const auto sent_bytes = [&](DType from, DType to) {
+    std::uint64_t sum = 0;
+    const Case c{rows, columns, {.dtype = to, .source_dtype = from}, 2, 1.0, 0.0, 2};
+    for (const Plan& plan : plans_of(c))
+      for (const Step& step : plan.steps)
+        if (step.kind == StepKind::send) sum += step.from.size_bytes;
+    return sum;
+  };
+  EXPECT_EQ(sent_bytes(DType::float64, DType::float64), 2u * 32 * 32 * 8);
+  EXPECT_EQ(sent_bytes(DType::float64, DType::float32), 2u * 32 * 32 * 4);
+  EXPECT_EQ(sent_bytes(DType::float32, DType::float64), 2u * 32 * 32 * 4);
+  EXPECT_EQ(sent_bytes(DType::complex128, DType::complex64), 2u * 32 * 32 * 8);
+  EXPECT_EQ(sent_bytes(DType::bfloat16, DType::float32), 2u * 32 * 32 * 2);
 }
 
 TEST(RedistributionPlan, PartsAndLeadingDimensions) {
