@@ -7,8 +7,8 @@
 
 #include "penstock/error.hpp"
 #include "plan/arithmetic.hpp"
-#include "plan/copy.hpp"
 #include "plan/convert.hpp"
+#include "plan/copy.hpp"
 #include "plan/element.hpp"
 #include "plan/half.hpp"
 #include "plan/streaming.hpp"

@@ -19,7 +19,7 @@ struct Case {
   std::vector<plan::RankMemory> after;
 };
 
-constexpr Arithmetic kSumInt32{.dtype = DType::int32, .op = ReduceOp::sum};
+const Arithmetic kSumInt32{.dtype = DType::int32, .op = ReduceOp::sum};
 
 std::vector<Case> cases_for(const std::vector<std::int32_t>& nodes, bool single_copy) {
   std::vector<Case> cases;

@@ -142,6 +142,6 @@ struct RandomPlans {
   }
 };
 
-inline constexpr Arithmetic kAddUint32{.dtype = DType::uint32, .op = ReduceOp::sum};
+inline const Arithmetic kAddUint32{.dtype = DType::uint32, .op = ReduceOp::sum};
 
 }  // namespace penstock::engine

@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr Arithmetic kSumInt64{.dtype = DType::int64, .op = ReduceOp::sum};
+const Arithmetic kSumInt64{.dtype = DType::int64, .op = ReduceOp::sum};
 
 std::shared_ptr<const Plan> plan_of(const Engine& engine, CollectiveKind kind, const char* algorithm,
                                     std::uint64_t count, int split = 0) {
