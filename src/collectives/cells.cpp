@@ -20,7 +20,7 @@ std::uint64_t room_bytes(const Team& team, std::uint32_t cells) {
 }  // namespace
 
 CellSegments::CellSegments(const Team& team, const Collective& what, std::uint32_t parts, std::uint32_t cells)
-    : elements_(what.count), element_bytes_(size_bytes(what.dtype)), parts_(parts) {
+    : elements_(what.count), element_bytes_(what.item_bytes()), parts_(parts) {
   if (elements_ == 0) return;
   const std::uint64_t most_elements = room_bytes(team, cells) / element_bytes_ * parts;
   const std::uint64_t wanted_elements = what.segment_bytes == 0 ? most_elements : what.segment_bytes / element_bytes_;
@@ -75,7 +75,7 @@ void CellStream::get(Sequence& sequence, std::uint32_t segment, int writer, Regi
 bool node_cells(const Team& team, const Collective& what) {
   const auto size = static_cast<std::uint32_t>(team.size());
   if (size < 2 || node_count(team) > 1) return false;
-  if (room_bytes(team, size) < std::max<std::uint64_t>(kLeastCellBytes, size_bytes(what.dtype))) return false;
+  if (room_bytes(team, size) < std::max<std::uint64_t>(kLeastCellBytes, what.item_bytes())) return false;
   return CellSegments(team, what, 1, size).count() <= kMostSegments;
 }
 

@@ -210,7 +210,7 @@ class Executor final : public Engine,
   Fifo<Ready> ready_;
   std::array<Fifo<Task>, 2> tasks_;      ///< by lane
   Fifo<Operation*> held_;                ///< waiting for space in the arena
-  Fifo<Ready> held_shares_;              ///< waiting for their slot of the board
+  std::vector<Ready> held_shares_;       ///< waiting for their slot of the board
   std::vector<Operation*> sharing_;      ///< with tasks that somebody may still run, in the order of their start
   std::vector<Fifo<Outgoing>> backlog_;  ///< by local rank
   std::size_t backlog_count_ = 0;

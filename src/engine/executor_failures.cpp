@@ -38,7 +38,7 @@ void Executor::fail(Operation& operation, const Error& error, bool announce_it, 
   const auto is_its = [&](const auto& entry) { return entry.operation == &operation; };
   ready_.remove_if(is_its);
   for (Fifo<Task>& tasks : tasks_) tasks.remove_if(is_its);
-  held_shares_.remove_if(is_its);
+  std::erase_if(held_shares_, is_its);
   operation.open_sets = 0;
   held_.remove_if([&](const Operation* held) { return held == &operation; });
   for (Fifo<Outgoing>& backlog : backlog_) {

@@ -32,7 +32,8 @@ bool Executor::slot_is_free(std::uint64_t sequence) const {
 
 void Executor::share(Operation& operation, StepId step) {
   operation.flags[step] |= Operation::posted;
-  if (!held_shares_.empty() || !slot_is_free(operation.sequence)) return held_shares_.push({&operation, step});
+  // Not behind those that are held: they may wait for the slot that this operation has.
+  if (!slot_is_free(operation.sequence)) return held_shares_.push_back({&operation, step});
   enter(operation, step);
 }
 
@@ -242,9 +243,14 @@ bool Executor::is_serving(const Operation& operation) const {
 
 bool Executor::poll_shares() {
   bool moved = false;
-  while (!held_shares_.empty() && slot_is_free(held_shares_.front().operation->sequence)) {
-    const Ready next = held_shares_.pop();
-    enter(*next.operation, next.step);
+  for (std::size_t i = 0; i < held_shares_.size();) {
+    const Ready held = held_shares_[i];
+    if (!slot_is_free(held.operation->sequence)) {
+      ++i;
+      continue;
+    }
+    held_shares_.erase(held_shares_.begin() + static_cast<std::ptrdiff_t>(i));
+    enter(*held.operation, held.step);
     moved = true;
   }
   for (std::size_t i = 0; i < sharing_.size();) {
