@@ -182,6 +182,9 @@ Default choose_default(const Team& team, const Collective& what) {
   constexpr std::uint64_t kSharedBytes = 8 << 10;
   constexpr std::uint64_t kRingPartBytes = 4 << 10;
   constexpr std::uint64_t kDividedBytes = 96 << 10;  // below, agreeing on who does what costs more than it gains
+  constexpr std::uint64_t kLeastCellBytes = 16 << 10;
+  constexpr std::uint64_t kMostCellBytes = 4 << 20;  // of all ranks together they still fit in a last-level cache
+  constexpr std::uint64_t kMostCellBlockBytes = 512 << 10;
   constexpr int kLongChain = 64;
   constexpr int kSharedRanks = 16;
 
@@ -198,6 +201,13 @@ Default choose_default(const Team& team, const Collective& what) {
         what.kind == CollectiveKind::reduce_scatter || what.kind == CollectiveKind::reduce_scatter_block;
     return {is_scattered ? "pairwise" : "ordered", "the operation does not commute"};
   }
+  // Ranks that all wait copy through the caches; what is longer than these, the kernel copies once instead of twice.
+  const std::uint64_t most_cell_bytes = moves_blocks(what.kind) ? kMostCellBlockBytes : kMostCellBytes;
+  const bool fits_cells = find(what.kind, "cells") != nullptr && team.progress_cores == 0 && bytes > kLeastCellBytes &&
+                          bytes <= most_cell_bytes && team.size() <= kSharedRanks &&
+                          collectives::node_cells(team, what);
+  const Default cells{"cells", kib(kLeastCellBytes) + " to " + kib(most_cell_bytes) + " on at most " +
+                                   std::to_string(kSharedRanks) + " ranks of one node, without communication cores"};
   if (has_split_tree(what.kind)) {
     const bool is_shared = collectives::shared_node(team, what);
     if (what.split != Collective::kAutomatic)
@@ -205,6 +215,7 @@ Default choose_default(const Team& team, const Collective& what) {
               : is_hierarchy && !moves_blocks(what.kind) ? "hierarchical"
                                                          : "binomial",
               "a split was asked for"};
+    if (fits_cells) return cells;
     if (is_shared && bytes > kDividedBytes) {
       if (team.progress_cores == 0)
         return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
@@ -240,6 +251,7 @@ Default choose_default(const Team& team, const Collective& what) {
       if (bytes > kLatencyBytes) return {"linear", "blocks of more than " + kib(kLatencyBytes)};
       return {"binomial", "blocks of at most " + kib(kLatencyBytes)};
     case CollectiveKind::allgather:
+      if (fits_cells) return cells;
       if (bytes * size > kLatencyBytes && is_hierarchy)
         return {"leader_ring", "more than " + kib(kLatencyBytes) + " in all; " + hierarchy};
       if (bytes * size > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes) + " in all"};

@@ -72,7 +72,13 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(team({0, 1, 2}), CollectiveKind::barrier, 0), "dissemination");
   EXPECT_EQ(chosen(cluster, CollectiveKind::barrier, 0), "hierarchical");
   EXPECT_EQ(chosen(node, CollectiveKind::bcast, 8), "binomial");
+  EXPECT_EQ(chosen(node, CollectiveKind::bcast, 1 << 20), "cells");
+  EXPECT_EQ(chosen(node, CollectiveKind::allgather, 1 << 20), "cells");
+  EXPECT_EQ(chosen(node, CollectiveKind::gather, 1 << 20), "divided");
   EXPECT_EQ(chosen(node, CollectiveKind::bcast, 8 << 20), "divided");
+  Team with_cores = node;
+  with_cores.progress_cores = 1;
+  EXPECT_NE(chosen(with_cores, CollectiveKind::bcast, 1 << 20), "cells") << "they cannot work for ranks that compute";
   Team copying = node;
   copying.single_copy = false;
   EXPECT_EQ(chosen(copying, CollectiveKind::bcast, 8 << 20), "chain");

@@ -83,7 +83,7 @@ TEST(Report, SaysWhatRanHowOftenAndWhy) {
     std::vector<std::int32_t> out(100'000);
     const Collective what{.kind = CollectiveKind::allreduce, .count = in.size(), .dtype = DType::int32};
     for (int i = 0; i < 3; ++i) comm.run(what, std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(out)));
-    EXPECT_NE(comm.report().find("ran 3 times: allreduce/divided, 100000 x int32"), std::string::npos) << comm.report();
+    EXPECT_NE(comm.report().find("ran 3 times: allreduce/cells, 100000 x int32"), std::string::npos) << comm.report();
   });
   options().report.clear();
   std::ifstream file(path);
@@ -94,7 +94,7 @@ TEST(Report, SaysWhatRanHowOftenAndWhy) {
     EXPECT_EQ(line.at("ranks").number(), 2u);
     bool found = false;
     for (const json::Value& plan : line.at("plans").items())
-      found = found || (plan.at("algorithm").text() == "allreduce/divided" && plan.at("runs").number() == 3);
+      found = found || (plan.at("algorithm").text() == "allreduce/cells" && plan.at("runs").number() == 3);
     EXPECT_TRUE(found);
   }
 }
