@@ -51,7 +51,7 @@ def test_tunes_and_goes_on(folder: Path) -> None:
 
 
 def test_a_communicator_uses_the_table(folder: Path) -> None:
-    request = tuning.TuningRequest(["bcast"], [4096], minutes=0.05)
+    request = tuning.TuningRequest(["bcast"], [4096], minutes=2)
     tuning.run(request, folder / "table.json")
     WORLD.Barrier()
     # Rank 0 alone knows of it.
