@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::uint64_t kMostCellBytes = 64 << 10;  // together, those in flight stay in a core's second-level cache
 constexpr std::uint64_t kLeastCellBytes = 512;      // below, signals cost more than copies
-constexpr std::uint32_t kMostSegments = 1024;
-constexpr std::uint64_t kMostShortSteps = 96;
+constexpr std::uint32_t kMostSegments = 64;         // with default settings 8 MiB for sums, 4 MiB for copies
+constexpr std::uint64_t kMostShortSteps = 768;
 
 /// The longest cell that leaves room for the cells of another operation.
 std::uint64_t room_bytes(const Team& team, std::uint32_t cells) {
@@ -24,9 +24,9 @@ CellSegments::CellSegments(const Team& team, const Collective& what, std::uint32
   if (elements_ == 0) return;
   const std::uint64_t most_elements = room_bytes(team, cells) / element_bytes_ * parts;
   const std::uint64_t wanted_elements = what.segment_bytes == 0 ? most_elements : what.segment_bytes / element_bytes_;
-  // Segments shorter than there is room for are for trying out; a plan has some steps per segment and rank.
-  const std::uint64_t most_short =
-      std::max<std::uint64_t>(kInFlight + 2, kMostShortSteps / static_cast<std::uint64_t>(team.size()));
+  // Segments shorter than there is room for are for trying out; all plans together have steps for every pair of ranks.
+  const auto size = static_cast<std::uint64_t>(team.size());
+  const std::uint64_t most_short = std::max<std::uint64_t>(2, kMostShortSteps / (size * size));
   const std::uint64_t least_elements = (elements_ + most_short - 1) / most_short;
   const std::uint64_t segment_elements = std::min(std::max(wanted_elements, least_elements), most_elements);
   count_ = static_cast<std::uint32_t>((elements_ + segment_elements - 1) / segment_elements);
@@ -76,7 +76,9 @@ bool node_cells(const Team& team, const Collective& what) {
   const auto size = static_cast<std::uint32_t>(team.size());
   if (size < 2 || node_count(team) > 1) return false;
   if (room_bytes(team, size) < std::max<std::uint64_t>(kLeastCellBytes, what.item_bytes())) return false;
-  return CellSegments(team, what, 1, size).count() <= kMostSegments;
+  const std::uint32_t parts = computes(what.kind) ? size : 1;
+  const std::uint32_t cells = what.kind == CollectiveKind::scatter ? size - 1 : parts;
+  return CellSegments(team, what, parts, cells).count() <= kMostSegments;
 }
 
 std::vector<int> others(const Team& team, int rank) {
