@@ -80,9 +80,10 @@ TEST(Reduce, IsThereExactlyWhereDefined) {
   for (int dtype = 0; dtype <= static_cast<int>(DType::float64_float64); ++dtype)
     for (int op = 0; op <= static_cast<int>(ReduceOp::maxloc); ++op) {
       const Arithmetic arithmetic{.dtype = static_cast<DType>(dtype), .op = static_cast<ReduceOp>(op)};
-      std::vector<std::byte> memory(32);
+      const std::size_t element_bytes = size_bytes(arithmetic.dtype);
+      std::vector<std::byte> memory(2 * element_bytes);
       if (defined_for(arithmetic.op, arithmetic.dtype)) {
-        reduce(arithmetic, std::span(memory).first(16), std::span(memory).last(16));
+        reduce(arithmetic, std::span(memory).first(element_bytes), std::span(memory).last(element_bytes));
       } else {
 #ifndef NDEBUG
         EXPECT_DEATH(reduce(arithmetic, {}, {}), "not defined");
