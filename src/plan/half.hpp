@@ -34,7 +34,8 @@ inline float to_float(Float16 value) {
   return std::bit_cast<float>(sign | select(magnitude >= 0x0f800000u, special, finite));
 }
 
-/// Round to nearest even; overflow becomes infinity, NaN stays NaN (quiet).
+/// Round to nearest even; overflow becomes infinity, NaN stays NaN (quiet, with the upper bits of its payload), as by
+/// the instructions of processors.
 inline Float16 to_float16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
@@ -44,7 +45,7 @@ inline Float16 to_float16(float value) {
   const std::uint32_t normal = (magnitude - 0x38000000u + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
   std::uint32_t result = select(magnitude < 0x38800000u, subnormal, normal);
   result = select(magnitude >= 0x47800000u, 0x7c00u, result);
-  result = select(magnitude > 0x7f800000u, 0x7e00u, result);
+  result = select(magnitude > 0x7f800000u, 0x7e00u | ((magnitude >> 13) & 0x01ffu), result);
   return {static_cast<std::uint16_t>(sign | result)};
 }
 

@@ -1,153 +1,23 @@
 #include <array>
 #include <cassert>
-#include <complex>
 
 #include "plan/arithmetic.hpp"
-#include "plan/element.hpp"
-#include "plan/half.hpp"
+#include "plan/half_vectors.hpp"
+#include "plan/reduce_ops.hpp"
+#include "plan/vectors.hpp"
 
 namespace penstock::plan {
 namespace {
 
-// One function object per row of reduce_ops.def, callable for exactly the types that defined_for() names.
-// NOLINTBEGIN(readability-identifier-naming): named as the rows are
-namespace ops {
-
-struct sum {
-  template <std::integral T>
-  T operator()(T a, T b) const {
-    return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
-  }
-  template <std::floating_point T>
-  T operator()(T a, T b) const {
-    return a + b;
-  }
-  template <class T>
-  std::complex<T> operator()(std::complex<T> a, std::complex<T> b) const {
-    return a + b;
-  }
-};
-
-struct prod {
-  template <std::integral T>
-  T operator()(T a, T b) const {
-    return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
-  }
-  template <std::floating_point T>
-  T operator()(T a, T b) const {
-    return a * b;
-  }
-  // Written out because operator* of std::complex calls a library function that repairs infinities, one by one.
-  template <class T>
-  std::complex<T> operator()(std::complex<T> a, std::complex<T> b) const {
-    return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
-  }
-};
-
-template <class T>
-concept Ordered = std::integral<T> || std::floating_point<T>;
-
-struct min {
-  template <Ordered T>
-  T operator()(T a, T b) const {
-    return b < a ? b : a;
-  }
-};
-
-struct max {
-  template <Ordered T>
-  T operator()(T a, T b) const {
-    return a < b ? b : a;
-  }
-};
-
-struct band {
-  template <std::integral T>
-  T operator()(T a, T b) const {
-    return static_cast<T>(a & b);
-  }
-};
-
-struct bor {
-  template <std::integral T>
-  T operator()(T a, T b) const {
-    return static_cast<T>(a | b);
-  }
-};
-
-struct bxor {
-  template <std::integral T>
-  T operator()(T a, T b) const {
-    return static_cast<T>(a ^ b);
-  }
-};
-
-struct land {
-  Bool8 operator()(Bool8 a, Bool8 b) const { return {static_cast<std::uint8_t>(a.value != 0 && b.value != 0)}; }
-  template <std::integral T>
-  T operator()(T a, T b) const {
-    return static_cast<T>((a != 0) & (b != 0));
-  }
-};
-
-struct lor {
-  Bool8 operator()(Bool8 a, Bool8 b) const { return {static_cast<std::uint8_t>(a.value != 0 || b.value != 0)}; }
-  template <std::integral T>
-  T operator()(T a, T b) const {
-    return static_cast<T>((a != 0) | (b != 0));
-  }
-};
-
-struct lxor {
-  Bool8 operator()(Bool8 a, Bool8 b) const { return {static_cast<std::uint8_t>((a.value != 0) != (b.value != 0))}; }
-  template <std::integral T>
-  T operator()(T a, T b) const {
-    return static_cast<T>((a != 0) ^ (b != 0));
-  }
-};
-
-// Of equal values the one with the lower place, as in MPI.
-struct minloc {
-  template <class V, class P>
-  Located<V, P> operator()(Located<V, P> a, Located<V, P> b) const {
-    return a.value < b.value || (!(b.value < a.value) && a.place < b.place) ? a : b;
-  }
-};
-
-struct maxloc {
-  template <class V, class P>
-  Located<V, P> operator()(Located<V, P> a, Located<V, P> b) const {
-    return b.value < a.value || (!(a.value < b.value) && a.place < b.place) ? a : b;
-  }
-};
-
-}  // namespace ops
-// NOLINTEND(readability-identifier-naming)
-
-// How a type is stored and in which type it is computed.
-template <class T>
-struct Arithmetical {
-  using Computed = T;
-  static T widen(T value) { return value; }
-  static T narrow(T value) { return value; }
-};
-template <>
-struct Arithmetical<Float16> {
-  using Computed = float;
-  static float widen(Float16 value) { return to_float(value); }
-  static Float16 narrow(float value) { return to_float16(value); }
-};
-template <>
-struct Arithmetical<BFloat16> {
-  using Computed = float;
-  static float widen(BFloat16 value) { return to_float(value); }
-  static BFloat16 narrow(float value) { return to_bfloat16(value); }
-};
-
 using Kernel = void (*)(const std::byte* from, std::byte* to, std::size_t count);
 
+template <class T>
+constexpr bool kIsHalf = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
+
+// Inlined into functions for each width, so that the compiler vectorizes it for each.
 template <class T, class Op>
-void combine(const std::byte* __restrict from, std::byte* __restrict to, std::size_t count) {
+[[gnu::always_inline]] inline void combine_each(const std::byte* __restrict from, std::byte* __restrict to,
+                                                std::size_t count) {
   using As = Arithmetical<T>;
   for (std::size_t i = 0; i < count; ++i) {
     const auto a = As::widen(load<T>(from + i * sizeof(T)));
@@ -156,13 +26,58 @@ void combine(const std::byte* __restrict from, std::byte* __restrict to, std::si
   }
 }
 
+// The conversions are loops of their own: their instructions take more elements at once than the arithmetic does.
+template <Vectors kWidth, class T, class Op>
+[[gnu::always_inline]] inline void combine(const std::byte* __restrict from, std::byte* __restrict to,
+                                           std::size_t count) {
+  std::size_t done = 0;
+  if constexpr (kIsHalf<T> && kWidth != Vectors::plain) {
+    alignas(64) std::array<float, kHalvesAtOnce> a;
+    alignas(64) std::array<float, kHalvesAtOnce> b;
+    for (; done + kHalvesAtOnce <= count; done += kHalvesAtOnce) {
+      HalfVectors<kWidth, T>::widen(from + done * sizeof(T), a.data());
+      HalfVectors<kWidth, T>::widen(to + done * sizeof(T), b.data());
+      for (std::size_t i = 0; i < kHalvesAtOnce; ++i) a[i] = Op{}(a[i], b[i]);
+      HalfVectors<kWidth, T>::narrow(a.data(), to + done * sizeof(T));
+    }
+  }
+  combine_each<T, Op>(from + done * sizeof(T), to + done * sizeof(T), count - done);
+}
+
 template <class T, class Op>
-constexpr Kernel kernel() {
+void combine_plain(const std::byte* __restrict from, std::byte* __restrict to, std::size_t count) {
+  combine<Vectors::plain, T, Op>(from, to, count);
+}
+#ifdef PENSTOCK_X86_VECTORS
+template <class T, class Op>
+PENSTOCK_FOR_AVX2 void combine_avx2(const std::byte* __restrict from, std::byte* __restrict to, std::size_t count) {
+  combine<Vectors::avx2, T, Op>(from, to, count);
+}
+template <class T, class Op>
+PENSTOCK_FOR_AVX512 void combine_avx512(const std::byte* __restrict from, std::byte* __restrict to, std::size_t count) {
+  combine<Vectors::avx512, T, Op>(from, to, count);
+}
+#endif
+
+template <class T>
+struct Gains : std::true_type {};  // by wider vectors
+template <>
+struct Gains<long double> : std::false_type {};
+template <>
+struct Gains<std::complex<long double>> : std::false_type {};
+template <class V, class P>
+struct Gains<Located<V, P>> : std::false_type {};
+
+template <class T, class Op>
+constexpr std::array<Kernel, kVectors> kernel() {
   using Computed = typename Arithmetical<T>::Computed;
-  if constexpr (std::is_invocable_v<Op, Computed, Computed>)
-    return &combine<T, Op>;
+  if constexpr (!std::is_invocable_v<Op, Computed, Computed>) return {};
+#ifdef PENSTOCK_X86_VECTORS
+  else if constexpr (Gains<T>::value)
+    return {&combine_plain<T, Op>, &combine_avx2<T, Op>, &combine_avx512<T, Op>};
+#endif
   else
-    return nullptr;
+    return {&combine_plain<T, Op>, &combine_plain<T, Op>, &combine_plain<T, Op>};
 }
 
 template <class T>
@@ -184,13 +99,33 @@ constexpr std::array kKernels = {
 
 }  // namespace
 
-void reduce(const Arithmetic& arithmetic, ConstBytes from, Bytes to) {
+bool has(Vectors vectors) {
+#ifdef PENSTOCK_X86_VECTORS
+  if (vectors == Vectors::avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  if (vectors == Vectors::avx512)
+    return has(Vectors::avx2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+  return vectors == Vectors::plain;
+}
+
+Vectors widest_vectors() {
+  static const Vectors widest = has(Vectors::avx512) ? Vectors::avx512
+                                : has(Vectors::avx2) ? Vectors::avx2
+                                                     : Vectors::plain;
+  return widest;
+}
+
+void reduce(const Arithmetic& arithmetic, ConstBytes from, Bytes to) { reduce(widest_vectors(), arithmetic, from, to); }
+
+void reduce(Vectors vectors, const Arithmetic& arithmetic, ConstBytes from, Bytes to) {
   if (arithmetic.user) {
     assert(from.size() == to.size() && from.size() % arithmetic.user->element_bytes == 0);
     if (!to.empty()) arithmetic.user->combine(from, to);
     return;
   }
-  const Kernel run = kKernels[static_cast<std::size_t>(arithmetic.dtype)][static_cast<std::size_t>(arithmetic.op)];
+  const Kernel run = kKernels[static_cast<std::size_t>(arithmetic.dtype)][static_cast<std::size_t>(arithmetic.op)]
+                             [static_cast<std::size_t>(vectors)];
   const std::size_t element_bytes = size_bytes(arithmetic.dtype);
   assert(run && "this operation is not defined for this dtype");
   assert(from.size() == to.size() && from.size() % element_bytes == 0);
