@@ -1,5 +1,6 @@
 option(PENSTOCK_TESTS "Build the C++ tests" ${PROJECT_IS_TOP_LEVEL})
 option(PENSTOCK_PYTHON "Build the Python extension module" OFF)
+option(PENSTOCK_PRECOMPILE "Read the standard headers once for all files; hides a missing #include" OFF)
 option(PENSTOCK_HWLOC "Read the topology of the machine by hwloc, where it is installed" ON)
 set(PENSTOCK_SANITIZE "" CACHE STRING "Sanitizers for everything that is built: address,undefined or thread")
 set(PENSTOCK_MPI_ROOTS "" CACHE STRING
@@ -13,6 +14,9 @@ find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  if(PENSTOCK_PRECOMPILE)
+    list(PREPEND CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros)
+  endif()
 endif()
 
 if(PENSTOCK_SANITIZE)

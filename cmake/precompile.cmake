@@ -1,0 +1,22 @@
+# Half of the time that a small file takes to compile goes into reading the standard headers. Targets of one kind (object
+# libraries, or programs: their code is generated differently) share what was read once.
+set(penstock_precompiled_headers
+    <algorithm> <array> <atomic> <bit> <charconv> <chrono> <complex> <condition_variable> <cstring> <deque> <functional> <map>
+    <memory> <mutex> <numeric> <optional> <random> <ranges> <set> <span> <string> <thread> <unordered_map> <vector>)
+
+# penstock_precompile(target header…): the standard headers and these. The first target of a kind, which is told by the
+# headers, is the one that reads.
+function(penstock_precompile target)
+  if(NOT PENSTOCK_PRECOMPILE)
+    return()
+  endif()
+  string(MAKE_C_IDENTIFIER "penstock_precompiled_for_${ARGN}" reader)
+  get_property(first GLOBAL PROPERTY ${reader})
+  if(first)
+    target_precompile_headers(${target} REUSE_FROM ${first})
+  else()
+    target_precompile_headers(${target} PRIVATE ${penstock_precompiled_headers} ${ARGN})
+    set_property(GLOBAL PROPERTY ${reader} ${target})
+  endif()
+  target_compile_options(${target} PRIVATE -fpch-preprocess) # what the compiler cache needs to see through it
+endfunction()
