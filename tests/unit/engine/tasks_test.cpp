@@ -140,6 +140,25 @@ TEST_P(SharedTasks, ARankThatGoesFailsTheOthers) {
   });
 }
 
+// Each rank shares twice, before and after the nodes talk: the second share of an operation that has its slot must not
+// stand behind the first share of one that waits for a slot to become free.
+TEST_P(SharedTasks, LaterSharesOfAnOperationNeedNoSlot) {
+  constexpr int kOperations = 2 * static_cast<int>(Board::kSlots);
+  RanksOptions two_nodes = ranks_of({0, 0, 1, 1});
+  two_nodes.engine.progress_threads = GetParam();
+  run_ranks(two_nodes, [&](Engine& engine, int rank) {
+    const auto plan = plan_of(engine, CollectiveKind::allreduce, "node_shared", 2000);
+    std::vector<std::int64_t> in(2000, rank);
+    std::vector<std::vector<std::int64_t>> out(kOperations, std::vector<std::int64_t>(2000, -1));
+    std::vector<std::shared_ptr<engine::Run>> runs;
+    for (auto& result : out) runs.push_back(engine.start(plan, {bytes_of(in), bytes_of(result)}, kSumInt64, 9));
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      runs[i]->wait();
+      EXPECT_EQ(std::ranges::count(out[i], 6), std::ssize(out[i])) << "operation " << i << " of rank " << rank;
+    }
+  });
+}
+
 TEST(TaskRunner, CombinesInTheOrderOfTheSources) {
   std::vector<float> a{1e8F, 1.0F}, b{-1e8F, 2.0F}, c{1.0F, 4.0F}, sum(2);
   const auto place = [](std::vector<float>& values) {
