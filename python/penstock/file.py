@@ -13,7 +13,7 @@ from penstock.comm import Comm
 from penstock.datatype import flatten
 from penstock.error import Error
 from penstock.message import Derived, message
-from penstock.store import Blob, Store
+from penstock.store import Blob, Store, split_blob_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +107,7 @@ class File:
         """Rank 0 removes the blob; nobody goes on before, and all ranks have closed the file by now."""
         failure = None
         if self._comm is None or self._comm.rank == 0:
-            place, _, name = self._url.rpartition("/")
+            place, name = split_blob_url(self._url)
             try:
                 Store(place, create=False).remove(name)
             except Error as error:

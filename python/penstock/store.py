@@ -19,10 +19,20 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock import _penstock
+from penstock.error import Error
 
 __all__ = ["Blob", "Snapshot", "Store"]
 
 Regions = Iterable[tuple[int, Any]]
+
+
+def split_blob_url(url: str) -> tuple[str, str]:
+    """``"…/run7/field"`` → the URL of the store and ``"field"``; what follows a "?" belongs to the store."""
+    path, mark, query = (url, "", "") if url.startswith("file:") else url.partition("?")
+    place, slash, name = path.rpartition("/")
+    if not slash or not name:
+        raise Error(f"{url!r} names no blob: expected the URL of a store, '/' and a name")
+    return place + mark + query, name
 
 
 class Snapshot:

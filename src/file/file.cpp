@@ -10,6 +10,7 @@
 
 #include "file/state.hpp"
 #include "penstock/error.hpp"
+#include "store/backend.hpp"
 
 namespace penstock {
 
@@ -37,38 +38,23 @@ std::uint64_t FileRequest::wait() {
 
 namespace {
 
-struct Place {
-  std::string store;
-  std::string blob;
-};
-
-Place split(std::string_view url) {
-  const std::size_t slash = url.find_last_of('/');
-  if (slash == std::string_view::npos || slash + 1 == url.size()) {
-    throw Error(ErrorCode::invalid_argument, "'" + std::string(url) +
-                                                 "' names no file: expected the URL of a store, '/' "
-                                                 "and a name, for example file:///scratch/run7/field");
-  }
-  return {std::string(url.substr(0, slash)), std::string(url.substr(slash + 1))};
-}
-
 void open_blob(File::State& state, bool create) {
-  const Place place = split(state.url);
-  state.store.emplace(place.store, StoreOptions{.create = create, .durable = state.options.durable});
+  const auto [store_url, blob_name] = store::split_blob_url(state.url);
+  state.store.emplace(store_url, StoreOptions{.create = create, .durable = state.options.durable});
   if (create && state.options.exclusive) {
-    state.blob = state.store->create(place.blob, {.grows = true});
+    state.blob = state.store->create(blob_name, {.grows = true});
     return;
   }
-  if (create && !state.store->exists(place.blob)) {
+  if (create && !state.store->exists(blob_name)) {
     try {
-      state.blob = state.store->create(place.blob, {.grows = true});
+      state.blob = state.store->create(blob_name, {.grows = true});
       return;
     } catch (const Error& error) {
       // Somebody else was faster, which is just as well.
       if (error.code() != ErrorCode::exists) throw;
     }
   }
-  state.blob = state.store->open(place.blob);
+  state.blob = state.store->open(blob_name);
 }
 
 void check_options(const FileOptions& options, std::string_view url) {

@@ -1,7 +1,9 @@
 #include "store/backend.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <random>
 
 #include "penstock/error.hpp"
 
@@ -57,6 +59,12 @@ void Backend::put_unannounced(std::string_view key, std::span<const ConstBytes> 
 std::uint64_t Backend::append(std::string_view prefix, std::uint64_t first, std::span<const ConstBytes> pieces) {
   while (!put_if_absent(numbered_key(prefix, first), pieces)) ++first;
   return first;
+}
+
+std::vector<std::byte> Backend::contents(std::string_view key) const {
+  std::vector<std::byte> data(size_bytes(key));
+  read(key, 0, data);
+  return data;
 }
 
 std::size_t Backend::remove_all(std::span<const std::string> keys) {
@@ -125,10 +133,32 @@ std::shared_ptr<Backend> open_backend(std::string_view url, const BackendOptions
                                                "', expected one of " + known_schemes());
 }
 
-std::vector<std::byte> read_all(const Backend& backend, std::string_view key) {
-  std::vector<std::byte> data(backend.size_bytes(key));
-  backend.read(key, 0, data);
-  return data;
+void probe_safety(Backend& backend) {
+  std::random_device random;
+  const std::string key = numbered_key("probe", (std::uint64_t{random()} << 32) | random());
+  const std::string first = "first", second = "second";
+  const ConstBytes pieces[] = {std::as_bytes(std::span(first)), std::as_bytes(std::span(second))};
+  const bool made = backend.put_if_absent(key, std::span(&pieces[0], 1));
+  const bool replaced = backend.put_if_absent(key, std::span(&pieces[1], 1));
+  const std::vector<std::byte> found = backend.contents(key);
+  const bool removed = backend.remove(key);
+  if (made && !replaced && removed && std::ranges::equal(found, pieces[0])) return;
+  throw Error(ErrorCode::unsupported, backend.url() +
+                                          ": this place is not safe for a store: an object that exists was " +
+                                          (replaced ? "replaced" : "lost or changed") + "; use another one");
+}
+
+std::pair<std::string, std::string> split_blob_url(std::string_view url) {
+  // The name of a file may have a question mark in it.
+  const std::size_t query = url.starts_with("file:") ? url.size() : std::min(url.find('?'), url.size());
+  const std::size_t slash = url.substr(0, query).find_last_of('/');
+  if (slash == std::string_view::npos || slash + 1 == query) {
+    throw Error(ErrorCode::invalid_argument, "'" + std::string(url) +
+                                                 "' names no file: expected the URL of a store, '/' "
+                                                 "and a name, for example file:///scratch/run7/field");
+  }
+  return {std::string(url.substr(0, slash)) + std::string(url.substr(query)),
+          std::string(url.substr(slash + 1, query - slash - 1))};
 }
 
 }  // namespace penstock::store

@@ -42,6 +42,9 @@ class Backend {
   /// Size of the object in bytes; throws not_found.
   virtual std::uint64_t size_bytes(std::string_view key) const = 0;
 
+  /// The whole object; throws not_found.
+  virtual std::vector<std::byte> contents(std::string_view key) const;
+
   virtual bool exists(std::string_view key) const = 0;
 
   /// Keys that start with `prefix` + '/', sorted.
@@ -74,7 +77,8 @@ struct BackendOptions {
 };
 
 /// Opens the backend of a URL: "memory:name" (shared by all openers of that name until the process ends;
-/// "memory:" alone is a new one that its last owner frees), "file:///path". Schemes are rows of backends.def.
+/// "memory:" alone is a new one that its last owner frees), "file:///path", "rados://pool/name". Schemes are rows of
+/// backends.def.
 std::shared_ptr<Backend> open_backend(std::string_view url, const BackendOptions& options = {});
 
 /// Throws invalid_argument unless `key` has the form that Backend describes.
@@ -87,6 +91,13 @@ std::string numbered_key(std::string_view prefix, std::uint64_t number);
 std::uint64_t number_of(std::string_view key);
 
 /// Reads a whole object.
-std::vector<std::byte> read_all(const Backend& backend, std::string_view key);
+inline std::vector<std::byte> read_all(const Backend& backend, std::string_view key) { return backend.contents(key); }
+
+/// What a store's safety rests on, tried out on objects of its own, which are gone afterwards: an object that exists is
+/// not put again, and is read as it was put. Throws unsupported where the backend does not keep that.
+void probe_safety(Backend& backend);
+
+/// "…/run7/field?x=y" → the URL "…/run7?x=y" of the store, and "field". Throws invalid_argument.
+std::pair<std::string, std::string> split_blob_url(std::string_view url);
 
 }  // namespace penstock::store

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <functional>
 #include <list>
@@ -18,13 +17,13 @@
 
 #include "penstock/error.hpp"
 #include "store/new_file.hpp"
+#include "store/store_format.hpp"
 
 namespace penstock::store {
 
 namespace {
 
 constexpr std::string_view kFormatFile = "PENSTOCK";
-constexpr int kFormatVersion = 1;
 constexpr std::string_view kTemporary = ".tmp";
 constexpr std::size_t kOpenFiles = 64;
 ConstBytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
@@ -238,31 +237,14 @@ class PosixBackend final : public Backend {
                                                    "); give an empty or new directory, or correct the path");
     }
     if (!create) throw Error(ErrorCode::not_found, url_ + ": the directory is empty; create the store first");
-    const std::string format = "{\"penstock\": \"store\", \"format\": " + std::to_string(kFormatVersion) + "}\n";
+    const std::string format = store_format();
     const ConstBytes piece = bytes_of(format);
     put_if_absent(kFormatFile, std::span(&piece, 1));
   }
 
   void check_format() const {
     const std::vector<std::byte> data = read_all(*this, kFormatFile);
-    const std::string_view text(reinterpret_cast<const char*>(data.data()), data.size());
-    const std::string_view field = "\"format\":";
-    int version = 0;
-    const std::size_t at = text.find(field);
-    if (at != std::string_view::npos) {
-      const std::size_t digits = text.find_first_not_of(' ', at + field.size());
-      if (digits != std::string_view::npos) std::from_chars(text.data() + digits, text.data() + text.size(), version);
-    }
-    if (version < 1) {
-      throw Error(ErrorCode::corrupt, path(kFormatFile) +
-                                          " names no format version, expected {\"penstock\": "
-                                          "\"store\", \"format\": 1}; restore the file");
-    }
-    if (version > kFormatVersion) {
-      throw Error(ErrorCode::unsupported, url_ + " is a store of format " + std::to_string(version) +
-                                              ", this Penstock reads formats up to " + std::to_string(kFormatVersion) +
-                                              "; use a newer Penstock");
-    }
+    check_store_format({reinterpret_cast<const char*>(data.data()), data.size()}, path(kFormatFile), url_);
   }
 
   /// Makes the directory and its parents, and makes their names durable, once per process: another process may have

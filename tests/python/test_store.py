@@ -103,7 +103,8 @@ def test_bad_input(store: ps.Store, action, code: str) -> None:
         ("/scratch/run7", "invalid_argument"),
         ("ftp://host/x", "invalid_argument"),
         ("file:relative", "invalid_argument"),
-        ("rados://pool/space", "unsupported"),
+        ("s3://bucket/space", "unsupported"),
+        ("rados://pool", "invalid_argument"),
     ],
 )
 def test_bad_urls(url: str, code: str) -> None:

@@ -24,9 +24,9 @@ def _open(url: str) -> Any:
 
 def _blob(url: str) -> tuple[Any, str]:
     """The store of "…/run7/field", and "field"."""
-    place, slash, name = url.rpartition("/")
-    if not slash or not name:
-        raise Error(f"{url!r} names no blob: expected the URL of a store, '/' and a name")
+    from penstock.store import split_blob_url
+
+    place, name = split_blob_url(url)
     return _open(place), name
 
 

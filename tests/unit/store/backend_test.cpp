@@ -42,7 +42,7 @@ ErrorCode code_of(Action action) {
 
 class BackendContract : public testing::TestWithParam<std::string> {
  protected:
-  BackendContract() : url_(GetParam() + "://" + directory_.path() + "/store"), backend_(open_backend(url_)) {}
+  BackendContract() : url_(test_url(GetParam(), directory_)), backend_(open_backend(url_)) {}
 
   const TemporaryDirectory directory_;
   const std::string url_;
@@ -197,7 +197,45 @@ TEST(OpenBackend, SaysWhatIsWrongWithAUrl) {
   EXPECT_EQ(code_of([] { open_backend("file://host/path"); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([] { open_backend("file:///"); }), ErrorCode::invalid_argument);
   EXPECT_EQ(code_of([] { open_backend(""); }), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of([] { open_backend("rados://pool/space"); }), ErrorCode::unsupported);
+  EXPECT_EQ(code_of([] { open_backend("s3://bucket/space"); }), ErrorCode::unsupported);
+  for (const char* url : {"rados:pool/name", "rados://pool", "rados:///name", "rados://pool/name?colour=red",
+                          "rados://pool/name?stripe_bytes=1", "rados://pool/name?stripe_bytes=4M"}) {
+    EXPECT_EQ(code_of([&] { open_backend(url); }), ErrorCode::invalid_argument) << url;
+  }
+}
+
+TEST(OpenBackend, SplitsTheUrlOfABlob) {
+  using Parts = std::pair<std::string, std::string>;
+  EXPECT_EQ(split_blob_url("file:///a/b?c/d"), (Parts{"file:///a/b?c", "d"}));
+  EXPECT_EQ(split_blob_url("rados://pool/run/field?conf=/etc/x"), (Parts{"rados://pool/run?conf=/etc/x", "field"}));
+  EXPECT_EQ(code_of([] { split_blob_url("field"); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([] { split_blob_url("rados://pool/run/?conf=/etc/x"); }), ErrorCode::invalid_argument);
+}
+
+/// A place that keeps what was put last.
+class Forgetful final : public Backend {
+ public:
+  bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) override {
+    below_->remove(key);
+    return below_->put_if_absent(key, pieces);
+  }
+  void read(std::string_view key, std::uint64_t offset, Bytes to) const override { below_->read(key, offset, to); }
+  std::uint64_t size_bytes(std::string_view key) const override { return below_->size_bytes(key); }
+  bool exists(std::string_view key) const override { return below_->exists(key); }
+  std::vector<std::string> list(std::string_view prefix) const override { return below_->list(prefix); }
+  bool remove(std::string_view key) override { return below_->remove(key); }
+  const std::string& url() const override { return below_->url(); }
+
+ private:
+  const std::shared_ptr<Backend> below_ = open_backend("memory:");
+};
+
+TEST(ProbeSafety, RefusesPlacesThatReplaceObjects) {
+  const auto good = open_backend("memory:");
+  EXPECT_NO_THROW(probe_safety(*good));
+  EXPECT_TRUE(good->list("probe").empty());
+  Forgetful bad;
+  EXPECT_EQ(code_of([&] { probe_safety(bad); }), ErrorCode::unsupported);
 }
 
 TEST(MemoryBackend, WithoutNameIsPrivate) {

@@ -50,7 +50,7 @@ ErrorCode code_of(Action action) {
 
 class BlobOn : public testing::TestWithParam<std::string> {
  protected:
-  BlobOn() : store_(GetParam() + "://" + directory_.path() + "/store", {.durable = false}) {}
+  BlobOn() : store_(store::test_url(GetParam(), directory_), {.durable = false}) {}
   const TemporaryDirectory directory_;
   Store store_;
 };

@@ -54,7 +54,7 @@ struct Acknowledged {
 
 class Concurrency : public testing::TestWithParam<std::string> {
  protected:
-  Concurrency() : url_(GetParam() + "://" + directory_.path() + "/store"), store_(url_, {.durable = false}) {
+  Concurrency() : url_(store::test_url(GetParam(), directory_)), store_(url_, {.durable = false}) {
     store_.create("field", {.size_bytes = kSize});
   }
 

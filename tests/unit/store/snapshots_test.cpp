@@ -38,7 +38,7 @@ ErrorCode code_of(Action action) {
 
 class Snapshots : public testing::TestWithParam<std::string> {
  protected:
-  Snapshots() : url_(GetParam() + "://" + directory_.path() + "/store"), store_(url_, {.durable = false}) {
+  Snapshots() : url_(store::test_url(GetParam(), directory_)), store_(url_, {.durable = false}) {
     truth_.emplace_back(kSize);
     blob_ = store_.create("field", {.size_bytes = kSize});
   }

@@ -1,0 +1,438 @@
+// Objects in a pool of Ceph. Every object has an entry in the map (omap) of one of kShards index objects; small ones
+// lie in it, the data of larger ones in stripes of their own, which Ceph spreads over its targets by their names. One
+// operation on the index object looks whether the entry is free and sets it, and Ceph applies it as a whole.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+#include <unordered_map>
+
+#include "penstock/error.hpp"
+#include "store/backend.hpp"
+#include "store/encoding.hpp"
+#include "store/rados_io.hpp"
+#include "store/store_format.hpp"
+
+namespace penstock::store {
+
+namespace {
+
+constexpr std::string_view kFormatObject = "PENSTOCK";
+constexpr std::uint64_t kShards = 16;
+constexpr std::uint64_t kInlineBytes = 16 << 10;
+constexpr std::size_t kHeadsKept = 1024;
+constexpr std::uint8_t kInline = 1;
+constexpr std::uint8_t kStriped = 2;
+
+/// The entry of an object in its index.
+struct Head {
+  std::string id;  ///< of the attempt to put it
+  std::uint64_t size_bytes = 0;
+  std::uint64_t stripe_bytes = 0;  ///< 0: the data is `data`
+  std::vector<std::byte> data;
+};
+
+std::string encode(const Head& head, std::span<const ConstBytes> pieces) {
+  Encoder encoder;
+  encoder.number(head.stripe_bytes == 0 ? kInline : kStriped);
+  encoder.text(head.id);
+  encoder.number(head.size_bytes);
+  encoder.number(head.stripe_bytes);
+  if (head.stripe_bytes == 0) {
+    for (const ConstBytes piece : pieces) encoder.raw(piece);
+  }
+  const std::vector<std::byte> bytes = encoder.take();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Head decode(const std::string& value, const std::string& name) {
+  Decoder decoder(std::as_bytes(std::span(value)), name);
+  Head head;
+  const auto kind = decoder.number<std::uint8_t>();
+  head.id = decoder.text();
+  head.size_bytes = decoder.number<std::uint64_t>();
+  head.stripe_bytes = decoder.number<std::uint64_t>();
+  if ((kind != kInline && kind != kStriped) || (kind == kStriped) != (head.stripe_bytes > 0)) {
+    decoder.fail("is no entry of an object");
+  }
+  if (kind == kInline) {
+    const ConstBytes data = decoder.raw(head.size_bytes);
+    head.data.assign(data.begin(), data.end());
+  }
+  decoder.end();
+  return head;
+}
+
+/// '@' is in no key, so that stripes are told from everything else by their names.
+std::string stripe_name(std::string_view key, std::string_view id, std::uint64_t number) {
+  return std::string(key) + '@' + std::string(id) + '@' + std::to_string(number);
+}
+
+/// Marks an attempt that a reclaim has given up. '!' comes before all keys.
+std::string grave(std::string_view id) { return '!' + std::string(id); }
+
+std::string shard_object(std::uint64_t shard) {
+  char name[16];
+  std::snprintf(name, sizeof name, "index@%02u", static_cast<unsigned>(shard));
+  return name;
+}
+
+/// The first two parts of a key choose its index: all of a blob lies in one, and is listed by one operation.
+std::size_t group_end(std::string_view key) {
+  const std::size_t slash = key.find('/');
+  return slash == std::string_view::npos ? slash : key.find('/', slash + 1);
+}
+
+std::string shard_of(std::string_view key) {
+  const std::string_view group = key.substr(0, group_end(key));
+  return shard_object(checksum(std::as_bytes(std::span(group))).low % kShards);
+}
+
+/// Copies the stripe at `offset_bytes` of the pieces to `gathered`, or finds it in one of them.
+class StripeCutter {
+ public:
+  StripeCutter(std::span<const ConstBytes> pieces, std::uint64_t stripe_bytes)
+      : pieces_(pieces), stripe_bytes_(stripe_bytes) {}
+
+  ConstBytes next() {
+    while (piece_ < pieces_.size() && at_ == pieces_[piece_].size()) step();
+    if (piece_ < pieces_.size() && pieces_[piece_].size() - at_ >= stripe_bytes_) {
+      at_ += stripe_bytes_;
+      return pieces_[piece_].subspan(at_ - stripe_bytes_, stripe_bytes_);
+    }
+    gathered_.clear();
+    while (piece_ < pieces_.size() && gathered_.size() < stripe_bytes_) {
+      const std::size_t size = std::min<std::size_t>(pieces_[piece_].size() - at_, stripe_bytes_ - gathered_.size());
+      const ConstBytes part = pieces_[piece_].subspan(at_, size);
+      gathered_.insert(gathered_.end(), part.begin(), part.end());
+      at_ += size;
+      if (at_ == pieces_[piece_].size()) step();
+    }
+    return gathered_;
+  }
+
+ private:
+  void step() {
+    ++piece_;
+    at_ = 0;
+  }
+
+  const std::span<const ConstBytes> pieces_;
+  const std::uint64_t stripe_bytes_;
+  std::size_t piece_ = 0;
+  std::size_t at_ = 0;
+  std::vector<std::byte> gathered_;
+};
+
+class RadosBackend final : public Backend {
+ public:
+  RadosBackend(const RadosPlace& place, bool create)
+      : place_(place),
+        cluster_(RadosCluster::connect(place)),
+        index_(cluster_, place, place.pool),
+        data_(cluster_, place, place.data_pool.empty() ? place.pool : place.data_pool) {
+    std::random_device random;
+    writer_ = (std::uint64_t{random()} << 32) | random();
+    auto format = index_.content(std::string(kFormatObject));
+    if (!format && !create) {
+      throw Error(ErrorCode::not_found,
+                  place_.url + ": the pool holds no such store; create it first or correct the URL");
+    }
+    if (!format) {
+      for (std::uint64_t shard = 0; shard < kShards; ++shard) index_.create(shard_object(shard), {});
+      index_.create(std::string(kFormatObject), store_format());
+      format = index_.content(std::string(kFormatObject));
+    }
+    check_store_format(format.value_or(""), place_.url + ", object " + std::string(kFormatObject), place_.url);
+  }
+
+  bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) override {
+    check_key(key);
+    // Saves the stripes of an object that is there; the index decides.
+    if (total(pieces) > kInlineBytes && exists(key)) return false;
+    return put(key, pieces, false);
+  }
+
+  void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces) override {
+    check_key(key);
+    if (put(key, pieces, true)) return;
+    throw Error(ErrorCode::exists, url() + ": another writer uses the same identity, object " + std::string(key) +
+                                       " exists; open the blob again");
+  }
+
+  void read(std::string_view key, std::uint64_t offset_bytes, Bytes to) const override {
+    check_key(key);
+    bool cached = true;
+    for (;;) {
+      const auto head = cached ? kept_head(key) : find(key);
+      if (offset_bytes > head->size_bytes || to.size() > head->size_bytes - offset_bytes) {
+        throw Error(ErrorCode::corrupt, url() + ": object " + std::string(key) + " has " +
+                                            std::to_string(head->size_bytes) + " bytes, expected " +
+                                            std::to_string(to.size()) + " at offset " + std::to_string(offset_bytes));
+      }
+      if (to.empty()) return;
+      if (head->stripe_bytes == 0) {
+        std::copy_n(head->data.data() + offset_bytes, to.size(), to.data());
+        return;
+      }
+      const int status = read_stripes(*head, key, offset_bytes, to);
+      if (status == 0) return;
+      forget(key);
+      if (status != -ENOENT && status != -ERANGE) data_.fail("cannot read " + std::string(key), status);
+      if (!cached) {
+        throw Error(ErrorCode::corrupt, url() + ": object " + std::string(key) + " lacks a stripe or a part of one");
+      }
+      cached = false;  // removed meanwhile, and perhaps put again
+    }
+  }
+
+  std::uint64_t size_bytes(std::string_view key) const override {
+    check_key(key);
+    return find(key)->size_bytes;
+  }
+
+  std::vector<std::byte> contents(std::string_view key) const override {
+    check_key(key);
+    const auto head = find(key);
+    if (head->stripe_bytes == 0) return head->data;
+    return Backend::contents(key);
+  }
+
+  bool exists(std::string_view key) const override {
+    check_key(key);
+    return index_.has_value(shard_of(key), std::string(key));
+  }
+
+  std::vector<std::string> list(std::string_view prefix) const override {
+    check_key(prefix);
+    const std::string start = std::string(prefix) + '/';
+    if (prefix.find('/') != std::string_view::npos) return index_.keys(shard_of(prefix), start);
+    std::vector<std::string> all;
+    for (std::uint64_t shard = 0; shard < kShards; ++shard) {
+      const std::vector<std::string> some = index_.keys(shard_object(shard), start);
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+
+  bool remove(std::string_view key) override {
+    check_key(key);
+    const std::string name(key);
+    const std::string shard = shard_of(key);
+    forget(key);
+    for (;;) {
+      const RadosIo::Values found = index_.values(shard, {name});
+      if (found.empty()) return false;
+      RadosBatch batch(index_);
+      batch.change(shard, {.equal = found, .absent = {}, .set = {}, .remove = {name}});
+      const int status = batch.wait();
+      if (status == -ECANCELED) continue;
+      if (status < 0) index_.fail("cannot remove " + name, status);
+      const Head head = decode(found.at(name), url() + ": the entry of " + name);
+      remove_stripes(key, head);
+      return true;
+    }
+  }
+
+  std::uint64_t reclaim(std::chrono::seconds age) override {
+    std::map<std::pair<std::string, std::string>, std::vector<std::string>> attempts;
+    for (const std::string& name : data_.objects()) {
+      const std::size_t first = name.find('@');
+      const std::size_t second = first == std::string::npos ? first : name.find('@', first + 1);
+      if (second == std::string::npos) continue;
+      attempts[{name.substr(0, first), name.substr(first + 1, second - first - 1)}].push_back(name);
+    }
+    std::uint64_t freed_bytes = 0;
+    for (const auto& [attempt, stripes] : attempts) freed_bytes += reclaim(attempt.first, attempt.second, stripes, age);
+    return freed_bytes;
+  }
+
+  const std::string& url() const override { return place_.url; }
+
+ private:
+  enum class Entered { made, exists, given_up };
+
+  static std::uint64_t total(std::span<const ConstBytes> pieces) {
+    std::uint64_t bytes = 0;
+    for (const ConstBytes piece : pieces) bytes += piece.size();
+    return bytes;
+  }
+
+  std::string new_id() {
+    char id[40];
+    std::snprintf(id, sizeof id, "%016llx%08llx", static_cast<unsigned long long>(writer_),
+                  static_cast<unsigned long long>(counter_.fetch_add(1)));
+    return id;
+  }
+
+  bool put(std::string_view key, std::span<const ConstBytes> pieces, bool unannounced) {
+    const std::uint64_t size_bytes = total(pieces);
+    for (;;) {
+      Head head{new_id(), size_bytes, size_bytes > kInlineBytes ? place_.stripe_bytes : 0, {}};
+      const std::string value = encode(head, pieces);
+      if (head.stripe_bytes == 0) return enter(key, head.id, value) == Entered::made;
+      // Of an unannounced object nobody looks for the entry, which need not wait for the stripes.
+      RadosBatch entry(index_);
+      if (unannounced) start_entry(entry, key, head.id, value);
+      RadosBatch stripes(data_);
+      StripeCutter cutter(pieces, head.stripe_bytes);
+      for (std::uint64_t number = 0; number * head.stripe_bytes < size_bytes; ++number) {
+        stripes.write(stripe_name(key, head.id, number), cutter.next());
+      }
+      const int status = stripes.wait();
+      Entered entered = Entered::exists;
+      if (status < 0) {
+        if (unannounced && outcome(entry.wait(), key, head.id) == Entered::made) remove(key);
+        give_up_stripes(key, head);
+        data_.fail("cannot write " + std::string(key), status);
+      }
+      entered = unannounced ? outcome(entry.wait(), key, head.id) : enter(key, head.id, value);
+      if (entered == Entered::made) return true;
+      give_up_stripes(key, head);
+      if (entered == Entered::exists) return false;
+    }
+  }
+
+  static void start_entry(RadosBatch& batch, std::string_view key, const std::string& id, const std::string& value) {
+    batch.change(
+        shard_of(key),
+        {.equal = {}, .absent = {std::string(key), grave(id)}, .set = {{std::string(key), value}}, .remove = {}});
+  }
+
+  Entered enter(std::string_view key, const std::string& id, const std::string& value) {
+    RadosBatch batch(index_);
+    start_entry(batch, key, id, value);
+    return outcome(batch.wait(), key, id);
+  }
+
+  /// Ceph repeats operations whose reply was lost, and remembers only its newest ones: the entry that stands in the way
+  /// of ours may be ours.
+  Entered outcome(int status, std::string_view key, const std::string& id) const {
+    if (status == 0) return Entered::made;
+    if (status != -ECANCELED) index_.fail("cannot create " + std::string(key), status);
+    const std::string name(key);
+    const RadosIo::Values found = index_.values(shard_of(key), {name, grave(id)});
+    if (const auto at = found.find(name); at != found.end()) {
+      return decode(at->second, url() + ": the entry of " + name).id == id ? Entered::made : Entered::exists;
+    }
+    // With neither, what stood there was removed just now: that is as if it had been removed after us.
+    return found.contains(grave(id)) ? Entered::given_up : Entered::exists;
+  }
+
+  int read_stripes(const Head& head, std::string_view key, std::uint64_t offset_bytes, Bytes to) const {
+    RadosBatch batch(data_);
+    while (!to.empty()) {
+      const std::uint64_t number = offset_bytes / head.stripe_bytes;
+      const std::uint64_t skip = offset_bytes % head.stripe_bytes;
+      const std::size_t step = std::min<std::uint64_t>(to.size(), head.stripe_bytes - skip);
+      batch.read(stripe_name(key, head.id, number), skip, to.first(step));
+      to = to.subspan(step);
+      offset_bytes += step;
+    }
+    return batch.wait();
+  }
+
+  void remove_stripes(std::string_view key, const Head& head) {
+    if (head.stripe_bytes == 0) return;
+    RadosBatch batch(data_);
+    for (std::uint64_t number = 0; number * head.stripe_bytes < head.size_bytes; ++number) {
+      batch.remove(stripe_name(key, head.id, number));
+    }
+    const int status = batch.wait();
+    if (status < 0 && status != -ENOENT) data_.fail("cannot remove " + std::string(key), status);
+  }
+
+  /// What stays is found by the next reclaim.
+  void give_up_stripes(std::string_view key, const Head& head) noexcept {
+    try {
+      remove_stripes(key, head);
+    } catch (const Error&) {
+    }
+  }
+
+  std::uint64_t reclaim(const std::string& key, const std::string& id, const std::vector<std::string>& stripes,
+                        std::chrono::seconds age) {
+    const std::string shard = shard_of(key);
+    if (owns(shard, key, id)) return 0;
+    std::uint64_t bytes = 0;
+    for (const std::string& stripe : stripes) {
+      const auto found = data_.stat(stripe);
+      if (!found) continue;
+      if (std::time(nullptr) - found->modified_s < age.count()) return 0;
+      bytes += found->size_bytes;
+    }
+    // From here on the attempt cannot succeed any more, however slow its writer is. Graves stay: nobody can know when
+    // the last operation of a writer has come.
+    RadosBatch batch(index_);
+    batch.change(shard, {.equal = {}, .absent = {}, .set = {{grave(id), "1"}}, .remove = {}});
+    if (const int status = batch.wait(); status < 0) index_.fail("cannot give up " + key, status);
+    if (owns(shard, key, id)) return 0;
+    RadosBatch removal(data_);
+    for (const std::string& stripe : stripes) removal.remove(stripe);
+    const int status = removal.wait();
+    if (status < 0 && status != -ENOENT) data_.fail("cannot remove what is left of " + key, status);
+    return bytes;
+  }
+
+  bool owns(const std::string& shard, const std::string& key, const std::string& id) const {
+    const RadosIo::Values found = index_.values(shard, {key});
+    return !found.empty() && decode(found.begin()->second, url() + ": the entry of " + key).id == id;
+  }
+
+  std::shared_ptr<const Head> find(std::string_view key) const {
+    const std::string name(key);
+    const RadosIo::Values found = index_.values(shard_of(key), {name});
+    if (found.empty()) throw Error(ErrorCode::not_found, url() + ": no object " + name);
+    auto head = std::make_shared<const Head>(decode(found.begin()->second, url() + ": the entry of " + name));
+    if (head->stripe_bytes == 0) return head;
+    const std::lock_guard lock(heads_mutex_);
+    if (heads_.size() >= kHeadsKept) heads_.clear();
+    heads_[name] = head;
+    return head;
+  }
+
+  std::shared_ptr<const Head> kept_head(std::string_view key) const {
+    {
+      const std::lock_guard lock(heads_mutex_);
+      if (const auto at = heads_.find(std::string(key)); at != heads_.end()) return at->second;
+    }
+    return find(key);
+  }
+
+  void forget(std::string_view key) const {
+    const std::lock_guard lock(heads_mutex_);
+    heads_.erase(std::string(key));
+  }
+
+  const RadosPlace place_;
+  const std::shared_ptr<RadosCluster> cluster_;
+  RadosIo index_;
+  RadosIo data_;
+  std::uint64_t writer_ = 0;
+  std::atomic<std::uint64_t> counter_{0};
+  mutable std::mutex heads_mutex_;
+  mutable std::unordered_map<std::string, std::shared_ptr<const Head>> heads_;  ///< of striped objects
+};
+
+}  // namespace
+
+std::shared_ptr<Backend> open_rados(std::string_view, const std::string& url, const BackendOptions& options) {
+  auto backend = std::make_shared<RadosBackend>(parse_rados_url(url), options.create);
+  // Once per process and store: what runs below does not change while it runs.
+  static std::mutex mutex;
+  static std::set<std::string> probed;
+  const std::lock_guard lock(mutex);
+  if (!probed.contains(url)) {
+    probe_safety(*backend);
+    probed.insert(url);
+  }
+  return backend;
+}
+
+}  // namespace penstock::store

@@ -1,0 +1,128 @@
+// What is special about Ceph: stripes, attempts that a reclaim has given up, pools. Needs a cluster, see schemes.hpp.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "penstock/error.hpp"
+#include "store/backend.hpp"
+#include "store/rados_io.hpp"
+#include "unit/store/schemes.hpp"
+
+namespace penstock::store {
+namespace {
+
+class RadosBackendTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (test_pool().empty()) GTEST_SKIP() << "needs a Ceph cluster: ./dev test --with-ceph";
+    url_ = test_url("rados", directory_) + "?stripe_bytes=65536";
+    backend_ = open_backend(url_);
+    const RadosPlace place = parse_rados_url(url_);
+    io_ = std::make_unique<RadosIo>(RadosCluster::connect(place), place, place.pool);
+  }
+
+  std::vector<std::string> stripes() const {
+    std::vector<std::string> names = io_->objects();
+    std::erase_if(names, [](const std::string& name) { return std::ranges::count(name, '@') != 2; });
+    return names;
+  }
+
+  const TemporaryDirectory directory_;
+  std::string url_;
+  std::shared_ptr<Backend> backend_;
+  std::unique_ptr<RadosIo> io_;
+};
+
+std::vector<std::byte> pattern(std::size_t size) {
+  std::vector<std::byte> data(size);
+  for (std::size_t i = 0; i < size; ++i) data[i] = static_cast<std::byte>(i * 7 + i / 1000);
+  return data;
+}
+
+TEST_F(RadosBackendTest, StripesAndGathersAcrossBoundaries) {
+  const std::vector<std::byte> data = pattern(1'000'003);
+  std::vector<ConstBytes> pieces;
+  const ConstBytes all(data);
+  for (std::size_t at = 0, size = 1; at < data.size(); at += size, size = size * 3 + 1) {
+    pieces.push_back(all.subspan(at, std::min(size, data.size() - at)));
+  }
+  backend_->put_unannounced("data/x", pieces);
+  EXPECT_TRUE(backend_->put_if_absent("data/y", pieces));
+  EXPECT_FALSE(backend_->put_if_absent("data/y", pieces));
+  EXPECT_EQ(stripes().size(), 2u * 16);
+  for (const char* key : {"data/x", "data/y"}) {
+    EXPECT_EQ(read_all(*backend_, key), data);
+    for (const std::size_t offset : {0u, 65535u, 65536u, 131'000u, 999'000u}) {
+      std::vector<std::byte> part(1003);
+      backend_->read(key, offset, part);
+      EXPECT_TRUE(std::equal(part.begin(), part.end(), data.begin() + static_cast<std::ptrdiff_t>(offset))) << offset;
+    }
+  }
+  const auto other = open_backend(test_url("rados", directory_));  // the stripes' size is the writer's choice
+  EXPECT_EQ(read_all(*other, "data/x"), data);
+  EXPECT_TRUE(other->remove("data/x"));
+  EXPECT_EQ(stripes().size(), 16u);
+  std::byte to[4];
+  EXPECT_THROW(backend_->read("data/x", 0, to), Error);
+  EXPECT_EQ(backend_->reclaim(std::chrono::seconds(0)), 0u);
+  EXPECT_EQ(read_all(*backend_, "data/y"), data);
+}
+
+TEST_F(RadosBackendTest, ReclaimsStripesOfDeadWritersAndStopsSlowOnes) {
+  const std::vector<std::byte> data = pattern(200'000);
+  RadosBatch batch(*io_);
+  for (int i = 0; i < 3; ++i) batch.write("data/z@dead@" + std::to_string(i), ConstBytes(data).first(65536));
+  ASSERT_EQ(batch.wait(), 0);
+  EXPECT_EQ(backend_->reclaim(std::chrono::hours(1)), 0u);
+  EXPECT_EQ(stripes().size(), 3u);
+  EXPECT_EQ(backend_->reclaim(std::chrono::seconds(0)), 3u * 65536);
+  EXPECT_TRUE(stripes().empty());
+  EXPECT_TRUE(backend_->list("data").empty());
+  EXPECT_FALSE(backend_->exists("data/z"));
+}
+
+TEST_F(RadosBackendTest, WritersGoOnWhileTheirStripesAreReclaimed) {
+  const std::vector<std::byte> data = pattern(3 << 20);
+  const ConstBytes piece(data);
+  std::atomic<bool> stop{false};
+  std::thread collector([&] {
+    while (!stop) backend_->reclaim(std::chrono::seconds(0));
+  });
+  for (int i = 0; i < 12; ++i) {
+    const std::string key = "data/" + std::to_string(i);
+    if (i % 2 == 0) {
+      backend_->put_unannounced(key, std::span(&piece, 1));
+    } else {
+      EXPECT_TRUE(backend_->put_if_absent(key, std::span(&piece, 1)));
+    }
+  }
+  stop = true;
+  collector.join();
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(read_all(*backend_, "data/" + std::to_string(i)), data) << i;
+}
+
+TEST_F(RadosBackendTest, ReportsAMissingStripeAndAMissingPool) {
+  const std::vector<std::byte> data = pattern(200'000);
+  const ConstBytes piece(data);
+  backend_->put_unannounced("data/x", std::span(&piece, 1));
+  RadosBatch batch(*io_);
+  batch.remove(stripes().front());
+  ASSERT_EQ(batch.wait(), 0);
+  try {
+    read_all(*backend_, "data/x");
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::corrupt) << error.what();
+  }
+  try {
+    open_backend("rados://no-such-pool/x");
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::not_found) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace penstock::store
