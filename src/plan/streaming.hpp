@@ -50,6 +50,7 @@ inline void fetch_row(const std::byte* from, std::size_t size_bytes) {
   for (std::size_t at = 0; at < std::min(size_bytes, kMostBytes); at += kLineBytes) __builtin_prefetch(from + at);
 }
 inline constexpr std::size_t kRowsAhead = 8;
+inline constexpr std::size_t kMostRowsFetched = 64;
 
 /// memcpy that streams the whole lines of the target.
 inline void stream_row(std::byte* __restrict to, const std::byte* __restrict from, std::size_t size_bytes) {

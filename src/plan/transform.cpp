@@ -17,6 +17,14 @@
 namespace penstock::plan {
 namespace {
 
+// The source of a block as rows that lie in memory one element after the other.
+struct SourceRows {
+  const std::byte* from = nullptr;
+  std::size_t count = 0;
+  std::ptrdiff_t stride_bytes = 0;
+  std::size_t size_bytes = 0;
+};
+
 // A block seen such that `inner` runs along the shorter stride of the target.
 struct Loops {
   const std::byte* from;
@@ -24,7 +32,9 @@ struct Loops {
   std::size_t outer, inner;
   std::ptrdiff_t from_outer_bytes, from_inner_bytes;
   std::ptrdiff_t to_outer_bytes, to_inner_bytes;
-  bool is_far;  // the source is too large for the caches
+  bool is_far;           // the source is too large for the caches
+  bool streams;          // the target is
+  SourceRows next = {};  // what is read after this block, where it is far
 };
 
 Loops loops_over(const Block& block, ConstBytes from, Bytes to, std::size_t element_bytes) {
@@ -37,7 +47,8 @@ Loops loops_over(const Block& block, ConstBytes from, Bytes to, std::size_t elem
               block.from_column_stride_elems * size,
               block.to_row_stride_elems * size,
               block.to_column_stride_elems * size,
-              from.size() >= kStreamedBytes};
+              from.size() >= kStreamedBytes,
+              kCanStream && to.size() >= kStreamedBytes};
   const bool rows_are_inner = block.columns == 1 || (block.rows != 1 && std::abs(block.to_row_stride_elems) <
                                                                             std::abs(block.to_column_stride_elems));
   if (rows_are_inner) {
@@ -46,6 +57,15 @@ Loops loops_over(const Block& block, ConstBytes from, Bytes to, std::size_t elem
     std::swap(loops.to_outer_bytes, loops.to_inner_bytes);
   }
   return loops;
+}
+
+SourceRows source_rows(const Loops& loops, std::size_t element_bytes) {
+  const auto size = static_cast<std::ptrdiff_t>(element_bytes);
+  if (loops.from_inner_bytes == size || loops.inner == 1)
+    return {loops.from, loops.outer, loops.from_outer_bytes, loops.inner * element_bytes};
+  if (loops.from_outer_bytes == size)
+    return {loops.from, loops.inner, loops.from_inner_bytes, loops.outer * element_bytes};
+  return {};
 }
 
 template <class T, class Update>
@@ -61,7 +81,7 @@ void update_row(const std::byte* __restrict from, std::byte* __restrict to, std:
 }
 
 template <class T, class Update>
-void run(const Loops& loops, const Update& update) {
+void run(const Loops& loops, const Update& update, const LinesWork* lines = nullptr) {
   constexpr auto kSize = static_cast<std::ptrdiff_t>(sizeof(T));
   const auto row_bytes = static_cast<std::ptrdiff_t>(loops.inner) * kSize;
   const bool from_rows = loops.from_inner_bytes == kSize || loops.inner == 1;
@@ -71,19 +91,27 @@ void run(const Loops& loops, const Update& update) {
   } else if (from_rows && to_rows && loops.inner > 1) {
     for (std::size_t i = 0; i < loops.outer; ++i) {
       const auto row = static_cast<std::ptrdiff_t>(i);
-      if (i + kRowsAhead < loops.outer) {
-        const auto later = row + static_cast<std::ptrdiff_t>(kRowsAhead);
+      const std::size_t ahead = i + kRowsAhead;
+      if (ahead < loops.outer) {
+        const auto later = static_cast<std::ptrdiff_t>(ahead);
         if (Update::kStreams) expect_row(loops.to + later * loops.to_outer_bytes, loops.inner * sizeof(T));
         if (loops.is_far) fetch_row(loops.from + later * loops.from_outer_bytes, loops.inner * sizeof(T));
+      } else if (ahead - loops.outer < loops.next.count) {
+        fetch_row(loops.next.from + static_cast<std::ptrdiff_t>(ahead - loops.outer) * loops.next.stride_bytes,
+                  loops.next.size_bytes);
       }
       update_row<T>(loops.from + row * loops.from_outer_bytes, loops.to + row * loops.to_outer_bytes, loops.inner,
                     update);
     }
   } else if (sizeof(T) <= 16 && to_rows && loops.from_outer_bytes == kSize) {
-    if constexpr (sizeof(T) <= 16)  // of a register
+    if constexpr (sizeof(T) <= 16) {  // of a register
       transpose<T, Update::kIsMove, Update::kStreams>(
-          loops.from, loops.to, {loops.outer, loops.inner, loops.from_inner_bytes, loops.to_outer_bytes},
+          loops.from, loops.to, {loops.outer, loops.inner, loops.from_inner_bytes, loops.to_outer_bytes}, lines,
+          {.streams = loops.streams, .is_far = loops.is_far},
           [&](const std::byte* from, std::byte* to, std::size_t count) { update_row<T>(from, to, count, update); });
+      for (std::size_t i = 0; i < std::min(loops.next.count, kMostRowsFetched); ++i)
+        fetch_row(loops.next.from + static_cast<std::ptrdiff_t>(i) * loops.next.stride_bytes, kLineBytes);
+    }
   } else {
     for (std::size_t i = 0; i < loops.outer; ++i) {
       const std::byte* from = loops.from + static_cast<std::ptrdiff_t>(i) * loops.from_outer_bytes;
@@ -174,10 +202,19 @@ struct Scaler {
  private:
   template <class Computed>
   static void with(Computed alpha, Computed beta, const Loops& loops) {
-    if (beta == Computed{})
-      run<T>(loops, Scale<T, Computed, false>{alpha, beta});
+    const bool reads_target = beta != Computed{};
+    const LinesWork* lines = nullptr;
+    LinesWork work{};
+    if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
+      work = {std::is_same_v<T, float> ? LineWork::scale_float32 : LineWork::scale_float64,
+              reads_target,
+              {.alpha_real = alpha, .beta_real = beta}};
+      lines = &work;
+    }
+    if (reads_target)
+      run<T>(loops, Scale<T, Computed, true>{alpha, beta}, lines);
     else
-      run<T>(loops, Scale<T, Computed, true>{alpha, beta});
+      run<T>(loops, Scale<T, Computed, false>{alpha, beta}, lines);
   }
 };
 
@@ -196,10 +233,25 @@ struct Scaler<std::complex<Real>> {
     const std::complex<Real> alpha(arithmetic.alpha);
     const std::complex<Real> beta(arithmetic.beta);
     const Real sign = arithmetic.conjugate ? Real{-1} : Real{1};
+    const LinesWork* lines = nullptr;
+    LinesWork work{};
+    if constexpr (!std::is_same_v<Real, long double>) {
+      constexpr bool kIsSingle = std::is_same_v<Real, float>;
+      constexpr LineWork kScale = kIsSingle ? LineWork::scale_complex64 : LineWork::scale_complex128;
+      constexpr LineWork kMultiply = kIsSingle ? LineWork::multiply_complex64 : LineWork::multiply_complex128;
+      work = {kRealFactors ? kScale : kMultiply,
+              arithmetic.beta != 0.0,
+              {.alpha_real = alpha.real(),
+               .alpha_imag = alpha.imag(),
+               .beta_real = beta.real(),
+               .beta_imag = beta.imag(),
+               .sign = sign}};
+      lines = &work;
+    }
     if (arithmetic.beta == 0.0)
-      run<std::complex<Real>>(loops, ScaleComplex<Real, kRealFactors, false>{alpha, beta, sign});
+      run<std::complex<Real>>(loops, ScaleComplex<Real, kRealFactors, false>{alpha, beta, sign}, lines);
     else
-      run<std::complex<Real>>(loops, ScaleComplex<Real, kRealFactors, true>{alpha, beta, sign});
+      run<std::complex<Real>>(loops, ScaleComplex<Real, kRealFactors, true>{alpha, beta, sign}, lines);
   }
 };
 
@@ -219,7 +271,11 @@ using Opaque = std::array<std::byte, kBytes>;
 
 template <bool kStreams>
 void move(std::size_t element_bytes, const Loops& loops) {
-  const auto run_as = [&]<class T>(T) { run<T>(loops, Move<T, kStreams>{}); };
+  const LinesWork lines{element_bytes == 4   ? LineWork::move_4
+                        : element_bytes == 8 ? LineWork::move_8
+                                             : LineWork::move_16};
+  const bool has_lines = element_bytes == 4 || element_bytes == 8 || element_bytes == 16;
+  const auto run_as = [&]<class T>(T) { run<T>(loops, Move<T, kStreams>{}, has_lines ? &lines : nullptr); };
   switch (element_bytes) {
     case 1: return run_as(Opaque<1>{});
     case 2: return run_as(std::uint16_t{});
@@ -312,11 +368,14 @@ void transform(const Arithmetic& arithmetic, std::span<const Block> blocks, bool
   const std::size_t element_bytes = size_bytes(arithmetic.dtype);
   const bool is_move = !scaled || (arithmetic.alpha == 1.0 && arithmetic.beta == 0.0 &&
                                    !(arithmetic.conjugate && is_complex(arithmetic.dtype)));
-  const bool streams = kCanStream && is_move && to.size() >= kStreamedBytes;
-  for (const Block& block : blocks) {
+  const bool streams = kCanStream && to.size() >= kStreamedBytes;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const Block& block = blocks[i];
     if (block.rows == 0 || block.columns == 0) continue;
-    const Loops loops = loops_over(block, from, to, element_bytes);
-    if (streams)
+    Loops loops = loops_over(block, from, to, element_bytes);
+    if (loops.is_far && i + 1 < blocks.size())
+      loops.next = source_rows(loops_over(blocks[i + 1], from, to, element_bytes), element_bytes);
+    if (is_move && streams)
       move<true>(element_bytes, loops);
     else if (is_move)
       move<false>(element_bytes, loops);

@@ -9,15 +9,9 @@
 #include <type_traits>
 
 #include "plan/streaming.hpp"
+#include "plan/transpose_kernels.hpp"
 
 namespace penstock::plan {
-
-/// to(outer, inner) = from(inner, outer): `from` is contiguous along `outer`, `to` along `inner`.
-struct TransposeShape {
-  std::size_t outer, inner;
-  std::ptrdiff_t from_inner_bytes;  ///< between neighbours along `inner` in `from`
-  std::ptrdiff_t to_outer_bytes;    ///< between neighbours along `outer` in `to`
-};
 
 namespace detail {
 
@@ -83,8 +77,16 @@ inline void transpose_registers(const std::byte* from, std::ptrdiff_t from_strid
   }
 }
 
+/// A kernel of this processor and what it computes, for the parts that it can take.
+struct Lines {
+  TransposeKernel kernel;
+  Factors factors;
+  bool is_far = false;
+};
+
 template <class T, bool kIsMove, bool kStreams, class UpdateRow>
-void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape, const UpdateRow& update_row) {
+void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape, const Lines& lines,
+               const UpdateRow& update_row) {
   constexpr std::size_t kLanes = std::max<std::size_t>(16 / sizeof(T), 1);
   // Moves go to their place at once; what is computed gets rows that are long enough for a loop.
   constexpr std::size_t kComputed = sizeof(T) >= 16 ? 16 : sizeof(T) >= 4 ? 32 : 64;
@@ -132,14 +134,38 @@ void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape
   const auto over = [](std::size_t begin, std::size_t end, std::size_t step, const auto& visit) {
     for (std::size_t at = begin; at < end; at += step) visit(at, std::min(step, end - at));
   };
+  const auto squares = [&](std::size_t outer_begin, std::size_t inner_begin, std::size_t outer_end,
+                           std::size_t inner_end) {
+    over(outer_begin, outer_end, kSquare, [&](std::size_t outer, std::size_t outers) {
+      over(inner_begin, inner_end, kSquare,
+           [&](std::size_t inner, std::size_t inners) { square(outer, inner, outers, inners); });
+    });
+  };
+  const auto part = [&](std::size_t outer, std::size_t inner, std::size_t outers, std::size_t inners) {
+    if (lines.kernel.run == nullptr) return squares(outer, inner, outer + outers, inner + inners);
+    const std::size_t whole_outers = outers - outers % lines.kernel.outer;
+    const std::size_t whole_inners = inners - inners % lines.kernel.inner;
+    const auto i = static_cast<std::ptrdiff_t>(inner);
+    const auto o = static_cast<std::ptrdiff_t>(outer);
+    const std::size_t strip = lines.is_far ? kLineBytes / sizeof(T) : whole_outers;
+    for (std::size_t done = 0; done < whole_outers && whole_inners > 0; done += strip) {
+      const std::byte* source = from + i * shape.from_inner_bytes + (o + static_cast<std::ptrdiff_t>(done)) * kSize;
+      if (lines.is_far && outer + done + strip < shape.outer)
+        for (std::size_t row = 0; row < whole_inners; ++row)
+          __builtin_prefetch(source + static_cast<std::ptrdiff_t>(row) * shape.from_inner_bytes + kLineBytes, 0, 2);
+      lines.kernel.run(
+          source, to + (o + static_cast<std::ptrdiff_t>(done)) * shape.to_outer_bytes + i * kSize,
+          {std::min(strip, whole_outers - done), whole_inners, shape.from_inner_bytes, shape.to_outer_bytes},
+          lines.factors);
+    }
+    squares(outer, inner + whole_inners, outer + whole_outers, inner + inners);
+    squares(outer + whole_outers, inner, outer + outers, inner + inners);
+  };
   over(0, shape.outer, kPage, [&](std::size_t page_outer, std::size_t page_outers) {
     over(0, shape.inner, kPage, [&](std::size_t page_inner, std::size_t page_inners) {
       over(page_inner, page_inner + page_inners, kPart, [&](std::size_t part_inner, std::size_t part_inners) {
         over(page_outer, page_outer + page_outers, kPart, [&](std::size_t part_outer, std::size_t part_outers) {
-          over(part_outer, part_outer + part_outers, kSquare, [&](std::size_t outer, std::size_t outers) {
-            over(part_inner, part_inner + part_inners, kSquare,
-                 [&](std::size_t inner, std::size_t inners) { square(outer, inner, outers, inners); });
-          });
+          part(part_outer, part_inner, part_outers, part_inners);
         });
       });
     });
@@ -148,11 +174,29 @@ void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape
 
 }  // namespace detail
 
-/// Calls update_row(const std::byte* elements, std::byte* to, count) for pieces of rows of `to`, or moves elements
-/// where kIsMove; with kStreams past the caches where the rows of the target allow it.
+/// What a kernel may do of a transposition: the work, and the factors where there are any.
+struct LinesWork {
+  LineWork work;
+  bool reads_target = false;
+  Factors factors = {};
+};
+
+struct TransposeMemory {
+  bool streams;  ///< past the caches where the rows of the target allow it
+  bool is_far;   ///< the source is not in the caches
+};
+
+/// Calls update_row(const std::byte* elements, std::byte* to, count) for pieces of rows of `to` that no kernel takes,
+/// or moves elements where kIsMove.
 template <class T, bool kIsMove, bool kStreams, class UpdateRow>
-void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape, const UpdateRow& update_row) {
-  if constexpr (kStreams) {
+void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape, const LinesWork* work,
+               const TransposeMemory& memory, const UpdateRow& update_row) {
+  const auto lines = [&](LineStore store) -> detail::Lines {
+    if (work == nullptr) return {};
+    return {transpose_kernel(work->work, work->reads_target ? LineStore::reads_target : store), work->factors,
+            memory.is_far};
+  };
+  if (memory.streams) {
     // A square writes one line of each row: begin with the columns before the first border of a line.
     const std::size_t head_bytes = -reinterpret_cast<std::uintptr_t>(to) % kLineBytes;
     const std::size_t head = head_bytes / sizeof(T);
@@ -161,15 +205,17 @@ void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape
     if (has_lines) {
       const auto skipped = static_cast<std::ptrdiff_t>(head);
       if (head > 0)
-        detail::transpose<T, kIsMove, false>(
-            from, to, {shape.outer, head, shape.from_inner_bytes, shape.to_outer_bytes}, update_row);
-      detail::transpose<T, kIsMove, true>(
+        detail::transpose<T, kIsMove, false>(from, to,
+                                             {shape.outer, head, shape.from_inner_bytes, shape.to_outer_bytes},
+                                             lines(LineStore::plain), update_row);
+      detail::transpose<T, kIsMove, kStreams>(
           from + skipped * shape.from_inner_bytes, to + head_bytes,
-          {shape.outer, shape.inner - head, shape.from_inner_bytes, shape.to_outer_bytes}, update_row);
+          {shape.outer, shape.inner - head, shape.from_inner_bytes, shape.to_outer_bytes}, lines(LineStore::streamed),
+          update_row);
       return;
     }
   }
-  detail::transpose<T, kIsMove, false>(from, to, shape, update_row);
+  detail::transpose<T, kIsMove, false>(from, to, shape, lines(LineStore::plain), update_row);
 }
 
 }  // namespace penstock::plan

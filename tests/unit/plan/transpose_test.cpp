@@ -113,5 +113,67 @@ TEST(Transpose, ComputesWhileItTransposes) {
   }
 }
 
+// What a kernel makes of whole lines has to be, to the last bit, what becomes of each element alone.
+void expect_scaled(DType dtype, Shape shape, const Arithmetic& arithmetic, std::size_t padding) {
+  const std::size_t size = size_bytes(dtype);
+  const std::size_t reals = (dtype == DType::float32 || dtype == DType::complex64) ? sizeof(float) : sizeof(double);
+  const std::size_t to_stride = shape.rows + padding;
+  std::mt19937 random(static_cast<unsigned>(shape.rows * 31 + shape.columns));
+  std::uniform_real_distribution<double> numbers(-3, 3);
+  const auto fill = [&](std::vector<std::byte>& memory) {
+    for (std::size_t at = 0; at + reals <= memory.size(); at += reals) {
+      const double number = numbers(random);
+      const auto single = static_cast<float>(number);
+      if (reals == sizeof(float))
+        std::memcpy(&memory[at], &single, reals);
+      else
+        std::memcpy(&memory[at], &number, reals);
+    }
+  };
+  std::vector<std::byte> from(shape.rows * shape.columns * size);
+  std::vector<std::byte> to(shape.columns * to_stride * size);
+  fill(from);
+  fill(to);
+  std::vector<std::byte> expected = to;
+  for (std::uint64_t i = 0; i < shape.rows; ++i)
+    for (std::uint64_t j = 0; j < shape.columns; ++j) {
+      const Block one{.from_offset_elems = i * shape.columns + j,
+                      .to_offset_elems = j * to_stride + i,
+                      .rows = 1,
+                      .columns = 1,
+                      .from_row_stride_elems = 1,
+                      .from_column_stride_elems = 1,
+                      .to_row_stride_elems = 1,
+                      .to_column_stride_elems = 1};
+      transform(arithmetic, {&one, 1}, true, from, expected);
+    }
+  const Block block{.rows = shape.rows,
+                    .columns = shape.columns,
+                    .from_row_stride_elems = static_cast<std::int64_t>(shape.columns),
+                    .from_column_stride_elems = 1,
+                    .to_row_stride_elems = 1,
+                    .to_column_stride_elems = static_cast<std::int64_t>(to_stride)};
+  transform(arithmetic, {&block, 1}, true, from, to);
+  ASSERT_EQ(std::memcmp(to.data(), expected.data(), to.size()), 0)
+      << name(dtype) << ", " << shape.rows << " x " << shape.columns << ", alpha " << arithmetic.alpha << ", beta "
+      << arithmetic.beta << ", conjugate " << arithmetic.conjugate;
+}
+
+TEST(Transpose, ComputesTheSameByLinesAsByElements) {
+  using Factor = std::complex<double>;
+  for (const DType dtype : {DType::float32, DType::float64, DType::complex64, DType::complex128}) {
+    const bool complex = is_complex(dtype);
+    const std::uint64_t columns = kStreamedBytes / size_bytes(dtype) / 512 + 3;
+    for (const Factor alpha : {Factor{2.5}, complex ? Factor{0.3, -1.7} : Factor{-1}})
+      for (const Factor beta : {Factor{}, Factor{0.7}, complex ? Factor{1.1, 0.2} : Factor{1}})
+        for (const bool conjugate : {false, complex}) {
+          const Arithmetic arithmetic{.dtype = dtype, .conjugate = conjugate, .alpha = alpha, .beta = beta};
+          for (const Shape shape : {Shape{8, 16}, {16, 8}, {31, 47}, {64, 130}})
+            for (const std::size_t padding : {0, 5}) expect_scaled(dtype, shape, arithmetic, padding);
+          if (beta == 0.0 && conjugate == complex) expect_scaled(dtype, {512, columns}, arithmetic, 0);
+        }
+  }
+}
+
 }  // namespace
 }  // namespace penstock::plan
