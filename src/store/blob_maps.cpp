@@ -101,7 +101,7 @@ std::shared_ptr<const VersionMap> BlobState::readable_map_at(std::uint64_t versi
   {
     const std::lock_guard lock(mutex_);
     if (compacted_ && compacted_->version() == version) return compacted_;
-    if (tip_ && tip_->map.version() == version) return hold_tip();
+    if (tip_ && tip_->version() == version) return tip_;
   }
   if (version <= known_.load()) {
     try {
@@ -115,12 +115,6 @@ std::shared_ptr<const VersionMap> BlobState::readable_map_at(std::uint64_t versi
     }
   }
   return map_at(version);
-}
-
-std::shared_ptr<const VersionMap> BlobState::hold_tip() {
-  tip_->holders.fetch_add(1, std::memory_order_relaxed);
-  const auto release = [tip = tip_](const VersionMap*) { tip->holders.fetch_sub(1, std::memory_order_release); };
-  return {&tip_->map, release};
 }
 
 bool BlobState::is_shorter_from_index(std::uint64_t from, std::uint64_t version) const {
@@ -146,27 +140,30 @@ std::shared_ptr<const VersionMap> BlobState::map_at(std::uint64_t version) {
   for (const auto& map : recent_) {
     if (map->version() == version) return map;
   }
-  if (tip_ && tip_->map.version() < version && !is_shorter_from_index(tip_->map.version(), version)) {
-    if (tip_->holders.load(std::memory_order_acquire) > 0) tip_ = std::make_shared<Tip>(tip_->map);
+  if (tip_ && tip_->version() < version && !is_shorter_from_index(tip_->version(), version)) {
     try {
-      const std::uint64_t from = tip_->map.version();
-      replay(tip_->map, version);
-      if (from < marks().keep_from) tip_.reset();  // see rebuild()
+      VersionMap map = *tip_;
+      replay(map, version);
+      if (tip_->version() < marks().keep_from) {
+        tip_.reset();  // see rebuild()
+      } else {
+        tip_ = std::make_shared<const VersionMap>(std::move(map));
+      }
     } catch (const Error& error) {
       tip_.reset();
       if (error.code() != ErrorCode::not_found) throw;
     }
   }
-  if (!tip_ || tip_->map.version() != version) {
-    VersionMap map = rebuild(version);
-    if (tip_ && tip_->map.version() > version) {
-      recent_.push_front(std::make_shared<const VersionMap>(std::move(map)));
+  if (!tip_ || tip_->version() != version) {
+    auto map = std::make_shared<const VersionMap>(rebuild(version));
+    if (tip_ && tip_->version() > version) {
+      recent_.push_front(std::move(map));
       if (recent_.size() > kRecentMaps) recent_.pop_back();
       return recent_.front();
     }
-    tip_ = std::make_shared<Tip>(std::move(map));
+    tip_ = std::move(map);
   }
-  return hold_tip();
+  return tip_;
 }
 
 void BlobState::put_index(std::uint64_t version) {
@@ -203,12 +200,12 @@ void BlobState::read(const VersionMap& map, std::span<const ReadRegion> regions)
   try {
     for (const ReadRegion& region : regions) {
       map.visit(region.offset_bytes, region.data.size(),
-                [&](std::uint64_t offset, std::uint64_t size, const Fragment* fragment, std::uint64_t skip) {
+                [&](std::uint64_t offset, std::uint64_t size, const Source* source, std::uint64_t skip) {
                   const Bytes to = region.data.subspan(offset - region.offset_bytes, size);
-                  if (fragment == nullptr) {
+                  if (source == nullptr) {
                     std::fill(to.begin(), to.end(), std::byte{0});
                   } else {
-                    reader.read(*fragment->source, fragment->source_offset_bytes + skip, to);
+                    reader.read(*source, skip, to);
                   }
                 });
     }

@@ -105,7 +105,6 @@ class BlobState {
   std::shared_ptr<BlobState> prepare_clone(std::string_view name, const VersionMap& map) const;
   /// Creates the entry in the catalog; throws exists.
   void announce();
-  std::shared_ptr<const VersionMap> hold_tip();
   /// Whether a map of `version` is better built from an index than from one of version `from`.
   bool is_shorter_from_index(std::uint64_t from, std::uint64_t version) const;
   void put_index_if_due(std::uint64_t version);
@@ -132,13 +131,7 @@ class BlobState {
   std::atomic<std::uint64_t> known_{0};  ///< a version that existed
   std::atomic<std::uint64_t> counter_{0};
   std::mutex mutex_;
-  /// The newest map so far. It moves on in place while nobody holds it, and is copied for that otherwise.
-  struct Tip {
-    explicit Tip(VersionMap m) : map(std::move(m)) {}
-    VersionMap map;
-    std::atomic<int> holders{0};
-  };
-  std::shared_ptr<Tip> tip_;
+  std::shared_ptr<const VersionMap> tip_;  ///< the newest map so far
   std::deque<std::shared_ptr<const VersionMap>> recent_;
   std::shared_ptr<const VersionMap> compacted_;
 };

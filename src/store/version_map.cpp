@@ -1,8 +1,9 @@
 #include "store/version_map.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <numeric>
-#include <unordered_map>
 #include <utility>
 
 #include "penstock/error.hpp"
@@ -15,6 +16,10 @@ namespace {
 constexpr std::uint32_t kIndexMagic = 0x58495350;    // "PSIX"
 constexpr std::uint32_t kCompactMagic = 0x4d435350;  // "PSCM"
 constexpr std::size_t kIdentities = 1024;
+constexpr std::size_t kUnusedSources = 64;
+/// Of a fragment in an index: three numbers and that of its source.
+constexpr std::uint64_t kEntryBytes = 28;
+static_assert(offsetof(Fragment, source) == 3 * sizeof(std::uint64_t));
 /// Opening and reading a record takes as long as placing this many regions.
 constexpr std::uint64_t kRecordCost = 24;
 
@@ -32,7 +37,7 @@ bool VersionMap::apply(const Record& record) {
   switch (record.kind) {
     case RecordKind::fence: fence_below_ = std::max(fence_below_, record.number); return true;
     case RecordKind::resize:
-      if (record.number < size_bytes_) clear(record.number, size_bytes_ - record.number);
+      if (record.number < size_bytes_) fragments_.clear(record.number, size_bytes_ - record.number);
       size_bytes_ = record.number;
       return true;
     case RecordKind::write:
@@ -42,15 +47,54 @@ bool VersionMap::apply(const Record& record) {
   return true;
 }
 
+std::uint32_t VersionMap::add_source(std::shared_ptr<const Source> source) {
+  if (sources_.size() >= 2 * sources_in_use_ + kUnusedSources) drop_unused_sources();
+  sources_.push_back(std::move(source));
+  return static_cast<std::uint32_t>(sources_.size() - 1);
+}
+
+std::vector<std::uint32_t> VersionMap::used_sources() const {
+  std::vector<bool> seen(sources_.size());
+  std::vector<std::uint32_t> used;
+  fragments_.for_each([&](const Fragment& fragment) {
+    if (seen[fragment.source]) return;
+    seen[fragment.source] = true;
+    used.push_back(fragment.source);
+  });
+  return used;
+}
+
+void VersionMap::drop_unused_sources() {
+  std::vector<std::uint32_t> numbers(sources_.size());
+  std::vector<std::shared_ptr<const Source>> kept;
+  for (const std::uint32_t number : used_sources()) {
+    numbers[number] = static_cast<std::uint32_t>(kept.size());
+    kept.push_back(std::move(sources_[number]));
+  }
+  fragments_.renumber(numbers);
+  sources_ = std::move(kept);
+  sources_in_use_ = sources_.size();
+}
+
 void VersionMap::place_parts(const std::vector<Part>& parts, std::uint64_t start) {
+  std::vector<Fragment> run;
   for (const Part& part : parts) {
-    const auto source = part.object.key.empty() ? std::make_shared<const Source>(part.inlined)
-                                                : std::make_shared<const Source>(part.object);
+    const std::uint32_t source = add_source(part.object.key.empty() ? std::make_shared<const Source>(part.inlined)
+                                                                    : std::make_shared<const Source>(part.object));
+    run.clear();
     std::uint64_t source_offset = 0;
     for (const Extent& extent : part.extents) {
-      place(start + extent.offset_bytes, {extent.size_bytes, source, source_offset});
+      if (extent.size_bytes > 0) run.push_back({start + extent.offset_bytes, extent.size_bytes, source_offset, source});
       source_offset += extent.size_bytes;
       size_bytes_ = std::max(size_bytes_, start + extent.offset_bytes + extent.size_bytes);
+    }
+    const auto by_offset = [](const Fragment& a, const Fragment& b) { return a.offset_bytes < b.offset_bytes; };
+    if (!std::is_sorted(run.begin(), run.end(), by_offset)) std::sort(run.begin(), run.end(), by_offset);
+    const auto overlap = [](const Fragment& a, const Fragment& b) { return b.offset_bytes < a.end_bytes(); };
+    if (std::adjacent_find(run.begin(), run.end(), overlap) == run.end()) {
+      fragments_.place(run);
+    } else {
+      for (const Fragment& fragment : run) fragments_.place(std::span(&fragment, 1));
     }
   }
 }
@@ -66,113 +110,55 @@ std::optional<bool> VersionMap::made(std::uint64_t identity, std::uint64_t versi
   return identities_[identities_.size() - 1 - (version_ - version)] == identity;
 }
 
-void VersionMap::clear(std::uint64_t offset, std::uint64_t size) {
-  const std::uint64_t end = offset + size;
-  auto at = fragments_.lower_bound(offset);
-  if (at != fragments_.begin()) {
-    const auto before = std::prev(at);
-    const std::uint64_t before_end = before->first + before->second.size_bytes;
-    if (before_end > offset) {
-      Fragment rest = before->second;
-      before->second.size_bytes = offset - before->first;
-      if (before_end > end) {
-        rest.source_offset_bytes += end - before->first;
-        rest.size_bytes = before_end - end;
-        fragments_.emplace_hint(at, end, std::move(rest));
-        return;
-      }
-    }
-  }
-  while (at != fragments_.end() && at->first < end) {
-    const std::uint64_t at_end = at->first + at->second.size_bytes;
-    if (at_end > end) {
-      Fragment rest = std::move(at->second);
-      rest.source_offset_bytes += end - at->first;
-      rest.size_bytes = at_end - end;
-      fragments_.emplace_hint(fragments_.erase(at), end, std::move(rest));
-      return;
-    }
-    at = fragments_.erase(at);
-  }
-}
-
-void VersionMap::place(std::uint64_t offset, Fragment fragment) {
-  if (fragment.size_bytes == 0) return;
-  clear(offset, fragment.size_bytes);
-  const auto next = fragments_.lower_bound(offset);
-  if (next != fragments_.begin()) {
-    const auto before = std::prev(next);
-    Fragment& left = before->second;
-    if (left.source == fragment.source && before->first + left.size_bytes == offset &&
-        left.source_offset_bytes + left.size_bytes == fragment.source_offset_bytes) {
-      left.size_bytes += fragment.size_bytes;
-      return;
-    }
-  }
-  fragments_.emplace_hint(next, offset, std::move(fragment));
-}
-
 void VersionMap::visit(
     std::uint64_t offset, std::uint64_t size,
-    const std::function<void(std::uint64_t, std::uint64_t, const Fragment*, std::uint64_t)>& visitor) const {
+    const std::function<void(std::uint64_t, std::uint64_t, const Source*, std::uint64_t)>& visitor) const {
   const std::uint64_t end = offset + size;
-  auto at = fragments_.upper_bound(offset);
-  if (at != fragments_.begin()) {
-    const auto before = std::prev(at);
-    if (before->first + before->second.size_bytes > offset) at = before;
-  }
-  while (offset < end) {
-    if (at == fragments_.end() || at->first >= end) {
-      visitor(offset, end - offset, nullptr, 0);
-      return;
+  fragments_.for_each_in(offset, end, [&](const Fragment& fragment) {
+    if (fragment.offset_bytes > offset) {
+      visitor(offset, fragment.offset_bytes - offset, nullptr, 0);
+      offset = fragment.offset_bytes;
     }
-    if (at->first > offset) {
-      visitor(offset, at->first - offset, nullptr, 0);
-      offset = at->first;
-    }
-    const std::uint64_t step = std::min(end, at->first + at->second.size_bytes) - offset;
-    visitor(offset, step, &at->second, offset - at->first);
+    const std::uint64_t step = std::min(end, fragment.end_bytes()) - offset;
+    visitor(offset, step, sources_[fragment.source].get(),
+            fragment.source_offset_bytes + offset - fragment.offset_bytes);
     offset += step;
-    ++at;
-  }
+  });
+  if (offset < end) visitor(offset, end - offset, nullptr, 0);
 }
 
 std::vector<std::shared_ptr<const Source>> VersionMap::sources() const {
-  std::unordered_map<const Source*, std::shared_ptr<const Source>> unique;
-  for (const auto& [offset, fragment] : fragments_) unique.emplace(fragment.source.get(), fragment.source);
   std::vector<std::shared_ptr<const Source>> all;
-  all.reserve(unique.size());
-  for (auto& [pointer, source] : unique) all.push_back(std::move(source));
+  for (const std::uint32_t number : used_sources()) all.push_back(sources_[number]);
   return all;
 }
 
 std::vector<std::byte> VersionMap::encode() const {
-  std::unordered_map<const Source*, std::uint32_t> numbers;
-  std::vector<const Source*> sources;
-  for (const auto& [offset, fragment] : fragments_) {
-    if (numbers.emplace(fragment.source.get(), static_cast<std::uint32_t>(sources.size())).second) {
-      sources.push_back(fragment.source.get());
-    }
-  }
+  const std::vector<std::uint32_t> used = used_sources();
+  std::vector<std::uint32_t> numbers(sources_.size());
   Encoder encoder;
   encode_head(encoder, compacted_ ? kCompactMagic : kIndexMagic);
-  for (const std::uint64_t value : {blob_id_, version_, size_bytes_, fence_below_, std::uint64_t{sources.size()}}) {
+  for (const std::uint64_t value : {blob_id_, version_, size_bytes_, fence_below_, std::uint64_t{used.size()}}) {
     encoder.number(value);
   }
-  for (const Source* source : sources) {
-    encode_reference(encoder, source->object());
-    encoder.number(std::uint64_t{source->inlined().size()});
-    encoder.raw(source->inlined());
+  for (std::uint32_t i = 0; i < used.size(); ++i) {
+    numbers[used[i]] = i;
+    const Source& source = *sources_[used[i]];
+    encode_reference(encoder, source.object());
+    encoder.number(std::uint64_t{source.inlined().size()});
+    encoder.raw(source.inlined());
   }
   encoder.number(std::uint64_t{identities_.size()});
   for (const std::uint64_t identity : identities_) encoder.number(identity);
-  encoder.number(std::uint64_t{fragments_.size()});
-  for (const auto& [offset, fragment] : fragments_) {
-    encoder.number(offset);
-    encoder.number(fragment.size_bytes);
-    encoder.number(fragment.source_offset_bytes);
-    encoder.number(numbers.at(fragment.source.get()));
-  }
+  encoder.number(std::uint64_t{fragments_.count()});
+  std::vector<std::byte> entries(fragments_.count() * kEntryBytes);
+  std::byte* to = entries.data();
+  fragments_.for_each([&](const Fragment& fragment) {
+    std::memcpy(to, &fragment, 3 * sizeof(std::uint64_t));
+    std::memcpy(to + 3 * sizeof(std::uint64_t), &numbers[fragment.source], sizeof(std::uint32_t));
+    to += kEntryBytes;
+  });
+  encoder.raw(entries);
   return encoder.seal();
 }
 
@@ -187,8 +173,9 @@ VersionMap VersionMap::decode(ConstBytes sealed, const std::string& name) {
   map.version_ = version;
   map.compacted_ = compacted;
   map.fence_below_ = decoder.number<std::uint64_t>();
-  std::vector<std::shared_ptr<const Source>> sources(decoder.count(44));
-  for (auto& source : sources) {
+  map.sources_.resize(decoder.count(44));
+  map.sources_in_use_ = map.sources_.size();
+  for (auto& source : map.sources_) {
     ObjectReference object = decode_reference(decoder);
     const ConstBytes inlined = decoder.raw(decoder.count(1));
     source = object.key.empty() ? std::make_shared<const Source>(std::vector<std::byte>(inlined.begin(), inlined.end()))
@@ -196,18 +183,22 @@ VersionMap VersionMap::decode(ConstBytes sealed, const std::string& name) {
   }
   map.identities_.resize(decoder.count(8));
   for (std::uint64_t& identity : map.identities_) identity = decoder.number<std::uint64_t>();
-  const std::uint64_t fragments = decoder.count(28);
-  for (std::uint64_t i = 0; i < fragments; ++i) {
-    const auto offset = decoder.number<std::uint64_t>();
-    Fragment fragment;
-    fragment.size_bytes = decoder.number<std::uint64_t>();
-    fragment.source_offset_bytes = decoder.number<std::uint64_t>();
-    const auto number = decoder.number<std::uint32_t>();
-    if (number >= sources.size()) decoder.fail("refers to a source that it does not list");
-    fragment.source = sources[number];
-    map.fragments_.emplace_hint(map.fragments_.end(), offset, std::move(fragment));
+  std::vector<Fragment> fragments(decoder.count(kEntryBytes));
+  const ConstBytes entries = decoder.raw(fragments.size() * kEntryBytes);
+  const std::byte* from = entries.data();
+  std::uint64_t end = 0;
+  for (Fragment& fragment : fragments) {
+    std::memcpy(&fragment, from, 3 * sizeof(std::uint64_t));
+    std::memcpy(&fragment.source, from + 3 * sizeof(std::uint64_t), sizeof(std::uint32_t));
+    from += kEntryBytes;
+    if (fragment.source >= map.sources_.size()) decoder.fail("refers to a source that it does not list");
+    if (fragment.offset_bytes < end || fragment.size_bytes == 0 || fragment.end_bytes() < fragment.offset_bytes) {
+      decoder.fail("has places that overlap, are empty, or out of order");
+    }
+    end = fragment.end_bytes();
   }
   decoder.end();
+  map.fragments_.place(fragments);
   return map;
 }
 

@@ -5,22 +5,16 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "store/data_object.hpp"
+#include "store/fragments.hpp"
 #include "store/record.hpp"
 
 namespace penstock::store {
-
-struct Fragment {
-  std::uint64_t size_bytes = 0;
-  std::shared_ptr<const Source> source;
-  std::uint64_t source_offset_bytes = 0;
-};
 
 class VersionMap {
  public:
@@ -29,7 +23,7 @@ class VersionMap {
 
   std::uint64_t version() const { return version_; }
   std::uint64_t size_bytes() const { return size_bytes_; }
-  std::size_t fragment_count() const { return fragments_.size(); }
+  std::size_t fragment_count() const { return fragments_.count(); }
   /// A record with this base would be void as the next one.
   bool fences(std::uint64_t base) const { return base < fence_below_; }
 
@@ -39,9 +33,9 @@ class VersionMap {
   /// Whether the attempt with this identity made version `version`, not void; nothing where that is too long ago.
   std::optional<bool> made(std::uint64_t identity, std::uint64_t version) const;
 
-  /// Calls visit(offset, size, fragment or nullptr for zeros, offset in fragment) from `offset` on, in order.
+  /// Calls visit(offset, size, source or nullptr for zeros, offset in the source) from `offset` on, in order.
   void visit(std::uint64_t offset_bytes, std::uint64_t size_bytes,
-             const std::function<void(std::uint64_t, std::uint64_t, const Fragment*, std::uint64_t)>& visitor) const;
+             const std::function<void(std::uint64_t, std::uint64_t, const Source*, std::uint64_t)>& visitor) const;
   /// What replaying the records after `version` takes, in places of regions; of 1,024 records at most.
   std::uint64_t cost_since(std::uint64_t version) const;
 
@@ -67,15 +61,19 @@ class VersionMap {
   friend bool operator==(const VersionMap& a, const VersionMap& b) { return a.encode() == b.encode(); }
 
  private:
-  void place(std::uint64_t offset_bytes, Fragment fragment);
-  void clear(std::uint64_t offset_bytes, std::uint64_t size_bytes);
   void place_parts(const std::vector<Part>& parts, std::uint64_t start_bytes);
+  std::uint32_t add_source(std::shared_ptr<const Source> source);
+  void drop_unused_sources();
+  /// The numbers that are in use, in the order of their first byte.
+  std::vector<std::uint32_t> used_sources() const;
 
   std::uint64_t blob_id_;
   std::uint64_t version_ = 0;
   std::uint64_t size_bytes_;
   std::uint64_t fence_below_ = 0;
-  std::map<std::uint64_t, Fragment> fragments_;
+  Fragments fragments_;
+  std::vector<std::shared_ptr<const Source>> sources_;  ///< by number; some may not be in use any more
+  std::size_t sources_in_use_ = 0;                      ///< when somebody looked last
   std::deque<std::uint64_t> identities_;  ///< of the newest versions up to this one; 0 for void ones
   std::deque<std::uint64_t> costs_;       ///< of replaying them; 0 for those that were not replayed
   bool compacted_ = false;

@@ -1,6 +1,5 @@
 // Maps that are made from other maps, and how two of them differ.
 #include <algorithm>
-#include <unordered_map>
 
 #include "store/version_map.hpp"
 
@@ -11,23 +10,23 @@ namespace {
 /// A stretch of a map with one source, or none.
 struct Stretch {
   std::uint64_t end_bytes;
-  const Fragment* fragment;
+  const Source* source;
   std::uint64_t skip_bytes;  ///< of the source, at the begin of the stretch
 };
 
 std::vector<Stretch> stretches(const VersionMap& map) {
   std::vector<Stretch> found;
   map.visit(0, map.size_bytes(),
-            [&](std::uint64_t offset, std::uint64_t size, const Fragment* fragment, std::uint64_t skip) {
-              found.push_back({offset + size, fragment, fragment ? fragment->source_offset_bytes + skip : 0});
+            [&](std::uint64_t offset, std::uint64_t size, const Source* source, std::uint64_t skip) {
+              found.push_back({offset + size, source, skip});
             });
   return found;
 }
 
 bool same_place(const Stretch& a, std::uint64_t a_skip, const Stretch& b, std::uint64_t b_skip, std::uint64_t size) {
-  if (a.fragment == nullptr || b.fragment == nullptr) return a.fragment == b.fragment;
-  const Source& left = *a.fragment->source;
-  const Source& right = *b.fragment->source;
+  if (a.source == nullptr || b.source == nullptr) return a.source == b.source;
+  const Source& left = *a.source;
+  const Source& right = *b.source;
   const std::uint64_t left_offset = a.skip_bytes + a_skip;
   const std::uint64_t right_offset = b.skip_bytes + b_skip;
   if (left.is_object() || right.is_object()) {
@@ -52,22 +51,18 @@ VersionMap VersionMap::adopted(std::uint64_t blob_id,
   VersionMap map(blob_id, size_bytes_);
   map.version_ = 1;
   map.identities_.push_back(0);
-  std::unordered_map<const Source*, std::shared_ptr<const Source>> sources;
-  for (const auto& [offset, fragment] : fragments_) {
-    std::shared_ptr<const Source>& source = sources[fragment.source.get()];
-    if (!source) {
-      const Source& from = *fragment.source;
-      source = from.is_object() ? std::make_shared<const Source>(renamed(from.object())) : fragment.source;
-    }
-    map.fragments_.emplace_hint(map.fragments_.end(), offset,
-                                Fragment{fragment.size_bytes, source, fragment.source_offset_bytes});
+  map.fragments_ = fragments_;
+  map.sources_ = sources_;
+  for (const std::uint32_t number : used_sources()) {
+    const Source& from = *sources_[number];
+    if (from.is_object()) map.sources_[number] = std::make_shared<const Source>(renamed(from.object()));
   }
   return map;
 }
 
 VersionMap VersionMap::moved(const std::vector<Part>& parts) const {
   VersionMap map = *this;
-  map.fragments_.clear();
+  map.fragments_.clear_all();
   map.place_parts(parts, 0);
   map.compacted_ = true;
   return map;
@@ -75,7 +70,7 @@ VersionMap VersionMap::moved(const std::vector<Part>& parts) const {
 
 std::vector<Extent> VersionMap::stored_ranges() const {
   std::vector<Extent> ranges;
-  for (const auto& [offset, fragment] : fragments_) add(ranges, offset, fragment.size_bytes);
+  fragments_.for_each([&](const Fragment& fragment) { add(ranges, fragment.offset_bytes, fragment.size_bytes); });
   return ranges;
 }
 
