@@ -97,11 +97,22 @@ class PENSTOCK_API File {
   FileRequest start_write(ConstBytes data);
   FileRequest start_read(Bytes data);
 
+  /// At the pointer that all ranks share, which moves on at once by all that was asked for; the views of all ranks are
+  /// the same. Not collective: each access has a place of its own, in an order that chance decides. The pointer lives
+  /// in the store (a small object per access, until the next collective call below), so no rank waits for another.
+  std::uint64_t write_shared(ConstBytes data);
+  std::uint64_t read_shared(Bytes data);
+  FileRequest start_write_shared(ConstBytes data);
+  FileRequest start_read_shared(Bytes data);
+
   /// One rank after the other at the shared pointer, which moves on by all of it. Collective; the views are the same.
+  /// The forms that start agree on the places before they return.
   std::uint64_t write_ordered(ConstBytes data);
   std::uint64_t read_ordered(Bytes data);
+  FileRequest start_write_ordered(ConstBytes data);
+  FileRequest start_read_ordered(Bytes data);
   void seek_shared(std::int64_t offset_etypes, Whence whence);  ///< collective, the same arguments on all ranks
-  std::uint64_t position_shared() const;
+  std::uint64_t position_shared() const;                        ///< in etypes
 
   void seek(std::int64_t offset_etypes, Whence whence);
   std::uint64_t position() const;  ///< in etypes

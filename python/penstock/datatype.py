@@ -25,21 +25,33 @@ def flatten(datatype: Any) -> Pieces:
     if combiner == MPI.COMBINER_NAMED or datatype.is_predefined:
         return _named(datatype)
     build = _BUILDERS.get(combiner)
-    if build is None:  # a distributed array, say
+    if build is None:
         return _by_packing(datatype)
     integers, addresses, types = _contents(datatype)
     olds = [(flatten(old), old.extent) for old in types]
     return _joined(build(integers, addresses, olds))
 
 
+_PIECES = MPI.Datatype.Create_keyval()
 _TYPEMAP = MPI.Datatype.Create_keyval()
+
+
+def pieces_of(datatype: Any) -> Pieces:
+    """As `flatten`; the result is kept with the datatype until it is freed."""
+    if datatype.is_predefined:
+        return flatten(datatype)
+    kept = datatype.Get_attr(_PIECES)
+    if kept is None:
+        kept = np.ascontiguousarray(flatten(datatype))
+        datatype.Set_attr(_PIECES, kept)
+    return kept
 
 
 def typemap(datatype: Any) -> _penstock.Typemap:
     """What packs and unpacks items of `datatype`: flattened once, kept with the datatype until it is freed."""
     kept = datatype.Get_attr(_TYPEMAP)
     if kept is None:
-        kept = _penstock.Typemap(np.ascontiguousarray(flatten(datatype)), datatype.extent)
+        kept = _penstock.Typemap(np.ascontiguousarray(pieces_of(datatype)), datatype.extent)
         datatype.Set_attr(_TYPEMAP, kept)
     return kept
 
@@ -58,6 +70,8 @@ def _contents(datatype: Any) -> tuple[list[int], list[int], list[Any]]:
     if combiner == MPI.COMBINER_SUBARRAY:
         dimensions, order = integers
         return [dimensions, *counts, order], [], list(types)
+    if combiner == MPI.COMBINER_DARRAY:
+        return [*integers[:3], *counts, *integers[3:]], [], list(types)
     integer_count = {
         MPI.COMBINER_RESIZED: 0,
         MPI.COMBINER_HVECTOR: 2,
@@ -157,6 +171,35 @@ def _subarray(integers: list[int], addresses: list[int], olds: list) -> Pieces:
     return pieces
 
 
+def _darray(integers: list[int], addresses: list[int], olds: list) -> Pieces:
+    _, rank, dimensions = integers[:3]
+    arrays = [integers[3 + i * dimensions : 3 + (i + 1) * dimensions] for i in range(5)]
+    owned = []
+    # The place of the rank in the grid is by rows, whatever the order of the array.
+    for extent, distribution, block, processes in reversed(list(zip(*arrays[:4]))):
+        rank, place = divmod(rank, processes)
+        owned.append(_owned(extent, distribution, block, processes, place))
+    sizes = arrays[0]
+    owned.reverse()
+    if integers[3 + 4 * dimensions] == MPI.ORDER_FORTRAN:
+        sizes, owned = sizes[::-1], owned[::-1]
+    pieces, extent = olds[0]
+    for size, indices in reversed(list(zip(sizes, owned))):
+        pieces = _joined(_at(pieces, indices * extent))
+        extent *= size
+    return pieces
+
+
+def _owned(extent: int, distribution: int, block: int, processes: int, place: int) -> npt.NDArray[np.int64]:
+    """The indices of one dimension of a distributed array that lie at `place`."""
+    if distribution == MPI.DISTRIBUTE_NONE:
+        return np.arange(extent, dtype=np.int64)
+    if block == MPI.DISTRIBUTE_DFLT_DARG:
+        block = -(-extent // processes) if distribution == MPI.DISTRIBUTE_BLOCK else 1
+    indices = np.arange(extent, dtype=np.int64)
+    return indices[indices // block % processes == place]
+
+
 _BUILDERS = {
     MPI.COMBINER_DUP: lambda integers, addresses, olds: olds[0][0],
     MPI.COMBINER_RESIZED: lambda integers, addresses, olds: olds[0][0],
@@ -169,4 +212,5 @@ _BUILDERS = {
     MPI.COMBINER_HINDEXED_BLOCK: _indexed_block,
     MPI.COMBINER_STRUCT: _struct,
     MPI.COMBINER_SUBARRAY: _subarray,
+    MPI.COMBINER_DARRAY: _darray,
 }

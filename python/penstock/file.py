@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import _penstock, mpi_abi
 from penstock.comm import Comm
-from penstock.datatype import flatten
+from penstock.datatype import pieces_of
 from penstock.error import Error
 from penstock.message import Derived, message
 from penstock.store import Blob, Store, split_blob_url
@@ -56,8 +56,8 @@ class FileRequest:
 class File:
     """A shared file. Made by `File.Open`; a context manager that closes it.
 
-    Offsets count etypes of the view, as in MPI. Methods whose names end in ``_all`` or ``_ordered``, and `Open`,
-    `Close`, `Set_view`, `Set_size`, `Preallocate`, `Set_atomicity` and `Sync` are collective: all ranks call them, and
+    Offsets count etypes of the view, as in MPI. Methods with ``_all`` or ``_ordered`` in their names, and `Open`,
+    `Close`, `Set_view`, `Set_size`, `Preallocate`, `Set_atomicity`, `Seek_shared` and `Sync` are collective: all ranks call them, and
     where one fails, all raise and nothing is written. Buffers are anything that mpi4py takes, derived datatypes included.
 
     Writes return the number of the version that they made; mpi4py's return None.
@@ -72,6 +72,8 @@ class File:
         self._etype = MPI.BYTE
         self._filetype = MPI.BYTE
         self._displacement = 0
+        self._info: dict[str, str] = {}
+        self._split: tuple[str, FileRequest, Any] | None = None  # with its buffer, which has to live as long
 
     @classmethod
     def Open(cls, comm: Any, filename: str, amode: int = MPI.MODE_RDONLY, info: Any = None) -> File:
@@ -92,7 +94,14 @@ class File:
         core = _penstock.File.open(None if used is None else used._open(), filename, options)
         file = cls(core, used, amode, filename)
         file._own_comm = own
+        file.Set_info(info)
         return file
+
+    @classmethod
+    def Delete(cls, filename: str, info: Any = None) -> None:
+        """Remove the blob at the end of a store's URL, with all its versions and tags. Local."""
+        place, _, name = filename.rpartition("/")
+        Store(place, create=False).remove(name)
 
     def Close(self) -> None:
         """Collective. With MODE_DELETE_ON_CLOSE the blob and all its versions are gone when this returns."""
@@ -145,6 +154,28 @@ class File:
     def Get_amode(self) -> int:
         return self._amode
 
+    def Get_group(self) -> Any:
+        """The group of the ranks that opened this file."""
+        handle = MPI.COMM_SELF if self._comm is None else self._comm
+        return handle.Get_group()
+
+    group = property(Get_group)
+
+    def Set_info(self, info: Any) -> None:
+        """Hints are remembered; what counts is what `Open` was given. Collective."""
+        if info is not None and info != MPI.INFO_NULL:
+            self._info.update({str(key): str(info.get(key)) for key in info})
+
+    def Get_info(self) -> Any:
+        """A new MPI.Info with the hints of `Open` and `Set_info`; the caller frees it."""
+        return MPI.Info.Create(self._info)
+
+    info = property(Get_info, Set_info)
+
+    def Get_type_extent(self, datatype: Any) -> int:
+        """Bytes from one item of `datatype` to the next in the file: as in memory, for data is stored natively."""
+        return datatype.extent
+
     def Get_size(self) -> int:
         """Bytes."""
         return self._core.size
@@ -192,7 +223,7 @@ class File:
             raise Error(f'the data representation {datarep!r} is not supported; use "native"', "unsupported")
         etype = MPI.BYTE if etype is None else etype
         filetype = etype if filetype is None else filetype
-        pieces = flatten(filetype)
+        pieces = pieces_of(filetype)
         if disp < 0:
             raise Error(f"the displacement {disp} of a view is negative")
         self._core.set_view(disp, etype.Get_size(), pieces, filetype.extent)
@@ -251,19 +282,33 @@ class File:
     def Read_ordered(self, buf: Any, status: Any = None) -> None:
         _read(self._core.read_ordered, buf, status)
 
+    def Write_shared(self, buf: Any, status: Any = None) -> int:
+        """At the pointer that all ranks share, which moves on at once: every access has a place of its own, in an order
+        that chance decides. Not collective, and no rank waits for another."""
+        return _write(self._core.write_shared, buf, status)
+
+    def Read_shared(self, buf: Any, status: Any = None) -> None:
+        _read(self._core.read_shared, buf, status)
+
+    def Iwrite_shared(self, buf: Any) -> FileRequest:
+        return _start_write(self._core.start_write_shared, buf)
+
+    def Iread_shared(self, buf: Any) -> FileRequest:
+        return _start_read(self._core.start_read_shared, buf)
+
     def Iwrite_at(self, offset: int, buf: Any) -> FileRequest:
-        return _start_write(self._core.start_write_at, offset, buf)
+        return _start_write(lambda data: self._core.start_write_at(offset, data), buf)
 
     def Iread_at(self, offset: int, buf: Any) -> FileRequest:
-        return _start_read(self._core.start_read_at, offset, buf)
+        return _start_read(lambda data: self._core.start_read_at(offset, data), buf)
 
     def Iwrite_at_all(self, offset: int, buf: Any) -> FileRequest:
         """Collective; all collective accesses of a file take place in the order of the calls."""
-        return _start_write(self._core.start_write_at_all, offset, buf)
+        return _start_write(lambda data: self._core.start_write_at_all(offset, data), buf)
 
     def Iread_at_all(self, offset: int, buf: Any) -> FileRequest:
         """Collective, as :meth:`Iwrite_at_all`."""
-        return _start_read(self._core.start_read_at_all, offset, buf)
+        return _start_read(lambda data: self._core.start_read_at_all(offset, data), buf)
 
     def Iwrite(self, buf: Any) -> FileRequest:
         return self._advancing(self.Iwrite_at, buf)
@@ -276,6 +321,59 @@ class File:
 
     def Iread_all(self, buf: Any) -> FileRequest:
         return self._advancing(self.Iread_at_all, buf)
+
+    # ---- split collective access: one at a time per file, the same buffer at its end
+
+    def Write_at_all_begin(self, offset: int, buf: Any) -> None:
+        self._begin("Write_at_all", buf, lambda: self.Iwrite_at_all(offset, buf))
+
+    def Read_at_all_begin(self, offset: int, buf: Any) -> None:
+        self._begin("Read_at_all", buf, lambda: self.Iread_at_all(offset, buf))
+
+    def Write_all_begin(self, buf: Any) -> None:
+        self._begin("Write_all", buf, lambda: self.Iwrite_all(buf))
+
+    def Read_all_begin(self, buf: Any) -> None:
+        self._begin("Read_all", buf, lambda: self.Iread_all(buf))
+
+    def Write_ordered_begin(self, buf: Any) -> None:
+        self._begin("Write_ordered", buf, lambda: _start_write(self._core.start_write_ordered, buf))
+
+    def Read_ordered_begin(self, buf: Any) -> None:
+        self._begin("Read_ordered", buf, lambda: _start_read(self._core.start_read_ordered, buf))
+
+    def Write_at_all_end(self, buf: Any, status: Any = None) -> None:
+        self._end("Write_at_all", buf, status)
+
+    def Read_at_all_end(self, buf: Any, status: Any = None) -> None:
+        self._end("Read_at_all", buf, status)
+
+    def Write_all_end(self, buf: Any, status: Any = None) -> None:
+        self._end("Write_all", buf, status)
+
+    def Read_all_end(self, buf: Any, status: Any = None) -> None:
+        self._end("Read_all", buf, status)
+
+    def Write_ordered_end(self, buf: Any, status: Any = None) -> None:
+        self._end("Write_ordered", buf, status)
+
+    def Read_ordered_end(self, buf: Any, status: Any = None) -> None:
+        self._end("Read_ordered", buf, status)
+
+    def _begin(self, name: str, buf: Any, start: Callable[[], FileRequest]) -> None:
+        if self._split is not None:
+            raise Error(
+                f"{name}_begin while {self._split[0]}_begin has not been ended; call {self._split[0]}_end first"
+            )
+        self._split = (name, start(), buf)
+
+    def _end(self, name: str, buf: Any, status: Any) -> None:
+        if self._split is None or self._split[0] != name:
+            begun = "none has been begun" if self._split is None else f"{self._split[0]}_begin was called"
+            raise Error(f"{name}_end, but {begun}; call {name}_begin first")
+        _, request, _ = self._split
+        self._split = None
+        request.Wait(status)
 
     def _advancing(self, start: Callable[[int, Any], FileRequest], buf: Any) -> FileRequest:
         """Starts an access at the individual pointer, which moves on at once."""
@@ -333,18 +431,18 @@ def _read(call: Callable[[Any], int], buf: Any, status: Any) -> None:
     _set_count(status, count)
 
 
-def _start_write(call: Callable[[int, Any], Any], offset: int, buf: Any) -> FileRequest:
+def _start_write(call: Callable[[Any], Any], buf: Any) -> FileRequest:
     given = message(buf)
-    return FileRequest(call(offset, given.pack() if isinstance(given, Derived) else given))
+    return FileRequest(call(given.pack() if isinstance(given, Derived) else given))
 
 
-def _start_read(call: Callable[[int, Any], Any], offset: int, buf: Any) -> FileRequest:
+def _start_read(call: Callable[[Any], Any], buf: Any) -> FileRequest:
     given = message(buf)
     if not isinstance(given, Derived):
-        return FileRequest(call(offset, given))
+        return FileRequest(call(given))
     # What lies beyond the end of the file keeps its value, so the memory starts as it is.
     data = given.pack()
-    return FileRequest(call(offset, data), lambda: given.unpack(data))
+    return FileRequest(call(data), lambda: given.unpack(data))
 
 
 def _set_count(status: Any, size_bytes: int) -> None:

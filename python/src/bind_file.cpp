@@ -80,6 +80,28 @@ std::uint64_t read(File& file, nb::handle buffer) {
   return (file.*kCall)(view.writable_bytes());
 }
 
+template <FileRequest (File::*kCall)(ConstBytes)>
+PendingFileRequest start_write_next(File& file, nb::handle buffer) {
+  ArrayView view = memory(buffer, Access::read);
+  FileRequest request;
+  {
+    const nb::gil_scoped_release released;
+    request = (file.*kCall)(view.bytes());
+  }
+  return {std::move(request), std::move(view)};
+}
+
+template <FileRequest (File::*kCall)(Bytes)>
+PendingFileRequest start_read_next(File& file, nb::handle buffer) {
+  ArrayView view = memory(buffer, Access::write);
+  FileRequest request;
+  {
+    const nb::gil_scoped_release released;
+    request = (file.*kCall)(view.writable_bytes());
+  }
+  return {std::move(request), std::move(view)};
+}
+
 template <FileRequest (File::*kCall)(std::uint64_t, ConstBytes)>
 PendingFileRequest start_write(File& file, std::uint64_t offset, nb::handle buffer) {
   ArrayView view = memory(buffer, Access::read);
@@ -161,6 +183,12 @@ void bind_file(nb::module_& module) {
       .def("read", &read<&File::read>)
       .def("read_all", &read<&File::read_all>)
       .def("read_ordered", &read<&File::read_ordered>)
+      .def("write_shared", &write<&File::write_shared>)
+      .def("read_shared", &read<&File::read_shared>)
+      .def("start_write_shared", &start_write_next<&File::start_write_shared>)
+      .def("start_read_shared", &start_read_next<&File::start_read_shared>)
+      .def("start_write_ordered", &start_write_next<&File::start_write_ordered>)
+      .def("start_read_ordered", &start_read_next<&File::start_read_ordered>)
       .def("start_write_at", &start_write<&File::start_write_at>)
       .def("start_read_at", &start_read<&File::start_read_at>)
       .def("start_write_at_all", &start_write<&File::start_write_at_all>)
@@ -168,7 +196,7 @@ void bind_file(nb::module_& module) {
       .def("seek", &File::seek, released())
       .def("seek_shared", &File::seek_shared, released())
       .def_prop_ro("position", &File::position)
-      .def_prop_ro("position_shared", &File::position_shared)
+      .def_prop_ro("position_shared", &File::position_shared, released())
       .def("byte_offset", &File::byte_offset)
       .def_prop_ro("size", &File::size_bytes, released())
       .def("set_size", &File::set_size, released())

@@ -103,8 +103,10 @@ File File::open(const Comm& comm, std::string_view url, const FileOptions& optio
   });
   state->comm->agree([&] {
     if (comm.rank() != 0) open_blob(*state, false);
-    if (options.append) state->position = state->shared_position = state->blob->size_bytes();
+    if (options.append) state->position = state->blob->size_bytes();
   });
+  // Ranks that look at different moments may see different ends of the file.
+  state->open_shared(state->gather_numbers(state->position).front());
   return File(std::move(state));
 }
 
@@ -114,12 +116,15 @@ File File::open(std::string_view url, const FileOptions& options) {
   state->options = options;
   check_options(options, url);
   open_blob(*state, options.create);
-  if (options.append) state->position = state->shared_position = state->blob->size_bytes();
+  if (options.append) state->position = state->blob->size_bytes();
+  state->open_shared(state->position);
   return File(std::move(state));
 }
 
 void File::close() {
   state_->agree([] {});
+  if (state_->rank() == 0) state_->shared.clean();
+  state_->shared = {};
   state_->comm.reset();
   state_->blob.reset();
   state_->store.reset();
@@ -130,7 +135,8 @@ void File::set_view(FileView view) {
   std::optional<file::ViewMap> map;
   state_->agree([&] { map.emplace(std::move(view)); });
   state_->map = std::move(*map);
-  state_->position = state_->shared_position = 0;
+  state_->position = 0;
+  state_->restart_shared(0);
 }
 
 const FileView& File::view() const { return state_->map.view(); }
@@ -228,28 +234,36 @@ FileRequest File::start_read(Bytes data) {
   return request;
 }
 
-std::uint64_t File::write_ordered(ConstBytes data) {
-  const auto [before, total] = state_->order(data.size());
-  const std::uint64_t version = state_->commit_together(state_->shared_position + before, data);
-  state_->shared_position += total;
-  return version;
+std::uint64_t File::write_shared(ConstBytes data) { return write_at(state_->claim_shared(data.size()), data); }
+
+std::uint64_t File::read_shared(Bytes data) { return read_at(state_->claim_shared(data.size()), data); }
+
+FileRequest File::start_write_shared(ConstBytes data) {
+  return start_write_at(state_->claim_shared(data.size()), data);
 }
 
-std::uint64_t File::read_ordered(Bytes data) {
-  const auto [before, total] = state_->order(data.size());
-  const std::uint64_t bytes = state_->read_together(state_->shared_position + before, data);
-  state_->shared_position += total;
-  return bytes;
-}
+FileRequest File::start_read_shared(Bytes data) { return start_read_at(state_->claim_shared(data.size()), data); }
+
+std::uint64_t File::write_ordered(ConstBytes data) { return state_->commit_together(state_->order(data.size()), data); }
+
+std::uint64_t File::read_ordered(Bytes data) { return state_->read_together(state_->order(data.size()), data); }
+
+FileRequest File::start_write_ordered(ConstBytes data) { return start_write_at_all(state_->order(data.size()), data); }
+
+FileRequest File::start_read_ordered(Bytes data) { return start_read_at_all(state_->order(data.size()), data); }
 
 void File::seek_shared(std::int64_t offset_etypes, Whence whence) {
   std::uint64_t target = 0;
-  state_->agree([&] { target = state_->sought(offset_etypes, whence, state_->shared_position); });
+  const std::uint64_t current = whence == Whence::current ? state_->agreed_shared([] {}) : 0;
+  state_->agree([&] { target = state_->sought(offset_etypes, whence, current); });
   // Ranks that look at different moments may see different ends of the file.
-  state_->shared_position = state_->gather_numbers(target).front();
+  state_->restart_shared(state_->gather_numbers(target).front());
 }
 
-std::uint64_t File::position_shared() const { return state_->shared_position; }
+std::uint64_t File::position_shared() const {
+  state_->check_open();
+  return state_->shared.value();
+}
 
 void File::seek(std::int64_t offset_etypes, Whence whence) {
   state_->position = state_->sought(offset_etypes, whence, state_->position);
@@ -299,6 +313,7 @@ File File::snapshot(std::uint64_t version) const {
   state->comm.reset();
   state->options.write = false;
   state->pinned = state_->blob->snapshot(version);
+  state->open_shared(state_->shared.value());
   return File(std::move(state));
 }
 

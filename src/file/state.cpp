@@ -1,6 +1,7 @@
 #include "file/state.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "penstock/error.hpp"
 
@@ -130,16 +131,43 @@ std::uint64_t File::State::read_together(std::uint64_t offset_etypes, Bytes data
   return bytes;
 }
 
-std::pair<std::uint64_t, std::uint64_t> File::State::order(std::uint64_t size_bytes) {
-  agree([&] { check_multiple(size_bytes); });
+std::uint64_t File::State::order(std::uint64_t size_bytes) {
+  const std::uint64_t start = agreed_shared([&] { check_multiple(size_bytes); });
   const std::vector<std::uint64_t> sizes = gather_numbers(size_bytes / etype_bytes());
-  std::uint64_t before = 0;
-  std::uint64_t total = 0;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    if (static_cast<int>(i) < rank()) before += sizes[i];
-    total += sizes[i];
-  }
-  return {before, total};
+  const auto mine = sizes.begin() + rank();
+  restart_shared(std::accumulate(sizes.begin(), sizes.end(), start));
+  return std::accumulate(sizes.begin(), mine, start);
+}
+
+std::uint64_t File::State::claim_shared(std::uint64_t size_bytes) {
+  settle();
+  check_open();
+  check_multiple(size_bytes);
+  return shared.add(size_bytes / etype_bytes());
+}
+
+std::uint64_t File::State::agreed_shared(const std::function<void()>& check) {
+  std::uint64_t value = 0;
+  agree(check);  // as long as a rank is on its way here it may move the pointer on
+  agree([&] {
+    if (rank() == 0) value = shared.value();
+  });
+  return gather_numbers(value).front();
+}
+
+void File::State::restart_shared(std::uint64_t start_etypes) {
+  if (rank() == 0) shared.clean();
+  shared.restart(start_etypes);
+}
+
+void File::State::open_shared(std::uint64_t start_etypes) {
+  const std::string store_url = url.substr(0, url.find_last_of('/'));
+  // It need not survive a loss of power: the job does not, either.
+  auto backend = store::open_backend(store_url, {.create = false, .durable = false});
+  std::string name = store::Counter::new_name();
+  if (comm)
+    comm->run({.kind = CollectiveKind::bcast, .count = name.size()}, {}, std::as_writable_bytes(std::span(name)));
+  shared = store::Counter(std::move(backend), std::move(name), start_etypes);
 }
 
 std::uint64_t File::State::sought(std::int64_t offset, Whence whence, std::uint64_t current) const {

@@ -11,6 +11,7 @@
 
 #include "file/view.hpp"
 #include "penstock/file.hpp"
+#include "store/counter.hpp"
 
 namespace penstock {
 
@@ -23,7 +24,7 @@ struct File::State {
   std::optional<Snapshot> pinned;
   file::ViewMap map{FileView{}};
   std::uint64_t position = 0;  ///< of the individual pointer, in etypes of the view
-  std::uint64_t shared_position = 0;
+  store::Counter shared;       ///< the pointer of all ranks, in etypes
   bool atomic = false;
   std::shared_future<std::uint64_t> collective;  ///< the collective access that was started last
 
@@ -52,8 +53,16 @@ struct File::State {
   /// The regions of all ranks become one version, or none at all.
   std::uint64_t commit_together(std::uint64_t offset_etypes, ConstBytes data);
   std::uint64_t read_together(std::uint64_t offset_etypes, Bytes data);
-  /// Where this rank's data begins when all ranks put theirs one after another, and the sum of all; in etypes.
-  std::pair<std::uint64_t, std::uint64_t> order(std::uint64_t size_bytes);
+  /// Where this rank's data begins when all ranks put theirs one after another from the shared pointer on, in etypes.
+  /// The pointer is behind all of it then.
+  std::uint64_t order(std::uint64_t size_bytes);
+  /// Where an access of this rank alone begins.
+  std::uint64_t claim_shared(std::uint64_t size_bytes);
+  /// What the shared pointer is when all ranks have come here and passed `check`.
+  std::uint64_t agreed_shared(const std::function<void()>& check);
+  /// All ranks have come here since the last of them has used the pointer.
+  void restart_shared(std::uint64_t start_etypes);
+  void open_shared(std::uint64_t start_etypes);
   std::uint64_t sought(std::int64_t offset, Whence whence, std::uint64_t current) const;
 
  private:

@@ -57,6 +57,12 @@ std::int64_t now_ns() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
+std::int64_t begin_of(std::chrono::seconds lease) {
+  // At the epoch at the earliest: the nanoseconds of longer ones have no number.
+  const std::int64_t now = now_ns();
+  return lease.count() > now / 1'000'000'000 ? 0 : now - std::chrono::nanoseconds(lease).count();
+}
+
 BlobState::BlobState(std::shared_ptr<Backend> backend, std::string_view name)
     : backend_(std::move(backend)),
       name_(name),

@@ -39,6 +39,8 @@ inline constexpr std::uint64_t kInlineBytes = 4 << 10;
 
 /// Time since 1970 by the clock of this host.
 std::int64_t now_ns();
+/// When a lease that ends now began.
+std::int64_t begin_of(std::chrono::seconds lease);
 /// "[offset, offset + size)", for messages.
 std::string region_text(std::uint64_t offset_bytes, std::uint64_t size_bytes);
 

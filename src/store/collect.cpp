@@ -10,12 +10,6 @@ namespace penstock::store {
 
 namespace {
 
-/// When a lease that ends now began. At the epoch at the earliest: the nanoseconds of longer ones have no number.
-std::int64_t begin_of(std::chrono::seconds lease) {
-  const std::int64_t now = now_ns();
-  return lease.count() > now / 1'000'000'000 ? 0 : now - std::chrono::nanoseconds(lease).count();
-}
-
 struct DataName {
   std::uint64_t base = 0;
   std::int64_t time_ns = 0;

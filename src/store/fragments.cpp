@@ -66,8 +66,8 @@ std::size_t Fragments::block_of(std::uint64_t offset_bytes) const {
 }
 
 std::size_t Fragments::first_behind(const Block& block, std::uint64_t offset_bytes) {
-  const auto at =
-      std::partition_point(block.begin(), block.end(), [&](const Fragment& f) { return f.end_bytes() <= offset_bytes; });
+  const auto at = std::partition_point(block.begin(), block.end(),
+                                       [&](const Fragment& f) { return f.end_bytes() <= offset_bytes; });
   return static_cast<std::size_t>(at - block.begin());
 }
 

@@ -1,5 +1,5 @@
-// Where the bytes of a version lie: disjoint fragments by offset. Kept in blocks that never change, so that a copy shares
-// them all, and a version shares with its predecessor what it did not write.
+// Where the bytes of a version lie: disjoint fragments by offset. Kept in blocks that never change, so that a copy
+// shares them all, and a version shares with its predecessor what it did not write.
 #pragma once
 
 #include <cstddef>

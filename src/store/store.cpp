@@ -6,6 +6,7 @@
 #include "store/backend.hpp"
 #include "store/blob_state.hpp"
 #include "store/collect.hpp"
+#include "store/counter.hpp"
 
 namespace penstock {
 
@@ -80,6 +81,7 @@ GcReport Store::gc(const GcOptions& options) {
     }
   }
   store::collect_folders(*backend_, folders, in_use, options.lease, report);
+  store::collect_counters(*backend_, options.lease, report);
   report.bytes_freed += backend_->reclaim(options.lease);
   return report;
 }

@@ -74,8 +74,8 @@ class VersionMap {
   Fragments fragments_;
   std::vector<std::shared_ptr<const Source>> sources_;  ///< by number; some may not be in use any more
   std::size_t sources_in_use_ = 0;                      ///< when somebody looked last
-  std::deque<std::uint64_t> identities_;  ///< of the newest versions up to this one; 0 for void ones
-  std::deque<std::uint64_t> costs_;       ///< of replaying them; 0 for those that were not replayed
+  std::deque<std::uint64_t> identities_;                ///< of the newest versions up to this one; 0 for void ones
+  std::deque<std::uint64_t> costs_;                     ///< of replaying them; 0 for those that were not replayed
   bool compacted_ = false;
 };
 

@@ -197,6 +197,60 @@ TEST(FileTogether, OrderedAccessFollowsTheRanks) {
   });
 }
 
+TEST(FileTogether, SharedAccessesHaveEachAPlaceOfTheirOwn) {
+  const TemporaryDirectory directory;
+  constexpr int kRanks = 4, kEach = 12;
+  on_ranks(kRanks, [&](const Comm& comm) {
+    File file = File::open(comm, directory.url("log"), {.create = true, .durable = false});
+    file.set_view({.displacement_bytes = 100, .etype_bytes = 4, .pieces = {}});
+    std::vector<FileRequest> started;
+    std::vector<std::vector<std::byte>> data;
+    for (int i = 0; i < kEach; ++i)
+      data.push_back(filled(4 * static_cast<std::size_t>(1 + i % 3), comm.rank() * 20 + i));
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      if (i % 2 == 0) {
+        file.write_shared(data[i]);
+      } else {
+        started.push_back(file.start_write_shared(data[i]));
+      }
+    }
+    for (FileRequest& request : started) request.wait();
+    file.sync();
+    EXPECT_EQ(file.position_shared(), std::uint64_t{kRanks * kEach * 2});
+    EXPECT_EQ(file.size_bytes(), 100u + 4 * kRanks * kEach * 2);
+    // Every access is somewhere, whole, and those of one rank are in their order.
+    std::vector<std::byte> all(4 * kRanks * kEach * 2);
+    EXPECT_EQ(file.read_at_all(0, all), all.size());
+    int next[kRanks] = {};
+    for (std::size_t at = 0; at < all.size();) {
+      const int value = std::to_integer<int>(all[at]);
+      ASSERT_LT(value / 20, kRanks);
+      EXPECT_EQ(value % 20, next[value / 20]++);
+      for (std::size_t end = at + 4 * static_cast<std::size_t>(1 + value % 20 % 3); at < end; ++at) {
+        ASSERT_LT(at, all.size());
+        EXPECT_EQ(all[at], static_cast<std::byte>(value));
+      }
+    }
+    // Collective calls and calls of one rank alone move the same pointer.
+    file.seek_shared(-2, Whence::current);
+    file.write_ordered(filled(4, 200 + comm.rank()));
+    EXPECT_EQ(file.position_shared(), std::uint64_t{kRanks * kEach * 2 - 2 + kRanks});
+    file.sync();
+    if (comm.rank() == 1) file.write_shared(filled(4, 250));
+    file.sync();
+    EXPECT_EQ(file.position_shared(), std::uint64_t{kRanks * kEach * 2 - 1 + kRanks});
+    file.seek_shared(0, Whence::set);
+    std::vector<std::byte> first(8);
+    EXPECT_EQ(file.read_shared(first), 8u);
+    EXPECT_EQ(code_of([&] { file.write_shared(filled(3, 1)); }), ErrorCode::invalid_argument);
+    file.sync();
+    EXPECT_EQ(file.position_shared(), std::uint64_t{kRanks * 2});
+    EXPECT_EQ(code_of([&] { file.seek_shared(-1, Whence::set); }), ErrorCode::invalid_argument);
+    file.close();
+  });
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path() + "/counters"));
+}
+
 TEST(FileTogether, IndependentWritesOfOverlappingTilesAreEachAtomic) {
   const TemporaryDirectory directory;
   constexpr std::uint64_t kRows = 32, kWidth = 64, kRounds = 8;

@@ -61,7 +61,8 @@ TEST_P(FragmentsOfManySizes, AreWhatWasWrittenLast) {
                   std::pair{kNothing, kNothing});
     } else {
       // Dense rows, rows with gaps of all sizes, and single ones.
-      const std::uint64_t gap = random() % 3 == 0 ? 0 : random() % (random() % 2 == 0 ? 2 * mean_bytes : kSize / 10) + 1;
+      const std::uint64_t gap =
+          random() % 3 == 0 ? 0 : random() % (random() % 2 == 0 ? 2 * mean_bytes : kSize / 10) + 1;
       const std::uint64_t most = random() % 4 == 0 ? 1 : kSize;
       std::vector<Fragment> run;
       std::uint64_t source_offset = 0;
