@@ -73,14 +73,18 @@ set_up_packages() {
   [[ -z "${missing// /}" ]] || die "still missing after apt-get: $missing"
 }
 
-# What single tests want, and skip without. Tried once per build folder.
+# What single tests want, and skip without: spin checks the model of the store's protocol, fuse3 mounts stores. Tried once
+# per build folder.
 set_up_optional_packages() {
-  local stamp="$PENSTOCK_ROOT/build/.optional-packages"
+  local stamp="$PENSTOCK_ROOT/build/.optional-packages" wanted=()
   [[ -e "$stamp" ]] && return 0
   mkdir -p "$PENSTOCK_ROOT/build" && touch "$stamp"
-  if command -v spin >/dev/null || [[ "$(id -u)" != 0 ]] || ! command -v apt-get >/dev/null; then return 0; fi
-  say "installing spin, which checks the model of the store's protocol"
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends spin >&2 || say "there is no spin; its test is skipped"
+  command -v spin >/dev/null || wanted+=(spin)
+  command -v fusermount3 >/dev/null || wanted+=(fuse3)
+  if [[ ${#wanted[@]} == 0 || "$(id -u)" != 0 ]] || ! command -v apt-get >/dev/null; then return 0; fi
+  say "installing ${wanted[*]}, which some tests use"
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${wanted[@]}" >&2 ||
+    say "${wanted[*]} could not be installed; their tests are skipped"
 }
 
 # --- Python and MPI ----------------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-# [--quick] [--all] [SUITE…] : build and run every test, print a table; `./dev test --list` names the suites
+# [--quick] [--all] [--with-ceph] [SUITE…] : build and run every test, print a table; `./dev test --list` names the suites
 """The test runner. A suite is a function that returns its counts; @suite gives it a name and a place in the order."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from ceph_cluster import missing_packages
 from testing import LOGS, ROOT, Result, Timed, count_junit, count_ok_lines, relative, run
 
 RANKS = (1, 2, 3, 4, 7)
@@ -27,6 +29,7 @@ PARALLEL = os.cpu_count() or 1
 class Options:
     quick: bool
     all: bool
+    with_ceph: bool = False
 
 
 @dataclass
@@ -289,6 +292,26 @@ def scalapack(options: Options) -> Result:
     return pytest(log, ROOT / "tests/scalapack")
 
 
+@suite(
+    "ceph", "stores in a Ceph that is started here, one of whose OSDs is killed (only with --with-ceph)", quick=False
+)
+def ceph(options: Options) -> Result:
+    if not options.with_ceph:
+        return Result.skip("Ceph is only started with --with-ceph")
+    log = log_of("ceph")
+    if missing := missing_packages():
+        if shutil.which("apt-get") is None or os.geteuid() != 0:
+            return Result.skip(
+                f"lacks {', '.join(missing)} (Debian's names), which take apt-get and root to install here"
+            )
+        status, _ = run([ROOT / "dev", "setup", "--with", *missing], log, 900)
+        if status:
+            return Result.failure(f"{', '.join(missing)} could not be installed, see {relative(log)}")
+    if reason := build("release", log):
+        return Result.failure(reason)
+    return pytest(log, ROOT / "tests/ceph", "--timeout=400")
+
+
 def plain_suite(folder: Path) -> None:
     """Tests of Python in a folder that no suite above knows are a suite of their own."""
 
@@ -313,6 +336,7 @@ KNOWN_FOLDERS = {
     "tooling",
     "demo",
     "scalapack",
+    "ceph",
 }
 for _folder in sorted({path.parent for path in (ROOT / "tests").glob("*/test_*.py")}):
     if _folder.name not in KNOWN_FOLDERS:
@@ -326,6 +350,7 @@ def main() -> int:
         "--quick", action="store_true", help="no sanitizers, no emulated nodes, no packages, fewer rank counts"
     )
     parser.add_argument("--all", action="store_true", help="also what needs large downloads")
+    parser.add_argument("--with-ceph", action="store_true", help="start a Ceph of three OSDs and test stores in it")
     parser.add_argument("--list", action="store_true", help="name the suites")
     arguments = parser.parse_args()
     if arguments.list:
@@ -336,7 +361,7 @@ def main() -> int:
     if unknown := [name for name in arguments.suites if name not in names]:
         parser.error(f"there is no suite {', '.join(unknown)}; known: {', '.join(sorted(names))}")
 
-    options = Options(quick=arguments.quick, all=arguments.all)
+    options = Options(quick=arguments.quick, all=arguments.all, with_ceph=arguments.with_ceph)
     chosen = [known for known in SUITES if known.name in arguments.suites or not arguments.suites]
     if options.quick and not arguments.suites:
         chosen = [known for known in chosen if known.quick]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,9 +16,9 @@ from penstock.datatype import flatten
 
 @pytest.fixture
 def url(comm: ps.Comm) -> Iterator[str]:
-    """A store that is not there yet, the same on all ranks; the ranks share a file system."""
+    """A store that is not there yet, the same on all ranks; the ranks share a file system, or a pool of Ceph."""
     folder = comm.bcast(tempfile.mkdtemp(prefix="penstock-file-") if comm.rank == 0 else None)
-    yield f"file://{folder}/store"
+    yield f"{os.environ.get('PENSTOCK_TEST_RADOS', 'file://')}{folder}/store"
     MPI.COMM_WORLD.Barrier()
     if comm.rank == 0:
         shutil.rmtree(folder, ignore_errors=True)

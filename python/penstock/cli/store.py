@@ -267,3 +267,25 @@ def gc(url: str, keep_last: int | None, lease: float, as_json: bool) -> None:
             f"{report['versions_removed']:,} versions and {report['objects_removed']:,} objects removed, "
             f"{report['bytes_freed']:,} bytes freed"
         )
+
+
+@store.command()
+@_URL
+@click.argument("directory", type=click.Path())
+@click.option("--foreground", is_flag=True, help="Serve from this process, until SIGINT, SIGTERM or umount.")
+@click.option("--allow-other", is_flag=True, help="Other users may read, too (see user_allow_other in /etc/fuse.conf).")
+@_JSON
+def mount(url: str, directory: str, foreground: bool, allow_other: bool, as_json: bool) -> None:
+    """Every version of every blob of the store at URL as a plain file in DIRECTORY, read-only.
+
+    DIRECTORY/BLOB/versions/12 is a version, DIRECTORY/BLOB/latest a link to the newest, DIRECTORY/BLOB/tags/TAG a link to
+    the one that a tag names. Unmount with `fusermount3 -u DIRECTORY` or `umount DIRECTORY`. Needs libfuse and the package
+    mfusepy (pip install 'penstock[fuse]').
+    """
+    from penstock.store_mount import mount as mount_store
+
+    mount_store(url, directory, foreground=foreground, allow_other=allow_other)
+    if as_json:
+        click.echo(json.dumps({"url": url, "directory": directory, "mounted": not foreground}))
+    elif not foreground:
+        click.echo(f"{url} is mounted on {directory}")

@@ -1,0 +1,390 @@
+"""A read-only file system of a store: every version of every blob is a plain file. Needs libfuse, and `mfusepy`.
+
+    DIR/<blob>/versions/<number>      one version, which never changes
+    DIR/<blob>/latest                 a link to the newest one
+    DIR/<blob>/tags/<tag>             a link to the version that the tag names
+
+A program that opens a link keeps the version that it named, whatever is written meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import ctypes.util
+import errno
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from penstock.error import Error
+from penstock.store import Blob, Snapshot, Store
+
+__all__ = ["mount"]
+
+_STRETCH_BYTES = 2 << 20
+_KEPT_STRETCHES = 4
+_KEPT_SNAPSHOTS = 256
+_START_S = 30.0
+_LOOP_ENDED = 8
+
+
+def mount(url: str, directory: str, *, foreground: bool = False, allow_other: bool = False) -> None:
+    """Mount the store at `url` on `directory`, an empty folder that exists.
+
+    In the foreground this returns when the file system was unmounted (``fusermount3 -u``, ``umount``), or the process
+    got SIGINT or SIGTERM. Otherwise it returns when the files can be read, and a process of its own serves them.
+    """
+    directory = os.path.abspath(directory)
+    if not os.path.isdir(directory):
+        raise Error(f"{directory} is no directory: make it, or give another one to mount on", "invalid_argument")
+    _check(directory)
+    if not foreground:
+        _spawn(url, directory, allow_other)
+        return
+    # Opened here for the sake of its errors, and again where it is used.
+    files = _Files(Store(url, create=False))
+    import mfusepy
+
+    options: dict[str, Any] = {"ro": True, "fsname": url.replace(",", "_"), "subtype": "penstock"}
+    if mfusepy.fuse_version_major == 3 and mfusepy.fuse_version_minor >= 12:
+        options["max_threads"] = 8
+    if allow_other:
+        options["allow_other"] = True
+    threading.Thread(target=_read_ahead, args=(directory,), daemon=True).start()
+    # libfuse unmounts and returns on SIGINT and SIGTERM, unless somebody handles these already.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        mfusepy.FUSE(_operations(mfusepy, files), directory, raw_fi=True, foreground=True, **options)
+    except RuntimeError as error:
+        # Newer versions of libfuse count the end by a signal among the failures of its loop.
+        if error.args == (_LOOP_ENDED,) and not os.path.ismount(directory):
+            return
+        raise Error(
+            f"{directory} could not be mounted (libfuse ended with status {error}); see its message above", "io"
+        ) from None
+
+
+def _check(directory: str) -> None:
+    """What is missing, said before libfuse does so in its own words."""
+    newest = ctypes.util.find_library("fuse3")
+    if newest is not None:
+        os.environ.setdefault("FUSE_LIBRARY_PATH", newest)  # mfusepy would take libfuse 2 where both are installed
+    try:
+        import mfusepy  # noqa: F401
+    except ImportError:
+        raise Error(
+            "`penstock store mount` needs the package mfusepy: pip install 'penstock[fuse]', or pip install mfusepy",
+            "unsupported",
+        ) from None
+    except (OSError, AttributeError) as error:
+        raise Error(
+            f"`penstock store mount` needs libfuse ({error}); install it (Debian: libfuse3-3 and fuse3)", "unsupported"
+        ) from None
+    if not os.path.exists("/dev/fuse"):
+        raise Error(
+            "this system has no /dev/fuse: load the kernel module (modprobe fuse), or export the versions",
+            "unsupported",
+        )
+    if os.geteuid() != 0 and not (shutil.which("fusermount3") or shutil.which("fusermount")):
+        raise Error("mounting without being root takes fusermount3 (Debian: fuse3)", "unsupported")
+    if os.path.ismount(directory):
+        raise Error(
+            f"{directory} is mounted already: unmount it (fusermount3 -u {directory}) or give another one", "exists"
+        )
+    if os.listdir(directory):
+        raise Error(f"{directory} is not empty: give an empty directory to mount on", "invalid_argument")
+
+
+def _spawn(url: str, directory: str, allow_other: bool) -> None:
+    """Another process rather than a fork: connections and threads do not survive one."""
+    words = [sys.executable, "-m", "penstock", "store", "mount", url, directory, "--foreground"]
+    if allow_other:
+        words.append("--allow-other")
+    server = subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    end = time.monotonic() + _START_S
+    while not os.path.ismount(directory):
+        if server.poll() is not None:
+            assert server.stderr is not None
+            message = server.stderr.read().strip().removeprefix("Error: ")
+            raise Error(message or f"the process that mounts {directory} ended with status {server.returncode}", "io")
+        if time.monotonic() > end:
+            server.terminate()
+            raise Error(f"{directory} was not mounted within {_START_S:.0f} s", "io")
+        time.sleep(0.02)
+
+
+def _read_ahead(directory: str) -> None:
+    """Lets the kernel ask for 1 MiB at a time, where we may say so; it would do so for 128 KiB."""
+    end = time.monotonic() + _START_S
+    while not os.path.ismount(directory):
+        if time.monotonic() > end:
+            return
+        time.sleep(0.01)
+    device = os.stat(directory).st_dev
+    with contextlib.suppress(OSError):
+        limit = f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb"
+        with open(limit, "w", encoding="ascii") as file:
+            file.write("4096")
+
+
+class _Node:
+    """What one open file reads. Sequential readers get what lies ahead in one read of the store, and the next one is
+    under way while the kernel fetches this one."""
+
+    def __init__(self, snapshot: Snapshot, pool: ThreadPoolExecutor) -> None:
+        self.snapshot = snapshot
+        self._pool = pool
+        self._lock = threading.Lock()
+        self._stretches: OrderedDict[int, Future[bytearray]] = OrderedDict()
+        self._last = 0
+
+    def read(self, size: int, offset: int) -> ctypes.Array[ctypes.c_char] | bytes:
+        size = min(size, self.snapshot.size - offset)
+        if size <= 0:
+            return b""
+        first, skip = divmod(offset, _STRETCH_BYTES)
+        with self._lock:
+            # The kernel asks for neighbouring pieces at the same time, so that they come out of order.
+            sequential = abs(offset - self._last) <= _STRETCH_BYTES
+            self._last = offset
+            known = first in self._stretches
+            if sequential or known:
+                stretches = [
+                    self._stretch(number) for number in range(first, (offset + size - 1) // _STRETCH_BYTES + 1)
+                ]
+                if (first + 1) * _STRETCH_BYTES < self.snapshot.size:
+                    self._stretch(first + 1)
+        if sequential or known:
+            # Damage nearby is none of this read's: it is found again if it was asked for.
+            with contextlib.suppress(Error):
+                if len(stretches) == 1:
+                    return (ctypes.c_char * size).from_buffer(stretches[0].result(), skip)
+                return b"".join([stretch.result() for stretch in stretches])[skip : skip + size]
+        return bytes(self._fetch(offset, size))
+
+    def _stretch(self, number: int) -> Future[bytearray]:
+        found = self._stretches.get(number)
+        if found is None:
+            begin = number * _STRETCH_BYTES
+            size = min(_STRETCH_BYTES, self.snapshot.size - begin)
+            found = self._stretches[number] = self._pool.submit(self._fetch, begin, size)
+            while len(self._stretches) > _KEPT_STRETCHES:
+                self._stretches.popitem(last=False)
+        return found
+
+    def _fetch(self, offset: int, size: int) -> bytearray:
+        data = bytearray(size)
+        self.snapshot.read([(offset, data)])
+        return data
+
+
+class _Files:
+    """Paths of the file system → what the store holds."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._blobs: dict[str, Blob] = {}
+        self._snapshots: OrderedDict[tuple[str, int], Snapshot] = OrderedDict()
+        self._times: dict[str, dict[int, float]] = {}
+        self._opened: dict[int, _Node] = {}
+        self._handles = 0
+        self._since = time.time()
+        self._pool = ThreadPoolExecutor(4, "penstock-mount")
+
+    def blob(self, name: str) -> Blob:
+        with self._lock:
+            known = self._blobs.get(name)
+        if known is None:
+            known = self._store.open(name)
+            with self._lock:
+                known = self._blobs.setdefault(name, known)
+        return known
+
+    def forget(self, name: str) -> None:
+        """The blob was removed; another one of its name is another one."""
+        with self._lock:
+            self._blobs.pop(name, None)
+            self._times.pop(name, None)
+            for key in [key for key in self._snapshots if key[0] == name]:
+                del self._snapshots[key]
+
+    def snapshot(self, name: str, version: int) -> Snapshot:
+        key = (name, version)
+        with self._lock:
+            if key in self._snapshots:
+                self._snapshots.move_to_end(key)
+                return self._snapshots[key]
+        made = self.blob(name).snapshot(version)
+        with self._lock:
+            self._snapshots[key] = made
+            while len(self._snapshots) > _KEPT_SNAPSHOTS:
+                self._snapshots.popitem(last=False)
+        return made
+
+    def time(self, name: str, version: int) -> float:
+        """When a version was written; for one whose record gc has collected, the oldest time that is known."""
+        times = self._times.setdefault(name, {})
+        if version not in times:
+            times.update({row["version"]: row["time"] for row in self.blob(name).log(max(version, 1))})
+        return times.get(version) or min(times.values(), default=self._since)
+
+    def names(self, parts: list[str]) -> list[str]:
+        if not parts:
+            return [row["name"] for row in self._store.list()]
+        if len(parts) == 1:
+            return ["latest", "tags", "versions"]
+        tags = self.blob(parts[0]).tags
+        if parts[1] == "tags":
+            return list(tags)
+        row = next((row for row in self._store.list() if row["name"] == parts[0]), None)
+        if row is None:
+            raise Error(f"no blob {parts[0]}", "not_found")
+        numbers = set(range(row["first_version"], row["latest_version"] + 1)) | set(tags.values())
+        return [str(number) for number in sorted(numbers)]
+
+    def link(self, parts: list[str]) -> str:
+        """Where latest and the tags lead to."""
+        blob = self.blob(parts[0])
+        if parts[1] == "latest":
+            return f"versions/{blob.latest}"
+        tags = blob.tags
+        if parts[2] not in tags:
+            raise Error(f"no tag {parts[2]}", "not_found")
+        return f"../versions/{tags[parts[2]]}"
+
+    def open(self, name: str, version: int) -> int:
+        node = _Node(self.snapshot(name, version), self._pool)
+        with self._lock:
+            self._handles += 1
+            self._opened[self._handles] = node
+            return self._handles
+
+    def node(self, handle: int) -> _Node:
+        return self._opened[handle]
+
+    def close(self, handle: int) -> None:
+        with self._lock:
+            self._opened.pop(handle, None)
+
+
+def _kind(parts: list[str]) -> str:
+    """What a path is, by its form alone: "folder", "link", "version" or ""."""
+    if len(parts) < 2:
+        return "folder"
+    if parts[1] == "latest":
+        return "link" if len(parts) == 2 else ""
+    if parts[1] not in ("versions", "tags") or len(parts) > 3:
+        return ""
+    if len(parts) == 2:
+        return "folder"
+    if parts[1] == "tags":
+        return "link"
+    plain = parts[2].isascii() and parts[2].isdecimal() and str(int(parts[2])) == parts[2]
+    return "version" if plain and int(parts[2]) < 1 << 63 else ""
+
+
+_ERRNO = {"not_found": errno.ENOENT, "invalid_argument": errno.ENOENT, "no_space": errno.ENOSPC}
+
+
+def _operations(mfusepy: Any, files: _Files) -> Any:
+    user, group, since = os.getuid(), os.getgid(), time.time()
+
+    def parts_of(path: str) -> list[str]:
+        return [part for part in path.split("/") if part]
+
+    def answer(path: str, action: Any) -> Any:
+        parts = parts_of(path)
+        try:
+            return action(parts)
+        except Error as error:
+            if error.code == "not_found" and parts:
+                files.forget(parts[0])
+            else:
+                # In the background nobody reads it any more.
+                with contextlib.suppress(OSError):
+                    print(f"{path}: {error}", file=sys.stderr, flush=True)
+            raise OSError(_ERRNO.get(error.code, errno.EIO), str(error)) from None
+
+    def attributes(parts: list[str]) -> dict[str, Any]:
+        kind = _kind(parts)
+        mode, size, moment, links = stat.S_IFDIR | 0o555, 0, since, 2
+        if kind == "version":
+            size = files.snapshot(parts[0], int(parts[2])).size
+            mode, moment, links = stat.S_IFREG | 0o444, files.time(parts[0], int(parts[2])), 1
+        elif kind == "link":
+            mode, size, links = stat.S_IFLNK | 0o777, len(files.link(parts)), 1
+        elif kind != "folder":
+            raise OSError(errno.ENOENT, "no such file")
+        elif parts:
+            files.blob(parts[0])
+        times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), int(moment * 1e9))
+        blocks = (size + 511) // 512
+        return {
+            "st_mode": mode,
+            "st_size": size,
+            "st_nlink": links,
+            "st_uid": user,
+            "st_gid": group,
+            "st_blocks": blocks,
+            **times,
+        }
+
+    def open_version(parts: list[str], info: Any) -> int:
+        if _kind(parts) != "version":
+            raise OSError(errno.EISDIR, "no version")
+        if info.flags & (os.O_WRONLY | os.O_RDWR):
+            raise OSError(errno.EROFS, "versions never change")
+        info.fh = files.open(parts[0], int(parts[2]))
+        info.keep_cache = 1
+        return 0
+
+    class Operations(mfusepy.Operations):  # type: ignore[misc]
+        use_ns = True
+
+        def init_with_config(self, conn_info: Any, config_3: Any) -> None:
+            if conn_info is not None:
+                # The kernel's own limits apply: up to 1 MiB at once, and as much ahead.
+                conn_info.max_readahead = max(conn_info.max_readahead, 1 << 20)
+                conn_info.max_write = max(conn_info.max_write, 1 << 20)
+
+        def getattr(self, path: str, fh: Any = None) -> dict[str, Any]:
+            return answer(path, attributes)
+
+        def readdir(self, path: str, fh: Any) -> list[str]:
+            return [".", "..", *answer(path, files.names)]
+
+        def readlink(self, path: str) -> str:
+            return answer(path, files.link)
+
+        def open(self, path: str, flags: Any) -> int:
+            return answer(path, lambda parts: open_version(parts, flags))
+
+        def read(self, path: str, size: int, offset: int, fh: Any) -> Any:
+            return answer(path, lambda _: files.node(fh.fh).read(size, offset))
+
+        def release(self, path: str, fh: Any) -> int:
+            files.close(fh.fh)
+            return 0
+
+        def statfs(self, path: str) -> dict[str, int]:
+            return {"f_bsize": 4096, "f_frsize": 4096, "f_namemax": 255, "f_blocks": 0, "f_bfree": 0, "f_bavail": 0}
+
+    return Operations()

@@ -1,0 +1,259 @@
+"""A small Ceph of plain processes in a directory of its own: a monitor, OSDs with BlueStore on files, on request a
+metadata server. All of them end with this process, however that ends.
+
+with Ceph(Path("/tmp/ceph"), osds=3) as ceph:
+    ceph.make_pool("penstock")
+    subprocess.run([...], env={**os.environ, **ceph.environment})
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+PROGRAMS = {"ceph-mon": "ceph-mon", "ceph-osd": "ceph-osd", "ceph": "ceph-common"}
+FILE_SYSTEM_PROGRAMS = {"ceph-mds": "ceph-mds", "ceph-fuse": "ceph-fuse"}
+SEARCH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+
+class CephError(RuntimeError):
+    """A part of Ceph did not start; the message ends with what its log says."""
+
+
+def missing_packages(file_system: bool = False) -> list[str]:
+    """Debian's names of what this machine lacks."""
+    wanted = {**PROGRAMS, **(FILE_SYSTEM_PROGRAMS if file_system else {})}
+    return [package for program, package in wanted.items() if shutil.which(program, path=SEARCH) is None]
+
+
+class Ceph:
+    """A cluster that listens on `address`; `enter` is a prefix of commands that run inside another network."""
+
+    def __init__(
+        self,
+        directory: Path,
+        osds: int = 3,
+        *,
+        address: str = "127.0.0.1",
+        enter: Sequence[str] = (),
+        settings: dict[str, str] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.conf = directory / "ceph.conf"
+        self._osds = osds
+        self._address = address
+        self._enter = list(enter)
+        self._settings = settings or {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        # What the project's own environment adds for its MPI and its Python is none of Ceph's.
+        self._environment = {
+            key: value for key, value in os.environ.items() if key not in ("LD_LIBRARY_PATH", "PYTHONPATH")
+        }
+        self._environment.update(PATH=SEARCH, CEPH_CONF=str(self.conf))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"CEPH_CONF": str(self.conf)}
+
+    def __enter__(self) -> Ceph:
+        try:
+            self._configure()
+            self._start_monitor()
+            for number in range(self._osds):
+                self._make_osd(number)
+                self.start_osd(number)
+            self._wait("the OSDs", lambda: self._up() == self._osds)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def command(self, *words: str, timeout_s: float = 60) -> str:
+        """`ceph WORDS…`, and what it prints."""
+        done = subprocess.run(
+            [*self._enter, "ceph", "--connect-timeout", "20", *words],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        if done.returncode:
+            raise CephError(f"ceph {' '.join(words)} ended with status {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+    def make_pool(self, name: str, size: int = 3, groups: int = 16) -> None:
+        """A pool that accepts writes while all but one of its `size` copies are reachable."""
+        self.command("osd", "pool", "create", name, str(groups))
+        confirm = ("--yes-i-really-mean-it",) if size == 1 else ()
+        self.command("osd", "pool", "set", name, "size", str(size), *confirm)
+        self.command("osd", "pool", "set", name, "min_size", str(max(size - 1, 1)))
+
+    def start_osd(self, number: int) -> None:
+        self._start(f"osd.{number}", ["ceph-osd", "-f", "-i", str(number)])
+
+    def kill_osd(self, number: int) -> None:
+        """As a power cut would: SIGKILL."""
+        process = self._processes.pop(f"osd.{number}")
+        process.kill()
+        process.wait()
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes.values()]
+
+    def wait_for_osds(self, up: int) -> None:
+        self._wait(f"{up} OSDs", lambda: self._up() == up)
+
+    @contextlib.contextmanager
+    def mounted(self, place: Path, enter: Sequence[str] = ()) -> Iterator[Path]:
+        """Mounts the file system for as long as the context lasts; `enter` as for the cluster."""
+        place.mkdir(parents=True, exist_ok=True)
+        name = f"fuse-{place.name}"
+        self._start(name, ["ceph-fuse", "-f", "--id", "admin", str(place)], enter=enter)
+        shown = [*enter, "sh", "-c", f"grep -q ' {place} fuse' /proc/self/mounts"]
+        try:
+            self._wait(name, lambda: subprocess.run(shown, check=False).returncode == 0)
+            yield place
+        finally:
+            subprocess.run([*enter, "umount", str(place)], check=False, capture_output=True)
+            self._end(name)
+
+    def make_file_system(self, size: int = 3) -> None:
+        """CephFS with one metadata server."""
+        self._start("mds.a", ["ceph-mds", "-f", "-i", "a"])
+        self.make_pool("cephfs_metadata", size)
+        self.make_pool("cephfs_data", size)
+        self.command("fs", "new", "cephfs", "cephfs_metadata", "cephfs_data")
+        self._wait("the metadata server", lambda: "up:active" in self.command("mds", "stat"))
+
+    def stop(self) -> None:
+        # Clients first, the monitor last: whoever outlives what it talks to takes long to notice.
+        for name in reversed(list(self._processes)):
+            self._end(name)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _configure(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._fsid = str(uuid.uuid4())
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            port = probe.getsockname()[1]
+        self._monitor = f"{self._address}:{port}"
+        settings = {
+            "fsid": self._fsid,
+            "mon host": f"v2:{self._monitor}",
+            "public addr": self._address,
+            "cluster addr": self._address,
+            "auth cluster required": "none",
+            "auth service required": "none",
+            "auth client required": "none",
+            "run dir": str(self.directory),
+            "admin socket": str(self.directory / "$name.asok"),
+            "log file": str(self.directory / "$name.log"),
+            "crash dir": str(self.directory / "crash"),
+            "mon data": str(self.directory / "mon.$id"),
+            "osd data": str(self.directory / "osd.$id"),
+            "mds data": str(self.directory / "mds.$id"),
+            "keyring": "/dev/null",
+            "mon data avail crit": "1",
+            "mon data avail warn": "1",
+            "mon allow pool size one": "true",
+            "mon osd down out interval": "3600",
+            "osd crush chooseleaf type": "0",
+            "osd pool default pg autoscale mode": "off",
+            "osd objectstore": "bluestore",
+            "bluestore block size": str(8 << 30),
+            "bluestore block db create": "false",
+            "osd memory target": str(1 << 30),
+            "osd class update on start": "false",
+            "ms bind ipv6": "false",
+            "ms bind msgr1": "false",
+            # An OSD that died counts as down within seconds.
+            "osd heartbeat interval": "1",
+            "osd heartbeat grace": "4",
+            "mon osd min down reporters": "1",
+            "osd op num shards": "2",
+            **self._settings,
+        }
+        self.conf.write_text("[global]\n" + "".join(f"{key} = {value}\n" for key, value in settings.items()))
+
+    def _start_monitor(self) -> None:
+        monmap = self.directory / "monmap"
+        self._run("monmaptool", "--create", "--addv", "a", f"[v2:{self._monitor}]", "--fsid", self._fsid, str(monmap))
+        self._run("ceph-mon", "--mkfs", "-i", "a", "--monmap", str(monmap))
+        self._start("mon.a", ["ceph-mon", "-f", "-i", "a"])
+        self._wait("the monitor", lambda: bool(self.command("mon", "stat", timeout_s=30)))
+
+    def _make_osd(self, number: int) -> None:
+        (self.directory / f"osd.{number}").mkdir()
+        identity = str(uuid.uuid4())
+        self.command("osd", "new", identity, str(number))
+        self._run("ceph-osd", "-i", str(number), "--mkfs", "--osd-uuid", identity)
+
+    def _up(self) -> int:
+        return int(json.loads(self.command("osd", "stat", "--format", "json"))["num_up_osds"])
+
+    def _run(self, *words: str) -> None:
+        done = subprocess.run(
+            [*self._enter, *words], env=self._environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        if done.returncode:
+            raise CephError(f"{words[0]} ended with status {done.returncode}: {done.stderr.strip()[-2000:]}")
+
+    def _start(self, name: str, words: list[str], enter: Sequence[str] | None = None) -> None:
+        prefix = self._enter if enter is None else list(enter)
+        # A session of its own: Ctrl-C is for this process, which ends the others in order.
+        with (self.directory / f"{name}.out").open("ab") as out:
+            self._processes[name] = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *prefix, *words],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _end(self, name: str) -> None:
+        process = self._processes.pop(name, None)
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM if name.startswith("fuse") else signal.SIGKILL)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _wait(self, what: str, ready: Callable[[], bool], limit_s: float = 90) -> None:
+        end = time.monotonic() + limit_s
+        while True:
+            with contextlib.suppress(CephError, subprocess.TimeoutExpired):
+                if ready():
+                    return
+            for name, process in self._processes.items():
+                if process.poll() is not None:
+                    self._fail(name, f"ended with status {process.returncode} while {what} started")
+            if time.monotonic() > end:
+                self._fail(next(reversed(self._processes)), f"{what} did not start within {limit_s:.0f} s")
+            time.sleep(0.2)
+
+    def _fail(self, name: str, why: str) -> None:
+        text = ""
+        for log in (self.directory / f"{name}.out", self.directory / f"{name}.log"):
+            if log.exists():
+                text += log.read_text(errors="replace")[-1500:]
+        raise CephError(f"Ceph: {name} {why}\n{text}")
