@@ -37,6 +37,8 @@ CompiledPlan::CompiledPlan(const Plan& plan, const Team& team, std::uint64_t sha
     for (std::uint32_t d = 0; d < step.dependency_count; ++d)
       ++first_dependent_[plan.dependencies[step.first_dependency + d] + 1];
     if (reads_peer(step.kind)) reads_peers_ = true;
+    if ((step.kind == StepKind::send || step.kind == StepKind::recv) && !team.same_node(team.rank, step.peer))
+      leaves_node_ = true;
   }
   for (std::size_t i = 0; i < steps; ++i) first_dependent_[i + 1] += first_dependent_[i];
   dependents_.resize(first_dependent_[steps]);

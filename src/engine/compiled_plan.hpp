@@ -26,6 +26,7 @@ class CompiledPlan {
     return std::span(dependents_).subspan(first_dependent_[step], first_dependent_[step + 1] - first_dependent_[step]);
   }
   bool reads_peers() const { return reads_peers_; }
+  bool leaves_node() const { return leaves_node_; }  ///< has messages from or for ranks of other nodes
   const CompiledTasks& tasks() const { return tasks_; }
 
   /// The first recv (or await) step for messages of `peer` under `tag`, and the next one after `step`. Several such
@@ -49,6 +50,7 @@ class CompiledPlan {
   std::vector<StepId> next_receiver_;
   CompiledTasks tasks_;
   bool reads_peers_ = false;
+  bool leaves_node_ = false;
 };
 
 /// The compiled form of the plans in use, found by the plan's address while the plan lives.

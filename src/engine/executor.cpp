@@ -8,6 +8,8 @@
 namespace penstock::engine {
 namespace {
 
+constexpr std::chrono::microseconds kUnasked{500};  // between looks for what nobody waits for
+
 std::string traced_name(const Plan& plan) {
   if (plan.application_levels == 0) return plan.algorithm;
   return plan.algorithm + " S=" + std::to_string(plan.application_levels);
@@ -192,6 +194,8 @@ void Executor::launch(Operation& operation) {
   if (operation.compiled->reads_peers()) operation.peer_shared_offset.assign(node_.ranks.size(), ~std::uint64_t{0});
   operation.steps_left = plan.steps.size();
   operation.running = true;
+  operation.leaves_node = operation.compiled->leaves_node();
+  if (operation.leaves_node) ++leaving_;
   if (operation.compiled->tasks().count() > 0) {
     operation.sharing = true;
     sharing_.push_back(&operation);
@@ -241,7 +245,7 @@ bool Executor::poll() {
     drain_ready();
     if (backlog_count_ > 0 || !streams_.empty()) moved |= pump();
   }
-  if (remote_ && !transport_broken_ && (caller_ == Caller::application || transport_->any_thread())) {
+  if (remote_ && !transport_broken_ && (caller_ == Caller::application || transport_->any_thread()) && is_its_turn()) {
     moved |= remote_->progress();
     drain_ready();
   }
@@ -252,6 +256,16 @@ bool Executor::poll() {
     moved = true;
   }
   return moved;
+}
+
+// Looking at the transport is a system call for most, and takes the core from the ranks of the node that have messages
+// to wait for. What others may send unasked, news of failures and early messages, can wait for a moment.
+bool Executor::is_its_turn() {
+  if (expects_remote()) return true;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - looked_ < kUnasked) return false;
+  looked_ = now;
+  return true;
 }
 
 bool Executor::can_sleep(Caller caller) noexcept {
@@ -265,7 +279,8 @@ bool Executor::needs_polling(Caller caller) noexcept {
   if (backlog_count_ > 0 || !streams_.empty() || !held_.empty() || !held_shares_.empty()) return true;
   // A failed operation waits in silence until nobody works on this rank's memory any more.
   if (std::ranges::any_of(sharing_, [](const Operation* operation) { return operation->failed; })) return true;
-  return remote_ && !transport_broken_ && (caller == Caller::application || transport_->any_thread());
+  return remote_ && !transport_broken_ && expects_remote() &&
+         (caller == Caller::application || transport_->any_thread());
 }
 
 void Executor::poke() noexcept {
@@ -279,6 +294,7 @@ void Executor::update_active() {
       unfinished_ > 0 || backlog_count_ > 0 || !sharing_.empty() || (remote_ && !transport_broken_ && remote_->busy());
   if (active.load(std::memory_order_relaxed) != now) active.store(now, std::memory_order_seq_cst);
   slow.store(remote_ && remote_->is_slow(), std::memory_order_relaxed);
+  polls_transport.store(remote_ && expects_remote(), std::memory_order_relaxed);
 }
 
 void Executor::finish_if_over(Operation& operation) {
@@ -296,6 +312,7 @@ void Executor::finish_if_over(Operation& operation) {
   operation.scratch = operation.shared = nullptr;
   history_[operation.sequence % history_.size()] = {operation.sequence, operation.signature, operation.failed};
   --unfinished_;
+  if (std::exchange(operation.leaves_node, false)) --leaving_;
   const bool has_run = operation.has_run;
   operation.finished.store(true, std::memory_order_seq_cst);
   if (has_run) bell().ring();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -103,6 +104,8 @@ class Executor final : public Engine,
   void recycle(Operation& operation);
   void update_active();
   bool poll();
+  bool is_its_turn();
+  bool expects_remote() const { return leaving_ > 0 || remote_->busy(); }
 
   // executor_steps.cpp
   void complete(Operation& operation, StepId step);
@@ -200,6 +203,8 @@ class Executor final : public Engine,
   Fifo<Operation*> window_;          ///< nullptr where nothing is known yet
   std::array<History, 256> history_;
   std::size_t unfinished_ = 0;
+  std::size_t leaving_ = 0;  ///< of the operations that run: with messages from or for ranks of other nodes
+  std::chrono::steady_clock::time_point looked_;  ///< at the transport, while nothing was expected of it
   std::vector<std::unique_ptr<Operation>> operations_;
   std::vector<Operation*> idle_operations_;
   PlanCache plans_;

@@ -50,6 +50,7 @@ struct Operation {
   std::uint32_t scan_from = 0;             ///< no task before it is left to claim
   std::array<std::uint64_t, 2> scanned{};  ///< by Caller: version of the board + 1 when no task could be claimed
   bool sharing = false;                    ///< in Executor::sharing_
+  bool leaves_node = false;                ///< counted in Executor::leaving_
 
   enum StepFlag : std::uint8_t { matched = 1, posted = 2 };
   std::vector<std::uint32_t> waiting_for;  ///< dependencies left, by step

@@ -22,6 +22,7 @@ using std::chrono::nanoseconds;
 constexpr int kSpins = 10;   // polls in a row before the core is offered to others
 constexpr int kYields = 90;  // polls with a yield between them before sleeping
 constexpr int kSlowSpins = 4;
+constexpr int kTransportSpins = 2;
 constexpr milliseconds kLongestSleep{100};
 constexpr milliseconds kPoke{2};  // how long a message of the application may stay with a thread that waits
 constexpr microseconds kShortestNap{20};
@@ -251,7 +252,10 @@ void Progress::wait_for(Served& home, const std::atomic<bool>& finished) noexcep
       continue;
     }
     const bool slow = home.slow.load(std::memory_order_relaxed);
-    if (++idle < (slow ? kSlowSpins : kSpins)) {
+    const int spins = slow                                                   ? kSlowSpins
+                      : home.polls_transport.load(std::memory_order_relaxed) ? kTransportSpins
+                                                                             : kSpins;
+    if (++idle < spins) {
       pause();
       continue;
     }

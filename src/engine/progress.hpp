@@ -36,9 +36,10 @@ class Served {
   /// All that is awaited takes long, long messages over a slow link: looking often would only take time from those that
   /// compute, or that move the data.
   std::atomic<bool> slow{false};
-  std::atomic<int> waiters{0};  ///< threads in wait_for(), which drive it themselves
-  std::atomic<int> users{0};    ///< threads of others that are inside; remove() waits for them
-  bool wants_thread = false;    ///< the progress threads drive it; constant while added
+  std::atomic<bool> polls_transport{false};  ///< looking for work is a system call: better not many times in a row
+  std::atomic<int> waiters{0};               ///< threads in wait_for(), which drive it themselves
+  std::atomic<int> users{0};                 ///< threads of others that are inside; remove() waits for them
+  bool wants_thread = false;                 ///< the progress threads drive it; constant while added
 
  protected:
   ~Served() = default;
