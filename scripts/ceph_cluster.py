@@ -118,10 +118,9 @@ class Ceph:
         self._wait(f"{up} OSDs", lambda: self._up() == up)
 
     @contextlib.contextmanager
-    def mounted(self, place: Path, enter: Sequence[str] = ()) -> Iterator[Path]:
-        """Mounts the file system for as long as the context lasts; `enter` as for the cluster."""
+    def mounted(self, place: Path, enter: Sequence[str] = (), name: str = "fuse") -> Iterator[Path]:
+        """Mounts the file system for as long as the context lasts; `enter` as for the cluster, `name` starts with fuse."""
         place.mkdir(parents=True, exist_ok=True)
-        name = f"fuse-{place.name}"
         self._start(name, ["ceph-fuse", "-f", "--id", "admin", str(place)], enter=enter)
         shown = [*enter, "sh", "-c", f"grep -q ' {place} fuse' /proc/self/mounts"]
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import json
 import os
 import subprocess
@@ -111,6 +112,15 @@ def test_bad_urls(url: str, code: str) -> None:
     with pytest.raises(ps.Error) as caught:
         ps.Store(url)
     assert caught.value.code == code
+
+
+def test_a_ceph_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ps.Error) as caught:
+        ps.Store(f"rados://pool/space?conf={tmp_path}/none")
+    if ctypes.util.find_library("rados") is None:
+        assert (caught.value.code, "install" in str(caught.value)) == ("unsupported", True)
+    else:
+        assert (caught.value.code, "CEPH_CONF" in str(caught.value)) == ("not_found", True)
 
 
 def test_a_directory_that_is_no_store(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ OPTIONS = {
     "sync": (["no", "yes"], ["no"], "whether a write is on the device when it returns"),
     "budget_s": (2.0, 0.2, "seconds for one setting in one job"),
     "directory": ("", "", "where files go; the system's temporary folder if left out"),
+    "store": ("", "", "URL below which Penstock's stores go, such as rados://pool/bench; in `directory` if left out"),
 }
 RANKS = [1, 4, 8, 16, 36]
 MINUTES = 12
@@ -120,7 +121,10 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
                 folder = tempfile.mkdtemp(prefix="penstock-bench-store-", dir=parameters["directory"] or None)
             folder = Path(world.bcast(folder))
             try:
-                target = TARGETS[program](world, folder, pattern, sync == "yes")
+                if program == "penstock" and parameters["store"]:
+                    target = _Penstock(world, f"{parameters['store']}/{folder.name}", pattern, sync == "yes")
+                else:
+                    target = TARGETS[program](world, folder, pattern, sync == "yes")
                 for access, seconds in _times(world, target, pattern, parameters["budget_s"]).items():
                     rows.append(({**pattern.setting, "sync": sync, "access": access}, seconds))
                 target.close()
@@ -245,12 +249,13 @@ class _Atomic(_File):
 
 
 class _Penstock(_File):
-    def __init__(self, world: Any, folder: Path, pattern: Pattern, sync: bool) -> None:
+    def __init__(self, world: Any, place: Path | str, pattern: Pattern, sync: bool) -> None:
         from mpi4py import MPI
 
         from penstock.file import File
 
-        self._url = f"file://{folder}/store"
+        self._apart = isinstance(place, str)  # from the folder, which goes away by itself
+        self._url = place if self._apart else f"file://{place}/store"
         info = {"penstock_durable": "true" if sync else "false"}
         super().__init__(
             world, pattern, File.Open(world, f"{self._url}/field", MPI.MODE_CREATE | MPI.MODE_RDWR, info)
@@ -263,6 +268,13 @@ class _Penstock(_File):
         if self._world.rank == 0:
             Store(self._url, create=False, durable=False).gc(keep_last=1)
         self._world.Barrier()
+
+    def close(self) -> None:
+        from penstock.store import Store
+
+        super().close()
+        if self._apart and self._world.rank == 0:
+            Store(self._url, create=False).remove("field")
 
 
 class _Plain:
