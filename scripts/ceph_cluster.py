@@ -160,7 +160,7 @@ class Ceph:
             "auth service required": "none",
             "auth client required": "none",
             "run dir": str(self.directory),
-            "admin socket": str(self.directory / "$name.asok"),
+            "admin socket": str(self.directory / "$name.$pid.asok"),
             "log file": str(self.directory / "$name.log"),
             "crash dir": str(self.directory / "crash"),
             "mon data": str(self.directory / "mon.$id"),
@@ -185,6 +185,8 @@ class Ceph:
             "osd heartbeat grace": "4",
             "mon osd min down reporters": "1",
             "osd op num shards": "2",
+            # The kernel learns too late what other clients wrote: ROMIO's atomic mode would read old bytes, and write them back.
+            "fuse disable pagecache": "true",
             **self._settings,
         }
         self.conf.write_text("[global]\n" + "".join(f"{key} = {value}\n" for key, value in settings.items()))

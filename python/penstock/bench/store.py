@@ -165,7 +165,14 @@ def _times(world: Any, target: Any, pattern: Pattern, budget_s: float) -> dict[s
             break
         target.tidy()
     world.Barrier()
-    target.verify(turn)
+    failure = None
+    try:
+        target.verify(turn)
+    except AssertionError as error:
+        failure = str(error)
+    # Where one rank finds out, the others must not go on and wait for it.
+    if failures := [found for found in world.allgather(failure) if found]:
+        raise AssertionError(failures[0])
     return {name: [statistics.median(values)] for name, values in samples.items()}
 
 
