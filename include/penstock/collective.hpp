@@ -49,6 +49,9 @@ struct Collective {
   /// Of a UserOp, which then stands for dtype and op: the size of its elements, and whether their order is free.
   std::uint64_t element_bytes = 0;
   bool commutative = true;
+  /// Reductions: the same bits for any placement, order of the ranks (scan and exscan: for their order), and cut into
+  /// messages. The contributions to each element are combined in an order that follows from their values.
+  bool reproducible = false;
   int root = 0;
   /// Rooted operations: only the root's value counts; the others: equal on all ranks.
   bool in_place = false;
@@ -78,7 +81,8 @@ struct Algorithm {
   /// between the ranks.
   bool (*fits)(const Team& team, const Collective& what);
   Plan (*plan)(const Team& team, const Collective& what);
-  bool keeps_order;  ///< combines the elements in the order of the ranks, as an operation that does not commute needs
+  bool keeps_order;   ///< combines the elements in the order of the ranks, as an operation that does not commute needs
+  bool reproducible;  ///< can serve Collective::reproducible where the bits depend on the order
 };
 
 /// Every algorithm, in the order of algorithms.def.
@@ -97,8 +101,9 @@ struct Choice {
 /// operation (paper 000, section 4), but never levels between nodes. Depends only on what
 /// all ranks know (not on in_place of a rooted operation, nor on team.rank, nor on counts that only some ranks have),
 /// so all ranks choose the same. Throws Error(invalid_argument) for a root outside of the team, an operation that the
-/// dtype lacks, lists of another length than the team, blocks that are received over each other, a size beyond 2^63
-/// bytes, or an algorithm that is unknown or does not fit (the message lists those that do).
+/// dtype lacks, a reproducible operation that does not commute, lists of another length than the team, blocks that are
+/// received over each other, a size beyond 2^63 bytes, or an algorithm that is unknown or does not fit (the message
+/// lists those that do).
 PENSTOCK_API Choice choose(const Team& team, const Collective& what);
 
 /// This rank's plan for `what` by the algorithm that choose() gives. Plan::input_bytes and output_bytes are what

@@ -202,6 +202,10 @@ PENSTOCK_API void penstock_persistent_free(penstock_persistent* persistent);
 typedef void (*penstock_combine)(const void* from, void* to, uint64_t count, void* context);
 PENSTOCK_API int penstock_op_create(penstock_combine combine, void* context, uint64_t element_bytes, int commutative,
                                     penstock_op** op);
+/* One of the predefined operations with the same bits for any placement, order of the ranks and cut into messages: the
+ * contributions to each element are combined in an order that follows from their values (scan and exscan: in the order
+ * of the ranks). All ranks give such an operation, or none. */
+PENSTOCK_API int penstock_op_create_reproducible(penstock_dtype dtype, penstock_reduce_op reduce_op, penstock_op** op);
 PENSTOCK_API void penstock_op_free(penstock_op* op);
 
 /* Reductions by such an operation, whose elements `count` counts; in three forms, too. */

@@ -62,6 +62,7 @@ enum class StepKind : std::uint8_t {
   recv,       ///< `to` is filled with the message of `peer` under `tag`
   copy,       ///< to = from
   reduce,     ///< to = from (op) to, element by element, as MPI_Reduce_local
+  fold,       ///< to = the parts of `from`, each as long as `to`, combined in an order that follows from their values
   transform,  ///< the blocks [first_block, first_block + block_count), see Block
   expose,     ///< tells `peer` (same node) under `tag` that this rank has come here; orders memory before it
   await,      ///< waits for the `expose` of `peer` under `tag`
@@ -152,6 +153,7 @@ struct Arithmetic {
   /// the two types, and the arithmetic is that of `dtype`.
   std::optional<DType> input_dtype = {};
   ReduceOp op = ReduceOp::sum;
+  bool by_value = false;   ///< shared tasks combine their sources as `fold` does
   bool conjugate = false;  ///< with `scaled`: conjugate the source elements
   std::complex<double> alpha = 1.0;
   std::complex<double> beta = 0.0;       ///< with 0 the target is not read, so it may hold NaN
@@ -188,6 +190,9 @@ class PlanBuilder {
   }
   StepId reduce(Region from, Region to, std::span<const StepId> after) {
     return add({.from = from, .to = to, .kind = StepKind::reduce}, after);
+  }
+  StepId fold(Region from, Region to, std::span<const StepId> after) {
+    return add({.from = from, .to = to, .kind = StepKind::fold}, after);
   }
   StepId transform(Region from, Region to, std::span<const Block> blocks, bool scaled, std::span<const StepId> after) {
     return add_blocks({.from = from, .to = to, .kind = StepKind::transform, .scaled = scaled}, blocks, after);

@@ -22,13 +22,16 @@ _REDUCTIONS = ("reduce", "allreduce", "reduce_scatter_block", "reduce_scatter", 
 
 
 class How(TypedDict, total=False):
-    """Keywords of all collectives: how one runs, never what it gives. Equal on all ranks, like the other arguments."""
+    """Keywords of all collectives: how one runs. Equal on all ranks, like the other arguments."""
 
     algorithm: str  #: such as "binomial"; "" (the default) is chosen by size and ranks
     segment_bytes: int  #: length of a pipeline segment; 0 (the default) is chosen by the algorithm
     #: Levels of a tree, counted from its leaves, that run on the application's cores, the others on those of
     #: communication. More than there are means all of them; "auto" (the default) is chosen by the model.
     split: int | Literal["auto"]
+    #: Reductions: the same bits for any placement, order of the ranks, and message size. The contributions to each element
+    #: are combined in an order that follows from their values (scan and exscan: in the order of the ranks).
+    reproducible: bool
     radix: int  #: of trees: who has the data serves radix - 1 others per level; 2 (the default) or more
 
 

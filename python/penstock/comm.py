@@ -422,7 +422,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
             if call.finish is not None:
                 call.finish()
             return
-        self._start_native(core, call).Wait()
+        self._start_native(core, call, how).Wait()
 
     def _start(self, how: How, prepare: Callable[..., Call], *arguments: Any) -> Request:
         core = self._open()
@@ -433,7 +433,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
             )
             if pending is not None:
                 return Request(pending, call.finish)
-        return self._start_native(core, call)
+        return self._start_native(core, call, how)
 
     def _init(self, how: How, prepare: Callable[..., Call], *arguments: Any) -> Prequest:
         self._open()
@@ -452,8 +452,14 @@ class Comm(BlockCollectives, MPI.Intracomm):
                 raise
             raise Error(str(error)) from error
 
-    def _start_native(self, core: Any, call: Call) -> Request:
+    def _start_native(self, core: Any, call: Call, how: How) -> Request:
         """Only reductions come here: MPI demands the same operation and type on all ranks, so all of them do."""
+        if how.get("reproducible"):
+            why = (
+                f"{call.kind}: MPI itself reduces by this operation or elements of this type, which is not reproducible"
+            )
+            core.fail_next(why)
+            raise Error(why + "; give an operation and a type that Penstock computes with")
         self._native_runs[f"{call.kind}: its operation or element type has no plan"] += 1
         return Request(self._natives.start(core.guard(call.kind), "I" + call.kind, call.native))
 

@@ -83,6 +83,7 @@ def collective(
     segment_bytes: int = 0,
     split: int | Literal["auto"] = "auto",
     radix: int = 2,
+    reproducible: bool = False,
     nodes: int | Sequence[int] = 1,
     progress_cores: int = 0,
 ) -> Plans:
@@ -91,7 +92,7 @@ def collective(
     ``count`` is in elements per rank (of one rank's block for gather, scatter and allgather). ``nodes`` is the node of
     each rank, or a number of nodes over which the ranks are spread in contiguous blocks. Without ``algorithm`` it is
     the one that a communicator of this team would choose, with ``progress_cores`` communication cores on each node;
-    ``split`` and ``radix`` are those of :class:`penstock.comm.How`. Raises :class:`penstock.Error` for arguments that no
+    ``split``, ``radix`` and ``reproducible`` are those of :class:`penstock.comm.How`. Raises :class:`penstock.Error` for arguments that no
     communicator would take.
     """
     if ranks < 1:
@@ -102,7 +103,9 @@ def collective(
     if progress_cores < 0:
         raise Error(f"progress_cores is {progress_cores}, expected no negative number")
     levels = -1 if split == "auto" else split
-    what = _penstock.plan.Collective(kind, count, name, op, root, in_place, algorithm, segment_bytes, levels, radix)
+    what = _penstock.plan.Collective(
+        kind, count, name, op, root, in_place, algorithm, segment_bytes, levels, radix, reproducible
+    )
     node_of_rank = _place(ranks, nodes)
     chosen, reason = _penstock.plan.choose(what, node_of_rank, progress_cores)
     plans = _penstock.plan.plan_all(what, node_of_rank, progress_cores)

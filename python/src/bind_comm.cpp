@@ -112,12 +112,15 @@ void apply(const nb::dict& how, Collective& what) {
       what.radix = static_cast<int>(std::min(whole_number(keyword, value, 2), kMost));
     else if (keyword == "segment_bytes")
       what.segment_bytes = static_cast<std::uint64_t>(whole_number(keyword, value, 0));
+    else if (keyword == "reproducible" && nb::isinstance<nb::bool_>(value))
+      what.reproducible = nb::cast<bool>(value);
     else if (keyword == "algorithm" && is_text)
       what.algorithm = text;
     else
-      throw Error(ErrorCode::invalid_argument,
-                  "unexpected " + keyword + "=" + nb::cast<std::string>(nb::repr(value)) +
-                      R"(; expected algorithm="a name", segment_bytes=, split="auto" or a number, radix=)");
+      throw Error(
+          ErrorCode::invalid_argument,
+          "unexpected " + keyword + "=" + nb::cast<std::string>(nb::repr(value)) +
+              R"(; expected algorithm="a name", segment_bytes=, split="auto" or a number, radix=, reproducible=True or False)");
   }
 }
 

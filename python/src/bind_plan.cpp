@@ -19,11 +19,12 @@ namespace {
 
 Collective collective(const std::string& kind, std::uint64_t count, const std::string& dtype, const std::string& op,
                       int root, bool in_place, const std::string& algorithm, std::uint64_t segment_bytes, int split,
-                      int radix) {
+                      int radix, bool reproducible) {
   return {.kind = collective_kind_from_name(kind),
           .count = count,
           .dtype = dtype_from_name(dtype),
           .op = reduce_op_from_name(op),
+          .reproducible = reproducible,
           .root = root,
           .in_place = in_place,
           .algorithm = algorithm,
@@ -66,9 +67,9 @@ void bind_plan(nb::module_& module) {
       .def("__init__",
            [](Collective* self, const std::string& kind, std::uint64_t count, const std::string& dtype,
               const std::string& op, int root, bool in_place, const std::string& algorithm, std::uint64_t segment_bytes,
-              int split, int radix) {
-             new (self)
-                 Collective(collective(kind, count, dtype, op, root, in_place, algorithm, segment_bytes, split, radix));
+              int split, int radix, bool reproducible) {
+             new (self) Collective(collective(kind, count, dtype, op, root, in_place, algorithm, segment_bytes, split,
+                                              radix, reproducible));
            })
       .def_prop_ro("itemsize", [](const Collective& self) { return size_bytes(self.dtype); });
   // The plans of all ranks; opaque, since those of many ranks are large.

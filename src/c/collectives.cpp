@@ -33,8 +33,13 @@ struct Call {
   bool is_by = false;  ///< `user` has to be given
 };
 
-/// A penstock_op.
-using UserOpHandle = std::shared_ptr<const UserOp>;
+/// A penstock_op: an operation of the user's, or one of ours in any order with the same bits.
+struct OpHandle {
+  std::shared_ptr<const UserOp> user;
+  DType dtype = DType::uint8;
+  ReduceOp op = ReduceOp::sum;
+  bool reproducible = false;
+};
 
 constexpr int kDtypes = 0
 #define PENSTOCK_DTYPE(name, type, size, numpy) +1
@@ -49,11 +54,16 @@ constexpr int kReduceOps = 0
 #undef PENSTOCK_REDUCE_OP
     ;
 
+void check_row(const char* function, const char* table, int given, int rows) {
+  if (given < 0 || given >= rows)
+    throw Error(ErrorCode::invalid_argument, std::string(function) + ": " + std::to_string(given) + " is no " + table);
+}
+
 struct Arguments {
   Collective what;
   ConstBytes input;
   Bytes output;
-  UserOpHandle user;
+  std::shared_ptr<const UserOp> user;
 };
 
 /// C gives no sizes: the spans are what the counts and the operation ask for, empty where a pointer is null. Where they
@@ -93,11 +103,8 @@ Arguments arguments(Comm& comm, const Call& call) {
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorCode::invalid_argument, std::string(call.function) + ": " + why);
   };
-  const auto check_row = [&](const char* table, int given, int rows) {
-    if (given < 0 || given >= rows) refuse(std::to_string(given) + " is no " + table);
-  };
-  check_row("penstock_dtype", static_cast<int>(call.dtype), kDtypes);
-  check_row("penstock_reduce_op", static_cast<int>(call.op), kReduceOps);
+  check_row(call.function, "penstock_dtype", static_cast<int>(call.dtype), kDtypes);
+  check_row(call.function, "penstock_reduce_op", static_cast<int>(call.op), kReduceOps);
   Arguments result;
   Collective& what = result.what;
   what.kind = call.kind;
@@ -107,8 +114,12 @@ Arguments arguments(Comm& comm, const Call& call) {
   what.root = call.root;
   if (call.is_by && call.user == nullptr) refuse("op is NULL");
   if (call.user != nullptr) {
-    result.user = unwrap<UserOpHandle>(call.user);
-    what.element_bytes = result.user->element_bytes;
+    const OpHandle& handle = unwrap<OpHandle>(call.user);
+    result.user = handle.user;
+    what.element_bytes = handle.user ? handle.user->element_bytes : 0;
+    what.dtype = handle.dtype;
+    what.op = handle.op;
+    what.reproducible = handle.reproducible;
   }
   what.in_place = call.send == PENSTOCK_IN_PLACE || call.receive == PENSTOCK_IN_PLACE;
   const auto ranks = static_cast<std::size_t>(comm.size());
@@ -268,12 +279,26 @@ int penstock_op_create(penstock_combine combine, void* context, uint64_t element
     const auto call = [combine, context, element_bytes](ConstBytes from, Bytes to) {
       combine(from.data(), to.data(), to.size() / element_bytes, context);
     };
-    *op = c::wrap<penstock_op>(c::UserOpHandle(std::make_shared<const UserOp>(
-        UserOp{.combine = call, .element_bytes = element_bytes, .commutative = commutative != 0})));
+    *op = c::wrap<penstock_op>(
+        c::OpHandle{.user = std::make_shared<const UserOp>(
+                        UserOp{.combine = call, .element_bytes = element_bytes, .commutative = commutative != 0})});
   });
 }
 
-void penstock_op_free(penstock_op* op) { penstock::c::destroy<std::shared_ptr<const penstock::UserOp>>(op); }
+int penstock_op_create_reproducible(penstock_dtype dtype, penstock_reduce_op reduce_op, penstock_op** op) {
+  using namespace penstock;
+  return c::guarded([&] {
+    c::require(op, "penstock_op_create_reproducible", "op");
+    c::check_row("penstock_op_create_reproducible", "penstock_dtype", static_cast<int>(dtype), c::kDtypes);
+    c::check_row("penstock_op_create_reproducible", "penstock_reduce_op", static_cast<int>(reduce_op), c::kReduceOps);
+    *op = c::wrap<penstock_op>(c::OpHandle{.user = nullptr,
+                                           .dtype = static_cast<DType>(dtype),
+                                           .op = static_cast<ReduceOp>(reduce_op),
+                                           .reproducible = true});
+  });
+}
+
+void penstock_op_free(penstock_op* op) { penstock::c::destroy<penstock::c::OpHandle>(op); }
 
 int penstock_start(penstock_persistent* persistent, penstock_request** request) {
   using namespace penstock;

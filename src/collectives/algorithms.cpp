@@ -13,9 +13,13 @@ namespace {
 
 constexpr std::array kAlgorithms = {
 #define PENSTOCK_ALGORITHM(kind, name, fits, cost) \
-  Algorithm{CollectiveKind::kind, #name, cost, &collectives::fits, &collectives::kind##_##name, false},
+  Algorithm{CollectiveKind::kind, #name, cost, &collectives::fits, &collectives::kind##_##name, false, false},
 #define PENSTOCK_ALGORITHM_IN_ORDER(kind, name, fits, cost) \
-  Algorithm{CollectiveKind::kind, #name, cost, &collectives::fits, &collectives::kind##_##name, true},
+  Algorithm{CollectiveKind::kind, #name, cost, &collectives::fits, &collectives::kind##_##name, true, false},
+#define PENSTOCK_ALGORITHM_REPRODUCIBLE(kind, name, fits, cost) \
+  Algorithm{CollectiveKind::kind, #name, cost, &collectives::fits, &collectives::kind##_##name, false, true},
+#define PENSTOCK_ALGORITHM_FIXED(kind, name, fits, cost) \
+  Algorithm{CollectiveKind::kind, #name, cost, &collectives::fits, &collectives::kind##_##name, true, true},
 #include "collectives/algorithms.def"
 #undef PENSTOCK_ALGORITHM
 };

@@ -10,6 +10,7 @@
 #include "penstock/error.hpp"
 #include "penstock/split_model.hpp"
 #include "penstock/tuning.hpp"
+#include "plan/fold.hpp"
 #include "plan/split.hpp"
 
 namespace penstock {
@@ -35,6 +36,13 @@ const KindRow& row(CollectiveKind kind) { return kKinds[static_cast<std::size_t>
 
 void check_counts(const Team& team, const Collective& what);
 
+bool is_prefix(CollectiveKind kind) { return kind == CollectiveKind::scan || kind == CollectiveKind::exscan; }
+
+/// Whether the order matters that a reproducible operation fixes.
+bool fixes_order(const Collective& what) {
+  return what.reproducible && computes(what.kind) && (what.element_bytes != 0 || plan::depends_on_order(what.dtype));
+}
+
 void check(const Team& team, const Collective& what) {
   if (is_rooted(what.kind) && (what.root < 0 || what.root >= team.size()))
     reject(what, "root is " + std::to_string(what.root) + ", but the communicator has the ranks 0 to " +
@@ -42,6 +50,9 @@ void check(const Team& team, const Collective& what) {
   if (computes(what.kind) && what.element_bytes == 0 && !defined_for(what.op, what.dtype))
     reject(what,
            "operation " + std::string(name(what.op)) + " is not defined for dtype " + std::string(name(what.dtype)));
+  if (what.reproducible && what.element_bytes != 0 && !what.commutative && !is_prefix(what.kind))
+    reject(what,
+           "an operation that does not commute cannot be reproducible, which it would be in any order of the ranks");
   // Half of the address space, so that no sum of offsets can overflow.
   if (what.split < Collective::kAutomatic)
     reject(what, "split is " + std::to_string(what.split) + "; expected levels of a tree, or -1 (automatic)");
@@ -60,7 +71,8 @@ const Algorithm* find(CollectiveKind kind, std::string_view given) {
 }
 
 bool fits(const Algorithm& row, const Team& team, const Collective& what) {
-  return row.fits(team, what) && (what.commutative || !computes(what.kind) || row.keeps_order);
+  return row.fits(team, what) && (what.commutative || !computes(what.kind) || row.keeps_order) &&
+         (!fixes_order(what) || row.reproducible);
 }
 
 // nullptr where none is named.
@@ -193,8 +205,16 @@ Default choose_default(const Team& team, const Collective& what) {
   const int nodes = collectives::node_count(team);
   const bool is_hierarchy = nodes > 1 && nodes < team.size();
   const std::string hierarchy = is_hierarchy ? std::to_string(nodes) + " nodes, some with several ranks" : "";
-  const bool is_prefix = what.kind == CollectiveKind::scan || what.kind == CollectiveKind::exscan;
-  if (computes(what.kind) && !what.commutative && !is_prefix) {
+  if (fixes_order(what)) {
+    if (is_prefix(what.kind)) return {"chain", "reproducible: combined in the order of the ranks"};
+    if (collectives::shared_node(team, what) && bytes > kDividedBytes)
+      return {"divided", "reproducible, more than " + kib(kDividedBytes) + " on one node"};
+    const bool combines_whole = what.kind == CollectiveKind::reduce || what.kind == CollectiveKind::allreduce;
+    if (combines_whole && bytes * size <= kLatencyBytes)
+      return {"sorted_short", "reproducible, at most " + kib(kLatencyBytes) + " of all ranks"};
+    return {"sorted", "reproducible"};
+  }
+  if (computes(what.kind) && !what.commutative && !is_prefix(what.kind)) {
     if (collectives::shared_node(team, what) && bytes > kDividedBytes)
       return {"divided", "the operation does not commute; more than " + kib(kDividedBytes) + " on one node"};
     const bool is_scattered =
@@ -321,7 +341,7 @@ Choice choose(const Team& team, const Collective& what) {
   if (choice.algorithm == nullptr) {
     std::optional<Tuning::Found> tuned;
     // The table knows nothing of counts, some of which are one rank's own, nor of orders.
-    const bool is_measured = !has_counts(what.kind) && what.commutative;
+    const bool is_measured = !has_counts(what.kind) && what.commutative && !fixes_order(what);
     if (team.tuning != nullptr && what.split == Collective::kAutomatic && is_measured)
       tuned = team.tuning->find(team, what);
     const Default chosen = tuned ? Default{tuned->algorithm, tuned->reason} : choose_default(team, what);

@@ -21,6 +21,7 @@ enum Word : std::size_t {
   kInPlace,
   kElementBytes,
   kCommutative,
+  kReproducible,
   kSegmentBytes,
   kSplit,
   kRadix,
@@ -90,6 +91,7 @@ class Cards {
     compare("operation", kOp, [](std::uint64_t value) { return std::string(name(static_cast<ReduceOp>(value))); });
     compare("element_bytes", kElementBytes, number);
     compare("commutative", kCommutative, number);
+    compare("reproducible", kReproducible, [](std::uint64_t value) { return value != 0 ? "on" : "off"; });
     compare("segment_bytes", kSegmentBytes, number);
     compare("split", kSplit, number);
     compare("radix", kRadix, number);
@@ -157,6 +159,7 @@ std::vector<std::uint64_t> card_of(const Collective& what, int size) {
   card[kInPlace] = what.in_place;
   card[kElementBytes] = what.element_bytes;
   card[kCommutative] = what.commutative;
+  card[kReproducible] = what.reproducible;
   card[kSegmentBytes] = what.segment_bytes;
   card[kSplit] = static_cast<std::uint64_t>(what.split);
   card[kRadix] = static_cast<std::uint64_t>(what.radix);

@@ -89,6 +89,7 @@ Collective normalized(const Collective& asked, int rank) {
   what.op = ReduceOp::sum;
   what.element_bytes = 0;
   what.commutative = true;
+  what.reproducible = false;
   count_in_bytes(what);  // too large a size keeps its type: choose() refuses it and says so
   return what;
 }
@@ -99,15 +100,16 @@ std::uint64_t signature(const Collective& what) {
   // So are the counts that only this rank knows; whether they fit shows in the sizes of the messages.
   const bool knows_alone = what.kind == CollectiveKind::gatherv || what.kind == CollectiveKind::scatterv ||
                            what.kind == CollectiveKind::alltoallv;
-  const std::array<std::uint64_t, 9> words{static_cast<std::uint64_t>(what.kind) << 1 | (in_place ? 1u : 0u),
-                                           knows_alone ? 0 : what.count,
-                                           static_cast<std::uint64_t>(what.dtype),
-                                           static_cast<std::uint64_t>(what.op),
-                                           static_cast<std::uint64_t>(what.root),
-                                           what.segment_bytes,
-                                           static_cast<std::uint64_t>(what.split),
-                                           static_cast<std::uint64_t>(what.radix),
-                                           what.element_bytes << 1 | (what.commutative ? 1u : 0u)};
+  const std::array<std::uint64_t, 9> words{
+      static_cast<std::uint64_t>(what.kind) << 1 | (in_place ? 1u : 0u),
+      knows_alone ? 0 : what.count,
+      static_cast<std::uint64_t>(what.dtype),
+      static_cast<std::uint64_t>(what.op),
+      static_cast<std::uint64_t>(what.root),
+      what.segment_bytes,
+      static_cast<std::uint64_t>(what.split),
+      static_cast<std::uint64_t>(what.radix),
+      what.element_bytes << 2 | (what.commutative ? 1u : 0u) | (what.reproducible ? 2u : 0u)};
   std::uint64_t mixed = 0x9e3779b97f4a7c15u;
   for (const std::uint64_t word : words) mixed = mix(mixed, word);
   for (const char letter : what.algorithm) mixed = mix(mixed, static_cast<unsigned char>(letter));

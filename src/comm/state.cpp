@@ -8,6 +8,7 @@
 
 #include "penstock/error.hpp"
 #include "penstock/options.hpp"
+#include "plan/fold.hpp"
 
 namespace penstock::comm {
 namespace {
@@ -116,7 +117,11 @@ Started State::start(const Collective& given, ConstBytes input, Bytes output, st
     throw;
   }
   std::shared_ptr<Agreement> agreement = agree_on(card_of(what, team().size()));
-  Started started{engine_->start(planned.plan, bindings, {.dtype = what.dtype, .op = what.op, .user = std::move(user)},
+  Started started{engine_->start(planned.plan, bindings,
+                                 {.dtype = what.dtype,
+                                  .op = what.op,
+                                  .by_value = what.reproducible && (user || plan::depends_on_order(what.dtype)),
+                                  .user = std::move(user)},
                                  planned.signature)};
   started.agreement = std::move(agreement);
   if (options().debug > 0) {
@@ -149,6 +154,7 @@ json::Object State::facts_of(const Collective& what, const Plan& plan) const {
   result.number("count", what.count);
   result.string("dtype", name(what.dtype));
   if (computes(what.kind)) result.string("op", name(what.op));
+  if (what.reproducible) result.string("reproducible", "on");
   if (is_rooted(what.kind)) result.number("root", what.root);
   result.number("ranks", plan.size);
   result.number("rank", plan.rank);

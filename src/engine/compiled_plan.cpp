@@ -4,6 +4,7 @@
 #include <string>
 
 #include "penstock/error.hpp"
+#include "plan/order.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -80,15 +81,16 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
         step.from.size_bytes != step.to.size_bytes)
       reject(plan, where() + "moves " + std::to_string(step.from.size_bytes) + " bytes into " +
                        std::to_string(step.to.size_bytes));
+    if (step.kind == StepKind::fold && (step.to.size_bytes == 0 || step.from.size_bytes % step.to.size_bytes != 0))
+      reject(plan, where() + "folds " + std::to_string(step.from.size_bytes) + " bytes into " +
+                       std::to_string(step.to.size_bytes));
     for (std::uint32_t d = 0; d < step.dependency_count; ++d)
       if (plan.dependencies.at(step.first_dependency + d) >= i)
         reject(plan, where() + "waits for a step that is not before it");
     if (step.kind == StepKind::share) continue;
     if (std::size_t{step.first_block} + step.block_count > plan.blocks.size())
       reject(plan, where() + "names blocks that the plan does not have");
-    const bool has_peer =
-        step.kind != StepKind::copy && step.kind != StepKind::reduce && step.kind != StepKind::transform;
-    if (!has_peer) continue;
+    if (!plan::touches(step.kind).has_peer) continue;
     if (step.peer < 0 || step.peer >= plan.size) reject(plan, where() + "has a peer that does not exist");
     if (step.tag > kMaxTag) reject(plan, where() + "has a tag above " + std::to_string(kMaxTag));
     if (step.kind != StepKind::send && step.kind != StepKind::recv &&

@@ -7,6 +7,7 @@
 #include "penstock/trace.hpp"
 #include "plan/arithmetic.hpp"
 #include "plan/copy.hpp"
+#include "plan/fold.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -61,7 +62,7 @@ void Executor::issue(Operation& operation, StepId step) {
     default:
       // An operation of the user's must not run under the lock: it may need another one, such as Python's.
       if (std::max(what.from.size_bytes, what.to.size_bytes) <= kInlineBytes && may_run(what.lane) &&
-          !(operation.arithmetic.user && what.kind == StepKind::reduce)) {
+          !(operation.arithmetic.user && (what.kind == StepKind::reduce || what.kind == StepKind::fold))) {
         compute(operation, step);
         complete(operation, step);
       } else {
@@ -110,6 +111,10 @@ void Executor::compute(Operation& operation, StepId step) {
     case StepKind::reduce: {
       const trace::Span span("reduce", lane, to.size());
       return plan::reduce(operation.arithmetic, source(operation, what.from), to);
+    }
+    case StepKind::fold: {
+      const trace::Span span("fold", lane, what.from.size_bytes);
+      return plan::fold(operation.arithmetic, plan::parts_of(source(operation, what.from), what.to.size_bytes), to);
     }
     case StepKind::transform: {
       const trace::Span span("transform", lane, to.size());

@@ -4,17 +4,21 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/single_copy.hpp"
 #include "penstock/error.hpp"
 #include "plan/arithmetic.hpp"
 #include "plan/copy.hpp"
+#include "plan/fold.hpp"
 
 namespace penstock::engine {
 namespace {
 
 // Two blocks fit in the second-level cache, and a system call per block costs little beside copying it.
 constexpr std::uint64_t kBlockBytes = 64 << 10;
+// Of all sources together, where the operation needs all of them at once.
+constexpr std::uint64_t kFoldBytes = 256 << 10;
 
 // Room for a block that begins at any place in a line. Where it lies in its line as the memory of the other process
 // does, the kernel's copies run at full speed on every processor (plan/copy.hpp).
@@ -51,10 +55,43 @@ int put(ConstBytes from, const Place& to, std::uint64_t offset_bytes) {
   return 0;
 }
 
+// Of several sources, all of which are needed at once.
+TaskResult fold_task(const Arithmetic& arithmetic, std::span<const Place> sources, std::span<const Place> targets,
+                     std::uint64_t size_bytes) {
+  const std::uint64_t element_bytes =
+      arithmetic.user ? arithmetic.user->element_bytes : penstock::size_bytes(arithmetic.dtype);
+  const std::uint64_t row_bytes =
+      std::max(kFoldBytes / sources.size() / kLineBytes * kLineBytes, std::uint64_t{1}) / element_bytes * element_bytes;
+  const std::uint64_t block_bytes = std::max(row_bytes, element_bytes);
+  const std::uint64_t stride_bytes = (block_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+  thread_local std::vector<std::byte> rows;
+  if (rows.size() < stride_bytes * (sources.size() + 1)) rows.resize(stride_bytes * (sources.size() + 1));
+  thread_local std::vector<ConstBytes> parts;
+  for (std::uint64_t offset = 0; offset < size_bytes; offset += block_bytes) {
+    const std::uint64_t bytes = std::min(block_bytes, size_bytes - offset);
+    parts.clear();
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      const Bytes row(rows.data() + i * stride_bytes, bytes);
+      if (sources[i].process == 0) {
+        parts.emplace_back(here(sources[i], offset), bytes);
+        continue;
+      }
+      if (const int error = fetch(sources[i], offset, row); error != 0) return {error, sources[i].rank};
+      parts.emplace_back(row);
+    }
+    const Bytes sum(rows.data() + sources.size() * stride_bytes, bytes);
+    plan::fold(arithmetic, parts, sum);
+    for (const Place& target : targets)
+      if (const int error = put(sum, target, offset); error != 0) return {error, target.rank};
+  }
+  return {};
+}
+
 }  // namespace
 
 TaskResult run_task(const Arithmetic& arithmetic, std::span<const Place> sources, std::span<const Place> targets,
                     std::uint64_t size_bytes) {
+  if (arithmetic.by_value && sources.size() > 1) return fold_task(arithmetic, sources, targets, size_bytes);
   const Place& last = sources.back();
   const std::uint64_t element_bytes = arithmetic.user && sources.size() > 1 ? arithmetic.user->element_bytes : 1;
   if (element_bytes > kBlockBytes)

@@ -5,7 +5,7 @@
 namespace penstock::plan {
 
 std::string_view name(StepKind kind) noexcept {
-  constexpr std::array<std::string_view, 10> kNames{"send",   "recv",  "copy", "reduce", "transform",
+  constexpr std::array<std::string_view, 11> kNames{"send",   "recv",  "copy", "reduce", "fold", "transform",
                                                     "expose", "await", "read", "unpack", "share"};
   return kNames[static_cast<std::size_t>(kind)];
 }
@@ -31,6 +31,7 @@ std::string describe(const Step& step) {
     case StepKind::send: return kind + " " + describe(step.from) + " to " + peer + tag;
     case StepKind::recv: return kind + " " + describe(step.to) + " from " + peer + tag;
     case StepKind::copy:
+    case StepKind::fold:
     case StepKind::reduce: return kind + " " + describe(step.from) + " to " + describe(step.to);
     case StepKind::transform:
       return kind + " " + std::to_string(step.block_count) + " blocks of " + describe(step.from) + " to " +

@@ -32,6 +32,7 @@ constexpr Touches touches(StepKind kind) {
     case StepKind::recv: return {true, false, false, true};
     case StepKind::copy:
     case StepKind::reduce:
+    case StepKind::fold:
     case StepKind::transform: return {false, true, false, true};
     case StepKind::expose:
     case StepKind::await: return {true, false, false, false};

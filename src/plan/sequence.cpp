@@ -112,6 +112,17 @@ StepId Sequence::reduce(Region from, Region to, After after) {
   return step;
 }
 
+StepId Sequence::fold(Region from, Region to, After after) {
+  if (to.size_bytes == 0) return kNone;
+  begin(after);
+  wait_to_read(from);
+  wait_to_write(to);
+  const StepId step = builder_.fold(from, to, waits());
+  has_read(from, step);
+  has_written(to, step);
+  return step;
+}
+
 StepId Sequence::move(std::span<const Move> moves, std::uint64_t element_bytes, After after) {
   std::vector<Move> kept;
   for (const Move& each : moves)

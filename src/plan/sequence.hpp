@@ -51,6 +51,8 @@ class Sequence {
   StepId recv(Region to, int peer, std::uint32_t tag, After after = {});
   StepId copy(Region from, Region to, After after = {});
   StepId reduce(Region from, Region to, After after = {});
+  /// See StepKind::fold.
+  StepId fold(Region from, Region to, After after = {});
   /// All copies of `moves` as one step. Their sources lie in one buffer, their targets in one buffer, and no source
   /// overlaps a target; `element_bytes` is the size of what the plan computes with.
   StepId move(std::span<const Move> moves, std::uint64_t element_bytes, After after = {});

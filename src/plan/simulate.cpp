@@ -13,6 +13,7 @@
 
 #include "penstock/error.hpp"
 #include "plan/arithmetic.hpp"
+#include "plan/fold.hpp"
 #include "plan/names.hpp"
 #include "plan/order.hpp"
 #include "plan/tasks.hpp"
@@ -174,6 +175,9 @@ class Simulation {
       }
       case StepKind::copy: move(bytes(ref.rank, step.from), target(ref)); return complete(ref);
       case StepKind::reduce: reduce(arithmetic_, bytes(ref.rank, step.from), target(ref)); return complete(ref);
+      case StepKind::fold:
+        fold(arithmetic_, parts_of(bytes(ref.rank, step.from), step.to.size_bytes), target(ref));
+        return complete(ref);
       case StepKind::transform:
       case StepKind::unpack: {
         const auto blocks = std::span(plans_[ref.rank].blocks).subspan(step.first_block, step.block_count);

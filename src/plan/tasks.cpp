@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "plan/arithmetic.hpp"
+#include "plan/fold.hpp"
 #include "plan/names.hpp"
 
 namespace penstock::plan {
@@ -214,7 +215,10 @@ bool touches(const Plan& plan, const SharedTask& task, int rank) {
 
 void run_task(const Arithmetic& arithmetic, std::span<const ConstBytes> sources, std::span<const Bytes> targets) {
   std::vector<std::byte> value(sources.back().begin(), sources.back().end());
-  for (std::size_t i = sources.size() - 1; i-- > 0;) reduce(arithmetic, sources[i], value);
+  if (arithmetic.by_value && sources.size() > 1)
+    fold(arithmetic, sources, value);
+  else
+    for (std::size_t i = sources.size() - 1; i-- > 0;) reduce(arithmetic, sources[i], value);
   for (const Bytes& target : targets)
     if (!value.empty()) std::memcpy(target.data(), value.data(), value.size());
 }

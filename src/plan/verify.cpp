@@ -152,11 +152,15 @@ class Verifier {
       check_region(rank, id, step.to, rank, "the target");
       if (step.to.buffer == Buffer::input && step.to.size_bytes > 0) found(where(rank, id) + ": writes the input");
     }
-    const bool moves_whole = (touches.reads || touches.reads_remote) && touches.writes && !plan::has_blocks(step.kind);
+    const bool moves_whole = (touches.reads || touches.reads_remote) && touches.writes &&
+                             !plan::has_blocks(step.kind) && step.kind != StepKind::fold;
     if (moves_whole && step.from.size_bytes != step.to.size_bytes)
       found(where(rank, id) + ": source and target differ in size");
     if (step.kind == StepKind::reduce && step.from.size_bytes % element_bytes_.output != 0)
       found(where(rank, id) + ": not a whole number of elements");
+    if (step.kind == StepKind::fold && (step.to.size_bytes == 0 || step.from.size_bytes % step.to.size_bytes != 0 ||
+                                        step.to.size_bytes % element_bytes_.output != 0))
+      found(where(rank, id) + ": not a whole number of parts, each of whole elements");
     if (plan::has_blocks(step.kind)) check_blocks(rank, id);
     if (step.kind == StepKind::share && std::uint64_t{step.first_block} + step.block_count > plan.tasks.size())
       found(where(rank, id) + ": its tasks lie outside of the plan's list");

@@ -140,6 +140,28 @@ static affine of_rank(int rank, int i) {
   return own;
 }
 
+/* Large and small values, which give other sums in another order: the ranks exchange theirs. */
+static void reproducible_operations(penstock_comm* comm) {
+  const int rank = penstock_comm_rank(comm);
+  const int size = penstock_comm_size(comm);
+  penstock_op* op = NULL;
+  CHECK(penstock_op_create_reproducible(PENSTOCK_float32, PENSTOCK_sum, &op) == 0);
+  CHECK(penstock_op_create_reproducible(PENSTOCK_no_dtype, PENSTOCK_sum, &op) == PENSTOCK_invalid_argument);
+  CHECK(penstock_op_create_reproducible(PENSTOCK_float32, PENSTOCK_no_reduce_op, &op) == PENSTOCK_invalid_argument);
+  float sums[2][100];
+  for (int turn = 0; turn < 2; ++turn) {
+    const int role = turn == 0 ? rank : size - 1 - rank;
+    float mine[100];
+    for (int i = 0; i < 100; ++i) mine[i] = (float)(i + 1) * (role % 2 == 0 ? 1e-3f : 3e4f) / (float)(role + 3);
+    CHECK(penstock_allreduce_by(comm, mine, sums[turn], 100, op) == 0);
+    float part = 0;
+    CHECK(penstock_allreduce_by(comm, mine + 41, &part, 1, op) == 0);
+    CHECK(memcmp(&part, &sums[turn][41], sizeof part) == 0);
+  }
+  CHECK(memcmp(sums[0], sums[1], sizeof sums[0]) == 0);
+  penstock_op_free(op);
+}
+
 static void user_operations(penstock_comm* comm) {
   const int rank = penstock_comm_rank(comm);
   const int size = penstock_comm_size(comm);
@@ -321,6 +343,7 @@ int main(int argc, char** argv) {
   collectives(comm);
   blocks(comm);
   user_operations(comm);
+  reproducible_operations(comm);
   mistakes(comm);
   report(comm);
   store();

@@ -111,3 +111,11 @@ def test_the_split_places_the_last_levels():
     for wrong in ({"split": -2}, {"radix": 1}, {"progress_cores": -1}):
         with pytest.raises(ps.Error, match=next(iter(wrong))):
             plan.collective("reduce", 8, 100, "float32", **wrong)
+
+
+def test_reproducible_reductions_sort_what_they_combine() -> None:
+    plans = plan.collective("allreduce", 6, 100_000, "float32", reproducible=True, nodes=2)
+    assert plans.algorithm == "sorted"
+    assert plans.findings == []
+    assert "fold" in plans.text(0)
+    assert plan.collective("allreduce", 6, 100_000, "int32", reproducible=True, nodes=2).algorithm != "sorted"

@@ -40,6 +40,9 @@ def list_algorithms(collective: str | None, as_json: bool) -> None:
 @click.option("--segment-bytes", default=0, help="Length of a pipeline segment.")
 @click.option("--split", type=int, help="Levels of a tree on the application's cores; otherwise what the model says.")
 @click.option("--radix", default=2, show_default=True, help="Of trees: who has the data serves one less per level.")
+@click.option(
+    "--reproducible", is_flag=True, help="A reduction with the same bits for any placement and order of ranks."
+)
 @click.option("--progress-cores", default=0, show_default=True, help="Communication cores of each node.")
 @click.option("--rank", "only", type=int, help="Show this rank only.")
 @click.option("--dot", "as_dot", is_flag=True, help="Print a Graphviz graph of all ranks.")

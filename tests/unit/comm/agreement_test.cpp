@@ -82,6 +82,12 @@ const std::vector<Case>& cases() {
          return Collective{.kind = CollectiveKind::allreduce, .count = rank == 2 ? 5u : 7u, .dtype = DType::int32};
        },
        {"allreduce: count is 5 elements on rank 2, 7 elements on ranks 0, 1 and 3"}},
+      {"reproducible",
+       [](int rank) {
+         return Collective{
+             .kind = CollectiveKind::allreduce, .count = 8, .dtype = DType::float32, .reproducible = rank != 1};
+       },
+       {"allreduce: reproducible is off on rank 1, on on ranks 0, 2 and 3"}},
       {"root",
        [](int rank) { return Collective{.kind = CollectiveKind::bcast, .count = 8, .root = rank == 3 ? 3 : 0}; },
        {"bcast: root is 0 on ranks 0, 1 and 2, 3 on rank 3"}},

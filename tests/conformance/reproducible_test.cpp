@@ -1,0 +1,209 @@
+// Every row that may serve a reproducible operation: the same bits whoever contributes what, wherever the ranks are,
+// however many elements there are and in whatever order the steps run. A new row is tested without an edit here.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <string>
+
+#include "conformance/reference.hpp"
+#include "conformance/team.hpp"
+#include "penstock/error.hpp"
+#include "plan/fold.hpp"
+#include "plan/half.hpp"
+
+namespace penstock::conformance {
+namespace {
+
+using Block = std::vector<std::byte>;
+
+bool is_prefix(CollectiveKind kind) { return kind == CollectiveKind::scan || kind == CollectiveKind::exscan; }
+bool is_scattered(CollectiveKind kind) {
+  return kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::reduce_scatter_block;
+}
+
+// Of all magnitudes and both signs, with infinities, zeros and (where two of them are made one) NaNs.
+Block wild(DType dtype, std::uint64_t count, bool with_nans, std::mt19937& random) {
+  const auto number = [&]() -> double {
+    constexpr double kOdd[] = {-0.0, 0.0, INFINITY, -INFINITY, NAN};
+    if (random() % 50 == 0) return kOdd[random() % (with_nans ? 5 : 2)];
+    return std::ldexp(static_cast<double>(static_cast<std::int32_t>(random())), static_cast<int>(random() % 16) - 38);
+  };
+  Block block(count * size_bytes(dtype));
+  const auto fill = [&]<class T>(T, auto convert) {
+    for (std::size_t at = 0; at < block.size(); at += sizeof(T)) {
+      const T value = convert(number());
+      std::memcpy(&block[at], &value, sizeof value);
+    }
+  };
+  switch (dtype) {
+    case DType::float16: fill(Float16{}, [](double x) { return plan::to_float16(static_cast<float>(x)); }); break;
+    case DType::bfloat16: fill(BFloat16{}, [](double x) { return plan::to_bfloat16(static_cast<float>(x)); }); break;
+    case DType::float32:
+    case DType::complex64: fill(0.0f, [](double x) { return static_cast<float>(x); }); break;
+    default: fill(0.0, [](double x) { return x; });
+  }
+  return block;
+}
+
+Block slice(const Block& block, std::uint64_t first, std::uint64_t size) {
+  const auto begin = block.begin() + static_cast<std::ptrdiff_t>(first);
+  return {begin, begin + static_cast<std::ptrdiff_t>(size)};
+}
+
+/// What each rank must have in the end.
+std::vector<Block> expected(const Collective& what, const std::vector<Block>& contributions) {
+  const auto size = static_cast<int>(contributions.size());
+  const Arithmetic arithmetic{.dtype = what.dtype, .op = what.op};
+  std::vector<Block> all(contributions.size());
+  if (is_prefix(what.kind)) {
+    Block sum;
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      if (what.kind == CollectiveKind::exscan) all[rank] = sum;
+      Block next = contributions[rank];
+      if (rank > 0) plan::reduce(arithmetic, sum, next);
+      sum = next;
+      if (what.kind == CollectiveKind::scan) all[rank] = sum;
+    }
+    return all;
+  }
+  Block sum(contributions[0].size());
+  const std::vector<ConstBytes> parts(contributions.begin(), contributions.end());
+  plan::fold(arithmetic, parts, sum);
+  std::uint64_t next = 0;
+  for (int rank = 0; rank < size; ++rank) {
+    Block& own = all[static_cast<std::size_t>(rank)];
+    if (is_scattered(what.kind)) {
+      const Collective request = request_of(what, rank, size);
+      const std::uint64_t count = what.kind == CollectiveKind::reduce_scatter
+                                      ? request.receive.counts[static_cast<std::size_t>(rank)]
+                                      : what.count;
+      own = slice(sum, next, count * size_bytes(what.dtype));
+      next += own.size();
+    } else if (what.kind == CollectiveKind::allreduce || rank == what.root) {
+      own = sum;
+    }
+  }
+  return all;
+}
+
+std::vector<plan::RankMemory> memory_of(const Collective& what, const std::vector<Block>& contributions,
+                                        const std::vector<Plan>& plans) {
+  std::vector<plan::RankMemory> memory(plans.size());
+  for (std::size_t rank = 0; rank < plans.size(); ++rank) {
+    memory[rank].input.resize(plans[rank].input_bytes);
+    memory[rank].output.resize(plans[rank].output_bytes, std::byte{0x9d});
+    const bool in_place = what.in_place && (!is_rooted(what.kind) || static_cast<int>(rank) == what.root);
+    Block& mine = in_place ? memory[rank].output : memory[rank].input;
+    if (!contributions[rank].empty()) std::memcpy(mine.data(), contributions[rank].data(), contributions[rank].size());
+  }
+  return memory;
+}
+
+std::uint64_t elements_of(const Collective& what, int size) {
+  if (what.kind == CollectiveKind::reduce_scatter_block) return what.count * static_cast<std::uint64_t>(size);
+  if (what.kind != CollectiveKind::reduce_scatter) return what.count;
+  const Collective request = request_of(what, 0, size);
+  return std::accumulate(request.receive.counts.begin(), request.receive.counts.end(), std::uint64_t{0});
+}
+
+void check(const Collective& what, int size, std::mt19937& random) {
+  const std::uint64_t elements = elements_of(what, size);
+  std::vector<Block> contributions;
+  for (int rank = 0; rank < size; ++rank)
+    contributions.push_back(wild(what.dtype, elements, !is_prefix(what.kind), random));
+  // Alone there is nothing to combine.
+  const std::vector<Block> wanted = size > 1 ? expected(what, contributions) : std::vector<Block>{};
+  for (const Placement placement : {Placement::one_node, Placement::unequal, Placement::shuffled}) {
+    const std::vector<std::int32_t> nodes = place(placement, size);
+    const auto row = std::ranges::find_if(
+        algorithms(), [&](const Algorithm& each) { return each.kind == what.kind && each.name == what.algorithm; });
+    if (!row->fits(Team{0, nodes}, what)) continue;
+    const std::vector<Plan> plans = plan_all(what, nodes);
+    for (const std::string& finding : verify(plans, nodes, size_bytes(what.dtype))) ADD_FAILURE() << finding;
+    if (testing::Test::HasFailure()) return;
+    std::vector<plan::RankMemory> memory = memory_of(what, contributions, plans);
+    plan::simulate(plans, {.dtype = what.dtype, .op = what.op, .by_value = true}, memory, random());
+    for (std::size_t rank = 0; rank < wanted.size(); ++rank)
+      ASSERT_TRUE(slice(memory[rank].output, 0, wanted[rank].size()) == wanted[rank])
+          << "rank " << rank << ", placement " << static_cast<int>(placement);
+    // The same contributions by other ranks, which change the result of a prefix.
+    if (!is_prefix(what.kind)) std::ranges::shuffle(contributions, random);
+  }
+}
+
+class EveryReproducible : public testing::TestWithParam<const Algorithm*> {};
+
+TEST_P(EveryReproducible, GivesTheSameBits) {
+  std::mt19937 random(17);
+  const DType dtypes[] = {DType::float16, DType::bfloat16,  DType::float32,
+                          DType::float64, DType::complex64, DType::complex128};
+  std::size_t tested = 0;
+  for (const int size : {1, 2, 3, 4, 7, 8, 13})
+    for (const std::uint64_t count : {0u, 1u, 13u, 500u, 5000u})
+      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod}) {
+        Collective what{.kind = GetParam()->kind,
+                        .count = count,
+                        .dtype = dtypes[tested % std::size(dtypes)],
+                        .op = op,
+                        .reproducible = true};
+        what.root = is_rooted(what.kind) ? size - 1 : 0;
+        what.in_place = tested % 2 == 1;
+        what.segment_bytes = tested % 3 == 0 ? 0 : 64 * (tested % 3);
+        what.algorithm = std::string(GetParam()->name);
+        ++tested;
+        SCOPED_TRACE(std::to_string(size) + " ranks, " + std::to_string(count) + " " + std::string(name(what.dtype)) +
+                     " by " + std::string(name(op)) + (what.in_place ? ", in place" : ""));
+        check(what, size, random);
+        if (HasFailure()) return;
+      }
+}
+
+std::vector<const Algorithm*> reproducible_rows() {
+  std::vector<const Algorithm*> chosen;
+  for (const Algorithm& row : algorithms())
+    if (row.reproducible) chosen.push_back(&row);
+  return chosen;
+}
+
+INSTANTIATE_TEST_SUITE_P(Row, EveryReproducible, testing::ValuesIn(reproducible_rows()), row_name);
+
+TEST(Reproducible, IsChosenForEveryReductionTeamAndSize) {
+  for (const CollectiveKind kind : {CollectiveKind::reduce, CollectiveKind::allreduce, CollectiveKind::scan,
+                                    CollectiveKind::exscan, CollectiveKind::reduce_scatter_block})
+    for (const int size : {1, 2, 6, 20})
+      for (const Placement placement : {Placement::one_node, Placement::shuffled})
+        for (const std::uint64_t count : {0u, 1u, 1000u, 1'000'000u}) {
+          Collective what{.kind = kind, .count = count, .dtype = DType::float32, .reproducible = true};
+          const Team team{0, place(placement, size)};
+          EXPECT_TRUE(choose(team, what).algorithm->reproducible) << choose(team, what).algorithm->name;
+          // Integers have one sum, so nothing slower is chosen for them.
+          what.dtype = DType::int32;
+          Collective plain = what;
+          plain.reproducible = false;
+          EXPECT_EQ(choose(team, what).algorithm, choose(team, plain).algorithm);
+        }
+}
+
+TEST(Reproducible, RefusesWhatCannotBe) {
+  const Team team{0, place(Placement::one_node, 4)};
+  Collective what{.kind = CollectiveKind::allreduce, .count = 4, .dtype = DType::float32, .reproducible = true};
+  what.algorithm = "ring";
+  try {
+    choose(team, what);
+    ADD_FAILURE() << "a ring combines in an order that depends on the placement";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("sorted"), std::string::npos) << error.message();
+  }
+  what.algorithm.clear();
+  what.element_bytes = 8;
+  what.commutative = false;
+  EXPECT_THROW(choose(team, what), Error);
+}
+
+}  // namespace
+}  // namespace penstock::conformance
