@@ -74,6 +74,7 @@ Comm make_comm(MakeTransport make_transport, const CommOptions& given) {
     const Options& wanted = options();
     facts.debug = wanted.debug > 0;
     settings.eager_bytes = wanted.eager_bytes;
+    settings.silence_ms = wanted.silence_ms;
     settings.shared_bytes = wanted.shared_bytes;
     settings.shared_memory = wanted.shared_memory;
     settings.single_copy = wanted.single_copy;

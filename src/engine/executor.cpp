@@ -347,6 +347,8 @@ void Executor::recycle(Operation& operation) {
   operation.shared_offset = 0;
   operation.steps_left = 0;
   operation.probes_sent = 0;
+  operation.silence_mark = ~std::uint64_t{0};
+  operation.silence_told = false;
   operation.entered_sets = operation.open_sets = 0;
   operation.scan_from = 0;
   operation.scanned = {};
@@ -359,6 +361,11 @@ void Executor::recycle(Operation& operation) {
 std::string Executor::report() const {
   std::string text = "transport: " + transport_->description() + "\n";
   for (const std::string& fact : node_.facts) text += fact + "\n";
+  {
+    const std::lock_guard lock(mutex_);
+    if (silences_ > 0)
+      text += "silence: in " + std::to_string(silences_) + " operations; last: " + last_silence_ + "\n";
+  }
   if (!wants_thread)
     text += "progress: in start, test and wait only\n";
   else if (remote_ && !transport_->any_thread())

@@ -1,7 +1,8 @@
 // The real executor: runs the plans of one communicator over shared memory and the transport.
 //
 // executor.cpp holds the life of an operation, executor_steps.cpp runs its steps, executor_tasks.cpp the tasks that the
-// ranks of a node share, executor_messages.cpp moves messages, and executor_failures.cpp ends what cannot be completed.
+// ranks of a node share, executor_messages.cpp moves messages, executor_failures.cpp ends what cannot be completed,
+// and executor_silence.cpp names who does not come.
 #pragma once
 
 #include <array>
@@ -185,6 +186,9 @@ class Executor final : public Engine,
   std::vector<int> missing_peers(Operation& operation);
   void check_peers_of(Operation& operation);
 
+  // executor_silence.cpp
+  void watch_silence(Operation& operation);
+
   std::unique_ptr<Transport> transport_;
   const EngineOptions options_;
   Node node_;
@@ -219,6 +223,8 @@ class Executor final : public Engine,
   std::vector<Operation*> sharing_;      ///< with tasks that somebody may still run, in the order of their start
   std::vector<Fifo<Outgoing>> backlog_;  ///< by local rank
   std::size_t backlog_count_ = 0;
+  std::uint64_t silences_ = 0;  ///< operations in which a peer kept silent for long
+  std::string last_silence_;
   std::vector<bool> gone_;  ///< by local rank: found dead, gets no messages any more
   SlotTable<SendTransfer> sends_;
   SlotTable<ReceiveTransfer> receives_;

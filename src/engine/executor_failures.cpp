@@ -253,6 +253,7 @@ std::vector<int> Executor::missing_peers(Operation& operation) {
 // Asks the peers that are missing: is the process there, and has it called the same operation?
 void Executor::check_peers_of(Operation& operation) {
   // The first check, then 2, 4, 8 ... checks later: a late rank must not be buried in probes.
+  watch_silence(operation);
   const bool probe = ((operation.probes_sent + 1) & operation.probes_sent) == 0;
   ++operation.probes_sent;
   const auto over = [&] { return operation.failed || operation.finished.load(std::memory_order_relaxed); };

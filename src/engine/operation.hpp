@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -63,6 +64,9 @@ struct Operation {
   std::uint32_t executing = 0;       ///< steps that a thread works on outside of the lock
   std::uint32_t remote_pending = 0;  ///< transport calls in flight for it, and control messages that wait for cells
   std::uint32_t probes_sent = 0;
+  std::uint64_t silence_mark = ~std::uint64_t{0};        ///< of the last check: changes with whatever comes
+  std::chrono::steady_clock::time_point silent_since{};  ///< when it changed
+  bool silence_told = false;
   std::uint64_t begin_ns = 0;  ///< when tracing
 
   std::atomic<bool> finished{false};

@@ -1,0 +1,83 @@
+// A rank that comes late is named by those that wait for it, once, and nothing else happens to it.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/state.hpp"
+#include "engine/local_transport.hpp"
+#include "penstock/comm.hpp"
+#include "penstock/options.hpp"
+
+namespace penstock::comm {
+namespace {
+
+constexpr int kLate = 2;
+
+class Silence {
+ public:
+  explicit Silence(std::int64_t after_ms) { options().silence_ms = after_ms; }
+  ~Silence() { options().silence_ms = 30000; }
+};
+
+/// The reports of all ranks after an allreduce to which one rank came late, by `late_ms`.
+std::vector<std::string> reports(const std::vector<std::int32_t>& nodes, const Collective& what, int late_ms) {
+  auto transports = engine::make_local_transports(nodes);
+  std::vector<std::string> said(nodes.size());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      Comm comm = make_comm([&] { return std::move(transports[rank]); }, {.progress_cores = 0});
+      if (rank == kLate) std::this_thread::sleep_for(std::chrono::milliseconds(late_ms));
+      const std::vector<std::int32_t> ones(what.count, 1);
+      std::vector<std::int32_t> sums(what.count);
+      comm.run(what, std::as_bytes(std::span(ones)), std::as_writable_bytes(std::span(sums)));
+      EXPECT_EQ(sums, std::vector<std::int32_t>(what.count, comm.size()));
+      said[rank] = comm.report();
+    });
+  for (std::thread& thread : threads) thread.join();
+  return said;
+}
+
+std::size_t count_of(const std::string& text, const std::string& what) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+class SilentRank : public testing::TestWithParam<std::vector<std::int32_t>> {};
+
+TEST_P(SilentRank, IsNamedOnce) {
+  const Silence silence(300);
+  Collective what{.kind = CollectiveKind::allreduce, .count = 1000, .dtype = DType::int32};
+  what.algorithm = "ring";  // rank 0 waits for rank 3, which waits for rank 2
+  testing::internal::CaptureStderr();
+  const std::vector<std::string> said = reports(GetParam(), what, 1500);
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(count_of(text, "penstock: "), 3u) << text;
+  EXPECT_EQ(count_of(text, "rank 3 has heard nothing for 0."), 1u) << text;
+  EXPECT_NE(text.find("waits for rank 2"), std::string::npos) << text;
+  EXPECT_NE(text.find("allreduce/ring"), std::string::npos) << text;
+  EXPECT_NE(said[3].find("silence: in 1 operations"), std::string::npos) << said[3];
+  EXPECT_EQ(said[kLate].find("silence:"), std::string::npos) << said[kLate];
+}
+
+TEST_P(SilentRank, IsNotNamedBeforeItsTimeNorWhereNobodyWantsToKnow) {
+  Collective what{.kind = CollectiveKind::allreduce, .count = 1000, .dtype = DType::int32};
+  testing::internal::CaptureStderr();
+  for (const int after_ms : {0, 30000}) {
+    const Silence silence(after_ms);
+    reports(GetParam(), what, 700);
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, SilentRank,
+                         testing::Values(std::vector<std::int32_t>{0, 0, 0, 0}, std::vector<std::int32_t>{0, 1, 2, 3}));
+
+}  // namespace
+}  // namespace penstock::comm
