@@ -188,6 +188,7 @@ class Executor final : public Engine,
 
   // executor_silence.cpp
   void watch_silence(Operation& operation);
+  bool has_called(const Operation& operation, int peer) const;
 
   std::unique_ptr<Transport> transport_;
   const EngineOptions options_;

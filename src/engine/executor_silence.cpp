@@ -23,6 +23,17 @@ std::string ranks_text(const std::vector<int>& ranks) {
 
 }  // namespace
 
+// Whether anything of the operation has come from this rank.
+bool Executor::has_called(const Operation& operation, int peer) const {
+  for (StepId step = 0; step < operation.plan->steps.size(); ++step) {
+    const Step& what = operation.plan->steps[step];
+    const bool receives = what.kind == StepKind::recv || what.kind == StepKind::await;
+    if (receives && what.peer == peer && (operation.flags[step] & Operation::matched)) return true;
+  }
+  return operation.open_sets != 0 && is_local(peer) &&
+         board_->entry(operation.sequence, local(peer)).sequence.load(std::memory_order_seq_cst) == operation.sequence;
+}
+
 // Called every now and then by a thread that waits. Silence is that nothing has come for the operation.
 void Executor::watch_silence(Operation& operation) {
   if (options_.silence_ms <= 0 || operation.silence_told) return;
@@ -44,12 +55,15 @@ void Executor::watch_silence(Operation& operation) {
   std::vector<int> missing = missing_peers(operation);
   std::erase(missing, rank_);
   if (missing.empty()) return;
+  std::vector<int> absent = missing;
+  std::erase_if(absent, [&](int peer) { return has_called(operation, peer); });
   operation.silence_told = true;
-  const std::string text =
-      "rank " + std::to_string(rank_) + " has heard nothing for " + std::to_string(silent.count() / 1000) + "." +
-      std::to_string(silent.count() / 100 % 10) + " s in " + describe(operation) + ": it waits for " +
-      ranks_text(missing) + ", which " + (missing.size() == 1 ? "has" : "have") +
-      " not called it, or waits there for others; it goes on waiting (PENSTOCK_SILENCE_MS=0: without this line)";
+  const std::string text = "rank " + std::to_string(rank_) + " has heard nothing for " +
+                           std::to_string(silent.count() / 1000) + "." + std::to_string(silent.count() / 100 % 10) +
+                           " s in " + describe(operation) + ": it waits for " +
+                           ranks_text(absent.empty() ? missing : absent) +
+                           (absent.empty() ? ", from which more has to come" : ", from which nothing has come") +
+                           "; it goes on waiting (PENSTOCK_SILENCE_MS=0: without this line)";
   std::fprintf(stderr, "penstock: %s\n", text.c_str());
   ++silences_;
   last_silence_ = text;

@@ -62,6 +62,8 @@ TEST_P(SilentRank, IsNamedOnce) {
   EXPECT_EQ(count_of(text, "rank 3 has heard nothing for 0."), 1u) << text;
   EXPECT_NE(text.find("waits for rank 2"), std::string::npos) << text;
   EXPECT_NE(text.find("allreduce/ring"), std::string::npos) << text;
+  EXPECT_EQ(count_of(text, "rank 2, from which nothing has come"), 1u) << text;
+  EXPECT_EQ(count_of(text, "from which more has to come"), 2u) << "the others wait for ranks that have come: " << text;
   EXPECT_NE(said[3].find("silence: in 1 operations"), std::string::npos) << said[3];
   EXPECT_EQ(said[kLate].find("silence:"), std::string::npos) << said[kLate];
 }

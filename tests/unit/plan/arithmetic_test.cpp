@@ -238,15 +238,10 @@ TEST(Transform, BackwardsAndScatteredStrides) {
                         .from_column_stride_elems = 11,
                         .to_row_stride_elems = 50,
                         .to_column_stride_elems = 3};
-  Case<double>{
-      {.dtype = DType::float64}, false, numbers<double>(400, 1), numbers<double>(400, 2), {reversed, scattered}}
-      .check();
-  Case<double>{{.dtype = DType::float64, .alpha = -1.0, .beta = 1.0},
-               true,
-               numbers<double>(400, 1),
-               numbers<double>(400, 2),
-               {reversed, scattered}}
-      .check();
+  const Arithmetic plain{.dtype = DType::float64};
+  const Arithmetic scaled{.dtype = DType::float64, .alpha = -1.0, .beta = 1.0};
+  Case<double>{plain, false, numbers<double>(400, 1), numbers<double>(400, 2), {reversed, scattered}}.check();
+  Case<double>{scaled, true, numbers<double>(400, 1), numbers<double>(400, 2), {reversed, scattered}}.check();
 }
 
 TEST(Transform, DoesNotReadTheTargetWhenBetaIsZero) {
