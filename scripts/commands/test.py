@@ -133,11 +133,11 @@ def headers(_: Options) -> Result:
 
 
 @suite("c++", "tests/unit, tests/conformance, tests/faults")
-def cpp(_: Options) -> Result:
+def cpp(options: Options) -> Result:
     log = log_of("c++")
     if reason := build("release", log):
         return Result.failure(reason)
-    return ctest("release", log)
+    return ctest("release", log, PENSTOCK_TEST_KILLS="1000" if options.all else "64")
 
 
 @suite("python", "tests/python")
@@ -349,7 +349,7 @@ def main() -> int:
     parser.add_argument(
         "--quick", action="store_true", help="no sanitizers, no emulated nodes, no packages, fewer rank counts"
     )
-    parser.add_argument("--all", action="store_true", help="also what needs large downloads")
+    parser.add_argument("--all", action="store_true", help="also what needs large downloads, and 1,000 kills")
     parser.add_argument("--with-ceph", action="store_true", help="start a Ceph of three OSDs and test stores in it")
     parser.add_argument("--list", action="store_true", help="name the suites")
     arguments = parser.parse_args()

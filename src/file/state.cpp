@@ -161,7 +161,7 @@ void File::State::restart_shared(std::uint64_t start_etypes) {
 }
 
 void File::State::open_shared(std::uint64_t start_etypes) {
-  const std::string store_url = url.substr(0, url.find_last_of('/'));
+  const std::string store_url = store::split_blob_url(url).first;
   // It need not survive a loss of power: the job does not, either.
   auto backend = store::open_backend(store_url, {.create = false, .durable = false});
   std::string name = store::Counter::new_name();

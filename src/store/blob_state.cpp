@@ -151,7 +151,11 @@ std::shared_ptr<BlobState> BlobState::open(std::shared_ptr<Backend> backend, std
 
 BlobState::Marks BlobState::marks() const {
   Marks marks;
-  for (const std::string& mark : backend_->list(key("gc"))) {
+  // A collector removes marks that newer ones stand for. One listing may miss both, the old one because it goes and the
+  // new one because it comes; two equal listings cannot: see "Marks" in docs/design/store.md.
+  std::vector<std::string> found = backend_->list(key("gc"));
+  for (std::vector<std::string> again; (again = backend_->list(key("gc"))) != found;) found = std::move(again);
+  for (const std::string& mark : found) {
     const std::string_view name = std::string_view(mark).substr(mark.find_last_of('/') + 1);
     if (name == kGone) {
       throw Error(ErrorCode::not_found, title() + " was removed; create it again, or list the store's blobs");

@@ -107,6 +107,17 @@ void put_mark(BlobState& blob, const char* kind, std::uint64_t number) {
   blob.backend().put_if_absent(name.substr(0, slash + 1) + kind + name.substr(slash + 1), {});
 }
 
+/// Marks that others stood for before this run began.
+void remove_old_marks(BlobState& blob, const BlobState::Marks& then) {
+  std::vector<std::string> old;
+  for (const std::string& mark : blob.backend().list(blob.key("gc"))) {
+    const std::string name = mark.substr(mark.find_last_of('/') + 1);
+    if (name.starts_with("keep-") && number_of(name.substr(5)) < then.keep_from) old.push_back(mark);
+    if (name.starts_with("fence-") && number_of(name.substr(6)) < then.fence_below) old.push_back(mark);
+  }
+  if (!old.empty()) blob.backend().remove_all(old);
+}
+
 std::uint64_t total_bytes(const Backend& backend, const std::vector<std::string>& keys) {
   std::uint64_t total = 0;
   for (const std::string& key : keys) {
@@ -122,7 +133,8 @@ std::uint64_t total_bytes(const Backend& backend, const std::vector<std::string>
 void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
   Backend& backend = blob.backend();
   std::uint64_t newest = blob.latest();
-  const std::uint64_t kept_from = blob.marks().keep_from;
+  const BlobState::Marks then = blob.marks();
+  const std::uint64_t kept_from = then.keep_from;
   const std::uint64_t keep = std::max<std::uint64_t>(options.keep_last, 1);
   const std::uint64_t keep_from = std::max(kept_from, newest >= keep ? newest - keep + 1 : 0);
 
@@ -170,6 +182,7 @@ void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
   backend.remove_all(indexes);
   report.versions_removed += backend.remove_all(records);
   report.objects_removed += backend.remove_all(objects);
+  remove_old_marks(blob, then);
 }
 
 }  // namespace

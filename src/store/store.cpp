@@ -1,5 +1,6 @@
 #include "penstock/store.hpp"
 
+#include <optional>
 #include <set>
 
 #include "penstock/error.hpp"
@@ -16,6 +17,24 @@ std::vector<std::string> blob_names(const store::Backend& backend) {
   std::vector<std::string> names = backend.list("catalog");
   for (std::string& name : names) name.erase(0, name.find('/') + 1);
   return names;
+}
+
+/// The folder of a blob whose removal has begun; "" when its entry in the catalog is gone, too; nothing for others.
+std::optional<std::string> folder_being_removed(const std::shared_ptr<store::Backend>& backend,
+                                                const std::string& name) {
+  try {
+    const auto blob = store::BlobState::open(backend, name);
+    if (!backend->exists(blob->gone_key())) return std::nullopt;
+    return blob->folder();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::not_found) throw;
+    return "";
+  }
+}
+
+/// Whether `error`, met while looking at a blob, only says that it was removed meanwhile.
+bool was_removed(const std::shared_ptr<store::Backend>& backend, const std::string& name, const Error& error) {
+  return error.code() == ErrorCode::not_found && folder_being_removed(backend, name).has_value();
 }
 
 }  // namespace
@@ -41,7 +60,7 @@ std::vector<BlobInfo> Store::list() const {
       const auto map = blob->map_at(kLatest);
       blobs.push_back({name, map->size_bytes(), blob->marks().keep_from, map->version(), blob->grows()});
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::not_found || exists(name)) throw;  // removed meanwhile
+      if (!was_removed(backend_, name, error)) throw;
     }
   }
   return blobs;
@@ -53,7 +72,7 @@ CheckReport Store::check() const {
     try {
       store::check_blob(*store::BlobState::open(backend_, name), report);
     } catch (const Error& error) {
-      report.problems.push_back(error.what());
+      if (!was_removed(backend_, name, error)) report.problems.push_back(error.what());
     }
   }
   return report;
@@ -77,7 +96,14 @@ GcReport Store::gc(const GcOptions& options) {
       in_use.insert(blob->folder());
       store::collect_blob(*blob, options, report);
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::not_found || exists(name)) throw;  // removed meanwhile
+      if (!was_removed(backend_, name, error)) throw;
+      // Whoever removed it may have died before the end. The entry stays for another remove: at this moment somebody
+      // may put a new blob of that name in its place.
+      const std::string folder = folder_being_removed(backend_, name).value_or("");
+      if (folder.empty()) continue;
+      const GcReport removed = store::remove_folder(*backend_, folder);
+      report.bytes_freed += removed.bytes_freed;
+      report.objects_removed += removed.objects_removed;
     }
   }
   store::collect_folders(*backend_, folders, in_use, options.lease, report);

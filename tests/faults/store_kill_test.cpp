@@ -1,12 +1,14 @@
-// Writers killed with SIGKILL at random moments: nobody else notices, nothing acknowledged is lost, no version is torn,
-// and what the dead left behind is collected.
+// Processes killed with SIGKILL at random moments: writers, readers, collectors, and those that tag, compact, clone and
+// remove. Nobody else notices, nothing acknowledged is lost, no version is torn, and what the dead left is collected.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <map>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "penstock/error.hpp"
@@ -17,8 +19,19 @@ namespace penstock {
 namespace {
 
 constexpr std::uint64_t kRegions = 40, kStride = 1000, kRegionBytes = 700, kSize = kRegions * kStride;
+constexpr std::uint64_t kKept = 100;
 
-struct Acknowledgement {
+/// How many processes die; PENSTOCK_TEST_KILLS says otherwise (`./dev test --all`: 1,000).
+unsigned kills() {
+  const char* const given = std::getenv("PENSTOCK_TEST_KILLS");
+  return given == nullptr ? 64 : static_cast<unsigned>(std::strtoul(given, nullptr, 10));
+}
+
+enum class Role : unsigned { writer, reader, collector, keeper };
+
+/// What a child tells its parent: a version that it made, and its value, or one that it has tagged.
+struct Message {
+  enum Kind : std::uint64_t { wrote, tagged } kind;
   std::uint64_t version;
   std::uint64_t value;
 };
@@ -44,74 +57,167 @@ int value_of(const Snapshot& snapshot) {
   return std::to_integer<int>(data[0]);
 }
 
-/// The life of a child: writes and collects until it is killed, and tells the parent of every version that it has made.
-[[noreturn]] void write_for_ever(const std::string& url, int answers, unsigned seed) {
-  try {
-    std::mt19937 random(seed);
-    Store store(url, {.durable = random() % 2 == 0});
-    Blob blob = store.open("field");
+/// A child, until it is killed.
+class Child {
+ public:
+  Child(const std::string& url, int answers, unsigned seed)
+      : random_(seed),
+        seed_(seed),
+        answers_(answers),
+        store_(url, {.durable = random_() % 2 == 0}),
+        blob_(store_.open("field")) {}
+
+  void live(Role role) {
     for (;;) {
-      const std::uint64_t value = 1 + random() % 250;
-      const Acknowledgement answer{write_value(blob, static_cast<int>(value)), value};
-      if (::write(answers, &answer, sizeof answer) != sizeof answer) break;
-      if (random() % 10 == 0) store.gc({.keep_last = 200, .lease = std::chrono::seconds(0)});
+      switch (role) {
+        case Role::writer: write(); break;
+        case Role::reader: read(); break;
+        case Role::collector: collect(); break;
+        case Role::keeper: keep(); break;
+      }
     }
+  }
+
+ private:
+  void tell(Message::Kind kind, std::uint64_t version, std::uint64_t value = 0) const {
+    const Message message{kind, version, value};
+    if (::write(answers_, &message, sizeof message) != sizeof message) _exit(1);
+  }
+
+  void write() {
+    const std::uint64_t value = 1 + random_() % 250;
+    tell(Message::wrote, write_value(blob_, static_cast<int>(value)), value);
+    if (random_() % 10 == 0) collect();
+  }
+
+  void read() {
+    const std::uint64_t newest = blob_.latest();
+    for (const std::uint64_t version : {newest, newest - random_() % (newest + 1)}) {
+      tolerating_collected([&] {
+        if (value_of(blob_.snapshot(version)) < 0) throw Error(ErrorCode::corrupt, "a version is torn");
+      });
+    }
+  }
+
+  void collect() { store_.gc({.keep_last = kKept, .lease = std::chrono::seconds(0)}); }
+
+  void keep() {
+    const std::uint64_t version = blob_.latest();
+    const std::string name = std::to_string(seed_) + "-" + std::to_string(version) + "-" + std::to_string(++count_);
+    tolerating_collected([&] {
+      switch (random_() % 4) {
+        case 0:
+          blob_.tag(name, version);
+          tell(Message::tagged, version);
+          break;
+        case 1: blob_.compact(version); break;
+        case 2: {
+          const Blob copy = store_.clone("field", version, "clone-" + name);
+          if (value_of(copy.snapshot()) < 0) throw Error(ErrorCode::corrupt, "a clone is torn");
+          break;
+        }
+        default:
+          for (const BlobInfo& info : store_.list()) {
+            if (info.name.starts_with("clone-" + std::to_string(seed_) + "-")) store_.remove(info.name);
+          }
+      }
+    });
+  }
+
+  /// Another child may have collected the version, and with a lease of nothing even the work of one that lives.
+  template <typename Action>
+  void tolerating_collected(const Action& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      const bool given_up = std::string_view(error.what()).find("unfinished clone") != std::string_view::npos;
+      if (error.code() != ErrorCode::not_found && !given_up) throw;
+    }
+  }
+
+  std::mt19937 random_;
+  const unsigned seed_;
+  const int answers_;
+  Store store_;
+  Blob blob_;
+  int count_ = 0;
+};
+
+[[noreturn]] void live_in_child(const std::string& url, int answers, unsigned seed) {
+  try {
+    Child(url, answers, seed).live(static_cast<Role>(seed % 4));
   } catch (const Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    std::fprintf(stderr, "role %u: %s\n", seed % 4, error.what());
   }
   _exit(1);
 }
 
-TEST(StoreKill, DeadWritersTakeNothingWithThem) {
+TEST(StoreKill, TheDeadTakeNothingWithThem) {
   const TemporaryDirectory directory;
   const std::string url = directory.url();
   Store store(url, {.durable = false});
   Blob blob = store.create("field", {.size_bytes = kSize});
   std::mt19937 random(11);
   std::map<std::uint64_t, std::uint64_t> acknowledged;
-  for (unsigned round = 0; round < 25; ++round) {
-    pid_t children[3];
-    int answers[3][2];
-    for (unsigned i = 0; i < 3; ++i) {
+  std::set<std::uint64_t> tagged;
+  constexpr unsigned kChildren = 4;
+  for (unsigned round = 0; round * kChildren < kills(); ++round) {
+    pid_t children[kChildren];
+    int answers[kChildren][2];
+    for (unsigned i = 0; i < kChildren; ++i) {
       ASSERT_EQ(pipe(answers[i]), 0);
       children[i] = fork();
       ASSERT_GE(children[i], 0);
-      if (children[i] == 0) write_for_ever(url, answers[i][1], round * 3 + i);
+      if (children[i] == 0) live_in_child(url, answers[i][1], round * kChildren + i);
       ::close(answers[i][1]);
     }
-    for (unsigned i = 0; i < 3; ++i) {
-      usleep(static_cast<useconds_t>(5'000 + random() % 60'000));
+    for (unsigned i = 0; i < kChildren; ++i) {
+      usleep(static_cast<useconds_t>(2'000 + random() % 40'000));
       kill(children[i], SIGKILL);
       int status = 0;
       waitpid(children[i], &status, 0);
-      EXPECT_TRUE(WIFSIGNALED(status)) << "a writer stopped by itself";
-      Acknowledgement answer;
-      while (::read(answers[i][0], &answer, sizeof answer) == sizeof answer) {
-        EXPECT_TRUE(acknowledged.emplace(answer.version, answer.value).second) << "version " << answer.version;
+      EXPECT_TRUE(WIFSIGNALED(status)) << "a process stopped by itself, round " << round << " child " << i;
+      Message message;
+      while (::read(answers[i][0], &message, sizeof message) == sizeof message) {
+        if (message.kind == Message::tagged) tagged.insert(message.version);
+        if (message.kind != Message::wrote) continue;
+        EXPECT_TRUE(acknowledged.emplace(message.version, message.value).second) << "version " << message.version;
       }
       ::close(answers[i][0]);
     }
     // The survivor is not held up, and sees everything.
     const std::uint64_t mine = write_value(blob, 251);
-    acknowledged[mine] = 251;
+    EXPECT_TRUE(acknowledged.emplace(mine, 251).second);
     EXPECT_EQ(blob.latest(), mine);
     EXPECT_EQ(mine, acknowledged.rbegin()->first);
+    ASSERT_FALSE(testing::Test::HasFailure()) << "round " << round;
   }
-  EXPECT_GT(acknowledged.size(), 100u);
+  EXPECT_GT(acknowledged.size(), kills() / 4 + 5);
+  EXPECT_FALSE(tagged.empty());
   const CheckReport report = store.check();
   EXPECT_TRUE(report.problems.empty()) << report.problems.front();
   int value = 0;
-  const std::uint64_t first = store.list().front().first_version;
+  std::uint64_t first = 0;
+  for (const BlobInfo& info : store.list()) {
+    if (info.name == "field") {
+      first = info.first_version;
+    } else {
+      EXPECT_NE(value_of(store.open(info.name).snapshot()), -1) << info.name << " is torn";
+      store.remove(info.name);
+    }
+  }
   for (std::uint64_t version = 1; version <= blob.latest(); ++version) {
     const auto at = acknowledged.find(version);
-    if (at != acknowledged.end()) value = static_cast<int>(at->second);
-    if (version < first) continue;
+    const bool known = at != acknowledged.end();
+    if (known) value = static_cast<int>(at->second);
+    if (version < first && !tagged.contains(version)) continue;
     const int found = value_of(blob.snapshot(version));
     EXPECT_NE(found, -1) << "version " << version << " is torn";
     // A version that nobody acknowledged is the write of one that died in between, or none at all.
-    if (at == acknowledged.end()) value = found;
+    if (!known) value = found;
     EXPECT_EQ(found, value) << "version " << version;
   }
+  for (const Tag& tag : blob.tags()) blob.untag(tag.name);
   store.gc({.keep_last = 1, .lease = std::chrono::seconds(0)});
   EXPECT_EQ(store.check().garbage_objects, 0u);
   EXPECT_TRUE(std::filesystem::is_empty(directory.path() + "/store/.tmp"));

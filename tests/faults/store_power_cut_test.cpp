@@ -228,8 +228,26 @@ class Machine {
           collect_blob(*BlobState::open(backend, "field"), {1 + random_() % 5, std::chrono::seconds(0)}, report);
           continue;
         }
-        if (random_() % 20 == 0 && !acknowledged_.empty()) {
-          const std::uint64_t version = acknowledged_.rbegin()->first;
+        if (random_() % 30 == 0) {
+          collect_all(backend);
+          continue;
+        }
+        if (random_() % 40 == 0 && !clones_.empty()) {
+          removing_ = clones_.begin()->first;
+          remove(backend, removing_);
+          removed_.insert(removing_);
+          clones_.erase(removing_);
+          removing_.clear();
+          continue;
+        }
+        const std::uint64_t version = blob.latest();
+        if (random_() % 25 == 0 && acknowledged_.contains(version)) {
+          const std::string name = "clone-" + std::to_string(++clones_tried_);
+          BlobState::open(backend, "field")->clone(version, name);
+          clones_[name] = acknowledged_.at(version);
+          continue;
+        }
+        if (random_() % 20 == 0 && acknowledged_.contains(version)) {
           const std::string tag = "v" + std::to_string(version);
           blob.compact(version);
           const auto tags = blob.tags();
@@ -242,8 +260,7 @@ class Machine {
         const std::vector<std::byte> data(random_() % 3 == 0 ? 100 : 6'000, static_cast<std::byte>(value));
         const WriteRegion regions[] = {{random_() % 5'000, data}, {20'000 + random_() % 5'000, data}};
         attempted_ = {regions[0].offset_bytes, regions[1].offset_bytes, data.size(), value};
-        const std::uint64_t version = blob.write(regions);
-        acknowledged_[version] = attempted_;
+        acknowledged_[blob.write(regions)] = attempted_;
       }
     } catch (const Error&) {
       EXPECT_TRUE(files_.is_off()) << "an error although the power is on";
@@ -271,17 +288,33 @@ class Machine {
       const Snapshot snapshot = blob.snapshot(version);
       const auto at = acknowledged_.find(version);
       if (at == acknowledged_.end()) continue;
-      for (const std::uint64_t offset : {at->second.first, at->second.second}) {
-        std::vector<std::byte> data(at->second.size);
-        const ReadRegion region{offset, data};
-        snapshot.read(std::span(&region, 1));
-        ASSERT_EQ(data, std::vector<std::byte>(data.size(), static_cast<std::byte>(at->second.value)));
-      }
+      expect_attempt(snapshot, at->second);
+    }
+    if (!removing_.empty()) {
+      // Removing was not acknowledged: it has happened, or can be repeated.
+      if (backend->exists("catalog/" + removing_)) remove(backend, removing_);
+      clones_.erase(removing_);
+      removed_.insert(removing_);
+      removing_.clear();
+    }
+    for (const std::string& name : removed_) ASSERT_FALSE(backend->exists("catalog/" + name)) << name << " is back";
+    // Clones that nobody acknowledged are there as a whole, or not at all.
+    for (const std::string& entry : backend->list("catalog")) {
+      const auto clone = BlobState::open(backend, entry.substr(entry.find('/') + 1));
+      CheckReport found;
+      check_blob(*clone, found);
+      ASSERT_TRUE(found.problems.empty()) << found.problems.front();
+    }
+    for (const auto& [name, attempt] : clones_) {
+      ASSERT_TRUE(backend->exists("catalog/" + name)) << name << " is lost";
+      expect_attempt(Blob(BlobState::open(backend, name)).snapshot(), attempt);
     }
   }
 
   std::size_t acknowledged() const { return acknowledged_.size(); }
   std::size_t tagged() const { return tagged_.size(); }
+  std::size_t cloned() const { return clones_.size() + removed_.size(); }
+  std::size_t removed() const { return removed_.size(); }
 
  private:
   static constexpr std::uint64_t kSize = 40'000;
@@ -291,8 +324,39 @@ class Machine {
     std::size_t size = 0;
     int value = 0;
   };
+
+  static void expect_attempt(const Snapshot& snapshot, const Attempt& attempt) {
+    for (const std::uint64_t offset : {attempt.first, attempt.second}) {
+      std::vector<std::byte> data(attempt.size);
+      const ReadRegion region{offset, data};
+      snapshot.read(std::span(&region, 1));
+      ASSERT_EQ(data, std::vector<std::byte>(data.size(), static_cast<std::byte>(attempt.value)));
+    }
+  }
+
+  /// As Store::remove and Store::gc.
+  static void remove(const std::shared_ptr<Backend>& backend, const std::string& name) {
+    const auto blob = BlobState::open(backend, name);
+    backend->put_if_absent(blob->gone_key(), {});
+    backend->remove("catalog/" + name);
+    remove_folder(*backend, blob->folder());
+  }
+  static void collect_all(const std::shared_ptr<Backend>& backend) {
+    GcReport report;
+    const std::set<std::string> folders = list_folders(*backend);
+    std::set<std::string> in_use;
+    for (const std::string& entry : backend->list("catalog")) {
+      in_use.insert(BlobState::open(backend, entry.substr(entry.find('/') + 1))->folder());
+    }
+    collect_folders(*backend, folders, in_use, std::chrono::seconds(0), report);
+  }
+
   std::mt19937 random_;
   VolatileFiles files_;
+  std::map<std::string, Attempt> clones_;
+  std::set<std::string> removed_;
+  std::string removing_;
+  int clones_tried_ = 0;
   Attempt attempted_;
   std::map<std::uint64_t, Attempt> acknowledged_;
   std::set<std::uint64_t> tagged_;  ///< and compacted
@@ -301,7 +365,9 @@ class Machine {
 TEST(StorePowerCut, LosesNothingThatWasAcknowledged) {
   std::size_t acknowledged = 0;
   std::size_t tagged = 0;
-  for (unsigned seed = 0; seed < 60; ++seed) {
+  std::size_t cloned = 0;
+  std::size_t removed = 0;
+  for (unsigned seed = 0; seed < 170; ++seed) {
     Machine machine(seed);
     for (int life = 0; life < 6; ++life) {
       machine.live_and_die();
@@ -310,7 +376,11 @@ TEST(StorePowerCut, LosesNothingThatWasAcknowledged) {
     }
     acknowledged += machine.acknowledged();
     tagged += machine.tagged();
+    cloned += machine.cloned();
+    removed += machine.removed();
   }
+  EXPECT_GT(cloned, 50u);
+  EXPECT_GT(removed, 10u);
   EXPECT_GT(tagged, 50u);
   EXPECT_GT(acknowledged, 1000u);
 }

@@ -19,6 +19,7 @@ class Interrupted : public Backend {
 
   std::function<void()> before_append;
   std::function<void()> after_append;
+  std::function<void(std::string_view, std::vector<std::string>&)> after_list;
 
   bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) override {
     return backend_->put_if_absent(key, pieces);
@@ -32,7 +33,11 @@ class Interrupted : public Backend {
   void read(std::string_view key, std::uint64_t offset, Bytes to) const override { backend_->read(key, offset, to); }
   std::uint64_t size_bytes(std::string_view key) const override { return backend_->size_bytes(key); }
   bool exists(std::string_view key) const override { return backend_->exists(key); }
-  std::vector<std::string> list(std::string_view prefix) const override { return backend_->list(prefix); }
+  std::vector<std::string> list(std::string_view prefix) const override {
+    auto keys = backend_->list(prefix);
+    if (after_list) after_list(prefix, keys);
+    return keys;
+  }
   bool remove(std::string_view key) override { return backend_->remove(key); }
   const std::string& url() const override { return backend_->url(); }
 
@@ -241,7 +246,11 @@ TEST_F(Collect, AReaderDoesNotReplayWhatASleeperLeftInACollectedPlace) {
   Record record;
   std::vector<std::byte> sealed = read_all(*backend_, numbered_key("blobs/field/versions", 50));
   record = decode_record(sealed, "record");
-  record.parts = {{48, {}, std::vector<std::byte>(4, std::byte{99}), {{4, 4}}}};
+  Part part;
+  part.base = 48;
+  part.inlined.assign(4, std::byte{99});
+  part.extents = {{4, 4}};
+  record.parts.assign(1, part);
   sealed = encode(record);
   const ConstBytes piece(sealed);
   EXPECT_TRUE(backend_->put_if_absent(numbered_key("blobs/field/versions", 49), std::span(&piece, 1)));
@@ -264,6 +273,35 @@ TEST_F(Collect, AnInterruptedRunIsFinishedByTheNext) {
   EXPECT_EQ(backend_->list("blobs/field/versions").size(), 7u) << "15 to 20 and a fence";
   EXPECT_EQ(backend_->list("blobs/field/data").size(), 6u);
   EXPECT_TRUE(check().problems.empty());
+}
+
+TEST_F(Collect, MarksThatOthersStandForAreRemovedAndNeverMissed) {
+  Blob blob = open();
+  for (int run = 1; run <= 20; ++run) {
+    write(blob, run);
+    blob.stage(std::vector<WriteRegion>{{0, std::vector<std::byte>(10'000)}});  // dies
+    collect(1);
+    EXPECT_LE(backend_->list("blobs/field/gc").size(), 4u) << "after run " << run;
+  }
+  // Two runs take place while somebody lists: what was there is gone when he comes to it, what is new came too late.
+  const auto late = BlobState::open(interrupted_, "field");
+  const std::uint64_t keep_from = late->marks().keep_from;
+  const std::uint64_t fence_below = late->marks().fence_below;
+  EXPECT_GT(keep_from, 0u);
+  EXPECT_GT(fence_below, 0u);
+  int listings = 0;
+  interrupted_->after_list = [&](std::string_view prefix, std::vector<std::string>& keys) {
+    if (prefix != "blobs/field/gc" || listings++ > 0) return;
+    for (int run = 0; run < 2; ++run) {
+      write(blob, 30 + run);
+      blob.stage(std::vector<WriteRegion>{{0, std::vector<std::byte>(10'000)}});
+      collect(1);
+    }
+    keys.clear();
+  };
+  const BlobState::Marks marks = late->marks();
+  EXPECT_GE(marks.keep_from, keep_from);
+  EXPECT_GE(marks.fence_below, fence_below);
 }
 
 TEST_F(Collect, RandomHistoriesAgreeWithAModel) {

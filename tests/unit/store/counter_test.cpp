@@ -17,7 +17,7 @@ namespace {
 
 class Counters : public testing::TestWithParam<std::string> {
  protected:
-  Counters() : backend_(open_backend(GetParam() + "://" + directory_.path() + "/store", {.durable = false})) {}
+  Counters() : backend_(open_backend(test_url(GetParam(), directory_), {.durable = false})) {}
   std::shared_ptr<Backend> backend() const { return backend_; }
 
  private:

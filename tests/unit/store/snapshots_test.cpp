@@ -237,6 +237,21 @@ TEST_P(Snapshots, RemovedBlobsAreGoneForEverybody) {
   EXPECT_TRUE(store_.list().size() == 1 && store_.list()[0].latest_version == 0);
 }
 
+TEST_P(Snapshots, ARemovalThatWasCutShortDisturbsNobodyAndCanBeRepeated) {
+  write_versions(5);
+  store_.create("other", {.size_bytes = 10});
+  const auto backend = store::open_backend(url_, {.durable = false});
+  backend->put_if_absent("blobs/field/gc/gone", {});
+  EXPECT_EQ(store_.list().size(), 1u);
+  EXPECT_GT(store_.gc({.keep_last = 1, .lease = kNoLease}).objects_removed, 5u);
+  EXPECT_TRUE(store_.check().problems.empty());
+  EXPECT_TRUE(backend->list("blobs/field/data").empty());
+  store_.remove("field");
+  EXPECT_FALSE(store_.exists("field"));
+  EXPECT_EQ(store_.create("field", {.size_bytes = 7}).size_bytes(), 7u);
+  EXPECT_EQ(store_.list().size(), 2u);
+}
+
 TEST_P(Snapshots, UnfinishedClonesAreCollectedAfterTheLease) {
   const auto backend = store::open_backend(url_, {.durable = false});
   const std::string folder = "folders/00000000001700000000-0123456789abcdef";
