@@ -53,6 +53,8 @@ def test_examples_build_and_run_by_find_package(prefix: Path, tmp_path: Path, mp
     )
     in_environment(mpi, "cmake", "--build", tmp_path)
     assert "ranks 3" in in_environment(mpi, "mpiexec", "-n", "3", tmp_path / "overlap")
+    for how in ([], ["--native"]):
+        assert "as by one rank" in in_environment(mpi, "mpiexec", "-n", "3", tmp_path / "asp", "200", *how)
     assert "relabeled" in in_environment(mpi, "mpiexec", "-n", "3", tmp_path / "redistribute")
     assert "right" in in_environment(mpi, tmp_path / "versions", f"file://{tmp_path}/store")
 
