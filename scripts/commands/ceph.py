@@ -54,6 +54,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     finally:
+        end_jobs()
         subprocess.run([DEV, "cluster", "down"], check=False)
         shutil.rmtree(directory, ignore_errors=True)
     if arguments.json:
@@ -61,6 +62,24 @@ def main() -> int:
     else:
         show(report, arguments.nodes * float(rate[1]) * UNITS[rate[2]] / 8)
     return 0
+
+
+def end_jobs() -> None:
+    """A launcher that is interrupted leaves its ranks behind: whatever runs in the nodes' networks ends here."""
+    hosts = ROOT / "build/cluster/hosts"
+    holders = [line.split()[1] for line in hosts.read_text().splitlines()] if hosts.exists() else []
+    networks = {network for holder in holders if (network := network_of(holder))} - {network_of("self")}
+    for process in Path("/proc").glob("[0-9]*"):
+        if process.name not in holders and network_of(process.name) in networks:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(process.name), signal.SIGKILL)
+
+
+def network_of(process: str) -> str | None:
+    try:
+        return os.readlink(f"/proc/{process}/ns/net")
+    except OSError:
+        return None
 
 
 def bench(arguments: argparse.Namespace, rest: list[str], directory: Path) -> dict:
