@@ -82,7 +82,8 @@ class Planner {
         incoming[peer].emplace_back(member.get(), std::move(package));
     }
     const StepId all_started = barrier();
-    // Peers in the order of their distance, so that not everybody sends to rank 0 first.
+    // Peers in the order of their distance, so that not everybody sends to rank 0 first. Between nodes one after the
+    // other: senders that fill one link together make it drop what it cannot hold.
     for (std::int32_t distance = 1; distance < size_; ++distance) {
       const std::int32_t peer = (rank_ + distance) % size_;
       if (const auto found = outgoing.find(peer); found != outgoing.end()) send(found->second, peer);
@@ -99,6 +100,7 @@ class Planner {
   static constexpr std::uint32_t kFirstBarrierTag = 0;
   static constexpr std::uint32_t kFirstDataTag = 32;     // a barrier of 2^31 ranks has fewer rounds
   static constexpr std::size_t kSlots = 4;               // messages in flight per peer and direction
+  static constexpr std::size_t kTurnAhead = 2;  // messages that are left when those to the next peer begin
   static constexpr std::int64_t kMaxMessages = 1 << 12;  // of a package, about; longer ones get longer messages
   static constexpr std::int64_t kMaxCellUses = (kMaxTag - kFirstDataTag) / 2;  // each needs two tags
 
@@ -202,6 +204,8 @@ class Planner {
     if (const std::vector<Bundle> uses = cell_uses(packages, peer); !uses.empty()) return fill_cells(uses, peer);
     const std::vector<Bundle> bundles = messages(packages);
     Slots slots(builder_, longest_bytes(bundles));
+    const bool waits = !team_.same_node(rank_, peer) && elems(packages) > 0 && bundles.size() > 1;
+    const StepId turn = waits ? turn_ : PlanBuilder::kNone;
     for (std::size_t i = 0; i < bundles.size(); ++i) {
       builder_.at(0, static_cast<std::uint32_t>(i));
       const std::uint32_t tag = kFirstDataTag + static_cast<std::uint32_t>(i);
@@ -211,15 +215,20 @@ class Planner {
         if (list_.is_contiguous()) {
           const Block& block = list_.blocks().front();
           const Region& input = member->input();
-          builder_.send({input.offset_bytes + bytes(block.from_offset_elems), bytes(block.columns), Buffer::input},
-                        peer, tag);
+          const StepId sent = builder_.send(
+              {input.offset_bytes + bytes(block.from_offset_elems), bytes(block.columns), Buffer::input}, peer, tag,
+              {turn});
+          if (waits && i + kTurnAhead <= bundles.size()) turn_ = sent;
           continue;
         }
       }
       const std::span<const StepId> free = slots.busy_until();
       const Region region = slots.next(bundles[i].size_bytes);
       pack(bundles[i], region, free, PlanBuilder::kNone);
-      slots.used_by(builder_.send(region, peer, tag, made_));
+      made_.push_back(turn);
+      const StepId sent = builder_.send(region, peer, tag, made_);
+      slots.used_by(sent);
+      if (waits && i + kTurnAhead <= bundles.size()) turn_ = sent;
     }
   }
 
@@ -329,6 +338,7 @@ class Planner {
   std::uint64_t output_bytes_ = 0;
   BlockList list_;
   std::vector<StepId> made_;
+  StepId turn_ = PlanBuilder::kNone;  ///< the message between nodes before which those to the next peer may not begin
   std::size_t block_count_ = 0;
 };
 
