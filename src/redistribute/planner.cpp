@@ -100,7 +100,7 @@ class Planner {
   static constexpr std::uint32_t kFirstBarrierTag = 0;
   static constexpr std::uint32_t kFirstDataTag = 32;     // a barrier of 2^31 ranks has fewer rounds
   static constexpr std::size_t kSlots = 4;               // messages in flight per peer and direction
-  static constexpr std::size_t kTurnAhead = 2;  // messages that are left when those to the next peer begin
+  static constexpr std::size_t kTurnAhead = 2;           // messages that are left when those to the next peer begin
   static constexpr std::int64_t kMaxMessages = 1 << 12;  // of a package, about; longer ones get longer messages
   static constexpr std::int64_t kMaxCellUses = (kMaxTag - kFirstDataTag) / 2;  // each needs two tags
 
@@ -215,9 +215,9 @@ class Planner {
         if (list_.is_contiguous()) {
           const Block& block = list_.blocks().front();
           const Region& input = member->input();
-          const StepId sent = builder_.send(
-              {input.offset_bytes + bytes(block.from_offset_elems), bytes(block.columns), Buffer::input}, peer, tag,
-              {turn});
+          const StepId sent =
+              builder_.send({input.offset_bytes + bytes(block.from_offset_elems), bytes(block.columns), Buffer::input},
+                            peer, tag, {turn});
           if (waits && i + kTurnAhead <= bundles.size()) turn_ = sent;
           continue;
         }
