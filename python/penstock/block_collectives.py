@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock import mpi_abi
+from penstock import _penstock, mpi_abi
 from penstock.call import Call, How, is_in_place
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from penstock.comm import Prequest, Request
 
 MPI = mpi_abi.import_mpi()
+_ALLTOALL = _penstock.COLLECTIVES["alltoall"]
 
 
 class BlockCollectives:
@@ -23,6 +24,7 @@ class BlockCollectives:
         Get_rank: Callable[[], int]
         Get_size: Callable[[], int]
         _run: Callable[..., None]
+        _run_on_arrays: Callable[..., bool]
         _start: Callable[..., Request]
         _init: Callable[..., Prequest]
 
@@ -124,7 +126,8 @@ class BlockCollectives:
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> None:
         """Send the i-th block of `sendbuf` to rank i and receive its block as the i-th one of `recvbuf`."""
-        self._run(how, self._alltoall, sendbuf, recvbuf)
+        if how or not self._run_on_arrays(_ALLTOALL, -1, 0, sendbuf, recvbuf):
+            self._run(how, self._alltoall, sendbuf, recvbuf)
 
     def Ialltoall(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> Request:
         """Start an Alltoall."""

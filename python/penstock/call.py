@@ -18,6 +18,8 @@ MPI = mpi_abi.import_mpi()
 _OP_NAMES = ("sum", "prod", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor", "minloc", "maxloc")
 _OPS = {MPI._handleof(getattr(MPI, name.upper())): name for name in _OP_NAMES}
 _OPS_BY_ID = {id(getattr(MPI, name.upper())): name for name in _OP_NAMES}  # MPI.SUM itself, as most callers pass it
+#: What Comm.run_on_arrays takes for MPI's own operations, by the identity of their objects, which live for ever.
+OP_NUMBERS = {key: _penstock.REDUCE_OPS[name] for key, name in _OPS_BY_ID.items()}
 _REDUCTIONS = ("reduce", "allreduce", "reduce_scatter_block", "reduce_scatter", "scan", "exscan")
 
 

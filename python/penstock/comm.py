@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from penstock import _penstock, mpi_abi
 from penstock.block_collectives import BlockCollectives
-from penstock.call import Call, How, is_in_place
+from penstock.call import OP_NUMBERS, Call, How, is_in_place
 from penstock.error import Error
 from penstock.plan import algorithms
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MPI = mpi_abi.import_mpi()
 
 _PLANNED = {algorithm.collective for algorithm in algorithms()}
+_KINDS = _penstock.COLLECTIVES
 
 
 class Request:
@@ -251,6 +252,11 @@ class Comm(BlockCollectives, MPI.Intracomm):
     _core: Any
     _natives: _Natives
 
+    #: The short way of calls on whole arrays, without keywords: no Python on it. False where a call takes the other.
+    @staticmethod
+    def _run_on_arrays(kind: int, op: int, root: int, sends: Any, receives: Any) -> bool:
+        return False
+
     def __new__(cls, comm: Any = None, progress_cores: str | int = "auto") -> Comm:
         if comm is not None and (isinstance(comm, MPI.Intercomm) or not isinstance(comm, MPI.Comm)):
             raise Error(f"comm is a {type(comm).__name__}; expected an intra-communicator of mpi4py")
@@ -273,6 +279,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
             raise Error(
                 f'progress_cores is {progress_cores!r}; expected "auto", 0, or a number of cores per node'
             ) from error
+        self._run_on_arrays = self._core.run_on_arrays
         self._natives = _Natives(self._plain())
         _open_comms[id(self)] = self
         return self
@@ -286,6 +293,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
         """
         if self._core is not None:
             self._core = None
+            del self._run_on_arrays
             self._natives.free()
 
     def Free(self) -> None:
@@ -519,7 +527,8 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
     def Barrier(self, **how: Unpack[How]) -> None:
         """Wait until all ranks have come here."""
-        self._run(how, self._barrier)
+        if how or not self._run_on_arrays(_KINDS["barrier"], -1, 0, None, None):
+            self._run(how, self._barrier)
 
     def Ibarrier(self, **how: Unpack[How]) -> Request:
         """Start a barrier; the request is complete when all ranks have started theirs."""
@@ -531,7 +540,8 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
     def Bcast(self, buf: Any, root: int = 0, **how: Unpack[How]) -> None:
         """Send the contents of the root's `buf` to that of all ranks."""
-        self._run(how, self._bcast, buf, root)
+        if how or not self._run_on_arrays(_KINDS["bcast"], -1, root, None, buf):
+            self._run(how, self._bcast, buf, root)
 
     def Ibcast(self, buf: Any, root: int = 0, **how: Unpack[How]) -> Request:
         """Start a Bcast."""
@@ -543,7 +553,8 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **how: Unpack[How]) -> None:
         """Combine the ranks' `sendbuf` element by element into the root's `recvbuf`."""
-        self._run(how, self._reduce, sendbuf, recvbuf, op, root)
+        if how or not self._run_on_arrays(_KINDS["reduce"], OP_NUMBERS.get(id(op), -1), root, sendbuf, recvbuf):
+            self._run(how, self._reduce, sendbuf, recvbuf, op, root)
 
     def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **how: Unpack[How]) -> Request:
         """Start a Reduce."""
@@ -557,7 +568,8 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> None:
         """Combine the ranks' `sendbuf` element by element into every rank's `recvbuf`."""
-        self._run(how, self._allreduce, sendbuf, recvbuf, op)
+        if how or not self._run_on_arrays(_KINDS["allreduce"], OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf):
+            self._run(how, self._allreduce, sendbuf, recvbuf, op)
 
     def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> Request:
         """Start an Allreduce."""
@@ -599,7 +611,8 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
         """Collect the ranks' `sendbuf` in the root's `recvbuf`, in the order of the ranks."""
-        self._run(how, self._gather, sendbuf, recvbuf, root)
+        if how or not self._run_on_arrays(_KINDS["gather"], -1, root, sendbuf, recvbuf):
+            self._run(how, self._gather, sendbuf, recvbuf, root)
 
     def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
         """Start a Gather."""
@@ -611,7 +624,8 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
         """Deal the root's `sendbuf` out to the ranks' `recvbuf`, in the order of the ranks."""
-        self._run(how, self._scatter, sendbuf, recvbuf, root)
+        if how or not self._run_on_arrays(_KINDS["scatter"], -1, root, sendbuf, recvbuf):
+            self._run(how, self._scatter, sendbuf, recvbuf, root)
 
     def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
         """Start a Scatter."""
@@ -623,7 +637,8 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
     def Allgather(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> None:
         """Collect the ranks' `sendbuf` in every rank's `recvbuf`, in the order of the ranks."""
-        self._run(how, self._allgather, sendbuf, recvbuf)
+        if how or not self._run_on_arrays(_KINDS["allgather"], -1, 0, sendbuf, recvbuf):
+            self._run(how, self._allgather, sendbuf, recvbuf)
 
     def Iallgather(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> Request:
         """Start an Allgather."""

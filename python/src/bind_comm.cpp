@@ -14,6 +14,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "array_call.hpp"
 #include "buffer.hpp"
 #include "pending_request.hpp"
 #include "penstock/comm.hpp"
@@ -322,6 +323,12 @@ void bind_comm(nb::module_& module) {
           },
           nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"), nb::arg("root"),
           nb::arg("in_place"), nb::arg("how"), nb::arg("blocks") = nb::none(), nb::arg("user") = nb::none())
+      .def(
+          "run_on_arrays",
+          [](Comm& comm, int kind, int op, int root, nb::handle input, nb::handle output) {
+            return python::run_on_arrays(comm, static_cast<CollectiveKind>(kind), op, root, input, output);
+          },
+          nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none())
       .def_prop_ro("any_thread", &Comm::any_thread)
       .def("guard", &python::guard)
       .def("fail_next", &Comm::fail_next)
@@ -330,6 +337,18 @@ void bind_comm(nb::module_& module) {
       .def("run_task", &python::run_task)
       .def("explain", &python::explain)
       .def("report", &Comm::report);
+
+  // The numbers that run_on_arrays() takes.
+  nb::dict kinds;
+#define PENSTOCK_COLLECTIVE(name, rooted, computes) kinds[#name] = static_cast<int>(CollectiveKind::name);
+#include "penstock/collectives.def"
+#undef PENSTOCK_COLLECTIVE
+  module.attr("COLLECTIVES") = kinds;
+  nb::dict ops;
+#define PENSTOCK_REDUCE_OP(name) ops[#name] = static_cast<int>(ReduceOp::name);
+#include "penstock/reduce_ops.def"
+#undef PENSTOCK_REDUCE_OP
+  module.attr("REDUCE_OPS") = ops;
 
   module.def("dtype_bytes", [](const std::string& name) { return size_bytes(dtype_from_name(name)); });
   module.def("comm_from_address", &python::from_address, nb::rv_policy::take_ownership, nb::arg("function"),

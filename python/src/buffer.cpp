@@ -30,22 +30,6 @@ std::optional<DType> find_dtype(char kind, std::uint64_t item_bytes) {
   return std::nullopt;
 }
 
-/// A format of the struct module with one element, as PEP 3118 extends it ("<f", "Zd").
-std::optional<DType> dtype_of_format(const char* format, std::uint64_t item_bytes) {
-  std::string_view text = format == nullptr ? "B" : format;
-  if (text.starts_with('@') || text.starts_with('=')) text.remove_prefix(1);
-  constexpr char kNative = std::endian::native == std::endian::little ? '<' : '>';
-  if (text.starts_with(kNative)) text.remove_prefix(1);
-  if (text.size() == 2 && text[0] == 'Z') return find_dtype('c', item_bytes);
-  if (text.size() != 1) return std::nullopt;
-  const auto is_one_of = [&](std::string_view letters) { return letters.find(text[0]) != std::string_view::npos; };
-  if (is_one_of("bhilqn")) return find_dtype('i', item_bytes);
-  if (is_one_of("BHILQNc")) return find_dtype('u', item_bytes);
-  if (is_one_of("efdg")) return find_dtype('f', item_bytes);
-  if (text == "?") return find_dtype('b', item_bytes);
-  return std::nullopt;
-}
-
 std::optional<DType> dtype_of_dlpack(nb::dlpack::dtype dtype) {
   if (dtype.lanes != 1 || dtype.bits % 8 != 0) return std::nullopt;
   const std::uint64_t item_bytes = dtype.bits / 8;
@@ -77,6 +61,21 @@ void check_contiguous(bool c_contiguous, bool fortran_contiguous, const std::str
 }
 
 }  // namespace
+
+std::optional<DType> dtype_of_format(const char* format, std::uint64_t item_bytes) {
+  std::string_view text = format == nullptr ? "B" : format;
+  if (text.starts_with('@') || text.starts_with('=')) text.remove_prefix(1);
+  constexpr char kNative = std::endian::native == std::endian::little ? '<' : '>';
+  if (text.starts_with(kNative)) text.remove_prefix(1);
+  if (text.size() == 2 && text[0] == 'Z') return find_dtype('c', item_bytes);
+  if (text.size() != 1) return std::nullopt;
+  const auto is_one_of = [&](std::string_view letters) { return letters.find(text[0]) != std::string_view::npos; };
+  if (is_one_of("bhilqn")) return find_dtype('i', item_bytes);
+  if (is_one_of("BHILQNc")) return find_dtype('u', item_bytes);
+  if (is_one_of("efdg")) return find_dtype('f', item_bytes);
+  if (text == "?") return find_dtype('b', item_bytes);
+  return std::nullopt;
+}
 
 DType ArrayView::dtype() const {
   if (dtype_) return *dtype_;

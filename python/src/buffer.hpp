@@ -63,6 +63,10 @@ class ArrayView {
 /// bfloat16 arrays of ml_dtypes are taken too.
 ArrayView view(nanobind::handle object, Access access, const char* argument);
 
+/// Of a format of the struct module with one element, as PEP 3118 extends it ("<f", "Zd"); nullptr means bytes. Empty
+/// where the elements are none of dtypes.def.
+std::optional<DType> dtype_of_format(const char* format, std::uint64_t item_bytes);
+
 /// dtypes.def's type as NumPy spells it: "<f4"; "bfloat16" for what NumPy lacks.
 std::string numpy_name(DType dtype);
 

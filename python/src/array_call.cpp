@@ -1,0 +1,94 @@
+#include "array_call.hpp"
+
+#include <cstdint>
+#include <optional>
+
+#include "buffer.hpp"
+
+namespace nb = nanobind;
+
+namespace penstock::python {
+namespace {
+
+/// An array's memory. A message of a few bytes takes less time than a memoryview and an ArrayView of it.
+class Held {
+ public:
+  Held() = default;
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held() {
+    if (buffer_.obj != nullptr) PyBuffer_Release(&buffer_);
+  }
+
+  bool hold(nb::handle array, Access access) {
+    if (!PyObject_CheckBuffer(array.ptr())) return false;
+    const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (access == Access::write ? PyBUF_WRITABLE : 0);
+    if (PyObject_GetBuffer(array.ptr(), &buffer_, flags) == 0) return true;
+    PyErr_Clear();
+    return false;
+  }
+
+  std::uint64_t size_bytes() const { return static_cast<std::uint64_t>(buffer_.len); }
+  std::optional<DType> dtype() const {
+    return dtype_of_format(buffer_.format, static_cast<std::uint64_t>(buffer_.itemsize));
+  }
+  Bytes bytes() const { return {static_cast<std::byte*>(buffer_.buf), size_bytes()}; }
+
+ private:
+  Py_buffer buffer_{};
+};
+
+/// How many elements the operation is about; empty where the buffers do not fit it.
+std::optional<std::uint64_t> count_of(const Comm& comm, const Collective& what, const Held& input, const Held& output) {
+  const auto ranks = static_cast<std::uint64_t>(comm.size());
+  const bool at_root = what.root == comm.rank();
+  const std::uint64_t sent = input.size_bytes();
+  const std::uint64_t received = output.size_bytes();
+  const auto fits = [](bool fitting, std::uint64_t count) { return fitting ? std::optional(count) : std::nullopt; };
+  switch (what.kind) {
+    case CollectiveKind::barrier: return 0;
+    case CollectiveKind::bcast: return received;
+    case CollectiveKind::reduce: return fits(!at_root || received == sent, sent / what.item_bytes());
+    case CollectiveKind::allreduce: return fits(received == sent, sent / what.item_bytes());
+    case CollectiveKind::gather: return fits(!at_root || received == sent * ranks, sent);
+    case CollectiveKind::scatter: return fits(!at_root || sent == received * ranks, received);
+    case CollectiveKind::allgather: return fits(received == sent * ranks, sent);
+    case CollectiveKind::alltoall: return fits(received == sent && sent % ranks == 0, sent / ranks);
+    default: return std::nullopt;
+  }
+}
+
+}  // namespace
+
+bool run_on_arrays(Comm& comm, CollectiveKind kind, int op, int root, nb::handle input, nb::handle output) {
+  const bool reduces = computes(kind);
+  if (reduces && op < 0) return false;
+  const bool at_root = root == comm.rank();
+  const bool sends =
+      kind != CollectiveKind::barrier && kind != CollectiveKind::bcast && (kind != CollectiveKind::scatter || at_root);
+  const bool receives = kind != CollectiveKind::barrier &&
+                        ((kind != CollectiveKind::reduce && kind != CollectiveKind::gather) || at_root);
+  const bool shows_output = kind == CollectiveKind::bcast && at_root;
+  Held from;
+  Held to;
+  if (sends && !from.hold(input, Access::read)) return false;
+  if (receives && !to.hold(output, shows_output ? Access::read : Access::write)) return false;
+
+  Collective what;
+  what.kind = kind;
+  what.root = root;
+  if (reduces) {
+    const std::optional<DType> dtype = from.dtype();
+    if (!dtype || (receives && to.dtype() != dtype)) return false;
+    what.dtype = *dtype;
+    what.op = static_cast<ReduceOp>(op);
+  }
+  const std::optional<std::uint64_t> count = count_of(comm, what, from, to);
+  if (!count) return false;
+  what.count = *count;
+  const nb::gil_scoped_release released;
+  comm.run(what, from.bytes(), to.bytes());
+  return true;
+}
+
+}  // namespace penstock::python
