@@ -134,6 +134,68 @@ def test_a_directory_that_is_no_store(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_a_store_of_a_newer_format(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store"
+    ps.Store(url).create("field", size=10)
+    (tmp_path / "store" / "PENSTOCK").write_text('{"penstock": "store", "format": 2}\n')
+    before = sorted(tmp_path.rglob("*"))
+    for create in (True, False):
+        with pytest.raises(ps.Error, match="newer") as caught:
+            ps.Store(url, create=create)
+        assert caught.value.code == "unsupported"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_is_refused_writes_nothing(tmp_path: Path) -> None:
+    blob = ps.Store(f"file://{tmp_path}/store", durable=False).create("field", grows=True)
+    before = sorted(tmp_path.rglob("*"))
+    large = bytes(5000)  # more than a record holds
+    for regions in ([(-1, large)], [(0, large), (4999, large)], [((1 << 63) - 1, large)], [(1 << 64, large)]):
+        with pytest.raises(ps.Error) as caught:
+            blob.write(regions)
+        assert caught.value.code == "invalid_argument"
+    for version in (1, 1 << 62):
+        with pytest.raises(ps.Error) as caught:
+            blob.read([(0, bytearray(1))], version=version)
+        assert caught.value.code == "not_found"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_two_processes_that_are_the_same_writer(tmp_path: Path) -> None:
+    """After a fork both have the same number for their writer, and count their writes alike."""
+    url = f"file://{tmp_path}/store"
+    script = """
+import os, sys, penstock as ps
+blob = ps.Store(sys.argv[1], durable=False).open("field")
+child = os.fork()
+mine = 1 + (child == 0)
+for _ in range(30):
+    blob.append(bytes([mine]) * 10_000)
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    blob = ps.Store(url, durable=False).create("field", grows=True)
+    assert subprocess.run([sys.executable, "-c", script, url], check=False, timeout=60).returncode == 0
+    assert (blob.latest, blob.size) == (60, 600_000)
+    found = np.empty((60, 10_000), np.uint8)
+    blob.read([(0, found)])
+    assert (found == found[:, :1]).all()
+    assert np.bincount(found[:, 0]).tolist() == [0, 30, 30]
+    assert ps.Store(url).check()["problems"] == []
+
+
+def test_metadata_is_small(tmp_path: Path) -> None:
+    """Less than 1 % of the data, for regions of 64 KiB."""
+    blob = ps.Store(f"file://{tmp_path}/store", durable=False).create("field", size=64 << 20)
+    size = 64 << 10
+    for version in range(30):
+        blob.write([((region * 30 + version) * size, bytes([version + 1]) * size) for region in range(16)])
+    written = 30 * 16 * size
+    stored = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    assert 0 < stored - written < 0.01 * written
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 60), st.binary(max_size=20)), max_size=4), max_size=12))
 def test_histories_agree_with_a_bytearray(history: list[list[tuple[int, bytes]]]) -> None:

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from penstock.bench import runner
+from penstock.bench import runner, store_snapshots
 from penstock.bench.installation import Installation
 from penstock.bench.runner import Jobs, Measured, Program, Report
 
 SUMMARY = """Atomic writes of overlapping regions, against the MPIs' atomic mode and against plain files.
 
-One rank: the same bytes in more and more regions, written and read back. More ranks: tiles in a row, each overlapping its
+One rank: the same bytes in more and more regions, written and read back; a snapshot of scattered rows read before and
+after compaction; opening a store and reading the newest of few and of many versions; one small write. More ranks: tiles in a row, each overlapping its
 neighbours by an eighth, in short and in long rows; square numbers of ranks: mpi-tile-io's squares, with small and large
 elements. Peers: the atomic mode of MPI.File (ROMIO, OMPIO), one new plain file per process and write ("plain"), and the
 same file written again ("overwritten"). Every result is verified: where tiles overlap, one of them must have won
@@ -29,6 +30,7 @@ everywhere.
 OPTIONS = {
     "bytes": (16 << 20, 1 << 20, "bytes that each rank writes at once"),
     "regions": ([1, 4, 16, 64, 256, 1024], [1, 64], "numbers of regions, for one rank"),
+    "versions": ([10, 1000], [10, 40], "lengths of histories of which the newest version is read, for one rank"),
     "row_bytes": ([4 << 10, 256 << 10], [4 << 10], "bytes of a tile's row, for tiles in a row"),
     "element_bytes": ([1 << 10, 1 << 20], [1 << 10], "bytes of an element, for tiles in a square"),
     "sync": (["no", "yes"], ["no"], "whether a write is on the device when it returns"),
@@ -132,6 +134,13 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
                 world.Barrier()
                 if world.rank == 0:
                     shutil.rmtree(folder, ignore_errors=True)
+    if world.size == 1 and program in ("penstock", "plain"):
+        with tempfile.TemporaryDirectory(prefix="penstock-bench-store-", dir=parameters["directory"] or None) as name:
+            place = parameters["store"] + "/" + Path(name).name if parameters["store"] else f"file://{name}/store"
+            if program == "penstock":
+                rows += store_snapshots.penstock(place, parameters)
+            else:
+                rows += store_snapshots.plain(Path(name), parameters)
     return rows
 
 
@@ -335,6 +344,11 @@ class _Overwritten(_Plain):
 TARGETS = {"atomic": _Atomic, "plain": _Plain, "overwritten": _Overwritten, "penstock": _Penstock}
 
 
+def summarize(report: Report) -> list[str]:
+    """Return ratios between rows, one a line."""
+    return store_snapshots.summary(report)
+
+
 def table(report: Report) -> str:
     """Settings down; MB/s of all ranks across, then how many times as fast Penstock is."""
     settings = [key for key in report.rows[0].setting if key != "bytes"]
@@ -347,4 +361,4 @@ def table(report: Report) -> str:
             + [f"{row.setting['bytes'] / row.seconds[peer] / 1e6:,.0f}" if peer in row.seconds else "-" for peer in peers]
             + [f"{row.speedup[pair]:.2f}" if pair in row.speedup else "-" for pair in pairs]
         )  # fmt: skip
-    return "\n".join([runner.columns(lines), *runner.left_out(report)])
+    return "\n".join([runner.columns(lines), *report.summary, *runner.left_out(report)])
