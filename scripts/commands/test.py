@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+import debian_source
 from ceph_cluster import missing_packages
 from testing import LOGS, ROOT, Result, Timed, count_junit, count_ok_lines, relative, run
 
@@ -281,12 +282,18 @@ def intel(options: Options) -> Result:
 
 
 @suite(
-    "scalapack", "libpenstock_scalapack in ScaLAPACK's own test programs (Debian's; installed with --all)", quick=False
+    "scalapack", "libpenstock_scalapack in ScaLAPACK's own test programs (Debian's; fetched with --all)", quick=False
 )
 def scalapack(options: Options) -> Result:
     log = log_of("scalapack")
     if options.all:
         run([ROOT / "dev", "setup", "--with", "scalapack-mpi-test"], log, 600)
+        if "PENSTOCK_SCALAPACK_SOURCE" not in os.environ:
+            try:
+                source = debian_source.fetch("scalapack", ROOT / "build/scalapack-source")
+                os.environ["PENSTOCK_SCALAPACK_SOURCE"] = str(source)
+            except debian_source.NoSourceError as reason:
+                os.environ["PENSTOCK_SCALAPACK_NO_SOURCE"] = str(reason)
     if reason := build("release", log):
         return Result.failure(reason)
     return pytest(log, ROOT / "tests/scalapack")

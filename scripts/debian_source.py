@@ -1,0 +1,68 @@
+"""Upstream's sources of a Debian package, without a change to the system's list of sources."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+TIMEOUT_S = 240
+
+
+class NoSourceError(Exception):
+    """Why there are none, in one line."""
+
+
+def _apt(folder: Path, *arguments: str) -> str:
+    # Lists and caches of its own: neither needs root, and the system's packages stay what they are.
+    options = {
+        "Dir::Etc::sourcelist": folder / "sources.list",
+        "Dir::Etc::sourceparts": "-",
+        "Dir::State::lists": folder / "lists",
+        "Dir::Cache": folder / "cache",
+        "APT::Sandbox::User": "",
+    }
+    command = ["apt-get", "-q", *(word for key, value in options.items() for word in ("-o", f"{key}={value}"))]
+    try:
+        done = subprocess.run(
+            [*command, *arguments],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise NoSourceError(f"apt-get {arguments[0]} took longer than {TIMEOUT_S} s") from None
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.startswith("E: ")]
+        raise NoSourceError(f"apt-get {arguments[0]}: {said[0][3:] if said else f'status {done.returncode}'}")
+    return done.stdout
+
+
+def fetch(package: str, folder: Path) -> Path:
+    """The folder with upstream's sources of a source package, in `folder`, where they are kept."""
+    if shutil.which("apt-get") is None:
+        raise NoSourceError("only Debian's apt-get fetches them")
+    upstream = folder / "upstream"
+    if not upstream.exists():
+        (folder / "lists/partial").mkdir(parents=True, exist_ok=True)
+        (folder / "cache/archives/partial").mkdir(parents=True, exist_ok=True)
+        (folder / "sources.list").touch()
+        listed = ["apt-get", "indextargets", "--format", "deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)"]
+        sources = subprocess.run(
+            [*listed, "Created-By: Packages", "Origin: Debian"], capture_output=True, text=True, check=False
+        ).stdout
+        if not sources:
+            raise NoSourceError("apt knows no sources of Debian; run `apt-get update` first")
+        (folder / "sources.list").write_text("".join(f"{line}\n" for line in sorted(set(sources.splitlines()))))
+        _apt(folder, "update")
+        _apt(folder, "source", "--download-only", package)
+        unpacked = folder / "unpacking"
+        shutil.rmtree(unpacked, ignore_errors=True)
+        with tarfile.open(next(folder.glob(f"{package}_*.orig.tar.*[!c]"))) as archive:
+            archive.extractall(unpacked, filter="data")
+        unpacked.rename(upstream)
+    return next(path for path in sorted(upstream.iterdir()) if path.is_dir())
