@@ -11,7 +11,9 @@ import array
 import contextlib
 import os
 import sys
+import tempfile
 import time
+import traceback
 from pathlib import Path
 
 import pytest
@@ -34,10 +36,20 @@ def main() -> int:
     # Other plugins only cost every rank their imports.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     options += ["-p", "pytest_timeout", f"--timeout={TEST_TIMEOUT_S}", "--timeout-method=thread"]
-    status = int(pytest.main([*options, *arguments]))
-    if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        status = 0
-    # A failed rank that never meets the others here must not leave the job hanging.
+    # Left to itself, pytest tidies up a directory that the sessions of all ranks share, and they meet there.
+    with tempfile.TemporaryDirectory(prefix="penstock-rank-", ignore_cleanup_errors=True) as own:
+        try:
+            status = int(pytest.main([*options, f"--basetemp={own}/tests", *arguments]))
+        except Exception:  # pytest itself failed: nobody else would hear of it
+            traceback.print_exc()
+            comm.Abort(1)
+        if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            status = 0
+        return worst_of_all(comm, status)
+
+
+def worst_of_all(comm: MPI.Comm, status: int) -> int:
+    """Meet the others; a failed rank that never does must not leave the job hanging."""
     worst = array.array("i", [status])
     meeting = comm.Iallreduce(MPI.IN_PLACE, worst, op=MPI.MAX)
     deadline = time.monotonic() + GRACE_S
