@@ -15,6 +15,14 @@ std::string traced_name(const Plan& plan) {
   return plan.algorithm + " S=" + std::to_string(plan.application_levels);
 }
 
+/// What is freed is used again, by MPI for a later communicator, and there data could arrive that is still on its way.
+void keep_for_ever(std::unique_ptr<Transport> transport) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::unique_ptr<Transport>>;
+  const std::lock_guard lock(mutex);
+  kept->push_back(std::move(transport));
+}
+
 /// The caller's handle to an operation.
 class OperationRun final : public Run {
  public:
@@ -76,7 +84,7 @@ Executor::Executor(std::unique_ptr<Transport> transport, const EngineOptions& op
   }
   if (node_.ranks.size() < node_.team.node_of_rank.size() && node_.team.size() > 1)
     remote_.emplace(*transport_, static_cast<RemoteEvents&>(*this),
-                    std::max<std::uint64_t>(remote_eager_bytes(), kNoticeTextBytes));
+                    std::max<std::uint64_t>(remote_eager_bytes(), kNoticeTextBytes), node_.communicator);
   wants_thread = options_.progress_threads > 0;
   Progress::of_process().add(*this);
 }
@@ -89,7 +97,8 @@ Executor::~Executor() {
   }
   try {
     if (cells_) pump();
-    if (remote_ && !transport_broken_) remote_->close();
+    const bool quiet = !remote_ || transport_broken_ || remote_->close();
+    if (!quiet) keep_for_ever(std::move(transport_));
   } catch (...) {
     // Nobody is left to be told.
   }

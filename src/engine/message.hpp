@@ -32,6 +32,7 @@ struct Header {
   std::uint32_t receiver_transfer = 0;
   std::uint32_t payload_bytes = 0;  ///< that follow this header
   MessageKind kind = MessageKind::eager;
+  std::uint16_t communicator = 0;  ///< between nodes: Node::communicator
 };
 static_assert(sizeof(Header) == 56 && std::is_trivially_copyable_v<Header>);
 

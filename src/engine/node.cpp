@@ -22,7 +22,8 @@ struct Card {
   std::uint64_t probe_address;  ///< where the others may try to read probe_value
   std::uint64_t probe_value;
   std::uint64_t eager_bytes;
-  SegmentLayout layout;  ///< ranks == 0: this rank has made no segment
+  std::uint64_t communicator;  ///< as rank 0 counts them
+  SegmentLayout layout;        ///< ranks == 0: this rank has made no segment
   char segment[64];
   char problem[160];
 };
@@ -85,6 +86,8 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
   card.probe_address = reinterpret_cast<std::uint64_t>(&probe);
   card.probe_value = probe.load();
   card.eager_bytes = options.eager_bytes;
+  static std::atomic<std::uint64_t> communicators{std::random_device{}()};
+  card.communicator = communicators.fetch_add(1, std::memory_order_relaxed);
   std::string problem = options.shared_memory ? "" : "switched off by PENSTOCK_SHARED_MEMORY";
   if (neighbours.size() > 1 && local_rank == 0 && problem.empty()) try {
       const auto layout =
@@ -100,6 +103,7 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
     }
   write_text(card.problem, problem);
   const std::vector<Card> cards = gather(transport, card);
+  node.communicator = static_cast<std::uint16_t>(cards[0].communicator);
 
   Verdict verdict{};
   const Card& maker = cards[static_cast<std::size_t>(neighbours[0])];

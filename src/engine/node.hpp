@@ -19,6 +19,9 @@ struct Node {
   std::vector<std::int32_t> ranks;       ///< by local rank; empty without a segment
   std::vector<std::int32_t> local_rank;  ///< by rank; -1 on other nodes
   std::vector<pid_t> process;            ///< by local rank
+  /// The same on all ranks, and not that of communicators shortly before. MPI gives what a freed communicator used to a
+  /// later one, which then receives what nobody took: questions after ranks that were late, news of failures.
+  std::uint16_t communicator = 0;
   bool single_copy = false;              ///< every rank of the node can read every other's memory
   std::uint64_t eager_bytes = 0;         ///< the smallest wish of all ranks
   std::uint64_t shared_limit_bytes = 0;  ///< the smallest arena of all nodes

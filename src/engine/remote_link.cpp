@@ -28,10 +28,12 @@ void remove_at(std::vector<T>& list, std::size_t i) {
 
 }  // namespace
 
-RemoteLink::RemoteLink(Transport& transport, RemoteEvents& events, std::uint64_t payload_bytes)
+RemoteLink::RemoteLink(Transport& transport, RemoteEvents& events, std::uint64_t payload_bytes,
+                       std::uint16_t communicator)
     : transport_(transport),
       events_(events),
       payload_bytes_(payload_bytes),
+      communicator_(communicator),
       posted_(static_cast<std::size_t>(transport.size())) {}
 
 void RemoteLink::send(int peer, const Header& header, ConstBytes payload, Operation* owner) {
@@ -42,7 +44,9 @@ void RemoteLink::send(int peer, const Header& header, ConstBytes payload, Operat
     packet.bytes = std::move(spare_.back());
     spare_.pop_back();
   }
-  std::memcpy(packet.bytes.get(), &header, sizeof header);
+  Header stamped = header;
+  stamped.communicator = communicator_;
+  std::memcpy(packet.bytes.get(), &stamped, sizeof stamped);
   if (!payload.empty()) std::memcpy(packet.bytes.get() + sizeof header, payload.data(), payload.size());
   packet.size = sizeof header + payload.size();
   packet.peer = peer;
@@ -131,7 +135,8 @@ bool RemoteLink::receive_packets() {
     if (!transport_.test(packet.handle)) break;
     Header header;
     std::memcpy(&header, packet.bytes.get(), sizeof header);
-    events_.on_packet(header, {packet.bytes.get() + sizeof header, header.payload_bytes});
+    if (header.communicator == communicator_)
+      events_.on_packet(header, {packet.bytes.get() + sizeof header, header.payload_bytes});
     packet.handle = transport_.irecv({packet.bytes.get(), packet.size}, kAnyRank, kPacketTag);
     ring_next_ = (ring_next_ + 1) % ring_.size();
   }
@@ -254,15 +259,17 @@ void RemoteLink::drain_sinks() {
   }
 }
 
-void RemoteLink::close() {
+bool RemoteLink::close() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   while (busy() && std::chrono::steady_clock::now() < deadline)
     if (!progress()) std::this_thread::yield();
+  const bool quiet = !busy() && sinks_.empty();
   for (Sink& sink : sinks_) transport_.cancel(sink.handle);
   if (ring_posted_)
     for (Packet& packet : ring_) transport_.cancel(packet.handle);
   // What the transport may still read must not be freed.
   for (Packet& packet : packets_) static_cast<void>(packet.bytes.release());
+  return quiet;
 }
 
 }  // namespace penstock::engine

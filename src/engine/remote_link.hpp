@@ -36,7 +36,8 @@ class RemoteEvents {
 /// Under the engine's lock. Only progress() and close() call the transport; the others queue.
 class RemoteLink {
  public:
-  RemoteLink(Transport& transport, RemoteEvents& events, std::uint64_t payload_bytes);
+  /// `communicator`: see Node. Packets of others are dropped.
+  RemoteLink(Transport& transport, RemoteEvents& events, std::uint64_t payload_bytes, std::uint16_t communicator);
 
   std::uint64_t payload_bytes() const { return payload_bytes_; }
 
@@ -55,8 +56,9 @@ class RemoteLink {
   bool busy() const { return !outbox_.empty() || !packets_.empty() || !sends_.empty() || !receives_.empty(); }
   /// Whether long messages are on their way, and the last ones took so long that there is time to sleep meanwhile.
   bool is_slow() const { return long_in_flight_ > 0 && service_ns_ > kSlowNs; }
-  /// Withdraws the posted receives after the last use. Packets still in flight keep their memory for ever.
-  void close();
+  /// Withdraws the posted receives after the last use. Packets still in flight keep their memory for ever. False where
+  /// data may still come that was invited: another user of the transport must not meet it.
+  bool close();
 
  private:
   struct Packet {
@@ -107,6 +109,7 @@ class RemoteLink {
   Transport& transport_;
   RemoteEvents& events_;
   const std::uint64_t payload_bytes_;
+  const std::uint16_t communicator_;
   std::vector<Packet> ring_;  ///< posted receives, oldest first from ring_next_
   std::size_t ring_next_ = 0;
   bool ring_posted_ = false;
