@@ -26,13 +26,17 @@ std::uint64_t random_number() {
   return (std::uint64_t{random()} << 32) | random();
 }
 
-std::string this_process() {
+}  // namespace
+
+std::uint64_t BlobState::writer() const {
+  return random_ ^ (static_cast<std::uint64_t>(getpid()) * 0x9E3779B97F4A7C15u);
+}
+
+std::string BlobState::writer_name() {
   char host[256] = "";
   gethostname(host, sizeof host - 1);
   return std::string(host) + ':' + std::to_string(getpid());
 }
-
-}  // namespace
 
 /// What this process knows of new versions of a blob, shared by all handles of it.
 struct BlobState::News {
@@ -64,11 +68,7 @@ std::int64_t begin_of(std::chrono::seconds lease) {
 }
 
 BlobState::BlobState(std::shared_ptr<Backend> backend, std::string_view name)
-    : backend_(std::move(backend)),
-      name_(name),
-      writer_(random_number()),
-      writer_name_(this_process()),
-      folder_("blobs/" + name_) {
+    : backend_(std::move(backend)), name_(name), random_(random_number()), folder_("blobs/" + name_) {
   check_key(name_);
   if (name_.find('/') != std::string::npos) {
     throw Error(ErrorCode::invalid_argument, "'" + name_ + "' is no name for a blob: '/' is not allowed");

@@ -117,13 +117,15 @@ class BlobState {
   void replay(VersionMap& map, std::uint64_t version);
   [[noreturn]] void fail_collected(std::uint64_t version, std::uint64_t keep_from) const;
   void learn(std::uint64_t version);
+  /// Who writes: differs between processes, also between those of a fork, which share this object's numbers.
+  std::uint64_t writer() const;
+  static std::string writer_name();
   bool given_up(const Record& record, std::uint64_t version);
   void remove_if_uncommitted(const Record& record, std::uint64_t first);
 
   const std::shared_ptr<Backend> backend_;
   const std::string name_;
-  const std::uint64_t writer_;
-  const std::string writer_name_;
+  const std::uint64_t random_;  ///< of the process that made this, and of its children
   std::string folder_;
   std::shared_ptr<News> news_;
   std::uint64_t blob_id_ = 0;

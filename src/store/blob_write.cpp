@@ -64,7 +64,7 @@ Part BlobState::stage(std::span<const WriteRegion> regions) {
   const trace::Span span("store write", "store", total_bytes);
   char name[80];
   std::snprintf(name, sizeof name, "/%020llu-%020llu-%016llx-%llu", static_cast<unsigned long long>(part.base),
-                static_cast<unsigned long long>(now_ns()), static_cast<unsigned long long>(writer_),
+                static_cast<unsigned long long>(now_ns()), static_cast<unsigned long long>(writer()),
                 static_cast<unsigned long long>(counter_.fetch_add(1)));
   DataObject object = lay_out(key("data") + name, pieces);
   pieces.push_back(object.tail);
@@ -78,8 +78,8 @@ std::optional<std::uint64_t> BlobState::commit(RecordKind kind, std::vector<Part
   record.kind = kind;
   record.blob_id = blob_id_;
   record.time_ns = now_ns();
-  record.writer = writer_name_;
-  record.identity = std::max<std::uint64_t>(1, writer_ + counter_.fetch_add(1));
+  record.writer = writer_name();
+  record.identity = std::max<std::uint64_t>(1, writer() + counter_.fetch_add(1));
   record.number = number;
   const std::uint64_t newest = latest();
   record.base = newest;

@@ -137,7 +137,7 @@ void BlobState::clone(std::uint64_t version, std::string_view name) {
   Record record;
   record.blob_id = clone->blob_id_;
   record.time_ns = now_ns();
-  record.writer = writer_name_;
+  record.writer = writer_name();
   record.identity = 1;
   const auto put = [&](const std::string& object, const std::vector<std::byte>& sealed) {
     const ConstBytes piece(sealed);

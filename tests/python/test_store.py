@@ -161,8 +161,8 @@ def test_what_is_refused_writes_nothing(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_two_processes_that_are_the_same_writer(tmp_path: Path) -> None:
-    """After a fork both have the same number for their writer, and count their writes alike."""
+def test_a_child_of_fork_is_another_writer(tmp_path: Path) -> None:
+    """Though both hold the same handle, and count their writes alike."""
     url = f"file://{tmp_path}/store"
     script = """
 import os, sys, penstock as ps
@@ -183,6 +183,10 @@ assert os.waitpid(child, 0)[1] == 0
     assert (found == found[:, :1]).all()
     assert np.bincount(found[:, 0]).tolist() == [0, 30, 30]
     assert ps.Store(url).check()["problems"] == []
+    assert len({entry["writer"] for entry in blob.log()}) == 2
+    objects = [path.name.split("-") for path in tmp_path.rglob("data/*")]
+    assert len(objects) == 60
+    assert len({number for _, _, number, _ in objects}) == 2
 
 
 def test_metadata_is_small(tmp_path: Path) -> None:
