@@ -18,5 +18,6 @@ function(penstock_precompile target)
     target_precompile_headers(${target} PRIVATE ${penstock_precompiled_headers} ${ARGN})
     set_property(GLOBAL PROPERTY ${reader} ${target})
   endif()
-  target_compile_options(${target} PRIVATE -fpch-preprocess) # what the compiler cache needs to see through it
+  # What the compiler cache needs to see through it.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endfunction()
