@@ -6,6 +6,7 @@
 #include <random>
 
 #include "penstock/error.hpp"
+#include "store/in_parallel.hpp"
 
 namespace penstock::store {
 
@@ -80,6 +81,15 @@ void Backend::copy_all(std::span<const std::pair<std::string, std::string>> keys
     put_unannounced(to, std::span(&piece, 1));
   }
 }
+
+void Backend::read_scattered(std::string_view key, std::uint64_t offset_bytes, std::span<const Bytes> targets) const {
+  for (const Bytes to : targets) {
+    read(key, offset_bytes, to);
+    offset_bytes += to.size();
+  }
+}
+
+Backend::ReadShape Backend::read_shape() const { return {128 << 10, usable_cores(), 1 << 20}; }
 
 void Backend::sync() {}
 

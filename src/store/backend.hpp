@@ -39,6 +39,18 @@ class Backend {
   /// Fills `to` from offset_bytes on. Throws not_found, or corrupt when the object ends before.
   virtual void read(std::string_view key, std::uint64_t offset_bytes, Bytes to) const = 0;
 
+  /// As read, for bytes that follow one another in the object: fills the first target, then the next.
+  virtual void read_scattered(std::string_view key, std::uint64_t offset_bytes, std::span<const Bytes> targets) const;
+
+  /// How a large read is best divided.
+  struct ReadShape {
+    std::size_t piece_bytes;   ///< of one call of read
+    unsigned in_flight;        ///< calls at a time, each on a thread of its own
+    std::size_t thread_bytes;  ///< a further thread is worth its start for this many bytes; 0: for every call
+  };
+  /// By default: pieces that stay in a core's cache until they are verified, on the cores of this process.
+  virtual ReadShape read_shape() const;
+
   /// Size of the object in bytes; throws not_found.
   virtual std::uint64_t size_bytes(std::string_view key) const = 0;
 

@@ -4,6 +4,7 @@
 #include "penstock/error.hpp"
 #include "penstock/trace.hpp"
 #include "store/blob_state.hpp"
+#include "store/scattered_read.hpp"
 
 namespace penstock::store {
 
@@ -196,7 +197,7 @@ void BlobState::read(const VersionMap& map, std::span<const ReadRegion> regions)
     total_bytes += region.data.size();
   }
   const trace::Span span("store read", "store", total_bytes);
-  ChunkReader reader(*backend_);
+  ScatteredRead scattered(*backend_);
   try {
     for (const ReadRegion& region : regions) {
       map.visit(region.offset_bytes, region.data.size(),
@@ -205,10 +206,11 @@ void BlobState::read(const VersionMap& map, std::span<const ReadRegion> regions)
                   if (source == nullptr) {
                     std::fill(to.begin(), to.end(), std::byte{0});
                   } else {
-                    reader.read(*source, skip, to);
+                    scattered.add(*source, skip, to);
                   }
                 });
     }
+    scattered.run();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::not_found) throw;
     const Marks found = marks();

@@ -5,6 +5,7 @@
 #include "penstock/error.hpp"
 #include "store/collect.hpp"
 #include "store/encoding.hpp"
+#include "store/scattered_read.hpp"
 
 namespace penstock::store {
 
@@ -13,13 +14,14 @@ namespace {
 /// One object at a time, so that checking needs no more memory than the largest chunk.
 void check_object(const Backend& backend, const Source& source, CheckReport& report) {
   const ObjectReference& object = source.object();
-  ChunkReader reader(backend);
   std::vector<std::byte> buffer;
   std::uint64_t chunk_bytes = 0;
   for (const Source::Chunk& chunk : source.chunks(backend)) {
     buffer.resize(chunk.size_bytes);
     try {
-      reader.read(source, chunk.offset_bytes, buffer);
+      ScatteredRead one(backend);
+      one.add(source, chunk.offset_bytes, buffer);
+      one.run();
     } catch (const Error& error) {
       report.problems.push_back(error.what());
     }

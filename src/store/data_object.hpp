@@ -66,20 +66,4 @@ class Source {
   mutable bool loaded_ = false;
 };
 
-/// Reads and verifies. Keeps the last chunk that it had to read as a whole, because small fragments often share one.
-class ChunkReader {
- public:
-  explicit ChunkReader(const Backend& backend) : backend_(backend) {}
-  void read(const Source& source, std::uint64_t offset_bytes, Bytes to);
-
- private:
-  void verify(const Source& source, const Source::Chunk& chunk, ConstBytes found) const;
-  ConstBytes whole_chunk(const Source& source, const Source::Chunk& chunk);
-
-  const Backend& backend_;
-  std::vector<std::byte> buffer_;
-  const Source* buffered_source_ = nullptr;
-  std::uint64_t buffered_offset_ = 0;
-};
-
 }  // namespace penstock::store

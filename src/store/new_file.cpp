@@ -1,13 +1,12 @@
 #include "store/new_file.hpp"
 
-#include <limits.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "penstock/error.hpp"
+#include "store/io_vector.hpp"
 
 namespace penstock::store {
 
@@ -38,27 +37,21 @@ NewFile::~NewFile() {
 }
 
 void NewFile::write(std::span<const ConstBytes> pieces) {
-  std::vector<iovec> rest;
+  IoVector rest;
   rest.reserve(pieces.size());
-  std::uint64_t total_bytes = 0;
-  for (const ConstBytes piece : pieces) {
-    total_bytes += piece.size();
-    if (piece.empty()) continue;
-    // A writev takes a const buffer through a non-const pointer.
-    auto* const data = const_cast<std::byte*>(piece.data());
-    // Kernels are slow on vectors of many small pieces, and the rows of a tile often lie end to end in memory.
-    if (!rest.empty() && static_cast<std::byte*>(rest.back().iov_base) + rest.back().iov_len == data) {
-      rest.back().iov_len += piece.size();
-    } else {
-      rest.push_back({data, piece.size()});
-    }
-  }
+  for (const ConstBytes piece : pieces) rest.add(piece);
+  const std::uint64_t total_bytes = rest.total_bytes();
   // Space in one piece, known to be there before the first byte is written; and page by page would take longer.
   if (total_bytes >= kReservedBytes && calls_.reserve(fd_, total_bytes) < 0 && (errno == ENOSPC || errno == EDQUOT)) {
     fail_call("cannot write " + path_, errno);
   }
-  std::size_t first = 0;
-  while (first < rest.size()) first = write_some(rest, first);
+  while (!rest.done()) {
+    const std::span<const iovec> next = rest.next();
+    const ssize_t written = calls_.writev(fd_, next.data(), static_cast<int>(next.size()));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) fail_call("cannot write " + path_, written < 0 ? errno : ENOSPC);
+    rest.advance(static_cast<std::size_t>(written));
+  }
   if (const std::uint64_t kept_bytes = status().size_bytes; kept_bytes != total_bytes) {
     throw Error(ErrorCode::io, path_ + ": wrote " + std::to_string(total_bytes) + " bytes, the file system kept " +
                                    std::to_string(kept_bytes));
@@ -90,27 +83,6 @@ FileStatus NewFile::status() const {
   FileStatus found;
   if (calls_.fstat(fd_, found) < 0) fail_call("cannot look at " + path_, errno);
   return found;
-}
-
-std::size_t NewFile::write_some(std::vector<iovec>& rest, std::size_t first) {
-  std::size_t count = 0;
-  std::size_t asked_bytes = 0;
-  while (first + count < rest.size() && count < IOV_MAX && asked_bytes < kTransferBytes) {
-    asked_bytes += rest[first + count++].iov_len;
-  }
-  ssize_t written = calls_.writev(fd_, &rest[first], static_cast<int>(count));
-  if (written < 0 && errno == EINTR) return first;
-  if (written < 0) fail_call("cannot write " + path_, errno);
-  if (written == 0) fail_call("cannot write " + path_, ENOSPC);
-  while (written > 0) {
-    iovec& piece = rest[first];
-    const auto step = std::min(static_cast<std::size_t>(written), piece.iov_len);
-    piece.iov_base = static_cast<std::byte*>(piece.iov_base) + step;
-    piece.iov_len -= step;
-    written -= static_cast<ssize_t>(step);
-    if (piece.iov_len == 0) ++first;
-  }
-  return first;
 }
 
 }  // namespace penstock::store

@@ -11,9 +11,6 @@
 
 namespace penstock::store {
 
-// Linux transfers at most 2 GiB minus a page per call; asking for more only makes the short transfer certain.
-inline constexpr std::size_t kTransferBytes = std::size_t{1} << 30;
-
 /// Throws no_space where the device or the quota is full, else io, with the system's text of `error`.
 [[noreturn]] void fail_call(const std::string& what, int error);
 
@@ -40,8 +37,6 @@ class NewFile {
   void keep() { kept_ = true; }
 
  private:
-  std::size_t write_some(std::vector<iovec>& rest, std::size_t first);
-
   PosixCalls& calls_;
   const std::string path_;
   int fd_ = -1;

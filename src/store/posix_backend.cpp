@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "penstock/error.hpp"
+#include "store/io_vector.hpp"
 #include "store/new_file.hpp"
 #include "store/store_format.hpp"
 
@@ -85,17 +86,26 @@ class PosixBackend final : public Backend {
   }
 
   void read(std::string_view key, std::uint64_t offset_bytes, Bytes to) const override {
+    read_scattered(key, offset_bytes, std::span(&to, 1));
+  }
+
+  void read_scattered(std::string_view key, std::uint64_t offset_bytes, std::span<const Bytes> targets) const override {
     check_key(key);
     const auto file = open_file(key);
-    while (!to.empty()) {
-      const ssize_t got = calls_.pread(file->fd(), to.data(), std::min(to.size(), kTransferBytes), offset_bytes);
+    IoVector rest;
+    rest.reserve(targets.size());
+    for (const Bytes to : targets) rest.add(to);
+    const std::uint64_t end_bytes = offset_bytes + rest.total_bytes();
+    while (!rest.done()) {
+      const std::span<const iovec> next = rest.next();
+      const ssize_t got = calls_.preadv(file->fd(), next.data(), static_cast<int>(next.size()), offset_bytes);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) fail_call("cannot read " + path(key) + " at offset " + std::to_string(offset_bytes), errno);
       if (got == 0) {
         throw Error(ErrorCode::corrupt, path(key) + " ends at offset " + std::to_string(offset_bytes) + ", expected " +
-                                            std::to_string(to.size()) + " more bytes");
+                                            std::to_string(end_bytes - offset_bytes) + " more bytes");
       }
-      to = to.subspan(static_cast<std::size_t>(got));
+      rest.advance(static_cast<std::size_t>(got));
       offset_bytes += static_cast<std::uint64_t>(got);
     }
   }

@@ -50,8 +50,8 @@ int PosixCalls::reserve(int fd, std::uint64_t size_bytes) {
 
 ssize_t PosixCalls::writev(int fd, const iovec* pieces, int count) { return ::writev(fd, pieces, count); }
 
-ssize_t PosixCalls::pread(int fd, void* to, std::size_t size_bytes, std::uint64_t offset_bytes) {
-  return ::pread(fd, to, size_bytes, static_cast<off_t>(offset_bytes));
+ssize_t PosixCalls::preadv(int fd, const iovec* pieces, int count, std::uint64_t offset_bytes) {
+  return ::preadv(fd, pieces, count, static_cast<off_t>(offset_bytes));
 }
 
 int PosixCalls::fdatasync(int fd) { return ::fdatasync(fd); }

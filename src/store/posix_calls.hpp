@@ -35,7 +35,7 @@ class PosixCalls {
   /// Allocates the space of a file without changing its size. Many file systems cannot: EOPNOTSUPP and others.
   virtual int reserve(int fd, std::uint64_t size_bytes);
   virtual ssize_t writev(int fd, const iovec* pieces, int count);
-  virtual ssize_t pread(int fd, void* to, std::size_t size_bytes, std::uint64_t offset_bytes);
+  virtual ssize_t preadv(int fd, const iovec* pieces, int count, std::uint64_t offset_bytes);
   virtual int fdatasync(int fd);
   virtual int sync_directory(const std::string& path);
   virtual int sync_file_system(const std::string& path);

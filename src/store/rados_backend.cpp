@@ -26,6 +26,7 @@ constexpr std::string_view kFormatObject = "PENSTOCK";
 constexpr std::uint64_t kShards = 16;
 constexpr std::uint64_t kInlineBytes = 16 << 10;
 constexpr std::size_t kHeadsKept = 1024;
+constexpr unsigned kReadsInFlight = 8;
 constexpr std::uint8_t kInline = 1;
 constexpr std::uint8_t kStriped = 2;
 
@@ -190,6 +191,22 @@ class RadosBackend final : public Backend {
       cached = false;  // removed meanwhile, and perhaps put again
     }
   }
+
+  /// One operation takes as long as copying megabytes.
+  void read_scattered(std::string_view key, std::uint64_t offset_bytes, std::span<const Bytes> targets) const override {
+    if (targets.size() == 1) return read(key, offset_bytes, targets.front());
+    std::size_t total_bytes = 0;
+    for (const Bytes to : targets) total_bytes += to.size();
+    std::vector<std::byte> together(total_bytes);
+    read(key, offset_bytes, together);
+    const std::byte* from = together.data();
+    for (const Bytes to : targets) {
+      std::copy_n(from, to.size(), to.data());
+      from += to.size();
+    }
+  }
+
+  ReadShape read_shape() const override { return {place_.stripe_bytes, kReadsInFlight, 0}; }
 
   std::uint64_t size_bytes(std::string_view key) const override {
     check_key(key);

@@ -188,7 +188,7 @@ VersionMap VersionMap::decode(ConstBytes sealed, const std::string& name) {
   const std::byte* from = entries.data();
   std::uint64_t end = 0;
   for (Fragment& fragment : fragments) {
-    std::memcpy(&fragment, from, 3 * sizeof(std::uint64_t));
+    std::memcpy(static_cast<void*>(&fragment), from, 3 * sizeof(std::uint64_t));
     std::memcpy(&fragment.source, from + 3 * sizeof(std::uint64_t), sizeof(std::uint32_t));
     from += kEntryBytes;
     if (fragment.source >= map.sources_.size()) decoder.fail("refers to a source that it does not list");

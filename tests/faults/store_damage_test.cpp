@@ -159,8 +159,8 @@ class FailingCalls : public store::PosixCalls {
     return fails() ? -1 : PosixCalls::link(from, to);
   }
   int sync_directory(const std::string& path) override { return fails() ? -1 : PosixCalls::sync_directory(path); }
-  ssize_t pread(int fd, void* to, std::size_t size, std::uint64_t offset) override {
-    return fails() ? -1 : PosixCalls::pread(fd, to, size, offset);
+  ssize_t preadv(int fd, const iovec* pieces, int count, std::uint64_t offset) override {
+    return fails() ? -1 : PosixCalls::preadv(fd, pieces, count, offset);
   }
 
  private:

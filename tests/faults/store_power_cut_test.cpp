@@ -93,13 +93,18 @@ class VolatileFiles : public PosixCalls {
     inode.synced = false;
     return total;
   }
-  ssize_t pread(int fd, void* to, std::size_t size, std::uint64_t offset) override {
+  ssize_t preadv(int fd, const iovec* pieces, int count, std::uint64_t offset) override {
     if (off()) return -1;
     const Inode& inode = *open_.at(fd);
     if (offset >= inode.data.size()) return 0;
-    size = std::min<std::size_t>(size, inode.data.size() - offset);
-    std::memcpy(to, inode.data.data() + offset, size);
-    return static_cast<ssize_t>(size);
+    ssize_t total = 0;
+    for (int i = 0; i < count; ++i) {
+      const std::size_t size = std::min<std::size_t>(pieces[i].iov_len, inode.data.size() - offset);
+      if (size > 0) std::memcpy(pieces[i].iov_base, inode.data.data() + offset, size);
+      offset += size;
+      total += static_cast<ssize_t>(size);
+    }
+    return total;
   }
   int fdatasync(int fd) override {
     if (off()) return -1;

@@ -61,6 +61,22 @@ TEST_P(BackendContract, GivesBackWhatWasPut) {
   EXPECT_EQ(part, "eth");
 }
 
+TEST_P(BackendContract, ReadsIntoManyPlacesAtOnce) {
+  std::string text(100'000, ' ');
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + i % 23);
+  EXPECT_TRUE(put(*backend_, "long", text));
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < 3000; ++i) parts.emplace_back(i % 50, ' ');
+  std::vector<Bytes> targets;
+  for (std::string& part : parts) targets.push_back(std::as_writable_bytes(std::span(part)));
+  backend_->read_scattered("long", 1000, targets);
+  std::string together;
+  for (const std::string& part : parts) together += part;
+  EXPECT_EQ(together, text.substr(1000, together.size()));
+  EXPECT_EQ(code_of([&] { backend_->read_scattered("long", 99'000, targets); }), ErrorCode::corrupt);
+  EXPECT_EQ(code_of([&] { backend_->read_scattered("absent", 0, targets); }), ErrorCode::not_found);
+}
+
 TEST_P(BackendContract, HoldsEmptyObjectsAndManyPieces) {
   EXPECT_TRUE(backend_->put_if_absent("empty", {}));
   EXPECT_EQ(backend_->size_bytes("empty"), 0u);

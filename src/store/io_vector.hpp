@@ -1,0 +1,68 @@
+// Pieces of memory for readv and writev, which transfer as many bytes as they like.
+#pragma once
+
+#include <limits.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "penstock/types.hpp"
+
+namespace penstock::store {
+
+class IoVector {
+ public:
+  void reserve(std::size_t count) { pieces_.reserve(count); }
+
+  void add(ConstBytes piece) {
+    total_bytes_ += piece.size();
+    if (piece.empty()) return;
+    // These calls take const buffers, too, through a non-const pointer.
+    auto* const data = const_cast<std::byte*>(piece.data());
+    // Kernels are slow on vectors of many small pieces, and the rows of a tile often lie end to end in memory.
+    if (!pieces_.empty() && end_of(pieces_.back()) == data) {
+      pieces_.back().iov_len += piece.size();
+    } else {
+      pieces_.push_back({data, piece.size()});
+    }
+  }
+
+  std::uint64_t total_bytes() const { return total_bytes_; }
+  bool done() const { return first_ == pieces_.size(); }
+
+  /// What one call can take of what is left.
+  std::span<const iovec> next() {
+    // Linux transfers at most 2 GiB minus a page per call; asking for more only makes the short transfer certain.
+    constexpr std::size_t kTransferBytes = std::size_t{1} << 30;
+    const std::span<const iovec> rest = std::span(pieces_).subspan(first_);
+    std::size_t count = 0;
+    std::size_t bytes = 0;
+    while (count < rest.size() && count < IOV_MAX && bytes < kTransferBytes) bytes += rest[count++].iov_len;
+    return rest.first(count);
+  }
+
+  /// That many bytes were transferred.
+  void advance(std::size_t bytes) {
+    while (bytes > 0) {
+      iovec& piece = pieces_[first_];
+      const std::size_t step = std::min(bytes, piece.iov_len);
+      piece.iov_base = static_cast<std::byte*>(piece.iov_base) + step;
+      piece.iov_len -= step;
+      bytes -= step;
+      if (piece.iov_len == 0) ++first_;
+    }
+  }
+
+ private:
+  static std::byte* end_of(const iovec& piece) { return static_cast<std::byte*>(piece.iov_base) + piece.iov_len; }
+
+  std::vector<iovec> pieces_;
+  std::size_t first_ = 0;
+  std::uint64_t total_bytes_ = 0;
+};
+
+}  // namespace penstock::store
