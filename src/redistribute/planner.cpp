@@ -3,10 +3,10 @@
 // source packs it into one of a few cells of shared memory, from which the target unpacks it: cells that are small
 // enough stay in the caches, so each element is read from memory once and written to it once, as by a copy.
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -17,33 +17,26 @@
 #include "redistribute/cells.hpp"
 #include "redistribute/copies.hpp"
 #include "redistribute/member.hpp"
+#include "redistribute/messages.hpp"
 #include "redistribute/tiles.hpp"
+#include "redistribute/turns.hpp"
 
 namespace penstock {
 namespace {
 
 using redistribute::BlockList;
+using redistribute::Bundle;
 using redistribute::Cells;
 using redistribute::Member;
+using redistribute::Message;
 using redistribute::Package;
 using redistribute::Piece;
 using redistribute::Route;
 using redistribute::Segment;
 using redistribute::Side;
 using redistribute::Tiles;
-
-/// Part of a segment or a whole one, in what travels at once.
-struct Share {
-  Member* member;
-  Segment segment;
-  std::uint64_t offset_bytes;
-};
-
-/// What travels at once: consecutive segments, also of several pairs.
-struct Bundle {
-  std::vector<Share> shares;
-  std::uint64_t size_bytes = 0;
-};
+using redistribute::Turns;
+using redistribute::Window;
 
 class Planner {
  public:
@@ -82,25 +75,20 @@ class Planner {
         incoming[peer].emplace_back(member.get(), std::move(package));
     }
     const StepId all_started = barrier();
-    // Peers in the order of their distance, so that not everybody sends to rank 0 first. Between nodes one after the
-    // other: senders that fill one link together make it drop what it cannot hold.
-    for (std::int32_t distance = 1; distance < size_; ++distance) {
-      const std::int32_t peer = (rank_ + distance) % size_;
-      if (const auto found = outgoing.find(peer); found != outgoing.end()) send(found->second, peer);
-    }
+    // What leaves the node first: the links are slower than memory. Inside the node peers in the order of their
+    // distance, so that not everybody serves rank 0 first.
+    send(mail(outgoing, Side::source));
+    for_each_near(outgoing, 1, [&](const Packages& packages, std::int32_t peer) { fill_cells(packages, peer); });
     if (const auto found = outgoing.find(rank_); found != outgoing.end()) keep(found->second, all_started);
-    for (std::int32_t distance = 1; distance < size_; ++distance) {
-      const std::int32_t peer = (rank_ - distance + size_) % size_;
-      if (const auto found = incoming.find(peer); found != incoming.end()) receive(found->second, peer, all_started);
-    }
+    receive(mail(incoming, Side::target), all_started);
+    for_each_near(incoming, size_ - 1,
+                  [&](const Packages& packages, std::int32_t peer) { drain_cells(packages, peer, all_started); });
     return std::move(builder_).finish(input_bytes_, output_bytes_);
   }
 
  private:
   static constexpr std::uint32_t kFirstBarrierTag = 0;
   static constexpr std::uint32_t kFirstDataTag = 32;     // a barrier of 2^31 ranks has fewer rounds
-  static constexpr std::size_t kSlots = 4;               // messages in flight per peer and direction
-  static constexpr std::size_t kTurnAhead = 2;           // messages that are left when those to the next peer begin
   static constexpr std::int64_t kMaxMessages = 1 << 12;  // of a package, about; longer ones get longer messages
   static constexpr std::int64_t kMaxCellUses = (kMaxTag - kFirstDataTag) / 2;  // each needs two tags
 
@@ -132,37 +120,6 @@ class Planner {
     return heard;
   }
 
-  /// Scratch memory for the segments of one peer; a slot is used again when the step that needs it is complete.
-  class Slots {
-   public:
-    Slots(PlanBuilder& builder, std::uint64_t bytes) : builder_(builder), bytes_(bytes) {}
-
-    Region next(std::uint64_t size_bytes) {
-      if (used_ < kSlots) regions_[used_] = builder_.scratch(bytes_);
-      const Region whole = regions_[used_ % kSlots];
-      return {whole.offset_bytes, size_bytes, whole.buffer};
-    }
-    /// The steps before which the slot of next() may not be written.
-    std::span<const StepId> busy_until() const { return last_use_[used_ % kSlots]; }
-    void used_by(std::span<const StepId> last_use) {
-      last_use_[used_++ % kSlots].assign(last_use.begin(), last_use.end());
-    }
-    void used_by(StepId last_use) { used_by(std::span(&last_use, 1)); }
-
-   private:
-    PlanBuilder& builder_;
-    std::uint64_t bytes_;
-    std::array<Region, kSlots> regions_{};
-    std::array<std::vector<StepId>, kSlots> last_use_{};
-    std::size_t used_ = 0;
-  };
-
-  static std::uint64_t longest_bytes(const std::vector<Bundle>& bundles) {
-    std::uint64_t longest = 0;
-    for (const Bundle& bundle : bundles) longest = std::max(longest, bundle.size_bytes);
-    return longest;
-  }
-
   static std::int64_t elems(const Packages& packages) {
     std::int64_t sum = 0;
     for (const auto& [member, package] : packages)
@@ -170,7 +127,7 @@ class Planner {
     return sum;
   }
 
-  /// The packages in bundles of at most `full` elements. The members' tiles are those of these packages afterwards.
+  /// The packages in bundles of at most `full` elements. Their tiles are kept until forget_tiles().
   std::vector<Bundle> cut(const Packages& packages, std::int64_t full) const {
     std::vector<Bundle> bundles;
     for (const auto& [member, package] : packages)
@@ -184,55 +141,83 @@ class Planner {
     return bundles;
   }
 
-  std::vector<Bundle> messages(const Packages& packages) const {
-    return cut(packages, std::max(elems_of(segment_bytes_), elems(packages) / kMaxMessages + 1));
+  std::vector<Bundle> segments(const Packages& packages, std::uint64_t most_bytes) const {
+    return cut(packages, std::max(elems_of(std::min(segment_bytes_, most_bytes)), elems(packages) / kMaxMessages + 1));
   }
 
-  /// The bundles that go through cells; none where the packages have to go in messages. The same for both ranks.
-  std::vector<Bundle> cell_uses(const Packages& packages, std::int32_t peer) const {
-    if (!team_.same_node(rank_, peer) || cells_.size_bytes() < element_bytes_) return {};
+  void forget_tiles() {
+    for (const auto& member : members_) member->tiles().clear();
+  }
+
+  /// The same for both ranks.
+  bool goes_through_cells(const Packages& packages, std::int32_t peer) const {
+    if (!team_.same_node(rank_, peer) || cells_.size_bytes() < element_bytes_) return false;
     // Two neighbouring segments are more than one full one.
-    const std::int64_t full = elems_of(cells_.size_bytes());
-    if (elems(packages) / full >= kMaxCellUses / 2) return {};
-    return cut(packages, full);
+    return elems(packages) / elems_of(cells_.size_bytes()) < kMaxCellUses / 2;
+  }
+
+  template <class Action>
+  void for_each_near(const std::map<std::int32_t, Packages>& by_rank, std::int32_t step, const Action& action) {
+    for (std::int32_t i = 1, peer = rank_; i < size_; ++i) {
+      peer = (peer + step) % size_;
+      const auto found = by_rank.find(peer);
+      if (found != by_rank.end() && goes_through_cells(found->second, peer)) action(found->second, peer);
+    }
+  }
+
+  /// What goes in messages, in the order of their turns.
+  std::vector<Message> mail(const std::map<std::int32_t, Packages>& by_rank, Side side) const {
+    const Turns turns(team_);
+    const std::uint64_t most_bytes = Window::message_bytes(team_);
+    std::vector<Message> result;
+    for (const auto& [peer, packages] : by_rank) {
+      if (peer == rank_ || goes_through_cells(packages, peer)) continue;
+      std::vector<Bundle> bundles = segments(packages, most_bytes);
+      for (std::size_t i = 0; i < bundles.size(); ++i) {
+        const std::size_t left = bundles.size() - i;
+        result.push_back({side == Side::source ? turns.of(rank_, peer, left) : turns.of(peer, rank_, left), peer,
+                          kFirstDataTag + static_cast<std::uint32_t>(i), std::move(bundles[i])});
+      }
+    }
+    std::ranges::sort(result, [](const Message& a, const Message& b) { return a.turn < b.turn; });
+    return result;
   }
 
   static std::uint32_t full_tag(std::size_t use) { return kFirstDataTag + 2 * static_cast<std::uint32_t>(use); }
   static std::uint32_t free_tag(std::size_t use) { return full_tag(use) + 1; }
 
-  void send(const Packages& packages, std::int32_t peer) {
-    if (const std::vector<Bundle> uses = cell_uses(packages, peer); !uses.empty()) return fill_cells(uses, peer);
-    const std::vector<Bundle> bundles = messages(packages);
-    Slots slots(builder_, longest_bytes(bundles));
-    const bool waits = !team_.same_node(rank_, peer) && elems(packages) > 0 && bundles.size() > 1;
-    const StepId turn = waits ? turn_ : PlanBuilder::kNone;
-    for (std::size_t i = 0; i < bundles.size(); ++i) {
-      builder_.at(0, static_cast<std::uint32_t>(i));
-      const std::uint32_t tag = kFirstDataTag + static_cast<std::uint32_t>(i);
-      if (bundles[i].shares.size() == 1 && !packs_all_) {
-        const auto& [member, segment, offset_bytes] = bundles[i].shares[0];
-        member->tiles().lay_out(segment, Route::source_to_package, list_);
-        if (list_.is_contiguous()) {
-          const Block& block = list_.blocks().front();
-          const Region& input = member->input();
-          const StepId sent =
-              builder_.send({input.offset_bytes + bytes(block.from_offset_elems), bytes(block.columns), Buffer::input},
-                            peer, tag, {turn});
-          if (waits && i + kTurnAhead <= bundles.size()) turn_ = sent;
-          continue;
-        }
+  void send(const std::vector<Message>& messages) {
+    Window window(builder_, messages);
+    for (const auto& [turn, peer, tag, bundle] : messages) {
+      builder_.at(0, tag - kFirstDataTag);
+      if (const std::optional<Region> region = in_place(bundle)) {
+        const StepId sent = builder_.send(*region, peer, tag, {window.turn(peer)});
+        window.moved_by(peer, sent);
+        continue;
       }
-      const std::span<const StepId> free = slots.busy_until();
-      const Region region = slots.next(bundles[i].size_bytes);
-      pack(bundles[i], region, free, PlanBuilder::kNone);
-      made_.push_back(turn);
+      const std::span<const StepId> free = window.busy_until();
+      const Region region = window.next(bundle.size_bytes);
+      pack(bundle, region, free, PlanBuilder::kNone);
+      made_.push_back(window.turn(peer));
       const StepId sent = builder_.send(region, peer, tag, made_);
-      slots.used_by(sent);
-      if (waits && i + kTurnAhead <= bundles.size()) turn_ = sent;
+      window.moved_by(peer, sent);
+      window.used_by({&sent, 1});
     }
+    forget_tiles();
   }
 
-  void fill_cells(const std::vector<Bundle>& uses, std::int32_t peer) {
+  /// The part of the input that a bundle is, where it needs no packing.
+  std::optional<Region> in_place(const Bundle& bundle) {
+    if (bundle.shares.size() != 1 || packs_all_) return std::nullopt;
+    const auto& [member, segment, offset_bytes] = bundle.shares[0];
+    member->tiles().lay_out(segment, Route::source_to_package, list_);
+    if (!list_.is_contiguous()) return std::nullopt;
+    const Block& block = list_.blocks().front();
+    return Region{member->input().offset_bytes + bytes(block.from_offset_elems), bytes(block.columns), Buffer::input};
+  }
+
+  void fill_cells(const Packages& packages, std::int32_t peer) {
+    const std::vector<Bundle> uses = cut(packages, elems_of(cells_.size_bytes()));
     if (builder_.so_far().shared_bytes == 0) builder_.shared(cells_.total_bytes());
     std::vector<StepId> full;
     for (std::size_t i = 0; i < uses.size(); ++i) {
@@ -246,9 +231,11 @@ class Planner {
       pack(uses[i], cells_.cell(rank_, peer, i, uses[i].size_bytes), free, last_use);
       full.push_back(builder_.expose(peer, full_tag(i), made_));
     }
+    forget_tiles();
   }
 
-  void drain_cells(const std::vector<Bundle>& uses, std::int32_t peer, StepId all_started) {
+  void drain_cells(const Packages& packages, std::int32_t peer, StepId all_started) {
+    const std::vector<Bundle> uses = cut(packages, elems_of(cells_.size_bytes()));
     for (std::size_t i = 0; i < uses.size(); ++i) {
       builder_.at(0, static_cast<std::uint32_t>(i));
       const StepId after[] = {all_started, builder_.await(peer, full_tag(i))};
@@ -262,26 +249,27 @@ class Planner {
       }
       if (i + cells_.per_pair() < uses.size()) builder_.expose(peer, free_tag(i), made_);
     }
+    forget_tiles();
   }
 
-  void receive(const Packages& packages, std::int32_t peer, StepId all_started) {
-    if (const std::vector<Bundle> uses = cell_uses(packages, peer); !uses.empty())
-      return drain_cells(uses, peer, all_started);
-    const std::vector<Bundle> bundles = messages(packages);
-    Slots slots(builder_, longest_bytes(bundles));
-    for (std::size_t i = 0; i < bundles.size(); ++i) {
-      builder_.at(0, static_cast<std::uint32_t>(i));
-      const Region region = slots.next(bundles[i].size_bytes);
-      const StepId received =
-          builder_.recv(region, peer, kFirstDataTag + static_cast<std::uint32_t>(i), slots.busy_until());
+  void receive(const std::vector<Message>& messages, StepId all_started) {
+    Window window(builder_, messages);
+    for (const auto& [turn, peer, tag, bundle] : messages) {
+      builder_.at(0, tag - kFirstDataTag);
+      made_.assign(window.busy_until().begin(), window.busy_until().end());
+      made_.push_back(window.turn(peer));
+      const Region region = window.next(bundle.size_bytes);
+      const StepId received = builder_.recv(region, peer, tag, made_);
       made_.clear();
-      for (const auto& [member, segment, offset_bytes] : bundles[i].shares) {
+      for (const auto& [member, segment, offset_bytes] : bundle.shares) {
         member->tiles().lay_out(segment, Route::package_to_target, list_);
         const Region from{region.offset_bytes + offset_bytes, bytes(segment.elems), region.buffer};
         made_.push_back(transform(from, member->output(), true, all_started, received));
       }
-      slots.used_by(made_);
+      window.moved_by(peer, received);
+      window.used_by(made_);
     }
+    forget_tiles();
   }
 
   /// The steps that pack a bundle, in made_.
@@ -303,11 +291,12 @@ class Planner {
   /// One segment after the other, so that those of the peers get their turns.
   void keep(const Packages& packages, StepId all_started) {
     StepId previous = all_started;
-    for (const Bundle& bundle : messages(packages))
+    for (const Bundle& bundle : segments(packages, segment_bytes_))
       for (const auto& [member, segment, offset_bytes] : bundle.shares) {
         member->tiles().lay_out(segment, Route::source_to_target, list_);
         previous = transform(member->input(), member->output(), true, previous);
       }
+    forget_tiles();
   }
 
   /// A step for the blocks in list_.
@@ -338,7 +327,6 @@ class Planner {
   std::uint64_t output_bytes_ = 0;
   BlockList list_;
   std::vector<StepId> made_;
-  StepId turn_ = PlanBuilder::kNone;  ///< the message between nodes before which those to the next peer may not begin
   std::size_t block_count_ = 0;
 };
 

@@ -44,11 +44,10 @@ std::int64_t Piece::elems() const {
 }
 
 std::vector<Segment> Tiles::cut(const Package& package, std::int64_t segment_elems) {
-  tiles_.clear();
-  sides_.clear();
+  const std::size_t first = tiles_.size();
   for (const Piece& piece : package) cut(piece, segment_elems);
   std::vector<Segment> segments;
-  for (std::size_t i = 0; i < tiles_.size(); ++i) {
+  for (std::size_t i = first; i < tiles_.size(); ++i) {
     if (segments.empty() || segments.back().elems + tiles_[i].elems > segment_elems) segments.push_back({i, i, 0});
     segments.back().end_tile = i + 1;
     segments.back().elems += tiles_[i].elems;

@@ -44,10 +44,16 @@ class Tiles {
     placed_[side == redistribute::Side::source ? 0 : 1].insert_or_assign(cell.index, std::move(cell));
   }
 
-  /// Replaces the tiles by those of a package, which stand in the order of the source's memory, or in square parts in
+  /// Adds the tiles of a package, which stand in the order of the source's memory, or in square parts in
   /// that order where the target's memory is ordered differently. No segment has more than `segment_elems` elements
   /// (at least 1), and no two neighbours could be one.
   std::vector<Segment> cut(const Package& package, std::int64_t segment_elems);
+
+  /// Forgets all tiles, so that segments mean nothing any more.
+  void clear() {
+    tiles_.clear();
+    sides_.clear();
+  }
 
   /// Replaces `list` by the blocks of a segment; in a package each segment begins at offset 0.
   void lay_out(const Segment& segment, Route route, BlockList& list);

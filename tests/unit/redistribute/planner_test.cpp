@@ -401,6 +401,38 @@ TEST(RedistributionPlan, ABatchMovesWhatItsPairsMove) {
   EXPECT_EQ(count(plan_redistribution(small, {}, {0, {0, 1}}), StepKind::send), 2u) << "with that of the barrier";
 }
 
+TEST(RedistributionPlan, BetweenNodesPairsTakeTurns) {
+  constexpr std::int64_t kOrder = 2048;  // 2 MiB for each pair of nodes
+  for (const std::int32_t per_node : {1, 2}) {
+    const std::int32_t ranks = 4 * per_node;
+    const Layout rows = Layout::even({kOrder, kOrder}, ranks);
+    const Layout columns = Layout::even({kOrder, kOrder}, ranks, 1);
+    Team team;
+    for (std::int32_t r = 0; r < ranks; ++r) team.node_of_rank.push_back(r / per_node);
+    std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> of_turn;  // (turn, target) → from which node
+    for (team.rank = 0; team.rank < ranks; ++team.rank) {
+      const Plan plan = plan_redistribution(rows, columns, {}, team);
+      std::vector<std::int32_t> targets;
+      std::uint64_t longest_bytes = 0;
+      for (const Step& step : plan.steps) {
+        if (step.kind != StepKind::send || step.from.size_bytes == 0) continue;
+        targets.push_back(step.peer);
+        longest_bytes = std::max(longest_bytes, step.from.size_bytes);
+      }
+      const auto pairs = static_cast<std::uint64_t>(3 * per_node);
+      ASSERT_GE(targets.size(), 4 * pairs);
+      EXPECT_LE(longest_bytes, std::uint64_t{256} << 10);
+      EXPECT_LE(plan.scratch_bytes, 8 * pairs * longest_bytes) << "four messages of each pair in each direction";
+      for (std::size_t turn = 0; turn < pairs; ++turn) {
+        EXPECT_EQ(targets[turn], targets[turn + pairs]);
+        const auto [entry, is_new] =
+            of_turn.try_emplace({static_cast<std::int32_t>(turn), targets[turn]}, team.rank / per_node);
+        EXPECT_TRUE(is_new) << "ranks " << team.rank << " and another serve " << targets[turn] << " in one turn";
+      }
+    }
+  }
+}
+
 TEST(RedistributionPlan, OneElementAndNone) {
   std::mt19937 random(1);
   expect_correct({Layout::whole({}, 1, 2), Layout::whole({}, 0, 1), {}, 3}, random);
