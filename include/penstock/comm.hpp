@@ -64,12 +64,14 @@ class PENSTOCK_API Comm {
   /// `output` where MPI puts it. Ranks that MPI says receive (send) nothing may pass empty spans. Operations with
   /// counts (gatherv, …) take longer spans than their blocks need. Where two ranks' counts do not fit, both get
   /// Error(mismatch).
+  /// Where MPI's own collective runs, which the algorithm "native" and tuning tables can ask for, MPI's rules hold: all
+  /// ranks use the same form, blocking or not; ranks that call what does not fit together are not told, and a rank
+  /// that fails before it has called MPI leaves the others waiting until it calls the operation again. At debug level 1
+  /// one of Penstock's algorithms runs instead.
   /// With `user` a reduction combines by it, and `what.count` counts its elements; dtype and op mean nothing then. It
   /// must do the same on all ranks, and is kept until the operation is complete.
   Request start(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user = nullptr);
-  void run(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user = nullptr) {
-    start(what, input, output, std::move(user)).wait();
-  }
+  void run(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user = nullptr);
 
   /// Persistent form of every collective: to be started any number of times on the same buffers, which must live as
   /// long as it is. Local; what is wrong with the arguments shows when it is started.

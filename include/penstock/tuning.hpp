@@ -48,14 +48,14 @@ PENSTOCK_API std::string to_json(const TuningKey& key);
 class PENSTOCK_API Tuning {
  public:
   struct Candidate {
-    std::string algorithm;
+    std::string algorithm;  ///< a row of algorithms.def, or "native": MPI's own collective, called through Penstock
     std::uint64_t segment_bytes = 0;
     std::uint64_t nanoseconds = 0;  ///< of the slowest rank, a median
   };
   /// What was measured for one operation and size, the best first.
   struct Point {
     std::uint64_t bytes = 0;               ///< of one rank's contribution
-    std::uint64_t native_nanoseconds = 0;  ///< MPI's own collective; 0: not measured
+    std::uint64_t native_nanoseconds = 0;  ///< MPI's own collective, called by itself; 0: not measured
     std::vector<Candidate> candidates;
   };
   struct Found {
@@ -66,13 +66,14 @@ class PENSTOCK_API Tuning {
 
   /// Reads a table file and keeps the part that was made for `key`. Throws Error(corrupt) for text that is no table of
   /// this format, Error(unsupported) for one of another version or with algorithms that do not exist, and
-  /// Error(not_found), naming the closest, where no part is for `key`.
+  /// Error(not_found), naming the closest, where no part is for `key`. Version 1 had MPI's own collective beside the
+  /// candidates instead of among them: such a table never chooses it.
   static Tuning parse(std::string_view text, const TuningKey& key);
 
   /// The best algorithm for `what`: of a size that was measured, or by interpolating the times of the candidates that
   /// both neighbouring sizes have, on logarithmic scales. Nothing for operations without points. Candidates that do not
-  /// fit are passed over.
-  std::optional<Found> find(const Team& team, const Collective& what) const;
+  /// fit are passed over, and so is MPI's own collective unless `with_native`.
+  std::optional<Found> find(const Team& team, const Collective& what, bool with_native = false) const;
 
   std::size_t point_count() const;
 

@@ -126,7 +126,7 @@ class BlockCollectives:
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> None:
         """Send the i-th block of `sendbuf` to rank i and receive its block as the i-th one of `recvbuf`."""
-        if how or not self._run_on_arrays(_ALLTOALL, -1, 0, sendbuf, recvbuf):
+        if not self._run_on_arrays(_ALLTOALL, -1, 0, sendbuf, recvbuf, how):
             self._run(how, self._alltoall, sendbuf, recvbuf)
 
     def Ialltoall(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> Request:

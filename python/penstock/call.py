@@ -26,7 +26,10 @@ _REDUCTIONS = ("reduce", "allreduce", "reduce_scatter_block", "reduce_scatter", 
 class How(TypedDict, total=False):
     """Keywords of all collectives: how one runs. Equal on all ranks, like the other arguments."""
 
-    algorithm: str  #: such as "binomial"; "" (the default) is chosen by size and ranks
+    #: Such as "binomial"; "" (the default) is chosen by size and ranks. "native" is MPI's own collective, by MPI's rules:
+    #: all ranks call the same form, and a rank that raises before it has called MPI leaves the others waiting there until
+    #: it makes the call. A tuning table may choose it, unless PENSTOCK_NATIVE is off on a rank.
+    algorithm: str
     segment_bytes: int  #: length of a pipeline segment; 0 (the default) is chosen by the algorithm
     #: Levels of a tree, counted from its leaves, that run on the application's cores, the others on those of
     #: communication. More than there are means all of them; "auto" (the default) is chosen by the model.

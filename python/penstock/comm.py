@@ -252,9 +252,9 @@ class Comm(BlockCollectives, MPI.Intracomm):
     _core: Any
     _natives: _Natives
 
-    #: The short way of calls on whole arrays, without keywords: no Python on it. False where a call takes the other.
+    #: The short way of calls on whole arrays: no Python on it. False where a call takes the other.
     @staticmethod
-    def _run_on_arrays(kind: int, op: int, root: int, sends: Any, receives: Any) -> bool:
+    def _run_on_arrays(kind: int, op: int, root: int, sends: Any, receives: Any, how: How) -> bool:
         return False
 
     def __new__(cls, comm: Any = None, progress_cores: str | int = "auto") -> Comm:
@@ -527,7 +527,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
     def Barrier(self, **how: Unpack[How]) -> None:
         """Wait until all ranks have come here."""
-        if how or not self._run_on_arrays(_KINDS["barrier"], -1, 0, None, None):
+        if not self._run_on_arrays(_KINDS["barrier"], -1, 0, None, None, how):
             self._run(how, self._barrier)
 
     def Ibarrier(self, **how: Unpack[How]) -> Request:
@@ -540,7 +540,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
     def Bcast(self, buf: Any, root: int = 0, **how: Unpack[How]) -> None:
         """Send the contents of the root's `buf` to that of all ranks."""
-        if how or not self._run_on_arrays(_KINDS["bcast"], -1, root, None, buf):
+        if not self._run_on_arrays(_KINDS["bcast"], -1, root, None, buf, how):
             self._run(how, self._bcast, buf, root)
 
     def Ibcast(self, buf: Any, root: int = 0, **how: Unpack[How]) -> Request:
@@ -553,7 +553,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **how: Unpack[How]) -> None:
         """Combine the ranks' `sendbuf` element by element into the root's `recvbuf`."""
-        if how or not self._run_on_arrays(_KINDS["reduce"], OP_NUMBERS.get(id(op), -1), root, sendbuf, recvbuf):
+        if not self._run_on_arrays(_KINDS["reduce"], OP_NUMBERS.get(id(op), -1), root, sendbuf, recvbuf, how):
             self._run(how, self._reduce, sendbuf, recvbuf, op, root)
 
     def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **how: Unpack[How]) -> Request:
@@ -568,7 +568,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> None:
         """Combine the ranks' `sendbuf` element by element into every rank's `recvbuf`."""
-        if how or not self._run_on_arrays(_KINDS["allreduce"], OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf):
+        if not self._run_on_arrays(_KINDS["allreduce"], OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf, how):
             self._run(how, self._allreduce, sendbuf, recvbuf, op)
 
     def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> Request:
@@ -611,7 +611,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
         """Collect the ranks' `sendbuf` in the root's `recvbuf`, in the order of the ranks."""
-        if how or not self._run_on_arrays(_KINDS["gather"], -1, root, sendbuf, recvbuf):
+        if not self._run_on_arrays(_KINDS["gather"], -1, root, sendbuf, recvbuf, how):
             self._run(how, self._gather, sendbuf, recvbuf, root)
 
     def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
@@ -624,7 +624,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
         """Deal the root's `sendbuf` out to the ranks' `recvbuf`, in the order of the ranks."""
-        if how or not self._run_on_arrays(_KINDS["scatter"], -1, root, sendbuf, recvbuf):
+        if not self._run_on_arrays(_KINDS["scatter"], -1, root, sendbuf, recvbuf, how):
             self._run(how, self._scatter, sendbuf, recvbuf, root)
 
     def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
@@ -637,7 +637,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
     def Allgather(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> None:
         """Collect the ranks' `sendbuf` in every rank's `recvbuf`, in the order of the ranks."""
-        if how or not self._run_on_arrays(_KINDS["allgather"], -1, 0, sendbuf, recvbuf):
+        if not self._run_on_arrays(_KINDS["allgather"], -1, 0, sendbuf, recvbuf, how):
             self._run(how, self._allgather, sendbuf, recvbuf)
 
     def Iallgather(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> Request:

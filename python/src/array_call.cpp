@@ -4,6 +4,8 @@
 #include <optional>
 
 #include "buffer.hpp"
+#include "how.hpp"
+#include "penstock/error.hpp"
 
 namespace nb = nanobind;
 
@@ -60,10 +62,11 @@ std::optional<std::uint64_t> count_of(const Comm& comm, const Collective& what, 
 
 }  // namespace
 
-bool run_on_arrays(Comm& comm, CollectiveKind kind, int op, int root, nb::handle input, nb::handle output) {
+bool run_on_arrays(Comm& comm, const ArrayCall& call, nb::handle input, nb::handle output) {
+  const CollectiveKind kind = call.kind;
   const bool reduces = computes(kind);
-  if (reduces && op < 0) return false;
-  const bool at_root = root == comm.rank();
+  if (reduces && call.op < 0) return false;
+  const bool at_root = call.root == comm.rank();
   const bool sends =
       kind != CollectiveKind::barrier && kind != CollectiveKind::bcast && (kind != CollectiveKind::scatter || at_root);
   const bool receives = kind != CollectiveKind::barrier &&
@@ -76,12 +79,19 @@ bool run_on_arrays(Comm& comm, CollectiveKind kind, int op, int root, nb::handle
 
   Collective what;
   what.kind = kind;
-  what.root = root;
+  what.root = call.root;
+  if (call.how.size() > 0) {
+    try {
+      apply(call.how, what);
+    } catch (const Error&) {
+      return false;  // the other way tells everybody
+    }
+  }
   if (reduces) {
     const std::optional<DType> dtype = from.dtype();
     if (!dtype || (receives && to.dtype() != dtype)) return false;
     what.dtype = *dtype;
-    what.op = static_cast<ReduceOp>(op);
+    what.op = static_cast<ReduceOp>(call.op);
   }
   const std::optional<std::uint64_t> count = count_of(comm, what, from, to);
   if (!count) return false;

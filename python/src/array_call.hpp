@@ -1,4 +1,4 @@
-// The common call of a collective: whole arrays, one of MPI's operations, nothing said about how to run it.
+// The common call of a collective: whole arrays and one of MPI's operations.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,8 +7,15 @@
 
 namespace penstock::python {
 
+struct ArrayCall {
+  CollectiveKind kind;
+  int op;  ///< a ReduceOp; -1 for others
+  int root;
+  const nanobind::dict& how;  ///< penstock.comm.How
+};
+
 /// Runs the collective if this is such a call and its buffers fit each other. Otherwise returns false and has done
-/// nothing; the general way then takes the call, or says what is wrong with it. `op`: a ReduceOp, -1 for others.
-bool run_on_arrays(Comm& comm, CollectiveKind kind, int op, int root, nanobind::handle input, nanobind::handle output);
+/// nothing; the general way then takes the call, or says what is wrong with it.
+bool run_on_arrays(Comm& comm, const ArrayCall& call, nanobind::handle input, nanobind::handle output);
 
 }  // namespace penstock::python

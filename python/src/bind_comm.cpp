@@ -1,7 +1,5 @@
 // Communicators: _penstock.Comm and _penstock.Request, over which penstock.comm builds the mpi4py class.
-#include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,6 +14,7 @@
 
 #include "array_call.hpp"
 #include "buffer.hpp"
+#include "how.hpp"
 #include "pending_request.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/error.hpp"
@@ -89,40 +88,6 @@ std::uint64_t blocks_of(std::uint64_t count, const Comm& comm, const char* argum
                                                  " elements, which cannot be divided evenly among " +
                                                  std::to_string(ranks) + " ranks");
   return count / ranks;
-}
-
-std::int64_t whole_number(const std::string& keyword, nb::handle given, std::int64_t least) {
-  std::int64_t number = 0;
-  if (!nb::isinstance<nb::bool_>(given) && nb::try_cast(given, number) && number >= least) return number;
-  throw Error(ErrorCode::invalid_argument, keyword + " is " + nb::cast<std::string>(nb::repr(given)) + "; expected " +
-                                               (keyword == "split" ? "\"auto\" or " : "") + "a whole number from " +
-                                               std::to_string(least) + " on");
-}
-
-/// The keywords that say how to run an operation: penstock.comm.How.
-void apply(const nb::dict& how, Collective& what) {
-  constexpr std::int64_t kMost = std::numeric_limits<int>::max();  // of levels and children: no tree has so many
-  for (const auto [key, value] : how) {
-    const auto keyword = nb::cast<std::string>(key);
-    const bool is_text = nb::isinstance<nb::str>(value);
-    const auto text = is_text ? nb::cast<std::string>(value) : std::string();
-    if (keyword == "split")
-      what.split =
-          text == "auto" ? Collective::kAutomatic : static_cast<int>(std::min(whole_number(keyword, value, 0), kMost));
-    else if (keyword == "radix")
-      what.radix = static_cast<int>(std::min(whole_number(keyword, value, 2), kMost));
-    else if (keyword == "segment_bytes")
-      what.segment_bytes = static_cast<std::uint64_t>(whole_number(keyword, value, 0));
-    else if (keyword == "reproducible" && nb::isinstance<nb::bool_>(value))
-      what.reproducible = nb::cast<bool>(value);
-    else if (keyword == "algorithm" && is_text)
-      what.algorithm = text;
-    else
-      throw Error(
-          ErrorCode::invalid_argument,
-          "unexpected " + keyword + "=" + nb::cast<std::string>(nb::repr(value)) +
-              R"(; expected algorithm="a name", segment_bytes=, split="auto" or a number, radix=, reproducible=True or False)");
-  }
 }
 
 /// Operations that only move data count in bytes, so their buffers may hold anything.
@@ -216,28 +181,53 @@ bool has_plan(const Call& call) {
   return (call.in_place ? call.output : call.input).known_dtype().has_value();
 }
 
-/// Empty where there is no plan; the operation has not been started then.
-std::optional<PendingRequest> start(Comm& comm, const std::string& kind, nb::handle input, nb::handle output,
-                                    const std::string& op, int root, bool in_place, const nb::dict& how,
-                                    nb::handle blocks, nb::handle user) {
-  Call call;
+struct Started {
   Collective what;
+  Call call;
+};
+
+/// Empty where there is no plan; nothing is to be started then.
+std::optional<Started> to_start(Comm& comm, const std::string& kind, nb::handle input, nb::handle output,
+                                const std::string& op, int root, bool in_place, const nb::dict& how, nb::handle blocks,
+                                nb::handle user) {
   try {
-    call = parse(comm, kind, input, output, op, root, in_place, blocks);
-    call.user = user_op(user);
-    if (!has_plan(call)) return std::nullopt;
-    what = describe(comm, call);
-    apply(how, what);
+    Started wanted;
+    wanted.call = parse(comm, kind, input, output, op, root, in_place, blocks);
+    wanted.call.user = user_op(user);
+    if (!has_plan(wanted.call)) return std::nullopt;
+    wanted.what = describe(comm, wanted.call);
+    apply(how, wanted.what);
+    return wanted;
   } catch (const Error& error) {
     comm.fail_next(error.message());
     throw;
   }
+}
+
+/// Empty where there is no plan; the operation has not been started then.
+std::optional<PendingRequest> start(Comm& comm, const std::string& kind, nb::handle input, nb::handle output,
+                                    const std::string& op, int root, bool in_place, const nb::dict& how,
+                                    nb::handle blocks, nb::handle user) {
+  std::optional<Started> wanted = to_start(comm, kind, input, output, op, root, in_place, how, blocks, user);
+  if (!wanted) return std::nullopt;
+  Call& call = wanted->call;
   Request request;
   {
     const nb::gil_scoped_release released;
-    request = comm.start(what, call.input.bytes(), call.output.writable_bytes(), std::move(call.user));
+    request = comm.start(wanted->what, call.input.bytes(), call.output.writable_bytes(), std::move(call.user));
   }
   return PendingRequest(std::move(request), std::move(call.input), std::move(call.output));
+}
+
+/// False where there is no plan.
+bool run(Comm& comm, const std::string& kind, nb::handle input, nb::handle output, const std::string& op, int root,
+         bool in_place, const nb::dict& how, nb::handle blocks, nb::handle user) {
+  std::optional<Started> wanted = to_start(comm, kind, input, output, op, root, in_place, how, blocks, user);
+  if (!wanted) return false;
+  Call& call = wanted->call;
+  const nb::gil_scoped_release released;
+  comm.run(wanted->what, call.input.bytes(), call.output.writable_bytes(), std::move(call.user));
+  return true;
 }
 
 /// A barrier that stands for an operation which this rank runs natively: ranks that started a plan for it instead
@@ -313,22 +303,16 @@ void bind_comm(nb::module_& module) {
       .def("start", &python::start, nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"),
            nb::arg("root"), nb::arg("in_place"), nb::arg("how"), nb::arg("blocks") = nb::none(),
            nb::arg("user") = nb::none())
-      .def(
-          "run",
-          [](Comm& comm, const std::string& kind, nb::handle input, nb::handle output, const std::string& op, int root,
-             bool in_place, const nb::dict& how, nb::handle blocks, nb::handle user) {
-            auto pending = python::start(comm, kind, input, output, op, root, in_place, how, blocks, user);
-            if (pending) pending->wait();
-            return pending.has_value();
-          },
-          nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"), nb::arg("root"),
-          nb::arg("in_place"), nb::arg("how"), nb::arg("blocks") = nb::none(), nb::arg("user") = nb::none())
+      .def("run", &python::run, nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"),
+           nb::arg("root"), nb::arg("in_place"), nb::arg("how"), nb::arg("blocks") = nb::none(),
+           nb::arg("user") = nb::none())
       .def(
           "run_on_arrays",
-          [](Comm& comm, int kind, int op, int root, nb::handle input, nb::handle output) {
-            return python::run_on_arrays(comm, static_cast<CollectiveKind>(kind), op, root, input, output);
+          [](Comm& comm, int kind, int op, int root, nb::handle input, nb::handle output, const nb::dict& how) {
+            return python::run_on_arrays(
+                comm, {.kind = static_cast<CollectiveKind>(kind), .op = op, .root = root, .how = how}, input, output);
           },
-          nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none())
+          nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg())
       .def_prop_ro("any_thread", &Comm::any_thread)
       .def("guard", &python::guard)
       .def("fail_next", &Comm::fail_next)

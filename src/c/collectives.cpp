@@ -143,27 +143,29 @@ Arguments arguments(Comm& comm, const Call& call) {
   return result;
 }
 
-Request start(penstock_comm* handle, const Call& call) {
+Arguments arguments_or_fail(penstock_comm* handle, const Call& call) {
   require(handle, call.function, "comm");
   Comm& comm = unwrap<Comm>(handle);
-  Arguments given;
   try {
-    given = arguments(comm, call);
+    return arguments(comm, call);
   } catch (const Error& error) {
     comm.fail_next(error.message());
     throw;
   }
-  return comm.start(given.what, given.input, given.output, given.user);
 }
 
 int run(penstock_comm* comm, const Call& call) {
-  return guarded([&] { start(comm, call).wait(); });
+  return guarded([&] {
+    const Arguments given = arguments_or_fail(comm, call);
+    unwrap<Comm>(comm).run(given.what, given.input, given.output, given.user);
+  });
 }
 
 int run(penstock_comm* comm, const Call& call, penstock_request** request) {
   return guarded([&] {
     require(request, call.function, "request");
-    *request = wrap<penstock_request>(start(comm, call));
+    const Arguments given = arguments_or_fail(comm, call);
+    *request = wrap<penstock_request>(unwrap<Comm>(comm).start(given.what, given.input, given.output, given.user));
   });
 }
 

@@ -13,7 +13,9 @@ namespace penstock {
 namespace {
 
 constexpr std::string_view kFormat = "penstock-tuning";
-constexpr std::uint64_t kVersion = 1;
+constexpr std::uint64_t kVersion = 2;
+constexpr std::uint64_t kOldestVersion = 1;  // without MPI's own among the candidates
+constexpr std::string_view kNative = "native";
 
 const Algorithm* find_row(CollectiveKind kind, std::string_view name) {
   const auto rows = algorithms();
@@ -54,7 +56,7 @@ Tuning::Point parse_point(CollectiveKind kind, const json::Value& from) {
   for (const json::Value& each : from.at("candidates").items()) {
     Tuning::Candidate candidate{each.at("algorithm").text(), each.at("segment_bytes").number(),
                                 each.at("nanoseconds").number()};
-    if (find_row(kind, candidate.algorithm) == nullptr)
+    if (candidate.algorithm != kNative && find_row(kind, candidate.algorithm) == nullptr)
       throw Error(ErrorCode::unsupported, "it names the algorithm '" + candidate.algorithm + "' of " +
                                               std::string(name(kind)) +
                                               ", which this version of Penstock does not have; tune again");
@@ -76,7 +78,7 @@ std::string against_native(double nanoseconds, std::uint64_t native_nanoseconds)
   return "; MPI's own took " + time_text(static_cast<double>(native_nanoseconds));
 }
 
-bool fits(const Team& team, const Collective& what, const Tuning::Candidate& candidate) {
+bool fits_row(const Team& team, const Collective& what, const Tuning::Candidate& candidate) {
   const Algorithm* row = find_row(what.kind, candidate.algorithm);
   return row != nullptr && row->fits(team, what);
 }
@@ -121,9 +123,10 @@ Tuning Tuning::parse(std::string_view text, const TuningKey& key) {
   const json::Value file = json::Value::parse(text);
   if (file.at("format").text() != kFormat)
     throw Error(ErrorCode::corrupt, "its format is not '" + std::string(kFormat) + "'");
-  if (const std::uint64_t version = file.at("version").number(); version != kVersion)
+  if (const std::uint64_t version = file.at("version").number(); version < kOldestVersion || version > kVersion)
     throw Error(ErrorCode::unsupported, "its version is " + std::to_string(version) + ", expected " +
-                                            std::to_string(kVersion) + "; tune again");
+                                            std::to_string(kOldestVersion) + " to " + std::to_string(kVersion) +
+                                            "; tune again");
   std::vector<std::string> closest;
   for (const json::Value& table : file.at("tables").items()) {
     const std::vector<std::string> different = differences(key_of(table), key);
@@ -156,20 +159,21 @@ std::size_t Tuning::point_count() const {
   return count;
 }
 
-std::optional<Tuning::Found> Tuning::find(const Team& team, const Collective& what) const {
+std::optional<Tuning::Found> Tuning::find(const Team& team, const Collective& what, bool with_native) const {
+  const auto fits = [&](const Candidate& candidate) {
+    return candidate.algorithm == kNative ? with_native : fits_row(team, what, candidate);
+  };
   const auto known = points_.find(what.kind);
   if (known == points_.end()) return std::nullopt;
   std::vector<const Point*> points;  // with a candidate that fits
   for (const Point& point : known->second)
-    if (std::ranges::any_of(point.candidates, [&](const Candidate& each) { return fits(team, what, each); }))
-      points.push_back(&point);
+    if (std::ranges::any_of(point.candidates, fits)) points.push_back(&point);
   if (points.empty()) return std::nullopt;
 
   const std::uint64_t bytes = collectives::block_bytes(what);
   const auto above = std::ranges::lower_bound(points, bytes, {}, &Point::bytes);
   const auto best_of = [&](const Point& point) -> Found {
-    const Candidate& best =
-        *std::ranges::find_if(point.candidates, [&](const Candidate& each) { return fits(team, what, each); });
+    const Candidate& best = *std::ranges::find_if(point.candidates, fits);
     const auto nanoseconds = static_cast<double>(best.nanoseconds);
     return {best.algorithm, best.segment_bytes,
             "tuned: " + time_text(nanoseconds) + " at " + std::to_string(point.bytes) + " bytes" +
@@ -188,7 +192,7 @@ std::optional<Tuning::Found> Tuning::find(const Team& team, const Collective& wh
   double best_time = 0;
   for (const Candidate& a : low.candidates)
     for (const Candidate& b : high.candidates) {
-      if (a.algorithm != b.algorithm || a.segment_bytes != b.segment_bytes || !fits(team, what, a)) continue;
+      if (a.algorithm != b.algorithm || a.segment_bytes != b.segment_bytes || !fits(a)) continue;
       const double time = (1 - share) * place(a.nanoseconds) + share * place(b.nanoseconds);
       if (best != nullptr && time >= best_time) continue;
       best = &a;

@@ -36,6 +36,10 @@ Request Comm::start(const Collective& what, ConstBytes input, Bytes output, std:
       std::make_shared<Request::Run>(Request::Run{state_, state_->start(what, input, output, std::move(user))}));
 }
 
+void Comm::run(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user) {
+  state_->run(what, input, output, std::move(user));
+}
+
 Persistent Comm::prepare(const Collective& what, ConstBytes input, Bytes output,
                          std::shared_ptr<const UserOp> user) const {
   return {*this, what, input, output, std::move(user)};

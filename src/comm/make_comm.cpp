@@ -29,6 +29,7 @@ struct Card {
   std::array<char, 506> text;
   std::uint8_t tunes;  ///< asks for a tuning table
   std::uint8_t debug;
+  std::uint8_t native;
   WorkerCard worker;
 };
 
@@ -39,9 +40,10 @@ struct Agreed {
 
 /// Every rank throws if `mine` holds an error on any of them; they have all come here.
 Agreed agree_on(engine::Transport& transport, const std::optional<Error>& mine, const WorkerCard& worker, bool tunes,
-                bool& debug) {
+                Facts& facts) {
   Card card{};
-  card.debug = debug ? 1 : 0;
+  card.debug = facts.debug ? 1 : 0;
+  card.native = facts.native ? 1 : 0;
   card.worker = worker;
   card.tunes = tunes ? 1 : 0;
   if (mine) {
@@ -55,15 +57,17 @@ Agreed agree_on(engine::Transport& transport, const std::optional<Error>& mine, 
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].code != 0) throw Error(ErrorCode::peer_failed, all[r].text.data(), static_cast<int>(r));
     workers.push_back(all[r].worker);
-    debug = debug || all[r].debug != 0;
+    facts.debug = facts.debug || all[r].debug != 0;
+    facts.native = facts.native && all[r].native != 0;
   }
   return {std::move(workers), all[0].tunes != 0};
 }
 
 }  // namespace
 
-Comm make_comm(MakeTransport make_transport, const CommOptions& given) {
-  std::unique_ptr<engine::Transport> transport = make_transport();
+Comm make_comm(MakeLink make_link, const CommOptions& given) {
+  Link link = make_link();
+  std::unique_ptr<engine::Transport> transport = std::move(link.transport);
   engine::EngineOptions settings;
   const std::string description = transport->description();
   Facts facts{
@@ -73,6 +77,7 @@ Comm make_comm(MakeTransport make_transport, const CommOptions& given) {
   try {
     const Options& wanted = options();
     facts.debug = wanted.debug > 0;
+    facts.native = wanted.native;
     settings.eager_bytes = wanted.eager_bytes;
     settings.silence_ms = wanted.silence_ms;
     settings.shared_bytes = wanted.shared_bytes;
@@ -83,14 +88,17 @@ Comm make_comm(MakeTransport make_transport, const CommOptions& given) {
     failure = error;
   }
   const std::string table = failure ? "" : options().tuning;
-  const Agreed agreed = agree_on(*transport, failure, card, !table.empty(), facts.debug);
+  const Agreed agreed = agree_on(*transport, failure, card, !table.empty(), facts);
   Workers workers = agree_on_workers(*transport, agreed.workers);
   settings.progress_threads = static_cast<int>(workers.cpus.size());
   settings.progress_cpus = std::move(workers.cpus);
   settings.progress_cores = workers.per_node;
   facts.progress_reason = std::move(workers.reason);
   std::shared_ptr<engine::Engine> engine = engine::Engine::create(std::move(transport), settings);
-  auto state = std::make_shared<State>(std::move(engine), std::move(make_transport), std::move(facts));
+  std::shared_ptr<NativeRuns> native;
+  if (link.native != nullptr)
+    native = std::make_shared<NativeRuns>(std::move(link.native), facts.any_thread, settings.progress_threads > 0);
+  auto state = std::make_shared<State>(std::move(engine), std::move(native), std::move(make_link), std::move(facts));
   if (agreed.tunes) state->read_tuning(table);
   return Comm(std::move(state));
 }

@@ -27,7 +27,7 @@ State::Planned State::plan(const Collective& what) {
       return found->second;
     }
   }
-  Planned planned{std::make_shared<const Plan>(plan_collective(team(), what)), signature(what), 1};
+  Planned planned = make_planned(what);
   const std::lock_guard lock(mutex_);
   if (plans_.size() >= kMaxCachedPlans) plans_.clear();
   plans_.emplace(what, planned);
@@ -95,34 +95,56 @@ Started State::start(std::shared_ptr<const Plan> plan, const engine::Bindings& b
   return started;
 }
 
-Started State::start(const Collective& given, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user) {
+State::Prepared State::prepare(const Collective& given, ConstBytes input, Bytes output, const UserOp* user) {
   Collective asked = given;
-  if (user) {
+  if (user != nullptr) {
     asked.element_bytes = user->element_bytes;
     asked.commutative = user->commutative;
   }
-  const Collective what = normalized(asked, team().rank);
-  Planned planned;
-  engine::Bindings bindings;
+  Prepared prepared{normalized(asked, team().rank), {}, {}};
+  const Collective& what = prepared.what;
   try {
     if (computes(what.kind) && (what.element_bytes != 0) != (user != nullptr && user->combine))
       throw Error(ErrorCode::invalid_argument,
                   std::string(name(what.kind)) + ": elements of " + std::to_string(what.element_bytes) +
                       " bytes need a user operation that combines them, and it needs such");
-    planned = plan(what);
-    bindings = comm::bind(asked, *planned.plan, input, output);
+    prepared.planned = plan(what);
+    prepared.bindings = comm::bind(asked, *prepared.planned.plan, input, output);
   } catch (const std::exception& error) {
+    // MPI cannot be told; this rank's next call of the operation is the one that the others wait for.
+    if (prepared.planned.native_reason != nullptr) throw;
     // This rank alone may know; the others must not wait for it.
     fail_next(error.what());
     throw;
   }
+  return prepared;
+}
+
+void State::run(const Collective& given, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user) {
+  const Prepared prepared = prepare(given, input, output, user.get());
+  if (prepared.planned.native_reason != nullptr)
+    native_->run(prepared.what, prepared.bindings.input, prepared.bindings.output);
+  else
+    start(prepared, std::move(user)).wait();
+}
+
+Started State::start(const Collective& given, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user) {
+  const Prepared prepared = prepare(given, input, output, user.get());
+  if (prepared.planned.native_reason != nullptr)
+    return {native_->start(prepared.what, prepared.bindings.input, prepared.bindings.output)};
+  return start(prepared, std::move(user));
+}
+
+Started State::start(const Prepared& prepared, std::shared_ptr<const UserOp> user) {
+  const Collective& what = prepared.what;
+  const engine::Bindings& bindings = prepared.bindings;
   std::shared_ptr<Agreement> agreement = agree_on(card_of(what, team().size()));
-  Started started{engine_->start(planned.plan, bindings,
+  Started started{engine_->start(prepared.planned.plan, bindings,
                                  {.dtype = what.dtype,
                                   .op = what.op,
                                   .by_value = what.reproducible && (user || plan::depends_on_order(what.dtype)),
                                   .user = std::move(user)},
-                                 planned.signature)};
+                                 prepared.planned.signature)};
   started.agreement = std::move(agreement);
   if (options().debug > 0) {
     const bool sends_output = what.kind == CollectiveKind::bcast && what.root == team().rank;
@@ -132,8 +154,10 @@ Started State::start(const Collective& given, ConstBytes input, Bytes output, st
   return started;
 }
 
-json::Object State::facts_of(const Collective& what, const Plan& plan) const {
-  const Choice choice = choose(team(), what);
+json::Object State::facts_of(const Collective& what, const Planned& planned) const {
+  const Plan& plan = *planned.plan;
+  const bool is_native = planned.native_reason != nullptr;
+  const Choice choice = this->choice(what, planned);
   std::uint64_t sent_bytes = 0;
   std::uint64_t read_bytes = 0;
   std::uint64_t messages = 0;
@@ -148,9 +172,9 @@ json::Object State::facts_of(const Collective& what, const Plan& plan) const {
   result.string("algorithm", plan.algorithm);
   result.string("reason", choice.reason);
   result.number("split", plan.application_levels);
-  if (choice.segment_bytes != 0) result.number("segment_bytes", choice.segment_bytes);
+  if (choice.segment_bytes != 0 && !is_native) result.number("segment_bytes", choice.segment_bytes);
   result.number("progress_cores", team().progress_cores);
-  result.string("cost", choice.algorithm->cost);
+  result.string("cost", is_native ? "MPI's own" : choice.algorithm->cost);
   result.number("count", what.count);
   result.string("dtype", name(what.dtype));
   if (computes(what.kind)) result.string("op", name(what.op));
@@ -171,7 +195,7 @@ json::Object State::facts_of(const Collective& what, const Plan& plan) const {
 std::string State::explain(const Collective& asked) {
   const Collective what = normalized(asked, team().rank);
   // A plan of its own, so that the report counts only what ran.
-  json::Object facts = facts_of(what, plan_collective(team(), what));
+  json::Object facts = facts_of(what, make_planned(what));
   return facts.finish();
 }
 
@@ -186,7 +210,7 @@ std::string State::report() {
     text += "ran " + std::to_string(planned.runs) + " times: " + plan.algorithm + ", " + std::to_string(what.count) +
             " x " + std::string(name(what.dtype));
     if (plan.tree_levels > 0) text += ", split " + std::to_string(plan.application_levels);
-    text += ": " + choose(team(), what).reason + '\n';
+    text += ": " + choice(what, planned).reason + '\n';
   }
   return text;
 }
@@ -196,7 +220,7 @@ State::~State() {
     if (options().report.empty()) return;
     std::string plans;
     for (const auto& [what, planned] : plans_)
-      plans += (plans.empty() ? "" : ", ") + facts_of(what, *planned.plan).number("runs", planned.runs).finish();
+      plans += (plans.empty() ? "" : ", ") + facts_of(what, planned).number("runs", planned.runs).finish();
     const std::string line = json::Object()
                                  .number("rank", team().rank)
                                  .number("ranks", team().size())

@@ -7,9 +7,11 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "base/json.hpp"
 #include "comm/agreement.hpp"
+#include "comm/native_runs.hpp"
 #include "engine/engine.hpp"
 #include "penstock/collective.hpp"
 #include "penstock/comm.hpp"
@@ -44,11 +46,20 @@ struct Started {
   void wait();
 };
 
-/// A new transport between the same ranks; called collectively, once per communicator and once per duplicate.
-using MakeTransport = std::function<std::unique_ptr<engine::Transport>()>;
+/// What a communicator is made over. Without `native` everything is Penstock's own.
+struct Link {
+  Link(std::unique_ptr<engine::Transport> given, std::unique_ptr<Native> own = nullptr)
+      : transport(std::move(given)), native(std::move(own)) {}
+
+  std::unique_ptr<engine::Transport> transport;
+  std::unique_ptr<Native> native;  ///< to be destroyed before the transport
+};
+
+/// A new link between the same ranks; called collectively, once per communicator and once per duplicate.
+using MakeLink = std::function<Link()>;
 
 /// Collective; where it fails on one rank, it fails on all.
-PENSTOCK_API Comm make_comm(MakeTransport make_transport, const CommOptions& options);
+PENSTOCK_API Comm make_comm(MakeLink make_link, const CommOptions& options);
 
 /// The same operation, as the key of the plan cache: what means nothing for it has its default, and operations that
 /// only move data count in bytes, so that they share their plans and take any element type.
@@ -69,6 +80,7 @@ struct Facts {
   CommOptions options{};
   bool any_thread = false;        ///< see Comm::any_thread
   bool debug = false;             ///< whether a rank wants debug level 1 or more
+  bool native = true;             ///< whether all ranks let a table choose MPI's own collectives
   std::string mpi{};              ///< library and version
   std::string tuning{};           ///< what became of the table that was asked for; empty where none was
   std::string progress_reason{};  ///< how many progress threads, and why
@@ -76,9 +88,10 @@ struct Facts {
 
 class State {
  public:
-  State(std::shared_ptr<engine::Engine> engine, MakeTransport make_transport, Facts facts)
+  State(std::shared_ptr<engine::Engine> engine, std::shared_ptr<NativeRuns> native, MakeLink make_link, Facts facts)
       : engine_(std::move(engine)),
-        make_transport_(std::move(make_transport)),
+        native_(std::move(native)),
+        make_link_(std::move(make_link)),
         facts_(std::move(facts)),
         team_(engine_->team()) {}
   /// Writes what ran where the option `report` asks for it.
@@ -92,10 +105,11 @@ class State {
   /// other operation; never fails for the sake of a table.
   void read_tuning(const std::string& path);
   engine::Engine& engine() { return *engine_; }
-  Comm duplicate() const { return make_comm(make_transport_, facts_.options); }
+  Comm duplicate() const { return make_comm(make_link_, facts_.options); }
   bool any_thread() const { return facts_.any_thread; }
 
   Started start(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user);
+  void run(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user);
   Started start(std::shared_ptr<const Plan> plan, const engine::Bindings& bindings, const Arithmetic& arithmetic,
                 std::uint64_t signature);
   /// See engine::Engine::fail_next.
@@ -108,19 +122,36 @@ class State {
     std::shared_ptr<const Plan> plan;
     std::uint64_t signature = 0;
     std::uint64_t runs = 0;
+    /// Of MPI's own collective: why. The plan has the sizes of the buffers alone then. Otherwise nullptr.
+    std::shared_ptr<const std::string> native_reason{};
   };
   struct Hash {
     std::size_t operator()(const Collective& what) const { return static_cast<std::size_t>(local_hash(what)); }
   };
 
   Planned plan(const Collective& normalized_what);
+  Planned make_planned(const Collective& normalized_what) const;
+  /// Why MPI's own collective is to serve it; nullptr where one of ours is. The same on all ranks. Throws
+  /// Error(invalid_argument) where it is asked for by name and cannot.
+  std::shared_ptr<const std::string> native_reason(const Collective& normalized_what) const;
+  Choice choice(const Collective& normalized_what, const Planned& planned) const;
+  struct Prepared {
+    Collective what;
+    Planned planned;
+    engine::Bindings bindings;
+  };
+  Started start(const Prepared& prepared, std::shared_ptr<const UserOp> user);
+  /// Throws what is wrong with the arguments, after the other ranks have been told. A rank that fails before it has
+  /// called MPI's own collective tells nobody.
+  Prepared prepare(const Collective& given, ConstBytes input, Bytes output, const UserOp* user);
   /// At debug level 1 every operation, also one that has failed here, begins by this.
   std::shared_ptr<Agreement> agree_on(std::vector<std::uint64_t> card);
   /// What is known of a plan, as the members of a JSON object.
-  json::Object facts_of(const Collective& normalized_what, const Plan& plan) const;
+  json::Object facts_of(const Collective& normalized_what, const Planned& planned) const;
 
   std::shared_ptr<engine::Engine> engine_;
-  MakeTransport make_transport_;
+  std::shared_ptr<NativeRuns> native_;  ///< or nullptr
+  MakeLink make_link_;
   Facts facts_;
   Team team_;
   std::vector<std::shared_ptr<Agreement>> unwatched_;  ///< of calls that have failed here

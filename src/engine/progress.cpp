@@ -228,6 +228,13 @@ void Progress::sleep(const Sleeper& sleeper, int sleeps) {
   for (std::size_t i = 0; i < count; ++i) listening[i].bell->sleepers.fetch_sub(1, std::memory_order_relaxed);
 }
 
+bool Progress::is_neglected() {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(all_, [](const Served* served) {
+    return served->active.load(std::memory_order_seq_cst) && !served->wants_thread;
+  });
+}
+
 void Progress::drive(Served& home) noexcept {
   if (home.progress(Caller::application)) return;
   home.poke();

@@ -74,6 +74,9 @@ class Progress {
   /// Drives `home`, and everything active that no other thread drives, until `finished`.
   void wait_for(Served& home, const std::atomic<bool>& finished) noexcept;
 
+  /// Whether something is in flight that makes progress only while a thread waits or tests.
+  bool is_neglected();
+
   /// True in a child of fork(), where the progress threads and the peers' trust are gone.
   static bool in_forked_child() noexcept;
 

@@ -51,7 +51,7 @@ Comm make_comm(MPI_Comm given, const CommOptions& options) {
     throw Error(ErrorCode::invalid_argument,
                 "the communicator is an inter-communicator; merge it with MPI_Intercomm_merge first");
   auto parent = std::make_shared<Parent>(given);
-  return comm::make_comm([parent = std::move(parent)] { return mpi::make_transport(parent->comm()); }, options);
+  return comm::make_comm([parent = std::move(parent)] { return mpi::make_link(parent->comm()); }, options);
 }
 
 }  // namespace penstock

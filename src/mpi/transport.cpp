@@ -10,26 +10,40 @@
 
 #include "mpi/at_finalize.hpp"
 #include "mpi/check.hpp"
+#include "mpi/native.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::mpi {
 namespace {
 
-std::vector<std::int32_t> find_nodes(MPI_Comm comm, int rank, int size) {
+struct Ranks {
+  std::vector<std::int32_t> node_of_rank;
+  bool any_thread;  ///< on all of them
+};
+
+Ranks find_ranks(MPI_Comm comm, int rank, int size, int thread_level) {
   MPI_Comm node = MPI_COMM_NULL;
   check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
   int leader = rank;
   const int reduced = MPI_Allreduce(MPI_IN_PLACE, &leader, 1, MPI_INT, MPI_MIN, node);
   MPI_Comm_free(&node);
   check(reduced, "MPI_Allreduce");
-  std::vector<int> leaders(static_cast<std::size_t>(size));
-  check(MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, comm), "MPI_Allgather");
+  struct Card {
+    int leader;
+    int thread_level;
+  };
+  const Card mine{leader, thread_level};
+  std::vector<Card> cards(static_cast<std::size_t>(size));
+  check(MPI_Allgather(&mine, 2, MPI_INT, cards.data(), 2, MPI_INT, comm), "MPI_Allgather");
 
-  std::vector<std::int32_t> nodes(leaders.size());
+  Ranks ranks{.node_of_rank = {}, .any_thread = true};
   std::unordered_map<int, std::int32_t> number;
-  for (std::size_t r = 0; r < leaders.size(); ++r)
-    nodes[r] = number.try_emplace(leaders[r], static_cast<std::int32_t>(number.size())).first->second;
-  return nodes;
+  for (const Card& card : cards) {
+    ranks.node_of_rank.push_back(
+        number.try_emplace(card.leader, static_cast<std::int32_t>(number.size())).first->second);
+    ranks.any_thread = ranks.any_thread && card.thread_level == MPI_THREAD_MULTIPLE;
+  }
+  return ranks;
 }
 
 /// "MPICH Version:      5.0.2\nMPICH Release date: …" and "Open MPI v5.0.11, package: …" without what follows.
@@ -65,9 +79,11 @@ class MpiTransport final : public engine::Transport {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  const std::vector<std::int32_t>& node_of_rank() const override { return node_of_rank_; }
+  const std::vector<std::int32_t>& node_of_rank() const override { return ranks_.node_of_rank; }
   bool any_thread() const override { return thread_level_ == MPI_THREAD_MULTIPLE; }
   std::string description() const override { return description_; }
+  MPI_Comm comm() const { return comm_; }
+  bool any_thread_anywhere() const { return ranks_.any_thread; }
 
   Handle isend(ConstBytes from, int peer, int tag) override {
     const std::lock_guard lock(mutex_);
@@ -195,7 +211,7 @@ class MpiTransport final : public engine::Transport {
     description_ += thread_level_ == MPI_THREAD_MULTIPLE ? "any thread" : "calling thread only";
     description_ += ")";
 
-    node_of_rank_ = find_nodes(comm_, rank_, size_);
+    ranks_ = find_ranks(comm_, rank_, size_, thread_level_);
   }
 
   void require_open() const {
@@ -345,7 +361,7 @@ class MpiTransport final : public engine::Transport {
   int rank_ = 0;
   int size_ = 1;
   int thread_level_ = MPI_THREAD_SINGLE;
-  std::vector<std::int32_t> node_of_rank_;
+  Ranks ranks_{};
   std::string description_;
 
   std::mutex mutex_;
@@ -361,6 +377,13 @@ class MpiTransport final : public engine::Transport {
 
 std::unique_ptr<engine::Transport> make_transport(MPI_Comm parent, std::uint64_t piece_bytes) {
   return std::make_unique<MpiTransport>(parent, piece_bytes);
+}
+
+comm::Link make_link(MPI_Comm parent) {
+  auto transport = std::make_unique<MpiTransport>(parent, kPieceBytes);
+  // Messages and collectives of a communicator do not meet in MPI.
+  auto native = make_native(transport->comm(), transport->any_thread_anywhere());
+  return {std::move(transport), std::move(native)};
 }
 
 }  // namespace penstock::mpi

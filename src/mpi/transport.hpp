@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "comm/state.hpp"
 #include "engine/transport.hpp"
 #include "penstock/export.hpp"
 
@@ -19,5 +20,7 @@ inline constexpr std::uint64_t kPieceBytes = 1u << 30;
 /// `piece_bytes` must be equal on all ranks.
 PENSTOCK_API std::unique_ptr<engine::Transport> make_transport(MPI_Comm parent,
                                                                std::uint64_t piece_bytes = kPieceBytes);
+/// The same, with MPI's own collectives on that duplicate.
+comm::Link make_link(MPI_Comm parent);
 
 }  // namespace penstock::mpi

@@ -74,6 +74,24 @@ TEST(Tuning, InterpolatesBetweenSizes) {
   EXPECT_EQ(tuning.find(team(), bcast(2600))->algorithm, "chain");
 }
 
+TEST(Tuning, ChoosesMpisOwnWhereThatMayServe) {
+  const std::string points = point(1000, candidate("native", 0, 3000) + "," + candidate("binomial", 0, 4000)) + "," +
+                             point(16000, candidate("chain", 512, 10000) + "," + candidate("native", 0, 30000) + "," +
+                                              candidate("binomial", 0, 64000));
+  const Tuning tuning =
+      Tuning::parse(table(points, tuning_key(team(), "MPI 1", true), 2), tuning_key(team(), "MPI 1", true));
+  EXPECT_EQ(tuning.find(team(), bcast(1000), true)->algorithm, "native");
+  EXPECT_EQ(tuning.find(team(), bcast(1000), true)->reason, "tuned: 3.0 us at 1000 bytes");
+  EXPECT_EQ(tuning.find(team(), bcast(1000))->algorithm, "binomial");
+  EXPECT_EQ(tuning.find(team(), bcast(16000), true)->algorithm, "chain");
+  // Interpolated between what both sizes have.
+  EXPECT_EQ(tuning.find(team(), bcast(2000), true)->algorithm, "native");
+  EXPECT_EQ(tuning.find(team(), bcast(2000))->algorithm, "binomial");
+  Team tuned = team();
+  tuned.tuning = std::make_shared<const Tuning>(tuning);
+  EXPECT_EQ(choose(tuned, bcast(1000)).algorithm->name, "binomial") << "a plan is always of ours";
+}
+
 TEST(Tuning, PassesOverWhatDoesNotFit) {
   // `divided` needs one node.
   const Tuning tuning = Tuning::parse(table(point(64, candidate("divided", 0, 10) + "," + candidate("chain", 0, 99))),

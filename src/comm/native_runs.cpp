@@ -1,0 +1,215 @@
+#include "comm/native_runs.hpp"
+
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "penstock/error.hpp"
+#include "penstock/trace.hpp"
+
+namespace penstock::comm {
+namespace {
+
+using engine::Caller;
+using engine::Progress;
+
+void require_own_process() {
+  if (Progress::in_forked_child())
+    throw Error(ErrorCode::unsupported,
+                "this communicator belongs to the parent process; a child of fork() cannot use it: start the child's "
+                "own program (spawn), or fork before MPI_Init");
+}
+
+/// A span of the trace, as the engine's operations have one.
+class Traced {
+ public:
+  Traced(const Collective& what, std::uint64_t bytes) : kind_(what.kind), bytes_(bytes) {
+    if (trace::enabled()) begin_ns_ = trace::detail::now_ns();
+  }
+  void end() noexcept {
+    if (begin_ns_ == 0 || !trace::enabled()) return;
+    try {
+      const std::string text = std::string(name(kind_)) + "/" + std::string(Native::kName);
+      trace::detail::record({trace::intern(text), "operation", begin_ns_, trace::detail::now_ns(), bytes_, 0});
+    } catch (const std::exception&) {
+      // Out of memory: the trace lacks a span.
+    }
+  }
+
+ private:
+  CollectiveKind kind_;
+  std::uint64_t bytes_;
+  std::uint64_t begin_ns_ = 0;
+};
+
+/// Has nothing to do: whoever waits for it drives all others.
+class Idle final : public engine::Served {
+ public:
+  bool progress(Caller) noexcept override { return false; }
+  bool help() noexcept override { return false; }
+  bool can_sleep(Caller) noexcept override { return true; }
+  bool needs_polling(Caller) noexcept override { return false; }
+  void check_peers() noexcept override {}
+  void poke() noexcept override {}
+  engine::Doorbell& bell() noexcept override { return bell_; }
+
+ private:
+  engine::Doorbell bell_;
+};
+
+/// While it lives, a thread drives what would otherwise wait for this one to come back from the library. The peers of
+/// other operations may need that before they come to this one.
+class Meanwhile {
+ public:
+  Meanwhile() {
+    if (!Progress::of_process().is_neglected()) return;
+    idle_.emplace();
+    Progress::of_process().add(*idle_);
+    try {
+      thread_ = std::thread([this] { Progress::of_process().wait_for(*idle_, ended_); });
+    } catch (...) {
+      Progress::of_process().remove(*idle_);
+      throw;
+    }
+  }
+  ~Meanwhile() {
+    if (!idle_) return;
+    ended_.store(true, std::memory_order_seq_cst);
+    idle_->bell().ring();
+    thread_.join();
+    Progress::of_process().remove(*idle_);
+  }
+  Meanwhile(const Meanwhile&) = delete;
+  Meanwhile& operator=(const Meanwhile&) = delete;
+
+ private:
+  std::optional<Idle> idle_;
+  std::atomic<bool> ended_{false};
+  std::thread thread_;
+};
+
+}  // namespace
+
+/// An operation that was started, and the caller's handle to it.
+class NativeRuns::Run final : public engine::Run {
+ public:
+  Run(std::shared_ptr<NativeRuns> runs, const Collective& what, std::uint64_t bytes)
+      : runs_(std::move(runs)), traced_(what, bytes) {}
+  ~Run() override {
+    if (Progress::in_forked_child()) {
+      static_cast<void>(pending_.release());
+      return;
+    }
+    Progress::of_process().wait_for(*runs_, finished_);
+  }
+
+  void begin(std::unique_ptr<Native::Pending> pending) {
+    pending_ = std::move(pending);
+    finished_.store(false, std::memory_order_relaxed);
+  }
+
+  bool test() override {
+    require_own_process();
+    if (!done()) Progress::of_process().drive(*runs_);
+    if (!done()) return false;
+    deliver();
+    return true;
+  }
+  void wait() override {
+    require_own_process();
+    Progress::of_process().wait_for(*runs_, finished_);
+    deliver();
+  }
+  bool done() const noexcept override { return finished_.load(std::memory_order_acquire); }
+
+  /// With the lock of NativeRuns. True when it is over.
+  bool look() noexcept {
+    try {
+      if (!pending_->test()) return false;
+    } catch (const Error& error) {
+      error_ = error;
+    } catch (const std::exception& error) {
+      error_ = Error(ErrorCode::internal, "MPI's own collective could not be completed", -1, error.what());
+    }
+    pending_.reset();
+    traced_.end();
+    return true;
+  }
+  void finish() noexcept { finished_.store(true, std::memory_order_seq_cst); }
+
+ private:
+  void deliver() {
+    if (error_ && !delivered_.exchange(true)) throw *error_;
+  }
+
+  const std::shared_ptr<NativeRuns> runs_;
+  std::unique_ptr<Native::Pending> pending_;
+  std::optional<Error> error_;
+  Traced traced_;
+  std::atomic<bool> finished_{true};
+  std::atomic<bool> delivered_{false};
+};
+
+NativeRuns::NativeRuns(std::unique_ptr<Native> native, bool any_thread, bool has_workers)
+    : native_(std::move(native)), any_thread_(any_thread) {
+  wants_thread = any_thread && has_workers;
+}
+
+NativeRuns::~NativeRuns() {
+  if (added_.load()) Progress::of_process().remove(*this);
+}
+
+void NativeRuns::run(const Collective& what, ConstBytes input, Bytes output) {
+  if (!native_->may_block()) return start(what, input, output)->wait();
+  require_own_process();
+  Traced traced(what, input.size());
+  const Meanwhile meanwhile;
+  native_->run(what, input, output);
+  traced.end();
+}
+
+std::shared_ptr<engine::Run> NativeRuns::start(const Collective& what, ConstBytes input, Bytes output) {
+  require_own_process();
+  std::call_once(added_once_, [this] {
+    Progress::of_process().add(*this);
+    added_.store(true);
+  });
+  auto run = std::make_shared<Run>(shared_from_this(), what, input.size());
+  {
+    const std::lock_guard lock(mutex_);
+    in_flight_.reserve(in_flight_.size() + 1);
+    run->begin(native_->start(what, input, output));
+    in_flight_.push_back(run.get());
+    active.store(true, std::memory_order_seq_cst);
+    polls_transport.store(true, std::memory_order_relaxed);
+  }
+  Progress::of_process().attention(*this);
+  return run;
+}
+
+bool NativeRuns::progress(Caller caller) noexcept {
+  if (Progress::in_forked_child() || (caller == Caller::progress_thread && !any_thread_)) return false;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  bool moved = false;
+  for (auto next = in_flight_.begin(); next != in_flight_.end();) {
+    Run* const run = *next;
+    if (!run->look()) {
+      ++next;
+      continue;
+    }
+    next = in_flight_.erase(next);
+    moved = true;
+    run->finish();  // its owner may destroy it from here on
+  }
+  if (in_flight_.empty()) active.store(false, std::memory_order_seq_cst);
+  if (moved) bell_.ring();
+  return moved;
+}
+
+bool NativeRuns::needs_polling(Caller caller) noexcept {
+  return active.load(std::memory_order_relaxed) && (caller == Caller::application || any_thread_);
+}
+
+}  // namespace penstock::comm

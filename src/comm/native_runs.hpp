@@ -1,0 +1,50 @@
+// Runs what Native does, beside the engines of the process: its operations are waited for like theirs.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "comm/native.hpp"
+#include "engine/doorbell.hpp"
+#include "engine/engine.hpp"
+#include "engine/progress.hpp"
+
+namespace penstock::comm {
+
+class NativeRuns final : public engine::Served, public std::enable_shared_from_this<NativeRuns> {
+ public:
+  /// `any_thread`: this rank's progress threads may call the library. `has_workers`: there are some.
+  NativeRuns(std::unique_ptr<Native> native, bool any_thread, bool has_workers);
+  ~NativeRuns();
+  NativeRuns(const NativeRuns&) = delete;
+  NativeRuns& operator=(const NativeRuns&) = delete;
+
+  const Native& native() const { return *native_; }
+  /// Blocking. What else is in flight in this process goes on meanwhile.
+  void run(const Collective& what, ConstBytes input, Bytes output);
+  std::shared_ptr<engine::Run> start(const Collective& what, ConstBytes input, Bytes output);
+
+  bool progress(engine::Caller caller) noexcept override;
+  bool help() noexcept override { return false; }
+  bool can_sleep(engine::Caller) noexcept override { return true; }
+  bool needs_polling(engine::Caller caller) noexcept override;
+  void check_peers() noexcept override {}
+  void poke() noexcept override {}
+  engine::Doorbell& bell() noexcept override { return bell_; }
+
+ private:
+  class Run;
+
+  const std::unique_ptr<Native> native_;
+  const bool any_thread_;
+  std::once_flag added_once_;
+  std::atomic<bool> added_{false};
+  engine::Doorbell bell_;
+  std::mutex mutex_;
+  std::vector<Run*> in_flight_;  ///< in the order of their start
+};
+
+}  // namespace penstock::comm

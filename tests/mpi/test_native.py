@@ -1,0 +1,239 @@
+"""MPI's own collectives as an algorithm: by name, by a table, among operations of Penstock, and where they cannot serve."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import penstock as ps
+import pytest
+from mpi4py import MPI
+from penstock import _penstock
+
+WORLD = MPI.COMM_WORLD
+FORMS = ("blocking", "nonblocking", "persistent")
+NATIVE: dict[str, Any] = {"algorithm": "native"}
+
+
+def call(comm: Any, form: str, name: str, *arguments: Any, **how: Any) -> None:
+    if form == "blocking":
+        getattr(comm, name)(*arguments, **how)
+    elif form == "nonblocking":
+        getattr(comm, "I" + name.lower())(*arguments, **how).Wait()
+    else:
+        request = getattr(comm, name + "_init")(*arguments, **how)
+        for _ in range(3):
+            request.Start()
+            request.Wait()
+        request.Free()
+
+
+def data(rank: int, count: int, dtype: str) -> np.ndarray:
+    return ((np.arange(count) + rank) % 3).astype(dtype)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_operation(comm: ps.Comm, form: str) -> None:
+    n, rank = WORLD.size, WORLD.rank
+    for count, dtype, root in ((0, "f8", 0), (1, "i4", n - 1), (7, "f4", 0), (513, "c16", n // 2), (40_000, "u2", 0)):
+        mine, all_mine = data(rank, count, dtype), data(rank, n * count, dtype)
+        counts = [count + (r % 2) for r in range(n)]
+        uneven, sum_of = data(rank, counts[rank], dtype), data(rank, sum(counts), dtype)
+        calls: list[tuple[str, list[Any], int]] = [
+            ("Bcast", [mine.copy() if rank == root else np.zeros(count, dtype), root], 0),
+            ("Reduce", [mine, np.zeros(count, dtype) if rank == root else None, MPI.SUM, root], 1),
+            ("Allreduce", [mine, np.zeros(count, dtype)], 1),
+            ("Gather", [mine, np.zeros(n * count, dtype) if rank == root else None, root], 1),
+            ("Scatter", [all_mine if rank == root else None, np.zeros(count, dtype), root], 1),
+            ("Allgather", [mine, np.zeros(n * count, dtype)], 1),
+            ("Allgatherv", [uneven, [np.zeros(sum(counts), dtype), counts]], 1),
+            ("Alltoall", [all_mine, np.zeros(n * count, dtype)], 1),
+            ("Reduce_scatter_block", [all_mine, np.zeros(count, dtype)], 1),
+            ("Reduce_scatter", [sum_of, np.zeros(counts[rank], dtype), counts], 1),
+            ("Scan", [mine, np.zeros(count, dtype)], 1),
+            ("Exscan", [mine, np.zeros(count, dtype)], 1),
+        ]
+        for name, arguments, at in calls:
+            expected = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
+            if name == "Allgatherv":
+                expected[1] = [np.zeros(sum(counts), dtype), counts]
+            getattr(WORLD, name)(*expected)
+            call(comm, form, name, *arguments, **NATIVE)
+            got, wanted = arguments[at], expected[at]
+            if name == "Allgatherv":
+                got, wanted = got[0], wanted[0]
+            if got is not None and not (name == "Exscan" and rank == 0):
+                np.testing.assert_array_equal(got, wanted, err_msg=f"{form} {name}, {count} x {dtype}, root {root}")
+    call(comm, form, "Barrier", **NATIVE)
+    assert comm.explain("allreduce", 4096, dtype="float64", **NATIVE)["algorithm"] == "allreduce/native"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_in_place(comm: ps.Comm, form: str) -> None:
+    n, rank = WORLD.size, WORLD.rank
+    repeats = 3 if form == "persistent" else 1
+    total = data(rank, 100, "i8")
+    expected = total.copy()
+    for _ in range(repeats):
+        WORLD.Allreduce(MPI.IN_PLACE, expected)
+    call(comm, form, "Allreduce", MPI.IN_PLACE, total, **NATIVE)
+    np.testing.assert_array_equal(total, expected)
+    blocks = np.zeros((n, 5))
+    blocks[rank] = rank + 1
+    call(comm, form, "Allgather", MPI.IN_PLACE, blocks, **NATIVE)
+    assert (blocks == np.arange(1, n + 1)[:, None]).all()
+    mine = np.full((n, 5) if rank == 0 else 5, rank + 1.0)
+    call(comm, form, "Gather", MPI.IN_PLACE if rank == 0 else mine, mine if rank == 0 else None, 0, **NATIVE)
+    if rank == 0:
+        assert (mine == np.arange(1, n + 1)[:, None]).all()
+
+
+def test_among_operations_of_ours(comm: ps.Comm) -> None:
+    """In flight together, waited for in another order on every rank."""
+    n, rank = WORLD.size, WORLD.rank
+    for round_number in range(5):
+        ours, native, more = np.zeros(200_000), np.zeros(3000), np.zeros(n * 500)
+        requests = [
+            comm.Iallreduce(np.full(200_000, float(rank + round_number)), ours),
+            comm.Iallreduce(np.full(3000, float(rank)), native, **NATIVE),
+            comm.Iallgather(np.full(500, rank, "f8"), more),
+        ]
+        blocking = np.zeros(4)
+        comm.Allreduce(np.ones(4), blocking, **NATIVE)
+        for i in np.random.default_rng([rank, round_number]).permutation(3):
+            requests[i].Wait()
+        assert (ours == sum(range(n)) + n * round_number).all()
+        assert (native == sum(range(n))).all()
+        assert (more.reshape(n, 500) == np.arange(n)[:, None]).all()
+        assert (blocking == n).all()
+
+
+@pytest.mark.parametrize("algorithm", ["", "native"])
+def test_what_others_wait_for_goes_on(comm: ps.Comm, algorithm: str) -> None:
+    """Rank 0 is inside MPI's own collective while the others still need it for an earlier operation elsewhere."""
+    other = comm.Dup()
+    total, agreed = np.zeros(300_000), np.zeros(2)
+    request = other.Iallreduce(np.ones(300_000), total, algorithm=algorithm)
+    if WORLD.rank != 0:
+        request.Wait()
+    comm.Allreduce(np.ones(2), agreed, **NATIVE)
+    request.Wait()
+    assert (total == WORLD.size).all()
+    assert (agreed == WORLD.size).all()
+    other.Free()
+
+
+def test_communicators_come_and_go(comm: ps.Comm) -> None:
+    half = comm.Split(WORLD.rank % 2, -WORLD.rank)
+    total = np.zeros(10)
+    half.Allreduce(np.ones(10), total, **NATIVE)
+    assert (total == half.Get_size()).all()
+    request = half.Ibarrier(**NATIVE)
+    request.Wait()
+    again = half.Dup()
+    half.Free()
+    again.Bcast(total, 0, **NATIVE)
+    again.Free()
+    comm.Allreduce(np.ones(10), total, **NATIVE)
+    assert (total == comm.size).all()
+
+
+REFUSED: dict[str, Callable[[ps.Comm], object]] = {
+    "no type of MPI": lambda comm: comm.Allreduce(np.zeros(4, "f2"), np.zeros(4, "f2"), **NATIVE),
+    "an operation of the user": lambda comm: comm.Allreduce(np.zeros(4), np.zeros(4), lambda a, b: a + b, **NATIVE),
+    "reproducible": lambda comm: comm.Allreduce(np.zeros(4), np.zeros(4), reproducible=True, **NATIVE),
+    "counts of its own": lambda comm: comm.Alltoallv(
+        [np.zeros(comm.size), [1] * comm.size], [np.zeros(comm.size), [1] * comm.size], **NATIVE
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_it_cannot_serve(comm: ps.Comm, what: str) -> None:
+    with pytest.raises(ps.Error, match="cannot serve") as raised:
+        REFUSED[what](comm)
+    assert raised.value.code == "invalid_argument"
+    total = np.zeros(5)
+    comm.Allreduce(np.ones(5), total)
+    assert (total == comm.size).all()
+
+
+@pytest.mark.parametrize("at", [0, -1])
+def test_a_mistake_can_be_mended(comm: ps.Comm, at: int) -> None:
+    """A rank that fails before MPI is called can still make the call that the others are waiting in."""
+    total = np.zeros(8)
+    if comm.rank == at % comm.size:
+        with pytest.raises(ps.Error, match="72"):
+            comm.Allreduce(np.ones(8), np.zeros(9), **NATIVE)
+    comm.Allreduce(np.ones(8), total, **NATIVE)
+    assert (total == comm.size).all()
+    comm.Allreduce(np.ones(8), total)
+    assert (total == comm.size).all()
+
+
+def table(key: dict[str, Any], version: int = 2) -> str:
+    def point(size: int) -> dict[str, Any]:
+        rows = [("native", 0, 1000), ("binomial", 0, 2000)]
+        return {
+            "bytes": size,
+            "native_nanoseconds": 1000,
+            "candidates": [{"algorithm": a, "segment_bytes": s, "nanoseconds": t} for a, s, t in rows],
+        }
+
+    operations = [{"operation": o, "points": [point(8), point(1 << 20)]} for o in ("bcast", "reduce", "gather")]
+    operations.append({"operation": "allreduce", "points": [point(8)]})
+    return json.dumps({"format": "penstock-tuning", "version": version, "tables": [{**key, "operations": operations}]})
+
+
+@contextmanager
+def tuned(comm: ps.Comm, **options: str) -> Iterator[ps.Comm]:
+    """A communicator with a table that rank 0 has; `options` are those of rank 0 alone."""
+    if WORLD.rank == 0:
+        folder = tempfile.TemporaryDirectory()
+        path = Path(folder.name) / "table.json"
+        path.write_text(table(json.loads(comm._core.tuning_key())))
+        options["tuning"] = str(path)
+    else:
+        options = {}
+    before = {"tuning": "", "native": "on", "debug": "0"}
+    for name, value in options.items():
+        _penstock.set_option(name, value)
+    try:
+        with ps.Comm(WORLD) as made:
+            yield made
+            made.Barrier()
+    finally:
+        for name in options:
+            _penstock.set_option(name, before[name])
+
+
+def test_a_table_chooses_it(comm: ps.Comm) -> None:
+    with tuned(comm) as made:
+        said = made.explain("bcast", 5000)
+        assert said["algorithm"] == "bcast/native", said
+        assert said["reason"].startswith("tuned: "), said
+        values = np.full(5000, made.Get_rank() == 0, np.uint8)
+        made.Bcast(values)
+        assert values.all()
+        made.Ibcast(values).Wait()
+        assert "bcast/native" in made.report()
+        # What MPI cannot serve falls back to the best of ours.
+        sums = np.zeros(4, "f2")
+        made.Allreduce(np.ones(4, "f2"), sums)
+        assert (sums == made.size).all()
+        assert made.explain("allreduce", 8, dtype="float16")["algorithm"] == "allreduce/binomial"
+        assert made.explain("bcast", 5000, algorithm="binomial")["algorithm"] == "bcast/binomial"
+
+
+@pytest.mark.parametrize("option", [{"native": "off"}, {"debug": "1"}])
+def test_one_rank_can_have_it_off(comm: ps.Comm, option: dict[str, str]) -> None:
+    with tuned(comm, **option) as made:
+        assert made.explain("bcast", 5000)["algorithm"] == "bcast/binomial"
+        values = np.full(5000, made.Get_rank() == 0, np.uint8)
+        made.Bcast(values)
+        assert values.all()
