@@ -14,6 +14,8 @@ constexpr std::size_t kRecentMaps = 4;
 /// From further away than this we look for an index on the way, and than that we do not even replay without one.
 constexpr std::uint64_t kReplayUnasked = 8;
 constexpr std::uint64_t kReplayAtMost = 128;
+/// An index that is this near is read without looking for a nearer one.
+constexpr std::uint64_t kNear = 24;
 /// In units of VersionMap::cost_since: an index is worth its space when replaying takes longer than reading it.
 constexpr std::uint64_t kLeastReplayCost = 600;
 
@@ -33,7 +35,24 @@ VersionMap BlobState::read_index(std::uint64_t version) const {
   return map;
 }
 
+std::uint64_t BlobState::list_indexes(std::uint64_t version) {
+  std::uint64_t newest = 0;
+  for (const std::string& index : backend_->list(key("index"))) {
+    if (const std::uint64_t number = number_of(index); number <= version) newest = std::max(newest, number);
+  }
+  if (newest > known_index_.load()) known_index_ = newest;
+  return newest;
+}
+
 VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_from) {
+  const std::uint64_t known = known_index_.load();
+  if (known >= std::max<std::uint64_t>(keep_from, 1) && known <= version && version - known <= kNear) {
+    try {
+      return read_index(known);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::corrupt && error.code() != ErrorCode::not_found) throw;
+    }
+  }
   std::vector<std::string> indexes = backend_->list(key("index"));
   for (auto index = indexes.rbegin(); index != indexes.rend(); ++index) {
     const std::uint64_t number = number_of(*index);
@@ -176,13 +195,12 @@ void BlobState::put_index(std::uint64_t version) {
 }
 
 void BlobState::put_index_if_due(std::uint64_t version) {
-  std::uint64_t indexed = 0;
-  for (const std::string& index : backend_->list(key("index"))) {
-    if (const std::uint64_t number = number_of(index); number <= version) indexed = std::max(indexed, number);
-  }
   const auto map = map_at(version);
   const std::uint64_t worth = std::max<std::uint64_t>(map->fragment_count(), kLeastReplayCost);
-  if (map->cost_since(indexed) >= worth) put_index(version);
+  // Others put indexes, too; a directory of them is listed only where that may matter.
+  if (map->cost_since(known_index_.load()) < worth || map->cost_since(list_indexes(version)) < worth) return;
+  put_index(version);
+  known_index_ = version;
 }
 
 void BlobState::read(const VersionMap& map, std::span<const ReadRegion> regions) {

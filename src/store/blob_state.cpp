@@ -183,7 +183,7 @@ void BlobState::learn(std::uint64_t version) {
 std::uint64_t BlobState::latest() {
   std::uint64_t low = known_.load();
   if (low == 0) {
-    for (const std::string& index : backend_->list(key("index"))) low = std::max(low, number_of(index));
+    low = list_indexes(kLatest);
   }
   for (;;) {
     std::uint64_t step = 1;

@@ -111,6 +111,8 @@ class BlobState {
   bool is_shorter_from_index(std::uint64_t from, std::uint64_t version) const;
   void put_index_if_due(std::uint64_t version);
   VersionMap read_kept(std::uint64_t version, std::uint64_t keep_from) const;
+  /// The newest index that is not newer than `version`; 0 for none.
+  std::uint64_t list_indexes(std::uint64_t version);
   /// The index to start from for `version`: the newest sound one that is not newer, else version 0.
   VersionMap nearest_index(std::uint64_t version, std::uint64_t keep_from);
   VersionMap rebuild(std::uint64_t version);
@@ -132,7 +134,8 @@ class BlobState {
   std::uint64_t size_bytes_ = 0;
   bool grows_ = false;
 
-  std::atomic<std::uint64_t> known_{0};  ///< a version that existed
+  std::atomic<std::uint64_t> known_{0};        ///< a version that existed
+  std::atomic<std::uint64_t> known_index_{0};  ///< a version that had an index
   std::atomic<std::uint64_t> counter_{0};
   std::mutex mutex_;
   std::shared_ptr<const VersionMap> tip_;  ///< the newest map so far

@@ -11,8 +11,11 @@ namespace penstock::store {
 namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 63;
-/// Versions between two looks at whether an index is due.
+/// Versions between two looks at whether an index is due. Each look replays what others wrote, which takes longer the
+/// more regions there are.
 constexpr std::uint64_t kIndexConsidered = 24;
+constexpr std::uint64_t kIndexConsideredForFew = 8;
+constexpr std::size_t kFewRegions = 64;
 
 }  // namespace
 
@@ -85,6 +88,8 @@ std::optional<std::uint64_t> BlobState::commit(RecordKind kind, std::vector<Part
   record.base = newest;
   for (const Part& part : parts) record.base = std::min(record.base, part.base);
   record.parts = std::move(parts);
+  std::size_t regions = 0;
+  for (const Part& part : record.parts) regions += part.extents.size();
   const std::vector<std::byte> sealed = encode(record);
   const ConstBytes piece(sealed);
   std::uint64_t version = 0;
@@ -96,7 +101,7 @@ std::optional<std::uint64_t> BlobState::commit(RecordKind kind, std::vector<Part
   }
   if (given_up(record, version)) return std::nullopt;
   learn(version);
-  if (version % kIndexConsidered == 0) {
+  if (version % (regions <= kFewRegions ? kIndexConsideredForFew : kIndexConsidered) == 0) {
     try {
       put_index_if_due(version);
     } catch (const Error&) {

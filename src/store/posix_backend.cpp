@@ -91,23 +91,21 @@ class PosixBackend final : public Backend {
 
   void read_scattered(std::string_view key, std::uint64_t offset_bytes, std::span<const Bytes> targets) const override {
     check_key(key);
-    const auto file = open_file(key);
-    IoVector rest;
-    rest.reserve(targets.size());
-    for (const Bytes to : targets) rest.add(to);
-    const std::uint64_t end_bytes = offset_bytes + rest.total_bytes();
-    while (!rest.done()) {
-      const std::span<const iovec> next = rest.next();
-      const ssize_t got = calls_.preadv(file->fd(), next.data(), static_cast<int>(next.size()), offset_bytes);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail_call("cannot read " + path(key) + " at offset " + std::to_string(offset_bytes), errno);
-      if (got == 0) {
-        throw Error(ErrorCode::corrupt, path(key) + " ends at offset " + std::to_string(offset_bytes) + ", expected " +
-                                            std::to_string(end_bytes - offset_bytes) + " more bytes");
-      }
-      rest.advance(static_cast<std::size_t>(got));
-      offset_bytes += static_cast<std::uint64_t>(got);
-    }
+    read_file(*open_file(key), key, offset_bytes, targets);
+  }
+
+  /// Small objects are read once: a descriptor is not worth keeping.
+  std::vector<std::byte> contents(std::string_view key) const override {
+    check_key(key);
+    const int fd = calls_.open_to_read(path(key));
+    if (fd < 0) absent_or_fail(key, errno);
+    const OpenFile file(calls_, fd);
+    FileStatus status;
+    if (calls_.fstat(fd, status) < 0) fail_call("cannot look at " + path(key), errno);
+    std::vector<std::byte> data(status.size_bytes);
+    const Bytes to(data);
+    read_file(file, key, 0, std::span(&to, 1));
+    return data;
   }
 
   std::uint64_t size_bytes(std::string_view key) const override {
@@ -333,6 +331,26 @@ class PosixBackend final : public Backend {
       } else {
         keys.push_back(std::move(key));
       }
+    }
+  }
+
+  void read_file(const OpenFile& file, std::string_view key, std::uint64_t offset_bytes,
+                 std::span<const Bytes> targets) const {
+    IoVector rest;
+    rest.reserve(targets.size());
+    for (const Bytes to : targets) rest.add(to);
+    const std::uint64_t end_bytes = offset_bytes + rest.total_bytes();
+    while (!rest.done()) {
+      const std::span<const iovec> next = rest.next();
+      const ssize_t got = calls_.preadv(file.fd(), next.data(), static_cast<int>(next.size()), offset_bytes);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) fail_call("cannot read " + path(key) + " at offset " + std::to_string(offset_bytes), errno);
+      if (got == 0) {
+        throw Error(ErrorCode::corrupt, path(key) + " ends at offset " + std::to_string(offset_bytes) + ", expected " +
+                                            std::to_string(end_bytes - offset_bytes) + " more bytes");
+      }
+      rest.advance(static_cast<std::size_t>(got));
+      offset_bytes += static_cast<std::uint64_t>(got);
     }
   }
 

@@ -77,9 +77,8 @@ void ScatteredRead::run() {
   sort();
   load_tables();
   plan();
-  const Backend::ReadShape shape = backend_.read_shape();
-  const std::uint64_t useful = shape.thread_bytes == 0 ? runs_.size() : total_bytes_ / shape.thread_bytes;
-  const std::size_t threads = std::max<std::size_t>(1, std::min<std::uint64_t>(useful, shape.in_flight));
+  const std::uint64_t useful = shape_.thread_bytes == 0 ? runs_.size() : total_bytes_ / shape_.thread_bytes;
+  const std::size_t threads = std::max<std::size_t>(1, std::min<std::uint64_t>(useful, shape_.in_flight));
   std::vector<Buffer> buffers(threads);
   in_parallel(runs_.size(), threads, [&](std::size_t i, std::size_t thread) { execute(runs_[i], buffers[thread]); });
 }
@@ -96,8 +95,7 @@ void ScatteredRead::load_tables() {
   for (const Piece& piece : pieces_) {
     if (sources.empty() || sources.back() != piece.source) sources.push_back(piece.source);
   }
-  const Backend::ReadShape shape = backend_.read_shape();
-  in_parallel(sources.size(), shape.thread_bytes == 0 ? shape.in_flight : 1,
+  in_parallel(sources.size(), shape_.thread_bytes == 0 ? shape_.in_flight : 1,
               [&](std::size_t i, std::size_t) { sources[i]->chunks(backend_); });
 }
 
@@ -117,7 +115,7 @@ void ScatteredRead::plan() {
 /// Of pieces of one source in order, which do not overlap.
 void ScatteredRead::plan(std::span<const Piece> pieces) {
   const std::span<const Source::Chunk> chunks = pieces.front().source->chunks(backend_);
-  const std::size_t most_bytes = backend_.read_shape().piece_bytes;
+  const std::size_t most_bytes = shape_.piece_bytes;
   const auto holder = [&](std::uint64_t offset_bytes) {
     return std::upper_bound(
                chunks.begin(), chunks.end(), offset_bytes,

@@ -15,7 +15,7 @@ namespace penstock::store {
 
 class ScatteredRead {
  public:
-  explicit ScatteredRead(const Backend& backend) : backend_(backend) {}
+  explicit ScatteredRead(const Backend& backend) : backend_(backend), shape_(backend.read_shape()) {}
 
   /// Asks for `to.size()` bytes of a source. Both must live until run() has returned.
   void add(const Source& source, std::uint64_t offset_bytes, Bytes to);
@@ -51,6 +51,7 @@ class ScatteredRead {
   void verify(const Source& source, const Source::Chunk& chunk, ConstBytes found) const;
 
   const Backend& backend_;
+  const Backend::ReadShape shape_;
   std::vector<Piece> pieces_;
   std::vector<Run> runs_;
   std::uint64_t total_bytes_ = 0;
