@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "penstock/collective.hpp"
+#include "penstock/datatype.hpp"
 #include "penstock/export.hpp"
 #include "penstock/plan.hpp"
 #include "penstock/types.hpp"
@@ -73,10 +74,19 @@ class PENSTOCK_API Comm {
   Request start(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user = nullptr);
   void run(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user = nullptr);
 
+  /// Collectives that move data, on items of datatypes, which are packed and unpacked where they are not contiguous.
+  /// The types of the two sides, and of two ranks, may differ where the bytes that are sent fit those that are
+  /// received. `what.count`, its blocks and its dtype mean nothing. Memory is unpacked by test() and wait().
+  Request start_items(const Collective& what, const SendItems& send, const ReceiveItems& receive);
+  void run_items(const Collective& what, const SendItems& send, const ReceiveItems& receive) {
+    start_items(what, send, receive).wait();
+  }
+
   /// Persistent form of every collective: to be started any number of times on the same buffers, which must live as
   /// long as it is. Local; what is wrong with the arguments shows when it is started.
   Persistent prepare(const Collective& what, ConstBytes input, Bytes output,
                      std::shared_ptr<const UserOp> user = nullptr) const;
+  Persistent prepare_items(const Collective& what, const SendItems& send, const ReceiveItems& receive) const;
 
   /// Any plan that all ranks made for the same operation (redistribution uses this). `signature` must agree.
   Request start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes output, const Arithmetic& arithmetic,
@@ -108,17 +118,12 @@ class PENSTOCK_API Comm {
 /// A collective that is started again and again; see Comm::prepare. A handle to the communicator and the buffers.
 class PENSTOCK_API Persistent {
  public:
-  Persistent(Comm comm, Collective what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user)
-      : comm_(std::move(comm)), what_(std::move(what)), input_(input), output_(output), user_(std::move(user)) {}
+  explicit Persistent(std::function<Request()> start) : start_(std::move(start)) {}
   /// The previous request of it must be complete. Otherwise as Comm::start.
-  Request start() { return comm_.start(what_, input_, output_, user_); }
+  Request start() const { return start_(); }
 
  private:
-  Comm comm_;
-  Collective what_;
-  ConstBytes input_;
-  Bytes output_;
-  std::shared_ptr<const UserOp> user_;
+  std::function<Request()> start_;
 };
 
 }  // namespace penstock

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "penstock/comm.hpp"
+#include "penstock/datatype.hpp"
 #include "penstock/export.hpp"
 #include "penstock/store.hpp"
 #include "penstock/types.hpp"
@@ -40,6 +41,10 @@ struct FileView {
   std::vector<Piece> pieces = {};  ///< ascending and disjoint, also across repetitions; none: every byte
   std::uint64_t extent_bytes = 0;
 };
+
+/// What a rank sees of a file through an MPI datatype, see make_datatype in <penstock/mpi.hpp>. Throws
+/// Error(invalid_argument) for a type without bytes, or with some before its address.
+PENSTOCK_API FileView make_view(std::uint64_t displacement_bytes, std::uint64_t etype_bytes, const Datatype& filetype);
 
 /// An operation that was started. Thread-safe. The destructor of the last copy waits.
 class PENSTOCK_API FileRequest {

@@ -8,6 +8,7 @@
 #include PENSTOCK_MPI_HEADER
 
 #include "penstock/comm.hpp"
+#include "penstock/datatype.hpp"
 #include "penstock/export.hpp"
 
 namespace penstock {
@@ -17,5 +18,11 @@ namespace penstock {
 /// MPI_Finalize, Error(mpi) where MPI fails; a failure on one rank is one on all, except for a failure of MPI itself.
 /// The handle may be kept beyond MPI_Finalize; using it then throws Error(mpi).
 PENSTOCK_API Comm make_comm(MPI_Comm mpi, const CommOptions& options = {});
+
+/// What an item of `mpi`, predefined or made by any nesting of MPI's constructors, consists of. Flattened once: the
+/// result is kept as an attribute of the datatype, which may be freed afterwards and need not be committed. Local; any
+/// thread where MPI allows it. Throws Error(invalid_argument) for MPI_DATATYPE_NULL, Error(unsupported) for
+/// constructors that MPI 4 does not know.
+PENSTOCK_API Datatype make_datatype(MPI_Datatype mpi);
 
 }  // namespace penstock

@@ -42,10 +42,19 @@ typedef enum penstock_reduce_op {
   PENSTOCK_no_reduce_op = -0x7fffffff - 1 /* as PENSTOCK_no_dtype */
 } penstock_reduce_op;
 
+/* PENSTOCK_bcast, PENSTOCK_alltoallv, …: the rows of collectives.def. */
+typedef enum penstock_collective {
+#define PENSTOCK_COLLECTIVE(name, rooted, computes) PENSTOCK_##name,
+#include "penstock/collectives.def"
+#undef PENSTOCK_COLLECTIVE
+  PENSTOCK_no_collective = -0x7fffffff - 1 /* as PENSTOCK_no_dtype */
+} penstock_collective;
+
 typedef struct penstock_comm penstock_comm;
 typedef struct penstock_request penstock_request;
 typedef struct penstock_persistent penstock_persistent;
 typedef struct penstock_op penstock_op;
+typedef struct penstock_datatype penstock_datatype;
 typedef struct penstock_store penstock_store;
 typedef struct penstock_blob penstock_blob;
 typedef struct penstock_layout penstock_layout;
@@ -247,6 +256,31 @@ PENSTOCK_API int penstock_scan_by_init(penstock_comm* comm, const void* send, vo
                                        const penstock_op* op, penstock_persistent** persistent);
 PENSTOCK_API int penstock_exscan_by_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
                                          const penstock_op* op, penstock_persistent** persistent);
+
+/* What a rank sends or receives in a collective on items of a datatype, which penstock_datatype_create in
+ * <penstock/penstock_mpi.h> gives: `count` items in (for) each block, from `buffer` on; or, where MPI's operation has
+ * lists on this side, blocks with counts and displacements, an entry per rank, in items and extents; displacements may
+ * be NULL. A buffer may be PENSTOCK_IN_PLACE. The struct and its lists are copied; `datatype` NULL means bytes. */
+typedef struct penstock_items {
+  void* buffer; /* only read from where it is sent */
+  uint64_t count;
+  const penstock_datatype* datatype;
+  const uint64_t* counts;
+  const uint64_t* displacements;
+} penstock_items;
+
+PENSTOCK_API void penstock_datatype_free(penstock_datatype* datatype);
+/* Collectives that move data, on items that are packed and unpacked where they are not contiguous. The datatypes of the
+ * two sides, and of two ranks, may differ where the bytes that are sent fit those that are received. A side that means
+ * nothing on a rank may be NULL; bcast uses `receive` alone. In three forms, as all collectives. */
+PENSTOCK_API int penstock_collective_items(penstock_comm* comm, penstock_collective collective,
+                                           const penstock_items* send, const penstock_items* receive, int root);
+PENSTOCK_API int penstock_icollective_items(penstock_comm* comm, penstock_collective collective,
+                                            const penstock_items* send, const penstock_items* receive, int root,
+                                            penstock_request** request);
+PENSTOCK_API int penstock_collective_items_init(penstock_comm* comm, penstock_collective collective,
+                                                const penstock_items* send, const penstock_items* receive, int root,
+                                                penstock_persistent** persistent);
 
 /* Wait, or look whether *request is complete. Once it is, also when it has failed, the request is freed and *request
  * becomes NULL; a NULL request is complete. The failure of the operation is returned once, here. */

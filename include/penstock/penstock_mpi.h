@@ -17,6 +17,10 @@ extern "C" {
  * communication cores of each node; -1 is those that no rank needs, at most one per rank; 0 is off. Collective. */
 PENSTOCK_API int penstock_comm_create(MPI_Comm mpi, int progress_cores, penstock_comm** comm);
 
+/* What an item of `mpi`, predefined or derived, consists of, for penstock_items. Flattened once and kept with the MPI
+ * datatype, which may be freed afterwards and need not be committed. Local. Freed by penstock_datatype_free. */
+PENSTOCK_API int penstock_datatype_create(MPI_Datatype mpi, penstock_datatype** datatype);
+
 #ifdef __cplusplus
 }
 #endif

@@ -271,7 +271,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
         try:
             # A wrong value goes on as one that the library refuses, where all ranks hear of it.
             self._core = _penstock.comm_from_address(
-                mpi_abi.entry_point(MPI), MPI._addressof(comm), cores if valid else -2
+                mpi_abi.entry_point(MPI, "penstock_comm_from_address"), MPI._addressof(comm), cores if valid else -2
             )
         except Error as error:
             if valid or error.code != "invalid_argument":

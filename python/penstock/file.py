@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import _penstock, mpi_abi
 from penstock.comm import Comm
-from penstock.datatype import pieces_of
+from penstock.datatype import flatten
 from penstock.error import Error
 from penstock.message import Derived, message
 from penstock.store import Blob, Store, split_blob_url
@@ -223,10 +223,10 @@ class File:
             raise Error(f'the data representation {datarep!r} is not supported; use "native"', "unsupported")
         etype = MPI.BYTE if etype is None else etype
         filetype = etype if filetype is None else filetype
-        pieces = pieces_of(filetype)
+        shown = flatten(filetype)
         if disp < 0:
             raise Error(f"the displacement {disp} of a view is negative")
-        self._core.set_view(disp, etype.Get_size(), pieces, filetype.extent)
+        self._core.set_view(disp, etype.Get_size(), shown)
         self._displacement, self._etype, self._filetype = disp, etype, filetype
 
     def Get_view(self) -> tuple[int, Any, Any, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock import mpi_abi
-from penstock.datatype import typemap
+from penstock.datatype import flatten
 from penstock.error import Error
 
 MPI = mpi_abi.import_mpi()
@@ -37,18 +37,18 @@ class Derived:
     def __init__(self, buffer: memoryview, count: int, datatype: Any) -> None:
         self._buffer = buffer
         self._count = count
-        self._typemap = typemap(datatype)
+        self._datatype = flatten(datatype)
         self.size_bytes = count * datatype.Get_size()
 
     def pack(self) -> bytearray:
         """Copy the elements to contiguous memory."""
         packed = bytearray(self.size_bytes)
-        self._typemap.pack(self._buffer, 0, self._count, packed)
+        self._datatype.pack(self._buffer, 0, self._count, packed)
         return packed
 
     def unpack(self, packed: bytearray) -> None:
         """Copy the elements back to where they belong."""
-        self._typemap.unpack(packed, self._buffer, 0, self._count)
+        self._datatype.unpack(packed, self._buffer, 0, self._count)
 
 
 def message(spec: Any, blocks: int = 1, computes: bool = False) -> Any:

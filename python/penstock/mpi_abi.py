@@ -45,8 +45,8 @@ def name(MPI: Any) -> str:
     return "abi"
 
 
-def entry_point(MPI: Any) -> int:
-    """The address of penstock_comm_from_address in the library for this MPI.
+def entry_point(MPI: Any, symbol: str) -> int:
+    """The address of a function in the library for this MPI.
 
     Raises Error("unsupported") when this installation has no library for it, or when that library would pull in
     another MPI than the one that mpi4py uses.
@@ -65,7 +65,7 @@ def entry_point(MPI: Any) -> int:
         )
     try:
         library = ctypes.CDLL(str(path))
-        function = library.penstock_comm_from_address
+        function = getattr(library, symbol)
     except (OSError, AttributeError) as error:
         raise Error(
             f"{path.name}, which fits mpi4py's {version!r}, cannot be loaded", "unsupported", cause=str(error)

@@ -1,14 +1,15 @@
-// _penstock.Typemap: moves what a derived datatype describes, by its flattened form.
-#include <algorithm>
+// _penstock.Datatype: an MPI datatype, flattened, and what packs and unpacks its items.
 #include <cstdint>
-#include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
 
 #include "buffer.hpp"
+#include "penstock/datatype.hpp"
 #include "penstock/error.hpp"
 
 namespace nb = nanobind;
@@ -16,90 +17,62 @@ namespace nb = nanobind;
 namespace penstock::python {
 namespace {
 
-class Typemap {
- public:
-  /// Rows of (offset, size) in bytes, int64, in the order in which MPI lists the data of one item.
-  Typemap(nb::handle pieces, std::int64_t extent) : extent_(extent) {
-    const ArrayView rows = view(pieces, Access::read, "pieces");
-    if (rows.dtype() != DType::int64 || rows.count() % 2 != 0)
-      throw Error(ErrorCode::invalid_argument, "pieces are rows of (offset, size) as int64");
-    pieces_.resize(rows.count() / 2);
-    if (!pieces_.empty()) std::memcpy(pieces_.data(), rows.bytes().data(), rows.size_bytes());
-    for (const Piece& piece : pieces_) {
-      size_bytes_ += piece.size_bytes;
-      lower_ = std::min(lower_, piece.offset_bytes);
-      upper_ = std::max(upper_, piece.offset_bytes + piece.size_bytes);
-    }
-  }
+/// Where in `memory` the first item lies, when all of them lie inside.
+std::int64_t first_item(const Datatype& datatype, ConstBytes memory, std::int64_t offset_bytes, std::int64_t count) {
+  std::int64_t last = 0;
+  if (count < 0 || __builtin_mul_overflow(count > 0 ? count - 1 : 0, datatype.extent_bytes(), &last))
+    throw Error(ErrorCode::invalid_argument, "there cannot be " + std::to_string(count) + " items of a datatype");
+  const std::int64_t first_byte = offset_bytes + datatype.begin_bytes() + std::min<std::int64_t>(0, last);
+  const std::int64_t end_byte = offset_bytes + datatype.end_bytes() + std::max<std::int64_t>(0, last);
+  if (count > 0 && datatype.size_bytes() > 0 && (first_byte < 0 || end_byte > static_cast<std::int64_t>(memory.size())))
+    throw Error(ErrorCode::invalid_argument, std::to_string(count) + " items of a derived datatype reach from byte " +
+                                                 std::to_string(first_byte) + " to " + std::to_string(end_byte) +
+                                                 " of a buffer of " + std::to_string(memory.size()));
+  return offset_bytes;
+}
 
-  std::int64_t size_bytes() const { return size_bytes_; }
+void pack(const Datatype& datatype, nb::handle memory, std::int64_t offset_bytes, std::int64_t count,
+          nb::handle packed) {
+  const ArrayView from = view(memory, Access::read, "buffer");
+  const ArrayView to = view(packed, Access::write, "packed");
+  const std::byte* items = from.bytes().data() + first_item(datatype, from.bytes(), offset_bytes, count);
+  const nb::gil_scoped_release released;
+  datatype.pack(items, static_cast<std::uint64_t>(count), to.writable_bytes());
+}
 
-  void pack(nb::handle memory, std::int64_t offset_bytes, std::int64_t count, nb::handle packed) const {
-    const ArrayView from = view(memory, Access::read, "buffer");
-    const ArrayView to = view(packed, Access::write, "packed");
-    const std::byte* at = begin(from.bytes(), offset_bytes, count, to.size_bytes());
-    std::byte* next = to.writable_bytes().data();
-    const nb::gil_scoped_release released;
-    for (std::int64_t item = 0; item < count; ++item, at += extent_)
-      for (const Piece& piece : pieces_) {
-        std::memcpy(next, at + piece.offset_bytes, static_cast<std::size_t>(piece.size_bytes));
-        next += piece.size_bytes;
-      }
-  }
+void unpack(const Datatype& datatype, nb::handle packed, nb::handle memory, std::int64_t offset_bytes,
+            std::int64_t count) {
+  const ArrayView from = view(packed, Access::read, "packed");
+  const ArrayView to = view(memory, Access::write, "buffer");
+  std::byte* items = to.writable_bytes().data() + first_item(datatype, to.bytes(), offset_bytes, count);
+  const nb::gil_scoped_release released;
+  datatype.unpack(from.bytes(), items, static_cast<std::uint64_t>(count));
+}
 
-  void unpack(nb::handle packed, nb::handle memory, std::int64_t offset_bytes, std::int64_t count) const {
-    const ArrayView from = view(packed, Access::read, "packed");
-    const ArrayView to = view(memory, Access::write, "buffer");
-    std::byte* at =
-        to.writable_bytes().data() + (begin(to.bytes(), offset_bytes, count, from.size_bytes()) - to.bytes().data());
-    const std::byte* next = from.bytes().data();
-    const nb::gil_scoped_release released;
-    for (std::int64_t item = 0; item < count; ++item, at += extent_)
-      for (const Piece& piece : pieces_) {
-        std::memcpy(at + piece.offset_bytes, next, static_cast<std::size_t>(piece.size_bytes));
-        next += piece.size_bytes;
-      }
-  }
+std::vector<std::pair<std::int64_t, std::int64_t>> pieces(const Datatype& datatype) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> rows;
+  for (const Datatype::Piece& piece : datatype.pieces()) rows.emplace_back(piece.offset_bytes, piece.size_bytes);
+  return rows;
+}
 
- private:
-  struct Piece {
-    std::int64_t offset_bytes;
-    std::int64_t size_bytes;
-  };
+using FromAddress = Datatype* (*)(const void* mpi_datatype);
 
-  /// Where the first item lies, when all of them lie inside.
-  const std::byte* begin(ConstBytes memory, std::int64_t offset_bytes, std::int64_t count,
-                         std::uint64_t packed_bytes) const {
-    const auto whole_bytes = static_cast<std::int64_t>(memory.size());
-    std::int64_t last = 0;
-    if (count < 0 || __builtin_mul_overflow(count > 0 ? count - 1 : 0, extent_, &last) ||
-        static_cast<std::uint64_t>(count * size_bytes_) != packed_bytes)
-      throw Error(ErrorCode::invalid_argument, std::to_string(count) + " items of a datatype do not have " +
-                                                   std::to_string(packed_bytes) + " bytes");
-    const std::int64_t first_byte = offset_bytes + lower_ + std::min<std::int64_t>(0, last);
-    const std::int64_t end_byte = offset_bytes + upper_ + std::max<std::int64_t>(0, last);
-    if (count > 0 && size_bytes_ > 0 && (first_byte < 0 || end_byte > whole_bytes))
-      throw Error(ErrorCode::invalid_argument, std::to_string(count) + " items of a derived datatype reach from byte " +
-                                                   std::to_string(first_byte) + " to " + std::to_string(end_byte) +
-                                                   " of a buffer of " + std::to_string(whole_bytes));
-    return memory.data() + offset_bytes;
-  }
-
-  std::vector<Piece> pieces_;
-  std::int64_t extent_;
-  std::int64_t size_bytes_ = 0;
-  std::int64_t lower_ = 0;
-  std::int64_t upper_ = 0;
-};
+Datatype* from_address(std::uintptr_t function, std::uintptr_t mpi_datatype) {
+  return reinterpret_cast<FromAddress>(function)(reinterpret_cast<const void*>(mpi_datatype));
+}
 
 }  // namespace
 }  // namespace penstock::python
 
 void bind_datatype(nb::module_& module) {
-  using penstock::python::Typemap;
-  nb::class_<Typemap>(module, "Typemap")
-      .def(nb::init<nb::handle, std::int64_t>(), nb::arg("pieces"), nb::arg("extent"))
-      .def_prop_ro("size_bytes", &Typemap::size_bytes)
-      .def("pack", &Typemap::pack, nb::arg("memory"), nb::arg("offset_bytes"), nb::arg("count"), nb::arg("packed"))
-      .def("unpack", &Typemap::unpack, nb::arg("packed"), nb::arg("memory"), nb::arg("offset_bytes"), nb::arg("count"));
+  namespace python = penstock::python;
+  using penstock::Datatype;
+  nb::class_<Datatype>(module, "Datatype")
+      .def_prop_ro("size_bytes", &Datatype::size_bytes)
+      .def_prop_ro("extent_bytes", &Datatype::extent_bytes)
+      .def_prop_ro("pieces", &python::pieces)
+      .def("pack", &python::pack, nb::arg("memory"), nb::arg("offset_bytes"), nb::arg("count"), nb::arg("packed"))
+      .def("unpack", &python::unpack, nb::arg("packed"), nb::arg("memory"), nb::arg("offset_bytes"), nb::arg("count"));
+  module.def("datatype_from_address", &python::from_address, nb::rv_policy::take_ownership, nb::arg("function"),
+             nb::arg("mpi_datatype"));
 }

@@ -124,25 +124,9 @@ PendingFileRequest start_read(const File& file, std::uint64_t offset, nb::handle
   return {std::move(request), std::move(view)};
 }
 
-/// `pieces` is an array of int64 (offset, size) pairs, or None for every byte.
-void set_view(File& file, std::uint64_t displacement, std::uint64_t etype, nb::handle pieces, std::uint64_t extent) {
-  FileView view{displacement, etype, {}, extent};
-  if (!pieces.is_none()) {
-    const ArrayView array = python::view(pieces, Access::read, "the pieces of a view");
-    if (array.dtype() != DType::int64 || array.count() % 2 != 0) {
-      throw Error(ErrorCode::invalid_argument, "the pieces of a view are int64 (offset, size) pairs");
-    }
-    const auto* values = reinterpret_cast<const std::int64_t*>(array.bytes().data());
-    for (std::uint64_t i = 0; i < array.count(); i += 2) {
-      if (values[i] < 0 || values[i + 1] < 0) {
-        throw Error(ErrorCode::invalid_argument, "file view: a piece at " + std::to_string(values[i]) + " with " +
-                                                     std::to_string(values[i + 1]) + " bytes is negative");
-      }
-      view.pieces.push_back({static_cast<std::uint64_t>(values[i]), static_cast<std::uint64_t>(values[i + 1])});
-    }
-  }
+void set_view(File& file, std::uint64_t displacement_bytes, std::uint64_t etype_bytes, const Datatype& filetype) {
   const nb::gil_scoped_release released;
-  file.set_view(std::move(view));
+  file.set_view(make_view(displacement_bytes, etype_bytes, filetype));
 }
 
 File open(const Comm* comm, const std::string& url, const FileOptions& options) {
@@ -171,8 +155,7 @@ void bind_file(nb::module_& module) {
   nb::class_<File>(module, "File")
       .def_static("open", &open, nb::arg("comm").none(), nb::arg("url"), nb::arg("options"), released())
       .def("close", &File::close, released())
-      .def("set_view", &set_view, nb::arg("displacement"), nb::arg("etype"), nb::arg("pieces").none(),
-           nb::arg("extent"))
+      .def("set_view", &set_view, nb::arg("displacement_bytes"), nb::arg("etype_bytes"), nb::arg("filetype"))
       .def("write_at", &write_at<&File::write_at>)
       .def("write_at_all", &write_at<&File::write_at_all>)
       .def("read_at", &read_at<&File::read_at>)

@@ -13,14 +13,42 @@
 
 namespace penstock {
 
-bool Request::test() {
-  if (run_ == nullptr) return true;
-  return run_->started.test();
+bool Request::Run::test() {
+  if (unpacking == nullptr) return started.test();
+  try {
+    if (!started.test()) return false;
+  } catch (...) {
+    unpacking->drop();
+    throw;
+  }
+  unpacking->finish();
+  return true;
 }
 
+void Request::Run::wait() {
+  if (unpacking == nullptr) return started.wait();
+  try {
+    started.wait();
+  } catch (...) {
+    unpacking->drop();
+    throw;
+  }
+  unpacking->finish();
+}
+
+Request::Run::~Run() {
+  if (unpacking == nullptr || started.run == nullptr) return;
+  try {
+    wait();
+  } catch (const std::exception&) {
+    // Whoever drops a request does not ask how it ended.
+  }
+}
+
+bool Request::test() { return run_ == nullptr || run_->test(); }
+
 void Request::wait() {
-  if (run_ == nullptr) return;
-  run_->started.wait();
+  if (run_ != nullptr) run_->wait();
 }
 
 Comm::Comm(std::shared_ptr<comm::State> state) : state_(std::move(state)) {}
@@ -32,8 +60,7 @@ bool Comm::any_thread() const { return state_->any_thread(); }
 Comm Comm::duplicate() const { return state_->duplicate(); }
 
 Request Comm::start(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user) {
-  return Request(
-      std::make_shared<Request::Run>(Request::Run{state_, state_->start(what, input, output, std::move(user))}));
+  return Request(std::make_shared<Request::Run>(state_, state_->start(what, input, output, std::move(user))));
 }
 
 void Comm::run(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user) {
@@ -42,13 +69,36 @@ void Comm::run(const Collective& what, ConstBytes input, Bytes output, std::shar
 
 Persistent Comm::prepare(const Collective& what, ConstBytes input, Bytes output,
                          std::shared_ptr<const UserOp> user) const {
-  return {*this, what, input, output, std::move(user)};
+  return Persistent([comm = *this, what, input, output, user = std::move(user)]() mutable {
+    return comm.start(what, input, output, user);
+  });
+}
+
+Request Comm::start_items(const Collective& what, const SendItems& send, const ReceiveItems& receive) {
+  auto run = std::make_shared<Request::Run>(state_);
+  comm::ItemCall call;
+  try {
+    call = comm::item_call(what, rank(), size(), send, receive);
+  } catch (const std::exception& error) {
+    fail_next(error.what());
+    throw;
+  }
+  const Collective bytes_of = call.what;
+  const Bytes input = call.send.bytes();
+  const Bytes output = call.receive.bytes();
+  run->unpacking = std::make_unique<comm::Unpacking>(std::move(call));
+  run->started = state_->start(bytes_of, input, output, nullptr);
+  return Request(std::move(run));
+}
+
+Persistent Comm::prepare_items(const Collective& what, const SendItems& send, const ReceiveItems& receive) const {
+  return Persistent([comm = *this, what, send, receive]() mutable { return comm.start_items(what, send, receive); });
 }
 
 Request Comm::start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes output, const Arithmetic& arithmetic,
                     std::uint64_t signature) {
-  return Request(std::make_shared<Request::Run>(
-      Request::Run{state_, state_->start(std::move(plan), {input, output}, arithmetic, signature)}));
+  return Request(
+      std::make_shared<Request::Run>(state_, state_->start(std::move(plan), {input, output}, arithmetic, signature)));
 }
 
 void Comm::fail_next(const std::string& message) noexcept { state_->fail_next(message); }

@@ -11,6 +11,7 @@
 
 #include "base/json.hpp"
 #include "comm/agreement.hpp"
+#include "comm/items.hpp"
 #include "comm/native_runs.hpp"
 #include "engine/engine.hpp"
 #include "penstock/collective.hpp"
@@ -162,7 +163,17 @@ class State {
 }  // namespace comm
 
 struct Request::Run {
-  std::shared_ptr<comm::State> state;  ///< outlives the run
+  explicit Run(std::shared_ptr<comm::State> its_state, comm::Started its_start = {})
+      : state(std::move(its_state)), started(std::move(its_start)) {}
+  ~Run();
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  bool test();
+  void wait();
+
+  std::shared_ptr<comm::State> state;          ///< outlives the run
+  std::unique_ptr<comm::Unpacking> unpacking;  ///< of a call on items; its memory outlives the run, too
   comm::Started started;
 };
 

@@ -132,3 +132,22 @@ std::uint64_t ViewMap::data_before(std::uint64_t offset) const {
 }
 
 }  // namespace penstock::file
+
+namespace penstock {
+
+FileView make_view(std::uint64_t displacement_bytes, std::uint64_t etype_bytes, const Datatype& filetype) {
+  if (filetype.size_bytes() == 0) file::refuse("the file type shows no byte");
+  if (filetype.extent_bytes() < 0)
+    file::refuse("the file type has a negative extent of " + std::to_string(filetype.extent_bytes()) + " bytes");
+  FileView view{displacement_bytes, etype_bytes, {}, static_cast<std::uint64_t>(filetype.extent_bytes())};
+  for (const Datatype::Piece& piece : filetype.pieces()) {
+    if (piece.offset_bytes < 0)
+      file::refuse("the file type shows " + std::to_string(piece.size_bytes) + " bytes at " +
+                   std::to_string(piece.offset_bytes) + ", before the displacement");
+    view.pieces.push_back(
+        {static_cast<std::uint64_t>(piece.offset_bytes), static_cast<std::uint64_t>(piece.size_bytes)});
+  }
+  return view;
+}
+
+}  // namespace penstock

@@ -9,3 +9,10 @@ int penstock_comm_create(MPI_Comm mpi, int progress_cores, penstock_comm** comm)
     *comm = penstock::c::wrap<penstock_comm>(penstock::make_comm(mpi, {.progress_cores = progress_cores}));
   });
 }
+
+int penstock_datatype_create(MPI_Datatype mpi, penstock_datatype** datatype) {
+  return penstock::c::guarded([&] {
+    penstock::c::require(datatype, "penstock_datatype_create", "datatype");
+    *datatype = penstock::c::wrap<penstock_datatype>(penstock::make_datatype(mpi));
+  });
+}

@@ -117,6 +117,60 @@ static void blocks(penstock_comm* comm) {
   free(got);
 }
 
+/* Each rank has a matrix of ints with a column per rank; a column goes to each, and arrives as a row. */
+static void datatypes(penstock_comm* comm) {
+  enum { kRows = 5 };
+  const int rank = penstock_comm_rank(comm);
+  const int size = penstock_comm_size(comm);
+  const size_t ranks = (size_t)size;
+  int32_t* matrix = calloc(kRows * ranks, sizeof *matrix);
+  int32_t* rows = calloc(kRows * ranks, sizeof *rows);
+  CHECK(matrix != NULL && rows != NULL);
+  for (int i = 0; i < kRows * size; ++i) matrix[i] = 1000 * rank + i;
+  MPI_Datatype vector;
+  MPI_Datatype column;
+  MPI_Type_vector(kRows, 1, size, MPI_INT32_T, &vector);
+  MPI_Type_create_resized(vector, 0, sizeof *matrix, &column);
+  penstock_datatype* column_type = NULL;
+  penstock_datatype* element_type = NULL;
+  CHECK(penstock_datatype_create(column, &column_type) == 0);
+  CHECK(penstock_datatype_create(MPI_INT32_T, &element_type) == 0);
+  MPI_Type_free(&vector);
+  MPI_Type_free(&column);
+
+  const penstock_items sent = {.buffer = matrix, .count = 1, .datatype = column_type};
+  const penstock_items received = {.buffer = rows, .count = kRows, .datatype = element_type};
+  penstock_persistent* again = NULL;
+  penstock_request* request = NULL;
+  CHECK(penstock_collective_items_init(comm, PENSTOCK_alltoall, &sent, &received, 0, &again) == 0);
+  for (int form = 0; form < 3; ++form) {
+    memset(rows, 0, kRows * ranks * sizeof *rows);
+    if (form == 0) CHECK(penstock_collective_items(comm, PENSTOCK_alltoall, &sent, &received, 0) == 0);
+    if (form == 1) CHECK(penstock_icollective_items(comm, PENSTOCK_alltoall, &sent, &received, 0, &request) == 0);
+    if (form == 2) CHECK(penstock_start(again, &request) == 0);
+    CHECK(penstock_wait(&request) == 0);
+    for (int r = 0; r < size; ++r)
+      for (int i = 0; i < kRows; ++i) CHECK(rows[r * kRows + i] == 1000 * r + i * size + rank);
+  }
+  penstock_persistent_free(again);
+  /* The last column of the last rank, in the first one of all. */
+  const penstock_items place = {
+      .buffer = rank == size - 1 ? matrix + size - 1 : matrix, .count = 1, .datatype = column_type};
+  CHECK(penstock_collective_items(comm, PENSTOCK_bcast, NULL, &place, size - 1) == 0);
+  for (int i = 0; i < kRows; ++i) CHECK(*((int32_t*)place.buffer + i * size) == 1000 * (size - 1) + (i + 1) * size - 1);
+  const penstock_items own = {.buffer = PENSTOCK_IN_PLACE, .count = 0, .datatype = NULL};
+  for (int i = 0; i < size; ++i) matrix[i] = i == rank ? 7 * rank : -1;
+  const penstock_items all = {.buffer = matrix, .count = 1, .datatype = element_type};
+  CHECK(penstock_collective_items(comm, PENSTOCK_allgather, &own, &all, 0) == 0);
+  for (int i = 0; i < size; ++i) CHECK(matrix[i] == 7 * i);
+  CHECK(penstock_collective_items(comm, PENSTOCK_no_collective, NULL, NULL, 0) == PENSTOCK_invalid_argument);
+  CHECK(penstock_collective_items(comm, PENSTOCK_allreduce, &sent, &received, 0) == PENSTOCK_invalid_argument);
+  penstock_datatype_free(column_type);
+  penstock_datatype_free(element_type);
+  free(matrix);
+  free(rows);
+}
+
 /* Composition of x -> a*x + b modulo 2^32, which does not commute. */
 typedef struct affine {
   uint32_t a;
@@ -342,6 +396,7 @@ int main(int argc, char** argv) {
   CHECK(penstock_comm_create(MPI_COMM_WORLD, -1, &comm) == 0);
   collectives(comm);
   blocks(comm);
+  datatypes(comm);
   user_operations(comm);
   reproducible_operations(comm);
   mistakes(comm);

@@ -172,7 +172,7 @@ def test_flattened_datatypes_are_those_of_mpi(name: str) -> None:
     found = np.zeros_like(expected)
     position = 0
     for item in range(2):
-        for offset, size in flatten(datatype):
+        for offset, size in flatten(datatype).pieces:
             start = offset + item * datatype.extent
             found[start : start + size] = np.arange(position, position + size) % 250 + 1
             position += size

@@ -72,7 +72,7 @@ def test_missing_library(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> N
 
     monkeypatch.setattr(_penstock, "library_directory", lambda: str(tmp_path))
     with pytest.raises(ps.Error, match="no MPI at all") as caught:
-        mpi_abi.entry_point(mpi)
+        mpi_abi.entry_point(mpi, "penstock_comm_from_address")
     assert caught.value.code == "unsupported"
     assert mpi_abi.name(mpi) in str(caught.value)
 

@@ -1,0 +1,182 @@
+#include "comm/items.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "penstock/error.hpp"
+
+namespace penstock::comm {
+namespace {
+
+std::uint64_t times(std::uint64_t a, std::uint64_t b) {
+  std::int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product))
+    throw Error(ErrorCode::invalid_argument, std::to_string(a) + " times " + std::to_string(b) +
+                                                 " bytes of items are more than a buffer can have (2^63)");
+  return static_cast<std::uint64_t>(product);
+}
+
+std::uint64_t plus(std::uint64_t a, std::uint64_t b) {
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum))
+    throw Error(ErrorCode::invalid_argument, "the blocks have more bytes than a buffer can have (2^63)");
+  return static_cast<std::uint64_t>(sum);
+}
+
+bool scatters(CollectiveKind kind) { return kind == CollectiveKind::scatter || kind == CollectiveKind::scatterv; }
+bool gathers(CollectiveKind kind) { return kind == CollectiveKind::gather || kind == CollectiveKind::gatherv; }
+
+/// Which buffers mean something on this rank.
+struct Roles {
+  bool sends = true;
+  bool receives = true;
+  bool keeps = false;  ///< the rank's own part lies where it receives
+  std::uint64_t sent_blocks = 1;
+  std::uint64_t received_blocks = 1;
+};
+
+Roles roles(const Collective& what, bool is_root, std::uint64_t ranks) {
+  Roles result;
+  if (what.kind == CollectiveKind::bcast) {
+    result.sends = false;
+    result.keeps = is_root;
+  } else if (gathers(what.kind)) {
+    result.receives = is_root;
+    result.keeps = is_root && what.in_place;
+    result.sends = !result.keeps;
+    result.received_blocks = ranks;
+  } else if (scatters(what.kind)) {
+    result.sends = is_root;
+    result.receives = !(is_root && what.in_place);
+    result.sent_blocks = ranks;
+  } else {
+    result.keeps = what.in_place;
+    result.sends = !what.in_place;
+    result.received_blocks = ranks;
+    if (what.kind == CollectiveKind::alltoall) result.sent_blocks = ranks;
+  }
+  return result;
+}
+
+void check_lists(const Collective& what, const char* side, const Blocks& blocks, std::size_t ranks) {
+  if (blocks.counts.size() == ranks && (blocks.displacements.empty() || blocks.displacements.size() == ranks)) return;
+  throw Error(ErrorCode::invalid_argument, std::string(name(what.kind)) + ": what it " + side + " has " +
+                                               std::to_string(blocks.counts.size()) + " counts and " +
+                                               std::to_string(blocks.displacements.size()) +
+                                               " displacements; expected a count for each of " + std::to_string(ranks) +
+                                               " ranks, and as many displacements or none");
+}
+
+}  // namespace
+
+ItemMemory::ItemMemory(const Datatype& datatype, std::byte* data, std::uint64_t count, std::uint64_t block_count,
+                       const Blocks& blocks)
+    : datatype_(datatype), data_(data) {
+  const std::uint64_t item_bytes = datatype.size_bytes();
+  if (blocks.counts.empty()) {
+    places_ = {{0, times(count, block_count)}};
+  } else {
+    std::int64_t next = 0;
+    for (std::size_t i = 0; i < blocks.counts.size(); ++i) {
+      if (!blocks.displacements.empty()) next = static_cast<std::int64_t>(blocks.displacements[i]);
+      places_.push_back({next, blocks.counts[i]});
+      next += static_cast<std::int64_t>(blocks.counts[i]);
+    }
+  }
+  std::uint64_t size_bytes = 0;
+  std::uint64_t end_bytes = 0;  // of the memory, where the items are contiguous
+  for (const Place& place : places_) {
+    const std::uint64_t place_bytes = times(place.count, item_bytes);
+    size_bytes = plus(size_bytes, place_bytes);
+    const std::uint64_t begin_bytes = times(static_cast<std::uint64_t>(place.displacement_extents), item_bytes);
+    if (place_bytes > 0) end_bytes = std::max(end_bytes, plus(begin_bytes, place_bytes));
+    if (blocks.counts.empty()) continue;
+    blocks_.counts.push_back(place_bytes);
+    if (datatype.is_contiguous()) blocks_.displacements.push_back(begin_bytes);
+  }
+  if (size_bytes > 0 && data == nullptr)
+    throw Error(ErrorCode::invalid_argument, std::to_string(size_bytes) + " bytes of items lie at null");
+  if (datatype.is_contiguous()) {
+    bytes_ = {data, end_bytes};
+  } else {
+    packed_ = std::make_unique_for_overwrite<std::byte[]>(size_bytes);
+    bytes_ = {packed_.get(), size_bytes};
+  }
+}
+
+void ItemMemory::for_places(const std::function<void(std::byte*, std::uint64_t, Bytes)>& action) const {
+  if (packed_ == nullptr) return;
+  std::size_t next = 0;
+  for (const Place& place : places_) {
+    const std::size_t place_bytes = place.count * datatype_.size_bytes();
+    action(data_ + place.displacement_extents * datatype_.extent_bytes(), place.count,
+           bytes_.subspan(next, place_bytes));
+    next += place_bytes;
+  }
+}
+
+void ItemMemory::pack() const {
+  for_places([&](const std::byte* items, std::uint64_t count, Bytes packed) { datatype_.pack(items, count, packed); });
+}
+
+void ItemMemory::unpack() const {
+  for_places([&](std::byte* items, std::uint64_t count, Bytes packed) { datatype_.unpack(packed, items, count); });
+}
+
+ItemCall item_call(Collective what, int rank, int ranks, const SendItems& send, const ReceiveItems& receive) {
+  if (computes(what.kind) || what.kind == CollectiveKind::barrier)
+    throw Error(ErrorCode::invalid_argument,
+                std::string(name(what.kind)) +
+                    " has no items of datatypes; a UserOp combines elements of any size, holes included");
+  const auto blocks = static_cast<std::uint64_t>(ranks);
+  const Roles role = roles(what, rank == what.root, blocks);
+  const bool has_sent_lists = what.kind == CollectiveKind::scatterv || what.kind == CollectiveKind::alltoallv;
+  const bool has_received_lists = has_counts(what.kind) && what.kind != CollectiveKind::scatterv;
+  if (has_sent_lists && role.sends) check_lists(what, "sends", send.blocks, blocks);
+  if (has_received_lists && role.receives) check_lists(what, "receives", receive.blocks, blocks);
+
+  ItemCall call;
+  if (role.sends)
+    call.send = ItemMemory(send.datatype, static_cast<std::byte*>(const_cast<void*>(send.data)), send.count,
+                           role.sent_blocks, has_sent_lists ? send.blocks : Blocks{});
+  if (role.receives)
+    call.receive = ItemMemory(receive.datatype, static_cast<std::byte*>(receive.data), receive.count,
+                              role.received_blocks, has_received_lists ? receive.blocks : Blocks{});
+  const std::uint64_t sent_bytes = send.count * send.datatype.size_bytes();
+  const std::uint64_t received_bytes = receive.count * receive.datatype.size_bytes();
+  if (!has_counts(what.kind) && role.sends && role.receives && sent_bytes != received_bytes)
+    throw Error(ErrorCode::invalid_argument, std::string(name(what.kind)) + ": a block of " +
+                                                 std::to_string(sent_bytes) + " bytes is sent and one of " +
+                                                 std::to_string(received_bytes) + " received");
+  what.dtype = DType::uint8;
+  what.element_bytes = 0;
+  const bool has_own_block = has_received_lists && role.keeps;
+  if (has_own_block)
+    what.count = call.receive.blocks().counts[static_cast<std::size_t>(rank)];
+  else if (role.sends && what.kind != CollectiveKind::scatterv)
+    what.count = sent_bytes;
+  else
+    what.count = role.receives ? received_bytes : 0;
+  what.send = call.send.blocks();
+  what.receive = call.receive.blocks();
+  if (role.sends) call.send.pack();
+  if (role.keeps) call.receive.pack();
+  call.unpacks = role.receives && !(what.kind == CollectiveKind::bcast && role.keeps);
+  call.what = std::move(what);
+  return call;
+}
+
+void Unpacking::finish() {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(is_open_, false) && call_.unpacks) call_.receive.unpack();
+}
+
+void Unpacking::drop() noexcept {
+  const std::lock_guard lock(mutex_);
+  is_open_ = false;
+}
+
+}  // namespace penstock::comm
