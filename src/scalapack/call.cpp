@@ -108,14 +108,58 @@ class Caller {
     return sum.complaints == 0;
   }
 
+  /// What was agreed about an equal call, where this process can tell that it is equal on all of them: both matrices
+  /// are on the grid of the call, whose processes the communicator has row by row. Leading dimensions may differ.
+  Agreed* known(const Comm& comm) {
+    if (!sees_all(comm)) return nullptr;
+    Card shared = card_;
+    for (Operand* operand : {&shared.source, &shared.target})
+      operand->leading_elems = operand->grid_row = operand->grid_column = 0;
+    const Numbers numbers = numbers_of(shared, routine_, -1);
+    arguments_ = {numbers.key[0], numbers.key[1]};
+    return plans_of(comm).by_arguments.find(*arguments_);
+  }
+
+  void move_as(Agreed& agreed, Comm& comm) {
+    const std::int64_t source_leading = leading_elems_of(card_.source);
+    const std::int64_t target_leading = leading_elems_of(card_.target);
+    RedistributionOptions& options = agreed.options;
+    if (options.source_leading_elems != source_leading || options.target_leading_elems != target_leading) {
+      options.source_leading_elems = source_leading;
+      options.target_leading_elems = target_leading;
+      try {
+        agreed.plan =
+            std::make_shared<const Plan>(plan_redistribution(agreed.source, agreed.target, options, comm.team()));
+      } catch (const std::exception& error) {
+        comm.fail_next(error.what());
+        throw;
+      }
+    }
+    move(agreed.plan, *arguments_, comm);
+  }
+
   void move(Comm& comm, Counts& counts) {
     Plans& plans = plans_of(comm);
-    std::shared_ptr<const Plan> plan = plans.find(key_);
-    if (plan == nullptr) {
-      ++counts.plans;
-      plan = plan_together(comm);
-      plans.add(key_, plan);
-    }
+    if (const auto* const found = plans.by_sum.find(key_)) return move(*found, key_, comm);
+    ++counts.plans;
+    Agreed agreed = plan_together(comm);
+    const std::shared_ptr<const Plan> plan = plans.by_sum.add(key_, agreed.plan);
+    if (arguments_) plans.by_arguments.add(*arguments_, std::move(agreed));
+    move(plan, key_, comm);
+  }
+
+ private:
+  bool sees_all(const Comm& comm) const {
+    for (const auto& [operand, descriptor] :
+         {std::pair(&card_.source, call_.source_descriptor), std::pair(&card_.target, call_.target_descriptor)})
+      if (operand->present == 0 || descriptor[1] != call_.context ||
+          operand->grid_rows * operand->grid_columns != comm.size() ||
+          operand->grid_row * operand->grid_columns + operand->grid_column != comm.rank())
+        return false;
+    return true;
+  }
+
+  void move(const std::shared_ptr<const Plan>& plan, const Key& key, Comm& comm) {
     ConstBytes input{static_cast<const std::byte*>(call_.input), plan->input_bytes};
     const Bytes output{static_cast<std::byte*>(call_.output), plan->output_bytes};
     std::unique_ptr<std::byte[]> aside;
@@ -127,13 +171,12 @@ class Caller {
                                 .conjugate = routine_.op == MatrixOp::conjugate_transpose,
                                 .alpha = call_.alpha,
                                 .beta = call_.beta};
-    std::uint64_t signature = mix(key_[0], key_[1]);
+    std::uint64_t signature = mix(key[0], key[1]);
     for (const double part : {call_.alpha.real(), call_.alpha.imag(), call_.beta.real(), call_.beta.imag()})
       signature = mix(signature, std::bit_cast<std::uint64_t>(part));
-    comm.start(std::move(plan), input, output, arithmetic, signature).wait();
+    comm.start(plan, input, output, arithmetic, signature).wait();
   }
 
- private:
   template <typename T>
   static T scalar(std::complex<double> value) {
     if constexpr (std::is_floating_point_v<T>)
@@ -142,7 +185,7 @@ class Caller {
       return T(static_cast<typename T::value_type>(value.real()), static_cast<typename T::value_type>(value.imag()));
   }
 
-  std::shared_ptr<const Plan> plan_together(Comm& comm) const {
+  Agreed plan_together(Comm& comm) const {
     std::vector<Card> cards(static_cast<std::size_t>(comm.size()));
     comm.allgather(std::as_bytes(std::span(&card_, 1)), std::as_writable_bytes(std::span(cards)));
     const auto first = std::find_if(cards.begin(), cards.end(), [](const Card& card) { return card.rows > 0; });
@@ -159,13 +202,11 @@ class Caller {
                                              std::to_string(first->rows) + " x " + std::to_string(first->columns) +
                                              "; give the same M and N everywhere");
     }
-    const Layout source = layout_of(sources, routine_.source);
-    const Layout target = layout_of(targets, routine_.target);
+    Agreed agreed{layout_of(sources, routine_.source), layout_of(targets, routine_.target), {}, nullptr};
     const Operand& of_source = *std::ranges::find(sources, 1, &Operand::present);
     const Operand& of_target = *std::ranges::find(targets, 1, &Operand::present);
-    std::shared_ptr<const Plan> plan;
     comm.agree([&] {
-      RedistributionOptions options;
+      RedistributionOptions& options = agreed.options;
       options.dtype = routine_.dtype;
       options.op = routine_.op;
       options.source_begin = {of_source.row_begin, of_source.column_begin};
@@ -174,9 +215,10 @@ class Caller {
       if (routine_.op != MatrixOp::none) std::swap(options.shape[0], options.shape[1]);
       options.source_leading_elems = leading_elems_of(card_.source);
       options.target_leading_elems = leading_elems_of(card_.target);
-      plan = std::make_shared<const Plan>(plan_redistribution(source, target, options, comm.team()));
+      agreed.plan =
+          std::make_shared<const Plan>(plan_redistribution(agreed.source, agreed.target, options, comm.team()));
     });
-    return plan;
+    return agreed;
   }
 
   /// Whether the memory from the first to the last element that moves does, here: a program may move a part of a matrix
@@ -211,6 +253,7 @@ class Caller {
   std::int64_t source_columns_;
   Card card_;
   Key key_{};
+  std::optional<Key> arguments_;  ///< where this process sees all
 };
 
 void scale(const Routine& routine, const Caller& caller) {
@@ -255,16 +298,26 @@ bool run(const Routine& routine, const Call& call) noexcept {
       return true;
     }
     Comm& comm = comm_of(call.context);
-    if (!caller.agree(comm, complaint.has_value())) {
-      ++counts.failed;
-      return true;
-    }
+    Plans& plans = plans_of(comm);
     try {
-      caller.move(comm, counts);
-    } catch (const Error& error) {
+      if (Agreed* const known = caller.known(comm)) {
+        if (!complaint) {
+          caller.move_as(*known, comm);
+          return true;
+        }
+        comm.fail_next("an argument is wrong on this process, which has said so");
+        plans.clear();
+      } else if (caller.agree(comm, complaint.has_value())) {
+        caller.move(comm, counts);
+        return true;
+      }
       ++counts.failed;
-      // What contradicts itself is seen by all; one of them says it.
-      if (error.code() != ErrorCode::mismatch || comm.rank() == 0) warn(call.context, routine.name, error.what());
+    } catch (const Error& error) {
+      plans.clear();
+      ++counts.failed;
+      // What contradicts itself is seen by all, and so is what another has said; one of them says it.
+      const bool seen_by_all = error.code() == ErrorCode::mismatch || error.code() == ErrorCode::peer_failed;
+      if (!seen_by_all || comm.rank() == 0) warn(call.context, routine.name, error.what());
     }
   } catch (const std::exception& error) {
     warn(call.context, routine.name, error.what());

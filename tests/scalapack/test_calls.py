@@ -218,6 +218,33 @@ def test_processes_that_contradict_each_other_are_told_so(
     assert ("process 1 gives another DESCA" in said) == (WORLD.rank == 0), said
 
 
+def test_a_call_that_is_known_may_differ_in_leading_dimensions_alone(
+    ours: Library, line: Grid, rng: np.random.Generator, capfd: pytest.CaptureFixture
+) -> None:
+    last = WORLD.rank == WORLD.size - 1
+
+    def call(padding: int = 0, **wrong: int) -> tuple[str, np.ndarray, np.ndarray]:
+        a, b = Matrix(line, (20, 22), (3, 2), padding=padding), Matrix(line, (20, 22), (5, 4))
+        whole = numbers(rng, (20, 22), "d")
+        result = b.local(np.zeros(b.shape))
+        desc_b = b.descriptor(**(wrong if last else {}))
+        ours.gemr2d("d", (20, 22), a.local(whole), (0, 0), a.descriptor(), result, (0, 0), desc_b, line.context)
+        return capfd.readouterr().err, result, b.local(whole)
+
+    for turn in range(6):
+        said, result, expected = call(padding=turn % 3 if last else 0)
+        equal_everywhere(result, expected, f"turn {turn}")
+        assert not said
+        # What only one process knows to be wrong, and what contradicts the others, is found without moving anything.
+        wrong, words = {2: ({"lld": 0}, "DESCB(9), LLD"), 4: ({"mb": 7}, "different")}.get(turn, ({}, ""))
+        if wrong and (WORLD.size > 1 or "lld" in wrong):
+            said, result, _ = call(**wrong)
+            equal_everywhere(result, np.zeros_like(result), f"{wrong} moved something")
+            # What contradicts the others is said by process 0, the own leading dimension by the process that has it.
+            if last if "lld" in wrong else WORLD.rank == 0:
+                assert words in said, said
+
+
 def test_contexts_come_and_go(ours: Library, theirs: Library, rng: np.random.Generator) -> None:
     """A program that makes a context for every call neither slows down nor runs out of anything."""
     for _ in range(200):
