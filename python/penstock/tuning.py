@@ -2,7 +2,7 @@
 
 Tasks (one stage of a segment on each level, at the same time) are measured once for each algorithm and segment size, as
 they follow each other, so that every rank starts a task when it has ended the one before. Equations (3) and (4) make
-times of whole collectives of them. The best few by prediction are then measured from end to end.
+times of whole collectives of them. The best few by prediction, and MPI's own collective, then race from end to end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,15 @@ from penstock.error import Error
 
 __all__ = ["Outcome", "TuningRequest", "predict", "run", "sizes_between", "write_table"]
 
-FORMAT, VERSION = "penstock-tuning", 1
+FORMAT, VERSION = "penstock-tuning", 2
+
+NATIVE = "native"  #: MPI's own collective, called through Penstock
+
+#: What can be tuned: operations without counts of the ranks' own.
+OPERATIONS = (
+    "bcast", "reduce", "allreduce", "gather", "scatter", "allgather", "alltoall", "reduce_scatter_block", "scan",
+    "exscan", "barrier",
+)  # fmt: skip
 
 #: Algorithms that are pipelines of tasks over two levels, for bcast, reduce and allreduce.
 PIPELINES = ("hierarchical", "node_shared", "leader_binary", "leader_chain", "leader_two_tree")
@@ -33,8 +41,16 @@ SEGMENTS = (16 << 10, 64 << 10, 256 << 10, 1 << 20)
 #: The stages that run at the same time, step by step, for a message of `u` segments; see `steps_of`.
 STAGES = {"bcast": ("ib", "sb"), "reduce": ("sr", "ir"), "allreduce": ("sr", "ir", "ib", "sb")}
 STABLE = 6  #: tasks of a full pipeline in a row; the cost of the later ones counts (figure 3)
-KEPT = 3  #: predicted candidates that are measured from end to end
+KEPT = 3  #: predicted candidates that race from end to end, and as well the best of each segment length; see _best
+SHORT = 32 << 10  #: up to here all candidates race: that takes less time than to predict them
+TASKS_S = 0.02  #: of one sequence of tasks
 TASK_SHARE = 0.4  #: of the time, for tasks and for algorithms that have none
+#: Rounds of a race → how far behind the leader a candidate may be to go on. Few rounds tell only large differences.
+MARGINS = {1: 1.6, 3: 1.25, 7: 1.1}
+MAX_ROUNDS = 100
+RACE_S = 0.05  #: of each candidate
+LONG_S = 0.02  #: what takes longer is measured twice at least, instead of three times
+CLEAR = 1.15  #: how far ahead a choice is that is taken over where both neighbouring sizes made it
 
 Config = tuple[str, int]  #: algorithm, segment_bytes (0: its own)
 
@@ -59,6 +75,8 @@ class Outcome:
     operations: dict[str, dict[int, dict[str, Any]]]  #: operation → bytes → native_s and candidates, the best first
     predicted: dict[str, dict[int, dict[str, float]]]  #: operation → bytes → "algorithm:segment" → seconds
     exhaustive: dict[str, dict[int, dict[str, float]]]  #: the same, measured, of all there are
+    #: operation → bytes → seconds of "chosen", "best" and "best again", which are the same, side by side
+    referee: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)  #: what each part of the search took
     left_out: int = 0  #: points for which the time did not suffice
     path: str = ""
@@ -66,19 +84,22 @@ class Outcome:
     def as_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
 
-    def within(self, share: float = 0.03) -> tuple[int, int]:
-        """Points at which the choice is at most `share` slower than the best of all, and how many are known."""
-        good = known = 0
-        for operation, points in self.operations.items():
-            for size, point in points.items():
-                times = self.exhaustive.get(operation, {}).get(size, {})
-                if not times or not point["candidates"]:
-                    continue
-                known += 1
-                best = point["candidates"][0]
-                chosen = times.get(_name((best["algorithm"], best["segment_bytes"])))
-                good += chosen is not None and chosen <= (1 + share) * min(times.values())
-        return good, known
+    def within(self, share: float = 0.03, *, noise: float = 0.0) -> tuple[int, int]:
+        """Points at which the choice is at most `share` slower than the best of all, and how many are known.
+
+        Of the two that are compared, each was measured beside the other. What differs by less than `noise` is equal.
+        """
+        ratios = [t["chosen"] / t["best"] for points in self.referee.values() for t in points.values()]
+        return sum(ratio <= 1 + max(share, noise) for ratio in ratios), len(ratios)
+
+    def noise(self) -> float:
+        """How far apart two measurements of the same candidate were: nine of ten were closer."""
+        apart = [
+            max(t["best"], t["best again"]) / min(t["best"], t["best again"]) - 1
+            for points in self.referee.values()
+            for t in points.values()
+        ]
+        return float(np.quantile(apart, 0.9)) if apart else 0.0
 
     def summary(self) -> str:
         lines = [f"{'operation':10} {'bytes':>10}  {'algorithm':24} {'segment':>9} {'time':>10} {'native':>10}"]
@@ -97,7 +118,15 @@ class Outcome:
             lines.append(f"{self.left_out} points were left to interpolation for want of time; run again to go on")
         good, known = self.within()
         if known:
-            lines.append(f"within 3% of the exhaustive best at {good} of {known} points")
+            noise = self.noise()
+            equal, _ = self.within(noise=noise)
+            lines.append(
+                f"within 3% of the exhaustive best at {good} of {known} points, and at {equal} within what the same "
+                f"candidate differs by when it is measured twice ({noise:.1%}, nine times of ten)"
+            )
+            searched = self.seconds.get("predicting", 0.0) + self.seconds.get("validating", 0.0)
+            if everything := self.seconds.get("exhaustive search"):
+                lines.append(f"the search took {searched / everything:.1%} of the time of the exhaustive one")
         lines.append(f"written: {self.path}; use it with PENSTOCK_TUNING={self.path}")
         return "\n".join(lines)
 
@@ -131,7 +160,7 @@ def sizes_between(smallest: int, largest: int) -> list[int]:
 
 def coarse_first(items: list[int]) -> list[int]:
     """The ends, then the middles between what came before: where time runs out, the rest can be interpolated."""
-    order = [items[0], items[-1]] if len(items) > 1 else list(items)
+    order = list(dict.fromkeys([items[0], items[-1]])) if items else []
     gaps = [(0, len(items) - 1)]
     while gaps:
         low, high = gaps.pop(0)
@@ -182,6 +211,7 @@ class _Search:
         from penstock.comm import Comm
 
         self.world = MPI.COMM_WORLD
+        self.most = MPI.MAX
         self.comm = Comm(self.world)
         self.core = self.comm._core
         self.request = request
@@ -196,10 +226,12 @@ class _Search:
         self.begin = time.monotonic()
         self.buffers: dict[str, np.ndarray] = {}
         self.spent: dict[str, float] = dict(self.done.get("spent", {}))
-        largest = max(request.sizes)
-        blocks = self.world.size if set(request.operations) & {"gather", "scatter", "allgather"} else 1
-        self.mine = np.ones(max(1, largest // 8) * (blocks if "scatter" in request.operations else 1), np.int64)
-        self.result = np.ones(max(1, largest // 8) * blocks, np.int64)
+        largest = max(1, max(request.sizes) // 8)
+        many = {"scatter", "alltoall", "reduce_scatter_block"} & set(request.operations)
+        gets_many = {"gather", "allgather", "alltoall"} & set(request.operations)
+        self.mine = np.ones(largest * (self.world.size if many else 1), np.int64)
+        self.result = np.ones(largest * (self.world.size if gets_many else 1), np.int64)
+        self.random = np.random.default_rng(0)  # the same numbers on all ranks
 
     # -- what was measured before --------------------------------------------------------------------------------
 
@@ -238,7 +270,7 @@ class _Search:
             return False
         return True
 
-    def configs(self, operation: str, size: int) -> list[Config]:
+    def configs(self, operation: str, size: int, heuristics: bool) -> list[Config]:
         """Every algorithm that fits, pipelines with every segment size that cuts the message."""
         found: list[Config] = []
         for row in plans.algorithms(operation):
@@ -246,7 +278,7 @@ class _Search:
                 continue
             is_pipeline = operation in STAGES and row.name in PIPELINES
             segments = [s for s in SEGMENTS if s < size] if is_pipeline else []
-            if self.request.heuristics and is_pipeline:
+            if heuristics and is_pipeline:
                 # A chain with few segments never fills, and very many short ones cost more than they overlap.
                 segments = [s for s in segments if 4 * s <= size and size // s <= 256]
             found += [(row.name, segment) for segment in segments] or [(row.name, 0)]
@@ -263,16 +295,17 @@ class _Search:
             self.buffers = {"in": np.ones(count, np.int64), "out": np.ones(count, np.int64)}
         given, into = self.buffers["in"][:count], self.buffers["out"][:count]
         costs: dict[str, list[float]] = {}
-        for operation in STAGES:
+        wanted = [operation for operation in STAGES if operation in self.request.operations]
+        for operation in reversed(wanted):  # allreduce has the stages of all
             depth = len(STAGES[operation])
             for segments in (1, depth - 1 + STABLE):
                 steps = steps_of(operation, segments)
-                if set(steps) <= set(costs):
+                if segments == 1 and set(steps) <= set(costs):
                     continue
                 samples: list[list[float]] = []
                 begin = time.perf_counter()
                 rounds = 0
-                while rounds < 2 or self.world.bcast(rounds < 12 and time.perf_counter() - begin < 0.15):
+                while rounds < 2 or self.world.bcast(rounds < 12 and time.perf_counter() - begin < TASKS_S):
                     self.world.Barrier()
                     times = []
                     for step in steps:
@@ -284,45 +317,95 @@ class _Search:
                 middle = np.median(np.array(samples[1:]), axis=0)  # the first one warmed up
                 for step in dict.fromkeys(steps):
                     of_step = [middle[i] for i, each in enumerate(steps) if each == step]
-                    costs.setdefault(step, [float(np.median(of_step[len(of_step) // 2 :]))])
+                    if step not in costs or len(of_step) > 1:  # in a row it is the stabilised one
+                        costs[step] = [float(np.median(of_step[len(of_step) // 2 :]))]
         everyone = self.world.allgather({task: mine[0] for task, mine in costs.items()})
         return self._keep(name, {task: [rank[task] for rank in everyone] for task in costs})
 
-    def action(self, comm: Any, operation: str, size: int, config: Config | None) -> Callable[[], object]:
-        how = {"algorithm": config[0], "segment_bytes": config[1]} if config else {}
+    def action(self, operation: str, size: int, config: Config) -> Callable[[], object]:
+        how = {"algorithm": config[0], "segment_bytes": config[1]} if config[1] else {"algorithm": config[0]}
         count = max(1, size // 8)
-        mine, n = self.mine[:count], self.world.size
+        n, comm = self.world.size, self.comm
+        mine, result = self.mine[:count], self.result[:count]
+        many, many_results = self.mine[: count * n], self.result[: count * n]
         at_root = self.world.rank == 0
         return {
             "bcast": lambda: comm.Bcast(mine, root=0, **how),
-            "reduce": lambda: comm.Reduce(mine, self.result[:count] if at_root else None, root=0, **how),
-            "allreduce": lambda: comm.Allreduce(mine, self.result[:count], **how),
-            "gather": lambda: comm.Gather(mine, self.result[: count * n] if at_root else None, root=0, **how),
-            "scatter": lambda: comm.Scatter(
-                self.mine[: count * n] if at_root else None, self.result[:count], root=0, **how
-            ),
-            "allgather": lambda: comm.Allgather(mine, self.result[: count * n], **how),
+            "reduce": lambda: comm.Reduce(mine, result if at_root else None, root=0, **how),
+            "allreduce": lambda: comm.Allreduce(mine, result, **how),
+            "gather": lambda: comm.Gather(mine, many_results if at_root else None, root=0, **how),
+            "scatter": lambda: comm.Scatter(many if at_root else None, result, root=0, **how),
+            "allgather": lambda: comm.Allgather(mine, many_results, **how),
+            "alltoall": lambda: comm.Alltoall(many, many_results, **how),
+            "reduce_scatter_block": lambda: comm.Reduce_scatter_block(many, result, **how),
+            "scan": lambda: comm.Scan(mine, result, **how),
+            "exscan": lambda: comm.Exscan(mine, result, **how),
+            "barrier": lambda: comm.Barrier(**how),
         }[operation]
 
-    def measure(self, operation: str, size: int, configs: Iterable[Config], native: bool) -> dict[str, float]:
-        """Seconds of the slowest rank from end to end, in turns; medians."""
+    def actions(self, operation: str, size: int, names: Iterable[str]) -> dict[str, Callable[[], object]]:
+        return {name: self.action(operation, size, _config(name)) for name in names}
+
+    def round(self, actions: list[Callable[[], object]]) -> np.ndarray:
+        """Seconds of each on the slowest rank; each once, in an order of this round."""
+        mine, slowest = np.zeros(len(actions)), np.zeros(len(actions))
+        for i in self.random.permutation(len(actions)):
+            self.world.Barrier()
+            begin = time.perf_counter()
+            actions[i]()
+            mine[i] = time.perf_counter() - begin
+        self.world.Allreduce(mine, slowest, self.most)
+        return slowest
+
+    def race(self, operation: str, size: int, names: Iterable[str], budget_s: float = RACE_S) -> dict[str, float]:
+        """Medians of the slowest rank. What is clearly behind after some rounds is not measured further."""
+        stem = f"whole/{operation}/{size}/"
+        names = list(names)
+        missing = [name for name in names if stem + name not in self.done]
+        if missing:
+            samples: dict[str, list[float]] = {name: [] for name in missing}
+            actions = self.actions(operation, size, missing)
+            first = self.round(list(actions.values()))
+            alive = missing
+            if first.min() > LONG_S:  # nothing to warm up
+                for name, seconds in zip(alive, first):
+                    samples[name].append(seconds)
+                alive = [name for name in alive if samples[name][0] <= MARGINS[1] * first.min()]
+            spent_s = float(first.sum())
+            for _ in range(MAX_ROUNDS):
+                times = self.round([actions[name] for name in alive])
+                spent_s += float(times.sum())
+                for name, seconds in zip(alive, times):
+                    samples[name].append(seconds)
+                medians = {name: statistics.median(samples[name]) for name in alive}
+                leader = min(medians.values())
+                rounds = len(samples[alive[0]])
+                margin = next((m for r, m in reversed(MARGINS.items()) if rounds >= r), math.inf)
+                alive = [name for name in alive if medians[name] <= margin * leader]
+                enough = rounds >= (2 if leader > LONG_S else 3)
+                if enough and (spent_s > budget_s * len(missing) or len(alive) == 1 < len(missing)):
+                    break
+            for name, seconds in samples.items():
+                self.done[stem + name] = statistics.median(seconds)
+            self._keep(stem + missing[0], self.done[stem + missing[0]])
+        return {name: self.done[stem + name] for name in names}
+
+    def measure_all(self, operation: str, size: int, names: list[str]) -> dict[str, float]:
+        """What a search without any of this does: every candidate as often as the others."""
         from penstock.bench.worker import times_of
 
-        wanted = [_name(config) for config in configs] + (["native"] if native else [])
-        stem = f"whole/{operation}/{size}/"
-        missing = [name for name in wanted if stem + name not in self.done]
-        if missing:
-            actions = {
-                name: self.action(self.world, operation, size, None)
-                if name == "native"
-                else self.action(self.comm, operation, size, _config(name))
-                for name in missing
-            }
-            budget_s = 0.04 * len(actions)
-            for name, seconds in times_of(self.world, actions, budget_s).items():
-                self.done[stem + name] = seconds
-            self._keep(stem + missing[0], self.done[stem + missing[0]])
-        return {name: self.done[stem + name] for name in wanted}
+        stem = f"all/{operation}/{size}"
+        if stem in self.done:
+            return self.done[stem]
+        return self._keep(stem, times_of(self.world, self.actions(operation, size, names), 0.04 * len(names)))
+
+    def compare(self, operation: str, size: int, chosen: str, best: str) -> dict[str, float]:
+        wanted = {"chosen": chosen, "best": best, "best again": best}
+        actions = [self.action(operation, size, _config(name)) for name in wanted.values()]
+        first = self.round(actions)
+        count = int(min(60, max(7, 0.3 / max(1e-7, first.sum()))))
+        times = np.median([self.round(actions) for _ in range(count)], axis=0)
+        return dict(zip(wanted, times.tolist()))
 
     # -- the search ----------------------------------------------------------------------------------------------
 
@@ -333,7 +416,9 @@ class _Search:
             operation: {size: {} for size in sizes} for operation in self.request.operations
         }
         candidates = {
-            (operation, size): self.configs(operation, size) for operation in self.request.operations for size in sizes
+            (operation, size): self.configs(operation, size, self.request.heuristics)
+            for operation in self.request.operations
+            for size in sizes
         }
         pipelines = sorted(
             {
@@ -356,20 +441,41 @@ class _Search:
                 if operation in STAGES and config in configs:
                     found[operation][size][_name(config)] = predict(operation, -(-size // segment), costs)
         # Every algorithm as one segment, or without any, on a coarse grid of sizes.
-        grid = sizes[:: 2 if len(sizes) > 4 else 1]
-        grid = [*grid, sizes[-1]] if grid[-1] != sizes[-1] else grid
-        total = len(self.request.operations) * len(grid)
-        for number, (operation, size) in enumerate(
-            ((operation, size) for size in coarse_first(grid) for operation in self.request.operations), 1
-        ):
-            flat = [c for c in candidates[operation, size] if _name(c) not in found[operation][size]]
+        longer = [size for size in sizes if size > SHORT]
+        grid = longer[:: 3 if len(longer) > 4 else 2]
+        points = self.points([*grid, longer[-1]] if longer and grid[-1] != longer[-1] else grid)
+        for number, (operation, size) in enumerate(points, 1):
+            flat = [_name(c) for c in candidates[operation, size] if _name(c) not in found[operation][size]]
             if self.seconds_left(TASK_SHARE * 1.5) < 0 and number > 2 * len(self.request.operations):
                 break
-            found[operation][size] |= self.measure(operation, size, flat, native=False)
-            self.tell("whole", number, total, f"{operation}, {size} bytes")
+            found[operation][size] |= self.race(operation, size, flat, budget_s=RACE_S / 20)
+            self.tell("whole", number, len(points), f"{operation}, {size} bytes")
         for operation in self.request.operations:
             _interpolate(found[operation], {size: candidates[operation, size] for size in sizes})
         return found
+
+    def points(self, sizes: list[int]) -> list[tuple[str, int]]:
+        """Operations and sizes, coarse first. A barrier has one size."""
+        return [
+            (operation, size)
+            for size in coarse_first(sizes)
+            for operation in self.request.operations
+            if operation != "barrier" or size == self.request.sizes[0]
+        ]
+
+    def taken_over(self, chosen: dict[int, dict[str, Any]], size: int) -> str | None:
+        """What both measured neighbours of a size chose clearly, so that it need not be compared with others again."""
+        below = max((known for known in chosen if known < size), default=None)
+        above = min((known for known in chosen if known > size), default=None)
+        if below is None or above is None or not self.request.heuristics:
+            return None
+        names = set()
+        for known in (below, above):
+            first, *rest = chosen[known]["candidates"]
+            if not rest or rest[0]["seconds"] < CLEAR * first["seconds"]:
+                return None
+            names.add(_name((first["algorithm"], first["segment_bytes"])))
+        return names.pop() if len(names) == 1 else None
 
     def search(self) -> Outcome | None:
         spent = self.spent
@@ -377,46 +483,71 @@ class _Search:
         predicted = self.predictions()
         spent["predicting"] = spent.get("predicting", 0.0) + time.monotonic() - start
         start = time.monotonic()
-        points = [(o, size) for size in coarse_first(self.request.sizes) for o in self.request.operations]
+        points = self.points(self.request.sizes)
         chosen: dict[str, dict[int, dict[str, Any]]] = {operation: {} for operation in self.request.operations}
         left_out = 0
+        native = _name((NATIVE, 0))
         for number, (operation, size) in enumerate(points, 1):
-            known = f"whole/{operation}/{size}/native" in self.done
+            known = f"whole/{operation}/{size}/{native}" in self.done
             if not known and self.seconds_left() < 0:
                 left_out += 1
                 continue
             ranked = sorted(predicted[operation][size], key=predicted[operation][size].__getitem__)
-            times = self.measure(operation, size, map(_config, ranked[:KEPT]), native=True)
+            if size <= SHORT:
+                ranked = [_name(config) for config in self.configs(operation, size, self.request.heuristics)]
+            clear = self.taken_over(chosen[operation], size)
+            wanted = [clear] if clear in ranked or clear == native else ranked if size <= SHORT else _best(ranked)
+            times = self.race(operation, size, dict.fromkeys([*wanted, native]))
             chosen[operation][size] = _point(times)
             self.tell("validate", number, len(points), f"{operation}, {size} bytes")
         spent["validating"] = spent.get("validating", 0.0) + time.monotonic() - start
         everything: dict[str, dict[int, dict[str, float]]] = {}
+        referee: dict[str, dict[int, dict[str, float]]] = {}
         if self.request.exhaustive:
             start = time.monotonic()
             for number, (operation, size) in enumerate(points, 1):
-                configs = self.configs(operation, size)
-                times = self.measure(operation, size, configs, native=False)
-                everything.setdefault(operation, {})[size] = times
+                names = [*map(_name, self.configs(operation, size, heuristics=False)), native]
+                everything.setdefault(operation, {})[size] = self.measure_all(operation, size, names)
                 self.tell("all", number, len(points), f"{operation}, {size} bytes")
             spent["exhaustive search"] = spent.get("exhaustive search", 0.0) + time.monotonic() - start
+            for operation, size in points:
+                if size not in chosen[operation]:
+                    continue
+                first = chosen[operation][size]["candidates"][0]
+                times = everything[operation][size]
+                referee.setdefault(operation, {})[size] = self.compare(
+                    operation,
+                    size,
+                    _name((first["algorithm"], first["segment_bytes"])),
+                    min(times, key=times.__getitem__),
+                )
         self._keep("finished", not left_out)
         self.comm.free()
         if self.world.rank != 0:
             return None
         outcome = Outcome(
-            self.key, asdict(self.request), chosen, predicted, everything, spent, left_out, str(self.path)
+            self.key, asdict(self.request), chosen, predicted, everything, referee, spent, left_out, str(self.path)
         )
         write_table(self.path, outcome)
         return outcome
 
 
+def _best(ranked: list[str]) -> list[str]:
+    """The best few, and the best of each segment length: tasks wait for each other, which plans do not, and that makes
+    predictions for short segments worse than those for long ones."""
+    kept = dict.fromkeys(ranked[:KEPT])
+    of_segment: dict[int, str] = {}
+    for name in ranked:
+        of_segment.setdefault(_config(name)[1], name)
+    return list(dict.fromkeys([*kept, *of_segment.values()]))
+
+
 def _point(times: dict[str, float]) -> dict[str, Any]:
-    native_s = times.pop("native")
     candidates = [
         {"algorithm": _config(name)[0], "segment_bytes": _config(name)[1], "seconds": seconds}
         for name, seconds in sorted(times.items(), key=lambda item: item[1])
     ]
-    return {"native_s": native_s, "candidates": candidates}
+    return {"native_s": times[_name((NATIVE, 0))], "candidates": candidates}
 
 
 def _interpolate(found: dict[int, dict[str, float]], candidates: dict[int, list[Config]]) -> None:
@@ -438,7 +569,8 @@ def write_table(path: Path, outcome: Outcome) -> None:
     content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "tables": []}
     try:
         old = json.loads(path.read_text())
-        if old["format"] == FORMAT and old["version"] == VERSION:
+        # A part of version 1 becomes one of this: its candidates lack MPI's own.
+        if old["format"] == FORMAT and old["version"] in (1, VERSION):
             content["tables"] = [t for t in old["tables"] if any(t[k] != v for k, v in outcome.key.items())]
     except (OSError, ValueError, KeyError, TypeError):
         pass  # no table, or none that a communicator would read
@@ -474,12 +606,9 @@ def run(request: TuningRequest, path: Path, *, again: bool = False, bar: bool = 
 
     What has been measured is kept beside the table, so a run that was cut short goes on where it ended.
     """
-    unknown = [operation for operation in request.operations if operation not in
-               ("bcast", "reduce", "allreduce", "gather", "scatter", "allgather")]  # fmt: skip
+    unknown = [operation for operation in request.operations if operation not in OPERATIONS]
     if unknown or not request.operations:
-        raise Error(
-            f"operations are {request.operations}; expected some of bcast, reduce, allreduce, gather, scatter, allgather"
-        )
+        raise Error(f"operations are {request.operations}; expected some of {', '.join(OPERATIONS)}")
     if request.minutes <= 0:
         raise Error(f"minutes is {request.minutes}, expected a positive number")
     return _Search(request, path, again, bar).search()

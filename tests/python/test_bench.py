@@ -122,7 +122,7 @@ def bench(*arguments):
 def test_each_benchmark_runs(name):
     mpi = installations()[0]
     quick = {
-        "collectives": ["--operations", "bcast,allreduce", "--sizes", "8,1K"],
+        "collectives": ["--ops", "bcast,allreduce,scatter,alltoall,reduce_scatter_block,scan", "--bytes", "8,1K"],
         "redistribute": ["--orders", "200"],
         "store": ["--bytes", "256K", "--row-bytes", "1K,32K"],
     }
@@ -173,14 +173,24 @@ def test_wrong_arguments():
     with pytest.raises(Error, match="no MPI 'fastmpi' was found"):
         installations(["fastmpi"])
     mpi = installations()[0].name
-    for name, option, value in (("collectives", "--operations", "sort"), ("overlap", "--ops", "sort")):
+    for name, option, value in (("collectives", "--ops", "sort"), ("overlap", "--ops", "sort")):
         done = bench(name, option, value, "--ranks", "1", "--mpi", mpi)
         assert done.returncode != 0
         assert "unknown operation 'sort'" in done.stderr
+        assert done.stderr.splitlines()[-1].count("unknown operation") == 1, done.stderr
     for option, value in (("--bytes", "2X"), ("--cores", "9999"), ("--ratio", "much"), ("--ranks", "few")):
         done = bench("overlap", option, value, "--mpi", mpi)
         assert done.returncode != 0
         assert option[2:] in done.stderr, done.stderr
+
+
+@needs_mpi
+def test_under_a_launcher_one_rank_says_that_it_starts_its_own_jobs():
+    mpi = installations()[0]
+    command = [*mpi.launcher(3), sys.executable, "-m", "penstock", "bench", "collectives", "--quick"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=mpi.environment())
+    assert done.returncode != 0
+    assert (done.stdout + done.stderr).count("starts its own jobs") == 1, done.stdout + done.stderr
 
 
 def test_values_of_options():

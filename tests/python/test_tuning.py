@@ -61,13 +61,20 @@ def test_a_table_keeps_the_parts_for_other_runs(tmp_path: Path) -> None:
     assert len(json.loads(path.read_text())["tables"]) == 1
 
 
+def test_the_best_of_each_segment_length_races() -> None:
+    ranked = ["chain:64", "tree:64", "binary:64", "ring:0", "chain:16", "tree:16", "binary:0"]
+    assert tuning._best(ranked) == ["chain:64", "tree:64", "binary:64", "ring:0", "chain:16"]
+
+
 def test_how_often_the_choice_was_the_best() -> None:
     found = outcome("a", 1e-6)
     assert found.within() == (0, 0)
-    found.exhaustive = {"bcast": {8: {"chain:64": 1.02e-6, "binomial:0": 1.0e-6}}}
+    found.referee = {"bcast": {8: {"chosen": 1.02e-6, "best": 1.0e-6, "best again": 1.0e-6}}}
     assert found.within() == (1, 1)
-    found.exhaustive["bcast"][8]["binomial:0"] = 0.9e-6
+    found.referee["bcast"][8] = {"chosen": 1.1e-6, "best": 1.0e-6, "best again": 0.9e-6}
     assert found.within() == (0, 1)
+    assert found.noise() == pytest.approx(1 / 9)
+    assert found.within(noise=found.noise()) == (1, 1)
 
 
 def test_the_report_shows_what_was_found(tmp_path: Path) -> None:
@@ -77,10 +84,12 @@ def test_the_report_shows_what_was_found(tmp_path: Path) -> None:
     found = outcome("0*2 <1*2>", 1e-6)
     found.predicted = {"bcast": {8: {"chain:64": 1.1e-6}}}
     found.exhaustive = {"bcast": {8: {"chain:64": 1.02e-6, "binomial:0": 1.0e-6}}}
-    found.seconds = {"predicting": 1.5}
+    found.referee = {"bcast": {8: {"chosen": 1.02e-6, "best": 1.0e-6, "best again": 1.0e-6}}}
+    found.seconds = {"predicting": 1.5, "validating": 0.5, "exhaustive search": 40.0}
     write(found, str(tmp_path / "report.html"))
     text = (tmp_path / "report.html").read_text()
     assert text.count("<svg") == 3
     assert "figure 4" in text
     assert "0*2 &lt;1*2&gt;" in text
     assert "within 3% of the exhaustive best at 1 of 1 points" in text
+    assert "took 5.0% of the time" in text

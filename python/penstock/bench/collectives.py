@@ -16,8 +16,12 @@ SUMMARY = "Blocking collectives of Penstock and of each installed MPI, by operat
 
 #: Parameter → (default, for --quick, help). Lists are given on the command line with commas.
 OPTIONS = {
-    "operations": (["bcast", "reduce", "allreduce", "allgather"], ["allreduce"], "collectives to measure"),
-    "sizes": ([8, 1024, 65536, 1 << 20, 16 << 20], [8, 65536, 1 << 20], "bytes of one rank's contribution"),
+    "ops": (["bcast", "reduce", "allreduce", "allgather"], ["allreduce"], "collectives to measure"),
+    "bytes": (
+        [8, 1024, 65536, 1 << 20, 16 << 20],
+        [8, 65536, 1 << 20],
+        "bytes of one rank's contribution; of alltoall, scatter and reduce_scatter_block of the part for one rank",
+    ),
     "budget_s": (0.5, 0.1, "seconds for one setting in one job"),
     "order": ("launched", "launched", "of the ranks: launched, or round-robin over the nodes"),
     "algorithm": ("", "", "of Penstock; without it, what it chooses"),
@@ -42,12 +46,18 @@ TCP_SHARE = 1448 / 1514
 def limit_s(setting: dict[str, Any], nodes: int, link_mbit: float) -> float:
     """Seconds that the busiest direction of a node's link needs at least, with `ranks` spread evenly over the nodes."""
     size_bytes, ranks = setting["bytes"], setting["ranks"]
+    elsewhere = ranks - ranks / nodes  # ranks of other nodes
     through_a_link = {
         "bcast": size_bytes,
         "reduce": size_bytes,
         "allreduce": 2 * size_bytes * (nodes - 1) / nodes,
-        "allgather": size_bytes * (ranks - ranks / nodes),
-        "gather": size_bytes * (ranks - ranks / nodes),
+        "allgather": size_bytes * elsewhere,
+        "gather": size_bytes * elsewhere,
+        "scatter": size_bytes * elsewhere,
+        "alltoall": size_bytes * elsewhere * ranks / nodes,
+        "reduce_scatter_block": size_bytes * elsewhere,
+        "scan": size_bytes,
+        "exscan": size_bytes,
     }.get(setting["operation"], 0)
     return through_a_link * 8e-6 / (link_mbit * TCP_SHARE)
 
@@ -95,11 +105,12 @@ def measure(program: str, parameters: dict[str, Any]) -> list[tuple[dict[str, An
 
         comm = Comm(world)
     rows = []
-    for operation in parameters["operations"]:
-        for size_bytes in parameters["sizes"]:
+    for operation in parameters["ops"]:
+        for size_bytes in parameters["bytes"]:
             count = max(1, size_bytes // 8)
-            mine = np.arange(count, dtype=np.float64) + world.rank
-            result = np.empty(count * (world.size if operation in ("allgather", "gather") else 1))
+            sends = count * (world.size if operation in ("scatter", "alltoall", "reduce_scatter_block") else 1)
+            mine = np.arange(sends, dtype=np.float64) + world.rank
+            result = np.empty(count * (world.size if operation in ("allgather", "gather", "alltoall") else 1))
             how = {"algorithm": parameters["algorithm"]} if program == "penstock" and parameters["algorithm"] else {}
             action = _action(comm, operation, mine, result, how)
             rows.append(({"operation": operation, "bytes": count * 8}, time_of(world, action, parameters["budget_s"])))
@@ -114,12 +125,17 @@ def _action(
     comm: Any, operation: str, mine: np.ndarray, result: np.ndarray, how: dict[str, str]
 ) -> Callable[[], object]:
     actions: dict[str, Callable[[], object]] = {
-        "barrier": lambda: comm.Barrier(),
+        "barrier": lambda: comm.Barrier(**how),
         "bcast": lambda: comm.Bcast(mine, root=0, **how),
         "reduce": lambda: comm.Reduce(mine, result, root=0, **how),
         "allreduce": lambda: comm.Allreduce(mine, result, **how),
         "gather": lambda: comm.Gather(mine, result if comm.Get_rank() == 0 else None, root=0, **how),
+        "scatter": lambda: comm.Scatter(mine if comm.Get_rank() == 0 else None, result, root=0, **how),
         "allgather": lambda: comm.Allgather(mine, result, **how),
+        "alltoall": lambda: comm.Alltoall(mine, result, **how),
+        "reduce_scatter_block": lambda: comm.Reduce_scatter_block(mine, result, **how),
+        "scan": lambda: comm.Scan(mine, result, **how),
+        "exscan": lambda: comm.Exscan(mine, result, **how),
     }
     if operation not in actions:
         raise Error(f"unknown operation '{operation}'; expected some of {', '.join(actions)}")

@@ -47,6 +47,31 @@ def _use_cores(wanted: int) -> None:
     os.sched_setaffinity(0, [cpu for core in usable[:wanted] for cpu in core])
 
 
+def _reasons(left_out: dict[str, str]) -> str:
+    """Each reason once, with the peers that have it."""
+    peers: dict[str, list[str]] = {}
+    for peer, reason in left_out.items():
+        peers.setdefault(reason, []).append(peer)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in peers.items())
+
+
+#: The rank, as the launchers of MPICH, Intel MPI and Open MPI tell it.
+_RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+
+
+def _require_no_launcher() -> None:
+    """Jobs cannot be started from each rank of a job; the first one says so for all."""
+    ranks = [os.environ[name] for name in _RANK if name in os.environ]
+    if not ranks:
+        return
+    if ranks[0] != "0":
+        raise SystemExit(1)
+    raise Error(
+        "penstock bench was started by mpiexec, but it starts its own jobs; run it without "
+        "(over emulated nodes: ./dev cluster bench ...; the numbers of ranks are --ranks)"
+    )
+
+
 def _command(name: str) -> click.Command:
     case = runner.load(name)
     limit = getattr(case, "MINUTES", math.inf)
@@ -62,6 +87,7 @@ def _command(name: str) -> click.Command:
         plot: str | None,
         **given: str | None,
     ) -> None:
+        _require_no_launcher()
         if cores_to_use:
             _use_cores(cores_to_use)
         parameters = {}
@@ -82,7 +108,7 @@ def _command(name: str) -> click.Command:
             tell=lambda text: click.echo(text, err=True),
         )
         if not report.rows:
-            raise Error("nothing could be measured: " + "; ".join(f"{p}: {why}" for p, why in report.left_out.items()))
+            raise Error("nothing could be measured: " + _reasons(report.left_out))
         click.echo(runner.as_json(report) if as_json else getattr(case, "table", runner.table)(report))
         if plot:
             getattr(case, "plot", runner.plot)(report, plot)

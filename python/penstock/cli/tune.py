@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-_OPERATIONS = "bcast,reduce,allreduce,gather,scatter,allgather"
+_OPERATIONS = "bcast,reduce,allreduce,gather,scatter,allgather,alltoall,reduce_scatter_block,barrier"
 
 
 def _size(text: str) -> int:
