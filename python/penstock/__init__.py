@@ -12,11 +12,12 @@ from penstock.error import Error
 # One line per part: the module and the public names that it has.
 _PARTS = {
     "checkpoint": ("Checkpointer", "CheckpointHandle"),
-    "comm": ("Comm", "Request", "Prequest"),
+    "comm": ("Comm",),
     "dataset": ("Dataset",),
     "file": ("File",),
     "layout": ("Layout", "LayoutBlock", "DistArray"),
     "redistribute": ("Redistribution", "Relabeling", "TransferCost", "relabel"),
+    "request": ("Request", "Prequest"),
     "store": ("Blob", "Snapshot", "Store"),
 }
 

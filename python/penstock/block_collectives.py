@@ -11,7 +11,7 @@ from penstock.call import Call, How, is_in_place
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from penstock.comm import Prequest, Request
+    from penstock.request import Prequest, Request
 
 MPI = mpi_abi.import_mpi()
 _ALLTOALL = _penstock.COLLECTIVES["alltoall"]

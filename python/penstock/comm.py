@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import collections
 import json
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
@@ -14,7 +13,9 @@ from penstock import _penstock, mpi_abi
 from penstock.block_collectives import BlockCollectives
 from penstock.call import OP_NUMBERS, Call, How, is_in_place
 from penstock.error import Error
+from penstock.native import Natives
 from penstock.plan import algorithms
+from penstock.request import Prequest, Request
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -26,197 +27,6 @@ MPI = mpi_abi.import_mpi()
 
 _PLANNED = {algorithm.collective for algorithm in algorithms()}
 _KINDS = _penstock.COLLECTIVES
-
-
-class Request:
-    """A collective that has been started.
-
-    The buffers belong to it until ``Wait`` has returned or ``Test`` has returned true; it keeps them alive. A failure
-    is raised once, by whichever of them sees it. Dropping a request that is not complete waits for it.
-    """
-
-    def __init__(self, pending: Any, finish: Callable[[], None] | None = None) -> None:
-        self._pending = pending  # has wait() and test(); None once complete
-        self._finish = finish
-
-    def Wait(self, status: Any = None) -> bool:
-        """Wait until the operation is complete; other Python threads run meanwhile. Returns True."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.wait()
-            self._complete()
-        return True
-
-    def Test(self, status: Any = None) -> bool:
-        """Make progress; return whether the operation is complete."""
-        if self._pending is None:
-            return True
-        try:
-            complete = self._pending.test()
-        except BaseException:
-            self._pending = None
-            raise
-        if complete:
-            self._pending = None
-            self._complete()
-        return complete
-
-    def wait(self, status: Any = None) -> None:
-        """Wait until the operation is complete."""
-        self.Wait(status)
-
-    def test(self, status: Any = None) -> tuple[bool, None]:
-        """Make progress; return whether the operation is complete, and None as mpi4py does."""
-        return self.Test(status), None
-
-    def _complete(self) -> None:
-        finish, self._finish = self._finish, None
-        if finish is not None:
-            finish()
-
-    @staticmethod
-    def Testall(requests: Sequence[Any], statuses: Any = None) -> bool:
-        """Make progress with requests of Penstock and of mpi4py; return whether all are complete."""
-        complete = [request.Test() for request in requests]  # all of them: each makes progress
-        return all(complete)
-
-    @staticmethod
-    def Waitall(requests: Sequence[Any], statuses: Any = None) -> bool:
-        """Wait for requests of Penstock and of mpi4py, in any order. Returns True.
-
-        If some fail, the first failure is raised when all are complete.
-        """
-        waiting = list(requests)
-        failure: BaseException | None = None
-        pause = 0.0
-        while waiting:
-            left = []
-            for request in waiting:
-                try:
-                    if not request.Test():
-                        left.append(request)
-                except Exception as error:
-                    failure = failure or error
-            pause = 0.0 if len(left) < len(waiting) else min(pause + 20e-6, 1e-3)
-            waiting = left
-            if waiting:
-                time.sleep(pause)
-        if failure is not None:
-            raise failure
-        return True
-
-
-class Prequest(Request):
-    """A persistent collective: ``Start`` it, ``Wait`` for it, any number of times, on the same buffers."""
-
-    def __init__(self, start: Callable[[], Request]) -> None:
-        super().__init__(None)
-        self._start = start
-        self._running: Request | None = None
-
-    def Start(self) -> None:
-        """Start the operation. The previous one must be complete."""
-        if self._running is not None:
-            raise Error("this persistent request is still active; wait for it before starting it again")
-        self._running = self._start()
-
-    def Wait(self, status: Any = None) -> bool:
-        """Wait until the operation is complete. Returns True, also when it has not been started."""
-        running, self._running = self._running, None
-        return running is None or running.Wait(status)
-
-    def Test(self, status: Any = None) -> bool:
-        """Make progress; return whether the operation is complete, or not started."""
-        if self._running is None:
-            return True
-        try:
-            complete = self._running.Test(status)
-        except BaseException:
-            self._running = None
-            raise
-        if complete:
-            self._running = None
-        return complete
-
-    def Free(self) -> None:
-        """Complete the operation if it is active, and let the buffers go."""
-        self.Wait()
-        self._start = _freed_request
-
-    @staticmethod
-    def Startall(requests: Sequence[Any]) -> None:
-        """Start persistent requests of Penstock and of mpi4py in this order."""
-        for request in requests:
-            request.Start()
-
-
-def _freed_request() -> Request:
-    raise Error("this persistent request has been freed")
-
-
-class _NativeRun:
-    """A collective of MPI's own, started when all ranks are known to run it natively."""
-
-    def __init__(self, natives: _Natives, guard: Any, name: str, arguments: tuple) -> None:
-        self._natives = natives
-        self.guard = guard
-        self.call = (name, arguments)
-        self.request: Any = None
-        self.failure: Error | None = None
-
-    def wait(self) -> None:
-        self._natives.advance_to(self, blocking=True)
-        self._deliver()
-        self.request.Wait()
-
-    def test(self) -> bool:
-        if not self._natives.advance_to(self, blocking=False):
-            return False
-        self._deliver()
-        return self.request.Test()
-
-    def _deliver(self) -> None:
-        failure, self.failure = self.failure, None
-        if failure is not None:
-            raise failure
-
-
-class _Natives:
-    """The native collectives of one communicator, on a duplicate of its own.
-
-    Each waits for its guard, an operation of Penstock that fails where the ranks do not agree to run it natively: one
-    that has been started natively could not be taken back. They start in the order of the calls, on every rank.
-    """
-
-    def __init__(self, comm: Any) -> None:
-        self._comm = comm.Dup()
-        self._waiting: collections.deque[_NativeRun] = collections.deque()
-
-    def start(self, guard: Any, name: str, arguments: tuple) -> _NativeRun:
-        run = _NativeRun(self, guard, name, arguments)
-        self._waiting.append(run)
-        return run
-
-    def advance_to(self, run: _NativeRun, blocking: bool) -> bool:
-        """Start what can be started, up to `run`; return whether that is started or has failed."""
-        while run.request is None and run.failure is None and self._waiting:
-            first = self._waiting[0]
-            try:
-                if blocking:
-                    first.guard.wait()
-                elif not first.guard.test():
-                    return False
-            except Error as error:
-                first.failure = error
-            else:
-                name, arguments = first.call
-                first.request = getattr(self._comm, name)(*arguments)
-            self._waiting.popleft()
-        return True
-
-    def free(self) -> None:
-        if not MPI.Is_finalized():
-            self._comm.Free()
 
 
 # By id, since communicators of mpi4py cannot be hashed.
@@ -250,7 +60,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
     """
 
     _core: Any
-    _natives: _Natives
+    _natives: Natives
 
     #: The short way of calls on whole arrays: no Python on it. False where a call takes the other.
     @staticmethod
@@ -280,7 +90,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
                 f'progress_cores is {progress_cores!r}; expected "auto", 0, or a number of cores per node'
             ) from error
         self._run_on_arrays = self._core.run_on_arrays
-        self._natives = _Natives(self._plain())
+        self._natives = Natives(self._plain())
         _open_comms[id(self)] = self
         return self
 

@@ -13,9 +13,10 @@ from numpy.typing import ArrayLike, DTypeLike
 from penstock import _penstock
 from penstock.error import Error
 from penstock.layout import DistArray, Layout, _integers
+from penstock.request import Request
 
 if TYPE_CHECKING:
-    from penstock.comm import Comm, Request
+    from penstock.comm import Comm
 
 
 @dataclass(frozen=True)
@@ -159,8 +160,6 @@ class Redistribution:
         self, source: ArrayLike | DistArray, target: ArrayLike | DistArray, alpha: complex = 1, beta: complex = 0
     ) -> Request:
         """As :meth:`run`, but returns at once; the memory belongs to the request until it is complete."""
-        from penstock.comm import Request  # needs MPI, which the rest of this module does not
-
         return Request(self._native.start(self._rank, *self._memory(source, target), alpha, beta))
 
     def describe(self, form: str = "text") -> str:
@@ -219,8 +218,6 @@ class RedistributionBatch:
         beta: complex = 0,
     ) -> Request:
         """As :meth:`run`, but returns at once; the memory belongs to the request until it is complete."""
-        from penstock.comm import Request  # needs MPI, which the rest of this module does not
-
         if len(sources) != len(self) or len(targets) != len(self):
             wrong = f"redistribute: {len(sources)} sources and {len(targets)} targets given for a batch of {len(self)}"
             self._native.fail(wrong)
