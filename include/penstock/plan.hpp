@@ -295,6 +295,9 @@ struct Team {
   std::int32_t progress_cores = 0;         ///< communication cores of a node: the fewest of any node
   std::uint64_t shared_limit_bytes = std::uint64_t{1} << 20;  ///< the largest Plan::shared_bytes; what nodes have
   std::shared_ptr<const Tuning> tuning{};                     ///< measured choices, the same on all ranks; or none
+  /// Of a third level, one entry per rank: ranks whose cores share a last-level cache and memory (NUMA) are in one
+  /// domain, no two nodes have the same. Empty where the nodes have no such parts, or it is not known.
+  std::vector<std::int32_t> domain_of_rank{};
 
   std::int32_t size() const { return static_cast<std::int32_t>(node_of_rank.size()); }
   bool same_node(int a, int b) const {

@@ -33,7 +33,8 @@ struct TuningKey {
   std::string thread_level;  ///< "multiple" or "below multiple"
   std::uint64_t nodes = 0;
   std::string ranks_per_node;  ///< "2 3": of each node
-  std::string placement;       ///< the node of each rank: "0*2 1*3" has two ranks on node 0, then three on node 1
+  std::string placement;  ///< the node of each rank: "0*2 1*3" has two ranks on node 0, then three on node 1. Behind
+                          ///< "; domains ", if there are several in a node, the domain of each
   std::uint64_t progress_cores = 0;
   std::string single_copy;  ///< "on" or "off"
 

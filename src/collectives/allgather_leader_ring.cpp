@@ -56,7 +56,7 @@ Plan allgather_leader_ring(const Team& team, const Collective& what) {
   while (!team.same_node(by_node[here][0], team.rank)) ++here;
   const bool by_tasks = block_bytes(what) * static_cast<std::uint64_t>(team.size()) > kTaskBytes &&
                         shared_nodes(team, what) && pieces.size() <= kMaxTasks / 4;
-  const Tree tree = binomial(node);
+  const Tree tree = tree_of_node(team, node);
   const auto tag_of = [&](std::size_t piece) { return static_cast<std::uint32_t>(1 + piece); };
   Sequence sequence("allgather/leader_ring", team);
 

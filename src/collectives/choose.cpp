@@ -254,6 +254,7 @@ Default choose_default(const Team& team, const Collective& what) {
       if (bytes >= kPipelineBytes && team.size() > 2 && team.size() <= kLongChain)
         return {"chain", "at least " + kib(kPipelineBytes) + " on at most " + std::to_string(kLongChain) + " ranks"};
       if (is_hierarchy) return {"hierarchical", hierarchy};
+      if (!team.domain_of_rank.empty()) return {"hierarchical", "several domains of cache and memory on one node"};
       return {"binomial", "less than " + kib(kPipelineBytes) + ", or too many or too few ranks for a chain"};
     case CollectiveKind::allreduce:
       if (bytes <= kSharedBytes && team.size() <= kSharedRanks && collectives::small_on_one_node(team, what))

@@ -90,6 +90,61 @@ Tree binomial(const Group& group) {
   return tree;
 }
 
+namespace {
+
+/// The ranks of `node` by domain, in the order in which the domains appear.
+std::vector<Group> domains_of(const Team& team, const Group& node) {
+  std::vector<Group> domains;
+  std::vector<std::int32_t> known;
+  for (const int rank : node.ranks) {
+    const std::int32_t domain = team.domain_of_rank[static_cast<std::size_t>(rank)];
+    const auto at = static_cast<std::size_t>(std::find(known.begin(), known.end(), domain) - known.begin());
+    if (at == known.size()) {
+      known.push_back(domain);
+      domains.emplace_back();
+    }
+    domains[at].ranks.push_back(rank);
+  }
+  for (Group& domain : domains) find_self(domain, team.rank);
+  return domains;
+}
+
+}  // namespace
+
+Tree tree_of_node(const Team& team, const Group& node) {
+  if (team.domain_of_rank.empty()) return binomial(node);
+  const std::vector<Group> domains = domains_of(team, node);
+  Group firsts;
+  for (const Group& domain : domains) firsts.ranks.push_back(domain[0]);
+  find_self(firsts, team.rank);
+  const auto own = std::find_if(domains.begin(), domains.end(), [](const Group& each) { return each.contains_self(); });
+  Tree tree = binomial(*own);
+  const int levels_above = log2_ceil(firsts.size());
+  tree.levels += levels_above;
+  for (Tree::Edge& child : tree.children) child.level += levels_above;
+  if (!firsts.contains_self()) {
+    tree.parent_level += levels_above;
+    return tree;
+  }
+  const Tree above = binomial(firsts);
+  tree.parent = above.parent;
+  tree.parent_level = above.parent_level;
+  tree.children.insert(tree.children.begin(), above.children.begin(), above.children.end());
+  return tree;
+}
+
+int levels_of_nodes(const Team& team) {
+  if (team.domain_of_rank.empty()) return log2_ceil(largest_node(team));
+  int most = 0;
+  for (const std::vector<int>& ranks : ranks_by_node(team, 0)) {
+    const std::vector<Group> domains = domains_of(team, {ranks});
+    int largest = 0;
+    for (const Group& domain : domains) largest = std::max(largest, domain.size());
+    most = std::max(most, log2_ceil(static_cast<int>(domains.size())) + log2_ceil(largest));
+  }
+  return most;
+}
+
 Fold::Fold(int size) : full(static_cast<int>(std::bit_floor(static_cast<unsigned>(size)))), extra(size - full) {}
 
 Tree binary(const Group& group) {

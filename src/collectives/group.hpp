@@ -65,6 +65,13 @@ struct Tree {
   std::vector<Edge> children;  ///< largest subtree first
 };
 
+/// A tree over this rank's node, whose root is the first of `node`: binomial, or where the node has several domains
+/// (Team::domain_of_rank) one between a rank of each, and one inside each of these, so that data goes from domain to
+/// domain once. A subtree is no range of indices of `node` then.
+Tree tree_of_node(const Team& team, const Group& node);
+/// The height of the highest tree_of_node in the team.
+int levels_of_nodes(const Team& team);
+
 /// Index 0 is the root; index v has the parent v - 2^b, b its lowest set bit. Every subtree is a contiguous range.
 Tree binomial(const Group& group);
 /// Index v has the parent (v - 1) / 2. Its levels are not counted, as those of the following: a split tree (paper 000)

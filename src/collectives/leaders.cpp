@@ -13,7 +13,7 @@ constexpr std::uint64_t kMaxTaskPieces = 32;
 
 Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& what, int first, std::size_t most_slots,
                  std::uint32_t sides)
-    : sequence_(sequence), what_(what), by_node_(ranks_by_node(team, first)), slots_(most_slots) {
+    : sequence_(sequence), team_(team), what_(what), by_node_(ranks_by_node(team, first)), slots_(most_slots) {
   std::size_t index = 0;
   for (std::size_t i = 0; i < by_node_.size(); ++i) {
     slots_ = std::min(slots_, by_node_[i].size());
@@ -41,7 +41,7 @@ Tree Leaders::tree(std::size_t slot) const {
   Group turned = node_;
   std::ranges::rotate(turned.ranks, turned.ranks.begin() + static_cast<std::ptrdiff_t>(slot));
   turned.self = (node_.self + node_.size() - static_cast<int>(slot)) % node_.size();
-  return binomial(turned);
+  return tree_of_node(team_, turned);
 }
 
 void Leaders::combine(Region own, Region into) {

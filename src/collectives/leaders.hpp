@@ -14,8 +14,8 @@ namespace penstock::collectives {
 /// node.
 class Leaders {
  public:
-  /// `most_slots` is held down to what the smallest node has; `first` leads its node. `sides`: 2 for an operation that
-  /// both combines and spreads.
+  /// `team` is kept as a reference. `most_slots` is held down to what the smallest node has; `first` leads its node.
+  /// `sides`: 2 for an operation that both combines and spreads.
   Leaders(Sequence& sequence, const Team& team, const Collective& what, int first, std::size_t most_slots,
           std::uint32_t sides);
 
@@ -38,6 +38,7 @@ class Leaders {
   Tree tree(std::size_t slot) const;
 
   Sequence& sequence_;
+  const Team& team_;
   Collective what_;
   std::vector<std::vector<int>> by_node_;
   Group node_;

@@ -90,8 +90,8 @@ Levels::Levels(Sequence& sequence, const Team& team, const Collective& what, con
     sum_of_node_ = {0, bytes, has_room ? Buffer::output : Buffer::scratch};
     if (reduces && !has_room && node_.self == 0 && node_.size() > 1) sequence_.scratch(bytes);
   } else {
-    sequence_.tree_levels(levels_between_ + log2_ceil(largest_node(team)));
-    inner_ = binomial(node_);
+    sequence_.tree_levels(levels_between_ + levels_of_nodes(team));
+    inner_ = tree_of_node(team, node_);
     if (reduces)
       up_inside_.emplace(sequence_, inner_, segments_, StageId{.number = 0, .levels_above = levels_between_});
   }

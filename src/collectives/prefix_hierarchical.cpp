@@ -54,7 +54,7 @@ Plan prefix_hierarchical(const Team& team, const Collective& what) {
     }
   }
   if (node > 0) {
-    bcast_stage(sequence, binomial(node_group(team, local.back())), before, 0, {.number = kDownStage});
+    bcast_stage(sequence, tree_of_node(team, node_group(team, local.back())), before, 0, {.number = kDownStage});
     if (!is_inclusive && self == 0)
       sequence.copy(before, target);
     else

@@ -29,7 +29,7 @@ Plan reduce_parts_hierarchical(const std::string& algorithm, const Team& team, c
   Collective all = what;
   all.count = all_elements(team, what);
   const Segments segments(all, kSegmentBytes, kMaxTreeSegments);
-  ReduceStage inside(sequence, binomial(node_group(team, leader)), segments, {.number = kInsideStage});
+  ReduceStage inside(sequence, tree_of_node(team, node_group(team, leader)), segments, {.number = kInsideStage});
   const bool has_sums = team.rank == leader && local.size() > 1;
   const Region sums = has_sums ? sequence.scratch(own.size_bytes) : Region{};
   for (std::uint32_t s = 0; s < segments.count(); ++s)

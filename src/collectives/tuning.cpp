@@ -83,19 +83,25 @@ bool fits_row(const Team& team, const Collective& what, const Tuning::Candidate&
   return row != nullptr && row->fits(team, what);
 }
 
+/// "0*2 1*3": twice 0, then three times 1.
+std::string runs_of(const std::vector<std::int32_t>& numbers) {
+  std::string text;
+  for (std::size_t first = 0; first < numbers.size();) {
+    std::size_t end = first;
+    while (end < numbers.size() && numbers[end] == numbers[first]) ++end;
+    text += (text.empty() ? "" : " ") + std::to_string(numbers[first]) + "*" + std::to_string(end - first);
+    first = end;
+  }
+  return text;
+}
+
 }  // namespace
 
 TuningKey tuning_key(const Team& team, std::string_view mpi, bool any_thread) {
   std::vector<int> sizes(static_cast<std::size_t>(collectives::node_count(team)));
-  std::string placement;
-  for (std::size_t first = 0; first < team.node_of_rank.size();) {
-    const std::int32_t node = team.node_of_rank[first];
-    std::size_t end = first;
-    while (end < team.node_of_rank.size() && team.node_of_rank[end] == node) ++end;
-    placement += (placement.empty() ? "" : " ") + std::to_string(node) + "*" + std::to_string(end - first);
-    sizes[static_cast<std::size_t>(node)] += static_cast<int>(end - first);
-    first = end;
-  }
+  for (const std::int32_t node : team.node_of_rank) ++sizes[static_cast<std::size_t>(node)];
+  std::string placement = runs_of(team.node_of_rank);
+  if (!team.domain_of_rank.empty()) placement += "; domains " + runs_of(team.domain_of_rank);
   std::string ranks_per_node;
   for (const int size : sizes) ranks_per_node += (ranks_per_node.empty() ? "" : " ") + std::to_string(size);
   return {.mpi = std::string(mpi),

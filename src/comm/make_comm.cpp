@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/domains.hpp"
 #include "comm/state.hpp"
 #include "comm/workers.hpp"
 #include "penstock/error.hpp"
@@ -30,11 +31,13 @@ struct Card {
   std::uint8_t tunes;  ///< asks for a tuning table
   std::uint8_t debug;
   std::uint8_t native;
+  std::int32_t domain;
   WorkerCard worker;
 };
 
 struct Agreed {
   std::vector<WorkerCard> workers;
+  std::vector<std::int32_t> domains;
   bool tunes;  ///< as rank 0 says
 };
 
@@ -44,6 +47,7 @@ Agreed agree_on(engine::Transport& transport, const std::optional<Error>& mine, 
   Card card{};
   card.debug = facts.debug ? 1 : 0;
   card.native = facts.native ? 1 : 0;
+  if (!mine) card.domain = domain_card();
   card.worker = worker;
   card.tunes = tunes ? 1 : 0;
   if (mine) {
@@ -53,14 +57,15 @@ Agreed agree_on(engine::Transport& transport, const std::optional<Error>& mine, 
   std::vector<Card> all(static_cast<std::size_t>(transport.size()));
   transport.allgather(std::as_bytes(std::span(&card, 1)), std::as_writable_bytes(std::span(all)));
   if (mine) throw *mine;
-  std::vector<WorkerCard> workers;
+  Agreed agreed{.workers = {}, .domains = {}, .tunes = all[0].tunes != 0};
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].code != 0) throw Error(ErrorCode::peer_failed, all[r].text.data(), static_cast<int>(r));
-    workers.push_back(all[r].worker);
+    agreed.workers.push_back(all[r].worker);
+    agreed.domains.push_back(all[r].domain);
     facts.debug = facts.debug || all[r].debug != 0;
     facts.native = facts.native && all[r].native != 0;
   }
-  return {std::move(workers), all[0].tunes != 0};
+  return agreed;
 }
 
 }  // namespace
@@ -95,6 +100,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   settings.progress_cores = workers.per_node;
   facts.progress_reason = std::move(workers.reason);
   std::shared_ptr<engine::Engine> engine = engine::Engine::create(std::move(transport), settings);
+  facts.domain_of_rank = domains_of_ranks(engine->team().node_of_rank, agreed.domains);
   std::shared_ptr<NativeRuns> native;
   if (link.native != nullptr)
     native = std::make_shared<NativeRuns>(std::move(link.native), facts.any_thread, settings.progress_threads > 0);

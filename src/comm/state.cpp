@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <set>
 #include <utility>
 
 #include "penstock/error.hpp"
@@ -203,6 +204,10 @@ std::string State::report() {
   std::string text = engine_->report();
   if (!text.empty() && text.back() != '\n') text += '\n';
   text += "progress threads: " + facts_.progress_reason + '\n';
+  if (!team().domain_of_rank.empty()) {
+    const std::set<std::int32_t> domains(team().domain_of_rank.begin(), team().domain_of_rank.end());
+    text += "levels: nodes, and " + std::to_string(domains.size()) + " domains of cache and memory in them\n";
+  }
   if (!facts_.tuning.empty()) text += "tuning: " + facts_.tuning + '\n';
   const std::lock_guard lock(mutex_);
   for (const auto& [what, planned] : plans_) {

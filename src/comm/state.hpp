@@ -79,12 +79,13 @@ engine::Bindings bind(const Collective& what, const Plan& plan, ConstBytes input
 /// What is known about a communicator when it has been made.
 struct Facts {
   CommOptions options{};
-  bool any_thread = false;        ///< see Comm::any_thread
-  bool debug = false;             ///< whether a rank wants debug level 1 or more
-  bool native = true;             ///< whether all ranks let a table choose MPI's own collectives
-  std::string mpi{};              ///< library and version
-  std::string tuning{};           ///< what became of the table that was asked for; empty where none was
-  std::string progress_reason{};  ///< how many progress threads, and why
+  bool any_thread = false;                     ///< see Comm::any_thread
+  bool debug = false;                          ///< whether a rank wants debug level 1 or more
+  bool native = true;                          ///< whether all ranks let a table choose MPI's own collectives
+  std::vector<std::int32_t> domain_of_rank{};  ///< see Team
+  std::string mpi{};                           ///< library and version
+  std::string tuning{};                        ///< what became of the table that was asked for; empty where none was
+  std::string progress_reason{};               ///< how many progress threads, and why
 };
 
 class State {
@@ -94,7 +95,9 @@ class State {
         native_(std::move(native)),
         make_link_(std::move(make_link)),
         facts_(std::move(facts)),
-        team_(engine_->team()) {}
+        team_(engine_->team()) {
+    team_.domain_of_rank = facts_.domain_of_rank;
+  }
   /// Writes what ran where the option `report` asks for it.
   ~State();
   State(const State&) = delete;

@@ -142,6 +142,17 @@ std::optional<Topology> read_topology_by_hwloc() {
 
 }  // namespace
 
+int domain_of(const Topology& topology, const CpuSet& bound) {
+  int domain = -1;
+  for (const Cpu& cpu : topology.cpus) {
+    if (!bound.has(cpu.number)) continue;
+    const int own = cpu.node << 16 | (cpu.cache & 0xffff);
+    if (domain >= 0 && own != domain) return -1;
+    domain = own;
+  }
+  return domain;
+}
+
 CpuSet Topology::all() const {
   CpuSet all;
   for (const Cpu& cpu : cpus) all.add(cpu.number);

@@ -25,6 +25,10 @@ struct Topology {
   int distance(const Cpu& a, const Cpu& b) const;
 };
 
+/// A number for the memory (NUMA) and last-level cache that all of `bound` share; -1 where they do not, or there is
+/// none.
+int domain_of(const Topology& topology, const CpuSet& bound);
+
 /// Read at the first call: tens of milliseconds on a large machine.
 const Topology& topology();
 

@@ -52,11 +52,21 @@ Placement fitting_placement(const Collective& what, int size) {
   return Placement::unequal;
 }
 
+std::vector<std::int32_t> domains_in(const std::vector<std::int32_t>& nodes) {
+  if (nodes.size() % 2 == 0) return {};
+  std::mt19937 random(static_cast<unsigned>(nodes.size()));
+  std::vector<std::int32_t> domains;
+  for (const std::int32_t node : nodes) domains.push_back(3 * node + static_cast<std::int32_t>(random() % 3));
+  return domains;
+}
+
 std::vector<Plan> plan_all(const Collective& what, const std::vector<std::int32_t>& nodes, int progress_cores) {
+  const std::vector<std::int32_t> domains = domains_in(nodes);
   std::vector<Plan> plans;
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(nodes.size()); ++rank)
-    plans.push_back(plan_collective(Team{.rank = rank, .node_of_rank = nodes, .progress_cores = progress_cores},
-                                    request_of(what, rank, static_cast<int>(nodes.size()))));
+    plans.push_back(plan_collective(
+        Team{.rank = rank, .node_of_rank = nodes, .domain_of_rank = domains, .progress_cores = progress_cores},
+        request_of(what, rank, static_cast<int>(nodes.size()))));
   return plans;
 }
 

@@ -27,6 +27,9 @@ enum class Placement { one_node, unequal, shuffled };
 
 std::vector<std::int32_t> place(Placement placement, int size);
 
+/// Up to three domains in each node, in disorder, where the number of ranks is odd; none where it is even.
+std::vector<std::int32_t> domains_in(const std::vector<std::int32_t>& nodes);
+
 /// The hardest placement that the algorithm of `what` can serve.
 Placement fitting_placement(const Collective& what, int size);
 

@@ -41,6 +41,20 @@ TEST(CpuSets, AProcessUsesWhatItsThreadsMayUse) {
 
 TEST(CpuSets, AProcessThatIsGoneHasNone) { EXPECT_TRUE(cpus_of_process(0x3fffffff).empty()); }
 
+TEST(Topologies, TellTheDomainOfBoundRanks) {
+  Topology machine;
+  for (int cpu = 0; cpu < 8; ++cpu)
+    machine.cpus.push_back({.number = cpu, .core = cpu, .cache = cpu / 2, .node = cpu / 4});
+  const auto domain = [&](const char* cpus) { return domain_of(machine, CpuSet::parse(cpus)); };
+  EXPECT_GE(domain("0-1"), 0);
+  EXPECT_EQ(domain("0"), domain("1"));
+  EXPECT_NE(domain("0"), domain("2"));
+  EXPECT_NE(domain("0"), domain("4"));
+  EXPECT_EQ(domain("1-2"), -1) << "two caches";
+  EXPECT_EQ(domain("0-7"), -1);
+  EXPECT_EQ(domain(""), -1);
+}
+
 /// The files of /sys/devices/system that the topology is read from.
 class FakeSys {
  public:

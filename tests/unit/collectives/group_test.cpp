@@ -1,0 +1,66 @@
+// Trees over a node with several domains.
+#include "collectives/group.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+namespace penstock::collectives {
+namespace {
+
+/// The trees of all ranks of the node of rank 0, which `root` leads.
+std::map<int, Tree> trees(Team team, int root) {
+  std::map<int, Tree> of_rank;
+  for (team.rank = 0; team.rank < team.size(); ++team.rank)
+    if (team.same_node(team.rank, 0)) of_rank[team.rank] = tree_of_node(team, node_group(team, root));
+  return of_rank;
+}
+
+const Team kTwoNodes{.node_of_rank = {0, 0, 1, 0, 0, 0, 0, 0, 1}, .domain_of_rank = {0, 1, 5, 2, 0, 1, 2, 0, 5}};
+
+TEST(TreesOfNodes, AreTreesForEveryRoot) {
+  for (const int root : {0, 1, 3, 4, 5, 6, 7}) {
+    const std::map<int, Tree> of_rank = trees(kTwoNodes, root);
+    std::set<int> reached{root};
+    for (const auto& [rank, tree] : of_rank)
+      for (const Tree::Edge& child : tree.children) {
+        EXPECT_TRUE(reached.insert(child.rank).second) << "rank " << child.rank << " has two parents";
+        EXPECT_EQ(of_rank.at(child.rank).parent, rank);
+        EXPECT_EQ(of_rank.at(child.rank).parent_level, child.level);
+        EXPECT_GT(child.level, tree.parent_level);
+        EXPECT_LE(child.level, levels_of_nodes(kTwoNodes));
+      }
+    EXPECT_EQ(reached, (std::set<int>{0, 1, 3, 4, 5, 6, 7}));
+    EXPECT_EQ(of_rank.at(root).parent, -1);
+  }
+}
+
+TEST(TreesOfNodes, EnterEveryDomainOnce) {
+  for (const int root : {0, 3, 5}) {
+    std::map<int, int> entries;
+    for (const auto& [rank, tree] : trees(kTwoNodes, root)) {
+      const auto domain = [](int of) { return kTwoNodes.domain_of_rank[static_cast<std::size_t>(of)]; };
+      if (tree.parent >= 0 && domain(rank) != domain(tree.parent)) ++entries[domain(rank)];
+    }
+    EXPECT_EQ(entries.size(), 2);
+    for (const auto& [domain, count] : entries) EXPECT_EQ(count, 1) << "domain " << domain;
+  }
+}
+
+TEST(TreesOfNodes, AreBinomialWithoutDomains) {
+  Team team = kTwoNodes;
+  team.domain_of_rank.clear();
+  EXPECT_EQ(levels_of_nodes(team), 3);
+  for (const auto& [rank, tree] : trees(team, 3)) {
+    team.rank = rank;
+    const Tree expected = binomial(node_group(team, 3));
+    EXPECT_EQ(tree.parent, expected.parent);
+    EXPECT_EQ(tree.children.size(), expected.children.size());
+  }
+}
+
+}  // namespace
+}  // namespace penstock::collectives
