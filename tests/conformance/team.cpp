@@ -65,7 +65,7 @@ std::vector<Plan> plan_all(const Collective& what, const std::vector<std::int32_
   std::vector<Plan> plans;
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(nodes.size()); ++rank)
     plans.push_back(plan_collective(
-        Team{.rank = rank, .node_of_rank = nodes, .domain_of_rank = domains, .progress_cores = progress_cores},
+        Team{.rank = rank, .node_of_rank = nodes, .progress_cores = progress_cores, .domain_of_rank = domains},
         request_of(what, rank, static_cast<int>(nodes.size()))));
   return plans;
 }
