@@ -353,7 +353,19 @@ class MpiTransport final : public engine::Transport {
     transfers_.clear();
     ordered_.clear();
     probing_.clear();
-    MPI_Comm_free(&comm);
+    if (!must_keep()) MPI_Comm_free(&comm);
+  }
+
+  /// Packets for this communicator may still be on their way, which nobody receives. Open MPI gives its number to the
+  /// next one, counts the messages of both as one sequence, and holds back or loses what does not fit in there. So
+  /// between nodes its communicators stay until MPI_Finalize.
+  bool must_keep() const {
+#ifdef OPEN_MPI
+    const std::vector<std::int32_t>& nodes = ranks_.node_of_rank;
+    return std::any_of(nodes.begin(), nodes.end(), [&](std::int32_t node) { return node != nodes.front(); });
+#else
+    return false;
+#endif
   }
 
   std::uint64_t piece_bytes_;
