@@ -12,25 +12,12 @@ from typing import Any
 import numpy as np
 import penstock as ps
 import pytest
+from forms import FORMS, call
 from mpi4py import MPI
 from penstock import _penstock
 
 WORLD = MPI.COMM_WORLD
-FORMS = ("blocking", "nonblocking", "persistent")
 NATIVE: dict[str, Any] = {"algorithm": "native"}
-
-
-def call(comm: Any, form: str, name: str, *arguments: Any, **how: Any) -> None:
-    if form == "blocking":
-        getattr(comm, name)(*arguments, **how)
-    elif form == "nonblocking":
-        getattr(comm, "I" + name.lower())(*arguments, **how).Wait()
-    else:
-        request = getattr(comm, name + "_init")(*arguments, **how)
-        for _ in range(3):
-            request.Start()
-            request.Wait()
-        request.Free()
 
 
 def data(rank: int, count: int, dtype: str) -> np.ndarray:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import penstock as ps
 import pytest
+from forms import FORMS, call
 from mpi4py import MPI
 
 WORLD = MPI.COMM_WORLD
 OPERATIONS = ("Bcast", "Reduce", "Allreduce", "Gather", "Scatter")
-FORMS = ("blocking", "nonblocking", "persistent")
 SPLITS = (*range(6), "auto")
 COUNTS = (1, 1000, 70001)
 
@@ -23,19 +23,6 @@ def comm(request: pytest.FixtureRequest) -> Iterator[ps.Comm]:
     """With no communication core everything runs inside the calls; with one, the upper levels of the tree do not."""
     with ps.Comm(WORLD, progress_cores=0 if request.param == "off" else 1) as made:
         yield made
-
-
-def run(comm: ps.Comm, form: str, name: str, arguments: tuple, how: dict[str, Any]) -> None:
-    if form == "blocking":
-        getattr(comm, name)(*arguments, **how)
-    elif form == "nonblocking":
-        getattr(comm, "I" + name.lower())(*arguments, **how).Wait()
-    else:
-        request = getattr(comm, name + "_init")(*arguments, **how)
-        for _ in range(2):
-            request.Start()
-            request.Wait()
-        request.Free()
 
 
 def contributions(rng: np.random.Generator, count: int) -> np.ndarray:
@@ -66,7 +53,7 @@ def check(comm: ps.Comm, form: str, name: str, every: np.ndarray, root: int, in_
         expected = every[comm.rank]
         result = None if in_place and at_root else np.full_like(mine, 99)
         arguments = (every.copy() if at_root else None, MPI.IN_PLACE if result is None else result, root)
-    run(comm, form, name, arguments, how)
+    call(comm, form, name, *arguments, **how)
     if result is not None:
         np.testing.assert_array_equal(result, expected, err_msg=f"{form} {name}, root {root}, {how}")
 
@@ -146,7 +133,7 @@ def test_wrong_on_one_rank_is_an_error_on_all(comm: ps.Comm, form: str, how: dic
     wrong = comm.rank == WORLD.size - 1
     x, y = np.ones(100), np.zeros(100)
     with pytest.raises(ps.Error, match=says if wrong else None) as caught:
-        run(comm, form, "Allreduce", (x, y), how if wrong else {})
+        call(comm, form, "Allreduce", x, y, **(how if wrong else {}))
     assert caught.value.code == ("invalid_argument" if wrong else "peer_failed")
     comm.Allreduce(x, y)
     assert (y == WORLD.size).all()
