@@ -44,6 +44,7 @@ void in_parallel(std::size_t count, std::size_t threads, const std::function<voi
     }
   };
   std::vector<std::thread> helpers;
+  helpers.reserve(std::min(threads, count));  // a thread that has started must not be lost to a lack of memory
   for (std::size_t i = 1; i < std::min(threads, count); ++i) {
     if (helpers_at_work.fetch_add(1) >= kMostHelpers) {
       helpers_at_work.fetch_sub(1);
