@@ -356,9 +356,9 @@ class MpiTransport final : public engine::Transport {
     if (!must_keep()) MPI_Comm_free(&comm);
   }
 
-  /// Packets for this communicator may still be on their way, which nobody receives. Open MPI gives its number to the
-  /// next one, counts the messages of both as one sequence, and holds back or loses what does not fit in there. So
-  /// between nodes its communicators stay until MPI_Finalize.
+  /// Packets for this communicator may still be on their way, which nobody receives. Under Open MPI the next one was
+  /// seen to get messages late, or never, presumably because it has the same number and counts them in its own
+  /// sequence. So between nodes its communicators stay until MPI_Finalize.
   bool must_keep() const {
 #ifdef OPEN_MPI
     const std::vector<std::int32_t>& nodes = ranks_.node_of_rank;
