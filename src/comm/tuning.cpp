@@ -1,9 +1,10 @@
 // The table of measured choices that a communicator uses: read and judged by rank 0, then the same on all ranks.
 #include <cstdio>
 #include <fstream>
-#include <iterator>
 #include <mutex>
 #include <set>
+#include <sstream>
+#include <utility>
 
 #include "comm/state.hpp"
 #include "penstock/error.hpp"
@@ -14,9 +15,10 @@ namespace {
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw Error(ErrorCode::not_found, "it cannot be opened");
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) throw Error(ErrorCode::io, "it cannot be read");
-  return text;
+  std::ostringstream text;
+  // Nothing at all counts as a failure, too; an empty file is no table either way.
+  if (!(text << file.rdbuf())) throw Error(ErrorCode::io, "it cannot be read");
+  return std::move(text).str();
 }
 
 /// Communicators come in numbers; a table that is of no use to them is worth one line.

@@ -10,12 +10,12 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 namespace penstock::engine {
 namespace {
@@ -44,9 +44,12 @@ CpuSet cpus_of_thread(pid_t thread) {
 
 std::string proc(pid_t process, const char* what) { return "/proc/" + std::to_string(process) + "/" + what; }
 
+/// Empty where the process has ended, be it between opening and reading: copying a whole buffer keeps such an error in
+/// the stream, which iterators over it would throw.
 std::string content(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream content;
+  content << std::ifstream(path, std::ios::binary).rdbuf();
+  return std::move(content).str();
 }
 
 std::vector<pid_t> threads_of(pid_t process) {

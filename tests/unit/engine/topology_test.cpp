@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -40,6 +41,17 @@ TEST(CpuSets, AProcessUsesWhatItsThreadsMayUse) {
 }
 
 TEST(CpuSets, AProcessThatIsGoneHasNone) { EXPECT_TRUE(cpus_of_process(0x3fffffff).empty()); }
+
+TEST(CpuSets, ThreadsMayEndWhileTheyAreLookedAt) {
+  const CpuSet all = cpus_of_process(::getpid());
+  std::atomic<bool> done = false;
+  std::thread others([&done] {
+    for (int i = 0; i < 4000; ++i) std::thread([] {}).join();
+    done = true;
+  });
+  while (!done) EXPECT_EQ(cpus_of_process(::getpid()), all);
+  others.join();
+}
 
 TEST(Topologies, TellTheDomainOfBoundRanks) {
   Topology machine;
