@@ -10,7 +10,6 @@ import numpy as np
 from penstock.bench import runner
 from penstock.bench.installation import Installation
 from penstock.bench.runner import Program, Report
-from penstock.error import Error
 
 SUMMARY = "Blocking collectives of Penstock and of each installed MPI, by operation, size and number of ranks."
 
@@ -29,6 +28,22 @@ OPTIONS = {
     "link_mbit": (0.0, 0.0, "rate of a node's link, to show the share of its limit that is reached"),
 }
 RANKS = [2, 4]
+
+OPERATIONS = (
+    "barrier",
+    "bcast",
+    "reduce",
+    "allreduce",
+    "gather",
+    "scatter",
+    "allgather",
+    "alltoall",
+    "reduce_scatter_block",
+    "scan",
+    "exscan",
+)
+#: What values of some parameters may be.
+CHOICES = {"ops": OPERATIONS, "order": ("launched", "round-robin")}
 
 
 def programs(mpi: Installation) -> list[Program]:
@@ -97,8 +112,6 @@ def measure(program: str, parameters: dict[str, Any]) -> list[tuple[dict[str, An
     if parameters["order"] == "round-robin":
         place = world.Split_type(MPI.COMM_TYPE_SHARED).rank
         world = world.Split(0, place * world.size + world.rank)
-    elif parameters["order"] != "launched":
-        raise Error(f"order is {parameters['order']!r}; expected launched or round-robin")
     comm: Any = world
     if program == "penstock":
         from penstock.comm import Comm
@@ -137,6 +150,4 @@ def _action(
         "scan": lambda: comm.Scan(mine, result, **how),
         "exscan": lambda: comm.Exscan(mine, result, **how),
     }
-    if operation not in actions:
-        raise Error(f"unknown operation '{operation}'; expected some of {', '.join(actions)}")
     return actions[operation]

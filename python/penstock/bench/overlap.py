@@ -15,7 +15,7 @@ from penstock.bench.overlap_results import plot, summarize, table
 from penstock.bench.runner import Jobs, Measured, Program
 from penstock.error import Error
 
-__all__ = ["OPTIONS", "RANKS", "SUMMARY", "measure", "plot", "prepare", "programs", "summarize", "table"]
+__all__ = ["CHOICES", "OPTIONS", "RANKS", "SUMMARY", "measure", "plot", "prepare", "programs", "summarize", "table"]
 
 SUMMARY = """The same total computation on fewer and fewer cores, with a collective in flight beside it.
 
@@ -25,8 +25,11 @@ computation alone, both together, and the overlap as IMB-NBC and the OSU benchma
 to solution of Penstock and of the peers, each at its own best number of ranks.
 """
 
+OPERATIONS = ("reduce", "bcast", "allreduce", "gather", "scatter")
+#: What values of some parameters may be.
+CHOICES = {"ops": OPERATIONS}
 OPTIONS = {
-    "ops": (["reduce", "bcast", "allreduce", "gather", "scatter"], ["reduce"], "collectives to measure"),
+    "ops": (list(OPERATIONS), ["reduce"], "collectives to measure"),
     "bytes": ([2 << 20], [2 << 20], "bytes of one rank's contribution, in float32"),
     "splits": (
         ["0", "1", "2", "3", "4", "divided", "auto"],
@@ -167,8 +170,6 @@ class _Collective:
             "gather": (mine, every if at_root else None),
             "scatter": (every if at_root else None, result),
         }
-        if operation not in arguments:
-            raise Error(f"unknown operation '{operation}'; expected some of {', '.join(arguments)}")
         self._blocking = partial(getattr(comm, operation.capitalize()), *arguments[operation])
         self._start = partial(getattr(comm, f"I{operation}"), *arguments[operation])
         self._start().Wait()

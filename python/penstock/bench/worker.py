@@ -72,7 +72,7 @@ def main() -> None:
         # The other ranks may wait for this one for ever.
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         MPI.COMM_WORLD.Abort(1)
-        raise  # Abort may return before the launcher has ended this rank
+        raise SystemExit(1) from None  # Abort may return before the launcher has ended this rank
     if MPI.COMM_WORLD.rank == 0:
         result.write_text(json.dumps(content))
 

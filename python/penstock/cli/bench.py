@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -29,6 +30,13 @@ def _value(default: Any, text: str) -> Any:
     if isinstance(default, int) and text[-1:].upper() in ("K", "M", "G"):
         return int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1].upper()]
     return type(default)(text)
+
+
+def _require_choice(key: str, value: Any, choices: Sequence[str] | None) -> None:
+    """Before any job is started, which would have to fail first."""
+    for word in value if isinstance(value, list) else [value]:
+        if choices is not None and word not in choices:
+            raise click.BadParameter(f"'{word}' is none of {', '.join(choices)}", param_hint=key)
 
 
 def _ranks(case: Any, text: str | None, quick: bool) -> list[int]:
@@ -97,6 +105,7 @@ def _command(name: str) -> click.Command:
                 parameters[key] = (for_quick if quick else default) if text is None else _value(default, text)
             except ValueError as error:
                 raise click.BadParameter(str(error), param_hint=key) from error
+            _require_choice(key, parameters[key], getattr(case, "CHOICES", {}).get(key))
         report = runner.run(
             name,
             case,
