@@ -103,6 +103,12 @@ void check_key(std::string_view key) {
                   "'-' separated by '/', none empty, longer than 255 or starting with '.'");
 }
 
+std::vector<std::string> list_unchanged(const Backend& backend, std::string_view prefix) {
+  std::vector<std::string> found = backend.list(prefix);
+  for (std::vector<std::string> again; (again = backend.list(prefix)) != found;) found = std::move(again);
+  return found;
+}
+
 std::string numbered_key(std::string_view prefix, std::uint64_t number) {
   char digits[kDigits + 1];
   std::snprintf(digits, sizeof digits, "%020llu", static_cast<unsigned long long>(number));

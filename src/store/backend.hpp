@@ -105,6 +105,11 @@ std::uint64_t number_of(std::string_view key);
 /// Reads a whole object.
 inline std::vector<std::byte> read_all(const Backend& backend, std::string_view key) { return backend.contents(key); }
 
+/// The keys that start with `prefix` + '/', sorted, as two listings in a row saw them. Of keys that only go when others
+/// have come that stand for them, one listing may miss both; two equal ones cannot: see "Marks" in
+/// docs/design/store.md.
+std::vector<std::string> list_unchanged(const Backend& backend, std::string_view prefix);
+
 /// What a store's safety rests on, tried out on objects of its own, which are gone afterwards: an object that exists is
 /// not put again, and is read as it was put. Throws unsupported where the backend does not keep that.
 void probe_safety(Backend& backend);

@@ -10,16 +10,12 @@
 #include <random>
 
 #include "penstock/error.hpp"
-#include "store/encoding.hpp"
 
 namespace penstock::store {
 
 namespace {
 
-constexpr std::uint32_t kHeaderMagic = 0x4c425350;  // "PSBL"
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 63;
-constexpr std::uint16_t kOwnFolder = 2;  // flag of the header, which names the folder then
-constexpr std::uint16_t kFolderFormat = 2;
 
 std::uint64_t random_number() {
   std::random_device random;
@@ -84,10 +80,9 @@ std::shared_ptr<BlobState> BlobState::create(std::shared_ptr<Backend> backend, s
     throw Error(ErrorCode::invalid_argument, blob->title() + ": a size of " + std::to_string(options.size_bytes) +
                                                  " bytes was given, at most 2^63 is possible");
   }
-  // Writers of a blob that was removed may still be at work in its folder.
-  if (blob->backend_->exists(blob->gone_key())) blob->folder_ = new_folder();
   blob->size_bytes_ = options.size_bytes;
   blob->grows_ = options.grows;
+  blob->blob_id_ = random_number();
   blob->announce();
   return blob;
 }
@@ -108,54 +103,11 @@ std::shared_ptr<BlobState> BlobState::prepare_clone(std::string_view name, const
   return clone;
 }
 
-void BlobState::announce() {
-  if (blob_id_ == 0) blob_id_ = random_number();
-  const bool own_folder = folder_.starts_with(kFolders);
-  Encoder encoder;
-  encode_head(encoder, kHeaderMagic, own_folder ? kFolderFormat : kFormat);
-  encoder.number(static_cast<std::uint16_t>((grows_ ? 1 : 0) | (own_folder ? kOwnFolder : 0)));
-  encoder.number(blob_id_);
-  encoder.number(size_bytes_);
-  encoder.number(now_ns());
-  if (own_folder) encoder.text(folder_);
-  const std::vector<std::byte> header = encoder.seal();
-  const ConstBytes piece(header);
-  if (!backend_->put_if_absent("catalog/" + name_, std::span(&piece, 1))) {
-    throw Error(ErrorCode::exists, title() + " exists already; open it, or choose another name");
-  }
-  news_ = News::of(title());
-}
-
-std::shared_ptr<BlobState> BlobState::open(std::shared_ptr<Backend> backend, std::string_view name) {
-  std::shared_ptr<BlobState> blob(new BlobState(std::move(backend), name));
-  const std::string header_key = "catalog/" + blob->name_;
-  if (!blob->backend_->exists(header_key)) {
-    throw Error(ErrorCode::not_found, blob->title() + " does not exist; create it first, or list the store's blobs");
-  }
-  const std::vector<std::byte> header = read_all(*blob->backend_, header_key);
-  const std::string source = blob->backend_->url() + ": object " + header_key;
-  Decoder decoder(unseal(header, source), source);
-  decode_head(decoder, kHeaderMagic, source, kFolderFormat);
-  const auto flags = decoder.number<std::uint16_t>();
-  blob->grows_ = (flags & 1) != 0;
-  blob->blob_id_ = decoder.number<std::uint64_t>();
-  blob->size_bytes_ = decoder.number<std::uint64_t>();
-  decoder.number<std::int64_t>();
-  if ((flags & kOwnFolder) != 0) {
-    blob->folder_ = decoder.text();
-    check_key(blob->folder_);
-  }
-  blob->news_ = News::of(blob->title());
-  return blob;
-}
+void BlobState::follow_news() { news_ = News::of(title() + ' ' + folder_); }
 
 BlobState::Marks BlobState::marks() const {
   Marks marks;
-  // A collector removes marks that newer ones stand for. One listing may miss both, the old one because it goes and the
-  // new one because it comes; two equal listings cannot: see "Marks" in docs/design/store.md.
-  std::vector<std::string> found = backend_->list(key("gc"));
-  for (std::vector<std::string> again; (again = backend_->list(key("gc"))) != found;) found = std::move(again);
-  for (const std::string& mark : found) {
+  for (const std::string& mark : list_unchanged(*backend_, key("gc"))) {
     const std::string_view name = std::string_view(mark).substr(mark.find_last_of('/') + 1);
     if (name == kGone) {
       throw Error(ErrorCode::not_found, title() + " was removed; create it again, or list the store's blobs");

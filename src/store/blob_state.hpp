@@ -1,7 +1,8 @@
 // One blob in a backend: its log of records and the maps that replaying it gives. The protocol and why it is safe:
 // docs/design/store.md.
 //
-//   catalog/<name>                    header: identity, size, whether it grows
+//   catalog/<name>                    header: identity, size, whether it grows, folder
+//   successors/<name>/<number>        the same, of a blob with the name of one that was removed
 //   blobs/<name>/data/<base>-<time>-<writer>   data of one write; <base> is the newest version known before
 //   blobs/<name>/versions/<number>    record of one version, created exclusively, last
 //   blobs/<name>/index/<number>       the whole map of a version; saves replaying, and holds versions that a tag keeps
@@ -11,7 +12,8 @@
 //   blobs/<name>/gc/keep-<number>     versions below <number> are collected, except those with a tag
 //   blobs/<name>/gc/gone              the blob was removed
 //
-// Clones, and blobs with the name of one that was removed, have folders/<time>-<random> in place of blobs/<name>.
+// Clones, and blobs with the name of one that was removed, have homes/<time>-<random> in place of blobs/<name>
+// (folders/<time>-<random> where an earlier Penstock made them).
 #pragma once
 
 #include <atomic>
@@ -21,6 +23,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,7 +36,10 @@
 
 namespace penstock::store {
 
-inline constexpr std::string_view kFolders = "folders";
+/// Where blobs have folders of their own. A gc that knows no successors of names would take theirs for leftovers: so
+/// new folders are where it does not look.
+inline constexpr std::string_view kFolders = "homes";
+inline constexpr std::string_view kFormerFolders = "folders";
 inline constexpr std::string_view kGone = "gone";
 inline constexpr std::uint64_t kInlineBytes = 4 << 10;
 
@@ -48,7 +54,16 @@ class BlobState {
  public:
   static std::shared_ptr<BlobState> create(std::shared_ptr<Backend> backend, std::string_view name,
                                            const BlobOptions& options);
+  /// Throws not_found.
   static std::shared_ptr<BlobState> open(std::shared_ptr<Backend> backend, std::string_view name);
+  /// As open; nothing where no blob has this name.
+  static std::shared_ptr<BlobState> find(const std::shared_ptr<Backend>& backend, std::string_view name);
+  /// Names that stand for a blob, or did.
+  static std::set<std::string> names(const Backend& backend);
+  /// From here on the blob does not exist any more. False, and nothing changes, where another removal came before.
+  bool remove();
+  /// Frees what is left of blobs of this name that were removed.
+  static void free_removed(const std::shared_ptr<Backend>& backend, std::string_view name, GcReport& report);
 
   Backend& backend() const { return *backend_; }
   const std::string& name() const { return name_; }
@@ -105,7 +120,13 @@ class BlobState {
   static std::string new_folder();
   /// A blob with the size of `map` in a folder of its own, which nobody sees before announce().
   std::shared_ptr<BlobState> prepare_clone(std::string_view name, const VersionMap& map) const;
-  /// Creates the entry in the catalog; throws exists.
+  struct Standing;
+  /// What a name stands for at some instant of this call.
+  static Standing standing(const std::shared_ptr<Backend>& backend, std::string_view name);
+  /// False where the entry is not there (any more).
+  bool read_entry(const std::string& entry);
+  void follow_news();
+  /// Creates the entry of the name; throws exists.
   void announce();
   /// Whether a map of `version` is better built from an index than from one of version `from`.
   bool is_shorter_from_index(std::uint64_t from, std::uint64_t version) const;

@@ -199,8 +199,8 @@ GcReport remove_folder(Backend& backend, const std::string& folder) {
 
 std::set<std::string> list_folders(const Backend& backend) {
   std::set<std::string> folders;
-  for (const std::string& key : backend.list(kFolders)) {
-    folders.insert(key.substr(0, key.find('/', kFolders.size() + 1)));
+  for (const std::string_view root : {kFolders, kFormerFolders}) {
+    for (const std::string& key : backend.list(root)) folders.insert(key.substr(0, key.find('/', root.size() + 1)));
   }
   return folders;
 }
@@ -210,7 +210,7 @@ void collect_folders(Backend& backend, const std::set<std::string>& folders, con
   const std::int64_t deadline_ns = begin_of(lease);
   for (const std::string& folder : folders) {
     std::int64_t made_ns = 0;
-    std::from_chars(folder.data() + kFolders.size() + 1, folder.data() + folder.size(), made_ns);
+    std::from_chars(folder.data() + folder.find('/') + 1, folder.data() + folder.size(), made_ns);
     if (in_use.contains(folder) || made_ns > deadline_ns) continue;
     const GcReport removed = remove_folder(backend, folder);
     report.bytes_freed += removed.bytes_freed;

@@ -14,7 +14,7 @@ namespace penstock::store {
 void check_blob(BlobState& blob, CheckReport& report);
 
 /// Removes a blob's objects, those that appear meanwhile included if collect_folders comes by later. What stays is a
-/// mark that tells writers so. Its entry in the catalog has to be gone, or must never come.
+/// mark that tells writers so. For blobs that were removed, or that no entry will ever name.
 GcReport remove_folder(Backend& backend, const std::string& folder);
 /// All folders that blobs may have for their own.
 std::set<std::string> list_folders(const Backend& backend);

@@ -111,7 +111,7 @@ void BlobState::compact(std::uint64_t version) {
 void BlobState::clone(std::uint64_t version, std::string_view name) {
   const auto map = readable_map_at(version);
   const auto clone = prepare_clone(name, *map);
-  if (backend_->exists("catalog/" + clone->name())) {
+  if (find(backend_, clone->name())) {
     throw Error(ErrorCode::exists, clone->title() + " exists already; choose another name");
   }
   std::vector<std::pair<std::string, std::string>> copies;
@@ -149,7 +149,6 @@ void BlobState::clone(std::uint64_t version, std::string_view name) {
   clone->announce();
   // A gc that took the new folder for a leftover, because all this took longer than the lease, has said so.
   if (!backend_->exists(clone->gone_key())) return;
-  backend_->remove("catalog/" + clone->name());
   throw Error(ErrorCode::io, clone->title() + ": a gc took the unfinished clone for one of a dead process; repeat it");
 }
 

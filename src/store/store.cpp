@@ -1,6 +1,6 @@
 #include "penstock/store.hpp"
 
-#include <optional>
+#include <memory>
 #include <set>
 
 #include "penstock/error.hpp"
@@ -13,28 +13,18 @@ namespace penstock {
 
 namespace {
 
-std::vector<std::string> blob_names(const store::Backend& backend) {
-  std::vector<std::string> names = backend.list("catalog");
-  for (std::string& name : names) name.erase(0, name.find('/') + 1);
-  return names;
-}
-
-/// The folder of a blob whose removal has begun; "" when its entry in the catalog is gone, too; nothing for others.
-std::optional<std::string> folder_being_removed(const std::shared_ptr<store::Backend>& backend,
-                                                const std::string& name) {
-  try {
-    const auto blob = store::BlobState::open(backend, name);
-    if (!backend->exists(blob->gone_key())) return std::nullopt;
-    return blob->folder();
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::not_found) throw;
-    return "";
+/// Calls action(blob) for every blob. One that is removed meanwhile is left out, as if that had happened before.
+template <typename Action>
+void for_each_blob(const std::shared_ptr<store::Backend>& backend, const Action& action) {
+  for (const std::string& name : store::BlobState::names(*backend)) {
+    const auto blob = store::BlobState::find(backend, name);
+    if (!blob) continue;
+    try {
+      action(blob);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::not_found || !backend->exists(blob->gone_key())) throw;
+    }
   }
-}
-
-/// Whether `error`, met while looking at a blob, only says that it was removed meanwhile.
-bool was_removed(const std::shared_ptr<store::Backend>& backend, const std::string& name, const Error& error) {
-  return error.code() == ErrorCode::not_found && folder_being_removed(backend, name).has_value();
 }
 
 }  // namespace
@@ -50,29 +40,27 @@ Blob Store::create(std::string_view name, const BlobOptions& options) {
 
 Blob Store::open(std::string_view name) const { return Blob(store::BlobState::open(backend_, name)); }
 
-bool Store::exists(std::string_view name) const { return backend_->exists("catalog/" + std::string(name)); }
+bool Store::exists(std::string_view name) const { return store::BlobState::find(backend_, name) != nullptr; }
 
 std::vector<BlobInfo> Store::list() const {
   std::vector<BlobInfo> blobs;
-  for (const std::string& name : blob_names(*backend_)) {
-    try {
-      const auto blob = store::BlobState::open(backend_, name);
-      const auto map = blob->map_at(kLatest);
-      blobs.push_back({name, map->size_bytes(), blob->marks().keep_from, map->version(), blob->grows()});
-    } catch (const Error& error) {
-      if (!was_removed(backend_, name, error)) throw;
-    }
-  }
+  for_each_blob(backend_, [&](const auto& blob) {
+    const auto map = blob->map_at(kLatest);
+    blobs.push_back({blob->name(), map->size_bytes(), blob->marks().keep_from, map->version(), blob->grows()});
+  });
   return blobs;
 }
 
 CheckReport Store::check() const {
   CheckReport report;
-  for (const std::string& name : blob_names(*backend_)) {
+  for (const std::string& name : store::BlobState::names(*backend_)) {
+    std::shared_ptr<store::BlobState> blob;
     try {
-      store::check_blob(*store::BlobState::open(backend_, name), report);
+      blob = store::BlobState::find(backend_, name);
+      if (blob) store::check_blob(*blob, report);
     } catch (const Error& error) {
-      if (!was_removed(backend_, name, error)) report.problems.push_back(error.what());
+      const bool gone = blob && error.code() == ErrorCode::not_found && backend_->exists(blob->gone_key());
+      if (!gone) report.problems.push_back(error.what());
     }
   }
   return report;
@@ -90,21 +78,12 @@ GcReport Store::gc(const GcOptions& options) {
   // In this order: a folder gets its first object after its entry in the catalog, or belongs to an unfinished clone.
   const std::set<std::string> folders = store::list_folders(*backend_);
   std::set<std::string> in_use;
-  for (const std::string& name : blob_names(*backend_)) {
-    try {
-      const auto blob = store::BlobState::open(backend_, name);
-      in_use.insert(blob->folder());
-      store::collect_blob(*blob, options, report);
-    } catch (const Error& error) {
-      if (!was_removed(backend_, name, error)) throw;
-      // Whoever removed it may have died before the end. The entry stays for another remove: at this moment somebody
-      // may put a new blob of that name in its place.
-      const std::string folder = folder_being_removed(backend_, name).value_or("");
-      if (folder.empty()) continue;
-      const GcReport removed = store::remove_folder(*backend_, folder);
-      report.bytes_freed += removed.bytes_freed;
-      report.objects_removed += removed.objects_removed;
-    }
+  for_each_blob(backend_, [&](const auto& blob) {
+    in_use.insert(blob->folder());
+    store::collect_blob(*blob, options, report);
+  });
+  for (const std::string& name : store::BlobState::names(*backend_)) {
+    store::BlobState::free_removed(backend_, name, report);
   }
   store::collect_folders(*backend_, folders, in_use, options.lease, report);
   store::collect_counters(*backend_, options.lease, report);
@@ -120,8 +99,9 @@ Blob Store::clone(std::string_view name, std::uint64_t version, std::string_view
 GcReport Store::remove(std::string_view name) {
   const auto blob = store::BlobState::open(backend_, name);
   // From this mark on no write succeeds, so nothing is lost when its data goes.
-  backend_->put_if_absent(blob->gone_key(), {});
-  backend_->remove("catalog/" + std::string(name));
+  if (!blob->remove()) {
+    throw Error(ErrorCode::not_found, blob->title() + " was removed by another call at this moment");
+  }
   return store::remove_folder(*backend_, blob->folder());
 }
 

@@ -105,7 +105,16 @@ class Child {
     const std::uint64_t version = blob_.latest();
     const std::string name = std::to_string(seed_) + "-" + std::to_string(version) + "-" + std::to_string(++count_);
     tolerating_collected([&] {
-      switch (random_() % 4) {
+      switch (random_() % 5) {
+        case 4:
+          // A name that all children remove and give away again, at once.
+          if (random_() % 2 == 0) return static_cast<void>(store_.remove("shared"));
+          try {
+            store_.create("shared", {.size_bytes = kSize});
+          } catch (const Error& error) {
+            if (error.code() != ErrorCode::exists) throw;
+          }
+          break;
         case 0:
           blob_.tag(name, version);
           tell(Message::tagged, version);

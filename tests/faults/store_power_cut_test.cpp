@@ -225,7 +225,7 @@ class Machine {
     files_.cut_at(20 + random_() % 900);
     try {
       const auto backend = open_directory("/data/store", "file:///data/store", {}, files_);
-      if (!backend->exists("catalog/field")) BlobState::create(backend, "field", {.size_bytes = kSize});
+      if (!BlobState::find(backend, "field")) BlobState::create(backend, "field", {.size_bytes = kSize});
       Blob blob(BlobState::open(backend, "field"));
       for (;;) {
         if (random_() % 12 == 0) {
@@ -275,7 +275,7 @@ class Machine {
 
   void verify() {
     const auto backend = open_directory("/data/store", "file:///data/store", {}, files_);
-    if (!backend->exists("catalog/field")) {
+    if (!BlobState::find(backend, "field")) {
       EXPECT_TRUE(acknowledged_.empty()) << "everything is lost";
       return;
     }
@@ -297,21 +297,22 @@ class Machine {
     }
     if (!removing_.empty()) {
       // Removing was not acknowledged: it has happened, or can be repeated.
-      if (backend->exists("catalog/" + removing_)) remove(backend, removing_);
+      if (BlobState::find(backend, removing_)) remove(backend, removing_);
       clones_.erase(removing_);
       removed_.insert(removing_);
       removing_.clear();
     }
-    for (const std::string& name : removed_) ASSERT_FALSE(backend->exists("catalog/" + name)) << name << " is back";
+    for (const std::string& name : removed_) ASSERT_EQ(BlobState::find(backend, name), nullptr) << name << " is back";
     // Clones that nobody acknowledged are there as a whole, or not at all.
-    for (const std::string& entry : backend->list("catalog")) {
-      const auto clone = BlobState::open(backend, entry.substr(entry.find('/') + 1));
+    for (const std::string& name : BlobState::names(*backend)) {
+      const auto clone = BlobState::find(backend, name);
+      if (!clone) continue;
       CheckReport found;
       check_blob(*clone, found);
       ASSERT_TRUE(found.problems.empty()) << found.problems.front();
     }
     for (const auto& [name, attempt] : clones_) {
-      ASSERT_TRUE(backend->exists("catalog/" + name)) << name << " is lost";
+      ASSERT_NE(BlobState::find(backend, name), nullptr) << name << " is lost";
       expect_attempt(Blob(BlobState::open(backend, name)).snapshot(), attempt);
     }
   }
@@ -342,16 +343,16 @@ class Machine {
   /// As Store::remove and Store::gc.
   static void remove(const std::shared_ptr<Backend>& backend, const std::string& name) {
     const auto blob = BlobState::open(backend, name);
-    backend->put_if_absent(blob->gone_key(), {});
-    backend->remove("catalog/" + name);
+    blob->remove();
     remove_folder(*backend, blob->folder());
   }
   static void collect_all(const std::shared_ptr<Backend>& backend) {
     GcReport report;
     const std::set<std::string> folders = list_folders(*backend);
     std::set<std::string> in_use;
-    for (const std::string& entry : backend->list("catalog")) {
-      in_use.insert(BlobState::open(backend, entry.substr(entry.find('/') + 1))->folder());
+    for (const std::string& name : BlobState::names(*backend)) {
+      if (const auto blob = BlobState::find(backend, name)) in_use.insert(blob->folder());
+      BlobState::free_removed(backend, name, report);
     }
     collect_folders(*backend, folders, in_use, std::chrono::seconds(0), report);
   }

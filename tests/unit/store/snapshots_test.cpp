@@ -1,6 +1,7 @@
 // Snapshots as things of their own: tags, differences, compaction, clones, and the removal of blobs.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <random>
 #include <thread>
 
@@ -246,10 +247,60 @@ TEST_P(Snapshots, ARemovalThatWasCutShortDisturbsNobodyAndCanBeRepeated) {
   EXPECT_GT(store_.gc({.keep_last = 1, .lease = kNoLease}).objects_removed, 5u);
   EXPECT_TRUE(store_.check().problems.empty());
   EXPECT_TRUE(backend->list("blobs/field/data").empty());
-  store_.remove("field");
   EXPECT_FALSE(store_.exists("field"));
+  EXPECT_EQ(code_of([&] { store_.remove("field"); }), ErrorCode::not_found);
   EXPECT_EQ(store_.create("field", {.size_bytes = 7}).size_bytes(), 7u);
   EXPECT_EQ(store_.list().size(), 2u);
+}
+
+TEST_P(Snapshots, ARemovalThatSleptDoesNotTouchTheNextBlobOfThatName) {
+  const std::vector<std::byte> data(10'000, std::byte{9});
+  const WriteRegion region{0, data};
+  const auto backend = store::open_backend(url_, {.durable = false});
+  const auto slow = store::BlobState::open(backend, "field");
+  for (int turn = 0; turn < 4; ++turn) {
+    store_.remove("field");
+    EXPECT_FALSE(store_.exists("field"));
+    EXPECT_EQ(code_of([&] { store_.open("field"); }), ErrorCode::not_found);
+    Blob next = store_.create("field", {.size_bytes = 10'000});
+    EXPECT_EQ(code_of([&] { store_.create("field", {.size_bytes = 1}); }), ErrorCode::exists);
+    EXPECT_EQ(next.write(std::span(&region, 1)), 1u);
+    EXPECT_FALSE(slow->remove());
+    store_.gc({.lease = kNoLease});
+    EXPECT_EQ(whole(store_.open("field").snapshot()), data);
+    EXPECT_EQ(backend->list("successors/field").size(), 1u);
+  }
+  expect_sound();
+}
+
+TEST_P(Snapshots, OfManyWhoRemoveAndCreateAtOnceEachBlobHasOneOfEach) {
+  constexpr int kThreads = 4;
+  std::atomic<int> created{1};
+  std::atomic<int> removed{0};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      Store store(url_, {.durable = false});
+      for (int turn = 0; turn < 25; ++turn) {
+        try {
+          if ((thread + turn) % 2 == 0) {
+            store.remove("field");
+            ++removed;
+          } else {
+            store.create("field", {.size_bytes = 1});
+            ++created;
+          }
+          if (turn % 8 == 0) store.gc({.lease = kNoLease});
+        } catch (const Error& error) {
+          EXPECT_TRUE(error.code() == ErrorCode::not_found || error.code() == ErrorCode::exists) << error.what();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(removed, 1);
+  EXPECT_EQ(created - removed, store_.exists("field") ? 1 : 0);
+  expect_sound();
 }
 
 TEST_P(Snapshots, UnfinishedClonesAreCollectedAfterTheLease) {
