@@ -57,6 +57,15 @@ def test_what_cannot_run_is_left_out_and_said(monkeypatch):
     assert "other/mpich left out: no such library" in runner.table(report)
 
 
+def test_peers_can_be_chosen(monkeypatch):
+    monkeypatch.setattr(runner, "_launch", lambda *_: [({"bytes": 8}, [1.0])])
+    report = runner.run("case", Case, {}, ranks=[2], mpis=[MPI], repetitions=1, programs=["penstock"])
+    assert report.peers == ["penstock/mpich"]
+    assert [list(row.seconds) for row in report.rows] == [["penstock/mpich"]]
+    with pytest.raises(Error, match="no peer 'mine' here; there are other, penstock"):
+        runner.run("case", Case, {}, ranks=[2], mpis=[MPI], repetitions=1, programs=["penstock", "mine"])
+
+
 def test_peers_prepare_and_stop_in_time(monkeypatch):
     class Prepared:
         @staticmethod

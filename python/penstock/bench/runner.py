@@ -64,12 +64,26 @@ class Report:
 class Jobs:
     """The peers of a benchmark, and the jobs that measure them."""
 
-    def __init__(self, case_name: str, case: Any, mpis: Sequence[Installation], tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        case_name: str,
+        case: Any,
+        mpis: Sequence[Installation],
+        tell: Callable[[str], None],
+        programs: Sequence[str] = (),
+    ) -> None:
+        """`programs` are the names of those to measure; all if it is empty."""
+        known = dict.fromkeys(program.name for mpi in mpis for program in case.programs(mpi))
+        if unknown := [name for name in programs if name not in known]:
+            raise Error(
+                f"penstock bench {case_name} has no peer '{unknown[0]}' here; there are {', '.join(known)}",
+                "invalid_argument",
+            )
         self.peers: dict[str, tuple[Installation, Program]] = {
             f"{program.name}/{mpi.name}": (mpi, program)
             for mpi in mpis
             for program in case.programs(mpi)
-            if mpi is mpis[0] or not program.once
+            if (mpi is mpis[0] or not program.once) and (not programs or program.name in programs)
         }
         self.left_out: dict[str, str] = {}
         self._case_name = case_name
@@ -97,14 +111,15 @@ def run(
     mpis: Sequence[Installation],
     repetitions: int,
     minutes: float = math.inf,
+    programs: Sequence[str] = (),
     tell: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """Run every peer `repetitions` times, in turns, so that a machine that slows down slows all of them.
 
-    Once at least; not again when that would last longer than `minutes` in all.
+    Of the case's programs only those with names in `programs`, if there are any. Once at least; not again when that would last longer than `minutes` in all.
     """
     begin = time.monotonic()
-    jobs = Jobs(case_name, case, mpis, tell)
+    jobs = Jobs(case_name, case, mpis, tell, programs)
     if hasattr(case, "prepare"):
         parameters = case.prepare(parameters, jobs)
     rows: dict[str, Row] = {}

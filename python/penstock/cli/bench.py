@@ -90,6 +90,7 @@ def _command(name: str) -> click.Command:
         repetitions: int | None,
         minutes: float | None,
         mpi: str,
+        peers: str,
         quick: bool,
         as_json: bool,
         plot: str | None,
@@ -113,6 +114,7 @@ def _command(name: str) -> click.Command:
             ranks=_ranks(case, ranks, quick),
             mpis=installations([word for word in mpi.split(",") if word]),
             repetitions=repetitions or (1 if quick else 3),
+            programs=[word for word in peers.split(",") if word],
             minutes=minutes or (math.inf if repetitions else limit),
             tell=lambda text: click.echo(text, err=True),
         )
@@ -134,6 +136,11 @@ def _command(name: str) -> click.Command:
             + "]",
         ),
         click.Option(["--mpi"], default="", help="MPIs to use, with commas. [default: all that are found]"),
+        click.Option(
+            ["--peers"],
+            default="",
+            help="What to measure, with commas, such as penstock,plain for the peers penstock/… and plain/…. [default: all]",
+        ),
         click.Option(["--quick"], is_flag=True, help="Little of everything: does it run?"),
         click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object."),
         click.Option(
