@@ -44,25 +44,47 @@ inline void expect_row(const std::byte* to, std::size_t size_bytes) {
   if (reinterpret_cast<std::uintptr_t>(to) % kLineBytes != 0) __builtin_prefetch(to, 1);
   if (reinterpret_cast<std::uintptr_t>(to + size_bytes) % kLineBytes != 0) __builtin_prefetch(to + size_bytes - 1, 1);
 }
-/// Fetches the begin of a row that is read soon; the processor itself notices only that a long one goes on.
-inline void fetch_row(const std::byte* from, std::size_t size_bytes) {
-  constexpr std::size_t kMostBytes = 512;
-  for (std::size_t at = 0; at < std::min(size_bytes, kMostBytes); at += kLineBytes) __builtin_prefetch(from + at);
+/// How many rows ahead a far source is fetched: a few lines, so that those of rows that lie a power of two apart do not
+/// push each other out of the caches before they are used.
+inline std::size_t rows_ahead(std::size_t row_bytes) {
+  constexpr std::size_t kAheadBytes = 1024;
+  return std::clamp<std::size_t>(kAheadBytes / std::max<std::size_t>(row_bytes, 1), 2, 16);
 }
-inline constexpr std::size_t kRowsAhead = 8;
-inline constexpr std::size_t kMostRowsFetched = 64;
+inline constexpr std::size_t kTargetRowsAhead = 8;
+inline void fetch_row(const std::byte* from, std::size_t size_bytes) {
+  for (std::size_t at = 0; at < size_bytes; at += kLineBytes) __builtin_prefetch(from + at);
+}
 
-/// memcpy that streams the whole lines of the target.
-inline void stream_row(std::byte* __restrict to, const std::byte* __restrict from, std::size_t size_bytes) {
+/// memcpy from memory that the caches do not hold: while a row is copied, as much of a `later` one is fetched, line by
+/// line, since the processor itself notices only that a long row goes on, and fetches in bursts wait for each other.
+inline void copy_far_row(std::byte* __restrict to, const std::byte* __restrict from, std::size_t size_bytes,
+                         const std::byte* later) {
+  std::size_t at = 0;
+  for (; at + kLineBytes <= size_bytes; at += kLineBytes) {
+    __builtin_prefetch(later + at);
+    std::memcpy(to + at, from + at, kLineBytes);
+  }
+  if (at < size_bytes) {
+    __builtin_prefetch(later + at);
+    std::memcpy(to + at, from + at, size_bytes - at);
+  }
+}
+
+/// memcpy that streams the whole lines of the target; with a `later` row as copy_far_row().
+inline void stream_row(std::byte* __restrict to, const std::byte* __restrict from, std::size_t size_bytes,
+                       const std::byte* later = nullptr) {
   const std::size_t head_bytes = -reinterpret_cast<std::uintptr_t>(to) % kLineBytes;
+  if (later != nullptr) __builtin_prefetch(later);
   if (size_bytes < head_bytes + kLineBytes) {
     std::memcpy(to, from, size_bytes);
     return;
   }
   std::memcpy(to, from, head_bytes);
   std::size_t at = head_bytes;
-  for (; at + kLineBytes <= size_bytes; at += kLineBytes)
+  for (; at + kLineBytes <= size_bytes; at += kLineBytes) {
+    if (later != nullptr) __builtin_prefetch(later + at);
     for (std::size_t part = 0; part < kLineBytes; part += 16) stream_16(to + at + part, from + at + part);
+  }
   std::memcpy(to + at, from + at, size_bytes - at);
 }
 

@@ -68,14 +68,19 @@ SourceRows source_rows(const Loops& loops, std::size_t element_bytes) {
   return {};
 }
 
+/// `later` is a row that is read soon, where the source is far.
 template <class T, class Update>
-void update_row(const std::byte* __restrict from, std::byte* __restrict to, std::size_t count, const Update& update) {
+void update_row(const std::byte* __restrict from, std::byte* __restrict to, std::size_t count, const Update& update,
+                const std::byte* later = nullptr) {
   if constexpr (Update::kIsMove) {
     if (Update::kStreams)
-      stream_row(to, from, count * sizeof(T));
+      stream_row(to, from, count * sizeof(T), later);
+    else if (later != nullptr)
+      copy_far_row(to, from, count * sizeof(T), later);
     else
       copy_bytes(to, from, count * sizeof(T));
   } else {
+    if (later != nullptr) fetch_row(later, count * sizeof(T));
     for (std::size_t i = 0; i < count; ++i) update(load<T>(from + i * sizeof(T)), to + i * sizeof(T));
   }
 }
@@ -89,19 +94,22 @@ void run(const Loops& loops, const Update& update, const LinesWork* lines = null
   if (from_rows && to_rows && loops.from_outer_bytes == row_bytes && loops.to_outer_bytes == row_bytes) {
     update_row<T>(loops.from, loops.to, loops.outer * loops.inner, update);
   } else if (from_rows && to_rows && loops.inner > 1) {
+    const std::size_t row_size_bytes = loops.inner * sizeof(T);
+    const std::size_t ahead = rows_ahead(row_size_bytes);
+    const auto later_row = [&](std::size_t i) -> const std::byte* {
+      if (!loops.is_far) return nullptr;
+      if (i < loops.outer) return loops.from + static_cast<std::ptrdiff_t>(i) * loops.from_outer_bytes;
+      i = std::min(i - loops.outer, loops.next.count);
+      return loops.next.count == 0 ? loops.from
+                                   : loops.next.from + static_cast<std::ptrdiff_t>(i) * loops.next.stride_bytes;
+    };
     for (std::size_t i = 0; i < loops.outer; ++i) {
       const auto row = static_cast<std::ptrdiff_t>(i);
-      const std::size_t ahead = i + kRowsAhead;
-      if (ahead < loops.outer) {
-        const auto later = static_cast<std::ptrdiff_t>(ahead);
-        if (Update::kStreams) expect_row(loops.to + later * loops.to_outer_bytes, loops.inner * sizeof(T));
-        if (loops.is_far) fetch_row(loops.from + later * loops.from_outer_bytes, loops.inner * sizeof(T));
-      } else if (ahead - loops.outer < loops.next.count) {
-        fetch_row(loops.next.from + static_cast<std::ptrdiff_t>(ahead - loops.outer) * loops.next.stride_bytes,
-                  loops.next.size_bytes);
-      }
+      if (Update::kStreams && i + kTargetRowsAhead < loops.outer)
+        expect_row(loops.to + (row + static_cast<std::ptrdiff_t>(kTargetRowsAhead)) * loops.to_outer_bytes,
+                   row_size_bytes);
       update_row<T>(loops.from + row * loops.from_outer_bytes, loops.to + row * loops.to_outer_bytes, loops.inner,
-                    update);
+                    update, later_row(i + ahead));
     }
   } else if (sizeof(T) <= 16 && to_rows && loops.from_outer_bytes == kSize) {
     if constexpr (sizeof(T) <= 16) {  // of a register
@@ -109,8 +117,9 @@ void run(const Loops& loops, const Update& update, const LinesWork* lines = null
           loops.from, loops.to, {loops.outer, loops.inner, loops.from_inner_bytes, loops.to_outer_bytes}, lines,
           {.streams = loops.streams, .is_far = loops.is_far},
           [&](const std::byte* from, std::byte* to, std::size_t count) { update_row<T>(from, to, count, update); });
-      for (std::size_t i = 0; i < std::min(loops.next.count, kMostRowsFetched); ++i)
-        fetch_row(loops.next.from + static_cast<std::ptrdiff_t>(i) * loops.next.stride_bytes, kLineBytes);
+      const std::size_t next_bytes = std::min(loops.next.size_bytes, kStagedRowBytes);
+      for (std::size_t i = 0; i < std::min(loops.next.count, rows_ahead(next_bytes)); ++i)
+        fetch_row(loops.next.from + static_cast<std::ptrdiff_t>(i) * loops.next.stride_bytes, next_bytes);
     }
   } else {
     for (std::size_t i = 0; i < loops.outer; ++i) {

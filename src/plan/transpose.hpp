@@ -81,7 +81,6 @@ inline void transpose_registers(const std::byte* from, std::ptrdiff_t from_strid
 struct Lines {
   TransposeKernel kernel;
   Factors factors;
-  bool is_far = false;
 };
 
 template <class T, bool kIsMove, bool kStreams, class UpdateRow>
@@ -147,17 +146,9 @@ void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape
     const std::size_t whole_inners = inners - inners % lines.kernel.inner;
     const auto i = static_cast<std::ptrdiff_t>(inner);
     const auto o = static_cast<std::ptrdiff_t>(outer);
-    const std::size_t strip = lines.is_far ? kLineBytes / sizeof(T) : whole_outers;
-    for (std::size_t done = 0; done < whole_outers && whole_inners > 0; done += strip) {
-      const std::byte* source = from + i * shape.from_inner_bytes + (o + static_cast<std::ptrdiff_t>(done)) * kSize;
-      if (lines.is_far && outer + done + strip < shape.outer)
-        for (std::size_t row = 0; row < whole_inners; ++row)
-          __builtin_prefetch(source + static_cast<std::ptrdiff_t>(row) * shape.from_inner_bytes + kLineBytes, 0, 2);
-      lines.kernel.run(
-          source, to + (o + static_cast<std::ptrdiff_t>(done)) * shape.to_outer_bytes + i * kSize,
-          {std::min(strip, whole_outers - done), whole_inners, shape.from_inner_bytes, shape.to_outer_bytes},
-          lines.factors);
-    }
+    if (whole_outers > 0 && whole_inners > 0)
+      lines.kernel.run(from + i * shape.from_inner_bytes + o * kSize, to + o * shape.to_outer_bytes + i * kSize,
+                       {whole_outers, whole_inners, shape.from_inner_bytes, shape.to_outer_bytes}, lines.factors);
     squares(outer, inner + whole_inners, outer + whole_outers, inner + inners);
     squares(outer + whole_outers, inner, outer + outers, inner + inners);
   };
@@ -186,17 +177,16 @@ struct TransposeMemory {
   bool is_far;   ///< the source is not in the caches
 };
 
-/// Calls update_row(const std::byte* elements, std::byte* to, count) for pieces of rows of `to` that no kernel takes,
-/// or moves elements where kIsMove.
+namespace detail {
+
 template <class T, bool kIsMove, bool kStreams, class UpdateRow>
-void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape, const LinesWork* work,
-               const TransposeMemory& memory, const UpdateRow& update_row) {
-  const auto lines = [&](LineStore store) -> detail::Lines {
+void transpose_near(const std::byte* from, std::byte* to, const TransposeShape& shape, const LinesWork* work,
+                    bool streams, const UpdateRow& update_row) {
+  const auto lines = [&](LineStore store) -> Lines {
     if (work == nullptr) return {};
-    return {transpose_kernel(work->work, work->reads_target ? LineStore::reads_target : store), work->factors,
-            memory.is_far};
+    return {transpose_kernel(work->work, work->reads_target ? LineStore::reads_target : store), work->factors};
   };
-  if (memory.streams) {
+  if (streams) {
     // A square writes one line of each row: begin with the columns before the first border of a line.
     const std::size_t head_bytes = -reinterpret_cast<std::uintptr_t>(to) % kLineBytes;
     const std::size_t head = head_bytes / sizeof(T);
@@ -205,17 +195,61 @@ void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape
     if (has_lines) {
       const auto skipped = static_cast<std::ptrdiff_t>(head);
       if (head > 0)
-        detail::transpose<T, kIsMove, false>(from, to,
-                                             {shape.outer, head, shape.from_inner_bytes, shape.to_outer_bytes},
-                                             lines(LineStore::plain), update_row);
-      detail::transpose<T, kIsMove, kStreams>(
-          from + skipped * shape.from_inner_bytes, to + head_bytes,
-          {shape.outer, shape.inner - head, shape.from_inner_bytes, shape.to_outer_bytes}, lines(LineStore::streamed),
-          update_row);
+        transpose<T, kIsMove, false>(from, to, {shape.outer, head, shape.from_inner_bytes, shape.to_outer_bytes},
+                                     lines(LineStore::plain), update_row);
+      transpose<T, kIsMove, kStreams>(from + skipped * shape.from_inner_bytes, to + head_bytes,
+                                      {shape.outer, shape.inner - head, shape.from_inner_bytes, shape.to_outer_bytes},
+                                      lines(LineStore::streamed), update_row);
       return;
     }
   }
-  detail::transpose<T, kIsMove, false>(from, to, shape, lines(LineStore::plain), update_row);
+  transpose<T, kIsMove, false>(from, to, shape, lines(LineStore::plain), update_row);
+}
+
+}  // namespace detail
+
+inline constexpr std::size_t kStagedRowBytes = 512;
+
+/// Calls update_row(const std::byte* elements, std::byte* to, count) for pieces of rows of `to` that no kernel takes,
+/// or moves elements where kIsMove.
+template <class T, bool kIsMove, bool kStreams, class UpdateRow>
+void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape, const LinesWork* work,
+               const TransposeMemory& memory, const UpdateRow& update_row) {
+  if (!memory.is_far)
+    return detail::transpose_near<T, kIsMove, kStreams>(from, to, shape, work, memory.streams, update_row);
+  // Row after row of a part is brought near first: reading across rows that lie a power of two apart, each line would
+  // push out another before all of it is used.
+  constexpr std::size_t kOuters = kStagedRowBytes / sizeof(T), kInners = 64;
+  constexpr std::size_t kStrideBytes = kStagedRowBytes + kLineBytes;  // no power of two
+  constexpr std::size_t kLineElems = kLineBytes / sizeof(T);
+  alignas(64) std::byte near[kInners * kStrideBytes];
+  const std::size_t ahead = rows_ahead(std::min(kOuters, shape.outer) * sizeof(T));
+  // Parts after the first one begin at a line of the target.
+  const std::size_t head = (-reinterpret_cast<std::uintptr_t>(to) % kLineBytes) / sizeof(T);
+  std::size_t inner_end = 0;
+  for (std::size_t inner = 0; inner < shape.inner; inner = inner_end) {
+    inner_end = std::min(shape.inner, inner + (inner == 0 && head > 0 ? head + kInners - kLineElems : kInners));
+    const std::size_t inners = inner_end - inner;
+    const std::byte* const rows = from + static_cast<std::ptrdiff_t>(inner) * shape.from_inner_bytes;
+    for (std::size_t outer = 0; outer < shape.outer; outer += kOuters) {
+      const std::size_t outers = std::min(kOuters, shape.outer - outer);
+      const std::byte* const part = rows + outer * sizeof(T);
+      const auto row = [&](std::size_t i) { return part + static_cast<std::ptrdiff_t>(i) * shape.from_inner_bytes; };
+      const std::byte* const next = outer + kOuters < shape.outer ? part + kStagedRowBytes
+                                    : inner_end < shape.inner
+                                        ? rows + static_cast<std::ptrdiff_t>(inners) * shape.from_inner_bytes
+                                        : part;
+      for (std::size_t i = 0; i < inners; ++i)
+        copy_far_row(near + i * kStrideBytes, row(i), outers * sizeof(T),
+                     i + ahead < inners
+                         ? row(i + ahead)
+                         : next + static_cast<std::ptrdiff_t>(i + ahead - inners) * shape.from_inner_bytes);
+      detail::transpose_near<T, kIsMove, kStreams>(
+          near, to + static_cast<std::ptrdiff_t>(outer) * shape.to_outer_bytes + inner * sizeof(T),
+          {outers, inners, static_cast<std::ptrdiff_t>(kStrideBytes), shape.to_outer_bytes}, work, memory.streams,
+          update_row);
+    }
+  }
 }
 
 }  // namespace penstock::plan

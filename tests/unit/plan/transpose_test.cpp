@@ -90,6 +90,39 @@ TEST(Transpose, LargeRowsPastTheCaches) {
   }
 }
 
+TEST(Transpose, RowsOfAFarSource) {
+  constexpr std::size_t kRows = 37;
+  constexpr std::size_t kStride = kStreamedBytes / kRows / 2 + 5;
+  std::vector<std::byte> from(2 * kRows * kStride);
+  std::mt19937 random(7);
+  for (std::byte& byte : from) byte = static_cast<std::byte>(random());
+  ASSERT_GE(from.size(), kStreamedBytes);
+  for (const std::size_t row_bytes : {1, 63, 64, 200, 1024, 1100}) {
+    // Two blocks, so that the end of one fetches from the other; into packages, which are small, and far targets.
+    for (const std::size_t to_stride : {row_bytes, kStride}) {
+      std::vector<std::byte> to(2 * kRows * to_stride + 3, std::byte{0xee});
+      std::vector<Block> blocks;
+      for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{kRows}})
+        blocks.push_back({.from_offset_elems = first * kStride + 11,
+                          .to_offset_elems = first * to_stride + 3,
+                          .rows = kRows,
+                          .columns = row_bytes,
+                          .from_row_stride_elems = kStride,
+                          .from_column_stride_elems = 1,
+                          .to_row_stride_elems = static_cast<std::int64_t>(to_stride),
+                          .to_column_stride_elems = 1});
+      transform({.dtype = DType::uint8}, blocks, false, from, to);
+      for (std::size_t row = 0; row < 2 * kRows; ++row)
+        ASSERT_EQ(std::memcmp(&to[row * to_stride + 3], &from[row * kStride + 11], row_bytes), 0)
+            << "row " << row << " of " << row_bytes << " bytes";
+      ASSERT_EQ(to[2], std::byte{0xee});
+      if (to_stride > row_bytes) {
+        ASSERT_EQ(to[to_stride + 2], std::byte{0xee});
+      }
+    }
+  }
+}
+
 TEST(Transpose, ComputesWhileItTransposes) {
   for (const Shape shape : {Shape{3, 5}, {32, 32}, {65, 70}, {600, 40}}) {
     std::vector<float> from(shape.rows * shape.columns);
