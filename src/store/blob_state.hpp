@@ -11,6 +11,7 @@
 //   blobs/<name>/gc/fence-<number>    a gc gives up, or gave up, all uncommitted data with a base below <number>
 //   blobs/<name>/gc/keep-<number>     versions below <number> are collected, except those with a tag
 //   blobs/<name>/gc/gone              the blob was removed
+//   blobs/<name>/gc/unfinished        a gc takes a clone that no entry names for one of a dead process
 //
 // Clones, and blobs with the name of one that was removed, have homes/<time>-<random> in place of blobs/<name>
 // (folders/<time>-<random> where an earlier Penstock made them).
@@ -41,6 +42,7 @@ namespace penstock::store {
 inline constexpr std::string_view kFolders = "homes";
 inline constexpr std::string_view kFormerFolders = "folders";
 inline constexpr std::string_view kGone = "gone";
+inline constexpr std::string_view kUnfinished = "unfinished";
 inline constexpr std::uint64_t kInlineBytes = 4 << 10;
 
 /// Time since 1970 by the clock of this host.
@@ -60,6 +62,8 @@ class BlobState {
   static std::shared_ptr<BlobState> find(const std::shared_ptr<Backend>& backend, std::string_view name);
   /// Names that stand for a blob, or did.
   static std::set<std::string> names(const Backend& backend);
+  /// Those of all blobs that are there.
+  static std::set<std::string> folders_in_use(const std::shared_ptr<Backend>& backend);
   /// From here on the blob does not exist any more. False, and nothing changes, where another removal came before.
   bool remove();
   /// Frees what is left of blobs of this name that were removed.

@@ -22,6 +22,11 @@ std::string later_entries(std::string_view name) { return std::string(kLater) + 
 
 }  // namespace
 
+struct BlobState::Standing {
+  std::shared_ptr<BlobState> blob;  ///< nothing where the name is free
+  std::string free_entry;           ///< what makes the name stand for another blob, if it is free
+};
+
 std::set<std::string> BlobState::names(const Backend& backend) {
   std::set<std::string> names;
   for (const std::string& key : backend.list(kFirst)) names.insert(key.substr(kFirst.size() + 1));
@@ -29,6 +34,14 @@ std::set<std::string> BlobState::names(const Backend& backend) {
     names.insert(key.substr(kLater.size() + 1, key.find_last_of('/') - kLater.size() - 1));
   }
   return names;
+}
+
+std::set<std::string> BlobState::folders_in_use(const std::shared_ptr<Backend>& backend) {
+  std::set<std::string> folders;
+  for (const std::string& name : names(*backend)) {
+    if (const auto blob = standing(backend, name).blob) folders.insert(blob->folder());
+  }
+  return folders;
 }
 
 bool BlobState::read_entry(const std::string& entry) {
@@ -52,11 +65,6 @@ bool BlobState::read_entry(const std::string& entry) {
   check_key(folder_);
   return true;
 }
-
-struct BlobState::Standing {
-  std::shared_ptr<BlobState> blob;  ///< nothing where the name is free
-  std::string free_entry;           ///< what makes the name stand for another blob, if it is free
-};
 
 BlobState::Standing BlobState::standing(const std::shared_ptr<Backend>& backend, std::string_view name) {
   const std::string first = first_entry(name);

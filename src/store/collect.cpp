@@ -205,16 +205,32 @@ std::set<std::string> list_folders(const Backend& backend) {
   return folders;
 }
 
-void collect_folders(Backend& backend, const std::set<std::string>& folders, const std::set<std::string>& in_use,
-                     std::chrono::seconds lease, GcReport& report) {
+void collect_folders(const std::shared_ptr<Backend>& backend, const std::set<std::string>& folders,
+                     const std::set<std::string>& in_use, std::chrono::seconds lease, GcReport& report) {
   const std::int64_t deadline_ns = begin_of(lease);
+  std::vector<std::string> removed;
+  std::vector<std::string> unfinished;
   for (const std::string& folder : folders) {
     std::int64_t made_ns = 0;
     std::from_chars(folder.data() + folder.find('/') + 1, folder.data() + folder.size(), made_ns);
     if (in_use.contains(folder) || made_ns > deadline_ns) continue;
-    const GcReport removed = remove_folder(backend, folder);
-    report.bytes_freed += removed.bytes_freed;
-    report.objects_removed += removed.objects_removed;
+    if (backend->exists(folder + "/gc/" + std::string(kGone))) {
+      removed.push_back(folder);
+    } else {
+      backend->put_if_absent(folder + "/gc/" + std::string(kUnfinished), {});
+      unfinished.push_back(folder);
+    }
+  }
+  // Whoever completes a clone from now on sees the mark; who did before is seen.
+  if (!unfinished.empty()) {
+    const std::set<std::string> completed = BlobState::folders_in_use(backend);
+    std::erase_if(unfinished, [&](const std::string& folder) { return completed.contains(folder); });
+  }
+  removed.insert(removed.end(), unfinished.begin(), unfinished.end());
+  for (const std::string& folder : removed) {
+    const GcReport freed = remove_folder(*backend, folder);
+    report.bytes_freed += freed.bytes_freed;
+    report.objects_removed += freed.objects_removed;
   }
 }
 

@@ -147,8 +147,11 @@ void BlobState::clone(std::uint64_t version, std::string_view name) {
   put(clone->record_key(1), encode(record));
   put(numbered_key(clone->key("gc"), 1).insert(clone->key("gc/").size(), "keep-"), {});
   clone->announce();
-  // A gc that took the new folder for a leftover, because all this took longer than the lease, has said so.
-  if (!backend_->exists(clone->gone_key())) return;
+  // A gc that takes the new folder for a leftover, because all this took longer than the lease, has said so before it
+  // looked for our entry; when that mark goes with the rest, the other is there.
+  const bool given_up = backend_->exists(clone->key("gc/") + std::string(kUnfinished));
+  if (!given_up && !backend_->exists(clone->gone_key())) return;
+  clone->remove();
   throw Error(ErrorCode::io, clone->title() + ": a gc took the unfinished clone for one of a dead process; repeat it");
 }
 

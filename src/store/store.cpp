@@ -85,7 +85,7 @@ GcReport Store::gc(const GcOptions& options) {
   for (const std::string& name : store::BlobState::names(*backend_)) {
     store::BlobState::free_removed(backend_, name, report);
   }
-  store::collect_folders(*backend_, folders, in_use, options.lease, report);
+  store::collect_folders(backend_, folders, in_use, options.lease, report);
   store::collect_counters(*backend_, options.lease, report);
   report.bytes_freed += backend_->reclaim(options.lease);
   return report;

@@ -354,7 +354,7 @@ class Machine {
       if (const auto blob = BlobState::find(backend, name)) in_use.insert(blob->folder());
       BlobState::free_removed(backend, name, report);
     }
-    collect_folders(*backend, folders, in_use, std::chrono::seconds(0), report);
+    collect_folders(backend, folders, in_use, std::chrono::seconds(0), report);
   }
 
   std::mt19937 random_;

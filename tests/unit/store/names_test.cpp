@@ -124,5 +124,43 @@ TEST_F(Names, FoldersOfSuccessorsAreNotWhereAnOlderCollectorLooks) {
   EXPECT_TRUE(backend_->list("folders").empty());
 }
 
+TEST_F(Names, AClonePutUpBehindTheBackOfACollectorStays) {
+  const auto blob = create();
+  const std::vector<std::byte> data(kSize, std::byte{7});
+  const WriteRegion region{0, data};
+  Blob(blob).write(std::span(&region, 1));
+  blob->clone(1, "copy");
+  // It looked when the clone was not there yet.
+  GcReport report;
+  collect_folders(backend_, list_folders(*backend_), {}, std::chrono::seconds(0), report);
+  const auto copy = BlobState::find(backend_, "copy");
+  ASSERT_NE(copy, nullptr);
+  CheckReport found;
+  check_blob(*copy, found);
+  EXPECT_TRUE(found.problems.empty()) << found.problems.front();
+}
+
+TEST_F(Names, ACloneThatACollectorGaveUpIsNotReportedAsMade) {
+  const auto blob = create();
+  const std::vector<std::byte> data(kSize, std::byte{7});
+  const WriteRegion region{0, data};
+  Blob(blob).write(std::span(&region, 1));
+  int listed = 0;
+  std::uint64_t freed = 0;
+  slow_->after_list = [&](std::string_view prefix, std::vector<std::string>&) {
+    if (prefix != "successors/copy" || ++listed != 2) return;
+    GcReport report;
+    const std::set<std::string> in_use = BlobState::folders_in_use(backend_);
+    collect_folders(backend_, list_folders(*backend_), in_use, std::chrono::seconds(0), report);
+    freed = report.objects_removed;
+  };
+  EXPECT_EQ(code_of([&] { BlobState::open(slow_, "field")->clone(1, "copy"); }), ErrorCode::io);
+  EXPECT_GT(freed, 2u);
+  EXPECT_EQ(BlobState::find(backend_, "copy"), nullptr);
+  slow_->after_list = nullptr;
+  blob->clone(1, "copy");
+  EXPECT_NE(BlobState::find(backend_, "copy"), nullptr);
+}
+
 }  // namespace
 }  // namespace penstock::store
