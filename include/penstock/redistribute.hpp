@@ -91,6 +91,9 @@ class PENSTOCK_API RedistributionBatch {
   const std::vector<Relabeling>& relabelings() const;
   /// This rank's plan.
   const Plan& plan() const;
+  /// Of this rank's memory for a pair: what start() expects.
+  std::uint64_t local_input_bytes(std::size_t pair) const;
+  std::uint64_t local_output_bytes(std::size_t pair) const;
 
   /// outputs[i] = alpha*op(inputs[i]) + beta*outputs[i] for this rank's parts of each pair, dense as the layouts say,
   /// or with the leading dimension of the options. Collective; non-blocking, the memory belongs to the operation until
@@ -122,6 +125,8 @@ class PENSTOCK_API Redistribution {
   const RedistributionOptions& options() const { return batch_.options(); }
   const Relabeling& relabeling() const { return batch_.relabelings()[0]; }
   const Plan& plan() const { return batch_.plan(); }
+  std::uint64_t local_input_bytes() const { return batch_.local_input_bytes(0); }
+  std::uint64_t local_output_bytes() const { return batch_.local_output_bytes(0); }
 
   Request start(ConstBytes input, Bytes output, std::complex<double> alpha = 1.0,
                 std::complex<double> beta = 0.0) const;

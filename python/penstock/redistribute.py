@@ -139,6 +139,7 @@ class Redistribution:
         self.source = Layout(native.source)
         #: The target after relabeling: what the output is laid out by.
         self.target = Layout(native.target)
+        self._planned = _Planned(self.source), _Planned(self.target)
         self.relabeling = Relabeling(*native.relabeling)
         #: permutation[r] is the rank that takes the part of the given target's rank r.
         self.permutation: list[int] = self.relabeling.permutation
@@ -175,8 +176,8 @@ class Redistribution:
 
     def _memory(self, source: ArrayLike | DistArray, target: ArrayLike | DistArray) -> tuple[object, object]:
         return (
-            _local(self._native, self._rank, "source", source, self.source),
-            _local(self._native, self._rank, "target", target, self.target),
+            _local(self._native, self._rank, "source", source, self._planned[0]),
+            _local(self._native, self._rank, "target", target, self._planned[1]),
         )
 
     def __repr__(self) -> str:
@@ -194,6 +195,7 @@ class RedistributionBatch:
         self.sources = [Layout(layout) for layout in native.sources]
         #: The targets after relabeling, each on its own: what the outputs are laid out by.
         self.targets = [Layout(layout) for layout in native.targets]
+        self._planned = [_Planned(layout) for layout in self.sources], [_Planned(layout) for layout in self.targets]
         #: Of each pair.
         self.relabelings = [Relabeling(*each) for each in native.relabelings]
 
@@ -224,7 +226,7 @@ class RedistributionBatch:
             raise Error(wrong)
         local = [
             [_local(self._native, self._rank, name, *pair) for pair in zip(given, layouts)]
-            for name, given, layouts in (("source", sources, self.sources), ("target", targets, self.targets))
+            for name, given, layouts in zip(("source", "target"), (sources, targets), self._planned)
         ]
         return Request(self._native.start(self._rank, *local, alpha, beta))
 
@@ -262,17 +264,28 @@ def _plot(
     draw({"before": source, "after": target}, path, title, tuple(index))
 
 
-def _local(native: Any, rank: int, name: str, given: ArrayLike | DistArray, layout: Layout) -> object:
+class _Planned:
+    """A layout of a plan, and the last one that was seen to equal it: to compare them takes longer than to start."""
+
+    __slots__ = ("equal", "layout")
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = self.equal = layout
+
+
+def _local(native: Any, rank: int, name: str, given: ArrayLike | DistArray, planned: _Planned) -> object:
     if not isinstance(given, DistArray):
         return given
     wrong = None
-    if given.layout is not layout and given.layout != layout:
-        wrong = f"redistribute: the {name} has another layout than planned ({given.layout!r}, not {layout!r})"
+    layout = given.layout
+    if layout is not planned.equal and layout != planned.layout:
+        wrong = f"redistribute: the {name} has another layout than planned ({layout!r}, not {planned.layout!r})"
     elif given.rank != rank:
         wrong = f"redistribute: the {name} is the part of rank {given.rank}, this is rank {rank}"
     if wrong:
         native.fail(wrong)
         raise Error(wrong)
+    planned.equal = layout
     return given.local
 
 

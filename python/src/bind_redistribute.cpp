@@ -109,17 +109,18 @@ struct Expected {
   const Layout& layout;
   std::int64_t leading_elems;
   DType dtype;
+  std::uint64_t size_bytes;
 };
 
 ArrayView local_part(nb::handle given, Access access, const char* argument, const Expected& what, int rank) {
-  const auto& [layout, leading_elems, dtype] = what;
+  const auto& [layout, leading_elems, dtype, expected_bytes] = what;
   ArrayView part = view(given, access, argument);
   const auto refuse = [&](const std::string& has, const std::string& expected) {
     throw Error(ErrorCode::invalid_argument, std::string(argument) + " " + has + "; expected " + expected);
   };
   if (part.dtype() != dtype)
     refuse("holds " + std::string(name(part.dtype())), std::string(name(dtype)) + ", as planned");
-  const auto expected = static_cast<std::uint64_t>(layout.local_memory(rank, leading_elems).size_elems);
+  const std::uint64_t expected = expected_bytes / size_bytes(dtype);
   if (part.count() != expected)
     refuse("has " + std::to_string(part.count()) + " elements",
            std::to_string(expected) + ", what the layout gives to rank " + std::to_string(rank));
@@ -155,14 +156,15 @@ PendingRequest start_batch(const RedistributionBatch& batch, int rank, nb::handl
     for (const nb::handle source : nb::borrow<nb::list>(sources)) {
       if (inputs.size() == batch.size()) break;
       const LayoutPair& pair = batch.pairs()[inputs.size()];
-      inputs.push_back(
-          arrays.emplace_back(local_part(source, Access::read, "source", {pair.source, 0, input_dtype}, rank)).bytes());
+      const Expected expected{pair.source, 0, input_dtype, batch.local_input_bytes(inputs.size())};
+      inputs.push_back(arrays.emplace_back(local_part(source, Access::read, "source", expected, rank)).bytes());
     }
     for (const nb::handle target : nb::borrow<nb::list>(targets)) {
       if (outputs.size() == batch.size()) break;
       const LayoutPair& pair = batch.pairs()[outputs.size()];
-      outputs.push_back(arrays.emplace_back(local_part(target, Access::write, "target", {pair.target, 0, dtype}, rank))
-                            .writable_bytes());
+      const Expected expected{pair.target, 0, dtype, batch.local_output_bytes(outputs.size())};
+      outputs.push_back(
+          arrays.emplace_back(local_part(target, Access::write, "target", expected, rank)).writable_bytes());
     }
     factors[0] = factor(alpha, "alpha");
     factors[1] = factor(beta, "beta");
@@ -186,9 +188,13 @@ PendingRequest start(const Redistribution& redistribution, int rank, nb::handle 
   const RedistributionOptions& options = redistribution.options();
   try {
     input = local_part(source, Access::read, "source",
-                       {redistribution.source(), options.source_leading_elems, options.input_dtype()}, rank);
-    output = local_part(target, Access::write, "target",
-                        {redistribution.target(), options.target_leading_elems, options.dtype}, rank);
+                       {redistribution.source(), options.source_leading_elems, options.input_dtype(),
+                        redistribution.local_input_bytes()},
+                       rank);
+    output = local_part(
+        target, Access::write, "target",
+        {redistribution.target(), options.target_leading_elems, options.dtype, redistribution.local_output_bytes()},
+        rank);
     factors[0] = factor(alpha, "alpha");
     factors[1] = factor(beta, "beta");
   } catch (const Error& error) {

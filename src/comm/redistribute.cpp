@@ -296,6 +296,8 @@ const std::vector<LayoutPair>& RedistributionBatch::pairs() const { return state
 const RedistributionOptions& RedistributionBatch::options() const { return state_->options; }
 const std::vector<Relabeling>& RedistributionBatch::relabelings() const { return state_->relabelings; }
 const Plan& RedistributionBatch::plan() const { return *state_->plan; }
+std::uint64_t RedistributionBatch::local_input_bytes(std::size_t pair) const { return state_->input_bytes[pair]; }
+std::uint64_t RedistributionBatch::local_output_bytes(std::size_t pair) const { return state_->output_bytes[pair]; }
 
 Request RedistributionBatch::start(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
                                    std::complex<double> alpha, std::complex<double> beta) const {

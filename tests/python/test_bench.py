@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from penstock.bench import CASES, overlap, overlap_results, runner
+from penstock.bench import CASES, overlap, overlap_results, redistribute, runner
 from penstock.bench.installation import Installation, Placement, installations
 from penstock.cli import bench as cli
 from penstock.error import Error
@@ -109,6 +109,25 @@ def test_placement():
     assert Installation("openmpi", "").environment(bound)["OMPI_MCA_mpi_yield_when_idle"] == "0"
     intel = Installation("impi", "/prefix").environment(crowded)
     assert (intel["MPI4PY_MPIABI"], intel["I_MPI_PIN"], intel["I_MPI_WAIT_MODE"]) == ("mpich", "0", "1")
+
+
+def test_peers_of_another_mpi_are_not_loaded(tmp_path, monkeypatch):
+    for name, soname in (("openmpi", "libmpi.so.40"), ("mpich", "libmpi.so.12")):
+        (tmp_path / name / "lib").mkdir(parents=True)
+        (tmp_path / name / "lib" / soname).touch()
+    library = tmp_path / "libcosta.so"
+    library.write_bytes(b"\0libmpi.so.40\0")
+    openmpi, mpich = (Installation(name, str(tmp_path / name)) for name in ("openmpi", "mpich"))
+    assert redistribute._is_linked_to(library, openmpi)
+    assert not redistribute._is_linked_to(library, mpich)
+    assert not redistribute._is_linked_to(None, openmpi)
+
+    monkeypatch.setenv("PENSTOCK_BENCH_COSTA", str(library))
+    monkeypatch.setattr(redistribute, "_scalapack_path", lambda mpi: library)
+    assert {"scalapack", "costa"} <= {program.name for program in redistribute.programs(openmpi)}
+    assert not {"scalapack", "costa"} & {program.name for program in redistribute.programs(mpich)}
+    batch = next(program for program in redistribute.programs(mpich) if program.name == "penstock-batch")
+    assert batch.baselines == ("penstock-three",)
 
 
 def test_plot(monkeypatch, tmp_path):

@@ -95,9 +95,9 @@ def test_assignments_of_many_processes(kind):
     assert weights[np.arange(n), columns].sum() == expected
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 16, 100])
+@pytest.mark.parametrize("ranks", [*range(1, 131), 256, 1000, 1024])
 def test_a_cyclic_shift_costs_nothing(ranks):
-    source = ps.Layout.block_cyclic((5000, 3), (7, 2), (ranks, 1))
+    source = ps.Layout.block_cyclic((23 * ranks + 5, 3), (7, 2), (ranks, 1))
     target = source.relabeled(np.roll(np.arange(ranks), 1))
     relabeling = ps.relabel(source, target)
     assert relabeling.bytes_after == 0

@@ -1,9 +1,13 @@
-"""Redistribution of a block-cyclic matrix, against ScaLAPACK where it is installed and against a plain memory copy."""
+"""Redistribution of a block-cyclic matrix, against ScaLAPACK and COSTA where they are installed and against a plain copy."""
 
 from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +16,9 @@ from penstock.bench.installation import Installation
 from penstock.bench.runner import Program
 
 SUMMARY = (
-    "A square matrix of float64 from 32x32 to 128x128 blocks: Penstock, one by one and batched by 3 (time per matrix), "
-    "ScaLAPACK, and copying the local part once."
+    "A square matrix of float64 from 32x32 to 128x128 blocks (COSTA's Figure 2): Penstock, ScaLAPACK, COSTA and copying the "
+    "local part once; and three matrices, by three runs of a kept plan and batched (time per matrix). COSTA is its library of "
+    "prefixed routines, libcosta_prefixed_scalapack, or what PENSTOCK_BENCH_COSTA names, under the MPI it is linked to."
 )
 
 OPTIONS = {
@@ -24,17 +29,20 @@ OPTIONS = {
 RANKS = [2, 4]
 BLOCKS = (32, 128)
 BATCH = 3
+#: How the libraries of Open MPI, MPICH and Debian's MPICH are named in what is linked to them.
+_MPI_LIBRARIES = ("libmpi.so.40", "libmpi.so.12", "libmpich.so.12")
 
 
 def programs(mpi: Installation) -> list[Program]:
-    batch = Program("penstock-batch", baselines=("penstock",))
-    if _scalapack_name(mpi.name) is None:
-        return [Program("copy"), Program("penstock", baselines=("copy",)), batch]
+    three = [Program("penstock-three"), Program("penstock-batch", baselines=("penstock-three",))]
+    if not _is_linked_to(_scalapack_path(mpi.name), mpi):
+        return [Program("copy"), Program("penstock", baselines=("copy",)), *three]
+    peers = ("scalapack", "costa") if _is_linked_to(_costa_path(), mpi) else ("scalapack",)
     return [
         Program("copy"),
-        Program("scalapack", baselines=("copy",)),
-        Program("penstock", baselines=("copy", "scalapack")),
-        batch,
+        *(Program(name, baselines=("copy",)) for name in peers),
+        Program("penstock", baselines=("copy", *peers)),
+        *three,
     ]
 
 
@@ -63,18 +71,18 @@ def measure(program: str, parameters: dict[str, Any]) -> list[tuple[dict[str, An
             if program == "penstock":
                 plan = ps.Comm(world).plan_redistribute(source, target, np.float64, op=op)
                 action = lambda plan=plan, result=result, given=given: plan.run(given, result)  # noqa: E731
-            elif program == "penstock-batch":
-                batch = ps.Comm(world).plan_redistribute([source] * BATCH, [target] * BATCH, np.float64, op=op)
-                sources = [given, *(ps.DistArray(source, _copy_of(given), world.rank) for _ in range(BATCH - 1))]
+            elif program in ("penstock-batch", "penstock-three"):
+                # Three sets of arrays on both sides: else the single runs would find theirs in the caches.
+                sources = [given, *(_copy_of(given) for _ in range(BATCH - 1))]
                 results = [*(ps.DistArray.zeros(target, np.float64, world.rank) for _ in range(BATCH - 1)), result]
-                action = lambda batch=batch, results=results, sources=sources: batch.run(sources, results)  # noqa: E731
-            elif program == "scalapack":
-                action = _Scalapack(world, grid).redistribution(op, order, given.local, result.local)
+                action = _three(ps.Comm(world), program == "penstock-batch", op, sources, results)
+            elif program in ("scalapack", "costa"):
+                action = _Scalapack(world, grid, program).redistribution(op, order, given.local, result.local)
             else:
                 copy = np.ones_like(given.local)
                 action = lambda copy=copy, given=given: np.copyto(copy, given.local)  # noqa: E731
             seconds = time_of(world, action, parameters["budget_s"])
-            if program == "penstock-batch":
+            if program in ("penstock-batch", "penstock-three"):
                 seconds = [each / BATCH for each in seconds]
             if program != "copy":
                 for view, (i, j) in target.local_views(world.rank, result.local):
@@ -85,27 +93,69 @@ def measure(program: str, parameters: dict[str, Any]) -> list[tuple[dict[str, An
     return rows
 
 
-def _copy_of(given: Any) -> np.ndarray:
-    return np.array(given.local, order="K", copy=True)
+def _copy_of(given: Any) -> Any:
+    copy = type(given).empty(given.layout, given.dtype, given.rank)
+    np.copyto(copy.local, given.local)
+    return copy
 
 
-def _scalapack_name(mpi: str) -> str | None:
-    return ctypes.util.find_library(f"scalapack-{mpi}")
+def _three(comm: Any, batched: bool, op: str, sources: list[Any], results: list[Any]) -> Callable[[], None]:
+    if batched:
+        batch = comm.plan_redistribute([a.layout for a in sources], [b.layout for b in results], np.float64, op=op)
+        return lambda: batch.run(sources, results)
+    plan = comm.plan_redistribute(sources[0].layout, results[0].layout, np.float64, op=op)
+
+    def run() -> None:
+        for a, b in zip(sources, results):
+            plan.run(a, b)
+
+    return run
+
+
+def _scalapack_path(mpi: str) -> Path | None:
+    name = ctypes.util.find_library(f"scalapack-{mpi}")
+    known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout if name else ""
+    paths = [line.split(" => ")[1] for line in known.splitlines() if line.strip().startswith(f"{name} ")]
+    return Path(paths[0]) if paths else None
+
+
+def _costa_path() -> Path | None:
+    """COSTA's library of routines with ScaLAPACK's arguments."""
+    given = os.environ.get("PENSTOCK_BENCH_COSTA")
+    folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    places = [given] if given else [f"{folder}/libcosta_prefixed_scalapack.so" for folder in folders if folder]
+    return next((path for path in map(Path, places) if path.is_file()), None)
+
+
+def _is_linked_to(library: Path | None, mpi: Installation) -> bool:
+    """Of another MPI it would load, and then wait for ever: a process had two."""
+    if library is None:
+        return False
+    content, folder = library.read_bytes(), Path(mpi.prefix, "lib")
+    theirs = [name for name in _MPI_LIBRARIES if name.encode() in content]
+    return any([*folder.glob(name), *folder.glob(f"*/{name}")] for name in theirs)
 
 
 class _Scalapack:
-    """pdgemr2d and pdtran, called as Fortran is."""
+    """pdgemr2d and pdtran, called as Fortran is; COSTA's with its prefix, on ScaLAPACK's process grids."""
 
-    def __init__(self, world: Any, grid: tuple[int, int]) -> None:
+    def __init__(self, world: Any, grid: tuple[int, int], whose: str) -> None:
         from mpi4py import MPI
 
         from penstock.bench.worker import Cannot
 
         mpi = "openmpi" if MPI.Get_library_version().startswith("Open MPI") else "mpich"
         try:
-            self._library = ctypes.CDLL(_scalapack_name(mpi) or "", mode=ctypes.RTLD_GLOBAL)
+            self._library = ctypes.CDLL(str(_scalapack_path(mpi)), mode=ctypes.RTLD_GLOBAL)
         except OSError as error:
             raise Cannot(f"ScaLAPACK does not load beside this MPI: {error}") from error
+        routines, prefix = self._library, ""
+        if whose == "costa":
+            try:
+                routines, prefix = ctypes.CDLL(str(_costa_path()), mode=ctypes.RTLD_LOCAL), "costa_"
+            except OSError as error:
+                raise Cannot(f"COSTA does not load: {error}") from error
+        self._gemr2d, self._tran = (getattr(routines, f"{prefix}{name}_") for name in ("pdgemr2d", "pdtran"))
         self._context = ctypes.c_int()
         zero = ctypes.c_int(0)
         self._library.blacs_get_(ctypes.byref(zero), ctypes.byref(zero), ctypes.byref(self._context))
@@ -113,7 +163,6 @@ class _Scalapack:
         self._library.blacs_gridinit_(
             ctypes.byref(self._context), ctypes.c_char_p(b"Row"), ctypes.byref(rows), ctypes.byref(columns)
         )
-        self._rows = grid[0]
 
     def _descriptor(self, order: int, block: int, local: np.ndarray) -> Any:
         leading = max(1, local.shape[0])
@@ -126,20 +175,10 @@ class _Scalapack:
         a, b = pointer(source.ctypes.data), pointer(target.ctypes.data)
         ref = ctypes.byref
         if op == "N":
-            return lambda: self._library.pdgemr2d_(
+            return lambda: self._gemr2d(
                 ref(n), ref(n), a, ref(one), ref(one), from_desc, b, ref(one), ref(one), to_desc, ref(self._context)
             )
-        # pdtran wants both in the same blocks: redistribute first, then transpose.
-        between = np.empty_like(target)
-        c = pointer(between.ctypes.data)
         unit, nothing = ctypes.c_double(1), ctypes.c_double(0)
-
-        def transpose(between: np.ndarray = between) -> None:
-            self._library.pdgemr2d_(
-                ref(n), ref(n), a, ref(one), ref(one), from_desc, c, ref(one), ref(one), to_desc, ref(self._context)
-            )
-            self._library.pdtran_(
-                ref(n), ref(n), ref(unit), c, ref(one), ref(one), to_desc, ref(nothing), b, ref(one), ref(one), to_desc
-            )
-
-        return transpose
+        return lambda: self._tran(
+            ref(n), ref(n), ref(unit), a, ref(one), ref(one), from_desc, ref(nothing), b, ref(one), ref(one), to_desc
+        )
