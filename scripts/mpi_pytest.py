@@ -20,7 +20,8 @@ import pytest
 from mpi4py import MPI
 
 GRACE_S = float(os.environ.get("PENSTOCK_MPI_PYTEST_GRACE_S", "20"))
-# Over emulated nodes of more ranks than cores, single tests under Open MPI were seen to stall for over a minute, then go on.
+# Where ranks share cores with programs that compute, those that yield, as Open MPI's do then, have their turn at
+# intervals of milliseconds: a test was seen to take over a minute.
 TEST_TIMEOUT_S = 400
 
 

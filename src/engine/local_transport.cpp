@@ -120,6 +120,8 @@ class LocalTransport final : public Transport {
     return keep(std::move(transfer));
   }
 
+  void poll() override {}
+
   std::optional<std::uint64_t> test(Handle handle) override {
     const std::lock_guard lock(world_->mutex);
     check_caller();

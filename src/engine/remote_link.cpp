@@ -108,6 +108,7 @@ bool RemoteLink::progress() {
     }
     ring_posted_ = true;
   }
+  transport_.poll();
   bool moved = receive_packets();
   moved |= advance_receives();
   moved |= advance_sends();

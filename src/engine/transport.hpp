@@ -36,8 +36,10 @@ class Transport {
   virtual Handle isend(ConstBytes from, int peer, int tag) = 0;
   virtual Handle irecv(Bytes to, int peer, int tag) = 0;
 
-  /// The number of bytes moved, once complete; the handle is then gone. A message longer than the receive buffer is
-  /// an Error(mismatch).
+  /// Lets the library move messages, and finds what is complete. Never blocks.
+  virtual void poll() = 0;
+  /// The number of bytes moved, once poll() has found it complete; the handle is then gone. A message longer than the
+  /// receive buffer is an Error(mismatch).
   virtual std::optional<std::uint64_t> test(Handle handle) = 0;
   /// Withdraws a receive; the handle is then gone and its memory may be reused. False when it had already matched a
   /// message, which then has been received (MPI_Cancel, MPI_Wait, !MPI_Test_cancelled). Sends are never withdrawn.

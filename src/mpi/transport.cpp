@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -88,48 +89,48 @@ class MpiTransport final : public engine::Transport {
   Handle isend(ConstBytes from, int peer, int tag) override {
     const std::lock_guard lock(mutex_);
     require_open();
-    Transfer transfer;
-    transfer.size_bytes = from.size();
+    const Handle handle = add({.size_bytes = from.size()});
     // A message of at least one full piece ends with a shorter one, so that the receiver knows the end by itself.
     std::uint64_t sent = 0;
     do {
       const std::uint64_t piece = std::min<std::uint64_t>(from.size() - sent, piece_bytes_);
       MPI_Request request = MPI_REQUEST_NULL;
       check(MPI_Isend(from.data() + sent, static_cast<int>(piece), MPI_BYTE, peer, tag, comm_, &request), "MPI_Isend");
-      transfer.requests.push_back(request);
+      watch(request, handle);
       sent += piece;
       if (piece < piece_bytes_) break;
     } while (true);
-    return add(std::move(transfer));
+    return handle;
   }
 
   Handle irecv(Bytes to, int peer, int tag) override {
     const std::lock_guard lock(mutex_);
     require_open();
-    Transfer transfer;
-    transfer.peer = peer == engine::kAnyRank ? MPI_ANY_SOURCE : peer;
-    transfer.tag = tag;
-    transfer.receives = true;
-    transfer.to = to;
-    transfer.requests.push_back(MPI_REQUEST_NULL);
+    const Handle handle =
+        add({.to = to, .peer = peer == engine::kAnyRank ? MPI_ANY_SOURCE : peer, .tag = tag, .receives = true});
+    Transfer& transfer = transfers_.at(handle);
     const bool long_one = to.size() >= piece_bytes_;
     if (!long_one && peer == engine::kAnyRank) {
       // Probed for, not posted: MPICH loses messages that meet several posted receives for any source when some of the
       // ranks share a node and others do not.
       transfer.probes = true;
-      const Handle handle = add(std::move(transfer));
       probing_.push_back(handle);
-      return handle;
+    } else if (!long_one && ordered_.empty()) {
+      watch(post(transfer), handle);
+    } else {
+      transfer.waiting = true;
+      ordered_.push_back(handle);
+      post_ordered();
     }
-    if (!long_one && ordered_.empty()) {
-      transfer.requests[0] = post(transfer);
-      return add(std::move(transfer));
-    }
-    transfer.waiting = true;
-    const Handle handle = add(std::move(transfer));
-    ordered_.push_back(handle);
-    post_ordered();
     return handle;
+  }
+
+  void poll() override {
+    const std::lock_guard lock(mutex_);
+    require_open();
+    // In this order: Open MPI's MPI_Testsome looks before it moves messages, but probing moves them.
+    find_probed();
+    find_complete();
   }
 
   std::optional<std::uint64_t> test(Handle handle) override {
@@ -138,21 +139,11 @@ class MpiTransport final : public engine::Transport {
     const auto found = transfers_.find(handle);
     if (found == transfers_.end())
       throw Error(ErrorCode::internal, "transfer " + std::to_string(handle) + " is not in flight", rank_);
-    Transfer& transfer = found->second;
-    if (transfer.waiting || (transfer.probes && !is_next(handle, transfer.tag))) return std::nullopt;
-    bool complete = false;
-    try {
-      complete = transfer.probes     ? test_probe(transfer)
-                 : transfer.receives ? test_receive(transfer)
-                                     : test_send(transfer);
-    } catch (...) {
-      forget(handle);
-      throw;
-    }
-    if (!complete) return std::nullopt;
-    const std::uint64_t moved_bytes = transfer.size_bytes;
+    if (!found->second.complete) return std::nullopt;
+    const Transfer done = found->second;
     forget(handle);
-    return moved_bytes;
+    if (done.failure) throw Error(*done.failure);
+    return done.size_bytes;
   }
 
   bool cancel(Handle receive) override {
@@ -161,7 +152,11 @@ class MpiTransport final : public engine::Transport {
     const auto found = transfers_.find(receive);
     if (found == transfers_.end() || !found->second.receives)
       throw Error(ErrorCode::internal, "receive " + std::to_string(receive) + " is not in flight", rank_);
-    const bool withdrawn = withdraw(found->second);
+    bool withdrawn = !found->second.complete;
+    if (const auto at = std::find(owners_.begin(), owners_.end(), receive); at != owners_.end()) {
+      withdrawn = withdraw(requests_[static_cast<std::size_t>(at - owners_.begin())]);
+      drop_done();
+    }
     forget(receive);
     return withdrawn;
   }
@@ -187,14 +182,16 @@ class MpiTransport final : public engine::Transport {
 
  private:
   struct Transfer {
-    std::vector<MPI_Request> requests;  ///< of a send one per piece; of a receive the piece that is awaited
-    Bytes to;
+    Bytes to{};
     std::uint64_t size_bytes = 0;  ///< of a receive: what has arrived so far
     int peer = 0;
     int tag = 0;
     bool receives = false;
-    bool waiting = false;  ///< a receive that has not been posted, because of an earlier one; see ordered_
-    bool probes = false;   ///< a receive for any rank, which is never posted; see probing_
+    bool waiting = false;   ///< a receive that has not been posted, because of an earlier one; see ordered_
+    bool probes = false;    ///< a receive for any rank, which is never posted; see probing_
+    bool complete = false;  ///< or failed: MPI has nothing of it
+    int pieces = 0;         ///< that MPI has: of a send all that are not sent, of a receive the one that is awaited
+    std::optional<Error> failure{};
   };
 
   void set_up() {
@@ -219,10 +216,27 @@ class MpiTransport final : public engine::Transport {
       throw Error(ErrorCode::mpi, "this communicator's MPI connection is closed: MPI_Finalize has been called", rank_);
   }
 
-  Handle add(Transfer transfer) {
+  Handle add(const Transfer& transfer) {
     const Handle handle = next_handle_++;
-    transfers_.emplace(handle, std::move(transfer));
+    transfers_.emplace(handle, transfer);
     return handle;
+  }
+
+  void watch(MPI_Request request, Handle handle) {
+    requests_.push_back(request);
+    owners_.push_back(handle);
+    ++transfers_.at(handle).pieces;
+  }
+
+  void drop_done() {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      if (requests_[i] == MPI_REQUEST_NULL) continue;
+      requests_[kept] = requests_[i];
+      owners_[kept++] = owners_[i];
+    }
+    requests_.resize(kept);
+    owners_.resize(kept);
   }
 
   void forget(Handle handle) {
@@ -242,7 +256,7 @@ class MpiTransport final : public engine::Transport {
       });
       if (!transfer.waiting || blocked) continue;
       transfer.waiting = false;
-      transfer.requests[0] = post(transfer);
+      watch(post(transfer), *next);
     }
   }
 
@@ -255,88 +269,121 @@ class MpiTransport final : public engine::Transport {
     return request;
   }
 
-  /// Whether no earlier receive for any rank takes the next message under this tag.
-  bool is_next(Handle handle, int tag) const {
-    const auto first = std::find_if(probing_.begin(), probing_.end(),
-                                    [&](Handle probing) { return transfers_.at(probing).tag == tag; });
-    return first != probing_.end() && *first == handle;
-  }
-
-  bool test_probe(Transfer& transfer) {
-    int found = 0;
-    int length = 0;
-    MPI_Message message = MPI_MESSAGE_NULL;
-    MPI_Status status;
-    check(MPI_Improbe(MPI_ANY_SOURCE, transfer.tag, comm_, &found, &message, &status), "MPI_Improbe");
-    if (found == 0) return false;
-    check(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count");
-    transfer.size_bytes = static_cast<std::uint64_t>(length);
-    if (transfer.size_bytes <= transfer.to.size()) {
-      check(MPI_Mrecv(transfer.to.data(), length, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
-      return true;
+  /// Gives what has come for any rank to the receives that wait for it, in their order.
+  void find_probed() {
+    for (std::size_t i = 0; i < probing_.size();) {
+      Transfer& transfer = transfers_.at(probing_[i]);
+      int found = 0;
+      MPI_Message message = MPI_MESSAGE_NULL;
+      MPI_Status status;
+      check(MPI_Improbe(MPI_ANY_SOURCE, transfer.tag, comm_, &found, &message, &status), "MPI_Improbe");
+      if (found == 0) {
+        // Nor for the later ones under this tag.
+        const int tag = transfer.tag;
+        while (i < probing_.size() && transfers_.at(probing_[i]).tag == tag) ++i;
+        continue;
+      }
+      take(transfer, message, status);
+      probing_.erase(probing_.begin() + static_cast<std::ptrdiff_t>(i));
     }
-    std::vector<std::byte> discarded(transfer.size_bytes);
-    check(MPI_Mrecv(discarded.data(), length, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
-    throw Error(ErrorCode::mismatch,
-                "a message of rank " + std::to_string(status.MPI_SOURCE) + " is longer than the " +
-                    std::to_string(transfer.to.size()) + " bytes expected here",
-                rank_);
   }
 
-  bool test_send(Transfer& transfer) {
-    int complete = 0;
-    if (transfer.requests.size() == 1)
-      check(MPI_Test(transfer.requests.data(), &complete, MPI_STATUS_IGNORE), "MPI_Test");
-    else
-      check(MPI_Testall(static_cast<int>(transfer.requests.size()), transfer.requests.data(), &complete,
-                        MPI_STATUSES_IGNORE),
-            "MPI_Testall");
-    return complete != 0;
+  void take(Transfer& transfer, MPI_Message message, const MPI_Status& status) {
+    int length = 0;
+    check(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count");
+    transfer.complete = true;
+    transfer.size_bytes = static_cast<std::uint64_t>(length);
+    std::vector<std::byte> discarded;
+    std::byte* to = transfer.to.data();
+    if (transfer.size_bytes > transfer.to.size()) {
+      transfer.failure = too_long(transfer, status);
+      discarded.resize(transfer.size_bytes);
+      to = discarded.data();
+    }
+    check(MPI_Mrecv(to, length, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
   }
 
-  bool test_receive(Transfer& transfer) {
-    int complete = 0;
-    MPI_Status status;
-    const int result = MPI_Test(transfer.requests.data(), &complete, &status);
+  Error too_long(const Transfer& transfer, const MPI_Status& status, const std::string& library = {}) const {
+    return {ErrorCode::mismatch,
+            "a message of rank " + std::to_string(status.MPI_SOURCE) + " is longer than the " +
+                std::to_string(transfer.to.size()) + " bytes expected here",
+            rank_, library};
+  }
+
+  void find_complete() {
+    if (requests_.empty()) return;
+#ifdef OPEN_MPI
+    // Where ranks share cores each call that finds nothing offers the core to others (mpi_yield_when_idle), who may
+    // keep it for milliseconds: one call for all.
+    find_some();
+#else
+    // One by one: errors of several belong to no communicator in MPICH, and end the program.
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      int complete = 0;
+      MPI_Status status;
+      const int result = MPI_Test(&requests_[i], &complete, &status);
+      if (result != MPI_SUCCESS || complete != 0) end_piece(i, status, result);
+    }
+#endif
+    drop_done();
+  }
+
+#ifdef OPEN_MPI
+  void find_some() {
+    int count = 0;
+    indices_.resize(requests_.size());
+    statuses_.resize(requests_.size());
+    const int result =
+        MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, indices_.data(), statuses_.data());
+    int error_class = MPI_SUCCESS;
+    if (result != MPI_SUCCESS) MPI_Error_class(result, &error_class);
+    if (error_class != MPI_ERR_IN_STATUS) check(result, "MPI_Testsome");
+    for (int k = 0; k < count; ++k) {
+      const MPI_Status& status = statuses_[static_cast<std::size_t>(k)];
+      end_piece(static_cast<std::size_t>(indices_[static_cast<std::size_t>(k)]), status,
+                error_class == MPI_ERR_IN_STATUS ? status.MPI_ERROR : MPI_SUCCESS);
+    }
+  }
+#endif
+
+  /// Request `i` is done; of a receive in several pieces the next one takes its place.
+  void end_piece(std::size_t i, const MPI_Status& status, int result) {
+    Transfer& transfer = transfers_.at(owners_[i]);
+    requests_[i] = MPI_REQUEST_NULL;
+    --transfer.pieces;
     if (result != MPI_SUCCESS) {
       int error_class = MPI_SUCCESS;
       MPI_Error_class(result, &error_class);
-      if (error_class == MPI_ERR_TRUNCATE)
-        throw Error(ErrorCode::mismatch,
-                    "a message of rank " + std::to_string(status.MPI_SOURCE) + " is longer than the " +
-                        std::to_string(transfer.to.size()) + " bytes expected here",
-                    rank_, error_text(result));
-      check(result, "MPI_Test");
+      transfer.failure = transfer.receives && error_class == MPI_ERR_TRUNCATE
+                             ? too_long(transfer, status, error_text(result))
+                             : Error(ErrorCode::mpi, transfer.receives ? "a receive failed" : "a send failed", rank_,
+                                     error_text(result));
+    } else if (transfer.receives) {
+      int length = 0;
+      check(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count");
+      transfer.size_bytes += static_cast<std::uint64_t>(length);
+      if (static_cast<std::uint64_t>(length) >= piece_bytes_) {
+        transfer.peer = status.MPI_SOURCE;
+        requests_[i] = post(transfer);
+        ++transfer.pieces;
+      }
     }
-    if (complete == 0) return false;
-    int length = 0;
-    check(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count");
-    transfer.size_bytes += static_cast<std::uint64_t>(length);
-    if (static_cast<std::uint64_t>(length) < piece_bytes_) return true;
-    transfer.peer = status.MPI_SOURCE;
-    transfer.requests[0] = post(transfer);
-    return false;
+    transfer.complete = transfer.pieces == 0;
   }
 
-  static bool withdraw(Transfer& receive) noexcept {
-    MPI_Request& request = receive.requests[0];
-    if (request == MPI_REQUEST_NULL) return receive.waiting || receive.probes;
+  static bool withdraw(MPI_Request& receive) noexcept {
     MPI_Status status;
     int withdrawn = 0;
-    MPI_Cancel(&request);
-    MPI_Wait(&request, &status);
+    MPI_Cancel(&receive);
+    MPI_Wait(&receive, &status);
     MPI_Test_cancelled(&status, &withdrawn);
     return withdrawn != 0;
   }
 
   /// MPI cannot withdraw a send: it is left to MPI, which may read the memory until MPI_Finalize.
-  static void leave(Transfer& send) noexcept {
-    for (MPI_Request& request : send.requests) {
-      int complete = 0;
-      if (request != MPI_REQUEST_NULL && MPI_Test(&request, &complete, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
-          complete == 0)
-        MPI_Request_free(&request);
-    }
+  static void leave(MPI_Request& send) noexcept {
+    int complete = 0;
+    if (MPI_Test(&send, &complete, MPI_STATUS_IGNORE) == MPI_SUCCESS && complete == 0) MPI_Request_free(&send);
   }
 
   void close() noexcept {
@@ -344,12 +391,14 @@ class MpiTransport final : public engine::Transport {
     if (comm_ == MPI_COMM_NULL) return;
     MPI_Comm comm = std::exchange(comm_, MPI_COMM_NULL);
     if (!running()) return;
-    for (auto& [handle, transfer] : transfers_) {
-      if (transfer.receives)
-        withdraw(transfer);
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      if (transfers_.at(owners_[i]).receives)
+        withdraw(requests_[i]);
       else
-        leave(transfer);
+        leave(requests_[i]);
     }
+    requests_.clear();
+    owners_.clear();
     transfers_.clear();
     ordered_.clear();
     probing_.clear();
@@ -382,6 +431,13 @@ class MpiTransport final : public engine::Transport {
   /// In the order of irecv(): receives that may take several pieces, and those that came after one. Mostly empty.
   std::vector<Handle> ordered_;
   std::vector<Handle> probing_;  ///< in the order of irecv()
+  /// What MPI has, and whose it is.
+  std::vector<MPI_Request> requests_;
+  std::vector<Handle> owners_;
+#ifdef OPEN_MPI
+  std::vector<int> indices_;
+  std::vector<MPI_Status> statuses_;
+#endif
   AtFinalize at_finalize_;
 };
 

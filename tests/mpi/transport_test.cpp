@@ -16,6 +16,7 @@ constexpr std::uint64_t kPiece = 1000;
 
 std::uint64_t wait(Transport& transport, Transport::Handle handle) {
   for (;;) {
+    transport.poll();
     if (const auto bytes = transport.test(handle)) return *bytes;
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
@@ -60,6 +61,7 @@ void order(Transport& transport) {
   for (std::size_t i = 0; i < kMessages; ++i) handles.push_back(transport.isend(sent[i], right, 9));
   for (std::size_t pending = handles.size(); pending > 0;) {
     pending = 0;
+    transport.poll();
     for (Transport::Handle& handle : handles)
       if (handle != 0 && ++pending != 0 && transport.test(handle)) handle = 0;
   }
