@@ -21,12 +21,17 @@ Events::Events(std::span<const Plan> plans) {
     first_step_.push_back(steps);
     steps += plan.steps.size();
   }
-  successors_.resize(2 * steps);
+  ends_.resize(2 * steps);
   for (std::size_t rank = 0; rank < plans.size(); ++rank)
     for (StepId step = 0; step < plans[rank].steps.size(); ++step) {
       add(start(rank, step), end(rank, step));
       for (const StepId earlier : dependencies(plans[rank], step)) add(end(rank, earlier), start(rank, step));
     }
+}
+
+void Events::add(Event before, Event after) {
+  edges_.push_back({before, after, ends_[before].first_out, ends_[after].first_in});
+  ends_[before].first_out = ends_[after].first_in = edges_.size() - 1;
 }
 
 std::pair<std::size_t, StepId> Events::step_of(Event event) const {
@@ -38,9 +43,8 @@ std::pair<std::size_t, StepId> Events::step_of(Event event) const {
 }
 
 std::vector<std::pair<std::size_t, StepId>> Events::find_cycle() const {
-  std::vector<std::size_t> waits(successors_.size());
-  for (const auto& successors : successors_)
-    for (const Event event : successors) ++waits[event];
+  std::vector<std::size_t> waits(ends_.size());
+  for (const Edge& edge : edges_) ++waits[edge.after];
   std::vector<Event> ready;
   for (Event event = 0; event < waits.size(); ++event)
     if (waits[event] == 0) ready.push_back(event);
@@ -48,16 +52,16 @@ std::vector<std::pair<std::size_t, StepId>> Events::find_cycle() const {
   for (; !ready.empty(); ++done) {
     const Event event = ready.back();
     ready.pop_back();
-    for (const Event next : successors_[event])
+    for_each_neighbour(event, true, [&](Event next) {
       if (--waits[next] == 0) ready.push_back(next);
+    });
   }
-  if (done == successors_.size()) return {};
+  if (done == ends_.size()) return {};
 
   // Every event that is left waits for another one that is left; following those must come to a circle.
   std::vector<Event> waits_for(waits.size(), waits.size());
-  for (Event event = 0; event < waits.size(); ++event)
-    if (waits[event] > 0)
-      for (const Event next : successors_[event]) waits_for[next] = event;
+  for (const Edge& edge : edges_)
+    if (waits[edge.before] > 0) waits_for[edge.after] = edge.before;
   Event at = 0;
   while (waits[at] == 0) ++at;
   std::vector<bool> seen(waits.size());
@@ -72,24 +76,18 @@ std::vector<std::pair<std::size_t, StepId>> Events::find_cycle() const {
 }
 
 std::vector<bool> Events::reachable(Event from, bool forward) const {
-  std::vector<std::vector<Event>> reversed;
-  if (!forward) {
-    reversed.resize(successors_.size());
-    for (Event event = 0; event < successors_.size(); ++event)
-      for (const Event next : successors_[event]) reversed[next].push_back(event);
-  }
-  const auto& edges = forward ? successors_ : reversed;
-  std::vector<bool> seen(successors_.size());
+  std::vector<bool> seen(ends_.size());
   std::vector<Event> open{from};
   seen[from] = true;
   while (!open.empty()) {
     const Event event = open.back();
     open.pop_back();
-    for (const Event next : edges[event])
+    for_each_neighbour(event, forward, [&](Event next) {
       if (!seen[next]) {
         seen[next] = true;
         open.push_back(next);
       }
+    });
   }
   return seen;
 }

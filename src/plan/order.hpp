@@ -76,7 +76,7 @@ class Events {
 
   Event start(std::size_t rank, StepId step) const { return 2 * (first_step_[rank] + step); }
   Event end(std::size_t rank, StepId step) const { return start(rank, step) + 1; }
-  void add(Event before, Event after) { successors_[before].push_back(after); }
+  void add(Event before, Event after);
 
   /// Steps (rank, step) that wait for each other in a circle, each for the next one; empty if there are none.
   std::vector<std::pair<std::size_t, StepId>> find_cycle() const;
@@ -84,10 +84,30 @@ class Events {
   std::vector<bool> reachable(Event from, bool forward) const;
 
  private:
+  // One list of edges, threaded twice: verifying makes graphs of many thousand events, most with one or two edges.
+  using EdgeId = std::size_t;
+  static constexpr EdgeId kNone = SIZE_MAX;
+  struct Edge {
+    Event before, after;
+    EdgeId next_of_before, next_of_after;  // that begin where this one begins, and that end where it ends
+  };
+  struct Ends {
+    EdgeId first_out = kNone, first_in = kNone;
+  };
+
+  template <typename Visit>
+  void for_each_neighbour(Event event, bool forward, Visit visit) const {
+    for (EdgeId id = forward ? ends_[event].first_out : ends_[event].first_in; id != kNone;) {
+      const Edge& edge = edges_[id];
+      visit(forward ? edge.after : edge.before);
+      id = forward ? edge.next_of_before : edge.next_of_after;
+    }
+  }
   std::pair<std::size_t, StepId> step_of(Event event) const;
 
   std::vector<std::size_t> first_step_;  // by rank
-  std::vector<std::vector<Event>> successors_;
+  std::vector<Ends> ends_;               // by event
+  std::vector<Edge> edges_;
 };
 
 }  // namespace penstock::plan
