@@ -80,10 +80,22 @@ Number combine(ReduceOp op, Number a, Number b) {
   return {};
 }
 
+// contribution() repeats itself after so many elements (8 of `mixed`, 7 of places), and so does what is made of it.
+constexpr std::uint64_t kPeriod = 56;
+
+template <class Value>
+std::vector<std::byte> encode_periodic(const Collective& what, std::uint64_t first, std::uint64_t count, Value value) {
+  std::vector<Number> values(std::min(count, kPeriod));
+  for (std::uint64_t i = 0; i < values.size(); ++i) values[i] = value(first + i);
+  const std::vector<std::byte> period = encode(what.dtype, values);
+  std::vector<std::byte> all(count * size_bytes(what.dtype));
+  for (std::size_t at = 0; at < all.size(); at += period.size())
+    std::memcpy(&all[at], period.data(), std::min(period.size(), all.size() - at));
+  return all;
+}
+
 std::vector<std::byte> block(const Collective& what, int rank, std::uint64_t first, std::uint64_t count) {
-  std::vector<Number> values(count);
-  for (std::uint64_t i = 0; i < count; ++i) values[i] = contribution(what, rank, first + i);
-  return encode(what.dtype, values);
+  return encode_periodic(what, first, count, [&](std::uint64_t index) { return contribution(what, rank, index); });
 }
 
 std::vector<std::byte> block(const Collective& what, int rank) { return block(what, rank, 0, what.count); }
@@ -137,13 +149,11 @@ std::vector<std::byte> all_blocks(const Collective& what, int size) {
 }
 
 std::vector<std::byte> reduced(const Collective& what, int size, std::uint64_t first, std::uint64_t count) {
-  std::vector<Number> values(count);
-  for (std::uint64_t i = 0; i < count; ++i) {
-    values[i] = contribution(what, 0, first + i);
-    for (int rank = 1; rank < size; ++rank)
-      values[i] = combine(what.op, values[i], contribution(what, rank, first + i));
-  }
-  return encode(what.dtype, values);
+  return encode_periodic(what, first, count, [&](std::uint64_t index) {
+    Number value = contribution(what, 0, index);
+    for (int rank = 1; rank < size; ++rank) value = combine(what.op, value, contribution(what, rank, index));
+    return value;
+  });
 }
 
 std::vector<std::byte> reduced(const Collective& what, int size) { return reduced(what, size, 0, what.count); }
