@@ -25,6 +25,9 @@ namespace {
 constexpr std::string_view kFormatObject = "PENSTOCK";
 constexpr std::uint64_t kShards = 16;
 constexpr std::uint64_t kInlineBytes = 16 << 10;
+constexpr std::uint64_t kStripesAtLeast = 8;
+constexpr std::uint64_t kShortStripeBytes = 1 << 20;
+constexpr std::uint64_t kStripeUnitBytes = 64 << 10;
 constexpr std::size_t kHeadsKept = 1024;
 constexpr unsigned kReadsInFlight = 8;
 constexpr std::uint8_t kInline = 1;
@@ -281,6 +284,13 @@ class RadosBackend final : public Backend {
     return bytes;
   }
 
+  /// A target copies and stores a stripe when it has all of it, so the last one costs time of its own: it should be short
+  /// beside the whole.
+  std::uint64_t stripe_bytes_of(std::uint64_t size_bytes) const {
+    const std::uint64_t share = size_bytes / kStripesAtLeast / kStripeUnitBytes * kStripeUnitBytes;
+    return std::clamp(share, std::min(kShortStripeBytes, place_.stripe_bytes), place_.stripe_bytes);
+  }
+
   std::string new_id() {
     char id[40];
     std::snprintf(id, sizeof id, "%016llx%08llx", static_cast<unsigned long long>(writer_),
@@ -291,7 +301,7 @@ class RadosBackend final : public Backend {
   bool put(std::string_view key, std::span<const ConstBytes> pieces, bool unannounced) {
     const std::uint64_t size_bytes = total(pieces);
     for (;;) {
-      Head head{new_id(), size_bytes, size_bytes > kInlineBytes ? place_.stripe_bytes : 0, {}};
+      Head head{new_id(), size_bytes, size_bytes > kInlineBytes ? stripe_bytes_of(size_bytes) : 0, {}};
       const std::string value = encode(head, pieces);
       if (head.stripe_bytes == 0) return enter(key, head.id, value) == Entered::made;
       // Of an unannounced object nobody looks for the entry, which need not wait for the stripes.
