@@ -1,6 +1,6 @@
-// Objects in a pool of Ceph. Every object has an entry in the map (omap) of one of kShards index objects; small ones
-// lie in it, the data of larger ones in stripes of their own, which Ceph spreads over its targets by their names. One
-// operation on the index object looks whether the entry is free and sets it, and Ceph applies it as a whole.
+// Objects in a pool of Ceph. Every object has an entry in the map (omap) of one of kRadosShards index objects; small
+// ones lie in it, the data of larger ones in stripes of their own, which Ceph spreads over its targets by their names.
+// One operation on the index object looks whether the entry is free and sets it, and Ceph applies it as a whole.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -14,8 +14,10 @@
 
 #include "penstock/error.hpp"
 #include "store/backend.hpp"
-#include "store/encoding.hpp"
+#include "store/rados_append.hpp"
+#include "store/rados_entry.hpp"
 #include "store/rados_io.hpp"
+#include "store/rados_stripes.hpp"
 #include "store/store_format.hpp"
 
 namespace penstock::store {
@@ -23,115 +25,11 @@ namespace penstock::store {
 namespace {
 
 constexpr std::string_view kFormatObject = "PENSTOCK";
-constexpr std::uint64_t kShards = 16;
 constexpr std::uint64_t kInlineBytes = 16 << 10;
-constexpr std::uint64_t kStripesAtLeast = 8;
-constexpr std::uint64_t kShortStripeBytes = 1 << 20;
-constexpr std::uint64_t kStripeUnitBytes = 64 << 10;
+/// Of an entry of a log, which several may have to try to put one after another: its stripes would be put each time.
+constexpr std::uint64_t kInlineAppendBytes = 128 << 10;
 constexpr std::size_t kHeadsKept = 1024;
 constexpr unsigned kReadsInFlight = 8;
-constexpr std::uint8_t kInline = 1;
-constexpr std::uint8_t kStriped = 2;
-
-/// The entry of an object in its index.
-struct Head {
-  std::string id;  ///< of the attempt to put it
-  std::uint64_t size_bytes = 0;
-  std::uint64_t stripe_bytes = 0;  ///< 0: the data is `data`
-  std::vector<std::byte> data;
-};
-
-std::string encode(const Head& head, std::span<const ConstBytes> pieces) {
-  Encoder encoder;
-  encoder.number(head.stripe_bytes == 0 ? kInline : kStriped);
-  encoder.text(head.id);
-  encoder.number(head.size_bytes);
-  encoder.number(head.stripe_bytes);
-  if (head.stripe_bytes == 0) {
-    for (const ConstBytes piece : pieces) encoder.raw(piece);
-  }
-  const std::vector<std::byte> bytes = encoder.take();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-Head decode(const std::string& value, const std::string& name) {
-  Decoder decoder(std::as_bytes(std::span(value)), name);
-  Head head;
-  const auto kind = decoder.number<std::uint8_t>();
-  head.id = decoder.text();
-  head.size_bytes = decoder.number<std::uint64_t>();
-  head.stripe_bytes = decoder.number<std::uint64_t>();
-  if ((kind != kInline && kind != kStriped) || (kind == kStriped) != (head.stripe_bytes > 0)) {
-    decoder.fail("is no entry of an object");
-  }
-  if (kind == kInline) {
-    const ConstBytes data = decoder.raw(head.size_bytes);
-    head.data.assign(data.begin(), data.end());
-  }
-  decoder.end();
-  return head;
-}
-
-/// '@' is in no key, so that stripes are told from everything else by their names.
-std::string stripe_name(std::string_view key, std::string_view id, std::uint64_t number) {
-  return std::string(key) + '@' + std::string(id) + '@' + std::to_string(number);
-}
-
-/// Marks an attempt that a reclaim has given up. '!' comes before all keys.
-std::string grave(std::string_view id) { return '!' + std::string(id); }
-
-std::string shard_object(std::uint64_t shard) {
-  char name[16];
-  std::snprintf(name, sizeof name, "index@%02u", static_cast<unsigned>(shard));
-  return name;
-}
-
-/// The first two parts of a key choose its index: all of a blob lies in one, and is listed by one operation.
-std::size_t group_end(std::string_view key) {
-  const std::size_t slash = key.find('/');
-  return slash == std::string_view::npos ? slash : key.find('/', slash + 1);
-}
-
-std::string shard_of(std::string_view key) {
-  const std::string_view group = key.substr(0, group_end(key));
-  return shard_object(checksum(std::as_bytes(std::span(group))).low % kShards);
-}
-
-/// Copies the stripe at `offset_bytes` of the pieces to `gathered`, or finds it in one of them.
-class StripeCutter {
- public:
-  StripeCutter(std::span<const ConstBytes> pieces, std::uint64_t stripe_bytes)
-      : pieces_(pieces), stripe_bytes_(stripe_bytes) {}
-
-  ConstBytes next() {
-    while (piece_ < pieces_.size() && at_ == pieces_[piece_].size()) step();
-    if (piece_ < pieces_.size() && pieces_[piece_].size() - at_ >= stripe_bytes_) {
-      at_ += stripe_bytes_;
-      return pieces_[piece_].subspan(at_ - stripe_bytes_, stripe_bytes_);
-    }
-    gathered_.clear();
-    while (piece_ < pieces_.size() && gathered_.size() < stripe_bytes_) {
-      const std::size_t size = std::min<std::size_t>(pieces_[piece_].size() - at_, stripe_bytes_ - gathered_.size());
-      const ConstBytes part = pieces_[piece_].subspan(at_, size);
-      gathered_.insert(gathered_.end(), part.begin(), part.end());
-      at_ += size;
-      if (at_ == pieces_[piece_].size()) step();
-    }
-    return gathered_;
-  }
-
- private:
-  void step() {
-    ++piece_;
-    at_ = 0;
-  }
-
-  const std::span<const ConstBytes> pieces_;
-  const std::uint64_t stripe_bytes_;
-  std::size_t piece_ = 0;
-  std::size_t at_ = 0;
-  std::vector<std::byte> gathered_;
-};
 
 class RadosBackend final : public Backend {
  public:
@@ -139,7 +37,8 @@ class RadosBackend final : public Backend {
       : place_(place),
         cluster_(RadosCluster::connect(place)),
         index_(cluster_, place, place.pool),
-        data_(cluster_, place, place.data_pool.empty() ? place.pool : place.data_pool) {
+        data_(cluster_, place, place.data_pool.empty() ? place.pool : place.data_pool),
+        appender_(index_) {
     std::random_device random;
     writer_ = (std::uint64_t{random()} << 32) | random();
     auto format = index_.content(std::string(kFormatObject));
@@ -148,7 +47,7 @@ class RadosBackend final : public Backend {
                   place_.url + ": the pool holds no such store; create it first or correct the URL");
     }
     if (!format) {
-      for (std::uint64_t shard = 0; shard < kShards; ++shard) index_.create(shard_object(shard), {});
+      for (std::uint64_t shard = 0; shard < kRadosShards; ++shard) index_.create(shard_object(shard), {});
       index_.create(std::string(kFormatObject), store_format());
       format = index_.content(std::string(kFormatObject));
     }
@@ -169,6 +68,14 @@ class RadosBackend final : public Backend {
                                        " exists; open the blob again");
   }
 
+  std::uint64_t append(std::string_view prefix, std::uint64_t first, std::span<const ConstBytes> pieces) override {
+    check_key(prefix);
+    const bool one_shard = prefix.find('/') != std::string_view::npos;
+    if (!one_shard || total(pieces) > kInlineAppendBytes) return Backend::append(prefix, first, pieces);
+    const RadosEntry entry{new_id(), total(pieces), 0, {}};
+    return appender_.append(shard_of(numbered_key(prefix, first)), prefix, first, entry.id, encode(entry, pieces));
+  }
+
   void read(std::string_view key, std::uint64_t offset_bytes, Bytes to) const override {
     check_key(key);
     bool cached = true;
@@ -184,7 +91,7 @@ class RadosBackend final : public Backend {
         std::copy_n(head->data.data() + offset_bytes, to.size(), to.data());
         return;
       }
-      const int status = read_stripes(*head, key, offset_bytes, to);
+      const int status = read_stripes(data_, key, *head, offset_bytes, to);
       if (status == 0) return;
       forget(key);
       if (status != -ENOENT && status != -ERANGE) data_.fail("cannot read " + std::string(key), status);
@@ -233,7 +140,7 @@ class RadosBackend final : public Backend {
     const std::string start = std::string(prefix) + '/';
     if (prefix.find('/') != std::string_view::npos) return index_.keys(shard_of(prefix), start);
     std::vector<std::string> all;
-    for (std::uint64_t shard = 0; shard < kShards; ++shard) {
+    for (std::uint64_t shard = 0; shard < kRadosShards; ++shard) {
       const std::vector<std::string> some = index_.keys(shard_object(shard), start);
       all.insert(all.end(), some.begin(), some.end());
     }
@@ -250,12 +157,12 @@ class RadosBackend final : public Backend {
       const RadosIo::Values found = index_.values(shard, {name});
       if (found.empty()) return false;
       RadosBatch batch(index_);
-      batch.change(shard, {.equal = found, .absent = {}, .set = {}, .remove = {name}});
+      batch.change(shard, {.equal = found, .absent = {}, .present = {}, .set = {}, .remove = {name}});
       const int status = batch.wait();
       if (status == -ECANCELED) continue;
       if (status < 0) index_.fail("cannot remove " + name, status);
-      const Head head = decode(found.at(name), url() + ": the entry of " + name);
-      remove_stripes(key, head);
+      const RadosEntry head = decode_rados_entry(found.at(name), url() + ": the entry of " + name);
+      remove_stripes_of(key, head);
       return true;
     }
   }
@@ -284,13 +191,6 @@ class RadosBackend final : public Backend {
     return bytes;
   }
 
-  /// A target copies and stores a stripe when it has all of it, so the last one costs time of its own: it should be short
-  /// beside the whole.
-  std::uint64_t stripe_bytes_of(std::uint64_t size_bytes) const {
-    const std::uint64_t share = size_bytes / kStripesAtLeast / kStripeUnitBytes * kStripeUnitBytes;
-    return std::clamp(share, std::min(kShortStripeBytes, place_.stripe_bytes), place_.stripe_bytes);
-  }
-
   std::string new_id() {
     char id[40];
     std::snprintf(id, sizeof id, "%016llx%08llx", static_cast<unsigned long long>(writer_),
@@ -301,18 +201,14 @@ class RadosBackend final : public Backend {
   bool put(std::string_view key, std::span<const ConstBytes> pieces, bool unannounced) {
     const std::uint64_t size_bytes = total(pieces);
     for (;;) {
-      Head head{new_id(), size_bytes, size_bytes > kInlineBytes ? stripe_bytes_of(size_bytes) : 0, {}};
+      RadosEntry head{
+          new_id(), size_bytes, size_bytes > kInlineBytes ? stripe_bytes_of(size_bytes, place_.stripe_bytes) : 0, {}};
       const std::string value = encode(head, pieces);
       if (head.stripe_bytes == 0) return enter(key, head.id, value) == Entered::made;
       // Of an unannounced object nobody looks for the entry, which need not wait for the stripes.
       RadosBatch entry(index_);
       if (unannounced) start_entry(entry, key, head.id, value);
-      RadosBatch stripes(data_);
-      StripeCutter cutter(pieces, head.stripe_bytes);
-      for (std::uint64_t number = 0; number * head.stripe_bytes < size_bytes; ++number) {
-        stripes.write(stripe_name(key, head.id, number), cutter.next());
-      }
-      const int status = stripes.wait();
+      const int status = write_stripes(data_, key, head, pieces);
       Entered entered = Entered::exists;
       if (status < 0) {
         if (unannounced && outcome(entry.wait(), key, head.id) == Entered::made) remove(key);
@@ -327,9 +223,11 @@ class RadosBackend final : public Backend {
   }
 
   static void start_entry(RadosBatch& batch, std::string_view key, const std::string& id, const std::string& value) {
-    batch.change(
-        shard_of(key),
-        {.equal = {}, .absent = {std::string(key), grave(id)}, .set = {{std::string(key), value}}, .remove = {}});
+    batch.change(shard_of(key), {.equal = {},
+                                 .absent = {std::string(key), grave(id)},
+                                 .present = {},
+                                 .set = {{std::string(key), value}},
+                                 .remove = {}});
   }
 
   Entered enter(std::string_view key, const std::string& id, const std::string& value) {
@@ -346,39 +244,22 @@ class RadosBackend final : public Backend {
     const std::string name(key);
     const RadosIo::Values found = index_.values(shard_of(key), {name, grave(id)});
     if (const auto at = found.find(name); at != found.end()) {
-      return decode(at->second, url() + ": the entry of " + name).id == id ? Entered::made : Entered::exists;
+      return decode_rados_entry(at->second, url() + ": the entry of " + name).id == id ? Entered::made
+                                                                                       : Entered::exists;
     }
     // With neither, what stood there was removed just now: that is as if it had been removed after us.
     return found.contains(grave(id)) ? Entered::given_up : Entered::exists;
   }
 
-  int read_stripes(const Head& head, std::string_view key, std::uint64_t offset_bytes, Bytes to) const {
-    RadosBatch batch(data_);
-    while (!to.empty()) {
-      const std::uint64_t number = offset_bytes / head.stripe_bytes;
-      const std::uint64_t skip = offset_bytes % head.stripe_bytes;
-      const std::size_t step = std::min<std::uint64_t>(to.size(), head.stripe_bytes - skip);
-      batch.read(stripe_name(key, head.id, number), skip, to.first(step));
-      to = to.subspan(step);
-      offset_bytes += step;
-    }
-    return batch.wait();
-  }
-
-  void remove_stripes(std::string_view key, const Head& head) {
-    if (head.stripe_bytes == 0) return;
-    RadosBatch batch(data_);
-    for (std::uint64_t number = 0; number * head.stripe_bytes < head.size_bytes; ++number) {
-      batch.remove(stripe_name(key, head.id, number));
-    }
-    const int status = batch.wait();
+  void remove_stripes_of(std::string_view key, const RadosEntry& entry) {
+    const int status = remove_stripes(data_, key, entry);
     if (status < 0 && status != -ENOENT) data_.fail("cannot remove " + std::string(key), status);
   }
 
   /// What stays is found by the next reclaim.
-  void give_up_stripes(std::string_view key, const Head& head) noexcept {
+  void give_up_stripes(std::string_view key, const RadosEntry& head) noexcept {
     try {
-      remove_stripes(key, head);
+      remove_stripes_of(key, head);
     } catch (const Error&) {
     }
   }
@@ -397,7 +278,7 @@ class RadosBackend final : public Backend {
     // From here on the attempt cannot succeed any more, however slow its writer is. Graves stay: nobody can know when
     // the last operation of a writer has come.
     RadosBatch batch(index_);
-    batch.change(shard, {.equal = {}, .absent = {}, .set = {{grave(id), "1"}}, .remove = {}});
+    batch.change(shard, {.equal = {}, .absent = {}, .present = {}, .set = {{grave(id), "1"}}, .remove = {}});
     if (const int status = batch.wait(); status < 0) index_.fail("cannot give up " + key, status);
     if (owns(shard, key, id)) return 0;
     RadosBatch removal(data_);
@@ -409,14 +290,15 @@ class RadosBackend final : public Backend {
 
   bool owns(const std::string& shard, const std::string& key, const std::string& id) const {
     const RadosIo::Values found = index_.values(shard, {key});
-    return !found.empty() && decode(found.begin()->second, url() + ": the entry of " + key).id == id;
+    return !found.empty() && decode_rados_entry(found.begin()->second, url() + ": the entry of " + key).id == id;
   }
 
-  std::shared_ptr<const Head> find(std::string_view key) const {
+  std::shared_ptr<const RadosEntry> find(std::string_view key) const {
     const std::string name(key);
     const RadosIo::Values found = index_.values(shard_of(key), {name});
     if (found.empty()) throw Error(ErrorCode::not_found, url() + ": no object " + name);
-    auto head = std::make_shared<const Head>(decode(found.begin()->second, url() + ": the entry of " + name));
+    auto head =
+        std::make_shared<const RadosEntry>(decode_rados_entry(found.begin()->second, url() + ": the entry of " + name));
     if (head->stripe_bytes == 0) return head;
     const std::lock_guard lock(heads_mutex_);
     if (heads_.size() >= kHeadsKept) heads_.clear();
@@ -424,7 +306,7 @@ class RadosBackend final : public Backend {
     return head;
   }
 
-  std::shared_ptr<const Head> kept_head(std::string_view key) const {
+  std::shared_ptr<const RadosEntry> kept_head(std::string_view key) const {
     {
       const std::lock_guard lock(heads_mutex_);
       if (const auto at = heads_.find(std::string(key)); at != heads_.end()) return at->second;
@@ -441,10 +323,11 @@ class RadosBackend final : public Backend {
   const std::shared_ptr<RadosCluster> cluster_;
   RadosIo index_;
   RadosIo data_;
+  RadosAppender appender_;
   std::uint64_t writer_ = 0;
   std::atomic<std::uint64_t> counter_{0};
   mutable std::mutex heads_mutex_;
-  mutable std::unordered_map<std::string, std::shared_ptr<const Head>> heads_;  ///< of striped objects
+  mutable std::unordered_map<std::string, std::shared_ptr<const RadosEntry>> heads_;  ///< of striped objects
 };
 
 }  // namespace

@@ -303,6 +303,7 @@ void RadosBatch::read(const std::string& object, std::uint64_t offset_bytes, Byt
 void RadosBatch::change(const std::string& object, const Change& change) {
   void* const op = calls_.create_write_op();
   for (const std::string& key : change.absent) calls_.write_op_omap_cmp(op, key.c_str(), kEqual, "", 0, nullptr);
+  for (const std::string& key : change.present) calls_.write_op_omap_cmp(op, key.c_str(), kGreater, "", 0, nullptr);
   for (const auto& [key, value] : change.equal) {
     calls_.write_op_omap_cmp(op, key.c_str(), kEqual, value.data(), value.size(), nullptr);
   }

@@ -96,10 +96,12 @@ class RadosBatch {
   /// `to` is filled when the batch is done; a shorter object fails with -ERANGE.
   void read(const std::string& object, std::uint64_t offset_bytes, Bytes to);
   void remove(const std::string& object);
-  /// Sets entries of an object's map if `absent` have no value and all of `equal` have theirs; else -ECANCELED.
+  /// Sets entries of an object's map if `absent` have no value, `present` have one that is not empty, and all of
+  /// `equal` have theirs; else -ECANCELED.
   struct Change {
     RadosIo::Values equal;
     std::vector<std::string> absent;
+    std::vector<std::string> present;
     RadosIo::Values set;
     std::vector<std::string> remove;
   };

@@ -3,10 +3,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <string>
 #include <thread>
 
 #include "penstock/error.hpp"
 #include "store/backend.hpp"
+#include "store/rados_append.hpp"
+#include "store/rados_entry.hpp"
 #include "store/rados_io.hpp"
 #include "unit/store/schemes.hpp"
 
@@ -101,6 +105,65 @@ TEST_F(RadosBackendTest, WritersGoOnWhileTheirStripesAreReclaimed) {
   stop = true;
   collector.join();
   for (int i = 0; i < 12; ++i) EXPECT_EQ(read_all(*backend_, "data/" + std::to_string(i)), data) << i;
+}
+
+TEST_F(RadosBackendTest, AppendsOfManyAtOnceAreDenseAndMadeOnce) {
+  constexpr int kWriters = 6, kEach = 25;
+  std::vector<std::map<std::uint64_t, std::string>> made(kWriters);
+  std::vector<std::thread> writers;
+  for (int writer = 0; writer < kWriters; ++writer) {
+    writers.emplace_back([&, writer] {
+      const auto backend = open_backend(url_);
+      for (int i = 0; i < kEach; ++i) {
+        // One in five is too long for several attempts at a time, one in five for an entry.
+        std::string text = std::to_string(writer) + " " + std::to_string(i);
+        text.resize(i % 5 == 0 ? 100'000 : i % 5 == 1 ? 200'000 : 500, ' ');
+        const ConstBytes piece = std::as_bytes(std::span(text));
+        made[writer][backend->append("blobs/x/versions", 1, std::span(&piece, 1))] = text;
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  std::map<std::uint64_t, std::string> all;
+  for (const auto& some : made) all.insert(some.begin(), some.end());
+  ASSERT_EQ(all.size(), std::size_t{kWriters * kEach});
+  EXPECT_EQ(all.rbegin()->first, std::uint64_t{kWriters * kEach});
+  EXPECT_EQ(backend_->list("blobs/x/versions").size(), all.size());
+  for (const auto& [number, text] : all) {
+    const std::vector<std::byte> found = backend_->contents(numbered_key("blobs/x/versions", number));
+    EXPECT_TRUE(std::ranges::equal(found, std::as_bytes(std::span(text)))) << number;
+  }
+}
+
+TEST_F(RadosBackendTest, AnAppendThatCephRepeatsIsMadeOnce) {
+  const std::string prefix = "blobs/x/versions", shard = shard_of(prefix);
+  const auto value = [](const std::string& id) { return encode(RadosEntry{id, 0, 0, {}}, {}); };
+  RadosAppender appender(*io_);
+  for (std::uint64_t number = 1; number <= 5; ++number) {
+    const std::string id = "other" + std::to_string(number);
+    EXPECT_EQ(RadosAppender(*io_).append(shard, prefix, number, id, value(id)), number);
+  }
+  // The first of ours finds the numbers taken, and tries several at once from then on.
+  EXPECT_EQ(appender.append(shard, prefix, 1, "a", value("a")), 6u);
+  EXPECT_EQ(appender.append(shard, prefix, 6, "b", value("b")), 7u);
+  EXPECT_EQ(appender.append(shard, prefix, 1, "a", value("a")), 6u);
+  EXPECT_EQ(appender.append(shard, prefix, 6, "b", value("b")), 7u);
+  EXPECT_EQ(RadosAppender(*io_).append(shard, prefix, 3, "other3", value("other3")), 3u);
+  EXPECT_EQ(backend_->list(prefix).size(), 7u);
+}
+
+TEST_F(RadosBackendTest, MarksOfAppendsDoNotPileUp) {
+  const std::string prefix = "blobs/y/versions", shard = shard_of(prefix);
+  const auto value = [](const std::string& id) { return encode(RadosEntry{id, 0, 0, {}}, {}); };
+  RadosAppender appender(*io_), other(*io_);
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    const std::string mine = "mine" + std::to_string(i), theirs = "theirs" + std::to_string(i);
+    ASSERT_EQ(other.append(shard, prefix, 2 * i + 1, theirs, value(theirs)), 2 * i + 1);
+    ASSERT_EQ(appender.append(shard, prefix, 2 * i + 1, mine, value(mine)), 2 * i + 2);
+  }
+  const std::size_t marks = io_->keys(shard, "!").size();
+  EXPECT_GE(marks, 32u);
+  EXPECT_LE(marks, 64u);
 }
 
 TEST_F(RadosBackendTest, ReportsAMissingStripeAndAMissingPool) {
