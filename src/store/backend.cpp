@@ -68,6 +68,41 @@ std::vector<std::byte> Backend::contents(std::string_view key) const {
   return data;
 }
 
+std::optional<std::uint64_t> Backend::append_behind(std::string_view, std::uint64_t, std::span<const ConstBytes>) {
+  return std::nullopt;
+}
+
+std::uint64_t Backend::last_number(std::string_view prefix, std::uint64_t known) const {
+  std::uint64_t step = 1;
+  while (exists(numbered_key(prefix, known + step))) {
+    known += step;
+    step *= 2;
+  }
+  for (step /= 2; step > 0; step /= 2) {
+    if (exists(numbered_key(prefix, known + step))) known += step;
+  }
+  return known;
+}
+
+std::vector<std::vector<std::byte>> Backend::contents_of(std::span<const std::string> keys) const {
+  std::vector<std::vector<std::byte>> all;
+  for (const std::string& key : keys) {
+    try {
+      all.push_back(contents(key));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::not_found) throw;
+      all.emplace_back();
+    }
+  }
+  return all;
+}
+
+std::vector<std::string> Backend::list_unchanged(std::string_view prefix) const {
+  std::vector<std::string> found = list(prefix);
+  for (std::vector<std::string> again; (again = list(prefix)) != found;) found = std::move(again);
+  return found;
+}
+
 std::size_t Backend::remove_all(std::span<const std::string> keys) {
   std::size_t removed = 0;
   for (const std::string& key : keys) removed += remove(key) ? 1 : 0;
@@ -101,12 +136,6 @@ void check_key(std::string_view key) {
               "'" + std::string(key) +
                   "' is no name for an object: expected parts of letters, digits, '.', '_' and "
                   "'-' separated by '/', none empty, longer than 255 or starting with '.'");
-}
-
-std::vector<std::string> list_unchanged(const Backend& backend, std::string_view prefix) {
-  std::vector<std::string> found = backend.list(prefix);
-  for (std::vector<std::string> again; (again = backend.list(prefix)) != found;) found = std::move(again);
-  return found;
 }
 
 std::string numbered_key(std::string_view prefix, std::uint64_t number) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +37,14 @@ class Backend {
   /// promises of put_if_absent hold. Numbers below the result exist by then or were removed.
   virtual std::uint64_t append(std::string_view prefix, std::uint64_t first, std::span<const ConstBytes> pieces);
 
+  /// As append from `known` + 1 on, without asking how long the log is before. Nothing, and nothing is made, where the
+  /// object of number `known` is not there any more, or where asking costs next to nothing.
+  virtual std::optional<std::uint64_t> append_behind(std::string_view prefix, std::uint64_t known,
+                                                     std::span<const ConstBytes> pieces);
+
+  /// The last of the numbers known + 1, known + 2, … without a gap that exist below `prefix`, or `known`.
+  virtual std::uint64_t last_number(std::string_view prefix, std::uint64_t known) const;
+
   /// Fills `to` from offset_bytes on. Throws not_found, or corrupt when the object ends before.
   virtual void read(std::string_view key, std::uint64_t offset_bytes, Bytes to) const = 0;
 
@@ -57,10 +66,18 @@ class Backend {
   /// The whole object; throws not_found.
   virtual std::vector<std::byte> contents(std::string_view key) const;
 
+  /// Several small objects by fewer accesses; empty for those that are not there or had better be read by themselves.
+  virtual std::vector<std::vector<std::byte>> contents_of(std::span<const std::string> keys) const;
+
   virtual bool exists(std::string_view key) const = 0;
 
   /// Keys that start with `prefix` + '/', sorted.
   virtual std::vector<std::string> list(std::string_view prefix) const = 0;
+
+  /// As list, as two listings in a row saw them, or as all keys were at one instant. Of keys that only go when others
+  /// have come that stand for them, one listing may miss both; two equal ones cannot: see "Marks" in
+  /// docs/design/store.md.
+  virtual std::vector<std::string> list_unchanged(std::string_view prefix) const;
 
   /// Removes an object, durably; returns false when it was not there.
   virtual bool remove(std::string_view key) = 0;
@@ -104,11 +121,6 @@ std::uint64_t number_of(std::string_view key);
 
 /// Reads a whole object.
 inline std::vector<std::byte> read_all(const Backend& backend, std::string_view key) { return backend.contents(key); }
-
-/// The keys that start with `prefix` + '/', sorted, as two listings in a row saw them. Of keys that only go when others
-/// have come that stand for them, one listing may miss both; two equal ones cannot: see "Marks" in
-/// docs/design/store.md.
-std::vector<std::string> list_unchanged(const Backend& backend, std::string_view prefix);
 
 /// What a store's safety rests on, tried out on objects of its own, which are gone afterwards: an object that exists is
 /// not put again, and is read as it was put. Throws unsupported where the backend does not keep that.

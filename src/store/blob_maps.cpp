@@ -16,6 +16,7 @@ constexpr std::uint64_t kReplayUnasked = 8;
 constexpr std::uint64_t kReplayAtMost = 128;
 /// An index that is this near is read without looking for a nearer one.
 constexpr std::uint64_t kNear = 24;
+constexpr std::size_t kRecordsAtOnce = 16;
 /// In units of VersionMap::cost_since: an index is worth its space when replaying takes longer than reading it.
 constexpr std::uint64_t kLeastReplayCost = 600;
 
@@ -90,7 +91,17 @@ VersionMap BlobState::rebuild(std::uint64_t version) {
 }
 
 void BlobState::replay(VersionMap& map, std::uint64_t version) {
-  while (map.version() < version) map.apply(record(map.version() + 1));
+  std::vector<std::string> keys;
+  while (map.version() < version) {
+    keys.clear();
+    while (keys.size() < kRecordsAtOnce && map.version() + keys.size() < version) {
+      keys.push_back(record_key(map.version() + keys.size() + 1));
+    }
+    for (const std::vector<std::byte>& sealed : backend_->contents_of(keys)) {
+      const std::uint64_t next = map.version() + 1;
+      map.apply(sealed.empty() ? record(next) : decode_of(next, sealed));
+    }
+  }
 }
 
 VersionMap BlobState::read_kept(std::uint64_t version, std::uint64_t keep_from) const {

@@ -107,7 +107,7 @@ void BlobState::follow_news() { news_ = News::of(title() + ' ' + folder_); }
 
 BlobState::Marks BlobState::marks() const {
   Marks marks;
-  for (const std::string& mark : list_unchanged(*backend_, key("gc"))) {
+  for (const std::string& mark : backend_->list_unchanged(key("gc"))) {
     const std::string_view name = std::string_view(mark).substr(mark.find_last_of('/') + 1);
     if (name == kGone) {
       throw Error(ErrorCode::not_found, title() + " was removed; create it again, or list the store's blobs");
@@ -138,14 +138,7 @@ std::uint64_t BlobState::latest() {
     low = list_indexes(kLatest);
   }
   for (;;) {
-    std::uint64_t step = 1;
-    while (backend_->exists(record_key(low + step))) {
-      low += step;
-      step *= 2;
-    }
-    for (step /= 2; step > 0; step /= 2) {
-      if (backend_->exists(record_key(low + step))) low += step;
-    }
+    low = backend_->last_number(key("versions"), low);
     // A version that is not there may have been collected. That is announced before, so one look afterwards tells.
     const std::uint64_t keep_from = marks().keep_from;
     if (keep_from <= low) break;
@@ -175,14 +168,17 @@ void BlobState::fail_collected(std::uint64_t version, std::uint64_t keep_from) c
                                         " was collected; the oldest that is kept is " + std::to_string(keep_from));
 }
 
+Record BlobState::decode_of(std::uint64_t version, std::span<const std::byte> sealed) const {
+  const std::string name = record_key(version);
+  Record record = decode_record(sealed, backend_->url() + ": object " + name);
+  if (record.blob_id == blob_id_) return record;
+  throw Error(ErrorCode::corrupt, backend_->url() + ": object " + name + " belongs to another blob");
+}
+
 Record BlobState::record(std::uint64_t version) {
   const std::string record_name = record_key(version);
   try {
-    Record record = decode_record(read_all(*backend_, record_name), backend_->url() + ": object " + record_name);
-    if (record.blob_id != blob_id_) {
-      throw Error(ErrorCode::corrupt, backend_->url() + ": object " + record_name + " belongs to another blob");
-    }
-    return record;
+    return decode_of(version, read_all(*backend_, record_name));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::not_found) throw;
     const Marks found = marks();

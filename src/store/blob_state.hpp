@@ -147,6 +147,7 @@ class BlobState {
   /// Who writes: differs between processes, also between those of a fork, which share this object's numbers.
   std::uint64_t writer() const;
   static std::string writer_name();
+  Record decode_of(std::uint64_t version, std::span<const std::byte> sealed) const;
   bool given_up(const Record& record, std::uint64_t version);
   void remove_if_uncommitted(const Record& record, std::uint64_t first);
 

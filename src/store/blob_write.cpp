@@ -84,7 +84,8 @@ std::optional<std::uint64_t> BlobState::commit(RecordKind kind, std::vector<Part
   record.writer = writer_name();
   record.identity = std::max<std::uint64_t>(1, writer() + counter_.fetch_add(1));
   record.number = number;
-  const std::uint64_t newest = latest();
+  const bool staged = !parts.empty();
+  std::uint64_t newest = staged ? known_.load() : latest();
   record.base = newest;
   for (const Part& part : parts) record.base = std::min(record.base, part.base);
   record.parts = std::move(parts);
@@ -94,7 +95,11 @@ std::optional<std::uint64_t> BlobState::commit(RecordKind kind, std::vector<Part
   const ConstBytes piece(sealed);
   std::uint64_t version = 0;
   try {
-    version = backend_->append(key("versions"), newest + 1, std::span(&piece, 1));
+    // Who staged has looked for the newest version.
+    std::optional<std::uint64_t> behind;
+    if (staged && newest > 0) behind = backend_->append_behind(key("versions"), newest, std::span(&piece, 1));
+    if (staged && !behind) newest = latest();
+    version = behind ? *behind : backend_->append(key("versions"), newest + 1, std::span(&piece, 1));
   } catch (const Error& error) {
     if (error.code() == ErrorCode::no_space) remove_if_uncommitted(record, newest + 1);
     throw;

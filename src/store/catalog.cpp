@@ -79,7 +79,7 @@ BlobState::Standing BlobState::standing(const std::shared_ptr<Backend>& backend,
     const bool gone = backend->exists(blob->gone_key());
     if (!gone && before.empty()) return {std::move(blob), ""};
     // A number may have been used again by a creator that slept, but not while it was the newest.
-    if (list_unchanged(*backend, later) != before) continue;
+    if (backend->list_unchanged(later) != before) continue;
     if (!gone) return {std::move(blob), ""};
     return {nullptr, numbered_key(later, before.empty() ? 1 : number_of(before.back()) + 1)};
   }
@@ -122,7 +122,7 @@ void BlobState::announce() {
   if (!backend_->put_if_absent(now.free_entry, std::span(&piece, 1))) throw taken();
   // Entries that newer ones stand for go: while we slept, this number may have been used and got free again. If it had
   // not, a newer one can only be there after ours was found and removed.
-  if (succeeds && list_unchanged(*backend_, later_entries(name_)).back() != now.free_entry &&
+  if (succeeds && backend_->list_unchanged(later_entries(name_)).back() != now.free_entry &&
       !backend_->exists(gone_key())) {
     backend_->remove(now.free_entry);
     throw taken();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <optional>
 #include <vector>
 
 #include "store/backend.hpp"
@@ -14,41 +13,53 @@ namespace {
 
 constexpr std::uint64_t kMostAtOnce = 16;
 constexpr std::uint64_t kMostBytesAtOnce = 64 << 10;
+/// After so many appends one fewer is expected to come before us.
+constexpr std::uint64_t kMemory = 8;
 /// A mark excludes repetitions of operations that are complete for us; Ceph itself recognises the newest few thousand.
 constexpr std::size_t kMarksKept = 64;
 
 }  // namespace
 
-std::uint64_t RadosAppender::append(const std::string& shard, std::string_view prefix, std::uint64_t first,
-                                    const std::string& id, const std::string& value) {
-  const std::uint64_t most = std::clamp<std::uint64_t>(kMostBytesAtOnce / value.size(), 1, kMostAtOnce);
+std::uint64_t RadosAppender::append(const Entry& entry, std::uint64_t first) { return *append(entry, first, false); }
+
+std::optional<std::uint64_t> RadosAppender::append_behind(const Entry& entry, std::uint64_t known) {
+  return append(entry, known + 1, true);
+}
+
+std::optional<std::uint64_t> RadosAppender::append(const Entry& entry, std::uint64_t first, bool behind) {
+  const std::uint64_t most = std::clamp<std::uint64_t>(kMostBytesAtOnce / entry.value.size(), 1, kMostAtOnce);
   const std::uint64_t crowd = crowd_;
-  std::uint64_t count = crowd == 0 ? 1 : crowd + 2;
+  std::uint64_t count = crowd == 0 ? 1 : crowd / kMemory + 2;
   for (std::uint64_t next = first;;) {
-    const Outcome outcome = try_numbers(shard, prefix, next, std::min(count, most), id, value);
-    if (outcome.made) {
-      crowd_ = std::max(outcome.number - first, crowd - std::min<std::uint64_t>(crowd, 1));
-      return outcome.number;
+    count = std::min(count, most);
+    std::optional<Outcome> outcome = try_numbers(entry, next, count, behind);
+    if (!outcome) outcome = look(entry, next, count, behind);
+    if (!outcome) return std::nullopt;
+    if (outcome->made) {
+      crowd_ =
+          std::max(std::min(outcome->number - first, kMostAtOnce) * kMemory, std::max<std::uint64_t>(crowd, 1) - 1);
+      return outcome->number;
     }
-    next = outcome.number;
+    next = outcome->number;
     count = std::max<std::uint64_t>(4, 2 * count);
   }
 }
 
-RadosAppender::Outcome RadosAppender::try_numbers(const std::string& shard, std::string_view prefix,
-                                                  std::uint64_t first, std::uint64_t count, const std::string& id,
-                                                  const std::string& value) {
+/// Nothing where none of the attempts says that it was made.
+std::optional<RadosAppender::Outcome> RadosAppender::try_numbers(const Entry& entry, std::uint64_t first,
+                                                                 std::uint64_t count, bool behind) {
   // Of several attempts one can be made, as each leaves the mark that excludes the others. None leaves a hole.
-  const std::string mark = grave(id);
-  const std::string removed = oldest_mark(shard);
+  const std::string mark = grave(entry.id);
+  const std::string removed = oldest_mark(entry.shard);
   std::deque<RadosBatch> attempts;
   for (std::uint64_t number = first; number < first + count; ++number) {
-    const std::string key = numbered_key(prefix, number);
-    RadosBatch::Change change{.equal = {}, .absent = {key, mark}, .present = {}, .set = {{key, value}}, .remove = {}};
-    if (number > first) change.present.push_back(numbered_key(prefix, number - 1));
+    const std::string key = numbered_key(entry.prefix, number);
+    RadosBatch::Change change{
+        .equal = {}, .absent = {key, mark}, .present = {}, .set = {{key, entry.value}}, .remove = {}};
+    if (behind || number > first) change.present.push_back(numbered_key(entry.prefix, number - 1));
     if (count > 1) change.set[mark] = key;
     if (!removed.empty()) change.remove.push_back(removed);
-    attempts.emplace_back(index_).change(shard, change);
+    attempts.emplace_back(index_).change(entry.shard, change);
   }
   std::optional<std::uint64_t> made;
   int failure = 0;
@@ -57,29 +68,39 @@ RadosAppender::Outcome RadosAppender::try_numbers(const std::string& shard, std:
     if (status == 0) made = first + i;
     if (status != 0 && status != -ECANCELED && failure == 0) failure = status;
   }
-  if (!made && failure != 0) index_.fail("cannot append to " + std::string(prefix), failure);
-  const Outcome outcome = made ? Outcome{true, *made} : look(shard, prefix, first, count, id);
-  if (outcome.made) keep_mark(shard, count > 1 ? mark : std::string(), removed);
-  return outcome;
+  if (!made && failure != 0) index_.fail("cannot append to " + entry.prefix, failure);
+  if (!made) return std::nullopt;
+  keep_mark(entry.shard, count > 1 ? mark : std::string(), removed);
+  return Outcome{true, *made};
 }
 
 /// Ceph repeats operations whose reply was lost, and remembers only its newest ones: what stands in our way may be
 /// ours.
-RadosAppender::Outcome RadosAppender::look(const std::string& shard, std::string_view prefix, std::uint64_t first,
-                                           std::uint64_t count, const std::string& id) const {
-  std::vector<std::string> keys{grave(id)};
-  for (std::uint64_t number = first; number < first + count; ++number) keys.push_back(numbered_key(prefix, number));
-  const RadosIo::Values found = index_.values(shard, keys);
-  if (const auto at = found.find(grave(id)); at != found.end()) return {true, number_of(at->second)};
-  // `first` was taken, even if it was collected since.
-  std::uint64_t next = first + 1;
+std::optional<RadosAppender::Outcome> RadosAppender::look(const Entry& entry, std::uint64_t first, std::uint64_t count,
+                                                          bool behind) const {
+  const auto key = [&](std::uint64_t number) { return numbered_key(entry.prefix, number); };
+  std::vector<std::string> keys{grave(entry.id)};
+  for (std::uint64_t number = first - 1; number < first + count; ++number) keys.push_back(key(number));
+  const RadosIo::Values found = index_.values(entry.shard, keys);
+  if (const auto at = found.find(grave(entry.id)); at != found.end()) return Outcome{true, number_of(at->second)};
   for (std::uint64_t number = first; number < first + count; ++number) {
-    const auto at = found.find(numbered_key(prefix, number));
-    if (at == found.end()) continue;
-    if (decode_rados_entry(at->second, "the entry of " + at->first).id == id) return {true, number};
-    if (number == next) ++next;
+    const auto at = found.find(key(number));
+    if (at != found.end() && decode_rados_entry(at->second, "the entry of " + at->first).id == entry.id) {
+      return Outcome{true, number};
+    }
   }
-  return {false, next};
+  if (behind && !found.contains(key(first - 1)) && !found.contains(key(first))) return std::nullopt;
+  // `first` was taken, even if it was collected since.
+  return Outcome{false, last_number(entry.shard, entry.prefix, first) + 1};
+}
+
+std::uint64_t RadosAppender::last_number(const std::string& shard, std::string_view prefix, std::uint64_t known) const {
+  const std::string folder = std::string(prefix) + '/';
+  for (const std::string& key : index_.keys(shard, folder, numbered_key(prefix, known))) {
+    if (number_of(key) != known + 1) break;
+    ++known;
+  }
+  return known;
 }
 
 std::string RadosAppender::oldest_mark(const std::string& shard) {

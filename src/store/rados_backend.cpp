@@ -69,11 +69,20 @@ class RadosBackend final : public Backend {
   }
 
   std::uint64_t append(std::string_view prefix, std::uint64_t first, std::span<const ConstBytes> pieces) override {
+    const auto entry = entry_to_append(prefix, pieces);
+    return entry ? appender_.append(*entry, first) : Backend::append(prefix, first, pieces);
+  }
+
+  std::optional<std::uint64_t> append_behind(std::string_view prefix, std::uint64_t known,
+                                             std::span<const ConstBytes> pieces) override {
+    const auto entry = entry_to_append(prefix, pieces);
+    return entry ? appender_.append_behind(*entry, known) : std::nullopt;
+  }
+
+  std::uint64_t last_number(std::string_view prefix, std::uint64_t known) const override {
     check_key(prefix);
-    const bool one_shard = prefix.find('/') != std::string_view::npos;
-    if (!one_shard || total(pieces) > kInlineAppendBytes) return Backend::append(prefix, first, pieces);
-    const RadosEntry entry{new_id(), total(pieces), 0, {}};
-    return appender_.append(shard_of(numbered_key(prefix, first)), prefix, first, entry.id, encode(entry, pieces));
+    if (!in_one_shard(prefix)) return Backend::last_number(prefix, known);
+    return appender_.last_number(shard_of(prefix), prefix, known);
   }
 
   void read(std::string_view key, std::uint64_t offset_bytes, Bytes to) const override {
@@ -135,10 +144,33 @@ class RadosBackend final : public Backend {
     return index_.has_value(shard_of(key), std::string(key));
   }
 
+  std::vector<std::vector<std::byte>> contents_of(std::span<const std::string> keys) const override {
+    std::map<std::string, std::vector<std::string>> shards;
+    for (const std::string& key : keys) shards[shard_of(key)].push_back(key);
+    std::map<std::string, std::vector<std::byte>> found;
+    for (const auto& [shard, names] : shards) {
+      for (const auto& [name, value] : index_.values(shard, names)) {
+        RadosEntry entry = decode_rados_entry(value, url() + ": the entry of " + name);
+        if (entry.stripe_bytes == 0) found[name] = std::move(entry.data);
+      }
+    }
+    std::vector<std::vector<std::byte>> all;
+    for (const std::string& key : keys) all.push_back(std::move(found[key]));
+    return all;
+  }
+
+  std::vector<std::string> list_unchanged(std::string_view prefix) const override {
+    check_key(prefix);
+    if (in_one_shard(prefix)) {
+      if (auto keys = index_.keys_at_once(shard_of(prefix), std::string(prefix) + '/')) return *keys;
+    }
+    return Backend::list_unchanged(prefix);
+  }
+
   std::vector<std::string> list(std::string_view prefix) const override {
     check_key(prefix);
     const std::string start = std::string(prefix) + '/';
-    if (prefix.find('/') != std::string_view::npos) return index_.keys(shard_of(prefix), start);
+    if (in_one_shard(prefix)) return index_.keys(shard_of(prefix), start);
     std::vector<std::string> all;
     for (std::uint64_t shard = 0; shard < kRadosShards; ++shard) {
       const std::vector<std::string> some = index_.keys(shard_object(shard), start);
@@ -191,6 +223,17 @@ class RadosBackend final : public Backend {
     return bytes;
   }
 
+  static bool in_one_shard(std::string_view prefix) { return prefix.find('/') != std::string_view::npos; }
+
+  /// Nothing where it is too long for an entry, or its shard depends on the number.
+  std::optional<RadosAppender::Entry> entry_to_append(std::string_view prefix, std::span<const ConstBytes> pieces) {
+    check_key(prefix);
+    if (!in_one_shard(prefix) || total(pieces) > kInlineAppendBytes) return std::nullopt;
+    const RadosEntry entry{new_id(), total(pieces), 0, {}};
+    return RadosAppender::Entry{shard_of(numbered_key(prefix, 0)), std::string(prefix), entry.id,
+                                encode(entry, pieces)};
+  }
+
   std::string new_id() {
     char id[40];
     std::snprintf(id, sizeof id, "%016llx%08llx", static_cast<unsigned long long>(writer_),
@@ -205,10 +248,16 @@ class RadosBackend final : public Backend {
           new_id(), size_bytes, size_bytes > kInlineBytes ? stripe_bytes_of(size_bytes, place_.stripe_bytes) : 0, {}};
       const std::string value = encode(head, pieces);
       if (head.stripe_bytes == 0) return enter(key, head.id, value) == Entered::made;
-      // Of an unannounced object nobody looks for the entry, which need not wait for the stripes.
       RadosBatch entry(index_);
-      if (unannounced) start_entry(entry, key, head.id, value);
-      const int status = write_stripes(data_, key, head, pieces);
+      RadosBatch stripes(data_);
+      start_stripes(stripes, key, head, pieces);
+      if (unannounced) {
+        // Nobody looks for the entry, which need not wait for the stripes. But whoever reads the index waits for it,
+        // and those who begin to write just now do.
+        stripes.wait_for_oldest();
+        start_entry(entry, key, head.id, value);
+      }
+      const int status = stripes.wait();
       Entered entered = Entered::exists;
       if (status < 0) {
         if (unannounced && outcome(entry.wait(), key, head.id) == Entered::made) remove(key);

@@ -15,6 +15,9 @@ namespace penstock::store {
 namespace {
 
 constexpr std::size_t kInFlight = 16;
+/// Of a listing by one operation: to begin with, and when that was not all.
+constexpr std::uint64_t kFewKeys = 16;
+constexpr std::uint64_t kManyKeys = 1024;
 // Of librados.h.
 constexpr std::uint8_t kEqual = 1;
 constexpr std::uint8_t kGreater = 3;  // OSDs compare entries of maps by =, < and > alone
@@ -186,33 +189,46 @@ bool RadosIo::has_value(const std::string& object, const std::string& key) const
   return status == 0;
 }
 
-std::vector<std::string> RadosIo::keys(const std::string& object, const std::string& prefix) const {
+bool RadosIo::add_keys(const std::string& object, const std::string& prefix, std::uint64_t most, std::string& after,
+                       std::vector<std::string>& all) const {
+  void* found = nullptr;
+  int inner = 0;
+  unsigned char more = 0;
+  void* const op = calls_.create_read_op();
+  calls_.read_op_omap_get_keys2(op, after.c_str(), most, &found, &more, &inner);
+  const int status = calls_.read_op_operate(op, io_, object.c_str(), 0);
+  bool beyond = false;
+  if (status == 0 && inner == 0) {
+    char* key = nullptr;
+    char* value = nullptr;
+    std::size_t size = 0;
+    while (!beyond && calls_.omap_get_next(found, &key, &value, &size) == 0 && key != nullptr) {
+      after = key;
+      beyond = !after.starts_with(prefix);
+      if (!beyond) all.push_back(after);
+    }
+  }
+  if (found != nullptr) calls_.omap_get_end(found);
+  calls_.release_read_op(op);
+  if (status < 0 && status != -ENOENT) fail("cannot list the index " + object, status);
+  if (inner < 0) fail("cannot list the index " + object, inner);
+  return !beyond && more != 0;
+}
+
+std::vector<std::string> RadosIo::keys(const std::string& object, const std::string& prefix, std::string after) const {
+  std::vector<std::string> all;
+  if (after.empty()) after = prefix;
+  std::uint64_t most = kFewKeys;
+  while (add_keys(object, prefix, most, after, all)) most = kManyKeys;
+  return all;
+}
+
+std::optional<std::vector<std::string>> RadosIo::keys_at_once(const std::string& object,
+                                                              const std::string& prefix) const {
   std::vector<std::string> all;
   std::string after = prefix;
-  for (std::uint64_t most = 16;; most = 1024) {
-    void* found = nullptr;
-    int inner = 0;
-    unsigned char more = 0;
-    void* const op = calls_.create_read_op();
-    calls_.read_op_omap_get_keys2(op, after.c_str(), most, &found, &more, &inner);
-    const int status = calls_.read_op_operate(op, io_, object.c_str(), 0);
-    bool beyond = false;
-    if (status == 0 && inner == 0) {
-      char* key = nullptr;
-      char* value = nullptr;
-      std::size_t size = 0;
-      while (!beyond && calls_.omap_get_next(found, &key, &value, &size) == 0 && key != nullptr) {
-        after = key;
-        beyond = !after.starts_with(prefix);
-        if (!beyond) all.push_back(after);
-      }
-    }
-    if (found != nullptr) calls_.omap_get_end(found);
-    calls_.release_read_op(op);
-    if (status < 0 && status != -ENOENT) fail("cannot list the index " + object, status);
-    if (inner < 0) fail("cannot list the index " + object, inner);
-    if (beyond || more == 0) return all;
-  }
+  if (add_keys(object, prefix, kFewKeys, after, all)) return std::nullopt;
+  return all;
 }
 
 std::optional<RadosIo::Object> RadosIo::stat(const std::string& object) const {
@@ -261,6 +277,10 @@ void RadosBatch::land() {
   } else if (flight.expected_bytes > 0 && static_cast<std::size_t>(status) != flight.expected_bytes) {
     status_ = -ERANGE;
   }
+}
+
+void RadosBatch::wait_for_oldest() {
+  if (!flights_.empty()) land();
 }
 
 int RadosBatch::wait() {

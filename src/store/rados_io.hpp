@@ -61,8 +61,10 @@ class RadosIo {
   /// Entries of an object's map, those of `keys` that it has.
   Values values(const std::string& object, const std::vector<std::string>& keys) const;
   bool has_value(const std::string& object, const std::string& key) const;
-  /// Keys of an object's map that start with `prefix`, ascending.
-  std::vector<std::string> keys(const std::string& object, const std::string& prefix) const;
+  /// Keys of an object's map that start with `prefix`, ascending; only those behind `after`, if that is not empty.
+  std::vector<std::string> keys(const std::string& object, const std::string& prefix, std::string after = {}) const;
+  /// The same as of one instant; nothing if there are too many to be read by one operation.
+  std::optional<std::vector<std::string>> keys_at_once(const std::string& object, const std::string& prefix) const;
 
   struct Object {
     std::uint64_t size_bytes;
@@ -75,6 +77,10 @@ class RadosIo {
 
  private:
   friend class RadosBatch;
+
+  /// Adds up to `most` keys behind `after`, which becomes the last one looked at; whether there may be more.
+  bool add_keys(const std::string& object, const std::string& prefix, std::uint64_t most, std::string& after,
+                std::vector<std::string>& all) const;
 
   const std::shared_ptr<RadosCluster> cluster_;
   const RadosCalls& calls_;
@@ -109,6 +115,8 @@ class RadosBatch {
 
   /// The first status that is not 0, or 0.
   int wait();
+  /// Waits for the oldest operation, if there is one.
+  void wait_for_oldest();
 
  private:
   friend class RadosIo;

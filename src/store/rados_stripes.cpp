@@ -55,14 +55,12 @@ std::uint64_t stripe_bytes_of(std::uint64_t size_bytes, std::uint64_t most_bytes
   return std::clamp(share, std::min(kShortStripeBytes, most_bytes), most_bytes);
 }
 
-int write_stripes(const RadosIo& io, std::string_view key, const RadosEntry& entry,
-                  std::span<const ConstBytes> pieces) {
-  RadosBatch batch(io);
+void start_stripes(RadosBatch& batch, std::string_view key, const RadosEntry& entry,
+                   std::span<const ConstBytes> pieces) {
   StripeCutter cutter(pieces, entry.stripe_bytes);
   for (std::uint64_t number = 0; number * entry.stripe_bytes < entry.size_bytes; ++number) {
     batch.write(stripe_name(key, entry.id, number), cutter.next());
   }
-  return batch.wait();
 }
 
 int read_stripes(const RadosIo& io, std::string_view key, const RadosEntry& entry, std::uint64_t offset_bytes,

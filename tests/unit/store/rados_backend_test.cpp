@@ -137,29 +137,54 @@ TEST_F(RadosBackendTest, AppendsOfManyAtOnceAreDenseAndMadeOnce) {
 
 TEST_F(RadosBackendTest, AnAppendThatCephRepeatsIsMadeOnce) {
   const std::string prefix = "blobs/x/versions", shard = shard_of(prefix);
-  const auto value = [](const std::string& id) { return encode(RadosEntry{id, 0, 0, {}}, {}); };
+  const auto entry = [&](const std::string& id) {
+    return RadosAppender::Entry{shard, prefix, id, encode(RadosEntry{id, 0, 0, {}}, {})};
+  };
   RadosAppender appender(*io_);
   for (std::uint64_t number = 1; number <= 5; ++number) {
     const std::string id = "other" + std::to_string(number);
-    EXPECT_EQ(RadosAppender(*io_).append(shard, prefix, number, id, value(id)), number);
+    EXPECT_EQ(RadosAppender(*io_).append(entry(id), number), number);
   }
   // The first of ours finds the numbers taken, and tries several at once from then on.
-  EXPECT_EQ(appender.append(shard, prefix, 1, "a", value("a")), 6u);
-  EXPECT_EQ(appender.append(shard, prefix, 6, "b", value("b")), 7u);
-  EXPECT_EQ(appender.append(shard, prefix, 1, "a", value("a")), 6u);
-  EXPECT_EQ(appender.append(shard, prefix, 6, "b", value("b")), 7u);
-  EXPECT_EQ(RadosAppender(*io_).append(shard, prefix, 3, "other3", value("other3")), 3u);
+  EXPECT_EQ(appender.append(entry("a"), 1), 6u);
+  EXPECT_EQ(appender.append(entry("b"), 6), 7u);
+  EXPECT_EQ(appender.append(entry("a"), 1), 6u);
+  EXPECT_EQ(appender.append(entry("b"), 6), 7u);
+  EXPECT_EQ(RadosAppender(*io_).append(entry("other3"), 3), 3u);
   EXPECT_EQ(backend_->list(prefix).size(), 7u);
+}
+
+TEST_F(RadosBackendTest, AnAppendBehindANumberTakesNoneThatWasFreed) {
+  const std::string prefix = "blobs/x/versions";
+  const std::string text = "record";
+  const ConstBytes piece = std::as_bytes(std::span(text));
+  EXPECT_EQ(backend_->append_behind(prefix, 3, std::span(&piece, 1)), std::nullopt);
+  for (std::uint64_t number = 1; number <= 60; ++number) {
+    ASSERT_EQ(backend_->append(prefix, number, std::span(&piece, 1)), number);
+  }
+  EXPECT_EQ(backend_->append_behind(prefix, 2, std::span(&piece, 1)), 61u);
+  EXPECT_EQ(backend_->last_number(prefix, 0), 61u);
+  EXPECT_EQ(backend_->last_number(prefix, 61), 61u);
+  for (std::uint64_t number = 1; number <= 50; ++number) backend_->remove(numbered_key(prefix, number));
+  EXPECT_EQ(backend_->append_behind(prefix, 2, std::span(&piece, 1)), std::nullopt);
+  EXPECT_EQ(backend_->append_behind(prefix, 51, std::span(&piece, 1)), 62u);
+  EXPECT_FALSE(backend_->exists(numbered_key(prefix, 3)));
+  const std::vector<std::string> keys{numbered_key(prefix, 50), numbered_key(prefix, 62)};
+  const auto found = backend_->contents_of(keys);
+  EXPECT_TRUE(found[0].empty());
+  EXPECT_TRUE(std::ranges::equal(found[1], piece));
 }
 
 TEST_F(RadosBackendTest, MarksOfAppendsDoNotPileUp) {
   const std::string prefix = "blobs/y/versions", shard = shard_of(prefix);
-  const auto value = [](const std::string& id) { return encode(RadosEntry{id, 0, 0, {}}, {}); };
+  const auto entry = [&](const std::string& id) {
+    return RadosAppender::Entry{shard, prefix, id, encode(RadosEntry{id, 0, 0, {}}, {})};
+  };
   RadosAppender appender(*io_), other(*io_);
   for (std::uint64_t i = 0; i < 100; ++i) {
     const std::string mine = "mine" + std::to_string(i), theirs = "theirs" + std::to_string(i);
-    ASSERT_EQ(other.append(shard, prefix, 2 * i + 1, theirs, value(theirs)), 2 * i + 1);
-    ASSERT_EQ(appender.append(shard, prefix, 2 * i + 1, mine, value(mine)), 2 * i + 2);
+    ASSERT_EQ(other.append(entry(theirs), 2 * i + 1), 2 * i + 1);
+    ASSERT_EQ(appender.append(entry(mine), 2 * i + 1), 2 * i + 2);
   }
   const std::size_t marks = io_->keys(shard, "!").size();
   EXPECT_GE(marks, 32u);
