@@ -296,6 +296,68 @@ void move(std::size_t element_bytes, const Loops& loops) {
   }
 }
 
+/// How many of the blocks, from the first on, lie side by side in the source, so that row by row they are one stretch
+/// of memory, which is faster to read than parts of it that lie a row apart.
+std::size_t count_adjoining(std::span<const Block> blocks) {
+  const Block& first = blocks.front();
+  if (first.rows < 2 || first.from_row_stride_elems <= 0) return 1;
+  const std::uint64_t limit = first.from_offset_elems + static_cast<std::uint64_t>(first.from_row_stride_elems);
+  std::uint64_t end = first.from_offset_elems;
+  std::size_t count = 0;
+  for (; count < blocks.size(); ++count) {
+    const Block& block = blocks[count];
+    if (block.rows != first.rows || block.columns == 0 || block.from_row_stride_elems != first.from_row_stride_elems ||
+        block.from_column_stride_elems != 1 || block.to_column_stride_elems != 1 || block.from_offset_elems != end ||
+        end + block.columns > limit)
+      break;
+    end += block.columns;
+  }
+  return std::max<std::size_t>(count, 1);
+}
+
+/// Moves such blocks of a far source. `next` is what is read after them.
+void move_adjoining(std::span<const Block> blocks, std::size_t element_bytes, ConstBytes from, Bytes to, bool streams,
+                    const SourceRows& next) {
+  const auto size = static_cast<std::ptrdiff_t>(element_bytes);
+  const auto source = [&](std::size_t row, std::size_t i) {
+    return from.data() + blocks[i].from_offset_elems * element_bytes +
+           static_cast<std::ptrdiff_t>(row) * blocks[i].from_row_stride_elems * size;
+  };
+  const auto target = [&](std::size_t row, std::size_t i) {
+    return to.data() + blocks[i].to_offset_elems * element_bytes +
+           static_cast<std::ptrdiff_t>(row) * blocks[i].to_row_stride_elems * size;
+  };
+  struct Place {  // of a piece of a row
+    std::size_t row, block;
+    void go_on(std::size_t count) {
+      if (++block == count) {
+        block = 0;
+        ++row;
+      }
+    }
+  };
+  const std::size_t count = blocks.size();
+  const std::size_t rows = blocks[0].rows;
+  const std::size_t ahead = rows_ahead(blocks[0].columns * element_bytes);
+  Place fetched{ahead / count, ahead % count};
+  Place expected{kTargetRowsAhead / count, kTargetRowsAhead % count};
+  for (Place at{0, 0}; at.row < rows; at.go_on(count), fetched.go_on(count), expected.go_on(count)) {
+    const std::size_t size_bytes = blocks[at.block].columns * element_bytes;
+    const std::byte* later = source(at.row, at.block);
+    if (fetched.row < rows)
+      later = source(fetched.row, fetched.block);
+    else if (next.count > 0)
+      later = next.from + static_cast<std::ptrdiff_t>(std::min(fetched.row - rows, next.count - 1)) * next.stride_bytes;
+    if (streams) {
+      if (expected.row < rows)
+        expect_row(target(expected.row, expected.block), blocks[expected.block].columns * element_bytes);
+      stream_row(target(at.row, at.block), source(at.row, at.block), size_bytes, later);
+    } else {
+      copy_far_row(target(at.row, at.block), source(at.row, at.block), size_bytes, later);
+    }
+  }
+}
+
 void check_factor(DType dtype, std::complex<double> factor, const char* what) {
   const auto reject = [&](const std::string& why) {
     throw Error(ErrorCode::invalid_argument, std::string(what) + " is (" + std::to_string(factor.real()) + ", " +
@@ -378,13 +440,18 @@ void transform(const Arithmetic& arithmetic, std::span<const Block> blocks, bool
   const bool is_move = !scaled || (arithmetic.alpha == 1.0 && arithmetic.beta == 0.0 &&
                                    !(arithmetic.conjugate && is_complex(arithmetic.dtype)));
   const bool streams = kCanStream && to.size() >= kStreamedBytes;
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
+  const bool is_far = from.size() >= kStreamedBytes;
+  std::size_t count = 1;
+  for (std::size_t i = 0; i < blocks.size(); i += count) {
     const Block& block = blocks[i];
+    count = is_move && is_far ? count_adjoining(blocks.subspan(i)) : 1;
     if (block.rows == 0 || block.columns == 0) continue;
     Loops loops = loops_over(block, from, to, element_bytes);
-    if (loops.is_far && i + 1 < blocks.size())
-      loops.next = source_rows(loops_over(blocks[i + 1], from, to, element_bytes), element_bytes);
-    if (is_move && streams)
+    if (loops.is_far && i + count < blocks.size())
+      loops.next = source_rows(loops_over(blocks[i + count], from, to, element_bytes), element_bytes);
+    if (count > 1)
+      move_adjoining(blocks.subspan(i, count), element_bytes, from, to, streams, loops.next);
+    else if (is_move && streams)
       move<true>(element_bytes, loops);
     else if (is_move)
       move<false>(element_bytes, loops);

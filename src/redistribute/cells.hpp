@@ -8,8 +8,8 @@
 
 namespace penstock::redistribute {
 
-/// The shared memory of a rank: some cells for each other rank of its node, in the order of the ranks. It depends on
-/// nothing else, so a target knows where each of its sources puts a segment.
+/// The shared memory of a rank: a few times one cell for each other rank of its node, in the order of the ranks. It
+/// depends on nothing else, so a target knows where each of its sources puts a segment.
 class Cells {
  public:
   Cells(const Team& team, std::uint64_t most_bytes) : team_(team) {
@@ -33,7 +33,12 @@ class Cells {
     std::uint64_t place = 0;
     for (std::int32_t rank = 0; rank < target; ++rank)
       if (rank != source && team_.same_node(rank, source)) ++place;
-    return {(place * kPerPair + use % kPerPair) * stride_bytes(), segment_bytes, Buffer::shared};
+    return {(use % kPerPair * neighbours_ + place) * stride_bytes(), segment_bytes, Buffer::shared};
+  }
+  /// All cells of a source for its `use`-th segments, which lie side by side.
+  Region row(std::size_t use) const {
+    const std::uint64_t row_bytes = neighbours_ * stride_bytes();
+    return {use % kPerPair * row_bytes, row_bytes, Buffer::shared};
   }
 
  private:

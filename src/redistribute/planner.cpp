@@ -78,7 +78,7 @@ class Planner {
     // What leaves the node first: the links are slower than memory. Inside the node peers in the order of their
     // distance, so that not everybody serves rank 0 first.
     send(mail(outgoing, Side::source));
-    for_each_near(outgoing, 1, [&](const Packages& packages, std::int32_t peer) { fill_cells(packages, peer); });
+    fill_cells(outgoing);
     if (const auto found = outgoing.find(rank_); found != outgoing.end()) keep(found->second, all_started);
     receive(mail(incoming, Side::target), all_started);
     for_each_near(incoming, size_ - 1,
@@ -197,7 +197,7 @@ class Planner {
       }
       const std::span<const StepId> free = window.busy_until();
       const Region region = window.next(bundle.size_bytes);
-      pack(bundle, region, free, PlanBuilder::kNone);
+      pack(bundle, region, free);
       made_.push_back(window.turn(peer));
       const StepId sent = builder_.send(region, peer, tag, made_);
       window.moved_by(peer, sent);
@@ -216,20 +216,54 @@ class Planner {
     return Region{member->input().offset_bytes + bytes(block.from_offset_elems), bytes(block.columns), Buffer::input};
   }
 
-  void fill_cells(const Packages& packages, std::int32_t peer) {
-    const std::vector<Bundle> uses = cut(packages, elems_of(cells_.size_bytes()));
-    if (builder_.so_far().shared_bytes == 0) builder_.shared(cells_.total_bytes());
-    std::vector<StepId> full;
-    for (std::size_t i = 0; i < uses.size(); ++i) {
+  /// Segments for all ranks of the node at a time, in the order of the source's memory: what lies between those for one
+  /// rank would else be read once more for the next.
+  void fill_cells(const std::map<std::int32_t, Packages>& outgoing) {
+    struct Pair {
+      std::int32_t peer;
+      std::vector<Bundle> uses;
+      std::vector<StepId> full = {};
+    };
+    std::vector<Pair> pairs;
+    std::size_t most_uses = 0;
+    for_each_near(outgoing, 1, [&](const Packages& packages, std::int32_t peer) {
+      pairs.push_back({peer, cut(packages, elems_of(cells_.size_bytes()))});
+      most_uses = std::max(most_uses, pairs.back().uses.size());
+    });
+    if (most_uses > 0) builder_.shared(cells_.total_bytes());
+    for (std::size_t i = 0; i < most_uses; ++i) {
       builder_.at(0, static_cast<std::uint32_t>(i));
-      StepId free = PlanBuilder::kNone;
-      StepId last_use = PlanBuilder::kNone;
-      if (i >= cells_.per_pair()) {
-        free = builder_.await(peer, free_tag(i - cells_.per_pair()));
-        last_use = full[i - cells_.per_pair()];
+      std::erase_if(pairs, [i](const Pair& pair) { return i >= pair.uses.size(); });
+      std::vector<StepId> after;
+      std::vector<std::pair<Member*, std::vector<Block>>> blocks;
+      Region filled = cells_.row(i);
+      filled.size_bytes = 0;
+      for (const Pair& pair : pairs) {
+        if (i >= cells_.per_pair()) {
+          after.push_back(builder_.await(pair.peer, free_tag(i - cells_.per_pair())));
+          after.push_back(pair.full[i - cells_.per_pair()]);
+        }
+        const Region cell = cells_.cell(rank_, pair.peer, i, pair.uses[i].size_bytes);
+        const std::uint64_t begin_bytes = cell.offset_bytes - filled.offset_bytes;
+        filled.size_bytes = std::max(filled.size_bytes, begin_bytes + cell.size_bytes);
+        for (const auto& [member, segment, offset_bytes] : pair.uses[i].shares) {
+          member->tiles().lay_out(segment, Route::source_to_package, list_);
+          count_blocks();
+          auto of_member = std::ranges::find(blocks, member, [](const auto& entry) { return entry.first; });
+          if (of_member == blocks.end()) of_member = blocks.insert(of_member, {member, {}});
+          for (Block block : list_.blocks()) {
+            block.to_offset_elems += (begin_bytes + offset_bytes) / element_bytes_;
+            of_member->second.push_back(block);
+          }
+        }
       }
-      pack(uses[i], cells_.cell(rank_, peer, i, uses[i].size_bytes), free, last_use);
-      full.push_back(builder_.expose(peer, full_tag(i), made_));
+      made_.clear();
+      for (auto& [member, of_all] : blocks) {
+        std::ranges::stable_sort(of_all, {}, &Block::from_offset_elems);
+        made_.push_back(builder_.transform(member->input(), filled, of_all, false, after));
+      }
+      filled_.push_back(made_.back());
+      for (Pair& pair : pairs) pair.full.push_back(builder_.expose(pair.peer, full_tag(i), made_));
     }
     forget_tiles();
   }
@@ -273,9 +307,7 @@ class Planner {
   }
 
   /// The steps that pack a bundle, in made_.
-  void pack(const Bundle& bundle, Region to, std::span<const StepId> free, StepId also_after) {
-    std::vector<StepId> after(free.begin(), free.end());
-    after.push_back(also_after);
+  void pack(const Bundle& bundle, Region to, std::span<const StepId> after) {
     made_.clear();
     for (const auto& [member, segment, offset_bytes] : bundle.shares) {
       member->tiles().lay_out(segment, Route::source_to_package, list_);
@@ -284,18 +316,21 @@ class Planner {
       made_.push_back(builder_.transform(member->input(), part, list_.blocks(), false, after));
     }
   }
-  void pack(const Bundle& bundle, Region to, StepId free, StepId also_after) {
-    pack(bundle, to, std::span(&free, 1), also_after);
-  }
 
-  /// One segment after the other, so that those of the peers get their turns.
+  /// One segment after the other, so that those of the peers get their turns; each right after the cells have been
+  /// filled with what lies near it, for the same reason as there.
   void keep(const Packages& packages, StepId all_started) {
+    constexpr std::uint64_t kLeastBytes = 64 << 10;
+    const std::vector<Bundle> bundles =
+        segments(packages, filled_.empty() ? segment_bytes_ : std::max(2 * cells_.size_bytes(), kLeastBytes));
     StepId previous = all_started;
-    for (const Bundle& bundle : segments(packages, segment_bytes_))
-      for (const auto& [member, segment, offset_bytes] : bundle.shares) {
+    for (std::size_t i = 0; i < bundles.size(); ++i) {
+      const StepId filled = filled_.empty() ? PlanBuilder::kNone : filled_[i * filled_.size() / bundles.size()];
+      for (const auto& [member, segment, offset_bytes] : bundles[i].shares) {
         member->tiles().lay_out(segment, Route::source_to_target, list_);
-        previous = transform(member->input(), member->output(), true, previous);
+        previous = transform(member->input(), member->output(), true, previous, filled);
       }
+    }
     forget_tiles();
   }
 
@@ -327,6 +362,7 @@ class Planner {
   std::uint64_t output_bytes_ = 0;
   BlockList list_;
   std::vector<StepId> made_;
+  std::vector<StepId> filled_;  ///< the last step that fills each row of cells
   std::size_t block_count_ = 0;
 };
 
