@@ -89,8 +89,9 @@ class PENSTOCK_API Comm {
   Persistent prepare_items(const Collective& what, const SendItems& send, const ReceiveItems& receive) const;
 
   /// Any plan that all ranks made for the same operation (redistribution uses this). `signature` must agree.
+  /// `scratch` is the plan's scratch memory, at a multiple of 64 bytes; empty: memory of the communicator.
   Request start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes output, const Arithmetic& arithmetic,
-                std::uint64_t signature);
+                std::uint64_t signature, Bytes scratch = {});
   /// Fails the next operation on all ranks, with this rank's message. See engine::Engine::fail_next.
   void fail_next(const std::string& message) noexcept;
 
@@ -110,6 +111,9 @@ class PENSTOCK_API Comm {
   std::string explain(const Collective& what) const;
   /// Transport, shared memory, progress threads, and what was given up with the reason: one fact per line.
   std::string report() const;
+
+  /// What the communicator's copies share; a type of the library alone.
+  comm::State& state() const { return *state_; }
 
  private:
   std::shared_ptr<comm::State> state_;

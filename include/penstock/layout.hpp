@@ -54,6 +54,8 @@ class PENSTOCK_API Axis {
   /// Cut axes only.
   const std::vector<std::int64_t>& borders() const { return borders_; }
 
+  friend bool operator==(const Axis&, const Axis&) = default;
+
  private:
   Axis() = default;
   std::int64_t length_ = 0;
@@ -96,9 +98,13 @@ struct LocalMemory {
   struct Cell {
     std::int64_t offset_elems = 0;
     std::vector<std::int64_t> strides_elems;  ///< one per dimension
+
+    friend bool operator==(const Cell&, const Cell&) = default;
   };
   std::vector<Cell> cells;      ///< in the order of Layout::local_cells()
   std::int64_t size_elems = 0;  ///< of the whole memory
+
+  friend bool operator==(const LocalMemory&, const LocalMemory&) = default;
 };
 
 /// A rectangle of the array that a rank has as one dense array.
@@ -106,6 +112,8 @@ struct LayoutBox {
   std::int32_t owner = 0;
   std::vector<std::int64_t> begin;  ///< of its first element in the array, one entry per dimension
   std::vector<std::int64_t> shape;
+
+  friend bool operator==(const LayoutBox&, const LayoutBox&) = default;
 };
 
 /// A value. Ranks own any number of cells, zero included; ranks from ranks() on own nothing. Sizes are 64-bit: the
@@ -180,6 +188,14 @@ class PENSTOCK_API Layout {
   /// or row to the next, `leading_elems`; 0: dense. A leading dimension is for two dimensions and one cell.
   LocalMemory local_memory(std::int32_t rank, std::int64_t leading_elems = 0) const;
 
+  /// What a rank has, as arrays: its boxes, of a layout of boxes() and in their order; its cells otherwise. By shape.
+  std::vector<std::vector<std::int64_t>> local_part_shapes(std::int32_t rank) const;
+  /// Where this rank's cells lie when each of those arrays lies anywhere: with its first element at an offset, and with
+  /// any strides (also negative ones), which give no two elements the same place.
+  LocalMemory placed_memory(std::int32_t rank, std::span<const LocalMemory::Cell> parts) const;
+  /// Of a layout of boxes(): those, but for empty ones. Otherwise none.
+  std::span<const LayoutBox> given_boxes() const { return boxes_; }
+
   /// The part of the array that begins at `begin` and has this shape, on the same ranks, each with a memory for this
   /// part alone.
   Layout window(std::span<const std::int64_t> begin, std::span<const std::int64_t> shape) const;
@@ -198,7 +214,7 @@ class PENSTOCK_API Layout {
   /// A text from which parse() makes an equal layout; goes into checkpoints. One line of printable characters.
   std::string serialize() const;
   static Layout parse(std::string_view text);
-  friend bool operator==(const Layout& a, const Layout& b) { return a.serialize() == b.serialize(); }
+  friend PENSTOCK_API bool operator==(const Layout& a, const Layout& b);
 
  private:
   Layout() = default;

@@ -329,6 +329,10 @@ PENSTOCK_API int penstock_layout_grid(int64_t block_rows, const int64_t* row_spl
                                       penstock_layout** layout);
 PENSTOCK_API void penstock_layout_free(penstock_layout* layout);
 PENSTOCK_API int penstock_layout_local_size(const penstock_layout* layout, int32_t rank, int64_t* size_elems);
+/* What a rank has, as arrays: its boxes, of a layout made of boxes, otherwise its blocks. *parts is their number; where
+ * `shapes` is not NULL, the first `capacity` of them are written there, one entry per dimension each. */
+PENSTOCK_API int penstock_layout_local_parts(const penstock_layout* layout, int32_t rank, int64_t* parts,
+                                             int64_t* shapes, int64_t capacity);
 
 /* op is 'N', 'T' or 'C'; with relabel, ranks get the parts of the target that leave the least to communicate.
  * Collective. */
@@ -351,6 +355,33 @@ PENSTOCK_API int penstock_redistribute(const penstock_redistribution* redistribu
                                        double alpha, double beta);
 PENSTOCK_API int penstock_iredistribute(const penstock_redistribution* redistribution, const void* input, void* output,
                                         double alpha, double beta, penstock_request** request);
+
+/* Memory for what is on its way, in place of the communicator's: at any address, apart from input and output; may be
+ * used again when the request is complete. *bytes is how many a rank needs, and may be 0. */
+PENSTOCK_API int penstock_redistribution_workspace(const penstock_redistribution* redistribution, uint64_t* bytes);
+PENSTOCK_API int penstock_iredistribute_in(const penstock_redistribution* redistribution, const void* input,
+                                           void* output, double alpha, double beta, void* workspace,
+                                           uint64_t workspace_bytes, penstock_request** request);
+
+/* This rank's parts of an array (penstock_layout_local_parts) in memory of their own: the first element of each, and
+ * `dimensions` strides in elements for each, one part after another. */
+typedef struct penstock_parts {
+  int64_t parts;
+  void* const* data;
+  const int64_t* strides_elems;
+} penstock_parts;
+/* `workspace` may be NULL. Ranks may differ in which form they call. */
+PENSTOCK_API int penstock_iredistribute_parts(const penstock_redistribution* redistribution,
+                                              const penstock_parts* input, const penstock_parts* output, double alpha,
+                                              double beta, void* workspace, uint64_t workspace_bytes,
+                                              penstock_request** request);
+
+/* output = alpha*op(input) + beta*output without a redistribution of the caller's own: the communicator keeps the plans
+ * of the last 16 different calls, so an equal one starts at once. Collective. */
+PENSTOCK_API int penstock_iredistribute_once(penstock_comm* comm, const penstock_layout* source,
+                                             penstock_dtype source_dtype, const void* input,
+                                             const penstock_layout* target, penstock_dtype target_dtype, void* output,
+                                             char op, double alpha, double beta, penstock_request** request);
 
 #ifdef __cplusplus
 }

@@ -66,7 +66,29 @@ PENSTOCK_API Plan plan_redistribution(const Layout& source, const Layout& target
 struct LayoutPair {
   Layout source;
   Layout target;
+  /// Where this rank has its parts, see Layout::placed_memory(); nothing: dense, or with the options' leading
+  /// dimension. Ranks may differ.
+  std::optional<LocalMemory> source_memory = {};
+  std::optional<LocalMemory> target_memory = {};
 };
+
+/// One of the arrays that a rank's part of a layout consists of (Layout::local_part_shapes()), in memory of its own.
+struct ConstStridedPart {
+  const std::byte* data = nullptr;          ///< of the first element
+  std::vector<std::int64_t> strides_elems;  ///< one per dimension, also negative ones
+};
+struct StridedPart {
+  std::byte* data = nullptr;
+  std::vector<std::int64_t> strides_elems;
+};
+/// All of them, for one side of one pair.
+using ConstStridedParts = std::vector<ConstStridedPart>;
+using StridedParts = std::vector<StridedPart>;
+
+/// Memory that a plan needs for its messages while it runs, instead of memory of the communicator: writable, at least
+/// workspace_bytes() at any address, apart from all inputs and outputs. May be given to another run when the request
+/// is complete. What it holds means nothing.
+using Workspace = std::optional<Bytes>;
 
 /// The same for several pairs at once, which share the messages. Input and output of the plan are the memory of the
 /// pairs one after another, each from a multiple of 64 bytes on.
@@ -94,6 +116,8 @@ class PENSTOCK_API RedistributionBatch {
   /// Of this rank's memory for a pair: what start() expects.
   std::uint64_t local_input_bytes(std::size_t pair) const;
   std::uint64_t local_output_bytes(std::size_t pair) const;
+  /// Of this rank's workspace; 0 where all that it has messages for is on its node.
+  std::uint64_t workspace_bytes() const;
 
   /// outputs[i] = alpha*op(inputs[i]) + beta*outputs[i] for this rank's parts of each pair, dense as the layouts say,
   /// or with the leading dimension of the options. Collective; non-blocking, the memory belongs to the operation until
@@ -101,10 +125,16 @@ class PENSTOCK_API RedistributionBatch {
   /// the dtype cannot hold throw Error(invalid_argument) here and Error(peer_failed) on the other ranks, and no output
   /// has changed. Allocates where the memory lies elsewhere than in the last run of a batch.
   Request start(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs, std::complex<double> alpha = 1.0,
-                std::complex<double> beta = 0.0) const;
+                std::complex<double> beta = 0.0, Workspace workspace = {}) const;
   /// start() and wait.
   void run(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs, std::complex<double> alpha = 1.0,
-           std::complex<double> beta = 0.0) const;
+           std::complex<double> beta = 0.0, Workspace workspace = {}) const;
+  /// The same with this rank's parts anywhere and in any order of their elements; those of a pair lie whole elements
+  /// apart from each other. This rank's plan is made anew where they lie otherwise than in the last run. Ranks may
+  /// differ in which form they call.
+  Request start_parts(std::span<const ConstStridedParts> inputs, std::span<const StridedParts> outputs,
+                      std::complex<double> alpha = 1.0, std::complex<double> beta = 0.0,
+                      Workspace workspace = {}) const;
   /// Instead of start(), by a rank whose caller was wrong in a way that only the caller can see: fails the operation
   /// on all ranks with this message. Never blocks.
   void fail(const std::string& message) const noexcept;
@@ -128,13 +158,40 @@ class PENSTOCK_API Redistribution {
   std::uint64_t local_input_bytes() const { return batch_.local_input_bytes(0); }
   std::uint64_t local_output_bytes() const { return batch_.local_output_bytes(0); }
 
-  Request start(ConstBytes input, Bytes output, std::complex<double> alpha = 1.0,
-                std::complex<double> beta = 0.0) const;
-  void run(ConstBytes input, Bytes output, std::complex<double> alpha = 1.0, std::complex<double> beta = 0.0) const;
+  std::uint64_t workspace_bytes() const { return batch_.workspace_bytes(); }
+
+  Request start(ConstBytes input, Bytes output, std::complex<double> alpha = 1.0, std::complex<double> beta = 0.0,
+                Workspace workspace = {}) const;
+  void run(ConstBytes input, Bytes output, std::complex<double> alpha = 1.0, std::complex<double> beta = 0.0,
+           Workspace workspace = {}) const;
+  Request start_parts(const ConstStridedParts& input, const StridedParts& output, std::complex<double> alpha = 1.0,
+                      std::complex<double> beta = 0.0, Workspace workspace = {}) const;
   void fail(const std::string& message) const noexcept { batch_.fail(message); }
 
  private:
   RedistributionBatch batch_;
 };
+
+/// What has to be known for one redistribution, see start_redistribution().
+struct RedistributionCall {
+  const Layout& source;
+  const Layout& target;
+  const RedistributionOptions& options;
+  std::complex<double> alpha = 1.0;
+  std::complex<double> beta = 0.0;
+  Workspace workspace = {};
+};
+
+/// output = alpha*op(input) + beta*output without a plan of the caller's own. Collective. The communicator keeps the
+/// plans of the last such calls, so that an equal one starts at once: equal in layouts, types, op and part (of the
+/// options), whatever the memory. A call that differs from all of those plans together with the other ranks, and
+/// blocks as long. All ranks give the same but for memory, leading dimensions and workspace; where they do not, all get
+/// Error(mismatch), or Error(peer_failed) with its text, and nothing was written. Relabeling would change the target:
+/// Error(invalid_argument).
+PENSTOCK_API Request start_redistribution(const Comm& comm, const RedistributionCall& call, ConstBytes input,
+                                          Bytes output);
+PENSTOCK_API Request start_redistribution(const Comm& comm, const RedistributionCall& call,
+                                          const ConstStridedParts& input, const StridedParts& output);
+PENSTOCK_API void run_redistribution(const Comm& comm, const RedistributionCall& call, ConstBytes input, Bytes output);
 
 }  // namespace penstock

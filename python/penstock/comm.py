@@ -20,7 +20,7 @@ from penstock.request import Prequest, Request
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from penstock.layout import Layout
+    from penstock.layout import DistArray, Layout
     from penstock.redistribute import Redistribution, RedistributionBatch
 
 MPI = mpi_abi.import_mpi()
@@ -178,6 +178,35 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
         plan = plan_batch if isinstance(source, (list, tuple)) else plan_redistribute
         return plan(self, source, target, dtype, op=op, relabel=relabel, **part)
+
+    def redistribute(
+        self,
+        source: DistArray,
+        target: DistArray,
+        op: str = "N",
+        alpha: complex = 1,
+        beta: complex = 0,
+        workspace: Any = None,
+    ) -> None:
+        """target = alpha * op(source) + beta * target, without a plan of one's own. Collective and blocking.
+
+        The communicator keeps the plans of the last such calls; see :func:`penstock.redistribute.redistribute`.
+        """
+        self.iredistribute(source, target, op, alpha, beta, workspace).Wait()
+
+    def iredistribute(
+        self,
+        source: DistArray,
+        target: DistArray,
+        op: str = "N",
+        alpha: complex = 1,
+        beta: complex = 0,
+        workspace: Any = None,
+    ) -> Request:
+        """As :meth:`redistribute`, but an equal call after the first returns at once; the memory belongs to the request."""
+        from penstock.redistribute import redistribute
+
+        return redistribute(self, source, target, op, alpha, beta, workspace)
 
     # -- what would run, what has run ---------------------------------------------------------------------------
 

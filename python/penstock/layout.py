@@ -244,6 +244,10 @@ class Layout:
         """Shape of a rank's local array, or its length alone if it holds several blocks one after another."""
         return self._native.local_shape(rank)
 
+    def part_shapes(self, rank: int) -> list[tuple[int, ...]]:
+        """Shapes of the arrays that a rank has: its boxes, of a layout made of boxes, in their order; its blocks otherwise."""
+        return self._native.part_shapes(rank)
+
     def local_blocks(self, rank: int) -> list[LayoutBlock]:
         """Every block that a rank owns."""
         return [LayoutBlock(*block) for block in self._native.blocks(rank)]
@@ -292,6 +296,14 @@ class Layout:
             )
             yield view, indices
 
+    def _part_indices(self, rank: int) -> list[tuple[np.ndarray, ...]]:
+        """For each array of part_shapes() the global indices of each of its dimensions."""
+        begins = self._native.box_begins(rank)
+        if begins:
+            boxes = zip(begins, self.part_shapes(rank))
+            return [tuple(np.arange(at, at + n) for at, n in zip(begin, shape)) for begin, shape in boxes]
+        return [_indices(axes) for _, _, _, axes in self._native.cells(rank)]
+
     def _same_places(self, other: Layout) -> bool:
         """Whether every rank has the same elements at the same places of its memory, however the layouts are written."""
         if (self.shape, self.storage) != (other.shape, other.storage):
@@ -327,18 +339,30 @@ class DistArray:
     Parameters
     ----------
     layout : Layout
-    local : ndarray
-        The rank's elements, contiguous: of ``layout.local_shape(rank)`` in the layout's storage order, or 1-d. It is
-        kept, not copied.
+    local : ndarray or sequence of ndarray
+        The rank's elements: an array of ``layout.local_shape(rank)`` with any strides, so that it may be a view of another
+        array in either order; or a contiguous 1-d array of all of them in the layout's storage order; or, for a
+        rank that has several arrays, a list with one for each of ``layout.part_shapes(rank)``, each anywhere and with any
+        strides. They are kept, not copied.
     rank : int
         Whose part it is.
+    dtype : dtype
+        Of an empty list; otherwise the arrays tell.
     """
 
-    __slots__ = ("layout", "local", "rank")
+    __slots__ = ("_dtype", "layout", "local", "rank")
 
-    def __init__(self, layout: Layout, local: np.ndarray, rank: int = 0) -> None:
+    def __init__(
+        self, layout: Layout, local: np.ndarray | Sequence[np.ndarray], rank: int = 0, dtype: DTypeLike = None
+    ) -> None:
         if not isinstance(layout, Layout):
             raise Error(f"DistArray: layout is a {type(layout).__name__}, expected a penstock.Layout")
+        self.layout = layout
+        self.rank = rank
+        self._dtype = None if dtype is None else np.dtype(dtype)
+        if isinstance(local, (list, tuple)):
+            self.local = self._checked_parts(local)
+            return
         local = np.asanyarray(local)
         expected = layout.local_shape(rank)
         size = layout.local_size(rank)
@@ -347,12 +371,32 @@ class DistArray:
                 f"DistArray: local has the shape {local.shape}; expected {expected}, what the layout gives to rank {rank}"
             )
         contiguous = local.flags.c_contiguous if layout.storage == "row" else local.flags.f_contiguous
-        if not contiguous:
+        if not contiguous and [local.shape] != layout.part_shapes(rank):
             order = "C" if layout.storage == "row" else "Fortran"
-            raise Error(f"DistArray: local is not contiguous in {order} order, which the layout's storage asks for")
-        self.layout = layout
+            raise Error(
+                f"DistArray: local is not contiguous in {order} order, and not of the shape of the rank's only array;"
+                f" expected {expected}, or a list of arrays of layout.part_shapes({rank})"
+            )
         self.local = local
-        self.rank = rank
+
+    def _checked_parts(self, given: Sequence[Any]) -> list[np.ndarray]:
+        parts = [np.asanyarray(part) for part in given]
+        shapes, expected = [part.shape for part in parts], self.layout.part_shapes(self.rank)
+        if shapes != expected:
+            raise Error(
+                f"DistArray: local has arrays of the shapes {shapes}; expected {expected}, what the layout gives to rank"
+                f" {self.rank}"
+            )
+        if len({part.dtype for part in parts} | ({self._dtype} - {None})) > 1:
+            raise Error(f"DistArray: local has arrays of the types {[str(part.dtype) for part in parts]}; expected one")
+        return parts
+
+    def _views(self) -> Iterator[tuple[np.ndarray, tuple[np.ndarray, ...]]]:
+        """This rank's elements as arrays, each with the global indices of its dimensions."""
+        if isinstance(self.local, list) or [self.local.shape] == self.layout.part_shapes(self.rank):
+            parts = self.local if isinstance(self.local, list) else [self.local]
+            return zip(parts, self.layout._part_indices(self.rank))
+        return self.layout.local_views(self.rank, self.local)
 
     @classmethod
     def empty(cls, layout: Layout, dtype: DTypeLike = np.float64, rank: int = 0) -> DistArray:
@@ -377,15 +421,22 @@ class DistArray:
         if array.shape != layout.shape:
             raise Error(f"DistArray.from_global: the array has the shape {array.shape}, the layout {layout.shape}")
         part = cls.empty(layout, array.dtype, rank)
-        for view, indices in layout.local_views(rank, part.local):
+        return part.fill_from(array)
+
+    def fill_from(self, array: ArrayLike) -> DistArray:
+        """Copies this part out of a global array that is at hand, and returns it."""
+        array = np.asarray(array)
+        if array.shape != self.layout.shape:
+            raise Error(f"DistArray.fill_from: the array has the shape {array.shape}, the layout {self.layout.shape}")
+        for view, indices in self._views():
             view[...] = array[np.ix_(*indices)] if indices else array
-        return part
+        return self
 
     def to_global(self, out: np.ndarray) -> np.ndarray:
         """Writes this part into its place in a global array, and returns that array."""
         if out.shape != self.layout.shape:
             raise Error(f"DistArray.to_global: out has the shape {out.shape}, the layout {self.layout.shape}")
-        for view, indices in self.layout.local_views(self.rank, self.local):
+        for view, indices in self._views():
             out[np.ix_(*indices) if indices else ()] = view
         return out
 
@@ -417,14 +468,23 @@ class DistArray:
 
     def __dlpack__(self, **options: Any) -> Any:
         """This rank's memory for other libraries, not copied: ``torch.from_dlpack(part)``."""
-        return self.local.__dlpack__(**options)
+        return self._only_array().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self.local.__dlpack_device__()
+        return self._only_array().__dlpack_device__()
+
+    def _only_array(self) -> np.ndarray:
+        if isinstance(self.local, list):
+            raise Error(f"DistArray: this part consists of {len(self.local)} arrays; give them to DLPack one by one")
+        return self.local
 
     @property
     def dtype(self) -> np.dtype:
-        return self.local.dtype
+        if not isinstance(self.local, list):
+            return self.local.dtype
+        if not self.local and self._dtype is None:
+            raise Error("DistArray: local is an empty list, so its dtype is not known; give it as dtype=")
+        return self.local[0].dtype if self.local else self._dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -432,7 +492,9 @@ class DistArray:
         return self.layout.shape
 
     def __repr__(self) -> str:
-        return f"DistArray({self.layout!r}, <{self.local.size} x {self.dtype}>, rank={self.rank})"
+        size = self.layout.local_size(self.rank)
+        held = f"{len(self.local)} arrays" if isinstance(self.local, list) else f"{size} x {self.dtype}"
+        return f"DistArray({self.layout!r}, <{held}>, rank={self.rank})"
 
 
 def _indices(axes: list[tuple[list[int], list[int]]]) -> tuple[np.ndarray, ...]:

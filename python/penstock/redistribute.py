@@ -147,21 +147,39 @@ class Redistribution:
         self.bytes_before: int = self.relabeling.bytes_before
         self.bytes_after: int = self.relabeling.bytes_after
 
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of the workspace that :meth:`run` and :meth:`start` take on this rank; 0 where all is on its node. Local."""
+        return self._native.workspace_bytes
+
     def run(
-        self, source: ArrayLike | DistArray, target: ArrayLike | DistArray, alpha: complex = 1, beta: complex = 0
+        self,
+        source: ArrayLike | DistArray | Sequence[ArrayLike],
+        target: ArrayLike | DistArray | Sequence[ArrayLike],
+        alpha: complex = 1,
+        beta: complex = 0,
+        workspace: Any = None,
     ) -> None:
         """target = alpha * op(source) + beta * target, each this rank's part. Collective and blocking.
 
-        With ``beta`` 0 the target is not read. Wrong arguments raise :class:`penstock.Error` on every rank, and nothing
-        has been written.
+        The parts are what :class:`DistArray` takes: an array with any strides, or a list of such. A rank whose
+        parts lie elsewhere relative to each other than in the last few runs plans its own side anew. ``workspace`` is memory for
+        what is on its way: any writable contiguous buffer of at least :attr:`workspace_bytes`, apart from the
+        others; by default memory of the communicator. With ``beta`` 0 the target is not read. Wrong arguments raise
+        :class:`penstock.Error` on every rank, and nothing has been written.
         """
-        self._native.run(self._rank, *self._memory(source, target), alpha, beta)
+        self._native.run(self._rank, *self._memory(source, target), alpha, beta, workspace)
 
     def start(
-        self, source: ArrayLike | DistArray, target: ArrayLike | DistArray, alpha: complex = 1, beta: complex = 0
+        self,
+        source: ArrayLike | DistArray | Sequence[ArrayLike],
+        target: ArrayLike | DistArray | Sequence[ArrayLike],
+        alpha: complex = 1,
+        beta: complex = 0,
+        workspace: Any = None,
     ) -> Request:
         """As :meth:`run`, but returns at once; the memory belongs to the request until it is complete."""
-        return Request(self._native.start(self._rank, *self._memory(source, target), alpha, beta))
+        return Request(self._native.start(self._rank, *self._memory(source, target), alpha, beta, workspace))
 
     def describe(self, form: str = "text") -> str:
         """This rank's plan, for people ("text") or programs ("json")."""
@@ -205,12 +223,14 @@ class RedistributionBatch:
         targets: Sequence[ArrayLike | DistArray],
         alpha: complex = 1,
         beta: complex = 0,
+        workspace: Any = None,
     ) -> None:
         """targets[i] = alpha * op(sources[i]) + beta * targets[i], each this rank's part. Collective and blocking.
 
-        Wrong arguments raise :class:`penstock.Error` on every rank, and nothing has been written.
+        Parts and ``workspace`` as for :meth:`Redistribution.run`. Wrong arguments raise :class:`penstock.Error` on every
+        rank, and nothing has been written.
         """
-        self.start(sources, targets, alpha, beta).Wait()
+        self.start(sources, targets, alpha, beta, workspace).Wait()
 
     def start(
         self,
@@ -218,6 +238,7 @@ class RedistributionBatch:
         targets: Sequence[ArrayLike | DistArray],
         alpha: complex = 1,
         beta: complex = 0,
+        workspace: Any = None,
     ) -> Request:
         """As :meth:`run`, but returns at once; the memory belongs to the request until it is complete."""
         if len(sources) != len(self) or len(targets) != len(self):
@@ -228,7 +249,12 @@ class RedistributionBatch:
             [_local(self._native, self._rank, name, *pair) for pair in zip(given, layouts)]
             for name, given, layouts in zip(("source", "target"), (sources, targets), self._planned)
         ]
-        return Request(self._native.start(self._rank, *local, alpha, beta))
+        return Request(self._native.start(self._rank, *local, alpha, beta, workspace))
+
+    @property
+    def workspace_bytes(self) -> int:
+        """As :attr:`Redistribution.workspace_bytes`, of the whole batch."""
+        return self._native.workspace_bytes
 
     def describe(self, form: str = "text") -> str:
         """This rank's plan, for people ("text") or programs ("json")."""
@@ -287,6 +313,42 @@ def _local(native: Any, rank: int, name: str, given: ArrayLike | DistArray, plan
         raise Error(wrong)
     planned.equal = layout
     return given.local
+
+
+def redistribute(
+    comm: Comm,
+    source: DistArray,
+    target: DistArray,
+    op: str = "N",
+    alpha: complex = 1,
+    beta: complex = 0,
+    workspace: Any = None,
+) -> Request:
+    """Starts target = alpha * op(source) + beta * target. Collective over ``comm``.
+
+    Element types may differ as for :func:`plan_redistribute`. The communicator keeps the plans of the last 16 different
+    calls, so an equal one (layouts, types and op; the memory may be another) starts at once; a new one is
+    planned first, together with the other ranks. Ranks that call with different layouts, types or op get
+    :class:`penstock.Error` ("mismatch"), and nothing has been written.
+    """
+    failure, names = "", ("", "")
+    arrays = (("source", source), ("target", target))
+    for what, given in arrays:
+        if not isinstance(given, DistArray):
+            failure = failure or f"redistribute: the {what} is a {type(given).__name__}, expected a penstock.DistArray"
+        elif given.rank != comm._core.rank:
+            rank = comm._core.rank
+            failure = failure or f"redistribute: the {what} is the part of rank {given.rank}, this is rank {rank}"
+    try:
+        if not failure:
+            names = _dtype_name(source.dtype), _dtype_name(target.dtype)
+    except Error as error:
+        failure = str(error)
+    layouts = [None if failure else given.layout._native for _, given in arrays]
+    locals_ = [None if failure else given.local for _, given in arrays]
+    return Request(
+        _penstock.start_redistribution(comm._core, *layouts, names, str(op), *locals_, alpha, beta, workspace, failure)
+    )
 
 
 def plan_batch(

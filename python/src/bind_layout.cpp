@@ -111,6 +111,19 @@ void bind_layout(nb::module_& module) {
       .def("local_shape",
            [](const Layout& layout, std::int32_t rank) { return nb::tuple(nb::cast(layout.local_shape(rank))); })
       .def("cells", &python::cells)
+      .def("part_shapes",
+           [](const Layout& layout, std::int32_t rank) {
+             nb::list shapes;
+             for (const auto& shape : layout.local_part_shapes(rank)) shapes.append(nb::tuple(nb::cast(shape)));
+             return shapes;
+           })
+      .def("box_begins",
+           [](const Layout& layout, std::int32_t rank) {
+             nb::list begins;
+             for (const LayoutBox& box : layout.copy(std::max(layout.copy_of(rank), 0)).given_boxes())
+               if (box.owner == rank) begins.append(nb::tuple(nb::cast(box.begin)));
+             return begins;
+           })
       .def("blocks", &python::blocks)
       .def("window", [](const Layout& layout, const python::Lengths& begin,
                         const python::Lengths& shape) { return layout.window(begin, shape); })

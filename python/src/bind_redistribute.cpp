@@ -1,4 +1,5 @@
 // Redistribution: _penstock.Redistribution, the volumes and the relabeling.
+#include <algorithm>
 #include <complex>
 #include <cstdint>
 #include <exception>
@@ -112,27 +113,119 @@ struct Expected {
   std::uint64_t size_bytes;
 };
 
-ArrayView local_part(nb::handle given, Access access, const char* argument, const Expected& what, int rank) {
+/// This rank's side of one pair.
+struct Side {
+  std::vector<ArrayView> arrays;
+  /// Of each of the rank's parts, where it is not one contiguous piece of memory as the layout says.
+  std::vector<LocalMemory::Cell> strides;
+  std::vector<std::byte*> first;
+
+  bool is_dense() const { return strides.empty(); }
+};
+
+[[noreturn]] void refuse(const char* argument, const std::string& has, const std::string& expected) {
+  throw Error(ErrorCode::invalid_argument, std::string(argument) + " " + has + "; expected " + expected);
+}
+
+void add_part(Side& side, const ArrayView& array, const std::vector<std::int64_t>& shape, std::uint64_t item_bytes,
+              const char* argument) {
+  if (array.shape() != shape && !(array.count() == 0 && std::ranges::find(shape, 0) != shape.end()))
+    refuse(argument, "has an array of another shape",
+           "the one that the layout gives to this rank, see Layout.part_shapes()");
+  LocalMemory::Cell& part = side.strides.emplace_back();
+  part.strides_elems.resize(shape.size());
+  side.first.push_back(array.data());
+  if (array.count() == 0) return;
+  const auto item = static_cast<std::int64_t>(item_bytes);
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (array.strides_bytes()[d] % item != 0 && shape[d] > 1)
+      refuse(argument,
+             "has elements " + std::to_string(array.strides_bytes()[d]) + " bytes apart along dimension " +
+                 std::to_string(d),
+             "a multiple of their " + std::to_string(item) + " bytes");
+    part.strides_elems[d] = shape[d] > 1 ? array.strides_bytes()[d] / item : 0;
+  }
+}
+
+/// Says of contiguous memory, too, where its parts lie: for the side whose other side is not contiguous.
+void split(Side& side, const Expected& what, int rank) {
+  if (!side.is_dense()) return;
+  std::byte* at = side.arrays[0].data();
+  const bool row_major = what.layout.storage() == Order::row_major;
+  for (const std::vector<std::int64_t>& shape : what.layout.local_part_shapes(rank)) {
+    LocalMemory::Cell& part = side.strides.emplace_back();
+    part.strides_elems.resize(shape.size());
+    side.first.push_back(at);
+    std::int64_t stride = 1;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      const std::size_t d = row_major ? shape.size() - 1 - i : i;
+      part.strides_elems[d] = stride;
+      stride *= i == 0 && what.leading_elems != 0 ? what.leading_elems : shape[d];
+    }
+    at += stride * static_cast<std::int64_t>(size_bytes(what.dtype));
+  }
+}
+
+template <class Parts>
+Parts parts_of(const Side& side) {
+  Parts parts;
+  for (std::size_t i = 0; i < side.strides.size(); ++i) parts.push_back({side.first[i], side.strides[i].strides_elems});
+  return parts;
+}
+
+ArrayView array_of(nb::handle given, Access access, const char* argument, DType dtype) {
+  ArrayView array = strided_view(given, access, argument);
+  if (array.dtype() != dtype)
+    refuse(argument, "holds " + std::string(name(array.dtype())), std::string(name(dtype)) + ", as planned");
+  return array;
+}
+
+/// A list of arrays is of the rank's parts one by one; an array with strides is its only part.
+Side local_side(nb::handle given, Access access, const char* argument, const Expected& what, int rank) {
   const auto& [layout, leading_elems, dtype, expected_bytes] = what;
-  ArrayView part = view(given, access, argument);
-  const auto refuse = [&](const std::string& has, const std::string& expected) {
-    throw Error(ErrorCode::invalid_argument, std::string(argument) + " " + has + "; expected " + expected);
-  };
-  if (part.dtype() != dtype)
-    refuse("holds " + std::string(name(part.dtype())), std::string(name(dtype)) + ", as planned");
-  const std::uint64_t expected = expected_bytes / size_bytes(dtype);
-  if (part.count() != expected)
-    refuse("has " + std::to_string(part.count()) + " elements",
-           std::to_string(expected) + ", what the layout gives to rank " + std::to_string(rank));
-  if (part.shape().size() < 2 || expected == 0) return part;
+  Side side;
+  if (nb::isinstance<nb::list>(given) || nb::isinstance<nb::tuple>(given)) {
+    const std::vector<std::vector<std::int64_t>> shapes = layout.local_part_shapes(rank);
+    const std::size_t count = nb::len(given);
+    if (count != shapes.size())
+      refuse(argument, "consists of " + std::to_string(count) + " arrays",
+             std::to_string(shapes.size()) + ", what the layout gives to rank " + std::to_string(rank));
+    for (const nb::handle each : given) side.arrays.push_back(array_of(each, access, argument, dtype));
+    for (std::size_t i = 0; i < count; ++i) add_part(side, side.arrays[i], shapes[i], size_bytes(dtype), argument);
+    if (count == 0) side.arrays.emplace_back();
+    return side;
+  }
+  const ArrayView& part = side.arrays.emplace_back(array_of(given, access, argument, dtype));
   const bool row_major = layout.storage() == Order::row_major;
+  const bool in_order = row_major ? part.c_contiguous() : part.fortran_contiguous();
   std::vector<std::int64_t> shape = layout.local_shape(rank);
+  const std::uint64_t expected = expected_bytes / size_bytes(dtype);
+  if (!in_order || (leading_elems != 0 && part.shape() == shape && part.count() != expected)) {
+    const std::vector<std::vector<std::int64_t>> shapes = layout.local_part_shapes(rank);
+    if (shapes.size() == 1 && part.shape() == shapes[0]) {
+      add_part(side, part, shape, size_bytes(dtype), argument);
+      return side;
+    }
+    if (!in_order && part.count() == expected && part.shape().size() > 1)
+      refuse(argument, "has another shape than this rank's only array, or there are several of them",
+             "an array of Layout.local_shape, or a list of arrays of Layout.part_shapes");
+    if (!part.is_contiguous())
+      refuse(argument, "is not contiguous", "that, or an array of Layout.local_shape with any strides");
+  }
+  if (part.count() != expected)
+    refuse(argument, "has " + std::to_string(part.count()) + " elements",
+           std::to_string(expected) + ", what the layout gives to rank " + std::to_string(rank));
+  if (part.shape().size() < 2 || expected == 0) return side;
   if (leading_elems != 0) shape[row_major ? 1 : 0] = leading_elems;
   if (part.shape() != shape)
-    refuse("has another shape", "the layout's local_shape of this rank, with its leading dimension if there is one");
-  if (!(row_major ? part.c_contiguous() : part.fortran_contiguous()))
-    refuse("lies in the wrong order", row_major ? "C order" : "Fortran order, since the layout's storage is 'column'");
-  return part;
+    refuse(argument, "has another shape",
+           "the layout's local_shape of this rank, with its leading dimension if there is one");
+  return side;
+}
+
+Workspace workspace_of(nb::handle given, std::vector<ArrayView>& arrays) {
+  if (given.is_none()) return std::nullopt;
+  return arrays.emplace_back(view(given, Access::write, "workspace")).writable_bytes();
 }
 
 std::complex<double> factor(nb::handle given, const char* argument) {
@@ -144,59 +237,101 @@ std::complex<double> factor(nb::handle given, const char* argument) {
   return {value.real, value.imag};
 }
 
-PendingRequest start_batch(const RedistributionBatch& batch, int rank, nb::handle sources, nb::handle targets,
-                           nb::handle alpha, nb::handle beta) {
+struct Sides {
+  std::vector<Side> inputs;
+  std::vector<Side> outputs;
+
+  bool are_dense() const {
+    const auto is_dense = [](const Side& side) { return side.is_dense(); };
+    return std::ranges::all_of(inputs, is_dense) && std::ranges::all_of(outputs, is_dense);
+  }
+  /// All that has to stay alive.
+  std::vector<ArrayView> arrays() const {
+    std::vector<ArrayView> all;
+    for (const auto* sides : {&inputs, &outputs})
+      for (const Side& side : *sides) all.insert(all.end(), side.arrays.begin(), side.arrays.end());
+    return all;
+  }
+};
+
+PendingRequest start_sides(const RedistributionBatch& batch, int rank, const nb::list& sources, const nb::list& targets,
+                           nb::handle alpha, nb::handle beta, nb::handle given_workspace) {
+  Sides sides;
   std::vector<ArrayView> arrays;
-  std::vector<ConstBytes> inputs;
-  std::vector<Bytes> outputs;
   std::complex<double> factors[2];
-  const DType dtype = batch.options().dtype;
-  const DType input_dtype = batch.options().input_dtype();
+  Workspace workspace;
+  const RedistributionOptions& options = batch.options();
+  std::vector<ConstStridedParts> input_parts;
+  std::vector<StridedParts> output_parts;
   try {
-    for (const nb::handle source : nb::borrow<nb::list>(sources)) {
-      if (inputs.size() == batch.size()) break;
-      const LayoutPair& pair = batch.pairs()[inputs.size()];
-      const Expected expected{pair.source, 0, input_dtype, batch.local_input_bytes(inputs.size())};
-      inputs.push_back(arrays.emplace_back(local_part(source, Access::read, "source", expected, rank)).bytes());
-    }
-    for (const nb::handle target : nb::borrow<nb::list>(targets)) {
-      if (outputs.size() == batch.size()) break;
-      const LayoutPair& pair = batch.pairs()[outputs.size()];
-      const Expected expected{pair.target, 0, dtype, batch.local_output_bytes(outputs.size())};
-      outputs.push_back(
-          arrays.emplace_back(local_part(target, Access::write, "target", expected, rank)).writable_bytes());
+    const std::size_t count = std::min({batch.size(), nb::len(sources), nb::len(targets)});
+    for (std::size_t i = 0; i < count; ++i) {
+      const LayoutPair& pair = batch.pairs()[i];
+      const Expected of_source{pair.source, options.source_leading_elems, options.input_dtype(),
+                               batch.local_input_bytes(i)};
+      const Expected of_target{pair.target, options.target_leading_elems, options.dtype, batch.local_output_bytes(i)};
+      sides.inputs.push_back(local_side(sources[i], Access::read, "source", of_source, rank));
+      sides.outputs.push_back(local_side(targets[i], Access::write, "target", of_target, rank));
     }
     factors[0] = factor(alpha, "alpha");
     factors[1] = factor(beta, "beta");
+    arrays = sides.arrays();
+    workspace = workspace_of(given_workspace, arrays);
+    if (!sides.are_dense())
+      for (std::size_t i = 0; i < count; ++i) {
+        const LayoutPair& pair = batch.pairs()[i];
+        split(sides.inputs[i], {pair.source, options.source_leading_elems, options.input_dtype(), 0}, rank);
+        split(sides.outputs[i], {pair.target, options.target_leading_elems, options.dtype, 0}, rank);
+        input_parts.push_back(parts_of<ConstStridedParts>(sides.inputs[i]));
+        output_parts.push_back(parts_of<StridedParts>(sides.outputs[i]));
+      }
   } catch (const Error& error) {
     batch.fail(error.message());
     throw;
   }
+  std::vector<ConstBytes> inputs;
+  std::vector<Bytes> outputs;
+  if (input_parts.empty()) {
+    for (const Side& side : sides.inputs) inputs.push_back(side.arrays[0].bytes());
+    for (const Side& side : sides.outputs) outputs.push_back(side.arrays[0].writable_bytes());
+  }
   Request request;
   {
     const nb::gil_scoped_release released;
-    request = batch.start(inputs, outputs, factors[0], factors[1]);
+    request = input_parts.empty() ? batch.start(inputs, outputs, factors[0], factors[1], workspace)
+                                  : batch.start_parts(input_parts, output_parts, factors[0], factors[1], workspace);
   }
   return {std::move(request), std::move(arrays)};
 }
 
 PendingRequest start(const Redistribution& redistribution, int rank, nb::handle source, nb::handle target,
-                     nb::handle alpha, nb::handle beta) {
-  ArrayView input;
-  ArrayView output;
+                     nb::handle alpha, nb::handle beta, nb::handle given_workspace) {
+  Side input;
+  Side output;
+  std::vector<ArrayView> more;
+  Workspace workspace;
   std::complex<double> factors[2];
   const RedistributionOptions& options = redistribution.options();
+  const Expected of_source{redistribution.source(), options.source_leading_elems, options.input_dtype(),
+                           redistribution.local_input_bytes()};
+  const Expected of_target{redistribution.target(), options.target_leading_elems, options.dtype,
+                           redistribution.local_output_bytes()};
+  ConstStridedParts input_parts;
+  StridedParts output_parts;
+  bool is_dense = true;
   try {
-    input = local_part(source, Access::read, "source",
-                       {redistribution.source(), options.source_leading_elems, options.input_dtype(),
-                        redistribution.local_input_bytes()},
-                       rank);
-    output = local_part(
-        target, Access::write, "target",
-        {redistribution.target(), options.target_leading_elems, options.dtype, redistribution.local_output_bytes()},
-        rank);
+    input = local_side(source, Access::read, "source", of_source, rank);
+    output = local_side(target, Access::write, "target", of_target, rank);
     factors[0] = factor(alpha, "alpha");
     factors[1] = factor(beta, "beta");
+    workspace = workspace_of(given_workspace, more);
+    is_dense = input.is_dense() && output.is_dense() && !input.arrays.empty() && !output.arrays.empty();
+    if (!is_dense) {
+      split(input, of_source, rank);
+      split(output, of_target, rank);
+      input_parts = parts_of<ConstStridedParts>(input);
+      output_parts = parts_of<StridedParts>(output);
+    }
   } catch (const Error& error) {
     redistribution.fail(error.message());
     throw;
@@ -204,9 +339,70 @@ PendingRequest start(const Redistribution& redistribution, int rank, nb::handle 
   Request request;
   {
     const nb::gil_scoped_release released;
-    request = redistribution.start(input.bytes(), output.writable_bytes(), factors[0], factors[1]);
+    request = is_dense ? redistribution.start(input.arrays[0].bytes(), output.arrays[0].writable_bytes(), factors[0],
+                                              factors[1], workspace)
+                       : redistribution.start_parts(input_parts, output_parts, factors[0], factors[1], workspace);
   }
-  return {std::move(request), std::move(input), std::move(output)};
+  for (Side* side : {&input, &output})
+    more.insert(more.end(), std::make_move_iterator(side->arrays.begin()), std::make_move_iterator(side->arrays.end()));
+  return {std::move(request), std::move(more)};
+}
+
+/// One call with a plan that the communicator keeps. What the caller knows to be wrong stands in `failure`.
+PendingRequest start_once(Comm& comm, nb::handle source_layout, nb::handle target_layout,
+                          const std::pair<std::string, std::string>& dtypes, const std::string& op, nb::handle source,
+                          nb::handle target, nb::handle alpha, nb::handle beta, nb::handle given_workspace,
+                          const std::string& failure) {
+  const int rank = comm.rank();
+  Side input;
+  Side output;
+  std::vector<ArrayView> more;
+  Workspace workspace;
+  std::complex<double> factors[2];
+  RedistributionOptions options;
+  const Layout* from = nullptr;
+  const Layout* to = nullptr;
+  ConstStridedParts input_parts;
+  StridedParts output_parts;
+  bool is_dense = true;
+  try {
+    if (!failure.empty()) throw Error(ErrorCode::invalid_argument, failure);
+    from = &nb::cast<const Layout&>(source_layout);
+    to = &nb::cast<const Layout&>(target_layout);
+    options.source_dtype = dtype_from_name(dtypes.first);
+    options.dtype = dtype_from_name(dtypes.second);
+    options.op = matrix_op_from_name(op);
+    const auto bytes = [&](const Layout& layout, DType dtype) {
+      return static_cast<std::uint64_t>(layout.local_size_elems(rank)) * size_bytes(dtype);
+    };
+    const Expected of_source{*from, 0, *options.source_dtype, bytes(*from, *options.source_dtype)};
+    const Expected of_target{*to, 0, options.dtype, bytes(*to, options.dtype)};
+    input = local_side(source, Access::read, "source", of_source, rank);
+    output = local_side(target, Access::write, "target", of_target, rank);
+    factors[0] = factor(alpha, "alpha");
+    factors[1] = factor(beta, "beta");
+    workspace = workspace_of(given_workspace, more);
+    is_dense = input.is_dense() && output.is_dense();
+    if (!is_dense) {
+      split(input, of_source, rank);
+      split(output, of_target, rank);
+      input_parts = parts_of<ConstStridedParts>(input);
+      output_parts = parts_of<StridedParts>(output);
+    }
+  } catch (const Error& error) {
+    comm.fail_next(error.message());
+    throw;
+  }
+  Request request;
+  {
+    const nb::gil_scoped_release released;
+    const RedistributionCall call{*from, *to, options, factors[0], factors[1], workspace};
+    request = is_dense ? start_redistribution(comm, call, input.arrays[0].bytes(), output.arrays[0].writable_bytes())
+                       : start_redistribution(comm, call, input_parts, output_parts);
+  }
+  for (Side* side : {&input, &output})
+    more.insert(more.end(), std::make_move_iterator(side->arrays.begin()), std::make_move_iterator(side->arrays.end()));
+  return {std::move(request), std::move(more)};
 }
 
 nb::tuple facts_of(const Relabeling& found) {
@@ -306,14 +502,16 @@ void bind_redistribute(nb::module_& module) {
       .def("text", [](const Redistribution& planned) { return to_text(planned.plan()); })
       .def("json", [](const Redistribution& planned) { return to_json(planned.plan()); })
       .def("fail", &Redistribution::fail)
+      .def_prop_ro("workspace_bytes", &Redistribution::workspace_bytes)
       .def("start", &python::start, nb::arg("rank"), nb::arg("source").none(), nb::arg("target").none(),
-           nb::arg("alpha").none(), nb::arg("beta").none())
+           nb::arg("alpha").none(), nb::arg("beta").none(), nb::arg("workspace").none())
       .def(
           "run",
           [](const Redistribution& planned, int rank, nb::handle source, nb::handle target, nb::handle alpha,
-             nb::handle beta) { python::start(planned, rank, source, target, alpha, beta).wait(); },
+             nb::handle beta,
+             nb::handle workspace) { python::start(planned, rank, source, target, alpha, beta, workspace).wait(); },
           nb::arg("rank"), nb::arg("source").none(), nb::arg("target").none(), nb::arg("alpha").none(),
-          nb::arg("beta").none());
+          nb::arg("beta").none(), nb::arg("workspace").none());
   nb::class_<RedistributionBatch>(module, "RedistributionBatch")
       .def("__len__", &RedistributionBatch::size)
       .def_prop_ro("sources",
@@ -337,8 +535,13 @@ void bind_redistribute(nb::module_& module) {
       .def("text", [](const RedistributionBatch& batch) { return to_text(batch.plan()); })
       .def("json", [](const RedistributionBatch& batch) { return to_json(batch.plan()); })
       .def("fail", &RedistributionBatch::fail)
-      .def("start", &python::start_batch, nb::arg("rank"), nb::arg("sources"), nb::arg("targets"),
-           nb::arg("alpha").none(), nb::arg("beta").none());
+      .def_prop_ro("workspace_bytes", &RedistributionBatch::workspace_bytes)
+      .def("start", &python::start_sides, nb::arg("rank"), nb::arg("sources"), nb::arg("targets"),
+           nb::arg("alpha").none(), nb::arg("beta").none(), nb::arg("workspace").none());
+  module.def("start_redistribution", &python::start_once, nb::arg("comm"), nb::arg("source_layout").none(),
+             nb::arg("target_layout").none(), nb::arg("dtypes"), nb::arg("op"), nb::arg("source").none(),
+             nb::arg("target").none(), nb::arg("alpha").none(), nb::arg("beta").none(), nb::arg("workspace").none(),
+             nb::arg("failure"));
   module.def("plan_batch", &python::plan_batch, nb::arg("comm"), nb::arg("sources"), nb::arg("targets"),
              nb::arg("dtypes"), nb::arg("op"), nb::arg("relabel"), nb::arg("cost").none(), nb::arg("failure"));
   // Whatever is wrong must become an Error on all ranks, so None comes as far as the functions that say so.

@@ -110,6 +110,12 @@ ArrayView ArrayView::reinterpreted(std::optional<DType> dtype) const {
 }
 
 ArrayView view(nb::handle object, Access access, const char* argument) {
+  ArrayView result = strided_view(object, access, argument);
+  check_contiguous(result.c_contiguous(), result.fortran_contiguous(), argument);
+  return result;
+}
+
+ArrayView strided_view(nb::handle object, Access access, const char* argument) {
   ArrayView result;
   result.argument_ = argument;
 
@@ -132,13 +138,13 @@ ArrayView view(nb::handle object, Access access, const char* argument) {
     const Py_buffer& buffer = *PyMemoryView_GET_BUFFER(memory.ptr());
     result.c_contiguous_ = PyBuffer_IsContiguous(&buffer, 'C') != 0;
     result.fortran_contiguous_ = PyBuffer_IsContiguous(&buffer, 'F') != 0;
-    check_contiguous(result.c_contiguous_, result.fortran_contiguous_, argument);
     if (access == Access::write && buffer.readonly != 0)
       refuse(std::string(argument) + " (" + python_type(object) + ") is read-only, and this call writes to it");
     result.data_ = static_cast<std::byte*>(buffer.buf);
     result.size_bytes_ = static_cast<std::uint64_t>(buffer.len);
     result.item_bytes_ = static_cast<std::uint64_t>(buffer.itemsize);
     if (buffer.shape != nullptr) result.shape_.assign(buffer.shape, buffer.shape + buffer.ndim);
+    if (buffer.strides != nullptr) result.strides_bytes_.assign(buffer.strides, buffer.strides + buffer.ndim);
     result.dtype_ = dtype_of_format(buffer.format, result.item_bytes_);
     result.held_ = std::string("'") + (buffer.format == nullptr ? "B" : buffer.format) + "'";
     result.owner_ = memory;
@@ -158,11 +164,13 @@ ArrayView view(nb::handle object, Access access, const char* argument) {
     for (std::size_t d = 0; d < array.ndim(); dense *= static_cast<std::int64_t>(array.shape(d)), ++d)
       result.fortran_contiguous_ = result.fortran_contiguous_ && (array.shape(d) == 1 || array.stride(d) == dense);
     if (array.size() == 0) result.c_contiguous_ = result.fortran_contiguous_ = true;
-    check_contiguous(result.c_contiguous_, result.fortran_contiguous_, argument);
     result.data_ = static_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(array.data())));
     result.item_bytes_ = array.itemsize();
     result.size_bytes_ = array.nbytes();
-    for (std::size_t d = 0; d < array.ndim(); ++d) result.shape_.push_back(static_cast<std::int64_t>(array.shape(d)));
+    for (std::size_t d = 0; d < array.ndim(); ++d) {
+      result.shape_.push_back(static_cast<std::int64_t>(array.shape(d)));
+      result.strides_bytes_.push_back(array.stride(d) * static_cast<std::int64_t>(array.itemsize()));
+    }
     result.dtype_ = dtype_of_dlpack(array.dtype());
     result.held_ =
         "DLPack code " + std::to_string(array.dtype().code) + ", " + std::to_string(array.dtype().bits) + " bits";

@@ -15,8 +15,8 @@ namespace penstock::python {
 
 enum class Access { read, write };
 
-/// Memory of a Python object, contiguous in C or Fortran order, which stays alive and in place as long as this does.
-/// Make, move and destroy it with the GIL held; the memory may be used without.
+/// Memory of a Python object, contiguous in C or Fortran order unless it was made by strided_view(), which stays alive
+/// and in place as long as this does. Make, move and destroy it with the GIL held; the memory may be used without.
 class ArrayView {
  public:
   ArrayView() = default;  ///< no object: an empty span
@@ -28,6 +28,10 @@ class ArrayView {
   std::uint64_t item_bytes() const { return item_bytes_; }
   std::uint64_t count() const { return item_bytes_ == 0 ? 0 : size_bytes_ / item_bytes_; }
   const std::vector<std::int64_t>& shape() const { return shape_; }
+  const std::vector<std::int64_t>& strides_bytes() const { return strides_bytes_; }
+  bool is_contiguous() const { return c_contiguous_ || fortran_contiguous_; }
+  /// The address of the element with all indices 0.
+  std::byte* data() const { return data_; }
   bool c_contiguous() const { return c_contiguous_; }
   bool fortran_contiguous() const { return fortran_contiguous_; }
 
@@ -43,12 +47,13 @@ class ArrayView {
   ArrayView reinterpreted(std::optional<DType> dtype) const;
 
  private:
-  friend ArrayView view(nanobind::handle object, Access access, const char* argument);
+  friend ArrayView strided_view(nanobind::handle object, Access access, const char* argument);
 
   std::byte* data_ = nullptr;
   std::uint64_t size_bytes_ = 0;
   std::uint64_t item_bytes_ = 1;
   std::vector<std::int64_t> shape_;
+  std::vector<std::int64_t> strides_bytes_;
   std::optional<DType> dtype_;
   bool c_contiguous_ = true;
   bool fortran_contiguous_ = true;
@@ -62,6 +67,8 @@ class ArrayView {
 /// what is no array, not contiguous, read-only though Access::write, or not in this process's memory.
 /// bfloat16 arrays of ml_dtypes are taken too.
 ArrayView view(nanobind::handle object, Access access, const char* argument);
+/// The same of arrays with any strides.
+ArrayView strided_view(nanobind::handle object, Access access, const char* argument);
 
 /// Of a format of the struct module with one element, as PEP 3118 extends it ("<f", "Zd"); nullptr means bytes. Empty
 /// where the elements are none of dtypes.def.

@@ -1,6 +1,8 @@
 // Layouts and redistribution.
 #include "penstock/redistribute.hpp"
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +24,7 @@ std::vector<std::int64_t> values(const int64_t* first, std::int64_t count, const
 }
 
 Request start(const char* function, const penstock_redistribution* redistribution, const void* input, void* output,
-              double alpha, double beta) {
+              double alpha, double beta, const Workspace& workspace = {}) {
   require(redistribution, function, "redistribution");
   const auto& mine = unwrap<Redistribution>(redistribution);
   const Plan& plan = mine.plan();
@@ -32,7 +34,22 @@ Request start(const char* function, const penstock_redistribution* redistributio
     throw Error(ErrorCode::invalid_argument, message);
   }
   return mine.start({static_cast<const std::byte*>(input), plan.input_bytes},
-                    {static_cast<std::byte*>(output), plan.output_bytes}, alpha, beta);
+                    {static_cast<std::byte*>(output), plan.output_bytes}, alpha, beta, workspace);
+}
+
+Workspace workspace_of(void* memory, std::uint64_t size_bytes) {
+  if (memory == nullptr) return std::nullopt;
+  return Bytes{static_cast<std::byte*>(memory), size_bytes};
+}
+
+template <class Parts>
+Parts parts_of(const penstock_parts& given, std::size_t dimensions) {
+  Parts parts;
+  for (std::int64_t i = 0; i < given.parts; ++i) {
+    const std::int64_t* const strides = given.strides_elems + i * static_cast<std::int64_t>(dimensions);
+    parts.push_back({static_cast<std::byte*>(given.data[i]), {strides, strides + dimensions}});
+  }
+  return parts;
 }
 
 }  // namespace
@@ -76,6 +93,18 @@ int penstock_layout_local_size(const penstock_layout* layout, int32_t rank, int6
     require(layout, "penstock_layout_local_size", "layout");
     require(size_elems, "penstock_layout_local_size", "size_elems");
     *size_elems = unwrap<Layout>(layout).local_size_elems(rank);
+  });
+}
+
+int penstock_layout_local_parts(const penstock_layout* layout, int32_t rank, int64_t* parts, int64_t* shapes,
+                                int64_t capacity) {
+  return guarded([&] {
+    require(layout, "penstock_layout_local_parts", "layout");
+    const std::vector<std::vector<std::int64_t>> all = unwrap<Layout>(layout).local_part_shapes(rank);
+    if (shapes != nullptr)
+      for (std::size_t i = 0; i < all.size() && static_cast<std::int64_t>(i) < capacity; ++i)
+        shapes = std::copy(all[i].begin(), all[i].end(), shapes);
+    if (parts != nullptr) *parts = static_cast<int64_t>(all.size());
   });
 }
 
@@ -132,5 +161,80 @@ int penstock_iredistribute(const penstock_redistribution* redistribution, const 
   return guarded([&] {
     require(request, "penstock_iredistribute", "request");
     *request = c::wrap<penstock_request>(start("penstock_iredistribute", redistribution, input, output, alpha, beta));
+  });
+}
+
+int penstock_redistribution_workspace(const penstock_redistribution* redistribution, uint64_t* bytes) {
+  return guarded([&] {
+    require(redistribution, "penstock_redistribution_workspace", "redistribution");
+    require(bytes, "penstock_redistribution_workspace", "bytes");
+    *bytes = unwrap<Redistribution>(redistribution).workspace_bytes();
+  });
+}
+
+int penstock_iredistribute_in(const penstock_redistribution* redistribution, const void* input, void* output,
+                              double alpha, double beta, void* workspace, uint64_t workspace_bytes,
+                              penstock_request** request) {
+  return guarded([&] {
+    require(request, "penstock_iredistribute_in", "request");
+    const Bytes memory{static_cast<std::byte*>(workspace), workspace == nullptr ? 0 : workspace_bytes};
+    *request = c::wrap<penstock_request>(
+        start("penstock_iredistribute_in", redistribution, input, output, alpha, beta, memory));
+  });
+}
+
+int penstock_iredistribute_parts(const penstock_redistribution* redistribution, const penstock_parts* input,
+                                 const penstock_parts* output, double alpha, double beta, void* workspace,
+                                 uint64_t workspace_bytes, penstock_request** request) {
+  return guarded([&] {
+    constexpr const char* kFunction = "penstock_iredistribute_parts";
+    require(request, kFunction, "request");
+    require(redistribution, kFunction, "redistribution");
+    const auto& mine = unwrap<Redistribution>(redistribution);
+    for (const penstock_parts* parts : {input, output})
+      if (parts == nullptr || (parts->parts != 0 && (parts->data == nullptr || parts->strides_elems == nullptr))) {
+        const std::string message = std::string(kFunction) + ": input or output is NULL, or lacks data or strides";
+        mine.fail(message);
+        throw Error(ErrorCode::invalid_argument, message);
+      }
+    *request =
+        c::wrap<penstock_request>(mine.start_parts(parts_of<ConstStridedParts>(*input, mine.source().dimensions()),
+                                                   parts_of<StridedParts>(*output, mine.target().dimensions()), alpha,
+                                                   beta, workspace_of(workspace, workspace_bytes)));
+  });
+}
+
+int penstock_iredistribute_once(penstock_comm* comm, const penstock_layout* source, penstock_dtype source_dtype,
+                                const void* input, const penstock_layout* target, penstock_dtype target_dtype,
+                                void* output, char op, double alpha, double beta, penstock_request** request) {
+  return guarded([&] {
+    constexpr const char* kFunction = "penstock_iredistribute_once";
+    require(comm, kFunction, "comm");
+    auto& on = unwrap<Comm>(comm);
+    RedistributionOptions options;
+    std::uint64_t input_bytes = 0;
+    std::uint64_t output_bytes = 0;
+    try {
+      require(request, kFunction, "request");
+      require(source, kFunction, "source");
+      require(target, kFunction, "target");
+      options.dtype = static_cast<DType>(target_dtype);
+      options.source_dtype = static_cast<DType>(source_dtype);
+      options.op = matrix_op_from_name(std::string_view(&op, 1));
+      const auto bytes = [&](const penstock_layout* layout, DType dtype) {
+        return static_cast<std::uint64_t>(unwrap<Layout>(layout).local_size_elems(on.rank())) * size_bytes(dtype);
+      };
+      input_bytes = bytes(source, options.input_dtype());
+      output_bytes = bytes(target, options.dtype);
+      if ((input == nullptr && input_bytes != 0) || (output == nullptr && output_bytes != 0))
+        throw Error(ErrorCode::invalid_argument,
+                    std::string(kFunction) + ": a buffer is NULL on a rank that has a part of the array");
+    } catch (const Error& error) {
+      on.fail_next(error.message());
+      throw;
+    }
+    *request = c::wrap<penstock_request>(start_redistribution(
+        on, {unwrap<Layout>(source), unwrap<Layout>(target), options, alpha, beta},
+        {static_cast<const std::byte*>(input), input_bytes}, {static_cast<std::byte*>(output), output_bytes}));
   });
 }

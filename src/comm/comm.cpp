@@ -96,9 +96,9 @@ Persistent Comm::prepare_items(const Collective& what, const SendItems& send, co
 }
 
 Request Comm::start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes output, const Arithmetic& arithmetic,
-                    std::uint64_t signature) {
-  return Request(
-      std::make_shared<Request::Run>(state_, state_->start(std::move(plan), {input, output}, arithmetic, signature)));
+                    std::uint64_t signature, Bytes scratch) {
+  return Request(std::make_shared<Request::Run>(
+      state_, state_->start(std::move(plan), {input, output, scratch}, arithmetic, signature)));
 }
 
 void Comm::fail_next(const std::string& message) noexcept { state_->fail_next(message); }

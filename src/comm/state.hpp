@@ -13,6 +13,7 @@
 #include "comm/agreement.hpp"
 #include "comm/items.hpp"
 #include "comm/native_runs.hpp"
+#include "comm/recent_redistributions.hpp"
 #include "engine/engine.hpp"
 #include "penstock/collective.hpp"
 #include "penstock/comm.hpp"
@@ -109,6 +110,8 @@ class State {
   /// other operation; never fails for the sake of a table.
   void read_tuning(const std::string& path);
   engine::Engine& engine() { return *engine_; }
+  /// For whoever calls the communicator: by one thread at a time.
+  RecentRedistributions& recent_redistributions() { return recent_redistributions_; }
   Comm duplicate() const { return make_comm(make_link_, facts_.options); }
   bool any_thread() const { return facts_.any_thread; }
 
@@ -161,6 +164,7 @@ class State {
   std::vector<std::shared_ptr<Agreement>> unwatched_;  ///< of calls that have failed here
   std::mutex mutex_;                                   ///< of the cache
   std::unordered_map<Collective, Planned, Hash> plans_;
+  RecentRedistributions recent_redistributions_;
 };
 
 }  // namespace comm

@@ -27,6 +27,7 @@ struct EngineOptions {
 struct Bindings {
   ConstBytes input;
   Bytes output;
+  Bytes scratch{};  ///< at a multiple of 64 bytes; empty: the engine's own, which it keeps for later runs
 };
 
 /// One run of a plan on this rank. Thread-safe; completes without being waited for when there is a progress thread.

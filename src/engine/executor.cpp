@@ -130,6 +130,11 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
                       " bytes of input and " + std::to_string(plan->output_bytes) + " of output, given " +
                       std::to_string(bindings.input.size()) + " and " + std::to_string(bindings.output.size()),
                   rank_);
+    if (!bindings.scratch.empty() && bindings.scratch.size() < plan->scratch_bytes)
+      throw Error(ErrorCode::invalid_argument,
+                  "the plan '" + plan->algorithm + "' needs " + std::to_string(plan->scratch_bytes) +
+                      " bytes of scratch memory, given " + std::to_string(bindings.scratch.size()),
+                  rank_);
     started.plan = std::move(plan);
     if (!started.failed) begin(started);
   } catch (const Error& error) {
@@ -196,7 +201,8 @@ bool Executor::take_shared(Operation& operation) {
 
 void Executor::launch(Operation& operation) {
   const Plan& plan = *operation.plan;
-  operation.scratch = buffers_.take(plan.scratch_bytes);
+  const Bytes given = operation.bindings.scratch;
+  operation.scratch = given.empty() ? buffers_.take(plan.scratch_bytes) : given.data();
   operation.waiting_for = operation.compiled->dependency_counts();
   operation.flags.assign(plan.steps.size(), 0);
   operation.arrived.assign(plan.steps.size(), nullptr);
@@ -315,7 +321,7 @@ void Executor::finish_if_over(Operation& operation) {
     trace::detail::record({trace::intern(traced_name(*operation.plan)), "operation", operation.begin_ns,
                            trace::detail::now_ns(), operation.plan->input_bytes, 0});
   if (operation.plan) {
-    buffers_.give_back(operation.scratch, operation.plan->scratch_bytes);
+    if (operation.bindings.scratch.empty()) buffers_.give_back(operation.scratch, operation.plan->scratch_bytes);
     if (!arena_) buffers_.give_back(operation.shared, operation.plan->shared_bytes);
   }
   operation.scratch = operation.shared = nullptr;

@@ -1,13 +1,15 @@
 #include "redistribute/boxes.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace penstock::redistribute {
 
 void BlockList::add(std::int64_t from_offset, std::int64_t to_offset, std::vector<BoxSide>& sides) {
   if (std::any_of(sides.begin(), sides.end(), [](const BoxSide& side) { return side.length == 0; })) return;
   std::erase_if(sides, [](const BoxSide& side) { return side.length == 1; });
-  std::sort(sides.begin(), sides.end(), [](const BoxSide& a, const BoxSide& b) { return a.to_stride > b.to_stride; });
+  std::sort(sides.begin(), sides.end(),
+            [](const BoxSide& a, const BoxSide& b) { return std::abs(a.to_stride) > std::abs(b.to_stride); });
   std::size_t kept = 0;
   for (const BoxSide& side : sides) {
     BoxSide* outer = kept > 0 ? &sides[kept - 1] : nullptr;
@@ -25,8 +27,9 @@ void BlockList::add(std::int64_t from_offset, std::int64_t to_offset, std::vecto
   BoxSide columns{1, 1, 1};
   BoxSide rows{1, 0, 0};
   if (!sides.empty()) {
-    const auto fastest = std::min_element(
-        sides.begin(), sides.end(), [](const BoxSide& a, const BoxSide& b) { return a.from_stride < b.from_stride; });
+    const auto fastest = std::min_element(sides.begin(), sides.end(), [](const BoxSide& a, const BoxSide& b) {
+      return std::abs(a.from_stride) < std::abs(b.from_stride);
+    });
     columns = *fastest;
     sides.erase(fastest);
   }

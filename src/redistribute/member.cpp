@@ -8,8 +8,25 @@
 
 namespace penstock::redistribute {
 
-Member::Member(const Layout& source, const Layout& target, const RedistributionOptions& options, const Team& team,
-               Serves serves)
+namespace {
+
+/// Of a rank outside of this copy what is given says nothing.
+LocalMemory memory_of(const Layout& layout, std::int32_t rank, const std::optional<LocalMemory>& given,
+                      std::int64_t leading_elems) {
+  if (given && layout.local_size_elems(rank) > 0) {
+    if (given->cells.size() != layout.local_cells(rank).size())
+      throw Error(ErrorCode::invalid_argument, "redistribute: memory for " + std::to_string(given->cells.size()) +
+                                                   " cells given, rank " + std::to_string(rank) + " has " +
+                                                   std::to_string(layout.local_cells(rank).size()));
+    return *given;
+  }
+  return layout.local_memory(rank, leading_elems);
+}
+
+}  // namespace
+
+Member::Member(const Layout& source, const Layout& target, const LayoutPair& given,
+               const RedistributionOptions& options, const Team& team, Serves serves)
     : rank_(team.rank),
       parts_(moved_parts(source, target, options)),
       pairing_(parts_.source, parts_.target, options.op),
@@ -19,13 +36,13 @@ Member::Member(const Layout& source, const Layout& target, const RedistributionO
   if (needed > team.size())
     throw Error(ErrorCode::invalid_argument, "redistribute: the layouts are for " + std::to_string(needed) +
                                                  " ranks, the communicator has " + std::to_string(team.size()));
-  const auto size = [&](const Layout& layout, std::int64_t leading_elems) {
-    return std::max(layout.size_elems(), layout.local_memory(rank_, leading_elems).size_elems);
-  };
+  const LocalMemory source_memory = memory_of(source, rank_, given.source_memory, options.source_leading_elems);
+  const LocalMemory target_memory = memory_of(target, rank_, given.target_memory, options.target_leading_elems);
   const std::uint64_t input_bytes = size_bytes(options.input_dtype());
   const std::uint64_t output_bytes = size_bytes(options.dtype);
-  for (const auto& [elems, element_bytes] : {std::pair(size(source, options.source_leading_elems), input_bytes),
-                                             std::pair(size(target, options.target_leading_elems), output_bytes)}) {
+  for (const auto& [elems, element_bytes] :
+       {std::pair(std::max(source.size_elems(), source_memory.size_elems), input_bytes),
+        std::pair(std::max(target.size_elems(), target_memory.size_elems), output_bytes)}) {
     std::int64_t total_bytes = 0;
     if (__builtin_mul_overflow(elems, static_cast<std::int64_t>(element_bytes), &total_bytes))
       throw Error(ErrorCode::invalid_argument, "redistribute: " + std::to_string(elems) + " elements of " +
@@ -36,11 +53,9 @@ Member::Member(const Layout& source, const Layout& target, const RedistributionO
   const auto region = [](Buffer buffer, std::int64_t elems, std::uint64_t element_bytes) {
     return Region{0, static_cast<std::uint64_t>(elems) * element_bytes, buffer};
   };
-  input_ = region(Buffer::input,
-                  place(Side::source, source, options.source_leading_elems, options.source_begin, options.shape),
+  input_ = region(Buffer::input, place(Side::source, source, source_memory, options.source_begin, options.shape),
                   input_bytes);
-  output_ = region(Buffer::output,
-                   place(Side::target, target, options.target_leading_elems, options.target_begin, target_shape),
+  output_ = region(Buffer::output, place(Side::target, target, target_memory, options.target_begin, target_shape),
                    output_bytes);
 }
 
@@ -94,19 +109,18 @@ const std::vector<SharedRuns>& Member::runs(Side side, std::size_t d, std::int64
 
 /// Tells the tiles where this rank's cells lie in its memory, whose number of elements it returns. Those of others need
 /// not be known: what travels is dense.
-std::int64_t Member::place(Side side, const Layout& whole, std::int64_t leading_elems, std::vector<std::int64_t> begin,
+std::int64_t Member::place(Side side, const Layout& whole, const LocalMemory& given, std::vector<std::int64_t> begin,
                            const std::vector<std::int64_t>& shape) {
-  LocalMemory memory = whole.local_memory(rank_, leading_elems);
   const Layout& part = side == Side::source ? parts_.source : parts_.target;
   if (begin.empty()) begin.resize(whole.dimensions(), 0);
-  if (!shape.empty()) memory = whole.window_memory(begin, shape, rank_, memory);
-  if (leading_elems != 0 || !shape.empty()) {
-    std::vector<LayoutCell> cells = part.local_cells(rank_);
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      cells[i].local_offset_elems = memory.cells[i].offset_elems;
-      cells[i].strides_elems = memory.cells[i].strides_elems;
-      tiles_.place(side, std::move(cells[i]));
-    }
+  const LocalMemory memory = shape.empty() ? given : whole.window_memory(begin, shape, rank_, given);
+  std::vector<LayoutCell> cells = part.local_cells(rank_);
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const LocalMemory::Cell& place = memory.cells.at(i);
+    if (place.offset_elems == cells[i].local_offset_elems && place.strides_elems == cells[i].strides_elems) continue;
+    cells[i].local_offset_elems = place.offset_elems;
+    cells[i].strides_elems = place.strides_elems;
+    tiles_.place(side, std::move(cells[i]));
   }
   return memory.size_elems;
 }

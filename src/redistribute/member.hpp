@@ -18,8 +18,9 @@ class Member {
  public:
   /// Throws Error(invalid_argument) where the layouts, the part of them or the leading dimensions are wrong.
   /// Of the target only the parts of ranks that `serves` names are moved. Neither layout is replicated.
-  Member(const Layout& source, const Layout& target, const RedistributionOptions& options, const Team& team,
-         Serves serves = {});
+  /// `given` says where the whole pair lies, whatever copies of it the layouts are.
+  Member(const Layout& source, const Layout& target, const LayoutPair& given, const RedistributionOptions& options,
+         const Team& team, Serves serves = {});
   Member(const Member&) = delete;  // the tiles refer to the pairing
   Member& operator=(const Member&) = delete;
 
@@ -37,7 +38,7 @@ class Member {
 
  private:
   const std::vector<SharedRuns>& runs(Side side, std::size_t d, std::int64_t coordinate);
-  std::int64_t place(Side side, const Layout& whole, std::int64_t leading_elems, std::vector<std::int64_t> begin,
+  std::int64_t place(Side side, const Layout& whole, const LocalMemory& given, std::vector<std::int64_t> begin,
                      const std::vector<std::int64_t>& shape);
 
   std::int32_t rank_;

@@ -55,7 +55,8 @@ class Planner {
       std::uint64_t target_bytes = 0;
       redistribute::for_each_copy(
           pair.source, pair.target, [&](const Layout& source, const Layout& target, auto serves) {
-            Member& member = *members_.emplace_back(std::make_unique<Member>(source, target, options, team, serves));
+            Member& member =
+                *members_.emplace_back(std::make_unique<Member>(source, target, pair, options, team, serves));
             member.begin_at(input_bytes_, output_bytes_);
             source_bytes = std::max(source_bytes, member.input().size_bytes);
             target_bytes = std::max(target_bytes, member.output().size_bytes);

@@ -379,6 +379,47 @@ static void redistribution(penstock_comm* comm) {
         wrong == NULL);
   penstock_redistribution_free(narrow);
   free(small);
+
+  uint64_t workspace_bytes = 1;
+  CHECK(penstock_redistribution_workspace(move, &workspace_bytes) == 0);
+  void* workspace = malloc((size_t)workspace_bytes + 1);
+  double* d = calloc((size_t)(output + 1), sizeof *d);
+  CHECK(penstock_iredistribute_in(move, a, d, 2.0, 0.0, workspace, workspace_bytes, &request) == 0);
+  CHECK(penstock_wait(&request) == 0);
+  for (int64_t i = 0; i < output; ++i) CHECK(d[i] == b[i]);
+  CHECK(penstock_iredistribute_in(move, a, d, 2.0, 0.0, d, (uint64_t)output * sizeof *d + 8, &request) ==
+        (output > 0 ? PENSTOCK_invalid_argument : 0));
+  for (int turn = 0; turn < 3; ++turn) {
+    for (int64_t i = 0; i < output; ++i) d[i] = -1;
+    CHECK(penstock_iredistribute_once(comm, source, PENSTOCK_float64, a, target, PENSTOCK_float64, d, 'T', 2.0, 0.0,
+                                      &request) == 0);
+    CHECK(penstock_wait(&request) == 0);
+    for (int64_t i = 0; i < output; ++i) CHECK(d[i] == b[i]);
+  }
+  CHECK(penstock_iredistribute_once(comm, source, PENSTOCK_float64, a, target, PENSTOCK_float64, d, 'X', 2.0, 0.0,
+                                    &request) == PENSTOCK_invalid_argument);
+
+  /* The target with every second element of larger rows; the source as it is. */
+  int64_t parts = 0;
+  int64_t input_shape[2] = {0, 0};
+  int64_t output_shape[2] = {0, 0};
+  CHECK(penstock_layout_local_parts(source, rank, &parts, input_shape, 1) == 0 && parts == 1);
+  CHECK(penstock_layout_local_parts(target, rank, &parts, output_shape, 1) == 0 && parts == 1);
+  CHECK(output_shape[0] * output_shape[1] == output);
+  double* wide = calloc((size_t)(2 * output + 1), sizeof *wide);
+  void* from[] = {a};
+  void* to[] = {wide};
+  const int64_t from_strides[] = {input_shape[1], 1};
+  const int64_t to_strides[] = {2 * output_shape[1], 2};
+  const penstock_parts of_input = {1, from, from_strides};
+  const penstock_parts of_output = {1, to, to_strides};
+  CHECK(penstock_iredistribute_parts(move, &of_input, &of_output, 2.0, 0.0, NULL, 0, &request) == 0);
+  CHECK(penstock_wait(&request) == 0);
+  for (int64_t i = 0; i < output; ++i) CHECK(wide[2 * i] == b[i] && wide[2 * i + 1] == 0);
+  CHECK(penstock_iredistribute_parts(move, NULL, &of_output, 2.0, 0.0, NULL, 0, &request) == PENSTOCK_invalid_argument);
+  free(wide);
+  free(workspace);
+  free(d);
   free(a);
   free(b);
   free(c);

@@ -10,6 +10,7 @@ import pytest
 from mpi4py import MPI
 
 WORLD = MPI.COMM_WORLD
+MOVED = {"N": lambda x: x, "T": np.transpose, "C": lambda x: x.conj().T}
 DTYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 DTYPES += ["float16", "float32", "float64", "complex64", "complex128"]
 
@@ -113,6 +114,127 @@ def test_random_layouts_equal_numpy(comm: ps.Comm, rng: np.random.Generator, op:
         moved = {"N": lambda x: x, "T": np.transpose, "C": lambda x: x.conj().T}[op](b)
         expected = ps.DistArray.from_global(plan.target, (alpha * moved + beta * a).astype(dtype), comm.rank)
         np.testing.assert_array_equal(a_local.local, expected.local, f"{source!r} -> {target!r} {dtype}")
+
+
+def random_view(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """An array of this shape that is part of a larger one, in any order of its dimensions, also backwards."""
+    order = rng.permutation(len(shape))
+    steps = rng.choice([1, 1, 1, 2, 3, -1, -2], len(shape))
+    padding = rng.integers(0, 3, len(shape))
+    whole = np.zeros([abs(int(steps[d])) * (shape[d] + int(padding[d])) + 1 for d in order], dtype)
+    view = whole.transpose(np.argsort(order))
+    return view[tuple(slice(None, None, int(step)) for step in steps)][tuple(slice(0, n) for n in shape)]
+
+
+def random_part(rng: np.random.Generator, layout: ps.Layout, dtype: str, rank: int) -> ps.DistArray:
+    """A rank's arrays: its own, or any views; one by one, or the only one."""
+    if rng.integers(4) == 0:
+        return ps.DistArray.zeros(layout, dtype, rank)
+    views = [random_view(rng, shape, dtype) for shape in layout.part_shapes(rank)]
+    only_one = len(views) == 1 and rng.integers(2)
+    return ps.DistArray(layout, views[0] if only_one else views, rank, dtype)
+
+
+@pytest.mark.parametrize("op", ["N", "T", "C"])
+def test_any_views_of_arrays(comm: ps.Comm, rng: np.random.Generator, op: str) -> None:
+    mine = np.random.default_rng(comm.rank)
+    for case in range(24):
+        dtype = DTYPES[case % len(DTYPES)]
+        shape = tuple(int(n) for n in rng.integers(0, 30, rng.integers(1, 5) if op == "N" else 2))
+        make = random_boxes if case % 2 else random_layout
+        source, target = make(rng, shape, comm.size), make(rng, shape if op == "N" else shape[::-1], comm.size)
+        if case % 4 == 0 and comm.size > 1:
+            middle = comm.size // 2
+            halves = list(range(middle)), list(range(middle, comm.size))
+            source = ps.Layout.replicated(
+                [ps.Layout.even(source.shape, len(half)).on_ranks(half, comm.size) for half in halves]
+            )
+        b, a = numbers(rng, source.shape, dtype), numbers(rng, target.shape, dtype)
+        plan = comm.plan_redistribute(source, target, dtype, op=op)
+        for turn in range(2):
+            b_local = random_part(mine, source, dtype, comm.rank).fill_from(b)
+            a_local = random_part(mine, target, dtype, comm.rank).fill_from(a)
+            if turn:
+                plan.run(b_local, a_local, beta=1)
+            else:
+                comm.redistribute(b_local, a_local, op, beta=1)
+            expected = ps.DistArray.from_global(target, (MOVED[op](b) + a).astype(dtype), comm.rank)
+            result, wanted = np.zeros(target.shape, dtype), np.zeros(target.shape, dtype)
+            np.testing.assert_array_equal(
+                a_local.to_global(result), expected.to_global(wanted), f"{source!r} -> {target!r} {dtype}"
+            )
+
+
+def test_a_batch_of_views(comm: ps.Comm, rng: np.random.Generator) -> None:
+    mine = np.random.default_rng(comm.rank)
+    layouts = [[random_boxes(rng, (13, 7, 3), comm.size) for _ in range(3)] for _ in range(2)]
+    batch = comm.plan_redistribute(*layouts, "float32")
+    arrays = [numbers(rng, (13, 7, 3), "float32") for _ in range(3)]
+    for _ in range(3):
+        sources = [random_part(mine, layout, "float32", comm.rank) for layout in layouts[0]]
+        targets = [random_part(mine, layout, "float32", comm.rank) for layout in layouts[1]]
+        for part, array in zip(sources, arrays):
+            part.fill_from(array)
+        batch.run(sources, targets, workspace=np.empty(batch.workspace_bytes, np.uint8))
+        for part, array in zip(targets, arrays):
+            expected = ps.DistArray.from_global(part.layout, array, comm.rank)
+            np.testing.assert_array_equal(
+                part.to_global(np.zeros(array.shape)), expected.to_global(np.zeros(array.shape))
+            )
+
+
+def test_both_halves_of_one_array(comm: ps.Comm) -> None:
+    """The memory between first and last element overlaps, and no element does."""
+    rows = ps.Layout.even((4 * comm.size, 4 * comm.size), comm.size)
+    columns = ps.Layout.even((4 * comm.size, 4 * comm.size), comm.size, 1)
+    everything = np.arange(16.0 * comm.size**2).reshape(rows.shape)
+    plan = comm.plan_redistribute(rows, columns, np.float64)
+    both = np.zeros((4 * comm.size, 4 * comm.size + 4))
+    source, target = both[:4, 4:], both[:, :4]
+    source[...] = everything[4 * comm.rank : 4 * comm.rank + 4]
+    plan.run(source, target)
+    np.testing.assert_array_equal(target, everything[:, 4 * comm.rank : 4 * comm.rank + 4])
+    with pytest.raises(ps.Error, match="overlaps"):
+        plan.run(source, both[:, 1:5])
+
+
+def test_a_workspace_of_the_callers(comm: ps.Comm) -> None:
+    layout = ps.Layout.even((8 * comm.size,), comm.size)
+    cyclic = ps.Layout.block_cyclic((8 * comm.size,), (1,), (comm.size,))
+    plan = comm.plan_redistribute(layout, cyclic, np.float64)
+    everything = np.arange(8.0 * comm.size)
+    b = ps.DistArray.from_global(layout, everything, comm.rank)
+    for workspace in (bytearray(plan.workspace_bytes), np.empty(plan.workspace_bytes + 5, np.int8), None):
+        a = ps.DistArray.zeros(cyclic, rank=comm.rank)
+        plan.run(b, a, workspace=workspace)
+        np.testing.assert_array_equal(a.local, everything[comm.rank :: comm.size])
+    if plan.workspace_bytes:
+        with pytest.raises(ps.Error, match=f"expected at least {plan.workspace_bytes}|peer|rank"):
+            plan.run(b, a, workspace=bytearray(plan.workspace_bytes - 1))
+
+
+def test_calls_without_a_plan(comm: ps.Comm, rng: np.random.Generator) -> None:
+    for case in range(40):
+        length = int(rng.integers(1, 30))
+        dtype = ["float32", "float64"][case % 2]
+        source = ps.Layout.even((length, 3), comm.size)
+        target = ps.Layout.block_cyclic((3, length), (1, 2), (1, comm.size))
+        b = numbers(rng, (length, 3), dtype)
+        a = ps.DistArray.zeros(target, "float64", comm.rank)
+        request = comm.iredistribute(ps.DistArray.from_global(source, b, comm.rank), a, "T", alpha=2)
+        request.Wait()
+        np.testing.assert_array_equal(a.local, ps.DistArray.from_global(target, 2.0 * b.T, comm.rank).local)
+    for wrong in ("rows", ps.DistArray.zeros(source, dtype, comm.rank + 1)):
+        given = wrong if comm.rank == comm.size - 1 else ps.DistArray.from_global(source, b, comm.rank)
+        error = fails(comm, comm.size - 1, lambda given=given: comm.redistribute(given, a, "T"))
+        assert "expected a penstock.DistArray" in str(error) or "the part of rank" in str(error)
+    if comm.size > 1:
+        other = ps.DistArray.zeros(target, "float32", comm.rank) if comm.rank == 0 else a
+        with pytest.raises(ps.Error) as caught:
+            comm.redistribute(ps.DistArray.from_global(source, b, comm.rank), other, "T")
+        assert caught.value.code in ("mismatch", "peer_failed")
+    comm.redistribute(ps.DistArray.from_global(source, b, comm.rank), a, "T")
+    np.testing.assert_array_equal(a.local, ps.DistArray.from_global(target, b.T.astype(float), comm.rank).local)
 
 
 CONVERSIONS = [("float64", "float32"), ("float32", "float64"), ("float64", "float16"), ("float16", "float32")]
@@ -236,7 +358,12 @@ WRONG_RUNS = {
     "too many elements": lambda b, a: ((b, np.zeros(a.size + 1)), {}),
     "another dtype": lambda b, a: ((b.astype(np.float32), a), {}),
     "a list": lambda b, a: ((list(b), a), {}),
-    "not contiguous": lambda b, a: ((np.zeros(2 * b.size)[::2], a), {}),
+    "another shape": lambda b, a: ((np.zeros((b.size, 2))[:, :1], a), {}),
+    "elements in one place": lambda b, a: ((b, np.lib.stride_tricks.as_strided(a, a.shape, (0,))), {}),
+    "two arrays": lambda b, a: (([b[:9], b[9:]], a), {}),
+    "no workspace": lambda b, a: ((b, a), {"workspace": 5}),
+    "a read-only workspace": lambda b, a: ((b, a), {"workspace": bytes(1 << 20)}),
+    "a workspace in the target": lambda b, a: ((b, a[4:]), {"workspace": a}),
     "read-only": lambda b, a: ((b, np.frombuffer(bytes(8 * a.size))), {}),
     "an imaginary factor": lambda b, a: ((b, a), {"alpha": 1j}),
     "no source": lambda b, a: ((None, a), {}),

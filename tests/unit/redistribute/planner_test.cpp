@@ -5,6 +5,7 @@
 #include <complex>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <random>
 
 #include "penstock/error.hpp"
@@ -95,6 +96,77 @@ Places places(const Layout& layout, const std::vector<std::int64_t>& leading_ele
   return result;
 }
 
+/// Where each rank's arrays lie, in memory of their own: with padding, in any order of dimensions, also backwards.
+using Parts = std::vector<std::vector<LocalMemory::Cell>>;
+Parts random_parts(std::mt19937& random, const Layout& layout, std::int32_t ranks) {
+  Parts result;
+  for (std::int32_t rank = 0; rank < ranks; ++rank) {
+    auto& parts = result.emplace_back();
+    std::int64_t at = pick(random, 0, 5);
+    for (const Index& shape : layout.local_part_shapes(rank)) {
+      std::vector<std::size_t> order(shape.size());
+      std::iota(order.begin(), order.end(), std::size_t{0});
+      std::shuffle(order.begin(), order.end(), random);
+      LocalMemory::Cell part{at, Index(shape.size())};
+      std::int64_t stride = pick(random, 1, 2);
+      for (const std::size_t d : order) {
+        const bool backwards = shape[d] > 0 && pick(random, 0, 3) == 0;
+        part.strides_elems[d] = backwards ? -stride : stride;
+        if (backwards) part.offset_elems += (shape[d] - 1) * stride;
+        stride *= shape[d] + pick(random, 0, 2);
+      }
+      at += stride + pick(random, 0, 3);
+      parts.push_back(std::move(part));
+    }
+    // So that they do not lie in the order that they are given in.
+    if (parts.size() > 1 && pick(random, 0, 1) == 0 &&
+        layout.local_part_shapes(rank).front() == layout.local_part_shapes(rank).back())
+      std::swap(parts.front(), parts.back());
+  }
+  return result;
+}
+
+Places places(const Layout& layout, const Parts& parts) {
+  Places result;
+  for (std::int32_t rank = 0; rank < layout.ranks(); ++rank) {
+    const Layout& copy = layout.copy(std::max(layout.copy_of(rank), 0));
+    std::vector<std::vector<Index>> indices;  // of each array along each dimension
+    for (const LayoutBox& box : copy.given_boxes()) {
+      if (box.owner != rank) continue;
+      auto& axes = indices.emplace_back();
+      for (std::size_t d = 0; d < box.shape.size(); ++d) {
+        axes.emplace_back(static_cast<std::size_t>(box.shape[d]));
+        std::iota(axes.back().begin(), axes.back().end(), box.begin[d]);
+      }
+    }
+    if (copy.given_boxes().empty())
+      for (const LayoutCell& cell : layout.local_cells(rank)) {
+        auto& axes = indices.emplace_back();
+        for (std::size_t d = 0; d < cell.shape.size(); ++d) {
+          axes.emplace_back();
+          for (std::int64_t i = 0; i < copy.shape()[d]; ++i)
+            if (copy.axes()[d].interval_of(i) % copy.axes()[d].coordinates() == cell.coordinate[d])
+              axes.back().push_back(i);
+        }
+      }
+    for (std::size_t part = 0; part < indices.size(); ++part) {
+      Index shape;
+      for (const Index& along : indices[part]) shape.push_back(static_cast<std::int64_t>(along.size()));
+      const LocalMemory::Cell& place = parts[static_cast<std::size_t>(rank)][part];
+      for_each_index(shape, [&](const Index& inside) {
+        Index global;
+        std::int64_t local = place.offset_elems;
+        for (std::size_t d = 0; d < inside.size(); ++d) {
+          global.push_back(indices[part][d][static_cast<std::size_t>(inside[d])]);
+          local += inside[d] * place.strides_elems[d];
+        }
+        result[global].emplace_back(rank, local);
+      });
+    }
+  }
+  return result;
+}
+
 /// One leading dimension for each rank, 0 where the rank does not have one cell.
 std::vector<std::int64_t> random_leading(std::mt19937& random, const Layout& layout, std::int32_t ranks) {
   std::vector<std::int64_t> leading;
@@ -117,7 +189,17 @@ struct Case {
   std::uint64_t shared_limit_bytes = Team{}.shared_limit_bytes;
   std::vector<std::int64_t> source_leading_elems = {};  ///< by rank; empty: dense
   std::vector<std::int64_t> target_leading_elems = {};
+  Parts source_parts = {};  ///< by rank; empty: as above
+  Parts target_parts = {};
 };
+
+LayoutPair pair_of(const Case& c, std::int32_t rank) {
+  LayoutPair pair{c.source, c.target};
+  const auto r = static_cast<std::size_t>(rank);
+  if (!c.source_parts.empty()) pair.source_memory = c.source.placed_memory(rank, c.source_parts[r]);
+  if (!c.target_parts.empty()) pair.target_memory = c.target.placed_memory(rank, c.target_parts[r]);
+  return pair;
+}
 
 RedistributionOptions options_of(const Case& c, std::int32_t rank) {
   RedistributionOptions options = c.options;
@@ -137,7 +219,7 @@ std::vector<Plan> plans_of(const Case& c) {
   std::vector<Plan> plans;
   Team team{.node_of_rank = nodes_of(c), .shared_limit_bytes = c.shared_limit_bytes};
   for (team.rank = 0; team.rank < c.ranks; ++team.rank)
-    plans.push_back(plan_redistribution(c.source, c.target, options_of(c, team.rank), team));
+    plans.push_back(plan_redistribution(std::vector{pair_of(c, team.rank)}, options_of(c, team.rank), team));
   return plans;
 }
 
@@ -161,14 +243,19 @@ void expect_correct(const Case& c, std::mt19937& random) {
   for (std::int32_t rank = 0; rank < c.ranks; ++rank) {
     auto& mine = memory[static_cast<std::size_t>(rank)];
     const RedistributionOptions options = options_of(c, rank);
-    const LocalMemory source = c.source.local_memory(rank, options.source_leading_elems);
-    const LocalMemory target = c.target.local_memory(rank, options.target_leading_elems);
+    const LayoutPair pair = pair_of(c, rank);
+    const LocalMemory source =
+        pair.source_memory ? *pair.source_memory : c.source.local_memory(rank, options.source_leading_elems);
+    const LocalMemory target =
+        pair.target_memory ? *pair.target_memory : c.target.local_memory(rank, options.target_leading_elems);
     mine.input.resize(static_cast<std::size_t>(source.size_elems) * input_size);
     mine.output.resize(static_cast<std::size_t>(target.size_elems) * size);
   }
   expected = memory;
-  const auto source_places = places(c.source, c.source_leading_elems);
-  const auto target_places = places(c.target, c.target_leading_elems);
+  const auto source_places =
+      c.source_parts.empty() ? places(c.source, c.source_leading_elems) : places(c.source, c.source_parts);
+  const auto target_places =
+      c.target_parts.empty() ? places(c.target, c.target_leading_elems) : places(c.target, c.target_parts);
   const Index target_shape = moved_parts(c.source, c.target, c.options).target.shape();
   for_each_index(target_shape, [&](Index index) {
     Index from = index;
@@ -341,6 +428,34 @@ TEST(RedistributionPlan, PartsAndLeadingDimensions) {
       c.source_leading_elems = random_leading(random, c.source, c.ranks);
       c.target_leading_elems = random_leading(random, c.target, c.ranks);
     }
+    expect_correct(c, random);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(RedistributionPlan, ArraysWithAnyStridesAnywhere) {
+  std::mt19937 random(47);
+  for (int i = 0; i < 300; ++i) {
+    const auto op = static_cast<MatrixOp>(i % 3);
+    const int dimensions = op == MatrixOp::none ? 1 + i / 3 % 4 : 2;
+    Index shape = testing_layouts::random_shape(random, dimensions);
+    const Layout source = testing_layouts::random_composed(random, shape, 6);
+    if (op != MatrixOp::none) std::swap(shape[0], shape[1]);
+    const Layout target = testing_layouts::random_composed(random, shape, 6);
+    Case c{source, target, {.dtype = i % 2 == 0 ? DType::complex64 : DType::float64, .op = op}, 0};
+    if (i % 5 == 0) c.options.source_dtype = DType::float32;
+    if (i % 4 == 0) c.options.segment_bytes = static_cast<std::uint64_t>(pick(random, 1, 300));
+    c.ranks = std::max(source.ranks(), target.ranks());
+    c.nodes = static_cast<std::int32_t>(pick(random, 1, 3));
+    c.beta = static_cast<double>(pick(random, 0, 1));
+    if (i % 7 != 0) c.source_parts = random_parts(random, source, c.ranks);
+    if (i % 7 != 1) c.target_parts = random_parts(random, target, c.ranks);
+    if (i % 3 == 0 && i % 2 == 0)
+      for (const std::int64_t length : shape) {
+        c.options.shape.push_back(pick(random, 0, length));
+        c.options.source_begin.push_back(pick(random, 0, length - c.options.shape.back()));
+        c.options.target_begin.push_back(pick(random, 0, length - c.options.shape.back()));
+      }
     expect_correct(c, random);
     if (HasFailure()) return;
   }
