@@ -9,6 +9,7 @@ namespace penstock::collectives {
 namespace {
 
 constexpr std::uint64_t kTaskBytes = 64 << 10;  // of messages: below, a few copies cost less than agreeing on them
+constexpr int kFewRanks = 8;                   // of a node: their sums by messages wait for less than shared tasks
 
 constexpr std::array kRows = {
 #define PENSTOCK_LEVELS(name, between, inside, segment_bytes, most_segments) \
@@ -39,8 +40,9 @@ std::vector<Stage> stages_of(CollectiveKind kind) {
 std::uint32_t shares_of(CollectiveKind kind) { return kind == CollectiveKind::allreduce ? 2 : 1; }
 
 bool uses_tasks(const Team& team, const Collective& what, Inside inside) {
-  if (inside == Inside::automatic) return block_bytes(what) > kTaskBytes && shared_nodes(team, what);
-  return inside == Inside::tasks;
+  if (inside != Inside::automatic) return inside == Inside::tasks;
+  if (what.kind == CollectiveKind::reduce && largest_node(team) <= kFewRanks) return false;
+  return block_bytes(what) > kTaskBytes && shared_nodes(team, what);
 }
 
 Plan plan_levels(const Team& team, const Collective& what, const LevelsRow& row) {

