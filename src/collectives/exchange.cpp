@@ -5,7 +5,7 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint64_t kRingSegmentBytes = 512 << 10;
+constexpr std::uint64_t kRingSegmentBytes = 128 << 10;
 constexpr std::uint64_t kHalvingSegmentBytes = 512 << 10;
 constexpr std::uint64_t kMaxPieces = 128;  // parts times segments: bounds the length of the plan
 constexpr std::uint64_t kMaxHalvingSegments = 16;

@@ -9,7 +9,7 @@ namespace penstock::collectives {
 namespace {
 
 constexpr std::uint64_t kTaskBytes = 64 << 10;  // of messages: below, a few copies cost less than agreeing on them
-constexpr int kFewRanks = 8;                   // of a node: their sums by messages wait for less than shared tasks
+constexpr int kFewRanks = 8;                    // of a node: their sums by messages wait for less than shared tasks
 
 constexpr std::array kRows = {
 #define PENSTOCK_LEVELS(name, between, inside, segment_bytes, most_segments) \
