@@ -123,6 +123,58 @@ TEST(Transpose, RowsOfAFarSource) {
   }
 }
 
+TEST(Transpose, BlocksSideBySideInAFarSource) {
+  constexpr std::size_t kRows = 37;
+  constexpr std::size_t kStride = kStreamedBytes / kRows + 5;
+  std::vector<std::byte> from(kRows * kStride + 2000);
+  std::mt19937 random(8);
+  for (std::byte& byte : from) byte = static_cast<std::byte>(random());
+  // Blocks that adjoin, one after a gap, one that would reach into the next row, and one of fewer rows.
+  struct Part {
+    std::size_t offset, columns, rows;
+  };
+  const std::vector<Part> parts = {{7, 256, kRows},
+                                   {263, 64, kRows},
+                                   {327, 1, kRows},
+                                   {328, 300, kRows},
+                                   {700, 512, kRows},
+                                   {1212, 90, kRows},
+                                   {1302, 90, 20},
+                                   {1392, 90, 20},
+                                   {1482, 0, kRows},
+                                   {1482, 70, kRows},
+                                   {1552, 70, 1},
+                                   {1622, 33, kRows},
+                                   {1655, kStride - 20, kRows}};
+  for (const std::size_t least_bytes : {std::size_t{0}, kStreamedBytes}) {
+    std::vector<Block> blocks;
+    std::size_t end = 3;
+    for (const Part& part : parts) {
+      blocks.push_back({.from_offset_elems = part.offset,
+                        .to_offset_elems = end,
+                        .rows = part.rows,
+                        .columns = part.columns,
+                        .from_row_stride_elems = kStride,
+                        .from_column_stride_elems = 1,
+                        .to_row_stride_elems = static_cast<std::int64_t>(part.columns + 2),
+                        .to_column_stride_elems = 1});
+      end += part.rows * (part.columns + 2);
+    }
+    // The last block alone is as large as what counts as far.
+    if (least_bytes == 0) blocks.pop_back();
+    std::vector<std::byte> expected(
+        std::max(least_bytes, least_bytes == 0 ? blocks.back().to_offset_elems + 5000 : end), std::byte{0xee});
+    std::vector<std::byte> to = expected;
+    for (const Block& block : blocks)
+      for (std::size_t row = 0; row < block.rows; ++row)
+        std::memcpy(&expected[block.to_offset_elems + row * static_cast<std::size_t>(block.to_row_stride_elems)],
+                    &from[block.from_offset_elems + row * kStride], block.columns);
+    ASSERT_EQ(to.size() >= kStreamedBytes, least_bytes > 0);
+    transform({.dtype = DType::uint8}, blocks, false, from, to);
+    ASSERT_TRUE(to == expected);
+  }
+}
+
 TEST(Transpose, ComputesWhileItTransposes) {
   for (const Shape shape : {Shape{3, 5}, {32, 32}, {65, 70}, {600, 40}}) {
     std::vector<float> from(shape.rows * shape.columns);
