@@ -158,25 +158,23 @@ def _times(world: Any, target: Any, pattern: Pattern, budget_s: float) -> dict[s
     for turn in range(WARM_UP_ROUNDS + MAX_ROUNDS):
         data.fill(_value(world.rank, turn))
         for name, access in accesses.items():
-            _meet(world)
+            world.Barrier()
             start = time.perf_counter()
             access(data)
-            mine = time.perf_counter() - start
-            _meet(world)
-            seconds = world.allreduce(mine, MPI.MAX)
+            seconds = world.allreduce(time.perf_counter() - start, MPI.MAX)
             if turn < WARM_UP_ROUNDS:
                 begin = time.perf_counter()
             else:
                 samples[name].append(seconds)
         if not (data == _value(world.rank, turn)).all():
             raise AssertionError("what was read back is not what was written")
-        _meet(world)
+        world.Barrier()
         rounds = turn + 1 - WARM_UP_ROUNDS
         enough = rounds >= MIN_ROUNDS and time.perf_counter() - begin > budget_s
         if world.bcast(enough or rounds == MAX_ROUNDS):
             break
         target.tidy()
-    _meet(world)
+    world.Barrier()
     failure = None
     try:
         target.verify(turn)
@@ -190,7 +188,7 @@ def _times(world: Any, target: Any, pattern: Pattern, budget_s: float) -> dict[s
 
 
 def _meet(world: Any) -> None:
-    """Wait for all ranks, asleep: those that are done must not take the cores from those that still write."""
+    """Wait for all ranks, asleep: those that poll take the cores from those that still tidy up or verify."""
     arrived = world.Ibarrier()
     while not arrived.Test():
         time.sleep(POLL_S)
