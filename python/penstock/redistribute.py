@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -341,7 +342,7 @@ def redistribute(
             failure = failure or f"redistribute: the {what} is the part of rank {given.rank}, this is rank {rank}"
     try:
         if not failure:
-            names = _dtype_name(source.dtype), _dtype_name(target.dtype)
+            names = _name_of(source.dtype), _name_of(target.dtype)
     except Error as error:
         failure = str(error)
     layouts = [None if failure else given.layout._native for _, given in arrays]
@@ -461,6 +462,11 @@ def plan_redistribute(
 
 def _dtype_names(source: DTypeLike, target: DTypeLike) -> tuple[str, str]:
     return _dtype_name(target if source is None else source), _dtype_name(target)
+
+
+@functools.cache  # NumPy puts the name together each time, which takes longer than to find the plan
+def _name_of(dtype: np.dtype) -> str:
+    return dtype.name
 
 
 def _dtype_name(dtype: DTypeLike) -> str:
