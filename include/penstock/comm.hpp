@@ -60,6 +60,13 @@ class PENSTOCK_API Comm {
   /// A communicator of the same ranks with its own order of operations. Collective.
   Comm duplicate() const;
 
+  /// From now on, calls of `kind` on this communicator that name no algorithm run as if they named this one, and,
+  /// unless 0, this segment_bytes; with an empty name the choice is Penstock's again. Local and at once; all ranks do
+  /// the same between the same operations, where not their next call fails as one whose arguments differ. Duplicates
+  /// begin without. Throws Error(invalid_argument) for a name that is no algorithm of `kind`; whether it fits the ranks
+  /// and sizes of a call shows there.
+  void use(CollectiveKind kind, const std::string& algorithm, std::uint64_t segment_bytes = 0);
+
   /// Non-blocking form of every collective. `input` and `output` in bytes, as `what` demands:
   /// bcast uses `output` alone (count elements); barrier none; with in_place the rank's own contribution lies in
   /// `output` where MPI puts it. Ranks that MPI says receive (send) nothing may pass empty spans. Operations with

@@ -79,6 +79,13 @@ PENSTOCK_API void penstock_comm_free(penstock_comm* comm);
  * capacity - 1 bytes and a zero; *length is the length of the whole text and may be NULL. */
 PENSTOCK_API int penstock_comm_report(const penstock_comm* comm, char* text, size_t capacity, size_t* length);
 
+/* From now on, calls of this collective that run on this communicator use this algorithm (`penstock plan list` has
+ * their names; "native" is MPI's own) and, unless 0, this length of segments; NULL or "" leaves the choice to Penstock
+ * again. Local; all ranks do the same between the same operations. Duplicates begin without. Fails with
+ * PENSTOCK_invalid_argument for an unknown name; one that does not fit a call fails there, on all ranks. */
+PENSTOCK_API int penstock_comm_use(penstock_comm* comm, penstock_collective collective, const char* algorithm,
+                                   uint64_t segment_bytes);
+
 /* Given as `send` (as `receive` of scatter and scatterv), on the root of rooted operations, or on all ranks of the
  * others: the rank's own part lies in the other buffer, where MPI_IN_PLACE wants it. */
 #define PENSTOCK_IN_PLACE ((void*)(intptr_t)-1)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "c/handles.hpp"
+#include "c/rows.hpp"
 #include "c/status.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/error.hpp"
@@ -40,24 +41,6 @@ struct OpHandle {
   ReduceOp op = ReduceOp::sum;
   bool reproducible = false;
 };
-
-constexpr int kDtypes = 0
-#define PENSTOCK_DTYPE(name, type, size, numpy) +1
-#define PENSTOCK_OTHER_DTYPE PENSTOCK_DTYPE
-#include "penstock/dtypes.def"
-#undef PENSTOCK_OTHER_DTYPE
-#undef PENSTOCK_DTYPE
-    ;
-constexpr int kReduceOps = 0
-#define PENSTOCK_REDUCE_OP(name) +1
-#include "penstock/reduce_ops.def"
-#undef PENSTOCK_REDUCE_OP
-    ;
-
-void check_row(const char* function, const char* table, int given, int rows) {
-  if (given < 0 || given >= rows)
-    throw Error(ErrorCode::invalid_argument, std::string(function) + ": " + std::to_string(given) + " is no " + table);
-}
 
 struct Arguments {
   Collective what;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "c/handles.hpp"
+#include "c/rows.hpp"
 #include "c/status.hpp"
 
 using namespace penstock;
@@ -52,6 +53,15 @@ int penstock_comm_report(const penstock_comm* comm, char* text, size_t capacity,
     const std::size_t copied = std::min(capacity - 1, report.size());
     std::memcpy(text, report.data(), copied);
     text[copied] = '\0';
+  });
+}
+
+int penstock_comm_use(penstock_comm* comm, penstock_collective collective, const char* algorithm,
+                      uint64_t segment_bytes) {
+  return guarded([&] {
+    require(comm, "penstock_comm_use", "comm");
+    const auto kind = c::collective_kind("penstock_comm_use", collective);
+    unwrap<Comm>(comm).use(kind, algorithm == nullptr ? "" : algorithm, segment_bytes);
   });
 }
 

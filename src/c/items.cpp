@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "c/handles.hpp"
+#include "c/rows.hpp"
 #include "c/status.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/datatype.hpp"
@@ -11,12 +12,6 @@
 
 namespace penstock::c {
 namespace {
-
-constexpr int kCollectives = 0
-#define PENSTOCK_COLLECTIVE(name, rooted, computes) +1
-#include "penstock/collectives.def"
-#undef PENSTOCK_COLLECTIVE
-    ;
 
 struct Call {
   Collective what;
@@ -41,14 +36,13 @@ bool read_side(const penstock_items* given, std::size_t ranks, Side& side) {
 
 Call read(Comm& comm, const char* function, penstock_collective collective, const penstock_items* send,
           const penstock_items* receive, int root) {
-  if (static_cast<int>(collective) < 0 || static_cast<int>(collective) >= kCollectives) {
-    const std::string why =
-        std::string(function) + ": " + std::to_string(static_cast<int>(collective)) + " is no penstock_collective";
-    comm.fail_next(why);
-    throw Error(ErrorCode::invalid_argument, why);
-  }
   Call call;
-  call.what.kind = static_cast<CollectiveKind>(collective);
+  try {
+    call.what.kind = collective_kind(function, collective);
+  } catch (const Error& error) {
+    comm.fail_next(error.what());
+    throw;
+  }
   call.what.root = root;
   const auto ranks = static_cast<std::size_t>(comm.size());
   const bool sends_in_place = read_side(send, ranks, call.send);

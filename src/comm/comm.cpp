@@ -59,6 +59,10 @@ const Team& Comm::team() const { return state_->team(); }
 bool Comm::any_thread() const { return state_->any_thread(); }
 Comm Comm::duplicate() const { return state_->duplicate(); }
 
+void Comm::use(CollectiveKind kind, const std::string& algorithm, std::uint64_t segment_bytes) {
+  state_->use(kind, algorithm, segment_bytes);
+}
+
 Request Comm::start(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user) {
   return Request(std::make_shared<Request::Run>(state_, state_->start(what, input, output, std::move(user))));
 }

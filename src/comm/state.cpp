@@ -96,8 +96,35 @@ Started State::start(std::shared_ptr<const Plan> plan, const engine::Bindings& b
   return started;
 }
 
+void State::use(CollectiveKind kind, const std::string& algorithm, std::uint64_t segment_bytes) {
+  if (algorithm.empty()) {
+    used_.erase(kind);
+    return;
+  }
+  std::string known(Native::kName);
+  bool is_known = algorithm == Native::kName;
+  for (const Algorithm& row : algorithms()) {
+    if (row.kind != kind) continue;
+    known += ", " + std::string(row.name);
+    is_known = is_known || algorithm == row.name;
+  }
+  if (!is_known)
+    throw Error(ErrorCode::invalid_argument,
+                std::string(name(kind)) + ": there is no algorithm '" + algorithm + "'; expected one of " + known);
+  used_[kind] = {algorithm, segment_bytes};
+}
+
+Collective State::with_used(const Collective& asked) const {
+  Collective what = asked;
+  const auto used = used_.find(what.kind);
+  if (used == used_.end() || !what.algorithm.empty()) return what;
+  what.algorithm = used->second.algorithm;
+  if (what.segment_bytes == 0) what.segment_bytes = used->second.segment_bytes;
+  return what;
+}
+
 State::Prepared State::prepare(const Collective& given, ConstBytes input, Bytes output, const UserOp* user) {
-  Collective asked = given;
+  Collective asked = with_used(given);
   if (user != nullptr) {
     asked.element_bytes = user->element_bytes;
     asked.commutative = user->commutative;
@@ -194,7 +221,7 @@ json::Object State::facts_of(const Collective& what, const Planned& planned) con
 }
 
 std::string State::explain(const Collective& asked) {
-  const Collective what = normalized(asked, team().rank);
+  const Collective what = normalized(with_used(asked), team().rank);
   // A plan of its own, so that the report counts only what ran.
   json::Object facts = facts_of(what, make_planned(what));
   return facts.finish();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -115,6 +116,8 @@ class State {
   Comm duplicate() const { return make_comm(make_link_, facts_.options); }
   bool any_thread() const { return facts_.any_thread; }
 
+  /// See Comm::use.
+  void use(CollectiveKind kind, const std::string& algorithm, std::uint64_t segment_bytes);
   Started start(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user);
   void run(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user);
   Started start(std::shared_ptr<const Plan> plan, const engine::Bindings& bindings, const Arithmetic& arithmetic,
@@ -136,6 +139,13 @@ class State {
     std::size_t operator()(const Collective& what) const { return static_cast<std::size_t>(local_hash(what)); }
   };
 
+  struct Used {
+    std::string algorithm;
+    std::uint64_t segment_bytes = 0;
+  };
+
+  /// With the algorithm that is to be used where none is named.
+  Collective with_used(const Collective& asked) const;
   Planned plan(const Collective& normalized_what);
   Planned make_planned(const Collective& normalized_what) const;
   /// Why MPI's own collective is to serve it; nullptr where one of ours is. The same on all ranks. Throws
@@ -161,6 +171,7 @@ class State {
   MakeLink make_link_;
   Facts facts_;
   Team team_;
+  std::map<CollectiveKind, Used> used_;
   std::vector<std::shared_ptr<Agreement>> unwatched_;  ///< of calls that have failed here
   std::mutex mutex_;                                   ///< of the cache
   std::unordered_map<Collective, Planned, Hash> plans_;

@@ -62,6 +62,33 @@ static void collectives(penstock_comm* comm) {
   free(all);
 }
 
+/* Rank by rank around a chain, then as Penstock chooses. */
+static void algorithms_by_name(penstock_comm* comm) {
+  const int size = penstock_comm_size(comm);
+  int32_t values[kCount] = {0};
+  char text[1 << 16];
+  CHECK(penstock_comm_use(comm, PENSTOCK_bcast, "chain", 1000) == 0);
+  CHECK(penstock_bcast(comm, values, kCount, PENSTOCK_int32, 0) == 0);
+  CHECK(penstock_comm_report(comm, text, sizeof text, NULL) == 0);
+  CHECK(strstr(text, "bcast/chain") != NULL && strstr(text, "asked for by name") != NULL);
+  CHECK(penstock_comm_use(comm, PENSTOCK_bcast, "native", 0) == 0);
+  CHECK(penstock_bcast(comm, values, kCount, PENSTOCK_int32, 0) == 0);
+  CHECK(penstock_comm_use(comm, PENSTOCK_bcast, NULL, 0) == 0);
+  CHECK(penstock_bcast(comm, values, kCount, PENSTOCK_int32, 0) == 0);
+
+  CHECK(penstock_comm_use(comm, PENSTOCK_bcast, "rabenseifner", 0) == PENSTOCK_invalid_argument);
+  CHECK(strstr(penstock_last_error(), "chain") != NULL);
+  CHECK(penstock_comm_use(comm, (penstock_collective)999, "chain", 0) == PENSTOCK_invalid_argument);
+  CHECK(penstock_comm_use(NULL, PENSTOCK_bcast, "chain", 0) == PENSTOCK_invalid_argument);
+  if (size == 3) { /* what does not fit fails where it is called */
+    CHECK(penstock_comm_use(comm, PENSTOCK_allgather, "recursive_doubling", 0) == 0);
+    int32_t all[3];
+    CHECK(penstock_allgather(comm, values, all, 1, PENSTOCK_int32) == PENSTOCK_invalid_argument);
+    CHECK(penstock_comm_use(comm, PENSTOCK_allgather, "", 0) == 0);
+    CHECK(penstock_allgather(comm, values, all, 1, PENSTOCK_int32) == 0);
+  }
+}
+
 /* Every rank has r + 1 elements for rank r, all of them its own number. */
 static void blocks(penstock_comm* comm) {
   const int rank = penstock_comm_rank(comm);
@@ -436,6 +463,7 @@ int main(int argc, char** argv) {
   penstock_comm* comm = NULL;
   CHECK(penstock_comm_create(MPI_COMM_WORLD, -1, &comm) == 0);
   collectives(comm);
+  algorithms_by_name(comm);
   blocks(comm);
   datatypes(comm);
   user_operations(comm);

@@ -1,0 +1,40 @@
+// The enumerations of the C interface are rows of tables; a C program may pass any number.
+#pragma once
+
+#include <string>
+
+#include "penstock/collective.hpp"
+#include "penstock/error.hpp"
+#include "penstock/penstock.h"
+
+namespace penstock::c {
+
+constexpr int kDtypes = 0
+#define PENSTOCK_DTYPE(name, type, size, numpy) +1
+#define PENSTOCK_OTHER_DTYPE PENSTOCK_DTYPE
+#include "penstock/dtypes.def"
+#undef PENSTOCK_OTHER_DTYPE
+#undef PENSTOCK_DTYPE
+    ;
+constexpr int kReduceOps = 0
+#define PENSTOCK_REDUCE_OP(name) +1
+#include "penstock/reduce_ops.def"
+#undef PENSTOCK_REDUCE_OP
+    ;
+constexpr int kCollectives = 0
+#define PENSTOCK_COLLECTIVE(name, rooted, computes) +1
+#include "penstock/collectives.def"
+#undef PENSTOCK_COLLECTIVE
+    ;
+
+inline void check_row(const char* function, const char* table, int given, int rows) {
+  if (given < 0 || given >= rows)
+    throw Error(ErrorCode::invalid_argument, std::string(function) + ": " + std::to_string(given) + " is no " + table);
+}
+
+inline CollectiveKind collective_kind(const char* function, penstock_collective collective) {
+  check_row(function, "penstock_collective", static_cast<int>(collective), kCollectives);
+  return static_cast<CollectiveKind>(collective);
+}
+
+}  // namespace penstock::c
