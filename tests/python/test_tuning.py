@@ -8,38 +8,40 @@ from pathlib import Path
 import pytest
 from penstock import tuning
 from penstock.error import Error
+from penstock.tuning import search
+from penstock.tuning.predict import predict, steps_of
 
 
 def test_tasks_are_those_of_the_paper() -> None:
-    assert tuning.steps_of("bcast", 3) == ["ib", "sbib", "sbib", "sb"]
-    assert tuning.steps_of("allreduce", 4) == ["sr", "irsr", "ibirsr", "sbibirsr", "sbibir", "sbib", "sb"]
-    assert tuning.steps_of("reduce", 1) == ["sr", "ir"]
+    assert steps_of("bcast", 3) == ["ib", "sbib", "sbib", "sb"]
+    assert steps_of("allreduce", 4) == ["sr", "irsr", "ibirsr", "sbibirsr", "sbibir", "sbib", "sb"]
+    assert steps_of("reduce", 1) == ["sr", "ir"]
 
 
 def test_equation_3() -> None:
     costs = {"ib": [1.0, 3.0], "sbib": [4.0, 2.0], "sb": [0.5, 0.25]}
     for u in (1, 2, 9):
-        assert tuning.predict("bcast", u, costs) == max(1 + (u - 1) * 4 + 0.5, 3 + (u - 1) * 2 + 0.25)
+        assert predict("bcast", u, costs) == max(1 + (u - 1) * 4 + 0.5, 3 + (u - 1) * 2 + 0.25)
 
 
 def test_equation_4() -> None:
-    tasks = tuning.steps_of("allreduce", 4)
+    tasks = steps_of("allreduce", 4)
     costs = {task: [float(2**i)] for i, task in enumerate(tasks)}
     u = 10
     expected = 1 + 2 + 4 + (u - 3) * 8 + 16 + 32 + 64
-    assert tuning.predict("allreduce", u, costs) == expected
+    assert predict("allreduce", u, costs) == expected
 
 
 def test_a_task_that_was_not_measured_costs_its_stages() -> None:
     costs = {"sr": [1.0], "ir": [2.0], "ib": [4.0], "sb": [8.0], "irsr": [2.5], "sbib": [9.0]}
-    assert tuning.predict("allreduce", 2, costs) == 1 + 2.5 + (4 + 2) + 9 + 8
+    assert predict("allreduce", 2, costs) == 1 + 2.5 + (4 + 2) + 9 + 8
 
 
 def test_sizes_and_their_order() -> None:
     sizes = tuning.sizes_between(8, 1000)
     assert sizes == [8, 32, 128, 512, 1000]
-    assert tuning.coarse_first(sizes) == [8, 1000, 128, 32, 512]
-    assert tuning.coarse_first([8]) == [8]
+    assert search.coarse_first(sizes) == [8, 1000, 128, 32, 512]
+    assert search.coarse_first([8]) == [8]
     with pytest.raises(Error, match="from 9 to 8"):
         tuning.sizes_between(9, 8)
 
@@ -63,7 +65,21 @@ def test_a_table_keeps_the_parts_for_other_runs(tmp_path: Path) -> None:
 
 def test_the_best_of_each_segment_length_races() -> None:
     ranked = ["chain:64", "tree:64", "binary:64", "ring:0", "chain:16", "tree:16", "binary:0"]
-    assert tuning._best(ranked) == ["chain:64", "tree:64", "binary:64", "ring:0", "chain:16"]
+    assert search._best(ranked) == ["chain:64", "tree:64", "binary:64", "ring:0", "chain:16"]
+
+
+def point(**seconds: float) -> dict:
+    return search._point({name.replace("_", ":"): s for name, s in {**seconds, "native_0": 9.0}.items()})
+
+
+def test_neighbours_say_who_may_win() -> None:
+    known = {8: point(ring_0=1.0, tree_0=1.1, chain_0=5.0), 512: point(ring_0=2.0, tree_0=2.9, chain_0=3.1)}
+    assert search._neighbours(known, 64) == (known[8], known[512])
+    assert search._neighbours(known, 1024) == ()
+    assert search._close_ones(known[8]) == ["ring:0", "tree:0"]
+    assert search._close_ones(known[512]) == ["ring:0", "tree:0"]
+    assert search._clear_winner(known[8]) is None
+    assert search._clear_winner(known[512]) == "ring:0"
 
 
 def test_how_often_the_choice_was_the_best() -> None:
@@ -79,7 +95,7 @@ def test_how_often_the_choice_was_the_best() -> None:
 
 def test_the_report_shows_what_was_found(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from penstock.tuning_report import write
+    from penstock.tuning.report import write
 
     found = outcome("0*2 <1*2>", 1e-6)
     found.predicted = {"bcast": {8: {"chain:64": 1.1e-6}}}

@@ -64,7 +64,7 @@ def tune(
     if found is None:  # another rank speaks
         return
     if html is not None:
-        from penstock.tuning_report import write
+        from penstock.tuning.report import write
 
         write(found, html)
     click.echo(found.as_json() if as_json else found.summary())

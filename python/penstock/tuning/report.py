@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.bench.runner import pyplot
-from penstock.tuning import Outcome, median_gain
+from penstock.tuning.outcome import Outcome, median_gain
 
 _STYLE = "body{font:15px sans-serif;max-width:70em;margin:2em auto}pre{background:#f4f4f4;padding:1em;overflow:auto}"
 

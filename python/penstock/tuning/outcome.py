@@ -1,0 +1,93 @@
+"""What a search has found, and how good it is."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass
+class Outcome:
+    """What was found; on rank 0."""
+
+    key: dict[str, Any]
+    request: dict[str, Any]
+    operations: dict[str, dict[int, dict[str, Any]]]  #: operation → bytes → native_s and candidates, the best first
+    predicted: dict[str, dict[int, dict[str, float]]]  #: operation → bytes → "algorithm:segment" → seconds
+    exhaustive: dict[str, dict[int, dict[str, float]]]  #: the same, measured, of all there are
+    #: operation → bytes → seconds of "chosen", "best" and "best again", which are the same, side by side
+    referee: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  #: what each part of the search took
+    left_out: int = 0  #: points for which the time did not suffice
+    path: str = ""
+
+    def as_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+    def within(self, share: float = 0.03, *, noise: float = 0.0) -> tuple[int, int]:
+        """Points at which the choice is at most `share` slower than the best of all, and how many are known.
+
+        Of the two that are compared, each was measured beside the other. What differs by less than `noise` is equal.
+        """
+        ratios = [t["chosen"] / t["best"] for points in self.referee.values() for t in points.values()]
+        return sum(ratio <= 1 + max(share, noise) for ratio in ratios), len(ratios)
+
+    def noise(self) -> float:
+        """How far apart two measurements of the same candidate were: nine of ten were closer."""
+        apart = [
+            max(t["best"], t["best again"]) / min(t["best"], t["best again"]) - 1
+            for points in self.referee.values()
+            for t in points.values()
+        ]
+        return float(np.quantile(apart, 0.9)) if apart else 0.0
+
+    def summary(self) -> str:
+        lines = [f"{'operation':10} {'bytes':>10}  {'algorithm':24} {'segment':>9} {'time':>10} {'native':>10}"]
+        for operation, points in self.operations.items():
+            for size, point in sorted(points.items()):
+                if not point["candidates"]:
+                    continue
+                best = point["candidates"][0]
+                lines.append(
+                    f"{operation:10} {size:10}  {best['algorithm']:24} {best['segment_bytes'] or '-':>9} "
+                    f"{_time(best['seconds']):>10} {_time(point['native_s']):>10}"
+                )
+        lines.append("")
+        lines += [f"{part}: {seconds:.1f} s" for part, seconds in self.seconds.items()]
+        if self.left_out:
+            lines.append(f"{self.left_out} points were left to interpolation for want of time; run again to go on")
+        good, known = self.within()
+        if known:
+            noise = self.noise()
+            equal, _ = self.within(noise=noise)
+            lines.append(
+                f"within 3% of the exhaustive best at {good} of {known} points, and at {equal} within what the same "
+                f"candidate differs by when it is measured twice ({noise:.1%}, nine times of ten)"
+            )
+            searched = self.seconds.get("predicting", 0.0) + self.seconds.get("validating", 0.0)
+            if everything := self.seconds.get("exhaustive search"):
+                lines.append(f"the search took {searched / everything:.1%} of the time of the exhaustive one")
+        lines.append(f"written: {self.path}; use it with PENSTOCK_TUNING={self.path}")
+        return "\n".join(lines)
+
+
+def _time(seconds: float) -> str:
+    if not seconds:
+        return "-"
+    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} µs"
+
+
+def median_gain(outcome: Outcome) -> float:
+    """How many times as fast as MPI's own collectives the choices are, as a median over all points."""
+    gains = [
+        point["native_s"] / point["candidates"][0]["seconds"]
+        for points in outcome.operations.values()
+        for point in points.values()
+        if point["candidates"]
+    ]
+    return statistics.median(gains) if gains else math.nan
