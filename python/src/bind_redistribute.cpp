@@ -127,11 +127,18 @@ struct Side {
   throw Error(ErrorCode::invalid_argument, std::string(argument) + " " + has + "; expected " + expected);
 }
 
+/// As Python shows a tuple.
+std::string text_of(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t length : shape) text += (text.empty() ? "" : ", ") + std::to_string(length);
+  return "(" + text + (shape.size() == 1 ? ",)" : ")");
+}
+
 void add_part(Side& side, const ArrayView& array, const std::vector<std::int64_t>& shape, std::uint64_t item_bytes,
               const char* argument) {
   if (array.shape() != shape && !(array.count() == 0 && std::ranges::find(shape, 0) != shape.end()))
-    refuse(argument, "has an array of another shape",
-           "the one that the layout gives to this rank, see Layout.part_shapes()");
+    refuse(argument, "has an array of the shape " + text_of(array.shape()),
+           text_of(shape) + ", what the layout gives to this rank, see Layout.part_shapes()");
   LocalMemory::Cell& part = side.strides.emplace_back();
   part.strides_elems.resize(shape.size());
   side.first.push_back(array.data());
@@ -207,8 +214,8 @@ Side local_side(nb::handle given, Access access, const char* argument, const Exp
       return side;
     }
     if (!in_order && part.count() == expected && part.shape().size() > 1)
-      refuse(argument, "has another shape than this rank's only array, or there are several of them",
-             "an array of Layout.local_shape, or a list of arrays of Layout.part_shapes");
+      refuse(argument, "has the shape " + text_of(part.shape()),
+             "an array of Layout.local_shape, " + text_of(shape) + ", or a list of arrays of Layout.part_shapes");
     if (!part.is_contiguous())
       refuse(argument, "is not contiguous", "that, or an array of Layout.local_shape with any strides");
   }
@@ -218,8 +225,9 @@ Side local_side(nb::handle given, Access access, const char* argument, const Exp
   if (part.shape().size() < 2 || expected == 0) return side;
   if (leading_elems != 0) shape[row_major ? 1 : 0] = leading_elems;
   if (part.shape() != shape)
-    refuse(argument, "has another shape",
-           "the layout's local_shape of this rank, with its leading dimension if there is one");
+    refuse(argument, "has the shape " + text_of(part.shape()),
+           text_of(shape) + ", what the layout gives to rank " + std::to_string(rank) +
+               (leading_elems != 0 ? ", with its leading dimension" : ""));
   return side;
 }
 

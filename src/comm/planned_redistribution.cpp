@@ -98,6 +98,19 @@ struct Placed {
   std::uint64_t size_bytes = 0;
 };
 
+/// Where negative strides lead from the first element.
+std::int64_t lowest_bytes(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides_elems,
+                          std::int64_t element_bytes) {
+  std::int64_t lowest = 0;
+  for (std::size_t d = 0; d < std::min(shape.size(), strides_elems.size()); ++d) {
+    std::int64_t length = 0;
+    if (__builtin_mul_overflow(std::min<std::int64_t>(strides_elems[d], 0), (shape[d] - 1) * element_bytes, &length) ||
+        __builtin_add_overflow(lowest, length, &lowest))
+      throw Error(ErrorCode::invalid_argument, "redistribute: the strides of a local array lead beyond 63 bits");
+  }
+  return lowest;
+}
+
 template <class Parts>
 Placed place(const Layout& layout, int rank, const Parts& parts, DType dtype, const char* what) {
   const std::vector<std::vector<std::int64_t>> shapes = layout.local_part_shapes(rank);
@@ -111,10 +124,7 @@ Placed place(const Layout& layout, int rank, const Parts& parts, DType dtype, co
   const std::less<const std::byte*> before;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (std::ranges::find(shapes[i], 0) != shapes[i].end()) continue;
-    std::int64_t lowest_elems = 0;
-    for (std::size_t d = 0; d < std::min(shapes[i].size(), parts[i].strides_elems.size()); ++d)
-      lowest_elems += std::min<std::int64_t>(parts[i].strides_elems[d], 0) * (shapes[i][d] - 1);
-    const std::byte* const lowest = parts[i].data + lowest_elems * element_bytes;
+    const std::byte* const lowest = parts[i].data + lowest_bytes(shapes[i], parts[i].strides_elems, element_bytes);
     if (placed.base == nullptr || before(lowest, placed.base)) placed.base = lowest;
   }
   std::vector<LocalMemory::Cell> cells;

@@ -334,6 +334,7 @@ TEST(StridedParts, WrongOnesAreErrorsEverywhere) {
       {"stride of a local array is 0", [](auto&, auto& out) { out[0].strides_elems[0] = 0; }},
       {"overlaps", [](auto& in, auto& out) { out[0].data = const_cast<std::byte*>(in[0].data) + 8; }},
       {"beyond 63 bits", [](auto& in, auto&) { in[0].strides_elems[0] = std::int64_t{1} << 61; }},
+      {"beyond 63 bits", [](auto& in, auto&) { in[0].strides_elems[0] = -(std::int64_t{1} << 61); }},
   };
   for (const Wrong& wrong : all) {
     const auto errors = outcomes([&](Comm& comm) {
