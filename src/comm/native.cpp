@@ -32,7 +32,7 @@ std::shared_ptr<const std::string> State::native_reason(const Collective& what) 
                 std::string(name(what.kind)) +
                     ": MPI's own collective was asked for (algorithm 'native'), but it cannot serve this: it takes "
                     "predefined types and operations that MPI has, lengths below 2^31 elements of all ranks together, "
-                    "no reproducible reductions, and no counts that only some ranks know");
+                    "and no reproducible reductions");
   // What the debug level is for, MPI would not tell: whose arguments differ, and who failed.
   if (facts_.debug) return nullptr;
   if (is_named) return std::make_shared<const std::string>("asked for by name");

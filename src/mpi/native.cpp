@@ -16,6 +16,12 @@
 namespace penstock::mpi {
 namespace {
 
+/// One entry per rank; empty where they are not this rank's business.
+struct Lists {
+  std::vector<int> counts;
+  std::vector<int> displacements;
+};
+
 /// The arguments of a call as MPI wants them, and what they need to live.
 struct Call {
   const void* send = nullptr;
@@ -24,8 +30,8 @@ struct Call {
   MPI_Datatype type = MPI_BYTE;
   MPI_Op op = MPI_OP_NULL;
   int root = 0;
-  std::vector<int> counts{};         ///< of allgatherv and reduce_scatter
-  std::vector<int> displacements{};  ///< of allgatherv
+  Lists from{};                      ///< of scatterv and alltoallv
+  Lists into{};                      ///< of gatherv, allgatherv, alltoallv and reduce_scatter
   std::vector<std::byte> nowhere{};  ///< for results that MPI says are none
 };
 
@@ -55,8 +61,8 @@ void call(CollectiveKind kind, Call& c, MPI_Comm comm, MPI_Request* request) {
       PENSTOCK_NATIVE(Allgather, allgather, c.send, c.count, c.type, c.receive, c.count, c.type);
       return;
     case CollectiveKind::allgatherv:
-      PENSTOCK_NATIVE(Allgatherv, allgatherv, c.send, c.count, c.type, c.receive, c.counts.data(),
-                      c.displacements.data(), c.type);
+      PENSTOCK_NATIVE(Allgatherv, allgatherv, c.send, c.count, c.type, c.receive, c.into.counts.data(),
+                      c.into.displacements.data(), c.type);
       return;
     case CollectiveKind::alltoall:
       PENSTOCK_NATIVE(Alltoall, alltoall, c.send, c.count, c.type, c.receive, c.count, c.type);
@@ -65,16 +71,24 @@ void call(CollectiveKind kind, Call& c, MPI_Comm comm, MPI_Request* request) {
       PENSTOCK_NATIVE(Reduce_scatter_block, reduce_scatter_block, c.send, c.receive, c.count, c.type, c.op);
       return;
     case CollectiveKind::reduce_scatter:
-      PENSTOCK_NATIVE(Reduce_scatter, reduce_scatter, c.send, c.receive, c.counts.data(), c.type, c.op);
+      PENSTOCK_NATIVE(Reduce_scatter, reduce_scatter, c.send, c.receive, c.into.counts.data(), c.type, c.op);
       return;
     case CollectiveKind::scan: PENSTOCK_NATIVE(Scan, scan, c.send, c.receive, c.count, c.type, c.op); return;
     case CollectiveKind::exscan: PENSTOCK_NATIVE(Exscan, exscan, c.send, c.receive, c.count, c.type, c.op); return;
     case CollectiveKind::gatherv:
+      PENSTOCK_NATIVE(Gatherv, gatherv, c.send, c.count, c.type, c.receive, c.into.counts.data(),
+                      c.into.displacements.data(), c.type, c.root);
+      return;
     case CollectiveKind::scatterv:
-    case CollectiveKind::alltoallv: break;
+      PENSTOCK_NATIVE(Scatterv, scatterv, c.send, c.from.counts.data(), c.from.displacements.data(), c.type, c.receive,
+                      c.count, c.type, c.root);
+      return;
+    case CollectiveKind::alltoallv:
+      PENSTOCK_NATIVE(Alltoallv, alltoallv, c.send, c.from.counts.data(), c.from.displacements.data(), c.type,
+                      c.receive, c.into.counts.data(), c.into.displacements.data(), c.type);
+      return;
   }
 #undef PENSTOCK_NATIVE
-  throw Error(ErrorCode::internal, std::string(name(kind)) + " is not left to MPI");
 }
 
 class MpiPending final : public comm::Native::Pending {
@@ -105,19 +119,12 @@ class MpiNative final : public comm::Native {
   bool may_block() const override { return may_block_; }
 
   bool serves(const Collective& what) const override {
-    if (what.kind == CollectiveKind::gatherv || what.kind == CollectiveKind::scatterv ||
-        what.kind == CollectiveKind::alltoallv)
-      return false;  // whether MPI's int can hold the counts is known to one rank alone
     if (computes(what.kind) && (what.element_bytes != 0 || what.reproducible ||
                                 datatype_of(what.dtype) == MPI_DATATYPE_NULL || !defined_for(what.op, what.dtype)))
       return false;
-    constexpr std::uint64_t kMost = std::numeric_limits<int>::max();
-    std::uint64_t largest = what.count;
-    for (const auto* list : {&what.receive.counts, &what.receive.displacements})
-      for (const std::uint64_t value : *list) largest = std::max(largest, value);
-    // Displacements may be one rank's own; those that follow from the counts are everybody's.
-    if (!what.receive.displacements.empty()) return false;
-    return largest <= kMost / static_cast<std::uint64_t>(size_);
+    // Of counts and displacements some are known to one rank alone, which then fails alone, see lists_of().
+    if (has_counts(what.kind)) return true;
+    return what.count <= kMost / static_cast<std::uint64_t>(size_);
   }
 
   void run(const Collective& what, ConstBytes input, Bytes output) override {
@@ -138,11 +145,33 @@ class MpiNative final : public comm::Native {
     return comm_;
   }
 
+  static constexpr std::uint64_t kMost = std::numeric_limits<int>::max();
+
+  static int as_int(const Collective& what, std::uint64_t value) {
+    if (value <= kMost) return static_cast<int>(value);
+    throw Error(ErrorCode::unsupported, std::string(name(what.kind)) + ": MPI's own collective was asked for, but " +
+                                            std::to_string(value) + " elements are more than its int can count; use " +
+                                            "one of Penstock's algorithms on all ranks");
+  }
+
+  /// As MPI's ints. Counts that are not given are all the same, displacements follow from the counts.
+  Lists lists_of(const Collective& what, const Blocks& blocks) const {
+    Lists lists;
+    if (is_rooted(what.kind) && what.root != rank_) return lists;
+    std::uint64_t next = 0;
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(size_); ++rank) {
+      const std::uint64_t count = blocks.counts.empty() ? what.count : blocks.counts[rank];
+      lists.counts.push_back(as_int(what, count));
+      lists.displacements.push_back(as_int(what, blocks.displacements.empty() ? next : blocks.displacements[rank]));
+      next += count;
+    }
+    return lists;
+  }
+
   Call arguments_of(const Collective& what, ConstBytes input, Bytes output) const {
     Call c;
     c.send = input.data();
     c.receive = output.data();
-    c.count = static_cast<int>(what.count);
     c.root = what.root;
     if (computes(what.kind)) {
       c.type = datatype_of(what.dtype);
@@ -156,14 +185,13 @@ class MpiNative final : public comm::Native {
       else
         c.send = MPI_IN_PLACE;
     }
-    if (what.kind == CollectiveKind::allgatherv || what.kind == CollectiveKind::reduce_scatter) {
-      const auto ranks = static_cast<std::size_t>(size_);
-      c.counts.assign(ranks, c.count);
-      for (std::size_t i = 0; i < what.receive.counts.size(); ++i)
-        c.counts[i] = static_cast<int>(what.receive.counts[i]);
-      c.displacements.assign(ranks, 0);
-      for (std::size_t i = 1; i < ranks; ++i) c.displacements[i] = c.displacements[i - 1] + c.counts[i - 1];
-      c.count = c.counts[static_cast<std::size_t>(rank_)];
+    if (has_counts(what.kind)) {
+      c.from = lists_of(what, what.send);
+      c.into = lists_of(what, what.receive);
+      const auto own = static_cast<std::size_t>(rank_);
+      c.count = what.kind == CollectiveKind::allgatherv ? c.into.counts[own] : as_int(what, what.count);
+    } else {
+      c.count = static_cast<int>(what.count);
     }
     if (what.kind == CollectiveKind::exscan && rank_ == 0 && !what.in_place) {
       c.nowhere.resize(input.size());

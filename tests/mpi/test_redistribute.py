@@ -397,7 +397,9 @@ def test_shapes_are_named(comm: ps.Comm) -> None:
     layout = ps.Layout.block_cyclic((4 * comm.size, 6), (4, 6), (comm.size, 1))
     plan = comm.plan_redistribute(layout, layout, np.float64)
     for wrong in (np.zeros((6, 4)), np.zeros((6, 4), order="F")):
-        error = fails(comm, 0, lambda wrong=wrong: plan.run(wrong if comm.rank == 0 else np.zeros((4, 6)), np.zeros((4, 6))))
+        error = fails(
+            comm, 0, lambda wrong=wrong: plan.run(wrong if comm.rank == 0 else np.zeros((4, 6)), np.zeros((4, 6)))
+        )
         assert "(6, 4)" in str(error)
         assert "(4, 6)" in str(error)
 
