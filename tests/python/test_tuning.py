@@ -64,8 +64,10 @@ def test_a_table_keeps_the_parts_for_other_runs(tmp_path: Path) -> None:
 
 
 def test_the_best_of_each_segment_length_races() -> None:
-    ranked = ["chain:64", "tree:64", "binary:64", "ring:0", "chain:16", "tree:16", "binary:0"]
-    assert search._best(ranked) == ["chain:64", "tree:64", "binary:64", "ring:0", "chain:16"]
+    ranked = ["chain:64", "tree:64", "ring:0", "binary:64", "two_tree:64", "chain:16", "tree:16", "binary:16", "a:16"]
+    assert search._best(ranked) == [
+        "chain:64", "tree:64", "ring:0", "binary:64", "chain:16", "tree:16", "binary:16",
+    ]  # fmt: skip
 
 
 def point(**seconds: float) -> dict:

@@ -19,7 +19,8 @@ from penstock.tuning.predict import STAGES, stages_of, steps_of
 STABLE = 6  #: tasks of a full pipeline in a row; the cost of the later ones counts (figure 3)
 TASKS_S = 0.02  #: of one sequence of tasks
 #: Rounds of a race → how far behind the leader a candidate may be to go on. Few rounds tell only large differences.
-MARGINS = {1: 1.6, 3: 1.25, 7: 1.1}
+MARGINS = {3: 1.5, 5: 1.25, 9: 1.1}
+LONG_MARGIN = 1.6  #: after the first round of what takes LONG_S and more
 MAX_ROUNDS = 100
 RACE_S = 0.05  #: of each candidate
 LONG_S = 0.02  #: what takes longer is measured twice at least, instead of three times
@@ -153,7 +154,7 @@ class Meter:
             if first.min() > LONG_S:  # nothing to warm up
                 for name, seconds in zip(alive, first):
                     samples[name].append(seconds)
-                alive = [name for name in alive if samples[name][0] <= MARGINS[1] * first.min()]
+                alive = [name for name in alive if samples[name][0] <= LONG_MARGIN * first.min()]
             spent_s = float(first.sum())
             for _ in range(MAX_ROUNDS):
                 times = self.round([actions[name] for name in alive])
@@ -182,9 +183,9 @@ class Meter:
         return self.journal[stem]
 
     def compare(self, operation: str, size: int, chosen: str, best: str) -> dict[str, float]:
-        wanted = {"chosen": chosen, "best": best, "best again": best}
-        actions = [self.action(operation, size, config_of(name)) for name in wanted.values()]
+        actions = [self.action(operation, size, config_of(name)) for name in (chosen, best, best)]
         first = self.round(actions)
         count = int(min(60, max(7, 0.3 / max(1e-7, first.sum()))))
         times = np.median([self.round(actions) for _ in range(count)], axis=0)
-        return dict(zip(wanted, times.tolist()))
+        of_chosen, of_best, again = times.tolist()
+        return {"chosen": of_best if chosen == best else of_chosen, "best": of_best, "best again": again}

@@ -17,7 +17,7 @@ from penstock.tuning.outcome import Outcome
 from penstock.tuning.predict import STAGES, interpolate, predict
 from penstock.tuning.table import write_table
 
-KEPT = 3  #: predicted candidates that race from end to end, and as well the best of each segment length; see _best
+KEPT = 3  #: predicted candidates that race from end to end, and as many of each segment length; see _best
 SHORT = 32 << 10  #: up to here all candidates race: that takes less time than to predict them
 TASK_SHARE = 0.4  #: of the time, for tasks and for algorithms that have none
 BEHIND = 1.5  #: how far behind a candidate may be at a neighbouring size to race again
@@ -233,13 +233,12 @@ def _close_ones(point: dict[str, Any]) -> list[str]:
 
 
 def _best(ranked: list[str]) -> list[str]:
-    """The best few, and the best of each segment length: tasks wait for each other, which plans do not, and that makes
-    predictions for short segments worse than those for long ones."""
-    kept = dict.fromkeys(ranked[:KEPT])
-    of_segment: dict[int, str] = {}
+    """The best few, and the best few of each segment length: tasks wait for each other, which plans do not, and that
+    makes predictions for short segments worse than those for long ones."""
+    of_segment: dict[int, list[str]] = {}
     for name in ranked:
-        of_segment.setdefault(config_of(name)[1], name)
-    return list(dict.fromkeys([*kept, *of_segment.values()]))
+        of_segment.setdefault(config_of(name)[1], []).append(name)
+    return list(dict.fromkeys([*ranked[:KEPT], *(name for names in of_segment.values() for name in names[:KEPT])]))
 
 
 def _point(times: dict[str, float]) -> dict[str, Any]:
