@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -312,48 +313,75 @@ PendingRequest start_sides(const RedistributionBatch& batch, int rank, const nb:
   return {std::move(request), std::move(arrays)};
 }
 
+/// What one redistribution is called with.
+class Arguments {
+ public:
+  Arguments(nb::handle source, nb::handle target, nb::handle alpha, nb::handle beta, nb::handle workspace)
+      : source_(source), target_(target), alpha_(alpha), beta_(beta), given_workspace_(workspace) {}
+
+  /// Throws Error(invalid_argument).
+  void read(const Expected& of_source, const Expected& of_target, int rank) {
+    input_ = local_side(source_, Access::read, "source", of_source, rank);
+    output_ = local_side(target_, Access::write, "target", of_target, rank);
+    factors_[0] = factor(alpha_, "alpha");
+    factors_[1] = factor(beta_, "beta");
+    workspace_ = workspace_of(given_workspace_, more_);
+    is_dense_ = input_.is_dense() && output_.is_dense() && !input_.arrays.empty() && !output_.arrays.empty();
+    if (is_dense_) return;
+    split(input_, of_source, rank);
+    split(output_, of_target, rank);
+    input_parts_ = parts_of<ConstStridedParts>(input_);
+    output_parts_ = parts_of<StridedParts>(output_);
+  }
+
+  /// `start(input, output, alpha, beta, workspace)` is called without the interpreter's lock, with whole arrays or
+  /// with parts.
+  template <class Start>
+  PendingRequest start(const Start& start) && {
+    Request request;
+    {
+      const nb::gil_scoped_release released;
+      request = is_dense_ ? start(input_.arrays[0].bytes(), output_.arrays[0].writable_bytes(), factors_[0],
+                                  factors_[1], workspace_)
+                          : start(input_parts_, output_parts_, factors_[0], factors_[1], workspace_);
+    }
+    for (Side* side : {&input_, &output_})
+      more_.insert(more_.end(), std::make_move_iterator(side->arrays.begin()),
+                   std::make_move_iterator(side->arrays.end()));
+    return {std::move(request), std::move(more_)};
+  }
+
+ private:
+  nb::handle source_, target_, alpha_, beta_, given_workspace_;
+  Side input_, output_;
+  std::vector<ArrayView> more_;
+  Workspace workspace_;
+  std::complex<double> factors_[2];
+  ConstStridedParts input_parts_;
+  StridedParts output_parts_;
+  bool is_dense_ = true;
+};
+
 PendingRequest start(const Redistribution& redistribution, int rank, nb::handle source, nb::handle target,
                      nb::handle alpha, nb::handle beta, nb::handle given_workspace) {
-  Side input;
-  Side output;
-  std::vector<ArrayView> more;
-  Workspace workspace;
-  std::complex<double> factors[2];
+  Arguments arguments(source, target, alpha, beta, given_workspace);
   const RedistributionOptions& options = redistribution.options();
   const Expected of_source{redistribution.source(), options.source_leading_elems, options.input_dtype(),
                            redistribution.local_input_bytes()};
   const Expected of_target{redistribution.target(), options.target_leading_elems, options.dtype,
                            redistribution.local_output_bytes()};
-  ConstStridedParts input_parts;
-  StridedParts output_parts;
-  bool is_dense = true;
   try {
-    input = local_side(source, Access::read, "source", of_source, rank);
-    output = local_side(target, Access::write, "target", of_target, rank);
-    factors[0] = factor(alpha, "alpha");
-    factors[1] = factor(beta, "beta");
-    workspace = workspace_of(given_workspace, more);
-    is_dense = input.is_dense() && output.is_dense() && !input.arrays.empty() && !output.arrays.empty();
-    if (!is_dense) {
-      split(input, of_source, rank);
-      split(output, of_target, rank);
-      input_parts = parts_of<ConstStridedParts>(input);
-      output_parts = parts_of<StridedParts>(output);
-    }
+    arguments.read(of_source, of_target, rank);
   } catch (const Error& error) {
     redistribution.fail(error.message());
     throw;
   }
-  Request request;
-  {
-    const nb::gil_scoped_release released;
-    request = is_dense ? redistribution.start(input.arrays[0].bytes(), output.arrays[0].writable_bytes(), factors[0],
-                                              factors[1], workspace)
-                       : redistribution.start_parts(input_parts, output_parts, factors[0], factors[1], workspace);
-  }
-  for (Side* side : {&input, &output})
-    more.insert(more.end(), std::make_move_iterator(side->arrays.begin()), std::make_move_iterator(side->arrays.end()));
-  return {std::move(request), std::move(more)};
+  return std::move(arguments).start([&](const auto& input, const auto& output, auto... rest) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(input)>, ConstStridedParts>)
+      return redistribution.start_parts(input, output, rest...);
+    else
+      return redistribution.start(input, output, rest...);
+  });
 }
 
 /// One call with a plan that the communicator keeps. What the caller knows to be wrong stands in `failure`.
@@ -362,17 +390,10 @@ PendingRequest start_once(Comm& comm, nb::handle source_layout, nb::handle targe
                           nb::handle target, nb::handle alpha, nb::handle beta, nb::handle given_workspace,
                           const std::string& failure) {
   const int rank = comm.rank();
-  Side input;
-  Side output;
-  std::vector<ArrayView> more;
-  Workspace workspace;
-  std::complex<double> factors[2];
+  Arguments arguments(source, target, alpha, beta, given_workspace);
   RedistributionOptions options;
   const Layout* from = nullptr;
   const Layout* to = nullptr;
-  ConstStridedParts input_parts;
-  StridedParts output_parts;
-  bool is_dense = true;
   try {
     if (!failure.empty()) throw Error(ErrorCode::invalid_argument, failure);
     from = &nb::cast<const Layout&>(source_layout);
@@ -383,34 +404,15 @@ PendingRequest start_once(Comm& comm, nb::handle source_layout, nb::handle targe
     const auto bytes = [&](const Layout& layout, DType dtype) {
       return static_cast<std::uint64_t>(layout.local_size_elems(rank)) * size_bytes(dtype);
     };
-    const Expected of_source{*from, 0, *options.source_dtype, bytes(*from, *options.source_dtype)};
-    const Expected of_target{*to, 0, options.dtype, bytes(*to, options.dtype)};
-    input = local_side(source, Access::read, "source", of_source, rank);
-    output = local_side(target, Access::write, "target", of_target, rank);
-    factors[0] = factor(alpha, "alpha");
-    factors[1] = factor(beta, "beta");
-    workspace = workspace_of(given_workspace, more);
-    is_dense = input.is_dense() && output.is_dense();
-    if (!is_dense) {
-      split(input, of_source, rank);
-      split(output, of_target, rank);
-      input_parts = parts_of<ConstStridedParts>(input);
-      output_parts = parts_of<StridedParts>(output);
-    }
+    arguments.read({*from, 0, *options.source_dtype, bytes(*from, *options.source_dtype)},
+                   {*to, 0, options.dtype, bytes(*to, options.dtype)}, rank);
   } catch (const Error& error) {
     comm.fail_next(error.message());
     throw;
   }
-  Request request;
-  {
-    const nb::gil_scoped_release released;
-    const RedistributionCall call{*from, *to, options, factors[0], factors[1], workspace};
-    request = is_dense ? start_redistribution(comm, call, input.arrays[0].bytes(), output.arrays[0].writable_bytes())
-                       : start_redistribution(comm, call, input_parts, output_parts);
-  }
-  for (Side* side : {&input, &output})
-    more.insert(more.end(), std::make_move_iterator(side->arrays.begin()), std::make_move_iterator(side->arrays.end()));
-  return {std::move(request), std::move(more)};
+  return std::move(arguments).start([&](const auto& input, const auto& output, auto... rest) {
+    return start_redistribution(comm, {*from, *to, options, rest...}, input, output);
+  });
 }
 
 nb::tuple facts_of(const Relabeling& found) {

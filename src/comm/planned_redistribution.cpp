@@ -256,28 +256,12 @@ Request PlannedRedistribution::launch(Comm& comm, LocalRedistribution& local, st
 }
 
 Request PlannedRedistribution::start(Comm& comm, std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
-                                     const Factors& factors, const Workspace& workspace) {
+                                     const Factors& factors, const Workspace& workspace, const Placement* placement) {
   Bytes scratch;
+  std::shared_ptr<LocalRedistribution> local = planned_;
   try {
     check_count(inputs.size(), outputs.size());
-    check(*planned_, inputs, outputs, workspace);
-    plan::check_scaling(arithmetic(factors));
-    scratch = scratch_in(workspace, comm.team());
-  } catch (const std::exception& error) {
-    comm.fail_next(error.what());
-    throw;
-  }
-  return launch(comm, *planned_, inputs, outputs, factors, scratch);
-}
-
-Request PlannedRedistribution::start_placed(Comm& comm, const Placement& placement, std::span<const ConstBytes> inputs,
-                                            std::span<const Bytes> outputs, const Factors& factors,
-                                            const Workspace& workspace) {
-  Bytes scratch;
-  std::shared_ptr<LocalRedistribution> local;
-  try {
-    check_count(inputs.size(), outputs.size());
-    local = local_for(placement, comm.team());
+    if (placement != nullptr) local = local_for(*placement, comm.team());
     check(*local, inputs, outputs, workspace);
     plan::check_scaling(arithmetic(factors));
     scratch = scratch_in(workspace, comm.team());
@@ -308,7 +292,7 @@ Request PlannedRedistribution::start_parts(Comm& comm, std::span<const ConstStri
     comm.fail_next(error.what());
     throw;
   }
-  return start_placed(comm, placement, input_memory, output_memory, factors, workspace);
+  return start(comm, input_memory, output_memory, factors, workspace, &placement);
 }
 
 }  // namespace penstock::comm

@@ -36,11 +36,9 @@ class PlannedRedistribution {
   const LocalRedistribution& local() const { return *planned_; }
   std::uint64_t workspace_bytes(const Team& team);
 
+  /// Without a placement as it was planned.
   Request start(Comm& comm, std::span<const ConstBytes> inputs, std::span<const Bytes> outputs, const Factors& factors,
-                const Workspace& workspace);
-  /// The same with memory of this placement.
-  Request start_placed(Comm& comm, const Placement& placement, std::span<const ConstBytes> inputs,
-                       std::span<const Bytes> outputs, const Factors& factors, const Workspace& workspace);
+                const Workspace& workspace, const Placement* placement = nullptr);
   Request start_parts(Comm& comm, std::span<const ConstStridedParts> inputs, std::span<const StridedParts> outputs,
                       const Factors& factors, const Workspace& workspace);
 

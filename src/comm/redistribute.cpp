@@ -105,7 +105,7 @@ Request start_redistribution(const Comm& given_comm, const RedistributionCall& c
       throw;
     }
   }
-  return planned->start_placed(comm, placement, {&input, 1}, {&output, 1}, {call.alpha, call.beta}, call.workspace);
+  return planned->start(comm, {&input, 1}, {&output, 1}, {call.alpha, call.beta}, call.workspace, &placement);
 }
 
 Request start_redistribution(const Comm& given_comm, const RedistributionCall& call, const ConstStridedParts& input,
