@@ -10,16 +10,15 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "comm/apart.hpp"
 #include "comm/recent_redistributions.hpp"
 #include "comm/state.hpp"
-#include "engine/local_transport.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/error.hpp"
 #include "penstock/redistribute.hpp"
+#include "unit/comm/outcomes.hpp"
 
 namespace {
 
@@ -40,31 +39,9 @@ namespace {
 
 constexpr int kRanks = 3;
 
-/// What each rank's call gave: the error, if any. Afterwards the communicator has to work.
+/// Each rank on a node of its own.
 std::vector<std::optional<Error>> outcomes(const std::function<void(Comm&)>& call) {
-  auto transports = engine::make_local_transports({0, 1, 2});
-  std::vector<std::optional<Error>> errors(kRanks);
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < kRanks; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        Comm comm = make_comm([&] { return std::move(transports[rank]); }, {.progress_cores = 0});
-        try {
-          call(comm);
-        } catch (const Error& error) {
-          errors[rank] = error;
-        }
-        const std::int32_t one = 1;
-        std::int32_t sum = 0;
-        comm.run({.kind = CollectiveKind::allreduce, .count = 1, .dtype = DType::int32},
-                 std::as_bytes(std::span(&one, 1)), std::as_writable_bytes(std::span(&sum, 1)));
-        EXPECT_EQ(sum, kRanks);
-      } catch (const std::exception& error) {
-        ADD_FAILURE() << "rank " << rank << ": " << error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  return errors;
+  return comm::outcomes({0, 1, 2}, call);
 }
 
 void expect_no_errors(const std::function<void(Comm&)>& call) {
