@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from penstock.bench import CASES, overlap, overlap_results, redistribute, runner
+from penstock.bench import redistribute_peers as peers
 from penstock.bench.installation import Installation, Placement, installations
 from penstock.cli import bench as cli
 from penstock.error import Error
@@ -118,16 +119,48 @@ def test_peers_of_another_mpi_are_not_loaded(tmp_path, monkeypatch):
     library = tmp_path / "libcosta.so"
     library.write_bytes(b"\0libmpi.so.40\0")
     openmpi, mpich = (Installation(name, str(tmp_path / name)) for name in ("openmpi", "mpich"))
-    assert redistribute._is_linked_to(library, openmpi)
-    assert not redistribute._is_linked_to(library, mpich)
-    assert not redistribute._is_linked_to(None, openmpi)
+    assert peers.is_linked_to(library, openmpi)
+    assert not peers.is_linked_to(library, mpich)
+    assert not peers.is_linked_to(None, openmpi)
 
-    monkeypatch.setenv("PENSTOCK_BENCH_COSTA", str(library))
-    monkeypatch.setattr(redistribute, "_scalapack_path", lambda mpi: library)
-    assert {"scalapack", "costa"} <= {program.name for program in redistribute.programs(openmpi)}
-    assert not {"scalapack", "costa"} & {program.name for program in redistribute.programs(mpich)}
-    batch = next(program for program in redistribute.programs(mpich) if program.name == "penstock-batch")
-    assert batch.baselines == ("penstock-three",)
+    for variable in ("PENSTOCK_BENCH_COSTA", "PENSTOCK_BENCH_COSTA_BATCH", "PENSTOCK_BENCH_SCALAPACK"):
+        monkeypatch.setenv(variable, str(library))
+    monkeypatch.setattr(peers, "scalapack_path", lambda mpi: library)
+    by_name = {program.name: program for program in redistribute.programs(openmpi)}
+    assert {"scalapack", "costa", "costa-three", "costa-batch", "penstock-names"} <= set(by_name)
+    assert by_name["penstock"].baselines == ("copy", "scalapack", "costa")
+    assert by_name["penstock-batch"].baselines == ("penstock-three", "costa-three", "costa-batch")
+    assert {program.job for program in by_name.values()} == {"one", "three"}
+    others = {program.name for program in redistribute.programs(mpich)}
+    assert others == {"copy", "penstock", "penstock-three", "penstock-batch"}
+
+
+def test_peers_of_one_job_are_measured_in_turns(monkeypatch):
+    class Together:
+        @staticmethod
+        def programs(_mpi):
+            mine = [runner.Program(name, ("other",), job="one") for name in ("penstock", "broken")]
+            return [runner.Program("other", job="one"), *mine, runner.Program("alone")]
+
+    jobs = []
+
+    def launch(_case, _mpi, program, _parameters, _ranks):
+        jobs.append(program.name)
+        if not program.job:
+            return [({"bytes": 8}, [7.0])]
+        measured = [({"program": name, "bytes": 8}, [len(name)]) for name in program.name.split(",") if name != "broken"]
+        return [*measured, *([({"program": "broken", "cannot": "no such library"}, [])] if len(jobs) == 1 else [])]
+
+    monkeypatch.setattr(runner, "_launch", launch)
+    report = runner.run("case", Together, {}, ranks=[2], mpis=[MPI], repetitions=2)
+    assert jobs == ["other,penstock,broken", "alone", "alone", "other,penstock"]
+    (row,) = report.rows
+    assert row.samples == {"other/mpich": [5, 5], "penstock/mpich": [8, 8], "alone/mpich": [7.0, 7.0]}
+    assert report.left_out == {"broken/mpich": "no such library"}
+
+    monkeypatch.setattr(runner, "_launch", lambda *_: "the job ended with status 1")
+    report = runner.run("case", Together, {}, ranks=[2], mpis=[MPI], repetitions=1, programs=["other", "penstock"])
+    assert report.left_out == dict.fromkeys(("other/mpich", "penstock/mpich"), "the job ended with status 1")
 
 
 def test_plot(monkeypatch, tmp_path):

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,10 @@ class Program:
     bound: bool | None = None
     once: bool = False  #: under the first MPI only
     threads_per_rank: int = 1  #: that are busy while nothing is computed: more than cores, and waiting ranks yield
+    #: Programs of one name here run in turns in one job, so that they meet the same memory and the same neighbours.
+    #: Then measure() gets their names with commas, and its settings say in "program" whose they are, or, without
+    #: samples, in "cannot" why that one cannot be measured.
+    job: str = ""
 
 
 @dataclass
@@ -89,6 +93,36 @@ class Jobs:
         self._case_name = case_name
         self._tell = tell
 
+    def groups(self) -> list[list[str]]:
+        """The peers, with those of one job together."""
+        together: dict[tuple[str, str], list[str]] = {}
+        for peer, (mpi, program) in self.peers.items():
+            together.setdefault((mpi.name, f"job {program.job}" if program.job else program.name), []).append(peer)
+        return list(together.values())
+
+    def measure_group(
+        self, peers: Sequence[str], parameters: dict[str, Any], ranks: int, what: str = ""
+    ) -> dict[str, Measured]:
+        """Run one job of one of groups()."""
+        peers = [peer for peer in peers if peer not in self.left_out]
+        if not peers or not self.peers[peers[0]][1].job:
+            return {peer: self.measure(peer, parameters, ranks, what) for peer in peers}
+        mpi, program = self.peers[peers[0]]
+        self._tell(f"{self._case_name}: {', '.join(peers)}, {ranks} ranks{what}")
+        names = ",".join(self.peers[peer][1].name for peer in peers)
+        measured = _launch(self._case_name, mpi, replace(program, name=names), parameters, ranks)
+        if isinstance(measured, str):
+            measured = [({"program": name, "cannot": measured}, []) for name in names.split(",")]
+        by_peer: dict[str, Measured] = {}
+        for setting, samples in measured:
+            peer = f"{setting.pop('program')}/{mpi.name}"
+            if "cannot" in setting:
+                self.left_out[peer] = setting["cannot"]
+                self._tell(f"{peer} left out: {setting['cannot']}")
+            else:
+                by_peer.setdefault(peer, []).append((setting, samples))
+        return by_peer
+
     def measure(self, peer: str, parameters: dict[str, Any], ranks: int, what: str = "") -> Measured:
         """Run one job. What cannot run says why in `left_out` and is not tried again."""
         if peer in self.left_out:
@@ -114,7 +148,7 @@ def run(
     programs: Sequence[str] = (),
     tell: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """Run every peer `repetitions` times, in turns, so that a machine that slows down slows all of them.
+    """Run every job `repetitions` times, in turns, so that a machine that slows down slows all of them.
 
     Of the case's programs only those with names in `programs`, if there are any. Once at least; not again when that would last longer than `minutes` in all.
     """
@@ -127,13 +161,14 @@ def run(
     while done == 0 or (done < repetitions and (time.monotonic() - begin) * (done + 1) / done < 60 * minutes):
         for size in ranks:
             # In another order each time: the first after a pause has a machine that others do not have.
-            order = list(jobs.peers)
-            for peer in order if done % 2 == 0 else reversed(order):
+            order = jobs.groups()
+            for group in order if done % 2 == 0 else reversed(order):
                 turn = f", repetition {done + 1} of {repetitions}"
-                for setting, samples in jobs.measure(peer, parameters, size, turn):
-                    setting = {"ranks": size, **setting}
-                    row = rows.setdefault(json.dumps(setting, sort_keys=True), Row(setting))
-                    row.samples.setdefault(peer, []).extend(samples)
+                for peer, measured in jobs.measure_group(group, parameters, size, turn).items():
+                    for setting, samples in measured:
+                        setting = {"ranks": size, **setting}
+                        row = rows.setdefault(json.dumps(setting, sort_keys=True), Row(setting))
+                        row.samples.setdefault(peer, []).extend(samples)
         done += 1
     for row in rows.values():
         row.seconds = {peer: statistics.median(samples) for peer, samples in row.samples.items()}
