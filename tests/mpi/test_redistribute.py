@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes  # noqa: F401  gives NumPy bfloat16
 import numpy as np
 import penstock as ps
 import pytest
@@ -12,7 +13,7 @@ from mpi4py import MPI
 WORLD = MPI.COMM_WORLD
 MOVED = {"N": lambda x: x, "T": np.transpose, "C": lambda x: x.conj().T}
 DTYPES = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-DTYPES += ["float16", "float32", "float64", "complex64", "complex128"]
+DTYPES += ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
 
 
 def random_layout(rng: np.random.Generator, shape: tuple[int, ...], ranks: int) -> ps.Layout:
@@ -99,7 +100,7 @@ def test_groups_boxes_and_copies_equal_numpy(comm: ps.Comm, rng: np.random.Gener
 @pytest.mark.parametrize("op", ["N", "T", "C"])
 @pytest.mark.parametrize("relabel", [False, True])
 def test_random_layouts_equal_numpy(comm: ps.Comm, rng: np.random.Generator, op: str, relabel: bool) -> None:
-    for case in range(26):
+    for case in range(2 * len(DTYPES)):
         dtype = DTYPES[case % len(DTYPES)]
         shape = tuple(int(n) for n in rng.integers(0, 40, rng.integers(1, 4) if op == "N" else 2))
         source = random_layout(rng, shape, comm.size)
@@ -238,6 +239,7 @@ def test_calls_without_a_plan(comm: ps.Comm, rng: np.random.Generator) -> None:
 
 
 CONVERSIONS = [("float64", "float32"), ("float32", "float64"), ("float64", "float16"), ("float16", "float32")]
+CONVERSIONS += [("float32", "bfloat16"), ("bfloat16", "float32"), ("bfloat16", "float64")]
 CONVERSIONS += [
     ("complex128", "complex64"),
     ("complex64", "complex128"),
