@@ -9,8 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from penstock.bench import CASES, overlap, overlap_results, redistribute, runner
-from penstock.bench import redistribute_peers as peers
+from penstock.bench import CASES, overlap, overlap_results, redistribute, redistribute_peers, runner
 from penstock.bench.installation import Installation, Placement, installations
 from penstock.cli import bench as cli
 from penstock.error import Error
@@ -119,13 +118,13 @@ def test_peers_of_another_mpi_are_not_loaded(tmp_path, monkeypatch):
     library = tmp_path / "libcosta.so"
     library.write_bytes(b"\0libmpi.so.40\0")
     openmpi, mpich = (Installation(name, str(tmp_path / name)) for name in ("openmpi", "mpich"))
-    assert peers.is_linked_to(library, openmpi)
-    assert not peers.is_linked_to(library, mpich)
-    assert not peers.is_linked_to(None, openmpi)
+    assert redistribute_peers.is_linked_to(library, openmpi)
+    assert not redistribute_peers.is_linked_to(library, mpich)
+    assert not redistribute_peers.is_linked_to(None, openmpi)
 
     for variable in ("PENSTOCK_BENCH_COSTA", "PENSTOCK_BENCH_COSTA_BATCH", "PENSTOCK_BENCH_SCALAPACK"):
         monkeypatch.setenv(variable, str(library))
-    monkeypatch.setattr(peers, "scalapack_path", lambda mpi: library)
+    monkeypatch.setattr(redistribute_peers, "scalapack_path", lambda mpi: library)
     by_name = {program.name: program for program in redistribute.programs(openmpi)}
     assert {"scalapack", "costa", "costa-three", "costa-batch", "penstock-names"} <= set(by_name)
     assert by_name["penstock"].baselines == ("copy", "scalapack", "costa")
@@ -148,7 +147,9 @@ def test_peers_of_one_job_are_measured_in_turns(monkeypatch):
         jobs.append(program.name)
         if not program.job:
             return [({"bytes": 8}, [7.0])]
-        measured = [({"program": name, "bytes": 8}, [len(name)]) for name in program.name.split(",") if name != "broken"]
+        measured = [
+            ({"program": name, "bytes": 8}, [len(name)]) for name in program.name.split(",") if name != "broken"
+        ]
         return [*measured, *([({"program": "broken", "cannot": "no such library"}, [])] if len(jobs) == 1 else [])]
 
     monkeypatch.setattr(runner, "_launch", launch)

@@ -1,8 +1,7 @@
 // A batch of COSTA's for `penstock bench redistribute`: its library of prefixed routines has none. Build it against
 // COSTA's headers and library, with the MPI that both are for, and give its path in PENSTOCK_BENCH_COSTA_BATCH:
 //   mpicxx -std=c++17 -O3 -fopenmp -shared -fPIC -I$COSTA/src costa_batch.cpp $COSTA_LIBRARY -o libcosta_batch.so
-#include <mpi.h>
-
+// COSTA's headers bring MPI's.
 #include <costa/grid2grid/transform.hpp>
 #include <costa/layout.hpp>
 #include <functional>

@@ -60,9 +60,8 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
     """Of all peers of one job."""
     from mpi4py import MPI
 
-    from penstock.bench.worker import Cannot, times_of
-
     import penstock as ps
+    from penstock.bench.worker import Cannot, times_of
 
     names = program.split(",")
     comm = ps.Comm(MPI.COMM_WORLD)
@@ -136,9 +135,7 @@ class _Problem:
             batch = self.comm.plan_redistribute(*layouts, np.float64, op=self.op)
             return lambda: batch.run(self.sources, self.targets)
         plan = self.comm.plan_redistribute(source.layout, target.layout, np.float64, op=self.op)
-        return _in_turn(
-            [lambda a=a, b=b: plan.run(a, b) for a, b in zip(self.sources, self.targets)]
-        )
+        return _in_turn([lambda a=a, b=b: plan.run(a, b) for a, b in zip(self.sources, self.targets)])
 
     def _local_pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         return ((source.local, target.local) for source, target in zip(self.sources, self.targets))

@@ -104,7 +104,19 @@ class ScalapackNames:
         ref = ctypes.byref
         if op == "N":
             routine = self._gemr2d
-            given = (ref(n), ref(n), a, ref(one), ref(one), from_desc, b, ref(one), ref(one), to_desc, ref(self._context))
+            given = (
+                ref(n),
+                ref(n),
+                a,
+                ref(one),
+                ref(one),
+                from_desc,
+                b,
+                ref(one),
+                ref(one),
+                to_desc,
+                ref(self._context),
+            )
         else:
             routine = self._tran
             unit, nothing = ctypes.c_double(1), ctypes.c_double(0)
