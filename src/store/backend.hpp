@@ -45,6 +45,9 @@ class Backend {
   /// The last of the numbers known + 1, known + 2, … without a gap that exist below `prefix`, or `known`.
   virtual std::uint64_t last_number(std::string_view prefix, std::uint64_t known) const;
 
+  /// Whether last_number takes a few cheap accesses from any number on. Otherwise one that is near is worth a listing.
+  virtual bool finds_last_by_asking() const { return true; }
+
   /// Fills `to` from offset_bytes on. Throws not_found, or corrupt when the object ends before.
   virtual void read(std::string_view key, std::uint64_t offset_bytes, Bytes to) const = 0;
 

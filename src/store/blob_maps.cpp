@@ -11,14 +11,13 @@ namespace penstock::store {
 namespace {
 
 constexpr std::size_t kRecentMaps = 4;
-/// From further away than this we look for an index on the way, and than that we do not even replay without one.
+/// From further away than this we look for an index on the way.
 constexpr std::uint64_t kReplayUnasked = 8;
-constexpr std::uint64_t kReplayAtMost = 128;
 /// An index that is this near is read without looking for a nearer one.
 constexpr std::uint64_t kNear = 24;
 constexpr std::size_t kRecordsAtOnce = 16;
-/// In units of VersionMap::cost_since: an index is worth its space when replaying takes longer than reading it.
-constexpr std::uint64_t kLeastReplayCost = 600;
+/// In units of VersionMap::Replayed::cost: an index is worth its space when replaying takes longer than reading it.
+constexpr std::uint64_t kLeastReplayCost = 240;
 
 }  // namespace
 
@@ -45,11 +44,30 @@ std::uint64_t BlobState::list_indexes(std::uint64_t version) {
   return newest;
 }
 
-VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_from) {
-  const std::uint64_t known = known_index_.load();
-  if (known >= std::max<std::uint64_t>(keep_from, 1) && known <= version && version - known <= kNear) {
+std::uint64_t BlobState::index_near(std::uint64_t version, std::optional<Record>& newest) {
+  // Its own is put after its record.
+  if (version % kIndexConsideredForFew == 0 && backend_->exists(index_key(version))) return version;
+  try {
+    newest = record(version);
+    if (newest->kind == RecordKind::write || newest->kind == RecordKind::append) return newest->number;
+  } catch (const Error& error) {
+    // Whoever needs this record finds out.
+    if (error.code() != ErrorCode::corrupt && error.code() != ErrorCode::not_found) throw;
+  }
+  return 0;
+}
+
+VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_from, std::optional<Record>& newest) {
+  const auto is_near = [&](std::uint64_t index) {
+    return index >= std::max<std::uint64_t>(keep_from, 1) && index <= version && version - index <= kNear;
+  };
+  std::uint64_t near = known_index_.load();
+  if (!is_near(near)) near = index_near(version, newest);
+  if (is_near(near)) {
     try {
-      return read_index(known);
+      VersionMap map = read_index(near);
+      if (near > known_index_.load()) known_index_ = near;
+      return map;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::corrupt && error.code() != ErrorCode::not_found) throw;
     }
@@ -77,9 +95,15 @@ VersionMap BlobState::rebuild(std::uint64_t version) {
     const std::uint64_t keep_from = marks().keep_from;
     if (version < keep_from) return read_kept(version, keep_from);
     try {
-      VersionMap map = nearest_index(version, keep_from);
+      std::optional<Record> newest;
+      VersionMap map = nearest_index(version, keep_from, newest);
       const std::uint64_t from = map.version();
-      replay(map, version);
+      if (newest) {
+        replay(map, std::max(from, version - 1));
+        if (from < version) map.apply(*newest);
+      } else {
+        replay(map, version);
+      }
       // The place of a collected record may hold that of a writer that slept. It is announced before it gets free.
       if (marks().keep_from <= from) return map;
     } catch (const Error& error) {
@@ -150,7 +174,6 @@ std::shared_ptr<const VersionMap> BlobState::readable_map_at(std::uint64_t versi
 
 bool BlobState::is_shorter_from_index(std::uint64_t from, std::uint64_t version) const {
   if (version - from <= kReplayUnasked) return false;
-  if (version - from > kReplayAtMost) return true;
   const std::vector<std::string> indexes = backend_->list(key("index"));
   return std::any_of(indexes.rbegin(), indexes.rend(), [&](const std::string& index) {
     const std::uint64_t number = number_of(index);
@@ -209,8 +232,13 @@ void BlobState::put_index_if_due(std::uint64_t version) {
   const auto map = map_at(version);
   const std::uint64_t worth = std::max<std::uint64_t>(map->fragment_count(), kLeastReplayCost);
   // Others put indexes, too; a directory of them is listed only where that may matter.
-  if (map->cost_since(known_index_.load()) < worth || map->cost_since(list_indexes(version)) < worth) return;
-  put_index(version);
+  if (map->replayed_since(known_index_.load()).cost < worth) return;
+  const VersionMap::Replayed since = map->replayed_since(list_indexes(version));
+  if (since.cost < worth) return;
+  const std::vector<std::byte> sealed = map->encode();
+  if (sealed.size() > since.index_bytes) return;
+  const ConstBytes piece(sealed);
+  backend_->put_if_absent(index_key(version), std::span(&piece, 1));
   known_index_ = version;
 }
 

@@ -134,9 +134,7 @@ void BlobState::learn(std::uint64_t version) {
 
 std::uint64_t BlobState::latest() {
   std::uint64_t low = known_.load();
-  if (low == 0) {
-    low = list_indexes(kLatest);
-  }
+  if (low == 0 && !backend_->finds_last_by_asking()) low = list_indexes(kLatest);
   for (;;) {
     low = backend_->last_number(key("versions"), low);
     // A version that is not there may have been collected. That is announced before, so one look afterwards tells.

@@ -44,6 +44,10 @@ inline constexpr std::string_view kFormerFolders = "folders";
 inline constexpr std::string_view kGone = "gone";
 inline constexpr std::string_view kUnfinished = "unfinished";
 inline constexpr std::uint64_t kInlineBytes = 4 << 10;
+/// Versions between two looks at whether an index is due. Each look replays what others wrote, which takes longer the
+/// more regions there are.
+inline constexpr std::uint64_t kIndexConsidered = 24;
+inline constexpr std::uint64_t kIndexConsideredForFew = 6;
 
 /// Time since 1970 by the clock of this host.
 std::int64_t now_ns();
@@ -138,8 +142,11 @@ class BlobState {
   VersionMap read_kept(std::uint64_t version, std::uint64_t keep_from) const;
   /// The newest index that is not newer than `version`; 0 for none.
   std::uint64_t list_indexes(std::uint64_t version);
+  /// The index that the writer of this version knew, which spares a cold reader a listing, or its own; 0 for none.
+  /// Leaves the record of the version in `newest` where it was read for that.
+  std::uint64_t index_near(std::uint64_t version, std::optional<Record>& newest);
   /// The index to start from for `version`: the newest sound one that is not newer, else version 0.
-  VersionMap nearest_index(std::uint64_t version, std::uint64_t keep_from);
+  VersionMap nearest_index(std::uint64_t version, std::uint64_t keep_from, std::optional<Record>& newest);
   VersionMap rebuild(std::uint64_t version);
   void replay(VersionMap& map, std::uint64_t version);
   [[noreturn]] void fail_collected(std::uint64_t version, std::uint64_t keep_from) const;

@@ -11,10 +11,6 @@ namespace penstock::store {
 namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 63;
-/// Versions between two looks at whether an index is due. Each look replays what others wrote, which takes longer the
-/// more regions there are.
-constexpr std::uint64_t kIndexConsidered = 24;
-constexpr std::uint64_t kIndexConsideredForFew = 8;
 constexpr std::size_t kFewRegions = 64;
 
 }  // namespace
@@ -83,7 +79,8 @@ std::optional<std::uint64_t> BlobState::commit(RecordKind kind, std::vector<Part
   record.time_ns = now_ns();
   record.writer = writer_name();
   record.identity = std::max<std::uint64_t>(1, writer() + counter_.fetch_add(1));
-  record.number = number;
+  const bool stores = kind == RecordKind::write || kind == RecordKind::append;
+  record.number = stores ? known_index_.load() : number;
   const bool staged = !parts.empty();
   std::uint64_t newest = staged ? known_.load() : latest();
   record.base = newest;

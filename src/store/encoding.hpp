@@ -24,6 +24,15 @@ class Encoder {
     static_assert(std::is_integral_v<Number>);
     raw(std::as_bytes(std::span(&value, 1)));
   }
+  /// In groups of 7 bits, lowest first: small numbers take one byte.
+  void compact(std::uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_.push_back(static_cast<std::byte>(value | 0x80));
+    bytes_.push_back(static_cast<std::byte>(value));
+  }
+  /// Likewise, small whichever sign they have.
+  void compact_signed(std::int64_t value) {
+    compact((static_cast<std::uint64_t>(value) << 1) ^ static_cast<std::uint64_t>(value >> 63));
+  }
   void text(std::string_view value) {
     number(static_cast<std::uint32_t>(value.size()));
     raw(std::as_bytes(std::span(value.data(), value.size())));
@@ -62,6 +71,19 @@ class Decoder {
     std::memcpy(&value, raw(sizeof value).data(), sizeof value);
     return value;
   }
+  std::uint64_t compact() {
+    std::uint64_t value = 0;
+    for (unsigned shift = 0;; shift += 7) {
+      const auto group = static_cast<std::uint64_t>(raw(1)[0]);
+      if (shift == 63 && group > 1) fail("has a number beyond 64 bits");
+      value |= (group & 0x7f) << shift;
+      if (group < 0x80) return value;
+    }
+  }
+  std::int64_t compact_signed() {
+    const std::uint64_t value = compact();
+    return static_cast<std::int64_t>((value >> 1) ^ (~(value & 1) + 1));
+  }
   std::string text() {
     const ConstBytes value = raw(number<std::uint32_t>());
     return {reinterpret_cast<const char*>(value.data()), value.size()};
@@ -76,11 +98,9 @@ class Decoder {
     return bytes_.subspan(at_ - size_bytes, size_bytes);
   }
   /// A count of things of at least `each_bytes` that follow; bounded, so that a damaged one cannot exhaust the memory.
-  std::uint64_t count(std::uint64_t each_bytes) {
-    const auto value = number<std::uint64_t>();
-    if (value > (bytes_.size() - at_) / each_bytes) fail("counts " + std::to_string(value) + " entries, more than fit");
-    return value;
-  }
+  std::uint64_t count(std::uint64_t each_bytes) { return bounded(number<std::uint64_t>(), each_bytes); }
+  /// The same, written by Encoder::compact.
+  std::uint64_t compact_count(std::uint64_t each_bytes) { return bounded(compact(), each_bytes); }
   void end() const {
     if (at_ != bytes_.size()) fail("goes on after its end at byte " + std::to_string(at_));
   }
@@ -89,6 +109,11 @@ class Decoder {
   }
 
  private:
+  std::uint64_t bounded(std::uint64_t count, std::uint64_t each_bytes) const {
+    if (count > (bytes_.size() - at_) / each_bytes) fail("counts " + std::to_string(count) + " entries, more than fit");
+    return count;
+  }
+
   ConstBytes bytes_;
   std::string_view source_;
   std::size_t at_ = 0;

@@ -85,6 +85,8 @@ class RadosBackend final : public Backend {
     return appender_.last_number(shard_of(prefix), prefix, known);
   }
 
+  bool finds_last_by_asking() const override { return false; }
+
   void read(std::string_view key, std::uint64_t offset_bytes, Bytes to) const override {
     check_key(key);
     bool cached = true;

@@ -46,7 +46,7 @@ void encode_head(Encoder& encoder, std::uint32_t magic, std::uint16_t format) {
   encoder.number(format);
 }
 
-void decode_head(Decoder& decoder, std::uint32_t magic, const std::string& source, std::uint16_t newest) {
+std::uint16_t decode_head(Decoder& decoder, std::uint32_t magic, const std::string& source, std::uint16_t newest) {
   if (decoder.number<std::uint32_t>() != magic) decoder.fail("is something else than it should be");
   const auto format = decoder.number<std::uint16_t>();
   if (format > newest) {
@@ -54,6 +54,7 @@ void decode_head(Decoder& decoder, std::uint32_t magic, const std::string& sourc
                                             ", this Penstock reads formats up to " + std::to_string(newest) +
                                             "; use a newer Penstock");
   }
+  return format;
 }
 
 void encode_reference(Encoder& encoder, const ObjectReference& reference) {

@@ -43,7 +43,7 @@ struct Record {
   std::string writer;
   std::uint64_t identity = 0;  ///< of this attempt to make a version, never used twice; not 0
   std::uint64_t base = 0;      ///< the least of all parts
-  std::uint64_t number = 0;
+  std::uint64_t number = 0;    ///< for write and append: of an index that the writer knew, or 0
   std::vector<Part> parts;
 };
 
@@ -59,7 +59,8 @@ ObjectReference decode_reference(Decoder& decoder);
 /// The start of every small object: a magic number and the format version.
 inline constexpr std::uint16_t kFormat = 1;
 void encode_head(Encoder& encoder, std::uint32_t magic, std::uint16_t format = kFormat);
-/// Throws unsupported for a format beyond `newest`.
-void decode_head(Decoder& decoder, std::uint32_t magic, const std::string& source, std::uint16_t newest = kFormat);
+/// Returns the format; throws unsupported for one beyond `newest`.
+std::uint16_t decode_head(Decoder& decoder, std::uint32_t magic, const std::string& source,
+                          std::uint16_t newest = kFormat);
 
 }  // namespace penstock::store

@@ -1,27 +1,19 @@
 #include "store/version_map.hpp"
 
 #include <algorithm>
-#include <cstddef>
-#include <cstring>
-#include <numeric>
 #include <utility>
-
-#include "penstock/error.hpp"
-#include "store/encoding.hpp"
 
 namespace penstock::store {
 
 namespace {
 
-constexpr std::uint32_t kIndexMagic = 0x58495350;    // "PSIX"
-constexpr std::uint32_t kCompactMagic = 0x4d435350;  // "PSCM"
 constexpr std::size_t kIdentities = 1024;
 constexpr std::size_t kUnusedSources = 64;
-/// Of a fragment in an index: three numbers and that of its source.
-constexpr std::uint64_t kEntryBytes = 28;
-static_assert(offsetof(Fragment, source) == 3 * sizeof(std::uint64_t));
 /// Opening and reading a record takes as long as placing this many regions.
 constexpr std::uint64_t kRecordCost = 24;
+/// An index may take as many bytes as the records since the last one, or this part of their data.
+constexpr std::uint64_t kRecordBytes = 240;
+constexpr std::uint64_t kDataBytesPerIndexByte = 256;
 
 }  // namespace
 
@@ -29,10 +21,17 @@ bool VersionMap::apply(const Record& record) {
   ++version_;
   const bool is_void = fences(record.base) && record.kind != RecordKind::fence;
   identities_.push_back(is_void ? 0 : record.identity);
-  costs_.push_back(kRecordCost);
-  for (const Part& part : record.parts) costs_.back() += part.extents.size();
+  Replayed replayed{kRecordCost, kRecordBytes};
+  std::uint64_t data_bytes = 0;
+  for (const Part& part : record.parts) {
+    replayed.cost += part.extents.size();
+    replayed.index_bytes += part.extents.size() * sizeof(Extent);
+    data_bytes += part.object.data_bytes;
+  }
+  replayed.index_bytes = std::max(replayed.index_bytes, data_bytes / kDataBytesPerIndexByte);
+  replayed_.push_back(replayed);
   if (identities_.size() > kIdentities) identities_.pop_front();
-  if (costs_.size() > kIdentities) costs_.pop_front();
+  if (replayed_.size() > kIdentities) replayed_.pop_front();
   if (is_void) return false;
   switch (record.kind) {
     case RecordKind::fence: fence_below_ = std::max(fence_below_, record.number); return true;
@@ -99,10 +98,20 @@ void VersionMap::place_parts(const std::vector<Part>& parts, std::uint64_t start
   }
 }
 
-std::uint64_t VersionMap::cost_since(std::uint64_t version) const {
-  const auto count =
-      static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(version_ > version ? version_ - version : 0, costs_.size()));
-  return std::accumulate(costs_.end() - count, costs_.end(), std::uint64_t{0});
+VersionMap::Replayed VersionMap::replayed_since(std::uint64_t version) const {
+  const std::uint64_t versions = version_ > version ? version_ - version : 0;
+  const std::uint64_t known = std::min<std::uint64_t>(versions, replayed_.size());
+  Replayed sum;
+  for (auto at = replayed_.end() - static_cast<std::ptrdiff_t>(known); at != replayed_.end(); ++at) {
+    sum.cost += at->cost;
+    sum.index_bytes += at->index_bytes;
+  }
+  // Those further back were like these.
+  if (known == kIdentities) {
+    sum.cost = sum.cost / known * versions;
+    sum.index_bytes = sum.index_bytes / known * versions;
+  }
+  return sum;
 }
 
 std::optional<bool> VersionMap::made(std::uint64_t identity, std::uint64_t version) const {
@@ -131,75 +140,6 @@ std::vector<std::shared_ptr<const Source>> VersionMap::sources() const {
   std::vector<std::shared_ptr<const Source>> all;
   for (const std::uint32_t number : used_sources()) all.push_back(sources_[number]);
   return all;
-}
-
-std::vector<std::byte> VersionMap::encode() const {
-  const std::vector<std::uint32_t> used = used_sources();
-  std::vector<std::uint32_t> numbers(sources_.size());
-  Encoder encoder;
-  encode_head(encoder, compacted_ ? kCompactMagic : kIndexMagic);
-  for (const std::uint64_t value : {blob_id_, version_, size_bytes_, fence_below_, std::uint64_t{used.size()}}) {
-    encoder.number(value);
-  }
-  for (std::uint32_t i = 0; i < used.size(); ++i) {
-    numbers[used[i]] = i;
-    const Source& source = *sources_[used[i]];
-    encode_reference(encoder, source.object());
-    encoder.number(std::uint64_t{source.inlined().size()});
-    encoder.raw(source.inlined());
-  }
-  encoder.number(std::uint64_t{identities_.size()});
-  for (const std::uint64_t identity : identities_) encoder.number(identity);
-  encoder.number(std::uint64_t{fragments_.count()});
-  std::vector<std::byte> entries(fragments_.count() * kEntryBytes);
-  std::byte* to = entries.data();
-  fragments_.for_each([&](const Fragment& fragment) {
-    std::memcpy(to, &fragment, 3 * sizeof(std::uint64_t));
-    std::memcpy(to + 3 * sizeof(std::uint64_t), &numbers[fragment.source], sizeof(std::uint32_t));
-    to += kEntryBytes;
-  });
-  encoder.raw(entries);
-  return encoder.seal();
-}
-
-VersionMap VersionMap::decode(ConstBytes sealed, const std::string& name) {
-  const ConstBytes content = unseal(sealed, name);
-  const bool compacted = Decoder(content, name).number<std::uint32_t>() == kCompactMagic;
-  Decoder decoder(content, name);
-  decode_head(decoder, compacted ? kCompactMagic : kIndexMagic, name);
-  const auto blob_id = decoder.number<std::uint64_t>();
-  const auto version = decoder.number<std::uint64_t>();
-  VersionMap map(blob_id, decoder.number<std::uint64_t>());
-  map.version_ = version;
-  map.compacted_ = compacted;
-  map.fence_below_ = decoder.number<std::uint64_t>();
-  map.sources_.resize(decoder.count(44));
-  map.sources_in_use_ = map.sources_.size();
-  for (auto& source : map.sources_) {
-    ObjectReference object = decode_reference(decoder);
-    const ConstBytes inlined = decoder.raw(decoder.count(1));
-    source = object.key.empty() ? std::make_shared<const Source>(std::vector<std::byte>(inlined.begin(), inlined.end()))
-                                : std::make_shared<const Source>(std::move(object));
-  }
-  map.identities_.resize(decoder.count(8));
-  for (std::uint64_t& identity : map.identities_) identity = decoder.number<std::uint64_t>();
-  std::vector<Fragment> fragments(decoder.count(kEntryBytes));
-  const ConstBytes entries = decoder.raw(fragments.size() * kEntryBytes);
-  const std::byte* from = entries.data();
-  std::uint64_t end = 0;
-  for (Fragment& fragment : fragments) {
-    std::memcpy(static_cast<void*>(&fragment), from, 3 * sizeof(std::uint64_t));
-    std::memcpy(&fragment.source, from + 3 * sizeof(std::uint64_t), sizeof(std::uint32_t));
-    from += kEntryBytes;
-    if (fragment.source >= map.sources_.size()) decoder.fail("refers to a source that it does not list");
-    if (fragment.offset_bytes < end || fragment.size_bytes == 0 || fragment.end_bytes() < fragment.offset_bytes) {
-      decoder.fail("has places that overlap, are empty, or out of order");
-    }
-    end = fragment.end_bytes();
-  }
-  decoder.end();
-  map.fragments_.place(fragments);
-  return map;
 }
 
 }  // namespace penstock::store

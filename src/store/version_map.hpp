@@ -36,8 +36,12 @@ class VersionMap {
   /// Calls visit(offset, size, source or nullptr for zeros, offset in the source) from `offset` on, in order.
   void visit(std::uint64_t offset_bytes, std::uint64_t size_bytes,
              const std::function<void(std::uint64_t, std::uint64_t, const Source*, std::uint64_t)>& visitor) const;
-  /// What replaying the records after `version` takes, in places of regions; of 1,024 records at most.
-  std::uint64_t cost_since(std::uint64_t version) const;
+  struct Replayed {
+    std::uint64_t cost = 0;         ///< of replaying records, in places of regions
+    std::uint64_t index_bytes = 0;  ///< that an index in their place may take, for metadata to stay small
+  };
+  /// Of the records after `version`, as far as they were replayed to make this map.
+  Replayed replayed_since(std::uint64_t version) const;
 
   /// This version of another blob, as that one's first, with sources of other names.
   VersionMap adopted(std::uint64_t blob_id,
@@ -75,7 +79,7 @@ class VersionMap {
   std::vector<std::shared_ptr<const Source>> sources_;  ///< by number; some may not be in use any more
   std::size_t sources_in_use_ = 0;                      ///< when somebody looked last
   std::deque<std::uint64_t> identities_;                ///< of the newest versions up to this one; 0 for void ones
-  std::deque<std::uint64_t> costs_;                     ///< of replaying them; 0 for those that were not replayed
+  std::deque<Replayed> replayed_;                       ///< what was applied to make this, not what was decoded
   bool compacted_ = false;
 };
 
