@@ -12,6 +12,7 @@ import penstock as ps
 import pytest
 from mpi4py import MPI
 from penstock import _penstock, tuning
+from penstock.tuning import measure
 
 WORLD = MPI.COMM_WORLD
 
@@ -26,7 +27,9 @@ def folder() -> Iterator[Path]:
         made.cleanup()
 
 
-def test_tunes_and_goes_on(folder: Path) -> None:
+def test_tunes_and_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "ALL_S", 0.001)
+    monkeypatch.setattr(measure, "REFEREE_S", 0.01)
     request = tuning.TuningRequest(["bcast", "allreduce"], [64, 70_000], minutes=0.05, exhaustive=True)
     found = tuning.run(request, folder / "table.json")
     again = tuning.run(request, folder / "table.json")
@@ -36,9 +39,9 @@ def test_tunes_and_goes_on(folder: Path) -> None:
     content = json.loads((folder / "table.json").read_text())
     (part,) = content["tables"]
     assert part["nodes"] == found.key["nodes"]
-    measured = {o["operation"]: {p["bytes"]: p for p in o["points"]} for o in part["operations"]}
+    found_points = {o["operation"]: {p["bytes"]: p for p in o["points"]} for o in part["operations"]}
     for operation in ("bcast", "allreduce"):
-        for size, point in measured[operation].items():
+        for size, point in found_points[operation].items():
             assert point["native_nanoseconds"] > 0
             known = found.exhaustive[operation][size]
             for candidate in point["candidates"]:

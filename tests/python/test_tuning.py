@@ -9,7 +9,7 @@ import pytest
 from penstock import tuning
 from penstock.error import Error
 from penstock.tuning import search
-from penstock.tuning.predict import predict, steps_of
+from penstock.tuning.predict import at_length, predict, steps_of
 
 
 def test_tasks_are_those_of_the_paper() -> None:
@@ -37,18 +37,17 @@ def test_a_task_that_was_not_measured_costs_its_stages() -> None:
     assert predict("allreduce", 2, costs) == 1 + 2.5 + (4 + 2) + 9 + 8
 
 
-def test_sizes_and_their_order() -> None:
+def test_sizes() -> None:
     sizes = tuning.sizes_between(8, 1000)
-    assert sizes == [8, 32, 128, 512, 1000]
-    assert search.coarse_first(sizes) == [8, 1000, 128, 32, 512]
-    assert search.coarse_first([8]) == [8]
+    assert sizes == [8, 16, 32, 64, 128, 256, 512, 1000]
+    assert tuning.sizes_between(8, 8) == [8]
     with pytest.raises(Error, match="from 9 to 8"):
         tuning.sizes_between(9, 8)
 
 
 def outcome(placement: str, seconds: float) -> tuning.Outcome:
     point = {"native_s": 2e-6, "candidates": [{"algorithm": "chain", "segment_bytes": 64, "seconds": seconds}]}
-    return tuning.Outcome({"placement": placement}, {}, {"bcast": {8: point}}, {}, {})
+    return tuning.Outcome({"placement": placement}, {}, {"bcast": {8: point}}, {})
 
 
 def test_a_table_keeps_the_parts_for_other_runs(tmp_path: Path) -> None:
@@ -63,25 +62,10 @@ def test_a_table_keeps_the_parts_for_other_runs(tmp_path: Path) -> None:
     assert len(json.loads(path.read_text())["tables"]) == 1
 
 
-def test_the_best_of_each_segment_length_races() -> None:
-    ranked = ["chain:64", "tree:64", "ring:0", "binary:64", "two_tree:64", "chain:16", "tree:16", "binary:16", "a:16"]
-    assert search._best(ranked) == [
-        "chain:64", "tree:64", "ring:0", "binary:64", "chain:16", "tree:16", "binary:16",
-    ]  # fmt: skip
-
-
-def point(**seconds: float) -> dict:
-    return search._point({name.replace("_", ":"): s for name, s in {**seconds, "native_0": 9.0}.items()})
-
-
-def test_neighbours_say_who_may_win() -> None:
-    known = {8: point(ring_0=1.0, tree_0=1.1, chain_0=5.0), 512: point(ring_0=2.0, tree_0=2.9, chain_0=3.1)}
-    assert search._neighbours(known, 64) == (known[8], known[512])
-    assert search._neighbours(known, 1024) == ()
-    assert search._close_ones(known[8]) == ["ring:0", "tree:0"]
-    assert search._close_ones(known[512]) == ["ring:0", "tree:0"]
-    assert search._clear_winner(known[8]) is None
-    assert search._clear_winner(known[512]) == "ring:0"
+def test_tasks_of_other_segments_follow_from_two() -> None:
+    costs = {100: {"ib": [3.0, 5.0], "sb": [4.0, 4.0]}, 300: {"ib": [7.0, 5.0], "sb": [1.0, 4.0]}}
+    assert at_length(costs, 400) == {"ib": [9.0, 5.0], "sb": [4.0, 4.0]}
+    assert at_length(costs, 0) == {"ib": [1.0, 5.0], "sb": [4.0, 4.0]}
 
 
 def test_how_often_the_choice_was_the_best() -> None:
@@ -93,6 +77,12 @@ def test_how_often_the_choice_was_the_best() -> None:
     assert found.within() == (0, 1)
     assert found.noise() == pytest.approx(1 / 9)
     assert found.within(noise=found.noise()) == (1, 1)
+    found.halves = {"bcast": {8: 1.2}}
+    assert found.within(known=0.03) == (0, 0)
+    found.exhaustive = {"bcast": {8: {"chain:64": 1.02e-6, "ring:0": 1.0e-6}}}
+    assert found.strict() == (1, 1)
+    assert found.strict(0.01) == (0, 1)
+    assert search.disagreement({"a": 1.0, "b": 1.5}, {"a": 2.0, "b": 1.0}) == 2.0
 
 
 def test_the_report_shows_what_was_found(tmp_path: Path) -> None:

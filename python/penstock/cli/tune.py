@@ -27,8 +27,8 @@ def _size(text: str) -> int:
 @click.option("--from", "smallest", default="8", show_default=True, help="Smallest contribution of a rank, in bytes.")
 @click.option("--to", "largest", default="16M", show_default=True, help="Largest one.")
 @click.option("--minutes", default=10.0, show_default=True, help="Time to spend at most; what is left is interpolated.")
-@click.option("--heuristics/--no-heuristics", default=True, show_default=True, help="Leave out what seldom wins.")
-@click.option("--exhaustive", is_flag=True, help="Measure every algorithm at every size, too, and say what it gained.")
+@click.option("--heuristics/--no-heuristics", default=True, show_default=True, help="Race only what may win by what is known so far; off: all at every size.")
+@click.option("--exhaustive", is_flag=True, help="Measure every algorithm and segment length at every size, too, and compare.")
 @click.option("--again", is_flag=True, help="Begin anew rather than go on where the last run ended.")
 @click.option("--report", "html", help="Write an HTML report with the curves of the paper's figures 4, 7, 8 and 9.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -47,8 +47,9 @@ def tune(
     """Find the fastest algorithm for every operation and size, and write a table of them.
 
     Run it under mpiexec, placed as the application will be. Programs use the table with PENSTOCK_TUNING=FILE.
-    Tasks, the parts of hierarchical collectives, are measured once per segment size; from their costs the time of whole
-    operations of any size is predicted, and the few best are measured from end to end, with MPI's own collective.
+    Tasks, the parts of hierarchical collectives, are measured, and from their costs the time of whole operations of any
+    size is predicted. At each size what may be the best, by that and by the sizes before, races from end to end, with
+    MPI's own collective.
     """
     from penstock import tuning
 

@@ -1,8 +1,8 @@
 """The tuner: which algorithm is the fastest for every operation and size on this machine (paper 001, section III).
 
-Tasks (one stage of a segment on each level, at the same time) are measured once for each algorithm and segment size, as
-they follow each other, so that every rank starts a task when it has ended the one before. Equations (3) and (4) make
-times of whole collectives of them. The best few by prediction, and MPI's own collective, then race from end to end.
+Tasks (one stage of a segment on each level, at the same time) are measured for each algorithm, as they follow each other,
+so that every rank starts a task when it has ended the one before. Equations (3) and (4) make times of whole collectives
+of them. Those that may be the best, by that and by shorter messages, and MPI's own collective race from end to end.
 """
 
 from penstock.tuning.outcome import Outcome, median_gain

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from penstock import plan as plans
-from penstock.error import Error
-from penstock.tuning.candidates import PIPELINES, SEGMENTS, Config, config_of
+from penstock.tuning import racing
+from penstock.tuning.candidates import ITSELF, SEGMENTS, Config, Space, config_of, space_of
 from penstock.tuning.journal import Journal
-from penstock.tuning.predict import STAGES, stages_of, steps_of
+from penstock.tuning.predict import STAGES, at_length, stages_of, steps_of
 
 STABLE = 6  #: tasks of a full pipeline in a row; the cost of the later ones counts (figure 3)
 TASKS_S = 0.02  #: of one sequence of tasks
-#: Rounds of a race → how far behind the leader a candidate may be to go on. Few rounds tell only large differences.
-MARGINS = {3: 1.5, 5: 1.25, 9: 1.1}
-LONG_MARGIN = 1.6  #: after the first round of what takes LONG_S and more
-MAX_ROUNDS = 100
-RACE_S = 0.05  #: of each candidate
-LONG_S = 0.02  #: what takes longer is measured twice at least, instead of three times
+FITTED = (32 << 10, 128 << 10)  #: segments whose tasks are measured with heuristics; those of others follow from them
+ALL_S = 0.06  #: of one candidate in an exhaustive search
+ALL_ROUNDS = (12, 200)  #: of an exhaustive search, at least and at most: what tells 3% apart
+REFEREE_S, REFEREE_ROUNDS = 0.5, (9, 100)
 
 
 class Meter:
@@ -46,26 +41,22 @@ class Meter:
         self.result = np.ones(largest * (world.size if gets_many else 1), np.int64)
         self.random = np.random.default_rng(0)  # the same numbers on all ranks
 
-    def fits(self, operation: str, algorithm: str, size: int) -> bool:
-        try:
-            self.core.explain(operation, max(8, size), "int64", "sum", 0, {"algorithm": algorithm})
-        except Error:
-            return False
-        return True
+        self.spaces: dict[str, dict[int, Space]] = world.bcast(self._spaces(sizes) if world.rank == 0 else None)
 
-    def configs(self, operation: str, size: int, heuristics: bool) -> list[Config]:
-        """Every algorithm that fits, pipelines with every segment size that cuts the message."""
-        found: list[Config] = []
-        for row in plans.algorithms(operation):
-            if not self.fits(operation, row.name, size):
-                continue
-            is_pipeline = operation in STAGES and row.name in PIPELINES
-            segments = [s for s in SEGMENTS if s < size] if is_pipeline else []
-            if heuristics and is_pipeline:
-                # A chain with few segments never fills, and very many short ones cost more than they overlap.
-                segments = [s for s in segments if 4 * s <= size and size // s <= 256]
-            found += [(row.name, segment) for segment in segments] or [(row.name, 0)]
-        return found
+    def _spaces(self, sizes: list[int]) -> dict[str, dict[int, Space]]:
+        return {
+            operation: {
+                size: space_of(self.core, operation, size) for size in (sizes[:1] if operation == "barrier" else sizes)
+            }
+            for operation in self.operations
+        }
+
+    def costs_of_tasks(self, algorithm: str, heuristics: bool) -> dict[int, dict[str, list[float]]]:
+        """The costs of tasks by length of a segment."""
+        if not heuristics:
+            return {length: self.task_costs(algorithm, length) for length in SEGMENTS}
+        measured = {length: self.task_costs(algorithm, length) for length in FITTED}
+        return {length: at_length(measured, length) for length in SEGMENTS}
 
     def task_costs(self, algorithm: str, segment: int) -> dict[str, list[float]]:
         """Seconds of every rank for each task. Each sequence begins on all ranks at once; within it a rank starts a
@@ -81,7 +72,7 @@ class Meter:
         wanted = [operation for operation in STAGES if operation in self.operations]
         for operation in reversed(wanted):  # allreduce has the stages of all
             depth = len(STAGES[operation])
-            for segments in (1, depth - 1 + STABLE):
+            for segments in (depth - 1 + STABLE, 1):
                 steps = steps_of(operation, segments)
                 if segments == 1 and set(steps) <= set(costs):
                     continue
@@ -141,51 +132,46 @@ class Meter:
         self.world.Allreduce(mine, slowest, self._most)
         return slowest
 
-    def race(self, operation: str, size: int, names: Iterable[str], budget_s: float = RACE_S) -> dict[str, float]:
-        """Medians of the slowest rank. What is clearly behind after some rounds is not measured further."""
-        stem = f"whole/{operation}/{size}/"
+    def knows(self, operation: str, size: int, names: list[str], *, again: bool) -> bool:
+        return f"{'again' if again else 'whole'}/{operation}/{size}/{names[0]}" in self.journal
+
+    def race(self, operation: str, size: int, names: Iterable[str], *, again: bool = False) -> dict[str, float]:
+        """Medians of the slowest rank."""
+        stem = f"{'again' if again else 'whole'}/{operation}/{size}/"
         names = list(names)
         missing = [name for name in names if stem + name not in self.journal]
         if missing:
-            samples: dict[str, list[float]] = {name: [] for name in missing}
             actions = self.actions(operation, size, missing)
-            first = self.round(list(actions.values()))
-            alive = missing
-            if first.min() > LONG_S:  # nothing to warm up
-                for name, seconds in zip(alive, first):
-                    samples[name].append(seconds)
-                alive = [name for name in alive if samples[name][0] <= LONG_MARGIN * first.min()]
-            spent_s = float(first.sum())
-            for _ in range(MAX_ROUNDS):
-                times = self.round([actions[name] for name in alive])
-                spent_s += float(times.sum())
-                for name, seconds in zip(alive, times):
-                    samples[name].append(seconds)
-                medians = {name: statistics.median(samples[name]) for name in alive}
-                leader = min(medians.values())
-                rounds = len(samples[alive[0]])
-                margin = next((m for r, m in reversed(MARGINS.items()) if rounds >= r), math.inf)
-                alive = [name for name in alive if medians[name] <= margin * leader]
-                enough = rounds >= (2 if leader > LONG_S else 3)
-                if enough and (spent_s > budget_s * len(missing) or len(alive) == 1 < len(missing)):
-                    break
-            self.journal.keep({stem + name: statistics.median(seconds) for name, seconds in samples.items()})
+
+            def draw(alive: list[str]) -> Sequence[float]:
+                return self.round([actions[name] for name in alive]).tolist()
+
+            begin = time.perf_counter()
+            times = racing.race(draw, missing, reference=ITSELF)
+            took_s = time.perf_counter() - begin
+            found = {stem + name: seconds for name, seconds in times.items()}
+            self.journal.keep(found | {f"took/{stem}": took_s})
         return {name: self.journal[stem + name] for name in names}
 
-    def measure_all(self, operation: str, size: int, names: list[str]) -> dict[str, float]:
-        """What a search without any of this does: every candidate as often as the others."""
-        from penstock.bench.worker import times_of
-
-        stem = f"all/{operation}/{size}"
+    def measure_all(self, operation: str, size: int, half: int) -> dict[str, list[float]]:
+        """What a search without any of this does: every candidate as often as the others; one of two times."""
+        stem = f"all/{operation}/{size}/{half}"
         if stem not in self.journal:
-            times = times_of(self.world, self.actions(operation, size, names), 0.04 * len(names))
-            self.journal.keep({stem: times})
+            names = list(self.spaces[operation][size].lengths)
+            actions = list(self.actions(operation, size, names).values())
+            rounds = [self.round(actions)]
+            if rounds[0].min() < racing.LONG_S:  # that warmed up
+                rounds = [self.round(actions)]
+            count = int(np.clip(ALL_S / max(1e-7, rounds[0].mean()), *ALL_ROUNDS)) // 2
+            times = np.array([*rounds, *(self.round(actions) for _ in range(count - 1))])
+            self.journal.keep({stem: dict(zip(names, times.T.tolist()))})
         return self.journal[stem]
 
     def compare(self, operation: str, size: int, chosen: str, best: str) -> dict[str, float]:
         actions = [self.action(operation, size, config_of(name)) for name in (chosen, best, best)]
         first = self.round(actions)
-        count = int(min(60, max(7, 0.3 / max(1e-7, first.sum()))))
+        least, most = REFEREE_ROUNDS
+        count = int(np.clip(REFEREE_S / max(1e-7, first.sum()), least, most))
         times = np.median([self.round(actions) for _ in range(count)], axis=0)
         of_chosen, of_best, again = times.tolist()
         return {"chosen": of_best if chosen == best else of_chosen, "best": of_best, "best again": again}

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
-
-from penstock.tuning.candidates import Config, name_of
 
 #: The stages that run at the same time, step by step, for a message of `u` segments; see `steps_of`.
 STAGES = {"bcast": ("ib", "sb"), "reduce": ("sr", "ir"), "allreduce": ("sr", "ir", "ib", "sb")}
@@ -42,15 +38,12 @@ def stages_of(task: str) -> list[str]:
     return [task[at : at + 2] for at in range(0, len(task), 2)]
 
 
-def interpolate(found: dict[int, dict[str, float]], candidates: dict[int, list[Config]]) -> None:
-    """Fill in, on logarithmic scales, what is known at other sizes of the same candidate."""
-    known: dict[str, list[tuple[float, float]]] = {}
-    for size, times in sorted(found.items()):
-        for name, seconds in times.items():
-            known.setdefault(name, []).append((math.log(max(1, size)), math.log(max(seconds, 1e-9))))
-    for size, times in found.items():
-        for config in candidates[size]:
-            points = known.get(name_of(config))
-            if points and name_of(config) not in times:
-                places, logs = zip(*points)
-                times[name_of(config)] = float(np.exp(np.interp(math.log(max(1, size)), places, logs)))
+def at_length(measured: dict[int, dict[str, list[float]]], length: int) -> dict[str, list[float]]:
+    """Costs of tasks on segments of any length, from those of two: a time for each segment, and one for each byte."""
+    (short, costs), (long, more) = sorted(measured.items())
+    found = {}
+    for task in costs:
+        per_byte = np.maximum(0, (np.array(more[task]) - costs[task]) / (long - short))
+        start = np.maximum(0, np.array(costs[task]) - per_byte * short)
+        found[task] = (start + per_byte * length).tolist()
+    return found

@@ -30,6 +30,7 @@ def write_table(path: Path, outcome: Outcome) -> None:
                 {
                     "bytes": size,
                     "native_nanoseconds": round(point["native_s"] * 1e9),
+                    "measured": point.get("measured", True),  # or else between two that were
                     "candidates": [
                         {
                             "algorithm": each["algorithm"],
