@@ -27,8 +27,15 @@ def _size(text: str) -> int:
 @click.option("--from", "smallest", default="8", show_default=True, help="Smallest contribution of a rank, in bytes.")
 @click.option("--to", "largest", default="16M", show_default=True, help="Largest one.")
 @click.option("--minutes", default=10.0, show_default=True, help="Time to spend at most; what is left is interpolated.")
-@click.option("--heuristics/--no-heuristics", default=True, show_default=True, help="Race only what may win by what is known so far; off: all at every size.")
-@click.option("--exhaustive", is_flag=True, help="Measure every algorithm and segment length at every size, too, and compare.")
+@click.option(
+    "--heuristics/--no-heuristics",
+    default=True,
+    show_default=True,
+    help="Race only what may win by what is known so far; off: all at every size.",
+)
+@click.option(
+    "--exhaustive", is_flag=True, help="Measure every algorithm and segment length at every size, too, and compare."
+)
 @click.option("--again", is_flag=True, help="Begin anew rather than go on where the last run ended.")
 @click.option("--report", "html", help="Write an HTML report with the curves of the paper's figures 4, 7, 8 and 9.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
