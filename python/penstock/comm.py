@@ -15,6 +15,7 @@ from penstock.call import OP_NUMBERS, Call, How, is_in_place
 from penstock.error import Error
 from penstock.native import Natives
 from penstock.plan import algorithms
+from penstock.redistribute import redistribute
 from penstock.request import Prequest, Request
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
         The communicator keeps the plans of the last such calls; see :func:`penstock.redistribute.redistribute`.
         """
-        self.iredistribute(source, target, op, alpha, beta, workspace).Wait()
+        redistribute(self, source, target, op, alpha, beta, workspace).Wait()
 
     def iredistribute(
         self,
@@ -204,8 +205,6 @@ class Comm(BlockCollectives, MPI.Intracomm):
         workspace: Any = None,
     ) -> Request:
         """As :meth:`redistribute`, but an equal call after the first returns at once; the memory belongs to the request."""
-        from penstock.redistribute import redistribute
-
         return redistribute(self, source, target, op, alpha, beta, workspace)
 
     # -- what would run, what has run ---------------------------------------------------------------------------

@@ -231,7 +231,7 @@ class RedistributionBatch:
         Parts and ``workspace`` as for :meth:`Redistribution.run`. Wrong arguments raise :class:`penstock.Error` on every
         rank, and nothing has been written.
         """
-        self.start(sources, targets, alpha, beta, workspace).Wait()
+        self._native.run(self._rank, *self._memory(sources, targets), alpha, beta, workspace)
 
     def start(
         self,
@@ -242,15 +242,19 @@ class RedistributionBatch:
         workspace: Any = None,
     ) -> Request:
         """As :meth:`run`, but returns at once; the memory belongs to the request until it is complete."""
+        return Request(self._native.start(self._rank, *self._memory(sources, targets), alpha, beta, workspace))
+
+    def _memory(self, sources: Sequence[Any], targets: Sequence[Any]) -> tuple[list[object], list[object]]:
         if len(sources) != len(self) or len(targets) != len(self):
             wrong = f"redistribute: {len(sources)} sources and {len(targets)} targets given for a batch of {len(self)}"
             self._native.fail(wrong)
             raise Error(wrong)
-        local = [
-            [_local(self._native, self._rank, name, *pair) for pair in zip(given, layouts)]
-            for name, given, layouts in zip(("source", "target"), (sources, targets), self._planned)
-        ]
-        return Request(self._native.start(self._rank, *local, alpha, beta, workspace))
+        native, rank = self._native, self._rank
+        from_layouts, to_layouts = self._planned
+        return (
+            [_local(native, rank, "source", given, planned) for given, planned in zip(sources, from_layouts)],
+            [_local(native, rank, "target", given, planned) for given, planned in zip(targets, to_layouts)],
+        )
 
     @property
     def workspace_bytes(self) -> int:
@@ -303,8 +307,10 @@ class _Planned:
 def _local(native: Any, rank: int, name: str, given: ArrayLike | DistArray, planned: _Planned) -> object:
     if not isinstance(given, DistArray):
         return given
-    wrong = None
     layout = given.layout
+    if layout is planned.equal and given.rank == rank:
+        return given.local
+    wrong = None
     if layout is not planned.equal and layout != planned.layout:
         wrong = f"redistribute: the {name} has another layout than planned ({layout!r}, not {planned.layout!r})"
     elif given.rank != rank:
@@ -332,24 +338,29 @@ def redistribute(
     planned first, together with the other ranks. Ranks that call with different layouts, types or op get
     :class:`penstock.Error` ("mismatch"), and nothing has been written.
     """
-    failure, names = "", ("", "")
-    arrays = (("source", source), ("target", target))
-    for what, given in arrays:
+    core = comm._core
+    failure = _failure_of(core.rank, source, target)
+    if failure:
+        given = (None, None, ("", ""), str(op), None, None)
+    else:
+        names = _name_of(source.dtype), _name_of(target.dtype)
+        given = (source.layout._native, target.layout._native, names, str(op), source.local, target.local)
+    return Request(_penstock.start_redistribution(core, *given, alpha, beta, workspace, failure))
+
+
+def _failure_of(rank: int, source: object, target: object) -> str:
+    """What is wrong with the arrays of a call; empty if nothing is."""
+    for what, given in (("source", source), ("target", target)):
         if not isinstance(given, DistArray):
-            failure = failure or f"redistribute: the {what} is a {type(given).__name__}, expected a penstock.DistArray"
-        elif given.rank != comm._core.rank:
-            rank = comm._core.rank
-            failure = failure or f"redistribute: the {what} is the part of rank {given.rank}, this is rank {rank}"
-    try:
-        if not failure:
-            names = _name_of(source.dtype), _name_of(target.dtype)
-    except Error as error:
-        failure = str(error)
-    layouts = [None if failure else given.layout._native for _, given in arrays]
-    locals_ = [None if failure else given.local for _, given in arrays]
-    return Request(
-        _penstock.start_redistribution(comm._core, *layouts, names, str(op), *locals_, alpha, beta, workspace, failure)
-    )
+            return f"redistribute: the {what} is a {type(given).__name__}, expected a penstock.DistArray"
+        if given.rank != rank:
+            return f"redistribute: the {what} is the part of rank {given.rank}, this is rank {rank}"
+        if isinstance(given.local, list):
+            try:
+                given.dtype  # noqa: B018  raises where the list is empty
+            except Error as error:
+                return str(error)
+    return ""
 
 
 def plan_batch(

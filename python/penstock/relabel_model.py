@@ -145,7 +145,7 @@ CASES: dict[str, _Case] = {
     "figure-2": ("32x32 to 128x128 blocks on 16x16 ranks", _figure_2),
     "figure-3": ("100,000 x 100,000 on 10x10 ranks, row-major to column-major, to blocks of 10,000", _figure_3),
     "figure-6": (
-        "RPA, 128 water molecules: A and B of 3,473,408 x 17,408 and C between ScaLAPACK and COSMA",
+        "RPA, 128 water molecules (Figures 5 and 6): A and B of 3,473,408 x 17,408 and C between ScaLAPACK and COSMA",
         _figure_6,
     ),
 }

@@ -255,10 +255,12 @@ struct Sides {
     return std::ranges::all_of(inputs, is_dense) && std::ranges::all_of(outputs, is_dense);
   }
   /// All that has to stay alive.
-  std::vector<ArrayView> arrays() const {
+  std::vector<ArrayView> take_arrays() && {
     std::vector<ArrayView> all;
-    for (const auto* sides : {&inputs, &outputs})
-      for (const Side& side : *sides) all.insert(all.end(), side.arrays.begin(), side.arrays.end());
+    all.reserve(inputs.size() + outputs.size() + 1);
+    for (auto* sides : {&inputs, &outputs})
+      for (Side& side : *sides)
+        all.insert(all.end(), std::make_move_iterator(side.arrays.begin()), std::make_move_iterator(side.arrays.end()));
     return all;
   }
 };
@@ -266,7 +268,7 @@ struct Sides {
 PendingRequest start_sides(const RedistributionBatch& batch, int rank, const nb::list& sources, const nb::list& targets,
                            nb::handle alpha, nb::handle beta, nb::handle given_workspace) {
   Sides sides;
-  std::vector<ArrayView> arrays;
+  std::vector<ArrayView> more;
   std::complex<double> factors[2];
   Workspace workspace;
   const RedistributionOptions& options = batch.options();
@@ -274,6 +276,8 @@ PendingRequest start_sides(const RedistributionBatch& batch, int rank, const nb:
   std::vector<StridedParts> output_parts;
   try {
     const std::size_t count = std::min({batch.size(), nb::len(sources), nb::len(targets)});
+    sides.inputs.reserve(count);
+    sides.outputs.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
       const LayoutPair& pair = batch.pairs()[i];
       const Expected of_source{pair.source, options.source_leading_elems, options.input_dtype(),
@@ -284,8 +288,7 @@ PendingRequest start_sides(const RedistributionBatch& batch, int rank, const nb:
     }
     factors[0] = factor(alpha, "alpha");
     factors[1] = factor(beta, "beta");
-    arrays = sides.arrays();
-    workspace = workspace_of(given_workspace, arrays);
+    workspace = workspace_of(given_workspace, more);
     if (!sides.are_dense())
       for (std::size_t i = 0; i < count; ++i) {
         const LayoutPair& pair = batch.pairs()[i];
@@ -310,6 +313,8 @@ PendingRequest start_sides(const RedistributionBatch& batch, int rank, const nb:
     request = input_parts.empty() ? batch.start(inputs, outputs, factors[0], factors[1], workspace)
                                   : batch.start_parts(input_parts, output_parts, factors[0], factors[1], workspace);
   }
+  std::vector<ArrayView> arrays = std::move(sides).take_arrays();
+  arrays.insert(arrays.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   return {std::move(request), std::move(arrays)};
 }
 
@@ -547,7 +552,15 @@ void bind_redistribute(nb::module_& module) {
       .def("fail", &RedistributionBatch::fail)
       .def_prop_ro("workspace_bytes", &RedistributionBatch::workspace_bytes)
       .def("start", &python::start_sides, nb::arg("rank"), nb::arg("sources"), nb::arg("targets"),
-           nb::arg("alpha").none(), nb::arg("beta").none(), nb::arg("workspace").none());
+           nb::arg("alpha").none(), nb::arg("beta").none(), nb::arg("workspace").none())
+      .def(
+          "run",
+          [](const RedistributionBatch& batch, int rank, const nb::list& sources, const nb::list& targets,
+             nb::handle alpha, nb::handle beta, nb::handle workspace) {
+            python::start_sides(batch, rank, sources, targets, alpha, beta, workspace).wait();
+          },
+          nb::arg("rank"), nb::arg("sources"), nb::arg("targets"), nb::arg("alpha").none(), nb::arg("beta").none(),
+          nb::arg("workspace").none());
   module.def("start_redistribution", &python::start_once, nb::arg("comm"), nb::arg("source_layout").none(),
              nb::arg("target_layout").none(), nb::arg("dtypes"), nb::arg("op"), nb::arg("source").none(),
              nb::arg("target").none(), nb::arg("alpha").none(), nb::arg("beta").none(), nb::arg("workspace").none(),

@@ -125,7 +125,7 @@ class _Problem:
             copy = ps.DistArray.zeros(source.layout, np.float64, self.world.rank).local
             return lambda: np.copyto(copy, source.local)
         if name in ("scalapack", "costa", "costa-three", "penstock-names"):
-            routines = peers.ScalapackNames(self.grid, BLOCKS, name.split("-")[0])
+            routines = peers.ScalapackNames(self.world, self.grid, BLOCKS, name.split("-")[0])
             return _in_turn([routines.redistribution(self.op, self.order, *pair) for pair in self._local_pairs()])
         if name == "costa-batch":
             sources, targets = ([each.local for each in given] for given in (self.sources, self.targets))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.bench.installation import Installation
+from penstock.bench.installation import Installation, cores
 
 #: How the libraries of Open MPI, MPICH and Debian's MPICH are named in what is linked to them.
 _MPI_LIBRARIES = ("libmpi.so.40", "libmpi.so.12", "libmpich.so.12")
@@ -68,16 +68,23 @@ def _loaded(what: str, path: Path | None, mode: int) -> ctypes.CDLL:
         raise Cannot(f"{what} does not load beside this MPI: {error}") from error
 
 
+def share_cores(ranks: int) -> None:
+    """Before COSTA is loaded: its threads share the cores, and those that have nothing to do leave them to others."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(cores()) // ranks)))
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
 class ScalapackNames:
     """pdgemr2d and pdtran of one library, called as Fortran is, on one of ScaLAPACK's process grids."""
 
-    def __init__(self, grid: tuple[int, int], blocks: tuple[int, int], whose: str) -> None:
+    def __init__(self, world: Any, grid: tuple[int, int], blocks: tuple[int, int], whose: str) -> None:
         from mpi4py import MPI
 
         mpi = "openmpi" if MPI.Get_library_version().startswith("Open MPI") else "mpich"
         blacs = _loaded("ScaLAPACK", scalapack_path(mpi), ctypes.RTLD_GLOBAL)
         routines, prefix = blacs, ""
         if whose == "costa":
+            share_cores(world.size)
             routines, prefix = _loaded("COSTA", costa_path(), ctypes.RTLD_LOCAL), "costa_"
         elif whose == "penstock":
             routines = _loaded("libpenstock_scalapack", own_path(mpi), ctypes.RTLD_LOCAL)
@@ -135,6 +142,7 @@ def costa_batch(
     targets: Sequence[np.ndarray],
 ) -> Callable[[], object]:
     """All matrices in one of COSTA's rounds."""
+    share_cores(world.size)
     _loaded("COSTA", costa_path(), ctypes.RTLD_GLOBAL)
     batch = _loaded("costa_batch", costa_batch_path(), ctypes.RTLD_LOCAL).penstock_bench_costa_batch
 
