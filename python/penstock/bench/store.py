@@ -7,6 +7,7 @@ import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ One rank: the same bytes in more and more regions, written and read back; a snap
 after compaction; opening a store and reading the newest of few and of many versions; one small write. More ranks: tiles in a row, each overlapping its
 neighbours by an eighth, in short and in long rows; square numbers of ranks: mpi-tile-io's squares, with small and large
 elements. Peers: the atomic mode of MPI.File (ROMIO, OMPIO), one new plain file per process and write ("plain"), and the
-same file written again ("overwritten"). Every result is verified: where tiles overlap, one of them must have won
+same file written again ("overwritten"). Where there are more ranks than cores, those that poll as MPI does take most of the
+cores from those that still write, or hold a lock: so each setting is measured with polling ranks (the time of the slowest), and with
+ranks that begin at an instant and sleep as soon as they are done (the time until the last is). Every result is verified: where tiles overlap, one of them must have won
 everywhere.
 """
 
@@ -34,13 +37,20 @@ OPTIONS = {
     "row_bytes": ([4 << 10, 256 << 10], [4 << 10], "bytes of a tile's row, for tiles in a row"),
     "element_bytes": ([1 << 10, 1 << 20], [1 << 10], "bytes of an element, for tiles in a square"),
     "sync": (["no", "yes"], ["no"], "whether a write is on the device when it returns"),
+    "waiting": (
+        ["polling", "asleep"],
+        ["asleep"],
+        "how ranks that have written wait for the others, whatever the peer",
+    ),
     "budget_s": (2.0, 0.2, "seconds for one setting in one job"),
     "directory": ("", "", "where files go; the system's temporary folder if left out"),
     "store": ("", "", "URL below which Penstock's stores go, such as rados://pool/bench; in `directory` if left out"),
 }
+CHOICES = {"sync": ["no", "yes"], "waiting": ["polling", "asleep"]}
 RANKS = [1, 4, 8, 16, 36]
 MINUTES = 12
-POLL_S = 2e-4
+POLL_S = 5e-3  #: between two looks of a rank that waits asleep
+SETTLE_S = 0.02  #: until all ranks sleep that are to begin at an instant
 # Memory that the machine has not used for a while is slow, for whoever comes first: everybody warms up in place.
 WARM_UP_ROUNDS, MIN_ROUNDS, MAX_ROUNDS = 6, 5, 40
 
@@ -119,6 +129,7 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
     rows: Measured = []
     for pattern in patterns(world.size, parameters):
         for sync in parameters["sync"]:
+            setting = {**pattern.setting, "sync": sync}
             folder = None
             if world.rank == 0:
                 folder = tempfile.mkdtemp(prefix="penstock-bench-store-", dir=parameters["directory"] or None)
@@ -128,8 +139,9 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
                     target = _Penstock(world, f"{parameters['store']}/{folder.name}", pattern, sync == "yes")
                 else:
                     target = TARGETS[program](world, folder, pattern, sync == "yes")
-                for access, seconds in _times(world, target, pattern, parameters["budget_s"]).items():
-                    rows.append(({**pattern.setting, "sync": sync, "access": access}, seconds))
+                waits = parameters["waiting"] if world.size > 1 else ["asleep"]
+                for access, waiting, seconds in _times(world, target, pattern, waits, parameters["budget_s"]):
+                    rows.append(({**setting, "access": access, "waiting": waiting}, seconds))
                 target.close()
             finally:
                 world.Barrier()
@@ -145,36 +157,32 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
     return rows
 
 
-def _times(world: Any, target: Any, pattern: Pattern, budget_s: float) -> dict[str, list[float]]:
-    """Medians of the slowest rank. Filling buffers, cleaning up and verifying are not measured."""
-    from mpi4py import MPI
-
+def _times(
+    world: Any, target: Any, pattern: Pattern, waits: list[str], budget_s: float
+) -> list[tuple[str, str, list[float]]]:
+    """Medians. Filling buffers, cleaning up and verifying are not measured. Ways of waiting take turns."""
     data = store_snapshots.memory(int(np.prod(pattern.tile))).reshape(pattern.tile)
     accesses = {"write": target.write}
     if world.size == 1:
         accesses["read"] = target.read
-    samples: dict[str, list[float]] = {name: [] for name in accesses}
+    samples: dict[tuple[str, str], list[float]] = {(name, how): [] for how in waits for name in accesses}
     begin = time.perf_counter()
-    for turn in range(WARM_UP_ROUNDS + MAX_ROUNDS):
+    for turn in range(WARM_UP_ROUNDS + MAX_ROUNDS * len(waits)):
         data.fill(_value(world.rank, turn))
+        how = waits[turn % len(waits)]
         for name, access in accesses.items():
-            world.Barrier()
-            start = time.perf_counter()
-            access(data)
-            seconds = world.allreduce(time.perf_counter() - start, MPI.MAX)
+            seconds = CLOCKS[how](world, lambda: access(data))  # noqa: B023
             if turn < WARM_UP_ROUNDS:
                 begin = time.perf_counter()
             else:
-                samples[name].append(seconds)
+                samples[name, how].append(seconds)
         if not (data == _value(world.rank, turn)).all():
             raise AssertionError("what was read back is not what was written")
-        world.Barrier()
-        rounds = turn + 1 - WARM_UP_ROUNDS
-        enough = rounds >= MIN_ROUNDS and time.perf_counter() - begin > budget_s
+        rounds = (turn + 1 - WARM_UP_ROUNDS) // len(waits)
+        enough = rounds >= MIN_ROUNDS and time.perf_counter() - begin > budget_s * len(waits)
         if world.bcast(enough or rounds == MAX_ROUNDS):
             break
         target.tidy()
-    world.Barrier()
     failure = None
     try:
         target.verify(turn)
@@ -184,15 +192,47 @@ def _times(world: Any, target: Any, pattern: Pattern, budget_s: float) -> dict[s
     # Where one rank finds out, the others must not go on and wait for it.
     if failures := [found for found in world.allgather(failure) if found]:
         raise AssertionError(failures[0])
-    return {name: [statistics.median(values)] for name, values in samples.items()}
+    return [(name, how, [statistics.median(values)]) for (name, how), values in samples.items()]
 
 
 def _meet(world: Any) -> None:
-    """Wait for all ranks, asleep: those that poll take the cores from those that still tidy up or verify."""
+    """Wait for all ranks, asleep."""
     arrived = world.Ibarrier()
     while not arrived.Test():
         time.sleep(POLL_S)
+
+
+def _polling(world: Any, action: Callable[[], None]) -> float:
+    """Seconds of the slowest rank, while the others wait as MPI does."""
+    from mpi4py import MPI
+
+    _meet(world)
     world.Barrier()
+    begin = time.perf_counter()
+    action()
+    return world.allreduce(time.perf_counter() - begin, MPI.MAX)
+
+
+def _asleep(world: Any, action: Callable[[], None]) -> float:
+    """Seconds from an instant at which all ranks begin until the last is done; on several hosts, of the slowest."""
+    from mpi4py import MPI
+
+    _meet(world)
+    host = world.Split_type(MPI.COMM_TYPE_SHARED)
+    if 1 < host.size == world.size:  # one clock
+        begin = world.bcast(time.monotonic() + SETTLE_S)
+    else:
+        world.Barrier()
+        begin = time.monotonic()
+    host.Free()
+    time.sleep(max(0.0, begin - time.monotonic()))
+    action()
+    end = time.monotonic()
+    _meet(world)
+    return world.allreduce(end - begin, MPI.MAX)
+
+
+CLOCKS = {"polling": _polling, "asleep": _asleep}
 
 
 def _value(rank: int, turn: int) -> int:
@@ -334,7 +374,9 @@ class _Plain:
             file.readinto(memoryview(data).cast("B"))
 
     def tidy(self) -> None:
-        os.unlink(self._path)
+        """Keep what was written last while the next is written, as Penstock does: memory that was used just now is fast."""
+        if self._number > 1:
+            os.unlink(self._folder / f"{self._world.rank}-{self._number - 1}")
 
     def verify(self, turn: int) -> None:
         found = np.fromfile(self._path, np.uint8)

@@ -111,7 +111,14 @@ def memory(size: int) -> np.ndarray:
 
 
 def _setting(experiment: str, regions: int, size: int, access: str) -> dict[str, Any]:
-    return {"experiment": experiment, "regions": regions, "bytes": size, "sync": "no", "access": access}
+    return {
+        "experiment": experiment,
+        "regions": regions,
+        "bytes": size,
+        "sync": "no",
+        "access": access,
+        "waiting": "asleep",
+    }
 
 
 def _matrix_bytes(total: int) -> int:
@@ -145,22 +152,29 @@ def summary(report: Report) -> list[str]:
 
         def speeds(experiment: str, rows: Any = rows) -> dict[tuple[Any, ...], float]:
             return {
-                (setting["sync"], setting["access"], setting["ranks"], setting["regions"]): setting["bytes"] / seconds
+                (
+                    setting["sync"],
+                    setting["access"],
+                    setting["waiting"],
+                    setting["ranks"],
+                    setting["regions"],
+                ): setting["bytes"] / seconds
                 for setting, seconds in rows
                 if setting["experiment"] == experiment
             }
 
         regions = speeds("regions")
         for sync, access in sorted({key[:2] for key in regions}):
-            found = {key[3]: speed for key, speed in regions.items() if key[:2] == (sync, access)}
+            found = {key[4]: speed for key, speed in regions.items() if key[:2] == (sync, access)}
             if len(found) > 1:
                 lines.append(f"{peer}: {access}, sync {sync}, {min(found)} to {max(found)} regions: "
                              f"{found[max(found)] / found[min(found)]:.2f} of the speed")  # fmt: skip
         for experiment in dict.fromkeys(setting["experiment"] for setting, _ in rows):
             found_speeds = speeds(experiment)
-            for (sync, access, ranks, count), speed in found_speeds.items():
-                if ranks == 36 and (fewer := found_speeds.get((sync, access, 8, count))):
-                    lines.append(f"{peer}: {experiment}, sync {sync}, 36 writers: {speed / fewer:.2f} of 8 writers")
+            for (sync, access, waiting, ranks, count), speed in found_speeds.items():
+                if ranks == 36 and (fewer := found_speeds.get((sync, access, waiting, 8, count))):
+                    lines.append(f"{peer}: {experiment}, sync {sync}, {waiting}, 36 writers: "
+                                 f"{speed / fewer:.2f} of 8 writers")  # fmt: skip
         histories = {int(s["experiment"].split()[0]): t for s, t in rows if s["experiment"].endswith(" versions")}
         if len(histories) > 1:
             few, many = min(histories), max(histories)
