@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-WARM_MARGIN = 2.0  #: after the round that also makes the plans; its times count for nothing else
+WARM_MARGIN = 4.0  #: after the round that also makes plans and touches memory; its times count for nothing else
 FIRST_MARGIN = 1.6  #: after the first round that counts, which may have been a slow one
 DEVIATIONS = 2.0  #: how many standard errors of a difference a candidate has to be behind to leave
 LEAST_NOISE = 0.02  #: of one measurement; two that are equal by chance do not prove there is none
@@ -20,7 +20,7 @@ SHORT_S, SHORT_ROUNDS = (
     0.002,
     5,
 )  #: what takes less than this scatters much and costs little: so often is everyone measured
-RACE_S = 0.03  #: for each candidate that stays to the end
+RACE_S = 0.12  #: for all that stay to the end
 
 
 def race(
@@ -61,7 +61,7 @@ def race(
             stays = set()
         staying = [i for i, name in enumerate(alive) if medians[i] <= margin * leader or name in stays]
         alive, samples = [alive[i] for i in staying], samples[:, staying]
-        enough = max(LONG_ROUNDS if leader > LONG_S else ROUNDS, min(MOST_ROUNDS, RACE_S / leader))
+        enough = max(LONG_ROUNDS if leader > LONG_S else ROUNDS, min(MOST_ROUNDS, RACE_S / medians.sum()))
         if rounds >= enough or (rounds > 1 and (len(alive) == 1 < len(names) or margin <= EQUAL)):
             return found
 
