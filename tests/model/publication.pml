@@ -6,6 +6,9 @@
  * remove most, and mistakes show. tests/python/test_publication_model.py runs it, and again with each planted mistake
  * (-D and its name), which must be found.
  */
+#ifndef COLLECTORS
+#define COLLECTORS 1
+#endif
 #ifndef WRITERS
 #define WRITERS 2
 #define ROUNDS 1
@@ -13,7 +16,7 @@
 #endif
 #define ATTEMPTS 2
 #define IDS (WRITERS * ATTEMPTS + 1)
-#define NUMBERS (WRITERS * ATTEMPTS + ROUNDS + 2)
+#define NUMBERS (WRITERS * ATTEMPTS + COLLECTORS * ROUNDS + 2)
 #define FENCE 100
 
 /* What is stored. */
@@ -152,10 +155,12 @@ proctype Collector() {
 #ifdef LIST_BEFORE_FENCE
         version = top;
 #endif
-        if
-        :: fence_mark < b -> fence_mark = b
-        :: else
-        fi;
+        atomic {
+          if
+          :: fence_mark < b -> fence_mark = b
+          :: else
+          fi
+        };
 #ifdef LIST_BEFORE_FENCE
         j = newest + 1;
         append(j, FENCE + b);
@@ -199,7 +204,12 @@ proctype Collector() {
           i = 0
         }
 #ifndef MARK_AFTER_REMOVAL
-        keep_mark = keep;
+        atomic {
+          if
+          :: keep_mark < keep -> keep_mark = keep
+          :: else
+          fi
+        };
 #endif
         for (j : 1 .. keep - 1) {
           atomic {
@@ -212,7 +222,12 @@ proctype Collector() {
         }
         j = 0;
 #ifdef MARK_AFTER_REMOVAL
-        keep_mark = keep;
+        atomic {
+          if
+          :: keep_mark < keep -> keep_mark = keep
+          :: else
+          fi
+        };
 #endif
      :: else
      fi;
@@ -247,7 +262,9 @@ init {
 #if READERS > 0
     run Reader();
 #endif
-    run Collector();
+    for (i : 1 .. COLLECTORS) {
+      run Collector()
+    }
     i = 0
   }
 }
