@@ -10,8 +10,7 @@ namespace penstock::collectives {
 
 namespace {
 
-constexpr std::uint64_t kSegmentBytes = 512 << 10;
-constexpr std::uint64_t kMaxPieces = 128;  // of all nodes together, unless there are more runs of blocks
+constexpr std::uint64_t kMaxPieces = 512;  // of all nodes together, unless there are more runs of blocks
 constexpr std::uint64_t kTaskBytes = 64 << 10;
 constexpr std::uint64_t kMaxOwnPieces = 8;  // of a block, for the tasks of its own node
 
@@ -30,11 +29,12 @@ std::vector<Piece> pieces_of(const std::vector<std::vector<int>>& by_node, const
     for (const Run run : runs_of(group, 0, group.size())) runs.emplace_back(node, run);
   }
   const std::uint64_t most = std::max<std::uint64_t>(1, kMaxPieces / std::max<std::size_t>(1, runs.size()));
-  const std::uint64_t segment_bytes = what.segment_bytes != 0 ? what.segment_bytes : kSegmentBytes;
+  const std::uint64_t segment_bytes = what.segment_bytes != 0 ? what.segment_bytes : kEagerSegmentBytes;
   std::vector<Piece> pieces;
   for (const auto& [node, run] : runs) {
     const Region blocks = blocks_of(all, what, run);
-    const std::uint64_t count = std::clamp<std::uint64_t>(blocks.size_bytes / segment_bytes, 1, most);
+    const std::uint64_t count =
+        std::clamp<std::uint64_t>((blocks.size_bytes + segment_bytes - 1) / segment_bytes, 1, most);
     const std::uint64_t element_bytes = what.item_bytes();
     for (std::uint64_t i = 0; i < count; ++i)
       pieces.push_back({node, part_of(blocks, blocks.size_bytes / element_bytes, element_bytes, count, i)});

@@ -6,13 +6,9 @@
 
 namespace penstock::collectives {
 
-namespace {
-constexpr std::uint64_t kSegmentBytes = 128 << 10;
-}
-
 Plan allreduce_binomial(const Team& team, const Collective& what) {
   const Tree tree = binomial(by_node(team, 0));
-  const Segments segments(what, kSegmentBytes, kMaxTreeSegments);
+  const Segments segments(what);
   const Region own = contribution(team, what);
   const Region target = result(team, what);
   Sequence sequence("allreduce/binomial", team);

@@ -5,13 +5,9 @@
 
 namespace penstock::collectives {
 
-namespace {
-constexpr std::uint64_t kSegmentBytes = 128 << 10;
-}
-
 Plan allreduce_ordered(const Team& team, const Collective& what) {
   const Tree tree = tree_in_order(team);
-  const Segments segments(what, kSegmentBytes, kMaxTreeSegments);
+  const Segments segments(what);
   const Region own = contribution(team, what);
   const Region target = result(team, what);
   Sequence sequence("allreduce/ordered", team);

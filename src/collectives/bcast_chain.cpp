@@ -4,13 +4,9 @@
 
 namespace penstock::collectives {
 
-namespace {
-constexpr std::uint64_t kSegmentBytes = 64 << 10;
-}
-
 Plan bcast_chain(const Team& team, const Collective& what) {
   const Tree tree = chain(by_node(team, what.root));
-  const Segments segments(what, kSegmentBytes, kMaxChainSegments);
+  const Segments segments(what);
   const Region data = result(team, what);
   Sequence sequence("bcast/chain", team);
   for (std::uint32_t s = 0; s < segments.count(); ++s) bcast_stage(sequence, tree, segments.of(data, s), s, {});

@@ -12,8 +12,7 @@ constexpr std::uint64_t kTaskBytes = 64 << 10;  // of messages: below, a few cop
 constexpr int kFewRanks = 8;                    // of a node: their sums by messages wait for less than shared tasks
 
 constexpr std::array kRows = {
-#define PENSTOCK_LEVELS(name, between, inside, segment_bytes, most_segments) \
-  LevelsRow{#name, Between::between, Inside::inside, segment_bytes, most_segments},
+#define PENSTOCK_LEVELS(name, between, inside) LevelsRow{#name, Between::between, Inside::inside},
 #include "collectives/levels.def"
 #undef PENSTOCK_LEVELS
 };
@@ -55,7 +54,7 @@ Plan plan_levels(const Team& team, const Collective& what, const LevelsRow& row)
 
 }  // namespace
 
-#define PENSTOCK_LEVELS(name, between, inside, segment_bytes, most_segments)                                           \
+#define PENSTOCK_LEVELS(name, between, inside)                                                                         \
   Plan bcast_##name(const Team& team, const Collective& what) { return plan_levels(team, what, *levels_row(#name)); }  \
   Plan reduce_##name(const Team& team, const Collective& what) { return plan_levels(team, what, *levels_row(#name)); } \
   Plan allreduce_##name(const Team& team, const Collective& what) {                                                    \
@@ -72,7 +71,7 @@ const LevelsRow* levels_row(std::string_view name) {
 Levels::Levels(Sequence& sequence, const Team& team, const Collective& what, const LevelsRow& row)
     : sequence_(sequence),
       what_(what),
-      segments_(what, row.segment_bytes, row.most_segments),
+      segments_(what),
       by_tasks_(uses_tasks(team, what, row.inside)),
       own_(contribution(team, what)),
       target_(result(team, what)) {

@@ -23,8 +23,6 @@ struct LevelsRow {
   std::string_view name;
   Between between;
   Inside inside;
-  std::uint64_t segment_bytes;
-  std::uint32_t most_segments;
 };
 
 /// The row of levels.def with this name, or nullptr.

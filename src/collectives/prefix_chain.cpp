@@ -8,13 +8,12 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint64_t kSegmentBytes = 64 << 10;
 constexpr std::uint32_t kInFlight = 4;
 
 }  // namespace
 
 Plan prefix_chain(const Team& team, const Collective& what) {
-  const Segments segments(what, kSegmentBytes, kMaxChainSegments);
+  const Segments segments(what);
   const Region own = contribution(team, what);
   const Region target = result(team, what);
   const bool has_next = team.rank + 1 < team.size();

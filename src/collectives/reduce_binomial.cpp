@@ -4,13 +4,9 @@
 
 namespace penstock::collectives {
 
-namespace {
-constexpr std::uint64_t kSegmentBytes = 128 << 10;
-}
-
 Plan reduce_binomial(const Team& team, const Collective& what) {
   const Tree tree = binomial(by_node(team, what.root));
-  const Segments segments(what, kSegmentBytes, kMaxTreeSegments);
+  const Segments segments(what);
   const Region own = contribution(team, what);
   const Region target = result(team, what);
   const bool is_root = team.rank == what.root;

@@ -4,13 +4,9 @@
 
 namespace penstock::collectives {
 
-namespace {
-constexpr std::uint64_t kSegmentBytes = 64 << 10;
-}
-
 Plan reduce_chain(const Team& team, const Collective& what) {
   const Tree tree = chain(by_node(team, what.root));
-  const Segments segments(what, kSegmentBytes, kMaxChainSegments);
+  const Segments segments(what);
   const Region own = contribution(team, what);
   const Region target = result(team, what);
   const bool is_root = team.rank == what.root;

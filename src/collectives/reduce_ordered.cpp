@@ -5,14 +5,10 @@
 
 namespace penstock::collectives {
 
-namespace {
-constexpr std::uint64_t kSegmentBytes = 128 << 10;
-}
-
 Plan reduce_ordered(const Team& team, const Collective& what) {
   const StageId up{.number = 0};
   const StageId on{.number = 1};
-  const Segments segments(what, kSegmentBytes, kMaxTreeSegments);
+  const Segments segments(what);
   const Region own = contribution(team, what);
   const Region target = result(team, what);
   Sequence sequence("reduce/ordered", team);

@@ -10,7 +10,6 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint64_t kSegmentBytes = 128 << 10;
 constexpr std::uint32_t kInsideStage = 0;
 constexpr std::uint32_t kBetweenTag = kStageTags;
 constexpr std::uint32_t kDownTag = kStageTags + 1;
@@ -28,7 +27,7 @@ Plan reduce_parts_hierarchical(const std::string& algorithm, const Team& team, c
 
   Collective all = what;
   all.count = all_elements(team, what);
-  const Segments segments(all, kSegmentBytes, kMaxTreeSegments);
+  const Segments segments(all);
   ReduceStage inside(sequence, tree_of_node(team, node_group(team, leader)), segments, {.number = kInsideStage});
   const bool has_sums = team.rank == leader && local.size() > 1;
   const Region sums = has_sums ? sequence.scratch(own.size_bytes) : Region{};

@@ -10,8 +10,7 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint64_t kSegmentBytes = 512 << 10;
-constexpr std::uint64_t kMaxPieces = 128;  // parts times segments: bounds the length of the plan
+constexpr std::uint64_t kMaxPieces = 512;  // parts times segments: bounds the length of the plan
 
 }  // namespace
 
@@ -25,9 +24,9 @@ Plan reduce_parts_ring(const std::string& algorithm, const Team& team, const Col
   const Region target = result(team, what);
   std::uint64_t largest_elements = 0;
   for (int rank = 0; rank < size; ++rank) largest_elements = std::max(largest_elements, part_elements(what, rank));
-  const std::uint64_t wanted_bytes = what.segment_bytes != 0 ? what.segment_bytes : kSegmentBytes;
+  const std::uint64_t wanted_bytes = what.segment_bytes != 0 ? what.segment_bytes : kEagerSegmentBytes;
   const std::uint64_t segments =
-      std::clamp<std::uint64_t>(largest_elements * element_bytes / wanted_bytes, 1,
+      std::clamp<std::uint64_t>((largest_elements * element_bytes + wanted_bytes - 1) / wanted_bytes, 1,
                                 std::max<std::uint64_t>(1, kMaxPieces / static_cast<std::uint64_t>(size)));
   const auto at_place = [&](int steps) { return ring[(ring.self + 2 * size - steps) % size]; };
   const auto piece = [&](Region part, int rank, std::uint64_t s) {
