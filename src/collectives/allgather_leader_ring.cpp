@@ -29,7 +29,7 @@ std::vector<Piece> pieces_of(const std::vector<std::vector<int>>& by_node, const
     for (const Run run : runs_of(group, 0, group.size())) runs.emplace_back(node, run);
   }
   const std::uint64_t most = std::max<std::uint64_t>(1, kMaxPieces / std::max<std::size_t>(1, runs.size()));
-  const std::uint64_t segment_bytes = what.segment_bytes != 0 ? what.segment_bytes : kEagerSegmentBytes;
+  const std::uint64_t segment_bytes = what.segment_bytes != 0 ? what.segment_bytes : kEagerBytes;
   std::vector<Piece> pieces;
   for (const auto& [node, run] : runs) {
     const Region blocks = blocks_of(all, what, run);

@@ -9,7 +9,7 @@ constexpr std::uint64_t kMaxPieces = 512;  // parts times segments: bounds the l
 constexpr std::uint64_t kMaxHalvingSegments = 64;
 
 std::uint64_t segments_of(std::uint64_t bytes, std::uint64_t given, std::uint64_t most) {
-  const std::uint64_t wanted = given != 0 ? given : kEagerSegmentBytes;
+  const std::uint64_t wanted = given != 0 ? given : kEagerBytes;
   return std::clamp<std::uint64_t>((bytes + wanted - 1) / wanted, 1, std::max<std::uint64_t>(1, most));
 }
 

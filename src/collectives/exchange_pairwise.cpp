@@ -8,11 +8,22 @@
 
 #include "collectives/blocks.hpp"
 #include "collectives/group.hpp"
+#include "collectives/stage.hpp"
 
 namespace penstock::collectives {
 namespace {
 
 constexpr int kRoundsInFlight = 4;
+constexpr std::uint64_t kMaxPieces = 512;  // of all blocks: bounds the length of the plan
+
+/// The pieces that a block travels in, and their tags: as many for its sender as for its receiver.
+template <typename Action>
+void for_each_piece(Region block, int ranks, const Action& action) {
+  const auto most = std::max<std::uint64_t>(1, kMaxPieces / static_cast<std::uint64_t>(ranks));
+  const auto count = std::clamp<std::uint64_t>((block.size_bytes + kEagerBytes - 1) / kEagerBytes, 1, most);
+  for (std::uint64_t i = 0; i < count; ++i)
+    action(part_of(block, block.size_bytes, 1, count, i), static_cast<std::uint32_t>(i));
+}
 
 void exchange_in_place(Sequence& sequence, const Team& team, const Collective& what) {
   const int size = team.size();
@@ -28,8 +39,8 @@ void exchange_in_place(Sequence& sequence, const Team& team, const Collective& w
     const Region slot{slots[static_cast<std::size_t>(round % kRoundsInFlight)].offset_bytes, block.size_bytes,
                       Buffer::scratch};
     sequence.copy(block, slot);
-    sequence.send(slot, peer, 0);
-    sequence.recv(block, peer, 0);
+    for_each_piece(slot, size, [&](Region piece, std::uint32_t tag) { sequence.send(piece, peer, tag); });
+    for_each_piece(block, size, [&](Region piece, std::uint32_t tag) { sequence.recv(piece, peer, tag); });
   }
 }
 
@@ -44,13 +55,17 @@ Plan exchange_pairwise(const std::string& algorithm, const Team& team, const Col
   const Group ring = by_node(team, 0);
   const int size = ring.size();
   std::vector<StepId> received;
+  StepId last = Sequence::kNone;
   for (int round = 1; round < size; ++round) {
     const int next = ring[(ring.self + round) % size];
     const int previous = ring[(ring.self + size - round) % size];
     const StepId earlier =
         round > kRoundsInFlight ? received[static_cast<std::size_t>(round - 1 - kRoundsInFlight)] : Sequence::kNone;
-    sequence.send(send_block(team, what, next), next, 0, {earlier});
-    received.push_back(sequence.recv(receive_block(team, what, previous), previous, 0));
+    for_each_piece(send_block(team, what, next), size,
+                   [&](Region piece, std::uint32_t tag) { sequence.send(piece, next, tag, {earlier}); });
+    for_each_piece(receive_block(team, what, previous), size,
+                   [&](Region piece, std::uint32_t tag) { last = sequence.recv(piece, previous, tag); });
+    received.push_back(last);
   }
   sequence.copy(send_block(team, what, team.rank), receive_block(team, what, team.rank));
   return finish(std::move(sequence), team, what);

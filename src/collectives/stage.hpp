@@ -6,13 +6,12 @@
 
 #include "collectives/algorithms.hpp"
 #include "collectives/group.hpp"
+#include "plan/eager.hpp"
 
 namespace penstock::collectives {
 
-/// The length of segments, unless the caller asks for another. MPIs send up to 64 KiB, their own header included,
-/// without asking the receiver; here it has said already that it is ready. A segment of 64 KiB is asked about, and Open
-/// MPI over TCP then takes twice as long for each as for one of 60 KiB.
-inline constexpr std::uint64_t kEagerSegmentBytes = 60 << 10;
+/// The length of segments, unless the caller asks for another.
+using plan::kEagerBytes;
 inline constexpr std::uint32_t kMaxSegments = 320;  // bounds the length of plans, and with kStageTags the tags
 inline constexpr std::uint32_t kStageTags = 512;    // a stage with number k uses the tags [k, k+1) * kStageTags
 
@@ -21,7 +20,7 @@ class Segments {
  public:
   /// Segments of what.segment_bytes, or else `default_bytes`, but no more than `most` (at most kStageTags) of them.
   Segments(const Collective& what, std::uint64_t default_bytes, std::uint32_t most);
-  explicit Segments(const Collective& what) : Segments(what, kEagerSegmentBytes, kMaxSegments) {}
+  explicit Segments(const Collective& what) : Segments(what, kEagerBytes, kMaxSegments) {}
 
   std::uint32_t count() const { return count_; }
   std::uint64_t largest_bytes() const { return (elements_ + count_ - 1) / count_ * element_bytes_; }

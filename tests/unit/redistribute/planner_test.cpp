@@ -339,8 +339,8 @@ TEST(RedistributionPlan, RanksOfANodePassCellsRatherThanMessages) {
 
 TEST(RedistributionPlan, BlocksAreCoalesced) {
   // Equal layouts but for the order of ranks: one block per rank, however fine the grid is.
-  const Layout source = Layout::block_cyclic({256, 256}, {2, 2}, {2, 2});
-  const Layout target = Layout::block_cyclic({256, 256}, {2, 2}, {2, 2}, Order::column_major);
+  const Layout source = Layout::block_cyclic({128, 128}, {2, 2}, {2, 2});
+  const Layout target = Layout::block_cyclic({128, 128}, {2, 2}, {2, 2}, Order::column_major);
   for (const Plan& plan : plans_of({source, target, {}, 4, 1.0, 0.0, 4})) EXPECT_LE(plan.blocks.size(), 1u);
   // Single columns become blocks with strides.
   const Layout columns = Layout::block_cyclic({8, 1024}, {8, 1}, {1, 4});
