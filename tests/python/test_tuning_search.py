@@ -14,6 +14,7 @@ from penstock.tuning.ladder import climb, expected, interpolated, merged, near_b
 
 START_S, BYTE_S = 1e-4, 8e-9  #: of a message between nodes
 #: algorithm → messages before the last rank has something, and links' time for each segment from then on
+OWN = SEGMENTS[2]  # length of segments, where none is asked for
 CUT = {"binomial": (2, 2.0), "chain": (3, 1.0), "binary": (2, 1.6), "two_tree": (2.4, 1.15), "slow_chain": (5, 1.3)}
 #: algorithm → messages one after the other, and links' times
 WHOLE = {"flat": (7, 7.0), "ring": (6, 1.5), "doubling": (2, 3.0), "halving": (4, 1.5)}
@@ -27,7 +28,7 @@ def true_seconds(name: str, size: int) -> float:
         messages, links = WHOLE[algorithm]
         return messages * START_S + links * BYTE_S * size
     first, links = CUT[algorithm]
-    length = min(size, segment or 128 << 10)
+    length = min(size, segment or OWN)
     of_segment = START_S / 4 + BYTE_S * length
     return first * (START_S + BYTE_S * length) + (-(-size // length) - 1) * links * of_segment
 
@@ -38,8 +39,8 @@ def space_at(size: int) -> Space:
         whole = frozenset(length for length in SEGMENTS if length >= size)
         for length in SEGMENTS:
             if length < size:
-                lengths[f"{algorithm}:{length}"] = frozenset({length} | ({0} if length == 128 << 10 else set()))
-        if size <= 128 << 10:
+                lengths[f"{algorithm}:{length}"] = frozenset({length} | ({0} if length == OWN else set()))
+        if size <= OWN:
             lengths[f"{algorithm}:0"] = whole | {0}
         elif whole:
             lengths[f"{algorithm}:{min(whole)}"] = whole
@@ -149,12 +150,12 @@ def test_a_race_ends_soon_where_nothing_scatters() -> None:
 def test_what_is_expected_of_a_longer_message() -> None:
     spaces = {size: SPACES[size] for size in (1 << 18, 1 << 19, 1 << 20)}
     points = {
-        1 << 18: {"chain:32768": 5.0, "ring:0": 3.0, "flat:0": 6.0},
-        1 << 19: {"chain:32768": 6.0, "ring:0": 5.0},
+        1 << 18: {"chain:30720": 5.0, "ring:0": 3.0, "flat:0": 6.0},
+        1 << 19: {"chain:30720": 6.0, "ring:0": 5.0},
     }
     behind = expected(spaces, points, [1 << 18, 1 << 19], 1 << 20)
     # By growth chain takes 8 and ring 9; as it was, ring is ahead. Who did not race is as far behind as when it did.
-    assert behind == {"chain:32768": 1.0, "ring:0": 1.0, "flat:0": 2.0}
-    assert ladder._contenders({"chain:16384": 1.0, "ring:0": 1.1, "flat:0": 9.0, "binary:0": 9.5}, spaces[1 << 20]) == {
-        "chain:16384", "chain:32768", "ring:0", "flat:0",
+    assert behind == {"chain:30720": 1.0, "ring:0": 1.0, "flat:0": 2.0}
+    assert ladder._contenders({"chain:15360": 1.0, "ring:0": 1.1, "flat:0": 9.0, "binary:0": 9.5}, spaces[1 << 20]) == {
+        "chain:15360", "chain:30720", "ring:0", "flat:0",
     }  # fmt: skip
