@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -52,76 +53,23 @@ class PendingFileRequest {
   ArrayView view_;
 };
 
-template <std::uint64_t (File::*kCall)(std::uint64_t, ConstBytes)>
-std::uint64_t write_at(File& file, std::uint64_t offset, nb::handle buffer) {
-  const ArrayView view = memory(buffer, Access::read);
-  const nb::gil_scoped_release released;
-  return (file.*kCall)(offset, view.bytes());
-}
-
-template <std::uint64_t (File::*kCall)(std::uint64_t, Bytes) const>
-std::uint64_t read_at(const File& file, std::uint64_t offset, nb::handle buffer) {
-  const ArrayView view = memory(buffer, Access::write);
-  const nb::gil_scoped_release released;
-  return (file.*kCall)(offset, view.writable_bytes());
-}
-
-template <std::uint64_t (File::*kCall)(ConstBytes)>
-std::uint64_t write(File& file, nb::handle buffer) {
-  const ArrayView view = memory(buffer, Access::read);
-  const nb::gil_scoped_release released;
-  return (file.*kCall)(view.bytes());
-}
-
-template <std::uint64_t (File::*kCall)(Bytes)>
-std::uint64_t read(File& file, nb::handle buffer) {
-  const ArrayView view = memory(buffer, Access::write);
-  const nb::gil_scoped_release released;
-  return (file.*kCall)(view.writable_bytes());
-}
-
-template <FileRequest (File::*kCall)(ConstBytes)>
-PendingFileRequest start_write_next(File& file, nb::handle buffer) {
-  ArrayView view = memory(buffer, Access::read);
-  FileRequest request;
-  {
+/// One of File's calls that read the caller's memory or write to it, after a `Position` where it takes one. What is
+/// only started keeps the memory.
+template <auto kCall, Access kAccess, typename... Position>
+auto transfer(File& file, Position... position, nb::handle buffer) {
+  ArrayView view = memory(buffer, kAccess);
+  const auto call = [&] {
     const nb::gil_scoped_release released;
-    request = (file.*kCall)(view.bytes());
-  }
-  return {std::move(request), std::move(view)};
-}
-
-template <FileRequest (File::*kCall)(Bytes)>
-PendingFileRequest start_read_next(File& file, nb::handle buffer) {
-  ArrayView view = memory(buffer, Access::write);
-  FileRequest request;
-  {
-    const nb::gil_scoped_release released;
-    request = (file.*kCall)(view.writable_bytes());
-  }
-  return {std::move(request), std::move(view)};
-}
-
-template <FileRequest (File::*kCall)(std::uint64_t, ConstBytes)>
-PendingFileRequest start_write(File& file, std::uint64_t offset, nb::handle buffer) {
-  ArrayView view = memory(buffer, Access::read);
-  FileRequest request;
-  {
-    const nb::gil_scoped_release released;
-    request = (file.*kCall)(offset, view.bytes());
-  }
-  return {std::move(request), std::move(view)};
-}
-
-template <FileRequest (File::*kCall)(std::uint64_t, Bytes) const>
-PendingFileRequest start_read(const File& file, std::uint64_t offset, nb::handle buffer) {
-  ArrayView view = memory(buffer, Access::write);
-  FileRequest request;
-  {
-    const nb::gil_scoped_release released;
-    request = (file.*kCall)(offset, view.writable_bytes());
-  }
-  return {std::move(request), std::move(view)};
+    if constexpr (kAccess == Access::read)
+      return (file.*kCall)(position..., view.bytes());
+    else
+      return (file.*kCall)(position..., view.writable_bytes());
+  };
+  auto result = call();
+  if constexpr (std::is_same_v<decltype(result), FileRequest>)
+    return PendingFileRequest(std::move(result), std::move(view));
+  else
+    return result;
 }
 
 void set_view(File& file, std::uint64_t displacement_bytes, std::uint64_t etype_bytes, const Datatype& filetype) {
@@ -137,6 +85,7 @@ File open(const Comm* comm, const std::string& url, const FileOptions& options) 
 
 void bind_file(nb::module_& module) {
   using released = nb::call_guard<nb::gil_scoped_release>;
+  using Offset = std::uint64_t;
   nb::enum_<Whence>(module, "Whence")
       .value("set", Whence::set)
       .value("current", Whence::current)
@@ -156,26 +105,26 @@ void bind_file(nb::module_& module) {
       .def_static("open", &open, nb::arg("comm").none(), nb::arg("url"), nb::arg("options"), released())
       .def("close", &File::close, released())
       .def("set_view", &set_view, nb::arg("displacement_bytes"), nb::arg("etype_bytes"), nb::arg("filetype"))
-      .def("write_at", &write_at<&File::write_at>)
-      .def("write_at_all", &write_at<&File::write_at_all>)
-      .def("read_at", &read_at<&File::read_at>)
-      .def("read_at_all", &read_at<&File::read_at_all>)
-      .def("write", &write<&File::write>)
-      .def("write_all", &write<&File::write_all>)
-      .def("write_ordered", &write<&File::write_ordered>)
-      .def("read", &read<&File::read>)
-      .def("read_all", &read<&File::read_all>)
-      .def("read_ordered", &read<&File::read_ordered>)
-      .def("write_shared", &write<&File::write_shared>)
-      .def("read_shared", &read<&File::read_shared>)
-      .def("start_write_shared", &start_write_next<&File::start_write_shared>)
-      .def("start_read_shared", &start_read_next<&File::start_read_shared>)
-      .def("start_write_ordered", &start_write_next<&File::start_write_ordered>)
-      .def("start_read_ordered", &start_read_next<&File::start_read_ordered>)
-      .def("start_write_at", &start_write<&File::start_write_at>)
-      .def("start_read_at", &start_read<&File::start_read_at>)
-      .def("start_write_at_all", &start_write<&File::start_write_at_all>)
-      .def("start_read_at_all", &start_read<&File::start_read_at_all>)
+      .def("write_at", &transfer<&File::write_at, Access::read, Offset>)
+      .def("write_at_all", &transfer<&File::write_at_all, Access::read, Offset>)
+      .def("read_at", &transfer<&File::read_at, Access::write, Offset>)
+      .def("read_at_all", &transfer<&File::read_at_all, Access::write, Offset>)
+      .def("write", &transfer<&File::write, Access::read>)
+      .def("write_all", &transfer<&File::write_all, Access::read>)
+      .def("write_ordered", &transfer<&File::write_ordered, Access::read>)
+      .def("read", &transfer<&File::read, Access::write>)
+      .def("read_all", &transfer<&File::read_all, Access::write>)
+      .def("read_ordered", &transfer<&File::read_ordered, Access::write>)
+      .def("write_shared", &transfer<&File::write_shared, Access::read>)
+      .def("read_shared", &transfer<&File::read_shared, Access::write>)
+      .def("start_write_shared", &transfer<&File::start_write_shared, Access::read>)
+      .def("start_read_shared", &transfer<&File::start_read_shared, Access::write>)
+      .def("start_write_ordered", &transfer<&File::start_write_ordered, Access::read>)
+      .def("start_read_ordered", &transfer<&File::start_read_ordered, Access::write>)
+      .def("start_write_at", &transfer<&File::start_write_at, Access::read, Offset>)
+      .def("start_read_at", &transfer<&File::start_read_at, Access::write, Offset>)
+      .def("start_write_at_all", &transfer<&File::start_write_at_all, Access::read, Offset>)
+      .def("start_read_at_all", &transfer<&File::start_read_at_all, Access::write, Offset>)
       .def("seek", &File::seek, released())
       .def("seek_shared", &File::seek_shared, released())
       .def_prop_ro("position", &File::position)
