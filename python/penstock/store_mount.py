@@ -21,18 +21,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from penstock.error import Error
-from penstock.store import Blob, Snapshot, Store
+from penstock.store import Store
+from penstock.store_files import Files, kind_of
 
 __all__ = ["mount"]
 
-_STRETCH_BYTES = 2 << 20
-_KEPT_STRETCHES = 4
-_KEPT_SNAPSHOTS = 256
 _START_S = 30.0
 _LOOP_ENDED = 8
 
@@ -51,7 +47,7 @@ def mount(url: str, directory: str, *, foreground: bool = False, allow_other: bo
         _spawn(url, directory, allow_other)
         return
     # Opened here for the sake of its errors, and again where it is used.
-    files = _Files(Store(url, create=False))
+    files = Files(Store(url, create=False))
     import mfusepy
 
     options: dict[str, Any] = {"ro": True, "fsname": url.replace(",", "_"), "subtype": "penstock"}
@@ -144,167 +140,10 @@ def _read_ahead(directory: str) -> None:
             file.write("4096")
 
 
-class _Node:
-    """What one open file reads. Sequential readers get what lies ahead in one read of the store, and the next one is
-    under way while the kernel fetches this one."""
-
-    def __init__(self, snapshot: Snapshot, pool: ThreadPoolExecutor) -> None:
-        self.snapshot = snapshot
-        self._pool = pool
-        self._lock = threading.Lock()
-        self._stretches: OrderedDict[int, Future[bytearray]] = OrderedDict()
-        self._last = 0
-
-    def read(self, size: int, offset: int) -> ctypes.Array[ctypes.c_char] | bytes:
-        size = min(size, self.snapshot.size - offset)
-        if size <= 0:
-            return b""
-        first, skip = divmod(offset, _STRETCH_BYTES)
-        with self._lock:
-            # The kernel asks for neighbouring pieces at the same time, so that they come out of order.
-            sequential = abs(offset - self._last) <= _STRETCH_BYTES
-            self._last = offset
-            known = first in self._stretches
-            if sequential or known:
-                stretches = [
-                    self._stretch(number) for number in range(first, (offset + size - 1) // _STRETCH_BYTES + 1)
-                ]
-                if (first + 1) * _STRETCH_BYTES < self.snapshot.size:
-                    self._stretch(first + 1)
-        if sequential or known:
-            # Damage nearby is none of this read's: it is found again if it was asked for.
-            with contextlib.suppress(Error):
-                if len(stretches) == 1:
-                    return (ctypes.c_char * size).from_buffer(stretches[0].result(), skip)
-                return b"".join([stretch.result() for stretch in stretches])[skip : skip + size]
-        return bytes(self._fetch(offset, size))
-
-    def _stretch(self, number: int) -> Future[bytearray]:
-        found = self._stretches.get(number)
-        if found is None:
-            begin = number * _STRETCH_BYTES
-            size = min(_STRETCH_BYTES, self.snapshot.size - begin)
-            found = self._stretches[number] = self._pool.submit(self._fetch, begin, size)
-            while len(self._stretches) > _KEPT_STRETCHES:
-                self._stretches.popitem(last=False)
-        return found
-
-    def _fetch(self, offset: int, size: int) -> bytearray:
-        data = bytearray(size)
-        self.snapshot.read([(offset, data)])
-        return data
-
-
-class _Files:
-    """Paths of the file system → what the store holds."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._lock = threading.Lock()
-        self._blobs: dict[str, Blob] = {}
-        self._snapshots: OrderedDict[tuple[str, int], Snapshot] = OrderedDict()
-        self._times: dict[str, dict[int, float]] = {}
-        self._opened: dict[int, _Node] = {}
-        self._handles = 0
-        self._since = time.time()
-        self._pool = ThreadPoolExecutor(4, "penstock-mount")
-
-    def blob(self, name: str) -> Blob:
-        with self._lock:
-            known = self._blobs.get(name)
-        if known is None:
-            known = self._store.open(name)
-            with self._lock:
-                known = self._blobs.setdefault(name, known)
-        return known
-
-    def forget(self, name: str) -> None:
-        """The blob was removed; another one of its name is another one."""
-        with self._lock:
-            self._blobs.pop(name, None)
-            self._times.pop(name, None)
-            for key in [key for key in self._snapshots if key[0] == name]:
-                del self._snapshots[key]
-
-    def snapshot(self, name: str, version: int) -> Snapshot:
-        key = (name, version)
-        with self._lock:
-            if key in self._snapshots:
-                self._snapshots.move_to_end(key)
-                return self._snapshots[key]
-        made = self.blob(name).snapshot(version)
-        with self._lock:
-            self._snapshots[key] = made
-            while len(self._snapshots) > _KEPT_SNAPSHOTS:
-                self._snapshots.popitem(last=False)
-        return made
-
-    def time(self, name: str, version: int) -> float:
-        """When a version was written; for one whose record gc has collected, the oldest time that is known."""
-        times = self._times.setdefault(name, {})
-        if version not in times:
-            times.update({row["version"]: row["time"] for row in self.blob(name).log(max(version, 1))})
-        return times.get(version) or min(times.values(), default=self._since)
-
-    def names(self, parts: list[str]) -> list[str]:
-        if not parts:
-            return [row["name"] for row in self._store.list()]
-        if len(parts) == 1:
-            return ["latest", "tags", "versions"]
-        tags = self.blob(parts[0]).tags
-        if parts[1] == "tags":
-            return list(tags)
-        row = next((row for row in self._store.list() if row["name"] == parts[0]), None)
-        if row is None:
-            raise Error(f"no blob {parts[0]}", "not_found")
-        numbers = set(range(row["first_version"], row["latest_version"] + 1)) | set(tags.values())
-        return [str(number) for number in sorted(numbers)]
-
-    def link(self, parts: list[str]) -> str:
-        """Where latest and the tags lead to."""
-        blob = self.blob(parts[0])
-        if parts[1] == "latest":
-            return f"versions/{blob.latest}"
-        tags = blob.tags
-        if parts[2] not in tags:
-            raise Error(f"no tag {parts[2]}", "not_found")
-        return f"../versions/{tags[parts[2]]}"
-
-    def open(self, name: str, version: int) -> int:
-        node = _Node(self.snapshot(name, version), self._pool)
-        with self._lock:
-            self._handles += 1
-            self._opened[self._handles] = node
-            return self._handles
-
-    def node(self, handle: int) -> _Node:
-        return self._opened[handle]
-
-    def close(self, handle: int) -> None:
-        with self._lock:
-            self._opened.pop(handle, None)
-
-
-def _kind(parts: list[str]) -> str:
-    """What a path is, by its form alone: "folder", "link", "version" or ""."""
-    if len(parts) < 2:
-        return "folder"
-    if parts[1] == "latest":
-        return "link" if len(parts) == 2 else ""
-    if parts[1] not in ("versions", "tags") or len(parts) > 3:
-        return ""
-    if len(parts) == 2:
-        return "folder"
-    if parts[1] == "tags":
-        return "link"
-    plain = parts[2].isascii() and parts[2].isdecimal() and str(int(parts[2])) == parts[2]
-    return "version" if plain and int(parts[2]) < 1 << 63 else ""
-
-
 _ERRNO = {"not_found": errno.ENOENT, "invalid_argument": errno.ENOENT, "no_space": errno.ENOSPC}
 
 
-def _operations(mfusepy: Any, files: _Files) -> Any:
+def _operations(mfusepy: Any, files: Files) -> Any:
     user, group, since = os.getuid(), os.getgid(), time.time()
 
     def parts_of(path: str) -> list[str]:
@@ -324,7 +163,7 @@ def _operations(mfusepy: Any, files: _Files) -> Any:
             raise OSError(_ERRNO.get(error.code, errno.EIO), str(error)) from None
 
     def attributes(parts: list[str]) -> dict[str, Any]:
-        kind = _kind(parts)
+        kind = kind_of(parts)
         mode, size, moment, links = stat.S_IFDIR | 0o555, 0, since, 2
         if kind == "version":
             size = files.snapshot(parts[0], int(parts[2])).size
@@ -348,7 +187,7 @@ def _operations(mfusepy: Any, files: _Files) -> Any:
         }
 
     def open_version(parts: list[str], info: Any) -> int:
-        if _kind(parts) != "version":
+        if kind_of(parts) != "version":
             raise OSError(errno.EISDIR, "no version")
         if info.flags & (os.O_WRONLY | os.O_RDWR):
             raise OSError(errno.EROFS, "versions never change")
