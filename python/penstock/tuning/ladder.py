@@ -20,9 +20,8 @@ SHORT = 16 << 10  #: up to here nothing is cut into segments
 ALL_RACE = 256 << 10  #: up to here all candidates race; beyond, those that may win
 BEHIND = 1.3  #: how far behind the best a candidate may be expected to be to race
 LEAST, MOST = 3, 10  #: how many race at least and at most
-FAMILY = (
-    1.5  #: the same for the best lengths of each algorithm: what takes long to fill a pipeline is the best in the end
-)
+#: The same for the best lengths of each algorithm: what takes long to fill a pipeline is the best in the end.
+FAMILY = 1.5
 LEADS = 1.2  #: how far behind the best an algorithm may be for its next longer segments to race
 BETWEEN = 1.3  #: how far behind the best at a neighbour a candidate may be to race at a size in between
 AGAIN, MOST_AGAIN = 1.2, 3  #: who races a second time, later, where times are short: how far behind, and how many

@@ -16,10 +16,8 @@ LONG_S = 0.01  #: what takes longer than this is not warmed up, and decided by L
 ROUNDS, LONG_ROUNDS, MOST_ROUNDS = 5, 2, 100
 REFERENCE_ROUNDS = 3
 FAVOURED = 2  #: of what takes long, so many who are expected to be the best are measured twice in any case
-SHORT_S, SHORT_ROUNDS = (
-    0.002,
-    5,
-)  #: what takes less than this scatters much and costs little: so often is everyone measured
+SHORT_S = 0.002  #: what takes less than this scatters much and costs little
+SHORT_ROUNDS = 5  #: so often is everyone measured then
 RACE_S = 0.12  #: for all that stay to the end
 
 
