@@ -124,12 +124,13 @@ def bench(arguments: argparse.Namespace, rest: list[str], directory: Path) -> di
 
 def show(report: dict, limit: float) -> None:
     """MB/s of all nodes, how many times as fast Penstock is, and its share of what the links can carry."""
-    print(f"{'':28} {'ranks':>5} {'bytes':>12}  " + "  ".join(f"{peer:>16}" for peer in report["peers"]))
+    print(f"{'':32} {'ranks':>5} {'bytes':>12}  " + "  ".join(f"{peer:>16}" for peer in report["peers"]))
     for row in report["rows"]:
         setting = row["setting"]
         speeds = {peer: setting["bytes"] / seconds for peer, seconds in row["seconds"].items()}
+        what = f"{setting['experiment']}, {setting['waiting']}" + (", synced" if setting["sync"] == "yes" else "")
         print(
-            f"{setting['experiment']:28} {setting['ranks']:5} {setting['bytes']:12}  "
+            f"{what:32} {setting['ranks']:5} {setting['bytes']:12}  "
             + "  ".join(
                 f"{speeds[peer] / 1e6:11.1f} MB/s" if peer in speeds else f"{'-':>16}" for peer in report["peers"]
             )
