@@ -20,7 +20,7 @@ struct Piece {
 };
 
 // What travels as one message; in the same order on all ranks.
-std::vector<Piece> pieces_of(const std::vector<std::vector<int>>& by_node, const Collective& what, Region all) {
+std::vector<Piece> cut(const std::vector<std::vector<int>>& by_node, const Collective& what, Region all) {
   std::vector<std::pair<std::size_t, Run>> runs;
   for (std::size_t node = 0; node < by_node.size(); ++node) {
     std::vector<int> ranks = by_node[node];
@@ -29,12 +29,10 @@ std::vector<Piece> pieces_of(const std::vector<std::vector<int>>& by_node, const
     for (const Run run : runs_of(group, 0, group.size())) runs.emplace_back(node, run);
   }
   const std::uint64_t most = std::max<std::uint64_t>(1, kMaxPieces / std::max<std::size_t>(1, runs.size()));
-  const std::uint64_t segment_bytes = what.segment_bytes != 0 ? what.segment_bytes : kEagerBytes;
   std::vector<Piece> pieces;
   for (const auto& [node, run] : runs) {
     const Region blocks = blocks_of(all, what, run);
-    const std::uint64_t count =
-        std::clamp<std::uint64_t>((blocks.size_bytes + segment_bytes - 1) / segment_bytes, 1, most);
+    const std::uint64_t count = pieces_of(blocks.size_bytes, what.segment_bytes, most);
     const std::uint64_t element_bytes = what.item_bytes();
     for (std::uint64_t i = 0; i < count; ++i)
       pieces.push_back({node, part_of(blocks, blocks.size_bytes / element_bytes, element_bytes, count, i)});
@@ -50,7 +48,7 @@ Plan allgather_leader_ring(const Team& team, const Collective& what) {
   const Group ring = leaders(team, 0);
   const Region all = result(team, what);
   const Region own = contribution(team, what);
-  const std::vector<Piece> pieces = pieces_of(by_node, what, all);
+  const std::vector<Piece> pieces = cut(by_node, what, all);
   const std::size_t nodes = by_node.size();
   std::size_t here = 0;
   while (!team.same_node(by_node[here][0], team.rank)) ++here;

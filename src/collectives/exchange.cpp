@@ -8,11 +8,6 @@ namespace {
 constexpr std::uint64_t kMaxPieces = 512;  // parts times segments: bounds the length of the plan
 constexpr std::uint64_t kMaxHalvingSegments = 64;
 
-std::uint64_t segments_of(std::uint64_t bytes, std::uint64_t given, std::uint64_t most) {
-  const std::uint64_t wanted = given != 0 ? given : kEagerBytes;
-  return std::clamp<std::uint64_t>((bytes + wanted - 1) / wanted, 1, std::max<std::uint64_t>(1, most));
-}
-
 /// Two places that take turns, so that the next message can arrive while this one is being added.
 class Landing {
  public:
@@ -32,7 +27,7 @@ class Halving {
   Halving(Sequence& sequence, const Group& group, const Exchange& exchange)
       : sequence_(sequence), group_(group), given_(exchange), fold_(group.size()), tag_(exchange.first_tag + 2) {
     const std::uint64_t bytes = given_.elements * given_.element_bytes;
-    segments_ = segments_of(bytes / 2, given_.segment_bytes, kMaxHalvingSegments);
+    segments_ = pieces_of(bytes / 2, given_.segment_bytes, kMaxHalvingSegments);
   }
 
   bool leaves() const { return fold_.leaves(group_.self); }
@@ -150,7 +145,7 @@ void ring_allreduce(Sequence& sequence, const Group& ring, const Exchange& given
   const int previous = ring[(ring.self + size - 1) % size];
   const auto parts = static_cast<std::uint64_t>(size);
   const std::uint64_t part_bytes = given.elements * given.element_bytes / parts;
-  const std::uint64_t segments = segments_of(part_bytes, given.segment_bytes, kMaxPieces / parts);
+  const std::uint64_t segments = pieces_of(part_bytes, given.segment_bytes, kMaxPieces / parts);
 
   // Segment s of the part that is `steps` ranks behind this one on the ring.
   const auto piece = [&](Region whole, int steps, std::uint64_t s) {
@@ -220,7 +215,7 @@ void scatter_allgather(Sequence& sequence, const Group& group, const Exchange& g
   const int size = group.size();
   const auto parts = static_cast<std::uint64_t>(size);
   const std::uint64_t part_bytes = given.elements * given.element_bytes / parts;
-  const std::uint64_t segments = segments_of(part_bytes, given.segment_bytes, kMaxPieces / parts);
+  const std::uint64_t segments = pieces_of(part_bytes, given.segment_bytes, kMaxPieces / parts);
   const auto piece = [&](int part, std::uint64_t s) {
     return part_of(given.target, given.elements, given.element_bytes, parts * segments,
                    static_cast<std::uint64_t>((part + size) % size) * segments + s);

@@ -19,8 +19,7 @@ constexpr std::uint64_t kMaxPieces = 512;  // of all blocks: bounds the length o
 /// The pieces that a block travels in, and their tags: as many for its sender as for its receiver.
 template <typename Action>
 void for_each_piece(Region block, int ranks, const Action& action) {
-  const auto most = std::max<std::uint64_t>(1, kMaxPieces / static_cast<std::uint64_t>(ranks));
-  const auto count = std::clamp<std::uint64_t>((block.size_bytes + kEagerBytes - 1) / kEagerBytes, 1, most);
+  const std::uint64_t count = pieces_of(block.size_bytes, 0, kMaxPieces / static_cast<std::uint64_t>(ranks));
   for (std::uint64_t i = 0; i < count; ++i)
     action(part_of(block, block.size_bytes, 1, count, i), static_cast<std::uint32_t>(i));
 }

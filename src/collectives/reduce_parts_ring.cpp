@@ -24,10 +24,8 @@ Plan reduce_parts_ring(const std::string& algorithm, const Team& team, const Col
   const Region target = result(team, what);
   std::uint64_t largest_elements = 0;
   for (int rank = 0; rank < size; ++rank) largest_elements = std::max(largest_elements, part_elements(what, rank));
-  const std::uint64_t wanted_bytes = what.segment_bytes != 0 ? what.segment_bytes : kEagerBytes;
   const std::uint64_t segments =
-      std::clamp<std::uint64_t>((largest_elements * element_bytes + wanted_bytes - 1) / wanted_bytes, 1,
-                                std::max<std::uint64_t>(1, kMaxPieces / static_cast<std::uint64_t>(size)));
+      pieces_of(largest_elements * element_bytes, what.segment_bytes, kMaxPieces / static_cast<std::uint64_t>(size));
   const auto at_place = [&](int steps) { return ring[(ring.self + 2 * size - steps) % size]; };
   const auto piece = [&](Region part, int rank, std::uint64_t s) {
     return part_of(part, part_elements(what, rank), element_bytes, segments, s);

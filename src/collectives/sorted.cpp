@@ -46,8 +46,7 @@ Plan reduce_sorted_whole(const std::string& algorithm, const Team& team, const C
   const std::uint64_t element_bytes = what.item_bytes();
   const std::uint64_t part_bytes = block_bytes(what) / size;
   const std::uint64_t pieces =
-      std::clamp<std::uint64_t>(part_bytes / (what.segment_bytes != 0 ? what.segment_bytes : kEagerBytes), 1,
-                                std::clamp<std::uint64_t>(kMostMessages / size, 1, kMostPieces));
+      pieces_of(part_bytes, what.segment_bytes, std::min<std::uint64_t>(kMostMessages / size, kMostPieces));
   const auto piece_of = [&](Region whole, int rank, std::uint64_t piece) {
     return part_of(whole, what.count, element_bytes, size * pieces, static_cast<std::uint64_t>(rank) * pieces + piece);
   };

@@ -11,12 +11,15 @@ constexpr std::uint32_t kInFlight = 8;  // segments for which an inner rank of a
 
 Segments::Segments(const Collective& what, std::uint64_t default_bytes, std::uint32_t most)
     : elements_(what.count), element_bytes_(what.item_bytes()) {
-  const std::uint64_t bytes = elements_ * element_bytes_;
-  const std::uint64_t wanted_bytes =
-      std::max<std::uint64_t>(1, what.segment_bytes ? what.segment_bytes : default_bytes);
-  const std::uint64_t wanted = bytes / wanted_bytes + (bytes % wanted_bytes != 0);
-  count_ = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(wanted, 1, std::min<std::uint64_t>(most, std::max<std::uint64_t>(1, elements_))));
+  count_ = static_cast<std::uint32_t>(pieces_of(elements_ * element_bytes_,
+                                                what.segment_bytes != 0 ? what.segment_bytes : default_bytes,
+                                                std::min<std::uint64_t>(most, elements_)));
+}
+
+std::uint64_t pieces_of(std::uint64_t bytes, std::uint64_t segment_bytes, std::uint64_t most) {
+  const std::uint64_t longest = segment_bytes != 0 ? segment_bytes : kEagerBytes;
+  const std::uint64_t wanted = bytes / longest + (bytes % longest != 0);
+  return std::clamp<std::uint64_t>(wanted, 1, std::max<std::uint64_t>(1, most));
 }
 
 Region part_of(Region whole, std::uint64_t elements, std::uint64_t element_bytes, std::uint64_t parts,

@@ -10,8 +10,7 @@
 
 namespace penstock::collectives {
 
-/// The length of segments, unless the caller asks for another.
-using plan::kEagerBytes;
+using plan::kEagerBytes;                            // the length of segments, unless the caller asks for another
 inline constexpr std::uint32_t kMaxSegments = 320;  // bounds the length of plans, and with kStageTags the tags
 inline constexpr std::uint32_t kStageTags = 512;    // a stage with number k uses the tags [k, k+1) * kStageTags
 
@@ -33,6 +32,10 @@ class Segments {
   std::uint64_t element_bytes_;
   std::uint32_t count_ = 1;
 };
+
+/// Into how many pieces `bytes` are cut, for none to be longer than `segment_bytes` (0: kEagerBytes), but `most` of
+/// them at most, and one at least.
+std::uint64_t pieces_of(std::uint64_t bytes, std::uint64_t segment_bytes, std::uint64_t most);
 
 /// Part `index` of `parts` of a buffer of `elements` elements; sizes differ by one element at most.
 Region part_of(Region whole, std::uint64_t elements, std::uint64_t element_bytes, std::uint64_t parts,

@@ -15,10 +15,8 @@ from penstock.tuning.predict import STAGES, at_length, stages_of, steps_of
 
 STABLE = 6  #: tasks of a full pipeline in a row; the cost of the later ones counts (figure 3)
 TASKS_S = 0.02  #: of one sequence of tasks
-FITTED = (
-    SEGMENTS[1],
-    SEGMENTS[3],
-)  #: segments whose tasks are measured with heuristics; those of others follow from them
+#: Segments whose tasks are measured with heuristics; those of others follow from them.
+FITTED = (SEGMENTS[1], SEGMENTS[3])
 ALL_S = 0.06  #: of one candidate in an exhaustive search
 ALL_ROUNDS = (12, 200)  #: of an exhaustive search, at least and at most: what tells 3% apart
 REFEREE_S, REFEREE_ROUNDS = 0.5, (9, 100)
