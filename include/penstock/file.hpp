@@ -2,13 +2,15 @@
 // lock anywhere. After Tran, Nicolae, Antoniu, Bouge (2010), sections 5.3.4 and 5.4.
 //
 // "Collective" functions are called by all ranks of the file in the same order, with any sizes; they return one version
-// for all, or throw on every rank with nothing written: the failing ranks their own Error, the others peer_failed. All
-// other functions are local. Blocking, except those that return a FileRequest. Buffers are used during the call (until
-// wait() for requests). One thread at a time per handle.
+// for all, or throw on every rank with nothing written: the failing ranks their own Error, the others peer_failed.
+// Where arguments have to be the same on all ranks and are not, every rank gets Error(mismatch). All other functions
+// are local. Blocking, except those that return a FileRequest. Buffers are used during the call (until wait() for
+// requests). One thread at a time per handle.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,10 +25,11 @@ namespace penstock {
 struct FileOptions {
   bool read = true;
   bool write = true;
-  bool create = false;     ///< make store and blob where they do not exist; the blob grows
-  bool exclusive = false;  ///< with create: an error where the blob exists
-  bool append = false;     ///< the individual pointers start at the end
-  bool durable = true;     ///< false: only sync() makes writes survive a loss of power
+  bool create = false;           ///< make store and blob where they do not exist; the blob grows
+  bool exclusive = false;        ///< with create: an error where the blob exists
+  bool append = false;           ///< the individual pointers start at the end
+  bool durable = true;           ///< false: only sync() makes writes survive a loss of power
+  bool delete_on_close = false;  ///< close() removes the blob with all its versions and tags
 };
 
 /// Which bytes of the file a rank sees, and in which units it counts. The pieces, repeated every extent_bytes from
@@ -65,12 +68,16 @@ enum class Whence { set, current, end };
 
 class PENSTOCK_API File {
  public:
-  /// `url` is that of a store, '/', and the name of a blob: "file:///scratch/run7/field". Collective.
+  /// `url` is that of a store, '/', and the name of a blob: "file:///scratch/run7/field". Collective, with the same
+  /// options on all ranks.
   static File open(const Comm& comm, std::string_view url, const FileOptions& options = {});
   /// For one process alone: collective functions are then like the others.
   static File open(std::string_view url, const FileOptions& options = {});
   /// Collective. A file that is destroyed without it is closed on this rank alone.
   void close();
+  /// Takes part in the next collective call by failing it: for a caller that cannot make it, since what it was given is
+  /// no argument for it. The other ranks get Error(peer_failed) with `message`. Local.
+  void fail_next(const std::string& message) noexcept;
 
   /// Collective; each rank has its own view. Sets the individual pointer to 0.
   void set_view(FileView view);
@@ -125,9 +132,9 @@ class PENSTOCK_API File {
   std::uint64_t byte_offset(std::uint64_t offset_etypes) const;
 
   std::uint64_t size_bytes() const;
-  std::uint64_t set_size(std::uint64_t size_bytes);     ///< collective
-  std::uint64_t preallocate(std::uint64_t size_bytes);  ///< collective; never shrinks
-  /// Every access is atomic anyway; this is remembered only. Collective.
+  std::uint64_t set_size(std::uint64_t size_bytes);     ///< collective, the same size on all ranks
+  std::uint64_t preallocate(std::uint64_t size_bytes);  ///< likewise; never shrinks
+  /// Every access is atomic anyway; this is remembered only. Collective, the same on all ranks.
   void set_atomicity(bool atomic);
   bool atomicity() const;
   /// What any rank wrote before is durable, and visible to all ranks after. Collective.

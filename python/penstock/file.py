@@ -6,6 +6,8 @@ together. Readers that hold a snapshot are never disturbed.
 
 from __future__ import annotations
 
+import contextlib
+import operator
 from typing import TYPE_CHECKING, Any
 
 from penstock import _penstock, mpi_abi
@@ -13,10 +15,10 @@ from penstock.comm import Comm
 from penstock.datatype import flatten
 from penstock.error import Error
 from penstock.message import Derived, message
-from penstock.store import Blob, Store, split_blob_url
+from penstock.store import Blob, Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 MPI = mpi_abi.import_mpi()
 
@@ -88,10 +90,16 @@ class File:
         info : mpi4py.MPI.Info or dict, optional
             "penstock_durable": "false" makes only `Sync` survive a loss of power; the default is every write.
         """
-        options = _options(filename, amode, info)
         own = comm is not None and not isinstance(comm, Comm)
         used = Comm(comm) if own else comm
-        core = _penstock.File.open(None if used is None else used._open(), filename, options)
+        group = None if used is None else used._open()
+        try:
+            options = _options(filename, amode, info)
+        except Error as error:
+            if group is not None:
+                group.fail_next(str(error))  # the other ranks must not wait for this one
+            raise
+        core = _penstock.File.open(group, filename, options)
         file = cls(core, used, amode, filename)
         file._own_comm = own
         file.Set_info(info)
@@ -106,26 +114,9 @@ class File:
     def Close(self) -> None:
         """Collective. With MODE_DELETE_ON_CLOSE the blob and all its versions are gone when this returns."""
         self._core.close()
-        if self._amode & MPI.MODE_DELETE_ON_CLOSE:
-            self._delete()
         if self._own_comm and self._comm is not None:
             self._comm.free()
         self._comm = None
-
-    def _delete(self) -> None:
-        """Rank 0 removes the blob; nobody goes on before, and all ranks have closed the file by now."""
-        failure = None
-        if self._comm is None or self._comm.rank == 0:
-            place, name = split_blob_url(self._url)
-            try:
-                Store(place, create=False).remove(name)
-            except Error as error:
-                # Another group that had the file open may have removed it first.
-                failure = None if error.code == "not_found" else (str(error), error.code)
-        if self._comm is not None:
-            failure = self._comm.bcast(failure)
-        if failure is not None:
-            raise Error(*failure)
 
     def __enter__(self) -> File:
         return self
@@ -219,14 +210,13 @@ class File:
 
         The file type is any MPI datatype whose bytes ascend: subarray, vector, indexed, struct, resized and so on.
         """
-        if datarep != "native":
-            raise Error(f'the data representation {datarep!r} is not supported; use "native"', "unsupported")
-        etype = MPI.BYTE if etype is None else etype
-        filetype = etype if filetype is None else filetype
-        shown = flatten(filetype)
-        if disp < 0:
-            raise Error(f"the displacement {disp} of a view is negative")
-        self._core.set_view(disp, etype.Get_size(), shown)
+        with self._or_fail_on_all():
+            if datarep != "native":
+                raise Error(f'the data representation {datarep!r} is not supported; use "native"', "unsupported")
+            etype = MPI.BYTE if etype is None else etype
+            filetype = etype if filetype is None else filetype
+            etype_bytes, shown = etype.Get_size(), flatten(filetype)
+        self._core.set_view(disp, etype_bytes, shown)
         self._displacement, self._etype, self._filetype = disp, etype, filetype
 
     def Get_view(self) -> tuple[int, Any, Any, str]:
@@ -234,14 +224,16 @@ class File:
         return self._displacement, self._etype, self._filetype, "native"
 
     def Seek(self, offset: int, whence: int = MPI.SEEK_SET) -> None:
-        self._core.seek(offset, _whence(whence))
+        self._core.seek(_seek_offset(offset), _whence(whence))
 
     def Get_position(self) -> int:
         return self._core.position
 
     def Seek_shared(self, offset: int, whence: int = MPI.SEEK_SET) -> None:
         """Collective."""
-        self._core.seek_shared(offset, _whence(whence))
+        with self._or_fail_on_all():
+            offset, origin = _seek_offset(offset), _whence(whence)
+        self._core.seek_shared(offset, origin)
 
     def Get_position_shared(self) -> int:
         return self._core.position_shared
@@ -253,62 +245,62 @@ class File:
     # ---- access: one atomic version per independent write, one per collective write
 
     def Write_at(self, offset: int, buf: Any, status: Any = None) -> int:
-        return _write(lambda data: self._core.write_at(offset, data), buf, status)
+        return self._write("write_at", buf, status, offset)
 
     def Write_at_all(self, offset: int, buf: Any, status: Any = None) -> int:
-        return _write(lambda data: self._core.write_at_all(offset, data), buf, status)
+        return self._write("write_at_all", buf, status, offset)
 
     def Write(self, buf: Any, status: Any = None) -> int:
-        return _write(self._core.write, buf, status)
+        return self._write("write", buf, status)
 
     def Write_all(self, buf: Any, status: Any = None) -> int:
-        return _write(self._core.write_all, buf, status)
+        return self._write("write_all", buf, status)
 
     def Write_ordered(self, buf: Any, status: Any = None) -> int:
-        return _write(self._core.write_ordered, buf, status)
+        return self._write("write_ordered", buf, status)
 
     def Read_at(self, offset: int, buf: Any, status: Any = None) -> None:
-        _read(lambda data: self._core.read_at(offset, data), buf, status)
+        self._read("read_at", buf, status, offset)
 
     def Read_at_all(self, offset: int, buf: Any, status: Any = None) -> None:
-        _read(lambda data: self._core.read_at_all(offset, data), buf, status)
+        self._read("read_at_all", buf, status, offset)
 
     def Read(self, buf: Any, status: Any = None) -> None:
-        _read(self._core.read, buf, status)
+        self._read("read", buf, status)
 
     def Read_all(self, buf: Any, status: Any = None) -> None:
-        _read(self._core.read_all, buf, status)
+        self._read("read_all", buf, status)
 
     def Read_ordered(self, buf: Any, status: Any = None) -> None:
-        _read(self._core.read_ordered, buf, status)
+        self._read("read_ordered", buf, status)
 
     def Write_shared(self, buf: Any, status: Any = None) -> int:
         """At the pointer that all ranks share, which moves on at once: every access has a place of its own, in an order
         that chance decides. Not collective, and no rank waits for another."""
-        return _write(self._core.write_shared, buf, status)
+        return self._write("write_shared", buf, status)
 
     def Read_shared(self, buf: Any, status: Any = None) -> None:
-        _read(self._core.read_shared, buf, status)
+        self._read("read_shared", buf, status)
 
     def Iwrite_shared(self, buf: Any) -> FileRequest:
-        return _start_write(self._core.start_write_shared, buf)
+        return self._start_write("start_write_shared", buf)
 
     def Iread_shared(self, buf: Any) -> FileRequest:
-        return _start_read(self._core.start_read_shared, buf)
+        return self._start_read("start_read_shared", buf)
 
     def Iwrite_at(self, offset: int, buf: Any) -> FileRequest:
-        return _start_write(lambda data: self._core.start_write_at(offset, data), buf)
+        return self._start_write("start_write_at", buf, offset)
 
     def Iread_at(self, offset: int, buf: Any) -> FileRequest:
-        return _start_read(lambda data: self._core.start_read_at(offset, data), buf)
+        return self._start_read("start_read_at", buf, offset)
 
     def Iwrite_at_all(self, offset: int, buf: Any) -> FileRequest:
         """Collective; all collective accesses of a file take place in the order of the calls."""
-        return _start_write(lambda data: self._core.start_write_at_all(offset, data), buf)
+        return self._start_write("start_write_at_all", buf, offset)
 
     def Iread_at_all(self, offset: int, buf: Any) -> FileRequest:
         """Collective, as :meth:`Iwrite_at_all`."""
-        return _start_read(lambda data: self._core.start_read_at_all(offset, data), buf)
+        return self._start_read("start_read_at_all", buf, offset)
 
     def Iwrite(self, buf: Any) -> FileRequest:
         return self._advancing(self.Iwrite_at, buf)
@@ -337,10 +329,10 @@ class File:
         self._begin("Read_all", buf, lambda: self.Iread_all(buf))
 
     def Write_ordered_begin(self, buf: Any) -> None:
-        self._begin("Write_ordered", buf, lambda: _start_write(self._core.start_write_ordered, buf))
+        self._begin("Write_ordered", buf, lambda: self._start_write("start_write_ordered", buf))
 
     def Read_ordered_begin(self, buf: Any) -> None:
-        self._begin("Read_ordered", buf, lambda: _start_read(self._core.start_read_ordered, buf))
+        self._begin("Read_ordered", buf, lambda: self._start_read("start_read_ordered", buf))
 
     def Write_at_all_end(self, buf: Any, status: Any = None) -> None:
         self._end("Write_at_all", buf, status)
@@ -361,10 +353,10 @@ class File:
         self._end("Read_ordered", buf, status)
 
     def _begin(self, name: str, buf: Any, start: Callable[[], FileRequest]) -> None:
-        if self._split is not None:
-            raise Error(
-                f"{name}_begin while {self._split[0]}_begin has not been ended; call {self._split[0]}_end first"
-            )
+        with self._or_fail_on_all():
+            if self._split is not None:
+                begun = self._split[0]
+                raise Error(f"{name}_begin while {begun}_begin has not been ended; call {begun}_end first")
         self._split = (name, start(), buf)
 
     def _end(self, name: str, buf: Any, status: Any) -> None:
@@ -374,6 +366,54 @@ class File:
         _, request, _ = self._split
         self._split = None
         request.Wait(status)
+
+    # ---- what they have in common; `access` is the core's method, collective if it ends with _all or _ordered
+
+    def _write(self, access: str, buf: Any, status: Any, *offset: int) -> int:
+        given = self._message(access, buf)
+        version = getattr(self._core, access)(*offset, given.pack() if isinstance(given, Derived) else given)
+        if status is not None:
+            _set_count(status, _size(buf))
+        return version
+
+    def _read(self, access: str, buf: Any, status: Any, *offset: int) -> None:
+        given = self._message(access, buf)
+        call = getattr(self._core, access)
+        if isinstance(given, Derived):
+            data = given.pack()
+            count = call(*offset, data)
+            given.unpack(data)
+        else:
+            count = call(*offset, given)
+        _set_count(status, count)
+
+    def _start_write(self, access: str, buf: Any, *offset: int) -> FileRequest:
+        given = self._message(access, buf)
+        return FileRequest(getattr(self._core, access)(*offset, given.pack() if isinstance(given, Derived) else given))
+
+    def _start_read(self, access: str, buf: Any, *offset: int) -> FileRequest:
+        given = self._message(access, buf)
+        call = getattr(self._core, access)
+        if not isinstance(given, Derived):
+            return FileRequest(call(*offset, given))
+        # What lies beyond the end of the file keeps its value, so the memory starts as it is.
+        data = given.pack()
+        return FileRequest(call(*offset, data), lambda: given.unpack(data))
+
+    def _message(self, access: str, buf: Any) -> Any:
+        if not access.endswith(("_all", "_ordered")):
+            return message(buf)
+        with self._or_fail_on_all():
+            return message(buf)
+
+    @contextlib.contextmanager
+    def _or_fail_on_all(self) -> Iterator[None]:
+        """Arguments of a collective call: where they are wrong, the other ranks must not wait for this one."""
+        try:
+            yield
+        except Exception as error:
+            self._core.fail_next(str(error))
+            raise
 
     def _advancing(self, start: Callable[[int, Any], FileRequest], buf: Any) -> FileRequest:
         """Starts an access at the individual pointer, which moves on at once."""
@@ -397,6 +437,7 @@ def _options(filename: str, amode: int, info: Any) -> _penstock.FileOptions:
     options.create = bool(amode & MPI.MODE_CREATE)
     options.exclusive = bool(amode & MPI.MODE_EXCL)
     options.append = bool(amode & MPI.MODE_APPEND)
+    options.delete_on_close = bool(amode & MPI.MODE_DELETE_ON_CLOSE)
     if info is not None and info != MPI.INFO_NULL:
         durable = str(info.get("penstock_durable") or "true").lower()
         if durable not in ("true", "false"):
@@ -405,44 +446,17 @@ def _options(filename: str, amode: int, info: Any) -> _penstock.FileOptions:
     return options
 
 
+def _seek_offset(offset: int) -> int:
+    if not -(1 << 63) <= operator.index(offset) < 1 << 63:
+        raise Error(f"the offset {offset} is beyond 2^63")
+    return operator.index(offset)
+
+
 def _whence(whence: int) -> _penstock.Whence:
     try:
         return _WHENCE[whence]
     except KeyError:
         raise Error(f"whence is {whence}, expected MPI.SEEK_SET, MPI.SEEK_CUR or MPI.SEEK_END") from None
-
-
-def _write(call: Callable[[Any], int], buf: Any, status: Any) -> int:
-    given = message(buf)
-    version = call(given.pack() if isinstance(given, Derived) else given)
-    if status is not None:
-        _set_count(status, _size(buf))
-    return version
-
-
-def _read(call: Callable[[Any], int], buf: Any, status: Any) -> None:
-    given = message(buf)
-    if isinstance(given, Derived):
-        data = given.pack()
-        count = call(data)
-        given.unpack(data)
-    else:
-        count = call(given)
-    _set_count(status, count)
-
-
-def _start_write(call: Callable[[Any], Any], buf: Any) -> FileRequest:
-    given = message(buf)
-    return FileRequest(call(given.pack() if isinstance(given, Derived) else given))
-
-
-def _start_read(call: Callable[[Any], Any], buf: Any) -> FileRequest:
-    given = message(buf)
-    if not isinstance(given, Derived):
-        return FileRequest(call(given))
-    # What lies beyond the end of the file keeps its value, so the memory starts as it is.
-    data = given.pack()
-    return FileRequest(call(data), lambda: given.unpack(data))
 
 
 def _set_count(status: Any, size_bytes: int) -> None:

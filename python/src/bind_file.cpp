@@ -11,6 +11,7 @@
 #include <nanobind/stl/string.h>
 
 #include "buffer.hpp"
+#include "natural.hpp"
 #include "penstock/error.hpp"
 #include "penstock/file.hpp"
 
@@ -20,6 +21,9 @@ using penstock::python::Access;
 using penstock::python::ArrayView;
 
 namespace {
+
+using Offset = python::Natural<"the offset">;
+using Size = python::Natural<"the size">;
 
 /// An array, or (array, offset in bytes, size in bytes or -1, element type) as penstock.message gives it.
 ArrayView memory(nb::handle given, Access access) {
@@ -53,11 +57,29 @@ class PendingFileRequest {
   ArrayView view_;
 };
 
+enum class Called { locally, together };
+
+/// What `prepare` makes of the arguments of a call. Where it fails, and the call is one of all ranks, the others must
+/// not wait for this one.
+template <Called kCalled, typename Prepare>
+auto prepared(File& file, const Prepare& prepare) {
+  try {
+    return prepare();
+  } catch (const Error& error) {
+    const nb::gil_scoped_release released;
+    if (kCalled == Called::together) file.fail_next(error.message());
+    throw;
+  }
+}
+
 /// One of File's calls that read the caller's memory or write to it, after a `Position` where it takes one. What is
 /// only started keeps the memory.
-template <auto kCall, Access kAccess, typename... Position>
-auto transfer(File& file, Position... position, nb::handle buffer) {
-  ArrayView view = memory(buffer, kAccess);
+template <auto kCall, Called kCalled, Access kAccess, typename... Position>
+auto transfer(File& file, const Position&... position, nb::handle buffer) {
+  ArrayView view = prepared<kCalled>(file, [&] {
+    (position.check(), ...);
+    return memory(buffer, kAccess);
+  });
   const auto call = [&] {
     const nb::gil_scoped_release released;
     if constexpr (kAccess == Access::read)
@@ -72,9 +94,20 @@ auto transfer(File& file, Position... position, nb::handle buffer) {
     return result;
 }
 
-void set_view(File& file, std::uint64_t displacement_bytes, std::uint64_t etype_bytes, const Datatype& filetype) {
+void set_view(File& file, const python::Natural<"the displacement of a view">& displacement_bytes,
+              std::uint64_t etype_bytes, const Datatype& filetype) {
+  FileView view =
+      prepared<Called::together>(file, [&] { return make_view(displacement_bytes, etype_bytes, filetype); });
   const nb::gil_scoped_release released;
-  file.set_view(make_view(displacement_bytes, etype_bytes, filetype));
+  file.set_view(std::move(view));
+}
+
+/// set_size or preallocate.
+template <auto kCall>
+std::uint64_t resize(File& file, const Size& size) {
+  prepared<Called::together>(file, [&] { size.check(); });
+  const nb::gil_scoped_release released;
+  return (file.*kCall)(size);
 }
 
 File open(const Comm* comm, const std::string& url, const FileOptions& options) {
@@ -85,7 +118,6 @@ File open(const Comm* comm, const std::string& url, const FileOptions& options) 
 
 void bind_file(nb::module_& module) {
   using released = nb::call_guard<nb::gil_scoped_release>;
-  using Offset = std::uint64_t;
   nb::enum_<Whence>(module, "Whence")
       .value("set", Whence::set)
       .value("current", Whence::current)
@@ -100,46 +132,48 @@ void bind_file(nb::module_& module) {
       .def_rw("create", &FileOptions::create)
       .def_rw("exclusive", &FileOptions::exclusive)
       .def_rw("append", &FileOptions::append)
-      .def_rw("durable", &FileOptions::durable);
+      .def_rw("durable", &FileOptions::durable)
+      .def_rw("delete_on_close", &FileOptions::delete_on_close);
   nb::class_<File>(module, "File")
       .def_static("open", &open, nb::arg("comm").none(), nb::arg("url"), nb::arg("options"), released())
       .def("close", &File::close, released())
       .def("set_view", &set_view, nb::arg("displacement_bytes"), nb::arg("etype_bytes"), nb::arg("filetype"))
-      .def("write_at", &transfer<&File::write_at, Access::read, Offset>)
-      .def("write_at_all", &transfer<&File::write_at_all, Access::read, Offset>)
-      .def("read_at", &transfer<&File::read_at, Access::write, Offset>)
-      .def("read_at_all", &transfer<&File::read_at_all, Access::write, Offset>)
-      .def("write", &transfer<&File::write, Access::read>)
-      .def("write_all", &transfer<&File::write_all, Access::read>)
-      .def("write_ordered", &transfer<&File::write_ordered, Access::read>)
-      .def("read", &transfer<&File::read, Access::write>)
-      .def("read_all", &transfer<&File::read_all, Access::write>)
-      .def("read_ordered", &transfer<&File::read_ordered, Access::write>)
-      .def("write_shared", &transfer<&File::write_shared, Access::read>)
-      .def("read_shared", &transfer<&File::read_shared, Access::write>)
-      .def("start_write_shared", &transfer<&File::start_write_shared, Access::read>)
-      .def("start_read_shared", &transfer<&File::start_read_shared, Access::write>)
-      .def("start_write_ordered", &transfer<&File::start_write_ordered, Access::read>)
-      .def("start_read_ordered", &transfer<&File::start_read_ordered, Access::write>)
-      .def("start_write_at", &transfer<&File::start_write_at, Access::read, Offset>)
-      .def("start_read_at", &transfer<&File::start_read_at, Access::write, Offset>)
-      .def("start_write_at_all", &transfer<&File::start_write_at_all, Access::read, Offset>)
-      .def("start_read_at_all", &transfer<&File::start_read_at_all, Access::write, Offset>)
+      .def("write_at", &transfer<&File::write_at, Called::locally, Access::read, Offset>)
+      .def("write_at_all", &transfer<&File::write_at_all, Called::together, Access::read, Offset>)
+      .def("read_at", &transfer<&File::read_at, Called::locally, Access::write, Offset>)
+      .def("read_at_all", &transfer<&File::read_at_all, Called::together, Access::write, Offset>)
+      .def("write", &transfer<&File::write, Called::locally, Access::read>)
+      .def("write_all", &transfer<&File::write_all, Called::together, Access::read>)
+      .def("write_ordered", &transfer<&File::write_ordered, Called::together, Access::read>)
+      .def("read", &transfer<&File::read, Called::locally, Access::write>)
+      .def("read_all", &transfer<&File::read_all, Called::together, Access::write>)
+      .def("read_ordered", &transfer<&File::read_ordered, Called::together, Access::write>)
+      .def("write_shared", &transfer<&File::write_shared, Called::locally, Access::read>)
+      .def("read_shared", &transfer<&File::read_shared, Called::locally, Access::write>)
+      .def("start_write_shared", &transfer<&File::start_write_shared, Called::locally, Access::read>)
+      .def("start_read_shared", &transfer<&File::start_read_shared, Called::locally, Access::write>)
+      .def("start_write_ordered", &transfer<&File::start_write_ordered, Called::together, Access::read>)
+      .def("start_read_ordered", &transfer<&File::start_read_ordered, Called::together, Access::write>)
+      .def("start_write_at", &transfer<&File::start_write_at, Called::locally, Access::read, Offset>)
+      .def("start_read_at", &transfer<&File::start_read_at, Called::locally, Access::write, Offset>)
+      .def("start_write_at_all", &transfer<&File::start_write_at_all, Called::together, Access::read, Offset>)
+      .def("start_read_at_all", &transfer<&File::start_read_at_all, Called::together, Access::write, Offset>)
       .def("seek", &File::seek, released())
       .def("seek_shared", &File::seek_shared, released())
       .def_prop_ro("position", &File::position)
       .def_prop_ro("position_shared", &File::position_shared, released())
-      .def("byte_offset", &File::byte_offset)
+      .def("byte_offset", [](const File& file, const Offset& offset) { return file.byte_offset(offset); })
       .def_prop_ro("size", &File::size_bytes, released())
-      .def("set_size", &File::set_size, released())
-      .def("preallocate", &File::preallocate, released())
+      .def("set_size", &resize<&File::set_size>)
+      .def("preallocate", &resize<&File::preallocate>)
+      .def("fail_next", &File::fail_next, released())
       .def("set_atomicity", &File::set_atomicity, released())
       .def_prop_ro("atomicity", &File::atomicity)
       .def("sync", &File::sync, released())
       .def(
           "snapshot",
-          [](const File& file, std::optional<std::uint64_t> version) {
-            return file.snapshot(version.value_or(kLatest));
+          [](const File& file, const std::optional<python::Natural<"version">>& version) {
+            return file.snapshot(version ? std::uint64_t{*version} : kLatest);
           },
           nb::arg("version").none(), released())
       .def_prop_ro("version", &File::version, released())

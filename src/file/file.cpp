@@ -57,6 +57,32 @@ void open_blob(File::State& state, bool create) {
   state.blob = state.store->open(blob_name);
 }
 
+struct Flag {
+  bool FileOptions::*value;
+  const char* name;
+};
+constexpr Flag kFlags[] = {{&FileOptions::read, "read"},
+                           {&FileOptions::write, "write"},
+                           {&FileOptions::create, "create"},
+                           {&FileOptions::exclusive, "exclusive"},
+                           {&FileOptions::append, "append"},
+                           {&FileOptions::durable, "durable"},
+                           {&FileOptions::delete_on_close, "delete_on_close"}};
+
+std::uint64_t bits(const FileOptions& options) {
+  std::uint64_t set = 0;
+  for (std::size_t i = 0; i < std::size(kFlags); ++i) set |= std::uint64_t{options.*kFlags[i].value} << i;
+  return set;
+}
+
+std::string names(std::uint64_t set) {
+  std::string text;
+  for (std::size_t i = 0; i < std::size(kFlags); ++i) {
+    if ((set >> i & 1) != 0) text += (text.empty() ? "" : "+") + std::string(kFlags[i].name);
+  }
+  return text.empty() ? "none" : text;
+}
+
 void check_options(const FileOptions& options, std::string_view url) {
   if (options.read || options.write) return;
   throw Error(ErrorCode::invalid_argument, std::string(url) + " would be opened neither for reading nor for writing");
@@ -95,6 +121,9 @@ File File::open(const Comm& comm, std::string_view url, const FileOptions& optio
   auto state = std::make_shared<State>();
   state->url = url;
   state->options = options;
+  // What is wrong with the arguments is found before anything is made.
+  state->comm = comm;
+  state->agree_on(bits(options), "mode", names);
   state->comm = comm.duplicate();
   // One rank creates, the others find.
   state->comm->agree([&] {
@@ -124,11 +153,17 @@ File File::open(std::string_view url, const FileOptions& options) {
 void File::close() {
   state_->agree([] {});
   if (state_->rank() == 0) state_->shared.clean();
+  if (state_->options.delete_on_close) state_->remove_together();
   state_->shared = {};
   state_->comm.reset();
   state_->blob.reset();
   state_->store.reset();
   state_->pinned.reset();
+}
+
+void File::fail_next(const std::string& message) noexcept {
+  state_->settle();
+  if (state_->comm) state_->comm->fail_next(message);
 }
 
 void File::set_view(FileView view) {
@@ -253,6 +288,9 @@ FileRequest File::start_write_ordered(ConstBytes data) { return start_write_at_a
 FileRequest File::start_read_ordered(Bytes data) { return start_read_at_all(state_->order(data.size()), data); }
 
 void File::seek_shared(std::int64_t offset_etypes, Whence whence) {
+  state_->agree_on(static_cast<std::uint64_t>(offset_etypes), "offset of seek_shared",
+                   [](std::uint64_t offset) { return std::to_string(static_cast<std::int64_t>(offset)); });
+  state_->agree_on(static_cast<std::uint64_t>(whence), "whence of seek_shared");
   std::uint64_t target = 0;
   const std::uint64_t current = whence == Whence::current ? state_->agreed_shared([] {}) : 0;
   state_->agree([&] { target = state_->sought(offset_etypes, whence, current); });
@@ -279,6 +317,7 @@ std::uint64_t File::size_bytes() const { return state_->newest().size_bytes(); }
 
 std::uint64_t File::set_size(std::uint64_t size_bytes) {
   std::uint64_t version = 0;
+  state_->agree_on(size_bytes, "size of set_size");
   state_->agree([&] {
     state_->check_mode(state_->options.write && !state_->pinned, "writing");
     if (state_->rank() == 0) version = state_->blob->resize(size_bytes);
@@ -288,6 +327,7 @@ std::uint64_t File::set_size(std::uint64_t size_bytes) {
 
 std::uint64_t File::preallocate(std::uint64_t size_bytes) {
   std::uint64_t version = 0;
+  state_->agree_on(size_bytes, "size of preallocate");
   state_->agree([&] {
     state_->check_mode(state_->options.write && !state_->pinned, "writing");
     if (state_->rank() != 0) return;
@@ -298,6 +338,7 @@ std::uint64_t File::preallocate(std::uint64_t size_bytes) {
 }
 
 void File::set_atomicity(bool atomic) {
+  state_->agree_on(atomic ? 1 : 0, "atomicity");
   state_->agree([&] { state_->atomic = atomic; });
 }
 
@@ -312,6 +353,7 @@ File File::snapshot(std::uint64_t version) const {
   auto state = std::make_shared<State>(*state_);
   state->comm.reset();
   state->options.write = false;
+  state->options.delete_on_close = false;
   state->pinned = state_->blob->snapshot(version);
   state->open_shared(state_->shared.value());
   return File(std::move(state));

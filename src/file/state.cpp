@@ -17,6 +17,31 @@ void File::State::agree(const std::function<void()>& action) {
   }
 }
 
+void File::State::agree_on(std::uint64_t value, const char* what,
+                           const std::function<std::string(std::uint64_t)>& text) {
+  settle();
+  const std::vector<std::uint64_t> all = gather_numbers(value);
+  const auto other = std::find_if(all.begin(), all.end(), [&](std::uint64_t given) { return given != all.front(); });
+  if (other == all.end()) return;
+  throw Error(ErrorCode::mismatch, url + ": the " + what + " is " + text(all.front()) + " on rank 0 and " +
+                                       text(*other) + " on rank " + std::to_string(other - all.begin()) +
+                                       "; give the same on all ranks");
+}
+
+void File::State::agree_on(std::uint64_t value, const char* what) {
+  agree_on(value, what, [](std::uint64_t number) { return std::to_string(number); });
+}
+
+void File::State::remove_together() {
+  agree([&] {
+    try {
+      if (rank() == 0) store->remove(blob->name());
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::not_found) throw;
+    }
+  });
+}
+
 std::vector<std::uint64_t> File::State::gather_numbers(std::uint64_t mine) {
   std::vector<std::uint64_t> all(comm ? static_cast<std::size_t>(comm->size()) : 1, mine);
   if (comm) comm->allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
@@ -55,8 +80,8 @@ std::vector<WriteRegion> File::State::regions_to_write(std::uint64_t offset_etyp
 
 std::uint64_t File::State::start_byte(std::uint64_t offset_etypes) const {
   if (offset_etypes > (std::uint64_t{1} << 63) / etype_bytes()) {
-    throw Error(ErrorCode::invalid_argument,
-                url + ": the offset " + std::to_string(offset_etypes) + " is beyond 2^63 bytes");
+    throw Error(ErrorCode::invalid_argument, url + ": the offset " + std::to_string(offset_etypes) + ", in etypes of " +
+                                                 std::to_string(etype_bytes()) + " bytes, is beyond 2^63 bytes");
   }
   return offset_etypes * etype_bytes();
 }

@@ -38,6 +38,11 @@ struct File::State {
 
   /// Runs `action` on every rank, with one outcome; for a file of one process just so.
   void agree(const std::function<void()>& action);
+  /// Throws on every rank unless all give the same `value`, which `text` shows to the user.
+  void agree_on(std::uint64_t value, const char* what, const std::function<std::string(std::uint64_t)>& text);
+  void agree_on(std::uint64_t value, const char* what);
+  /// The blob is gone when this returns, by this group or another.
+  void remove_together();
   /// `mine` of all ranks, by rank.
   std::vector<std::uint64_t> gather_numbers(std::uint64_t mine);
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -107,6 +108,48 @@ def test_a_failure_on_one_rank_is_one_on_all(comm: ps.Comm, url: str) -> None:
     with pytest.raises(ps.Error) as caught:
         ps.File.Open(comm, f"{url}/none", MPI.MODE_RDONLY)
     assert caught.value.code == ("not_found" if comm.rank == 0 else "peer_failed")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda f, wrong: f.Write_at_all(-1 if wrong else 0, bytes(8)),
+        lambda f, wrong: f.Write_at_all(1 << 64 if wrong else 0, bytes(8)),
+        lambda f, wrong: f.Write_all("no buffer" if wrong else bytes(8)),
+        lambda f, wrong: f.Write_ordered([bytes(8), 9, MPI.INT] if wrong else bytes(8)),
+        lambda f, wrong: f.Read_at_all(0, bytes(8) if wrong else bytearray(8)),
+        lambda f, wrong: f.Iwrite_at_all("zero" if wrong else 0, bytes(8)).Wait(),
+        lambda f, wrong: f.Set_view(-1 if wrong else 0),
+        lambda f, wrong: f.Set_view(0, MPI.BYTE, MPI.BYTE, "external32" if wrong else "native"),
+        lambda f, wrong: f.Seek_shared(0, 99 if wrong else MPI.SEEK_SET),
+        lambda f, wrong: f.Set_size(-1 if wrong else 8),
+        lambda f, wrong: f.Preallocate("8" if wrong else 8),
+    ],
+)
+def test_what_no_call_can_be_made_with_fails_on_all_ranks(comm: ps.Comm, url: str, call) -> None:
+    with ps.File.Open(comm, f"{url}/field", RDWR) as f:
+        guilty = comm.size - 1
+        with pytest.raises(ps.Error) as caught:
+            call(f, comm.rank == guilty)
+        if comm.rank != guilty:
+            assert (caught.value.code, caught.value.rank) == ("peer_failed", guilty)
+        assert f.version == 0
+        assert f.Write_all(bytes(8)) == 1
+    with pytest.raises(ps.Error) as caught:
+        ps.File.Open(comm, f"{url}/field", 0 if comm.rank == guilty else RDWR)
+    assert caught.value.code == ("invalid_argument" if comm.rank == guilty else "peer_failed")
+
+
+def test_what_has_to_be_the_same_on_all_ranks(comm: ps.Comm, url: str) -> None:
+    with pytest.raises(ps.Error, match="on rank 1") if comm.size > 1 else contextlib.nullcontext():
+        ps.File.Open(comm, f"{url}/field", RDWR | (MPI.MODE_APPEND if comm.rank == 1 else 0)).Close()
+    with ps.File.Open(comm, f"{url}/field", RDWR) as f:
+        for call in (f.Set_size, f.Preallocate, f.Seek_shared):
+            with pytest.raises(ps.Error, match="on rank 1") if comm.size > 1 else contextlib.nullcontext():
+                call(1000 if comm.rank == 1 else 0)
+        assert f.Get_size() == 0
+        with pytest.raises(ps.Error, match="on rank 1") if comm.size > 1 else contextlib.nullcontext():
+            f.Set_atomicity(comm.rank == 1)
 
 
 def test_ordered_access(comm: ps.Comm, url: str) -> None:
