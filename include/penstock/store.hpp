@@ -177,6 +177,9 @@ struct CheckReport {
 
 struct GcOptions {
   std::uint64_t keep_last = kLatest;  ///< versions of each blob that stay readable; kLatest: all of them
+  /// Versions stay, too, that were the newest at any time this long ago or less, by the clocks of their writers: a
+  /// reader that takes a snapshot has it for as long at least.
+  std::chrono::seconds keep_for{0};
   /// How long a write may take before its data counts as left by a dead writer. Too short costs a slow writer a second
   /// attempt, never data.
   std::chrono::seconds lease = std::chrono::hours(1);

@@ -216,20 +216,25 @@ class Store:
         """Read everything and verify every checksum and reference. The store is sound if ``problems`` is empty."""
         return self._core.check()
 
-    def gc(self, keep_last: int | None = None, lease: float = 3600.0) -> dict[str, int]:
+    def gc(self, keep_last: int | None = None, lease: float = 3600.0, keep_for: float | None = None) -> dict[str, int]:
         """Free the space of old versions, of dead writers and of interrupted runs of gc.
 
-        Safe at any time, also while others read, write and collect.
+        Safe at any time, also while others read, write and collect. Versions with a tag stay in any case.
 
         Parameters
         ----------
         keep_last : int or None
-            How many versions of each blob stay readable; None: all.
+            How many versions of each blob stay readable; None: all, or with `keep_for` the newest.
         lease : float
             Seconds that a write may take before its data counts as left by a dead writer. Too short costs a slow
             writer a second attempt, never data.
+        keep_for : float or None
+            Seconds. Versions stay, too, that were the newest at any time this long ago or less: a reader that takes a
+            snapshot has it for as long at least.
         """
-        return self._core.gc(keep_last, lease)
+        if keep_for is not None and keep_last is None:
+            keep_last = 1
+        return self._core.gc(keep_last, 0.0 if keep_for is None else keep_for, lease)
 
     def export(self, name: str, path: str | os.PathLike[str], version: int | None = None) -> None:
         """Write one version of a blob, the newest by default, as a plain file that appears when it is complete."""

@@ -1,4 +1,5 @@
 // penstock.store: see python/penstock/store.py.
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "buffer.hpp"
+#include "natural.hpp"
 #include "penstock/error.hpp"
 #include "penstock/store.hpp"
 
@@ -21,6 +23,17 @@ using penstock::python::Access;
 using penstock::python::ArrayView;
 
 namespace {
+
+using Size = python::Natural<"size">;
+using Version = python::Natural<"version">;
+using OptionalVersion = std::optional<Version>;
+
+std::uint64_t number(const OptionalVersion& version) { return version ? std::uint64_t{*version} : kLatest; }
+
+/// Of any float; what is negative or no number is -1 s.
+std::chrono::nanoseconds duration(double seconds) {
+  return std::chrono::nanoseconds(static_cast<std::int64_t>((seconds >= 0 ? std::min(seconds, 1e9) : -1) * 1e9));
+}
 
 /// The (offset, buffer) pairs of a call, with the buffers held.
 class Regions {
@@ -32,7 +45,7 @@ class Regions {
         throw Error(ErrorCode::invalid_argument,
                     std::string("regions are (offset, buffer) pairs, got ") + nb::repr(pair).c_str());
       }
-      offsets_.push_back(offset_of(PyTuple_GET_ITEM(pair.ptr(), 0)));
+      offsets_.push_back(python::Natural<"the offset of a region">::of(PyTuple_GET_ITEM(pair.ptr(), 0)));
       memory_.push_back(hold(PyTuple_GET_ITEM(pair.ptr(), 1), access));
     }
   }
@@ -51,15 +64,6 @@ class Regions {
   }
 
  private:
-  static std::uint64_t offset_of(nb::handle number) {
-    const nb::object index = nb::steal(PyNumber_Index(number.ptr()));
-    const long long offset = PyLong_AsLongLong(index.ptr());
-    if (offset >= 0) return static_cast<std::uint64_t>(offset);
-    PyErr_Clear();
-    throw Error(ErrorCode::invalid_argument,
-                std::string("the offset ") + nb::str(index).c_str() + " of a region is negative or beyond 2^63");
-  }
-
   Bytes hold(nb::handle object, Access access) {
     // Thousands of regions are usual, and their element types do not matter: the plain way takes a fraction of the
     // time.
@@ -106,14 +110,14 @@ void read_snapshot(const Snapshot& snapshot, nb::handle pairs) {
   snapshot.read(reads);
 }
 
-void read_blob(const Blob& blob, nb::handle pairs, std::optional<std::uint64_t> version) {
+void read_blob(const Blob& blob, nb::handle pairs, const OptionalVersion& version) {
   const Regions regions(pairs, Access::write);
   const std::vector<ReadRegion> reads = regions.as<ReadRegion>();
   const nb::gil_scoped_release released;
-  blob.read(reads, version.value_or(kLatest));
+  blob.read(reads, number(version));
 }
 
-nb::list log_of(const Blob& blob, std::uint64_t first) {
+nb::list log_of(const Blob& blob, const python::Natural<"first">& first) {
   std::vector<LogEntry> entries;
   {
     const nb::gil_scoped_release released;
@@ -186,11 +190,15 @@ nb::dict remove_blob(Store& store, const std::string& name) {
   return row_of(report);
 }
 
-nb::dict collect(Store& store, std::optional<std::uint64_t> keep_last, double lease_s) {
+nb::dict collect(Store& store, const std::optional<python::Natural<"keep_last">>& keep_last, double keep_for_s,
+                 double lease_s) {
   GcReport report;
   {
     const nb::gil_scoped_release released;
-    report = store.gc({keep_last.value_or(kLatest), std::chrono::seconds(static_cast<std::int64_t>(lease_s))});
+    GcOptions options{.keep_for = std::chrono::ceil<std::chrono::seconds>(duration(keep_for_s)),
+                      .lease = std::chrono::floor<std::chrono::seconds>(duration(lease_s))};
+    if (keep_last) options.keep_last = *keep_last;
+    report = store.gc(options);
   }
   return row_of(report);
 }
@@ -210,26 +218,22 @@ void bind_store(nb::module_& module) {
       .def_prop_ro("grows", &Blob::grows)
       .def("write", &write_blob, nb::arg("regions"))
       .def("append", &append_to, nb::arg("buffers"))
-      .def("resize", &Blob::resize, nb::arg("size"), released())
+      .def(
+          "resize", [](Blob& blob, const Size& size) { return blob.resize(size); }, nb::arg("size"), released())
       .def("read", &read_blob, nb::arg("regions"), nb::arg("version").none() = nb::none())
       .def(
-          "snapshot",
-          [](const Blob& blob, std::optional<std::uint64_t> version) {
-            return blob.snapshot(version.value_or(kLatest));
-          },
+          "snapshot", [](const Blob& blob, const OptionalVersion& version) { return blob.snapshot(number(version)); },
           nb::arg("version").none() = nb::none(), released())
       .def(
           "wait",
-          [](const Blob& blob, std::uint64_t version, double timeout_s) {
-            return blob.wait(version, std::chrono::nanoseconds(static_cast<std::int64_t>(timeout_s * 1e9)));
+          [](const Blob& blob, const Version& version, double timeout_s) {
+            return blob.wait(version, duration(timeout_s));
           },
           nb::arg("version"), nb::arg("timeout"), released())
       .def("log", &log_of, nb::arg("first") = 1)
       .def(
           "tag",
-          [](Blob& blob, const std::string& tag, std::optional<std::uint64_t> version) {
-            blob.tag(tag, version.value_or(kLatest));
-          },
+          [](Blob& blob, const std::string& tag, const OptionalVersion& version) { blob.tag(tag, number(version)); },
           nb::arg("tag"), nb::arg("version").none() = nb::none(), released())
       .def(
           "untag", [](Blob& blob, const std::string& tag) { blob.untag(tag); }, nb::arg("tag"), released())
@@ -241,16 +245,16 @@ void bind_store(nb::module_& module) {
            })
       .def(
           "diff",
-          [](const Blob& blob, std::uint64_t from, std::optional<std::uint64_t> to) {
+          [](const Blob& blob, const Version& from, const OptionalVersion& to) {
             std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
-            for (const Range& range : blob.diff(from, to.value_or(kLatest))) {
+            for (const Range& range : blob.diff(from, number(to))) {
               ranges.emplace_back(range.offset_bytes, range.size_bytes);
             }
             return ranges;
           },
           nb::arg("old"), nb::arg("new").none() = nb::none(), released())
       .def(
-          "compact", [](Blob& blob, std::optional<std::uint64_t> version) { blob.compact(version.value_or(kLatest)); },
+          "compact", [](Blob& blob, const OptionalVersion& version) { blob.compact(number(version)); },
           nb::arg("version").none() = nb::none(), released());
   nb::class_<Store>(module, "Store")
       .def(
@@ -262,7 +266,7 @@ void bind_store(nb::module_& module) {
       .def_prop_ro("url", &Store::url)
       .def(
           "create",
-          [](Store& store, const std::string& name, std::uint64_t size, bool grows) {
+          [](Store& store, const std::string& name, const Size& size, bool grows) {
             return store.create(name, {size, grows});
           },
           nb::arg("name"), nb::arg("size") = 0, nb::arg("grows") = false, released())
@@ -275,16 +279,17 @@ void bind_store(nb::module_& module) {
       .def("list", &blobs_of)
       .def(
           "clone",
-          [](Store& store, const std::string& name, std::optional<std::uint64_t> version, const std::string& new_name) {
-            return store.clone(name, version.value_or(kLatest), new_name);
+          [](Store& store, const std::string& name, const OptionalVersion& version, const std::string& new_name) {
+            return store.clone(name, number(version), new_name);
           },
           nb::arg("name"), nb::arg("version").none(), nb::arg("new_name"), released())
       .def("remove", &remove_blob, nb::arg("name"))
       .def("check", &check_all)
-      .def("gc", &collect, nb::arg("keep_last").none() = nb::none(), nb::arg("lease") = 3600.0)
+      .def("gc", &collect, nb::arg("keep_last").none(), nb::arg("keep_for"), nb::arg("lease"))
       .def(
           "export",
-          [](const Store& store, const std::string& name, const std::string& path,
-             std::optional<std::uint64_t> version) { store.export_file(name, version.value_or(kLatest), path); },
+          [](const Store& store, const std::string& name, const std::string& path, const OptionalVersion& version) {
+            store.export_file(name, number(version), path);
+          },
           nb::arg("name"), nb::arg("path"), nb::arg("version").none() = nb::none(), released());
 }

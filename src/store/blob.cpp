@@ -8,6 +8,8 @@ namespace penstock {
 
 namespace {
 
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 63;
+
 std::string kind_text(store::RecordKind kind) {
   switch (kind) {
     case store::RecordKind::write: return "write";
@@ -59,6 +61,11 @@ Blob::Appended Blob::append(std::span<const ConstBytes> pieces) {
     regions.push_back({total_bytes, piece});
     total_bytes += piece.size();
   }
+  if (const std::uint64_t end_bytes = size_bytes(); end_bytes + total_bytes > kMostBytes) {
+    throw Error(ErrorCode::invalid_argument, state_->title() + ": append of " + std::to_string(total_bytes) +
+                                                 " bytes behind " + std::to_string(end_bytes) +
+                                                 ", at most 2^63 are possible");
+  }
   for (;;) {
     const auto version = state_->commit(store::RecordKind::append, {state_->stage(regions)});
     if (version) return {*version, state_->map_at(*version)->size_bytes() - total_bytes};
@@ -67,7 +74,7 @@ Blob::Appended Blob::append(std::span<const ConstBytes> pieces) {
 
 std::uint64_t Blob::resize(std::uint64_t size_bytes) {
   check_grows(*state_, "resize");
-  if (size_bytes > std::uint64_t{1} << 63) {
+  if (size_bytes > kMostBytes) {
     throw Error(ErrorCode::invalid_argument, state_->title() + ": a size of " + std::to_string(size_bytes) +
                                                  " bytes was given, at most 2^63 is possible");
   }

@@ -130,13 +130,23 @@ std::uint64_t total_bytes(const Backend& backend, const std::vector<std::string>
   return total;
 }
 
+/// The oldest version that the options keep. Where clocks contradict the order of the versions, more are kept.
+std::uint64_t oldest_to_keep(BlobState& blob, const GcOptions& options, std::uint64_t kept_from, std::uint64_t newest) {
+  const std::uint64_t keep = std::max<std::uint64_t>(options.keep_last, 1);
+  const std::uint64_t by_number = std::max(kept_from, newest >= keep ? newest - keep + 1 : 0);
+  if (options.keep_for.count() == 0) return by_number;
+  const std::int64_t begin_ns = begin_of(options.keep_for);
+  std::uint64_t version = kept_from;
+  while (version < by_number && blob.record(version + 1).time_ns < begin_ns) ++version;
+  return version;
+}
+
 void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
   Backend& backend = blob.backend();
   std::uint64_t newest = blob.latest();
   const BlobState::Marks then = blob.marks();
   const std::uint64_t kept_from = then.keep_from;
-  const std::uint64_t keep = std::max<std::uint64_t>(options.keep_last, 1);
-  const std::uint64_t keep_from = std::max(kept_from, newest >= keep ? newest - keep + 1 : 0);
+  const std::uint64_t keep_from = oldest_to_keep(blob, options, kept_from, newest);
 
   // What no version needs is either the data of collected versions, or that of writers that died or are not done.
   // The latter go only behind a fence: from there on they can no longer be committed.

@@ -74,6 +74,9 @@ GcReport Store::gc(const GcOptions& options) {
   if (options.lease.count() < 0) {
     throw Error(ErrorCode::invalid_argument, backend_->url() + ": the lease of a gc cannot be negative");
   }
+  if (options.keep_for.count() < 0) {
+    throw Error(ErrorCode::invalid_argument, backend_->url() + ": gc cannot keep versions for a negative time");
+  }
   GcReport report;
   // In this order: a folder gets its first object after its entry in the catalog, or belongs to an unfinished clone.
   const std::set<std::string> folders = store::list_folders(*backend_);

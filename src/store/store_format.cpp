@@ -17,14 +17,15 @@ std::string store_format() { return "{\"penstock\": \"store\", \"format\": " + s
 void check_store_format(std::string_view text, const std::string& place, const std::string& url) {
   const std::string_view field = "\"format\":";
   int version = 0;
-  const std::size_t at = text.find(field);
+  const bool is_store = text.starts_with("{\"penstock\": \"store\",");
+  const std::size_t at = is_store ? text.find(field) : std::string_view::npos;
   if (at != std::string_view::npos) {
     const std::size_t digits = text.find_first_not_of(' ', at + field.size());
     if (digits != std::string_view::npos) std::from_chars(text.data() + digits, text.data() + text.size(), version);
   }
   if (version < 1) {
     throw Error(ErrorCode::corrupt, place +
-                                        " names no format version, expected {\"penstock\": "
+                                        " names no format of a store, expected {\"penstock\": "
                                         "\"store\", \"format\": 1}; restore it");
   }
   if (version > kFormatVersion) {

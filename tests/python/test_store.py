@@ -89,6 +89,13 @@ def test_names(store: ps.Store) -> None:
         (lambda s, b: s.create("field"), "exists"),
         (lambda s, b: s.create("no/such/name"), "invalid_argument"),
         (lambda s, b: s.gc(keep_last=0), "invalid_argument"),
+        (lambda s, b: s.gc(keep_last=-1), "invalid_argument"),
+        (lambda s, b: s.gc(keep_for=-1), "invalid_argument"),
+        (lambda s, b: s.gc(lease=float("nan")), "invalid_argument"),
+        (lambda s, b: b.snapshot(-1), "invalid_argument"),
+        (lambda s, b: b.snapshot("1"), "invalid_argument"),
+        (lambda s, b: s.create("other", size=-1), "invalid_argument"),
+        (lambda s, b: s.create("other", size=(1 << 63) + 1), "invalid_argument"),
     ],
 )
 def test_bad_input(store: ps.Store, action, code: str) -> None:
@@ -135,6 +142,17 @@ def test_a_directory_that_is_no_store(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
+@pytest.mark.parametrize(
+    "text", ["", "garbage", '{"penstock": "checkpoint", "format": 1}\n', '{"penstock": "store"}\n']
+)
+def test_a_directory_of_something_else(tmp_path: Path, text: str) -> None:
+    (tmp_path / "PENSTOCK").write_text(text)
+    with pytest.raises(ps.Error, match="no format of a store") as caught:
+        ps.Store(f"file://{tmp_path}")
+    assert caught.value.code == "corrupt"
+    assert os.listdir(tmp_path) == ["PENSTOCK"]
+
+
 def test_a_store_of_a_newer_format(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/store"
     ps.Store(url).create("field", size=10)
@@ -155,6 +173,11 @@ def test_what_is_refused_writes_nothing(tmp_path: Path) -> None:
         with pytest.raises(ps.Error) as caught:
             blob.write(regions)
         assert caught.value.code == "invalid_argument"
+    full = ps.Store(f"file://{tmp_path}/store", durable=False).create("full", size=1 << 63, grows=True)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ps.Error) as caught:
+        full.append(large)
+    assert caught.value.code == "invalid_argument"
     for version in (1, 1 << 62):
         with pytest.raises(ps.Error) as caught:
             blob.read([(0, bytearray(1))], version=version)

@@ -252,14 +252,18 @@ def check(url: str, as_json: bool) -> None:
 
 @store.command()
 @_URL
-@click.option("--keep-last", type=int, default=None, help="Versions of each blob that stay; all if left out.")
+@click.option("--keep-last", type=int, default=None, help="Versions of each blob that stay.")
+@click.option("--keep-for", type=float, default=None, help="Versions stay that were the newest in these last seconds.")
 @click.option("--lease", type=float, default=3600.0, show_default=True, help="Seconds that a write may take.")
 @_JSON
-def gc(url: str, keep_last: int | None, lease: float, as_json: bool) -> None:
-    """Free the space of old versions and dead writers in the store at URL. Safe while it is in use."""
+def gc(url: str, keep_last: int | None, keep_for: float | None, lease: float, as_json: bool) -> None:
+    """Free the space of old versions and dead writers in the store at URL. Safe while it is in use.
+
+    Without --keep-last and --keep-for all versions stay; with both, those that either keeps. Versions with a tag always do.
+    """
     if keep_last is not None and keep_last < 1:
         raise Error(f"--keep-last is {keep_last}, expected at least 1")
-    report = _open(url).gc(keep_last, lease)
+    report = _open(url).gc(keep_last, lease, keep_for)
     if as_json:
         click.echo(json.dumps({"url": url, **report}))
     else:

@@ -38,10 +38,25 @@ class Collect : public testing::Test {
     return std::to_integer<int>(byte);
   }
 
-  GcReport collect(std::uint64_t keep_last = kLatest, std::chrono::seconds lease = kNow) const {
+  GcReport collect(const GcOptions& options) const {
     GcReport report;
-    collect_blob(*BlobState::open(backend_, "field"), {keep_last, lease}, report);
+    collect_blob(*BlobState::open(backend_, "field"), options, report);
     return report;
+  }
+  GcReport collect(std::uint64_t keep_last = kLatest, std::chrono::seconds lease = kNow) const {
+    return collect({.keep_last = keep_last, .lease = lease});
+  }
+
+  /// As if version `version` had been written so long ago.
+  void age(std::uint64_t version, std::chrono::seconds age) const {
+    const auto blob = BlobState::open(backend_, "field");
+    Record record = blob->record(version);
+    record.time_ns = now_ns() - std::chrono::nanoseconds(age).count();
+    const std::string key = numbered_key(blob->key("versions"), version);
+    const std::vector<std::byte> sealed = encode(record);
+    const ConstBytes piece(sealed);
+    backend_->remove(key);
+    ASSERT_TRUE(backend_->put_if_absent(key, std::span(&piece, 1)));
   }
 
   CheckReport check() const {
@@ -62,6 +77,26 @@ ErrorCode code_of(const std::function<void()>& action) {
   }
   ADD_FAILURE() << "no error";
   return ErrorCode::internal;
+}
+
+TEST_F(Collect, KeepsWhatWasTheNewestWithinATime) {
+  using std::chrono::seconds;
+  Blob blob = open();
+  for (int i = 1; i <= 5; ++i) write(blob, i);
+  for (const auto& [version, old] : {std::pair(1, 500), {2, 400}, {3, 300}, {4, 200}, {5, 100}})
+    age(version, seconds(old));
+  EXPECT_EQ(collect({.keep_last = 1, .keep_for = seconds(1000)}).versions_removed, 0u);
+  // 350 s ago version 2 was the newest.
+  EXPECT_EQ(collect({.keep_last = 1, .keep_for = seconds(350)}).versions_removed, 1u);
+  EXPECT_EQ(value_at(open().snapshot(2), 0), 2);
+  EXPECT_EQ(code_of([&] { open().snapshot(1); }), ErrorCode::not_found);
+  EXPECT_EQ(collect({.keep_last = 3, .keep_for = seconds(1)}).versions_removed, 1u) << "either rule keeps a version";
+  EXPECT_EQ(value_at(open().snapshot(3), 0), 3);
+  // The clock of the writer of version 4 was ahead.
+  age(4, seconds(10));
+  EXPECT_EQ(collect({.keep_last = 1, .keep_for = seconds(50)}).versions_removed, 0u);
+  EXPECT_EQ(collect({.keep_last = 1, .keep_for = seconds(5)}).versions_removed, 2u);
+  EXPECT_EQ(value_at(open().snapshot(5), 0), 5);
 }
 
 TEST_F(Collect, KeepsTheLastVersionsAndFreesTheRest) {
