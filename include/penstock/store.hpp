@@ -167,7 +167,7 @@ struct BlobInfo {
 /// What `check` found. The store is sound when `problems` is empty.
 struct CheckReport {
   std::uint64_t blobs = 0;
-  std::uint64_t versions = 0;
+  std::uint64_t versions = 0;  ///< that can be read, but for older ones with a tag
   std::uint64_t objects = 0;
   std::uint64_t bytes = 0;
   std::uint64_t garbage_objects = 0;  ///< of writes that were never committed or versions that were collected

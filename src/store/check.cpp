@@ -62,6 +62,7 @@ void check_blob(BlobState& blob, CheckReport& report) {
   // Replay everything, and compare every index on the way with what the records say.
   VersionMap map = blob.empty_map();
   const bool based = keep_from == 0 || guarded([&] { map = blob.read_index(keep_from); });
+  if (keep_from > 0 && based) ++report.versions;
   reach(map);
   for (const std::string& key : backend.list(blob.key("compact"))) {
     guarded([&] {

@@ -89,6 +89,7 @@ TEST_F(Collect, KeepsWhatWasTheNewestWithinATime) {
   // 350 s ago version 2 was the newest.
   EXPECT_EQ(collect({.keep_last = 1, .keep_for = seconds(350)}).versions_removed, 1u);
   EXPECT_EQ(value_at(open().snapshot(2), 0), 2);
+  EXPECT_EQ(check().versions, 4u);
   EXPECT_EQ(code_of([&] { open().snapshot(1); }), ErrorCode::not_found);
   EXPECT_EQ(collect({.keep_last = 3, .keep_for = seconds(1)}).versions_removed, 1u) << "either rule keeps a version";
   EXPECT_EQ(value_at(open().snapshot(3), 0), 3);
