@@ -12,6 +12,7 @@ import penstock as ps
 import pytest
 from mpi4py import MPI
 from penstock import _penstock, tuning
+from penstock.placement import ordered
 from penstock.tuning import measure
 
 WORLD = MPI.COMM_WORLD
@@ -51,6 +52,23 @@ def test_tunes_and_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for operation, points in found.operations.items():
         for size, point in points.items():
             assert again.operations[operation][size]["native_s"] == point["native_s"]
+
+
+def test_a_table_is_for_the_order_that_was_asked_for(folder: Path) -> None:
+    request = tuning.TuningRequest(["bcast"], [64], minutes=2, order="round-robin")
+    found = tuning.run(request, folder / "table.json")
+    nodes = WORLD.allgather(MPI.Get_processor_name())
+    turns = ordered(WORLD, "round-robin")
+    in_turns = turns.allgather(nodes[WORLD.rank])
+    assert in_turns[: len(set(nodes))] == list(dict.fromkeys(nodes))
+    assert sorted(in_turns) == sorted(nodes)
+    with ps.Comm(turns) as comm:
+        key = json.loads(comm._core.tuning_key())
+    turns.Free()
+    if found is not None:
+        assert found.key == key
+    with pytest.raises(ps.Error, match="order is 'zigzag', expected launched or round-robin"):
+        tuning.run(tuning.TuningRequest(["bcast"], [64], order="zigzag"), folder / "table.json")
 
 
 def test_a_communicator_uses_the_table(folder: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from penstock.bench import runner
 from penstock.bench.installation import Installation
 from penstock.bench.runner import Program, Report
+from penstock.placement import ORDERS, ordered
 
 SUMMARY = "Blocking collectives of Penstock and of each installed MPI, by operation, size and number of ranks."
 
@@ -43,7 +44,7 @@ OPERATIONS = (
     "exscan",
 )
 #: What values of some parameters may be.
-CHOICES = {"ops": OPERATIONS, "order": ("launched", "round-robin")}
+CHOICES = {"ops": OPERATIONS, "order": ORDERS}
 
 
 def programs(mpi: Installation) -> list[Program]:
@@ -108,10 +109,7 @@ def measure(program: str, parameters: dict[str, Any]) -> list[tuple[dict[str, An
 
     from penstock.bench.worker import time_of
 
-    world = MPI.COMM_WORLD
-    if parameters["order"] == "round-robin":
-        place = world.Split_type(MPI.COMM_TYPE_SHARED).rank
-        world = world.Split(0, place * world.size + world.rank)
+    world = ordered(MPI.COMM_WORLD, parameters["order"])
     comm: Any = world
     if program == "penstock":
         from penstock.comm import Comm

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from penstock.placement import ORDERS
+
 _OPERATIONS = "bcast,reduce,allreduce,gather,scatter,allgather,alltoall,reduce_scatter_block,barrier"
 
 
@@ -37,6 +39,13 @@ def _size(text: str) -> int:
     "--exhaustive", is_flag=True, help="Measure every algorithm and segment length at every size, too, and compare."
 )
 @click.option("--again", is_flag=True, help="Begin anew rather than go on where the last run ended.")
+@click.option(
+    "--order",
+    type=click.Choice(ORDERS),
+    default="launched",
+    show_default=True,
+    help="Order of the ranks: as launched, or a communicator on which the nodes take turns.",
+)
 @click.option("--report", "html", help="Write an HTML report with the curves of the paper's figures 4, 7, 8 and 9.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def tune(
@@ -48,6 +57,7 @@ def tune(
     heuristics: bool,
     exhaustive: bool,
     again: bool,
+    order: str,
     html: str | None,
     as_json: bool,
 ) -> None:
@@ -67,6 +77,7 @@ def tune(
         minutes=minutes,
         heuristics=heuristics,
         exhaustive=exhaustive,
+        order=order,
     )
     found = tuning.run(request, Path(output), again=again, bar=sys.stderr.isatty())
     if found is None:  # another rank speaks

@@ -1,4 +1,4 @@
-"""Measures tasks and whole collectives on the ranks of MPI.COMM_WORLD."""
+"""Measures tasks and whole collectives on the ranks of one communicator."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.error import Error
+from penstock.placement import ORDERS, ordered
 from penstock.tuning.candidates import ITSELF, OPERATIONS, PIPELINES, SEGMENTS, config_of, name_of
 from penstock.tuning.journal import Journal
 from penstock.tuning.ladder import Times, climb, interpolated, merged
@@ -31,6 +32,7 @@ class TuningRequest:
     minutes: float = 10.0
     heuristics: bool = True
     exhaustive: bool = False
+    order: str = "launched"  #: of the ranks over the nodes, for applications with such communicators
 
 
 def sizes_between(smallest: int, largest: int) -> list[int]:
@@ -53,7 +55,7 @@ class _Search:
 
         from penstock.comm import Comm
 
-        self.world = MPI.COMM_WORLD
+        self.world = ordered(MPI.COMM_WORLD, request.order)
         self.comm = Comm(self.world)
         self.request = request
         self.path = path
@@ -203,6 +205,8 @@ def run(request: TuningRequest, path: Path, *, again: bool = False, bar: bool = 
     unknown = [operation for operation in request.operations if operation not in OPERATIONS]
     if unknown or not request.operations:
         raise Error(f"operations are {request.operations}; expected some of {', '.join(OPERATIONS)}")
+    if request.order not in ORDERS:
+        raise Error(f"order is '{request.order}', expected {' or '.join(ORDERS)}")
     if request.minutes <= 0:
         raise Error(f"minutes is {request.minutes}, expected a positive number")
     return _Search(request, path, again, bar).search()
