@@ -53,7 +53,7 @@ class PENSTOCK_API Tuning {
     std::uint64_t segment_bytes = 0;
     std::uint64_t nanoseconds = 0;  ///< of the slowest rank, a median
   };
-  /// What was measured for one operation and size, the best first.
+  /// What was measured for one operation and size, what is preferred first: the best, or what cannot be told from it.
   struct Point {
     std::uint64_t bytes = 0;               ///< of one rank's contribution
     std::uint64_t native_nanoseconds = 0;  ///< MPI's own collective, called by itself; 0: not measured
@@ -71,9 +71,10 @@ class PENSTOCK_API Tuning {
   /// candidates instead of among them: such a table never chooses it.
   static Tuning parse(std::string_view text, const TuningKey& key);
 
-  /// The best algorithm for `what`: of a size that was measured, or by interpolating the times of the candidates that
-  /// both neighbouring sizes have, on logarithmic scales. Nothing for operations without points. Candidates that do not
-  /// fit are passed over, and so is MPI's own collective unless `with_native`.
+  /// The preferred algorithm for `what`: of a size that was measured, or of both neighbouring sizes, or, where these
+  /// differ, the best by interpolating the times of the candidates that both have, on logarithmic scales. Nothing for
+  /// operations without points. Candidates that do not fit are passed over, and so is MPI's own collective unless
+  /// `with_native`.
   std::optional<Found> find(const Team& team, const Collective& what, bool with_native = false) const;
 
   std::size_t point_count() const;

@@ -63,7 +63,6 @@ Tuning::Point parse_point(CollectiveKind kind, const json::Value& from) {
     if (candidate.nanoseconds == 0) throw Error(ErrorCode::corrupt, "a time of 0 ns for '" + candidate.algorithm + "'");
     point.candidates.push_back(std::move(candidate));
   }
-  std::ranges::stable_sort(point.candidates, {}, &Tuning::Candidate::nanoseconds);
   return point;
 }
 
@@ -196,9 +195,13 @@ std::optional<Tuning::Found> Tuning::find(const Team& team, const Collective& wh
   const double share = (place(bytes) - place(low.bytes)) / (place(high.bytes) - place(low.bytes));
   const Candidate* best = nullptr;
   double best_time = 0;
+  const Candidate& first = *std::ranges::find_if(low.candidates, fits);
+  const Candidate& last = *std::ranges::find_if(high.candidates, fits);
+  const bool agree = first.algorithm == last.algorithm && first.segment_bytes == last.segment_bytes;
   for (const Candidate& a : low.candidates)
     for (const Candidate& b : high.candidates) {
       if (a.algorithm != b.algorithm || a.segment_bytes != b.segment_bytes || !fits(a)) continue;
+      if (agree && (a.algorithm != first.algorithm || a.segment_bytes != first.segment_bytes)) continue;
       const double time = (1 - share) * place(a.nanoseconds) + share * place(b.nanoseconds);
       if (best != nullptr && time >= best_time) continue;
       best = &a;

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from penstock.tuning import ladder, measure, racing
 from penstock.tuning.candidates import ITSELF, SEGMENTS, Space, config_of
-from penstock.tuning.ladder import climb, expected, interpolated, merged, near_best
+from penstock.tuning.ladder import climb, expected, in_preference, interpolated, merged, near_best
 
 START_S, BYTE_S = 1e-4, 8e-9  #: of a message between nodes
 #: algorithm → messages before the last rank has something, and links' time for each segment from then on
@@ -69,7 +69,7 @@ class Machine:
             self.seconds += float(times.sum())
             return times.tolist()
 
-        return racing.race(draw, names, reference=ITSELF)
+        return racing.race(draw, names, reference=ITSELF).times
 
 
 SPACES = {8 << doubled: space_at(8 << doubled) for doubled in range(20)}
@@ -111,6 +111,32 @@ def test_two_races_are_merged() -> None:
     assert merged(first, {"a:0": 4.0, "b:0": 4.5}) == pytest.approx({"a:0": 2.0, "b:0": 2.25, "c:0": 8.0})
 
 
+def test_short_messages_are_left_to_mpi_unless_another_is_faster_for_certain() -> None:
+    times = {"a:0": 1.0, ITSELF: 1.125, "b:0": 1.0625}
+    assert in_preference(times, 4096, 1.1) == ["a:0", "b:0", ITSELF]
+    assert in_preference(times, 4096, 1.125) == [ITSELF, "a:0", "b:0"]
+    assert in_preference(times, ladder.SHORT + 1, 1.2) == ["a:0", "b:0", ITSELF]
+    assert in_preference({"a:0": 1.0}, 8, 1.2) == ["a:0"]
+    # Whoever is chosen raced a second time, too.
+    assert near_best({"a:0": 1.0, "b:0": 1.0, "c:0": 1.0, "d:0": 1.0, ITSELF: 1.1}) == ["a:0", "b:0", "c:0", ITSELF]
+
+
+@pytest.mark.parametrize(("behind", "first"), [(1.0, ITSELF), (0.8, "a:0")])
+def test_what_a_race_cannot_tell_apart(behind: float, first: str) -> None:
+    """`a` takes `behind` times as long as MPI's own: as long, within the scatter, or certainly less."""
+    chosen_first = 0
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+
+        def draw(alive: list[str], random: np.random.Generator = random) -> list[float]:
+            of = {"a:0": behind * 1e-4, ITSELF: 1e-4}
+            return [of[name] * float(np.exp(0.2 * random.standard_normal())) for name in alive]
+
+        times, margin = racing.race(draw, ["a:0", ITSELF], reference=ITSELF)
+        chosen_first += in_preference(times, 8, margin)[0] == first
+    assert chosen_first >= 18
+
+
 def test_native_is_always_measured() -> None:
     points = searched(Machine(1, 0.05))
     assert all(ITSELF in times for times in points.values())
@@ -132,7 +158,7 @@ def test_a_slow_round_loses_nobody() -> None:
         times = {"a:0": 1e-3, "b:0": next(of_b)}
         return [times[name] for name in alive]
 
-    times = racing.race(draw, ["a:0", "b:0"])
+    times, _ = racing.race(draw, ["a:0", "b:0"])
     assert min(times, key=times.__getitem__) == "b:0"
 
 
@@ -143,7 +169,7 @@ def test_a_race_ends_soon_where_nothing_scatters() -> None:
         calls.append(alive)
         return [{"a:0": 0.5, "b:0": 0.51, "c:0": 0.9}[name] for name in alive]
 
-    assert racing.race(draw, ["a:0", "b:0", "c:0"]) == {"a:0": 0.5, "b:0": 0.51, "c:0": 0.9}
+    assert racing.race(draw, ["a:0", "b:0", "c:0"]).times == {"a:0": 0.5, "b:0": 0.51, "c:0": 0.9}
     assert calls == [["a:0", "b:0", "c:0"], ["a:0", "b:0"]]
 
 

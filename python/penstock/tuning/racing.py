@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,11 +22,14 @@ SHORT_ROUNDS = 5  #: so often is everyone measured then
 RACE_S = 0.12  #: for all that stay to the end
 
 
-def race(
-    draw: Callable[[list[str]], Sequence[float]], names: Sequence[str], *, reference: str = ""
-) -> dict[str, float]:
-    """Median seconds of each of `names`, of whom the first are expected to be the best. What takes little time is
-    measured a few times if it is the `reference`.
+class Race(NamedTuple):
+    times: dict[str, float]  #: median seconds
+    margin: float  #: who took at most so many times as long as the leader cannot be told from it
+
+
+def race(draw: Callable[[list[str]], Sequence[float]], names: Sequence[str], *, reference: str = "") -> Race:
+    """Measures each of `names`, of whom the first are expected to be the best. What takes little time is measured a few
+    times if it is the `reference`.
 
     `draw` measures those it is given once, one after the other. How much a single measurement scatters follows from all
     that is measured here, so few rounds decide where there is little noise; a candidate leaves when it is further
@@ -57,11 +61,15 @@ def race(
             margin = min(FIRST_MARGIN, 1 + DEVIATIONS * noise * _median_error(rounds))
         if rounds >= (REFERENCE_ROUNDS if warms_up else 2):
             stays = set()
-        staying = [i for i, name in enumerate(alive) if medians[i] <= margin * leader or name in stays]
+        # One look in so many finds the reference further behind than it is; it may be preferred, so it is given more.
+        limits = {reference: min(FIRST_MARGIN, margin**2)}
+        staying = [
+            i for i, name in enumerate(alive) if medians[i] <= limits.get(name, margin) * leader or name in stays
+        ]
         alive, samples = [alive[i] for i in staying], samples[:, staying]
         enough = max(LONG_ROUNDS if leader > LONG_S else ROUNDS, min(MOST_ROUNDS, RACE_S / medians.sum()))
         if rounds >= enough or (rounds > 1 and (len(alive) == 1 < len(names) or margin <= EQUAL)):
-            return found
+            return Race(found, margin)
 
 
 def _median_error(rounds: int) -> float:

@@ -6,6 +6,7 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from penstock.error import Error
 from penstock.placement import ORDERS, ordered
 from penstock.tuning.candidates import ITSELF, OPERATIONS, PIPELINES, SEGMENTS, config_of, name_of
 from penstock.tuning.journal import Journal
-from penstock.tuning.ladder import Times, climb, interpolated, merged
+from penstock.tuning.ladder import Times, climb, in_preference, interpolated, merged
 from penstock.tuning.measure import Meter
 from penstock.tuning.outcome import Outcome
 from penstock.tuning.predict import STAGES, predict
@@ -126,6 +127,12 @@ class _Search:
         self.tell("races", total, total, "")
         return found
 
+    def margin(self, operation: str, measured: Collection[int], size: int) -> float:
+        """Of the race at this size, or of the coarser one of those beside it."""
+        beside = (max((known for known in measured if known <= size), default=size),
+                  min((known for known in measured if known >= size), default=size))  # fmt: skip
+        return max(self.meter.margin(operation, known) for known in beside)
+
     def search(self) -> Outcome | None:
         spent = self.journal.spent
         start = time.monotonic()
@@ -140,7 +147,13 @@ class _Search:
                 size: raced[operation].get(size) or interpolated(spaces, raced[operation], size) for size in spaces
             }
             chosen[operation] = {
-                size: point_of(times, measured=size in raced[operation]) for size, times in points.items() if times
+                size: point_of(
+                    times,
+                    in_preference(times, size, self.margin(operation, raced[operation], size)),
+                    measured=size in raced[operation],
+                )
+                for size, times in points.items()
+                if times
             }
         left_out = sum(map(len, self.meter.spaces.values())) - sum(map(len, chosen.values()))
         outcome = Outcome(self.key, asdict(self.request), chosen, predicted, seconds=spent, left_out=left_out)
@@ -189,10 +202,9 @@ def disagreement(first: Times, second: Times) -> float:
     )
 
 
-def point_of(times: Times, *, measured: bool = True) -> dict[str, Any]:
+def point_of(times: Times, names: list[str], *, measured: bool = True) -> dict[str, Any]:
     candidates = [
-        {"algorithm": config_of(name)[0], "segment_bytes": config_of(name)[1], "seconds": seconds}
-        for name, seconds in sorted(times.items(), key=lambda item: item[1])
+        {"algorithm": config_of(name)[0], "segment_bytes": config_of(name)[1], "seconds": times[name]} for name in names
     ]
     return {"native_s": times[ITSELF], "measured": measured, "candidates": candidates}
 

@@ -92,6 +92,19 @@ TEST(Tuning, ChoosesMpisOwnWhereThatMayServe) {
   EXPECT_EQ(choose(tuned, bcast(1000)).algorithm->name, "binomial") << "a plan is always of ours";
 }
 
+TEST(Tuning, KeepsTheOrderOfTheTable) {
+  const std::string points = point(1000, candidate("native", 0, 3100) + "," + candidate("binomial", 0, 3000)) + "," +
+                             point(16000, candidate("native", 0, 31000) + "," + candidate("binomial", 0, 30000) + "," +
+                                              candidate("chain", 512, 60000)) +
+                             "," + point(32000, candidate("chain", 512, 70000) + "," + candidate("native", 0, 90000));
+  const Tuning tuning =
+      Tuning::parse(table(points, tuning_key(team(), "MPI 1", true), 2), tuning_key(team(), "MPI 1", true));
+  EXPECT_EQ(tuning.find(team(), bcast(1000), true)->algorithm, "native");
+  EXPECT_EQ(tuning.find(team(), bcast(4000), true)->algorithm, "native") << "both neighbours prefer it";
+  EXPECT_EQ(tuning.find(team(), bcast(4000))->algorithm, "binomial");
+  EXPECT_EQ(tuning.find(team(), bcast(31000), true)->algorithm, "chain") << "neighbours differ: by time";
+}
+
 TEST(Tuning, PassesOverWhatDoesNotFit) {
   // `divided` needs one node.
   const Tuning tuning = Tuning::parse(table(point(64, candidate("divided", 0, 10) + "," + candidate("chain", 0, 99))),
