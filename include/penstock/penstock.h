@@ -384,7 +384,7 @@ PENSTOCK_API int penstock_iredistribute_parts(const penstock_redistribution* red
                                               penstock_request** request);
 
 /* output = alpha*op(input) + beta*output without a redistribution of the caller's own: the communicator keeps the plans
- * of the last 16 different calls, so an equal one starts at once. Collective. */
+ * of the last 16 different calls, as far as 64 MiB hold them, so an equal one starts at once. Collective. */
 PENSTOCK_API int penstock_iredistribute_once(penstock_comm* comm, const penstock_layout* source,
                                              penstock_dtype source_dtype, const void* input,
                                              const penstock_layout* target, penstock_dtype target_dtype, void* output,

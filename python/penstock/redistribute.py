@@ -334,8 +334,8 @@ def redistribute(
     """Starts target = alpha * op(source) + beta * target. Collective over ``comm``.
 
     Element types may differ as for :func:`plan_redistribute`. The communicator keeps the plans of the last 16 different
-    calls, so an equal one (layouts, types and op; the memory may be another) starts at once; a new one is
-    planned first, together with the other ranks. Ranks that call with different layouts, types or op get
+    calls, as far as 64 MiB hold them, so an equal one (layouts, types and op; the memory may be another) starts at once;
+    a new one is planned first, together with the other ranks. Ranks that call with different layouts, types or op get
     :class:`penstock.Error` ("mismatch"), and nothing has been written.
     """
     core = comm._core

@@ -35,6 +35,8 @@ class PlannedRedistribution {
   /// As it was planned.
   const LocalRedistribution& local() const { return *planned_; }
   std::uint64_t workspace_bytes(const Team& team);
+  /// What the plan, as it was planned, takes on the rank where it takes most. Collective.
+  std::uint64_t agree_on_bytes(Comm& comm) const;
 
   /// Without a placement as it was planned.
   Request start(Comm& comm, std::span<const ConstBytes> inputs, std::span<const Bytes> outputs, const Factors& factors,

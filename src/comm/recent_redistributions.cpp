@@ -17,16 +17,21 @@ bool are_equal(const RedistributionOptions& a, const RedistributionOptions& b) {
 
 std::shared_ptr<PlannedRedistribution> RecentRedistributions::find(const Layout& source, const Layout& target,
                                                                    const RedistributionOptions& options) const {
-  for (auto each = planned_.rbegin(); each != planned_.rend(); ++each) {
-    const LayoutPair& pair = (*each)->pairs()[0];
-    if (are_equal((*each)->options(), options) && pair.source == source && pair.target == target) return *each;
+  for (auto each = kept_.rbegin(); each != kept_.rend(); ++each) {
+    const LayoutPair& pair = each->planned->pairs()[0];
+    if (are_equal(each->planned->options(), options) && pair.source == source && pair.target == target)
+      return each->planned;
   }
   return nullptr;
 }
 
-void RecentRedistributions::add(std::shared_ptr<PlannedRedistribution> planned) {
-  if (planned_.size() == kMost) planned_.pop_front();
-  planned_.push_back(std::move(planned));
+void RecentRedistributions::add(std::shared_ptr<PlannedRedistribution> planned, std::uint64_t agreed_bytes) {
+  while (!kept_.empty() && (kept_.size() == kMost || kept_bytes_ + agreed_bytes > kMostBytes)) {
+    kept_bytes_ -= kept_.front().agreed_bytes;
+    kept_.pop_front();
+  }
+  kept_bytes_ += agreed_bytes;
+  kept_.push_back({std::move(planned), agreed_bytes});
 }
 
 }  // namespace penstock::comm

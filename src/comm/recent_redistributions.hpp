@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 
@@ -21,15 +22,24 @@ class PlannedRedistribution;
 class RecentRedistributions {
  public:
   static constexpr std::size_t kMost = 16;
+  /// Of all plans but the last one, which is kept however long it is.
+  static constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
 
   /// A plan for this, but for where memory lies and for factors; or nullptr.
   std::shared_ptr<PlannedRedistribution> find(const Layout& source, const Layout& target,
                                               const RedistributionOptions& options) const;
-  /// Of a plan that all ranks have just made.
-  void add(std::shared_ptr<PlannedRedistribution> planned);
+  /// Of a plan that all ranks have just made. `agreed_bytes` is what it takes on the rank where it takes most.
+  void add(std::shared_ptr<PlannedRedistribution> planned, std::uint64_t agreed_bytes);
+
+  std::size_t size() const { return kept_.size(); }
 
  private:
-  std::deque<std::shared_ptr<PlannedRedistribution>> planned_;  ///< the first made first
+  struct Kept {
+    std::shared_ptr<PlannedRedistribution> planned;
+    std::uint64_t agreed_bytes;
+  };
+  std::deque<Kept> kept_;  ///< the first made first
+  std::uint64_t kept_bytes_ = 0;
 };
 
 }  // namespace penstock::comm

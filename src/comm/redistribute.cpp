@@ -25,7 +25,7 @@ std::shared_ptr<PlannedRedistribution> planned_for(Comm& comm, const Redistribut
   comm::RecentRedistributions& recent = comm.state().recent_redistributions();
   if (auto found = recent.find(call.source, call.target, call.options)) return found;
   auto planned = PlannedRedistribution::plan(comm, {{call.source, call.target}}, call.options);
-  recent.add(planned);
+  recent.add(planned, planned->agree_on_bytes(comm));
   return planned;
 }
 

@@ -137,6 +137,16 @@ Placement PlannedRedistribution::placement_of(std::span<const LayoutPair> pairs,
   return placement;
 }
 
+std::uint64_t PlannedRedistribution::agree_on_bytes(Comm& comm) const {
+  const Plan& plan = *local().plan();
+  // Once more for what the engine makes of the steps.
+  const std::uint64_t mine = plan.steps.size() * 2 * sizeof(Step) + plan.dependencies.size() * 2 * sizeof(StepId) +
+                             plan.blocks.size() * sizeof(Block);
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(comm.size()));
+  comm.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  return *std::ranges::max_element(all);
+}
+
 std::shared_ptr<PlannedRedistribution> PlannedRedistribution::plan(Comm& comm, std::vector<LayoutPair> given_pairs,
                                                                    const RedistributionOptions& options) {
   const std::shared_ptr<PlannedRedistribution> planned(new PlannedRedistribution(std::move(given_pairs), options));

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/apart.hpp"
+#include "comm/planned_redistribution.hpp"
 #include "comm/recent_redistributions.hpp"
 #include "comm/state.hpp"
 #include "penstock/comm.hpp"
@@ -249,6 +250,51 @@ TEST(RedistributionCalls, ForgetTheFirstOfManyTogether) {
       EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(output, 7.0)), output.size());
     }
   });
+}
+
+TEST(RedistributionCalls, KeepNoMorePlansThanTheirMemoryAllows) {
+  expect_no_errors([](Comm& comm) {
+    const auto planned = PlannedRedistribution::plan(comm, {{rows(), columns()}}, {});
+    constexpr std::uint64_t kThird = RecentRedistributions::kMostBytes / 3;
+    RecentRedistributions recent;
+    for (const std::size_t kept : {1u, 2u, 3u, 3u}) {
+      recent.add(planned, kThird);
+      EXPECT_EQ(recent.size(), kept);
+    }
+    recent.add(planned, kThird + 3);  // in place of two
+    EXPECT_EQ(recent.size(), 2u);
+    recent.add(planned, 2 * RecentRedistributions::kMostBytes);
+    EXPECT_EQ(recent.size(), 1u);  // alone, or a call that is repeated would plan each time
+    EXPECT_EQ(recent.find(rows(), columns(), {}), planned);
+    for (std::size_t i = 0; i < 2 * RecentRedistributions::kMost; ++i) recent.add(planned, 1);
+    EXPECT_EQ(recent.size(), RecentRedistributions::kMost);
+  });
+}
+
+TEST(RedistributionCalls, AgreeOnTheMemoryOfAPlan) {
+  // Nearly all rows lie on rank 0, whose plan is longer than those of others.
+  const Layout source = Layout::grid({{0, 298, 299, 300}, {0, 40}}, {0, 1, 2}, kRanks);
+  const Layout target =
+      Layout::grid({{0, 10, 25, 41, 90, 150, 203, 270, 284, 300}, {0, 40}}, {0, 1, 2, 1, 0, 2, 0, 2, 1}, kRanks);
+  std::vector<std::uint64_t> bytes(kRanks), blocks(kRanks);
+  expect_no_errors([&](Comm& comm) {
+    const auto planned = PlannedRedistribution::plan(comm, {{source, target}}, {});
+    const auto rank = static_cast<std::size_t>(comm.rank());
+    bytes[rank] = planned->agree_on_bytes(comm);
+    blocks[rank] = planned->local().plan()->blocks.size() * sizeof(Block);
+    // The long plans of equal calls push out those before them on all ranks together.
+    RecentRedistributions& recent = comm.state().recent_redistributions();
+    recent.add(planned, RecentRedistributions::kMostBytes);
+    for (int turn = 0; turn < 2; ++turn) {
+      Arrays arrays(comm.rank());
+      call_once(comm, rows(), columns(), arrays);
+      EXPECT_TRUE(arrays.is_moved());
+      EXPECT_EQ(recent.size(), 1u);
+    }
+  });
+  EXPECT_EQ(bytes, std::vector<std::uint64_t>(kRanks, bytes[0]));
+  EXPECT_GT(bytes[0], *std::ranges::max_element(blocks));
+  EXPECT_NE(blocks[0], blocks[1]);
 }
 
 TEST(RedistributionCalls, ThatDifferAreErrorsEverywhereAndLeaveNoDifference) {
