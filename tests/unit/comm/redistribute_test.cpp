@@ -207,6 +207,63 @@ void call_once(Comm& comm, const Layout& source, const Layout& target, Arrays& a
   run_redistribution(comm, {source, target, options}, arrays.in(), arrays.out());
 }
 
+// Ranks of one node write and read each other's cells, here under the sanitizers: several runs at once, each with more
+// segments than a pair has cells.
+TEST(CellsOfANode, AreUsedAgainAndAgain) {
+  constexpr std::int64_t kOrder = 96;
+  const auto value = [](std::int64_t row, std::int64_t column) { return static_cast<double>(kOrder * row + column); };
+  for (const std::vector<std::int32_t>& nodes : std::vector<std::vector<std::int32_t>>{{0, 0}, {0, 0, 0}, {0, 0, 1}}) {
+    const auto ranks = static_cast<std::int32_t>(nodes.size());
+    // The rows of one and the columns of the other are dealt to all.
+    constexpr std::int64_t kSourceBlock = 7, kTargetBlock = 16;
+    const Layout source = Layout::block_cyclic({kOrder, kOrder}, {kOrder, kSourceBlock}, {1, ranks});
+    const Layout target = Layout::block_cyclic({kOrder, kOrder}, {kTargetBlock, kOrder}, {ranks, 1});
+    const auto dealt = [&](std::int64_t local, std::int64_t block, int rank) {
+      return (local / block * ranks + rank) * block + local % block;
+    };
+    for (const MatrixOp op : {MatrixOp::none, MatrixOp::transpose}) {
+      const auto errors = comm::outcomes(nodes, [&](Comm& comm) {
+        const Redistribution plan(comm, source, target, {.op = op, .segment_bytes = 1024});
+        const Plan& steps = plan.plan();
+        std::size_t unpacked = 0;
+        for (const Step& step : steps.steps) unpacked += step.kind == StepKind::unpack ? 1 : 0;
+        if (comm.rank() == 0) {
+          EXPECT_GT(unpacked, 8u);
+        }
+        constexpr std::size_t kRuns = 3;
+        std::vector<double> input(static_cast<std::size_t>(source.local_size_elems(comm.rank())));
+        const auto columns_here = static_cast<std::int64_t>(input.size()) / kOrder;
+        for (std::size_t at = 0; at < input.size(); ++at) {
+          const auto local = static_cast<std::int64_t>(at);
+          input[at] = value(local / columns_here, dealt(local % columns_here, kSourceBlock, comm.rank()));
+        }
+        std::vector<std::vector<double>> outputs(
+            kRuns, std::vector<double>(static_cast<std::size_t>(target.local_size_elems(comm.rank())), 1.0));
+        for (int turn = 0; turn < 5; ++turn) {
+          std::vector<Request> started;
+          for (std::vector<double>& output : outputs) {
+            std::ranges::fill(output, 1.0);
+            started.push_back(
+                plan.start(std::as_bytes(std::span(input)), std::as_writable_bytes(std::span(output)), 2.0, 3.0));
+          }
+          for (Request& request : started) request.wait();
+          for (const std::vector<double>& output : outputs) {
+            std::size_t wrong = 0;
+            for (std::size_t at = 0; at < output.size(); ++at) {
+              const auto local = static_cast<std::int64_t>(at);
+              const std::int64_t row = dealt(local / kOrder, kTargetBlock, comm.rank()), column = local % kOrder;
+              const double given = op == MatrixOp::none ? value(row, column) : value(column, row);
+              wrong += output[at] != 2 * given + 3 ? 1 : 0;
+            }
+            EXPECT_EQ(wrong, 0u) << "rank " << comm.rank() << " of " << ranks << ", turn " << turn;
+          }
+        }
+      });
+      for (const auto& error : errors) EXPECT_FALSE(error) << error->what();
+    }
+  }
+}
+
 TEST(RedistributionCalls, PlanOnceForEqualArguments) {
   expect_no_errors([](Comm& comm) {
     const RecentRedistributions& recent = comm.state().recent_redistributions();
