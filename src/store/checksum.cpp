@@ -5,6 +5,9 @@
 #include <memory>
 
 #define XXH_INLINE_ALL
+#if !defined(NDEBUG)
+#define XXH_NO_INLINE_HINTS 1  // GCC inlines less when it optimizes for debugging, and then takes hints for errors
+#endif
 #include <xxhash.h>
 
 namespace penstock::store {
