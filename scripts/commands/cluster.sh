@@ -55,13 +55,26 @@ hold() { # hold NAME UNSHARE_OPTIONS…: starts a holder and prints its process 
   die "cluster: the namespaces of '$name' could not be made"
 }
 
+# The processes on a node, besides its holder: those of a job whose launcher was ended by a limit of time live on.
+tenants() {
+  local network process
+  network="$(readlink "/proc/$1/ns/net")"
+  for process in /proc/[0-9]*; do
+    [[ "$(readlink "$process/ns/net" 2>/dev/null)" == "$network" ]] || continue
+    [[ "$process" == "/proc/$1" ]] || echo "${process#/proc/}"
+  done
+}
+
 down() {
   local file name pid
   for file in "$state"/*.pid; do
     [[ -e "$file" ]] || continue
     name="$(basename "$file" .pid)"
     pid="$(cat "$file")"
-    if is_holder "$pid" "$(holder_name "$name")"; then kill "$pid"; fi
+    if is_holder "$pid" "$(holder_name "$name")"; then
+      tenants "$pid" | xargs --no-run-if-empty kill -KILL 2>/dev/null || true
+      kill "$pid"
+    fi
     for _ in $(seq 100); do
       is_holder "$pid" "$(holder_name "$name")" || break
       sleep 0.02
