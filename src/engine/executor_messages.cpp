@@ -217,8 +217,11 @@ void Executor::match(Operation& operation, const Header& header, ConstBytes payl
 void Executor::deliver(Operation& operation, StepId step, const Header& header, ConstBytes payload) {
   const Step& what = operation.plan->steps[step];
   if (header.kind == MessageKind::expose) {
-    if (what.peer != rank_ && !operation.peer_shared_offset.empty())
-      operation.peer_shared_offset[local(what.peer)] = header.address;
+    if (what.peer != rank_ && !operation.peer_shared_offset.empty()) {
+      // The same for all that this peer exposes. Once it is known, steps on other threads read it without the lock.
+      std::uint64_t& offset = operation.peer_shared_offset[local(what.peer)];
+      if (offset != header.address) offset = header.address;
+    }
     return complete(operation, step);
   }
   if (header.bytes != what.to.size_bytes)
