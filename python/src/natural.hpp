@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include <nanobind/nanobind.h>
 
@@ -35,7 +34,11 @@ class Natural {
       if (PyErr_Occurred() == nullptr && made.value_ <= kMost) return made;
     }
     PyErr_Clear();
-    made.wrong_ = nanobind::repr(given).c_str();
+    // An object whose own repr() fails must not end the process from a caster, which may not throw.
+    const nanobind::object shown = nanobind::steal(PyObject_Repr(given.ptr()));
+    const char* text = shown.is_valid() ? PyUnicode_AsUTF8(shown.ptr()) : nullptr;
+    PyErr_Clear();
+    made.wrong_ = text != nullptr ? text : Py_TYPE(given.ptr())->tp_name;
     return made;
   }
 

@@ -94,6 +94,7 @@ def test_names(store: ps.Store) -> None:
         (lambda s, b: s.gc(lease=float("nan")), "invalid_argument"),
         (lambda s, b: b.snapshot(-1), "invalid_argument"),
         (lambda s, b: b.snapshot("1"), "invalid_argument"),
+        (lambda s, b: b.snapshot(type("Mute", (), {"__repr__": lambda self: 1 / 0})()), "invalid_argument"),
         (lambda s, b: s.create("other", size=-1), "invalid_argument"),
         (lambda s, b: s.create("other", size=(1 << 63) + 1), "invalid_argument"),
     ],
