@@ -29,7 +29,7 @@ PENSTOCK_API Plan plan_task(const Team& team, const Collective& what, std::span<
 
 /// For what a table was measured: it is used for nothing else.
 struct TuningKey {
-  std::string mpi;           ///< library and version
+  std::string mpi;           ///< library, version, and what the environment sets about its own collectives
   std::string thread_level;  ///< "multiple" or "below multiple"
   std::uint64_t nodes = 0;
   std::string ranks_per_node;  ///< "2 3": of each node

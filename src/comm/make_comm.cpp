@@ -76,7 +76,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   engine::EngineOptions settings;
   const std::string description = transport->description();
   Facts facts{
-      .options = given, .any_thread = transport->any_thread(), .mpi = description.substr(0, description.find(" ("))};
+      .options = given, .any_thread = transport->any_thread(), .mpi = description.substr(0, description.rfind(" ("))};
   WorkerCard card;
   std::optional<Error> failure;
   try {

@@ -85,7 +85,7 @@ struct Facts {
   bool debug = false;                          ///< whether a rank wants debug level 1 or more
   bool native = true;                          ///< whether all ranks let a table choose MPI's own collectives
   std::vector<std::int32_t> domain_of_rank{};  ///< see Team
-  std::string mpi{};                           ///< library and version
+  std::string mpi{};                           ///< library, version, settings of its collectives
   std::string tuning{};                        ///< what became of the table that was asked for; empty where none was
   std::string progress_reason{};               ///< how many progress threads, and why
 };

@@ -54,16 +54,19 @@ void State::read_tuning(const std::string& path) {
                 signature(what))
         ->wait();
   };
-  std::uint64_t head[3] = {text.size(), useful ? 1u : 0u, facts_.any_thread ? 1u : 0u};
+  // The thread level and the settings of the MPI library may be others here; what rank 0 found counts.
+  std::string mpi = facts_.mpi;
+  std::uint64_t head[4] = {text.size(), useful ? 1u : 0u, facts_.any_thread ? 1u : 0u, mpi.size()};
   tell(std::as_writable_bytes(std::span(head)));
   text.resize(head[0]);
   tell(std::as_writable_bytes(std::span(text)));
+  mpi.resize(head[3]);
+  tell(std::as_writable_bytes(std::span(mpi)));
   if (head[1] == 0) {
     facts_.tuning = text;
     return;
   }
-  // The thread level may be another one here; what rank 0 found counts.
-  const TuningKey key = penstock::tuning_key(team(), facts_.mpi, head[2] != 0);
+  const TuningKey key = penstock::tuning_key(team(), mpi, head[2] != 0);
   team_.tuning = std::make_shared<const Tuning>(Tuning::parse(text, key));
   facts_.tuning = "measured choices at " + std::to_string(team_.tuning->point_count()) + " points";
 }

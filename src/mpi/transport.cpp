@@ -11,6 +11,7 @@
 
 #include "mpi/at_finalize.hpp"
 #include "mpi/check.hpp"
+#include "mpi/collective_settings.hpp"
 #include "mpi/native.hpp"
 #include "penstock/error.hpp"
 
@@ -204,6 +205,7 @@ class MpiTransport final : public engine::Transport {
     int length = 0;
     check(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
     description_ = short_version({version, static_cast<std::size_t>(length)});
+    if (const std::string settings = collective_settings(); !settings.empty()) description_ += " with " + settings;
     description_ += " (" PENSTOCK_MPI_ABI " ABI, ";
     description_ += thread_level_ == MPI_THREAD_MULTIPLE ? "any thread" : "calling thread only";
     description_ += ")";

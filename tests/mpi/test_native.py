@@ -249,3 +249,23 @@ def test_one_rank_can_have_it_off(comm: ps.Comm, option: dict[str, str]) -> None
         values = np.full(5000, made.Get_rank() == 0, np.uint8)
         made.Bcast(values)
         assert values.all()
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_table_is_for_the_settings_of_the_mpi_library(
+    comm: ps.Comm, monkeypatch: pytest.MonkeyPatch, who: int
+) -> None:
+    """They make other collectives of MPI's own; those that rank 0 has count, on all ranks."""
+    if WORLD.rank == who:
+        monkeypatch.setenv("OMPI_MCA_coll_han_priority", "100")
+    with ps.Comm(WORLD) as here:
+        settings = json.loads(here._core.tuning_key())["mpi"].partition(" with ")[2]
+    assert ("OMPI_MCA_coll_han_priority=100" in settings) == (WORLD.rank == who)
+    with tuned(comm) as made:
+        assert made.explain("bcast", 5000)["algorithm"] == ("bcast/binomial" if who == 0 else "bcast/native")
+        values = np.full(5000, made.Get_rank() == 0, np.uint8)
+        made.Bcast(values)
+        assert values.all()
+        if who == 0:
+            assert "mpi is '" in made.report()
+            assert "with OMPI_MCA_coll_han_priority=100" in made.report()
