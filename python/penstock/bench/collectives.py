@@ -12,7 +12,10 @@ from penstock.bench.installation import Installation
 from penstock.bench.runner import Program, Report
 from penstock.placement import ORDERS, ordered
 
-SUMMARY = "Blocking collectives of Penstock and of each installed MPI, by operation, size and number of ranks."
+SUMMARY = (
+    "Blocking collectives of Penstock and of each installed MPI, by operation, size and number of ranks; under Open MPI "
+    "once more with its HAN forced, below Penstock, too. What runs on one MPI is measured in turns in the same jobs."
+)
 
 #: Parameter → (default, for --quick, help). Lists are given on the command line with commas.
 OPTIONS = {
@@ -48,10 +51,13 @@ CHOICES = {"ops": OPERATIONS, "order": ORDERS}
 
 
 def programs(mpi: Installation) -> list[Program]:
-    peers = [Program("native"), Program("penstock", baselines=("native",))]
+    def in_turns(suffix: str, environment: dict[str, str]) -> list[Program]:
+        names, job = (f"native{suffix}", f"penstock{suffix}"), f"in turns{suffix}"
+        return [Program(name, names[:position], environment, job=job) for position, name in enumerate(names)]
+
+    peers = in_turns("", {})
     if mpi.name == "openmpi":
-        han = {f"OMPI_MCA_coll_han_{key}": "100" for key in ("priority",)}
-        peers.append(Program("native-han", environment=han))
+        peers += in_turns("-han", {"OMPI_MCA_coll_han_priority": "100"})
     return peers
 
 
@@ -83,8 +89,8 @@ def summarize(report: Report) -> list[dict[str, Any]]:
     nodes, link_mbit = report.parameters["nodes"], report.parameters["link_mbit"]
     summary = []
     for row in report.rows:
-        ours = [s for peer, s in row.seconds.items() if peer.startswith("penstock/")]
-        peers = {peer: s for peer, s in row.seconds.items() if not peer.startswith("penstock/")}
+        ours = [s for peer, s in row.seconds.items() if peer.startswith("penstock")]
+        peers = {peer: s for peer, s in row.seconds.items() if not peer.startswith("penstock")}
         if not ours or not peers:
             continue
         best = min(peers, key=peers.__getitem__)
@@ -104,32 +110,45 @@ def table(report: Report) -> str:
     return runner.table(report) + "\n\n" + runner.columns(lines)
 
 
-def measure(program: str, parameters: dict[str, Any]) -> list[tuple[dict[str, Any], list[float]]]:
+def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:
+    """Of all peers of one job."""
     from mpi4py import MPI
 
-    from penstock.bench.worker import time_of
+    from penstock.bench.worker import times_of
+    from penstock.comm import Comm
 
     world = ordered(MPI.COMM_WORLD, parameters["order"])
-    comm: Any = world
-    if program == "penstock":
-        from penstock.comm import Comm
-
-        comm = Comm(world)
-    rows = []
+    forced = {"algorithm": parameters["algorithm"]} if parameters["algorithm"] else {}
+    kinds = {"penstock": (Comm(world), forced), "native": (world, {})}
+    peers = {name: kinds[name.partition("-")[0]] for name in program.split(",")}
+    rows: runner.Measured = []
     for operation in parameters["ops"]:
         for size_bytes in parameters["bytes"]:
             count = max(1, size_bytes // 8)
-            sends = count * (world.size if operation in ("scatter", "alltoall", "reduce_scatter_block") else 1)
-            mine = np.arange(sends, dtype=np.float64) + world.rank
-            result = np.empty(count * (world.size if operation in ("allgather", "gather", "alltoall") else 1))
-            how = {"algorithm": parameters["algorithm"]} if program == "penstock" and parameters["algorithm"] else {}
-            action = _action(comm, operation, mine, result, how)
-            rows.append(({"operation": operation, "bytes": count * 8}, time_of(world, action, parameters["budget_s"])))
-            if operation == "allreduce":
-                expected = world.size * np.arange(count) + sum(range(world.size))
-                if not np.allclose(result, expected):
-                    raise AssertionError(f"{program}: wrong sums at {size_bytes} bytes")
+            calls = {name: _Call(comm, operation, count, how) for name, (comm, how) in peers.items()}
+            runs = {name: call.run for name, call in calls.items()}
+            for name, seconds in times_of(world, runs, parameters["budget_s"] * len(runs)).items():
+                calls[name].check(name)
+                rows.append(({"program": name, "operation": operation, "bytes": count * 8}, [seconds]))
     return rows
+
+
+class _Call:
+    """One operation on memory of its own, with `count` float64 from each rank, or for each where it has a part for each."""
+
+    def __init__(self, comm: Any, operation: str, count: int, how: dict[str, str]) -> None:
+        ranks, rank = comm.Get_size(), comm.Get_rank()
+        sends = count * (ranks if operation in ("scatter", "alltoall", "reduce_scatter_block") else 1)
+        receives = count * (ranks if operation in ("allgather", "gather", "alltoall") else 1)
+        self.mine, self.result = np.arange(sends, dtype=np.float64) + rank, np.full(receives, -1.0)
+        self._expected = None
+        if operation == "allreduce":
+            self._expected = ranks * np.arange(count) + sum(range(ranks))
+        self.run = _action(comm, operation, self.mine, self.result, how)
+
+    def check(self, name: str) -> None:
+        if self._expected is not None and not np.allclose(self.result, self._expected):
+            raise AssertionError(f"{name}: wrong sums of {len(self.result)} numbers")
 
 
 def _action(
