@@ -97,6 +97,7 @@ struct SharedTask {
 };
 
 inline constexpr std::uint32_t kMaxTag = (1u << 16) - 1;
+inline constexpr std::uint64_t kFlaggedBytes = 2048;  ///< see Plan::by_flags
 
 struct Step {
   Region from{};
@@ -128,6 +129,10 @@ struct Plan {
   std::uint64_t stand_in_offset_bytes = 0;
   std::uint16_t tree_levels = 0;         ///< height of the tree that `level` counts, equal on all ranks; 0: not a tree
   std::uint16_t application_levels = 0;  ///< of these, the last ones that run on Lane::application
+  /// One short exchange inside a node, equal on all ranks: each rank shows its shared buffer once, so that one flag
+  /// beside it tells all its peers. No tags, tasks and messages, at most kFlaggedBytes of shared memory, and until it
+  /// has awaited all that it awaits a rank writes nothing but that.
+  bool by_flags = false;
   std::vector<Step> steps;
   std::vector<StepId> dependencies;
   std::vector<Block> blocks;
@@ -243,6 +248,10 @@ class PlanBuilder {
 
   PlanBuilder& tree_levels(int levels) {
     plan_.tree_levels = static_cast<std::uint16_t>(levels);
+    return *this;
+  }
+  PlanBuilder& by_flags() {
+    plan_.by_flags = true;
     return *this;
   }
 

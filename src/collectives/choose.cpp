@@ -7,6 +7,7 @@
 #include "collectives/blocks.hpp"
 #include "collectives/group.hpp"
 #include "collectives/node_tasks.hpp"
+#include "collectives/shown.hpp"
 #include "penstock/error.hpp"
 #include "penstock/split_model.hpp"
 #include "penstock/tuning.hpp"
@@ -214,6 +215,11 @@ Default choose_default(const Team& team, const Collective& what) {
       return {"sorted_short", "reproducible, at most " + kib(kLatencyBytes) + " of all ranks"};
     return {"sorted", "reproducible"};
   }
+  if (what.split == Collective::kAutomatic && team.size() > 1 && team.size() <= kSharedRanks &&
+      find(what.kind, "shared") != nullptr && collectives::small_on_one_node(team, what) &&
+      collectives::shown_bytes(team, what) <= kFlaggedBytes)
+    return {"shared", "at most " + kib(kFlaggedBytes) + " to be seen of at most " + std::to_string(kSharedRanks) +
+                          " ranks of one node"};
   if (computes(what.kind) && !what.commutative && !is_prefix(what.kind)) {
     if (collectives::shared_node(team, what) && bytes > kDividedBytes)
       return {"divided", "the operation does not commute; more than " + kib(kDividedBytes) + " on one node"};

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "penstock/error.hpp"
+#include "plan/flags.hpp"
 #include "plan/order.hpp"
 
 namespace penstock::engine {
@@ -59,6 +60,8 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
   if (plan.shared_bytes > shared_limit_bytes)
     reject(plan, "it needs " + std::to_string(plan.shared_bytes) + " bytes of shared memory per rank, and there are " +
                      std::to_string(shared_limit_bytes) + "; raise PENSTOCK_SHARED_BYTES or use another algorithm");
+  if (const std::string broken = plan::broken_promise_of_flags(plan); !broken.empty())
+    reject(plan, "it goes by flags, but " + broken);
   const auto inside = [&](const Region& region) {
     std::uint64_t limit = 0;
     switch (region.buffer) {

@@ -65,6 +65,10 @@ class Engine {
   virtual std::shared_ptr<Run> start(std::shared_ptr<const Plan> plan, const Bindings& bindings,
                                      const Arithmetic& arithmetic, std::uint64_t signature) = 0;
 
+  /// start(), and wait() for it. Sooner than both where the plan goes by flags and nothing else is in flight.
+  virtual void run(std::shared_ptr<const Plan> plan, const Bindings& bindings, const Arithmetic& arithmetic,
+                   std::uint64_t signature) = 0;
+
   /// Takes part in the next operation by failing it: every rank that has not completed it gets Error(peer_failed)
   /// with this message and rank. For arguments that only this rank knows to be wrong. Never blocks, never throws.
   virtual void fail_next(const std::string& message) noexcept = 0;

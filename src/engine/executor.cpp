@@ -1,5 +1,7 @@
 #include "engine/executor.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -75,9 +77,11 @@ std::shared_ptr<Engine> Engine::create(std::unique_ptr<Transport> transport, con
 
 Executor::Executor(std::unique_ptr<Transport> transport, const EngineOptions& options, Node node)
     : transport_(std::move(transport)), options_(options), node_(std::move(node)), rank_(node_.team.rank) {
+  is_crowded_ = static_cast<long>(node_.ranks.size()) > ::sysconf(_SC_NPROCESSORS_ONLN);
   if (node_.segment != nullptr) {
     cells_.emplace(*node_.segment);
     arena_.emplace(node_.segment->layout().arena_bytes);
+    flags_.emplace(*node_.segment);
     if (node_.team.single_copy) board_.emplace(node_.segment->board(), node_.segment->layout().ranks);
     backlog_.resize(node_.ranks.size());
     gone_.resize(node_.ranks.size(), false);
@@ -174,7 +178,13 @@ Operation& Executor::operation(std::uint64_t sequence) {
 }
 
 void Executor::begin(Operation& operation) {
-  if (operation.plan->shared_bytes > 0 && (!held_.empty() || !take_shared(operation))) {
+  if (operation.plan->by_flags) {
+    operation.by_flags = true;
+    operation.shown = shown_for_ == operation.sequence + 1;
+    flagged_.push_back(&operation);
+  }
+  const bool shows = operation.by_flags || operation.plan->shared_bytes > 0;
+  if (shows && (!held_.empty() || !take_shared(operation))) {
     held_.push(&operation);
     return;
   }
@@ -183,6 +193,11 @@ void Executor::begin(Operation& operation) {
 }
 
 bool Executor::take_shared(Operation& operation) {
+  if (operation.by_flags) {
+    if (!flags_->is_free(operation.sequence)) return false;
+    operation.shared = flags_->of(self(), operation.sequence).data;
+    return true;
+  }
   const std::uint64_t bytes = operation.plan->shared_bytes;
   if (!arena_) {
     operation.shared = buffers_.take(bytes);
@@ -264,6 +279,7 @@ bool Executor::poll() {
     moved |= remote_->progress();
     drain_ready();
   }
+  if (!flagged_.empty()) moved |= poll_flags();
   if (!sharing_.empty() || !held_shares_.empty()) moved |= poll_shares();
   while (!held_.empty() && take_shared(*held_.front())) {
     launch(*held_.pop());
@@ -285,6 +301,8 @@ bool Executor::is_its_turn() {
 
 bool Executor::can_sleep(Caller caller) noexcept {
   const std::lock_guard lock(mutex_);
+  if (std::ranges::any_of(flagged_, [&](const Operation* each) { return find_shown(*each) != CompiledPlan::kNone; }))
+    return false;
   return (!cells_ || cells_->empty()) && tasks_[index_of(Lane::progress)].empty() && !has_shared_work(caller) &&
          (caller == Caller::progress_thread || tasks_[index_of(Lane::application)].empty());
 }
@@ -331,6 +349,7 @@ void Executor::finish_if_over(Operation& operation) {
   const bool has_run = operation.has_run;
   operation.finished.store(true, std::memory_order_seq_cst);
   if (has_run) bell().ring();
+  leave_flags(operation);
   leave_sharing(operation);
   advance_window();
 }
@@ -358,7 +377,7 @@ void Executor::recycle(Operation& operation) {
   operation.compiled.reset();
   operation.error.reset();
   operation.bindings = {};
-  operation.started = operation.running = operation.failed = false;
+  operation.started = operation.running = operation.failed = operation.shown = false;
   operation.shared_offset = 0;
   operation.steps_left = 0;
   operation.probes_sent = 0;

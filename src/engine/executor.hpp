@@ -1,8 +1,8 @@
 // The real executor: runs the plans of one communicator over shared memory and the transport.
 //
 // executor.cpp holds the life of an operation, executor_steps.cpp runs its steps, executor_tasks.cpp the tasks that the
-// ranks of a node share, executor_messages.cpp moves messages, executor_failures.cpp ends what cannot be completed,
-// and executor_silence.cpp names who does not come.
+// ranks of a node share, executor_flags.cpp short exchanges inside a node, executor_messages.cpp moves messages,
+// executor_failures.cpp ends what cannot be completed, and executor_silence.cpp names who does not come.
 #pragma once
 
 #include <array>
@@ -16,6 +16,7 @@
 #include "engine/arena.hpp"
 #include "engine/board.hpp"
 #include "engine/cells.hpp"
+#include "engine/flags.hpp"
 #include "engine/node.hpp"
 #include "engine/operation.hpp"
 #include "engine/pools.hpp"
@@ -36,6 +37,8 @@ class Executor final : public Engine,
   std::uint64_t shared_limit_bytes() const override { return node_.shared_limit_bytes; }
   std::shared_ptr<Run> start(std::shared_ptr<const Plan> plan, const Bindings& bindings, const Arithmetic& arithmetic,
                              std::uint64_t signature) override;
+  void run(std::shared_ptr<const Plan> plan, const Bindings& bindings, const Arithmetic& arithmetic,
+           std::uint64_t signature) override;
   void fail_next(const std::string& message) noexcept override;
   std::string report() const override;
 
@@ -121,6 +124,17 @@ class Executor final : public Engine,
   bool run_task(std::unique_lock<std::mutex>& lock, Lane lane);
   bool copy_from_peer(const Task& task);
 
+  // executor_flags.cpp
+  bool run_at_once(const std::shared_ptr<const Plan>& plan, const Bindings& bindings, const Arithmetic& arithmetic,
+                   std::uint64_t signature);
+  bool run_steps_at_once();
+  bool await_at_once(const Step& step) const;
+  void show(const Operation& operation, const Step& step);
+  StepId find_shown(const Operation& operation) const;
+  bool poll_flags();
+  void leave_flags(Operation& operation);
+  void leave_out_the_dead();
+
   // executor_tasks.cpp
   std::uint32_t self() const { return node_.segment->local_rank(); }
   bool slot_is_free(std::uint64_t sequence) const;
@@ -197,6 +211,7 @@ class Executor final : public Engine,
   std::optional<Cells> cells_;
   std::optional<RemoteLink> remote_;
   std::optional<Arena> arena_;
+  std::optional<Flags> flags_;
   std::optional<Board> board_;
   Doorbell own_bell_;  ///< without a segment
 
@@ -221,6 +236,10 @@ class Executor final : public Engine,
   std::array<Fifo<Task>, 2> tasks_;      ///< by lane
   Fifo<Operation*> held_;                ///< waiting for space in the arena
   std::vector<Ready> held_shares_;       ///< waiting for their slot of the board
+  std::vector<Operation*> flagged_;      ///< by flags, and not over, in the order of their start
+  bool is_crowded_ = false;              ///< the node has more ranks than cores
+  Operation at_once_;                    ///< what run_at_once() runs
+  std::uint64_t shown_for_ = 0;          ///< sequence + 1 of what it has shown for, and then left to start()
   std::vector<Operation*> sharing_;      ///< with tasks that somebody may still run, in the order of their start
   std::vector<Fifo<Outgoing>> backlog_;  ///< by local rank
   std::size_t backlog_count_ = 0;

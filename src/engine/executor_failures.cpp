@@ -201,6 +201,7 @@ void Executor::on_completed(const Header& header) {
 void Executor::check_peers() noexcept {
   const std::lock_guard lock(mutex_);
   try {
+    leave_out_the_dead();
     for (std::uint64_t sequence = base_sequence_; sequence < next_sequence_; ++sequence) {
       if (sequence < base_sequence_) continue;
       Operation* waiting = window_[static_cast<std::size_t>(sequence - base_sequence_)];
@@ -264,7 +265,7 @@ void Executor::check_peers_of(Operation& operation) {
       continue;
     }
     // What it sent before it went counts: it may have completed the operation.
-    while (poll_cells()) {
+    while (poll_cells() || poll_flags()) {
     }
     if (over()) return;
     const std::vector<int> missing = missing_peers(operation);

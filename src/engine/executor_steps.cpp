@@ -41,6 +41,10 @@ void Executor::issue(Operation& operation, StepId step) {
   switch (what.kind) {
     case StepKind::send: return post_send(operation, step);
     case StepKind::expose: {
+      if (operation.by_flags) {
+        show(operation, what);
+        return complete(operation, step);
+      }
       Header header = header_for(operation, MessageKind::expose, what.tag);
       header.address = operation.shared_offset;
       if (what.peer == rank_)
@@ -60,6 +64,7 @@ void Executor::issue(Operation& operation, StepId step) {
       }
       return;
     default:
+      if (operation.shown && what.to.buffer == Buffer::shared) return complete(operation, step);
       // An operation of the user's must not run under the lock: it may need another one, such as Python's.
       if (std::max(what.from.size_bytes, what.to.size_bytes) <= kInlineBytes && may_run(what.lane) &&
           !(operation.arithmetic.user && (what.kind == StepKind::reduce || what.kind == StepKind::fold))) {
@@ -88,6 +93,8 @@ Bytes Executor::target(const Operation& operation, const Region& region) const {
 ConstBytes Executor::shared_of_peer(const Operation& operation, const Step& step) const {
   if (step.peer == rank_) return {operation.shared + step.from.offset_bytes, step.from.size_bytes};
   const std::uint32_t peer = local(step.peer);
+  if (operation.plan->by_flags)
+    return {flags_->of(peer, operation.sequence).data + step.from.offset_bytes, step.from.size_bytes};
   const std::uint64_t base = operation.peer_shared_offset[peer];
   if (base == ~std::uint64_t{0})
     throw Error(ErrorCode::internal,

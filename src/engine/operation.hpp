@@ -39,6 +39,8 @@ struct Operation {
   bool failed = false;
   bool in_window = false;
   bool has_run = false;
+  bool by_flags = false;  ///< in Executor::flagged_
+  bool shown = false;     ///< what it shows by flags lies there already
   std::optional<Error> error;
 
   std::byte* scratch = nullptr;

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "engine/board.hpp"
+#include "engine/flags.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::engine {
@@ -42,10 +43,11 @@ SegmentLayout arrange(std::uint32_t ranks, std::uint32_t cells, std::uint64_t pa
   layout.arena_bytes = arena;
   layout.cell_stride_bytes = round_up(sizeof(Cell) + payload_bytes, 64);
   layout.cells_offset_bytes = round_up(ranks * kSlotBytes, kPage);
-  const std::uint64_t cells_end_bytes =
+  layout.flags_offset_bytes =
       round_up(layout.cells_offset_bytes + (std::uint64_t{ranks} * cells + ranks) * layout.cell_stride_bytes, kPage);
-  layout.board_offset_bytes = board_bytes > 0 ? cells_end_bytes : 0;
-  layout.arenas_offset_bytes = round_up(cells_end_bytes + board_bytes, kPage);
+  const std::uint64_t flags_end_bytes = round_up(layout.flags_offset_bytes + ranks * Flags::kBytesPerRank, kPage);
+  layout.board_offset_bytes = board_bytes > 0 ? flags_end_bytes : 0;
+  layout.arenas_offset_bytes = round_up(flags_end_bytes + board_bytes, kPage);
   layout.total_bytes = layout.arenas_offset_bytes + ranks * arena;
   return layout;
 }
@@ -114,6 +116,9 @@ std::unique_ptr<Segment> Segment::make(const SegmentLayout& layout, std::uint32_
     slot->queue_tail.store(segment->stub(rank));
   }
   for (std::uint32_t index = 0; index < layout.ranks * layout.cells_per_rank; ++index) new (&segment->cell(index)) Cell;
+  for (std::uint32_t rank = 0; rank < layout.ranks; ++rank)
+    for (std::uint32_t entry = 0; entry < Flags::kEntries; ++entry)
+      new (segment->flags(rank) + entry * Flags::kStrideBytes) Flag;
   if (layout.board_offset_bytes != 0) Board::make(segment->board(), layout.ranks);
   return segment;
 }
@@ -163,6 +168,10 @@ Cell& Segment::cell(std::uint32_t index) const {
 
 std::byte* Segment::arena(std::uint32_t local_rank) const {
   return base_ + layout_.arenas_offset_bytes + local_rank * layout_.arena_bytes;
+}
+
+std::byte* Segment::flags(std::uint32_t local_rank) const {
+  return base_ + layout_.flags_offset_bytes + local_rank * Flags::kBytesPerRank;
 }
 
 bool Segment::is_alive(std::uint32_t local_rank) const noexcept {

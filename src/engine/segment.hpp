@@ -29,6 +29,7 @@ struct RankSlot {
   alignas(64) std::atomic<std::uint32_t> queue_tail{0};  ///< index of the last cell of the queue of messages to it
   alignas(64) Doorbell bell;
   alignas(64) std::atomic<std::uint64_t> completed_before{0};  ///< all operations with a smaller sequence are over
+  std::atomic<std::uint64_t> past_flags_of{0};  ///< it reads no flags of operations with a smaller sequence any more
   std::atomic<std::uint32_t> failure_count{0};
   std::atomic<std::uint64_t> failed_sequence[kFailuresKept];  ///< of the latest failures, a ring
 };
@@ -40,6 +41,7 @@ struct SegmentLayout {
   std::uint64_t arena_bytes = 0;    ///< of a rank
   std::uint64_t cell_stride_bytes = 0;
   std::uint64_t cells_offset_bytes = 0;
+  std::uint64_t flags_offset_bytes = 0;
   std::uint64_t board_offset_bytes = 0;  ///< 0: there is no board, so no shared tasks
   std::uint64_t arenas_offset_bytes = 0;
   std::uint64_t total_bytes = 0;
@@ -70,6 +72,7 @@ class Segment {
   Cell& cell(std::uint32_t index) const;
   std::uint32_t stub(std::uint32_t local_rank) const { return layout_.ranks * layout_.cells_per_rank + local_rank; }
   std::byte* arena(std::uint32_t local_rank) const;
+  std::byte* flags(std::uint32_t local_rank) const;
   std::byte* board() const { return base_ + layout_.board_offset_bytes; }
 
   /// Whether that rank still has the segment open: false once its process has ended or it has given the segment back.

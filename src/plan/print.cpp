@@ -96,7 +96,8 @@ std::string to_text(const Plan& plan) {
   std::string text = plan.algorithm + ", rank " + std::to_string(plan.rank) + " of " + std::to_string(plan.size) +
                      ": input " + std::to_string(plan.input_bytes) + ", output " + std::to_string(plan.output_bytes) +
                      ", scratch " + std::to_string(plan.scratch_bytes) + ", shared " +
-                     std::to_string(plan.shared_bytes) + " bytes; " + std::to_string(plan.steps.size()) + " steps\n";
+                     std::to_string(plan.shared_bytes) + " bytes; " + (plan.by_flags ? "by flags; " : "") +
+                     std::to_string(plan.steps.size()) + " steps\n";
   for (StepId id = 0; id < plan.steps.size(); ++id) {
     const Step& step = plan.steps[id];
     std::string line = std::to_string(id);
@@ -208,6 +209,7 @@ std::string to_json(const Plan& plan) {
       .number("shared_bytes", plan.shared_bytes)
       .number("tree_levels", plan.tree_levels)
       .raw("steps", "[" + steps + "]");
+  if (plan.by_flags) object.raw("by_flags", "true");
   if (!plan.tasks.empty()) object.raw("tasks", "[" + tasks + "]");
   return object.finish();
 }

@@ -46,6 +46,11 @@ class Sequence {
     builder_.tree_levels(levels);
     return *this;
   }
+  /// See Plan::by_flags.
+  Sequence& by_flags() {
+    builder_.by_flags();
+    return *this;
+  }
 
   StepId send(Region from, int peer, std::uint32_t tag, After after = {});
   StepId recv(Region to, int peer, std::uint32_t tag, After after = {});

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/flags.hpp"
 #include "plan/names.hpp"
 #include "plan/order.hpp"
 #include "plan/tasks.hpp"
@@ -128,6 +129,11 @@ class Verifier {
       found("plan " + std::to_string(rank) + " is for rank " + std::to_string(plan.rank) + " of " +
             std::to_string(plan.size));
     for (StepId id = 0; id < plan.steps.size(); ++id) check_step(rank, id);
+    if (plan.by_flags != plans_[0].by_flags)
+      found("the plans of the ranks 0 and " + std::to_string(rank) + " differ in whether they go by flags");
+    if (!findings_.empty()) return;
+    if (const std::string broken = plan::broken_promise_of_flags(plan); !broken.empty())
+      found("plan " + std::to_string(rank) + " goes by flags, but " + broken);
   }
 
   void check_step(std::size_t rank, StepId id) {

@@ -71,7 +71,15 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(team({0, 1, 1, 0, 1}), CollectiveKind::reduce, 1 << 20), "leader_chain");
   EXPECT_EQ(chosen(team({0, 1, 2}), CollectiveKind::barrier, 0), "dissemination");
   EXPECT_EQ(chosen(cluster, CollectiveKind::barrier, 0), "hierarchical");
-  EXPECT_EQ(chosen(node, CollectiveKind::bcast, 8), "binomial");
+  for (const CollectiveKind kind :
+       {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::gather, CollectiveKind::scatter,
+        CollectiveKind::allgather, CollectiveKind::alltoall, CollectiveKind::reduce_scatter_block, CollectiveKind::scan,
+        CollectiveKind::exscan, CollectiveKind::barrier})
+    EXPECT_EQ(chosen(node, kind, 8), "shared");
+  EXPECT_EQ(chosen(node, CollectiveKind::bcast, kFlaggedBytes + 1), "binomial");
+  EXPECT_EQ(chosen(node, CollectiveKind::scatter, kFlaggedBytes / 4 + 1), "binomial") << "the root shows all blocks";
+  EXPECT_EQ(chosen(team(std::vector<std::int32_t>(17)), CollectiveKind::bcast, 8), "binomial");
+  EXPECT_EQ(chosen(team({0}), CollectiveKind::bcast, 8), "binomial");
   EXPECT_EQ(chosen(node, CollectiveKind::bcast, 1 << 20), "cells");
   EXPECT_EQ(chosen(node, CollectiveKind::allgather, 1 << 20), "cells");
   EXPECT_EQ(chosen(node, CollectiveKind::gather, 1 << 20), "divided");

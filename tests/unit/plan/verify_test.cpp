@@ -245,5 +245,71 @@ TEST(Verify, FindsPlansOfOtherRanks) {
   EXPECT_FALSE(verify(plans, nodes).empty());
 }
 
+// One exchange by flags: each shows what the other reads.
+class FlagsTest : public VerifyTest {
+ protected:
+  static void exchange(PlanBuilder& builder, int peer) {
+    const Region shown = builder.by_flags().shared(8);
+    builder.expose(peer, 0, {builder.copy(in(0, 8), shown)});
+    builder.read(shown, peer, out(0, 8), {builder.await(peer, 0)});
+  }
+};
+
+TEST_F(FlagsTest, AcceptsAnExchange) {
+  exchange(a, 1);
+  exchange(b, 0);
+  EXPECT_EQ(findings(), std::vector<std::string>{});
+}
+
+TEST_F(FlagsTest, FindsThatOneRankAloneGoesByThem) {
+  exchange(a, 1);
+  const Region mine = b.shared(8);
+  b.expose(0, 0, {b.copy(in(0, 8), mine)});
+  b.read(mine, 0, out(0, 8), {b.await(0, 0)});
+  expect("the plans of the ranks 0 and 1 differ in whether they go by flags");
+}
+
+TEST_F(FlagsTest, FindsMessages) {
+  exchange(a, 1);
+  exchange(b, 0);
+  a.send(in(0, 8), 1, 0);
+  b.recv(out(8, 8), 0, 0);
+  expect("plan 0 goes by flags, but step 4 is none of a short exchange");
+}
+
+TEST_F(FlagsTest, FindsTags) {
+  a.by_flags().expose(1, 7);
+  b.by_flags().await(0, 7);
+  expect("has a tag");
+}
+
+TEST_F(FlagsTest, FindsWhatIsTooLong) {
+  exchange(a, 1);
+  exchange(b, 0);
+  a.shared(kFlaggedBytes);
+  expect("it shows 2112 bytes, at most 2048 have room");
+}
+
+TEST_F(FlagsTest, FindsASecondRound) {
+  a.by_flags().expose(1, 0, {a.await(1, 0)});
+  b.by_flags().expose(0, 0);
+  b.await(0, 0);
+  expect("plan 0 goes by flags, but step 1 shows something after an await");
+}
+
+TEST_F(FlagsTest, FindsWhatIsWrittenTooEarly) {
+  a.by_flags().copy(in(0, 8), out(8, 8));
+  exchange(a, 1);
+  exchange(b, 0);
+  expect("step 0 writes before all that is awaited has come");
+}
+
+TEST_F(FlagsTest, FindsWhatIsShownAndThenWritten) {
+  exchange(a, 1);
+  exchange(b, 0);
+  a.copy(in(8, 8), a.shared(8));
+  expect("step 4 writes what may have been shown");
+}
+
 }  // namespace
 }  // namespace penstock

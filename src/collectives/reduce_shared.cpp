@@ -1,0 +1,22 @@
+// All show their contributions, and the root combines them in the order of the ranks. Valid where all ranks share
+// memory and what they show is small.
+#include <utility>
+
+#include "collectives/shown.hpp"
+
+namespace penstock::collectives {
+
+Plan reduce_shared(const Team& team, const Collective& what) {
+  Shown shown("reduce/shared", team, what);
+  if (team.rank != what.root) {
+    shown.show(contribution(team, what));
+    shown.expose(what.root);
+  } else {
+    shown.keep(contribution(team, what));
+    for (int i = 1; i < team.size(); ++i) shown.await((what.root + i) % team.size());
+    shown.combine(team.size(), 0, result(team, what));
+  }
+  return std::move(shown).finish();
+}
+
+}  // namespace penstock::collectives

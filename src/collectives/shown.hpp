@@ -1,0 +1,41 @@
+// Rows `shared`: each rank shows the others of its node what they need, once, and takes what it needs from what they
+// show. Short data goes by flags (Plan::by_flags). Cost: 1 round; each rank reads what it needs of what the others
+// show.
+#pragma once
+
+#include <string>
+
+#include "collectives/algorithms.hpp"
+
+namespace penstock::collectives {
+
+/// Bytes that the rank that shows most shows, equal on all ranks.
+std::uint64_t shown_bytes(const Team& team, const Collective& what);
+
+class Shown {
+ public:
+  Shown(std::string algorithm, const Team& team, const Collective& what);
+
+  /// This rank contributes `own`, and shows it unless nobody is to read it. Once.
+  void show(Region own);
+  void keep(Region own) { own_ = own; }
+  void expose(int peer);
+  void await(int peer);
+  void exchange_with_all();
+
+  /// to = the part of what `rank` contributes that begins at `offset_bytes`. After all awaits, as everything that
+  /// follows.
+  void take(int rank, std::uint64_t offset_bytes, Region to);
+  /// to = those parts of the ranks 0 to count - 1, combined in the order of the ranks.
+  void combine(int count, std::uint64_t offset_bytes, Region to);
+
+  Plan finish() &&;
+
+ private:
+  const Team& team_;
+  const Collective& what_;
+  Sequence sequence_;
+  Region own_{};  ///< where this rank reads it itself: others take away the cache lines of what is shown
+};
+
+}  // namespace penstock::collectives

@@ -1,0 +1,54 @@
+// What the ranks of a node show each other in plans of one short exchange (Plan::by_flags): a flag and the data beside
+// it, in the same cache line where they are short.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "penstock/plan.hpp"
+
+namespace penstock::engine {
+
+class Segment;
+
+/// What one rank shows in one operation.
+struct Flag {
+  std::atomic<std::uint64_t> shown{0};  ///< the operation's sequence + 1, once what follows is complete
+  std::uint64_t signature = 0;
+  std::byte data[kFlaggedBytes];
+};
+
+/// The flags of a node's ranks. Each has a few entries, for operations whose sequences are equal modulo their number.
+/// Invariant: a rank overwrites an entry only when all others are over with the operation that it was last used for, by
+/// what they publish. Protected by the engine's lock.
+class Flags {
+ public:
+  static constexpr std::uint32_t kEntries = 8;  ///< so many operations a root may be ahead of the others
+  static constexpr std::uint64_t kStrideBytes = (sizeof(Flag) + 63) / 64 * 64;
+  static constexpr std::uint64_t kBytesPerRank = kEntries * kStrideBytes;
+
+  explicit Flags(const Segment& segment);
+
+  Flag& of(std::uint32_t local_rank, std::uint64_t sequence) const;
+  /// Whether this rank may write its entry for this operation.
+  bool is_free(std::uint64_t sequence);
+  void show(std::uint64_t sequence, std::uint64_t signature);
+  bool has_shown(std::uint32_t local_rank, std::uint64_t sequence) const {
+    return of(local_rank, sequence).shown.load(std::memory_order_acquire) == sequence + 1;
+  }
+  /// This rank reads nothing of operations before `sequence` any more.
+  void publish(std::uint64_t sequence);
+  /// That rank has gone, and reads nothing any more.
+  void leave_out(std::uint32_t local_rank) { gone_[local_rank] = true; }
+
+ private:
+  const Segment& segment_;
+  std::array<std::uint64_t, kEntries> used_for_{};  ///< sequence + 1 of the operation that the entry was last shown for
+  std::uint64_t all_are_past_ = 0;                  ///< the smallest that was published, when it was last looked at
+  std::vector<bool> gone_;                          ///< by local rank
+};
+
+}  // namespace penstock::engine

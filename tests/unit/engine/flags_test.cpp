@@ -1,0 +1,257 @@
+// Short exchanges by flags in shared memory: right whoever is late, however they are called, and where ranks fail.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+#include <random>
+#include <string>
+
+#include "engine/flags.hpp"
+#include "penstock/collective.hpp"
+#include "plan/simulate.hpp"
+#include "plans.hpp"
+#include "ranks.hpp"
+
+namespace penstock::engine {
+namespace {
+
+using std::chrono::milliseconds;
+
+const Arithmetic kSumInt32{.dtype = DType::int32, .op = ReduceOp::sum};
+constexpr int kMoreThanEntries = 3 * Flags::kEntries;
+
+std::shared_ptr<const Plan> plan_of(int rank, int size, Collective what) {
+  what.algorithm = "shared";
+  const Plan plan = plan_collective({.rank = rank, .node_of_rank = one_node(size)}, what);
+  EXPECT_TRUE(plan.by_flags);
+  return std::make_shared<const Plan>(plan);
+}
+
+std::optional<Error> error_of_run(Engine& engine, const std::shared_ptr<const Plan>& plan, const Bindings& bindings,
+                                  std::uint64_t signature = 0) {
+  try {
+    engine.run(plan, bindings, kSumInt32, signature);
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+/// All collectives that go by flags, with what they give, for one team.
+struct Exchanges {
+  std::vector<std::vector<std::shared_ptr<const Plan>>> plans;
+  std::vector<std::vector<plan::RankMemory>> before;
+  std::vector<std::vector<plan::RankMemory>> after;
+
+  explicit Exchanges(int size) {
+    std::mt19937 random(5);
+    for (const Algorithm& row : algorithms())
+      for (const std::uint64_t count : {0u, 1u, 60u}) {
+        const Collective what{.kind = row.kind, .count = count, .dtype = DType::int32, .root = size - 1};
+        if (row.name != "shared") continue;
+        std::vector<Plan> all;
+        std::vector<plan::RankMemory> memory(static_cast<std::size_t>(size));
+        for (int rank = 0; rank < size; ++rank) {
+          all.push_back(*plan_of(rank, size, what));
+          auto& mine = memory[static_cast<std::size_t>(rank)];
+          mine.input.resize(all.back().input_bytes);
+          mine.output.resize(all.back().output_bytes);
+          for (std::byte& byte : mine.input) byte = static_cast<std::byte>(random());
+          for (std::byte& byte : mine.output) byte = static_cast<std::byte>(random());
+        }
+        before.push_back(memory);
+        plan::simulate(all, kSumInt32, memory, 1);
+        after.push_back(std::move(memory));
+        plans.emplace_back();
+        for (Plan& plan : all) plans.back().push_back(std::make_shared<const Plan>(std::move(plan)));
+      }
+  }
+};
+
+struct Setting {
+  int ranks;
+  int progress_threads;
+};
+
+class ByFlags : public testing::TestWithParam<Setting> {
+ protected:
+  int size() const { return GetParam().ranks; }
+  RanksOptions ranks() const {
+    RanksOptions options = ranks_of(one_node(size()));
+    options.engine.progress_threads = GetParam().progress_threads;
+    return options;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(, ByFlags, testing::Values(Setting{2, 0}, Setting{5, 0}, Setting{3, 1}),
+                         [](const testing::TestParamInfo<Setting>& setting) {
+                           return std::to_string(setting.param.ranks) + "_ranks_" +
+                                  std::to_string(setting.param.progress_threads) + "_threads";
+                         });
+
+// Each rank calls each in the way that it likes: at once, or started, with messages of another operation between them.
+TEST_P(ByFlags, ExchangesOfAllKindsHoweverTheyAreCalled) {
+  const Exchanges exchanges(size());
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    const auto me = static_cast<std::size_t>(rank);
+    std::mt19937 shared(11);  // decides alike on all ranks
+    std::mt19937 mine(static_cast<std::uint32_t>(rank));
+    for (int i = 0; i < 3000; ++i) {
+      const std::size_t which = shared() % exchanges.plans.size();
+      plan::RankMemory memory = exchanges.before[which][me];
+      const Bindings bindings{memory.input, memory.output};
+      if (mine() % 200 == 0) std::this_thread::sleep_for(milliseconds(mine() % 3));
+      if (shared() % 16 == 0) {
+        std::vector<std::uint32_t> in(100, static_cast<std::uint32_t>(rank));
+        std::vector<std::uint32_t> out(100);
+        const auto other =
+            engine.start(allreduce_plan(rank, size(), 400), {bytes_of(in), bytes_of(out)}, kAddUint32, 1);
+        engine.run(exchanges.plans[which][me], bindings, kSumInt32, which);
+        other->wait();
+        ASSERT_EQ(out[99], static_cast<std::uint32_t>(size() * (size() - 1) / 2));
+      } else if (mine() % 4 == 0) {
+        engine.start(exchanges.plans[which][me], bindings, kSumInt32, which)->wait();
+      } else {
+        engine.run(exchanges.plans[which][me], bindings, kSumInt32, which);
+      }
+      ASSERT_EQ(memory.output, exchanges.after[which][me].output) << exchanges.plans[which][me]->algorithm << ", " << i;
+    }
+  });
+}
+
+TEST_P(ByFlags, ARootIsNotFurtherAheadThanThereAreEntries) {
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    const auto plan = plan_of(rank, size(), {.kind = CollectiveKind::bcast, .count = 2, .dtype = DType::int32});
+    for (std::uint32_t i = 0; i < 40 * Flags::kEntries; ++i) {
+      if (rank == size() - 1 && i % 64 == 0) std::this_thread::sleep_for(milliseconds(3));
+      std::vector<std::uint32_t> data(2, rank == 0 ? i : 0);
+      engine.run(plan, {{}, bytes_of(data)}, kSumInt32, 0);
+      ASSERT_EQ(data[1], i);
+    }
+  });
+}
+
+// Many in flight: each is held until its entry is free, and what comes between stays in order.
+TEST_P(ByFlags, ManyStartedBeforeAnyIsWaitedFor) {
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    const auto plan = plan_of(rank, size(), {.kind = CollectiveKind::allreduce, .count = 1, .dtype = DType::int32});
+    std::vector<std::vector<std::int32_t>> in;
+    std::vector<std::vector<std::int32_t>> out;
+    std::vector<std::shared_ptr<engine::Run>> runs;
+    for (int i = 0; i < kMoreThanEntries; ++i) {
+      in.push_back({i * rank});
+      out.push_back({-1});
+    }
+    for (std::size_t i = 0; i < in.size(); ++i)
+      runs.push_back(engine.start(plan, {bytes_of(in[i]), bytes_of(out[i])}, kSumInt32, 0));
+    for (std::size_t i = in.size(); i-- > 0;) runs[i]->wait();
+    for (int i = 0; i < kMoreThanEntries; ++i)
+      EXPECT_EQ(out[static_cast<std::size_t>(i)][0], i * size() * (size() - 1) / 2);
+  });
+}
+
+TEST_P(ByFlags, DifferentArgumentsAreAMismatch) {
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    const auto plan = plan_of(rank, size(), {.kind = CollectiveKind::allreduce, .count = 1, .dtype = DType::int32});
+    std::vector<std::int32_t> in(1, rank);
+    std::vector<std::int32_t> out(1);
+    for (int i = 0; i < kMoreThanEntries; ++i) {
+      const auto error = error_of_run(engine, plan, {bytes_of(in), bytes_of(out)}, rank == 1 ? 8 : 7);
+      ASSERT_TRUE(error) << "rank " << rank;
+      EXPECT_TRUE(error->code() == ErrorCode::mismatch || error->code() == ErrorCode::peer_failed) << error->what();
+      EXPECT_FALSE(error_of_run(engine, plan, {bytes_of(in), bytes_of(out)}));
+      EXPECT_EQ(out[0], size() * (size() - 1) / 2);
+    }
+  });
+}
+
+// One calls what goes by messages.
+TEST_P(ByFlags, AnotherOperationIsAMismatch) {
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    const auto plan = plan_of(rank, size(), {.kind = CollectiveKind::allreduce, .count = 1, .dtype = DType::int32});
+    std::vector<std::int32_t> in(1, rank);
+    std::vector<std::int32_t> out(1);
+    for (int i = 0; i < 3; ++i) {
+      const bool differs = rank == size() - 1;
+      const auto error = error_of_run(engine, differs ? allreduce_plan(rank, size(), 4) : plan,
+                                      {bytes_of(in), bytes_of(out)}, differs ? 8 : 7);
+      ASSERT_TRUE(error) << "rank " << rank;
+      EXPECT_TRUE(error->code() == ErrorCode::mismatch || error->code() == ErrorCode::peer_failed) << error->what();
+      EXPECT_FALSE(error_of_run(engine, plan, {bytes_of(in), bytes_of(out)}));
+    }
+  });
+}
+
+TEST_P(ByFlags, ARankThatFailsTellsTheOthers) {
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    const auto plan = plan_of(rank, size(), {.kind = CollectiveKind::allreduce, .count = 1, .dtype = DType::int32});
+    std::vector<std::int32_t> in(1, rank);
+    std::vector<std::int32_t> out(1);
+    for (int i = 0; i < kMoreThanEntries; ++i) {
+      if (rank == i % size()) {
+        engine.fail_next("count is -1");
+      } else {
+        const auto error = error_of_run(engine, plan, {bytes_of(in), bytes_of(out)});
+        ASSERT_TRUE(error) << "rank " << rank;
+        EXPECT_EQ(error->code(), ErrorCode::peer_failed);
+        EXPECT_NE(error->message().find("count is -1"), std::string::npos) << error->what();
+      }
+      if (i % 5 == 0) {
+        EXPECT_FALSE(error_of_run(engine, plan, {bytes_of(in), bytes_of(out)}));
+        EXPECT_EQ(out[0], size() * (size() - 1) / 2);
+      }
+    }
+  });
+}
+
+TEST_P(ByFlags, BuffersThatAreTooShortFailOnAllRanks) {
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    const auto plan = plan_of(rank, size(), {.kind = CollectiveKind::allreduce, .count = 2, .dtype = DType::int32});
+    std::vector<std::int32_t> in(2, rank);
+    std::vector<std::int32_t> out(rank == 1 ? 1 : 2);
+    const auto error = error_of_run(engine, plan, {bytes_of(in), bytes_of(out)});
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), rank == 1 ? ErrorCode::invalid_argument : ErrorCode::peer_failed);
+  });
+}
+
+// Those that wait for it are told; a root that does not wait is not held up for ever.
+TEST_P(ByFlags, ARankThatHasGone) {
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    const auto sum = plan_of(rank, size(), {.kind = CollectiveKind::allreduce, .count = 1, .dtype = DType::int32});
+    std::vector<std::int32_t> in(1, rank);
+    std::vector<std::int32_t> out(1);
+    EXPECT_FALSE(error_of_run(engine, sum, {bytes_of(in), bytes_of(out)}));
+    if (rank == size() - 1) return;
+    const auto bcast = plan_of(rank, size(), {.kind = CollectiveKind::bcast, .count = 1, .dtype = DType::int32});
+    for (int i = 0; i < kMoreThanEntries; ++i) EXPECT_FALSE(error_of_run(engine, bcast, {{}, bytes_of(out)}));
+    const auto error = error_of_run(engine, sum, {bytes_of(in), bytes_of(out)});
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::peer_failed);
+    EXPECT_NE(error->message().find("rank " + std::to_string(size() - 1) + " has gone"), std::string::npos)
+        << error->what();
+  });
+}
+
+TEST_P(ByFlags, OperationsOfTheCallersOwn) {
+  const auto join = std::make_shared<UserOp>(
+      UserOp{.combine =
+                 [](ConstBytes from, Bytes to) {
+                   for (std::size_t i = 0; i < to.size(); ++i)
+                     to[i] = static_cast<std::byte>(static_cast<int>(from[i]) * 2 + static_cast<int>(to[i]));
+                 },
+             .element_bytes = 1,
+             .commutative = false});
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    const auto plan = plan_of(rank, size(), {.kind = CollectiveKind::allreduce, .count = 1, .element_bytes = 1});
+    std::vector<std::uint8_t> in(1, static_cast<std::uint8_t>(rank + 1));
+    std::vector<std::uint8_t> out(1);
+    engine.run(plan, {bytes_of(in), bytes_of(out)}, {.user = join}, 0);
+    int expected = size();
+    for (int lower = size() - 1; lower > 0; --lower) expected += 2 * lower;
+    EXPECT_EQ(out[0], expected);
+  });
+}
+
+}  // namespace
+}  // namespace penstock::engine
