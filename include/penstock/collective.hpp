@@ -1,6 +1,7 @@
 // The collective operations, the algorithms there are for each, and their plans.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -18,6 +19,12 @@ enum class CollectiveKind : std::uint8_t {
 #include "penstock/collectives.def"
 #undef PENSTOCK_COLLECTIVE
 };
+
+inline constexpr std::size_t kCollectiveKinds = 0
+#define PENSTOCK_COLLECTIVE(name, rooted, computes) +1
+#include "penstock/collectives.def"
+#undef PENSTOCK_COLLECTIVE
+    ;
 
 PENSTOCK_API std::string_view name(CollectiveKind kind) noexcept;
 /// The operation with this name ("allreduce"). Throws Error(invalid_argument) that lists the known names.

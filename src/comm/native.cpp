@@ -46,12 +46,13 @@ std::shared_ptr<const std::string> State::native_reason(const Collective& what) 
 State::Planned State::make_planned(const Collective& what) const {
   std::shared_ptr<const std::string> reason = native_reason(what);
   const Collective ours = unnamed(what);
-  if (reason == nullptr) return {std::make_shared<const Plan>(plan_collective(team(), ours)), signature(what), 1};
+  if (reason == nullptr) return {what, std::make_shared<const Plan>(plan_collective(team(), ours)), signature(what)};
   static_cast<void>(choose(team(), ours));  // checks the arguments
-  return {std::make_shared<const Plan>(sizes_alone(team(), what)), signature(what), 1, std::move(reason)};
+  return {what, std::make_shared<const Plan>(sizes_alone(team(), what)), signature(what), 0, std::move(reason)};
 }
 
-Choice State::choice(const Collective& what, const Planned& planned) const {
+Choice State::choice(const Planned& planned) const {
+  const Collective& what = planned.what;
   Choice choice = choose(team(), unnamed(what));
   if (planned.native_reason != nullptr)
     choice.reason = *planned.native_reason;

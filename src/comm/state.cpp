@@ -17,22 +17,35 @@ namespace {
 // A program that never repeats a size must not fill memory with plans.
 constexpr std::size_t kMaxCachedPlans = 1024;
 
+Arithmetic arithmetic_of(const Collective& what, std::shared_ptr<const UserOp> user) {
+  const bool by_value = what.reproducible && (user || plan::depends_on_order(what.dtype));
+  return {.dtype = what.dtype, .op = what.op, .by_value = by_value, .user = std::move(user)};
+}
+
 }  // namespace
 
-State::Planned State::plan(const Collective& what) {
+std::shared_ptr<const State::Planned> State::plan(const Collective& asked) {
+  Recent& recent = recent_[static_cast<std::size_t>(asked.kind)];
   {
     const std::lock_guard lock(mutex_);
-    const auto found = plans_.find(what);
-    if (found != plans_.end()) {
-      ++found->second.runs;
-      return found->second;
+    if (recent.planned != nullptr && recent.asked == asked) {
+      ++recent.planned->runs;
+      return recent.planned;
     }
   }
-  Planned planned = make_planned(what);
-  const std::lock_guard lock(mutex_);
-  if (plans_.size() >= kMaxCachedPlans) plans_.clear();
-  plans_.emplace(what, planned);
-  return planned;
+  const Collective what = normalized(with_used(asked), team().rank);
+  std::unique_lock lock(mutex_);
+  auto found = plans_.find(what);
+  if (found == plans_.end()) {
+    lock.unlock();
+    auto planned = std::make_shared<Planned>(make_planned(what));
+    lock.lock();
+    if (plans_.size() >= kMaxCachedPlans) plans_.clear();
+    found = plans_.emplace(what, std::move(planned)).first;
+  }
+  ++found->second->runs;
+  recent = {asked, found->second};
+  return found->second;
 }
 
 Guard::Guard(std::string operation, ConstBytes sent)
@@ -97,9 +110,13 @@ Started State::start(std::shared_ptr<const Plan> plan, const engine::Bindings& b
 }
 
 void State::use(CollectiveKind kind, const std::string& algorithm, std::uint64_t segment_bytes) {
+  const auto forget_recent = [&] {
+    const std::lock_guard lock(mutex_);
+    recent_[static_cast<std::size_t>(kind)] = {};
+  };
   if (algorithm.empty()) {
     used_.erase(kind);
-    return;
+    return forget_recent();
   }
   std::string known(Native::kName);
   bool is_known = algorithm == Native::kName;
@@ -112,6 +129,7 @@ void State::use(CollectiveKind kind, const std::string& algorithm, std::uint64_t
     throw Error(ErrorCode::invalid_argument,
                 std::string(name(kind)) + ": there is no algorithm '" + algorithm + "'; expected one of " + known);
   used_[kind] = {algorithm, segment_bytes};
+  forget_recent();
 }
 
 Collective State::with_used(const Collective& asked) const {
@@ -124,23 +142,23 @@ Collective State::with_used(const Collective& asked) const {
 }
 
 State::Prepared State::prepare(const Collective& given, ConstBytes input, Bytes output, const UserOp* user) {
-  Collective asked = with_used(given);
-  if (user != nullptr) {
-    asked.element_bytes = user->element_bytes;
-    asked.commutative = user->commutative;
+  if (user != nullptr && (given.element_bytes != user->element_bytes || given.commutative != user->commutative)) {
+    Collective by_user = given;
+    by_user.element_bytes = user->element_bytes;
+    by_user.commutative = user->commutative;
+    return prepare(by_user, input, output, user);
   }
-  Prepared prepared{normalized(asked, team().rank), {}, {}};
-  const Collective& what = prepared.what;
+  Prepared prepared;
   try {
-    if (computes(what.kind) && (what.element_bytes != 0) != (user != nullptr && user->combine))
+    if (computes(given.kind) && (given.element_bytes != 0) != (user != nullptr && user->combine))
       throw Error(ErrorCode::invalid_argument,
-                  std::string(name(what.kind)) + ": elements of " + std::to_string(what.element_bytes) +
+                  std::string(name(given.kind)) + ": elements of " + std::to_string(given.element_bytes) +
                       " bytes need a user operation that combines them, and it needs such");
-    prepared.planned = plan(what);
-    prepared.bindings = comm::bind(asked, *prepared.planned.plan, input, output);
+    prepared.planned = plan(given);
+    prepared.bindings = comm::bind(given, *prepared.planned->plan, input, output);
   } catch (const std::exception& error) {
     // MPI cannot be told; this rank's next call of the operation is the one that the others wait for.
-    if (prepared.planned.native_reason != nullptr) throw;
+    if (prepared.planned != nullptr && prepared.planned->native_reason != nullptr) throw;
     // This rank alone may know; the others must not wait for it.
     fail_next(error.what());
     throw;
@@ -150,29 +168,28 @@ State::Prepared State::prepare(const Collective& given, ConstBytes input, Bytes 
 
 void State::run(const Collective& given, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user) {
   const Prepared prepared = prepare(given, input, output, user.get());
-  if (prepared.planned.native_reason != nullptr)
-    native_->run(prepared.what, prepared.bindings.input, prepared.bindings.output);
-  else
+  const Planned& planned = *prepared.planned;
+  if (planned.native_reason != nullptr)
+    native_->run(planned.what, prepared.bindings.input, prepared.bindings.output);
+  else if (options().debug > 0 || facts_.debug)
     start(prepared, std::move(user)).wait();
+  else
+    engine_->run(planned.plan, prepared.bindings, arithmetic_of(planned.what, std::move(user)), planned.signature);
 }
 
 Started State::start(const Collective& given, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user) {
   const Prepared prepared = prepare(given, input, output, user.get());
-  if (prepared.planned.native_reason != nullptr)
-    return {native_->start(prepared.what, prepared.bindings.input, prepared.bindings.output)};
+  if (prepared.planned->native_reason != nullptr)
+    return {native_->start(prepared.planned->what, prepared.bindings.input, prepared.bindings.output)};
   return start(prepared, std::move(user));
 }
 
 Started State::start(const Prepared& prepared, std::shared_ptr<const UserOp> user) {
-  const Collective& what = prepared.what;
+  const Collective& what = prepared.planned->what;
   const engine::Bindings& bindings = prepared.bindings;
   std::shared_ptr<Agreement> agreement = agree_on(card_of(what, team().size()));
-  Started started{engine_->start(prepared.planned.plan, bindings,
-                                 {.dtype = what.dtype,
-                                  .op = what.op,
-                                  .by_value = what.reproducible && (user || plan::depends_on_order(what.dtype)),
-                                  .user = std::move(user)},
-                                 prepared.planned.signature)};
+  Started started{engine_->start(prepared.planned->plan, bindings, arithmetic_of(what, std::move(user)),
+                                 prepared.planned->signature)};
   started.agreement = std::move(agreement);
   if (options().debug > 0) {
     const bool sends_output = what.kind == CollectiveKind::bcast && what.root == team().rank;
@@ -182,10 +199,11 @@ Started State::start(const Prepared& prepared, std::shared_ptr<const UserOp> use
   return started;
 }
 
-json::Object State::facts_of(const Collective& what, const Planned& planned) const {
+json::Object State::facts_of(const Planned& planned) const {
+  const Collective& what = planned.what;
   const Plan& plan = *planned.plan;
   const bool is_native = planned.native_reason != nullptr;
-  const Choice choice = this->choice(what, planned);
+  const Choice choice = this->choice(planned);
   std::uint64_t sent_bytes = 0;
   std::uint64_t read_bytes = 0;
   std::uint64_t messages = 0;
@@ -223,8 +241,7 @@ json::Object State::facts_of(const Collective& what, const Planned& planned) con
 std::string State::explain(const Collective& asked) {
   const Collective what = normalized(with_used(asked), team().rank);
   // A plan of its own, so that the report counts only what ran.
-  json::Object facts = facts_of(what, make_planned(what));
-  return facts.finish();
+  return facts_of(make_planned(what)).finish();
 }
 
 std::string State::report() {
@@ -238,11 +255,11 @@ std::string State::report() {
   if (!facts_.tuning.empty()) text += "tuning: " + facts_.tuning + '\n';
   const std::lock_guard lock(mutex_);
   for (const auto& [what, planned] : plans_) {
-    const Plan& plan = *planned.plan;
-    text += "ran " + std::to_string(planned.runs) + " times: " + plan.algorithm + ", " + std::to_string(what.count) +
+    const Plan& plan = *planned->plan;
+    text += "ran " + std::to_string(planned->runs) + " times: " + plan.algorithm + ", " + std::to_string(what.count) +
             " x " + std::string(name(what.dtype));
     if (plan.tree_levels > 0) text += ", split " + std::to_string(plan.application_levels);
-    text += ": " + choice(what, planned).reason + '\n';
+    text += ": " + choice(*planned).reason + '\n';
   }
   return text;
 }
@@ -252,7 +269,7 @@ State::~State() {
     if (options().report.empty()) return;
     std::string plans;
     for (const auto& [what, planned] : plans_)
-      plans += (plans.empty() ? "" : ", ") + facts_of(what, planned).number("runs", planned.runs).finish();
+      plans += (plans.empty() ? "" : ", ") + facts_of(*planned).number("runs", planned->runs).finish();
     const std::string line = json::Object()
                                  .number("rank", team().rank)
                                  .number("ranks", team().size())

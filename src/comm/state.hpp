@@ -1,6 +1,7 @@
 // What Penstock keeps for a communicator.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -129,11 +130,17 @@ class State {
 
  private:
   struct Planned {
+    Collective what;  ///< normalized
     std::shared_ptr<const Plan> plan;
     std::uint64_t signature = 0;
-    std::uint64_t runs = 0;
+    std::uint64_t runs = 0;  ///< under the lock
     /// Of MPI's own collective: why. The plan has the sizes of the buffers alone then. Otherwise nullptr.
     std::shared_ptr<const std::string> native_reason{};
+  };
+  /// The latest call of a kind. A program makes the same one again and again.
+  struct Recent {
+    Collective asked;
+    std::shared_ptr<Planned> planned;  ///< or nullptr
   };
   struct Hash {
     std::size_t operator()(const Collective& what) const { return static_cast<std::size_t>(local_hash(what)); }
@@ -146,15 +153,14 @@ class State {
 
   /// With the algorithm that is to be used where none is named.
   Collective with_used(const Collective& asked) const;
-  Planned plan(const Collective& normalized_what);
+  std::shared_ptr<const Planned> plan(const Collective& asked);
   Planned make_planned(const Collective& normalized_what) const;
   /// Why MPI's own collective is to serve it; nullptr where one of ours is. The same on all ranks. Throws
   /// Error(invalid_argument) where it is asked for by name and cannot.
   std::shared_ptr<const std::string> native_reason(const Collective& normalized_what) const;
-  Choice choice(const Collective& normalized_what, const Planned& planned) const;
+  Choice choice(const Planned& planned) const;
   struct Prepared {
-    Collective what;
-    Planned planned;
+    std::shared_ptr<const Planned> planned;
     engine::Bindings bindings;
   };
   Started start(const Prepared& prepared, std::shared_ptr<const UserOp> user);
@@ -164,7 +170,7 @@ class State {
   /// At debug level 1 every operation, also one that has failed here, begins by this.
   std::shared_ptr<Agreement> agree_on(std::vector<std::uint64_t> card);
   /// What is known of a plan, as the members of a JSON object.
-  json::Object facts_of(const Collective& normalized_what, const Planned& planned) const;
+  json::Object facts_of(const Planned& planned) const;
 
   std::shared_ptr<engine::Engine> engine_;
   std::shared_ptr<NativeRuns> native_;  ///< or nullptr
@@ -172,9 +178,10 @@ class State {
   Facts facts_;
   Team team_;
   std::map<CollectiveKind, Used> used_;
-  std::vector<std::shared_ptr<Agreement>> unwatched_;  ///< of calls that have failed here
-  std::mutex mutex_;                                   ///< of the cache
-  std::unordered_map<Collective, Planned, Hash> plans_;
+  std::vector<std::shared_ptr<Agreement>> unwatched_;                     ///< of calls that have failed here
+  std::mutex mutex_;                                                      ///< of plans_ and recent_
+  std::unordered_map<Collective, std::shared_ptr<Planned>, Hash> plans_;  ///< by Planned::what
+  std::array<Recent, kCollectiveKinds> recent_;                           ///< by kind
   RecentRedistributions recent_redistributions_;
 };
 
