@@ -10,6 +10,7 @@
 
 #include "plan/streaming.hpp"
 #include "plan/transpose_kernels.hpp"
+#include "plan/vectors.hpp"
 
 namespace penstock::plan {
 
@@ -184,7 +185,8 @@ void transpose_near(const std::byte* from, std::byte* to, const TransposeShape& 
                     bool streams, const UpdateRow& update_row) {
   const auto lines = [&](LineStore store) -> Lines {
     if (work == nullptr) return {};
-    return {transpose_kernel(work->work, work->reads_target ? LineStore::reads_target : store), work->factors};
+    return {transpose_kernel(widest_vectors(), work->work, work->reads_target ? LineStore::reads_target : store),
+            work->factors};
   };
   if (streams) {
     // A square writes one line of each row: begin with the columns before the first border of a line.

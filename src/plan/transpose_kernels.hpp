@@ -1,4 +1,4 @@
-// Transpositions in registers that fill whole cache lines of the target, for the processor that this runs on.
+// Transpositions in registers that fill whole cache lines of the target, for processors that have the vectors for it.
 #pragma once
 
 #include <cstddef>
@@ -40,14 +40,18 @@ enum class LineWork : std::uint8_t {
   multiply_complex128,
 };
 inline constexpr std::size_t kLineWorks = 9;
+inline constexpr std::size_t kMoves = 3;  ///< the first of them
 
 /// Works on shapes that are multiples of its square; any alignment but for what LineStore says.
 struct TransposeKernel {
   using Run = void (*)(const std::byte* from, std::byte* to, const TransposeShape& shape, const Factors& factors);
-  Run run = nullptr;  ///< null where this processor has none
+  Run run = nullptr;  ///< null where there is none for such vectors
   std::size_t outer = 1, inner = 1;
 };
 
-TransposeKernel transpose_kernel(LineWork work, LineStore store) noexcept;
+enum class Vectors : std::uint8_t;  // vectors.hpp
+
+/// By vectors that the processor has.
+TransposeKernel transpose_kernel(Vectors vectors, LineWork work, LineStore store) noexcept;
 
 }  // namespace penstock::plan

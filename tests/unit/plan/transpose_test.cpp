@@ -7,6 +7,8 @@
 
 #include "plan/arithmetic.hpp"
 #include "plan/streaming.hpp"
+#include "plan/transpose_kernels.hpp"
+#include "plan/vectors.hpp"
 
 namespace penstock::plan {
 namespace {
@@ -50,6 +52,41 @@ TEST(Transpose, EveryElementSizeAndShape) {
       for (const std::size_t padding : {0, 3}) expect_transposed(dtype, shape, padding, padding);
   expect_transposed(DType::float64, {515, 530}, 0, 0);
   expect_transposed(DType::complex128, {260, 300}, 1, 1);
+}
+
+// The other tests use the widest vectors that the processor has.
+TEST(Transpose, MovesByAllVectorsThatTheProcessorHas) {
+  const struct {
+    LineWork work;
+    std::size_t size;
+  } moves[] = {{LineWork::move_4, 4}, {LineWork::move_8, 8}, {LineWork::move_16, 16}};
+  for (const Vectors vectors : {Vectors::plain, Vectors::avx2, Vectors::avx512})
+    for (const auto& [work, size] : moves)
+      for (const LineStore store : {LineStore::plain, LineStore::streamed}) {
+        const TransposeKernel kernel = has(vectors) ? transpose_kernel(vectors, work, store) : TransposeKernel{};
+        if (kernel.run == nullptr) continue;
+        SCOPED_TRACE(testing::Message() << "vectors " << static_cast<int>(vectors) << ", " << size << " bytes, store "
+                                        << static_cast<int>(store));
+        const std::size_t outer = 3 * kernel.outer;
+        const std::size_t inner = 5 * kernel.inner;
+        const std::size_t from_stride = outer * size + 24;
+        const std::size_t to_stride = (inner * size + 2 * kLineBytes - 1) / kLineBytes * kLineBytes;
+        std::vector<std::byte> from(inner * from_stride);
+        std::mt19937 random(7);
+        for (std::byte& byte : from) byte = static_cast<std::byte>(random());
+        std::vector<std::byte> memory(outer * to_stride + kLineBytes, std::byte{0xee});
+        std::byte* const to = memory.data() + -reinterpret_cast<std::uintptr_t>(memory.data()) % kLineBytes;
+        kernel.run(from.data(), to,
+                   {outer, inner, static_cast<std::ptrdiff_t>(from_stride), static_cast<std::ptrdiff_t>(to_stride)},
+                   {});
+        end_streaming();
+        for (std::size_t i = 0; i < outer; ++i) {
+          for (std::size_t j = 0; j < inner; ++j)
+            ASSERT_EQ(std::memcmp(to + i * to_stride + j * size, &from[j * from_stride + i * size], size), 0)
+                << "element " << i << ", " << j;
+          for (std::size_t at = inner * size; at < to_stride; ++at) ASSERT_EQ(to[i * to_stride + at], std::byte{0xee});
+        }
+      }
 }
 
 TEST(Transpose, LargeTargetsPastTheCaches) {
