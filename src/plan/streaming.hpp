@@ -44,15 +44,19 @@ inline void expect_row(const std::byte* to, std::size_t size_bytes) {
   if (reinterpret_cast<std::uintptr_t>(to) % kLineBytes != 0) __builtin_prefetch(to, 1);
   if (reinterpret_cast<std::uintptr_t>(to + size_bytes) % kLineBytes != 0) __builtin_prefetch(to + size_bytes - 1, 1);
 }
-/// How many rows ahead a far source is fetched: a few lines, so that those of rows that lie a power of two apart do not
-/// push each other out of the caches before they are used.
+/// Fetches a line into the second-level cache only: on its way into the first it holds one of the few buffers there
+/// until memory has answered.
+inline void fetch(const std::byte* line) { __builtin_prefetch(line, 0, 2); }
+
+/// How many rows ahead a far source is fetched: few, since rows that lie a power of two apart share a few sets of the
+/// cache and push each other out of it before they are used.
 inline std::size_t rows_ahead(std::size_t row_bytes) {
-  constexpr std::size_t kAheadBytes = 1024;
+  constexpr std::size_t kAheadBytes = 4096;
   return std::clamp<std::size_t>(kAheadBytes / std::max<std::size_t>(row_bytes, 1), 2, 16);
 }
 inline constexpr std::size_t kTargetRowsAhead = 8;
 inline void fetch_row(const std::byte* from, std::size_t size_bytes) {
-  for (std::size_t at = 0; at < size_bytes; at += kLineBytes) __builtin_prefetch(from + at);
+  for (std::size_t at = 0; at < size_bytes; at += kLineBytes) fetch(from + at);
 }
 
 /// memcpy from memory that the caches do not hold: while a row is copied, as much of a `later` one is fetched, line by
@@ -61,11 +65,11 @@ inline void copy_far_row(std::byte* __restrict to, const std::byte* __restrict f
                          const std::byte* later) {
   std::size_t at = 0;
   for (; at + kLineBytes <= size_bytes; at += kLineBytes) {
-    __builtin_prefetch(later + at);
+    fetch(later + at);
     std::memcpy(to + at, from + at, kLineBytes);
   }
   if (at < size_bytes) {
-    __builtin_prefetch(later + at);
+    fetch(later + at);
     std::memcpy(to + at, from + at, size_bytes - at);
   }
 }
@@ -74,7 +78,7 @@ inline void copy_far_row(std::byte* __restrict to, const std::byte* __restrict f
 inline void stream_row(std::byte* __restrict to, const std::byte* __restrict from, std::size_t size_bytes,
                        const std::byte* later = nullptr) {
   const std::size_t head_bytes = -reinterpret_cast<std::uintptr_t>(to) % kLineBytes;
-  if (later != nullptr) __builtin_prefetch(later);
+  if (later != nullptr) fetch(later);
   if (size_bytes < head_bytes + kLineBytes) {
     std::memcpy(to, from, size_bytes);
     return;
@@ -82,7 +86,7 @@ inline void stream_row(std::byte* __restrict to, const std::byte* __restrict fro
   std::memcpy(to, from, head_bytes);
   std::size_t at = head_bytes;
   for (; at + kLineBytes <= size_bytes; at += kLineBytes) {
-    if (later != nullptr) __builtin_prefetch(later + at);
+    if (later != nullptr) fetch(later + at);
     for (std::size_t part = 0; part < kLineBytes; part += 16) stream_16(to + at + part, from + at + part);
   }
   std::memcpy(to + at, from + at, size_bytes - at);
