@@ -14,7 +14,17 @@ namespace penstock::collectives {
 namespace {
 
 constexpr int kRoundsInFlight = 4;
-constexpr std::uint64_t kMaxPieces = 512;  // of all blocks: bounds the length of the plan
+// Of long blocks: a link that several pairs of ranks share is used best while all of them send. Memory holds what
+// waits.
+constexpr int kLongRoundsInFlight = 8;
+constexpr std::uint64_t kLongBytes = 2 << 20;
+constexpr std::uint64_t kMostWaitingBytes = 32 << 20;
+constexpr std::uint64_t kMaxPieces = 1024;  // of all blocks: bounds the length of the plan
+
+int rounds_in_flight(std::uint64_t block_bytes) {
+  const bool fits = block_bytes <= kMostWaitingBytes / kLongRoundsInFlight;
+  return block_bytes >= kLongBytes && fits ? kLongRoundsInFlight : kRoundsInFlight;
+}
 
 /// The pieces that a block travels in, and their tags: as many for its sender as for its receiver.
 template <typename Action>
@@ -54,12 +64,16 @@ Plan exchange_pairwise(const std::string& algorithm, const Team& team, const Col
   const Group ring = by_node(team, 0);
   const int size = ring.size();
   std::vector<StepId> received;
+  std::uint64_t largest_bytes = 0;
+  for (int peer = 0; peer < size; ++peer)
+    largest_bytes = std::max(largest_bytes, send_block(team, what, peer).size_bytes);
+  const int in_flight = rounds_in_flight(largest_bytes);
   StepId last = Sequence::kNone;
   for (int round = 1; round < size; ++round) {
     const int next = ring[(ring.self + round) % size];
     const int previous = ring[(ring.self + size - round) % size];
     const StepId earlier =
-        round > kRoundsInFlight ? received[static_cast<std::size_t>(round - 1 - kRoundsInFlight)] : Sequence::kNone;
+        round > in_flight ? received[static_cast<std::size_t>(round - 1 - in_flight)] : Sequence::kNone;
     for_each_piece(send_block(team, what, next), size,
                    [&](Region piece, std::uint32_t tag) { sequence.send(piece, next, tag, {earlier}); });
     for_each_piece(receive_block(team, what, previous), size,
