@@ -190,7 +190,8 @@ std::string described(const SplitPoint& point) {
 // Until they are measured (tuner), limits follow the usual reasoning: few rounds while latency dominates, few bytes
 // when bandwidth does. Two nodes or more, one with several ranks, make a hierarchy.
 Default choose_default(const Team& team, const Collective& what) {
-  constexpr std::uint64_t kLatencyBytes = 32 << 10;    // up to here a message costs about as much as an empty one
+  constexpr std::uint64_t kLatencyBytes = 32 << 10;   // up to here a message costs about as much as an empty one
+  constexpr std::uint64_t kDoublingBytes = 64 << 10;  // between leaders its segments overlap with the work inside nodes
   constexpr std::uint64_t kPipelineBytes = 512 << 10;  // from here on a long pipeline is full most of the time
   constexpr std::uint64_t kSharedBytes = 8 << 10;
   constexpr std::uint64_t kRingPartBytes = 4 << 10;
@@ -266,10 +267,10 @@ Default choose_default(const Team& team, const Collective& what) {
       if (bytes <= kSharedBytes && team.size() <= kSharedRanks && collectives::small_on_one_node(team, what))
         return {"shared",
                 "at most " + kib(kSharedBytes) + " and " + std::to_string(kSharedRanks) + " ranks on one node"};
-      if (is_hierarchy && bytes > kLatencyBytes && bytes / static_cast<std::uint64_t>(nodes) >= kRingPartBytes)
+      if (is_hierarchy && bytes > kDoublingBytes && bytes / static_cast<std::uint64_t>(nodes) >= kRingPartBytes)
         return {"leader_ring",
-                "more than " + kib(kLatencyBytes) + ", at least " + kib(kRingPartBytes) + " per node; " + hierarchy};
-      if (bytes > kLatencyBytes && bytes / size >= kRingPartBytes)
+                "more than " + kib(kDoublingBytes) + ", at least " + kib(kRingPartBytes) + " per node; " + hierarchy};
+      if (!is_hierarchy && bytes > kLatencyBytes && bytes / size >= kRingPartBytes)
         return {"ring", "more than " + kib(kLatencyBytes) + ", at least " + kib(kRingPartBytes) + " per rank"};
       if (is_hierarchy) return {"leader_doubling", hierarchy};
       return {"recursive_doubling", "less than " + kib(kRingPartBytes) + " per rank, or at most " + kib(kLatencyBytes)};

@@ -6,7 +6,7 @@ namespace penstock::collectives {
 namespace {
 
 constexpr std::uint64_t kMaxPieces = 512;  // parts times segments: bounds the length of the plan
-constexpr std::uint64_t kMaxHalvingSegments = 64;
+constexpr std::uint64_t kMaxExchangeSegments = 64;
 
 /// Two places that take turns, so that the next message can arrive while this one is being added.
 class Landing {
@@ -27,13 +27,14 @@ class Halving {
   Halving(Sequence& sequence, const Group& group, const Exchange& exchange)
       : sequence_(sequence), group_(group), given_(exchange), fold_(group.size()), tag_(exchange.first_tag + 2) {
     const std::uint64_t bytes = given_.elements * given_.element_bytes;
-    segments_ = pieces_of(bytes / 2, given_.segment_bytes, kMaxHalvingSegments);
+    segments_ = pieces_of(bytes / 2, given_.segment_bytes, kMaxExchangeSegments);
   }
 
   bool leaves() const { return fold_.leaves(group_.self); }
 
   /// Ranks that leave are done with this, but for the result.
   void combine() {
+    if (given_.prepare) given_.prepare(given_.own, Sequence::kNone);
     const int self = group_.self;
     if (leaves()) {
       sequence_.send(given_.own, group_[self + 1], given_.first_tag);
@@ -138,6 +139,7 @@ Exchange whole_exchange(const Team& team, const Collective& what) {
 void ring_allreduce(Sequence& sequence, const Group& ring, const Exchange& given) {
   const int size = ring.size();
   if (size == 1) {
+    if (given.prepare) given.prepare(given.own, Sequence::kNone);
     sequence.copy(given.own, given.target);
     return;
   }
@@ -149,21 +151,27 @@ void ring_allreduce(Sequence& sequence, const Group& ring, const Exchange& given
 
   // Segment s of the part that is `steps` ranks behind this one on the ring.
   const auto piece = [&](Region whole, int steps, std::uint64_t s) {
-    const auto part = static_cast<std::uint64_t>((ring.self + 2 * size - steps) % size);
-    return part_of(whole, given.elements, given.element_bytes, parts * segments, part * segments + s);
+    const auto index = static_cast<std::uint64_t>((ring.self + 2 * size - steps) % size);
+    const Region part = part_of(whole, given.elements, given.element_bytes, parts, index);
+    return part_of(part, part.size_bytes / given.element_bytes, given.element_bytes, segments, s);
   };
 
   const Region own = given.own;
   const Region target = given.target;
-  const std::uint64_t largest_bytes = (given.elements / (parts * segments) + 1) * given.element_bytes;
+  const std::uint64_t largest_bytes = (given.elements / parts / segments + 2) * given.element_bytes;
   Landing landing(sequence, own == target ? largest_bytes : 0);
   std::uint32_t tag = given.first_tag;
+  StepId sent = Sequence::kNone;
+  const auto prepared = [&](Region region) {
+    if (given.prepare) given.prepare(region, sent);
+    return region;
+  };
   for (int round = 0; round < size - 1; ++round)
     for (std::uint64_t s = 0; s < segments; ++s, ++tag) {
       sequence.at(0, static_cast<std::uint32_t>(s));
-      sequence.send(piece(round == 0 ? own : target, round, s), next, tag);
+      sent = sequence.send(round == 0 ? prepared(piece(own, 0, s)) : piece(target, round, s), next, tag);
       const Region into = piece(target, round + 1, s);
-      Accumulator sum(piece(own, round + 1, s), into);
+      Accumulator sum(prepared(piece(own, round + 1, s)), into);
       sum.add(sequence, previous, tag, landing.next(into.size_bytes));
     }
   for (int round = 0; round < size - 1; ++round)
@@ -189,26 +197,38 @@ void halving_reduce(Sequence& sequence, const Group& group, const Exchange& exch
 }
 
 void doubling_allreduce(Sequence& sequence, const Group& group, const Exchange& given) {
+  if (given.prepare) given.prepare(given.own, Sequence::kNone);
   const Fold fold(group.size());
   const int self = group.self;
-  Accumulator sum(given.own, given.target);
-  if (fold.leaves(self)) {
-    sequence.send(sum.value(), group[self + 1], given.first_tag);
-    sequence.recv(given.target, group[self + 1], given.first_tag + 1);
-    return;
+  const std::uint64_t segments =
+      pieces_of(given.elements * given.element_bytes, given.segment_bytes, kMaxExchangeSegments);
+  const auto piece = [&](Region whole, std::uint64_t s) {
+    return part_of(whole, given.elements, given.element_bytes, segments, s);
+  };
+  Landing landing(sequence, group.size() > 1 && !fold.leaves(self) ? piece(given.target, 0).size_bytes : 0);
+  const auto tags = static_cast<std::uint32_t>(2 + log2_ceil(fold.full));  // of a segment
+  for (std::uint64_t s = 0; s < segments; ++s) {
+    std::uint32_t tag = given.first_tag + static_cast<std::uint32_t>(s) * tags;
+    const std::uint32_t tag_back = tag + 1;
+    const Region target = piece(given.target, s);
+    Accumulator sum(piece(given.own, s), target);
+    sequence.at(0, static_cast<std::uint32_t>(s));
+    if (fold.leaves(self)) {
+      sequence.send(sum.value(), group[self + 1], tag);
+      sequence.recv(target, group[self + 1], tag_back);
+      continue;
+    }
+    if (fold.absorbs(self)) sum.add(sequence, group[self - 1], tag, landing.next(target.size_bytes));
+    const int folded = fold.folded(self);
+    tag += 2;
+    for (int distance = 1; distance < fold.full; distance *= 2, ++tag) {
+      const int peer = group[fold.position(folded ^ distance)];
+      sequence.send(sum.value(), peer, tag);
+      sum.add(sequence, peer, tag, landing.next(target.size_bytes));
+    }
+    sequence.copy(sum.value(), target);
+    if (fold.absorbs(self)) sequence.send(target, group[self - 1], tag_back);
   }
-  Landing landing(sequence, group.size() > 1 ? given.target.size_bytes : 0);
-  const std::uint64_t bytes = given.target.size_bytes;
-  if (fold.absorbs(self)) sum.add(sequence, group[self - 1], given.first_tag, landing.next(bytes));
-  const int folded = fold.folded(self);
-  std::uint32_t tag = given.first_tag + 2;
-  for (int distance = 1; distance < fold.full; distance *= 2, ++tag) {
-    const int peer = group[fold.position(folded ^ distance)];
-    sequence.send(sum.value(), peer, tag);
-    sum.add(sequence, peer, tag, landing.next(bytes));
-  }
-  sequence.copy(sum.value(), given.target);
-  if (fold.absorbs(self)) sequence.send(given.target, group[self - 1], given.first_tag + 1);
 }
 
 void scatter_allgather(Sequence& sequence, const Group& group, const Exchange& given) {

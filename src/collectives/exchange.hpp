@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "collectives/algorithms.hpp"
 #include "collectives/group.hpp"
@@ -17,6 +18,9 @@ struct Exchange {
   std::uint64_t element_bytes = 1;
   std::uint64_t segment_bytes = 0;  ///< 0: the algorithm's own
   std::uint32_t first_tag = 0;
+  /// If given: called before steps on this region of `own` are written for the first time. It may write the steps that
+  /// make the region ready; what is needed later only, they may put off until `sent` is done.
+  std::function<void(Region own, StepId sent)> prepare = nullptr;
 };
 
 /// Of the whole buffers of an allreduce.
@@ -31,7 +35,7 @@ void ring_allreduce(Sequence& sequence, const Group& group, const Exchange& exch
 /// Rabenseifner's: recursive halving combines, recursive doubling collects, in 2 * log2 n rounds; as many bytes as the
 /// ring where n is a power of two, m more for two of the ranks otherwise (Thakur, Rabenseifner and Gropp 2005).
 void halving_allreduce(Sequence& sequence, const Group& group, const Exchange& exchange);
-/// Recursive doubling: log2 n rounds of m bytes; 2 more for some unless n is a power of two.
+/// Recursive doubling: log2 n rounds of m bytes, in segments; 2 more for some unless n is a power of two.
 void doubling_allreduce(Sequence& sequence, const Group& group, const Exchange& exchange);
 
 /// As halving_allreduce, but the sum is collected by the first of the group alone.

@@ -1,13 +1,23 @@
 #include "collectives/leaders.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint64_t kTaskBytes = 64 << 10;    // of messages: below, a few copies cost less than agreeing on them
-constexpr std::uint64_t kBatchBytes = 256 << 10;  // of a part
-constexpr std::uint64_t kMaxTaskPieces = 32;
+constexpr std::uint64_t kTaskBytes = 64 << 10;     // of messages: below, a few copies cost less than agreeing on them
+constexpr std::uint64_t kMessageBytes = 16 << 10;  // shared memory takes messages of this length at once
+constexpr std::uint64_t kBatchBytes = 256 << 10;   // of a part
+constexpr std::uint64_t kRingBatchBytes = 64 << 10;
+constexpr std::uint64_t kMaxTaskPieces = kMaxTasks / kMaxShares;
+// Batches that are combined before the exchange needs them. All at once would keep the cores busy while the first ones
+// could be on their way already.
+constexpr std::size_t kBatchesAhead = 2;
+
+bool overlap(Region a, Region b) {
+  return a.offset_bytes < b.offset_bytes + b.size_bytes && b.offset_bytes < a.offset_bytes + a.size_bytes;
+}
 
 }  // namespace
 
@@ -22,10 +32,36 @@ Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& what, i
   node_.ranks = by_node_[index];
   node_.self = static_cast<int>(std::ranges::find(node_.ranks, team.rank) - node_.ranks.begin());
   by_tasks_ = block_bytes(what) > kTaskBytes && shared_nodes(team, what);
-  batches_ = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(block_bytes(what) / slots_ / kBatchBytes, 1, kMaxShares / sides));
-  // A ring begins with the part of the data whose number is that of the node.
-  first_batch_ = static_cast<std::uint32_t>(index * batches_ / by_node_.size());
+  const std::uint64_t most = kMaxShares / sides;
+  const std::uint64_t nodes = by_node_.size();
+  const std::uint64_t bytes = block_bytes(what) / slots_;
+  follows_ring_ = by_tasks_ && nodes <= most && bytes / nodes >= kRingBatchBytes;
+  if (follows_ring_) {
+    cuts_ = static_cast<std::uint32_t>(nodes);
+    subs_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / nodes / kRingBatchBytes, 1, most / nodes));
+  } else if (block_bytes(what) > kTaskBytes) {
+    cuts_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / kBatchBytes, 1, most));
+  } else {
+    cuts_ = static_cast<std::uint32_t>(pieces_of(bytes, segment_bytes(), most));
+  }
+  // A ring of the nodes begins with the parts of this node and of the one before it, goes on downwards, and has the
+  // part of the next node complete first.
+  const std::uint32_t here = static_cast<std::uint32_t>(index * cuts_ / nodes);
+  const auto behind = [&](std::uint32_t cut, std::uint32_t batch) { return (cut + cuts_ - batch / subs_) % cuts_; };
+  for (std::uint32_t batch = 0; batch < cuts_ * subs_; ++batch) to_combine_.push_back(batch);
+  to_spread_ = to_combine_;
+  std::ranges::sort(to_combine_, {}, [&](std::uint32_t batch) {
+    const std::uint32_t steps = behind(here, batch);
+    return std::array{std::max(steps, 1u), batch % subs_, steps};
+  });
+  std::ranges::sort(to_spread_, {}, [&](std::uint32_t batch) {
+    return std::array{behind(here + 1, batch), batch % subs_};
+  });
+}
+
+std::uint64_t Leaders::segment_bytes() const {
+  if (what_.segment_bytes != 0 || block_bytes(what_) > kTaskBytes) return what_.segment_bytes;
+  return kMessageBytes;
 }
 
 Region Leaders::part(Region whole, std::size_t slot) const {
@@ -34,7 +70,8 @@ Region Leaders::part(Region whole, std::size_t slot) const {
 
 Region Leaders::piece(Region whole, std::size_t slot, std::uint32_t batch) const {
   const Region all = part(whole, slot);
-  return part_of(all, all.size_bytes / what_.item_bytes(), what_.item_bytes(), batches_, batch);
+  const Region cut = part_of(all, all.size_bytes / what_.item_bytes(), what_.item_bytes(), cuts_, batch / subs_);
+  return part_of(cut, cut.size_bytes / what_.item_bytes(), what_.item_bytes(), subs_, batch % subs_);
 }
 
 Tree Leaders::tree(std::size_t slot) const {
@@ -45,30 +82,53 @@ Tree Leaders::tree(std::size_t slot) const {
 }
 
 void Leaders::combine(Region own, Region into) {
-  if (is_alone()) return;
+  combine_later(own, into);
+  combine_rest();
+}
+
+void Leaders::combine_later(Region own, Region into) {
+  own_ = own;
+  into_ = into;
+  if (is_alone()) combined_ = to_combine_.size();
+}
+
+void Leaders::combine_next(StepId after) {
+  const std::uint32_t batch = to_combine_[combined_++];
+  for (std::size_t slot = 0; slot < slots_; ++slot)
+    combine_on_node(sequence_, node_, what_, piece(own_, slot, batch), piece(into_, slot, batch),
+                    {.segment = batch, .slot = slot, .most_pieces = kMaxTaskPieces / slots_});
+  sequence_.share({after});
+}
+
+void Leaders::prepare(Region used, StepId sent) {
+  if (!follows_ring_) return combine_rest();
+  std::size_t needed = to_combine_.size();
+  while (needed > combined_ &&
+         !overlap(used, piece(into_, static_cast<std::size_t>(node_.self), to_combine_[needed - 1])))
+    --needed;
+  if (needed == combined_) return;
+  while (combined_ < std::min(needed + kBatchesAhead, to_combine_.size())) combine_next(sent);
+}
+
+void Leaders::combine_rest() {
   if (by_tasks_) {
-    for (std::uint32_t i = 0; i < batches_; ++i) {
-      const std::uint32_t batch = (first_batch_ + i) % batches_;
-      for (std::size_t slot = 0; slot < slots_; ++slot)
-        combine_on_node(sequence_, node_, what_, piece(own, slot, batch), piece(into, slot, batch),
-                        {.segment = batch, .slot = slot, .most_pieces = kMaxTaskPieces / slots_});
-      sequence_.share();
-    }
+    while (combined_ < to_combine_.size()) combine_next(Sequence::kNone);
     return;
   }
+  if (combined_ == to_combine_.size()) return;
   for (std::size_t slot = 0; slot < slots_; ++slot) {
-    ReduceStage up(sequence_, tree(slot), batches_, piece(own, slot, 0).size_bytes,
-                   {.number = static_cast<std::uint32_t>(2 * slot)});
-    for (std::uint32_t batch = 0; batch < batches_; ++batch)
-      up.run(batch, piece(own, slot, batch), has_slot(slot) ? piece(into, slot, batch) : Region{});
+    ReduceStage up(sequence_, tree(slot), static_cast<std::uint32_t>(to_combine_.size()),
+                   piece(own_, slot, 0).size_bytes, {.number = static_cast<std::uint32_t>(2 * slot)});
+    for (std::uint32_t batch = 0; batch < to_combine_.size(); ++batch)
+      up.run(batch, piece(own_, slot, batch), has_slot(slot) ? piece(into_, slot, batch) : Region{});
   }
+  combined_ = to_combine_.size();
 }
 
 void Leaders::spread(Region data) {
   if (is_alone()) return;
   if (by_tasks_) {
-    for (std::uint32_t i = 0; i < batches_; ++i) {
-      const std::uint32_t batch = (first_batch_ + i) % batches_;
+    for (const std::uint32_t batch : to_spread_) {
       for (std::size_t slot = 0; slot < slots_; ++slot)
         spread_on_node(sequence_, node_, what_, piece(data, slot, batch),
                        {.segment = batch, .slot = slot, .most_pieces = kMaxTaskPieces / slots_});
@@ -77,7 +137,7 @@ void Leaders::spread(Region data) {
     return;
   }
   for (std::size_t slot = 0; slot < slots_; ++slot)
-    for (std::uint32_t batch = 0; batch < batches_; ++batch)
+    for (std::uint32_t batch = 0; batch < to_spread_.size(); ++batch)
       bcast_stage(sequence_, tree(slot), piece(data, slot, batch), batch,
                   {.number = static_cast<std::uint32_t>(2 * slot + 1)});
 }
@@ -88,7 +148,7 @@ Plan allreduce_by_leaders(const Team& team, const Collective& what, std::string_
   Leaders leaders(sequence, team, what, 0, most_slots, 2);
   const Region own = contribution(team, what);
   const Region target = result(team, what);
-  leaders.combine(own, target);
+  leaders.combine_later(own, target);
   for (std::size_t slot = 0; slot < leaders.slots(); ++slot) {
     if (!leaders.has_slot(slot)) continue;
     const Region into = leaders.part(target, slot);
@@ -97,8 +157,10 @@ Plan allreduce_by_leaders(const Team& team, const Collective& what, std::string_
               .target = into,
               .elements = into.size_bytes / what.item_bytes(),
               .element_bytes = what.item_bytes(),
-              .segment_bytes = what.segment_bytes});
+              .segment_bytes = leaders.segment_bytes(),
+              .prepare = [&](Region used, StepId sent) { leaders.prepare(used, sent); }});
   }
+  leaders.combine_rest();
   leaders.spread(target);
   return finish(std::move(sequence), team, what);
 }

@@ -8,7 +8,8 @@ namespace {
 
 constexpr std::uint64_t kMaxTaskElementBytes = 64 << 10;  // a task combines block by block of this size
 constexpr std::uint64_t kPieceBytes = 64 << 10;
-constexpr std::uint64_t kMaxPieces = 32;  // of a segment
+constexpr std::uint64_t kMaxPieces = kMaxTasks / kMaxShares;  // of a segment
+constexpr std::uint32_t kMaxNodeRanks = 32;
 
 std::uint64_t pieces_of(Region segment, const NodeWork& work) {
   return std::clamp<std::uint64_t>(segment.size_bytes / kPieceBytes, 1, std::min(kMaxPieces, work.most_pieces));
@@ -24,7 +25,7 @@ bool shared_node(const Team& team, const Collective& what) {
 bool shared_nodes(const Team& team, const Collective& what) {
   const int nodes = node_count(team);
   return team.single_copy && nodes > 1 && nodes < team.size() && what.item_bytes() <= kMaxTaskElementBytes &&
-         static_cast<std::uint32_t>(largest_node(team)) <= kMaxTasks / kMaxPieces;
+         static_cast<std::uint32_t>(largest_node(team)) <= kMaxNodeRanks;
 }
 
 int levels(int size, int radix) {

@@ -49,7 +49,7 @@ void combine_on_node(Sequence& sequence, const Group& node, const Collective& wh
                      const NodeWork& work);
 void spread_on_node(Sequence& sequence, const Group& node, const Collective& what, Region data, const NodeWork& work);
 /// The most shares in a plan that the engine has room for.
-inline constexpr std::uint32_t kMaxShares = 16;
+inline constexpr std::uint32_t kMaxShares = 64;
 
 /// Tasks on one buffer of every rank, in an order that makes the data of each rank grow: the next task on a rank's data
 /// waits for the last one.

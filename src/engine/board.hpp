@@ -10,7 +10,7 @@ namespace penstock::engine {
 class Segment;
 
 inline constexpr std::uint32_t kBoardTasks = 1024;  ///< of one plan; the planners' kMaxTasks must not be larger
-inline constexpr std::uint32_t kBoardSets = 16;     ///< share steps of one plan
+inline constexpr std::uint32_t kBoardSets = 64;     ///< share steps of one plan
 
 /// An operation with shared tasks uses the slot `sequence % kSlots` of the board. A rank enters it only when all ranks
 /// of the node have completed the operation that had the slot before, so nothing is ever reset: every value says to

@@ -64,6 +64,7 @@ TEST(Choose, DependsOnSizeAndTeam) {
   };
   EXPECT_EQ(chosen(node, CollectiveKind::allreduce, 8), "shared");
   EXPECT_EQ(chosen(cluster, CollectiveKind::allreduce, 8), "leader_doubling");
+  EXPECT_EQ(chosen(cluster, CollectiveKind::allreduce, 8192), "leader_doubling") << "64 KiB";
   EXPECT_EQ(chosen(cluster, CollectiveKind::allreduce, 1 << 20), "leader_ring");
   EXPECT_EQ(chosen(team({0, 1, 2}), CollectiveKind::allreduce, 1 << 20), "ring");
   EXPECT_EQ(chosen(cluster, CollectiveKind::bcast, 8), "hierarchical");
