@@ -131,6 +131,21 @@ TEST_P(ByFlags, ARootIsNotFurtherAheadThanThereAreEntries) {
   });
 }
 
+// Who has waited for long asks the late one, whose answer may be read before what it has shown.
+TEST_P(ByFlags, ARankThatIsLate) {
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    const auto plan = plan_of(rank, size(), {.kind = CollectiveKind::allreduce, .count = 1, .dtype = DType::int32});
+    for (int i = 0; i < 8; ++i) {
+      if (rank == i % size()) std::this_thread::sleep_for(milliseconds(250));
+      std::vector<std::int32_t> in(1, rank);
+      std::vector<std::int32_t> out(1);
+      const auto error = error_of_run(engine, plan, {bytes_of(in), bytes_of(out)});
+      ASSERT_FALSE(error) << error->what();
+      ASSERT_EQ(out[0], size() * (size() - 1) / 2);
+    }
+  });
+}
+
 // Many in flight: each is held until its entry is free, and what comes between stays in order.
 TEST_P(ByFlags, ManyStartedBeforeAnyIsWaitedFor) {
   run_ranks(ranks(), [&](Engine& engine, int rank) {
