@@ -18,21 +18,28 @@ class Cannot(Exception):  # noqa: N818
     """This program cannot be measured here; the text says why."""
 
 
-def times_of(comm: Any, actions: dict[Any, Callable[[], object]], budget_s: float) -> dict[Any, float]:
+def times_of(
+    comm: Any,
+    actions: dict[Any, Callable[[], object]],
+    budget_s: float,
+    prepare: dict[Any, Callable[[], object]] | None = None,
+) -> dict[Any, float]:
     """Seconds that each action takes on the slowest rank: the median of rounds that together take about `budget_s`.
 
     A round runs each action once, in an order of its own, so that a machine that slows down slows all of them and none
-    has always the same before it. Collective; `comm` is the MPI library's own, so the peers are all measured with the
+    has always the same before it. What `prepare` has for an action runs before it, and is not timed. Collective; `comm` is the MPI library's own, so the peers are all measured with the
     same clock and barrier.
     """
     from mpi4py import MPI
 
     to_run = list(actions.values())
+    to_prepare = [(prepare or {}).get(name, lambda: None) for name in actions]
     same_on_all_ranks = np.random.default_rng(0)
 
     def once() -> list[float]:
         seconds = [0.0] * len(to_run)
         for i in same_on_all_ranks.permutation(len(to_run)):
+            to_prepare[i]()
             comm.Barrier()
             begin = time.perf_counter()
             to_run[i]()
