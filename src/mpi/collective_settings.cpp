@@ -3,14 +3,25 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <string_view>
 
 namespace penstock::mpi {
 namespace {
 
-/// Of Open MPI, MPICH, and Intel MPI. Launchers put what is given to them as options into the environment, too.
-constexpr std::string_view kPrefixes[] = {"OMPI_MCA_coll_", "MPIR_CVAR_", "I_MPI_ADJUST_"};
+/// Of Open MPI, MPICH, and Intel MPI. Launchers put what is given to them as options into the environment, too; those
+/// of MPICH set much else there, such as the network interface.
+bool is_about_collectives(std::string_view setting) {
+  constexpr std::string_view kMpich = "MPIR_CVAR_";
+  constexpr std::array<std::string_view, 8> kWords{"COLL",    "BCAST",    "REDUCE", "GATHER",
+                                                   "SCATTER", "ALLTOALL", "SCAN",   "BARRIER"};
+  if (setting.starts_with("OMPI_MCA_coll_") || setting.starts_with("I_MPI_ADJUST_")) return true;
+  const std::string_view name = setting.substr(0, setting.find('='));
+  return name.starts_with(kMpich) && std::ranges::any_of(kWords, [&](std::string_view word) {
+           return name.find(word, kMpich.size()) != std::string_view::npos;
+         });
+}
 
 }  // namespace
 
@@ -18,8 +29,7 @@ std::string collective_settings() {
   std::set<std::string_view> found;
   for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
     const std::string_view setting = *each;
-    if (std::ranges::any_of(kPrefixes, [&](std::string_view prefix) { return setting.starts_with(prefix); }))
-      found.insert(setting);
+    if (is_about_collectives(setting)) found.insert(setting);
   }
   std::string text;
   for (const std::string_view setting : found) text += (text.empty() ? "" : " ") + std::string(setting);

@@ -258,9 +258,13 @@ def test_a_table_is_for_the_settings_of_the_mpi_library(
     """They make other collectives of MPI's own; those that rank 0 has count, on all ranks."""
     if WORLD.rank == who:
         monkeypatch.setenv("OMPI_MCA_coll_han_priority", "100")
+        monkeypatch.setenv("MPIR_CVAR_BCAST_INTRA_ALGORITHM", "binomial")
+        monkeypatch.setenv("MPIR_CVAR_ANY_NETWORK_IFACE", "eth0")
     with ps.Comm(WORLD) as here:
         settings = json.loads(here._core.tuning_key())["mpi"].partition(" with ")[2]
-    assert ("OMPI_MCA_coll_han_priority=100" in settings) == (WORLD.rank == who)
+    for setting in ("OMPI_MCA_coll_han_priority=100", "MPIR_CVAR_BCAST_INTRA_ALGORITHM=binomial"):
+        assert (setting in settings) == (WORLD.rank == who)
+    assert "IFACE" not in settings
     with tuned(comm) as made:
         assert (made.explain("bcast", 5000)["algorithm"] == "bcast/native") == (who != 0)
         values = np.full(5000, made.Get_rank() == 0, np.uint8)
@@ -268,4 +272,4 @@ def test_a_table_is_for_the_settings_of_the_mpi_library(
         assert values.all()
         if who == 0:
             assert "mpi is '" in made.report()
-            assert "with OMPI_MCA_coll_han_priority=100" in made.report()
+            assert "OMPI_MCA_coll_han_priority=100" in made.report()

@@ -115,7 +115,7 @@ def test_short_messages_are_left_to_mpi_unless_another_is_faster_for_certain() -
     times = {"a:0": 1.0, ITSELF: 1.125, "b:0": 1.0625}
     assert in_preference(times, 4096, 1.1) == ["a:0", "b:0", ITSELF]
     assert in_preference(times, 4096, 1.125) == [ITSELF, "a:0", "b:0"]
-    assert in_preference(times, ladder.SHORT + 1, 1.2) == ["a:0", "b:0", ITSELF]
+    assert in_preference(times, ladder.TIES + 1, 1.2) == ["a:0", "b:0", ITSELF]
     assert in_preference({"a:0": 1.0}, 8, 1.2) == ["a:0"]
     # Whoever is chosen raced a second time, too.
     assert near_best({"a:0": 1.0, "b:0": 1.0, "c:0": 1.0, "d:0": 1.0, ITSELF: 1.1}) == ["a:0", "b:0", "c:0", ITSELF]
