@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,21 @@ TASKS_S = 0.02  #: of one sequence of tasks
 FITTED = (SEGMENTS[1], SEGMENTS[3])
 ALL_S = 0.06  #: of one candidate in an exhaustive search
 ALL_ROUNDS = (12, 200)  #: of an exhaustive search, at least and at most: what tells 3% apart
+SENDS_MANY = {"scatter", "alltoall", "reduce_scatter_block"}  #: a part for each rank
 REFEREE_S, REFEREE_ROUNDS = 0.5, (9, 100)
+
+
+@dataclass(frozen=True)
+class Action:
+    """A collective on buffers of its own."""
+
+    run: Callable[[], object]
+    sent: np.ndarray
+
+    def prepare(self) -> None:
+        """As a program has written what it sends: else others had it in their caches from the last time, which favours
+        copies between processes."""
+        np.multiply(self.sent, 1, out=self.sent)
 
 
 class Meter:
@@ -36,7 +51,7 @@ class Meter:
         self._most = MPI.MAX
         self.buffers: dict[str, np.ndarray] = {}
         largest = max(1, max(sizes) // 8)
-        many = {"scatter", "alltoall", "reduce_scatter_block"} & set(operations)
+        many = SENDS_MANY & set(operations)
         gets_many = {"gather", "allgather", "alltoall"} & set(operations)
         self.mine = np.ones(largest * (world.size if many else 1), np.int64)
         self.result = np.ones(largest * (world.size if gets_many else 1), np.int64)
@@ -98,14 +113,14 @@ class Meter:
         self.journal.keep({name: {task: [rank[task] for rank in everyone] for task in costs}})
         return self.journal[name]
 
-    def action(self, operation: str, size: int, config: Config) -> Callable[[], object]:
+    def action(self, operation: str, size: int, config: Config) -> Action:
         how = {"algorithm": config[0], "segment_bytes": config[1]} if config[1] else {"algorithm": config[0]}
         count = max(1, size // 8)
         n, comm = self.world.size, self.comm
         mine, result = self.mine[:count], self.result[:count]
         many, many_results = self.mine[: count * n], self.result[: count * n]
         at_root = self.world.rank == 0
-        return {
+        run = {
             "bcast": lambda: comm.Bcast(mine, root=0, **how),
             "reduce": lambda: comm.Reduce(mine, result if at_root else None, root=0, **how),
             "allreduce": lambda: comm.Allreduce(mine, result, **how),
@@ -118,17 +133,19 @@ class Meter:
             "exscan": lambda: comm.Exscan(mine, result, **how),
             "barrier": lambda: comm.Barrier(**how),
         }[operation]
+        return Action(run, many if operation in SENDS_MANY else mine)
 
-    def actions(self, operation: str, size: int, names: Iterable[str]) -> dict[str, Callable[[], object]]:
+    def actions(self, operation: str, size: int, names: Iterable[str]) -> dict[str, Action]:
         return {name: self.action(operation, size, config_of(name)) for name in names}
 
-    def round(self, actions: list[Callable[[], object]]) -> np.ndarray:
+    def round(self, actions: list[Action]) -> np.ndarray:
         """Seconds of each on the slowest rank; each once, in an order of this round."""
         mine, slowest = np.zeros(len(actions)), np.zeros(len(actions))
         for i in self.random.permutation(len(actions)):
+            actions[i].prepare()
             self.world.Barrier()
             begin = time.perf_counter()
-            actions[i]()
+            actions[i].run()
             mine[i] = time.perf_counter() - begin
         self.world.Allreduce(mine, slowest, self._most)
         return slowest
