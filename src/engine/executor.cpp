@@ -194,7 +194,7 @@ void Executor::begin(Operation& operation) {
 
 bool Executor::take_shared(Operation& operation) {
   if (operation.by_flags) {
-    if (!flags_->is_free(operation.sequence)) return false;
+    if (!flags_->is_free(operation.sequence, gone_)) return false;
     operation.shared = flags_->of(self(), operation.sequence).data;
     return true;
   }

@@ -133,7 +133,7 @@ class Executor final : public Engine,
   StepId find_shown(const Operation& operation) const;
   bool poll_flags();
   void leave_flags(Operation& operation);
-  void leave_out_the_dead();
+  void give_up_the_dead();
 
   // executor_tasks.cpp
   std::uint32_t self() const { return node_.segment->local_rank(); }

@@ -203,7 +203,7 @@ void Executor::on_completed(const Header& header) {
 void Executor::check_peers() noexcept {
   const std::lock_guard lock(mutex_);
   try {
-    leave_out_the_dead();
+    give_up_the_dead();
     for (std::uint64_t sequence = base_sequence_; sequence < next_sequence_; ++sequence) {
       if (sequence < base_sequence_) continue;
       Operation* waiting = window_[static_cast<std::size_t>(sequence - base_sequence_)];

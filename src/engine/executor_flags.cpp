@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/executor.hpp"
+#include "engine/pause.hpp"
 #include "penstock/trace.hpp"
 
 namespace penstock::engine {
@@ -11,14 +12,6 @@ namespace {
 
 constexpr int kLooks = 200;        // some microseconds: longer than the others need where each rank has a core
 constexpr int kLooksInCrowd = 20;  // where the others need this core to come
-
-void pause() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 }  // namespace
 
@@ -34,7 +27,7 @@ bool Executor::run_at_once(const std::shared_ptr<const Plan>& plan, const Bindin
   // An operation of the user's must not run under the lock.
   if (!flags_ || arithmetic.user || trace::enabled() || Progress::in_forked_child()) return false;
   const std::lock_guard lock(mutex_);
-  if (!window_.empty() || !flags_->is_free(next_sequence_)) return false;
+  if (!window_.empty() || !flags_->is_free(next_sequence_, gone_)) return false;
   if (bindings.input.size() < plan->input_bytes || bindings.output.size() < plan->output_bytes) return false;
   caller_ = Caller::application;
   if (at_once_.plan != plan) {
@@ -138,10 +131,10 @@ void Executor::leave_flags(Operation& operation) {
 }
 
 // Operations that are held wait for ranks to have read what was shown before.
-void Executor::leave_out_the_dead() {
+void Executor::give_up_the_dead() {
   if (std::ranges::none_of(flagged_, [](const Operation* each) { return !each->running && !each->failed; })) return;
   for (std::uint32_t rank = 0; rank < node_.ranks.size(); ++rank)
-    if (!node_.segment->is_alive(rank)) flags_->leave_out(rank);
+    if (!gone_[rank] && !node_.segment->is_alive(rank)) give_up(rank);
 }
 
 }  // namespace penstock::engine

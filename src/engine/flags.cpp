@@ -7,18 +7,18 @@
 
 namespace penstock::engine {
 
-Flags::Flags(const Segment& segment) : segment_(segment), gone_(segment.layout().ranks, false) {}
+Flags::Flags(const Segment& segment) : segment_(segment) {}
 
 Flag& Flags::of(std::uint32_t local_rank, std::uint64_t sequence) const {
   return *reinterpret_cast<Flag*>(segment_.flags(local_rank) + sequence % kEntries * kStrideBytes);
 }
 
-bool Flags::is_free(std::uint64_t sequence) {
+bool Flags::is_free(std::uint64_t sequence, const std::vector<bool>& gone) {
   const std::uint64_t last = used_for_[sequence % kEntries];
   if (last <= all_are_past_ || last == sequence + 1) return true;
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
-  for (std::uint32_t rank = 0; rank < gone_.size(); ++rank)
-    if (rank != segment_.local_rank() && !gone_[rank])
+  for (std::uint32_t rank = 0; rank < gone.size(); ++rank)
+    if (rank != segment_.local_rank() && !gone[rank])
       least = std::min(least, segment_.slot(rank).past_flags_of.load(std::memory_order_acquire));
   all_are_past_ = least;
   return last <= all_are_past_;

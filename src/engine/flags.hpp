@@ -33,22 +33,19 @@ class Flags {
   explicit Flags(const Segment& segment);
 
   Flag& of(std::uint32_t local_rank, std::uint64_t sequence) const;
-  /// Whether this rank may write its entry for this operation.
-  bool is_free(std::uint64_t sequence);
+  /// Whether this rank may write its entry for this operation. Those that are `gone`, by local rank, read nothing any more.
+  bool is_free(std::uint64_t sequence, const std::vector<bool>& gone);
   void show(std::uint64_t sequence, std::uint64_t signature);
   bool has_shown(std::uint32_t local_rank, std::uint64_t sequence) const {
     return of(local_rank, sequence).shown.load(std::memory_order_acquire) == sequence + 1;
   }
   /// This rank reads nothing of operations before `sequence` any more.
   void publish(std::uint64_t sequence);
-  /// That rank has gone, and reads nothing any more.
-  void leave_out(std::uint32_t local_rank) { gone_[local_rank] = true; }
 
  private:
   const Segment& segment_;
   std::array<std::uint64_t, kEntries> used_for_{};  ///< sequence + 1 of the operation that the entry was last shown for
   std::uint64_t all_are_past_ = 0;                  ///< the smallest that was published, when it was last looked at
-  std::vector<bool> gone_;                          ///< by local rank
 };
 
 }  // namespace penstock::engine

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "engine/cpu_set.hpp"
+#include "engine/pause.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -31,14 +32,6 @@ constexpr microseconds kLongestSlowNap{80};  // less than the memory of a link t
 constexpr milliseconds kPeerCheck{200};
 
 std::atomic<bool> forked{false};
-
-void pause() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 }  // namespace
 

@@ -1,0 +1,14 @@
+#pragma once
+
+namespace penstock::engine {
+
+/// Tells the processor that this thread polls: its sibling on the core gets the units, and leaving the loop costs less.
+inline void pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace penstock::engine
