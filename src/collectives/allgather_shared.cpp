@@ -8,8 +8,7 @@ namespace penstock::collectives {
 
 Plan allgather_shared(const Team& team, const Collective& what) {
   Shown shown("allgather/shared", team, what);
-  shown.show(contribution(team, what));
-  shown.exchange_with_all();
+  shown.to_all(contribution(team, what));
   for (int rank = 0; rank < team.size(); ++rank) shown.take(rank, 0, block_of(result(team, what), what, rank));
   return std::move(shown).finish();
 }

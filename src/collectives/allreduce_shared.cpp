@@ -8,8 +8,7 @@ namespace penstock::collectives {
 
 Plan allreduce_shared(const Team& team, const Collective& what) {
   Shown shown("allreduce/shared", team, what);
-  shown.show(contribution(team, what));
-  shown.exchange_with_all();
+  shown.to_all(contribution(team, what));
   shown.combine(team.size(), 0, result(team, what));
   return std::move(shown).finish();
 }

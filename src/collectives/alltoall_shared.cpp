@@ -8,10 +8,9 @@ namespace penstock::collectives {
 
 Plan alltoall_shared(const Team& team, const Collective& what) {
   Shown shown("alltoall/shared", team, what);
-  const std::uint64_t own = static_cast<std::uint64_t>(team.rank) * block_bytes(what);
-  shown.show(contribution(team, what));
-  shown.exchange_with_all();
-  for (int rank = 0; rank < team.size(); ++rank) shown.take(rank, own, block_of(result(team, what), what, rank));
+  const std::uint64_t own_bytes = static_cast<std::uint64_t>(team.rank) * block_bytes(what);
+  shown.to_all(contribution(team, what));
+  for (int rank = 0; rank < team.size(); ++rank) shown.take(rank, own_bytes, block_of(result(team, what), what, rank));
   return std::move(shown).finish();
 }
 

@@ -7,7 +7,7 @@ namespace penstock::collectives {
 
 Plan barrier_shared(const Team& team, const Collective& what) {
   Shown shown("barrier/shared", team, what);
-  shown.exchange_with_all();
+  shown.to_all({});
   return std::move(shown).finish();
 }
 

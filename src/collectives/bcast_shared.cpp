@@ -8,14 +8,8 @@ namespace penstock::collectives {
 
 Plan bcast_shared(const Team& team, const Collective& what) {
   Shown shown("bcast/shared", team, what);
-  const Region data = result(team, what);
-  if (team.rank == what.root) {
-    shown.show(data);
-    for (int i = 1; i < team.size(); ++i) shown.expose((what.root + i) % team.size());
-  } else {
-    shown.await(what.root);
-    shown.take(what.root, 0, data);
-  }
+  shown.from_root(result(team, what));
+  shown.take(what.root, 0, result(team, what));
   return std::move(shown).finish();
 }
 

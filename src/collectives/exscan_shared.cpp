@@ -8,10 +8,7 @@ namespace penstock::collectives {
 
 Plan exscan_shared(const Team& team, const Collective& what) {
   Shown shown("exscan/shared", team, what);
-  const bool is_last = team.rank == team.size() - 1;
-  is_last ? shown.keep(contribution(team, what)) : shown.show(contribution(team, what));
-  for (int peer = team.rank + 1; peer < team.size(); ++peer) shown.expose(peer);
-  for (int peer = 0; peer < team.rank; ++peer) shown.await(peer);
+  shown.to_higher(contribution(team, what));
   shown.combine(team.rank, 0, result(team, what));
   return std::move(shown).finish();
 }

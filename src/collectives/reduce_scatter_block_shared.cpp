@@ -8,8 +8,7 @@ namespace penstock::collectives {
 
 Plan reduce_scatter_block_shared(const Team& team, const Collective& what) {
   Shown shown("reduce_scatter_block/shared", team, what);
-  shown.show(contribution(team, what));
-  shown.exchange_with_all();
+  shown.to_all(contribution(team, what));
   shown.combine(team.size(), static_cast<std::uint64_t>(team.rank) * block_bytes(what), result(team, what));
   return std::move(shown).finish();
 }

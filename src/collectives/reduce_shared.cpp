@@ -8,14 +8,8 @@ namespace penstock::collectives {
 
 Plan reduce_shared(const Team& team, const Collective& what) {
   Shown shown("reduce/shared", team, what);
-  if (team.rank != what.root) {
-    shown.show(contribution(team, what));
-    shown.expose(what.root);
-  } else {
-    shown.keep(contribution(team, what));
-    for (int i = 1; i < team.size(); ++i) shown.await((what.root + i) % team.size());
-    shown.combine(team.size(), 0, result(team, what));
-  }
+  shown.to_root(contribution(team, what));
+  shown.combine(team.size(), 0, result(team, what));
   return std::move(shown).finish();
 }
 

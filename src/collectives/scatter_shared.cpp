@@ -8,12 +8,7 @@ namespace penstock::collectives {
 
 Plan scatter_shared(const Team& team, const Collective& what) {
   Shown shown("scatter/shared", team, what);
-  if (team.rank == what.root) {
-    shown.show(contribution(team, what));
-    for (int i = 1; i < team.size(); ++i) shown.expose((what.root + i) % team.size());
-  } else {
-    shown.await(what.root);
-  }
+  shown.from_root(contribution(team, what));
   shown.take(what.root, static_cast<std::uint64_t>(team.rank) * block_bytes(what), result(team, what));
   return std::move(shown).finish();
 }

@@ -19,19 +19,38 @@ Shown::Shown(std::string algorithm, const Team& team, const Collective& what)
   if (team.size() > 1 && shown_bytes(team, what) <= kFlaggedBytes) sequence_.by_flags();
 }
 
-void Shown::show(Region own) {
-  keep(own);
-  if (team_.size() > 1) sequence_.copy(own, sequence_.shared(own.size_bytes));
+void Shown::show(Region own, int first, int count) {
+  own_ = own;
+  if (count == 0) return;
+  sequence_.copy(own, sequence_.shared(own.size_bytes));
+  for (int i = 0; i < count; ++i) sequence_.expose((first + i) % team_.size(), 0);
 }
 
-void Shown::expose(int peer) { sequence_.expose(peer, 0); }
+void Shown::await(int first, int count) {
+  for (int i = 0; i < count; ++i) sequence_.await((first + i) % team_.size(), 0);
+}
 
-void Shown::await(int peer) { sequence_.await(peer, 0); }
+void Shown::to_all(Region own) {
+  const int others = team_.size() - 1;
+  show(own, team_.rank + 1, others);
+  await(team_.rank + 1, others);
+}
 
-void Shown::exchange_with_all() {
-  const int size = team_.size();
-  for (int i = 1; i < size; ++i) expose((team_.rank + i) % size);
-  for (int i = 1; i < size; ++i) await((team_.rank + i) % size);
+void Shown::to_root(Region own) {
+  const bool is_root = team_.rank == what_.root;
+  show(own, what_.root, is_root ? 0 : 1);
+  await(what_.root + 1, is_root ? team_.size() - 1 : 0);
+}
+
+void Shown::from_root(Region own) {
+  const bool is_root = team_.rank == what_.root;
+  show(own, what_.root + 1, is_root ? team_.size() - 1 : 0);
+  await(what_.root, is_root ? 0 : 1);
+}
+
+void Shown::to_higher(Region own) {
+  show(own, team_.rank + 1, team_.size() - 1 - team_.rank);
+  await(0, team_.rank);
 }
 
 void Shown::take(int rank, std::uint64_t offset_bytes, Region to) {

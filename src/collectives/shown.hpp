@@ -16,15 +16,13 @@ class Shown {
  public:
   Shown(std::string algorithm, const Team& team, const Collective& what);
 
-  /// This rank contributes `own`, and shows it unless nobody is to read it. Once.
-  void show(Region own);
-  void keep(Region own) { own_ = own; }
-  void expose(int peer);
-  void await(int peer);
-  void exchange_with_all();
+  /// Who sees what whom contributes. One of these, once; `own` is what this rank contributes, if anything.
+  void to_all(Region own);
+  void to_root(Region own);
+  void from_root(Region own);
+  void to_higher(Region own);
 
-  /// to = the part of what `rank` contributes that begins at `offset_bytes`. After all awaits, as everything that
-  /// follows.
+  /// to = the part of what `rank`, this one or one that it sees, contributes that begins at `offset_bytes`.
   void take(int rank, std::uint64_t offset_bytes, Region to);
   /// to = those parts of the ranks 0 to count - 1, combined in the order of the ranks.
   void combine(int count, std::uint64_t offset_bytes, Region to);
@@ -32,6 +30,10 @@ class Shown {
   Plan finish() &&;
 
  private:
+  // `count` ranks from `first` on, modulo their number.
+  void show(Region own, int first, int count);
+  void await(int first, int count);
+
   const Team& team_;
   const Collective& what_;
   Sequence sequence_;
