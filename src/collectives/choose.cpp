@@ -193,7 +193,9 @@ Default choose_default(const Team& team, const Collective& what) {
   constexpr std::uint64_t kLatencyBytes = 32 << 10;   // up to here a message costs about as much as an empty one
   constexpr std::uint64_t kDoublingBytes = 64 << 10;  // between leaders its segments overlap with the work inside nodes
   constexpr std::uint64_t kPipelineBytes = 512 << 10;  // from here on a long pipeline is full most of the time
-  constexpr std::uint64_t kSharedBytes = 8 << 10;
+  constexpr std::uint64_t kBruckBytes = 8 << 10;
+  // Everybody needs all of a sum: seeing it in one round is worth messages, too, where others stop with the flags.
+  const std::uint64_t most_shown_bytes = what.kind == CollectiveKind::allreduce ? 8 << 10 : kFlaggedBytes;
   constexpr std::uint64_t kRingPartBytes = 4 << 10;
   constexpr std::uint64_t kDividedBytes = 96 << 10;  // below, agreeing on who does what costs more than it gains
   constexpr std::uint64_t kLeastCellBytes = 16 << 10;
@@ -218,8 +220,8 @@ Default choose_default(const Team& team, const Collective& what) {
   }
   if (what.split == Collective::kAutomatic && team.size() > 1 && team.size() <= kSharedRanks &&
       find(what.kind, "shared") != nullptr && collectives::small_on_one_node(team, what) &&
-      collectives::shown_bytes(team, what) <= kFlaggedBytes)
-    return {"shared", "at most " + kib(kFlaggedBytes) + " to be seen of at most " + std::to_string(kSharedRanks) +
+      collectives::shown_bytes(team, what) <= most_shown_bytes)
+    return {"shared", "at most " + kib(most_shown_bytes) + " to be seen of at most " + std::to_string(kSharedRanks) +
                           " ranks of one node"};
   if (computes(what.kind) && !what.commutative && !is_prefix(what.kind)) {
     if (collectives::shared_node(team, what) && bytes > kDividedBytes)
@@ -264,9 +266,6 @@ Default choose_default(const Team& team, const Collective& what) {
       if (!team.domain_of_rank.empty()) return {"hierarchical", "several domains of cache and memory on one node"};
       return {"binomial", "less than " + kib(kPipelineBytes) + ", or too many or too few ranks for a chain"};
     case CollectiveKind::allreduce:
-      if (bytes <= kSharedBytes && team.size() <= kSharedRanks && collectives::small_on_one_node(team, what))
-        return {"shared",
-                "at most " + kib(kSharedBytes) + " and " + std::to_string(kSharedRanks) + " ranks on one node"};
       if (is_hierarchy && bytes > kDoublingBytes && bytes / static_cast<std::uint64_t>(nodes) >= kRingPartBytes)
         return {"leader_ring",
                 "more than " + kib(kDoublingBytes) + ", at least " + kib(kRingPartBytes) + " per node; " + hierarchy};
@@ -289,7 +288,7 @@ Default choose_default(const Team& team, const Collective& what) {
       if (collectives::shared_pairs(team, what) && bytes * size > kDividedBytes)
         return {"divided", "more than " + kib(kDividedBytes) + " per rank on one node"};
       if (is_hierarchy && bytes * size <= kLatencyBytes) return {"hierarchical", hierarchy};
-      if (size > 4 && bytes * size <= kSharedBytes) return {"bruck", "at most " + kib(kSharedBytes) + " per rank"};
+      if (size > 4 && bytes * size <= kBruckBytes) return {"bruck", "at most " + kib(kBruckBytes) + " per rank"};
       return {"pairwise", "every block goes straight to its rank"};
     case CollectiveKind::reduce_scatter_block:
     case CollectiveKind::reduce_scatter: {
