@@ -120,8 +120,9 @@ def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:
 
     world = ordered(MPI.COMM_WORLD, parameters["order"])
     forced = {"algorithm": parameters["algorithm"]} if parameters["algorithm"] else {}
-    kinds = {"penstock": (Comm(world), forced), "native": (world, {})}
-    peers = {name: kinds[name.partition("-")[0]] for name in program.split(",")}
+    peers: dict[str, tuple[Any, dict[str, str]]] = {}
+    for name in program.split(","):
+        peers[name] = (Comm(world), forced) if name.startswith("penstock") else (world, {})
     rows: runner.Measured = []
     for operation in parameters["ops"]:
         for size_bytes in parameters["bytes"]:
