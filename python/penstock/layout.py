@@ -73,7 +73,7 @@ class Layout:
         *splits, owners = splits_and_owners
         flat = _integers(owners)
         if ranks is None:
-            ranks = max(flat, default=0) + 1
+            ranks = max([0, *flat]) + 1
         return cls(_penstock.Layout.grid([_integers(borders) for borders in splits], flat, ranks, storage))
 
     @classmethod
@@ -84,7 +84,7 @@ class Layout:
     @classmethod
     def whole(cls, shape: Sequence[int], owner: int = 0, ranks: int | None = None) -> Layout:
         """The whole array on one rank."""
-        return cls(_penstock.Layout.whole(_integers(shape), owner, owner + 1 if ranks is None else ranks))
+        return cls(_penstock.Layout.whole(_integers(shape), owner, max(0, owner) + 1 if ranks is None else ranks))
 
     @classmethod
     def boxes(
@@ -99,9 +99,15 @@ class Layout:
         A rank's boxes lie one after another in its memory in the order given, each dense; the one box of a rank is its
         local array. ``ranks`` is the number of ranks, by default the greatest owner + 1.
         """
-        given = [(int(owner), _integers(begin), _integers(extent)) for owner, begin, extent in boxes]
+        given = []
+        for box in boxes:
+            try:
+                owner, begin, extent = box
+            except (TypeError, ValueError):
+                raise Error(f"Layout.boxes: {box!r} given, expected (owner, begin, shape)") from None
+            given.append((*_integers([owner]), _integers(begin), _integers(extent)))
         if ranks is None:
-            ranks = max((owner for owner, _, _ in given), default=0) + 1
+            ranks = max([0, *(owner for owner, _, _ in given)]) + 1
         return cls(_penstock.Layout.boxes(_integers(shape), given, ranks, storage))
 
     @classmethod

@@ -86,13 +86,21 @@ def _square(name: str, given: ArrayLike) -> list[float]:
 
 
 def _policy(relabel: bool | str) -> str:
-    return relabel if isinstance(relabel, str) else "worthwhile" if relabel else "never"
+    if isinstance(relabel, (bool, np.bool_)):
+        return "worthwhile" if relabel else "never"
+    return str(relabel)  # what is none of them is refused on all ranks
 
 
 def _native_cost(cost: TransferCost | None) -> _penstock.TransferCost | None:
     if cost is not None and not isinstance(cost, TransferCost):
         raise Error(f"the cost is a {type(cost).__name__}, expected a TransferCost or None")
     return None if cost is None else cost._native
+
+
+def _check_layouts(source: object, target: object) -> None:
+    for what, layout in (("source", source), ("target", target)):
+        if not isinstance(layout, Layout):
+            raise Error(f"redistribute: the {what} is a {type(layout).__name__}, expected a penstock.Layout")
 
 
 def relabel(
@@ -110,6 +118,7 @@ def relabel(
     At least ``ranks`` ranks are permuted. With the policy "worthwhile" it is not looked for where that would take
     longer than it can save, by an estimate; see :attr:`Relabeling.skipped`. Local; needs no MPI.
     """
+    _check_layouts(source, target)
     name = _dtype_name(dtype)
     itemsize = 2 if name == "bfloat16" else np.dtype(name).itemsize
     native = _native_cost(cost)
@@ -118,6 +127,7 @@ def relabel(
 
 def volumes(source: Layout, target: Layout, op: str = "N") -> np.ndarray:
     """How much each rank of the source has for each rank of the target: rows of (source, target, elements)."""
+    _check_layouts(source, target)
     return _penstock.transfer_volumes(source._native, target._native, op)
 
 
@@ -245,8 +255,17 @@ class RedistributionBatch:
         return Request(self._native.start(self._rank, *self._memory(sources, targets), alpha, beta, workspace))
 
     def _memory(self, sources: Sequence[Any], targets: Sequence[Any]) -> tuple[list[object], list[object]]:
-        if len(sources) != len(self) or len(targets) != len(self):
-            wrong = f"redistribute: {len(sources)} sources and {len(targets)} targets given for a batch of {len(self)}"
+        wrong = ""
+        try:
+            sources, targets = list(sources), list(targets)
+        except TypeError as error:
+            wrong = f"redistribute: expected lists of sources and targets: {error}"
+        else:
+            if len(sources) != len(self) or len(targets) != len(self):
+                wrong = (
+                    f"redistribute: {len(sources)} sources and {len(targets)} targets given for a batch of {len(self)}"
+                )
+        if wrong:
             self._native.fail(wrong)
             raise Error(wrong)
         native, rank = self._native, self._rank
@@ -380,10 +399,13 @@ def plan_batch(
     arrays wait once. Parameters as of :func:`plan_redistribute`, the same for all pairs.
     """
     failure, names = "", ("", "")
-    layouts = [*sources, *targets]
+    try:
+        sources, targets = list(sources), list(targets)
+    except TypeError as error:
+        sources, targets, failure = [], [], f"redistribute: expected lists of sources and targets: {error}"
     if len(sources) != len(targets):
         failure = f"redistribute: {len(sources)} sources and {len(targets)} targets given for one batch"
-    elif wrong := [type(layout).__name__ for layout in layouts if not isinstance(layout, Layout)]:
+    elif wrong := [type(layout).__name__ for layout in [*sources, *targets] if not isinstance(layout, Layout)]:
         failure = f"redistribute: a {wrong[0]} given in a batch, expected a penstock.Layout"
     try:
         names = _dtype_names(source_dtype, dtype)
@@ -446,16 +468,16 @@ def plan_redistribute(
     failure = ""
     names = ("", "")
     part: list[list[int]] = [[], [], []]
+    leading = [0, 0]
     native_cost = None
-    for what, layout in (("source", source), ("target", target)):
-        if not isinstance(layout, Layout):
-            failure = failure or f"redistribute: the {what} is a {type(layout).__name__}, expected a penstock.Layout"
     try:
+        _check_layouts(source, target)
         names = _dtype_names(source_dtype, dtype)
         part = [_integers(values) for values in (source_begin, target_begin, shape)]
+        leading = _integers([source_leading, target_leading])
         native_cost = _native_cost(cost)
     except Error as error:
-        failure = failure or str(error)
+        failure = str(error)
     made = _penstock.plan_redistribute(
         core,
         getattr(source, "_native", None),
@@ -465,7 +487,7 @@ def plan_redistribute(
         _policy(relabel),
         native_cost,
         part,
-        [int(source_leading), int(target_leading)],
+        leading,
         failure,
     )
     return Redistribution(made, core.rank, names, str(op))

@@ -33,7 +33,7 @@ class Flags {
   explicit Flags(const Segment& segment);
 
   Flag& of(std::uint32_t local_rank, std::uint64_t sequence) const;
-  /// Whether this rank may write its entry for this operation. Those that are `gone`, by local rank, read nothing any more.
+  /// Whether this rank may write its entry for this operation. Ranks that have `gone`, by local rank, read nothing.
   bool is_free(std::uint64_t sequence, const std::vector<bool>& gone);
   void show(std::uint64_t sequence, std::uint64_t signature);
   bool has_shown(std::uint32_t local_rank, std::uint64_t sequence) const {

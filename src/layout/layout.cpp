@@ -169,7 +169,10 @@ Layout Layout::whole(std::vector<std::int64_t> shape, std::int32_t owner, std::i
 }
 
 std::vector<std::int64_t> Layout::splits(std::size_t dimension) const {
-  const Axis& axis = axes_.at(dimension);
+  if (dimension >= axes_.size())
+    reject("dimension " + std::to_string(dimension) + " given for a grid of " + std::to_string(axes_.size()) +
+           " dimensions");
+  const Axis& axis = axes_[dimension];
   if (!axis.is_cyclic()) return axis.borders();
   std::vector<std::int64_t> borders;
   for (std::int64_t i = 0; i <= axis.intervals(); ++i) borders.push_back(axis.start(i));

@@ -412,6 +412,7 @@ WRONG_PLANS = {
     "dtype": (lambda s, t: (s, t, "float31"), "invalid_argument"),
     "op": (lambda s, t: (s, t, "f8", "X"), "invalid_argument"),
     "no layout": (lambda s, t: (s, "rows", "f8"), "invalid_argument"),
+    "no choice": (lambda s, t: (s, t, "f8", "N", np.zeros(3)), "invalid_argument"),
     "other source": (lambda s, t: (ps.Layout.whole((6, 8)), t, "f8"), "mismatch"),
     "other target": (lambda s, t: (s, ps.Layout.whole((6, 8)), "f8"), "mismatch"),
     "other dtype": (lambda s, t: (s, t, "f4"), "mismatch"),
@@ -538,6 +539,7 @@ def test_wrong_batches_are_errors_everywhere(comm: ps.Comm) -> None:
         (([layout, layout], [layout], np.float64), "2 sources and 1 targets"),
         (([], [], np.float64), "without pairs"),
         (([layout], [3], np.float64), "a int given"),
+        (([layout], 3, np.float64), "lists of sources and targets"),
         (([layout], [layout], "float31"), "float31"),
         (([layout], [ps.Layout.whole((9,))], np.float64), "becomes"),
     ):
@@ -550,6 +552,7 @@ def test_wrong_batches_are_errors_everywhere(comm: ps.Comm) -> None:
     small = ps.DistArray.zeros(layout, np.float32, comm.rank)
     for wrong in (
         (parts[:1], parts[2:]),
+        (None, parts[2:]),
         ([parts[0], small], parts[2:]),
         (parts[:2], parts[1:3]),
         (parts[:2], [parts[2]] * 2),
@@ -567,6 +570,7 @@ def test_wrong_batches_are_errors_everywhere(comm: ps.Comm) -> None:
         ({"shape": (9, 1)}, "does not lie in dimension 0"),
         ({"source_begin": (1, 1)}, "shape is not given"),
         ({"shape": (2,)}, "dimensions"),
+        ({"source_leading": "x"}, "whole numbers|failed"),
         ({"source_leading": 1}, "leading dimension is 1|wrong arguments|failed"),
         ({"target_begin": "x", "shape": (1, 1)}, "whole numbers|failed"),
     ],

@@ -80,7 +80,10 @@ def test_memory_is_kept_not_copied():
     [
         (lambda: ps.Layout.grid([0, 5, 3], [0, 0]), r"splits\[2\] is 3 after 5"),
         (lambda: ps.Layout.grid([0, 5], [7], ranks=3), r"owners\[0\] is 7"),
-        (lambda: ps.Layout.grid([0, 5], [-1]), r"owners\[0\] is -1|ranks is 0"),
+        (lambda: ps.Layout.grid([0, 5], [-1]), r"owners\[0\] is -1"),
+        (lambda: ps.Layout.whole((2, 2), owner=-1), r"owners\[0\] is -1"),
+        (lambda: ps.Layout.boxes((8,), [(0, (0,))]), r"expected \(owner, begin, shape\)"),
+        (lambda: ps.Layout.even((8, 2), 2).splits(2), "dimension 2 given for a grid of 2 dimensions"),
         (lambda: ps.Layout.grid(), "no owners"),
         (lambda: ps.Layout.grid([0, 2.5], [0]), "whole numbers"),
         (lambda: ps.Layout.block_cyclic((4, 4), (2, 0), (1, 1)), "block's length is 0"),

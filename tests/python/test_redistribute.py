@@ -165,6 +165,7 @@ def failing_cost(cost):
         (lambda: ps.relabel(ps.Layout.whole((2, 3)), ps.Layout.whole((2, 3)), op="T"), r"\(2, 3\) becomes \(3, 2\)"),
         (lambda: ps.relabel(ps.Layout.whole((2,)), ps.Layout.whole((2,)), op="C"), "two dimensions"),
         (lambda: ps.relabel(ps.Layout.whole((2,)), ps.Layout.whole((2,)), op="X"), "'N', 'T' or 'C'"),
+        (lambda: ps.relabel(ps.Layout.whole((2,)), "rows"), "the target is a str"),
         (lambda: assign_max_weight(np.zeros((2, 3))), r"6 weights given|\(2, 3\)"),
         (lambda: assign_max_weight(np.zeros(3)), r"\(n, n\)"),
         (lambda: ps.relabel(ps.Layout.whole((2,)), ps.Layout.whole((2,)), dtype="float31"), "float31"),
