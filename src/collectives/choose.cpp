@@ -200,7 +200,8 @@ Default choose_default(const Team& team, const Collective& what) {
   constexpr std::uint64_t kDividedBytes = 96 << 10;  // below, agreeing on who does what costs more than it gains
   constexpr std::uint64_t kLeastCellBytes = 16 << 10;
   constexpr std::uint64_t kMostCellBytes = 4 << 20;  // of all ranks together they still fit in a last-level cache
-  constexpr std::uint64_t kMostCellBlockBytes = 512 << 10;
+  constexpr std::uint64_t kCellsOrKernelBytes = 2 << 20;
+  constexpr std::uint64_t kMostCellBlockBytes = 512 << 10;  // where every rank has a block of its own
   constexpr int kLongChain = 64;
   constexpr int kSharedRanks = 16;
 
@@ -231,7 +232,10 @@ Default choose_default(const Team& team, const Collective& what) {
     return {is_scattered ? "pairwise" : "ordered", "the operation does not commute"};
   }
   // Ranks that all wait copy through the caches; what is longer than these, the kernel copies once instead of twice.
-  const std::uint64_t most_cell_bytes = moves_blocks(what.kind) ? kMostCellBlockBytes : kMostCellBytes;
+  const std::uint64_t most_cell_bytes = moves_blocks(what.kind)                  ? kMostCellBlockBytes
+                                        : !team.single_copy                      ? kMostCellBytes
+                                        : what.kind == CollectiveKind::allgather ? kMostCellBlockBytes
+                                                                                 : kCellsOrKernelBytes;
   const bool fits_cells = find(what.kind, "cells") != nullptr && team.progress_cores == 0 && bytes > kLeastCellBytes &&
                           bytes <= most_cell_bytes && team.size() <= kSharedRanks &&
                           collectives::node_cells(team, what);
@@ -285,8 +289,8 @@ Default choose_default(const Team& team, const Collective& what) {
       if (collectives::power_of_two(team, what)) return {"recursive_doubling", "short, and 2^k ranks"};
       return {"bruck", "at most " + kib(kLatencyBytes) + " in all"};
     case CollectiveKind::alltoall:
-      if (collectives::shared_pairs(team, what) && bytes * size > kDividedBytes)
-        return {"divided", "more than " + kib(kDividedBytes) + " per rank on one node"};
+      if (team.progress_cores > 0 && collectives::shared_pairs(team, what) && bytes * size > kDividedBytes)
+        return {"divided", "more than " + kib(kDividedBytes) + " per rank on one node with communication cores"};
       if (is_hierarchy && bytes * size <= kLatencyBytes) return {"hierarchical", hierarchy};
       if (size > 4 && bytes * size <= kBruckBytes) return {"bruck", "at most " + kib(kBruckBytes) + " per rank"};
       return {"pairwise", "every block goes straight to its rank"};

@@ -82,15 +82,20 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(team(std::vector<std::int32_t>(17)), CollectiveKind::bcast, 8), "binomial");
   EXPECT_EQ(chosen(team({0}), CollectiveKind::bcast, 8), "binomial");
   EXPECT_EQ(chosen(node, CollectiveKind::bcast, 1 << 20), "cells");
-  EXPECT_EQ(chosen(node, CollectiveKind::allgather, 1 << 20), "cells");
+  EXPECT_EQ(chosen(node, CollectiveKind::allgather, 512 << 10), "cells");
+  EXPECT_EQ(chosen(node, CollectiveKind::allgather, 1 << 20), "ring");
   EXPECT_EQ(chosen(node, CollectiveKind::gather, 1 << 20), "divided");
-  EXPECT_EQ(chosen(node, CollectiveKind::bcast, 8 << 20), "divided");
+  EXPECT_EQ(chosen(node, CollectiveKind::bcast, 4 << 20), "divided");
+  EXPECT_EQ(chosen(node, CollectiveKind::alltoall, 1 << 20), "pairwise");
   Team with_cores = node;
   with_cores.progress_cores = 1;
   EXPECT_NE(chosen(with_cores, CollectiveKind::bcast, 1 << 20), "cells") << "they cannot work for ranks that compute";
+  EXPECT_EQ(chosen(with_cores, CollectiveKind::alltoall, 1 << 20), "divided");
   Team copying = node;
   copying.single_copy = false;
   EXPECT_EQ(chosen(copying, CollectiveKind::bcast, 8 << 20), "chain");
+  EXPECT_EQ(chosen(copying, CollectiveKind::bcast, 4 << 20), "cells");
+  EXPECT_EQ(chosen(copying, CollectiveKind::allgather, 1 << 20), "cells");
 }
 
 TEST(Choose, TakesATreeWhereASplitIsAskedFor) {
