@@ -17,7 +17,8 @@ from penstock.tuning.candidates import ITSELF, Space, config_of
 from penstock.tuning.racing import LONG_S
 
 SHORT = 16 << 10  #: up to here nothing is cut into segments
-TIES = 64 << 10  #: up to here MPI's own collective is chosen where it cannot be told from the best
+TIES = 64 << 10  #: up to here MPI's own collective is chosen where it is hardly behind the best
+TIE = 1.06  #: so far behind; more than chance puts the luckiest of many ahead after a race of short messages
 ALL_RACE = 256 << 10  #: up to here all candidates race; beyond, those that may win
 BEHIND = 1.3  #: how far behind the best a candidate may be expected to be to race
 LEAST, MOST = 3, 10  #: how many race at least and at most
@@ -139,12 +140,11 @@ def near_best(times: Times) -> list[str]:
     ]
 
 
-def in_preference(times: Times, size: int, margin: float) -> list[str]:
-    """The best first. Of short messages MPI's own collective is, unless another was faster by more than the `margin` of
-    the race: it is never slower than the MPI that an application had without Penstock, and chance is not to change that.
+def in_preference(times: Times, size: int) -> list[str]:
+    """The best first. Of short messages MPI's own collective is, if it is hardly behind: it is never slower than the MPI
+    that an application had without Penstock, and chance is not to change that.
     """
-    best = min(times.values())
-    prefers_native = size <= TIES and times.get(ITSELF, math.inf) <= margin * best
+    prefers_native = size <= TIES and times.get(ITSELF, math.inf) <= TIE * min(times.values())
     return sorted(times, key=lambda name: (not (prefers_native and name == ITSELF), times[name]))
 
 

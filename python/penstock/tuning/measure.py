@@ -165,16 +165,10 @@ class Meter:
                 return self.round([actions[name] for name in alive]).tolist()
 
             begin = time.perf_counter()
-            raced = racing.race(draw, missing, reference=ITSELF)
+            times = racing.race(draw, missing, reference=ITSELF)
             took_s = time.perf_counter() - begin
-            found = {stem + name: seconds for name, seconds in raced.times.items()}
-            self.journal.keep(found | {f"took/{stem}": took_s, f"margin/{stem}": raced.margin})
+            self.journal.keep({stem + name: seconds for name, seconds in times.items()} | {f"took/{stem}": took_s})
         return {name: self.journal[stem + name] for name in names}
-
-    def margin(self, operation: str, size: int) -> float:
-        """How far apart two have to be that the last race at this size can tell apart."""
-        margins = [f"margin/{race}/{operation}/{size}/" for race in ("again", "whole")]
-        return next((self.journal[name] for name in margins if name in self.journal), 1.0)
 
     def measure_all(self, operation: str, size: int, half: int) -> dict[str, list[float]]:
         """What a search without any of this does: every candidate as often as the others; one of two times."""

@@ -59,6 +59,21 @@ class Outcome:
         ]
         return sum(ratio <= 1 + max(share, noise) for ratio in ratios), len(ratios)
 
+    def behind(self, share: float = 0.03) -> list[str]:
+        """A line for each point at which the choice is more than `share` slower than the best of all, side by side."""
+        lines = []
+        for operation, points in self.referee.items():
+            for size, seconds in points.items():
+                ratio = seconds["chosen"] / seconds["best"]
+                if ratio > 1 + share:
+                    chosen = self.operations[operation][size]["candidates"][0]
+                    everyone = self.exhaustive[operation][size]
+                    lines.append(
+                        f"  {operation} of {size} bytes: {chosen['algorithm']}:{chosen['segment_bytes']} took {ratio:.2f} "
+                        f"times as long as {min(everyone, key=everyone.__getitem__)}"
+                    )
+        return lines
+
     def noise(self) -> float:
         """How far apart two measurements of the same candidate were: nine of ten were closer."""
         apart = [
@@ -97,6 +112,7 @@ class Outcome:
                 f"by the exhaustive search's own measurements at {own} of {of}; its two halves agree to 3% about "
                 f"the best of {of_sure} points, and there at {sure} side by side"
             )
+            lines += self.behind()
             searched = self.seconds.get("predicting", 0.0) + self.seconds.get("validating", 0.0)
             if everything := self.seconds.get("exhaustive search"):
                 lines.append(f"the search took {searched / everything:.1%} of the time of the exhaustive one")

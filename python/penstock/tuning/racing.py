@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,14 +21,11 @@ SHORT_ROUNDS = 5  #: so often is everyone measured then
 RACE_S = 0.12  #: for all that stay to the end
 
 
-class Race(NamedTuple):
-    times: dict[str, float]  #: median seconds
-    margin: float  #: who took at most so many times as long as the leader cannot be told from it
-
-
-def race(draw: Callable[[list[str]], Sequence[float]], names: Sequence[str], *, reference: str = "") -> Race:
-    """Measures each of `names`, of whom the first are expected to be the best. What takes little time is measured a few
-    times if it is the `reference`.
+def race(
+    draw: Callable[[list[str]], Sequence[float]], names: Sequence[str], *, reference: str = ""
+) -> dict[str, float]:
+    """Median seconds of each of `names`, of whom the first are expected to be the best. What takes little time is
+    measured a few times if it is the `reference`.
 
     `draw` measures those it is given once, one after the other. How much a single measurement scatters follows from all
     that is measured here, so few rounds decide where there is little noise; a candidate leaves when it is further
@@ -69,7 +65,7 @@ def race(draw: Callable[[list[str]], Sequence[float]], names: Sequence[str], *, 
         alive, samples = [alive[i] for i in staying], samples[:, staying]
         enough = max(LONG_ROUNDS if leader > LONG_S else ROUNDS, min(MOST_ROUNDS, RACE_S / medians.sum()))
         if rounds >= enough or (rounds > 1 and (len(alive) == 1 < len(names) or margin <= EQUAL)):
-            return Race(found, margin)
+            return found
 
 
 def _median_error(rounds: int) -> float:

@@ -6,7 +6,6 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -127,12 +126,6 @@ class _Search:
         self.tell("races", total, total, "")
         return found
 
-    def margin(self, operation: str, measured: Collection[int], size: int) -> float:
-        """Of the race at this size, or of the coarser one of those beside it."""
-        beside = (max((known for known in measured if known <= size), default=size),
-                  min((known for known in measured if known >= size), default=size))  # fmt: skip
-        return max(self.meter.margin(operation, known) for known in beside)
-
     def search(self) -> Outcome | None:
         spent = self.journal.spent
         start = time.monotonic()
@@ -147,11 +140,7 @@ class _Search:
                 size: raced[operation].get(size) or interpolated(spaces, raced[operation], size) for size in spaces
             }
             chosen[operation] = {
-                size: point_of(
-                    times,
-                    in_preference(times, size, self.margin(operation, raced[operation], size)),
-                    measured=size in raced[operation],
-                )
+                size: point_of(times, in_preference(times, size), measured=size in raced[operation])
                 for size, times in points.items()
                 if times
             }
