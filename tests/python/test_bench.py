@@ -46,6 +46,26 @@ def test_repetitions_are_interleaved_and_summed_up(monkeypatch):
     assert json.loads(runner.as_json(report))["rows"][0]["speedup"]
 
 
+def test_an_interrupt_ends_the_repetitions(monkeypatch):
+    jobs = iter(range(100))
+
+    def launch(*given):
+        if next(jobs) == at:
+            raise KeyboardInterrupt
+        return [({"bytes": 8}, [1.0])]
+
+    monkeypatch.setattr(runner, "_launch", launch)
+    at = 3  # the second repetition's second job
+    told: list[str] = []
+    report = runner.run("case", Case, {}, ranks=[2], mpis=[MPI], repetitions=9, tell=told.append)
+    assert report.parameters["repetitions"] == 1
+    assert sorted(len(samples) for samples in report.rows[0].samples.values()) == [1, 2]
+    assert "ended in repetition 2 of 9" in told[-1]
+    jobs, at = iter(range(100)), 1
+    with pytest.raises(KeyboardInterrupt):
+        runner.run("case", Case, {}, ranks=[2], mpis=[MPI], repetitions=9)
+
+
 def test_what_cannot_run_is_left_out_and_said(monkeypatch):
     def launch(_case, _mpi, program, _parameters, _ranks):
         return "no such library" if program.name == "other" else [({"bytes": 8}, [1.0])]

@@ -150,7 +150,7 @@ def run(
 ) -> Report:
     """Run every job `repetitions` times, in turns, so that a machine that slows down slows all of them.
 
-    Of the case's programs only those with names in `programs`, if there are any. Once at least; not again when that would last longer than `minutes` in all.
+    Of the case's programs only those with names in `programs`, if there are any. Once at least; not again when that would last longer than `minutes` in all, nor after an interrupt.
     """
     begin = time.monotonic()
     jobs = Jobs(case_name, case, mpis, tell, programs)
@@ -158,7 +158,8 @@ def run(
         parameters = case.prepare(parameters, jobs)
     rows: dict[str, Row] = {}
     done = 0
-    while done == 0 or (done < repetitions and (time.monotonic() - begin) * (done + 1) / done < 60 * minutes):
+
+    def repeat() -> None:
         for size in ranks:
             # In another order each time: the first after a pause has a machine that others do not have.
             order = jobs.groups()
@@ -169,7 +170,15 @@ def run(
                         setting = {"ranks": size, **setting}
                         row = rows.setdefault(json.dumps(setting, sort_keys=True), Row(setting))
                         row.samples.setdefault(peer, []).extend(samples)
-        done += 1
+
+    try:
+        while done == 0 or (done < repetitions and (time.monotonic() - begin) * (done + 1) / done < 60 * minutes):
+            repeat()
+            done += 1
+    except KeyboardInterrupt:
+        if done == 0:
+            raise
+        tell(f"ended in repetition {done + 1} of {repetitions}; what was measured until then:")
     for row in rows.values():
         row.seconds = {peer: statistics.median(samples) for peer, samples in row.samples.items()}
         for peer, (mpi, program) in jobs.peers.items():
