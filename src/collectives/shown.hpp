@@ -16,7 +16,7 @@ class Shown {
  public:
   Shown(std::string algorithm, const Team& team, const Collective& what);
 
-  /// Who sees what whom contributes. One of these, once; `own` is what this rank contributes, if anything.
+  /// Who sees whose contribution. One of these, once; `own` is that of this rank, if it has any.
   void to_all(Region own);
   void to_root(Region own);
   void from_root(Region own);
