@@ -46,4 +46,5 @@ def test_restart_on_any_number_of_ranks_continues_the_same_run(demo):
     for ranks in (3, 5):
         assert samples[ranks] == samples[2]
         for step, loss in curves[ranks].items():
-            assert loss == pytest.approx(curves[2][step], rel=1e-4)
+            # Sums of other parts of a batch are rounded otherwise, and what a step makes of that may double.
+            assert loss == pytest.approx(curves[2][step], rel=min(1e-6 * 2 ** (step - first), 5e-3))
