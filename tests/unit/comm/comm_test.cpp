@@ -40,6 +40,9 @@ class DebugLevel {
   ~DebugLevel() { options().debug = 0; }
 };
 
+/// The mistake that is to be noticed. It is a data race: another thread may be reading the element for its rank.
+[[gnu::noinline, gnu::no_sanitize("thread")]] void change_too_early(std::int32_t& element) { element = 2; }
+
 TEST(Debug, ASendBufferThatChangesTooEarlyIsAnError) {
   const DebugLevel level(1);
   run_ranks(3, [](Comm& comm) {
@@ -54,7 +57,7 @@ TEST(Debug, ASendBufferThatChangesTooEarlyIsAnError) {
 
       std::vector<std::int32_t>& sent = kind == CollectiveKind::bcast ? out : in;
       Request request = start();
-      if (comm.rank() == 1) sent[999] = 2;
+      if (comm.rank() == 1) change_too_early(sent[999]);
       if (comm.rank() == 1) {
         try {
           request.wait();
