@@ -2,10 +2,10 @@
 //
 // Packets (header and payload) go under tag 0 and are received by a ring of receives for kAnyRank that is always
 // posted, so they cannot get stuck behind a rank that does not want them, and need memory independent of the number
-// of ranks. Long messages travel from the sender's memory to the receiver's under a tag of their own, which the
-// receiver chooses among its free ones and tells in its cts after it has posted the receive. So a tag never has two
-// messages in flight to one receiver, and the order in which steps become ready does not matter for matching: it is
-// (sequence, source, tag of the step) of the headers that decides. Every cts is answered, if need be by an empty
+// of ranks. Long messages travel from the sender's memory to the receiver's, in Parts, under a tag of their own, which
+// the receiver chooses among its free ones and tells in its cts after it has posted the receives. So a tag never has
+// two long messages in flight to one receiver, and the order in which steps become ready does not matter for matching:
+// it is (sequence, source, tag of the step) of the headers that decides. Every cts is answered, if need be by an empty
 // message, and every receive that was announced stays matched by something: nothing is left hanging after a failure.
 #pragma once
 
@@ -15,6 +15,7 @@
 
 #include "engine/message.hpp"
 #include "engine/operation.hpp"
+#include "engine/parts.hpp"
 #include "engine/pools.hpp"
 #include "engine/transport.hpp"
 
@@ -76,7 +77,7 @@ class RemoteLink {
     int tag = 0;
     bool posted = false;
     std::uint64_t posted_ns = 0;
-    Transport::Handle handle = 0;
+    Parts parts{};
   };
   struct Receiving {
     Operation* owner = nullptr;
@@ -86,14 +87,14 @@ class RemoteLink {
     int tag = 0;  ///< 0: not posted yet
     bool abandoned = false;
     std::uint64_t posted_ns = 0;
-    Transport::Handle handle = 0;
+    Parts parts{};
   };
   static constexpr std::uint64_t kSlowNs = 300'000;  ///< several times what a nap takes
   /// Takes what a sender had already been invited to send when its receiver failed.
   struct Sink {
     std::unique_ptr<std::byte[]> bytes;
     int tag = 0;
-    Transport::Handle handle = 0;
+    Parts parts{};
   };
 
   bool flush();

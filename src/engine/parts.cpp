@@ -1,0 +1,58 @@
+#include "engine/parts.hpp"
+
+#include "plan/eager.hpp"
+
+namespace penstock::engine {
+
+std::size_t Parts::count(std::uint64_t size_bytes) {
+  const std::uint64_t needed = (size_bytes + plan::kEagerBytes - 1) / plan::kEagerBytes;
+  return needed >= 1 && needed <= kMost ? needed : 1;
+}
+
+void Parts::cut(std::uint64_t size_bytes) {
+  size_bytes_ = size_bytes;
+  moved_bytes_ = 0;
+  count_ = count(size_bytes);
+  done_ = 0;
+}
+
+void Parts::isend(Transport& transport, ConstBytes from, int peer, int tag) {
+  cut(from.size());
+  for (std::size_t part = 0; part < count_; ++part)
+    handles_[part] = transport.isend(from.subspan(begin(part), begin(part + 1) - begin(part)), peer, tag);
+}
+
+void Parts::irecv(Transport& transport, Bytes to, int peer, int tag) {
+  cut(to.size());
+  irecv_rest(transport, to, peer, tag);
+}
+
+void Parts::irecv_rest(Transport& transport, Bytes to, int peer, int tag) {
+  for (std::size_t part = done_; part < count_; ++part)
+    handles_[part] = transport.irecv(to.subspan(begin(part), begin(part + 1) - begin(part)), peer, tag);
+}
+
+std::optional<std::uint64_t> Parts::test(Transport& transport) {
+  for (; done_ < count_; ++done_) {
+    const auto bytes = transport.test(handles_[done_]);
+    if (!bytes) return std::nullopt;
+    moved_bytes_ += *bytes;
+    if (*bytes > 0) continue;
+    ++done_;
+    withdraw(transport);
+    done_ = count_;
+    break;
+  }
+  return moved_bytes_;
+}
+
+bool Parts::withdraw(Transport& transport) {
+  std::size_t first_left = count_;
+  // From the end: what comes meanwhile belongs to the first one that is still there.
+  for (std::size_t part = count_; part-- > done_;)
+    if (transport.cancel(handles_[part])) first_left = part;
+  done_ = first_left;
+  return done_ < count_;
+}
+
+}  // namespace penstock::engine
