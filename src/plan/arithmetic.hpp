@@ -22,14 +22,21 @@ struct ElementTypes {
 };
 ElementTypes element_types(const Arithmetic& arithmetic, const Step& step);
 
+/// Whether what is written is to stay in the caches: if it is shorter than they are, or never.
+enum class Stores : bool { by_size, past_caches };
+
 /// Every block of a transform step (see Block; offsets count from the start of `from` and `to`). With `scaled`
 /// to = alpha*op(from) + beta*to in the arithmetic of the dtype, op conjugating on request; otherwise to = from.
 /// With beta == 0 the target is not read. alpha and beta must have passed check_scaling().
 /// Where the types of the two sides differ, the elements of `from` are converted first.
 void transform(const Arithmetic& arithmetic, const ElementTypes& types, std::span<const Block> blocks, bool scaled,
-               ConstBytes from, Bytes to);
+               ConstBytes from, Bytes to, Stores stores = Stores::by_size);
 /// The same without a conversion.
-void transform(const Arithmetic& arithmetic, std::span<const Block> blocks, bool scaled, ConstBytes from, Bytes to);
+void transform(const Arithmetic& arithmetic, std::span<const Block> blocks, bool scaled, ConstBytes from, Bytes to,
+               Stores stores = Stores::by_size);
+
+/// Whether elements of this type stay as they are in such a step.
+bool is_move(const Arithmetic& arithmetic, DType dtype, bool scaled);
 
 /// What messages hold of an input and an output of these types: the smaller elements.
 DType between_dtype(DType input, DType output);

@@ -7,6 +7,7 @@
 
 #include "penstock/error.hpp"
 #include "plan/arithmetic.hpp"
+#include "plan/block.hpp"
 #include "plan/convert.hpp"
 #include "plan/copy.hpp"
 #include "plan/element.hpp"
@@ -373,6 +374,10 @@ void check_factor(DType dtype, std::complex<double> factor, const char* what) {
 
 }  // namespace
 
+bool is_move(const Arithmetic& arithmetic, DType dtype, bool scaled) {
+  return !scaled || (arithmetic.alpha == 1.0 && arithmetic.beta == 0.0 && !(arithmetic.conjugate && is_complex(dtype)));
+}
+
 DType between_dtype(DType input, DType output) { return size_bytes(output) < size_bytes(input) ? output : input; }
 
 ElementTypes element_types(const Arithmetic& arithmetic, const Step& step) {
@@ -385,10 +390,10 @@ ElementTypes element_types(const Arithmetic& arithmetic, const Step& step) {
 }
 
 void transform(const Arithmetic& arithmetic, const ElementTypes& types, std::span<const Block> blocks, bool scaled,
-               ConstBytes from, Bytes to) {
+               ConstBytes from, Bytes to, Stores stores) {
   Arithmetic same_type = arithmetic;
   same_type.dtype = types.to;
-  if (types.from == types.to) return transform(same_type, blocks, scaled, from, to);
+  if (types.from == types.to) return transform(same_type, blocks, scaled, from, to, stores);
   const Convert convert = conversion(types.from, types.to);
   assert(convert != nullptr && "the planner refuses such conversions");
   // Parts of a block that the first-level cache holds become dense blocks of the other type.
@@ -397,15 +402,9 @@ void transform(const Arithmetic& arithmetic, const ElementTypes& types, std::spa
   const auto from_bytes = static_cast<std::ptrdiff_t>(size_bytes(types.from));
   const std::size_t to_bytes = size_bytes(types.to);
   const std::size_t part_elems = kPartBytes / to_bytes;
-  for (Block block : blocks) {
-    if (block.rows == 0 || block.columns == 0) continue;
-    const bool rows_are_denser = block.columns == 1 || (block.rows > 1 && std::abs(block.from_row_stride_elems) <
-                                                                              std::abs(block.from_column_stride_elems));
-    if (rows_are_denser) {
-      std::swap(block.rows, block.columns);
-      std::swap(block.from_row_stride_elems, block.from_column_stride_elems);
-      std::swap(block.to_row_stride_elems, block.to_column_stride_elems);
-    }
+  for (const Block& given : blocks) {
+    if (given.rows == 0 || given.columns == 0) continue;
+    const Block block = columns_first(given);
     const std::uint64_t part_columns = std::min<std::uint64_t>(block.columns, part_elems);
     const std::uint64_t part_rows = std::min<std::uint64_t>(block.rows, part_elems / part_columns);
     for (std::uint64_t row = 0; row < block.rows; row += part_rows)
@@ -430,30 +429,30 @@ void transform(const Arithmetic& arithmetic, const ElementTypes& types, std::spa
                           .from_column_stride_elems = 1,
                           .to_row_stride_elems = block.to_row_stride_elems,
                           .to_column_stride_elems = block.to_column_stride_elems};
-        transform(same_type, {&dense, 1}, scaled, ConstBytes(part, rows * columns * to_bytes), to);
+        transform(same_type, {&dense, 1}, scaled, ConstBytes(part, rows * columns * to_bytes), to, stores);
       }
   }
 }
 
-void transform(const Arithmetic& arithmetic, std::span<const Block> blocks, bool scaled, ConstBytes from, Bytes to) {
+void transform(const Arithmetic& arithmetic, std::span<const Block> blocks, bool scaled, ConstBytes from, Bytes to,
+               Stores stores) {
   const std::size_t element_bytes = size_bytes(arithmetic.dtype);
-  const bool is_move = !scaled || (arithmetic.alpha == 1.0 && arithmetic.beta == 0.0 &&
-                                   !(arithmetic.conjugate && is_complex(arithmetic.dtype)));
-  const bool streams = kCanStream && to.size() >= kStreamedBytes;
+  const bool moves = is_move(arithmetic, arithmetic.dtype, scaled);
+  const bool streams = kCanStream && (stores == Stores::past_caches || to.size() >= kStreamedBytes);
   const bool is_far = from.size() >= kStreamedBytes;
   std::size_t count = 1;
   for (std::size_t i = 0; i < blocks.size(); i += count) {
     const Block& block = blocks[i];
-    count = is_move && is_far ? count_adjoining(blocks.subspan(i)) : 1;
+    count = moves && is_far ? count_adjoining(blocks.subspan(i)) : 1;
     if (block.rows == 0 || block.columns == 0) continue;
     Loops loops = loops_over(block, from, to, element_bytes);
     if (loops.is_far && i + count < blocks.size())
       loops.next = source_rows(loops_over(blocks[i + count], from, to, element_bytes), element_bytes);
     if (count > 1)
       move_adjoining(blocks.subspan(i, count), element_bytes, from, to, streams, loops.next);
-    else if (is_move && streams)
+    else if (moves && streams)
       move<true>(element_bytes, loops);
-    else if (is_move)
+    else if (moves)
       move<false>(element_bytes, loops);
     else
       scale(arithmetic, loops);

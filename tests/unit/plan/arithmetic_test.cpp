@@ -131,8 +131,11 @@ struct Case {
 
   void check() {
     const std::vector<T> wanted = expected();
-    transform(arithmetic, blocks, scaled, bytes_of(std::as_const(from)), bytes_of(to));
-    EXPECT_EQ(to, wanted);
+    for (const Stores stores : {Stores::by_size, Stores::past_caches}) {
+      std::vector<T> target = to;
+      transform(arithmetic, blocks, scaled, bytes_of(std::as_const(from)), bytes_of(target), stores);
+      EXPECT_EQ(target, wanted);
+    }
   }
 };
 
