@@ -39,8 +39,9 @@ struct Region {
   friend bool operator==(const Region&, const Region&) = default;
 };
 
-/// One 2-d block that a `transform` or `unpack` step moves: to[j][i] (transposed) or to[i][j] = alpha*op(from[i][j]) +
-/// beta*to. Offsets are relative to the step's regions; strides between neighbouring rows and columns are in elements.
+/// One 2-d block that a `transform`, `unpack` or `borrow` step moves: to[j][i] (transposed) or to[i][j] =
+/// alpha*op(from[i][j]) + beta*to. Offsets are relative to the step's regions; strides between neighbouring rows and
+/// columns are in elements.
 struct Block {
   std::uint64_t from_offset_elems = 0;
   std::uint64_t to_offset_elems = 0;
@@ -70,6 +71,8 @@ enum class StepKind : std::uint8_t {
   unpack,     ///< a `transform` whose `from` lies where that of a `read` does
   share,      ///< this rank's memory is ready for the tasks [first_block, first_block + block_count) of Plan::tasks;
               ///< complete when those of them that touch it are, whoever ran them
+  lend,       ///< `peer` (same node, see Team::single_copy) may read `from` under `tag`; complete when it has
+  borrow,     ///< a `transform` of what `peer` lends under `tag`, as long as `from`, straight from the peer's memory
 };
 
 /// A region of a buffer of one rank. Where a rank has no input (or output), its part of the output (input) stands for
@@ -112,7 +115,7 @@ struct Step {
   std::uint16_t level = 0;    ///< level of the tree, 1 at the root; 0 where there is no tree
   StepKind kind = StepKind::copy;
   Lane lane = Lane::progress;
-  bool scaled = false;  ///< transform and unpack only: apply op, alpha and beta (a plain move otherwise)
+  bool scaled = false;  ///< of steps with blocks: apply op, alpha and beta (a plain move otherwise)
 };
 
 /// This rank's steps. A dependency always has a smaller StepId than the step that waits for it, so the order of
@@ -204,6 +207,15 @@ class PlanBuilder {
   }
   StepId unpack(Region from, int peer, Region to, std::span<const Block> blocks, std::span<const StepId> after) {
     return add_blocks({.from = from, .to = to, .peer = peer, .kind = StepKind::unpack, .scaled = true}, blocks, after);
+  }
+  StepId lend(Region from, int peer, std::uint32_t tag, std::span<const StepId> after) {
+    return add({.from = from, .peer = peer, .tag = tag, .kind = StepKind::lend}, after);
+  }
+  StepId borrow(std::uint64_t size_bytes, int peer, std::uint32_t tag, Region to, std::span<const Block> blocks,
+                std::span<const StepId> after) {
+    const Region from{0, size_bytes, Buffer::scratch};  // of whose element type loans are
+    return add_blocks({.from = from, .to = to, .peer = peer, .tag = tag, .kind = StepKind::borrow, .scaled = true},
+                      blocks, after);
   }
   StepId expose(int peer, std::uint32_t tag, std::span<const StepId> after) {
     return add({.peer = peer, .tag = tag, .kind = StepKind::expose}, after);

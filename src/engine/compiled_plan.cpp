@@ -10,15 +10,13 @@
 namespace penstock::engine {
 namespace {
 
-std::uint64_t key_of(bool is_await, int peer, std::uint32_t tag) {
-  return (std::uint64_t{is_await} << 63) | (static_cast<std::uint64_t>(peer) << 32) | tag;
+std::uint64_t key_of(StepKind taker, int peer, std::uint32_t tag) {
+  return (static_cast<std::uint64_t>(peer) << 32) | (static_cast<std::uint64_t>(taker) << 24) | tag;
 }
 
 std::uint64_t scatter(std::uint64_t key) { return (key * 0x9E3779B97F4A7C15u) >> 20; }
 
 bool reads_peer(StepKind kind) { return kind == StepKind::read || kind == StepKind::unpack; }
-
-bool is_receiver(StepKind kind) { return kind == StepKind::recv || kind == StepKind::await; }
 
 [[noreturn]] void reject(const Plan& plan, const std::string& why) {
   throw Error(ErrorCode::invalid_argument, "the plan '" + plan.algorithm + "' cannot be run: " + why);
@@ -76,8 +74,8 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
     const Step& step = plan.steps[i];
     const auto where = [&] { return "step " + std::to_string(i) + " "; };
     // What `read` and `unpack` copy from lies in the peer's buffer, whose size only the peer's plan knows.
-    if ((!reads_peer(step.kind) && !inside(step.from)) || !inside(step.to))
-      reject(plan, where() + "lies outside of its buffer");
+    const bool is_elsewhere = reads_peer(step.kind) || step.kind == StepKind::borrow;
+    if ((!is_elsewhere && !inside(step.from)) || !inside(step.to)) reject(plan, where() + "lies outside of its buffer");
     if (reads_peer(step.kind) && step.from.offset_bytes + step.from.size_bytes > shared_limit_bytes)
       reject(plan, where() + "reads outside of a peer's shared buffer");
     if ((step.kind == StepKind::copy || step.kind == StepKind::reduce || step.kind == StepKind::read) &&
@@ -96,6 +94,10 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
     if (!plan::touches(step.kind).has_peer) continue;
     if (step.peer < 0 || step.peer >= plan.size) reject(plan, where() + "has a peer that does not exist");
     if (step.tag > kMaxTag) reject(plan, where() + "has a tag above " + std::to_string(kMaxTag));
+    const bool is_loan = step.kind == StepKind::lend || step.kind == StepKind::borrow;
+    if (is_loan && (!team.single_copy || step.peer == team.rank))
+      reject(plan, where() + "needs the memory of rank " + std::to_string(step.peer) +
+                       ", and the ranks cannot read each other's; plan with the engine's team");
     if (step.kind != StepKind::send && step.kind != StepKind::recv &&
         (!team.same_node(team.rank, step.peer) || shared_limit_bytes == 0))
       reject(plan, where() + "needs memory shared with rank " + std::to_string(step.peer) +
@@ -105,14 +107,14 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
 
 void CompiledPlan::index_receivers(const Plan& plan) {
   std::size_t count = 0;
-  for (const Step& step : plan.steps) count += is_receiver(step.kind);
+  for (const Step& step : plan.steps) count += plan::takes(step.kind);
   if (count == 0) return;
   receivers_.assign(std::bit_ceil(count * 2), Entry{0, kNone});
   const std::size_t mask = receivers_.size() - 1;
   for (std::size_t i = plan.steps.size(); i-- > 0;) {
     const Step& step = plan.steps[i];
-    if (!is_receiver(step.kind)) continue;
-    const std::uint64_t key = key_of(step.kind == StepKind::await, step.peer, step.tag);
+    if (!plan::takes(step.kind)) continue;
+    const std::uint64_t key = key_of(step.kind, step.peer, step.tag);
     std::size_t at = scatter(key) & mask;
     while (receivers_[at].step != kNone && receivers_[at].key != key) at = (at + 1) & mask;
     if (receivers_[at].step != kNone) {
@@ -123,9 +125,9 @@ void CompiledPlan::index_receivers(const Plan& plan) {
   }
 }
 
-StepId CompiledPlan::receiver(bool is_await, int peer, std::uint32_t tag) const {
+StepId CompiledPlan::receiver(StepKind taker, int peer, std::uint32_t tag) const {
   if (receivers_.empty()) return kNone;
-  const std::uint64_t key = key_of(is_await, peer, tag);
+  const std::uint64_t key = key_of(taker, peer, tag);
   const std::size_t mask = receivers_.size() - 1;
   for (std::size_t at = scatter(key) & mask; receivers_[at].step != kNone; at = (at + 1) & mask)
     if (receivers_[at].key == key) return receivers_[at].step;

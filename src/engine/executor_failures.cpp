@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/executor.hpp"
+#include "plan/order.hpp"
 
 namespace penstock::engine {
 
@@ -189,13 +190,13 @@ void Executor::on_completed(const Header& header) {
   const int peer = static_cast<int>(header.source);
   for (StepId step = 0; step < waiting.plan->steps.size(); ++step) {
     const Step& what = waiting.plan->steps[step];
-    if ((what.kind != StepKind::recv && what.kind != StepKind::await) || what.peer != peer) continue;
+    if (!plan::takes(what.kind) || what.peer != peer) continue;
     if (waiting.flags[step] & Operation::matched) continue;
     // What goes by flags is in no order with messages.
     if (waiting.by_flags && flags_->has_shown(local(peer), waiting.sequence)) continue;
     return fail_mismatch(waiting, header,
                          "rank " + std::to_string(peer) + " completed it without sending the " +
-                             std::to_string(what.to.size_bytes) + " bytes that rank " + std::to_string(rank_) +
+                             std::to_string(plan::taken_bytes(what)) + " bytes that rank " + std::to_string(rank_) +
                              " expected from it");
   }
 }

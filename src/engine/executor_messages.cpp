@@ -4,8 +4,20 @@
 #include "engine/executor.hpp"
 #include "penstock/trace.hpp"
 #include "plan/copy.hpp"
+#include "plan/order.hpp"
 
 namespace penstock::engine {
+namespace {
+
+StepKind taker_of(MessageKind kind) {
+  switch (kind) {
+    case MessageKind::expose: return StepKind::await;
+    case MessageKind::loan: return StepKind::borrow;
+    default: return StepKind::recv;
+  }
+}
+
+}  // namespace
 
 Header Executor::header_for(const Operation& operation, MessageKind kind, std::uint32_t tag) const {
   Header header;
@@ -57,7 +69,8 @@ void Executor::post_send(Operation& operation, StepId step) {
   const bool near = is_local(what.peer);
   const std::uint64_t eager_limit =
       near ? std::min(node_.eager_bytes, node_.segment->layout().payload_bytes) : remote_eager_bytes();
-  if (data.size() <= eager_limit) {
+  const bool lends = what.kind == StepKind::lend;
+  if (data.size() <= eager_limit && !lends) {
     header.payload_bytes = static_cast<std::uint32_t>(data.size());
     if (near) {
       send_local(what.peer, {header, data, nullptr, &operation, step});
@@ -67,7 +80,7 @@ void Executor::post_send(Operation& operation, StepId step) {
     }
     return;
   }
-  header.kind = MessageKind::rts;
+  header.kind = lends ? MessageKind::loan : MessageKind::rts;
   header.address = reinterpret_cast<std::uint64_t>(data.data());
   header.sender_transfer = sends_.add({.operation = &operation, .step = step, .data = data, .peer = what.peer});
   send_control(what.peer, header, &operation);
@@ -192,8 +205,7 @@ void Executor::match(Operation& operation, const Header& header, ConstBytes payl
   if (header.signature != operation.signature) {
     fail_mismatch(operation, header, "they called different operations, or with different arguments");
   } else if (header.kind != MessageKind::probe) {
-    step =
-        operation.compiled->receiver(header.kind == MessageKind::expose, static_cast<int>(header.source), header.tag);
+    step = operation.compiled->receiver(taker_of(header.kind), static_cast<int>(header.source), header.tag);
     while (step != CompiledPlan::kNone && (operation.flags[step] & Operation::matched))
       step = operation.compiled->next_receiver(step);
     if (step == CompiledPlan::kNone)
@@ -224,12 +236,13 @@ void Executor::deliver(Operation& operation, StepId step, const Header& header, 
     }
     return complete(operation, step);
   }
-  if (header.bytes != what.to.size_bytes)
+  const std::uint64_t expected_bytes = plan::taken_bytes(what);
+  if (header.bytes != expected_bytes)
     return fail_mismatch(operation, header,
                          "rank " + std::to_string(what.peer) + " sent " + std::to_string(header.bytes) +
                              " bytes where rank " + std::to_string(rank_) + " expected " +
-                             std::to_string(what.to.size_bytes) + " bytes");
-  if (header.kind == MessageKind::rts) return receive_long(operation, step, header);
+                             std::to_string(expected_bytes) + " bytes");
+  if (header.kind == MessageKind::rts || header.kind == MessageKind::loan) return receive_long(operation, step, header);
   const trace::Span span("recv", "progress", payload.size());
   plan::copy_bytes(target(operation, what.to).data(), payload.data(), payload.size());
   complete(operation, step);

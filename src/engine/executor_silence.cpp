@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "engine/executor.hpp"
+#include "plan/order.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -27,8 +28,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
 bool Executor::has_called(const Operation& operation, int peer) const {
   for (StepId step = 0; step < operation.plan->steps.size(); ++step) {
     const Step& what = operation.plan->steps[step];
-    const bool receives = what.kind == StepKind::recv || what.kind == StepKind::await;
-    if (receives && what.peer == peer && (operation.flags[step] & Operation::matched)) return true;
+    if (plan::takes(what.kind) && what.peer == peer && (operation.flags[step] & Operation::matched)) return true;
   }
   return operation.open_sets != 0 && is_local(peer) &&
          board_->entry(operation.sequence, local(peer)).sequence.load(std::memory_order_seq_cst) == operation.sequence;

@@ -2,6 +2,7 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/borrow.hpp"
 #include "engine/executor.hpp"
 #include "engine/single_copy.hpp"
 #include "penstock/trace.hpp"
@@ -39,7 +40,8 @@ void Executor::drain_ready() {
 void Executor::issue(Operation& operation, StepId step) {
   const Step& what = operation.plan->steps[step];
   switch (what.kind) {
-    case StepKind::send: return post_send(operation, step);
+    case StepKind::send:
+    case StepKind::lend: return post_send(operation, step);
     case StepKind::expose: {
       if (operation.by_flags) {
         show(operation, what);
@@ -68,6 +70,7 @@ void Executor::issue(Operation& operation, StepId step) {
       // An operation of the user's must not run under the lock: it may need another one, such as Python's.
       if (std::max(what.from.size_bytes, what.to.size_bytes) <= kInlineBytes && may_run(what.lane) &&
           !(operation.arithmetic.user && (what.kind == StepKind::reduce || what.kind == StepKind::fold))) {
+    case StepKind::borrow:
         compute(operation, step);
         complete(operation, step);
       } else {
@@ -149,14 +152,18 @@ bool Executor::copy_from_peer(const Task& task) {
   const Step& what = task.operation->plan->steps[task.step];
   const trace::Span span("recv", lane_name(what.lane), task.rts.bytes);
   const int peer = static_cast<int>(task.rts.source);
-  const int error = read_memory(node_.process[local(peer)], task.rts.address, target(*task.operation, what.to));
+  const pid_t process = node_.process[local(peer)];
+  const Bytes to = target(*task.operation, what.to);
+  const int error = what.kind == StepKind::borrow ? borrow(*task.operation->plan, what, task.operation->arithmetic,
+                                                           {process, task.rts.address}, to)
+                                                  : read_memory(process, task.rts.address, to);
   // The sender's memory is the message's only until its operation is over, and it shows a failure before that.
   if (peer_has_failed(peer, task.rts.sequence)) return false;
   if (error == 0) return true;
   if (!node_.segment->is_alive(local(peer)))
     throw Error(ErrorCode::peer_failed,
-                "rank " + std::to_string(peer) + " has gone while it sent a message to rank " + std::to_string(rank_) +
-                    ": its process ended",
+                "rank " + std::to_string(peer) + " has gone while rank " + std::to_string(rank_) +
+                    " read a message from its memory: its process ended",
                 peer);
   throw Error(ErrorCode::io,
               "rank " + std::to_string(rank_) + " could not read a message of rank " + std::to_string(peer) +

@@ -11,7 +11,8 @@ enum class MessageKind : std::uint8_t {
   rts,        ///< a long message is ready at `address` of the sender; asks for fin or cts
   cts,        ///< the receiver is ready: stream it in `data` messages, or send it under the transport tag `address`
   data,       ///< a piece of a long message, at offset `address` of it
-  fin,        ///< the receiver has copied the long message by itself
+  fin,        ///< the receiver has copied the long message, or read the loan, by itself
+  loan,       ///< a lend step: `bytes` at `address` of the sender may be read; asks for fin
   expose,     ///< an expose step; the sender's shared buffer of this operation lies at `address` of its arena
   notice,     ///< the operation failed at the source with the code `bytes`; the payload is the text. `tag` is the
               ///< rank that shares the failure (mismatch), or kNobody

@@ -5,8 +5,8 @@
 namespace penstock::plan {
 
 std::string_view name(StepKind kind) noexcept {
-  constexpr std::array<std::string_view, 11> kNames{"send",   "recv",  "copy", "reduce", "fold", "transform",
-                                                    "expose", "await", "read", "unpack", "share"};
+  constexpr std::array<std::string_view, 13> kNames{"send",  "recv", "copy",   "reduce", "fold", "transform", "expose",
+                                                    "await", "read", "unpack", "share",  "lend", "borrow"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -28,7 +28,8 @@ std::string describe(const Step& step) {
   const std::string peer = std::to_string(step.peer);
   const std::string tag = " tag " + std::to_string(step.tag);
   switch (step.kind) {
-    case StepKind::send: return kind + " " + describe(step.from) + " to " + peer + tag;
+    case StepKind::send:
+    case StepKind::lend: return kind + " " + describe(step.from) + " to " + peer + tag;
     case StepKind::recv: return kind + " " + describe(step.to) + " from " + peer + tag;
     case StepKind::copy:
     case StepKind::fold:
@@ -42,6 +43,9 @@ std::string describe(const Step& step) {
     case StepKind::unpack:
       return kind + " " + std::to_string(step.block_count) + " blocks of " + describe(step.from) + " of " + peer +
              " to " + describe(step.to);
+    case StepKind::borrow:
+      return kind + " " + std::to_string(step.block_count) + " blocks of " + std::to_string(step.from.size_bytes) +
+             " bytes of " + peer + tag + " to " + describe(step.to);
     case StepKind::share:
       return kind + " tasks [" + std::to_string(step.first_block) + ", " +
              std::to_string(step.first_block + step.block_count) + ")";

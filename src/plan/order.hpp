@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -16,7 +17,32 @@ inline std::span<const StepId> dependencies(const Plan& plan, StepId step) {
 }
 
 /// Steps that move `blocks` of the plan.
-constexpr bool has_blocks(StepKind kind) { return kind == StepKind::transform || kind == StepKind::unpack; }
+constexpr bool has_blocks(StepKind kind) {
+  return kind == StepKind::transform || kind == StepKind::unpack || kind == StepKind::borrow;
+}
+
+/// Steps of two ranks that meet under a tag: the kind of step at the peer that takes what this one gives.
+constexpr std::optional<StepKind> taker_of(StepKind kind) {
+  switch (kind) {
+    case StepKind::send: return StepKind::recv;
+    case StepKind::expose: return StepKind::await;
+    case StepKind::lend: return StepKind::borrow;
+    default: return std::nullopt;
+  }
+}
+
+/// Steps that wait for one of the peer's that gives.
+constexpr bool takes(StepKind kind) {
+  return kind == StepKind::recv || kind == StepKind::await || kind == StepKind::borrow;
+}
+
+/// The length of what such a step takes.
+constexpr std::uint64_t taken_bytes(const Step& step) {
+  return has_blocks(step.kind) ? step.from.size_bytes : step.to.size_bytes;
+}
+
+/// Steps that may wait until the peer takes what they give.
+constexpr bool waits_for_taker(StepKind kind) { return kind == StepKind::send || kind == StepKind::lend; }
 
 /// What a kind of step does to memory.
 struct Touches {
@@ -28,8 +54,10 @@ struct Touches {
 
 constexpr Touches touches(StepKind kind) {
   switch (kind) {
-    case StepKind::send: return {true, true, false, false};
-    case StepKind::recv: return {true, false, false, true};
+    case StepKind::send:
+    case StepKind::lend: return {true, true, false, false};
+    case StepKind::recv:
+    case StepKind::borrow: return {true, false, false, true};
     case StepKind::copy:
     case StepKind::reduce:
     case StepKind::fold:

@@ -53,7 +53,7 @@ std::string to_json(const Plan& plan, StepId id) {
   const plan::Touches touches = plan::touches(step.kind);
   json::Object object;
   object.string("kind", plan::name(step.kind));
-  if (touches.reads || touches.reads_remote) object.raw("from", to_json(step.from));
+  if (touches.reads || touches.reads_remote || plan::has_blocks(step.kind)) object.raw("from", to_json(step.from));
   if (touches.writes) object.raw("to", to_json(step.to));
   if (touches.has_peer) object.number("peer", step.peer);
   if (touches.has_peer && !touches.reads_remote) object.number("tag", step.tag);
@@ -178,8 +178,8 @@ std::string to_dot(std::span<const Plan> plans) {
   for (const Plan& giver : plans)
     for (StepId id = 0; id < giver.steps.size(); ++id) {
       const Step& step = giver.steps[id];
-      if (step.kind != StepKind::send && step.kind != StepKind::expose) continue;
-      const StepKind taking = step.kind == StepKind::send ? StepKind::recv : StepKind::await;
+      const std::optional<StepKind> taking = plan::taker_of(step.kind);
+      if (!taking) continue;
       for (const Plan& taker : plans) {
         if (taker.rank != step.peer) continue;
         for (StepId other = 0; other < taker.steps.size(); ++other) {

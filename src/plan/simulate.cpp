@@ -28,9 +28,9 @@ struct StepRef {
   StepId step;
 };
 
-// A message or a signal between two ranks.
+// A message, a signal or a loan between two ranks.
 struct Channel {
-  std::optional<StepRef> giver;  // a send that waits for its receiver
+  std::optional<StepRef> giver;  // a send or lend that waits for its receiver
   std::optional<StepRef> taker;
   std::optional<std::vector<std::byte>> buffered;  // the content of a send that did not wait
 };
@@ -145,18 +145,26 @@ class Simulation {
     if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
   }
 
-  Channel& channel(bool is_message, std::size_t source, std::size_t destination, std::uint32_t tag) {
-    const std::uint64_t key = ((static_cast<std::uint64_t>(source) << 23 | destination) << 17 | tag) << 1;
-    return channels_[key | (is_message ? 1 : 0)];
+  /// Of steps that meet: the same for both kinds.
+  Channel& channel(StepKind kind, std::size_t source, std::size_t destination, std::uint32_t tag) {
+    const auto met = static_cast<std::uint64_t>(taker_of(kind).value_or(kind));
+    return channels_[((static_cast<std::uint64_t>(source) << 23 | destination) << 17 | tag) << 4 | met];
+  }
+
+  void move_blocks(StepRef ref, ConstBytes from) {
+    const Step& step = step_of(ref);
+    const auto blocks = std::span(plans_[ref.rank].blocks).subspan(step.first_block, step.block_count);
+    transform(arithmetic_, element_types(arithmetic_, step), blocks, step.scaled, from, target(ref));
   }
 
   void start(StepRef ref) {
     const Step& step = step_of(ref);
     const auto peer = static_cast<std::size_t>(step.peer);
     switch (step.kind) {
-      case StepKind::send: {
-        Channel& to = channel(true, ref.rank, peer, step.tag);
-        if (random_() % 2 == 0) {
+      case StepKind::send:
+      case StepKind::lend: {
+        Channel& to = channel(step.kind, ref.rank, peer, step.tag);
+        if (step.kind == StepKind::send && random_() % 2 == 0) {
           const Bytes from = bytes(ref.rank, step.from);
           to.buffered.emplace(from.begin(), from.end());
           complete(ref);
@@ -166,9 +174,11 @@ class Simulation {
         if (to.taker) ready_.push_back({to.taker->rank, to.taker->step, Action::deliver});
         return;
       }
-      case StepKind::recv: {
+      case StepKind::recv:
         for (std::byte& byte : target(ref)) byte = kGarbage;
-        Channel& from = channel(true, peer, ref.rank, step.tag);
+        [[fallthrough]];
+      case StepKind::borrow: {
+        Channel& from = channel(step.kind, peer, ref.rank, step.tag);
         from.taker = ref;
         if (from.giver || from.buffered) ready_.push_back({ref.rank, ref.step, Action::deliver});
         return;
@@ -180,14 +190,11 @@ class Simulation {
         return complete(ref);
       case StepKind::transform:
       case StepKind::unpack: {
-        const auto blocks = std::span(plans_[ref.rank].blocks).subspan(step.first_block, step.block_count);
-        const std::size_t owner = step.kind == StepKind::unpack ? peer : ref.rank;
-        transform(arithmetic_, element_types(arithmetic_, step), blocks, step.scaled, bytes(owner, step.from),
-                  target(ref));
+        move_blocks(ref, bytes(step.kind == StepKind::unpack ? peer : ref.rank, step.from));
         return complete(ref);
       }
       case StepKind::expose: {
-        Channel& to = channel(false, ref.rank, peer, step.tag);
+        Channel& to = channel(step.kind, ref.rank, peer, step.tag);
         if (to.taker)
           complete(*std::exchange(to.taker, std::nullopt));
         else
@@ -195,7 +202,7 @@ class Simulation {
         return complete(ref);
       }
       case StepKind::await: {
-        Channel& from = channel(false, peer, ref.rank, step.tag);
+        Channel& from = channel(step.kind, peer, ref.rank, step.tag);
         if (!from.buffered) {
           from.taker = ref;
           return;
@@ -275,8 +282,13 @@ class Simulation {
 
   void deliver(StepRef recv) {
     const Step& step = step_of(recv);
-    Channel& from = channel(true, static_cast<std::size_t>(step.peer), recv.rank, step.tag);
-    if (from.buffered) {
+    Channel& from = channel(step.kind, static_cast<std::size_t>(step.peer), recv.rank, step.tag);
+    if (step.kind == StepKind::borrow) {
+      const Region lent = step_of(*from.giver).from;
+      if (lent.size_bytes != step.from.size_bytes) fail("a loan is not as long as its receiver expects");
+      move_blocks(recv, bytes(from.giver->rank, lent));
+      complete(*std::exchange(from.giver, std::nullopt));
+    } else if (from.buffered) {
       move(*from.buffered, target(recv));
       from.buffered.reset();
     } else {

@@ -72,30 +72,30 @@ class Graph {
     const ActionId start = start_of(rank, id);
     for (const StepId earlier : dependencies(plan, id)) order(end(start_of(rank, earlier)), start);
     order(start, end(start));
-    if (step.kind == StepKind::recv || step.kind == StepKind::read || step.kind == StepKind::unpack) {
+    if (step.kind == StepKind::recv || step.kind == StepKind::borrow || touches(step.kind).reads_remote) {
       Action& action = actions_[end(start)];
       action = {.from = step.peer,
                 .to = self,
                 .level = step.level,
                 .tree_levels = plan.tree_levels,
                 .edges = 1,
-                .bytes = step.kind == StepKind::unpack ? step.from.size_bytes : step.to.size_bytes,
+                .bytes = taken_bytes(step),
                 .lane = step.lane,
                 .rank = self,
                 .node = nodes_[rank],
                 .waits = action.waits};
     }
-    const bool gives = step.kind == StepKind::send || step.kind == StepKind::expose;
-    const bool takes = step.kind == StepKind::recv || step.kind == StepKind::await;
-    if (!gives && !takes) return;
-    const bool is_message = step.kind == StepKind::send || step.kind == StepKind::recv;
-    const std::tuple key{is_message, gives ? self : step.peer, gives ? step.peer : self, step.tag};
+    const std::optional<StepKind> taker_kind = taker_of(step.kind);
+    const bool gives = taker_kind.has_value();
+    if (!gives && !takes(step.kind)) return;
+    const StepKind meets_as = taker_kind.value_or(step.kind);
+    const std::tuple key{meets_as, gives ? self : step.peer, gives ? step.peer : self, step.tag};
     const auto [other, is_first] = unmatched_.try_emplace(key, start);
     if (is_first) return;
     const ActionId giver = gives ? start : other->second;
     const ActionId taker = gives ? other->second : start;
     order(giver, end(taker));
-    if (is_message) order(end(taker), end(giver));
+    if (meets_as != StepKind::await) order(end(taker), end(giver));
     unmatched_.erase(other);
   }
 
@@ -142,8 +142,8 @@ class Graph {
   std::span<const Plan> plans_;
   std::span<const std::int32_t> nodes_;
   std::vector<Action> actions_;
-  std::vector<ActionId> first_step_;                                                           // by rank
-  std::map<std::tuple<bool, std::int32_t, std::int32_t, std::uint32_t>, ActionId> unmatched_;  // starts
+  std::vector<ActionId> first_step_;                                                               // by rank
+  std::map<std::tuple<StepKind, std::int32_t, std::int32_t, std::uint32_t>, ActionId> unmatched_;  // starts
 };
 
 // One run of a graph: whatever is ready and finds a core starts, earlier levels first.

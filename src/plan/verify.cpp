@@ -91,8 +91,9 @@ class Verifier {
     for (std::string& finding : plan::verify_tasks(plans_, node_of_rank_, element_bytes_.output))
       found(std::move(finding));
     if (!findings_.empty()) return findings_;
-    match(StepKind::send, StepKind::recv, "message");
-    match(StepKind::expose, StepKind::await, "signal");
+    match(StepKind::send, "message");
+    match(StepKind::expose, "signal");
+    match(StepKind::lend, "loan");
     if (!findings_.empty()) return findings_;
     for (std::size_t rank = 0; rank < plans_.size(); ++rank) check_memory(rank);
     check_deadlock();
@@ -211,9 +212,9 @@ class Verifier {
     return steps;
   }
 
-  void match(StepKind giving, StepKind taking, const std::string& what) {
+  void match(StepKind giving, const std::string& what) {
     const auto given = collect(giving, false);
-    const auto taken = collect(taking, true);
+    const auto taken = collect(*plan::taker_of(giving), true);
     for (const auto& [key, id] : given) {
       const auto rank = static_cast<std::size_t>(key[0]);
       const auto other = taken.find(key);
@@ -223,8 +224,9 @@ class Verifier {
       }
       const Step& taker = plans_[static_cast<std::size_t>(key[1])].steps[other->second];
       const Step& giver = plans_[rank].steps[id];
-      if (giving == StepKind::send && giver.from.size_bytes != taker.to.size_bytes)
-        found(where(rank, id) + ": the receiver expects " + std::to_string(taker.to.size_bytes) + " bytes");
+      const std::uint64_t taken_bytes = plan::taken_bytes(taker);
+      if (giver.from.size_bytes != taken_bytes)
+        found(where(rank, id) + ": the receiver expects " + std::to_string(taken_bytes) + " bytes");
       links_.push_back({rank, id, static_cast<std::size_t>(key[1]), other->second});
     }
     for (const auto& [key, id] : taken)
@@ -288,7 +290,7 @@ class Verifier {
     plan::Events events(plans_);
     for (const plan::Link& link : links_) {
       events.add(events.start(link.giver, link.giver_step), events.end(link.taker, link.taker_step));
-      if (plans_[link.giver].steps[link.giver_step].kind == StepKind::send)
+      if (plan::waits_for_taker(plans_[link.giver].steps[link.giver_step].kind))
         events.add(events.start(link.taker, link.taker_step), events.end(link.giver, link.giver_step));
     }
     plan::add_task_edges(plans_, events);

@@ -43,9 +43,7 @@ bool reference_notices(const Subject& subject, const std::vector<Plan>& plans) {
   return false;
 }
 
-bool is_between_ranks(StepKind kind) {
-  return kind == StepKind::send || kind == StepKind::recv || kind == StepKind::expose || kind == StepKind::await;
-}
+bool is_between_ranks(StepKind kind) { return plan::taker_of(kind) || plan::takes(kind); }
 
 // Leaves the step out; what waited for it waits for what it waited for.
 Plan without(const Plan& plan, StepId gone) {

@@ -75,8 +75,8 @@ bool synchronizes(std::span<const Plan> plans) {
   for (std::size_t giver = 0; giver < plans.size(); ++giver)
     for (StepId id = 0; id < plans[giver].steps.size(); ++id) {
       const Step& step = plans[giver].steps[id];
-      if (step.kind != StepKind::send && step.kind != StepKind::expose) continue;
-      const StepKind taking = step.kind == StepKind::send ? StepKind::recv : StepKind::await;
+      const std::optional<StepKind> taking = plan::taker_of(step.kind);
+      if (!taking) continue;
       const Plan& taker = plans[static_cast<std::size_t>(step.peer)];
       for (StepId other = 0; other < taker.steps.size(); ++other) {
         const Step& candidate = taker.steps[other];

@@ -47,6 +47,45 @@ TEST_F(VerifyTest, FindsADeadlockOfUnbufferedSends) {
   expect("deadlock: ");
 }
 
+// Unlike a message, a loan is not over before its borrower has come.
+TEST_F(VerifyTest, FindsADeadlockOfLoans) {
+  a.borrow(8, 1, 0, out(0, 8), {}, std::vector{a.lend(in(0, 8), 1, 0, {})});
+  b.borrow(8, 0, 0, out(0, 8), {}, std::vector{b.lend(in(0, 8), 0, 0, {})});
+  expect("deadlock: ");
+}
+
+TEST_F(VerifyTest, LoansAreInsideANodeAndAsLongAsTheyAreTaken) {
+  const Block line{.rows = 1, .columns = 8, .from_column_stride_elems = 1, .to_column_stride_elems = 1};
+  a.lend(in(0, 8), 1, 3, {});
+  b.borrow(8, 0, 3, out(8, 8), {&line, 1}, {});
+  const std::vector<Plan> right{PlanBuilder(a).finish(64, 64), PlanBuilder(b).finish(64, 64)};
+  EXPECT_EQ(verify(right, nodes), std::vector<std::string>{});
+  EXPECT_NE(verify(right, std::vector<std::int32_t>{0, 1}), std::vector<std::string>{}) << "on two nodes";
+  b.borrow(4, 0, 4, out(0, 8), {&line, 1}, {});
+  a.lend(in(0, 8), 1, 4, {});
+  expect("a block reaches beyond the source");
+}
+
+TEST_F(VerifyTest, FindsALoanOfAnotherLength) {
+  a.lend(in(0, 8), 1, 3, {});
+  b.borrow(4, 0, 3, out(0, 8), {}, {});
+  expect("the receiver expects 4 bytes");
+}
+
+TEST_F(VerifyTest, FindsALoanThatNobodyTakes) {
+  a.lend(in(0, 8), 1, 3, {});
+  b.recv(out(0, 8), 0, 3);
+  expect("nobody takes this loan");
+}
+
+TEST_F(VerifyTest, FindsWhatIsWrittenWhileItIsLent) {
+  const Region lent = a.scratch(8);
+  a.lend(lent, 1, 3, {});
+  a.copy(in(0, 8), lent);
+  b.borrow(8, 0, 3, out(0, 8), {}, {});
+  expect("touch the same memory without an order");
+}
+
 TEST_F(VerifyTest, FindsADeadlockOfReceives) {
   a.send(in(0, 8), 1, 0, {a.recv(out(0, 8), 1, 0)});
   b.send(in(0, 8), 0, 0, {b.recv(out(0, 8), 0, 0)});
