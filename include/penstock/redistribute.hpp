@@ -58,7 +58,8 @@ struct MovedParts {
 PENSTOCK_API MovedParts moved_parts(const Layout& source, const Layout& target, const RedistributionOptions& options);
 
 /// The plan of one rank of a team (which may be larger than either layout): one message per pair of ranks and segment,
-/// packed by plain moves and unpacked with op, alpha and beta; what stays on a rank goes straight from input to output.
+/// packed by plain moves and unpacked with op, alpha and beta; what stays on a rank goes straight from input to output,
+/// and so do long runs between ranks of a node that can read each other's memory.
 /// No rank writes its output before all ranks have started, so an operation that fails on its arguments moves nothing.
 PENSTOCK_API Plan plan_redistribution(const Layout& source, const Layout& target, const RedistributionOptions& options,
                                       const Team& team);
@@ -116,7 +117,8 @@ class PENSTOCK_API RedistributionBatch {
   /// Of this rank's memory for a pair: what start() expects.
   std::uint64_t local_input_bytes(std::size_t pair) const;
   std::uint64_t local_output_bytes(std::size_t pair) const;
-  /// Of this rank's workspace; 0 where all that it has messages for is on its node.
+  /// Of this rank's workspace, wherever its arrays lie: for what goes to other nodes and comes from there, and for long
+  /// runs that it lends to ranks of its node and whose memory has gaps. 0 where there is neither.
   std::uint64_t workspace_bytes() const;
 
   /// outputs[i] = alpha*op(inputs[i]) + beta*outputs[i] for this rank's parts of each pair, dense as the layouts say,

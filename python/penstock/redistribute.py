@@ -160,7 +160,10 @@ class Redistribution:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes of the workspace that :meth:`run` and :meth:`start` take on this rank; 0 where all is on its node. Local."""
+        """Bytes of the workspace that :meth:`run` and :meth:`start` take on this rank, wherever its arrays lie. Local.
+
+        For what other nodes get and have, and for long runs for ranks of its node, if its memory has gaps there.
+        """
         return self._native.workspace_bytes
 
     def run(

@@ -1,7 +1,8 @@
 // Each pair of ranks moves what it has in segments: packed by the source, unpacked with op, alpha and beta by the
 // target (COSTA, Algorithm 3, transforming upon receipt). Between nodes a segment is a message. Inside a node the
 // source packs it into one of a few cells of shared memory, from which the target unpacks it: cells that are small
-// enough stay in the caches, so each element is read from memory once and written to it once, as by a copy.
+// enough stay in the caches, so each element is read from memory once and written to it once, as by a copy. What lies
+// in long runs on both sides needs no cell: the source lends it, and the target reads it where it lies.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -67,33 +68,50 @@ class Planner {
   }
 
   Plan plan() && {
-    std::map<std::int32_t, Packages> outgoing;
-    std::map<std::int32_t, Packages> incoming;
-    for (const auto& member : members_) {
-      for (auto& [peer, package] : member->packages(Side::source))
-        outgoing[peer].emplace_back(member.get(), std::move(package));
-      for (auto& [peer, package] : member->packages(Side::target))
-        incoming[peer].emplace_back(member.get(), std::move(package));
-    }
-    const StepId all_started = barrier();
+    const Exchanges outgoing = exchanges(Side::source);
+    const Exchanges incoming = exchanges(Side::target);
+    const StepId all_started = size_ <= kMostDirect ? hear_all(outgoing, incoming) : barrier();
     // What leaves the node first: the links are slower than memory. Inside the node peers in the order of their
     // distance, so that not everybody serves rank 0 first.
     send(mail(outgoing, Side::source));
+    lend(outgoing);
     fill_cells(outgoing);
-    if (const auto found = outgoing.find(rank_); found != outgoing.end()) keep(found->second, all_started);
+    if (const auto found = outgoing.find(rank_); found != outgoing.end()) keep(found->second.packages, all_started);
     receive(mail(incoming, Side::target), all_started);
-    for_each_near(incoming, size_ - 1,
-                  [&](const Packages& packages, std::int32_t peer) { drain_cells(packages, peer, all_started); });
+    for_each_near(incoming, size_ - 1, [&](const Exchange& exchange, std::int32_t peer) {
+      if (exchange.way == Way::loan) borrow(exchange.packages, peer, all_started);
+      if (exchange.way == Way::cell) drain_cells(exchange.packages, peer, all_started);
+    });
     return std::move(builder_).finish(input_bytes_, output_bytes_);
   }
 
  private:
+  static constexpr std::int32_t kMostDirect = 8;  // more ranks hear of each other's start in rounds
   static constexpr std::uint32_t kFirstBarrierTag = 0;
-  static constexpr std::uint32_t kFirstDataTag = 32;     // a barrier of 2^31 ranks has fewer rounds
-  static constexpr std::int64_t kMaxMessages = 1 << 12;  // of a package, about; longer ones get longer messages
+  static constexpr std::uint32_t kFirstDataTag = 32;           // a barrier of 2^31 ranks has fewer rounds
+  static constexpr std::int64_t kMaxMessages = 1 << 12;        // of a package, about; longer ones get longer messages
+  static constexpr std::int64_t kMaxLoans = 1 << 14;           // of all packages for a rank, about
+  static constexpr std::uint64_t kLeastLoanBytes = 256 << 10;  // shorter ones are not quicker than a pass through cells
+  static constexpr std::uint64_t kMostLoanBytes = 1 << 20;     // longer ones are not quicker
   static constexpr std::int64_t kMaxCellUses = (kMaxTag - kFirstDataTag) / 2;  // each needs two tags
 
+  enum class Way : std::uint8_t { message, cell, loan };
+
   using Packages = std::vector<std::pair<Member*, Package>>;  // what one rank has for another
+  struct Exchange {
+    Packages packages;
+    Way way = Way::message;
+  };
+  using Exchanges = std::map<std::int32_t, Exchange>;  // by the other rank
+
+  Exchanges exchanges(Side side) const {
+    Exchanges result;
+    for (const auto& member : members_)
+      for (auto& [peer, package] : member->packages(side))
+        result[peer].packages.emplace_back(member.get(), std::move(package));
+    for (auto& [peer, exchange] : result) exchange.way = way(exchange.packages, peer);
+    return result;
+  }
 
   /// Members of a batch begin at cache lines.
   static std::uint64_t aligned(std::uint64_t size_bytes, std::size_t members) {
@@ -119,6 +137,27 @@ class Planner {
       heard = builder_.recv({0, 0, Buffer::scratch}, from, tag, {heard});
     }
     return heard;
+  }
+
+  /// The same for few ranks without rounds. What a cell is filled with also says that its rank has started; others are
+  /// told by an empty message. Not by one with data: before it is sent, those before it may have to be unpacked.
+  StepId hear_all(const Exchanges& outgoing, const Exchanges& incoming) {
+    const auto fills_cells = [](const Exchanges& by_rank, std::int32_t peer) {
+      const auto found = by_rank.find(peer);
+      return found != by_rank.end() && found->second.way == Way::cell && elems(found->second.packages) > 0;
+    };
+    std::vector<StepId> heard;
+    for (std::int32_t distance = 1; distance < size_; ++distance) {
+      const std::int32_t to = (rank_ + distance) % size_;
+      if (!fills_cells(outgoing, to)) builder_.send({0, 0, Buffer::scratch}, to, kFirstBarrierTag);
+      const std::int32_t from = (rank_ - distance + size_) % size_;
+      if (fills_cells(incoming, from))
+        heard.push_back(first_filled_[from] = builder_.await(from, full_tag(0)));
+      else
+        heard.push_back(builder_.recv({0, 0, Buffer::scratch}, from, kFirstBarrierTag));
+    }
+    if (heard.empty()) return PlanBuilder::kNone;
+    return heard.size() == 1 ? heard[0] : builder_.copy({0, 0, Buffer::scratch}, {0, 0, Buffer::scratch}, heard);
   }
 
   static std::int64_t elems(const Packages& packages) {
@@ -150,30 +189,53 @@ class Planner {
     for (const auto& member : members_) member->tiles().clear();
   }
 
-  /// The same for both ranks.
-  bool goes_through_cells(const Packages& packages, std::int32_t peer) const {
-    if (!team_.same_node(rank_, peer) || cells_.size_bytes() < element_bytes_) return false;
+  /// The same for both ranks, wherever they have placed their cells.
+  Way way(const Packages& packages, std::int32_t peer) const {
+    if (!team_.same_node(rank_, peer)) return Way::message;
+    if (team_.single_copy && !packs_all_ && std::ssize(packages) <= kMaxLoans &&
+        run_bytes(packages) >= std::min(kLeastLoanBytes, segment_bytes_))
+      return Way::loan;
+    if (cells_.size_bytes() < element_bytes_) return Way::message;
     // Two neighbouring segments are more than one full one.
-    return elems(packages) / elems_of(cells_.size_bytes()) < kMaxCellUses / 2;
+    return elems(packages) / elems_of(cells_.size_bytes()) < kMaxCellUses / 2 ? Way::cell : Way::message;
+  }
+
+  /// What the packages have in one run on average.
+  std::uint64_t run_bytes(const Packages& packages) const {
+    std::int64_t runs = 0;
+    for (const auto& [member, package] : packages)
+      for (const Piece& piece : package) runs += member->tiles().runs(piece);
+    return bytes(elems(packages)) / static_cast<std::uint64_t>(std::max<std::int64_t>(runs, 1));
+  }
+
+  /// What is lent at a time, the same for both ranks. None is longer than a run, so most of them are contiguous.
+  std::vector<Bundle> loans(const Packages& packages) const {
+    const std::uint64_t most_bytes = std::min({kMostLoanBytes, segment_bytes_, run_bytes(packages)});
+    const std::int64_t full = std::max(elems_of(most_bytes), elems(packages) / kMaxLoans + 1);
+    std::vector<Bundle> result;
+    for (const auto& [member, package] : packages)
+      for (const Segment& segment : member->tiles().cut(package, full))
+        result.push_back({{{member, segment, 0}}, bytes(segment.elems)});
+    return result;
   }
 
   template <class Action>
-  void for_each_near(const std::map<std::int32_t, Packages>& by_rank, std::int32_t step, const Action& action) {
+  void for_each_near(const Exchanges& by_rank, std::int32_t step, const Action& action) {
     for (std::int32_t i = 1, peer = rank_; i < size_; ++i) {
       peer = (peer + step) % size_;
       const auto found = by_rank.find(peer);
-      if (found != by_rank.end() && goes_through_cells(found->second, peer)) action(found->second, peer);
+      if (found != by_rank.end() && found->second.way != Way::message) action(found->second, peer);
     }
   }
 
   /// What goes in messages, in the order of their turns.
-  std::vector<Message> mail(const std::map<std::int32_t, Packages>& by_rank, Side side) const {
+  std::vector<Message> mail(const Exchanges& by_rank, Side side) const {
     const Turns turns(team_);
     const std::uint64_t most_bytes = Window::message_bytes(team_);
     std::vector<Message> result;
-    for (const auto& [peer, packages] : by_rank) {
-      if (peer == rank_ || goes_through_cells(packages, peer)) continue;
-      std::vector<Bundle> bundles = segments(packages, most_bytes);
+    for (const auto& [peer, exchange] : by_rank) {
+      if (peer == rank_ || exchange.way != Way::message) continue;
+      std::vector<Bundle> bundles = segments(exchange.packages, most_bytes);
       for (std::size_t i = 0; i < bundles.size(); ++i) {
         const std::size_t left = bundles.size() - i;
         result.push_back({side == Side::source ? turns.of(rank_, peer, left) : turns.of(peer, rank_, left), peer,
@@ -217,9 +279,46 @@ class Planner {
     return Region{member->input().offset_bytes + bytes(block.from_offset_elems), bytes(block.columns), Buffer::input};
   }
 
+  void lend(const Exchanges& outgoing) {
+    std::vector<Message> all;
+    for_each_near(outgoing, 1, [&](const Exchange& exchange, std::int32_t peer) {
+      if (exchange.way != Way::loan) return;
+      std::vector<Bundle> bundles = loans(exchange.packages);
+      for (std::size_t i = 0; i < bundles.size(); ++i)
+        all.push_back({{}, peer, kFirstDataTag + static_cast<std::uint32_t>(i), std::move(bundles[i])});
+    });
+    Window window(builder_, all);
+    for (const auto& [turn, peer, tag, bundle] : all) {
+      builder_.at(0, tag - kFirstDataTag);
+      if (const std::optional<Region> region = in_place(bundle)) {
+        builder_.lend(*region, peer, tag, {});
+        continue;
+      }
+      const Region region = window.next(bundle.size_bytes);
+      pack(bundle, region, window.busy_until());
+      const StepId read = builder_.lend(region, peer, tag, made_);
+      window.used_by({&read, 1});
+    }
+    forget_tiles();
+  }
+
+  void borrow(const Packages& packages, std::int32_t peer, StepId all_started) {
+    const std::vector<Bundle> bundles = loans(packages);
+    for (std::size_t i = 0; i < bundles.size(); ++i) {
+      const auto segment = static_cast<std::uint32_t>(i);
+      builder_.at(0, segment);
+      const auto& [member, only, offset_bytes] = bundles[i].shares[0];
+      member->tiles().lay_out(only, Route::package_to_target, list_);
+      count_blocks();
+      builder_.borrow(bundles[i].size_bytes, peer, kFirstDataTag + segment, member->output(), list_.blocks(),
+                      {&all_started, 1});
+    }
+    forget_tiles();
+  }
+
   /// Segments for all ranks of the node at a time, in the order of the source's memory: what lies between those for one
   /// rank would else be read once more for the next.
-  void fill_cells(const std::map<std::int32_t, Packages>& outgoing) {
+  void fill_cells(const Exchanges& outgoing) {
     struct Pair {
       std::int32_t peer;
       std::vector<Bundle> uses;
@@ -227,8 +326,9 @@ class Planner {
     };
     std::vector<Pair> pairs;
     std::size_t most_uses = 0;
-    for_each_near(outgoing, 1, [&](const Packages& packages, std::int32_t peer) {
-      pairs.push_back({peer, cut(packages, elems_of(cells_.size_bytes()))});
+    for_each_near(outgoing, 1, [&](const Exchange& exchange, std::int32_t peer) {
+      if (exchange.way != Way::cell) return;
+      pairs.push_back({peer, cut(exchange.packages, elems_of(cells_.size_bytes()))});
       most_uses = std::max(most_uses, pairs.back().uses.size());
     });
     if (most_uses > 0) builder_.shared(cells_.total_bytes());
@@ -273,7 +373,9 @@ class Planner {
     const std::vector<Bundle> uses = cut(packages, elems_of(cells_.size_bytes()));
     for (std::size_t i = 0; i < uses.size(); ++i) {
       builder_.at(0, static_cast<std::uint32_t>(i));
-      const StepId after[] = {all_started, builder_.await(peer, full_tag(i))};
+      const auto heard = i == 0 ? first_filled_.find(peer) : first_filled_.end();
+      const StepId after[] = {all_started,
+                              heard != first_filled_.end() ? heard->second : builder_.await(peer, full_tag(i))};
       made_.clear();
       for (const auto& [member, segment, offset_bytes] : uses[i].shares) {
         member->tiles().lay_out(segment, Route::package_to_target, list_);
@@ -363,7 +465,8 @@ class Planner {
   std::uint64_t output_bytes_ = 0;
   BlockList list_;
   std::vector<StepId> made_;
-  std::vector<StepId> filled_;  ///< the last step that fills each row of cells
+  std::map<std::int32_t, StepId> first_filled_;  ///< the awaits of the peers' first cells, where they come first
+  std::vector<StepId> filled_;                   ///< the last step that fills each row of cells
   std::size_t block_count_ = 0;
 };
 

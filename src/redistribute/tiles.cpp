@@ -107,6 +107,32 @@ void Tiles::cut(const Piece& piece, std::int64_t segment_elems) {
   visit_parts(visit_parts, 0);
 }
 
+std::int64_t Tiles::runs(const Piece& piece) const {
+  const LayoutCell source = pairing_.source().cell(piece.source_cell);
+  const LayoutCell target = pairing_.target().cell(piece.target_cell);
+  std::int64_t count = 1;
+  std::int64_t run_elems = 1;
+  bool is_dense = same_order_;  // all faster dimensions are whole on both sides
+  for (std::size_t i = source_order_.size(); i-- > 0;) {
+    const std::size_t d = source_order_[i];
+    const std::size_t target_d = pairing_.target_dimension(d);
+    const SharedRuns& shared = *piece.axes[d];
+    if (shared.elems == 1) {
+      is_dense = is_dense && source.shape[d] == 1 && target.shape[target_d] == 1;
+      continue;
+    }
+    const bool follows =
+        is_dense && source.strides_elems[d] == run_elems && target.strides_elems[target_d] == run_elems;
+    const bool has_steps = std::ranges::any_of(
+        shared.runs, [](const Run& run) { return run.length > 1 && (run.source_step != 1 || run.target_step != 1); });
+    count *= !follows || has_steps ? shared.elems : std::ssize(shared.runs);
+    is_dense = follows && std::ssize(shared.runs) == 1 && shared.elems == source.shape[d] &&
+               shared.elems == target.shape[target_d];
+    run_elems *= shared.elems;
+  }
+  return count;
+}
+
 void Tiles::add(const LayoutCell& source, const LayoutCell& target, const std::vector<const Run*>& runs) {
   Tile tile{source.local_offset_elems, target.local_offset_elems, 1, sides_.size()};
   for (const std::size_t d : source_order_) {

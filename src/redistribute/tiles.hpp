@@ -49,6 +49,9 @@ class Tiles {
   /// (at least 1), and no two neighbours could be one.
   std::vector<Segment> cut(const Package& package, std::int64_t segment_elems);
 
+  /// In how many runs a piece lies that are contiguous on both sides, as the layouts place their cells.
+  std::int64_t runs(const Piece& piece) const;
+
   /// Forgets all tiles, so that segments mean nothing any more.
   void clear() {
     tiles_.clear();

@@ -8,9 +8,12 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <span>
+#include <tuple>
 
 #include "penstock/redistribute.hpp"
 #include "plan/half.hpp"
+#include "plan/order.hpp"
 #include "plan/simulate.hpp"
 #include "redistribute_cases.hpp"
 
@@ -198,7 +201,7 @@ std::vector<std::int32_t> nodes_of(const Case& c) {
 
 std::vector<Plan> plans_of(const Case& c) {
   std::vector<Plan> plans;
-  Team team{.node_of_rank = nodes_of(c), .shared_limit_bytes = c.shared_limit_bytes};
+  Team team{.node_of_rank = nodes_of(c), .single_copy = c.single_copy, .shared_limit_bytes = c.shared_limit_bytes};
   for (team.rank = 0; team.rank < c.ranks; ++team.rank)
     plans.push_back(plan_redistribution(std::vector{pair_of(c, team.rank)}, options_of(c, team.rank), team));
   return plans;
@@ -206,6 +209,40 @@ std::vector<Plan> plans_of(const Case& c) {
 
 std::size_t count(const Plan& plan, StepKind kind) {
   return static_cast<std::size_t>(std::ranges::count(plan.steps, kind, &Step::kind));
+}
+
+// So an operation whose arguments are wrong somewhere has moved nothing.
+void expect_that_no_rank_writes_before_all_have_started(std::span<const Plan> plans) {
+  plan::Events events(plans);
+  using Key = std::tuple<StepKind, std::size_t, std::size_t, std::uint32_t>;  // taker's kind, giver, taker, tag
+  std::map<Key, plan::Events::Event> given;
+  const auto for_each_step = [&](const auto& action) {
+    for (std::size_t rank = 0; rank < plans.size(); ++rank)
+      for (StepId id = 0; id < plans[rank].steps.size(); ++id) action(rank, id, plans[rank].steps[id]);
+  };
+  for_each_step([&](std::size_t rank, StepId id, const Step& step) {
+    if (const auto taker = plan::taker_of(step.kind))
+      given[{*taker, rank, static_cast<std::size_t>(step.peer), step.tag}] = events.start(rank, id);
+  });
+  for_each_step([&](std::size_t rank, StepId id, const Step& step) {
+    if (plan::takes(step.kind))
+      events.add(given.at({step.kind, static_cast<std::size_t>(step.peer), rank, step.tag}), events.end(rank, id));
+  });
+  for (std::size_t rank = 0; rank < plans.size(); ++rank) {
+    std::vector<bool> after;
+    for (StepId id = 0; id < plans[rank].steps.size(); ++id) {
+      if (plans[rank].steps[id].dependency_count > 0) continue;
+      const std::vector<bool> more = events.reachable(events.start(rank, id), true);
+      after.resize(more.size());
+      for (std::size_t i = 0; i < more.size(); ++i) after[i] = after[i] || more[i];
+    }
+    for_each_step([&](std::size_t other, StepId id, const Step& step) {
+      const bool writes = plan::touches(step.kind).writes && step.to.buffer == Buffer::output;
+      if (other == rank || !writes) return;
+      ASSERT_TRUE(!after.empty() && after[events.start(other, id)])
+          << "rank " << other << " may write in step " << id << " before rank " << rank << " has started";
+    });
+  }
 }
 
 void expect_correct(const Case& c, std::mt19937& random) {
@@ -263,6 +300,7 @@ void expect_correct(const Case& c, std::mt19937& random) {
   const std::string what = c.source.serialize() + " -> " + c.target.serialize();
   for (const std::string& finding : verify(plans, nodes_of(c), {input_size, size}))
     ADD_FAILURE() << finding << "\n" << what;
+  expect_that_no_rank_writes_before_all_have_started(plans);
   const Arithmetic arithmetic{.dtype = dtype,
                               .input_dtype = input_dtype,
                               .conjugate = c.options.op == MatrixOp::conjugate_transpose,

@@ -31,6 +31,7 @@ struct Case {
   Value beta = 0.0;
   std::int32_t nodes = 1;  ///< rank r lives on node r % nodes
   std::uint64_t shared_limit_bytes = Team{}.shared_limit_bytes;
+  bool single_copy = true;
   std::vector<std::int64_t> source_leading_elems = {};  ///< by rank; empty: dense
   std::vector<std::int64_t> target_leading_elems = {};
   Parts source_parts = {};  ///< by rank; empty: as above

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <random>
 
@@ -36,6 +37,7 @@ TEST(RedistributionPlan, RandomLayoutsEqualTheReference) {
     c.beta = static_cast<double>(pick(random, 0, 2));
     c.nodes = static_cast<std::int32_t>(pick(random, 1, 3));
     if (i % 5 == 0) c.shared_limit_bytes = static_cast<std::uint64_t>(pick(random, 0, 1 << 16));
+    c.single_copy = i % 7 < 5;
     if (is_complex(dtype)) c.alpha += Value(0.0, static_cast<double>(pick(random, -1, 1)));
     expect_correct(c, random);
     if (HasFailure()) return;
@@ -337,6 +339,60 @@ TEST(RedistributionPlan, RanksOfANodePassCellsRatherThanMessages) {
   for (const Plan& plan : plans_of({vast, other, {}, 2})) EXPECT_EQ(plan.shared_bytes, 0u);
 }
 
+TEST(RedistributionPlan, RanksOfANodeLendWhatLiesInLongRuns) {
+  std::mt19937 random(37);
+  // All runs are 12 rows of 16 elements.
+  Case c{Layout::block_cyclic({96, 16}, {12, 16}, {2, 1}), Layout::even({96, 16}, 2), {.segment_bytes = 1024}, 2};
+  const auto kinds = [](const Plan& plan) {
+    return std::array{count(plan, StepKind::lend), count(plan, StepKind::borrow), count(plan, StepKind::unpack)};
+  };
+  const auto expect_loans = [&](bool packed) {
+    for (const Plan& plan : plans_of(c)) {
+      // Two runs of 1536 bytes go to the other rank, each as 1024 and 512.
+      EXPECT_EQ(kinds(plan), (std::array<std::size_t, 3>{4, 4, 0}));
+      EXPECT_EQ(plan.shared_bytes, 0u);
+      EXPECT_EQ(plan.scratch_bytes > 0, packed);
+      for (const Step& step : plan.steps) {
+        if (step.kind != StepKind::lend) continue;
+        EXPECT_EQ(step.from.buffer, packed ? Buffer::scratch : Buffer::input);
+        EXPECT_LE(step.from.size_bytes, 1024u);
+      }
+    }
+    c.alpha = 2.0;
+    expect_correct(c, random);
+    c.alpha = 1.0;
+    c.beta = 3.0;
+    expect_correct(c, random);
+    c.beta = 0.0;
+  };
+  expect_loans(false);
+  // Whether its memory is contiguous is for the lender alone to know.
+  c.target_leading_elems = {16, 21};
+  expect_loans(false);
+  c.source_leading_elems = {17, 17};
+  expect_loans(true);
+  c.source_leading_elems = c.target_leading_elems = {};
+
+  const auto expect_cells = [&](const char* why) {
+    for (const Plan& plan : plans_of(c)) {
+      EXPECT_EQ(count(plan, StepKind::lend), 0u) << why;
+      EXPECT_GT(count(plan, StepKind::unpack), 0u) << why;
+    }
+    expect_correct(c, random);
+  };
+  c.single_copy = false;
+  expect_cells("no rank can read another's memory");
+  c.single_copy = true;
+  c.options.source_dtype = DType::float32;
+  expect_cells("it is converted");
+  c.options.source_dtype = {};
+  c.options.segment_bytes = std::uint64_t{1} << 20;
+  expect_cells("the runs are short");
+  c.options = {.op = MatrixOp::transpose, .segment_bytes = 1024};
+  c.target = Layout::even({16, 96}, 2);
+  expect_cells("it is transposed");
+}
+
 TEST(RedistributionPlan, BlocksAreCoalesced) {
   // Equal layouts but for the order of ranks: one block per rank, however fine the grid is.
   const Layout source = Layout::block_cyclic({128, 128}, {2, 2}, {2, 2});
@@ -357,7 +413,7 @@ TEST(RedistributionPlan, SizesBeyondThirtyTwoBits) {
   for (const Plan& plan : plans) {
     EXPECT_EQ(plan.input_bytes, static_cast<std::uint64_t>(giga) * 1024 * 8);
     for (const Step& step : plan.steps)
-      if (step.kind == StepKind::send) sent += step.from.size_bytes;
+      if (step.kind == StepKind::send || step.kind == StepKind::lend) sent += step.from.size_bytes;
   }
   EXPECT_EQ(sent, relabel(source, target, {.element_bytes = 8}).bytes_before);
   EXPECT_EQ(sent, static_cast<std::uint64_t>(giga) * 1024 * 4 * 8 / 4 * 3);
