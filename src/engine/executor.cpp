@@ -230,6 +230,9 @@ void Executor::launch(Operation& operation) {
     operation.sharing = true;
     sharing_.push_back(&operation);
   }
+  operation.announced.clear();
+  operation.announce_from = 0;
+  operation.announced_ahead = 0;
   if (remote_) announce_sends(operation);
   for (const StepId step : operation.compiled->roots()) ready_.push({&operation, step});
   StoredMessage* message = std::exchange(operation.early_first, nullptr);

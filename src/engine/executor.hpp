@@ -82,8 +82,9 @@ class Executor final : public Engine,
     std::uint32_t receiver_transfer = 0;
     int peer = 0;
     bool streaming = false;
-    bool ready = true;  ///< false: announced before its step was ready
-    int tag = -1;       ///< to another node: under which the receiver awaits it, once known
+    bool ready = true;   ///< false: announced before its step was ready
+    bool ahead = false;  ///< counted in operation->announced_ahead
+    int tag = -1;        ///< to another node: under which the receiver awaits it, once known
   };
   struct ReceiveTransfer {
     Operation* operation = nullptr;

@@ -30,22 +30,26 @@ Header Executor::header_for(const Operation& operation, MessageKind kind, std::u
 }
 
 // On a busy link a question travels behind the data that is queued there, and while it does nothing else follows. So
-// long messages to other nodes are announced when the operation begins, and are sent at once when they are ready.
+// long messages to other nodes are announced before they are ready, and are sent at once when they are. Not all when
+// the operation begins: each costs a call of the transport, and the first data would wait for hundreds of them.
 void Executor::announce_sends(Operation& operation) {
+  constexpr std::uint32_t kMostAhead = 32;  // more than a link carries while a question waits there
   const std::vector<Step>& steps = operation.plan->steps;
-  operation.announced.clear();
-  for (StepId step = 0; step < steps.size(); ++step) {
+  for (StepId& step = operation.announce_from; step < steps.size() && operation.announced_ahead < kMostAhead; ++step) {
     const Step& what = steps[step];
     if (what.kind != StepKind::send || what.from.size_bytes <= remote_eager_bytes() || is_local(what.peer)) continue;
     if (operation.announced.empty()) operation.announced.assign(steps.size(), CompiledPlan::kNone);
+    if (operation.announced[step] != CompiledPlan::kNone) continue;  // it was ready earlier
     Header header = header_for(operation, MessageKind::rts, what.tag);
     header.bytes = what.from.size_bytes;
     header.sender_transfer = operation.announced[step] = sends_.add({.operation = &operation,
                                                                      .step = step,
                                                                      .data = source(operation, what.from),
                                                                      .peer = what.peer,
-                                                                     .ready = false});
+                                                                     .ready = false,
+                                                                     .ahead = true});
     send_control(what.peer, header, &operation);
+    ++operation.announced_ahead;
   }
 }
 
@@ -83,6 +87,7 @@ void Executor::post_send(Operation& operation, StepId step) {
   header.kind = lends ? MessageKind::loan : MessageKind::rts;
   header.address = reinterpret_cast<std::uint64_t>(data.data());
   header.sender_transfer = sends_.add({.operation = &operation, .step = step, .data = data, .peer = what.peer});
+  if (!operation.announced.empty()) operation.announced[step] = header.sender_transfer;
   send_control(what.peer, header, &operation);
 }
 
@@ -310,6 +315,10 @@ void Executor::on_data_sent(std::uint32_t sender_transfer) {
   if (transfer == nullptr) return;
   Operation& operation = *transfer->operation;
   const StepId step = transfer->step;
+  if (transfer->ahead) {
+    --operation.announced_ahead;
+    announce_sends(operation);
+  }
   sends_.remove(sender_transfer);
   complete(operation, step);
 }

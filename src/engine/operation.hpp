@@ -60,6 +60,8 @@ struct Operation {
   std::vector<std::uint8_t> flags;         ///< StepFlag, by step
   std::vector<StoredMessage*> arrived;     ///< by step: matched before the step was ready
   std::vector<std::uint32_t> announced;    ///< by step: the number of a transfer that the receiver knows of; or empty
+  StepId announce_from = 0;                ///< sends before it are announced, or need not be
+  std::uint32_t announced_ahead = 0;       ///< of `announced`, before they were ready, and not sent yet
   StoredMessage* early_first = nullptr;    ///< came before start()
   StoredMessage* early_last = nullptr;
   std::size_t steps_left = 0;

@@ -22,6 +22,22 @@ inline std::shared_ptr<const Plan> alltoall_plan(int rank, int size, std::uint64
   return std::make_shared<const Plan>(std::move(builder).finish(total, total));
 }
 
+/// `count` messages of `bytes` from every rank to the next one: half of them ready from the beginning, the others one
+/// after the other.
+inline std::shared_ptr<const Plan> messages_plan(int rank, int size, std::uint32_t count, std::uint64_t bytes) {
+  PlanBuilder builder("test/messages", rank, size);
+  StepId sent = PlanBuilder::kNone;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    builder.recv({i * bytes, bytes, Buffer::output}, (rank + size - 1) % size, i);
+    const Region from{i * bytes, bytes, Buffer::input};
+    if (i % 2 == 0)
+      builder.send(from, (rank + 1) % size, i);
+    else
+      sent = builder.send(from, (rank + 1) % size, i, {sent});
+  }
+  return std::make_shared<const Plan>(std::move(builder).finish(count * bytes, count * bytes));
+}
+
 /// All ranks reduce `bytes` to rank 0 one after the other, which sends the result to all.
 inline std::shared_ptr<const Plan> allreduce_plan(int rank, int size, std::uint64_t bytes, Lane lane = Lane::progress) {
   PlanBuilder builder("test/allreduce", rank, size);

@@ -127,6 +127,20 @@ TEST_P(PlanRuns, ManySmallOperationsAfterALateRank) {
 
 INSTANTIATE_TEST_SUITE_P(, PlanRuns, testing::ValuesIn(settings()), name_of);
 
+TEST_P(PlanRuns, MoreLongMessagesThanAreAnnouncedAtATime) {
+  constexpr std::uint32_t kCount = 100;
+  constexpr std::uint64_t kElems = 20000;
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    const auto plan = messages_plan(rank, size(), kCount, kElems * 4);
+    std::vector<std::uint32_t> in(kCount * kElems);
+    std::vector<std::uint32_t> out(in.size());
+    for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<std::uint32_t>(i * 3 + static_cast<unsigned>(rank));
+    engine.start(plan, {bytes_of(in), bytes_of(out)}, {}, 0)->wait();
+    const auto previous = static_cast<std::uint32_t>((rank + size() - 1) % size());
+    for (std::size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], i * 3 + previous) << i;
+  });
+}
+
 TEST(SharedBuffers, AreReusedOnlyWhenAllRanksHaveReadThem) {
   constexpr int kSize = 4;
   constexpr std::uint64_t kElems = 20000;
