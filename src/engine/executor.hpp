@@ -16,12 +16,14 @@
 #include "engine/arena.hpp"
 #include "engine/board.hpp"
 #include "engine/cells.hpp"
+#include "engine/distance.hpp"
 #include "engine/flags.hpp"
 #include "engine/node.hpp"
 #include "engine/operation.hpp"
 #include "engine/pools.hpp"
 #include "engine/progress.hpp"
 #include "engine/remote_link.hpp"
+#include "plan/arithmetic.hpp"
 
 namespace penstock::engine {
 
@@ -119,6 +121,7 @@ class Executor final : public Engine,
   void compute(Operation& operation, StepId step);
   ConstBytes source(const Operation& operation, const Region& region) const;
   Bytes target(const Operation& operation, const Region& region) const;
+  plan::Stores stores(const Operation& operation, const Step& step, Bytes to);
   ConstBytes shared_of_peer(const Operation& operation, const Step& step) const;
   static std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
   bool may_run(Lane lane) const { return lane == Lane::progress || caller_ == Caller::application; }
@@ -214,6 +217,7 @@ class Executor final : public Engine,
   std::optional<Arena> arena_;
   std::optional<Flags> flags_;
   std::optional<Board> board_;
+  Distance distance_;  ///< of those who read this rank's shared memory
   Doorbell own_bell_;  ///< without a segment
 
   mutable std::mutex mutex_;

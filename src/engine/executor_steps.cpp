@@ -9,11 +9,22 @@
 #include "plan/arithmetic.hpp"
 #include "plan/copy.hpp"
 #include "plan/fold.hpp"
+#include "plan/streaming.hpp"
 
 namespace penstock::engine {
 namespace {
 
-constexpr std::uint64_t kInlineBytes = 4096;  // smaller steps cost less than handing them out
+constexpr std::uint64_t kInlineBytes = 4096;           // smaller steps cost less than handing them out
+constexpr std::uint64_t kLongCellBytes = 32 << 10;     // how shorter ones are written makes no difference that shows
+constexpr std::uint64_t kLargeOutputBytes = 16 << 20;  // of half the length, what is streamed takes longer
+constexpr std::uint64_t kStreamedRunBytes = 4096;
+
+void copy(Bytes to, ConstBytes from, plan::Stores stores) {
+  if (stores == plan::Stores::past_caches)
+    plan::stream_bytes(to.data(), from.data(), to.size());
+  else
+    plan::copy_bytes(to.data(), from.data(), to.size());
+}
 
 const char* lane_name(Lane lane) { return lane == Lane::progress ? "progress" : "application"; }
 
@@ -59,6 +70,7 @@ void Executor::issue(Operation& operation, StepId step) {
     case StepKind::share: return share(operation, step);
     case StepKind::recv:
     case StepKind::await:
+    case StepKind::borrow:
       operation.flags[step] |= Operation::posted;
       if (StoredMessage* message = std::exchange(operation.arrived[step], nullptr)) {
         deliver(operation, step, message->header, {message->payload, message->payload_bytes});
@@ -70,7 +82,6 @@ void Executor::issue(Operation& operation, StepId step) {
       // An operation of the user's must not run under the lock: it may need another one, such as Python's.
       if (std::max(what.from.size_bytes, what.to.size_bytes) <= kInlineBytes && may_run(what.lane) &&
           !(operation.arithmetic.user && (what.kind == StepKind::reduce || what.kind == StepKind::fold))) {
-    case StepKind::borrow:
         compute(operation, step);
         complete(operation, step);
       } else {
@@ -107,6 +118,17 @@ ConstBytes Executor::shared_of_peer(const Operation& operation, const Step& step
   return {node_.segment->arena(peer) + base + step.from.offset_bytes, step.from.size_bytes};
 }
 
+// What far readers get goes through memory: they would wait longer for each line from the caches of this core, and this
+// core for theirs. So does what no cache will hold: an ordinary store first reads the line that it overwrites.
+plan::Stores Executor::stores(const Operation& operation, const Step& step, Bytes to) {
+  const bool past_caches = step.to.buffer == Buffer::shared
+                               ? to.size() >= kLongCellBytes && distance_.is_far(to)
+                               : step.to.buffer == Buffer::output &&
+                                     operation.bindings.output.size() >= kLargeOutputBytes &&
+                                     to.size() >= kStreamedRunBytes;
+  return past_caches ? plan::Stores::past_caches : plan::Stores::by_size;
+}
+
 // With or without the lock: touches nothing but the step's memory.
 void Executor::compute(Operation& operation, StepId step) {
   const Step& what = operation.plan->steps[step];
@@ -115,8 +137,7 @@ void Executor::compute(Operation& operation, StepId step) {
   switch (what.kind) {
     case StepKind::copy: {
       const trace::Span span("copy", lane, to.size());
-      const ConstBytes from = source(operation, what.from);
-      return plan::copy_bytes(to.data(), from.data(), to.size());
+      return copy(to, source(operation, what.from), stores(operation, what, to));
     }
     case StepKind::reduce: {
       const trace::Span span("reduce", lane, to.size());
@@ -130,12 +151,11 @@ void Executor::compute(Operation& operation, StepId step) {
       const trace::Span span("transform", lane, to.size());
       return plan::transform(operation.arithmetic, plan::element_types(operation.arithmetic, what),
                              std::span(operation.plan->blocks).subspan(what.first_block, what.block_count), what.scaled,
-                             source(operation, what.from), to);
+                             source(operation, what.from), to, stores(operation, what, to));
     }
     case StepKind::read: {
       const trace::Span span("read", lane, to.size());
-      const ConstBytes from = shared_of_peer(operation, what);
-      return plan::copy_bytes(to.data(), from.data(), to.size());
+      return copy(to, shared_of_peer(operation, what), stores(operation, what, to));
     }
     case StepKind::unpack: {
       const trace::Span span("unpack", lane, what.from.size_bytes);

@@ -92,4 +92,10 @@ inline void stream_row(std::byte* __restrict to, const std::byte* __restrict fro
   std::memcpy(to + at, from + at, size_bytes - at);
 }
 
+/// memcpy past the caches.
+inline void stream_bytes(std::byte* __restrict to, const std::byte* __restrict from, std::size_t size_bytes) {
+  stream_row(to, from, size_bytes);
+  end_streaming();
+}
+
 }  // namespace penstock::plan
