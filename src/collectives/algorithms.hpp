@@ -32,6 +32,8 @@ bool nodes_in_order(const Team& team, const Collective& what);
 bool shared_pairs(const Team& team, const Collective& what);
 /// All ranks are on one node, whose shared memory has room for cells, and the plan is not too long (cells.hpp).
 bool node_cells(const Team& team, const Collective& what);
+/// The same for messages that are not cut into parts for the ranks.
+bool node_whole_cells(const Team& team, const Collective& what);
 
 /// Bytes of what one rank contributes or, for a broadcast, receives.
 std::uint64_t block_bytes(const Collective& what);

@@ -72,14 +72,37 @@ void CellStream::get(Sequence& sequence, std::uint32_t segment, int writer, Regi
   if (segment + CellSegments::kInFlight < segments_) sequence.show({}, writer, free_tag(segment), {read});
 }
 
-bool node_cells(const Team& team, const Collective& what) {
-  const auto size = static_cast<std::uint32_t>(team.size());
-  if (size < 2 || node_count(team) > 1) return false;
-  if (room_bytes(team, size) < std::max<std::uint64_t>(kLeastCellBytes, what.item_bytes())) return false;
-  const std::uint32_t parts = computes(what.kind) ? size : 1;
-  const std::uint32_t cells = what.kind == CollectiveKind::scatter ? size - 1 : parts;
+CellSums::CellSums(Sequence& sequence, const Team& team, const Collective& what, std::uint64_t most_bytes)
+    : sequence_(sequence),
+      team_(team),
+      most_bytes_(most_bytes),
+      landings_(sequence.scratch(kInFlight * most_bytes)),
+      sums_(sequence.scratch(kInFlight * most_bytes)) {
+  for (int rank = team.size() - 1; rank >= 0; --rank) order_.push_back(rank);
+  // What is got first lands in the sum, where this rank's own would have to be copied. One rank alone combines a part,
+  // so all have the same bits whatever an operation does with operands that change places (two NaNs, zeros of two
+  // signs).
+  if (what.commutative && order_.front() == team.rank) std::swap(order_[0], order_[1]);
+}
+
+namespace {
+
+bool fit_on_node(const Team& team, const Collective& what, std::uint32_t parts, std::uint32_t cells) {
+  if (team.size() < 2 || node_count(team) > 1) return false;
+  if (room_bytes(team, cells) < std::max<std::uint64_t>(kLeastCellBytes, what.item_bytes())) return false;
   return CellSegments(team, what, parts, cells).count() <= kMostSegments;
 }
+
+}  // namespace
+
+bool node_cells(const Team& team, const Collective& what) {
+  const auto size = static_cast<std::uint32_t>(team.size());
+  const bool differ = what.kind == CollectiveKind::scatter || what.kind == CollectiveKind::alltoall;
+  const std::uint32_t parts = computes(what.kind) ? size : 1;
+  return fit_on_node(team, what, parts, differ ? size - 1 : parts);
+}
+
+bool node_whole_cells(const Team& team, const Collective& what) { return fit_on_node(team, what, 1, 1); }
 
 std::vector<int> others(const Team& team, int rank) {
   std::vector<int> ranks;

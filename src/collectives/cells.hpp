@@ -5,6 +5,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "collectives/algorithms.hpp"
 #include "collectives/stage.hpp"
@@ -68,7 +69,49 @@ class CellStream {
   std::uint32_t number_;
 };
 
-/// reduce and allreduce: each rank combines one part of every segment, in the order of the ranks.
+/// Combines what all ranks contribute to one part of a segment, in the order of the ranks.
+class CellSums {
+ public:
+  CellSums(Sequence& sequence, const Team& team, const Collective& what, std::uint64_t most_bytes);
+
+  /// `get(rank, to)` copies the contribution of another rank; `own` is this rank's. Returns where the sum lies: in
+  /// `target` if that is neither empty nor where a contribution lies, else in scratch memory, which the sum after the
+  /// next one takes.
+  template <typename Get>
+  Region combine(Region own, Region target, const Get& get) {
+    const bool in_target = target.size_bytes > 0 && own.buffer == Buffer::input;
+    const Region sum = in_target ? target : piece(sums_, sum_uses_++, own);
+    for (const int rank : order_) {
+      const bool is_first = rank == order_.front();
+      if (rank == team_.rank) {
+        is_first ? sequence_.copy(own, sum) : sequence_.reduce(own, sum);
+        continue;
+      }
+      const Region to = is_first ? sum : piece(landings_, landing_uses_++, own);
+      get(rank, to);
+      if (!is_first) sequence_.reduce(to, sum);
+    }
+    return sum;
+  }
+
+ private:
+  static constexpr std::uint32_t kInFlight = 2;
+
+  Region piece(Region pieces, std::uint32_t use, Region like) const {
+    return {pieces.offset_bytes + use % kInFlight * most_bytes_, like.size_bytes, Buffer::scratch};
+  }
+
+  Sequence& sequence_;
+  const Team& team_;
+  std::vector<int> order_;  ///< of the ranks, the last operand first
+  std::uint64_t most_bytes_;
+  Region landings_;
+  Region sums_;
+  std::uint32_t landing_uses_ = 0;
+  std::uint32_t sum_uses_ = 0;
+};
+
+/// reduce and allreduce: each rank combines one part of every segment.
 Plan reduce_through_cells(const Team& team, const Collective& what, std::string algorithm);
 
 /// All ranks but `rank`, beginning with the next one.

@@ -232,15 +232,19 @@ Default choose_default(const Team& team, const Collective& what) {
     return {is_scattered ? "pairwise" : "ordered", "the operation does not commute"};
   }
   // Ranks that all wait copy through the caches; what is longer than these, the kernel copies once instead of twice.
+  const bool is_sum_of_two = what.kind == CollectiveKind::reduce && size == 2;
   const std::uint64_t most_cell_bytes = moves_blocks(what.kind)                  ? kMostCellBlockBytes
-                                        : !team.single_copy                      ? kMostCellBytes
+                                        : what.kind == CollectiveKind::alltoall  ? kMostCellBytes / (size * size)
+                                        : !team.single_copy || is_sum_of_two     ? kMostCellBytes
                                         : what.kind == CollectiveKind::allgather ? kMostCellBlockBytes
                                                                                  : kCellsOrKernelBytes;
-  const bool fits_cells = find(what.kind, "cells") != nullptr && team.progress_cores == 0 && bytes > kLeastCellBytes &&
-                          bytes <= most_cell_bytes && team.size() <= kSharedRanks &&
-                          collectives::node_cells(team, what);
-  const Default cells{"cells", kib(kLeastCellBytes) + " to " + kib(most_cell_bytes) + " on at most " +
-                                   std::to_string(kSharedRanks) + " ranks of one node, without communication cores"};
+  const Default cells{is_sum_of_two ? "whole_cells" : "cells", kib(kLeastCellBytes) + " to " + kib(most_cell_bytes) +
+                                                                   " on at most " +
+                                                                   std::to_string(is_sum_of_two ? 2 : kSharedRanks) +
+                                                                   " ranks of one node, without communication cores"};
+  const Algorithm* through_cells = find(what.kind, cells.name);
+  const bool fits_cells = through_cells != nullptr && through_cells->fits(team, what) && team.progress_cores == 0 &&
+                          bytes > kLeastCellBytes && bytes <= most_cell_bytes && team.size() <= kSharedRanks;
   if (has_split_tree(what.kind)) {
     const bool is_shared = collectives::shared_node(team, what);
     if (what.split != Collective::kAutomatic)
@@ -293,6 +297,7 @@ Default choose_default(const Team& team, const Collective& what) {
         return {"divided", "more than " + kib(kDividedBytes) + " per rank on one node with communication cores"};
       if (is_hierarchy && bytes * size <= kLatencyBytes) return {"hierarchical", hierarchy};
       if (size > 4 && bytes * size <= kBruckBytes) return {"bruck", "at most " + kib(kBruckBytes) + " per rank"};
+      if (fits_cells) return cells;
       return {"pairwise", "every block goes straight to its rank"};
     case CollectiveKind::reduce_scatter_block:
     case CollectiveKind::reduce_scatter: {

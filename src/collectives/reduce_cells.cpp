@@ -15,14 +15,13 @@ class CellReduction {
         what_(what),
         segments_(team, what, static_cast<std::uint32_t>(team.size()), static_cast<std::uint32_t>(team.size())),
         sequence_(std::move(algorithm), team),
+        cell_sums_(sequence_, team, what, segments_.cell_bytes()),
         peers_(others(team, team.rank)),
         own_(contribution(team, what)),
         result_(result(team, what)),
         is_for_all_(what.kind == CollectiveKind::allreduce) {
     const auto size = static_cast<std::uint64_t>(team.size());
     if (segments_.count() > 0) sequence_.shared(size * CellSegments::kInFlight * segments_.cell_bytes());
-    landings_ = sequence_.scratch(kInFlight * segments_.cell_bytes());
-    partial_sums_ = sequence_.scratch(kInFlight * segments_.cell_bytes());
   }
 
   Plan plan() && {
@@ -36,8 +35,6 @@ class CellReduction {
   }
 
  private:
-  static constexpr std::uint32_t kInFlight = 2;  // pieces of scratch memory, of each kind
-
   Region part(Region whole, std::uint32_t segment, int rank) const {
     return segments_.part(whole, segment, static_cast<std::uint32_t>(rank));
   }
@@ -50,9 +47,6 @@ class CellReduction {
     return {segments_, static_cast<std::uint32_t>(writer), 1, static_cast<std::uint64_t>(team_.size() - 1)};
   }
   bool keeps_result() const { return is_for_all_ || team_.rank == what_.root; }
-  Region piece(Region pieces, std::uint32_t use, Region like) const {
-    return {pieces.offset_bytes + use % kInFlight * segments_.cell_bytes(), like.size_bytes, Buffer::scratch};
-  }
 
   void show(std::uint32_t segment) {
     for (const int peer : peers_)
@@ -62,23 +56,14 @@ class CellReduction {
   void combine(std::uint32_t segment) {
     const Region own = part(own_, segment, team_.rank);
     if (own.size_bytes == 0) return;
-    const bool in_result = keeps_result() && own_.buffer == Buffer::input;
-    const Region sum = in_result ? part(result_, segment, team_.rank) : piece(partial_sums_, segment, own);
-    for (int rank = team_.size() - 1; rank >= 0; --rank) {
-      const bool is_first = rank == team_.size() - 1;
-      if (rank == team_.rank) {
-        is_first ? sequence_.copy(own, sum) : sequence_.reduce(own, sum);
-        continue;
-      }
-      const Region to = is_first ? sum : piece(landings_, uses_++, own);
-      contributions(rank, team_.rank).get(sequence_, segment, rank, to);
-      if (!is_first) sequence_.reduce(to, sum);
-    }
+    const Region target = keeps_result() ? part(result_, segment, team_.rank) : Region{};
+    const Region sum = cell_sums_.combine(
+        own, target, [&](int rank, Region to) { contributions(rank, team_.rank).get(sequence_, segment, rank, to); });
     if (is_for_all_)
       sums(team_.rank).put(sequence_, segment, sum, peers_);
     else if (team_.rank != what_.root)
       sums(team_.rank).put(sequence_, segment, sum, {&what_.root, 1});
-    if (keeps_result()) sequence_.copy(sum, part(result_, segment, team_.rank));
+    if (keeps_result()) sequence_.copy(sum, target);
   }
 
   void collect(std::uint32_t segment) {
@@ -90,12 +75,10 @@ class CellReduction {
   const Collective& what_;
   CellSegments segments_;
   Sequence sequence_;
+  CellSums cell_sums_;
   std::vector<int> peers_;
   Region own_;
   Region result_;
-  Region landings_;
-  Region partial_sums_;
-  std::uint32_t uses_ = 0;  // of landings
   bool is_for_all_;
 };
 

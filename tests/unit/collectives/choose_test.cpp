@@ -87,6 +87,11 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(node, CollectiveKind::gather, 1 << 20), "divided");
   EXPECT_EQ(chosen(node, CollectiveKind::bcast, 4 << 20), "divided");
   EXPECT_EQ(chosen(node, CollectiveKind::alltoall, 1 << 20), "pairwise");
+  EXPECT_EQ(chosen(node, CollectiveKind::alltoall, 256 << 10), "cells");
+  EXPECT_EQ(chosen(node, CollectiveKind::reduce, 1 << 20), "cells");
+  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::alltoall, 1 << 20), "cells");
+  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 4 << 20), "whole_cells");
+  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 8 << 20), "divided");
   Team with_cores = node;
   with_cores.progress_cores = 1;
   EXPECT_NE(chosen(with_cores, CollectiveKind::bcast, 1 << 20), "cells") << "they cannot work for ranks that compute";
