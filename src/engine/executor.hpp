@@ -121,6 +121,7 @@ class Executor final : public Engine,
   void compute(Operation& operation, StepId step);
   ConstBytes source(const Operation& operation, const Region& region) const;
   Bytes target(const Operation& operation, const Region& region) const;
+  void copy(const Operation& operation, const Step& step, Bytes to, ConstBytes from);
   plan::Stores stores(const Operation& operation, const Step& step, Bytes to);
   ConstBytes shared_of_peer(const Operation& operation, const Step& step) const;
   static std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }

@@ -19,13 +19,6 @@ constexpr std::uint64_t kLongCellBytes = 32 << 10;     // how shorter ones are w
 constexpr std::uint64_t kLargeOutputBytes = 16 << 20;  // of half the length, what is streamed takes longer
 constexpr std::uint64_t kStreamedRunBytes = 4096;
 
-void copy(Bytes to, ConstBytes from, plan::Stores stores) {
-  if (stores == plan::Stores::past_caches)
-    plan::stream_bytes(to.data(), from.data(), to.size());
-  else
-    plan::copy_bytes(to.data(), from.data(), to.size());
-}
-
 const char* lane_name(Lane lane) { return lane == Lane::progress ? "progress" : "application"; }
 
 }  // namespace
@@ -118,6 +111,14 @@ ConstBytes Executor::shared_of_peer(const Operation& operation, const Step& step
   return {node_.segment->arena(peer) + base + step.from.offset_bytes, step.from.size_bytes};
 }
 
+void Executor::copy(const Operation& operation, const Step& step, Bytes to, ConstBytes from) {
+  if (plan::copy_as_string(to.data(), from.data(), to.size())) return;
+  if (stores(operation, step, to) == plan::Stores::past_caches)
+    plan::stream_bytes(to.data(), from.data(), to.size());
+  else
+    plan::copy_bytes(to.data(), from.data(), to.size());
+}
+
 // What far readers get goes through memory: they would wait longer for each line from the caches of this core, and this
 // core for theirs. So does what no cache will hold: an ordinary store first reads the line that it overwrites.
 plan::Stores Executor::stores(const Operation& operation, const Step& step, Bytes to) {
@@ -137,7 +138,7 @@ void Executor::compute(Operation& operation, StepId step) {
   switch (what.kind) {
     case StepKind::copy: {
       const trace::Span span("copy", lane, to.size());
-      return copy(to, source(operation, what.from), stores(operation, what, to));
+      return copy(operation, what, to, source(operation, what.from));
     }
     case StepKind::reduce: {
       const trace::Span span("reduce", lane, to.size());
@@ -155,7 +156,7 @@ void Executor::compute(Operation& operation, StepId step) {
     }
     case StepKind::read: {
       const trace::Span span("read", lane, to.size());
-      return copy(to, shared_of_peer(operation, what), stores(operation, what, to));
+      return copy(operation, what, to, shared_of_peer(operation, what));
     }
     case StepKind::unpack: {
       const trace::Span span("unpack", lane, what.from.size_bytes);

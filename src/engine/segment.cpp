@@ -20,6 +20,8 @@ namespace penstock::engine {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
+// Far from where arrays begin, which copies like best (plan/copy.hpp): at the begin of a page or a little behind it.
+constexpr std::uint64_t kArenaBehindPage = kPage / 2;
 constexpr std::uint64_t kSlotBytes = (sizeof(RankSlot) + 127) / 128 * 128;
 
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
@@ -47,7 +49,7 @@ SegmentLayout arrange(std::uint32_t ranks, std::uint32_t cells, std::uint64_t pa
       round_up(layout.cells_offset_bytes + (std::uint64_t{ranks} * cells + ranks) * layout.cell_stride_bytes, kPage);
   const std::uint64_t flags_end_bytes = round_up(layout.flags_offset_bytes + ranks * Flags::kBytesPerRank, kPage);
   layout.board_offset_bytes = board_bytes > 0 ? flags_end_bytes : 0;
-  layout.arenas_offset_bytes = round_up(flags_end_bytes + board_bytes, kPage);
+  layout.arenas_offset_bytes = round_up(flags_end_bytes + board_bytes, kPage) + kArenaBehindPage;
   layout.total_bytes = layout.arenas_offset_bytes + ranks * arena;
   return layout;
 }
