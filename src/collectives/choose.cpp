@@ -199,9 +199,8 @@ Default choose_default(const Team& team, const Collective& what) {
   constexpr std::uint64_t kRingPartBytes = 4 << 10;
   constexpr std::uint64_t kDividedBytes = 96 << 10;  // below, agreeing on who does what costs more than it gains
   constexpr std::uint64_t kLeastCellBytes = 16 << 10;
-  constexpr std::uint64_t kMostCellBytes = 4 << 20;  // of all ranks together they still fit in a last-level cache
-  constexpr std::uint64_t kCellsOrKernelBytes = 2 << 20;
-  constexpr std::uint64_t kMostCellBlockBytes = 512 << 10;  // where every rank has a block of its own
+  constexpr std::uint64_t kCachedBytes = 16 << 20;  // what all ranks together get fits in a last-level cache
+  constexpr std::uint64_t kMostWholeCellBytes = 1 << 20;
   constexpr int kLongChain = 64;
   constexpr int kSharedRanks = 16;
 
@@ -232,16 +231,14 @@ Default choose_default(const Team& team, const Collective& what) {
     return {is_scattered ? "pairwise" : "ordered", "the operation does not commute"};
   }
   // Ranks that all wait copy through the caches; what is longer than these, the kernel copies once instead of twice.
-  const bool is_sum_of_two = what.kind == CollectiveKind::reduce && size == 2;
-  const std::uint64_t most_cell_bytes = moves_blocks(what.kind)                  ? kMostCellBlockBytes
-                                        : what.kind == CollectiveKind::alltoall  ? kMostCellBytes / (size * size)
-                                        : !team.single_copy || is_sum_of_two     ? kMostCellBytes
-                                        : what.kind == CollectiveKind::allgather ? kMostCellBlockBytes
-                                                                                 : kCellsOrKernelBytes;
-  const Default cells{is_sum_of_two ? "whole_cells" : "cells", kib(kLeastCellBytes) + " to " + kib(most_cell_bytes) +
-                                                                   " on at most " +
-                                                                   std::to_string(is_sum_of_two ? 2 : kSharedRanks) +
-                                                                   " ranks of one node, without communication cores"};
+  const std::uint64_t most_cell_bytes = what.kind == CollectiveKind::alltoall    ? kCachedBytes / 2 / (size * size)
+                                        : what.kind == CollectiveKind::allgather ? kCachedBytes / (size * size)
+                                                                                 : kCachedBytes / size;
+  const bool is_whole = what.kind == CollectiveKind::reduce && size == 2 && bytes <= kMostWholeCellBytes;
+  const Default cells{is_whole ? "whole_cells" : "cells",
+                      kib(kLeastCellBytes) + " to " + kib(is_whole ? kMostWholeCellBytes : most_cell_bytes) +
+                          " on at most " + std::to_string(is_whole ? 2 : kSharedRanks) +
+                          " ranks of one node, without communication cores"};
   const Algorithm* through_cells = find(what.kind, cells.name);
   const bool fits_cells = through_cells != nullptr && through_cells->fits(team, what) && team.progress_cores == 0 &&
                           bytes > kLeastCellBytes && bytes <= most_cell_bytes && team.size() <= kSharedRanks;

@@ -90,11 +90,14 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
   card.communicator = communicators.fetch_add(1, std::memory_order_relaxed);
   std::string problem = options.shared_memory ? "" : "switched off by PENSTOCK_SHARED_MEMORY";
   if (neighbours.size() > 1 && local_rank == 0 && problem.empty()) try {
-      const auto layout =
-          SegmentLayout::fit(static_cast<std::uint32_t>(neighbours.size()), options.eager_bytes, options.shared_bytes);
+      const std::uint64_t free_bytes = Segment::free_bytes();
+      const auto layout = SegmentLayout::fit(static_cast<std::uint32_t>(neighbours.size()), options.eager_bytes,
+                                             std::min(options.shared_bytes, free_bytes / 2));  // others need some, too
       if (layout.ranks == 0)
-        throw Error(ErrorCode::no_space, "PENSTOCK_SHARED_BYTES=" + std::to_string(options.shared_bytes) +
-                                             " is too little for " + std::to_string(neighbours.size()) + " ranks");
+        throw Error(ErrorCode::no_space, "too little for " + std::to_string(neighbours.size()) +
+                                             " ranks: PENSTOCK_SHARED_BYTES=" + std::to_string(options.shared_bytes) +
+                                             ", and half of the " + std::to_string(free_bytes) +
+                                             " bytes that are free in /dev/shm");
       node.segment = Segment::make(layout, local_rank);
       card.layout = layout;
       write_text(card.segment, node.segment->name());

@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <new>
@@ -97,11 +99,15 @@ class Segment::Mapping {
 SegmentLayout SegmentLayout::fit(std::uint32_t ranks, std::uint64_t eager_bytes, std::uint64_t limit_bytes) {
   constexpr std::uint64_t kSmallestPayload = 1024;
   const std::uint64_t payload = std::max(round_up(eager_bytes, 64), kSmallestPayload);
-  for (const std::uint64_t arena : {1u << 20, 256u << 10, 64u << 10})
+  constexpr std::uint64_t kOrdinaryArenaBytes = 1 << 20;
+  constexpr std::uint64_t kMostInLargeArenasBytes = 16 << 20;  // every communicator has a segment of its own
+  for (const std::uint64_t arena : {4u << 20, 2u << 20, 1u << 20, 256u << 10, 64u << 10}) {
+    if (arena > kOrdinaryArenaBytes && arena * ranks > kMostInLargeArenasBytes) continue;
     for (const std::uint32_t cells : {64u, 32u, 16u}) {
       const SegmentLayout layout = arrange(ranks, cells, payload, arena, Board::bytes(ranks));
       if (layout.total_bytes <= limit_bytes) return layout;
     }
+  }
   for (const std::uint32_t cells : {16u, 8u}) {
     const SegmentLayout layout = arrange(ranks, cells, kSmallestPayload, 16 << 10, 0);
     if (layout.total_bytes <= limit_bytes) return layout;
@@ -123,6 +129,12 @@ std::unique_ptr<Segment> Segment::make(const SegmentLayout& layout, std::uint32_
       new (segment->flags(rank) + entry * Flags::kStrideBytes) Flag;
   if (layout.board_offset_bytes != 0) Board::make(segment->board(), layout.ranks);
   return segment;
+}
+
+std::uint64_t Segment::free_bytes() noexcept {
+  struct statvfs facts {};
+  if (::statvfs("/dev/shm", &facts) != 0) return std::numeric_limits<std::uint64_t>::max();
+  return std::uint64_t{facts.f_bavail} * facts.f_frsize;
 }
 
 std::unique_ptr<Segment> Segment::open(const std::string& name, const SegmentLayout& layout, std::uint32_t local_rank) {

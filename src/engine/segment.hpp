@@ -55,6 +55,8 @@ class Segment {
  public:
   /// Makes the segment under a new name in /dev/shm, with all its memory reserved, so that no later access can fault.
   static std::unique_ptr<Segment> make(const SegmentLayout& layout, std::uint32_t local_rank);
+  /// What may be reserved there now, as far as that is known.
+  static std::uint64_t free_bytes() noexcept;
   static std::unique_ptr<Segment> open(const std::string& name, const SegmentLayout& layout, std::uint32_t local_rank);
   ~Segment();
   Segment(const Segment&) = delete;
