@@ -7,8 +7,8 @@ namespace penstock::collectives {
 namespace {
 
 constexpr std::uint64_t kMostCellBytes = 256 << 10;  // together, those in flight stay in a core's second-level cache
-constexpr std::uint64_t kLeastCellBytes = 512;      // below, signals cost more than copies
-constexpr std::uint32_t kMostSegments = 64;         // with default settings 32 MiB for sums of two ranks, 16 MiB for copies
+constexpr std::uint64_t kLeastCellBytes = 512;       // below, signals cost more than copies
+constexpr std::uint32_t kMostSegments = 64;  // with default settings 32 MiB for sums of two ranks, 16 MiB for copies
 constexpr std::uint64_t kMostShortSteps = 768;
 
 /// The longest cell that leaves room for the cells of another operation.

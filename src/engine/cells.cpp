@@ -3,11 +3,19 @@
 #include <algorithm>
 
 namespace penstock::engine {
+namespace {
+
+// Receivers keep a cell each meanwhile: so few that every sender has others.
+constexpr std::uint32_t kFewRanks = 8;
+constexpr int kPatience = 100;
+
+}  // namespace
 
 Cells::Cells(Segment& segment)
     : segment_(segment),
       slot_(segment.slot(segment.local_rank())),
       stub_(segment.stub(segment.local_rank())),
+      patience_(segment.layout().ranks <= kFewRanks ? kPatience : 0),
       head_(stub_),
       taken_(segment.layout().cells_per_rank),
       taken_by_(segment.layout().ranks, 0) {
@@ -61,27 +69,28 @@ void Cells::send() {
   receiver.bell.ring();
 }
 
-Cell* Cells::receive() {
-  std::uint32_t next = segment_.cell(head_).next.load(std::memory_order_acquire);
-  if (head_ == stub_) {
-    if (next == 0) return nullptr;
-    head_ = next - 1;
-    next = segment_.cell(head_).next.load(std::memory_order_acquire);
-  }
-  if (next == 0) {
-    // The last one can leave only when another stands behind it: the stub, unless a sender is just appending.
-    if (slot_.queue_tail.load(std::memory_order_acquire) != head_) return nullptr;
-    append(slot_, stub_);
-    next = segment_.cell(head_).next.load(std::memory_order_acquire);
-    if (next == 0) return nullptr;
-  }
-  Cell* message = &segment_.cell(head_);
+bool Cells::advance() {
+  const std::uint32_t next = segment_.cell(head_).next.load(std::memory_order_acquire);
+  if (next == 0) return false;
+  if (head_ != stub_) segment_.cell(head_).in_use.store(0, std::memory_order_release);
   head_ = next - 1;
-  return message;
+  return true;
 }
 
-bool Cells::empty() const noexcept {
-  return head_ == stub_ && slot_.queue_tail.load(std::memory_order_seq_cst) == stub_;
+Cell* Cells::receive() {
+  while (advance())
+    if (head_ != stub_) {
+      empty_looks_ = 0;
+      return &segment_.cell(head_);
+    }
+  if (head_ == stub_ || ++empty_looks_ <= patience_) return nullptr;
+  // Unless a sender is just appending.
+  if (slot_.queue_tail.load(std::memory_order_acquire) == head_) append(slot_, stub_);
+  while (advance())
+    if (head_ != stub_) return &segment_.cell(head_);
+  return nullptr;
 }
+
+bool Cells::empty() const noexcept { return slot_.queue_tail.load(std::memory_order_seq_cst) == head_; }
 
 }  // namespace penstock::engine

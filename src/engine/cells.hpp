@@ -2,7 +2,8 @@
 //
 // As in Nemesis (Buntinas, Mercier, Gropp 2006), with the stub of Vyukov's queue instead of a compare-and-swap: the
 // receiver never waits for a sender that was stopped between its two stores. A cell belongs to its sender: it takes
-// one of its own that is free, fills it and appends it; the receiver clears in_use when it has emptied it.
+// one of its own that is free, fills it and appends it; the receiver clears in_use when it has emptied it and another
+// one follows, which it is itself if need be: its stub. That costs both sides a cache line, so it comes after a while.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +24,8 @@ class Cells {
   /// Sends the cell that was taken last.
   void send();
 
-  /// The next message to this rank, or nullptr. Give it back by release().
+  /// The next message to this rank, or nullptr. It is there until the next call.
   Cell* receive();
-  void release(Cell* cell) noexcept { cell->in_use.store(0, std::memory_order_release); }
 
   /// Sequentially consistent look for sleepers: false while a message is there or about to be.
   bool empty() const noexcept;
@@ -37,12 +37,15 @@ class Cells {
   };
 
   void append(RankSlot& receiver, std::uint32_t index);
+  bool advance();
   void reclaim(std::size_t at_most);
 
   Segment& segment_;
   RankSlot& slot_;
   const std::uint32_t stub_;
-  std::uint32_t head_;
+  const int patience_;  ///< looks at an empty queue before its last cell is given back
+  int empty_looks_ = 0;
+  std::uint32_t head_;  ///< the last message that was received, or the stub
   std::uint32_t share_;
   std::vector<std::uint32_t> free_;
   std::vector<Taken> taken_;  ///< a ring in the order of sending

@@ -178,7 +178,6 @@ bool Executor::poll_cells() {
     if (cell == nullptr) break;
     const Header header = cell->header;
     arrive(header, {cell->payload(), header.payload_bytes});
-    cells_->release(cell);
     // A sender that streams may sleep for want of cells. Without a fence this can miss it; its naps are short.
     if (header.kind == MessageKind::data) node_.segment->slot(local(static_cast<int>(header.source))).bell.ring();
     drain_ready();

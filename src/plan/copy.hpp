@@ -6,8 +6,8 @@
 
 namespace penstock::plan {
 
-/// memcpy by `rep movsb`, which writes whole lines without fetching what it overwrites, from wherever that is: memory, or
-/// the caches of other cores. False, and nothing done, where the processor has no quick one for these addresses.
+/// memcpy by `rep movsb`, which writes whole lines without fetching what it overwrites, from wherever that is: memory,
+/// or the caches of other cores. False, and nothing done, where the processor has no quick one for these addresses.
 bool copy_as_string(std::byte* __restrict to, const std::byte* __restrict from, std::size_t size_bytes);
 
 /// As copy_bytes(), for what is long.

@@ -101,7 +101,6 @@ TEST(Cells, KeepEveryMessageAndTheOrderOfEachSender) {
           const std::uint32_t source = cell->header.source;
           ASSERT_EQ(cell->header.sequence, received[source]++);
           ASSERT_EQ(*cell->payload(), static_cast<std::byte>(source + cell->header.sequence));
-          cells.release(cell);
           moved = true;
         }
         if (!moved) std::this_thread::yield();
@@ -129,10 +128,30 @@ TEST(Cells, ARankThatDoesNotListenLeavesSomeForTheOthers) {
     ASSERT_NE(cell, nullptr) << "message " << i;
     cell->header = {};
     cells.send();
-    Cell* received = listening.receive();
-    ASSERT_NE(received, nullptr);
-    listening.release(received);
+    ASSERT_NE(listening.receive(), nullptr);
   }
+}
+
+TEST(Cells, GiveTheLastMessageBackAfterAWhile) {
+  const SegmentLayout layout = SegmentLayout::fit(2, 1024, 2 << 20);
+  const auto mine = Segment::make(layout, 0);
+  const auto other = Segment::open(mine->name(), layout, 1);
+  Cells cells(*mine);
+  Cells listening(*other);
+  const auto send_all = [&] {
+    int sent = 0;
+    for (; cells.take(1) != nullptr; ++sent) cells.send();
+    return sent;
+  };
+  const int all = send_all();
+  EXPECT_EQ(all, static_cast<int>(layout.cells_per_rank));
+  for (int i = 0; i < all; ++i) ASSERT_NE(listening.receive(), nullptr);
+  EXPECT_TRUE(listening.empty());
+  EXPECT_EQ(send_all(), all - 1) << "the last one may still be read";
+  for (int i = 0; i < all - 1; ++i) ASSERT_NE(listening.receive(), nullptr);
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(listening.receive(), nullptr);
+  EXPECT_TRUE(listening.empty());
+  EXPECT_EQ(send_all(), all);
 }
 
 TEST(Arenas, GiveSpaceInOrderAndNeverTwice) {

@@ -38,8 +38,7 @@ TEST_P(Copy, CopiesExactlyThatWhereverSourceAndTargetLie) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Bytes, Copy,
-                         testing::Values(0, 1, 63, 2047, 2048, 2049, 4095, 4096, 4097, 8191, kMostBytes));
+INSTANTIATE_TEST_SUITE_P(Bytes, Copy, testing::Values(0, 1, 63, 2047, 2048, 2049, 4095, 4096, 4097, 8191, kMostBytes));
 
 TEST(CopyAsString, LeavesWhatItDoesNotDoAlone) {
   std::vector<std::byte> from(2 * kPageBytes, std::byte{1});
