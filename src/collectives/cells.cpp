@@ -17,13 +17,21 @@ std::uint64_t room_bytes(const Team& team, std::uint32_t cells) {
   return std::min(bytes, kMostCellBytes);
 }
 
+/// Where some ranks only write and others only read, a few segments let them do so at the same time.
+std::uint64_t default_segment_bytes(const Collective& what, std::uint32_t parts) {
+  constexpr std::uint64_t kLeastBytes = 64 << 10;  // below, it is quicker to copy all and then to signal
+  if (!is_rooted(what.kind) || parts > 1) return kMostCellBytes * parts;
+  return std::clamp(what.count * what.item_bytes() / CellSegments::kInFlight, kLeastBytes, kMostCellBytes);
+}
+
 }  // namespace
 
 CellSegments::CellSegments(const Team& team, const Collective& what, std::uint32_t parts, std::uint32_t cells)
     : elements_(what.count), element_bytes_(what.item_bytes()), parts_(parts) {
   if (elements_ == 0) return;
   const std::uint64_t most_elements = room_bytes(team, cells) / element_bytes_ * parts;
-  const std::uint64_t wanted_elements = what.segment_bytes == 0 ? most_elements : what.segment_bytes / element_bytes_;
+  const std::uint64_t wanted_bytes = what.segment_bytes == 0 ? default_segment_bytes(what, parts) : what.segment_bytes;
+  const std::uint64_t wanted_elements = wanted_bytes / element_bytes_;
   // Segments shorter than there is room for are for trying out; all plans together have steps for every pair of ranks.
   const auto size = static_cast<std::uint64_t>(team.size());
   const std::uint64_t most_short = std::max<std::uint64_t>(2, kMostShortSteps / (size * size));
