@@ -77,18 +77,21 @@ bool Cells::advance() {
   return true;
 }
 
-Cell* Cells::receive() {
+Cell* Cells::next_message() {
   while (advance())
     if (head_ != stub_) {
       empty_looks_ = 0;
       return &segment_.cell(head_);
     }
+  return nullptr;
+}
+
+Cell* Cells::receive() {
+  if (Cell* message = next_message()) return message;
   if (head_ == stub_ || ++empty_looks_ <= patience_) return nullptr;
   // Unless a sender is just appending.
   if (slot_.queue_tail.load(std::memory_order_acquire) == head_) append(slot_, stub_);
-  while (advance())
-    if (head_ != stub_) return &segment_.cell(head_);
-  return nullptr;
+  return next_message();
 }
 
 bool Cells::empty() const noexcept { return slot_.queue_tail.load(std::memory_order_seq_cst) == head_; }

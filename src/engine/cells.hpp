@@ -38,6 +38,7 @@ class Cells {
 
   void append(RankSlot& receiver, std::uint32_t index);
   bool advance();
+  Cell* next_message();
   void reclaim(std::size_t at_most);
 
   Segment& segment_;

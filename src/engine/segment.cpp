@@ -133,7 +133,8 @@ std::unique_ptr<Segment> Segment::make(const SegmentLayout& layout, std::uint32_
 
 std::uint64_t Segment::free_bytes() noexcept {
   struct statvfs facts {};
-  if (::statvfs("/dev/shm", &facts) != 0) return std::numeric_limits<std::uint64_t>::max();
+  // A file system without a limit has no blocks.
+  if (::statvfs("/dev/shm", &facts) != 0 || facts.f_blocks == 0) return std::numeric_limits<std::uint64_t>::max();
   return std::uint64_t{facts.f_bavail} * facts.f_frsize;
 }
 
