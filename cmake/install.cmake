@@ -28,7 +28,9 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/penstockConfig.cmake ${CMAKE_CURRENT_B
 file(RELATIVE_PATH pc_to_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 string(REGEX REPLACE "/$" "" pc_to_prefix "${pc_to_prefix}")
 foreach(target ${installed})
+  set(pc_definitions " -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX") # the C++ bindings that MPI has lost
   if(target STREQUAL penstock)
+    set(pc_definitions "")
     set(pc_name penstock)
     set(pc_description "Keeps parallel programs fed: data movement behind computation")
     set(pc_requires "")

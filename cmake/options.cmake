@@ -1,6 +1,9 @@
-option(PENSTOCK_TESTS "Build the C++ tests" ${PROJECT_IS_TOP_LEVEL})
+if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED PENSTOCK_TESTS)
+  find_package(GTest QUIET)
+endif()
+option(PENSTOCK_TESTS "Build the C++ tests, which need GoogleTest" ${GTest_FOUND})
 option(PENSTOCK_PYTHON "Build the Python extension module" OFF)
-option(PENSTOCK_PRECOMPILE "Read the standard headers once for all files; hides a missing #include" OFF)
+option(PENSTOCK_PRECOMPILE "Read the standard headers once for all files; hides a missing #include" ON)
 option(PENSTOCK_HWLOC "Read the topology of the machine by hwloc, where it is installed" ON)
 set(PENSTOCK_SANITIZE "" CACHE STRING "Sanitizers for everything that is built: address,undefined or thread")
 set(PENSTOCK_MPI_ROOTS "" CACHE STRING

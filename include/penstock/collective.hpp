@@ -60,7 +60,8 @@ struct Collective {
   /// messages. The contributions to each element are combined in an order that follows from their values.
   bool reproducible = false;
   int root = 0;
-  /// Rooted operations: only the root's value counts; the others: equal on all ranks.
+  /// Rooted operations: only the root's value counts; scan and exscan: each rank for itself; the others: equal on all
+  /// ranks.
   bool in_place = false;
   Blocks send{};  ///< scatterv (of the root alone), alltoallv without in_place
   Blocks

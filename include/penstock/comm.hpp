@@ -129,11 +129,14 @@ class PENSTOCK_API Comm {
 /// A collective that is started again and again; see Comm::prepare. A handle to the communicator and the buffers.
 class PENSTOCK_API Persistent {
  public:
-  explicit Persistent(std::function<Request()> start) : start_(std::move(start)) {}
+  Persistent(Comm comm, std::function<Request()> start) : comm_(std::move(comm)), start_(std::move(start)) {}
   /// The previous request of it must be complete. Otherwise as Comm::start.
   Request start() const { return start_(); }
+  /// Instead of start(), see Comm::fail_next.
+  void fail_next(const std::string& message) noexcept { comm_.fail_next(message); }
 
  private:
+  Comm comm_;
   std::function<Request()> start_;
 };
 

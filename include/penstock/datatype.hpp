@@ -34,8 +34,11 @@ class PENSTOCK_API Datatype {
   std::int64_t end_bytes() const;    ///< behind the piece that lies last
   /// Whether items that follow each other in memory do so without holes, in the order in which they are sent.
   bool is_contiguous() const;
+  /// Whether the pieces can be absolute addresses (MPI_BOTTOM): all lie behind the page of the null pointer.
+  bool is_absolute() const;
 
-  /// Copies `count` items from and to contiguous memory of count * size_bytes(). Local; any thread.
+  /// Copies `count` items from and to contiguous memory of count * size_bytes(). `items` may be null where the pieces
+  /// have absolute addresses. Local; any thread.
   void pack(const void* items, std::uint64_t count, Bytes packed) const;
   void unpack(ConstBytes packed, void* items, std::uint64_t count) const;
 

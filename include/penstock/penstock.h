@@ -86,8 +86,8 @@ PENSTOCK_API int penstock_comm_report(const penstock_comm* comm, char* text, siz
 PENSTOCK_API int penstock_comm_use(penstock_comm* comm, penstock_collective collective, const char* algorithm,
                                    uint64_t segment_bytes);
 
-/* Given as `send` (as `receive` of scatter and scatterv), on the root of rooted operations, or on all ranks of the
- * others: the rank's own part lies in the other buffer, where MPI_IN_PLACE wants it. */
+/* Given as `send` (as `receive` of scatter and scatterv), on the root of rooted operations, on any rank of scan and
+ * exscan, or on all ranks of the others: the rank's own part lies in the other buffer, where MPI_IN_PLACE wants it. */
 #define PENSTOCK_IN_PLACE ((void*)(intptr_t)-1)
 
 /* Collectives as MPI's. `count` is in elements: of one rank's part (for gather, scatter, allgather, alltoall and

@@ -151,9 +151,16 @@ void bind_checkpoint(nb::module_& module) {
       .def(nb::init<const std::string&, const std::string&, std::int64_t, std::uint64_t, std::int64_t, const Comm*>(),
            nb::arg("url"), nb::arg("burst_buffer"), nb::arg("keep"), nb::arg("chunk_bytes"), nb::arg("undrained_max"),
            nb::arg("comm").none())
-      .def("save", &PyCheckpointer::save)
+      .def("save", &PyCheckpointer::save,
+           nb::sig("def save(self, step: int, arrays: list[tuple[str, str, Layout, "
+                   "numpy.typing.NDArray[typing.Any] | None]], metadata: str, /) -> "
+                   "CheckpointHandle"))
       .def("fail_save", &PyCheckpointer::fail_save)
-      .def("restore", &PyCheckpointer::restore, nb::arg("step").none(), nb::arg("layouts"), nb::arg("into"))
+      .def("restore", &PyCheckpointer::restore, nb::arg("step").none(), nb::arg("layouts"), nb::arg("into"),
+           nb::sig("def restore(self, step: int | None, layouts: dict[str, Layout], "
+                   "into: dict[str, numpy.typing.NDArray[typing.Any]]) -> "
+                   "tuple[int, list[tuple[str, str, Layout, numpy.typing.NDArray[numpy.uint8] | None]], str, "
+                   "list[str]]"))
       .def("steps", [](const PyCheckpointer& self) { return self.get().steps(); })
       .def("reserve",
            [](const PyCheckpointer& self, std::uint64_t local_bytes) {

@@ -239,12 +239,28 @@ PendingRequest guard(Comm& comm, const std::string& kind) {
   return PendingRequest(comm.start(std::move(plan), {}, {}, {}, signature), {}, {});
 }
 
-using FromAddress = Comm* (*)(const void* mpi_comm, const CommOptions* options);
+/// The same communicator, whose end does not hold the GIL: it waits for threads that may be about to call Python.
+Comm* without_gil(const Comm& given) {
+  auto inner = std::make_unique<const Comm>(given);
+  comm::State* const state = &inner->state();
+  const auto end = [kept = inner.get()](comm::State*) {
+    std::optional<nb::gil_scoped_release> released;
+    if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) released.emplace();
+    delete kept;
+  };
+  const std::shared_ptr<comm::State> shared(state, end);
+  static_cast<void>(inner.release());
+  return new Comm(shared);
+}
 
-Comm* from_address(std::uintptr_t function, std::uintptr_t mpi_comm, int progress_cores) {
+using CommFromAddress = Comm* (*)(const void* mpi_comm, const CommOptions* options);
+
+Comm* comm_from_address(std::uintptr_t function, std::uintptr_t mpi_comm, int progress_cores) {
   const nb::gil_scoped_release released;
   const CommOptions options{.progress_cores = progress_cores};
-  return reinterpret_cast<FromAddress>(function)(reinterpret_cast<const void*>(mpi_comm), &options);
+  const std::unique_ptr<const Comm> made(
+      reinterpret_cast<CommFromAddress>(function)(reinterpret_cast<const void*>(mpi_comm), &options));
+  return without_gil(*made);
 }
 
 std::string explain(const Comm& comm, const std::string& kind, std::uint64_t size_bytes, const std::string& dtype,
@@ -302,24 +318,40 @@ void bind_comm(nb::module_& module) {
       .def_prop_ro("size", &Comm::size)
       .def("start", &python::start, nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"),
            nb::arg("root"), nb::arg("in_place"), nb::arg("how"), nb::arg("blocks") = nb::none(),
-           nb::arg("user") = nb::none())
+           nb::arg("user") = nb::none(),
+           nb::sig("def start(self, kind: str, input: object, output: object, op: str, root: int, in_place: bool, "
+                   "how: collections.abc.Mapping[str, object], "
+                   "blocks: collections.abc.Sequence[list[int] | None] | None = None, "
+                   "user: tuple[collections.abc.Callable[[memoryview, memoryview], object], int, bool] | None = None) "
+                   "-> Request | None"))
       .def("run", &python::run, nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"),
            nb::arg("root"), nb::arg("in_place"), nb::arg("how"), nb::arg("blocks") = nb::none(),
-           nb::arg("user") = nb::none())
+           nb::arg("user") = nb::none(),
+           nb::sig("def run(self, kind: str, input: object, output: object, op: str, root: int, in_place: bool, "
+                   "how: collections.abc.Mapping[str, object], "
+                   "blocks: collections.abc.Sequence[list[int] | None] | None = None, "
+                   "user: tuple[collections.abc.Callable[[memoryview, memoryview], object], int, bool] | None = None) "
+                   "-> bool"))
       .def(
           "run_on_arrays",
           [](Comm& comm, int kind, int op, int root, nb::handle input, nb::handle output, const nb::dict& how) {
             return python::run_on_arrays(
                 comm, {.kind = static_cast<CollectiveKind>(kind), .op = op, .root = root, .how = how}, input, output);
           },
-          nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg())
+          nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(),
+          nb::sig("def run_on_arrays(self, kind: int, op: int, root: int, input: object, output: object, "
+                  "how: collections.abc.Mapping[str, object], /) -> bool"))
       .def_prop_ro("any_thread", &Comm::any_thread)
       .def("guard", &python::guard)
       .def("fail_next", &Comm::fail_next)
-      .def("duplicate", &Comm::duplicate, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "duplicate", [](const Comm& comm) { return python::without_gil(comm.duplicate()); },
+          nb::rv_policy::take_ownership, nb::call_guard<nb::gil_scoped_release>())
       .def("tuning_key", &Comm::tuning_key)
       .def("run_task", &python::run_task)
-      .def("explain", &python::explain)
+      .def("explain", &python::explain,
+           nb::sig("def explain(self, kind: str, size_bytes: int, dtype: str, op: str, root: int, "
+                   "how: collections.abc.Mapping[str, object], /) -> str"))
       .def("report", &Comm::report);
 
   // The numbers that run_on_arrays() takes.
@@ -335,6 +367,6 @@ void bind_comm(nb::module_& module) {
   module.attr("REDUCE_OPS") = ops;
 
   module.def("dtype_bytes", [](const std::string& name) { return size_bytes(dtype_from_name(name)); });
-  module.def("comm_from_address", &python::from_address, nb::rv_policy::take_ownership, nb::arg("function"),
+  module.def("comm_from_address", &python::comm_from_address, nb::rv_policy::take_ownership, nb::arg("function"),
              nb::arg("mpi_comm"), nb::arg("progress_cores"));
 }

@@ -215,7 +215,10 @@ void bind_dataset(nb::module_& module) {
   part.def("decoder_names", &decoder_names);
   part.def("forget_functions", &HeldFunction::forget_all);
   nb::class_<PythonIterator>(part, "Iterator")
-      .def("next", &PythonIterator::next)
+      .def("next", &PythonIterator::next,
+           nb::sig("def next(self) -> tuple[numpy.typing.NDArray[typing.Any] | "
+                   "list[numpy.typing.NDArray[numpy.uint8]], numpy.typing.NDArray[numpy.int64], "
+                   "numpy.typing.NDArray[numpy.uint64]] | None"))
       .def("close", &PythonIterator::close)
       .def("state",
            [](const PythonIterator& self) {
@@ -236,8 +239,11 @@ void bind_dataset(nb::module_& module) {
         return rows;
       });
   nb::class_<Dataset>(part, "Chain")
-      .def_static("from_files", &from_files, nb::arg("paths"), nb::arg("labels"))
-      .def_static("from_bytes", &from_bytes, nb::arg("samples"), nb::arg("labels"))
+      .def_static("from_files", &from_files, nb::arg("paths"), nb::arg("labels"),
+                  nb::sig("def from_files(paths: list[bytes], labels: numpy.typing.NDArray[numpy.int64]) -> Chain"))
+      .def_static("from_bytes", &from_bytes, nb::arg("samples"), nb::arg("labels"),
+                  nb::sig("def from_bytes(samples: list[typing.Any], "
+                          "labels: numpy.typing.NDArray[numpy.int64]) -> Chain"))
       .def_static(
           "interleave",
           [](const std::vector<Dataset>& chains, std::uint64_t block) { return Dataset::interleave(chains, block); },
@@ -257,7 +263,9 @@ void bind_dataset(nb::module_& module) {
           [](const Dataset& self, nb::callable function, int parallel) {
             return self.map(PythonMap(std::move(function)), parallel);
           },
-          nb::arg("function"), nb::arg("parallel"))
+          nb::arg("function"), nb::arg("parallel"),
+          nb::sig("def map(self, function: collections.abc.Callable[[numpy.typing.NDArray[typing.Any], int], "
+                  "tuple[numpy.typing.NDArray[typing.Any], int]], parallel: int) -> Chain"))
       .def("cache", &Dataset::cache)
       .def("ignore_errors", &Dataset::ignore_errors, nb::arg("limit"))
       .def("batch", &Dataset::batch, nb::arg("samples"), nb::arg("drop_remainder"))

@@ -23,7 +23,7 @@ using penstock::python::ArrayView;
 namespace {
 
 using Offset = python::Natural<"the offset">;
-using Size = python::Natural<"the size">;
+using FileSize = python::Natural<"the size">;
 
 /// An array, or (array, offset in bytes, size in bytes or -1, element type) as penstock.message gives it.
 ArrayView memory(nb::handle given, Access access) {
@@ -104,7 +104,7 @@ void set_view(File& file, const python::Natural<"the displacement of a view">& d
 
 /// set_size or preallocate.
 template <auto kCall>
-std::uint64_t resize(File& file, const Size& size) {
+std::uint64_t resize(File& file, const FileSize& size) {
   prepared<Called::together>(file, [&] { size.check(); });
   const nb::gil_scoped_release released;
   return (file.*kCall)(size);

@@ -100,7 +100,9 @@ void bind_layout(nb::module_& module) {
       .def_static("whole", &Layout::whole)
       .def_static("parse", &Layout::parse)
       .def("serialize", &Layout::serialize)
-      .def_prop_ro("shape", [](const Layout& layout) { return nb::tuple(nb::cast(layout.shape())); })
+      .def_prop_ro(
+          "shape", [](const Layout& layout) { return nb::tuple(nb::cast(layout.shape())); },
+          nb::for_getter(nb::sig("def shape(self) -> tuple[int, ...]")))
       .def_prop_ro("size", &Layout::size_elems)
       .def_prop_ro("ranks", &Layout::ranks)
       .def_prop_ro("storage",
@@ -108,23 +110,33 @@ void bind_layout(nb::module_& module) {
       .def("splits", &Layout::splits)
       .def("owner", [](const Layout& layout, const std::vector<std::int64_t>& block) { return layout.owner(block); })
       .def("local_size", &Layout::local_size_elems)
-      .def("local_shape",
-           [](const Layout& layout, std::int32_t rank) { return nb::tuple(nb::cast(layout.local_shape(rank))); })
-      .def("cells", &python::cells)
-      .def("part_shapes",
-           [](const Layout& layout, std::int32_t rank) {
-             nb::list shapes;
-             for (const auto& shape : layout.local_part_shapes(rank)) shapes.append(nb::tuple(nb::cast(shape)));
-             return shapes;
-           })
-      .def("box_begins",
-           [](const Layout& layout, std::int32_t rank) {
-             nb::list begins;
-             for (const LayoutBox& box : layout.copy(std::max(layout.copy_of(rank), 0)).given_boxes())
-               if (box.owner == rank) begins.append(nb::tuple(nb::cast(box.begin)));
-             return begins;
-           })
-      .def("blocks", &python::blocks)
+      .def(
+          "local_shape",
+          [](const Layout& layout, std::int32_t rank) { return nb::tuple(nb::cast(layout.local_shape(rank))); },
+          nb::sig("def local_shape(self, rank: int, /) -> tuple[int, ...]"))
+      .def("cells", &python::cells,
+           nb::sig("def cells(self, rank: int, /) -> list[tuple[int, tuple[int, ...], tuple[int, ...], "
+                   "list[tuple[list[int], list[int]]]]]"))
+      .def(
+          "part_shapes",
+          [](const Layout& layout, std::int32_t rank) {
+            nb::list shapes;
+            for (const auto& shape : layout.local_part_shapes(rank)) shapes.append(nb::tuple(nb::cast(shape)));
+            return shapes;
+          },
+          nb::sig("def part_shapes(self, rank: int, /) -> list[tuple[int, ...]]"))
+      .def(
+          "box_begins",
+          [](const Layout& layout, std::int32_t rank) {
+            nb::list begins;
+            for (const LayoutBox& box : layout.copy(std::max(layout.copy_of(rank), 0)).given_boxes())
+              if (box.owner == rank) begins.append(nb::tuple(nb::cast(box.begin)));
+            return begins;
+          },
+          nb::sig("def box_begins(self, rank: int, /) -> list[tuple[int, ...]]"))
+      .def("blocks", &python::blocks,
+           nb::sig("def blocks(self, rank: int, /) -> "
+                   "list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]]"))
       .def("window", [](const Layout& layout, const python::Lengths& begin,
                         const python::Lengths& shape) { return layout.window(begin, shape); })
       .def_prop_ro("copies", &Layout::copies)

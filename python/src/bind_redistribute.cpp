@@ -367,8 +367,8 @@ class Arguments {
   bool is_dense_ = true;
 };
 
-PendingRequest start(const Redistribution& redistribution, int rank, nb::handle source, nb::handle target,
-                     nb::handle alpha, nb::handle beta, nb::handle given_workspace) {
+PendingRequest start_redistribution(const Redistribution& redistribution, int rank, nb::handle source,
+                                    nb::handle target, nb::handle alpha, nb::handle beta, nb::handle given_workspace) {
   Arguments arguments(source, target, alpha, beta, given_workspace);
   const RedistributionOptions& options = redistribution.options();
   const Expected of_source{redistribution.source(), options.source_leading_elems, options.input_dtype(),
@@ -513,20 +513,27 @@ void bind_redistribute(nb::module_& module) {
   nb::class_<Redistribution>(module, "Redistribution")
       .def_prop_ro("source", [](const Redistribution& planned) { return planned.source(); })
       .def_prop_ro("target", [](const Redistribution& planned) { return planned.target(); })
-      .def_prop_ro("relabeling", [](const Redistribution& planned) { return python::facts_of(planned.relabeling()); })
+      .def_prop_ro(
+          "relabeling", [](const Redistribution& planned) { return python::facts_of(planned.relabeling()); },
+          nb::for_getter(nb::sig("def relabeling(self) -> tuple[list[int], int, int, float, float, str]")))
       .def("text", [](const Redistribution& planned) { return to_text(planned.plan()); })
       .def("json", [](const Redistribution& planned) { return to_json(planned.plan()); })
       .def("fail", &Redistribution::fail)
       .def_prop_ro("workspace_bytes", &Redistribution::workspace_bytes)
-      .def("start", &python::start, nb::arg("rank"), nb::arg("source").none(), nb::arg("target").none(),
-           nb::arg("alpha").none(), nb::arg("beta").none(), nb::arg("workspace").none())
+      .def("start", &python::start_redistribution, nb::arg("rank"), nb::arg("source").none(), nb::arg("target").none(),
+           nb::arg("alpha").none(), nb::arg("beta").none(), nb::arg("workspace").none(),
+           nb::sig("def start(self, rank: int, source: object, target: object, alpha: complex, beta: complex, "
+                   "workspace: object) -> Request"))
       .def(
           "run",
           [](const Redistribution& planned, int rank, nb::handle source, nb::handle target, nb::handle alpha,
-             nb::handle beta,
-             nb::handle workspace) { python::start(planned, rank, source, target, alpha, beta, workspace).wait(); },
+             nb::handle beta, nb::handle workspace) {
+            python::start_redistribution(planned, rank, source, target, alpha, beta, workspace).wait();
+          },
           nb::arg("rank"), nb::arg("source").none(), nb::arg("target").none(), nb::arg("alpha").none(),
-          nb::arg("beta").none(), nb::arg("workspace").none());
+          nb::arg("beta").none(), nb::arg("workspace").none(),
+          nb::sig("def run(self, rank: int, source: object, target: object, alpha: complex, beta: complex, "
+                  "workspace: object) -> None"));
   nb::class_<RedistributionBatch>(module, "RedistributionBatch")
       .def("__len__", &RedistributionBatch::size)
       .def_prop_ro("sources",
@@ -541,18 +548,22 @@ void bind_redistribute(nb::module_& module) {
                      for (const LayoutPair& pair : batch.pairs()) targets.push_back(pair.target);
                      return targets;
                    })
-      .def_prop_ro("relabelings",
-                   [](const RedistributionBatch& batch) {
-                     nb::list relabelings;
-                     for (const Relabeling& each : batch.relabelings()) relabelings.append(python::facts_of(each));
-                     return relabelings;
-                   })
+      .def_prop_ro(
+          "relabelings",
+          [](const RedistributionBatch& batch) {
+            nb::list relabelings;
+            for (const Relabeling& each : batch.relabelings()) relabelings.append(python::facts_of(each));
+            return relabelings;
+          },
+          nb::for_getter(nb::sig("def relabelings(self) -> list[tuple[list[int], int, int, float, float, str]]")))
       .def("text", [](const RedistributionBatch& batch) { return to_text(batch.plan()); })
       .def("json", [](const RedistributionBatch& batch) { return to_json(batch.plan()); })
       .def("fail", &RedistributionBatch::fail)
       .def_prop_ro("workspace_bytes", &RedistributionBatch::workspace_bytes)
       .def("start", &python::start_sides, nb::arg("rank"), nb::arg("sources"), nb::arg("targets"),
-           nb::arg("alpha").none(), nb::arg("beta").none(), nb::arg("workspace").none())
+           nb::arg("alpha").none(), nb::arg("beta").none(), nb::arg("workspace").none(),
+           nb::sig("def start(self, rank: int, sources: list[object], targets: list[object], alpha: complex, "
+                   "beta: complex, workspace: object) -> Request"))
       .def(
           "run",
           [](const RedistributionBatch& batch, int rank, const nb::list& sources, const nb::list& targets,
@@ -560,25 +571,42 @@ void bind_redistribute(nb::module_& module) {
             python::start_sides(batch, rank, sources, targets, alpha, beta, workspace).wait();
           },
           nb::arg("rank"), nb::arg("sources"), nb::arg("targets"), nb::arg("alpha").none(), nb::arg("beta").none(),
-          nb::arg("workspace").none());
+          nb::arg("workspace").none(),
+          nb::sig("def run(self, rank: int, sources: list[object], targets: list[object], alpha: complex, "
+                  "beta: complex, workspace: object) -> None"));
   module.def("start_redistribution", &python::start_once, nb::arg("comm"), nb::arg("source_layout").none(),
              nb::arg("target_layout").none(), nb::arg("dtypes"), nb::arg("op"), nb::arg("source").none(),
              nb::arg("target").none(), nb::arg("alpha").none(), nb::arg("beta").none(), nb::arg("workspace").none(),
-             nb::arg("failure"));
+             nb::arg("failure"),
+             nb::sig("def start_redistribution(comm: Comm, source_layout: Layout | None, target_layout: Layout | None, "
+                     "dtypes: tuple[str, str], op: str, source: object, target: object, alpha: complex, beta: complex, "
+                     "workspace: object, failure: str) -> Request"));
   module.def("plan_batch", &python::plan_batch, nb::arg("comm"), nb::arg("sources"), nb::arg("targets"),
-             nb::arg("dtypes"), nb::arg("op"), nb::arg("relabel"), nb::arg("cost").none(), nb::arg("failure"));
+             nb::arg("dtypes"), nb::arg("op"), nb::arg("relabel"), nb::arg("cost").none(), nb::arg("failure"),
+             nb::sig("def plan_batch(comm: Comm, sources: collections.abc.Sequence[Layout], "
+                     "targets: collections.abc.Sequence[Layout], dtypes: tuple[str, str], op: str, relabel: str, "
+                     "cost: TransferCost | None, failure: str) -> RedistributionBatch"));
   // Whatever is wrong must become an Error on all ranks, so None comes as far as the functions that say so.
   module.def("plan_redistribute", &python::plan, nb::arg("comm"), nb::arg("source").none(), nb::arg("target").none(),
              nb::arg("dtypes"), nb::arg("op"), nb::arg("relabel"), nb::arg("cost").none(), nb::arg("part"),
-             nb::arg("leading"), nb::arg("failure"));
+             nb::arg("leading"), nb::arg("failure"),
+             nb::sig("def plan_redistribute(comm: Comm, source: Layout | None, target: Layout | None, "
+                     "dtypes: tuple[str, str], op: str, relabel: str, cost: TransferCost | None, "
+                     "part: collections.abc.Sequence[collections.abc.Sequence[int]], "
+                     "leading: collections.abc.Sequence[int], failure: str) -> Redistribution"));
   nb::class_<TransferCost>(module, "TransferCost")
       .def(nb::init<>())
       .def_static("pairs", &TransferCost::pairs)
       .def_static("nodes", &TransferCost::nodes)
-      .def_static("parts", &python::cost_of_parts)
+      .def_static("parts", &python::cost_of_parts,
+                  nb::sig("def parts(function: collections.abc.Callable[[list[int], list[int], int], "
+                          "numpy.typing.NDArray[numpy.float64]], /) -> TransferCost"))
       .def("with_transformation", &TransferCost::with_transformation);
-  module.def("relabel", &python::relabel_of, nb::arg("source"), nb::arg("target"), nb::arg("element_bytes"),
-             nb::arg("op"), nb::arg("ranks"), nb::arg("policy"), nb::arg("cost").none());
+  module.def(
+      "relabel", &python::relabel_of, nb::arg("source"), nb::arg("target"), nb::arg("element_bytes"), nb::arg("op"),
+      nb::arg("ranks"), nb::arg("policy"), nb::arg("cost").none(),
+      nb::sig("def relabel(source: Layout, target: Layout, element_bytes: int, op: str, ranks: int, policy: str, "
+              "cost: TransferCost | None) -> tuple[list[int], int, int, float, float, str]"));
   module.def("transfer_volumes", &python::volumes_of);
   module.def("assign_max_weight", &python::assign);
   module.def("assign_max_weight_sparse", &python::assign_sparse);

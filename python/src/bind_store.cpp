@@ -24,7 +24,7 @@ using penstock::python::ArrayView;
 
 namespace {
 
-using Size = python::Natural<"size">;
+using BlobSize = python::Natural<"size">;
 using Version = python::Natural<"version">;
 using OptionalVersion = std::optional<Version>;
 
@@ -210,17 +210,22 @@ void bind_store(nb::module_& module) {
   nb::class_<Snapshot>(module, "Snapshot")
       .def_prop_ro("version", &Snapshot::version)
       .def_prop_ro("size", &Snapshot::size_bytes)
-      .def("read", &read_snapshot, nb::arg("regions"));
+      .def("read", &read_snapshot, nb::arg("regions"),
+           nb::sig("def read(self, regions: collections.abc.Iterable[tuple[int, object]]) -> None"));
   nb::class_<Blob>(module, "Blob")
       .def_prop_ro("name", &Blob::name)
       .def_prop_ro("latest", &Blob::latest, released())
       .def_prop_ro("size", &Blob::size_bytes, released())
       .def_prop_ro("grows", &Blob::grows)
-      .def("write", &write_blob, nb::arg("regions"))
-      .def("append", &append_to, nb::arg("buffers"))
+      .def("write", &write_blob, nb::arg("regions"),
+           nb::sig("def write(self, regions: collections.abc.Iterable[tuple[int, object]]) -> int"))
+      .def("append", &append_to, nb::arg("buffers"),
+           nb::sig("def append(self, buffers: collections.abc.Iterable[object]) -> tuple[int, int]"))
       .def(
-          "resize", [](Blob& blob, const Size& size) { return blob.resize(size); }, nb::arg("size"), released())
-      .def("read", &read_blob, nb::arg("regions"), nb::arg("version").none() = nb::none())
+          "resize", [](Blob& blob, const BlobSize& size) { return blob.resize(size); }, nb::arg("size"), released())
+      .def("read", &read_blob, nb::arg("regions"), nb::arg("version").none() = nb::none(),
+           nb::sig("def read(self, regions: collections.abc.Iterable[tuple[int, object]], version: int | None = None) "
+                   "-> None"))
       .def(
           "snapshot", [](const Blob& blob, const OptionalVersion& version) { return blob.snapshot(number(version)); },
           nb::arg("version").none() = nb::none(), released())
@@ -230,19 +235,22 @@ void bind_store(nb::module_& module) {
             return blob.wait(version, duration(timeout_s));
           },
           nb::arg("version"), nb::arg("timeout"), released())
-      .def("log", &log_of, nb::arg("first") = 1)
+      .def("log", &log_of, nb::arg("first") = 1,
+           nb::sig("def log(self, first: int = 1) -> list[penstock.store.LogEntry]"))
       .def(
           "tag",
           [](Blob& blob, const std::string& tag, const OptionalVersion& version) { blob.tag(tag, number(version)); },
           nb::arg("tag"), nb::arg("version").none() = nb::none(), released())
       .def(
           "untag", [](Blob& blob, const std::string& tag) { blob.untag(tag); }, nb::arg("tag"), released())
-      .def("tags",
-           [](const Blob& blob) {
-             nb::dict tags;
-             for (const Tag& tag : blob.tags()) tags[tag.name.c_str()] = tag.version;
-             return tags;
-           })
+      .def(
+          "tags",
+          [](const Blob& blob) {
+            nb::dict tags;
+            for (const Tag& tag : blob.tags()) tags[tag.name.c_str()] = tag.version;
+            return tags;
+          },
+          nb::sig("def tags(self) -> dict[str, int]"))
       .def(
           "diff",
           [](const Blob& blob, const Version& from, const OptionalVersion& to) {
@@ -266,7 +274,7 @@ void bind_store(nb::module_& module) {
       .def_prop_ro("url", &Store::url)
       .def(
           "create",
-          [](Store& store, const std::string& name, const Size& size, bool grows) {
+          [](Store& store, const std::string& name, const BlobSize& size, bool grows) {
             return store.create(name, {size, grows});
           },
           nb::arg("name"), nb::arg("size") = 0, nb::arg("grows") = false, released())
@@ -276,16 +284,17 @@ void bind_store(nb::module_& module) {
       .def(
           "__contains__", [](const Store& store, const std::string& name) { return store.exists(name); },
           nb::arg("name"), released())
-      .def("list", &blobs_of)
+      .def("list", &blobs_of, nb::sig("def list(self) -> builtins.list[penstock.store.BlobInfo]"))
       .def(
           "clone",
           [](Store& store, const std::string& name, const OptionalVersion& version, const std::string& new_name) {
             return store.clone(name, number(version), new_name);
           },
           nb::arg("name"), nb::arg("version").none(), nb::arg("new_name"), released())
-      .def("remove", &remove_blob, nb::arg("name"))
-      .def("check", &check_all)
-      .def("gc", &collect, nb::arg("keep_last").none(), nb::arg("keep_for"), nb::arg("lease"))
+      .def("remove", &remove_blob, nb::arg("name"), nb::sig("def remove(self, name: str) -> dict[str, int]"))
+      .def("check", &check_all, nb::sig("def check(self) -> penstock.store.CheckReport"))
+      .def("gc", &collect, nb::arg("keep_last").none(), nb::arg("keep_for"), nb::arg("lease"),
+           nb::sig("def gc(self, keep_last: int | None, keep_for: float, lease: float) -> dict[str, int]"))
       .def(
           "export",
           [](const Store& store, const std::string& name, const std::string& path, const OptionalVersion& version) {

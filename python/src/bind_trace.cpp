@@ -56,11 +56,13 @@ void bind_trace(nb::module_& module) {
   nb::class_<PythonSpan>(part, "Span")
       .def(nb::init<const std::string&, const std::string&, std::uint64_t>(), nb::arg("name"),
            nb::arg("lane") = "application", nb::arg("nbytes") = 0)
-      .def("__enter__",
-           [](nb::handle self) {
-             nb::cast<PythonSpan&>(self).enter();
-             return nb::borrow(self);
-           })
+      .def(
+          "__enter__",
+          [](nb::handle self) {
+            nb::cast<PythonSpan&>(self).enter();
+            return nb::borrow(self);
+          },
+          nb::sig("def __enter__(self) -> Span"))
       .def(
           "__exit__", [](PythonSpan& self, nb::object, nb::object, nb::object) { self.exit(); }, nb::arg("type").none(),
           nb::arg("value").none(), nb::arg("traceback").none())

@@ -30,10 +30,17 @@ std::optional<DType> find_dtype(char kind, std::uint64_t item_bytes) {
   return std::nullopt;
 }
 
+/// Of all lanes of an element.
+std::uint64_t item_bytes_of(nb::dlpack::dtype dtype) { return (std::uint64_t{dtype.bits} * dtype.lanes + 7) / 8; }
+
 std::optional<DType> dtype_of_dlpack(nb::dlpack::dtype dtype) {
-  if (dtype.lanes != 1 || dtype.bits % 8 != 0) return std::nullopt;
-  const std::uint64_t item_bytes = dtype.bits / 8;
-  switch (static_cast<nb::dlpack::dtype_code>(dtype.code)) {
+  if (dtype.bits % 8 != 0) return std::nullopt;
+  const std::uint64_t item_bytes = item_bytes_of(dtype);
+  const auto code = static_cast<nb::dlpack::dtype_code>(dtype.code);
+  // Older exporters have no other way to name complex numbers.
+  if (dtype.lanes == 2 && code == nb::dlpack::dtype_code::Float) return find_dtype('c', item_bytes);
+  if (dtype.lanes != 1) return std::nullopt;
+  switch (code) {
     case nb::dlpack::dtype_code::Int: return find_dtype('i', item_bytes);
     case nb::dlpack::dtype_code::UInt: return find_dtype('u', item_bytes);
     case nb::dlpack::dtype_code::Float: return find_dtype('f', item_bytes);
@@ -165,15 +172,15 @@ ArrayView strided_view(nb::handle object, Access access, const char* argument) {
       result.fortran_contiguous_ = result.fortran_contiguous_ && (array.shape(d) == 1 || array.stride(d) == dense);
     if (array.size() == 0) result.c_contiguous_ = result.fortran_contiguous_ = true;
     result.data_ = static_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(array.data())));
-    result.item_bytes_ = array.itemsize();
-    result.size_bytes_ = array.nbytes();
+    result.item_bytes_ = item_bytes_of(array.dtype());  // nanobind's own sizes leave the lanes out
+    result.size_bytes_ = array.size() * result.item_bytes_;
     for (std::size_t d = 0; d < array.ndim(); ++d) {
       result.shape_.push_back(static_cast<std::int64_t>(array.shape(d)));
-      result.strides_bytes_.push_back(array.stride(d) * static_cast<std::int64_t>(array.itemsize()));
+      result.strides_bytes_.push_back(array.stride(d) * static_cast<std::int64_t>(result.item_bytes_));
     }
     result.dtype_ = dtype_of_dlpack(array.dtype());
-    result.held_ =
-        "DLPack code " + std::to_string(array.dtype().code) + ", " + std::to_string(array.dtype().bits) + " bits";
+    result.held_ = "DLPack code " + std::to_string(array.dtype().code) + ", " + std::to_string(array.dtype().bits) +
+                   " bits" + (array.dtype().lanes == 1 ? "" : ", " + std::to_string(array.dtype().lanes) + " lanes");
     // A DLPack export is memory that its exporter keeps alive: hold the tensor, not only the Python object.
     result.tensor_ = std::make_shared<nb::ndarray<nb::ro>>(std::move(array));
   } else {

@@ -43,6 +43,7 @@ std::string library_directory() {
 
 NB_MODULE(_penstock, module) {
   nb::register_exception_translator(translate_error);
+  module.attr("__version__") = PENSTOCK_VERSION;
   module.def("library_directory", &library_directory);
 #define PENSTOCK_BINDING(part) bind_##part(module);
 #include "bindings.def"

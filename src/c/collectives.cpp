@@ -126,29 +126,24 @@ Arguments arguments(Comm& comm, const Call& call) {
   return result;
 }
 
-Arguments arguments_or_fail(penstock_comm* handle, const Call& call) {
-  require(handle, call.function, "comm");
-  Comm& comm = unwrap<Comm>(handle);
-  try {
-    return arguments(comm, call);
-  } catch (const Error& error) {
-    comm.fail_next(error.message());
-    throw;
-  }
-}
-
-int run(penstock_comm* comm, const Call& call) {
+int run(penstock_comm* handle, const Call& call) {
   return guarded([&] {
-    const Arguments given = arguments_or_fail(comm, call);
-    unwrap<Comm>(comm).run(given.what, given.input, given.output, given.user);
+    require(handle, call.function, "comm");
+    Comm& comm = unwrap<Comm>(handle);
+    const Arguments given = or_fail(comm, [&] { return arguments(comm, call); });
+    comm.run(given.what, given.input, given.output, given.user);
   });
 }
 
-int run(penstock_comm* comm, const Call& call, penstock_request** request) {
+int run(penstock_comm* handle, const Call& call, penstock_request** request) {
   return guarded([&] {
-    require(request, call.function, "request");
-    const Arguments given = arguments_or_fail(comm, call);
-    *request = wrap<penstock_request>(unwrap<Comm>(comm).start(given.what, given.input, given.output, given.user));
+    require(handle, call.function, "comm");
+    Comm& comm = unwrap<Comm>(handle);
+    const Arguments given = or_fail(comm, [&] {
+      require(request, call.function, "request");
+      return arguments(comm, call);
+    });
+    *request = wrap<penstock_request>(comm.start(given.what, given.input, given.output, given.user));
   });
 }
 
@@ -289,8 +284,9 @@ int penstock_start(penstock_persistent* persistent, penstock_request** request) 
   using namespace penstock;
   return c::guarded([&] {
     c::require(persistent, "penstock_start", "persistent");
-    c::require(request, "penstock_start", "request");
-    *request = c::wrap<penstock_request>(c::unwrap<Persistent>(persistent).start());
+    auto& mine = c::unwrap<Persistent>(persistent);
+    c::or_fail(mine, [&] { c::require(request, "penstock_start", "request"); });
+    *request = c::wrap<penstock_request>(mine.start());
   });
 }
 

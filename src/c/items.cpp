@@ -13,7 +13,7 @@
 namespace penstock::c {
 namespace {
 
-struct Call {
+struct ItemsCall {
   Collective what;
   SendItems send;
   ReceiveItems receive;
@@ -34,19 +34,21 @@ bool read_side(const penstock_items* given, std::size_t ranks, Side& side) {
   return false;
 }
 
-Call read(Comm& comm, const char* function, penstock_collective collective, const penstock_items* send,
-          const penstock_items* receive, int root) {
-  Call call;
-  try {
-    call.what.kind = collective_kind(function, collective);
-  } catch (const Error& error) {
-    comm.fail_next(error.what());
-    throw;
-  }
-  call.what.root = root;
+struct Given {
+  const char* function;
+  penstock_collective collective;
+  const penstock_items* send;
+  const penstock_items* receive;
+  int root;
+};
+
+ItemsCall read(const Comm& comm, const Given& given) {
+  ItemsCall call;
+  call.what.kind = collective_kind(given.function, given.collective);
+  call.what.root = given.root;
   const auto ranks = static_cast<std::size_t>(comm.size());
-  const bool sends_in_place = read_side(send, ranks, call.send);
-  call.what.in_place = read_side(receive, ranks, call.receive) || sends_in_place;
+  const bool sends_in_place = read_side(given.send, ranks, call.send);
+  call.what.in_place = read_side(given.receive, ranks, call.receive) || sends_in_place;
   return call;
 }
 
@@ -60,29 +62,36 @@ void penstock_datatype_free(penstock_datatype* datatype) { c::destroy<Datatype>(
 int penstock_collective_items(penstock_comm* comm, penstock_collective collective, const penstock_items* send,
                               const penstock_items* receive, int root) {
   return c::guarded([&] {
-    c::require(comm, "penstock_collective_items", "comm");
-    const c::Call call = c::read(c::unwrap<Comm>(comm), "penstock_collective_items", collective, send, receive, root);
-    c::unwrap<Comm>(comm).run_items(call.what, call.send, call.receive);
+    const c::Given given{"penstock_collective_items", collective, send, receive, root};
+    c::require(comm, given.function, "comm");
+    auto& on = c::unwrap<Comm>(comm);
+    const c::ItemsCall call = c::or_fail(on, [&] { return c::read(on, given); });
+    on.run_items(call.what, call.send, call.receive);
   });
 }
 
 int penstock_icollective_items(penstock_comm* comm, penstock_collective collective, const penstock_items* send,
                                const penstock_items* receive, int root, penstock_request** request) {
   return c::guarded([&] {
-    c::require(comm, "penstock_icollective_items", "comm");
-    c::require(request, "penstock_icollective_items", "request");
-    const c::Call call = c::read(c::unwrap<Comm>(comm), "penstock_icollective_items", collective, send, receive, root);
-    *request = c::wrap<penstock_request>(c::unwrap<Comm>(comm).start_items(call.what, call.send, call.receive));
+    const c::Given given{"penstock_icollective_items", collective, send, receive, root};
+    c::require(comm, given.function, "comm");
+    auto& on = c::unwrap<Comm>(comm);
+    const c::ItemsCall call = c::or_fail(on, [&] {
+      c::require(request, given.function, "request");
+      return c::read(on, given);
+    });
+    *request = c::wrap<penstock_request>(on.start_items(call.what, call.send, call.receive));
   });
 }
 
 int penstock_collective_items_init(penstock_comm* comm, penstock_collective collective, const penstock_items* send,
                                    const penstock_items* receive, int root, penstock_persistent** persistent) {
   return c::guarded([&] {
-    c::require(comm, "penstock_collective_items_init", "comm");
-    c::require(persistent, "penstock_collective_items_init", "persistent");
-    const c::Call call =
-        c::read(c::unwrap<Comm>(comm), "penstock_collective_items_init", collective, send, receive, root);
-    *persistent = c::wrap<penstock_persistent>(c::unwrap<Comm>(comm).prepare_items(call.what, call.send, call.receive));
+    const c::Given given{"penstock_collective_items_init", collective, send, receive, root};
+    c::require(comm, given.function, "comm");
+    c::require(persistent, given.function, "persistent");
+    const auto& on = c::unwrap<Comm>(comm);
+    const c::ItemsCall call = c::read(on, given);
+    *persistent = c::wrap<penstock_persistent>(on.prepare_items(call.what, call.send, call.receive));
   });
 }

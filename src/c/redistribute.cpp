@@ -13,6 +13,7 @@
 
 using namespace penstock;
 using c::guarded;
+using c::or_fail;
 using c::require;
 using c::unwrap;
 
@@ -23,18 +24,27 @@ std::vector<std::int64_t> values(const int64_t* first, std::int64_t count, const
   return {first, first + count};
 }
 
-Request start(const char* function, const penstock_redistribution* redistribution, const void* input, void* output,
-              double alpha, double beta, const Workspace& workspace = {}) {
+/// Fails the next run on all ranks, see or_fail().
+struct NextRun {
+  const Redistribution& of;
+  void fail_next(const std::string& message) const noexcept { of.fail(message); }
+};
+
+const Redistribution& required(const char* function, const penstock_redistribution* redistribution) {
   require(redistribution, function, "redistribution");
-  const auto& mine = unwrap<Redistribution>(redistribution);
-  const Plan& plan = mine.plan();
-  if ((input == nullptr && plan.input_bytes != 0) || (output == nullptr && plan.output_bytes != 0)) {
-    const std::string message = std::string(function) + ": a buffer is NULL on a rank that has a part of the array";
-    mine.fail(message);
-    throw Error(ErrorCode::invalid_argument, message);
-  }
-  return mine.start({static_cast<const std::byte*>(input), plan.input_bytes},
-                    {static_cast<std::byte*>(output), plan.output_bytes}, alpha, beta, workspace);
+  return unwrap<Redistribution>(redistribution);
+}
+
+Request start(const char* function, const Redistribution& redistribution, const void* input, void* output, double alpha,
+              double beta, const Workspace& workspace = {}) {
+  const Plan& plan = redistribution.plan();
+  or_fail(NextRun{redistribution}, [&] {
+    if ((input == nullptr && plan.input_bytes != 0) || (output == nullptr && plan.output_bytes != 0))
+      throw Error(ErrorCode::invalid_argument,
+                  std::string(function) + ": a buffer is NULL on a rank that has a part of the array");
+  });
+  return redistribution.start({static_cast<const std::byte*>(input), plan.input_bytes},
+                              {static_cast<std::byte*>(output), plan.output_bytes}, alpha, beta, workspace);
 }
 
 Workspace workspace_of(void* memory, std::uint64_t size_bytes) {
@@ -153,14 +163,19 @@ int penstock_redistribution_info(const penstock_redistribution* redistribution, 
 
 int penstock_redistribute(const penstock_redistribution* redistribution, const void* input, void* output, double alpha,
                           double beta) {
-  return guarded([&] { start("penstock_redistribute", redistribution, input, output, alpha, beta).wait(); });
+  return guarded([&] {
+    constexpr const char* kFunction = "penstock_redistribute";
+    start(kFunction, required(kFunction, redistribution), input, output, alpha, beta).wait();
+  });
 }
 
 int penstock_iredistribute(const penstock_redistribution* redistribution, const void* input, void* output, double alpha,
                            double beta, penstock_request** request) {
   return guarded([&] {
-    require(request, "penstock_iredistribute", "request");
-    *request = c::wrap<penstock_request>(start("penstock_iredistribute", redistribution, input, output, alpha, beta));
+    constexpr const char* kFunction = "penstock_iredistribute";
+    const Redistribution& mine = required(kFunction, redistribution);
+    or_fail(NextRun{mine}, [&] { require(request, kFunction, "request"); });
+    *request = c::wrap<penstock_request>(start(kFunction, mine, input, output, alpha, beta));
   });
 }
 
@@ -176,10 +191,11 @@ int penstock_iredistribute_in(const penstock_redistribution* redistribution, con
                               double alpha, double beta, void* workspace, uint64_t workspace_bytes,
                               penstock_request** request) {
   return guarded([&] {
-    require(request, "penstock_iredistribute_in", "request");
+    constexpr const char* kFunction = "penstock_iredistribute_in";
+    const Redistribution& mine = required(kFunction, redistribution);
+    or_fail(NextRun{mine}, [&] { require(request, kFunction, "request"); });
     const Bytes memory{static_cast<std::byte*>(workspace), workspace == nullptr ? 0 : workspace_bytes};
-    *request = c::wrap<penstock_request>(
-        start("penstock_iredistribute_in", redistribution, input, output, alpha, beta, memory));
+    *request = c::wrap<penstock_request>(start(kFunction, mine, input, output, alpha, beta, memory));
   });
 }
 
@@ -188,15 +204,14 @@ int penstock_iredistribute_parts(const penstock_redistribution* redistribution, 
                                  uint64_t workspace_bytes, penstock_request** request) {
   return guarded([&] {
     constexpr const char* kFunction = "penstock_iredistribute_parts";
-    require(request, kFunction, "request");
-    require(redistribution, kFunction, "redistribution");
-    const auto& mine = unwrap<Redistribution>(redistribution);
-    for (const penstock_parts* parts : {input, output})
-      if (parts == nullptr || (parts->parts != 0 && (parts->data == nullptr || parts->strides_elems == nullptr))) {
-        const std::string message = std::string(kFunction) + ": input or output is NULL, or lacks data or strides";
-        mine.fail(message);
-        throw Error(ErrorCode::invalid_argument, message);
-      }
+    const Redistribution& mine = required(kFunction, redistribution);
+    or_fail(NextRun{mine}, [&] {
+      require(request, kFunction, "request");
+      for (const penstock_parts* parts : {input, output})
+        if (parts == nullptr || (parts->parts != 0 && (parts->data == nullptr || parts->strides_elems == nullptr)))
+          throw Error(ErrorCode::invalid_argument,
+                      std::string(kFunction) + ": input or output is NULL, or lacks data or strides");
+    });
     *request =
         c::wrap<penstock_request>(mine.start_parts(parts_of<ConstStridedParts>(*input, mine.source().dimensions()),
                                                    parts_of<StridedParts>(*output, mine.target().dimensions()), alpha,
@@ -214,7 +229,7 @@ int penstock_iredistribute_once(penstock_comm* comm, const penstock_layout* sour
     RedistributionOptions options;
     std::uint64_t input_bytes = 0;
     std::uint64_t output_bytes = 0;
-    try {
+    or_fail(on, [&] {
       require(request, kFunction, "request");
       require(source, kFunction, "source");
       require(target, kFunction, "target");
@@ -229,10 +244,7 @@ int penstock_iredistribute_once(penstock_comm* comm, const penstock_layout* sour
       if ((input == nullptr && input_bytes != 0) || (output == nullptr && output_bytes != 0))
         throw Error(ErrorCode::invalid_argument,
                     std::string(kFunction) + ": a buffer is NULL on a rank that has a part of the array");
-    } catch (const Error& error) {
-      on.fail_next(error.message());
-      throw;
-    }
+    });
     *request = c::wrap<penstock_request>(start_redistribution(
         on, {unwrap<Layout>(source), unwrap<Layout>(target), options, alpha, beta},
         {static_cast<const std::byte*>(input), input_bytes}, {static_cast<std::byte*>(output), output_bytes}));

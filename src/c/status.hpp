@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "penstock/error.hpp"
 #include "penstock/export.hpp"
 #include "penstock/penstock.h"
 
@@ -21,6 +22,21 @@ int guarded(Action&& action) noexcept {
     return PENSTOCK_success;
   } catch (...) {
     return status_of_exception();
+  }
+}
+
+/// Runs `check`, which judges the arguments of an operation that the other ranks start, too. What it throws fails the
+/// next operation of `target` on all of them: they would wait for this rank.
+template <typename Target, typename Check>
+auto or_fail(Target&& target, Check&& check) {
+  try {
+    return std::forward<Check>(check)();
+  } catch (const Error& error) {
+    target.fail_next(error.message());
+    throw;
+  } catch (const std::exception& error) {
+    target.fail_next(error.what());
+    throw;
   }
 }
 

@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint64_t kFormat = 1;
 constexpr std::string_view kChecksumField = ",\n\"checksum\": \"";
 constexpr std::string_view kEnd = "\"}\n";
-constexpr std::size_t kHexDigits = 2 * sizeof(Digest);
+constexpr std::size_t kDigestDigits = 2 * sizeof(Digest);
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::corrupt, "manifest: " + message); }
 
@@ -88,12 +88,12 @@ std::string Manifest::serialize() const {
 }
 
 Manifest Manifest::parse(std::string_view text) {
-  const std::size_t tail_bytes = kChecksumField.size() + kHexDigits + kEnd.size();
+  const std::size_t tail_bytes = kChecksumField.size() + kDigestDigits + kEnd.size();
   if (text.size() < tail_bytes || !text.ends_with(kEnd) ||
       text.substr(text.size() - tail_bytes, kChecksumField.size()) != kChecksumField) {
     refuse("it does not end in a checksum: truncated, or no manifest");
   }
-  const Digest expected = digest_from_hex(text.substr(text.size() - kEnd.size() - kHexDigits, kHexDigits));
+  const Digest expected = digest_from_hex(text.substr(text.size() - kEnd.size() - kDigestDigits, kDigestDigits));
   const Digest found = digest(text.substr(0, text.size() - tail_bytes));
   if (found != expected) refuse("checksum " + to_hex(found) + ", expected " + to_hex(expected));
 

@@ -4,8 +4,11 @@
 #include <array>
 #include <map>
 #include <span>
+#include <utility>
 
-#include "comm/state.hpp"
+#include "base/hash.hpp"
+#include "base/ranks_text.hpp"
+#include "comm/check.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::comm {
@@ -37,16 +40,6 @@ std::size_t card_words(int size) { return kWords + 2 * static_cast<std::size_t>(
 std::string kind_text(std::uint64_t kind) {
   return kind == kPlan ? "a redistribution or a native operation"
                        : std::string(name(static_cast<CollectiveKind>(kind)));
-}
-
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (i == 8 && ranks.size() > 10) return text + " and " + std::to_string(ranks.size() - i) + " others";
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
-  }
-  return text;
 }
 
 class Cards {
@@ -96,7 +89,7 @@ class Cards {
     compare("split", kSplit, number);
     compare("radix", kRadix, number);
     compare("algorithm", kAlgorithm, [](std::uint64_t value) { return value == 0 ? "none" : std::to_string(value); });
-    if (!is_rooted(kind)) compare("in place", kInPlace, number);
+    if (!is_in_place_alone(kind)) compare("in place", kInPlace, number);
     const auto root = static_cast<int>(word(0, kRoot));
     for (int rank = 0; rank < size_ && has_counts(kind); ++rank) {
       if (kind == CollectiveKind::gatherv && !(rank == root && word(rank, kInPlace) != 0))
@@ -120,7 +113,7 @@ class Cards {
     std::string difference = what + " is ";
     bool is_first = true;
     for (const auto& [value, ranks] : groups) {
-      difference += (is_first ? "" : ", ") + std::string(as_text(value)) + " on " + ranks_text(ranks);
+      difference += (is_first ? "" : ", ") + std::string(as_text(value)) + " on " + base::ranks_text(ranks);
       is_first = false;
     }
     found_.push_back(difference);
@@ -163,8 +156,7 @@ std::vector<std::uint64_t> card_of(const Collective& what, int size) {
   card[kSegmentBytes] = what.segment_bytes;
   card[kSplit] = static_cast<std::uint64_t>(what.split);
   card[kRadix] = static_cast<std::uint64_t>(what.radix);
-  for (const char letter : what.algorithm)
-    card[kAlgorithm] = card[kAlgorithm] * 131 + static_cast<unsigned char>(letter);
+  if (!what.algorithm.empty()) card[kAlgorithm] = base::mix(base::kSeed, what.algorithm);
   const auto ranks = static_cast<std::size_t>(size);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const auto of = [&](const std::vector<std::uint64_t>& counts) {
@@ -203,12 +195,22 @@ Agreement::Agreement(engine::Engine& engine, std::vector<std::uint64_t> mine)
 
 void Agreement::wait() {
   run_->wait();
-  if (std::exchange(told_, true)) return;
+  if (told_.exchange(true)) return;
   const std::string difference = disagreement(all_, size_);
   if (!difference.empty())
     throw Error(ErrorCode::mismatch, difference +
                                          "; every rank must make the same calls in the same order with "
                                          "matching counts, types and roots");
+}
+
+void Agreements::begin_failed() noexcept {
+  try {
+    std::erase_if(unwatched_, [](const auto& agreement) { return agreement->done(); });
+    if (auto agreement = begin([&] { return card_of_failure(engine_.team().size()); }))
+      unwatched_.push_back(std::move(agreement));
+  } catch (const std::exception&) {
+    // Out of memory: the other ranks find this one different.
+  }
 }
 
 }  // namespace penstock::comm

@@ -1,6 +1,7 @@
 // At debug level 1 the ranks tell each other what they call, so that a difference is named and not only noticed.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,7 +23,7 @@ std::vector<std::uint64_t> card_of_failure(int size);
 /// 1 on rank 1". Empty where everything does, or where a rank has failed by itself.
 std::string disagreement(const std::vector<std::uint64_t>& cards, int size);
 
-/// The cards on their way. Kept until the operation is complete.
+/// The cards on their way. Kept until the operation is complete. Thread-safe.
 class Agreement {
  public:
   /// Starts the exchange, an operation of the communicator like any other.
@@ -36,8 +37,27 @@ class Agreement {
   std::vector<std::uint64_t> mine_;
   std::vector<std::uint64_t> all_;
   int size_;
-  bool told_ = false;
+  std::atomic<bool> told_{false};
   std::shared_ptr<engine::Run> run_;  // last: its destructor waits for those who write to `all_`
+};
+
+/// At debug level 1 every operation of a communicator, also one that has failed here, begins by an agreement.
+class Agreements {
+ public:
+  Agreements(engine::Engine& engine, bool wanted) : engine_(engine), wanted_(wanted) {}
+
+  /// nullptr below debug level 1, where `card()` is not asked for.
+  template <class Card>
+  std::shared_ptr<Agreement> begin(const Card& card) {
+    return wanted_ ? std::make_shared<Agreement>(engine_, card()) : nullptr;
+  }
+  /// For an operation that has failed here.
+  void begin_failed() noexcept;
+
+ private:
+  engine::Engine& engine_;
+  bool wanted_;
+  std::vector<std::shared_ptr<Agreement>> unwatched_;  ///< of calls that have failed here
 };
 
 }  // namespace penstock::comm

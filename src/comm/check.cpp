@@ -1,12 +1,12 @@
-// The arguments of a collective: what one rank can check by itself.
+#include "comm/check.hpp"
+
 #include <array>
-#include <bit>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "comm/state.hpp"
+#include "base/hash.hpp"
+#include "base/overlap.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::comm {
@@ -34,15 +34,6 @@ Span fitting(const Collective& what, bool is_send, Span given, std::uint64_t nee
   refuse(std::string(name(what.kind)) + ": the " + buffer + " buffer has " + std::to_string(given.size()) +
          " bytes; expected " + std::to_string(needed_bytes) + of);
 }
-
-std::uint64_t mix(std::uint64_t mixed, std::uint64_t word) {
-  mixed = std::rotl(mixed ^ word, 29) * 0xff51afd7ed558ccdu;
-  return mixed ^ mixed >> 32;
-}
-
-}  // namespace
-
-namespace {
 
 /// False, and nothing changed, where the bytes cannot be counted.
 bool count_in_bytes(Collective& what) {
@@ -95,9 +86,8 @@ Collective normalized(const Collective& asked, int rank) {
 }
 
 std::uint64_t signature(const Collective& what) {
-  // In-place is the root's own affair in rooted operations.
-  const bool in_place = what.in_place && !is_rooted(what.kind);
-  // So are the counts that only this rank knows; whether they fit shows in the sizes of the messages.
+  const bool in_place = what.in_place && !is_in_place_alone(what.kind);
+  // Whether the counts that only this rank knows fit shows in the sizes of the messages.
   const bool knows_alone = what.kind == CollectiveKind::gatherv || what.kind == CollectiveKind::scatterv ||
                            what.kind == CollectiveKind::alltoallv;
   const std::array<std::uint64_t, 9> words{
@@ -110,19 +100,18 @@ std::uint64_t signature(const Collective& what) {
       static_cast<std::uint64_t>(what.split),
       static_cast<std::uint64_t>(what.radix),
       what.element_bytes << 2 | (what.commutative ? 1u : 0u) | (what.reproducible ? 2u : 0u)};
-  std::uint64_t mixed = 0x9e3779b97f4a7c15u;
-  for (const std::uint64_t word : words) mixed = mix(mixed, word);
-  for (const char letter : what.algorithm) mixed = mix(mixed, static_cast<unsigned char>(letter));
+  std::uint64_t mixed = base::mix(base::kSeed, what.algorithm);
+  for (const std::uint64_t word : words) mixed = base::mix(mixed, word);
   if (!knows_alone)
-    for (const std::uint64_t count : what.receive.counts) mixed = mix(mixed, count);
+    for (const std::uint64_t count : what.receive.counts) mixed = base::mix(mixed, count);
   return mixed;
 }
 
 std::uint64_t local_hash(const Collective& what) {
-  std::uint64_t mixed = mix(signature(what), what.count << 1 | (what.in_place ? 1u : 0u));
+  std::uint64_t mixed = base::mix(signature(what), what.count << 1 | (what.in_place ? 1u : 0u));
   for (const Blocks* blocks : {&what.send, &what.receive}) {
-    for (const std::uint64_t count : blocks->counts) mixed = mix(mixed, count);
-    for (const std::uint64_t displacement : blocks->displacements) mixed = mix(mixed, displacement);
+    for (const std::uint64_t count : blocks->counts) mixed = base::mix(mixed, count);
+    for (const std::uint64_t displacement : blocks->displacements) mixed = base::mix(mixed, displacement);
   }
   return mixed;
 }
@@ -137,10 +126,7 @@ engine::Bindings bind(const Collective& what, const Plan& plan, ConstBytes input
     bindings.output = fitting(what, false, output, plan.output_bytes);
   }
   if (plan.input_bytes == 0 || plan.output_bytes == 0) return bindings;
-  const std::less<const std::byte*> before;
-  input = bindings.input;
-  output = bindings.output;
-  if (before(input.data(), output.data() + output.size()) && before(output.data(), input.data() + input.size()))
+  if (base::overlap(bindings.input, bindings.output))
     refuse(std::string(name(what.kind)) +
            ": the send and the receive buffer overlap; use in-place (MPI_IN_PLACE) where they are to be one");
   return bindings;

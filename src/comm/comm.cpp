@@ -56,11 +56,11 @@ Comm::Comm(std::shared_ptr<comm::State> state) : state_(std::move(state)) {}
 int Comm::rank() const { return state_->team().rank; }
 int Comm::size() const { return state_->team().size(); }
 const Team& Comm::team() const { return state_->team(); }
-bool Comm::any_thread() const { return state_->any_thread(); }
+bool Comm::any_thread() const { return state_->facts().any_thread; }
 Comm Comm::duplicate() const { return state_->duplicate(); }
 
 void Comm::use(CollectiveKind kind, const std::string& algorithm, std::uint64_t segment_bytes) {
-  state_->use(kind, algorithm, segment_bytes);
+  state_->planner().use(kind, algorithm, segment_bytes);
 }
 
 Request Comm::start(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user) {
@@ -73,7 +73,7 @@ void Comm::run(const Collective& what, ConstBytes input, Bytes output, std::shar
 
 Persistent Comm::prepare(const Collective& what, ConstBytes input, Bytes output,
                          std::shared_ptr<const UserOp> user) const {
-  return Persistent([comm = *this, what, input, output, user = std::move(user)]() mutable {
+  return Persistent(*this, [comm = *this, what, input, output, user = std::move(user)]() mutable {
     return comm.start(what, input, output, user);
   });
 }
@@ -96,7 +96,8 @@ Request Comm::start_items(const Collective& what, const SendItems& send, const R
 }
 
 Persistent Comm::prepare_items(const Collective& what, const SendItems& send, const ReceiveItems& receive) const {
-  return Persistent([comm = *this, what, send, receive]() mutable { return comm.start_items(what, send, receive); });
+  return Persistent(*this,
+                    [comm = *this, what, send, receive]() mutable { return comm.start_items(what, send, receive); });
 }
 
 Request Comm::start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes output, const Arithmetic& arithmetic,
@@ -133,8 +134,8 @@ void Comm::agree(const std::function<void()>& action) {
   throw Error(ErrorCode::peer_failed, text.data(), first_rank);
 }
 
-std::string Comm::tuning_key() const { return to_json(state_->tuning_key()); }
-std::string Comm::explain(const Collective& what) const { return state_->explain(what); }
+std::string Comm::tuning_key() const { return to_json(state_->facts().tuning_key()); }
+std::string Comm::explain(const Collective& what) const { return state_->planner().explain(what); }
 std::string Comm::report() const { return state_->report(); }
 
 }  // namespace penstock

@@ -1,5 +1,7 @@
 #include "penstock/datatype.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -36,13 +38,16 @@ std::vector<Datatype::Piece> joined(const std::vector<Datatype::Piece>& given) {
   return pieces;
 }
 
-/// Calls copy(address of a piece, offset in the packed memory, size) for all pieces of `count` items.
+/// Calls copy(address of a piece, offset in the packed memory, size) for all pieces of `count` items. Addresses are
+/// numbers: where the datatype has absolute ones, items are at null.
 template <class Address, class Copy>
-void for_pieces(const Datatype& type, Address item, std::uint64_t count, const Copy& copy) {
+void for_pieces(const Datatype& type, Address items, std::uint64_t count, const Copy& copy) {
   std::size_t packed = 0;
-  for (std::uint64_t i = 0; i < count; ++i, item += type.extent_bytes())
+  auto item = reinterpret_cast<std::uintptr_t>(items);
+  for (std::uint64_t i = 0; i < count; ++i, item += static_cast<std::uintptr_t>(type.extent_bytes()))
     for (const Datatype::Piece& piece : type.pieces()) {
-      copy(item + piece.offset_bytes, packed, static_cast<std::size_t>(piece.size_bytes));
+      copy(reinterpret_cast<Address>(item + static_cast<std::uintptr_t>(piece.offset_bytes)), packed,
+           static_cast<std::size_t>(piece.size_bytes));
       packed += static_cast<std::size_t>(piece.size_bytes);
     }
 }
@@ -100,8 +105,17 @@ bool Datatype::is_contiguous() const {
                                    data_->pieces.front().size_bytes == data_->extent_bytes);
 }
 
+bool Datatype::is_absolute() const {
+  static const long page_bytes = sysconf(_SC_PAGESIZE);
+  return data_->begin_bytes >= page_bytes;
+}
+
 void Datatype::pack(const void* items, std::uint64_t count, Bytes packed) const {
   check_packed(*this, count, packed.size());
+  if (is_contiguous()) {
+    if (!packed.empty()) std::memcpy(packed.data(), items, packed.size());
+    return;
+  }
   copy_pieces(*this, data_->piece_bytes, static_cast<const std::byte*>(items), count,
               [to = packed.data()](const std::byte* from, std::size_t at, std::size_t size) {
                 std::memcpy(to + at, from, size);
@@ -110,6 +124,10 @@ void Datatype::pack(const void* items, std::uint64_t count, Bytes packed) const 
 
 void Datatype::unpack(ConstBytes packed, void* items, std::uint64_t count) const {
   check_packed(*this, count, packed.size());
+  if (is_contiguous()) {
+    if (!packed.empty()) std::memcpy(items, packed.data(), packed.size());
+    return;
+  }
   copy_pieces(
       *this, data_->piece_bytes, static_cast<std::byte*>(items), count,
       [from = packed.data()](std::byte* to, std::size_t at, std::size_t size) { std::memcpy(to, from + at, size); });

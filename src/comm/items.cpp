@@ -97,7 +97,7 @@ ItemMemory::ItemMemory(const Datatype& datatype, std::byte* data, std::uint64_t 
     blocks_.counts.push_back(place_bytes);
     if (datatype.is_contiguous()) blocks_.displacements.push_back(begin_bytes);
   }
-  if (size_bytes > 0 && data == nullptr)
+  if (size_bytes > 0 && data == nullptr && !datatype.is_absolute())
     throw Error(ErrorCode::invalid_argument, std::to_string(size_bytes) + " bytes of items lie at null");
   if (datatype.is_contiguous()) {
     bytes_ = {data, end_bytes};
@@ -112,8 +112,10 @@ void ItemMemory::for_places(const std::function<void(std::byte*, std::uint64_t, 
   std::size_t next = 0;
   for (const Place& place : places_) {
     const std::size_t place_bytes = place.count * datatype_.size_bytes();
-    action(data_ + place.displacement_extents * datatype_.extent_bytes(), place.count,
-           bytes_.subspan(next, place_bytes));
+    // A number: at null the datatype has absolute addresses.
+    const auto address = reinterpret_cast<std::uintptr_t>(data_) +
+                         static_cast<std::uintptr_t>(place.displacement_extents * datatype_.extent_bytes());
+    action(reinterpret_cast<std::byte*>(address), place.count, bytes_.subspan(next, place_bytes));
     next += place_bytes;
   }
 }

@@ -1,8 +1,12 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
 #include <limits>
+#include <new>
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,40 +36,21 @@ struct Card {
   std::uint8_t debug;
   std::uint8_t native;
   std::int32_t domain;
+  std::uint64_t plan_cache_bytes;
   WorkerCard worker;
 };
 
-struct Agreed {
-  std::vector<WorkerCard> workers;
-  std::vector<std::int32_t> domains;
-  bool tunes;  ///< as rank 0 says
-};
+void write_failure(Card& card, ErrorCode code, const char* text) {
+  card.code = static_cast<std::int32_t>(code);
+  std::strncpy(card.text.data(), text, card.text.size() - 1);
+}
 
-/// Every rank throws if `mine` holds an error on any of them; they have all come here.
-Agreed agree_on(engine::Transport& transport, const std::optional<Error>& mine, const WorkerCard& worker, bool tunes,
-                Facts& facts) {
-  Card card{};
-  card.debug = facts.debug ? 1 : 0;
-  card.native = facts.native ? 1 : 0;
-  if (!mine) card.domain = domain_card();
-  card.worker = worker;
-  card.tunes = tunes ? 1 : 0;
-  if (mine) {
-    card.code = static_cast<std::int32_t>(mine->code());
-    std::strncpy(card.text.data(), mine->what(), card.text.size() - 1);
-  }
-  std::vector<Card> all(static_cast<std::size_t>(transport.size()));
-  transport.allgather(std::as_bytes(std::span(&card, 1)), std::as_writable_bytes(std::span(all)));
-  if (mine) throw *mine;
-  Agreed agreed{.workers = {}, .domains = {}, .tunes = all[0].tunes != 0};
-  for (std::size_t r = 0; r < all.size(); ++r) {
+/// Every rank comes here, and throws where one of them has a failure in its card: that rank `failure`.
+void exchange(engine::Transport& transport, const Card& mine, std::span<Card> all, std::exception_ptr failure) {
+  transport.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(all));
+  if (failure != nullptr) std::rethrow_exception(failure);
+  for (std::size_t r = 0; r < all.size(); ++r)
     if (all[r].code != 0) throw Error(ErrorCode::peer_failed, all[r].text.data(), static_cast<int>(r));
-    agreed.workers.push_back(all[r].worker);
-    agreed.domains.push_back(all[r].domain);
-    facts.debug = facts.debug || all[r].debug != 0;
-    facts.native = facts.native && all[r].native != 0;
-  }
-  return agreed;
 }
 
 }  // namespace
@@ -73,40 +58,77 @@ Agreed agree_on(engine::Transport& transport, const std::optional<Error>& mine, 
 Comm make_comm(MakeLink make_link, const CommOptions& given) {
   Link link = make_link();
   std::unique_ptr<engine::Transport> transport = std::move(link.transport);
+  // Without memory to hear of the others this rank could not tell them. From here on they would wait for it.
+  std::vector<Card> cards(static_cast<std::size_t>(transport->size()));
+  Card mine{};
+  std::exception_ptr failure;
   engine::EngineOptions settings;
-  const std::string description = transport->description();
-  Facts facts{
-      .options = given, .any_thread = transport->any_thread(), .mpi = description.substr(0, description.rfind(" ("))};
-  WorkerCard card;
-  std::optional<Error> failure;
+  Facts facts;
+  std::string table;
+  std::vector<WorkerCard> worker_cards;
+  std::vector<std::int32_t> domain_cards;
+  std::optional<WorkerAgreement> workers_of_all;
   try {
     const Options& wanted = options();
-    facts.debug = wanted.debug > 0;
-    facts.native = wanted.native;
     settings.eager_bytes = wanted.eager_bytes;
     settings.silence_ms = wanted.silence_ms;
     settings.shared_bytes = wanted.shared_bytes;
     settings.shared_memory = wanted.shared_memory;
     settings.single_copy = wanted.single_copy;
-    card = worker_card(wanted_progress_cores(given), *transport);
+    const std::string description = transport->description();
+    facts = {
+        .options = given, .any_thread = transport->any_thread(), .mpi = description.substr(0, description.rfind(" ("))};
+    facts.plan_cache_bytes = wanted.plan_cache_bytes;
+    table = wanted.tuning;
+    worker_cards.resize(cards.size());
+    domain_cards.resize(cards.size());
+    workers_of_all.emplace(*transport);
+    mine.debug = wanted.debug > 0 ? 1 : 0;
+    mine.native = wanted.native ? 1 : 0;
+    mine.plan_cache_bytes = wanted.plan_cache_bytes;
+    mine.tunes = table.empty() ? 0 : 1;
+    mine.worker = worker_card(wanted_progress_cores(given), *transport);
+    mine.domain = domain_card();
+  } catch (const std::bad_alloc&) {
+    write_failure(mine, ErrorCode::no_space, "there is not enough memory for a communicator");
+    failure = std::current_exception();
   } catch (const Error& error) {
-    failure = error;
+    write_failure(mine, error.code(), error.what());
+    failure = std::current_exception();
+  } catch (const std::exception& error) {
+    write_failure(mine, ErrorCode::internal, error.what());
+    failure = std::current_exception();
   }
-  const std::string table = failure ? "" : options().tuning;
-  const Agreed agreed = agree_on(*transport, failure, card, !table.empty(), facts);
-  Workers workers = agree_on_workers(*transport, agreed.workers);
+  exchange(*transport, mine, cards, failure);
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+    worker_cards[rank] = cards[rank].worker;
+    domain_cards[rank] = cards[rank].domain;
+    facts.debug = facts.debug || cards[rank].debug != 0;
+    facts.native = facts.native && cards[rank].native != 0;
+    facts.plan_cache_bytes = std::min(facts.plan_cache_bytes, cards[rank].plan_cache_bytes);
+  }
+  Workers workers = workers_of_all->reach(*transport, worker_cards);
   settings.progress_threads = static_cast<int>(workers.cpus.size());
   settings.progress_cpus = std::move(workers.cpus);
   settings.progress_cores = workers.per_node;
   facts.progress_reason = std::move(workers.reason);
   std::shared_ptr<engine::Engine> engine = engine::Engine::create(std::move(transport), settings);
-  facts.domain_of_rank = domains_of_ranks(engine->team().node_of_rank, agreed.domains);
+  facts.team = engine->team();
+  facts.team.domain_of_rank = domains_of_ranks(engine->team().node_of_rank, domain_cards);
   std::shared_ptr<NativeRuns> native;
   if (link.native != nullptr)
     native = std::make_shared<NativeRuns>(std::move(link.native), facts.any_thread, settings.progress_threads > 0);
-  auto state = std::make_shared<State>(std::move(engine), std::move(native), std::move(make_link), std::move(facts));
-  if (agreed.tunes) state->read_tuning(table);
-  return Comm(std::move(state));
+  if (cards[0].tunes != 0) read_tuning(*engine, facts, table);
+  const auto end = [run = std::move(link.end)](State* state) noexcept {
+    if (!run) return delete state;
+    try {
+      run([state] { delete state; });
+    } catch (const std::exception&) {
+      // Out of memory: what cannot be ended here stays.
+    }
+  };
+  return Comm(std::shared_ptr<State>(
+      new State(std::move(engine), std::move(native), std::move(make_link), std::move(facts)), end));
 }
 
 }  // namespace penstock::comm

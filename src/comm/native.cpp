@@ -2,8 +2,9 @@
 #include <string>
 #include <utility>
 
-#include "collectives/algorithms.hpp"
-#include "comm/state.hpp"
+#include "collectives/parts/arguments.hpp"
+#include "comm/check.hpp"
+#include "comm/planner.hpp"
 #include "penstock/error.hpp"
 #include "plan/sequence.hpp"
 
@@ -23,10 +24,10 @@ Collective unnamed(Collective what) {
 
 }  // namespace
 
-std::shared_ptr<const std::string> State::native_reason(const Collective& what) const {
+std::shared_ptr<const std::string> Planner::native_reason(const Collective& what) const {
   const bool is_named = what.algorithm == Native::kName;
-  if (!is_named && (!facts_.native || team_.tuning == nullptr || !what.algorithm.empty())) return nullptr;
-  const bool serves = native_ != nullptr && native_->native().serves(what);
+  if (!is_named && (!facts_.native || facts_.team.tuning == nullptr || !what.algorithm.empty())) return nullptr;
+  const bool serves = native_ != nullptr && native_->serves(what);
   if (is_named && !serves)
     throw Error(ErrorCode::invalid_argument,
                 std::string(name(what.kind)) +
@@ -38,22 +39,23 @@ std::shared_ptr<const std::string> State::native_reason(const Collective& what) 
   if (is_named) return std::make_shared<const std::string>("asked for by name");
   const bool asks_for_ours = what.segment_bytes != 0 || what.split != Collective::kAutomatic || what.radix != 2;
   if (!serves || asks_for_ours || has_counts(what.kind)) return nullptr;
-  const std::optional<Tuning::Found> found = team_.tuning->find(team_, what, true);
+  const std::optional<Tuning::Found> found = facts_.team.tuning->find(facts_.team, what, true);
   if (!found || found->algorithm != Native::kName) return nullptr;
   return std::make_shared<const std::string>(found->reason);
 }
 
-State::Planned State::make_planned(const Collective& what) const {
+Planned Planner::make_planned(const Collective& what) const {
   std::shared_ptr<const std::string> reason = native_reason(what);
   const Collective ours = unnamed(what);
-  if (reason == nullptr) return {what, std::make_shared<const Plan>(plan_collective(team(), ours)), signature(what)};
-  static_cast<void>(choose(team(), ours));  // checks the arguments
-  return {what, std::make_shared<const Plan>(sizes_alone(team(), what)), signature(what), 0, std::move(reason)};
+  if (reason == nullptr)
+    return {what, std::make_shared<const Plan>(plan_collective(facts_.team, ours)), signature(what)};
+  static_cast<void>(choose(facts_.team, ours));  // checks the arguments
+  return {what, std::make_shared<const Plan>(sizes_alone(facts_.team, what)), signature(what), 0, std::move(reason)};
 }
 
-Choice State::choice(const Planned& planned) const {
+Choice Planner::choice(const Planned& planned) const {
   const Collective& what = planned.what;
-  Choice choice = choose(team(), unnamed(what));
+  Choice choice = choose(facts_.team, unnamed(what));
   if (planned.native_reason != nullptr)
     choice.reason = *planned.native_reason;
   else if (what.algorithm == Native::kName)

@@ -21,28 +21,6 @@ void require_own_process() {
                 "own program (spawn), or fork before MPI_Init");
 }
 
-/// A span of the trace, as the engine's operations have one.
-class Traced {
- public:
-  Traced(const Collective& what, std::uint64_t bytes) : kind_(what.kind), bytes_(bytes) {
-    if (trace::enabled()) begin_ns_ = trace::detail::now_ns();
-  }
-  void end() noexcept {
-    if (begin_ns_ == 0 || !trace::enabled()) return;
-    try {
-      const std::string text = std::string(name(kind_)) + "/" + std::string(Native::kName);
-      trace::detail::record({trace::intern(text), "operation", begin_ns_, trace::detail::now_ns(), bytes_, 0});
-    } catch (const std::exception&) {
-      // Out of memory: the trace lacks a span.
-    }
-  }
-
- private:
-  CollectiveKind kind_;
-  std::uint64_t bytes_;
-  std::uint64_t begin_ns_ = 0;
-};
-
 /// Has nothing to do: whoever waits for it drives all others.
 class Idle final : public engine::Served {
  public:
@@ -50,7 +28,7 @@ class Idle final : public engine::Served {
   bool help() noexcept override { return false; }
   bool can_sleep(Caller) noexcept override { return true; }
   bool needs_polling(Caller) noexcept override { return false; }
-  void check_peers() noexcept override {}
+  void check_peers(Caller) noexcept override {}
   void poke() noexcept override {}
   engine::Doorbell& bell() noexcept override { return bell_; }
 
@@ -90,6 +68,28 @@ class Meanwhile {
 };
 
 }  // namespace
+
+/// A span of the trace, as the engine's operations have one.
+class NativeSpan {
+ public:
+  NativeSpan(const Collective& what, std::uint64_t bytes) : kind_(what.kind), bytes_(bytes) {
+    if (trace::enabled()) begin_ns_ = trace::detail::now_ns();
+  }
+  void end() noexcept {
+    if (begin_ns_ == 0 || !trace::enabled()) return;
+    try {
+      const std::string text = std::string(name(kind_)) + "/" + std::string(Native::kName);
+      trace::detail::record({trace::intern(text), "operation", begin_ns_, trace::detail::now_ns(), bytes_, 0});
+    } catch (const std::exception&) {
+      // Out of memory: the trace lacks a span.
+    }
+  }
+
+ private:
+  CollectiveKind kind_;
+  std::uint64_t bytes_;
+  std::uint64_t begin_ns_ = 0;
+};
 
 /// An operation that was started, and the caller's handle to it.
 class NativeRuns::Run final : public engine::Run {
@@ -146,7 +146,7 @@ class NativeRuns::Run final : public engine::Run {
   const std::shared_ptr<NativeRuns> runs_;
   std::unique_ptr<Native::Pending> pending_;
   std::optional<Error> error_;
-  Traced traced_;
+  NativeSpan traced_;
   std::atomic<bool> finished_{true};
   std::atomic<bool> delivered_{false};
 };
@@ -163,7 +163,7 @@ NativeRuns::~NativeRuns() {
 void NativeRuns::run(const Collective& what, ConstBytes input, Bytes output) {
   if (!native_->may_block()) return start(what, input, output)->wait();
   require_own_process();
-  Traced traced(what, input.size());
+  NativeSpan traced(what, input.size());
   const Meanwhile meanwhile;
   native_->run(what, input, output);
   traced.end();

@@ -31,7 +31,7 @@ class NativeRuns final : public engine::Served, public std::enable_shared_from_t
   bool help() noexcept override { return false; }
   bool can_sleep(engine::Caller) noexcept override { return true; }
   bool needs_polling(engine::Caller caller) noexcept override;
-  void check_peers() noexcept override {}
+  void check_peers(engine::Caller) noexcept override {}
   void poke() noexcept override {}
   engine::Doorbell& bell() noexcept override { return bell_; }
 

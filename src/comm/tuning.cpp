@@ -6,7 +6,8 @@
 #include <sstream>
 #include <utility>
 
-#include "comm/state.hpp"
+#include "comm/check.hpp"
+#include "comm/facts.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::comm {
@@ -31,14 +32,14 @@ void warn_once(const std::string& text) {
 
 }  // namespace
 
-void State::read_tuning(const std::string& path) {
-  const bool reads = team().rank == 0;
+void read_tuning(engine::Engine& engine, Facts& facts, const std::string& path) {
+  const bool reads = facts.team.rank == 0;
   std::string text;
   bool useful = false;
   if (reads) {
     try {
       text = read_file(path);
-      static_cast<void>(Tuning::parse(text, tuning_key()));
+      static_cast<void>(Tuning::parse(text, facts.tuning_key()));
       useful = true;
     } catch (const std::exception& error) {
       const auto* known = dynamic_cast<const Error*>(&error);
@@ -49,26 +50,26 @@ void State::read_tuning(const std::string& path) {
   // Not through the plan cache: its contents are what the application has run.
   const auto tell = [&](Bytes data) {
     const Collective what{.kind = CollectiveKind::bcast, .count = data.size()};
-    engine_
-        ->start(std::make_shared<const Plan>(plan_collective(team(), what)), {.input = {}, .output = data}, {},
-                signature(what))
+    engine
+        .start(std::make_shared<const Plan>(plan_collective(facts.team, what)), {.input = {}, .output = data}, {},
+               signature(what))
         ->wait();
   };
   // The thread level and the settings of the MPI library may be others here; what rank 0 found counts.
-  std::string mpi = facts_.mpi;
-  std::uint64_t head[4] = {text.size(), useful ? 1u : 0u, facts_.any_thread ? 1u : 0u, mpi.size()};
+  std::string mpi = facts.mpi;
+  std::uint64_t head[4] = {text.size(), useful ? 1u : 0u, facts.any_thread ? 1u : 0u, mpi.size()};
   tell(std::as_writable_bytes(std::span(head)));
   text.resize(head[0]);
   tell(std::as_writable_bytes(std::span(text)));
   mpi.resize(head[3]);
   tell(std::as_writable_bytes(std::span(mpi)));
   if (head[1] == 0) {
-    facts_.tuning = text;
+    facts.tuning = text;
     return;
   }
-  const TuningKey key = penstock::tuning_key(team(), mpi, head[2] != 0);
-  team_.tuning = std::make_shared<const Tuning>(Tuning::parse(text, key));
-  facts_.tuning = "measured choices at " + std::to_string(team_.tuning->point_count()) + " points";
+  const TuningKey key = penstock::tuning_key(facts.team, mpi, head[2] != 0);
+  facts.team.tuning = std::make_shared<const Tuning>(Tuning::parse(text, key));
+  facts.tuning = "measured choices at " + std::to_string(facts.team.tuning->point_count()) + " points";
 }
 
 }  // namespace penstock::comm

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <cstring>
 #include <random>
 
@@ -17,16 +18,7 @@ using engine::NodeProcess;
 
 constexpr const char* kNoThreads = "MPI was initialized without MPI_THREAD_MULTIPLE";
 
-/// What the lowest rank of a node tells the others; sent as it is.
-struct Decision {
-  struct Worker {
-    std::int16_t local_rank;
-    std::int16_t cpu;
-  };
-  std::int32_t count;
-  std::array<Worker, engine::kMostWorkers> workers;
-  std::array<char, 316> reason;
-};
+using Decision = WorkerDecision;
 static_assert(CpuSet::kMaxCpus <= 1 << 15);
 
 /// Processes of a node, each with its lowest local rank; those of others have none.
@@ -120,49 +112,54 @@ WorkerCard worker_card(int wanted, const engine::Transport& transport) {
   return card;
 }
 
-Workers agree_on_workers(engine::Transport& transport, std::span<const WorkerCard> cards) {
-  Workers mine;
-  mine.reason = "0, as asked for";
-  if (std::all_of(cards.begin(), cards.end(), [](const WorkerCard& card) { return card.wanted == 0; })) return mine;
+WorkerAgreement::WorkerAgreement(const engine::Transport& transport) {
+  const std::vector<std::int32_t>& nodes = transport.node_of_rank();
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank)
+    if (nodes[rank] == nodes[static_cast<std::size_t>(transport.rank())]) neighbours_.push_back(rank);
+  node_.resize(neighbours_.size());
+  decisions_.resize(nodes.size());
+  seen_.resize(nodes.size());
+  mine_.cpus.reserve(engine::kMostWorkers);
+  mine_.reason.reserve(sizeof(Decision));
+}
+
+Workers WorkerAgreement::reach(engine::Transport& transport, std::span<const WorkerCard> cards) {
+  mine_.reason = "0, as asked for";
+  if (std::all_of(cards.begin(), cards.end(), [](const WorkerCard& card) { return card.wanted == 0; }))
+    return std::move(mine_);
 
   const std::vector<std::int32_t>& nodes = transport.node_of_rank();
   const auto me = static_cast<std::size_t>(transport.rank());
-  std::vector<std::size_t> neighbours;
-  std::vector<WorkerCard> node;
-  for (std::size_t rank = 0; rank < nodes.size(); ++rank)
-    if (nodes[rank] == nodes[me]) {
-      neighbours.push_back(rank);
-      node.push_back(cards[rank]);
-    }
+  for (std::size_t i = 0; i < node_.size(); ++i) node_[i] = cards[neighbours_[i]];
   Decision decision{};
-  if (neighbours[0] == me) {
+  if (neighbours_[0] == me) {
     try {
-      decision = decide(node, static_cast<int>(nodes.size()));
+      decision = decide(node_, static_cast<int>(nodes.size()));
     } catch (const std::exception& error) {
       // The other ranks must hear of a decision, and without workers everything works.
-      const std::string reason = std::string("0, since looking for cores failed: ") + error.what();
-      std::strncpy(decision.reason.data(), reason.c_str(), decision.reason.size() - 1);
+      std::snprintf(decision.reason.data(), decision.reason.size(), "0, since looking for cores failed: %s",
+                    error.what());
     }
   }
-  std::vector<Decision> decisions(nodes.size());
-  transport.allgather(std::as_bytes(std::span(&decision, 1)), std::as_writable_bytes(std::span(decisions)));
+  transport.allgather(std::as_bytes(std::span(&decision, 1)), std::as_writable_bytes(std::span(decisions_)));
 
-  mine.per_node = engine::kMostWorkers;
-  std::vector<bool> seen(nodes.size(), false);
+  mine_.per_node = engine::kMostWorkers;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
     const auto number = static_cast<std::size_t>(nodes[rank]);
-    if (seen[number]) continue;
-    seen[number] = true;
-    mine.per_node = std::min(mine.per_node, decisions[rank].count);
+    if (seen_[number]) continue;
+    seen_[number] = true;
+    mine_.per_node = std::min(mine_.per_node, decisions_[rank].count);
   }
-  const Decision& ours = decisions[neighbours[0]];
+  const Decision& ours = decisions_[neighbours_[0]];
   for (std::int32_t i = 0; i < ours.count; ++i) {
     const Decision::Worker& worker = ours.workers[static_cast<std::size_t>(i)];
-    if (node[static_cast<std::size_t>(worker.local_rank)].process == cards[me].process) mine.cpus.push_back(worker.cpu);
+    if (node_[static_cast<std::size_t>(worker.local_rank)].process == cards[me].process)
+      mine_.cpus.push_back(worker.cpu);
   }
-  mine.reason = ours.reason.data();
-  if (ours.count > 0) mine.reason += "; " + std::to_string(mine.cpus.size()) + " of them in this process";
-  return mine;
+  mine_.reason = ours.reason.data();
+  if (ours.count > 0)
+    mine_.reason.append("; ").append(std::to_string(mine_.cpus.size())).append(" of them in this process");
+  return std::move(mine_);
 }
 
 }  // namespace penstock::comm

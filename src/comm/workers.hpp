@@ -2,12 +2,14 @@
 // where.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/cpu_set.hpp"
+#include "engine/placement.hpp"
 #include "engine/transport.hpp"
 
 namespace penstock::comm {
@@ -32,7 +34,32 @@ struct Workers {
   std::string reason;              ///< how many on this node, where, and why
 };
 
-/// Collective: `cards` of all ranks. The lowest rank of each node decides, so that a node reads its topology once.
-Workers agree_on_workers(engine::Transport& transport, std::span<const WorkerCard> cards);
+/// What the lowest rank of a node tells the others; sent as it is.
+struct WorkerDecision {
+  struct Worker {
+    std::int16_t local_rank;
+    std::int16_t cpu;
+  };
+  std::int32_t count;
+  std::array<Worker, engine::kMostWorkers> workers;
+  std::array<char, 316> reason;
+};
+
+/// How the ranks agree. Local until reach(), and all memory that it needs: a rank that lacks some can still tell the
+/// others, who would wait for it.
+class WorkerAgreement {
+ public:
+  explicit WorkerAgreement(const engine::Transport& transport);
+  /// Collective, once: `cards` of all ranks. The lowest rank of each node decides, so that a node reads its topology
+  /// once.
+  Workers reach(engine::Transport& transport, std::span<const WorkerCard> cards);
+
+ private:
+  std::vector<std::size_t> neighbours_;  ///< the ranks of this node
+  std::vector<WorkerCard> node_;         ///< theirs
+  std::vector<WorkerDecision> decisions_;
+  std::vector<bool> seen_;  ///< by node
+  Workers mine_;
+};
 
 }  // namespace penstock::comm

@@ -4,8 +4,9 @@
 #include <cstdlib>
 
 #include "engine/single_copy.hpp"
-#include "plan/arithmetic.hpp"
-#include "plan/block.hpp"
+#include "kernels/arithmetic.hpp"
+#include "kernels/block.hpp"
+#include "plan/element_types.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -36,10 +37,10 @@ class Borrower {
         from_bytes_(size_bytes(types_.from)),
         lent_(lent),
         to_(to),
-        moves_(types_.from == types_.to && plan::is_move(arithmetic, types_.to, step.scaled)) {}
+        moves_(types_.from == types_.to && kernels::is_move(arithmetic, types_.to, step.scaled)) {}
 
   int take(const Block& given) {
-    const Block block = plan::columns_first(given);
+    const Block block = kernels::columns_first(given);
     if (block.rows == 0 || block.columns == 0) return 0;
     if (moves_ && block.from_column_stride_elems == 1 && block.to_column_stride_elems == 1) {
       const Block runs = joined(block);
@@ -101,13 +102,13 @@ class Borrower {
     const std::uint64_t first = part.from_offset_elems - before;
     if (const int error = read_memory(lent_.process, lent_.address + first * from_bytes_, here)) return error;
     part.from_offset_elems = before;
-    plan::transform(arithmetic_, types_, {&part, 1}, step_.scaled, here, to_);
+    kernels::transform(arithmetic_, types_, {&part, 1}, step_.scaled, here, to_);
     return 0;
   }
 
   const Step& step_;
   const Arithmetic& arithmetic_;
-  const plan::ElementTypes types_;
+  const kernels::ElementTypes types_;
   const std::size_t from_bytes_;
   const Lent lent_;
   const Bytes to_;

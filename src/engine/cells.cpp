@@ -52,7 +52,9 @@ Cell* Cells::take(std::uint32_t to_local_rank) {
   ++taken_count_;
   ++taken_by_[to_local_rank];
   Cell& cell = segment_.cell(index);
-  cell.in_use.store(1, std::memory_order_relaxed);
+  // In this order, so that a cell that was taken and not sent leads nowhere; see mend().
+  cell.next.store(0, std::memory_order_relaxed);
+  cell.in_use.store(to_local_rank + 1, std::memory_order_release);
   return &cell;
 }
 
@@ -65,7 +67,9 @@ void Cells::append(RankSlot& receiver, std::uint32_t index) {
 void Cells::send() {
   const Taken latest = taken_[(taken_first_ + taken_count_ - 1) % taken_.size()];
   RankSlot& receiver = segment_.slot(latest.receiver);
+  slot_.sending.store(latest.index + 1, std::memory_order_relaxed);
   append(receiver, latest.index);
+  slot_.sending.store(0, std::memory_order_release);
   receiver.bell.ring();
 }
 
@@ -92,6 +96,49 @@ Cell* Cells::receive() {
   // Unless a sender is just appending.
   if (slot_.queue_tail.load(std::memory_order_acquire) == head_) append(slot_, stub_);
   return next_message();
+}
+
+// A sender that dies between the two stores of append() leaves a queue whose head leads nowhere, although its tail is
+// further on. RankSlot::sending says of every rank which cell it was appending, to whichever queue the cell names. So
+// the gap at the head is that of a rank that has gone if no rank that lives is appending here. Whether such a cell had
+// been put into the queue shows in the cell: it is the tail or leads on, which a cell that was only taken does not.
+bool Cells::mend(const std::vector<bool>& gone) {
+  const std::uint32_t tail = slot_.queue_tail.load(std::memory_order_seq_cst);
+  Cell& head = segment_.cell(head_);
+  if (head_ == tail || head.next.load(std::memory_order_seq_cst) != 0) return false;
+  const auto is_sent_here = [&](std::uint32_t index) {
+    return segment_.cell(index).in_use.load(std::memory_order_seq_cst) == segment_.local_rank() + 1;
+  };
+  std::vector<std::uint32_t> lost;
+  for (std::uint32_t rank = 0; rank < segment_.layout().ranks; ++rank) {
+    const std::uint32_t sending = segment_.slot(rank).sending.load(std::memory_order_seq_cst);
+    if (sending == 0 || !is_sent_here(sending - 1)) continue;
+    if (!gone[rank]) return false;
+    const bool is_queued = sending - 1 == tail || segment_.cell(sending - 1).next.load(std::memory_order_seq_cst) != 0;
+    if (is_queued && sending - 1 != head_ && !is_linked(sending - 1)) lost.push_back(sending - 1);
+  }
+  // If several ranks died here, the part of the queue that ends at the tail comes last.
+  const auto leads_to_tail = [&](std::uint32_t index) {
+    while (index != tail) {
+      const std::uint32_t next = segment_.cell(index).next.load(std::memory_order_seq_cst);
+      if (next == 0) return false;
+      index = next - 1;
+    }
+    return true;
+  };
+  std::ranges::stable_partition(lost, [&](std::uint32_t index) { return !leads_to_tail(index); });
+  if (lost.empty()) return false;
+  head.next.store(lost.front() + 1, std::memory_order_seq_cst);
+  return true;
+}
+
+bool Cells::is_linked(std::uint32_t index) const {
+  const std::uint32_t all = segment_.layout().ranks * segment_.layout().cells_per_rank;
+  for (std::uint32_t other = 0; other < all; ++other)
+    if (segment_.cell(other).next.load(std::memory_order_seq_cst) == index + 1 &&
+        segment_.cell(other).in_use.load(std::memory_order_seq_cst) == segment_.local_rank() + 1)
+      return true;
+  return segment_.cell(stub_).next.load(std::memory_order_seq_cst) == index + 1;
 }
 
 bool Cells::empty() const noexcept { return slot_.queue_tail.load(std::memory_order_seq_cst) == head_; }

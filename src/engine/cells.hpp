@@ -27,6 +27,11 @@ class Cells {
   /// The next message to this rank, or nullptr. It is there until the next call.
   Cell* receive();
 
+  /// If the queue is cut at its head because a rank died while it appended a message, links that message, so that it
+  /// and all that came after it are received. `gone`, by local rank: whose processes have ended. True if it did;
+  /// receive() may then meet the next such gap.
+  bool mend(const std::vector<bool>& gone);
+
   /// Sequentially consistent look for sleepers: false while a message is there or about to be.
   bool empty() const noexcept;
 
@@ -38,6 +43,7 @@ class Cells {
 
   void append(RankSlot& receiver, std::uint32_t index);
   bool advance();
+  bool is_linked(std::uint32_t index) const;
   Cell* next_message();
   void reclaim(std::size_t at_most);
 

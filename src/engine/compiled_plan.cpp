@@ -6,6 +6,7 @@
 #include "penstock/error.hpp"
 #include "plan/flags.hpp"
 #include "plan/order.hpp"
+#include "plan/region.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -17,10 +18,6 @@ std::uint64_t key_of(StepKind taker, int peer, std::uint32_t tag) {
 std::uint64_t scatter(std::uint64_t key) { return (key * 0x9E3779B97F4A7C15u) >> 20; }
 
 bool reads_peer(StepKind kind) { return kind == StepKind::read || kind == StepKind::unpack; }
-
-[[noreturn]] void reject(const Plan& plan, const std::string& why) {
-  throw Error(ErrorCode::invalid_argument, "the plan '" + plan.algorithm + "' cannot be run: " + why);
-}
 
 }  // namespace
 
@@ -53,55 +50,48 @@ CompiledPlan::CompiledPlan(const Plan& plan, const Team& team, std::uint64_t sha
 
 void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t shared_limit_bytes) const {
   if (plan.rank != team.rank || plan.size != team.size())
-    reject(plan, "it is for rank " + std::to_string(plan.rank) + " of " + std::to_string(plan.size) +
-                     ", and this is rank " + std::to_string(team.rank) + " of " + std::to_string(team.size()));
+    reject_plan(plan, "it is for rank " + std::to_string(plan.rank) + " of " + std::to_string(plan.size) +
+                          ", and this is rank " + std::to_string(team.rank) + " of " + std::to_string(team.size()));
   if (plan.shared_bytes > shared_limit_bytes)
-    reject(plan, "it needs " + std::to_string(plan.shared_bytes) + " bytes of shared memory per rank, and there are " +
-                     std::to_string(shared_limit_bytes) + "; raise PENSTOCK_SHARED_BYTES or use another algorithm");
+    reject_plan(plan, "it needs " + std::to_string(plan.shared_bytes) +
+                          " bytes of shared memory per rank, and there are " + std::to_string(shared_limit_bytes) +
+                          "; raise PENSTOCK_SHARED_BYTES or use another algorithm");
   if (const std::string broken = plan::broken_promise_of_flags(plan); !broken.empty())
-    reject(plan, "it goes by flags, but " + broken);
-  const auto inside = [&](const Region& region) {
-    std::uint64_t limit = 0;
-    switch (region.buffer) {
-      case Buffer::input: limit = plan.input_bytes; break;
-      case Buffer::output: limit = plan.output_bytes; break;
-      case Buffer::scratch: limit = plan.scratch_bytes; break;
-      case Buffer::shared: limit = plan.shared_bytes; break;
-    }
-    return region.offset_bytes <= limit && region.size_bytes <= limit - region.offset_bytes;
-  };
+    reject_plan(plan, "it goes by flags, but " + broken);
+  const auto inside = [&](const Region& region) { return plan::is_inside(region, plan); };
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
     const auto where = [&] { return "step " + std::to_string(i) + " "; };
     // What `read` and `unpack` copy from lies in the peer's buffer, whose size only the peer's plan knows.
     const bool is_elsewhere = reads_peer(step.kind) || step.kind == StepKind::borrow;
-    if ((!is_elsewhere && !inside(step.from)) || !inside(step.to)) reject(plan, where() + "lies outside of its buffer");
-    if (reads_peer(step.kind) && step.from.offset_bytes + step.from.size_bytes > shared_limit_bytes)
-      reject(plan, where() + "reads outside of a peer's shared buffer");
+    if ((!is_elsewhere && !inside(step.from)) || !inside(step.to))
+      reject_plan(plan, where() + "lies outside of its buffer");
+    if (reads_peer(step.kind) && !plan::is_inside(step.from, shared_limit_bytes))
+      reject_plan(plan, where() + "reads outside of a peer's shared buffer");
     if ((step.kind == StepKind::copy || step.kind == StepKind::reduce || step.kind == StepKind::read) &&
         step.from.size_bytes != step.to.size_bytes)
-      reject(plan, where() + "moves " + std::to_string(step.from.size_bytes) + " bytes into " +
-                       std::to_string(step.to.size_bytes));
+      reject_plan(plan, where() + "moves " + std::to_string(step.from.size_bytes) + " bytes into " +
+                            std::to_string(step.to.size_bytes));
     if (step.kind == StepKind::fold && (step.to.size_bytes == 0 || step.from.size_bytes % step.to.size_bytes != 0))
-      reject(plan, where() + "folds " + std::to_string(step.from.size_bytes) + " bytes into " +
-                       std::to_string(step.to.size_bytes));
+      reject_plan(plan, where() + "folds " + std::to_string(step.from.size_bytes) + " bytes into " +
+                            std::to_string(step.to.size_bytes));
     for (std::uint32_t d = 0; d < step.dependency_count; ++d)
       if (plan.dependencies.at(step.first_dependency + d) >= i)
-        reject(plan, where() + "waits for a step that is not before it");
+        reject_plan(plan, where() + "waits for a step that is not before it");
     if (step.kind == StepKind::share) continue;
     if (std::size_t{step.first_block} + step.block_count > plan.blocks.size())
-      reject(plan, where() + "names blocks that the plan does not have");
+      reject_plan(plan, where() + "names blocks that the plan does not have");
     if (!plan::touches(step.kind).has_peer) continue;
-    if (step.peer < 0 || step.peer >= plan.size) reject(plan, where() + "has a peer that does not exist");
-    if (step.tag > kMaxTag) reject(plan, where() + "has a tag above " + std::to_string(kMaxTag));
+    if (step.peer < 0 || step.peer >= plan.size) reject_plan(plan, where() + "has a peer that does not exist");
+    if (step.tag > kMaxTag) reject_plan(plan, where() + "has a tag above " + std::to_string(kMaxTag));
     const bool is_loan = step.kind == StepKind::lend || step.kind == StepKind::borrow;
     if (is_loan && (!team.single_copy || step.peer == team.rank))
-      reject(plan, where() + "needs the memory of rank " + std::to_string(step.peer) +
-                       ", and the ranks cannot read each other's; plan with the engine's team");
+      reject_plan(plan, where() + "needs the memory of rank " + std::to_string(step.peer) +
+                            ", and the ranks cannot read each other's; plan with the engine's team");
     if (step.kind != StepKind::send && step.kind != StepKind::recv &&
         (!team.same_node(team.rank, step.peer) || shared_limit_bytes == 0))
-      reject(plan, where() + "needs memory shared with rank " + std::to_string(step.peer) +
-                       ", which is not there; plan with the engine's team");
+      reject_plan(plan, where() + "needs memory shared with rank " + std::to_string(step.peer) +
+                            ", which is not there; plan with the engine's team");
   }
 }
 

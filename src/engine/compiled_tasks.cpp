@@ -5,6 +5,7 @@
 
 #include "engine/board.hpp"
 #include "penstock/error.hpp"
+#include "plan/region.hpp"
 #include "plan/tasks.hpp"
 
 namespace penstock::engine {
@@ -12,30 +13,20 @@ namespace {
 
 constexpr std::uint32_t kNoSet = ~0u;
 
-[[noreturn]] void reject(const Plan& plan, const std::string& why) {
-  throw Error(ErrorCode::invalid_argument, "the plan '" + plan.algorithm + "' cannot be run: " + why);
-}
-
-bool inside(const Plan& plan, const Region& given) {
-  const Region region = plan::resolved(plan, given);
-  std::uint64_t limit_bytes = 0;
-  switch (region.buffer) {
-    case Buffer::input: limit_bytes = plan.input_bytes; break;
-    case Buffer::output: limit_bytes = plan.output_bytes; break;
-    case Buffer::scratch: limit_bytes = plan.scratch_bytes; break;
-    case Buffer::shared: limit_bytes = plan.shared_bytes; break;
-  }
-  return region.size_bytes <= limit_bytes && region.offset_bytes <= limit_bytes - region.size_bytes;
-}
+bool inside(const Plan& plan, const Region& given) { return plan::is_inside(plan::resolved(plan, given), plan); }
 
 }  // namespace
 
+void reject_plan(const Plan& plan, const std::string& why) {
+  throw Error(ErrorCode::invalid_argument, "the plan '" + plan.algorithm + "' cannot be run: " + why);
+}
+
 CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : set_(plan.tasks.size(), kNoSet) {
   if (plan.tasks.empty()) return;
-  if (!team.single_copy) reject(plan, "it has shared tasks, and the ranks cannot read each other's memory");
+  if (!team.single_copy) reject_plan(plan, "it has shared tasks, and the ranks cannot read each other's memory");
   if (plan.tasks.size() > kBoardTasks)
-    reject(plan,
-           "it has " + std::to_string(plan.tasks.size()) + " shared tasks, more than " + std::to_string(kBoardTasks));
+    reject_plan(plan, "it has " + std::to_string(plan.tasks.size()) + " shared tasks, more than " +
+                          std::to_string(kBoardTasks));
 
   std::vector<std::uint32_t> local(static_cast<std::size_t>(team.size()), kNoSet);
   std::uint32_t local_count = 0;
@@ -46,16 +37,16 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : set_(plan.tas
     const Step& step = plan.steps[id];
     if (step.kind != StepKind::share) continue;
     if (std::size_t{step.first_block} + step.block_count > plan.tasks.size())
-      reject(plan, "step " + std::to_string(id) + " shares tasks that the plan does not have");
+      reject_plan(plan, "step " + std::to_string(id) + " shares tasks that the plan does not have");
     for (std::uint32_t task = step.first_block; task < step.first_block + step.block_count; ++task) {
-      if (set_[task] != kNoSet) reject(plan, "task " + std::to_string(task) + " is shared twice");
+      if (set_[task] != kNoSet) reject_plan(plan, "task " + std::to_string(task) + " is shared twice");
       set_[task] = static_cast<std::uint32_t>(step_.size());
     }
     step_.push_back(id);
   }
   if (step_.size() > kBoardSets)
-    reject(plan,
-           "it shares tasks in " + std::to_string(step_.size()) + " steps, more than " + std::to_string(kBoardSets));
+    reject_plan(
+        plan, "it shares tasks in " + std::to_string(step_.size()) + " steps, more than " + std::to_string(kBoardSets));
   own_count_.resize(step_.size());
 
   const std::uint32_t self = local[static_cast<std::size_t>(team.rank)];
@@ -65,18 +56,18 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : set_(plan.tas
   for (std::uint32_t id = 0; id < plan.tasks.size(); ++id) {
     const SharedTask& task = plan.tasks[id];
     const std::string where = "task " + std::to_string(id) + " ";
-    if (set_[id] == kNoSet) reject(plan, where + "is shared by no step");
+    if (set_[id] == kNoSet) reject_plan(plan, where + "is shared by no step");
     const std::size_t regions = std::size_t{task.source_count} + task.target_count;
     if (task.source_count == 0 || task.target_count == 0 || task.first_region + regions > plan.task_regions.size())
-      reject(plan, where + "has no sources or targets");
+      reject_plan(plan, where + "has no sources or targets");
     const auto begin = ranks_.values.size();
     for (std::size_t i = task.first_region; i < task.first_region + regions; ++i) {
       const RankRegion& each = plan.task_regions[i];
       if (each.rank < 0 || each.rank >= team.size() || local[static_cast<std::size_t>(each.rank)] == kNoSet)
-        reject(plan, where + "touches rank " + std::to_string(each.rank) + ", which is not on this node");
-      if (each.rank == team.rank && !inside(plan, each.region)) reject(plan, where + "lies outside of its buffer");
+        reject_plan(plan, where + "touches rank " + std::to_string(each.rank) + ", which is not on this node");
+      if (each.rank == team.rank && !inside(plan, each.region)) reject_plan(plan, where + "lies outside of its buffer");
       if (each.region.size_bytes != plan.task_regions[task.first_region].region.size_bytes)
-        reject(plan, where + "has regions of different sizes");
+        reject_plan(plan, where + "has regions of different sizes");
       const std::uint32_t rank = local[static_cast<std::size_t>(each.rank)];
       if (std::find(ranks_.values.begin() + static_cast<std::ptrdiff_t>(begin), ranks_.values.end(), rank) ==
           ranks_.values.end())
@@ -86,13 +77,13 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : set_(plan.tas
     is_front[id] = task.lane == Lane::application;
     for (const std::uint32_t earlier : task.after) {
       if (earlier == SharedTask::kNone) continue;
-      if (earlier >= id) reject(plan, where + "waits for a task that is not before it");
+      if (earlier >= id) reject_plan(plan, where + "waits for a task that is not before it");
       next[earlier].push_back(id);
       is_front[id] = is_front[id] && is_front[earlier];
     }
     const bool is_own = std::ranges::find(ranks(id), self) != ranks(id).end();
     if (is_own) ++own_count_[set_[id]];
-    if (is_own && is_front[id]) front_.push_back(id);
+    if (is_front[id]) front_.push_back(id);
   }
   next_.first.push_back(0);
   for (const std::vector<std::uint32_t>& each : next) {

@@ -3,11 +3,15 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "penstock/plan.hpp"
 
 namespace penstock::engine {
+
+/// Throws Error(invalid_argument) that names the plan.
+[[noreturn]] void reject_plan(const Plan& plan, const std::string& why);
 
 class CompiledTasks {
  public:
@@ -32,8 +36,8 @@ class CompiledTasks {
   std::span<const std::uint32_t> next(std::uint32_t task) const { return next_.of(task); }
   bool is_ordered() const { return !next_.values.empty(); }
 
-  /// Tasks that touch this rank, are placed on the application's cores and wait for no others than such: the part of a
-  /// split tree that comes before the rest.
+  /// Tasks that are placed on the application's cores and wait for no others than such: the part of a split tree that
+  /// comes before the rest.
   std::span<const std::uint32_t> front() const { return front_; }
 
  private:

@@ -9,13 +9,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kLineBytes = 64;
+constexpr std::size_t kCacheLineBytes = 64;
 constexpr std::size_t kLines = 4;
 constexpr std::uint32_t kEvery = 4;     // calls: to look takes some percent of filling 64 KiB
 constexpr std::int64_t kMostNs = 1000;  // more is somebody else's turn on this core
 constexpr std::uint32_t kFarNs = 110;   // with the clock's 25: 35 to 70 on one chip, 130 to 220 from another
 constexpr std::uint32_t kWeight = 8;    // of what is known against one line
-constexpr std::size_t kLeastBytes = (kLines + 1) * kLineBytes;
+constexpr std::size_t kLeastBytes = (kLines + 1) * kCacheLineBytes;
 
 /// Takes a line for writing, and adds nothing to it: some of it may be in use.
 void take(std::byte* line) noexcept {
@@ -31,8 +31,8 @@ void take(std::byte* line) noexcept {
 bool Distance::is_far(Bytes memory) noexcept {
   std::uint32_t average_ns = average_ns_.load(std::memory_order_relaxed);
   if (memory.size() >= kLeastBytes && calls_.fetch_add(1, std::memory_order_relaxed) % kEvery == 0) {
-    const std::size_t first = -std::bit_cast<std::uintptr_t>(memory.data()) % kLineBytes;
-    const std::size_t step = (memory.size() - kLineBytes) / kLines / kLineBytes * kLineBytes;
+    const std::size_t first = -std::bit_cast<std::uintptr_t>(memory.data()) % kCacheLineBytes;
+    const std::size_t step = (memory.size() - kCacheLineBytes) / kLines / kCacheLineBytes * kCacheLineBytes;
     for (std::size_t i = 0; i < kLines; ++i) {
       const auto begin = Clock::now();
       take(memory.data() + first + i * step);

@@ -1,21 +1,11 @@
 #include "engine/executor.hpp"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <utility>
 
 #include "penstock/trace.hpp"
 
 namespace penstock::engine {
 namespace {
-
-constexpr std::chrono::microseconds kUnasked{500};  // between looks for what nobody waits for
-
-std::string traced_name(const Plan& plan) {
-  if (plan.application_levels == 0) return plan.algorithm;
-  return plan.algorithm + " S=" + std::to_string(plan.application_levels);
-}
 
 /// What is freed is used again, by MPI for a later communicator, and there data could arrive that is still on its way.
 void keep_for_ever(std::unique_ptr<Transport> transport) {
@@ -28,12 +18,14 @@ void keep_for_ever(std::unique_ptr<Transport> transport) {
 /// The caller's handle to an operation.
 class OperationRun final : public Run {
  public:
-  OperationRun(std::shared_ptr<Executor> executor, Operation* operation)
-      : executor_(std::move(executor)), operation_(operation) {}
+  OperationRun(std::shared_ptr<Executor> executor, Operation& operation)
+      : executor_(std::move(executor)), operation_(operation) {
+    ++operation.owners;
+  }
 
   ~OperationRun() override {
     if (Progress::in_forked_child()) return;
-    Progress::of_process().wait_for(*executor_, operation_->finished);
+    Progress::of_process().wait_for(*executor_, operation_.finished);
     executor_->drop(operation_);
   }
 
@@ -47,11 +39,11 @@ class OperationRun final : public Run {
 
   void wait() override {
     if (Progress::in_forked_child()) throw_forked();
-    Progress::of_process().wait_for(*executor_, operation_->finished);
+    Progress::of_process().wait_for(*executor_, operation_.finished);
     deliver();
   }
 
-  bool done() const noexcept override { return operation_->finished.load(std::memory_order_acquire); }
+  bool done() const noexcept override { return operation_.finished.load(std::memory_order_acquire); }
 
   [[noreturn]] static void throw_forked() {
     throw Error(ErrorCode::unsupported,
@@ -61,11 +53,15 @@ class OperationRun final : public Run {
 
  private:
   void deliver() {
-    if (operation_->error && !operation_->delivered.exchange(true)) throw *operation_->error;
+    if (!operation_.error || delivered_.exchange(true)) return;
+    // The caller may never call again, and its peers wait for the news.
+    executor_->progress(Caller::application);
+    throw *operation_.error;
   }
 
   const std::shared_ptr<Executor> executor_;
-  Operation* const operation_;
+  Operation& operation_;
+  std::atomic<bool> delivered_{false};
 };
 
 }  // namespace
@@ -75,337 +71,225 @@ std::shared_ptr<Engine> Engine::create(std::unique_ptr<Transport> transport, con
   return std::make_shared<Executor>(std::move(transport), options, std::move(node));
 }
 
-Executor::Executor(std::unique_ptr<Transport> transport, const EngineOptions& options, Node node)
-    : transport_(std::move(transport)), options_(options), node_(std::move(node)), rank_(node_.team.rank) {
-  is_crowded_ = static_cast<long>(node_.ranks.size()) > ::sysconf(_SC_NPROCESSORS_ONLN);
-  if (node_.segment != nullptr) {
-    cells_.emplace(*node_.segment);
-    arena_.emplace(node_.segment->layout().arena_bytes);
-    flags_.emplace(*node_.segment);
-    if (node_.team.single_copy) board_.emplace(node_.segment->board(), node_.segment->layout().ranks);
-    backlog_.resize(node_.ranks.size());
-    gone_.resize(node_.ranks.size(), false);
-  }
-  if (node_.ranks.size() < node_.team.node_of_rank.size() && node_.team.size() > 1)
-    remote_.emplace(*transport_, static_cast<RemoteEvents&>(*this),
-                    std::max<std::uint64_t>(remote_eager_bytes(), kNoticeTextBytes), node_.communicator);
-  wants_thread = options_.progress_threads > 0;
+Executor::Executor(std::unique_ptr<Transport> by, const EngineOptions& given, Node on)
+    : Routes(std::move(by), given, std::move(on)) {
+  wants_thread = options.progress_threads > 0;
   Progress::of_process().add(*this);
 }
 
 Executor::~Executor() {
   Progress::of_process().remove(*this);
   if (Progress::in_forked_child()) {
-    static_cast<void>(transport_.release());  // its library belongs to the parent
+    static_cast<void>(transport.release());  // its library belongs to the parent
     return;
   }
   try {
-    if (cells_) pump();
-    const bool quiet = !remote_ || transport_broken_ || remote_->close();
-    if (!quiet) keep_for_ever(std::move(transport_));
+    if (has<CellMessages>()) {
+      the<CellMessages>().send_waiting();
+      // What this rank has completed is not missing after it has gone.
+      if (!operations.has_unfinished()) own_slot().completed_before.store(operations.next(), std::memory_order_release);
+    }
+    const bool quiet = !has_remote || the<RemoteMessages>().close();
+    if (!quiet) keep_for_ever(std::move(transport));
   } catch (...) {
     // Nobody is left to be told.
   }
 }
 
-Doorbell& Executor::bell() noexcept {
-  return node_.segment != nullptr ? node_.segment->slot(node_.segment->local_rank()).bell : own_bell_;
+void Executor::run(std::shared_ptr<const Plan> plan, const Bindings& bindings, const Arithmetic& arithmetic,
+                   std::uint64_t signature) {
+  // An operation of the user's must not run under the lock.
+  if (plan->by_flags && has<FlagExchange>() && !arithmetic.user && !trace::enabled() && !Progress::in_forked_child()) {
+    const std::lock_guard lock(mutex_);
+    const auto compute = [&](const Operation& operation, StepId step) {
+      the<Computations>().compute(operation, step, source_of(operation, operation.step(step)));
+    };
+    if (the<FlagExchange>().run_at_once(plan, bindings, arithmetic, signature, plans_, compute)) return;
+  }
+  start(std::move(plan), bindings, arithmetic, signature)->wait();
 }
 
 std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bindings& bindings,
                                      const Arithmetic& arithmetic, std::uint64_t signature) {
   if (Progress::in_forked_child()) OperationRun::throw_forked();
   std::unique_lock lock(mutex_);
-  caller_ = Caller::application;
-  Operation& started = operation(next_sequence_);
-  auto run = std::make_shared<OperationRun>(shared_from_this(), &started);
-  ++next_sequence_;
-  ++unfinished_;
-  started.started = started.has_run = true;
-  started.signature = signature;
-  started.bindings = bindings;
-  started.arithmetic = arithmetic;
-  if (trace::enabled()) started.begin_ns = trace::detail::now_ns();
+  caller = Caller::application;
+  Operation& started = operations.at(operations.next());
+  auto run = std::make_shared<OperationRun>(shared_from_this(), started);
+  if (!operations.has_unfinished()) checked_ns.store(0, std::memory_order_relaxed);
+  operations.start(started);
+  started.call.bindings = bindings;
+  started.call.arithmetic = arithmetic;
+  started.call.signature = signature;
+  if (trace::enabled()) started.call.begin_ns = trace::detail::now_ns();
   try {
-    started.compiled = plans_.get(plan, node_.team, node_.shared_limit_bytes);
-    if (bindings.input.size() < plan->input_bytes || bindings.output.size() < plan->output_bytes)
-      throw Error(ErrorCode::invalid_argument,
-                  "the plan '" + plan->algorithm + "' needs " + std::to_string(plan->input_bytes) +
-                      " bytes of input and " + std::to_string(plan->output_bytes) + " of output, given " +
-                      std::to_string(bindings.input.size()) + " and " + std::to_string(bindings.output.size()),
-                  rank_);
-    if (!bindings.scratch.empty() && bindings.scratch.size() < plan->scratch_bytes)
-      throw Error(ErrorCode::invalid_argument,
-                  "the plan '" + plan->algorithm + "' needs " + std::to_string(plan->scratch_bytes) +
-                      " bytes of scratch memory, given " + std::to_string(bindings.scratch.size()),
-                  rank_);
-    started.plan = std::move(plan);
-    if (!started.failed) begin(started);
-  } catch (const Error& error) {
-    fail(started, error, true);
-  } catch (const std::exception& error) {
-    fail(started, Error(ErrorCode::internal, "could not start the operation", rank_, error.what()), true);
+    prepare(started, std::move(plan));
+  } catch (...) {
+    fail(started, std::current_exception(), "could not start the operation");
   }
   finish_if_over(started);
-  update_active();
-  const bool has_workers = node_.team.progress_cores > 0;
-  const bool has_tasks = started.running && started.compiled->tasks().count() > 0;
+  const bool has_tasks = started.is_running() && started.call.compiled->tasks().count() > 0;
+  const bool has_workers = node.team.progress_cores > 0;
   // Without workers nobody else runs the rest of the tree meanwhile.
-  const bool has_front = has_tasks && has_workers && !started.compiled->tasks().front().empty();
+  while (has_tasks && has_workers && the<SharedTasks>().run_front(started, lock)) {
+  }
+  update_active();
+  // One that was over at once still hears of the failures of others.
+  const bool has_news = run->done() && has<CellMessages>() && !the<CellMessages>().is_empty();
   lock.unlock();
-  if (has_front) run_front(started);
   // What workers can do is not done at the expense of the caller's time.
-  if (!run->done() && !wants_thread && !(has_tasks && has_workers)) progress(Caller::application);
+  if (has_news || (!run->done() && !wants_thread && !(has_tasks && has_workers))) progress(Caller::application);
+  if (run->done()) Progress::over_at_once(*this);
   if (active.load(std::memory_order_relaxed)) Progress::of_process().attention(*this);
   return run;
 }
 
-Operation& Executor::operation(std::uint64_t sequence) {
-  const std::size_t index = static_cast<std::size_t>(sequence - base_sequence_);
-  while (window_.size() <= index) window_.push(nullptr);
-  Operation*& entry = window_[index];
-  if (entry == nullptr) {
-    if (idle_operations_.empty()) {
-      operations_.push_back(std::make_unique<Operation>());
-      idle_operations_.push_back(operations_.back().get());
-    }
-    entry = idle_operations_.back();
-    idle_operations_.pop_back();
-    entry->sequence = sequence;
-    entry->in_window = true;
-  }
-  return *entry;
+void Executor::prepare(Operation& operation, std::shared_ptr<const Plan>&& plan) {
+  Call& call = operation.call;
+  call.compiled = plans_.get(plan, node.team, node.shared_limit_bytes);
+  if (call.bindings.input.size() < plan->input_bytes || call.bindings.output.size() < plan->output_bytes)
+    throw Error(ErrorCode::invalid_argument,
+                "the plan '" + plan->algorithm + "' needs " + std::to_string(plan->input_bytes) +
+                    " bytes of input and " + std::to_string(plan->output_bytes) + " of output, given " +
+                    std::to_string(call.bindings.input.size()) + " and " + std::to_string(call.bindings.output.size()),
+                rank);
+  if (!call.bindings.scratch.empty() && call.bindings.scratch.size() < plan->scratch_bytes)
+    throw Error(ErrorCode::invalid_argument,
+                "the plan '" + plan->algorithm + "' needs " + std::to_string(plan->scratch_bytes) +
+                    " bytes of scratch memory, given " + std::to_string(call.bindings.scratch.size()),
+                rank);
+  call.plan = std::move(plan);
+  if (operation.has_failed()) return;
+  if (const int gone = detector.find_gone_in(operation); gone >= 0)
+    throw FailureDetector::has_gone(gone, describe(operation));
+  if (admit(operation)) launch(operation);
 }
 
-void Executor::begin(Operation& operation) {
-  if (operation.plan->by_flags) {
-    operation.by_flags = true;
-    operation.shown = shown_for_ == operation.sequence + 1;
-    flagged_.push_back(&operation);
+void Executor::fail_next(const std::string& message) noexcept try {
+  if (Progress::in_forked_child()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    caller = Caller::application;
+    Operation& failing = operations.at(operations.next());
+    operations.start(failing);
+    fail(failing, Error(ErrorCode::invalid_argument, message, rank));
+    finish_if_over(failing);  // also where a peer's failure had come before
+    update_active();
   }
-  const bool shows = operation.by_flags || operation.plan->shared_bytes > 0;
-  if (shows && (!held_.empty() || !take_shared(operation))) {
-    held_.push(&operation);
-    return;
-  }
-  launch(operation);
-  drain_ready();
+  progress(Caller::application);
+  if (active.load()) Progress::of_process().attention(*this);
+} catch (const std::exception&) {
+  // Out of memory while failing: the peers' check finds this rank gone or different.
 }
 
-bool Executor::take_shared(Operation& operation) {
-  if (operation.by_flags) {
-    if (!flags_->is_free(operation.sequence, gone_)) return false;
-    operation.shared = flags_->of(self(), operation.sequence).data;
-    return true;
-  }
-  const std::uint64_t bytes = operation.plan->shared_bytes;
-  if (!arena_) {
-    operation.shared = buffers_.take(bytes);
-    return true;
-  }
-  std::uint64_t completed = base_sequence_;
-  for (std::uint32_t i = 0; i < node_.ranks.size(); ++i)
-    completed = std::min(completed, node_.segment->slot(i).completed_before.load(std::memory_order_acquire));
-  arena_->free_before(completed);
-  const auto offset = arena_->take(operation.sequence, bytes);
-  if (!offset) return false;
-  operation.shared_offset = *offset;
-  operation.shared = node_.segment->arena(node_.segment->local_rank()) + *offset;
-  return true;
+void Executor::drop(Operation& operation) noexcept {
+  std::unique_lock lock(mutex_);
+  operations.drop(operation);
+  if (operations.has_dropped()) unlock(lock);
 }
 
-void Executor::launch(Operation& operation) {
-  const Plan& plan = *operation.plan;
-  const Bytes given = operation.bindings.scratch;
-  operation.scratch = given.empty() ? buffers_.take(plan.scratch_bytes) : given.data();
-  operation.waiting_for = operation.compiled->dependency_counts();
-  operation.flags.assign(plan.steps.size(), 0);
-  operation.arrived.assign(plan.steps.size(), nullptr);
-  if (operation.compiled->reads_peers()) operation.peer_shared_offset.assign(node_.ranks.size(), ~std::uint64_t{0});
-  operation.steps_left = plan.steps.size();
-  operation.running = true;
-  operation.leaves_node = operation.compiled->leaves_node();
-  if (operation.leaves_node) ++leaving_;
-  if (operation.compiled->tasks().count() > 0) {
-    operation.sharing = true;
-    sharing_.push_back(&operation);
-  }
-  operation.announced.clear();
-  operation.announce_from = 0;
-  operation.announced_ahead = 0;
-  if (remote_) announce_sends(operation);
-  for (const StepId step : operation.compiled->roots()) ready_.push({&operation, step});
-  StoredMessage* message = std::exchange(operation.early_first, nullptr);
-  operation.early_last = nullptr;
-  while (message != nullptr) {
-    StoredMessage* next = std::exchange(message->next, nullptr);
-    if (operation.failed)
-      forget(message);
-    else
-      match(operation, message->header, {message->payload, message->payload_bytes}, message);
-    message = next;
-  }
+// And then drops what may take a lock of the caller's.
+void Executor::unlock(std::unique_lock<std::mutex>& lock) noexcept {
+  const auto dropped = operations.take_dropped();
+  lock.unlock();
 }
 
-bool Executor::progress(Caller caller) noexcept {
-  if (Progress::in_forked_child()) return false;
-  std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return false;
-  caller_ = caller;
-  bool moved = false;
+template <typename Function>
+bool Executor::guarded(Function function) noexcept {
+  bool moved = true;
   try {
-    moved = poll();
-    if (caller == Caller::progress_thread && !tasks_[index_of(Lane::application)].empty()) bell().ring();
-    moved |= run_task(lock, Lane::progress);
-    if (caller == Caller::application) moved |= run_task(lock, Lane::application);
-    moved |= run_shared_task(lock);
+    moved = function();
   } catch (const Error& error) {
-    transport_broken_ = true;
+    transport_broken = true;
     fail_all(error);
-    moved = true;
   } catch (const std::exception& error) {
-    fail_all(Error(ErrorCode::internal, "progress failed", rank_, error.what()));
-    moved = true;
+    fail_all(Error(ErrorCode::internal, "progress failed", rank, error.what()));
+  } catch (...) {
+    fail_all(Error(ErrorCode::internal, "progress failed", rank, "what was thrown is no std::exception"));
   }
   update_active();
   return moved;
 }
 
-bool Executor::poll() {
-  bool moved = false;
-  if (cells_) {
-    moved |= poll_cells();
-    drain_ready();
-    if (backlog_count_ > 0 || !streams_.empty()) moved |= pump();
-  }
-  if (remote_ && !transport_broken_ && (caller_ == Caller::application || transport_->any_thread()) && is_its_turn()) {
-    moved |= remote_->progress();
-    drain_ready();
-  }
-  if (!flagged_.empty()) moved |= poll_flags();
-  if (!sharing_.empty() || !held_shares_.empty()) moved |= poll_shares();
-  while (!held_.empty() && take_shared(*held_.front())) {
-    launch(*held_.pop());
-    drain_ready();
-    moved = true;
-  }
+bool Executor::progress(Caller by) noexcept {
+  if (Progress::in_forked_child()) return false;
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  caller = by;
+  const bool moved = guarded([&] {
+    bool any_moved = poll();
+    if (by == Caller::progress_thread && has_work(Lane::application)) own_bell.ring();
+    any_moved |= run_work(lock, Lane::progress);
+    if (by == Caller::application) any_moved |= run_work(lock, Lane::application);
+    if (has<SharedTasks>()) any_moved |= the<SharedTasks>().run(lock);
+    return any_moved;
+  });
+  if (operations.has_dropped()) unlock(lock);
   return moved;
 }
 
-// Looking at the transport is a system call for most, and takes the core from the ranks of the node that have messages
-// to wait for. What others may send unasked, news of failures and early messages, can wait for a moment.
-bool Executor::is_its_turn() {
-  if (expects_remote()) return true;
-  const auto now = std::chrono::steady_clock::now();
-  if (now - looked_ < kUnasked) return false;
-  looked_ = now;
-  return true;
+bool Executor::help() noexcept {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  caller = Caller::progress_thread;
+  return guarded(
+      [&] { return run_work(lock, Lane::progress) || (has<SharedTasks>() && the<SharedTasks>().run(lock)); });
 }
 
-bool Executor::can_sleep(Caller caller) noexcept {
+bool Executor::can_sleep(Caller by) noexcept {
   const std::lock_guard lock(mutex_);
-  if (std::ranges::any_of(flagged_, [&](const Operation* each) { return find_shown(*each) != CompiledPlan::kNone; }))
-    return false;
-  return (!cells_ || cells_->empty()) && tasks_[index_of(Lane::progress)].empty() && !has_shared_work(caller) &&
-         (caller == Caller::progress_thread || tasks_[index_of(Lane::application)].empty());
+  return !has_work(Lane::progress) && (by == Caller::progress_thread || !has_work(Lane::application)) &&
+         !any([&](const auto& mechanism) { return mechanism.has_work(by); });
 }
 
-bool Executor::needs_polling(Caller caller) noexcept {
+bool Executor::needs_polling(Caller by) noexcept {
   const std::lock_guard lock(mutex_);
-  if (backlog_count_ > 0 || !streams_.empty() || !held_.empty() || !held_shares_.empty()) return true;
-  // A failed operation waits in silence until nobody works on this rank's memory any more.
-  if (std::ranges::any_of(sharing_, [](const Operation* operation) { return operation->failed; })) return true;
-  return remote_ && !transport_broken_ && expects_remote() &&
-         (caller == Caller::application || transport_->any_thread());
+  return any([&](const auto& mechanism) { return mechanism.needs_polling(by); });
 }
 
 void Executor::poke() noexcept {
-  if (Progress::in_forked_child() || remote_) return;  // between nodes, progress() calls the transport all the time
+  if (Progress::in_forked_child() || has_remote) return;  // between nodes, progress() calls the transport all the time
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (lock.owns_lock()) transport_->poke();
+  if (lock.owns_lock()) transport->poke();
 }
 
 void Executor::update_active() {
-  const bool now =
-      unfinished_ > 0 || backlog_count_ > 0 || !sharing_.empty() || (remote_ && !transport_broken_ && remote_->busy());
+  const bool now = operations.has_unfinished() || any([](const auto& mechanism) { return !mechanism.is_idle(); });
   if (active.load(std::memory_order_relaxed) != now) active.store(now, std::memory_order_seq_cst);
-  slow.store(remote_ && remote_->is_slow(), std::memory_order_relaxed);
-  polls_transport.store(remote_ && expects_remote(), std::memory_order_relaxed);
+  if (!has_remote) return;
+  slow.store(the<RemoteMessages>().is_slow(), std::memory_order_relaxed);
+  polls_transport.store(the<RemoteMessages>().expects_messages(), std::memory_order_relaxed);
 }
 
-void Executor::finish_if_over(Operation& operation) {
-  if (!operation.started || operation.finished.load(std::memory_order_relaxed)) return;
-  if (!operation.failed && (!operation.running || operation.steps_left > 0)) return;
-  if (operation.executing > 0 || operation.remote_pending > 0) return;
-  if (operation.failed && others_touch(operation)) return;
-  if (operation.begin_ns != 0 && trace::enabled() && operation.plan)
-    trace::detail::record({trace::intern(traced_name(*operation.plan)), "operation", operation.begin_ns,
-                           trace::detail::now_ns(), operation.plan->input_bytes, 0});
-  if (operation.plan) {
-    if (operation.bindings.scratch.empty()) buffers_.give_back(operation.scratch, operation.plan->scratch_bytes);
-    if (!arena_) buffers_.give_back(operation.shared, operation.plan->shared_bytes);
-  }
-  operation.scratch = operation.shared = nullptr;
-  history_[operation.sequence % history_.size()] = {operation.sequence, operation.signature, operation.failed};
-  --unfinished_;
-  if (std::exchange(operation.leaves_node, false)) --leaving_;
-  const bool has_run = operation.has_run;
-  operation.finished.store(true, std::memory_order_seq_cst);
-  if (has_run) bell().ring();
-  leave_flags(operation);
-  leave_sharing(operation);
-  advance_window();
-}
-
-void Executor::advance_window() {
-  while (!window_.empty() && window_.front() != nullptr && !window_.front()->sharing &&
-         window_.front()->finished.load(std::memory_order_relaxed)) {
-    Operation* first = window_.pop();
-    ++base_sequence_;
-    first->in_window = false;
-    if (!first->has_run) recycle(*first);
-  }
-  if (node_.segment != nullptr)
-    node_.segment->slot(node_.segment->local_rank()).completed_before.store(base_sequence_, std::memory_order_release);
-}
-
-void Executor::drop(Operation* operation) noexcept {
+// Driven by whoever finds nothing to do (Progress). What it must not forget: everything that an operation waits for is
+// either named by a mechanism's waits_for(), or given back by ranks that are not gone.
+void Executor::check_peers(Caller by) noexcept {
   const std::lock_guard lock(mutex_);
-  operation->has_run = false;
-  if (!operation->in_window) recycle(*operation);
-}
-
-void Executor::recycle(Operation& operation) {
-  operation.plan.reset();
-  operation.compiled.reset();
-  operation.error.reset();
-  operation.bindings = {};
-  operation.started = operation.running = operation.failed = operation.shown = false;
-  operation.shared_offset = 0;
-  operation.steps_left = 0;
-  operation.probes_sent = 0;
-  operation.silence_mark = ~std::uint64_t{0};
-  operation.silence_told = false;
-  operation.entered_sets = operation.open_sets = 0;
-  operation.scan_from = 0;
-  operation.scanned = {};
-  operation.begin_ns = 0;
-  operation.finished.store(false, std::memory_order_relaxed);
-  operation.delivered.store(false, std::memory_order_relaxed);
-  idle_operations_.push_back(&operation);
+  caller = by;
+  try {
+    receive_from_the_dead();
+    for (std::uint64_t sequence = operations.base(); sequence < operations.next(); ++sequence) {
+      Operation* const waiting = operations.find(sequence);
+      if (waiting != nullptr && waiting->call.plan && !waiting->has_failed() && !waiting->is_finished())
+        check(*waiting);
+    }
+    if (has<SharedTasks>()) the<SharedTasks>().poll();  // nobody is served any more
+  } catch (const std::exception&) {
+    // Nothing is lost: the next check tries again.
+  }
+  update_active();
 }
 
 std::string Executor::report() const {
-  std::string text = "transport: " + transport_->description() + "\n";
-  for (const std::string& fact : node_.facts) text += fact + "\n";
+  std::string text = "transport: " + transport->description() + "\n";
+  for (const std::string& fact : node.facts) text += fact + "\n";
   {
     const std::lock_guard lock(mutex_);
-    if (silences_ > 0)
-      text += "silence: in " + std::to_string(silences_) + " operations; last: " + last_silence_ + "\n";
+    text += detector.report();
   }
   if (!wants_thread)
     text += "progress: in start, test and wait only\n";
-  else if (remote_ && !transport_->any_thread())
+  else if (has_remote && !transport->any_thread())
     text +=
         "progress: by threads, for shared memory only: the transport may not be used by other threads; "
         "between nodes progress happens in start, test and wait\n";

@@ -36,8 +36,10 @@ class Flags {
   /// Whether this rank may write its entry for this operation. Ranks that have `gone`, by local rank, read nothing.
   bool is_free(std::uint64_t sequence, const std::vector<bool>& gone);
   void show(std::uint64_t sequence, std::uint64_t signature);
+  /// Sequentially consistent: a sleeper asks after it has announced itself (Doorbell), and an acquiring load may come
+  /// first.
   bool has_shown(std::uint32_t local_rank, std::uint64_t sequence) const {
-    return of(local_rank, sequence).shown.load(std::memory_order_acquire) == sequence + 1;
+    return of(local_rank, sequence).shown.load(std::memory_order_seq_cst) == sequence + 1;
   }
   /// This rank reads nothing of operations before `sequence` any more.
   void publish(std::uint64_t sequence);

@@ -14,13 +14,10 @@ enum class MessageKind : std::uint8_t {
   fin,        ///< the receiver has copied the long message, or read the loan, by itself
   loan,       ///< a lend step: `bytes` at `address` of the sender may be read; asks for fin
   expose,     ///< an expose step; the sender's shared buffer of this operation lies at `address` of its arena
-  notice,     ///< the operation failed at the source with the code `bytes`; the payload is the text. `tag` is the
-              ///< rank that shares the failure (mismatch), or kNobody
+  notice,     ///< the operation failed at the source; the payload is a Notice and the text
   probe,      ///< nothing but the signature: makes a difference between ranks show while they wait for each other
   completed,  ///< answers a probe: the operation is over at the source, which has sent all it will
 };
-
-inline constexpr std::uint32_t kNobody = ~0u;
 
 struct Header {
   std::uint64_t sequence = 0;  ///< of the operation within its communicator
@@ -37,6 +34,13 @@ struct Header {
 };
 static_assert(sizeof(Header) == 56 && std::is_trivially_copyable_v<Header>);
 
+struct Notice {
+  std::int32_t code = 0;      ///< ErrorCode
+  std::int32_t is_death = 0;  ///< the culprit was found dead; 1 or 0
+  std::int32_t culprit = -1;  ///< Error::rank()
+  std::int32_t partner = -1;  ///< the rank that shares the failure (mismatch); or -1
+};
 inline constexpr std::uint32_t kNoticeTextBytes = 900;
+inline constexpr std::uint32_t kNoticeBytes = sizeof(Notice) + kNoticeTextBytes;  ///< at most
 
 }  // namespace penstock::engine

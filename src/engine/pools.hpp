@@ -20,6 +20,7 @@ class Fifo {
   std::size_t size() const { return count_; }
   T& front() { return ring_[first_]; }
   T& operator[](std::size_t i) { return ring_[(first_ + i) & (ring_.size() - 1)]; }
+  const T& operator[](std::size_t i) const { return ring_[(first_ + i) & (ring_.size() - 1)]; }
 
   void push(T value) {
     if (count_ == ring_.size()) grow();
@@ -87,8 +88,8 @@ class SlotTable {
       if (slots_[i].used && predicate(slots_[i].value)) remove(slots_[i].generation << kIndexBits | i);
   }
   template <typename Function>
-  void for_each(Function function) {
-    for (Slot& slot : slots_)
+  void for_each(Function function) const {
+    for (const Slot& slot : slots_)
       if (slot.used) function(slot.value);
   }
 

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,7 +30,8 @@ constexpr milliseconds kPoke{2};  // how long a message of the application may s
 constexpr microseconds kShortestNap{20};
 constexpr microseconds kLongestNap{500};
 constexpr microseconds kLongestSlowNap{80};  // less than the memory of a link takes to fill
-constexpr milliseconds kPeerCheck{200};
+constexpr nanoseconds kPeerCheck = milliseconds(200);
+constexpr std::uint32_t kBusyRounds = 256;  // of progress between two looks at the clock
 
 std::atomic<bool> forked{false};
 
@@ -228,13 +230,43 @@ bool Progress::is_neglected() {
   });
 }
 
+// Whoever finds nothing to do drives it: threads that wait, loops of tests, and progress threads.
+void Progress::check_peers_if_due(Served& served, Caller caller) noexcept {
+  const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch() / nanoseconds(1);
+  std::int64_t last = served.checked_ns.load(std::memory_order_relaxed);
+  if (last != 0 && now - last < kPeerCheck.count()) return;
+  // One thread of several.
+  if (served.checked_ns.compare_exchange_strong(last, now, std::memory_order_relaxed) && last != 0)
+    served.check_peers(caller);
+}
+
+// Messages of ranks that run ahead can keep a thread busy for ever, and hide that another rank is missed.
+bool Progress::progress_and_check(Served& served, Caller caller) noexcept {
+  if (!served.progress(caller)) return false;
+  const std::uint32_t rounds = served.busy_rounds.load(std::memory_order_relaxed) + 1;
+  served.busy_rounds.store(rounds, std::memory_order_relaxed);
+  if (rounds % kBusyRounds == 0) check_peers_if_due(served, caller);
+  return true;
+}
+
+void Progress::over_at_once(Served& served) noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);  // a tenth of the other's time, and finer than is needed here
+  const std::int64_t now_ns = now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
+  if (now_ns - served.checked_at_start_ns < kPeerCheck.count()) return;
+  served.checked_at_start_ns = now_ns;
+  served.check_peers(Caller::application);
+}
+
 void Progress::drive(Served& home) noexcept {
-  if (home.progress(Caller::application)) return;
+  if (progress_and_check(home, Caller::application)) return;
   home.poke();
+  check_peers_if_due(home, Caller::application);
   if (count_.load(std::memory_order_relaxed) < 2) return;
   thread_local std::vector<Served*> held;
   hold(held, Caller::application, &home);
-  for (Served* served : held) served->progress(Caller::application);
+  for (Served* served : held)
+    if (!progress_and_check(*served, Caller::application)) check_peers_if_due(*served, Caller::application);
   release(held);
 }
 
@@ -243,10 +275,9 @@ void Progress::wait_for(Served& home, const std::atomic<bool>& finished) noexcep
   thread_local std::vector<Served*> held;
   int idle = 0;
   int sleeps = 0;
-  auto checked = std::chrono::steady_clock::time_point{};
   while (!finished.load(std::memory_order_acquire)) {
     const std::uint64_t generation = generation_.load(std::memory_order_seq_cst);
-    bool moved = home.progress(Caller::application);
+    bool moved = progress_and_check(home, Caller::application);
     if (moved) {
       idle = sleeps = 0;
       continue;
@@ -260,7 +291,7 @@ void Progress::wait_for(Served& home, const std::atomic<bool>& finished) noexcep
       continue;
     }
     if (count_.load(std::memory_order_relaxed) > 1) hold(held, Caller::application, &home);
-    for (Served* served : held) moved |= served->progress(Caller::application);
+    for (Served* served : held) moved |= progress_and_check(*served, Caller::application);
     if (moved) {
       idle = sleeps = 0;
     } else if (!slow && idle < kSpins + kYields) {
@@ -268,12 +299,8 @@ void Progress::wait_for(Served& home, const std::atomic<bool>& finished) noexcep
     } else {
       home.poke();
       sleep({Caller::application, &home, held, finished, generation}, sleeps++);
-      const auto now = std::chrono::steady_clock::now();
-      if (checked == std::chrono::steady_clock::time_point{}) checked = now;
-      if (now - checked > kPeerCheck) {
-        checked = now;
-        home.check_peers();
-      }
+      check_peers_if_due(home, Caller::application);
+      for (Served* served : held) check_peers_if_due(*served, Caller::application);
     }
     release(held);
   }
@@ -299,7 +326,7 @@ void Progress::thread_loop(const Worker& self) noexcept {
     for (Served* served : held) {
       // A thread that waits drives its engine by itself, faster than two threads that contend for it.
       const bool waited_for = served->waiters.load(std::memory_order_seq_cst) > 0;
-      moved |= waited_for ? served->help() : served->progress(Caller::progress_thread);
+      moved |= waited_for ? served->help() : progress_and_check(*served, Caller::progress_thread);
       all_waited_for &= waited_for;
     }
     if (moved) {
@@ -310,6 +337,7 @@ void Progress::thread_loop(const Worker& self) noexcept {
       ::sched_yield();
     } else {
       sleep({Caller::progress_thread, nullptr, held, self.stop, generation}, sleeps++);
+      for (Served* served : held) check_peers_if_due(*served, Caller::progress_thread);
       idle = kSpins;
     }
   }

@@ -26,8 +26,8 @@ class Served {
   virtual bool can_sleep(Caller caller) noexcept = 0;
   /// Whether something may happen without the bell: a transport, or memory that peers give back silently.
   virtual bool needs_polling(Caller caller) noexcept = 0;
-  /// Called now and then while a thread waits for long.
-  virtual void check_peers() noexcept = 0;
+  /// Called now and then while something is in flight: finds the ranks that have died, and fails what waits for them.
+  virtual void check_peers(Caller caller) noexcept = 0;
   /// Called by threads of the application that found nothing to do, see Transport::poke.
   virtual void poke() noexcept = 0;
   virtual Doorbell& bell() noexcept = 0;
@@ -39,7 +39,12 @@ class Served {
   std::atomic<bool> polls_transport{false};  ///< looking for work is a system call: better not many times in a row
   std::atomic<int> waiters{0};               ///< threads in wait_for(), which drive it themselves
   std::atomic<int> users{0};                 ///< threads of others that are inside; remove() waits for them
-  bool wants_thread = false;                 ///< the progress threads drive it; constant while added
+  /// When its peers were checked last, on the steady clock, or when what is in flight was first found waiting; 0: not
+  /// found waiting since something was started while nothing was in flight.
+  std::atomic<std::int64_t> checked_ns{0};
+  std::int64_t checked_at_start_ns = 0;       ///< see Progress::over_at_once()
+  std::atomic<std::uint32_t> busy_rounds{0};  ///< calls of progress() in which something moved
+  bool wants_thread = false;                  ///< the progress threads drive it; constant while added
 
  protected:
   ~Served() = default;
@@ -68,6 +73,10 @@ class Progress {
     generation_.fetch_add(1, std::memory_order_seq_cst);
     thread_attention_.ring();
   }
+
+  /// An operation was over when it had been started. A rank that calls only such operations never waits, and must hear
+  /// of those that have gone all the same. By the thread that starts operations.
+  static void over_at_once(Served& served) noexcept;
 
   /// One round of progress for `home` and, when that has nothing to do, for everything that no other thread drives.
   void drive(Served& home) noexcept;
@@ -99,6 +108,8 @@ class Progress {
   /// The active ones that the caller drives besides `home`; each has a user more until release().
   void hold(std::vector<Served*>& held, Caller caller, const Served* home);
   static void release(std::vector<Served*>& held);
+  static void check_peers_if_due(Served& served, Caller caller) noexcept;
+  static bool progress_and_check(Served& served, Caller caller) noexcept;
   struct Sleeper {
     Caller caller;
     Served* home = nullptr;

@@ -52,24 +52,24 @@ void RemoteLink::send(int peer, const Header& header, ConstBytes payload, Operat
   packet.peer = peer;
   packet.owner = owner;
   outbox_.push(std::move(packet));
-  if (owner != nullptr) ++owner->remote_pending;
+  if (owner != nullptr) ++owner->in_flight;
 }
 
 void RemoteLink::send_data(Operation* owner, std::uint32_t sender_transfer, ConstBytes data, int peer, int tag) {
   sends_.push_back({.owner = owner, .transfer = sender_transfer, .data = data, .peer = peer, .tag = tag});
-  if (owner != nullptr) ++owner->remote_pending;
+  if (owner != nullptr) ++owner->in_flight;
 }
 
 void RemoteLink::receive_data(Operation* owner, std::uint32_t receiver_transfer, Bytes to, const Header& rts) {
   receives_.push_back({.owner = owner, .transfer = receiver_transfer, .to = to, .rts = rts});
-  ++owner->remote_pending;
+  ++owner->in_flight;
 }
 
 void RemoteLink::abandon(Operation* owner) {
   const auto forget = [&](Packet& packet) {
     if (packet.owner != owner) return;
     packet.owner = nullptr;
-    --owner->remote_pending;
+    --owner->in_flight;
   };
   for (std::size_t i = 0; i < outbox_.size(); ++i) forget(outbox_[i]);
   for (Packet& packet : packets_) forget(packet);
@@ -77,7 +77,7 @@ void RemoteLink::abandon(Operation* owner) {
     if (receives_[i].owner != owner) continue;
     receives_[i].abandoned = true;
     if (receives_[i].tag == 0) {
-      --owner->remote_pending;
+      --owner->in_flight;
       receives_.erase(receives_.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
@@ -86,7 +86,7 @@ void RemoteLink::abandon(Operation* owner) {
     if (sending.owner == owner && !sending.posted) {
       sending.owner = nullptr;
       sending.data = {};
-      --owner->remote_pending;
+      --owner->in_flight;
     }
 }
 
@@ -245,16 +245,19 @@ void RemoteLink::withdraw(Receiving& receiving) {
     return;
   }
   Sink sink{.bytes = std::unique_ptr<std::byte[]>(new std::byte[receiving.to.size()]),
+            .peer = static_cast<int>(receiving.rts.source),
             .tag = receiving.tag,
             .parts = receiving.parts};
-  sink.parts.irecv_rest(transport_, {sink.bytes.get(), receiving.to.size()}, static_cast<int>(receiving.rts.source),
-                        receiving.tag);
+  sink.parts.irecv_rest(transport_, {sink.bytes.get(), receiving.to.size()}, sink.peer, receiving.tag);
   sinks_.push_back(std::move(sink));
 }
 
 void RemoteLink::drain_sinks() {
   for (std::size_t i = sinks_.size(); i-- > 0;) {
-    if (!sinks_[i].parts.test(transport_)) continue;
+    if (!sinks_[i].parts.test(transport_)) {
+      if (!transport_.has_gone(sinks_[i].peer)) continue;
+      sinks_[i].parts.withdraw(transport_);
+    }
     free_tags_.push_back(static_cast<std::uint16_t>(sinks_[i].tag));
     remove_at(sinks_, i);
   }
@@ -264,7 +267,7 @@ bool RemoteLink::close() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   while (busy() && std::chrono::steady_clock::now() < deadline)
     if (!progress()) std::this_thread::yield();
-  const bool quiet = !busy() && sinks_.empty();
+  const bool quiet = !busy();
   for (Sink& sink : sinks_) sink.parts.withdraw(transport_);
   if (ring_posted_)
     for (Packet& packet : ring_) transport_.cancel(packet.handle);

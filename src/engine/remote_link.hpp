@@ -27,7 +27,7 @@ class RemoteEvents {
   virtual void on_packet(const Header& header, ConstBytes payload) = 0;
   virtual void on_data_sent(std::uint32_t sender_transfer) = 0;
   virtual void on_data_received(std::uint32_t receiver_transfer, std::uint64_t bytes) = 0;
-  /// One of the calls counted in owner->remote_pending is over.
+  /// One of the calls counted in owner->in_flight is over.
   virtual void on_released(Operation* owner) = 0;
 
  protected:
@@ -42,7 +42,7 @@ class RemoteLink {
 
   std::uint64_t payload_bytes() const { return payload_bytes_; }
 
-  /// Copies the packet. `owner` may be nullptr; otherwise the packet counts in owner->remote_pending.
+  /// Copies the packet. `owner` may be nullptr; otherwise the packet counts in owner->in_flight.
   void send(int peer, const Header& header, ConstBytes payload, Operation* owner);
   /// Answers a cts. Without an owner: the transfer has been given up, an empty message tells so.
   void send_data(Operation* owner, std::uint32_t sender_transfer, ConstBytes data, int peer, int tag);
@@ -53,8 +53,11 @@ class RemoteLink {
 
   /// True when something moved.
   bool progress();
-  /// Whether something is in flight that must not be forgotten.
-  bool busy() const { return !outbox_.empty() || !packets_.empty() || !sends_.empty() || !receives_.empty(); }
+  /// Whether something is in flight that must not be forgotten: also what a peer that was invited to send still owes,
+  /// whose own operation is not over before it is taken.
+  bool busy() const {
+    return !outbox_.empty() || !packets_.empty() || !sends_.empty() || !receives_.empty() || !sinks_.empty();
+  }
   /// Whether long messages are on their way, and the last ones took so long that there is time to sleep meanwhile.
   bool is_slow() const { return long_in_flight_ > 0 && service_ns_ > kSlowNs; }
   /// Withdraws the posted receives after the last use. Packets still in flight keep their memory for ever. False where
@@ -93,6 +96,7 @@ class RemoteLink {
   /// Takes what a sender had already been invited to send when its receiver failed.
   struct Sink {
     std::unique_ptr<std::byte[]> bytes;
+    int peer = 0;
     int tag = 0;
     Parts parts{};
   };

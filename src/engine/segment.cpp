@@ -1,6 +1,7 @@
 #include "engine/segment.hpp"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -13,6 +14,8 @@
 #include <new>
 #include <random>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "engine/board.hpp"
 #include "engine/flags.hpp"
@@ -22,7 +25,7 @@ namespace penstock::engine {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
-// Far from where arrays begin, which copies like best (plan/copy.hpp): at the begin of a page or a little behind it.
+// Far from where arrays begin, which copies like best (kernels/copy.hpp): at the begin of a page or a little behind it.
 constexpr std::uint64_t kArenaBehindPage = kPage / 2;
 constexpr std::uint64_t kSlotBytes = (sizeof(RankSlot) + 127) / 128 * 128;
 
@@ -55,6 +58,17 @@ SegmentLayout arrange(std::uint32_t ranks, std::uint32_t cells, std::uint64_t pa
   layout.total_bytes = layout.arenas_offset_bytes + ranks * arena;
   return layout;
 }
+
+struct Descriptor {
+  explicit Descriptor(int opened) : number(opened) {}
+  ~Descriptor() {
+    if (number >= 0) ::close(number);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  const int number;
+};
 
 struct flock byte_lock(std::uint32_t local_rank, short type) {
   struct flock lock {};
@@ -94,6 +108,34 @@ class Segment::Mapping {
 
   std::byte* base_;
   std::uint64_t bytes_;
+};
+
+/// The segments that this process has open. A child of fork() shares the open files, and with them the locks that tell
+/// the peers that its parent lives: it closes them before it runs anything else. (A program that the child executes
+/// has them closed by O_CLOEXEC.)
+class Segment::OpenInProcess {
+ public:
+  static OpenInProcess& instance() {
+    static auto* const open = new OpenInProcess;  // leaked: fork() may be called while static objects are destroyed
+    return *open;
+  }
+
+  /// While it is held there is no fork(): no child gets a descriptor that is not in the list yet.
+  std::mutex mutex;
+  std::vector<Segment*> segments;
+
+ private:
+  OpenInProcess() {
+    ::pthread_atfork([] { instance().mutex.lock(); }, [] { instance().mutex.unlock(); },
+                     [] {
+                       for (Segment* segment : instance().segments) {
+                         if (segment->descriptor_ >= 0) ::close(std::exchange(segment->descriptor_, -1));
+                         segment->linked_ = false;  // the name is the parent's to remove
+                       }
+                       instance().segments.clear();
+                       instance().mutex.unlock();
+                     });
+  }
 };
 
 SegmentLayout SegmentLayout::fit(std::uint32_t ranks, std::uint64_t eager_bytes, std::uint64_t limit_bytes) {
@@ -145,26 +187,38 @@ std::unique_ptr<Segment> Segment::open(const std::string& name, const SegmentLay
 }
 
 void Segment::map(int open_flags) {
-  descriptor_ = ::shm_open(name_.c_str(), O_RDWR | O_CLOEXEC | open_flags, 0600);
-  if (descriptor_ < 0) throw_system("cannot open the shared memory " + name_, errno);
+  OpenInProcess& open = OpenInProcess::instance();
+  const std::lock_guard lock_out_forks(open.mutex);
+  open.segments.push_back(this);
+  const Descriptor memory(::shm_open(name_.c_str(), O_RDWR | O_CLOEXEC | open_flags, 0600));
+  if (memory.number < 0) throw_system("cannot open the shared memory " + name_, errno);
   if (open_flags & O_CREAT) {
     linked_ = true;
     // Without the reservation a full /dev/shm would show as SIGBUS at some later access.
-    const int error = ::posix_fallocate(descriptor_, 0, static_cast<off_t>(layout_.total_bytes));
+    int error = 0;
+    do {
+      error = ::posix_fallocate(memory.number, 0, static_cast<off_t>(layout_.total_bytes));
+    } while (error == EINTR);  // a signal of the application's, such as a profiler's timer
     if (error != 0)
       throw_system("cannot reserve " + std::to_string(layout_.total_bytes) +
                        " bytes of shared memory in /dev/shm; make it larger or lower PENSTOCK_SHARED_BYTES",
                    error);
   }
-  mapping_ = Mapping::of(name_, descriptor_, layout_.total_bytes);
+  mapping_ = Mapping::of(name_, memory.number, layout_.total_bytes);
   base_ = mapping_->base();
-  // Held by the open file, so the kernel drops it whenever and however this rank goes; see is_alive().
+  // Held by the open file, so the kernel drops it whenever and however this rank goes; see is_alive(). Not the one that
+  // is mapped: a child of fork() keeps its mappings, and they their file.
+  descriptor_ = ::shm_open(name_.c_str(), O_RDWR | O_CLOEXEC, 0600);
+  if (descriptor_ < 0) throw_system("cannot open the shared memory " + name_, errno);
   struct flock lock = byte_lock(local_rank_, F_WRLCK);
   if (::fcntl(descriptor_, F_OFD_SETLK, &lock) != 0) throw_system("cannot lock the shared memory " + name_, errno);
 }
 
 Segment::~Segment() {
   unlink();
+  OpenInProcess& open = OpenInProcess::instance();
+  const std::lock_guard lock(open.mutex);
+  std::erase(open.segments, this);
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 

@@ -15,7 +15,7 @@ namespace penstock::engine {
 /// A message on its way: a link of the receiver's queue, then header and payload.
 struct Cell {
   std::atomic<std::uint32_t> next{0};    ///< index + 1 of the next cell of the queue
-  std::atomic<std::uint32_t> in_use{0};  ///< set by the owner, cleared by the receiver
+  std::atomic<std::uint32_t> in_use{0};  ///< the receiver's local rank + 1, set by the owner; 0 from the receiver: free
   Header header;
 
   std::byte* payload() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
@@ -24,14 +24,14 @@ static_assert(sizeof(Cell) == 64);
 
 /// What one rank shows to the others of its node.
 struct RankSlot {
-  static constexpr std::size_t kFailuresKept = 64;
+  static constexpr std::uint64_t kFailureBits = 4096;
 
   alignas(64) std::atomic<std::uint32_t> queue_tail{0};  ///< index of the last cell of the queue of messages to it
+  alignas(64) std::atomic<std::uint32_t> sending{0};  ///< index + 1 of the cell that it is appending to a queue; or 0
   alignas(64) Doorbell bell;
   alignas(64) std::atomic<std::uint64_t> completed_before{0};  ///< all operations with a smaller sequence are over
   std::atomic<std::uint64_t> past_flags_of{0};  ///< it reads no flags of operations with a smaller sequence any more
-  std::atomic<std::uint32_t> failure_count{0};
-  std::atomic<std::uint64_t> failed_sequence[kFailuresKept];  ///< of the latest failures, a ring
+  std::atomic<std::uint64_t> failed[kFailureBits / 64]{};  ///< see Failures
 };
 
 struct SegmentLayout {
@@ -77,7 +77,8 @@ class Segment {
   std::byte* flags(std::uint32_t local_rank) const;
   std::byte* board() const { return base_ + layout_.board_offset_bytes; }
 
-  /// Whether that rank still has the segment open: false once its process has ended or it has given the segment back.
+  /// Whether that rank still has the segment open: false once its process has ended or it has given the segment back,
+  /// also if a child that it forked lives on.
   bool is_alive(std::uint32_t local_rank) const noexcept;
 
  private:
@@ -86,6 +87,7 @@ class Segment {
   void map(int open_flags);
 
   class Mapping;
+  class OpenInProcess;
   std::string name_;
   SegmentLayout layout_;
   std::uint32_t local_rank_;

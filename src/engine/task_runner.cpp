@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "engine/single_copy.hpp"
+#include "kernels/arithmetic.hpp"
+#include "kernels/copy.hpp"
+#include "kernels/fold.hpp"
 #include "penstock/error.hpp"
-#include "plan/arithmetic.hpp"
-#include "plan/copy.hpp"
-#include "plan/fold.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -21,7 +21,7 @@ constexpr std::uint64_t kBlockBytes = 64 << 10;
 constexpr std::uint64_t kFoldBytes = 256 << 10;
 
 // Room for a block that begins at any place in a line. Where it lies in its line as the memory of the other process
-// does, the kernel's copies run at full speed on every processor (plan/copy.hpp).
+// does, the kernel's copies run at full speed on every processor (kernels/copy.hpp).
 constexpr std::uint64_t kLineBytes = 64;
 using Block = std::array<std::byte, kBlockBytes + kLineBytes>;
 
@@ -45,13 +45,13 @@ std::byte* here(const Place& place, std::uint64_t offset_bytes) {
 
 int fetch(const Place& from, std::uint64_t offset_bytes, Bytes to) {
   if (from.process != 0) return read_memory(from.process, from.address + offset_bytes, to);
-  plan::copy_bytes(to.data(), here(from, offset_bytes), to.size());
+  kernels::copy_bytes(to.data(), here(from, offset_bytes), to.size());
   return 0;
 }
 
 int put(ConstBytes from, const Place& to, std::uint64_t offset_bytes) {
   if (to.process != 0) return write_memory(to.process, to.address + offset_bytes, from);
-  plan::copy_bytes(here(to, offset_bytes), from.data(), from.size());
+  kernels::copy_bytes(here(to, offset_bytes), from.data(), from.size());
   return 0;
 }
 
@@ -80,7 +80,7 @@ TaskResult fold_task(const Arithmetic& arithmetic, std::span<const Place> source
       parts.emplace_back(row);
     }
     const Bytes sum(rows.data() + sources.size() * stride_bytes, bytes);
-    plan::fold(arithmetic, parts, sum);
+    kernels::fold(arithmetic, parts, sum);
     for (const Place& target : targets)
       if (const int error = put(sum, target, offset); error != 0) return {error, target.rank};
   }
@@ -119,7 +119,7 @@ TaskResult run_task(const Arithmetic& arithmetic, std::span<const Place> sources
           if (const int error = fetch(sources[i], offset, incoming); error != 0) return {error, sources[i].rank};
           source = incoming;
         }
-        plan::reduce(arithmetic, source, sum);
+        kernels::reduce(arithmetic, source, sum);
       }
       value = sum;
     }

@@ -24,7 +24,7 @@ struct TaskResult {
 };
 
 /// Every target = source 0 (op) (source 1 (op) (...)) of `size_bytes`. A target may be one of the sources.
-/// Allocates once per thread. Throws what plan::reduce throws.
+/// Allocates once per thread. Throws what kernels::reduce throws.
 TaskResult run_task(const Arithmetic& arithmetic, std::span<const Place> sources, std::span<const Place> targets,
                     std::uint64_t size_bytes);
 

@@ -45,6 +45,13 @@ class Transport {
   /// message, which then has been received (MPI_Cancel, MPI_Wait, !MPI_Test_cancelled). Sends are never withdrawn.
   virtual bool cancel(Handle receive) = 0;
 
+  /// Whether that rank's process has ended, as far as the library can tell; what came from it before has then been
+  /// received. Any thread. MPI has no such call: it ends the job, or says nothing.
+  virtual bool has_gone(int peer) noexcept {
+    static_cast<void>(peer);
+    return false;
+  }
+
   /// Lets the library move messages of the application that are none of ours. Threads that wait call it now and then:
   /// a peer may depend on such a message before it comes to what they wait for. Never blocks.
   virtual void poke() noexcept = 0;

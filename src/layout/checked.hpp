@@ -9,6 +9,10 @@
 
 namespace penstock::layout {
 
+[[noreturn]] inline void reject(const std::string& message) {
+  throw Error(ErrorCode::invalid_argument, "layout: " + message);
+}
+
 inline std::int64_t checked_product(std::int64_t a, std::int64_t b, const char* what) {
   std::int64_t product = 0;
   if (__builtin_mul_overflow(a, b, &product))

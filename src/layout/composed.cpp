@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-[[noreturn]] void reject(const std::string& message) { throw Error(ErrorCode::invalid_argument, "layout: " + message); }
+using layout::reject;
 
 /// The borders of all boxes along each dimension.
 std::vector<std::vector<std::int64_t>> borders_of(const std::vector<std::int64_t>& shape,

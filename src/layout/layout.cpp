@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-[[noreturn]] void reject(const std::string& message) { throw Error(ErrorCode::invalid_argument, "layout: " + message); }
+using layout::reject;
 
 void demand_same_dimensions(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& other,
                             const char* what) {

@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-[[noreturn]] void reject(const std::string& message) { throw Error(ErrorCode::invalid_argument, "layout: " + message); }
+using layout::reject;
 
 bool is_empty(const std::vector<std::int64_t>& shape) { return std::ranges::find(shape, 0) != shape.end(); }
 

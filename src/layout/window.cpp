@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-[[noreturn]] void reject(const std::string& message) { throw Error(ErrorCode::invalid_argument, "layout: " + message); }
+using layout::reject;
 
 }  // namespace
 

@@ -2,8 +2,9 @@
 
 #include PENSTOCK_MPI_HEADER
 
+#include <cstdint>
+#include <map>
 #include <mutex>
-#include <set>
 #include <utility>
 
 #include "mpi/check.hpp"
@@ -17,18 +18,18 @@ std::recursive_mutex& mutex() {
   return *lock;
 }
 
-std::set<std::function<void()>*>& actions() {
-  static auto* const set = new std::set<std::function<void()>*>;
-  return *set;
+// In the order in which they were made: communicators, which the actions free, are made in the same order on all ranks.
+std::map<std::uint64_t, std::function<void()>*>& actions() {
+  static auto* const by_number = new std::map<std::uint64_t, std::function<void()>*>;
+  return *by_number;
 }
 
 // MPI deletes the attributes of MPI_COMM_SELF first of all in MPI_Finalize (MPI 3.1, 8.7.1).
 int run_actions(MPI_Comm, int, void*, void*) {
   const std::lock_guard lock(mutex());
   while (!actions().empty()) {
-    std::function<void()>* const action = *actions().begin();
-    actions().erase(actions().begin());
-    (*action)();
+    const auto first = actions().extract(actions().begin());
+    (*first.mapped())();
   }
   return MPI_SUCCESS;
 }
@@ -49,13 +50,16 @@ struct AtFinalize::Entry {
   explicit Entry(std::function<void()> given) : action(std::move(given)) {
     const std::lock_guard lock(mutex());
     hook_once();
-    actions().insert(&action);
+    static std::uint64_t made = 0;
+    number = made++;
+    actions().emplace(number, &action);
   }
   ~Entry() {
     const std::lock_guard lock(mutex());
-    actions().erase(&action);
+    actions().erase(number);
   }
   std::function<void()> action;
+  std::uint64_t number = 0;
 };
 
 AtFinalize::AtFinalize(std::function<void()> action) : entry_(std::make_shared<Entry>(std::move(action))) {}

@@ -1,7 +1,5 @@
 // How code that knows neither mpi.h nor this library's ABI comes to a communicator for ranks that it keeps meeting.
-#include <map>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "mpi/at_finalize.hpp"
@@ -21,23 +19,6 @@ MPI_Comm from_integer(int handle) {
 #endif
 }
 
-/// The ranks of the group, as ranks of MPI_COMM_WORLD.
-std::vector<int> world_ranks(MPI_Comm comm) {
-  MPI_Group world = MPI_GROUP_NULL;
-  MPI_Group group = MPI_GROUP_NULL;
-  int size = 0;
-  check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  check(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
-  check(MPI_Comm_group(comm, &group), "MPI_Comm_group");
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::vector<int> in_world(ranks.size());
-  for (int rank = 0; rank < size; ++rank) ranks[static_cast<std::size_t>(rank)] = rank;
-  check(MPI_Group_translate_ranks(group, size, ranks.data(), world, in_world.data()), "MPI_Group_translate_ranks");
-  MPI_Group_free(&group);
-  MPI_Group_free(&world);
-  return in_world;
-}
-
 /// Communicators of the same ranks in the same order share one: whoever makes a new MPI communicator for each call
 /// finds it again. All ranks of a group have it, or none, since making it is collective. An attribute of the MPI
 /// communicator spares it the search.
@@ -54,16 +35,38 @@ class Kept {
     int found = 0;
     check(MPI_Comm_get_attr(comm, key_, static_cast<void*>(&known), &found), "MPI_Comm_get_attr");
     if (found != 0) return static_cast<Comm*>(known);
-    std::unique_ptr<Comm>& kept = comms_[world_ranks(comm)];
-    // Blocking calls make their own progress.
-    if (kept == nullptr) kept = std::make_unique<Comm>(make_comm(comm, {.progress_cores = 0}));
-    check(MPI_Comm_set_attr(comm, key_, kept.get()), "MPI_Comm_set_attr");
-    return kept.get();
+    MPI_Group group = MPI_GROUP_NULL;
+    check(MPI_Comm_group(comm, &group), "MPI_Comm_group");
+    Comm* kept = find(group);
+    if (kept == nullptr) {
+      // Blocking calls make their own progress.
+      comms_.push_back({group, std::make_unique<Comm>(make_comm(comm, {.progress_cores = 0}))});
+      kept = comms_.back().comm.get();
+    } else {
+      MPI_Group_free(&group);
+    }
+    check(MPI_Comm_set_attr(comm, key_, kept), "MPI_Comm_set_attr");
+    return kept;
   }
 
  private:
+  struct Known {
+    MPI_Group group;
+    std::unique_ptr<Comm> comm;
+  };
+
+  /// Not by ranks of MPI_COMM_WORLD: processes that have been spawned are none.
+  Comm* find(MPI_Group group) const {
+    for (const Known& known : comms_) {
+      int relation = MPI_UNEQUAL;
+      check(MPI_Group_compare(group, known.group, &relation), "MPI_Group_compare");
+      if (relation == MPI_IDENT) return known.comm.get();
+    }
+    return nullptr;
+  }
+
   int key_ = MPI_KEYVAL_INVALID;
-  std::map<std::vector<int>, std::unique_ptr<Comm>> comms_;
+  std::vector<Known> comms_;
   AtFinalize at_finalize_;
 };
 

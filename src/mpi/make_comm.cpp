@@ -14,8 +14,7 @@ namespace {
 /// What duplicates of a Penstock communicator are made from: the user's communicator may be gone by then.
 class Parent {
  public:
-  explicit Parent(MPI_Comm given) {
-    mpi::check(MPI_Comm_dup(given, &comm_), "MPI_Comm_dup");
+  explicit Parent(MPI_Comm given) : comm_(mpi::duplicate(given)) {
     at_finalize_ = mpi::AtFinalize([this] { close(); });
   }
   ~Parent() {
@@ -35,7 +34,7 @@ class Parent {
   }
 
   std::mutex mutex_;
-  MPI_Comm comm_ = MPI_COMM_NULL;
+  MPI_Comm comm_;
   mpi::AtFinalize at_finalize_;
 };
 

@@ -1,6 +1,7 @@
 #include "mpi/transport.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -64,7 +65,7 @@ class MpiTransport final : public engine::Transport {
  public:
   MpiTransport(MPI_Comm parent, std::uint64_t piece_bytes) : piece_bytes_(piece_bytes) {
     require_running();
-    check(MPI_Comm_dup(parent, &comm_), "MPI_Comm_dup");
+    comm_ = duplicate(parent);
     try {
       set_up();
     } catch (...) {
@@ -141,7 +142,7 @@ class MpiTransport final : public engine::Transport {
     if (found == transfers_.end())
       throw Error(ErrorCode::internal, "transfer " + std::to_string(handle) + " is not in flight", rank_);
     if (!found->second.complete) return std::nullopt;
-    const Transfer done = found->second;
+    const Transfer done = std::move(found->second);
     forget(handle);
     if (done.failure) throw Error(*done.failure);
     return done.size_bytes;
@@ -155,7 +156,7 @@ class MpiTransport final : public engine::Transport {
       throw Error(ErrorCode::internal, "receive " + std::to_string(receive) + " is not in flight", rank_);
     bool withdrawn = !found->second.complete;
     if (const auto at = std::find(owners_.begin(), owners_.end(), receive); at != owners_.end()) {
-      withdrawn = withdraw(requests_[static_cast<std::size_t>(at - owners_.begin())]);
+      withdrawn = withdraw(requests_[static_cast<std::size_t>(at - owners_.begin())], found->second);
       drop_done();
     }
     forget(receive);
@@ -189,14 +190,14 @@ class MpiTransport final : public engine::Transport {
     int tag = 0;
     bool receives = false;
     bool waiting = false;   ///< a receive that has not been posted, because of an earlier one; see ordered_
-    bool probes = false;    ///< a receive for any rank, which is never posted; see probing_
+    bool probes = false;    ///< a receive for any rank, which is never posted, but matched; see probing_
     bool complete = false;  ///< or failed: MPI has nothing of it
     int pieces = 0;         ///< that MPI has: of a send all that are not sent, of a receive the one that is awaited
     std::optional<Error> failure{};
+    std::vector<std::byte> discarded{};  ///< what is too long for `to`
   };
 
   void set_up() {
-    check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
     check(MPI_Query_thread(&thread_level_), "MPI_Query_thread");
@@ -285,24 +286,25 @@ class MpiTransport final : public engine::Transport {
         while (i < probing_.size() && transfers_.at(probing_[i]).tag == tag) ++i;
         continue;
       }
-      take(transfer, message, status);
+      const Handle handle = probing_[i];
       probing_.erase(probing_.begin() + static_cast<std::ptrdiff_t>(i));
+      watch(take(transfer, message, status), handle);
     }
   }
 
-  void take(Transfer& transfer, MPI_Message message, const MPI_Status& status) {
+  /// Not blocking: MPI asks the sender of a longer message for it, which may have other things to do.
+  MPI_Request take(Transfer& transfer, MPI_Message message, const MPI_Status& status) {
     int length = 0;
     check(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count");
-    transfer.complete = true;
-    transfer.size_bytes = static_cast<std::uint64_t>(length);
-    std::vector<std::byte> discarded;
     std::byte* to = transfer.to.data();
-    if (transfer.size_bytes > transfer.to.size()) {
+    if (static_cast<std::uint64_t>(length) > transfer.to.size()) {
       transfer.failure = too_long(transfer, status);
-      discarded.resize(transfer.size_bytes);
-      to = discarded.data();
+      transfer.discarded.resize(static_cast<std::size_t>(length));
+      to = transfer.discarded.data();
     }
-    check(MPI_Mrecv(to, length, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv");
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Imrecv(to, length, MPI_BYTE, &message, &request), "MPI_Imrecv");
+    return request;
   }
 
   Error too_long(const Transfer& transfer, const MPI_Status& status, const std::string& library = {}) const {
@@ -364,7 +366,7 @@ class MpiTransport final : public engine::Transport {
       int length = 0;
       check(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count");
       transfer.size_bytes += static_cast<std::uint64_t>(length);
-      if (static_cast<std::uint64_t>(length) >= piece_bytes_) {
+      if (!transfer.probes && static_cast<std::uint64_t>(length) >= piece_bytes_) {
         transfer.peer = status.MPI_SOURCE;
         requests_[i] = post(transfer);
         ++transfer.pieces;
@@ -373,10 +375,10 @@ class MpiTransport final : public engine::Transport {
     transfer.complete = transfer.pieces == 0;
   }
 
-  static bool withdraw(MPI_Request& receive) noexcept {
+  static bool withdraw(MPI_Request& receive, const Transfer& transfer) noexcept {
     MPI_Status status;
     int withdrawn = 0;
-    MPI_Cancel(&receive);
+    if (!transfer.probes) MPI_Cancel(&receive);  // what was probed for has matched
     MPI_Wait(&receive, &status);
     MPI_Test_cancelled(&status, &withdrawn);
     return withdrawn != 0;
@@ -394,8 +396,8 @@ class MpiTransport final : public engine::Transport {
     MPI_Comm comm = std::exchange(comm_, MPI_COMM_NULL);
     if (!running()) return;
     for (std::size_t i = 0; i < requests_.size(); ++i) {
-      if (transfers_.at(owners_[i]).receives)
-        withdraw(requests_[i]);
+      if (const Transfer& transfer = transfers_.at(owners_[i]); transfer.receives)
+        withdraw(requests_[i], transfer);
       else
         leave(requests_[i]);
     }
@@ -432,7 +434,7 @@ class MpiTransport final : public engine::Transport {
   Handle next_handle_ = 1;
   /// In the order of irecv(): receives that may take several pieces, and those that came after one. Mostly empty.
   std::vector<Handle> ordered_;
-  std::vector<Handle> probing_;  ///< in the order of irecv()
+  std::vector<Handle> probing_;  ///< in the order of irecv(), until a message has come
   /// What MPI has, and whose it is.
   std::vector<MPI_Request> requests_;
   std::vector<Handle> owners_;
@@ -443,6 +445,37 @@ class MpiTransport final : public engine::Transport {
   AtFinalize at_finalize_;
 };
 
+/// Communicators whose last handle has gone on a thread that may not call MPI, as a garbage collector's may be: ended
+/// when the next one is made, or at MPI_Finalize.
+class LeftBehind {
+ public:
+  /// Never destroyed: MPI_Finalize may run in an exit handler.
+  static LeftBehind& of_process() {
+    static auto* const left = new LeftBehind;
+    return *left;
+  }
+
+  void end(std::function<void()> action) {
+    if (!running() || may_call()) return action();
+    const std::lock_guard lock(mutex_);
+    actions_.push_back(std::move(action));
+  }
+
+  void end_all() {
+    std::vector<std::function<void()>> ended;
+    {
+      const std::lock_guard lock(mutex_);
+      ended.swap(actions_);
+    }
+    for (const auto& action : ended) action();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::function<void()>> actions_;
+  AtFinalize at_finalize_{[this] { end_all(); }};
+};
+
 }  // namespace
 
 std::unique_ptr<engine::Transport> make_transport(MPI_Comm parent, std::uint64_t piece_bytes) {
@@ -450,10 +483,13 @@ std::unique_ptr<engine::Transport> make_transport(MPI_Comm parent, std::uint64_t
 }
 
 comm::Link make_link(MPI_Comm parent) {
+  LeftBehind::of_process().end_all();
   auto transport = std::make_unique<MpiTransport>(parent, kPieceBytes);
   // Messages and collectives of a communicator do not meet in MPI.
   auto native = make_native(transport->comm(), transport->any_thread_anywhere());
-  return {std::move(transport), std::move(native)};
+  comm::Link link(std::move(transport), std::move(native));
+  link.end = [](std::function<void()> action) { LeftBehind::of_process().end(std::move(action)); };
+  return link;
 }
 
 }  // namespace penstock::mpi

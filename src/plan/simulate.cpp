@@ -11,11 +11,13 @@
 #include <unordered_map>
 #include <utility>
 
+#include "kernels/arithmetic.hpp"
+#include "kernels/fold.hpp"
 #include "penstock/error.hpp"
-#include "plan/arithmetic.hpp"
-#include "plan/fold.hpp"
+#include "plan/element_types.hpp"
 #include "plan/names.hpp"
 #include "plan/order.hpp"
+#include "plan/region.hpp"
 #include "plan/tasks.hpp"
 
 namespace penstock::plan {
@@ -126,7 +128,7 @@ class Simulation {
     const std::array<Bytes, 4> buffers{memory_[rank].input, memory_[rank].output, ranks_[rank].scratch,
                                        ranks_[rank].shared};
     const Bytes buffer = buffers[static_cast<std::size_t>(region.buffer)];
-    if (region.size_bytes > buffer.size() || region.offset_bytes > buffer.size() - region.size_bytes)
+    if (!is_inside(region, buffer.size()))
       fail(describe(region) + " of rank " + std::to_string(rank) + " is out of bounds");
     return buffer.subspan(region.offset_bytes, region.size_bytes);
   }
@@ -154,7 +156,7 @@ class Simulation {
   void move_blocks(StepRef ref, ConstBytes from) {
     const Step& step = step_of(ref);
     const auto blocks = std::span(plans_[ref.rank].blocks).subspan(step.first_block, step.block_count);
-    transform(arithmetic_, element_types(arithmetic_, step), blocks, step.scaled, from, target(ref));
+    kernels::transform(arithmetic_, element_types(arithmetic_, step), blocks, step.scaled, from, target(ref));
   }
 
   void start(StepRef ref) {
@@ -184,9 +186,11 @@ class Simulation {
         return;
       }
       case StepKind::copy: move(bytes(ref.rank, step.from), target(ref)); return complete(ref);
-      case StepKind::reduce: reduce(arithmetic_, bytes(ref.rank, step.from), target(ref)); return complete(ref);
+      case StepKind::reduce:
+        kernels::reduce(arithmetic_, bytes(ref.rank, step.from), target(ref));
+        return complete(ref);
       case StepKind::fold:
-        fold(arithmetic_, parts_of(bytes(ref.rank, step.from), step.to.size_bytes), target(ref));
+        kernels::fold(arithmetic_, kernels::parts_of(bytes(ref.rank, step.from), step.to.size_bytes), target(ref));
         return complete(ref);
       case StepKind::transform:
       case StepKind::unpack: {

@@ -8,9 +8,11 @@
 #include <tuple>
 #include <utility>
 
-#include "plan/arithmetic.hpp"
-#include "plan/fold.hpp"
+#include "base/ranks_text.hpp"
+#include "kernels/arithmetic.hpp"
+#include "kernels/fold.hpp"
 #include "plan/names.hpp"
+#include "plan/region.hpp"
 
 namespace penstock::plan {
 namespace {
@@ -62,7 +64,7 @@ class TaskVerifier {
       if (first == rank) {
         for (std::size_t task = 0; task < plans_[rank].tasks.size(); ++task) check_task(rank, task);
       } else if (!same_tasks(plans_[first], plans_[rank])) {
-        found("ranks " + std::to_string(first) + " and " + std::to_string(rank) +
+        found(base::ranks_text(std::array{static_cast<int>(first), static_cast<int>(rank)}) +
               " of one node have different shared tasks");
       }
     }
@@ -109,11 +111,9 @@ class TaskVerifier {
       }
       const Plan& owner = plans_[static_cast<std::size_t>(each.rank)];
       const Region region = resolved(owner, each.region);
-      const std::uint64_t limit_bytes = std::array{owner.input_bytes, owner.output_bytes, owner.scratch_bytes,
-                                                   owner.shared_bytes}[static_cast<std::size_t>(region.buffer)];
-      if (region.size_bytes > limit_bytes || region.offset_bytes > limit_bytes - region.size_bytes)
-        found(where(plan, id) + ": reaches beyond the " + std::to_string(limit_bytes) + " bytes of the " +
-              std::string(name(region.buffer)) + " buffer of rank " + std::to_string(each.rank));
+      if (!is_inside(region, owner))
+        found(where(plan, id) + ": reaches beyond the " + std::to_string(buffer_bytes(owner, region.buffer)) +
+              " bytes of the " + std::string(name(region.buffer)) + " buffer of rank " + std::to_string(each.rank));
       if (region.size_bytes != size_bytes) found(where(plan, id) + ": its regions differ in size");
     }
     for (const RankRegion& target : targets(plan, task)) {
@@ -133,11 +133,6 @@ class TaskVerifier {
       }
       if (equal > 2) found(where(plan, id) + ": a target is there more than once");
     }
-  }
-
-  static bool overlap(Region a, Region b) {
-    return a.size_bytes > 0 && b.size_bytes > 0 && a.offset_bytes < b.offset_bytes + b.size_bytes &&
-           b.offset_bytes < a.offset_bytes + a.size_bytes;
   }
 
   void check_shares(std::size_t first) {
@@ -216,9 +211,9 @@ bool touches(const Plan& plan, const SharedTask& task, int rank) {
 void run_task(const Arithmetic& arithmetic, std::span<const ConstBytes> sources, std::span<const Bytes> targets) {
   std::vector<std::byte> value(sources.back().begin(), sources.back().end());
   if (arithmetic.by_value && sources.size() > 1)
-    fold(arithmetic, sources, value);
+    kernels::fold(arithmetic, sources, value);
   else
-    for (std::size_t i = sources.size() - 1; i-- > 0;) reduce(arithmetic, sources[i], value);
+    for (std::size_t i = sources.size() - 1; i-- > 0;) kernels::reduce(arithmetic, sources[i], value);
   for (const Bytes& target : targets)
     if (!value.empty()) std::memcpy(target.data(), value.data(), value.size());
 }

@@ -8,9 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/ranks_text.hpp"
 #include "plan/flags.hpp"
 #include "plan/names.hpp"
 #include "plan/order.hpp"
+#include "plan/region.hpp"
 #include "plan/tasks.hpp"
 
 namespace penstock {
@@ -111,16 +113,10 @@ class Verifier {
     if (findings_.size() < kMaxFindings) findings_.push_back(std::move(finding));
   }
 
-  std::uint64_t buffer_bytes(std::size_t rank, Buffer buffer) const {
-    const Plan& plan = plans_[rank];
-    return std::array{plan.input_bytes, plan.output_bytes, plan.scratch_bytes,
-                      plan.shared_bytes}[static_cast<std::size_t>(buffer)];
-  }
-
   void check_region(std::size_t rank, StepId id, Region region, std::size_t owner, const char* side) {
-    const std::uint64_t limit_bytes = buffer_bytes(owner, region.buffer);
-    if (region.size_bytes > limit_bytes || region.offset_bytes > limit_bytes - region.size_bytes)
-      found(where(rank, id) + ": " + side + " reaches beyond the " + std::to_string(limit_bytes) + " bytes of the " +
+    if (!plan::is_inside(region, plans_[owner]))
+      found(where(rank, id) + ": " + side + " reaches beyond the " +
+            std::to_string(plan::buffer_bytes(plans_[owner], region.buffer)) + " bytes of the " +
             std::string(plan::name(region.buffer)) + " buffer");
   }
 
@@ -131,7 +127,8 @@ class Verifier {
             std::to_string(plan.size));
     for (StepId id = 0; id < plan.steps.size(); ++id) check_step(rank, id);
     if (plan.by_flags != plans_[0].by_flags)
-      found("the plans of the ranks 0 and " + std::to_string(rank) + " differ in whether they go by flags");
+      found("the plans of " + base::ranks_text(std::array{0, static_cast<int>(rank)}) +
+            " differ in whether they go by flags");
     if (!findings_.empty()) return;
     if (const std::string broken = plan::broken_promise_of_flags(plan); !broken.empty())
       found("plan " + std::to_string(rank) + " goes by flags, but " + broken);
@@ -331,7 +328,8 @@ class Verifier {
         std::vector<bool> before;  // rarely needed
         for (const auto& [rank, id] : reads) {
           const Region region = plans_[rank].steps[id].from;
-          if (region.offset_bytes >= access.end_bytes || region.offset_bytes + region.size_bytes <= access.begin_bytes)
+          if (!base::overlap(region.offset_bytes, region.offset_bytes + region.size_bytes, access.begin_bytes,
+                             access.end_bytes))
             continue;
           if (after[events.start(rank, id)]) continue;
           if (before.empty()) before = events.reachable(events.start(owner, access.step), false);

@@ -13,14 +13,14 @@
 namespace penstock::redistribute {
 namespace {
 
-constexpr std::size_t kNobody = static_cast<std::size_t>(-1);
+constexpr std::size_t kNoIndex = static_cast<std::size_t>(-1);
 
 /// Maximises the sum of the weights. In the end each row has one of the columns whose profit, weight - price, is the
 /// greatest for it, and then no other assignment is better (duality).
 class DenseAssignment {
  public:
   DenseAssignment(std::size_t n, std::span<const std::int64_t> weights)
-      : n_(n), weights_(weights), price_(n, 0), column_of_row_(n, kNobody), row_of_column_(n, kNobody) {
+      : n_(n), weights_(weights), price_(n, 0), column_of_row_(n, kNoIndex), row_of_column_(n, kNoIndex) {
     order_rows();
     reduce_rows();
     if (free_rows_.size() > n_ / kFewFree && n_ > kFewRows) {
@@ -63,8 +63,8 @@ class DenseAssignment {
   }
 
   void free_all() {
-    std::fill(column_of_row_.begin(), column_of_row_.end(), kNobody);
-    std::fill(row_of_column_.begin(), row_of_column_.end(), kNobody);
+    std::fill(column_of_row_.begin(), column_of_row_.end(), kNoIndex);
+    std::fill(row_of_column_.begin(), row_of_column_.end(), kNoIndex);
   }
 
   /// Phases of bidding until nearly all rows have a column. Only the prices matter.
@@ -86,8 +86,8 @@ class DenseAssignment {
         for (const std::size_t i : bidders) {
           const TwoBest best = two_best(i);
           price_[best.column] += best.first - best.second + step;
-          if (const std::size_t loser = row_of_column_[best.column]; loser != kNobody) {
-            column_of_row_[loser] = kNobody;
+          if (const std::size_t loser = row_of_column_[best.column]; loser != kNoIndex) {
+            column_of_row_[loser] = kNoIndex;
             outbid.push_back(loser);
           }
           assign(i, best.column);
@@ -117,12 +117,12 @@ class DenseAssignment {
         const bool is_only_best = best.first > best.second;
         if (is_only_best)
           price_[j] += best.first - best.second;
-        else if (row_of_column_[j] != kNobody)
+        else if (row_of_column_[j] != kNoIndex)
           j = free_column_as_good_as(i, best);
         const std::size_t loser = row_of_column_[j];
-        if (loser != kNobody) column_of_row_[loser] = kNobody;
+        if (loser != kNoIndex) column_of_row_[loser] = kNoIndex;
         assign(i, j);
-        if (loser == kNobody) continue;
+        if (loser == kNoIndex) continue;
         if (is_only_best)
           free_rows_[--next] = loser;
         else
@@ -138,7 +138,7 @@ class DenseAssignment {
 
   std::size_t free_column_as_good_as(std::size_t i, const TwoBest& best) const {
     for (std::size_t j = 0; j < n_; ++j)
-      if (row_of_column_[j] == kNobody && profit(i, j) == best.first) return j;
+      if (row_of_column_[j] == kNoIndex && profit(i, j) == best.first) return j;
     return best.column;
   }
 
@@ -146,7 +146,7 @@ class DenseAssignment {
   /// its row would lose by changing to it.
   void augment(std::size_t free_row) {
     std::fill(distance_.begin(), distance_.end(), kFar);
-    for (std::size_t j = 0; j < n_; ++j) state_[j] = row_of_column_[j] == kNobody ? 0 : 1;
+    for (std::size_t j = 0; j < n_; ++j) state_[j] = row_of_column_[j] == kNoIndex ? 0 : 1;
     settled_.clear();
     const PathState path{distance_.data(), previous_row_.data(), state_.data()};
     std::size_t i = free_row;
@@ -161,7 +161,7 @@ class DenseAssignment {
       base = nearest.key / 2 + profit(i, nearest.column);
     }
     for (const std::size_t j : settled_) price_[j] += nearest.key / 2 - distance_[j];
-    for (std::size_t j = nearest.column, at = kNobody; at != free_row;) {
+    for (std::size_t j = nearest.column, at = kNoIndex; at != free_row;) {
       at = static_cast<std::size_t>(previous_row_[j]);
       const std::size_t next = column_of_row_[at];
       assign(at, j);

@@ -11,9 +11,9 @@
 #include <span>
 #include <string>
 
+#include "kernels/arithmetic.hpp"
 #include "penstock/error.hpp"
 #include "penstock/redistribute.hpp"
-#include "plan/arithmetic.hpp"
 #include "redistribute/boxes.hpp"
 #include "redistribute/cells.hpp"
 #include "redistribute/copies.hpp"
@@ -42,15 +42,15 @@ using redistribute::Window;
 class Planner {
  public:
   Planner(std::span<const LayoutPair> pairs, const RedistributionOptions& options, const Team& team)
-      : element_bytes_(size_bytes(plan::between_dtype(options.input_dtype(), options.dtype))),
-        packs_all_(options.input_dtype() != plan::between_dtype(options.input_dtype(), options.dtype)),
+      : element_bytes_(size_bytes(kernels::between_dtype(options.input_dtype(), options.dtype))),
+        packs_all_(options.input_dtype() != kernels::between_dtype(options.input_dtype(), options.dtype)),
         rank_(team.rank),
         size_(team.size()),
         builder_("redistribute", team.rank, team.size()),
         segment_bytes_(options.segment_bytes),
         team_(team),
         cells_(team, options.segment_bytes) {
-    plan::check_conversion(options.input_dtype(), options.dtype);
+    kernels::check_conversion(options.input_dtype(), options.dtype);
     for (const LayoutPair& pair : pairs) {
       std::uint64_t source_bytes = 0;  // of the one copy that this rank has a part of
       std::uint64_t target_bytes = 0;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -11,6 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/hash.hpp"
+#include "base/overlap.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/error.hpp"
 #include "scalapack/host.hpp"
@@ -19,11 +20,6 @@
 
 namespace penstock::scalapack {
 namespace {
-
-std::uint64_t mix(std::uint64_t seed, std::uint64_t word) {
-  seed = (std::rotl(seed, 27) ^ word) * 0xff51afd7ed558ccdu;
-  return seed ^ seed >> 32;
-}
 
 /// What one process tells the others about a call that they have no plan for.
 struct Card {
@@ -46,9 +42,9 @@ Numbers numbers_of(const Card& card, const Routine& routine, int rank) {
   Numbers numbers;
   for (std::uint64_t i = 0; i < 2; ++i) {
     std::uint64_t& key = numbers.key[i];
-    key = mix(mix(0x9e3779b97f4a7c15u * (i + 1), static_cast<std::uint64_t>(rank)),
-              static_cast<std::uint64_t>(routine.dtype) << 8 | static_cast<std::uint64_t>(routine.op));
-    for (const std::int32_t word : words) key = mix(key, static_cast<std::uint32_t>(word));
+    key = base::mix(base::mix(base::kSeed * (i + 1), static_cast<std::uint64_t>(rank)),
+                    static_cast<std::uint64_t>(routine.dtype) << 8 | static_cast<std::uint64_t>(routine.op));
+    for (const std::int32_t word : words) key = base::mix(key, static_cast<std::uint32_t>(word));
   }
   return numbers;
 }
@@ -171,9 +167,9 @@ class Caller {
                                 .conjugate = routine_.op == MatrixOp::conjugate_transpose,
                                 .alpha = call_.alpha,
                                 .beta = call_.beta};
-    std::uint64_t signature = mix(key[0], key[1]);
+    std::uint64_t signature = base::mix(key[0], key[1]);
     for (const double part : {call_.alpha.real(), call_.alpha.imag(), call_.beta.real(), call_.beta.imag()})
-      signature = mix(signature, std::bit_cast<std::uint64_t>(part));
+      signature = base::mix(signature, std::bit_cast<std::uint64_t>(part));
     comm.start(plan, input, output, arithmetic, signature).wait();
   }
 
@@ -230,9 +226,8 @@ class Caller {
     const auto size = static_cast<std::int64_t>(size_bytes(routine_.dtype));
     const auto* const source = static_cast<const std::byte*>(call_.input);
     const auto* const target = static_cast<const std::byte*>(call_.output);
-    const std::less<const std::byte*> before;
-    return before(source + from.begin_elems() * size, target + to.end_elems() * size) &&
-           before(target + to.begin_elems() * size, source + from.end_elems() * size);
+    return base::overlap(source + from.begin_elems() * size, source + from.end_elems() * size,
+                         target + to.begin_elems() * size, target + to.end_elems() * size);
   }
 
   std::unique_ptr<std::byte[]> copy_of_source(std::uint64_t memory_bytes) const {

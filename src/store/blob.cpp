@@ -8,8 +8,6 @@ namespace penstock {
 
 namespace {
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 63;
-
 std::string kind_text(store::RecordKind kind) {
   switch (kind) {
     case store::RecordKind::write: return "write";
@@ -61,7 +59,7 @@ Blob::Appended Blob::append(std::span<const ConstBytes> pieces) {
     regions.push_back({total_bytes, piece});
     total_bytes += piece.size();
   }
-  if (const std::uint64_t end_bytes = size_bytes(); end_bytes + total_bytes > kMostBytes) {
+  if (const std::uint64_t end_bytes = size_bytes(); end_bytes + total_bytes > store::kMostBlobBytes) {
     throw Error(ErrorCode::invalid_argument, state_->title() + ": append of " + std::to_string(total_bytes) +
                                                  " bytes behind " + std::to_string(end_bytes) +
                                                  ", at most 2^63 are possible");
@@ -74,7 +72,7 @@ Blob::Appended Blob::append(std::span<const ConstBytes> pieces) {
 
 std::uint64_t Blob::resize(std::uint64_t size_bytes) {
   check_grows(*state_, "resize");
-  if (size_bytes > kMostBytes) {
+  if (size_bytes > store::kMostBlobBytes) {
     throw Error(ErrorCode::invalid_argument, state_->title() + ": a size of " + std::to_string(size_bytes) +
                                                  " bytes was given, at most 2^63 is possible");
   }

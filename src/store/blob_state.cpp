@@ -15,8 +15,6 @@ namespace penstock::store {
 
 namespace {
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 63;
-
 std::uint64_t random_number() {
   std::random_device random;
   return (std::uint64_t{random()} << 32) | random();
@@ -76,7 +74,7 @@ std::string BlobState::title() const { return backend_->url() + ", blob '" + nam
 std::shared_ptr<BlobState> BlobState::create(std::shared_ptr<Backend> backend, std::string_view name,
                                              const BlobOptions& options) {
   std::shared_ptr<BlobState> blob(new BlobState(std::move(backend), name));
-  if (options.size_bytes > kMostBytes) {
+  if (options.size_bytes > kMostBlobBytes) {
     throw Error(ErrorCode::invalid_argument, blob->title() + ": a size of " + std::to_string(options.size_bytes) +
                                                  " bytes was given, at most 2^63 is possible");
   }

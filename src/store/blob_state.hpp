@@ -44,6 +44,7 @@ inline constexpr std::string_view kFormerFolders = "folders";
 inline constexpr std::string_view kGone = "gone";
 inline constexpr std::string_view kUnfinished = "unfinished";
 inline constexpr std::uint64_t kInlineBytes = 4 << 10;
+inline constexpr std::uint64_t kMostBlobBytes = std::uint64_t{1} << 63;
 /// Versions between two looks at whether an index is due. Each look replays what others wrote, which takes longer the
 /// more regions there are.
 inline constexpr std::uint64_t kIndexConsidered = 24;

@@ -10,7 +10,6 @@ namespace penstock::store {
 
 namespace {
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 63;
 constexpr std::size_t kFewRegions = 64;
 
 }  // namespace
@@ -20,7 +19,7 @@ void BlobState::check_regions(std::span<const WriteRegion> regions) const {
   extents.reserve(regions.size());
   for (const WriteRegion& region : regions) {
     const std::uint64_t size = region.data.size();
-    const std::uint64_t most = grows_ ? kMostBytes : size_bytes_;
+    const std::uint64_t most = grows_ ? kMostBlobBytes : size_bytes_;
     if (region.offset_bytes > most || size > most - region.offset_bytes) {
       throw Error(ErrorCode::invalid_argument,
                   title() + ": write of " + region_text(region.offset_bytes, size) + ", expected it within [0, " +

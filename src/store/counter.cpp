@@ -14,7 +14,7 @@ namespace penstock::store {
 
 namespace {
 
-constexpr std::uint32_t kMagic = 0x43535350;  // "PSSC"
+constexpr std::uint32_t kCounterMagic = 0x43535350;  // "PSSC"
 constexpr std::string_view kFolder = "counters";
 
 struct Entry {
@@ -26,7 +26,7 @@ Entry read_entry(const Backend& backend, const std::string& key) {
   const std::string source = backend.url() + ": object " + key;
   const std::vector<std::byte> sealed = read_all(backend, key);
   Decoder decoder(unseal(sealed, source), source);
-  decode_head(decoder, kMagic, source);
+  decode_head(decoder, kCounterMagic, source);
   Entry entry;
   entry.value = decoder.number<std::uint64_t>();
   entry.time_ns = decoder.number<std::int64_t>();
@@ -82,7 +82,7 @@ std::uint64_t Counter::add(std::uint64_t amount) {
       throw Error(ErrorCode::invalid_argument, "the pointer that the ranks of a file share would go beyond 2^63");
     }
     Encoder encoder;
-    encode_head(encoder, kMagic);
+    encode_head(encoder, kCounterMagic);
     encoder.number(before + amount);
     encoder.number(now_ns());
     const std::vector<std::byte> sealed = encoder.seal();

@@ -9,9 +9,9 @@ namespace penstock::store {
 
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4f445350;  // "PSDO"
-constexpr std::uint16_t kFormat = 1;
-constexpr std::uint64_t kEntryBytes = 4 + 16;
+constexpr std::uint32_t kDataMagic = 0x4f445350;  // "PSDO"
+constexpr std::uint16_t kDataFormat = 1;
+constexpr std::uint64_t kChunkEntryBytes = 4 + 16;
 constexpr std::uint64_t kFooterBytes = 4 + 2 + 2 + 8 + 8 + 16;
 
 /// Closes chunks as data comes along.
@@ -50,7 +50,7 @@ class Chunker {
 
 }  // namespace
 
-std::uint64_t tail_bytes(std::uint64_t chunk_count) { return chunk_count * kEntryBytes + kFooterBytes; }
+std::uint64_t tail_bytes(std::uint64_t chunk_count) { return chunk_count * kChunkEntryBytes + kFooterBytes; }
 
 DataObject lay_out(std::string key, std::span<const ConstBytes> data) {
   DataObject object;
@@ -61,8 +61,8 @@ DataObject lay_out(std::string key, std::span<const ConstBytes> data) {
     object.reference.data_bytes += region.size();
   }
   chunker.close();
-  tail.number(kMagic);
-  tail.number(kFormat);
+  tail.number(kDataMagic);
+  tail.number(kDataFormat);
   tail.number(std::uint16_t{0});
   tail.number(chunker.count());
   tail.number(object.reference.data_bytes);
@@ -99,8 +99,8 @@ const std::vector<Source::Chunk>& Source::chunks(const Backend& backend) const {
     chunks.push_back({offset_bytes, size, decoder.sum()});
     offset_bytes += size;
   }
-  if (decoder.number<std::uint32_t>() != kMagic) decoder.fail("has no footer");
-  if (decoder.number<std::uint16_t>() > kFormat) decoder.fail("is of a newer format; use a newer Penstock");
+  if (decoder.number<std::uint32_t>() != kDataMagic) decoder.fail("has no footer");
+  if (decoder.number<std::uint16_t>() > kDataFormat) decoder.fail("is of a newer format; use a newer Penstock");
   if (offset_bytes != object_.data_bytes) decoder.fail("does not cover the data");
   chunks_ = std::move(chunks);
   loaded_ = true;

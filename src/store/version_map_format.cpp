@@ -22,7 +22,7 @@ constexpr std::uint32_t kCompactMagic = 0x4d435350;  // "PSCM"
 constexpr std::uint16_t kMapFormat = 2;
 constexpr std::uint64_t kMostIdentities = 1 << 20;
 /// Of a fragment in format 1: three numbers and that of its source.
-constexpr std::uint64_t kEntryBytes = 28;
+constexpr std::uint64_t kFragmentEntryBytes = 28;
 static_assert(offsetof(Fragment, source) == 3 * sizeof(std::uint64_t));
 
 /// Forms of a source.
@@ -278,14 +278,14 @@ std::vector<std::shared_ptr<const Source>> read_sources_of_format_1(Decoder& dec
 }
 
 std::vector<Fragment> read_fragments_of_format_1(Decoder& decoder, std::size_t sources) {
-  std::vector<Fragment> fragments(decoder.count(kEntryBytes));
-  const ConstBytes entries = decoder.raw(fragments.size() * kEntryBytes);
+  std::vector<Fragment> fragments(decoder.count(kFragmentEntryBytes));
+  const ConstBytes entries = decoder.raw(fragments.size() * kFragmentEntryBytes);
   const std::byte* from = entries.data();
   std::uint64_t end = 0;
   for (Fragment& fragment : fragments) {
     std::memcpy(static_cast<void*>(&fragment), from, 3 * sizeof(std::uint64_t));
     std::memcpy(&fragment.source, from + 3 * sizeof(std::uint64_t), sizeof(std::uint32_t));
-    from += kEntryBytes;
+    from += kFragmentEntryBytes;
     if (fragment.source >= sources) decoder.fail("refers to a source that it does not list");
     if (fragment.offset_bytes < end || fragment.size_bytes == 0 || fragment.end_bytes() < fragment.offset_bytes) {
       decoder.fail("has places that overlap, are empty, or out of order");

@@ -1,8 +1,12 @@
 // Tests that the tests can fail: plans of every algorithm are broken in every single place, and it has to be noticed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "conformance/reference.hpp"
 #include "conformance/team.hpp"
@@ -104,30 +108,54 @@ class Mutation : public testing::TestWithParam<const Algorithm*> {
   }
 
   // Calls `mutate(plans, rank, step)` on a fresh copy for every step of every rank. It returns false where it does not
-  // apply. `notices` must then be true.
+  // apply. `notices` must then be true. Returns how often it applied.
   using Notice = std::function<bool(const Subject&, const std::vector<Plan>&)>;
-  void everywhere(const std::string& fault, const std::function<bool(std::vector<Plan>&, std::size_t, StepId)>& mutate,
-                  const Notice& notices) {
+  int everywhere(const std::string& fault, const std::function<bool(std::vector<Plan>&, std::size_t, StepId)>& mutate,
+                 const Notice& notices) {
+    int times = 0;
     for (std::size_t rank = 0; rank < subject_.plans.size(); ++rank)
       for (StepId id = 0; id < subject_.plans[rank].steps.size(); ++id) {
         std::vector<Plan> plans = subject_.plans;
         if (!mutate(plans, rank, id)) continue;
+        ++times;
         EXPECT_TRUE(notices(subject_, plans))
             << fault << ": rank " << rank << ", step " << id << ": " << plan::describe(subject_.plans[rank].steps[id]);
       }
+    return times;
   }
 
-  // The same for the shared tasks, which all ranks have (of one node: the algorithms that have some).
-  void every_task(const std::string& fault, const std::function<bool(Plan&, SharedTask&)>& mutate,
-                  const Notice& notices) {
-    for (std::size_t id = 0; id < subject_.plans[0].tasks.size(); ++id) {
-      std::vector<Plan> plans = subject_.plans;
-      bool applies = true;
-      for (Plan& plan : plans) applies = applies && mutate(plan, plan.tasks[id]);
-      if (!applies) continue;
-      EXPECT_TRUE(notices(subject_, plans))
-          << fault << ": task " << id << ": " << plan::describe(subject_.plans[0], subject_.plans[0].tasks[id]);
+  // The same for the shared tasks of each node, which all of its ranks have.
+  int every_task(const std::string& fault, const std::function<bool(Plan&, SharedTask&)>& mutate,
+                 const Notice& notices) {
+    int times = 0;
+    for (const std::size_t first : first_ranks_of_nodes())
+      for (std::size_t id = 0; id < subject_.plans[first].tasks.size(); ++id) {
+        std::vector<Plan> plans = subject_.plans;
+        bool applies = true;
+        for (std::size_t rank = first; rank < plans.size(); ++rank)
+          if (subject_.nodes[rank] == subject_.nodes[first])
+            applies = applies && mutate(plans[rank], plans[rank].tasks[id]);
+        if (!applies) continue;
+        ++times;
+        EXPECT_TRUE(notices(subject_, plans)) << fault << ": node of rank " << first << ", task " << id << ": "
+                                              << plan::describe(subject_.plans[first], subject_.plans[first].tasks[id]);
+      }
+    return times;
+  }
+
+  std::vector<std::size_t> first_ranks_of_nodes() const {
+    std::vector<std::size_t> first;
+    for (std::size_t rank = 0; rank < subject_.nodes.size(); ++rank) {
+      const auto same = [&](std::size_t other) { return subject_.nodes[other] == subject_.nodes[rank]; };
+      if (std::none_of(first.begin(), first.end(), same)) first.push_back(rank);
     }
+    return first;
+  }
+
+  // A test that makes its fault nowhere passes whatever becomes of the verifier.
+  void expect_made(const std::string& fault, int times, const std::set<std::string_view>& has_no_place_in) const {
+    const std::string row = std::string(name(GetParam()->kind)) + "/" + std::string(GetParam()->name);
+    EXPECT_EQ(times == 0, has_no_place_in.contains(row)) << fault << ": made " << times << " times in " << row;
   }
 
   static bool either_notices(const Subject& subject, const std::vector<Plan>& plans) {
@@ -137,8 +165,62 @@ class Mutation : public testing::TestWithParam<const Algorithm*> {
   Subject subject_;
 };
 
+class TaskMutation : public Mutation {};
+
+// The rows that have no place for a fault.
+using Rows = std::set<std::string_view>;
+/// The ranks only share tasks.
+const Rows kWithoutMessages{"bcast/tree",
+                            "bcast/divided",
+                            "reduce/tree",
+                            "reduce/divided",
+                            "allreduce/tree",
+                            "allreduce/divided",
+                            "gather/tree",
+                            "gather/divided",
+                            "scatter/tree",
+                            "scatter/divided",
+                            "allgather/divided",
+                            "alltoall/divided",
+                            "reduce_scatter_block/divided",
+                            "scan/divided",
+                            "exscan/divided",
+                            "allgatherv/divided",
+                            "reduce_scatter/divided"};
+/// All steps may run at once.
+const Rows kWithoutDependencies{"bcast/tree",
+                                "bcast/divided",
+                                "reduce/tree",
+                                "reduce/divided",
+                                "allreduce/tree",
+                                "allreduce/divided",
+                                "gather/linear",
+                                "gather/tree",
+                                "gather/divided",
+                                "scatter/linear",
+                                "scatter/tree",
+                                "scatter/divided",
+                                "allgather/divided",
+                                "alltoall/pairwise",
+                                "alltoall/divided",
+                                "reduce_scatter_block/divided",
+                                "exscan/divided",
+                                "gatherv/linear",
+                                "scatterv/linear",
+                                "alltoallv/pairwise",
+                                "reduce_scatter/divided"};
+const Rows kWithoutData{"barrier/dissemination", "barrier/hierarchical", "barrier/shared"};
+/// No data, or nothing but tasks writes and nobody has an input.
+const Rows kWithoutInput{"barrier/dissemination", "barrier/hierarchical", "barrier/shared", "bcast/tree",
+                         "bcast/divided"};
+/// All tasks may run at once.
+const Rows kTasksWithoutOrder{"bcast/node_shared",  "bcast/divided",         "reduce/node_shared",
+                              "reduce/divided",     "allreduce/node_shared", "allreduce/divided",
+                              "allgather/divided",  "alltoall/divided",      "reduce_scatter_block/divided",
+                              "allgatherv/divided", "reduce_scatter/divided"};
+
 TEST_P(Mutation, DroppedStep) {
-  everywhere(
+  const int halves = everywhere(
       "one half of a pair dropped",
       [](std::vector<Plan>& plans, std::size_t rank, StepId id) {
         const bool applies = is_between_ranks(plans[rank].steps[id].kind);
@@ -146,21 +228,24 @@ TEST_P(Mutation, DroppedStep) {
         return applies;
       },
       verifier_notices);
-  everywhere(
+  expect_made("one half of a pair dropped", halves, kWithoutMessages);
+  const int steps = everywhere(
       "dropped",
       [](std::vector<Plan>& plans, std::size_t rank, StepId id) {
         plans[rank] = without(plans[rank], id);
         return true;
       },
       either_notices);
+  expect_made("dropped", steps, {});
 }
 
 // Memory shows what a lost dependency breaks. Not in a barrier: it has none, and some of its orders are redundant.
 class MemoryMutation : public Mutation {};
 
 TEST_P(MemoryMutation, LostDependency) {
+  int times = 0;
   for (std::uint32_t index = 0; index < 8; ++index)
-    everywhere(
+    times += everywhere(
         "dependency " + std::to_string(index) + " lost",
         [&](std::vector<Plan>& plans, std::size_t rank, StepId id) {
           if (index >= plans[rank].steps[id].dependency_count) return false;
@@ -168,23 +253,31 @@ TEST_P(MemoryMutation, LostDependency) {
           return !orders_the_same(plans[rank], subject_.plans[rank]);
         },
         verifier_notices);
+  expect_made("dependency lost", times, kWithoutDependencies);
 }
 
 TEST_P(Mutation, DependencyOnALaterStep) {
-  everywhere(
+  const int times = everywhere(
       "waits for itself",
       [](std::vector<Plan>& plans, std::size_t rank, StepId id) {
-        const Step& step = plans[rank].steps[id];
-        if (step.dependency_count == 0) return false;
-        plans[rank].dependencies[step.first_dependency] = id;
+        Plan& plan = plans[rank];
+        Step& step = plan.steps[id];
+        if (step.dependency_count == 0) {
+          step.first_dependency = static_cast<std::uint32_t>(plan.dependencies.size());
+          step.dependency_count = 1;
+          plan.dependencies.push_back(id);
+        }
+        plan.dependencies[step.first_dependency] = id;
         return true;
       },
       verifier_notices);
+  expect_made("waits for itself", times, {});
 }
 
 TEST_P(Mutation, ShiftedRegion) {
-  for (const bool of_target : {false, true})
-    everywhere(
+  int times = 0;
+  for (const bool of_target : {false, true}) {
+    times += everywhere(
         of_target ? "target shifted" : "source shifted",
         [&](std::vector<Plan>& plans, std::size_t rank, StepId id) {
           Step& step = plans[rank].steps[id];
@@ -196,23 +289,42 @@ TEST_P(Mutation, ShiftedRegion) {
           return true;
         },
         either_notices);
+    times += every_task(
+        "task shifted",
+        [&](Plan& plan, SharedTask& task) {
+          plan.task_regions[task.first_region + (of_target ? task.source_count : 0u)].region.offset_bytes +=
+              kElementBytes;
+          return true;
+        },
+        either_notices);
+  }
+  expect_made("shifted", times, kWithoutData);
 }
 
 TEST_P(Mutation, ShorterMessage) {
-  everywhere(
+  int times = everywhere(
       "shorter",
       [](std::vector<Plan>& plans, std::size_t rank, StepId id) {
         Step& step = plans[rank].steps[id];
         Region& region = step.kind == StepKind::recv ? step.to : step.from;
-        if (!is_between_ranks(step.kind) || region.size_bytes == 0) return false;
+        const bool moves = is_between_ranks(step.kind) || plan::touches(step.kind).reads_remote;
+        if (!moves || region.size_bytes == 0) return false;
         region.size_bytes -= 1;
         return true;
       },
       verifier_notices);
+  times += every_task(
+      "task shorter",
+      [](Plan& plan, SharedTask& task) {
+        plan.task_regions[task.first_region].region.size_bytes -= kElementBytes;
+        return true;
+      },
+      verifier_notices);
+  expect_made("shorter", times, kWithoutData);
 }
 
 TEST_P(Mutation, OtherPeerOrTag) {
-  everywhere(
+  int times = everywhere(
       "another peer",
       [](std::vector<Plan>& plans, std::size_t rank, StepId id) {
         Step& step = plans[rank].steps[id];
@@ -221,17 +333,18 @@ TEST_P(Mutation, OtherPeerOrTag) {
       },
       verifier_notices);
   for (const std::uint32_t tag : {999u, kMaxTag + 1})
-    everywhere(
+    times += everywhere(
         "tag " + std::to_string(tag),
         [&](std::vector<Plan>& plans, std::size_t rank, StepId id) {
           plans[rank].steps[id].tag = tag;
           return is_between_ranks(plans[rank].steps[id].kind);
         },
         verifier_notices);
+  expect_made("another peer or tag", times, kWithoutMessages);
 }
 
 TEST_P(Mutation, WrittenInput) {
-  everywhere(
+  int times = everywhere(
       "writes the input",
       [](std::vector<Plan>& plans, std::size_t rank, StepId id) {
         Step& step = plans[rank].steps[id];
@@ -240,10 +353,19 @@ TEST_P(Mutation, WrittenInput) {
         return true;
       },
       verifier_notices);
+  times += every_task(
+      "task writes the input",
+      [&](Plan& plan, SharedTask& task) {
+        RankRegion& target = plan.task_regions[task.first_region + task.source_count];
+        target.region.buffer = Buffer::input;  // stands for the output where there is no input
+        return subject_.plans[static_cast<std::size_t>(target.rank)].input_bytes > 0;
+      },
+      either_notices);
+  expect_made("writes the input", times, kWithoutInput);
 }
 
-TEST_P(Mutation, LostTask) {
-  every_task(
+TEST_P(TaskMutation, LostTask) {
+  const int times = every_task(
       "does nothing",
       [](Plan& plan, SharedTask& task) {
         for (const RankRegion& each : plan::targets(plan, task)) {
@@ -256,13 +378,15 @@ TEST_P(Mutation, LostTask) {
         return true;
       },
       either_notices);
+  expect_made("does nothing", times, {});
 }
 
 // Memory shows it, but not in the trees of growing buffers, which put the tasks of a rank in a row to wait for one.
-TEST_P(Mutation, LostOrderOfTasks) {
+TEST_P(TaskMutation, LostOrder) {
   if (subject_.what.kind == CollectiveKind::gather || subject_.what.kind == CollectiveKind::scatter) return;
+  int times = 0;
   for (const std::size_t index : {0u, 1u})
-    every_task(
+    times += every_task(
         "dependency lost",
         [&](Plan&, SharedTask& task) {
           const bool applies = task.after[index] != SharedTask::kNone;
@@ -272,30 +396,54 @@ TEST_P(Mutation, LostOrderOfTasks) {
           return applies && is_needed;
         },
         verifier_notices);
+  expect_made("dependency of a task lost", times, kTasksWithoutOrder);
 }
 
-TEST_P(Mutation, ShiftedTaskRegion) {
-  for (const bool of_target : {false, true})
-    every_task(
-        "shifted",
+TEST_P(TaskMutation, OfAnotherRank) {
+  for (const bool of_target : {false, true}) {
+    const int times = every_task(
+        of_target ? "target of another rank" : "source of another rank",
         [&](Plan& plan, SharedTask& task) {
-          plan.task_regions[task.first_region + (of_target ? task.source_count : 0u)].region.offset_bytes +=
-              kElementBytes;
+          RankRegion& region = plan.task_regions[task.first_region + (of_target ? task.source_count : 0u)];
+          region.rank = (region.rank + 1) % plan.size;
           return true;
         },
         either_notices);
-}
-
-TEST_P(Mutation, TaskOfOneRankAlone) {
-  if (subject_.plans[0].tasks.empty()) return;
-  for (std::size_t rank = 0; rank < subject_.plans.size(); ++rank) {
-    std::vector<Plan> plans = subject_.plans;
-    plans[rank].tasks.pop_back();
-    EXPECT_TRUE(verifier_notices(subject_, plans)) << "rank " << rank;
+    expect_made("of another rank", times, {});
   }
 }
 
+TEST_P(TaskMutation, OfOneRankAlone) {
+  int times = 0;
+  for (std::size_t rank = 0; rank < subject_.plans.size(); ++rank) {
+    std::vector<Plan> plans = subject_.plans;
+    if (plans[rank].tasks.empty()) continue;
+    plans[rank].tasks.pop_back();
+    ++times;
+    EXPECT_TRUE(verifier_notices(subject_, plans)) << "rank " << rank;
+  }
+  expect_made("of one rank alone", times, {});
+}
+
+bool has_tasks(const Algorithm* row) {
+  static const std::set<std::string_view> names{"tree", "divided", "node_shared"};
+  return names.contains(row->name);
+}
+
+std::vector<const Algorithm*> rows_with_tasks() {
+  std::vector<const Algorithm*> chosen = rows([](CollectiveKind) { return true; });
+  std::erase_if(chosen, [](const Algorithm* row) { return !has_tasks(row); });
+  return chosen;
+}
+
+TEST_P(Mutation, KnowsWhichRowsHaveTasks) {
+  const bool any =
+      std::any_of(subject_.plans.begin(), subject_.plans.end(), [](const Plan& plan) { return !plan.tasks.empty(); });
+  EXPECT_EQ(any, has_tasks(GetParam()));
+}
+
 INSTANTIATE_TEST_SUITE_P(Row, Mutation, testing::ValuesIn(rows([](CollectiveKind) { return true; })), row_name);
+INSTANTIATE_TEST_SUITE_P(Row, TaskMutation, testing::ValuesIn(rows_with_tasks()), row_name);
 INSTANTIATE_TEST_SUITE_P(Row, MemoryMutation,
                          testing::ValuesIn(rows([](CollectiveKind kind) { return kind != CollectiveKind::barrier; })),
                          row_name);

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "plan/half.hpp"
+#include "kernels/half.hpp"
 
 namespace penstock::conformance {
 namespace {
@@ -35,9 +35,9 @@ T to_element(Number value) {
   else if constexpr (IsComplex<T>::value)
     return {static_cast<typename T::value_type>(value.real), static_cast<typename T::value_type>(value.imag)};
   else if constexpr (std::is_same_v<T, Float16>)
-    return plan::to_float16(static_cast<float>(value.real));
+    return kernels::to_float16(static_cast<float>(value.real));
   else if constexpr (std::is_same_v<T, BFloat16>)
-    return plan::to_bfloat16(static_cast<float>(value.real));
+    return kernels::to_bfloat16(static_cast<float>(value.real));
   else
     return static_cast<T>(value.real);
 }
@@ -55,7 +55,7 @@ Number to_number(T value) {
   else if constexpr (IsComplex<T>::value)
     return {whole(static_cast<double>(value.real())), whole(static_cast<double>(value.imag()))};
   else if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
-    return {whole(static_cast<double>(plan::to_float(value))), 0};
+    return {whole(static_cast<double>(kernels::to_float(value))), 0};
   else if constexpr (std::is_floating_point_v<T>)
     return {whole(static_cast<double>(value)), 0};
   else

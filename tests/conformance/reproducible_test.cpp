@@ -12,9 +12,9 @@
 
 #include "conformance/reference.hpp"
 #include "conformance/team.hpp"
+#include "kernels/fold.hpp"
+#include "kernels/half.hpp"
 #include "penstock/error.hpp"
-#include "plan/fold.hpp"
-#include "plan/half.hpp"
 
 namespace penstock::conformance {
 namespace {
@@ -41,8 +41,8 @@ Block wild(DType dtype, std::uint64_t count, bool with_nans, std::mt19937& rando
     }
   };
   switch (dtype) {
-    case DType::float16: fill(Float16{}, [](double x) { return plan::to_float16(static_cast<float>(x)); }); break;
-    case DType::bfloat16: fill(BFloat16{}, [](double x) { return plan::to_bfloat16(static_cast<float>(x)); }); break;
+    case DType::float16: fill(Float16{}, [](double x) { return kernels::to_float16(static_cast<float>(x)); }); break;
+    case DType::bfloat16: fill(BFloat16{}, [](double x) { return kernels::to_bfloat16(static_cast<float>(x)); }); break;
     case DType::float32:
     case DType::complex64: fill(0.0f, [](double x) { return static_cast<float>(x); }); break;
     default: fill(0.0, [](double x) { return x; });
@@ -65,7 +65,7 @@ std::vector<Block> expected(const Collective& what, const std::vector<Block>& co
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       if (what.kind == CollectiveKind::exscan) all[rank] = sum;
       Block next = contributions[rank];
-      if (rank > 0) plan::reduce(arithmetic, sum, next);
+      if (rank > 0) kernels::reduce(arithmetic, sum, next);
       sum = next;
       if (what.kind == CollectiveKind::scan) all[rank] = sum;
     }
@@ -73,7 +73,7 @@ std::vector<Block> expected(const Collective& what, const std::vector<Block>& co
   }
   Block sum(contributions[0].size());
   const std::vector<ConstBytes> parts(contributions.begin(), contributions.end());
-  plan::fold(arithmetic, parts, sum);
+  kernels::fold(arithmetic, parts, sum);
   std::uint64_t next = 0;
   for (int rank = 0; rank < size; ++rank) {
     Block& own = all[static_cast<std::size_t>(rank)];

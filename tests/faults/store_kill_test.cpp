@@ -5,10 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <random>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "penstock/error.hpp"
@@ -29,9 +32,10 @@ unsigned kills() {
 
 enum class Role : unsigned { writer, reader, collector, keeper };
 
-/// What a child tells its parent: a version that it made, and its value, or one that it has tagged.
+/// What a child tells its parent: a version that it made, and its value, or one that it has tagged; and after every
+/// turn that it has done one.
 struct Message {
-  enum Kind : std::uint64_t { wrote, tagged } kind;
+  enum Kind : std::uint64_t { wrote, tagged, turned } kind;
   std::uint64_t version;
   std::uint64_t value;
 };
@@ -75,11 +79,12 @@ class Child {
         case Role::collector: collect(); break;
         case Role::keeper: keep(); break;
       }
+      tell(Message::turned);
     }
   }
 
  private:
-  void tell(Message::Kind kind, std::uint64_t version, std::uint64_t value = 0) const {
+  void tell(Message::Kind kind, std::uint64_t version = 0, std::uint64_t value = 0) const {
     const Message message{kind, version, value};
     if (::write(answers_, &message, sizeof message) != sizeof message) _exit(1);
   }
@@ -170,6 +175,7 @@ TEST(StoreKill, TheDeadTakeNothingWithThem) {
   std::map<std::uint64_t, std::uint64_t> acknowledged;
   std::set<std::uint64_t> tagged;
   constexpr unsigned kChildren = 4;
+  constexpr std::chrono::duration<double> kLongestTurns{0.05};
   for (unsigned round = 0; round * kChildren < kills(); ++round) {
     pid_t children[kChildren];
     int answers[kChildren][2];
@@ -181,16 +187,29 @@ TEST(StoreKill, TheDeadTakeNothingWithThem) {
       ::close(answers[i][1]);
     }
     for (unsigned i = 0; i < kChildren; ++i) {
-      usleep(static_cast<useconds_t>(2'000 + random() % 40'000));
+      unsigned turns = 0;
+      const auto hear = [&] {
+        Message message;
+        if (::read(answers[i][0], &message, sizeof message) != sizeof message) return false;
+        if (message.kind == Message::tagged) tagged.insert(message.version);
+        if (message.kind == Message::wrote) {
+          EXPECT_TRUE(acknowledged.emplace(message.version, message.value).second) << "version " << message.version;
+        }
+        if (message.kind == Message::turned) ++turns;
+        return true;
+      };
+      // Somewhere in one of its first turns, however long those take here.
+      const unsigned until = random() % 6;
+      const auto begin = std::chrono::steady_clock::now();
+      bool lives = true;
+      while (lives && turns < until) lives = hear();
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+      std::this_thread::sleep_for(std::min(taken, kLongestTurns) * (static_cast<double>(random() % 1000) / 1000));
       kill(children[i], SIGKILL);
       int status = 0;
       waitpid(children[i], &status, 0);
       EXPECT_TRUE(WIFSIGNALED(status)) << "a process stopped by itself, round " << round << " child " << i;
-      Message message;
-      while (::read(answers[i][0], &message, sizeof message) == sizeof message) {
-        if (message.kind == Message::tagged) tagged.insert(message.version);
-        if (message.kind != Message::wrote) continue;
-        EXPECT_TRUE(acknowledged.emplace(message.version, message.value).second) << "version " << message.version;
+      while (hear()) {
       }
       ::close(answers[i][0]);
     }

@@ -16,6 +16,7 @@
 
 #include "checkpoint/restore.hpp"
 #include "checkpoint/saver.hpp"
+#include "eventually.hpp"
 
 namespace penstock::checkpoint::test {
 
@@ -57,7 +58,7 @@ class Meeting {
       changed_.notify_all();
       return;
     }
-    if (!changed_.wait_for(lock, std::chrono::seconds(60), [&] { return round_ != round; })) {
+    if (!changed_.wait_for(lock, penstock::test::kHung, [&] { return round_ != round; })) {
       throw Error(ErrorCode::internal, "the ranks do not meet: they call different collectives");
     }
   }

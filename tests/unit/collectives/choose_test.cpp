@@ -3,7 +3,7 @@
 #include <set>
 #include <string>
 
-#include "collectives/group.hpp"
+#include "collectives/parts/group.hpp"
 #include "penstock/collective.hpp"
 #include "penstock/error.hpp"
 #include "plan/split.hpp"

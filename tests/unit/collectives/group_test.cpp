@@ -1,5 +1,5 @@
 // Trees over a node with several domains.
-#include "collectives/group.hpp"
+#include "collectives/parts/group.hpp"
 
 #include <gtest/gtest.h>
 

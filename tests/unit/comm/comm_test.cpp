@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -15,6 +16,7 @@
 #include "engine/local_transport.hpp"
 #include "penstock/error.hpp"
 #include "penstock/options.hpp"
+#include "unit/comm/outcomes.hpp"
 
 namespace penstock::comm {
 namespace {
@@ -74,6 +76,95 @@ TEST(Debug, ASendBufferThatChangesTooEarlyIsAnError) {
       }
     }
   });
+}
+
+// With other requests in flight. The thread sanitizer sees what the threads share.
+TEST(Debug, SeveralThreadsMayWaitForARequest) {
+  const DebugLevel level(1);
+  run_ranks(2, [](Comm& comm) {
+    for (int turn = 0; turn < 50; ++turn) {
+      std::vector<std::int32_t> in(1000, 1);
+      std::vector<std::int32_t> out(1000);
+      std::vector<std::int32_t> more(1000);
+      const Collective what{.kind = CollectiveKind::allreduce, .count = 1000, .dtype = DType::int32};
+      const auto start = [&](std::vector<std::int32_t>& into) {
+        return comm.start(what, std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(into)));
+      };
+      Request first = start(out);
+      Request second = start(more);
+      const auto wait = [&](Request request, bool tests) {
+        try {
+          while (tests && !request.test()) std::this_thread::yield();
+          request.wait();
+        } catch (const Error& error) {
+          ADD_FAILURE() << error.what();
+        }
+      };
+      std::thread tester(wait, first, true);
+      std::thread waiter(wait, first, false);
+      wait(second, false);
+      wait(first, false);
+      tester.join();
+      waiter.join();
+      EXPECT_EQ(out[999] + more[999], 4);
+    }
+  });
+}
+
+// Whoever the threads are, one of them is told.
+TEST(Debug, ADifferenceIsToldToOneOfTheThreadsThatWait) {
+  const DebugLevel level(1);
+  run_ranks(2, [](Comm& comm) {
+    for (int turn = 0; turn < 50; ++turn) {
+      std::vector<std::int32_t> in(10, 1);
+      std::vector<std::int32_t> out(10);
+      Request request = comm.start({.kind = CollectiveKind::allreduce,
+                                    .count = 10,
+                                    .dtype = DType::int32,
+                                    .op = comm.rank() == 0 ? ReduceOp::sum : ReduceOp::max},
+                                   std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(out)));
+      std::atomic<int> told{0};
+      const auto wait = [&] {
+        try {
+          request.wait();
+        } catch (const Error& error) {
+          told += error.code() == ErrorCode::mismatch ? 1 : 0;
+        }
+      };
+      std::thread other(wait);
+      wait();
+      other.join();
+      EXPECT_GE(told, 1);
+    }
+  });
+}
+
+TEST(Scan, EachRankChoosesWhetherItIsInPlace) {
+  constexpr int kRanks = 4;
+  for (const std::vector<std::int32_t>& nodes : {std::vector<std::int32_t>{0, 0, 0, 0}, {0, 0, 1, 1}})
+    for (const std::int64_t debug : {0, 1})
+      for (const Algorithm& row : algorithms()) {
+        if (row.kind != CollectiveKind::scan && row.kind != CollectiveKind::exscan) continue;
+        const DebugLevel level(debug);
+        const auto errors = outcomes(nodes, [&](Comm& comm) {
+          Collective what{.kind = row.kind, .count = 5000, .dtype = DType::int32};
+          if (row.name.find("shared") != std::string_view::npos) what.count = 16;
+          if (!row.fits(comm.team(), what)) return;
+          what.algorithm = row.name;
+          what.segment_bytes = 4096;
+          what.in_place = comm.rank() % 2 == 1;
+          const std::vector<std::int32_t> in(what.count, comm.rank() + 1);
+          std::vector<std::int32_t> out = in;
+          const bool receives = what.kind == CollectiveKind::scan || comm.rank() > 0;
+          comm.run(what, what.in_place ? ConstBytes{} : std::as_bytes(std::span(in)),
+                   receives ? std::as_writable_bytes(std::span(out)) : Bytes{});
+          const int last = what.kind == CollectiveKind::scan ? comm.rank() + 1 : comm.rank();
+          if (receives) EXPECT_EQ(out, std::vector<std::int32_t>(what.count, last * (last + 1) / 2));
+        });
+        for (int rank = 0; rank < kRanks; ++rank)
+          EXPECT_FALSE(errors[static_cast<std::size_t>(rank)])
+              << name(row.kind) << "/" << row.name << ": " << errors[static_cast<std::size_t>(rank)]->what();
+      }
 }
 
 TEST(Report, SaysWhatRanHowOftenAndWhy) {

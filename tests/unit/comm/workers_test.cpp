@@ -22,7 +22,8 @@ std::vector<Workers> agreed(const std::vector<std::int32_t>& nodes, const std::v
   std::vector<Workers> answers(nodes.size());
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank)
-    threads.emplace_back([&, rank] { answers[rank] = agree_on_workers(*transports[rank], cards); });
+    threads.emplace_back(
+        [&, rank] { answers[rank] = WorkerAgreement(*transports[rank]).reach(*transports[rank], cards); });
   for (std::thread& thread : threads) thread.join();
   return answers;
 }

@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "eventually.hpp"
 #include "penstock/dataset.hpp"
 #include "penstock/error.hpp"
 #include "unit/dataset/images.hpp"
@@ -189,7 +190,7 @@ TEST(Pipeline, ASlowSampleDelaysOnlyItsBatch) {
                               .batch(4)
                               .prefetch(5);
   auto iterator = dataset.iterate();
-  for (int i = 0; i < 5000 && made < 19; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(test::eventually([&made] { return made >= 19; }));
   EXPECT_EQ(made, 19);  // all of the five batches but the slow one
   EXPECT_FALSE(iterator.ready_within(std::chrono::milliseconds(20)));
   EXPECT_EQ(made, 19);  // and nothing beyond the window
@@ -260,6 +261,8 @@ TEST(Pipeline, ParallelCallsOfAMapAreLimited) {
                             int before = most;
                             while (before < running && !most.compare_exchange_weak(before, running)) {
                             }
+                            // The first waits for a second one.
+                            EXPECT_TRUE(test::eventually([&most] { return most >= 2; }));
                             std::this_thread::sleep_for(std::chrono::microseconds(200));
                             --now;
                           },

@@ -1,11 +1,16 @@
 // A failure reaches every rank of its operation, exactly once, and the operations after it work.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <latch>
 #include <optional>
 #include <random>
 #include <string>
 
+#include "engine/segment.hpp"
+#include "eventually.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
 
@@ -211,6 +216,18 @@ TEST_P(Failures, InTheMiddleOfEverything) {
   });
 }
 
+// More than the cells hold, for a rank that takes nothing and starts nothing. Shows under AddressSanitizer.
+TEST(Runs, WhatWasNeitherSentNorTakenIsFreed) {
+  constexpr int kMoreThanCells = 1000;
+  std::latch all_sent(2);
+  run_ranks(ranks_of(one_node(2)), [&](Engine& engine, int rank) {
+    if (rank == 0)
+      for (int i = 0; i < kMoreThanCells; ++i) engine.fail_next("count is -1");
+    all_sent.arrive_and_wait();
+    if (rank == 1) engine.fail_next("count is -2");  // takes what has come
+  });
+}
+
 TEST(Runs, ARankThatHasGoneIsNoticed) {
   run_ranks(ranks_of(one_node(3)), [](Engine& engine, int rank) {
     if (rank == 1) return;
@@ -220,6 +237,76 @@ TEST(Runs, ARankThatHasGoneIsNoticed) {
         error_of(*engine.start(allreduce_plan(rank, 3, 16), {bytes_of(in), bytes_of(out)}, kAddUint32, 7));
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), ErrorCode::peer_failed) << error->what();
+  });
+}
+
+// Rank 0 needs nothing of others, so it never waits, and the rank that goes tells nobody.
+TEST(Runs, ARankThatHasGoneIsNoticedByOneThatNeverWaits) {
+  run_ranks(ranks_of(one_node(2)), [](Engine& engine, int rank) {
+    if (rank == 1) return;
+    const auto nothing = std::make_shared<const Plan>(PlanBuilder("test/nothing", 0, 2).finish(0, 0));
+    std::optional<Error> error;
+    EXPECT_TRUE(test::eventually([&] {
+      error = error_of(*engine.start(nothing, {}, {}, 7));
+      return error.has_value();
+    }));
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::peer_failed) << error->what();
+    EXPECT_EQ(error->rank(), 1);
+  });
+}
+
+// Rank 1 reads a message from the memory of rank 0, which has given that operation up, and many more, by then. Both
+// combine something meanwhile, by which each waits for the moment.
+TEST(Runs, AMessageOfAnOperationThatFailedLongAgoIsNotTaken) {
+  constexpr std::uint64_t kElems = 50'000;
+  constexpr int kMoreFailures = 300;
+  enum Moment { begin, sent, matched, gone, over };
+  std::atomic<int> moment{begin};
+  const auto reach = [&](Moment next) { moment.store(next); };
+  const auto await = [&](Moment which) { EXPECT_TRUE(test::eventually([&] { return moment.load() >= which; })); };
+  run_ranks(ranks_of(one_node(2)), [&](Engine& engine, int rank) {
+    const auto combining = [](auto function) {
+      return Arithmetic{
+          .user = std::make_shared<const UserOp>(UserOp{.combine = [function](ConstBytes, Bytes) { function(); }})};
+    };
+    PlanBuilder builder("test/long_message", rank, 2);
+    const Region whole{0, kElems * 4, rank == 0 ? Buffer::input : Buffer::output};
+    builder.reduce({0, 4, Buffer::input}, builder.scratch(4));
+    rank == 0 ? builder.send(whole, 1, 0) : builder.recv(whole, 0, 0);
+    Plan plan = std::move(builder).finish(kElems * 4, kElems * 4);
+    plan.steps.back().lane = Lane::application;
+    const auto shared_plan = std::make_shared<const Plan>(std::move(plan));
+    std::vector<std::uint32_t> in(kElems, 5);
+    std::vector<std::uint32_t> out(kElems);
+    if (rank == 1) await(sent);
+    const Arithmetic arithmetic = rank == 0 ? combining([&] {
+      reach(sent);
+      await(matched);
+      throw Error(ErrorCode::invalid_argument, "given up");
+    })
+                                            : combining([&] {
+                                                reach(matched);
+                                                await(gone);
+                                              });
+    const auto run = engine.start(shared_plan, {bytes_of(std::as_const(in)), bytes_of(out)}, arithmetic, 7);
+    const auto error = error_of(*run);
+    if (rank == 1) reach(over);
+    ASSERT_TRUE(error) << "rank 1 has taken " << out[0];
+    EXPECT_NE(error->message().find("given up"), std::string::npos) << error->what();
+    if (rank == 0) std::ranges::fill(in, 6);  // the memory is the caller's again
+    for (int i = 0; i < kMoreFailures; ++i) {
+      PlanBuilder short_builder("test/failing", rank, 2);
+      short_builder.reduce({0, 4, Buffer::input}, short_builder.scratch(4));
+      const auto failing = std::make_shared<const Plan>(std::move(short_builder).finish(4, 0));
+      const auto fails = combining([] { throw Error(ErrorCode::invalid_argument, "given up, too"); });
+      EXPECT_TRUE(error_of(*engine.start(failing, {bytes_of(std::as_const(in)), {}}, fails, 7)));
+    }
+    if (rank == 0) {
+      reach(gone);
+      await(over);  // a thread that waits for its engine drives those of others, too
+    }
+    expect_next_operation_works(engine, rank);
   });
 }
 
@@ -243,6 +330,24 @@ TEST(Runs, ARankThatGoesAfterItsPartDoesNoHarm) {
     if (rank == 0) {
       EXPECT_EQ(out, (std::vector<std::uint32_t>{1, 1, 2}));
     }
+  });
+}
+
+// Each that may fail has a place where the others see it.
+TEST(Runs, MoreOperationsAtATimeThanCanFail) {
+  constexpr std::size_t kOperations = RankSlot::kFailureBits + 100;
+  run_ranks(ranks_of(one_node(2)), [](Engine& engine, int rank) {
+    const auto plan = allreduce_plan(rank, 2, 4);
+    std::vector<std::uint32_t> in(1, 1);
+    std::vector<std::vector<std::uint32_t>> out(kOperations, std::vector<std::uint32_t>(1));
+    std::vector<std::shared_ptr<engine::Run>> runs;
+    for (std::size_t i = 0; i < kOperations; ++i)
+      if (i % 1000 == 7)
+        engine.fail_next("on purpose");
+      else
+        runs.push_back(engine.start(plan, {bytes_of(in), bytes_of(out[i])}, kAddUint32, 1));
+    for (const auto& run : runs) run->wait();
+    expect_next_operation_works(engine, rank);
   });
 }
 

@@ -1,4 +1,5 @@
 // The parts of the node's shared memory, and what happens where there is none.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,6 +8,8 @@
 #include <filesystem>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "engine/arena.hpp"
 #include "engine/cells.hpp"
@@ -63,6 +66,143 @@ TEST(Segments, KnowWhoIsAlive) {
   EXPECT_FALSE(mine->is_alive(1));
   mine->unlink();
   EXPECT_EQ(names_in_dev_shm(), 0u);
+}
+
+// Its files are the parent's, and with them the lock by which the others see that it lives.
+TEST(Segments, AreNotKeptAliveByAChildOfTheirProcess) {
+  const SegmentLayout layout = SegmentLayout::fit(2, 1024, 1 << 20);
+  const auto mine = Segment::make(layout, 0);
+  auto other = Segment::open(mine->name(), layout, 1);
+  int until_closed[2];
+  int is_up[2];
+  ASSERT_EQ(::pipe(until_closed), 0);
+  ASSERT_EQ(::pipe(is_up), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  char byte = 0;
+  if (child == 0) {
+    ::close(until_closed[1]);
+    static_cast<void>(!::write(is_up[1], "c", 1));
+    static_cast<void>(!::read(until_closed[0], &byte, 1));
+    other.reset();  // closes nothing that the child may have opened since
+    ::_exit(::fcntl(is_up[1], F_GETFD) >= 0 ? 0 : 1);
+  }
+  ASSERT_EQ(::read(is_up[0], &byte, 1), 1);
+  EXPECT_TRUE(mine->is_alive(1));
+  other.reset();
+  EXPECT_FALSE(mine->is_alive(1)) << "the child keeps it";
+  EXPECT_EQ(names_in_dev_shm(), 1u) << "the child does not remove the name";
+  ::close(until_closed[1]);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  for (const int end : {until_closed[0], is_up[0], is_up[1]}) ::close(end);
+}
+
+/// The cells of several ranks in one process, of whom some die between the two stores that append a message.
+class CutQueue : public testing::Test {
+ protected:
+  static constexpr std::uint32_t kRanks = 4;
+
+  CutQueue() {
+    const SegmentLayout layout = SegmentLayout::fit(kRanks, 1024, 2 << 20);
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+      segments_.push_back(rank == 0 ? Segment::make(layout, 0) : Segment::open(segments_[0]->name(), layout, rank));
+      cells_.emplace_back(*segments_.back());
+    }
+  }
+
+  Cell& take(std::uint32_t from, std::uint64_t number, std::uint32_t to = 0) {
+    Cell& cell = *cells_[from].take(to);
+    cell.header = {};
+    cell.header.source = from;
+    cell.header.sequence = number;
+    return cell;
+  }
+  void send(std::uint32_t from, std::uint64_t number, std::uint32_t to = 0) {
+    take(from, number, to);
+    cells_[from].send();
+  }
+  std::uint32_t index_of(const Cell& cell) const {
+    std::uint32_t index = 0;
+    while (&segments_[0]->cell(index) != &cell) ++index;
+    return index;
+  }
+  /// As send(), but the rank dies before it tells the one before of the new cell.
+  void die_sending(std::uint32_t from, std::uint64_t number, bool is_queued = true) {
+    const std::uint32_t index = index_of(take(from, number));
+    segments_[0]->slot(from).sending.store(index + 1);
+    if (is_queued) segments_[0]->slot(0).queue_tail.exchange(index);
+    gone_[from] = true;
+  }
+  /// (source, number) of all that rank 0 receives, mending as the failure detector does.
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> receive_all() {
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> received;
+    do {
+      while (const Cell* cell = cells_[0].receive()) received.emplace_back(cell->header.source, cell->header.sequence);
+    } while (cells_[0].mend(gone_));
+    return received;
+  }
+
+  using Messages = std::vector<std::pair<std::uint32_t, std::uint64_t>>;
+  std::vector<std::unique_ptr<Segment>> segments_;
+  std::vector<Cells> cells_;
+  std::vector<bool> gone_ = std::vector<bool>(kRanks, false);
+};
+
+TEST_F(CutQueue, IsMendedAndLosesNothing) {
+  send(1, 0);
+  send(2, 0);
+  die_sending(1, 1);
+  send(2, 1);
+  send(3, 0);
+  EXPECT_EQ(receive_all(), (Messages{{1, 0}, {2, 0}, {1, 1}, {2, 1}, {3, 0}}));
+  send(3, 1);
+  EXPECT_EQ(receive_all(), (Messages{{3, 1}}));
+}
+
+TEST_F(CutQueue, IsMendedAtItsEnd) {
+  die_sending(2, 0);
+  EXPECT_EQ(receive_all(), (Messages{{2, 0}}));
+  send(1, 0);
+  EXPECT_EQ(receive_all(), (Messages{{1, 0}}));
+}
+
+TEST_F(CutQueue, IsMendedAfterTwoDeaths) {
+  send(3, 0);
+  die_sending(1, 0);
+  send(3, 1);
+  die_sending(2, 0);
+  send(3, 2);
+  EXPECT_EQ(receive_all(), (Messages{{3, 0}, {1, 0}, {3, 1}, {2, 0}, {3, 2}}));
+}
+
+TEST_F(CutQueue, IgnoresWhatWasTakenAndNotQueued) {
+  send(1, 0);
+  EXPECT_EQ(receive_all(), (Messages{{1, 0}}));
+  die_sending(1, 1, false);
+  die_sending(2, 0);
+  send(3, 0);
+  EXPECT_EQ(receive_all(), (Messages{{2, 0}, {3, 0}}));
+}
+
+TEST_F(CutQueue, IsLeftAloneWhileALivingRankAppends) {
+  die_sending(1, 0);
+  const std::uint32_t index = index_of(take(2, 0));
+  segments_[0]->slot(2).sending.store(index + 1);
+  const std::uint32_t previous = segments_[0]->slot(0).queue_tail.exchange(index);
+  EXPECT_EQ(receive_all(), Messages{});
+  segments_[0]->cell(previous).next.store(index + 1);
+  segments_[0]->slot(2).sending.store(0);
+  EXPECT_EQ(receive_all(), (Messages{{1, 0}, {2, 0}}));
+}
+
+TEST_F(CutQueue, IsNotTheOneThatTheDeadSentTo) {
+  take(1, 0, 3);
+  segments_[0]->slot(1).sending.store(index_of(take(1, 1, 3)) + 1);
+  gone_[1] = true;
+  send(2, 0);
+  EXPECT_EQ(receive_all(), (Messages{{2, 0}}));
 }
 
 TEST(Cells, KeepEveryMessageAndTheOrderOfEachSender) {

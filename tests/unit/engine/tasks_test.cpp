@@ -1,5 +1,7 @@
 // Shared tasks: any thread of the node runs them, in any number at once; a failure leaves nobody's memory in use.
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +15,18 @@
 #include "engine/task_runner.hpp"
 #include "penstock/collective.hpp"
 #include "ranks.hpp"
+
+namespace {
+
+thread_local int yields_of_this_thread = 0;
+
+}  // namespace
+
+/// In place of the C library's: whoever waits for others offers them the core.
+extern "C" int sched_yield() noexcept {
+  ++yields_of_this_thread;
+  return static_cast<int>(::syscall(SYS_sched_yield));
+}
 
 namespace penstock::engine {
 namespace {
@@ -156,6 +170,23 @@ TEST_P(SharedTasks, LaterSharesOfAnOperationNeedNoSlot) {
       runs[i]->wait();
       EXPECT_EQ(std::ranges::count(out[i], 6), std::ssize(out[i])) << "operation " << i << " of rank " << rank;
     }
+  });
+}
+
+// What an operation needs of ranks that have not come runs in test and wait.
+TEST_P(SharedTasks, AreNotWaitedForInStart) {
+  RanksOptions options = ranks(2);
+  options.engine.progress_cores = 1;
+  run_ranks(options, [&](Engine& engine, int rank) {
+    std::vector<std::int64_t> in(200'000, rank);
+    std::vector<std::int64_t> out(in.size());
+    const auto plan = plan_of(engine, CollectiveKind::allreduce, "tree", in.size(), 1);
+    ASSERT_GT(plan->application_levels, 0);
+    const int yields_before = yields_of_this_thread;
+    const auto run = engine.start(plan, {bytes_of(std::as_const(in)), bytes_of(out)}, kSumInt64, 9);
+    EXPECT_EQ(yields_of_this_thread, yields_before);
+    run->wait();
+    EXPECT_EQ(std::ranges::count(out, 1), std::ssize(out));
   });
 }
 

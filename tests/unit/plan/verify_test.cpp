@@ -305,7 +305,7 @@ TEST_F(FlagsTest, FindsThatOneRankAloneGoesByThem) {
   const Region mine = b.shared(8);
   b.expose(0, 0, {b.copy(in(0, 8), mine)});
   b.read(mine, 0, out(0, 8), {b.await(0, 0)});
-  expect("the plans of the ranks 0 and 1 differ in whether they go by flags");
+  expect("the plans of ranks 0 and 1 differ in whether they go by flags");
 }
 
 TEST_F(FlagsTest, FindsMessages) {

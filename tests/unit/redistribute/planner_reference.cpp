@@ -11,8 +11,8 @@
 #include <span>
 #include <tuple>
 
+#include "kernels/half.hpp"
 #include "penstock/redistribute.hpp"
-#include "plan/half.hpp"
 #include "plan/order.hpp"
 #include "plan/simulate.hpp"
 #include "redistribute_cases.hpp"
@@ -27,9 +27,9 @@ using testing_layouts::pick;
 template <class T>
 T encode(Value value) {
   if constexpr (std::is_same_v<T, Float16>)
-    return plan::to_float16(static_cast<float>(value.real()));
+    return kernels::to_float16(static_cast<float>(value.real()));
   else if constexpr (std::is_same_v<T, BFloat16>)
-    return plan::to_bfloat16(static_cast<float>(value.real()));
+    return kernels::to_bfloat16(static_cast<float>(value.real()));
   else if constexpr (std::is_same_v<T, std::complex<float>>)
     return T(static_cast<float>(value.real()), static_cast<float>(value.imag()));
   else if constexpr (std::is_same_v<T, std::complex<double>>)
@@ -55,7 +55,7 @@ void store(DType dtype, std::byte* at, Value value) {
 template <class T>
 Value decode(T value) {
   if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
-    return plan::to_float(value);
+    return kernels::to_float(value);
   else
     return Value(value);
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "eventually.hpp"
 #include "penstock/error.hpp"
 #include "penstock/store.hpp"
 #include "unit/store/schemes.hpp"
@@ -203,7 +204,7 @@ TEST_P(BlobOn, WaitReturnsWhenTheVersionIsThere) {
   EXPECT_TRUE(blob.wait(0, std::chrono::seconds(0)));
   EXPECT_FALSE(blob.wait(1, std::chrono::milliseconds(5)));
   store_.open("field").write({});
-  EXPECT_TRUE(blob.wait(1, std::chrono::seconds(10)));
+  EXPECT_TRUE(blob.wait(1, test::kHung));
 }
 
 TEST_P(BlobOn, CheckAndListSeeEverything) {

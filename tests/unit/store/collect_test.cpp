@@ -80,23 +80,23 @@ ErrorCode code_of(const std::function<void()>& action) {
 }
 
 TEST_F(Collect, KeepsWhatWasTheNewestWithinATime) {
-  using std::chrono::seconds;
+  using std::chrono::hours;
   Blob blob = open();
   for (int i = 1; i <= 5; ++i) write(blob, i);
   for (const auto& [version, old] : {std::pair(1, 500), {2, 400}, {3, 300}, {4, 200}, {5, 100}})
-    age(version, seconds(old));
-  EXPECT_EQ(collect({.keep_last = 1, .keep_for = seconds(1000)}).versions_removed, 0u);
-  // 350 s ago version 2 was the newest.
-  EXPECT_EQ(collect({.keep_last = 1, .keep_for = seconds(350)}).versions_removed, 1u);
+    age(version, hours(old));
+  EXPECT_EQ(collect({.keep_last = 1, .keep_for = hours(1000)}).versions_removed, 0u);
+  // 350 hours ago version 2 was the newest.
+  EXPECT_EQ(collect({.keep_last = 1, .keep_for = hours(350)}).versions_removed, 1u);
   EXPECT_EQ(value_at(open().snapshot(2), 0), 2);
   EXPECT_EQ(check().versions, 4u);
   EXPECT_EQ(code_of([&] { open().snapshot(1); }), ErrorCode::not_found);
-  EXPECT_EQ(collect({.keep_last = 3, .keep_for = seconds(1)}).versions_removed, 1u) << "either rule keeps a version";
+  EXPECT_EQ(collect({.keep_last = 3, .keep_for = hours(1)}).versions_removed, 1u) << "either rule keeps a version";
   EXPECT_EQ(value_at(open().snapshot(3), 0), 3);
   // The clock of the writer of version 4 was ahead.
-  age(4, seconds(10));
-  EXPECT_EQ(collect({.keep_last = 1, .keep_for = seconds(50)}).versions_removed, 0u);
-  EXPECT_EQ(collect({.keep_last = 1, .keep_for = seconds(5)}).versions_removed, 2u);
+  age(4, hours(10));
+  EXPECT_EQ(collect({.keep_last = 1, .keep_for = hours(50)}).versions_removed, 0u);
+  EXPECT_EQ(collect({.keep_last = 1, .keep_for = hours(5)}).versions_removed, 2u);
   EXPECT_EQ(value_at(open().snapshot(5), 0), 5);
 }
 

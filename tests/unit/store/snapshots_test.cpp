@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include "eventually.hpp"
 #include "penstock/error.hpp"
 #include "penstock/store.hpp"
 #include "store/backend.hpp"
@@ -319,7 +320,7 @@ TEST_P(Snapshots, WaitingEndsWithTheVersion) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     write_versions(1);
   });
-  EXPECT_TRUE(reopened().wait(1, std::chrono::seconds(20)));
+  EXPECT_TRUE(reopened().wait(1, test::kHung));
   writer.join();
   EXPECT_FALSE(reopened().wait(2, std::chrono::milliseconds(5)));
 }

@@ -1,0 +1,55 @@
+// A rank's own side of a redistribution: where its parts lie, and the plan for that.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "penstock/redistribute.hpp"
+
+namespace penstock::arrays {
+
+/// Where the parts of each pair lie, by pair; nothing: dense, as the layout says.
+struct Placement {
+  std::vector<std::optional<LocalMemory>> inputs;
+  std::vector<std::optional<LocalMemory>> outputs;
+
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+
+/// The plan of one rank for one placement. Others need not know either.
+class LocalRedistribution {
+ public:
+  LocalRedistribution(std::span<const LayoutPair> pairs, const RedistributionOptions& options, const Team& team,
+                      Placement placement);
+
+  const Placement& placement() const { return placement_; }
+  const std::shared_ptr<const Plan>& plan() const { return plan_; }
+  /// Of this rank's memory for a pair.
+  std::uint64_t input_bytes(std::size_t pair) const { return input_bytes_[pair]; }
+  std::uint64_t output_bytes(std::size_t pair) const { return output_bytes_[pair]; }
+
+  /// The plan for memory of the pairs that lies anywhere: `input` and `output` hold all of it.
+  std::shared_ptr<const Plan> plan_for(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
+                                       ConstBytes input, Bytes output);
+
+ private:
+  Placement placement_;
+  std::vector<std::uint64_t> input_bytes_;
+  std::vector<std::uint64_t> output_bytes_;
+  std::shared_ptr<const Plan> plan_;
+
+  // A plan has one input and one output. Of a batch they are all memory between its first and its last array, and the
+  // plan's regions are moved to where the arrays lie in it; that is kept for the next run with the same arrays.
+  struct Moved {
+    std::vector<const std::byte*> addresses;
+    std::shared_ptr<const Plan> plan;
+  };
+  std::mutex mutex_;
+  Moved last_;
+};
+
+}  // namespace penstock::arrays

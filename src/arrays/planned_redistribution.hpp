@@ -1,0 +1,76 @@
+// What all ranks agreed on about a redistribution, and this rank's plans for it. Knows no communicator, so that a
+// communicator can keep it.
+#pragma once
+
+#include <complex>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "arrays/local_redistribution.hpp"
+#include "penstock/comm.hpp"
+#include "penstock/redistribute.hpp"
+
+namespace penstock::arrays {
+
+struct Factors {
+  std::complex<double> alpha;
+  std::complex<double> beta;
+};
+
+class PlannedRedistribution {
+ public:
+  /// Collective, see RedistributionBatch.
+  static std::shared_ptr<PlannedRedistribution> plan(Comm& comm, std::vector<LayoutPair> pairs,
+                                                     const RedistributionOptions& options);
+
+  std::size_t size() const { return pairs_.size(); }
+  const std::vector<LayoutPair>& pairs() const { return pairs_; }
+  const RedistributionOptions& options() const { return options_; }
+  const std::vector<Relabeling>& relabelings() const { return relabelings_; }
+  /// As it was planned.
+  const LocalRedistribution& local() const { return *planned_; }
+  std::uint64_t workspace_bytes(const Team& team);
+  /// What the plan, as it was planned, and the layouts take on the rank where they take most. Collective.
+  std::uint64_t agree_on_bytes(Comm& comm) const;
+
+  /// Without a placement as it was planned.
+  Request start(Comm& comm, std::span<const ConstBytes> inputs, std::span<const Bytes> outputs, const Factors& factors,
+                const Workspace& workspace, const Placement* placement = nullptr);
+  Request start_parts(Comm& comm, std::span<const ConstStridedParts> inputs, std::span<const StridedParts> outputs,
+                      const Factors& factors, const Workspace& workspace);
+
+  /// This rank's memory with the leading dimensions of the options.
+  static Placement placement_of(std::span<const LayoutPair> pairs, const RedistributionOptions& options, int rank);
+
+ private:
+  PlannedRedistribution(std::vector<LayoutPair> pairs, const RedistributionOptions& options)
+      : pairs_(std::move(pairs)), options_(options) {}
+
+  /// The plan for a placement: the latest ones are kept.
+  std::shared_ptr<LocalRedistribution> local_for(const Placement& placement, const Team& team);
+  Arithmetic arithmetic(const Factors& factors) const;
+  void check_count(std::size_t inputs, std::size_t outputs) const;
+  /// What of the workspace the plan gets. Throws Error(invalid_argument) where it is too small.
+  Bytes scratch_in(const Workspace& workspace, const Team& team);
+  void check(const LocalRedistribution& local, std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
+             const Workspace& workspace) const;
+  Request launch(Comm& comm, LocalRedistribution& local, std::span<const ConstBytes> inputs,
+                 std::span<const Bytes> outputs, const Factors& factors, Bytes scratch) const;
+
+  std::vector<LayoutPair> pairs_;
+  RedistributionOptions options_;
+  std::vector<Relabeling> relabelings_;
+  std::uint64_t signature_ = 0;
+  std::uint64_t layouts_bytes_ = 0;
+  std::shared_ptr<LocalRedistribution> planned_;
+  std::mutex mutex_;
+  std::list<std::shared_ptr<LocalRedistribution>> placed_;  ///< the latest first
+  std::optional<std::uint64_t> workspace_bytes_;
+};
+
+}  // namespace penstock::arrays

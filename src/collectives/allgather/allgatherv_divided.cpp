@@ -1,0 +1,55 @@
+// As allgather_divided, with blocks of the ranks' own sizes and places. The places may differ between the ranks, which
+// do not know those of others: they lie one after another in scratch memory of each rank, from which it takes them.
+// Cost: between 2 and 3 copies per block and rank, shared by all cores that have time. Valid on one node.
+#include <algorithm>
+#include <array>
+
+#include "collectives/parts/blocks.hpp"
+#include "collectives/parts/node_tasks.hpp"
+
+namespace penstock::collectives {
+namespace {
+
+constexpr std::uint64_t kAllgathervSegmentBytes = 128 << 10;
+constexpr int kAllgathervTargets = 4;  // as in bcast_divided
+
+}  // namespace
+
+Plan allgatherv_divided(const Team& team, const Collective& what) {
+  const std::uint64_t element_bytes = what.item_bytes();
+  const Region own = contribution(team, what);
+  Sequence sequence("allgatherv/divided", team);
+  const Region all = sequence.scratch(parts_of({}, what, {0, team.size()}).size_bytes);
+  const std::vector<int> ranks = everyone(team);
+  const auto groups = static_cast<std::uint64_t>((team.size() + kAllgathervTargets - 1) / kAllgathervTargets);
+  sequence.copy(own, part_of_rank(all, what, team.rank));
+  for (const int rank : ranks) {
+    const Region from = part_of_rank(all, what, rank);
+    const std::uint64_t elements = from.size_bytes / element_bytes;
+    if (elements == 0) continue;
+    const std::uint64_t most =
+        std::max<std::uint64_t>(1, kMaxTasks / (groups * static_cast<std::uint64_t>(team.size())));
+    const std::uint64_t wanted_bytes = what.segment_bytes != 0 ? what.segment_bytes : kAllgathervSegmentBytes;
+    const std::uint64_t segments =
+        std::clamp<std::uint64_t>(from.size_bytes / wanted_bytes, 1, std::min(most, elements));
+    std::vector<int> others = ranks;
+    others.erase(others.begin() + rank);
+    for (std::uint64_t s = 0; s < segments; ++s) {
+      const Region segment = part_of(from, elements, element_bytes, segments, s);
+      for (std::size_t first = 0; first < others.size(); first += kAllgathervTargets)
+        sequence.task(
+            {.segment = static_cast<std::uint32_t>(s)}, std::array{RankRegion{segment, rank}},
+            of_each(std::span(others).subspan(first, std::min<std::size_t>(kAllgathervTargets, others.size() - first)),
+                    segment));
+    }
+  }
+  sequence.share();
+  std::vector<Move> moves;
+  for (const int rank : ranks)
+    if (rank != team.rank || !what.in_place)
+      moves.push_back({part_of_rank(all, what, rank), receive_block(team, what, rank)});
+  sequence.move(moves, element_bytes);
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

@@ -1,0 +1,37 @@
+// In round k each rank sends the blocks that it has, up to 2^k of them, 2^k ranks back. Blocks are collected in scratch
+// memory, own one first, and turned into the order of the ranks at the end (Bruck et al. 1997).
+// Cost: ceil(log2 n) rounds, m * (n - 1) bytes sent, m * n bytes copied. Valid for every team and size; for short
+// blocks.
+#include <algorithm>
+
+#include "collectives/parts/stage.hpp"
+
+namespace penstock::collectives {
+
+Plan allgather_bruck(const Team& team, const Collective& what) {
+  const int size = team.size();
+  const int rank = team.rank;
+  const std::uint64_t bytes = block_bytes(what);
+  const Region all = result(team, what);
+  Sequence sequence("allgather/bruck", team);
+  // Rank 0 needs no turn at the end, so it collects in the result.
+  const Region collected = rank == 0 ? all : sequence.scratch(all.size_bytes);
+  const auto blocks = [&](int first, int count) {
+    return Region{collected.offset_bytes + static_cast<std::uint64_t>(first) * bytes,
+                  static_cast<std::uint64_t>(count) * bytes, collected.buffer};
+  };
+  sequence.copy(contribution(team, what), blocks(0, 1));
+  std::uint32_t tag = 0;
+  for (int distance = 1; distance < size; distance *= 2, ++tag) {
+    const int count = std::min(distance, size - distance);
+    sequence.send(blocks(0, count), (rank + size - distance) % size, tag);
+    sequence.recv(blocks(distance, count), (rank + distance) % size, tag);
+  }
+  if (rank != 0) {
+    sequence.copy(blocks(0, size - rank), blocks_of(all, what, {rank, size - rank}));
+    sequence.copy(blocks(size - rank, rank), blocks_of(all, what, {0, rank}));
+  }
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

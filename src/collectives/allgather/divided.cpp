@@ -1,0 +1,38 @@
+// Every rank's block is copied to a few ranks at a time, in segments; each is a task that any core of the node may
+// take. Cost: between 1 and 2 copies per block and rank, shared by all cores that have time. Valid on one node.
+#include <algorithm>
+#include <array>
+
+#include "collectives/parts/node_tasks.hpp"
+
+namespace penstock::collectives {
+
+namespace {
+constexpr std::uint64_t kAllgatherSegmentBytes = 128 << 10;
+constexpr int kAllgatherTargets = 4;  // as in bcast_divided
+}  // namespace
+
+Plan allgather_divided(const Team& team, const Collective& what) {
+  const std::uint64_t bytes = block_bytes(what);
+  const Region all = result(team, what);
+  const Segments segments = task_segments(what, kAllgatherSegmentBytes,
+                                          team.size() * ((team.size() + kAllgatherTargets - 1) / kAllgatherTargets));
+  Sequence sequence("allgather/divided", team);
+  for (int rank = 0; rank < team.size() && bytes > 0; ++rank) {
+    std::vector<int> ranks = everyone(team);
+    if (what.in_place) ranks.erase(ranks.begin() + rank);
+    for (std::uint32_t s = 0; s < segments.count(); ++s) {
+      const Region segment = segments.of(block_of(all, what, rank), s);
+      const Region from = what.in_place ? segment : segments.of({0, bytes, Buffer::input}, s);
+      for (std::size_t first = 0; first < ranks.size(); first += kAllgatherTargets)
+        sequence.task(
+            {.segment = s}, std::array{RankRegion{from, rank}},
+            of_each(std::span(ranks).subspan(first, std::min<std::size_t>(kAllgatherTargets, ranks.size() - first)),
+                    segment));
+    }
+  }
+  sequence.share();
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

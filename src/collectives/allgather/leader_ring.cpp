@@ -1,0 +1,118 @@
+// Inside each node the blocks are exchanged; the leaders pass the blocks of whole nodes around a ring; each node
+// spreads what arrives. Blocks that lie side by side in the result travel together. Cost: k - 1 rounds between k nodes;
+// a node receives the blocks of the others once. Valid for every team and size; for long blocks.
+#include <algorithm>
+#include <array>
+
+#include "collectives/parts/node_tasks.hpp"
+
+namespace penstock::collectives {
+
+namespace {
+
+constexpr std::uint64_t kMaxRingPieces = 512;  // of all nodes together, unless there are more runs of blocks
+constexpr std::uint64_t kRingTaskBytes = 64 << 10;
+constexpr std::uint64_t kMaxOwnPieces = 8;  // of a block, for the tasks of its own node
+
+struct Piece {
+  std::size_t node;
+  Region region;
+};
+
+// What travels as one message; in the same order on all ranks.
+std::vector<Piece> cut(const std::vector<std::vector<int>>& by_node, const Collective& what, Region all) {
+  std::vector<std::pair<std::size_t, Run>> runs;
+  for (std::size_t node = 0; node < by_node.size(); ++node) {
+    std::vector<int> ranks = by_node[node];
+    std::ranges::sort(ranks);
+    const Group group{ranks, -1};
+    for (const Run run : runs_of(group, 0, group.size())) runs.emplace_back(node, run);
+  }
+  const std::uint64_t most = std::max<std::uint64_t>(1, kMaxRingPieces / std::max<std::size_t>(1, runs.size()));
+  std::vector<Piece> pieces;
+  for (const auto& [node, run] : runs) {
+    const Region blocks = blocks_of(all, what, run);
+    const std::uint64_t count = pieces_of(blocks.size_bytes, what.segment_bytes, most);
+    const std::uint64_t element_bytes = what.item_bytes();
+    for (std::uint64_t i = 0; i < count; ++i)
+      pieces.push_back({node, part_of(blocks, blocks.size_bytes / element_bytes, element_bytes, count, i)});
+  }
+  return pieces;
+}
+
+}  // namespace
+
+Plan allgather_leader_ring(const Team& team, const Collective& what) {
+  const std::vector<std::vector<int>> by_node = ranks_by_node(team, 0);
+  const Group node = node_group(team, 0);
+  const Group ring = leaders(team, 0);
+  const Region all = result(team, what);
+  const Region own = contribution(team, what);
+  const std::vector<Piece> pieces = cut(by_node, what, all);
+  const std::size_t nodes = by_node.size();
+  std::size_t here = 0;
+  while (!team.same_node(by_node[here][0], team.rank)) ++here;
+  const bool by_tasks = block_bytes(what) * static_cast<std::uint64_t>(team.size()) > kRingTaskBytes &&
+                        shared_nodes(team, what) && pieces.size() <= kMaxTasks / 4;
+  const Tree tree = tree_of_node(team, node);
+  const auto tag_of = [&](std::size_t piece) { return static_cast<std::uint32_t>(1 + piece); };
+  Sequence sequence("allgather/leader_ring", team);
+
+  if (!by_tasks) {
+    // The others get their own block back with those of the node.
+    if (node.self == 0) sequence.copy(own, block_of(all, what, team.rank));
+    for (int i = 1; i < node.size(); ++i) {
+      if (node.self == 0) sequence.recv(block_of(all, what, node[i]), node[i], 0);
+      if (node.self == i) sequence.send(own, node[0], 0);
+    }
+  } else if (node.size() == 1) {
+    sequence.copy(own, block_of(all, what, team.rank));
+  } else {
+    for (const int rank : node.ranks) {
+      std::vector<int> ranks = node.ranks;
+      if (what.in_place) std::erase(ranks, rank);
+      const Region block = block_of(all, what, rank);
+      const Region from = what.in_place ? block : Region{0, block.size_bytes, Buffer::input};
+      const std::uint64_t count = std::clamp<std::uint64_t>(block.size_bytes / kRingTaskBytes, 1, kMaxOwnPieces);
+      for (std::uint64_t i = 0; i < count; ++i)
+        sequence.task({}, std::array{RankRegion{part_of(from, block.size_bytes, 1, count, i), rank}},
+                      of_each(ranks, part_of(block, block.size_bytes, 1, count, i)));
+    }
+    sequence.share();
+  }
+
+  const auto pass_on = [&](std::size_t piece) {
+    const Region region = pieces[piece].region;
+    if (tree.parent >= 0) sequence.recv(region, tree.parent, tag_of(piece));
+    for (const Tree::Edge& child : tree.children) sequence.send(region, child.rank, tag_of(piece));
+  };
+  if (!by_tasks)
+    for (std::size_t i = 0; i < pieces.size(); ++i)
+      if (pieces[i].node == here) pass_on(i);
+  // A share for every few pieces: the engine has room for few.
+  const std::size_t per_share = (pieces.size() + kMaxShares - 2) / (kMaxShares - 1);
+  std::size_t unshared = 0;
+  for (std::size_t round = 0; round + 1 < nodes; ++round) {
+    const std::size_t leaving = (here + nodes - round) % nodes;
+    const std::size_t coming = (here + 2 * nodes - round - 1) % nodes;
+    for (std::size_t i = 0; i < pieces.size(); ++i)
+      if (ring.contains_self() && pieces[i].node == leaving)
+        sequence.send(pieces[i].region, ring[static_cast<int>((here + 1) % nodes)], tag_of(i));
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (pieces[i].node != coming) continue;
+      if (ring.contains_self())
+        sequence.recv(pieces[i].region, ring[static_cast<int>((here + nodes - 1) % nodes)], tag_of(i));
+      if (!by_tasks) {
+        pass_on(i);
+        continue;
+      }
+      spread_on_node(sequence, node, what, pieces[i].region,
+                     {.segment = static_cast<std::uint32_t>(i), .most_pieces = 4});
+      if (++unshared % per_share == 0) sequence.share();
+    }
+  }
+  sequence.share();
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

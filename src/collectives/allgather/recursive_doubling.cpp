@@ -1,0 +1,22 @@
+// Ranks at distance 1, 2, 4, … exchange all blocks that they have, which are neighbours in the result.
+// Cost: log2 n rounds, m * (n - 1) bytes sent. Valid where n is a power of two; for short blocks.
+#include "collectives/parts/stage.hpp"
+
+namespace penstock::collectives {
+
+Plan allgather_recursive_doubling(const Team& team, const Collective& what) {
+  const Region own = contribution(team, what);
+  const Region all = result(team, what);
+  Sequence sequence("allgather/recursive_doubling", team);
+  sequence.copy(own, block_of(all, what, team.rank));
+  std::uint32_t tag = 0;
+  for (int distance = 1; distance < team.size(); distance *= 2, ++tag) {
+    const int peer = team.rank ^ distance;
+    const auto blocks_from = [&](int rank) { return blocks_of(all, what, {rank / distance * distance, distance}); };
+    sequence.send(blocks_from(team.rank), peer, tag);
+    sequence.recv(blocks_from(peer), peer, tag);
+  }
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

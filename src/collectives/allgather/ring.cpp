@@ -1,0 +1,25 @@
+// Each rank passes on what its predecessor sent in the round before. Ranks of a node are neighbours in the ring.
+// Cost: n - 1 rounds of m bytes. Valid for every team and size; for long blocks.
+#include "collectives/parts/stage.hpp"
+
+namespace penstock::collectives {
+
+Plan allgather_ring(const Team& team, const Collective& what) {
+  const Group ring = by_node(team, 0);
+  const int size = ring.size();
+  const int next = ring[(ring.self + 1) % size];
+  const int previous = ring[(ring.self + size - 1) % size];
+  const Region own = contribution(team, what);
+  const Region all = result(team, what);
+  const auto block_behind = [&](int steps) { return block_of(all, what, ring[(ring.self + size - steps) % size]); };
+  Sequence sequence("allgather/ring", team);
+  for (int round = 0; round < size - 1; ++round) {
+    const auto tag = static_cast<std::uint32_t>(round);
+    sequence.send(round == 0 ? own : block_behind(round), next, tag);
+    sequence.recv(block_behind(round + 1), previous, tag);
+  }
+  sequence.copy(own, block_behind(0));
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

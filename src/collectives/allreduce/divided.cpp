@@ -1,0 +1,23 @@
+// As reduce_divided, but each segment's sum is written to all ranks.
+// Cost: 2n segments moved per segment of the result, shared by all cores that have time. Valid on one node.
+#include "collectives/parts/node_tasks.hpp"
+
+namespace penstock::collectives {
+
+namespace {
+constexpr std::uint64_t kAllreduceSegmentBytes = 64 << 10;
+}
+
+Plan allreduce_divided(const Team& team, const Collective& what) {
+  const std::uint64_t bytes = block_bytes(what);
+  const Segments segments = task_segments(what, kAllreduceSegmentBytes, 1);
+  const std::vector<int> ranks = everyone(team);
+  Sequence sequence("allreduce/divided", team);
+  for (std::uint32_t s = 0; s < segments.count() && bytes > 0; ++s)
+    sequence.task({.segment = s}, of_each(ranks, segments.of(contribution(team, what), s)),
+                  of_each(ranks, segments.of(result(team, what), s)));
+  sequence.share();
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

@@ -1,0 +1,39 @@
+// allreduce by an exchange among equals (exchange.hpp): of all ranks, or of the leaders of the nodes, between which the
+// data is combined and spread inside the nodes. Valid for every team and size.
+#include "collectives/choose/planners.hpp"
+#include "collectives/parts/leaders.hpp"
+
+namespace penstock::collectives {
+
+// Partners at short distances, and neighbours in the ring, are on the same node.
+Plan allreduce_by_exchange(const std::string& algorithm, const Team& team, const Collective& what,
+                           AllreduceExchange exchange) {
+  Sequence sequence(algorithm, team);
+  exchange(sequence, by_node(team, 0), whole_exchange(team, what));
+  return finish(std::move(sequence), team, what);
+}
+
+Plan allreduce_by_leaders(const std::string& algorithm, const Team& team, const Collective& what,
+                          const LeadersExchange& by) {
+  Sequence sequence(algorithm, team);
+  Leaders leaders(sequence, team, what, 0, by.most_slots, 2);
+  const Region own = contribution(team, what);
+  const Region target = result(team, what);
+  leaders.combine_later(own, target);
+  for (std::size_t slot = 0; slot < leaders.slots(); ++slot) {
+    if (!leaders.has_slot(slot)) continue;
+    const Region into = leaders.part(target, slot);
+    by.exchange(sequence, leaders.group(slot),
+                {.own = leaders.is_alone() ? leaders.part(own, slot) : into,
+                 .target = into,
+                 .elements = into.size_bytes / what.item_bytes(),
+                 .element_bytes = what.item_bytes(),
+                 .segment_bytes = leaders.segment_bytes(),
+                 .prepare = [&](Region used, StepId sent) { leaders.prepare(used, sent); }});
+  }
+  leaders.combine_rest();
+  leaders.spread(target);
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

@@ -1,0 +1,36 @@
+// Reduction and broadcast along one k-nomial tree whose edges are tasks that any core of the node may take; the split
+// between the cores of communication and those of the application keeps the wide levels of both ends (paper 000).
+// Cost: 2 * (n - 1) tasks in 2 * ceil(log_k n) levels. Valid on one node.
+#include <array>
+#include <ranges>
+
+#include "collectives/parts/node_tasks.hpp"
+
+namespace penstock::collectives {
+
+Plan allreduce_tree(const Team& team, const Collective& what) {
+  const std::vector<Edge> tree = edges(team.size(), what.radix);
+  const Region sum = result(team, what);
+  const Segments segments = task_segments(what, kTreeSegmentBytes, 2 * (team.size() - 1));
+  Sequence sequence("allreduce/tree", team);
+  sequence.tree_levels(levels(team.size(), what.radix));
+  std::vector<Region> value(static_cast<std::size_t>(team.size()), contribution(team, what));
+  std::vector<GrowingTasks> tasks(segments.count(), GrowingTasks(sequence, team.size()));
+  for (const Edge& edge : tree | std::views::reverse) {
+    const auto parent = static_cast<std::size_t>(edge.parent);
+    for (std::uint32_t s = 0; s < segments.count(); ++s)
+      tasks[s].add(edge.level, s, edge.child, edge.parent,
+                   std::array{RankRegion{segments.of(value[parent], s), edge.parent},
+                              RankRegion{segments.of(value[static_cast<std::size_t>(edge.child)], s), edge.child}},
+                   {segments.of(sum, s), edge.parent});
+    value[parent] = sum;
+  }
+  for (const Edge& edge : tree)
+    for (std::uint32_t s = 0; s < segments.count(); ++s)
+      tasks[s].add(edge.level, s, edge.parent, edge.child, std::array{RankRegion{segments.of(sum, s), edge.parent}},
+                   {segments.of(sum, s), edge.child});
+  sequence.share();
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

@@ -1,0 +1,34 @@
+// Every block is copied to its place by a task that any core of the node may take. In place the ranks first copy what
+// they have, since the blocks of others take its place.
+// Cost: 1 to 2 copies per block, one more in place, shared by all cores that have time. Valid on one node.
+#include <array>
+
+#include "collectives/parts/node_tasks.hpp"
+
+namespace penstock::collectives {
+
+bool shared_pairs(const Team& team, const Collective& what) {
+  return shared_node(team, what) &&
+         static_cast<std::uint32_t>(team.size()) * static_cast<std::uint32_t>(team.size()) <= kMaxTasks;
+}
+
+Plan alltoall_divided(const Team& team, const Collective& what) {
+  const std::uint64_t bytes = block_bytes(what);
+  const Region all = result(team, what);
+  Sequence sequence("alltoall/divided", team);
+  Region from{0, all.size_bytes, Buffer::input};
+  if (what.in_place) {
+    from = sequence.scratch(all.size_bytes);
+    sequence.copy(all, from);
+  }
+  for (int step = 0; step < team.size() && bytes > 0; ++step)
+    for (int to = 0; to < team.size(); ++to) {
+      const int sender = (to + step) % team.size();
+      sequence.task({}, std::array{RankRegion{block_of(from, what, to), sender}},
+                    std::array{RankRegion{block_of(all, what, sender), to}});
+    }
+  sequence.share();
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

@@ -1,0 +1,113 @@
+// The leader of a node collects what its ranks send to other nodes, exchanges one message with each other leader, and
+// deals out what has come; blocks inside the node go directly.
+// Cost: 2 rounds inside the nodes, one message of m * ranks * ranks bytes per pair of nodes. Valid on several nodes, of
+// any sizes and with ranks in any order; for short blocks, of which there would be ranks * ranks messages otherwise.
+#include <vector>
+
+#include "collectives/parts/blocks.hpp"
+#include "collectives/parts/group.hpp"
+
+namespace penstock::collectives {
+namespace {
+
+constexpr std::uint32_t kDirectTag = 0;
+constexpr std::uint32_t kUpTag = 1;
+constexpr std::uint32_t kAlltoallBetweenTag = 2;
+constexpr std::uint32_t kAlltoallDownTag = 3;
+
+using Pieces = std::vector<Move>;
+
+}  // namespace
+
+Plan alltoall_hierarchical(const Team& team, const Collective& what) {
+  const std::uint64_t bytes = block_bytes(what);
+  const std::uint64_t element_bytes = what.item_bytes();
+  const auto nodes = ranks_by_node(team);
+  const auto own_node = static_cast<std::size_t>(team.node_of_rank[static_cast<std::size_t>(team.rank)]);
+  const std::vector<int>& local = nodes[own_node];
+  const int leader = local.front();
+  const auto far_ranks = static_cast<std::uint64_t>(team.size()) - local.size();
+  const std::uint64_t far_bytes = far_ranks * bytes;
+  const Region all = result(team, what);
+  const Region own = contribution(team, what);
+  Sequence sequence("alltoall/hierarchical", team);
+  if (bytes == 0) return finish(std::move(sequence), team, what);
+
+  // What this rank sends to other nodes, node by node.
+  const Region up = sequence.scratch(far_bytes);
+  Pieces pieces;
+  std::uint64_t at_bytes = up.offset_bytes;
+  for (std::size_t node = 0; node < nodes.size(); ++node)
+    for (const int rank : nodes[node])
+      if (node != own_node) {
+        pieces.push_back({block_of(own, what, rank), {at_bytes, bytes, Buffer::scratch}});
+        at_bytes += bytes;
+      }
+  sequence.move(pieces, element_bytes);
+
+  // Inside the node; in place through a copy, so that nothing is overwritten that is still to be sent.
+  for (const int peer : local) {
+    Region from = block_of(own, what, peer);
+    if (what.in_place && peer != team.rank) {
+      const Region copy = sequence.scratch(bytes);
+      sequence.copy(from, copy);
+      from = copy;
+    }
+    if (peer != team.rank) sequence.send(from, peer, kDirectTag);
+  }
+  for (const int peer : local)
+    if (peer != team.rank) sequence.recv(block_of(all, what, peer), peer, kDirectTag);
+  sequence.copy(block_of(own, what, team.rank), block_of(all, what, team.rank));
+
+  // A row per rank of this node, in the order in which `up` is; then a row per rank in the order of the messages down.
+  Region down = sequence.scratch(far_bytes);
+  if (team.rank != leader) {
+    sequence.send(up, leader, kUpTag);
+    sequence.recv(down, leader, kAlltoallDownTag);
+  } else {
+    const std::uint64_t rows_bytes = far_bytes * local.size();
+    const Region collected = sequence.scratch(rows_bytes);
+    const Region dealt = sequence.scratch(rows_bytes);
+    const auto row = [&](Region rows, std::size_t index) {
+      return Region{rows.offset_bytes + index * far_bytes, far_bytes, Buffer::scratch};
+    };
+    sequence.copy(up, row(collected, 0));
+    for (std::size_t i = 1; i < local.size(); ++i) sequence.recv(row(collected, i), local[i], kUpTag);
+    std::uint64_t before_bytes = 0;  // of a row, where the blocks for (and from) the node begin
+    for (std::size_t node = 0; node < nodes.size(); ++node) {
+      if (node == own_node) continue;
+      const std::uint64_t part_bytes = nodes[node].size() * bytes;
+      const Region out = sequence.scratch(part_bytes * local.size());
+      const Region in = sequence.scratch(part_bytes * local.size());
+      pieces.clear();
+      for (std::size_t i = 0; i < local.size(); ++i)
+        pieces.push_back({{row(collected, i).offset_bytes + before_bytes, part_bytes, Buffer::scratch},
+                          {out.offset_bytes + i * part_bytes, part_bytes, Buffer::scratch}});
+      sequence.move(pieces, element_bytes);
+      sequence.send(out, nodes[node].front(), kAlltoallBetweenTag);
+      sequence.recv(in, nodes[node].front(), kAlltoallBetweenTag);
+      // It came as [sender][receiver].
+      pieces.clear();
+      for (std::size_t sender = 0; sender < nodes[node].size(); ++sender)
+        for (std::size_t i = 0; i < local.size(); ++i)
+          pieces.push_back({{in.offset_bytes + (sender * local.size() + i) * bytes, bytes, Buffer::scratch},
+                            {row(dealt, i).offset_bytes + before_bytes + sender * bytes, bytes, Buffer::scratch}});
+      sequence.move(pieces, element_bytes);
+      before_bytes += part_bytes;
+    }
+    for (std::size_t i = 1; i < local.size(); ++i) sequence.send(row(dealt, i), local[i], kAlltoallDownTag);
+    down = row(dealt, 0);
+  }
+  pieces.clear();
+  at_bytes = down.offset_bytes;
+  for (std::size_t node = 0; node < nodes.size(); ++node)
+    for (const int rank : nodes[node])
+      if (node != own_node) {
+        pieces.push_back({{at_bytes, bytes, Buffer::scratch}, block_of(all, what, rank)});
+        at_bytes += bytes;
+      }
+  sequence.move(pieces, element_bytes);
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

@@ -1,0 +1,13 @@
+// In round k each rank tells the one 2^k ahead that it, and all that it has heard of, have come.
+// Cost: ceil(log2 n) rounds of empty messages. Valid for every team.
+#include "collectives/parts/stage.hpp"
+
+namespace penstock::collectives {
+
+Plan barrier_dissemination(const Team& team, const Collective& what) {
+  Sequence sequence("barrier/dissemination", team);
+  dissemination_stage(sequence, by_node(team, 0), 0, Sequence::kNone);
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

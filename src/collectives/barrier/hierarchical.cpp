@@ -1,0 +1,24 @@
+// The ranks of a node raise a flag for their leader, the leaders agree by dissemination, and each leader raises a flag
+// for every rank of its node.
+// Cost: 2 flags per rank inside a node, ceil(log2 nodes) rounds of empty messages between them. Valid for every team.
+#include "collectives/parts/stage.hpp"
+
+namespace penstock::collectives {
+
+Plan barrier_hierarchical(const Team& team, const Collective& what) {
+  const Group node = node_group(team, 0);
+  Sequence sequence("barrier/hierarchical", team);
+  if (node.self != 0) {
+    const StepId here = sequence.expose(node[0], 0);
+    sequence.await(node[0], 0, {here});
+    return finish(std::move(sequence), team, what);
+  }
+  // A chain of waits, so that one step stands for all of them.
+  StepId here = Sequence::kNone;
+  for (int i = 1; i < node.size(); ++i) here = sequence.await(node[i], 0, {here});
+  const StepId everywhere = dissemination_stage(sequence, leaders(team, 0), 0, here);
+  for (int i = 1; i < node.size(); ++i) sequence.expose(node[i], 0, {everywhere});
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

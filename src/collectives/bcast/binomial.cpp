@@ -1,0 +1,17 @@
+// Broadcast along a binomial tree, in segments that follow each other through the tree.
+// Cost: ceil(log2 n) rounds; the root sends every segment ceil(log2 n) times. Valid for every team and size.
+#include "collectives/parts/stage.hpp"
+
+namespace penstock::collectives {
+
+Plan bcast_binomial(const Team& team, const Collective& what) {
+  const Tree tree = binomial(by_node(team, what.root));
+  const Segments segments(what);
+  const Region data = result(team, what);
+  Sequence sequence("bcast/binomial", team);
+  sequence.tree_levels(tree.levels);
+  for (std::uint32_t s = 0; s < segments.count(); ++s) bcast_stage(sequence, tree, segments.of(data, s), s, {});
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

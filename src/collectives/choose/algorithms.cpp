@@ -1,0 +1,44 @@
+// The table of algorithms.
+#include <array>
+
+#include "collectives/choose/planners.hpp"
+
+namespace penstock {
+namespace collectives {
+
+#define PENSTOCK_ALGORITHM(kind, name, fits, cost, ...) Plan kind##_##name(const Team& team, const Collective& what);
+#include "collectives/algorithms.def"
+#undef PENSTOCK_ALGORITHM
+
+#define PENSTOCK_CALL(planner, ...) planner(algorithm, team, what __VA_OPT__(, ) __VA_ARGS__)
+#define PENSTOCK_ALGORITHM(kind, name, fits, cost, ...)                     \
+  __VA_OPT__(Plan kind##_##name(const Team& team, const Collective& what) { \
+    const std::string algorithm = #kind "/" #name;                          \
+    return PENSTOCK_CALL(__VA_ARGS__);                                      \
+  })
+#include "collectives/algorithms.def"
+#undef PENSTOCK_ALGORITHM
+#undef PENSTOCK_CALL
+
+}  // namespace collectives
+
+namespace {
+
+constexpr std::array kAlgorithms = {
+#define PENSTOCK_ROW(kind, name, fits, cost, keeps_order, reproducible)                \
+  Algorithm{CollectiveKind::kind,        #name,       cost,        &collectives::fits, \
+            &collectives::kind##_##name, keeps_order, reproducible},
+#define PENSTOCK_ALGORITHM(kind, name, fits, cost, ...) PENSTOCK_ROW(kind, name, fits, cost, false, false)
+#define PENSTOCK_ALGORITHM_IN_ORDER(kind, name, fits, cost, ...) PENSTOCK_ROW(kind, name, fits, cost, true, false)
+#define PENSTOCK_ALGORITHM_REPRODUCIBLE(kind, name, fits, cost, ...) PENSTOCK_ROW(kind, name, fits, cost, false, true)
+#define PENSTOCK_ALGORITHM_FIXED(kind, name, fits, cost, ...) PENSTOCK_ROW(kind, name, fits, cost, true, true)
+#include "collectives/algorithms.def"
+#undef PENSTOCK_ALGORITHM
+#undef PENSTOCK_ROW
+};
+
+}  // namespace
+
+std::span<const Algorithm> algorithms() noexcept { return kAlgorithms; }
+
+}  // namespace penstock

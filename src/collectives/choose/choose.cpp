@@ -1,0 +1,385 @@
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+
+#include "base/ranks_text.hpp"
+#include "collectives/parts/arguments.hpp"
+#include "collectives/parts/blocks.hpp"
+#include "collectives/parts/group.hpp"
+#include "collectives/parts/node_tasks.hpp"
+#include "collectives/parts/shown.hpp"
+#include "kernels/fold.hpp"
+#include "penstock/error.hpp"
+#include "penstock/split_model.hpp"
+#include "penstock/tuning.hpp"
+#include "plan/split.hpp"
+
+namespace penstock {
+namespace {
+
+struct KindRow {
+  std::string_view name;
+  bool is_rooted;
+  bool computes;
+};
+
+constexpr std::array kKinds = {
+#define PENSTOCK_COLLECTIVE(name, rooted, computes) KindRow{#name, rooted, computes},
+#include "penstock/collectives.def"
+#undef PENSTOCK_COLLECTIVE
+};
+
+const KindRow& row(CollectiveKind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
+
+[[noreturn]] void reject(const Collective& what, const std::string& why) {
+  throw Error(ErrorCode::invalid_argument, std::string(name(what.kind)) + ": " + why);
+}
+
+void check_counts(const Team& team, const Collective& what);
+
+bool is_prefix(CollectiveKind kind) { return kind == CollectiveKind::scan || kind == CollectiveKind::exscan; }
+
+/// Whether the order matters that a reproducible operation fixes.
+bool fixes_order(const Collective& what) {
+  return what.reproducible && computes(what.kind) && (what.element_bytes != 0 || kernels::depends_on_order(what.dtype));
+}
+
+void check(const Team& team, const Collective& what) {
+  if (is_rooted(what.kind) && (what.root < 0 || what.root >= team.size()))
+    reject(what, "root is " + std::to_string(what.root) + ", but the communicator has the ranks 0 to " +
+                     std::to_string(team.size() - 1));
+  if (computes(what.kind) && what.element_bytes == 0 && !defined_for(what.op, what.dtype))
+    reject(what,
+           "operation " + std::string(name(what.op)) + " is not defined for dtype " + std::string(name(what.dtype)));
+  if (what.reproducible && what.element_bytes != 0 && !what.commutative && !is_prefix(what.kind))
+    reject(what,
+           "an operation that does not commute cannot be reproducible, which it would be in any order of the ranks");
+  // Half of the address space, so that no sum of offsets can overflow.
+  if (what.split < Collective::kAutomatic)
+    reject(what, "split is " + std::to_string(what.split) + "; expected levels of a tree, or -1 (automatic)");
+  if (what.radix < 2) reject(what, "radix is " + std::to_string(what.radix) + "; expected 2 or more");
+  const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / what.item_bytes();
+  if (what.count > most / static_cast<std::uint64_t>(team.size()))
+    reject(what, "count is " + std::to_string(what.count) + ", but the blocks of " + std::to_string(team.size()) +
+                     " ranks must stay below 2^63 bytes together");
+  check_counts(team, what);
+}
+
+const Algorithm* find(CollectiveKind kind, std::string_view given) {
+  for (const Algorithm& algorithm : algorithms())
+    if (algorithm.kind == kind && algorithm.name == given) return &algorithm;
+  return nullptr;
+}
+
+bool fits(const Algorithm& row, const Team& team, const Collective& what) {
+  return row.fits(team, what) && (what.commutative || !computes(what.kind) || row.keeps_order) &&
+         (!fixes_order(what) || row.reproducible);
+}
+
+// nullptr where none is named.
+const Algorithm* named(const Team& team, const Collective& what) {
+  if (what.algorithm.empty()) return nullptr;
+  const Algorithm* algorithm = find(what.kind, what.algorithm);
+  if (algorithm && fits(*algorithm, team, what)) return algorithm;
+  std::string fitting;
+  for (const Algorithm& other : algorithms())
+    if (other.kind == what.kind && fits(other, team, what))
+      fitting += (fitting.empty() ? "" : ", ") + std::string(other.name);
+  reject(what, (algorithm ? "algorithm '" + what.algorithm + "' does not fit this communicator and size"
+                          : "there is no algorithm '" + what.algorithm + "'") +
+                   "; expected one of " + fitting);
+}
+
+struct Default {
+  std::string_view name;
+  std::string reason;
+};
+
+std::string kib(std::uint64_t bytes) { return std::to_string(bytes >> 10) + " KiB"; }
+
+// Blocks must not be received over each other.
+void check_apart(const Collective& what, const Blocks& blocks, int size) {
+  if (blocks.displacements.empty()) return;
+  std::vector<std::array<std::uint64_t, 3>> runs;
+  for (int rank = 0; rank < size; ++rank) {
+    const std::uint64_t begin = collectives::displacement_of(blocks, what, rank);
+    const std::uint64_t count = collectives::count_of(blocks, what, rank);
+    if (count > 0) runs.push_back({begin, begin + count, static_cast<std::uint64_t>(rank)});
+  }
+  std::ranges::sort(runs);
+  for (std::size_t i = 1; i < runs.size(); ++i)
+    if (runs[i][0] < runs[i - 1][1])
+      reject(what, "the blocks received from " +
+                       base::ranks_text(std::array{static_cast<int>(runs[i - 1][2]), static_cast<int>(runs[i][2])}) +
+                       " overlap at byte " + std::to_string(runs[i][0] * what.item_bytes()));
+}
+
+void check_blocks(const Team& team, const Collective& what, const Blocks& blocks, const char* buffer) {
+  const auto ranks = static_cast<std::size_t>(team.size());
+  const auto check_length = [&](const std::vector<std::uint64_t>& list, const char* which) {
+    if (!list.empty() && list.size() != ranks)
+      reject(what, std::to_string(list.size()) + " " + which + " of the " + buffer +
+                       " buffer given; expected one for each of " + std::to_string(ranks) + " ranks");
+  };
+  check_length(blocks.counts, "counts");
+  check_length(blocks.displacements, "displacements");
+  const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / what.item_bytes();
+  std::uint64_t sum = 0;
+  for (int rank = 0; rank < team.size(); ++rank) {
+    const std::uint64_t count = collectives::count_of(blocks, what, rank);
+    const std::uint64_t begin =
+        blocks.displacements.empty() ? sum : blocks.displacements[static_cast<std::size_t>(rank)];
+    if (count > most - sum || (count > 0 && (begin > most || count > most - begin)))
+      reject(what, "the block of rank " + std::to_string(rank) + " has " + std::to_string(count) +
+                       " elements at displacement " + std::to_string(begin) +
+                       ", but the blocks of all ranks must stay below 2^63 bytes");
+    sum += count;
+  }
+}
+
+// Of what this rank knows alone, too.
+void check_counts(const Team& team, const Collective& what) {
+  const bool is_far = is_rooted(what.kind) && team.rank != what.root;
+  if (is_far || !has_counts(what.kind)) return;
+  const bool sends =
+      what.kind == CollectiveKind::scatterv || (what.kind == CollectiveKind::alltoallv && !what.in_place);
+  if (sends) check_blocks(team, what, what.send, "send");
+  if (what.kind != CollectiveKind::scatterv) {
+    check_blocks(team, what, what.receive, "receive");
+    check_apart(what, what.receive, team.size());
+  }
+  const auto check_own = [&](std::uint64_t one, std::uint64_t other) {
+    if (one != other)
+      reject(what, "rank " + std::to_string(team.rank) + " sends itself " + std::to_string(one * what.item_bytes()) +
+                       " bytes and receives " + std::to_string(other * what.item_bytes()));
+  };
+  const auto own = [&](const Blocks& blocks) { return collectives::count_of(blocks, what, team.rank); };
+  if (what.kind == CollectiveKind::scatterv && !what.in_place) check_own(own(what.send), what.count);
+  if (what.kind == CollectiveKind::gatherv && !what.in_place) check_own(what.count, own(what.receive));
+  if (what.kind == CollectiveKind::alltoallv && !what.in_place) check_own(own(what.send), own(what.receive));
+}
+
+bool moves_blocks(CollectiveKind kind) { return kind == CollectiveKind::gather || kind == CollectiveKind::scatter; }
+
+bool has_split_tree(CollectiveKind kind) {
+  return moves_blocks(kind) || kind == CollectiveKind::bcast || kind == CollectiveKind::reduce ||
+         kind == CollectiveKind::allreduce;
+}
+
+// Beside a computation that would last as long as the blocking operation, if all cores computed: the paper's choice.
+// Where the edges are shared tasks, ranks that wait take what is left of every level.
+SplitPoint split_point(const Team& team, const Collective& what) {
+  SplitModel model{
+      .kind = what.kind, .bytes = static_cast<double>(collectives::block_bytes(what)), .radix = what.radix};
+  if (collectives::shared_node(team, what)) {
+    model.waiting_helps = true;
+    model.segment_bytes =
+        static_cast<double>(what.segment_bytes != 0 ? what.segment_bytes : collectives::kTreeSegmentBytes);
+  }
+  const SplitCores cores{collectives::largest_node(team), team.progress_cores};
+  const int all = cores.ranks + cores.progress;
+  return evaluate_split(model, cores, computation_time(blocking_time(model, all), all, cores.ranks));
+}
+
+std::string described(const SplitPoint& point) {
+  return "best S " + std::to_string(point.best_split) + " for " + std::to_string(point.cores.ranks) + " ranks and " +
+         std::to_string(point.cores.progress) + " progress cores" +
+         (point.prefers_divided() ? ", dividing is better" : "");
+}
+
+// Until they are measured (tuner), limits follow the usual reasoning: few rounds while latency dominates, few bytes
+// when bandwidth does. Two nodes or more, one with several ranks, make a hierarchy.
+Default choose_default(const Team& team, const Collective& what) {
+  constexpr std::uint64_t kLatencyBytes = 32 << 10;   // up to here a message costs about as much as an empty one
+  constexpr std::uint64_t kDoublingBytes = 64 << 10;  // between leaders its segments overlap with the work inside nodes
+  constexpr std::uint64_t kPipelineBytes = 512 << 10;  // from here on a long pipeline is full most of the time
+  constexpr std::uint64_t kBruckBytes = 8 << 10;
+  // Everybody needs all of a sum: seeing it in one round is worth messages, too, where others stop with the flags.
+  const std::uint64_t most_shown_bytes = what.kind == CollectiveKind::allreduce ? 8 << 10 : kFlaggedBytes;
+  constexpr std::uint64_t kRingPartBytes = 4 << 10;
+  constexpr std::uint64_t kDividedBytes = 96 << 10;  // below, agreeing on who does what costs more than it gains
+  constexpr std::uint64_t kLeastCellBytes = 16 << 10;
+  constexpr std::uint64_t kCachedBytes = 16 << 20;  // what all ranks together get fits in a last-level cache
+  constexpr std::uint64_t kMostWholeCellBytes = 1 << 20;
+  constexpr int kLongChain = 64;
+  constexpr int kSharedRanks = 16;
+
+  const std::uint64_t bytes = collectives::block_bytes(what);
+  const auto size = static_cast<std::uint64_t>(team.size());
+  const int nodes = collectives::node_count(team);
+  const bool is_hierarchy = nodes > 1 && nodes < team.size();
+  const std::string hierarchy = is_hierarchy ? std::to_string(nodes) + " nodes, some with several ranks" : "";
+  if (fixes_order(what)) {
+    if (is_prefix(what.kind)) return {"chain", "reproducible: combined in the order of the ranks"};
+    if (collectives::shared_node(team, what) && bytes > kDividedBytes)
+      return {"divided", "reproducible, more than " + kib(kDividedBytes) + " on one node"};
+    const bool combines_whole = what.kind == CollectiveKind::reduce || what.kind == CollectiveKind::allreduce;
+    if (combines_whole && bytes * size <= kLatencyBytes)
+      return {"sorted_short", "reproducible, at most " + kib(kLatencyBytes) + " of all ranks"};
+    return {"sorted", "reproducible"};
+  }
+  if (what.split == Collective::kAutomatic && team.size() > 1 && team.size() <= kSharedRanks &&
+      find(what.kind, "shared") != nullptr && collectives::small_on_one_node(team, what) &&
+      collectives::shown_bytes(team, what) <= most_shown_bytes)
+    return {"shared", "at most " + kib(most_shown_bytes) + " to be seen of at most " + std::to_string(kSharedRanks) +
+                          " ranks of one node"};
+  if (computes(what.kind) && !what.commutative && !is_prefix(what.kind)) {
+    if (collectives::shared_node(team, what) && bytes > kDividedBytes)
+      return {"divided", "the operation does not commute; more than " + kib(kDividedBytes) + " on one node"};
+    const bool is_scattered =
+        what.kind == CollectiveKind::reduce_scatter || what.kind == CollectiveKind::reduce_scatter_block;
+    return {is_scattered ? "pairwise" : "ordered", "the operation does not commute"};
+  }
+  // Ranks that all wait copy through the caches; what is longer than these, the kernel copies once instead of twice.
+  const std::uint64_t most_cell_bytes = what.kind == CollectiveKind::alltoall    ? kCachedBytes / 2 / (size * size)
+                                        : what.kind == CollectiveKind::allgather ? kCachedBytes / (size * size)
+                                                                                 : kCachedBytes / size;
+  const bool is_whole = what.kind == CollectiveKind::reduce && size == 2 && bytes <= kMostWholeCellBytes;
+  const Default cells{is_whole ? "whole_cells" : "cells",
+                      kib(kLeastCellBytes) + " to " + kib(is_whole ? kMostWholeCellBytes : most_cell_bytes) +
+                          " on at most " + std::to_string(is_whole ? 2 : kSharedRanks) +
+                          " ranks of one node, without communication cores"};
+  const Algorithm* through_cells = find(what.kind, cells.name);
+  const bool fits_cells = through_cells != nullptr && through_cells->fits(team, what) && team.progress_cores == 0 &&
+                          bytes > kLeastCellBytes && bytes <= most_cell_bytes && team.size() <= kSharedRanks;
+  if (has_split_tree(what.kind)) {
+    const bool is_shared = collectives::shared_node(team, what);
+    if (what.split != Collective::kAutomatic)
+      return {is_shared                                  ? "tree"
+              : is_hierarchy && !moves_blocks(what.kind) ? "hierarchical"
+                                                         : "binomial",
+              "a split was asked for"};
+    if (fits_cells) return cells;
+    if (is_shared && bytes > kDividedBytes) {
+      if (team.progress_cores == 0)
+        return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
+      const SplitPoint point = split_point(team, what);
+      return {point.prefers_divided() ? "divided" : "tree", "the split-tree model: " + described(point)};
+    }
+  }
+  switch (what.kind) {
+    case CollectiveKind::bcast:
+    case CollectiveKind::reduce:
+      if (bytes >= kPipelineBytes && nodes > 1 && nodes <= kLongChain && team.size() > 2)
+        return {"leader_chain",
+                "at least " + kib(kPipelineBytes) + " on 2 to " + std::to_string(kLongChain) + " nodes"};
+      if (bytes >= kPipelineBytes && nodes > kLongChain)
+        return {"leader_two_tree", "at least " + kib(kPipelineBytes) + " on many nodes"};
+      if (bytes >= kPipelineBytes && team.size() > 2 && team.size() <= kLongChain)
+        return {"chain", "at least " + kib(kPipelineBytes) + " on at most " + std::to_string(kLongChain) + " ranks"};
+      if (is_hierarchy) return {"hierarchical", hierarchy};
+      if (!team.domain_of_rank.empty()) return {"hierarchical", "several domains of cache and memory on one node"};
+      return {"binomial", "less than " + kib(kPipelineBytes) + ", or too many or too few ranks for a chain"};
+    case CollectiveKind::allreduce:
+      if (is_hierarchy && bytes > kDoublingBytes && bytes / static_cast<std::uint64_t>(nodes) >= kRingPartBytes)
+        return {"leader_ring",
+                "more than " + kib(kDoublingBytes) + ", at least " + kib(kRingPartBytes) + " per node; " + hierarchy};
+      if (!is_hierarchy && bytes > kLatencyBytes && bytes / size >= kRingPartBytes)
+        return {"ring", "more than " + kib(kLatencyBytes) + ", at least " + kib(kRingPartBytes) + " per rank"};
+      if (is_hierarchy) return {"leader_doubling", hierarchy};
+      return {"recursive_doubling", "less than " + kib(kRingPartBytes) + " per rank, or at most " + kib(kLatencyBytes)};
+    case CollectiveKind::gather:
+    case CollectiveKind::scatter:
+      if (bytes > kLatencyBytes) return {"linear", "blocks of more than " + kib(kLatencyBytes)};
+      return {"binomial", "blocks of at most " + kib(kLatencyBytes)};
+    case CollectiveKind::allgather:
+      if (fits_cells) return cells;
+      if (bytes * size > kLatencyBytes && is_hierarchy)
+        return {"leader_ring", "more than " + kib(kLatencyBytes) + " in all; " + hierarchy};
+      if (bytes * size > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes) + " in all"};
+      if (collectives::power_of_two(team, what)) return {"recursive_doubling", "short, and 2^k ranks"};
+      return {"bruck", "at most " + kib(kLatencyBytes) + " in all"};
+    case CollectiveKind::alltoall:
+      if (team.progress_cores > 0 && collectives::shared_pairs(team, what) && bytes * size > kDividedBytes)
+        return {"divided", "more than " + kib(kDividedBytes) + " per rank on one node with communication cores"};
+      if (is_hierarchy && bytes * size <= kLatencyBytes) return {"hierarchical", hierarchy};
+      if (size > 4 && bytes * size <= kBruckBytes) return {"bruck", "at most " + kib(kBruckBytes) + " per rank"};
+      if (fits_cells) return cells;
+      return {"pairwise", "every block goes straight to its rank"};
+    case CollectiveKind::reduce_scatter_block:
+    case CollectiveKind::reduce_scatter: {
+      const std::uint64_t all_bytes = collectives::all_elements(team, what) * what.item_bytes();
+      if (collectives::shared_node(team, what) && all_bytes > kDividedBytes)
+        return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
+      if (all_bytes > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes)};
+      if (is_hierarchy) return {"hierarchical", hierarchy};
+      return {"recursive_halving", "at most " + kib(kLatencyBytes)};
+    }
+    case CollectiveKind::scan:
+    case CollectiveKind::exscan:
+      if (collectives::shared_node(team, what) && bytes > kDividedBytes)
+        return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
+      if (bytes > kDividedBytes) return {"chain", "more than " + kib(kDividedBytes)};
+      if (collectives::nodes_in_order(team, what)) return {"hierarchical", hierarchy};
+      return {"doubling", "at most " + kib(kDividedBytes)};
+    case CollectiveKind::gatherv:
+    case CollectiveKind::scatterv: return {"linear", "the root alone knows the counts"};
+    case CollectiveKind::alltoallv: return {"pairwise", "each rank knows its own counts only"};
+    case CollectiveKind::allgatherv: {
+      const std::uint64_t all_bytes = collectives::all_elements(team, what) * what.item_bytes();
+      if (collectives::shared_node(team, what) && all_bytes > kDividedBytes)
+        return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
+      if (all_bytes > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes) + " in all"};
+      return {"bruck", "at most " + kib(kLatencyBytes) + " in all"};
+    }
+    case CollectiveKind::barrier:
+      if (nodes < team.size()) return {"hierarchical", "some ranks share a node"};
+      return {"dissemination", "every rank is on a node of its own"};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view name(CollectiveKind kind) noexcept { return row(kind).name; }
+bool is_rooted(CollectiveKind kind) noexcept { return row(kind).is_rooted; }
+bool computes(CollectiveKind kind) noexcept { return row(kind).computes; }
+bool has_counts(CollectiveKind kind) noexcept {
+  return kind == CollectiveKind::gatherv || kind == CollectiveKind::scatterv || kind == CollectiveKind::allgatherv ||
+         kind == CollectiveKind::alltoallv || kind == CollectiveKind::reduce_scatter;
+}
+
+CollectiveKind collective_kind_from_name(std::string_view given) {
+  std::string known;
+  for (std::size_t i = 0; i < kKinds.size(); ++i) {
+    if (kKinds[i].name == given) return static_cast<CollectiveKind>(i);
+    known += (i ? ", " : "") + std::string(kKinds[i].name);
+  }
+  throw Error(ErrorCode::invalid_argument, "unknown collective '" + std::string(given) + "'; expected one of " + known);
+}
+
+Choice choose(const Team& team, const Collective& what) {
+  check(team, what);
+  Choice choice{named(team, what), "asked for by name"};
+  if (choice.algorithm == nullptr) {
+    std::optional<Tuning::Found> tuned;
+    // The table knows nothing of counts, some of which are one rank's own, nor of orders.
+    const bool is_measured = !has_counts(what.kind) && what.commutative && !fixes_order(what);
+    if (team.tuning != nullptr && what.split == Collective::kAutomatic && is_measured)
+      tuned = team.tuning->find(team, what);
+    const Default chosen = tuned ? Default{tuned->algorithm, tuned->reason} : choose_default(team, what);
+    choice = {find(what.kind, chosen.name), chosen.reason};
+    if (tuned) choice.segment_bytes = tuned->segment_bytes;
+  }
+  if (what.segment_bytes != 0) choice.segment_bytes = what.segment_bytes;
+  if (!has_split_tree(what.kind) || choice.algorithm->name == "divided") return choice;
+  // Only the levels inside the nodes are wide and short; those between them belong on the cores of communication.
+  const int inside = collectives::levels(collectives::largest_node(team), what.radix);
+  if (what.split != Collective::kAutomatic)
+    choice.split = std::min(what.split, inside);
+  else if (team.progress_cores > 0)
+    choice.split = std::min(split_point(team, what).best_split, inside);
+  return choice;
+}
+
+Plan plan_collective(const Team& team, const Collective& what) {
+  const Choice choice = choose(team, what);
+  Collective chosen = what;
+  chosen.segment_bytes = choice.segment_bytes;
+  Plan plan = choice.algorithm->plan(team, chosen);
+  if (choice.split > 0) plan::split_tree(plan, choice.split);
+  return plan;
+}
+
+}  // namespace penstock

@@ -1,8 +1,0 @@
-// See prefix_chain.cpp.
-#include "collectives/prefix.hpp"
-
-namespace penstock::collectives {
-
-Plan exscan_chain(const Team& team, const Collective& what) { return prefix_chain(team, what); }
-
-}  // namespace penstock::collectives

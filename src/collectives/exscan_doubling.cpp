@@ -1,8 +1,0 @@
-// See prefix_doubling.cpp.
-#include "collectives/prefix.hpp"
-
-namespace penstock::collectives {
-
-Plan exscan_doubling(const Team& team, const Collective& what) { return prefix_doubling(team, what); }
-
-}  // namespace penstock::collectives

@@ -1,8 +1,0 @@
-// See prefix_hierarchical.cpp.
-#include "collectives/prefix.hpp"
-
-namespace penstock::collectives {
-
-Plan exscan_hierarchical(const Team& team, const Collective& what) { return prefix_hierarchical(team, what); }
-
-}  // namespace penstock::collectives

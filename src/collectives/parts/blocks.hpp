@@ -1,0 +1,21 @@
+// The blocks of the ranks in the buffers of an operation, with counts and displacements or without.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/parts/arguments.hpp"
+
+namespace penstock::collectives {
+
+std::uint64_t count_of(const Blocks& blocks, const Collective& what, int rank);
+/// O(ranks) where it follows from the counts.
+std::uint64_t displacement_of(const Blocks& blocks, const Collective& what, int rank);
+/// Bytes up to the end of the last block that is not empty.
+std::uint64_t extent_bytes(const Blocks& blocks, const Collective& what, int size);
+
+/// The ranks of each node, ascending.
+std::vector<std::vector<int>> ranks_by_node(const Team& team);
+
+}  // namespace penstock::collectives

@@ -1,0 +1,267 @@
+#include "collectives/parts/exchange.hpp"
+
+#include <algorithm>
+
+namespace penstock::collectives {
+namespace {
+
+constexpr std::uint64_t kMaxExchangePieces = 512;  // parts times segments: bounds the length of the plan
+constexpr std::uint64_t kMaxExchangeSegments = 64;
+
+/// Two places that take turns, so that the next message can arrive while this one is being added.
+class Landing {
+ public:
+  Landing(Sequence& sequence, std::uint64_t bytes) {
+    for (Region& region : regions_) region = sequence.scratch(bytes);
+  }
+  Region next(std::uint64_t bytes) { return {regions_[turn_++ % 2].offset_bytes, bytes, Buffer::scratch}; }
+
+ private:
+  Region regions_[2];
+  unsigned turn_ = 0;
+};
+
+/// Recursive halving and doubling over the parts [first, first + count) of a buffer that is cut into `fold.full` parts.
+class Halving {
+ public:
+  Halving(Sequence& sequence, const Group& group, const Exchange& exchange)
+      : sequence_(sequence), group_(group), given_(exchange), fold_(group.size()), tag_(exchange.first_tag + 2) {
+    const std::uint64_t bytes = given_.elements * given_.element_bytes;
+    segments_ = pieces_of(bytes / 2, given_.segment_bytes, kMaxExchangeSegments);
+  }
+
+  bool leaves() const { return fold_.leaves(group_.self); }
+
+  /// Ranks that leave are done with this, but for the result.
+  void combine() {
+    if (given_.prepare) given_.prepare(given_.own, Sequence::kNone);
+    const int self = group_.self;
+    if (leaves()) {
+      sequence_.send(given_.own, group_[self + 1], given_.first_tag);
+      return;
+    }
+    Region value = given_.own;
+    if (fold_.full == 1) {
+      sequence_.copy(value, given_.target);
+      return;
+    }
+    if (fold_.absorbs(self)) {
+      Accumulator sum(value, given_.target);
+      sum.add(sequence_, group_[self - 1], given_.first_tag,
+              value == given_.target ? sequence_.scratch(value.size_bytes) : Region{});
+      value = sum.value();
+    }
+    Landing landing(sequence_, piece(value, 0, fold_.full / 2, 0).size_bytes + given_.element_bytes);
+    const int folded = fold_.folded(self);
+    for (int half = fold_.full / 2; half > 0; half /= 2) {
+      const int peer = group_[fold_.position(folded ^ half)];
+      const int keep = folded & ~(half - 1);  // the parts [keep, keep + half)
+      const int give = keep ^ half;
+      for (std::uint64_t s = 0; s < segments_; ++s, ++tag_) {
+        sequence_.at(0, static_cast<std::uint32_t>(s));
+        sequence_.send(piece(value, give, half, s), peer, tag_);
+        const Region into = piece(given_.target, keep, half, s);
+        Accumulator sum(piece(value, keep, half, s), into);
+        sum.add(sequence_, peer, tag_, landing.next(into.size_bytes));
+      }
+      value = given_.target;
+    }
+  }
+
+  /// The results of all, on all that did not leave.
+  void collect() {
+    if (leaves()) return;
+    const int folded = fold_.folded(group_.self);
+    for (int half = 1; half < fold_.full; half *= 2) {
+      const int peer = group_[fold_.position(folded ^ half)];
+      const int own = folded & ~(half - 1);
+      for (std::uint64_t s = 0; s < segments_; ++s, ++tag_) {
+        sequence_.send(piece(given_.target, own, half, s), peer, tag_);
+        sequence_.recv(piece(given_.target, own ^ half, half, s), peer, tag_);
+      }
+    }
+  }
+
+  /// The results of all on the one with the folded number 0.
+  void collect_at_first() {
+    if (leaves()) return;
+    const int folded = fold_.folded(group_.self);
+    for (int half = 1; half < fold_.full; half *= 2) {
+      const int peer = group_[fold_.position(folded ^ half)];
+      const bool gives = (folded & half) != 0;
+      for (std::uint64_t s = 0; s < segments_; ++s, ++tag_)
+        if (gives)
+          sequence_.send(piece(given_.target, folded, half, s), peer, tag_);
+        else
+          sequence_.recv(piece(given_.target, folded ^ half, half, s), peer, tag_);
+      if (gives) return;
+    }
+  }
+
+  /// Those that left get the result of the neighbour that stayed; with `only_first`, the first of the group alone.
+  void unfold(bool only_first) {
+    const int self = group_.self;
+    const std::uint32_t tag = given_.first_tag + 1;
+    if (leaves() && (!only_first || self == 0)) sequence_.recv(given_.target, group_[self + 1], tag);
+    if (fold_.absorbs(self) && (!only_first || self == 1)) sequence_.send(given_.target, group_[self - 1], tag);
+  }
+
+ private:
+  Region piece(Region whole, int first, int count, std::uint64_t segment) const {
+    const auto parts = static_cast<std::uint64_t>(fold_.full);
+    const auto part = [&](int index) {
+      return part_of(whole, given_.elements, given_.element_bytes, parts, static_cast<std::uint64_t>(index));
+    };
+    const Region begin = part(first);
+    const Region last = part(first + count - 1);
+    const Region range{begin.offset_bytes, last.offset_bytes + last.size_bytes - begin.offset_bytes, whole.buffer};
+    return part_of(range, range.size_bytes / given_.element_bytes, given_.element_bytes, segments_, segment);
+  }
+
+  Sequence& sequence_;
+  const Group& group_;
+  const Exchange& given_;
+  Fold fold_;
+  std::uint64_t segments_ = 1;
+  std::uint32_t tag_;
+};
+
+}  // namespace
+
+Exchange whole_exchange(const Team& team, const Collective& what) {
+  return {.own = contribution(team, what),
+          .target = result(team, what),
+          .elements = what.count,
+          .element_bytes = what.item_bytes(),
+          .segment_bytes = what.segment_bytes};
+}
+
+void ring_allreduce(Sequence& sequence, const Group& ring, const Exchange& given) {
+  const int size = ring.size();
+  if (size == 1) {
+    if (given.prepare) given.prepare(given.own, Sequence::kNone);
+    sequence.copy(given.own, given.target);
+    return;
+  }
+  const int next = ring[(ring.self + 1) % size];
+  const int previous = ring[(ring.self + size - 1) % size];
+  const auto parts = static_cast<std::uint64_t>(size);
+  const std::uint64_t part_bytes = given.elements * given.element_bytes / parts;
+  const std::uint64_t segments = pieces_of(part_bytes, given.segment_bytes, kMaxExchangePieces / parts);
+
+  // Segment s of the part that is `steps` ranks behind this one on the ring.
+  const auto piece = [&](Region whole, int steps, std::uint64_t s) {
+    const auto index = static_cast<std::uint64_t>((ring.self + 2 * size - steps) % size);
+    const Region part = part_of(whole, given.elements, given.element_bytes, parts, index);
+    return part_of(part, part.size_bytes / given.element_bytes, given.element_bytes, segments, s);
+  };
+
+  const Region own = given.own;
+  const Region target = given.target;
+  const std::uint64_t largest_bytes = (given.elements / parts / segments + 2) * given.element_bytes;
+  Landing landing(sequence, own == target ? largest_bytes : 0);
+  std::uint32_t tag = given.first_tag;
+  StepId sent = Sequence::kNone;
+  const auto prepared = [&](Region region) {
+    if (given.prepare) given.prepare(region, sent);
+    return region;
+  };
+  for (int round = 0; round < size - 1; ++round)
+    for (std::uint64_t s = 0; s < segments; ++s, ++tag) {
+      sequence.at(0, static_cast<std::uint32_t>(s));
+      sent = sequence.send(round == 0 ? prepared(piece(own, 0, s)) : piece(target, round, s), next, tag);
+      const Region into = piece(target, round + 1, s);
+      Accumulator sum(prepared(piece(own, round + 1, s)), into);
+      sum.add(sequence, previous, tag, landing.next(into.size_bytes));
+    }
+  for (int round = 0; round < size - 1; ++round)
+    for (std::uint64_t s = 0; s < segments; ++s, ++tag) {
+      sequence.at(0, static_cast<std::uint32_t>(s));
+      sequence.send(piece(target, round - 1, s), next, tag);
+      sequence.recv(piece(target, round, s), previous, tag);
+    }
+}
+
+void halving_allreduce(Sequence& sequence, const Group& group, const Exchange& exchange) {
+  Halving halving(sequence, group, exchange);
+  halving.combine();
+  halving.collect();
+  halving.unfold(false);
+}
+
+void halving_reduce(Sequence& sequence, const Group& group, const Exchange& exchange) {
+  Halving halving(sequence, group, exchange);
+  halving.combine();
+  halving.collect_at_first();
+  halving.unfold(true);
+}
+
+void doubling_allreduce(Sequence& sequence, const Group& group, const Exchange& given) {
+  if (given.prepare) given.prepare(given.own, Sequence::kNone);
+  const Fold fold(group.size());
+  const int self = group.self;
+  const std::uint64_t segments =
+      pieces_of(given.elements * given.element_bytes, given.segment_bytes, kMaxExchangeSegments);
+  const auto piece = [&](Region whole, std::uint64_t s) {
+    return part_of(whole, given.elements, given.element_bytes, segments, s);
+  };
+  Landing landing(sequence, group.size() > 1 && !fold.leaves(self) ? piece(given.target, 0).size_bytes : 0);
+  const auto tags = static_cast<std::uint32_t>(2 + log2_ceil(fold.full));  // of a segment
+  for (std::uint64_t s = 0; s < segments; ++s) {
+    std::uint32_t tag = given.first_tag + static_cast<std::uint32_t>(s) * tags;
+    const std::uint32_t tag_back = tag + 1;
+    const Region target = piece(given.target, s);
+    Accumulator sum(piece(given.own, s), target);
+    sequence.at(0, static_cast<std::uint32_t>(s));
+    if (fold.leaves(self)) {
+      sequence.send(sum.value(), group[self + 1], tag);
+      sequence.recv(target, group[self + 1], tag_back);
+      continue;
+    }
+    if (fold.absorbs(self)) sum.add(sequence, group[self - 1], tag, landing.next(target.size_bytes));
+    const int folded = fold.folded(self);
+    tag += 2;
+    for (int distance = 1; distance < fold.full; distance *= 2, ++tag) {
+      const int peer = group[fold.position(folded ^ distance)];
+      sequence.send(sum.value(), peer, tag);
+      sum.add(sequence, peer, tag, landing.next(target.size_bytes));
+    }
+    sequence.copy(sum.value(), target);
+    if (fold.absorbs(self)) sequence.send(target, group[self - 1], tag_back);
+  }
+}
+
+void scatter_allgather(Sequence& sequence, const Group& group, const Exchange& given) {
+  const int size = group.size();
+  const auto parts = static_cast<std::uint64_t>(size);
+  const std::uint64_t part_bytes = given.elements * given.element_bytes / parts;
+  const std::uint64_t segments = pieces_of(part_bytes, given.segment_bytes, kMaxExchangePieces / parts);
+  const auto piece = [&](int part, std::uint64_t s) {
+    return part_of(given.target, given.elements, given.element_bytes, parts * segments,
+                   static_cast<std::uint64_t>((part + size) % size) * segments + s);
+  };
+  const Tree tree = binomial(group);
+  // One tag per piece and direction; a piece comes down once at most, and around once at most.
+  const auto tag = [&](int part, std::uint64_t s) {
+    return given.first_tag +
+           static_cast<std::uint32_t>(static_cast<std::uint64_t>((part + size) % size) * segments + s);
+  };
+  for (int part = group.self; tree.parent >= 0 && part < group.self + tree.count; ++part)
+    for (std::uint64_t s = 0; s < segments; ++s) sequence.recv(piece(part, s), tree.parent, tag(part, s));
+  for (const Tree::Edge& child : tree.children)
+    for (int part = child.first; part < child.first + child.count; ++part)
+      for (std::uint64_t s = 0; s < segments; ++s) sequence.send(piece(part, s), child.rank, tag(part, s));
+  const int next = group[(group.self + 1) % size];
+  const int previous = group[(group.self + size - 1) % size];
+  const auto around = static_cast<std::uint32_t>(parts * segments);
+  for (int round = 0; round < size - 1; ++round)
+    for (std::uint64_t s = 0; s < segments; ++s) {
+      // The first of the group has everything, so nobody sends it anything.
+      if ((group.self + 1) % size != 0)
+        sequence.send(piece(group.self - round, s), next, around + tag(group.self - round, s));
+      if (group.self != 0)
+        sequence.recv(piece(group.self - round - 1, s), previous, around + tag(group.self - round - 1, s));
+    }
+}
+
+}  // namespace penstock::collectives

@@ -1,0 +1,199 @@
+#include "collectives/parts/group.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace penstock::collectives {
+namespace {
+
+int node_of(const Team& team, int rank) { return team.node_of_rank[static_cast<std::size_t>(rank)]; }
+
+void find_self(Group& group, int rank) {
+  const auto it = std::find(group.ranks.begin(), group.ranks.end(), rank);
+  group.self = it == group.ranks.end() ? -1 : static_cast<int>(it - group.ranks.begin());
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> ranks_by_node(const Team& team, int first) {
+  const int count = node_count(team);
+  std::vector<std::vector<int>> ranks_of(static_cast<std::size_t>(count));
+  for (int rank = 0; rank < team.size(); ++rank) {
+    const int index = (node_of(team, rank) - node_of(team, first) + count) % count;
+    ranks_of[static_cast<std::size_t>(index)].push_back(rank);
+  }
+  std::vector<int>& own = ranks_of[0];
+  own.erase(std::find(own.begin(), own.end(), first));
+  own.insert(own.begin(), first);
+  return ranks_of;
+}
+
+Group slot_group(const std::vector<std::vector<int>>& by_node, std::size_t slot, int self) {
+  Group group;
+  for (const std::vector<int>& ranks : by_node) group.ranks.push_back(ranks[slot]);
+  find_self(group, self);
+  return group;
+}
+
+int node_count(const Team& team) {
+  return team.size() == 0 ? 0 : *std::max_element(team.node_of_rank.begin(), team.node_of_rank.end()) + 1;
+}
+
+int largest_node(const Team& team) {
+  std::vector<int> sizes(static_cast<std::size_t>(node_count(team)));
+  for (const std::int32_t node : team.node_of_rank) ++sizes[static_cast<std::size_t>(node)];
+  return sizes.empty() ? 0 : *std::max_element(sizes.begin(), sizes.end());
+}
+
+Group by_node(const Team& team, int first) {
+  Group group;
+  group.ranks.reserve(static_cast<std::size_t>(team.size()));
+  for (const std::vector<int>& ranks : ranks_by_node(team, first))
+    group.ranks.insert(group.ranks.end(), ranks.begin(), ranks.end());
+  find_self(group, team.rank);
+  return group;
+}
+
+Group leaders(const Team& team, int first) {
+  Group group;
+  for (const std::vector<int>& ranks : ranks_by_node(team, first)) group.ranks.push_back(ranks.front());
+  find_self(group, team.rank);
+  return group;
+}
+
+Group node_group(const Team& team, int first) {
+  Group group;
+  for (int rank = 0; rank < team.size(); ++rank)
+    if (team.same_node(rank, team.rank) && rank != first) group.ranks.push_back(rank);
+  if (team.same_node(first, team.rank)) group.ranks.insert(group.ranks.begin(), first);
+  find_self(group, team.rank);
+  return group;
+}
+
+int log2_ceil(int size) { return std::bit_width(static_cast<std::uint32_t>(size) - 1u); }
+
+Tree binomial(const Group& group) {
+  Tree tree;
+  const int size = group.size();
+  const int self = group.self;
+  tree.levels = log2_ceil(size);
+  const int bit = self == 0 ? tree.levels : std::countr_zero(static_cast<std::uint32_t>(self));
+  tree.count = std::min(size - self, 1 << bit);
+  if (self != 0) {
+    tree.parent = group[self - (1 << bit)];
+    tree.parent_level = tree.levels - bit;
+  }
+  for (int b = bit - 1; b >= 0; --b) {
+    const int child = self + (1 << b);
+    if (child < size) tree.children.push_back({group[child], tree.levels - b, child, std::min(1 << b, size - child)});
+  }
+  return tree;
+}
+
+namespace {
+
+/// The ranks of `node` by domain, in the order in which the domains appear.
+std::vector<Group> domains_of(const Team& team, const Group& node) {
+  std::vector<Group> domains;
+  std::vector<std::int32_t> known;
+  for (const int rank : node.ranks) {
+    const std::int32_t domain = team.domain_of_rank[static_cast<std::size_t>(rank)];
+    const auto at = static_cast<std::size_t>(std::find(known.begin(), known.end(), domain) - known.begin());
+    if (at == known.size()) {
+      known.push_back(domain);
+      domains.emplace_back();
+    }
+    domains[at].ranks.push_back(rank);
+  }
+  for (Group& domain : domains) find_self(domain, team.rank);
+  return domains;
+}
+
+}  // namespace
+
+Tree tree_of_node(const Team& team, const Group& node) {
+  if (team.domain_of_rank.empty()) return binomial(node);
+  const std::vector<Group> domains = domains_of(team, node);
+  Group firsts;
+  for (const Group& domain : domains) firsts.ranks.push_back(domain[0]);
+  find_self(firsts, team.rank);
+  const auto own = std::find_if(domains.begin(), domains.end(), [](const Group& each) { return each.contains_self(); });
+  Tree tree = binomial(*own);
+  const int levels_above = log2_ceil(firsts.size());
+  tree.levels += levels_above;
+  for (Tree::Edge& child : tree.children) child.level += levels_above;
+  if (!firsts.contains_self()) {
+    tree.parent_level += levels_above;
+    return tree;
+  }
+  const Tree above = binomial(firsts);
+  tree.parent = above.parent;
+  tree.parent_level = above.parent_level;
+  tree.children.insert(tree.children.begin(), above.children.begin(), above.children.end());
+  return tree;
+}
+
+int levels_of_nodes(const Team& team) {
+  if (team.domain_of_rank.empty()) return log2_ceil(largest_node(team));
+  int most = 0;
+  for (const std::vector<int>& ranks : ranks_by_node(team, 0)) {
+    const std::vector<Group> domains = domains_of(team, {ranks});
+    int largest = 0;
+    for (const Group& domain : domains) largest = std::max(largest, domain.size());
+    most = std::max(most, log2_ceil(static_cast<int>(domains.size())) + log2_ceil(largest));
+  }
+  return most;
+}
+
+Fold::Fold(int size) : full(static_cast<int>(std::bit_floor(static_cast<unsigned>(size)))), extra(size - full) {}
+
+Tree binary(const Group& group) {
+  Tree tree;
+  const int self = group.self;
+  if (self > 0) tree.parent = group[(self - 1) / 2];
+  for (int child = 2 * self + 1; child <= 2 * self + 2 && child < group.size(); ++child)
+    tree.children.push_back({group[child], 0, child, 1});
+  return tree;
+}
+
+Tree two_tree(const Group& group, int which) {
+  // The indices 1 .. last in the order of the tree: v has the height of its lowest bit, so the odd ones are leaves. The
+  // other tree has them one further, or turned round, whichever makes the odd ones even.
+  const int last = group.size() - 1;
+  const auto place = [&](int index) {
+    if (which == 0 || index == 0) return index;
+    return last % 2 == 0 ? last + 1 - index : index % last + 1;
+  };
+  const auto index_at = [&](int at) {
+    if (which == 0 || at == 0) return at;
+    return last % 2 == 0 ? last + 1 - at : (at + last - 2) % last + 1;
+  };
+  Tree tree;
+  const int self = place(group.self);
+  const auto add_child = [&](int child) {
+    if (child > 0 && child <= last) tree.children.push_back({group[index_at(child)], 0, index_at(child), 1});
+  };
+  if (self == 0) {
+    if (last > 0) add_child(static_cast<int>(std::bit_floor(static_cast<unsigned>(last))));
+    return tree;
+  }
+  const int bit = self & -self;
+  const int up = (self ^ bit) | (bit << 1);
+  tree.parent = group[index_at(up <= last ? up : self ^ bit)];
+  add_child(bit > 1 ? self - bit / 2 : 0);
+  int below = bit / 2;
+  while (below > 0 && self + below > last) below /= 2;
+  if (below > 0) add_child(self + below);
+  return tree;
+}
+
+Tree chain(const Group& group) {
+  Tree tree;
+  const int self = group.self;
+  tree.count = group.size() - self;
+  if (self > 0) tree.parent = group[self - 1];
+  if (self + 1 < group.size()) tree.children.push_back({group[self + 1], 0, self + 1, tree.count - 1});
+  return tree;
+}
+
+}  // namespace penstock::collectives

@@ -1,0 +1,144 @@
+#include "collectives/parts/leaders.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "plan/region.hpp"
+
+namespace penstock::collectives {
+namespace {
+
+constexpr std::uint64_t kLeaderTaskBytes = 64
+                                           << 10;  // of messages: below, a few copies cost less than agreeing on them
+constexpr std::uint64_t kMessageBytes = 16 << 10;  // shared memory takes messages of this length at once
+constexpr std::uint64_t kBatchBytes = 256 << 10;   // of a part
+constexpr std::uint64_t kRingBatchBytes = 64 << 10;
+constexpr std::uint64_t kMaxTaskPieces = kMaxTasks / kMaxShares;
+// Batches that are combined before the exchange needs them. All at once would keep the cores busy while the first ones
+// could be on their way already.
+constexpr std::size_t kBatchesAhead = 2;
+
+}  // namespace
+
+Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& what, int first, std::size_t most_slots,
+                 std::uint32_t sides)
+    : sequence_(sequence), team_(team), what_(what), by_node_(ranks_by_node(team, first)), slots_(most_slots) {
+  std::size_t index = 0;
+  for (std::size_t i = 0; i < by_node_.size(); ++i) {
+    slots_ = std::min(slots_, by_node_[i].size());
+    if (team.same_node(by_node_[i][0], team.rank)) index = i;
+  }
+  node_.ranks = by_node_[index];
+  node_.self = static_cast<int>(std::ranges::find(node_.ranks, team.rank) - node_.ranks.begin());
+  by_tasks_ = block_bytes(what) > kLeaderTaskBytes && shared_nodes(team, what);
+  const std::uint64_t most = kMaxShares / sides;
+  const std::uint64_t nodes = by_node_.size();
+  const std::uint64_t bytes = block_bytes(what) / slots_;
+  follows_ring_ = by_tasks_ && nodes <= most && bytes / nodes >= kRingBatchBytes;
+  if (follows_ring_) {
+    cuts_ = static_cast<std::uint32_t>(nodes);
+    subs_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / nodes / kRingBatchBytes, 1, most / nodes));
+  } else if (block_bytes(what) > kLeaderTaskBytes) {
+    cuts_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / kBatchBytes, 1, most));
+  } else {
+    cuts_ = static_cast<std::uint32_t>(pieces_of(bytes, segment_bytes(), most));
+  }
+  // A ring of the nodes begins with the parts of this node and of the one before it, goes on downwards, and has the
+  // part of the next node complete first.
+  const std::uint32_t here = static_cast<std::uint32_t>(index * cuts_ / nodes);
+  const auto behind = [&](std::uint32_t cut, std::uint32_t batch) { return (cut + cuts_ - batch / subs_) % cuts_; };
+  for (std::uint32_t batch = 0; batch < cuts_ * subs_; ++batch) to_combine_.push_back(batch);
+  to_spread_ = to_combine_;
+  std::ranges::sort(to_combine_, {}, [&](std::uint32_t batch) {
+    const std::uint32_t steps = behind(here, batch);
+    return std::array{std::max(steps, 1u), batch % subs_, steps};
+  });
+  std::ranges::sort(to_spread_, {}, [&](std::uint32_t batch) {
+    return std::array{behind(here + 1, batch), batch % subs_};
+  });
+}
+
+std::uint64_t Leaders::segment_bytes() const {
+  if (what_.segment_bytes != 0 || block_bytes(what_) > kLeaderTaskBytes) return what_.segment_bytes;
+  return kMessageBytes;
+}
+
+Region Leaders::part(Region whole, std::size_t slot) const {
+  return part_of(whole, what_.count, what_.item_bytes(), slots_, slot);
+}
+
+Region Leaders::piece(Region whole, std::size_t slot, std::uint32_t batch) const {
+  const Region all = part(whole, slot);
+  const Region cut = part_of(all, all.size_bytes / what_.item_bytes(), what_.item_bytes(), cuts_, batch / subs_);
+  return part_of(cut, cut.size_bytes / what_.item_bytes(), what_.item_bytes(), subs_, batch % subs_);
+}
+
+Tree Leaders::tree(std::size_t slot) const {
+  Group turned = node_;
+  std::ranges::rotate(turned.ranks, turned.ranks.begin() + static_cast<std::ptrdiff_t>(slot));
+  turned.self = (node_.self + node_.size() - static_cast<int>(slot)) % node_.size();
+  return tree_of_node(team_, turned);
+}
+
+void Leaders::combine(Region own, Region into) {
+  combine_later(own, into);
+  combine_rest();
+}
+
+void Leaders::combine_later(Region own, Region into) {
+  own_ = own;
+  into_ = into;
+  if (is_alone()) combined_ = to_combine_.size();
+}
+
+void Leaders::combine_next(StepId after) {
+  const std::uint32_t batch = to_combine_[combined_++];
+  for (std::size_t slot = 0; slot < slots_; ++slot)
+    combine_on_node(sequence_, node_, what_, piece(own_, slot, batch), piece(into_, slot, batch),
+                    {.segment = batch, .slot = slot, .most_pieces = kMaxTaskPieces / slots_});
+  sequence_.share({after});
+}
+
+void Leaders::prepare(Region used, StepId sent) {
+  if (!follows_ring_) return combine_rest();
+  std::size_t needed = to_combine_.size();
+  while (needed > combined_ &&
+         !plan::overlap(used, piece(into_, static_cast<std::size_t>(node_.self), to_combine_[needed - 1])))
+    --needed;
+  if (needed == combined_) return;
+  while (combined_ < std::min(needed + kBatchesAhead, to_combine_.size())) combine_next(sent);
+}
+
+void Leaders::combine_rest() {
+  if (by_tasks_) {
+    while (combined_ < to_combine_.size()) combine_next(Sequence::kNone);
+    return;
+  }
+  if (combined_ == to_combine_.size()) return;
+  for (std::size_t slot = 0; slot < slots_; ++slot) {
+    ReduceStage up(sequence_, tree(slot), static_cast<std::uint32_t>(to_combine_.size()),
+                   piece(own_, slot, 0).size_bytes, {.number = static_cast<std::uint32_t>(2 * slot)});
+    for (std::uint32_t batch = 0; batch < to_combine_.size(); ++batch)
+      up.run(batch, piece(own_, slot, batch), has_slot(slot) ? piece(into_, slot, batch) : Region{});
+  }
+  combined_ = to_combine_.size();
+}
+
+void Leaders::spread(Region data) {
+  if (is_alone()) return;
+  if (by_tasks_) {
+    for (const std::uint32_t batch : to_spread_) {
+      for (std::size_t slot = 0; slot < slots_; ++slot)
+        spread_on_node(sequence_, node_, what_, piece(data, slot, batch),
+                       {.segment = batch, .slot = slot, .most_pieces = kMaxTaskPieces / slots_});
+      sequence_.share();
+    }
+    return;
+  }
+  for (std::size_t slot = 0; slot < slots_; ++slot)
+    for (std::uint32_t batch = 0; batch < to_spread_.size(); ++batch)
+      bcast_stage(sequence_, tree(slot), piece(data, slot, batch), batch,
+                  {.number = static_cast<std::uint32_t>(2 * slot + 1)});
+}
+
+}  // namespace penstock::collectives

@@ -1,0 +1,159 @@
+#include "collectives/parts/levels.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "penstock/error.hpp"
+
+namespace penstock::collectives {
+namespace {
+
+constexpr std::uint64_t kLevelTaskBytes = 64 << 10;  // of messages: below, a few copies cost less than agreeing on them
+constexpr int kFewRanks = 8;  // of a node: their sums by messages wait for less than shared tasks
+
+constexpr std::array kRows = {
+#define PENSTOCK_LEVELS(name, between, inside) LevelsRow{#name, Between::between, Inside::inside},
+#include "collectives/parts/levels.def"
+#undef PENSTOCK_LEVELS
+};
+
+std::vector<Tree> trees_between(const Group& leaders, Between between) {
+  if (!leaders.contains_self()) return {};
+  switch (between) {
+    case Between::binomial: return {binomial(leaders)};
+    case Between::binary: return {binary(leaders)};
+    case Between::chain: return {chain(leaders)};
+    case Between::two_tree: return {two_tree(leaders, 0), two_tree(leaders, 1)};
+  }
+  return {};
+}
+
+std::vector<Stage> stages_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::bcast: return {Stage::ib, Stage::sb};
+    case CollectiveKind::reduce: return {Stage::sr, Stage::ir};
+    default: return {Stage::sr, Stage::ir, Stage::ib, Stage::sb};
+  }
+}
+
+std::uint32_t shares_of(CollectiveKind kind) { return kind == CollectiveKind::allreduce ? 2 : 1; }
+
+bool uses_tasks(const Team& team, const Collective& what, Inside inside) {
+  if (inside != Inside::automatic) return inside == Inside::tasks;
+  if (what.kind == CollectiveKind::reduce && largest_node(team) <= kFewRanks) return false;
+  return block_bytes(what) > kLevelTaskBytes && shared_nodes(team, what);
+}
+
+Plan plan_levels(const Team& team, const Collective& what, const LevelsRow& row) {
+  Sequence sequence(std::string(name(what.kind)) + "/" + std::string(row.name), team);
+  Levels levels(sequence, team, what, row);
+  for (const Levels::Batch& batch : levels.batches())
+    for (const Stage stage : stages_of(what.kind)) levels.run(stage, batch);
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace
+
+#define PENSTOCK_LEVELS(name, between, inside)                                                                         \
+  Plan bcast_##name(const Team& team, const Collective& what) { return plan_levels(team, what, *levels_row(#name)); }  \
+  Plan reduce_##name(const Team& team, const Collective& what) { return plan_levels(team, what, *levels_row(#name)); } \
+  Plan allreduce_##name(const Team& team, const Collective& what) {                                                    \
+    return plan_levels(team, what, *levels_row(#name));                                                                \
+  }
+#include "collectives/parts/levels.def"
+#undef PENSTOCK_LEVELS
+
+const LevelsRow* levels_row(std::string_view name) {
+  const auto row = std::ranges::find(kRows, name, &LevelsRow::name);
+  return row == kRows.end() ? nullptr : &*row;
+}
+
+Levels::Levels(Sequence& sequence, const Team& team, const Collective& what, const LevelsRow& row)
+    : sequence_(sequence),
+      what_(what),
+      segments_(what),
+      by_tasks_(uses_tasks(team, what, row.inside)),
+      own_(contribution(team, what)),
+      target_(result(team, what)) {
+  const int root = is_rooted(what.kind) ? what.root : 0;
+  node_ = node_group(team, root);
+  const Group between = leaders(team, root);
+  trees_ = trees_between(between, row.between);
+  const bool reduces = what.kind != CollectiveKind::bcast;
+  if (row.between == Between::binomial) levels_between_ = log2_ceil(between.size());
+  std::uint32_t per_batch = 1;
+  if (by_tasks_) {
+    const std::uint32_t most = kMaxShares / shares_of(what.kind);
+    per_batch = (segments_.count() + most - 1) / most;
+    // The same on all ranks of the node: a root has room for the sum, another leader of a reduction makes some.
+    const std::uint64_t bytes = block_bytes(what);
+    const bool has_room = what.kind == CollectiveKind::allreduce || node_[0] == what.root;
+    sum_of_node_ = {0, bytes, has_room ? Buffer::output : Buffer::scratch};
+    if (reduces && !has_room && node_.self == 0 && node_.size() > 1) sequence_.scratch(bytes);
+  } else {
+    sequence_.tree_levels(levels_between_ + levels_of_nodes(team));
+    inner_ = tree_of_node(team, node_);
+    if (reduces)
+      up_inside_.emplace(sequence_, inner_, segments_, StageId{.number = 0, .levels_above = levels_between_});
+  }
+  if (reduces)
+    for (std::size_t i = 0; i < trees_.size(); ++i)
+      up_between_.emplace_back(sequence_, trees_[i], segments_, StageId{.number = static_cast<std::uint32_t>(1 + i)});
+  sums_.resize(segments_.count());
+  for (std::uint32_t s = 0; s < segments_.count(); ++s)
+    sums_[s] = segments_.of(by_tasks_ && node_.size() > 1 ? sum_of_node_ : own_, s);
+  for (std::uint32_t first = 0; first < segments_.count(); first += per_batch)
+    batches_.push_back({first, std::min(per_batch, segments_.count() - first)});
+}
+
+void Levels::run(Stage stage, Batch batch) {
+  switch (stage) {
+    case Stage::sr: return sr(batch);
+    case Stage::ir: return ir(batch);
+    case Stage::ib: return ib(batch);
+    case Stage::sb: return sb(batch);
+  }
+}
+
+Region Levels::into(std::uint32_t segment) const {
+  return target_.size_bytes > 0 ? segments_.of(target_, segment) : Region{};
+}
+
+void Levels::sr(Batch batch) {
+  if (by_tasks_) {
+    // The root's part of the others' tasks: where it has no input, its output stands for it.
+    const Region from = what_.kind == CollectiveKind::reduce ? Region{0, block_bytes(what_), Buffer::input} : own_;
+    combine_on_node(sequence_, node_, what_, segments_.of(from, batch.first, batch.count),
+                    segments_.of(sum_of_node_, batch.first, batch.count), {.segment = batch.first});
+    sequence_.share();
+    return;
+  }
+  for (std::uint32_t s = batch.first; s < batch.first + batch.count; ++s)
+    sums_[s] = up_inside_->run(s, segments_.of(own_, s), into(s));
+}
+
+void Levels::ir(Batch batch) {
+  if (trees_.empty()) return;
+  for (std::uint32_t s = batch.first; s < batch.first + batch.count; ++s) {
+    sums_[s] = up_between_[s % trees_.size()].run(s / static_cast<std::uint32_t>(trees_.size()), sums_[s], into(s));
+    if (tree(s).parent < 0) sequence_.copy(sums_[s], into(s));
+  }
+}
+
+void Levels::ib(Batch batch) {
+  if (trees_.empty()) return;
+  for (std::uint32_t s = batch.first; s < batch.first + batch.count; ++s)
+    bcast_stage(sequence_, tree(s), into(s), s, {.number = 3});
+}
+
+void Levels::sb(Batch batch) {
+  if (by_tasks_) {
+    spread_on_node(sequence_, node_, what_, segments_.of(target_, batch.first, batch.count), {.segment = batch.first});
+    sequence_.share();
+    return;
+  }
+  for (std::uint32_t s = batch.first; s < batch.first + batch.count; ++s)
+    bcast_stage(sequence_, inner_, into(s), s, {.number = 4, .levels_above = levels_between_});
+}
+
+}  // namespace penstock::collectives

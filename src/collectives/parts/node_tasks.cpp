@@ -1,0 +1,109 @@
+#include "collectives/parts/node_tasks.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace penstock::collectives {
+namespace {
+
+constexpr std::uint64_t kMaxTaskElementBytes = 64 << 10;  // a task combines block by block of this size
+constexpr std::uint64_t kPieceBytes = 64 << 10;
+constexpr std::uint64_t kMaxSegmentPieces = kMaxTasks / kMaxShares;  // of a segment
+constexpr std::uint32_t kMaxNodeRanks = 32;
+
+std::uint64_t pieces_of(Region segment, const NodeWork& work) {
+  return std::clamp<std::uint64_t>(segment.size_bytes / kPieceBytes, 1, std::min(kMaxSegmentPieces, work.most_pieces));
+}
+
+}  // namespace
+
+bool shared_node(const Team& team, const Collective& what) {
+  return team.single_copy && team.size() > 1 && static_cast<std::uint32_t>(team.size()) <= kMaxTasks / 2 &&
+         node_count(team) == 1 && what.radix >= 2 && what.item_bytes() <= kMaxTaskElementBytes;
+}
+
+bool shared_nodes(const Team& team, const Collective& what) {
+  const int nodes = node_count(team);
+  return team.single_copy && nodes > 1 && nodes < team.size() && what.item_bytes() <= kMaxTaskElementBytes &&
+         static_cast<std::uint32_t>(largest_node(team)) <= kMaxNodeRanks;
+}
+
+int levels(int size, int radix) {
+  int count = 0;
+  for (std::int64_t reached = 1; reached < size; reached *= radix) ++count;
+  return count;
+}
+
+std::vector<Edge> edges(int size, int radix) {
+  std::vector<Edge> all;
+  const int height = levels(size, radix);
+  std::int64_t distance = 1;
+  for (int i = 1; i < height; ++i) distance *= radix;
+  for (int level = 1; level <= height; ++level, distance /= radix)
+    for (std::int64_t parent = 0; parent < size; parent += distance * radix)
+      for (std::int64_t child = parent + distance; child < std::min<std::int64_t>(size, parent + distance * radix);
+           child += distance)
+        all.push_back({static_cast<int>(parent), static_cast<int>(child), level,
+                       static_cast<int>(std::min<std::int64_t>(distance, size - child))});
+  return all;
+}
+
+Group from_root(const Team& team, const Collective& what) {
+  Group group{everyone(team), (team.rank - what.root + team.size()) % team.size()};
+  std::rotate(group.ranks.begin(), group.ranks.begin() + what.root, group.ranks.end());
+  return group;
+}
+
+std::vector<int> everyone(const Team& team) {
+  std::vector<int> ranks(static_cast<std::size_t>(team.size()));
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank] = static_cast<int>(rank);
+  return ranks;
+}
+
+Segments task_segments(const Collective& what, std::uint64_t default_bytes, int tasks_per_segment) {
+  return {what, default_bytes, std::max(1u, kMaxTasks / static_cast<std::uint32_t>(std::max(1, tasks_per_segment)))};
+}
+
+std::vector<RankRegion> of_each(std::span<const int> ranks, Region region) {
+  std::vector<RankRegion> regions;
+  for (const int rank : ranks) regions.push_back({region, rank});
+  return regions;
+}
+
+void combine_on_node(Sequence& sequence, const Group& node, const Collective& what, Region from, Region into,
+                     const NodeWork& work) {
+  if (node.size() < 2 || from.size_bytes == 0) return;
+  const std::uint64_t element_bytes = what.item_bytes();
+  const std::uint64_t elements = from.size_bytes / element_bytes;
+  const std::uint64_t pieces = pieces_of(from, work);
+  std::vector<int> ranks = node.ranks;
+  std::ranges::sort(ranks);
+  for (std::uint64_t i = 0; i < pieces; ++i)
+    sequence.task({.segment = work.segment}, of_each(ranks, part_of(from, elements, element_bytes, pieces, i)),
+                  std::array{RankRegion{part_of(into, elements, element_bytes, pieces, i), node.ranks[work.slot]}});
+}
+
+void spread_on_node(Sequence& sequence, const Group& node, const Collective& what, Region data, const NodeWork& work) {
+  if (node.size() < 2 || data.size_bytes == 0) return;
+  const std::uint64_t element_bytes = what.item_bytes();
+  const std::uint64_t pieces = pieces_of(data, work);
+  std::vector<int> others = node.ranks;
+  others.erase(others.begin() + static_cast<std::ptrdiff_t>(work.slot));
+  for (std::uint64_t i = 0; i < pieces; ++i) {
+    const Region piece = part_of(data, data.size_bytes / element_bytes, element_bytes, pieces, i);
+    sequence.task({.segment = work.segment}, std::array{RankRegion{piece, node.ranks[work.slot]}},
+                  of_each(others, piece));
+  }
+}
+
+void GrowingTasks::add(int level, std::uint32_t segment, int from, int to, std::span<const RankRegion> sources,
+                       RankRegion target) {
+  if (target.region.size_bytes == 0) return;
+  auto& to_last = last_[static_cast<std::size_t>(to)];
+  const SharedTask task{.after = {last_[static_cast<std::size_t>(from)], to_last},
+                        .segment = segment,
+                        .level = static_cast<std::uint16_t>(level)};
+  to_last = sequence_.task(task, sources, std::array{target});
+}
+
+}  // namespace penstock::collectives

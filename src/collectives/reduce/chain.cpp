@@ -1,0 +1,23 @@
+// Reduction along a chain of all ranks, in many segments: every rank sends and receives each byte at most once.
+// Cost: n - 1 + segments - 1 rounds of one segment. Valid for every team and size; for long messages.
+#include "collectives/parts/stage.hpp"
+
+namespace penstock::collectives {
+
+Plan reduce_chain(const Team& team, const Collective& what) {
+  const Tree tree = chain(by_node(team, what.root));
+  const Segments segments(what);
+  const Region own = contribution(team, what);
+  const Region target = result(team, what);
+  const bool is_root = team.rank == what.root;
+  Sequence sequence("reduce/chain", team);
+  ReduceStage stage(sequence, tree, segments, {});
+  for (std::uint32_t s = 0; s < segments.count(); ++s) {
+    const Region into = is_root ? segments.of(target, s) : Region{};
+    const Region sum = stage.run(s, segments.of(own, s), into);
+    if (is_root) sequence.copy(sum, into);
+  }
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

@@ -1,0 +1,27 @@
+// Combined inside each node, then among the leaders by recursive halving; the parts are collected at the root's node.
+// Cost: 2 * log2 k rounds between k nodes, about 2 * m bytes at the root and m elsewhere; m more for some where k is no
+// power of two. Valid for every team and size; for messages of medium length.
+#include "collectives/parts/leaders.hpp"
+
+namespace penstock::collectives {
+
+Plan reduce_leader_rabenseifner(const Team& team, const Collective& what) {
+  const std::uint64_t bytes = block_bytes(what);
+  Sequence sequence("reduce/leader_rabenseifner", team);
+  Leaders leaders(sequence, team, what, what.root, 1, 1);
+  // The same on all ranks of a node: the root has room for the sum, another leader makes some.
+  const bool has_room = team.same_node(team.rank, what.root);
+  const Region sum{0, bytes, has_room ? Buffer::output : Buffer::scratch};
+  if (leaders.has_slot(0) && !has_room) sequence.scratch(bytes);
+  leaders.combine(leaders.by_tasks() ? Region{0, bytes, Buffer::input} : contribution(team, what), sum);
+  if (leaders.has_slot(0))
+    halving_reduce(sequence, leaders.group(0),
+                   {.own = leaders.is_alone() ? contribution(team, what) : sum,
+                    .target = sum,
+                    .elements = what.count,
+                    .element_bytes = what.item_bytes(),
+                    .segment_bytes = what.segment_bytes});
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

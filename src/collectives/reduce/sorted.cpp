@@ -1,0 +1,154 @@
+// Reductions in an order that follows from the values: each element's contributions come together on one rank, which
+// sorts and combines them (kernels/fold.hpp).
+// Each rank combines a part of every element's contributions, in pieces: those of piece k arrive while piece k - 1 is
+// sorted and the sums of piece k - 2 travel. No sum is formed on the way, since it would depend on who forms it; so
+// between nodes every rank's contributions travel, where other algorithms send one sum for each node.
+// Cost: m * (n - 1) / n bytes sent and as many for the results; 2 * m / pieces bytes of memory. Valid for every team
+// and size.
+#include <algorithm>
+
+#include "collectives/parts/blocks.hpp"
+#include "collectives/parts/group.hpp"
+#include "collectives/parts/stage.hpp"
+
+namespace penstock::collectives {
+namespace {
+
+constexpr std::uint64_t kMostPieces = 16;
+constexpr std::uint64_t kMostMessages = 128;  // in one direction: bounds the length of the plan
+
+/// Room for what all ranks contribute to one piece of the result, for a few pieces in turn.
+class SortedPieces {
+ public:
+  SortedPieces(Sequence& sequence, const Team& team, std::uint64_t largest_bytes);
+
+  /// Gets this rank's piece from every rank, and combines it into `target`. `own` is this rank's contribution to it;
+  /// `give(peer)` the contribution to the piece that `peer` combines meanwhile, empty where there is none.
+  template <class Give>
+  void run(std::uint32_t number, Region own, Region target, const Give& give) {
+    const int size = ring_.size();
+    for (int round = 1; round < size; ++round) {
+      const int next = ring_[(ring_.self + round) % size];
+      sequence_.send(give(next), next, number);
+    }
+    receive(number, own, target);
+  }
+
+ private:
+  static constexpr std::uint32_t kInFlight = 2;
+
+  void receive(std::uint32_t number, Region own, Region target);
+
+  Sequence& sequence_;
+  Group ring_;
+  int rank_;
+  std::uint64_t stride_bytes_;
+  Region memory_;
+};
+
+SortedPieces::SortedPieces(Sequence& sequence, const Team& team, std::uint64_t largest_bytes)
+    : sequence_(sequence),
+      ring_(by_node(team, 0)),
+      rank_(team.rank),
+      stride_bytes_(static_cast<std::uint64_t>(team.size()) * largest_bytes),
+      memory_(sequence.scratch(kInFlight * stride_bytes_)) {}
+
+void SortedPieces::receive(std::uint32_t number, Region own, Region target) {
+  const int size = ring_.size();
+  const std::uint64_t begin = memory_.offset_bytes + number % kInFlight * stride_bytes_;
+  const auto place = [&](int rank) {
+    return Region{begin + static_cast<std::uint64_t>(rank) * own.size_bytes, own.size_bytes, Buffer::scratch};
+  };
+  sequence_.copy(own, place(rank_));
+  for (int round = 1; round < size; ++round) {
+    const int previous = ring_[(ring_.self + size - round) % size];
+    sequence_.recv(place(previous), previous, number);
+  }
+  sequence_.fold({begin, static_cast<std::uint64_t>(size) * own.size_bytes, Buffer::scratch}, target);
+}
+
+}  // namespace
+
+Plan reduce_sorted_whole(const std::string& algorithm, const Team& team, const Collective& what) {
+  const Region own = contribution(team, what);
+  const Region target = result(team, what);
+  const auto size = static_cast<std::uint64_t>(team.size());
+  const std::uint64_t element_bytes = what.item_bytes();
+  const std::uint64_t part_bytes = block_bytes(what) / size;
+  const std::uint64_t pieces =
+      pieces_of(part_bytes, what.segment_bytes, std::min<std::uint64_t>(kMostMessages / size, kMostPieces));
+  const auto piece_of = [&](Region whole, int rank, std::uint64_t piece) {
+    return part_of(whole, what.count, element_bytes, size * pieces, static_cast<std::uint64_t>(rank) * pieces + piece);
+  };
+  Sequence sequence(algorithm, team);
+  if (size == 1) {
+    sequence.copy(own, target);
+    return finish(std::move(sequence), team, what);
+  }
+  const std::uint64_t largest_bytes = piece_of(own, 0, 0).size_bytes;
+  SortedPieces sorted(sequence, team, largest_bytes);
+  const bool is_for_all = what.kind == CollectiveKind::allreduce;
+  const bool keeps = is_for_all || team.rank == what.root;
+  const Region sums = keeps ? target : sequence.scratch(2 * largest_bytes);
+  const Group ring = by_node(team, 0);
+  auto tag = static_cast<std::uint32_t>(pieces);
+  const auto spread = [&](std::uint64_t piece, Region sum) {
+    if (is_for_all) {
+      for (int round = 0; round + 1 < ring.size(); ++round, ++tag) {
+        const int gives = ring[(ring.self + ring.size() - round) % ring.size()];
+        const int takes = ring[(ring.self + ring.size() - round - 1) % ring.size()];
+        sequence.send(piece_of(target, gives, piece), ring[(ring.self + 1) % ring.size()], tag);
+        sequence.recv(piece_of(target, takes, piece), ring[(ring.self + ring.size() - 1) % ring.size()], tag);
+      }
+    } else if (keeps) {
+      for (int rank = 0; rank < team.size(); ++rank)
+        if (rank != team.rank) sequence.recv(piece_of(target, rank, piece), rank, tag);
+      ++tag;
+    } else {
+      sequence.send(sum, what.root, tag++);
+    }
+  };
+  for (std::uint64_t piece = 0; piece < pieces; ++piece) {
+    const Region mine = piece_of(own, team.rank, piece);
+    const Region sum = keeps ? piece_of(target, team.rank, piece)
+                             : Region{sums.offset_bytes + piece % 2 * largest_bytes, mine.size_bytes, Buffer::scratch};
+    sequence.at(0, static_cast<std::uint32_t>(piece));
+    sorted.run(static_cast<std::uint32_t>(piece), mine, sum, [&](int peer) { return piece_of(own, peer, piece); });
+    spread(piece, sum);
+  }
+  return finish(std::move(sequence), team, what);
+}
+
+Plan reduce_sorted_at_once(const std::string& algorithm, const Team& team, const Collective& what) {
+  const Region own = contribution(team, what);
+  const Region target = result(team, what);
+  Sequence sequence(algorithm, team);
+  if (team.size() == 1) {
+    sequence.copy(own, target);
+  } else if (what.kind == CollectiveKind::reduce && team.rank != what.root) {
+    sequence.send(own, what.root, 0);
+  } else {
+    SortedPieces sorted(sequence, team, own.size_bytes);
+    sorted.run(0, own, target, [&](int) { return what.kind == CollectiveKind::allreduce ? own : Region{}; });
+  }
+  return finish(std::move(sequence), team, what);
+}
+
+Plan reduce_parts_sorted(const std::string& algorithm, const Team& team, const Collective& what) {
+  const Region own = contribution(team, what);
+  const Region target = result(team, what);
+  Sequence sequence(algorithm, team);
+  const Region mine = part_of_rank(own, what, team.rank);
+  if (team.size() == 1) {
+    sequence.copy(mine, target);
+    return finish(std::move(sequence), team, what);
+  }
+  // In place the result covers parts that are still to be sent, in the order in which steps may run.
+  const Region sum = what.in_place ? sequence.scratch(target.size_bytes) : target;
+  SortedPieces sorted(sequence, team, mine.size_bytes);
+  sorted.run(0, mine, sum, [&](int peer) { return part_of_rank(own, what, peer); });
+  sequence.copy(sum, target);
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

@@ -1,0 +1,49 @@
+// reduce_scatter and reduce_scatter_block: the sum of each part, in segments, is a task on the memory of all ranks of
+// the node that any core may take, combined in the order of the ranks.
+// Cost: n + 1 segments moved per segment of a result, shared by all cores that have time; in place a copy more. Valid
+// on one node.
+#include <algorithm>
+#include <array>
+
+#include "collectives/parts/blocks.hpp"
+#include "collectives/parts/node_tasks.hpp"
+
+namespace penstock::collectives {
+namespace {
+
+constexpr std::uint64_t kReducePartsSegmentBytes = 64 << 10;
+
+}  // namespace
+
+Plan reduce_parts_divided(const std::string& algorithm, const Team& team, const Collective& what) {
+  const std::uint64_t element_bytes = what.item_bytes();
+  const std::uint64_t elements = all_elements(team, what);
+  const std::vector<int> ranks = everyone(team);
+  const Region own = contribution(team, what);
+  Sequence sequence(algorithm, team);
+  Region from{0, own.size_bytes, Buffer::input};
+  if (what.in_place) {  // the results cover parts that others have to read
+    from = sequence.scratch(own.size_bytes);
+    sequence.copy(own, from);
+  }
+  const std::uint64_t wanted_bytes = what.segment_bytes != 0 ? what.segment_bytes : kReducePartsSegmentBytes;
+  const std::uint64_t most = kMaxTasks - static_cast<std::uint64_t>(team.size());  // each part rounds up once
+  for (const int rank : ranks) {
+    const Region part = part_of_rank(from, what, rank);
+    const std::uint64_t part_elements = part.size_bytes / element_bytes;
+    if (part_elements == 0) continue;
+    const auto share = static_cast<std::uint64_t>(static_cast<double>(most) * static_cast<double>(part_elements) /
+                                                  static_cast<double>(elements));
+    const std::uint64_t segments = std::clamp<std::uint64_t>(
+        part.size_bytes / wanted_bytes, 1, std::max<std::uint64_t>(1, std::min(share, part_elements)));
+    const Region into{0, part.size_bytes, Buffer::output};
+    for (std::uint64_t s = 0; s < segments; ++s)
+      sequence.task({.segment = static_cast<std::uint32_t>(s)},
+                    of_each(ranks, part_of(part, part_elements, element_bytes, segments, s)),
+                    std::array{RankRegion{part_of(into, part_elements, element_bytes, segments, s), rank}});
+  }
+  sequence.share();
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

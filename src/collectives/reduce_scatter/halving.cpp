@@ -1,0 +1,79 @@
+// reduce_scatter and reduce_scatter_block: ranks at distance n/2, n/4, … exchange the half of the parts that the other
+// one keeps. Ranks beyond the largest power of two give everything to a neighbour first and get their part from it at
+// the end (Thakur, Rabenseifner and Gropp 2005).
+// Cost: floor(log2 n) rounds, m * (n - 1) bytes, 2 rounds more unless n is a power of two. Valid for every team and
+// size; for short parts.
+#include <bit>
+
+#include "collectives/parts/blocks.hpp"
+
+namespace penstock::collectives {
+namespace {
+
+constexpr std::uint32_t kFoldTag = 0;
+constexpr std::uint32_t kResultTag = 1;
+constexpr std::uint32_t kFirstRoundTag = 2;
+
+// The ranks 0 .. 2*extra-1 fold in pairs, the odd one staying; folded ranks stand for neighbouring parts.
+struct NeighbourFold {
+  int extra;
+
+  bool leaves(int rank) const { return rank < 2 * extra && rank % 2 == 0; }
+  bool absorbs(int rank) const { return rank < 2 * extra && rank % 2 == 1; }
+  int folded(int rank) const { return rank < 2 * extra ? rank / 2 : rank - extra; }
+  int rank(int folded) const { return folded < extra ? 2 * folded + 1 : folded + extra; }
+  int first(int folded) const { return folded < extra ? 2 * folded : folded + extra; }
+  Run parts(int from, int to) const { return {first(from), first(to) - first(from)}; }
+};
+
+}  // namespace
+
+Plan reduce_parts_halving(const std::string& algorithm, const Team& team, const Collective& what) {
+  const int size = team.size();
+  const int full = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
+  const NeighbourFold fold{size - full};
+  const int rank = team.rank;
+  const Region own = contribution(team, what);
+  const Region target = result(team, what);
+  Sequence sequence(algorithm, team);
+  if (fold.leaves(rank)) {
+    sequence.send(own, rank + 1, kFoldTag);
+    sequence.recv(target, rank + 1, kResultTag);
+    return finish(std::move(sequence), team, what);
+  }
+  Region value = own;  // where this rank's sums lie
+  Region sums = size > 1 ? sequence.scratch(own.size_bytes) : own;
+  const auto receive = [&](Run run, int peer, std::uint32_t tag) {
+    const Region into = parts_of(sums, what, run);
+    if (value == sums) {
+      const Region landing = sequence.scratch(into.size_bytes);
+      sequence.recv(landing, peer, tag);
+      sequence.reduce(landing, into);
+    } else {
+      sequence.recv(into, peer, tag);
+      sequence.reduce(parts_of(value, what, run), into);
+    }
+  };
+  if (fold.absorbs(rank)) {
+    receive({0, size}, rank - 1, kFoldTag);
+    value = sums;
+  }
+  int from = 0;
+  int to = full;
+  const int self = fold.folded(rank);
+  std::uint32_t tag = kFirstRoundTag;
+  for (int half = full / 2; half > 0; half /= 2, ++tag) {
+    const int middle = from + half;
+    const int peer = fold.rank(self ^ half);
+    const bool keeps_lower = self < middle;
+    sequence.send(parts_of(value, what, keeps_lower ? fold.parts(middle, to) : fold.parts(from, middle)), peer, tag);
+    (keeps_lower ? to : from) = middle;
+    receive(fold.parts(from, to), peer, tag);
+    value = sums;
+  }
+  if (fold.absorbs(rank)) sequence.send(part_of_rank(value, what, rank - 1), rank - 1, kResultTag);
+  sequence.copy(part_of_rank(value, what, rank), target);
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

@@ -1,0 +1,83 @@
+// reduce_scatter and reduce_scatter_block: the ranks of a node combine everything at their leader, the leaders exchange
+// what belongs to each other's nodes and combine that, and each deals the parts of its ranks out.
+// Cost: ceil(log2 ranks) rounds inside a node, one message per pair of nodes, 1 round inside. Valid on several nodes,
+// of any sizes and with ranks in any order; for short parts.
+#include <vector>
+
+#include "collectives/parts/blocks.hpp"
+#include "collectives/parts/stage.hpp"
+
+namespace penstock::collectives {
+namespace {
+
+constexpr std::uint32_t kInsideStage = 0;
+constexpr std::uint32_t kReducePartsBetweenTag = kStageTags;
+constexpr std::uint32_t kReducePartsDownTag = kStageTags + 1;
+
+}  // namespace
+
+Plan reduce_parts_hierarchical(const std::string& algorithm, const Team& team, const Collective& what) {
+  const auto nodes = ranks_by_node(team);
+  const auto own_node = static_cast<std::size_t>(team.node_of_rank[static_cast<std::size_t>(team.rank)]);
+  const std::vector<int>& local = nodes[own_node];
+  const int leader = local.front();
+  const Region own = contribution(team, what);
+  const Region target = result(team, what);
+  Sequence sequence(algorithm, team);
+
+  Collective all = what;
+  all.count = all_elements(team, what);
+  const Segments segments(all);
+  ReduceStage inside(sequence, tree_of_node(team, node_group(team, leader)), segments, {.number = kInsideStage});
+  const bool has_sums = team.rank == leader && local.size() > 1;
+  const Region sums = has_sums ? sequence.scratch(own.size_bytes) : Region{};
+  for (std::uint32_t s = 0; s < segments.count(); ++s)
+    inside.run(s, segments.of(own, s), has_sums ? segments.of(sums, s) : Region{});
+  if (team.rank != leader) {
+    sequence.recv(target, leader, kReducePartsDownTag);
+    return finish(std::move(sequence), team, what);
+  }
+
+  // The parts of each node as one piece of memory.
+  const Region of_node = has_sums ? sums : own;
+  const auto bytes_of = [&](std::size_t node) {
+    std::uint64_t bytes = 0;
+    for (const int rank : nodes[node]) bytes += part_of_rank(of_node, what, rank).size_bytes;
+    return bytes;
+  };
+  const auto pack = [&](std::size_t node) {
+    const Region packed = sequence.scratch(bytes_of(node));
+    std::vector<Move> moves;
+    std::uint64_t at_bytes = packed.offset_bytes;
+    for (const int rank : nodes[node]) {
+      const Region part = part_of_rank(of_node, what, rank);
+      moves.push_back({part, {at_bytes, part.size_bytes, Buffer::scratch}});
+      at_bytes += part.size_bytes;
+    }
+    sequence.move(moves, size_bytes(what.dtype));
+    return packed;
+  };
+  for (std::size_t step = 1; step < nodes.size(); ++step) {
+    const std::size_t node = (own_node + step) % nodes.size();
+    sequence.send(pack(node), nodes[node].front(), kReducePartsBetweenTag);
+  }
+  const Region mine = pack(own_node);
+  for (std::size_t step = 1; step < nodes.size(); ++step) {
+    const std::size_t node = (own_node + nodes.size() - step) % nodes.size();
+    const Region landing = sequence.scratch(mine.size_bytes);
+    sequence.recv(landing, nodes[node].front(), kReducePartsBetweenTag);
+    sequence.reduce(landing, mine);
+  }
+  std::uint64_t at_bytes = mine.offset_bytes;
+  for (const int rank : local) {
+    const Region part{at_bytes, part_of_rank(own, what, rank).size_bytes, Buffer::scratch};
+    at_bytes += part.size_bytes;
+    if (rank == team.rank)
+      sequence.copy(part, target);
+    else
+      sequence.send(part, rank, kReducePartsDownTag);
+  }
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

@@ -1,0 +1,49 @@
+// reduce_scatter and reduce_scatter_block: every rank gets its part from each other one and combines them in the order
+// of the ranks, from the last one down, so that any associative operation will do.
+// Cost: n - 1 messages of one part sent and received, the least possible. Valid for every team and size.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "collectives/parts/blocks.hpp"
+
+namespace penstock::collectives {
+namespace {
+
+constexpr int kPairwiseInFlight = 4;
+
+}  // namespace
+
+Plan reduce_parts_pairwise(const std::string& algorithm, const Team& team, const Collective& what) {
+  const int size = team.size();
+  const Region own = contribution(team, what);
+  const Region target = result(team, what);
+  Sequence sequence(algorithm, team);
+  // In place the result covers parts that are still to be sent.
+  const Region sum = what.in_place && size > 1 ? sequence.scratch(target.size_bytes) : target;
+  std::array<Region, kPairwiseInFlight> landing;
+  for (Region& region : landing) region = size > 1 ? sequence.scratch(target.size_bytes) : Region{};
+  const Region mine = part_of_rank(own, what, team.rank);
+  // All ranks take their parts in the same order, so each sends when the others come to it.
+  for (int peer = 0; peer < size; ++peer)
+    if (peer != team.rank) sequence.send(part_of_rank(own, what, peer), peer, 0);
+  for (int peer = size - 1; peer >= 0; --peer) {
+    const bool is_first = peer == size - 1;
+    if (peer == team.rank) {
+      if (is_first)
+        sequence.copy(mine, sum);
+      else
+        sequence.reduce(mine, sum);
+    } else if (is_first) {
+      sequence.recv(sum, peer, 0);
+    } else {
+      const Region into = landing[static_cast<std::size_t>(peer % kPairwiseInFlight)];
+      sequence.recv(into, peer, 0);
+      sequence.reduce(into, sum);
+    }
+  }
+  sequence.copy(sum, target);
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

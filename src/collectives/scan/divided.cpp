@@ -1,0 +1,39 @@
+// scan and exscan: for each segment and rank a task combines the result of the rank before with a contribution; any
+// core of the node may take it, and the segments follow each other through the ranks. Cost: 3 segments moved per
+// segment of a result, shared by all cores that have time. Valid on one node, in the order of the ranks.
+#include <array>
+
+#include "collectives/parts/node_tasks.hpp"
+
+namespace penstock::collectives {
+
+Plan prefix_divided(const std::string& algorithm, const Team& team, const Collective& what) {
+  const std::uint64_t bytes = block_bytes(what);
+  const bool is_inclusive = what.kind == CollectiveKind::scan;
+  const Segments segments = task_segments(what, kTreeSegmentBytes, team.size() - 1);
+  const Region target{0, bytes, Buffer::output};
+  Sequence sequence(algorithm, team);
+  Region own = is_inclusive ? target : Region{0, bytes, Buffer::input};
+  if (is_inclusive) {
+    sequence.copy(contribution(team, what), target);
+  } else if (what.in_place) {
+    own = sequence.scratch(bytes);
+    sequence.copy(contribution(team, what), own);
+  }
+  std::vector<GrowingTasks> tasks(segments.count(), GrowingTasks(sequence, team.size()));
+  for (int rank = 1; rank < team.size(); ++rank)
+    for (std::uint32_t s = 0; s < segments.count(); ++s) {
+      const Region into = segments.of(target, s);
+      const RankRegion before{into, rank - 1};
+      if (is_inclusive)
+        tasks[s].add(0, s, rank - 1, rank, std::array{before, RankRegion{into, rank}}, {into, rank});
+      else if (rank == 1)
+        tasks[s].add(0, s, 0, 1, std::array{RankRegion{segments.of(own, s), 0}}, {into, 1});
+      else
+        tasks[s].add(0, s, rank - 1, rank, std::array{before, RankRegion{segments.of(own, s), rank - 1}}, {into, rank});
+    }
+  sequence.share();
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

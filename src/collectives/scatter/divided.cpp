@@ -1,0 +1,27 @@
+// Every rank's block is copied from its place at the root, in segments; each is a task that any core of the node may
+// take.
+// Cost: 1 or 2 copies per block, shared by all cores that have time. Valid on one node.
+#include <array>
+
+#include "collectives/parts/node_tasks.hpp"
+
+namespace penstock::collectives {
+
+namespace {
+constexpr std::uint64_t kScatterSegmentBytes = 128 << 10;
+}
+
+Plan scatter_divided(const Team& team, const Collective& what) {
+  const std::uint64_t bytes = block_bytes(what);
+  const Region all{0, bytes * static_cast<std::uint64_t>(team.size()), Buffer::input};
+  const Segments segments = task_segments(what, kScatterSegmentBytes, team.size());
+  Sequence sequence("scatter/divided", team);
+  for (int rank = 0; rank < team.size() && bytes > 0; ++rank)
+    for (std::uint32_t s = 0; s < segments.count(); ++s)
+      sequence.task({.segment = s}, std::array{RankRegion{segments.of(block_of(all, what, rank), s), what.root}},
+                    std::array{RankRegion{segments.of({0, bytes, Buffer::output}, s), rank}});
+  sequence.share();
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

@@ -1,0 +1,45 @@
+// The mirror of gather_tree: a rank's own block comes from its parent directly, those of its subtree to where its
+// children take them.
+// Cost: m * n / 2 * log_k(n) bytes at most, in ceil(log_k n) levels. Valid on one node.
+#include <array>
+
+#include "collectives/parts/node_tasks.hpp"
+
+namespace penstock::collectives {
+
+Plan scatter_tree(const Team& team, const Collective& what) {
+  const std::uint64_t bytes = block_bytes(what);
+  const Group group = from_root(team, what);
+  const Region own{0, bytes, Buffer::output};
+  const Region all{0, bytes * static_cast<std::uint64_t>(team.size()), Buffer::input};
+  Sequence sequence("scatter/tree", team);
+  sequence.tree_levels(levels(team.size(), what.radix));
+  GrowingTasks tasks(sequence, team.size());
+  for (const Edge& edge : edges(team.size(), what.radix)) {
+    Region passed_on{0, static_cast<std::uint64_t>(edge.count - 1) * bytes, Buffer::scratch};
+    if (group[edge.child] == team.rank && edge.count > 1) sequence.scratch(passed_on.size_bytes);
+    const auto move = [&](Region from, Region to) {
+      tasks.add(edge.level, 0, edge.parent, edge.child, std::array{RankRegion{from, group[edge.parent]}},
+                {to, group[edge.child]});
+    };
+    if (edge.parent == 0) {
+      move(block_of(all, what, group[edge.child]), own);
+      for (const Run& run : runs_of(group, edge.child + 1, edge.count - 1)) {
+        const Region from = blocks_of(all, what, run);
+        move(from, {passed_on.offset_bytes, from.size_bytes, Buffer::scratch});
+        passed_on.offset_bytes += from.size_bytes;
+      }
+    } else {
+      const std::uint64_t before = static_cast<std::uint64_t>(edge.child - edge.parent - 1) * bytes;
+      move({before, bytes, Buffer::scratch}, own);
+      move({before + bytes, passed_on.size_bytes, Buffer::scratch}, passed_on);
+    }
+  }
+  if (bytes > 0)
+    sequence.task({}, std::array{RankRegion{block_of(all, what, what.root), what.root}},
+                  std::array{RankRegion{own, what.root}});
+  sequence.share();
+  return finish(std::move(sequence), team, what);
+}
+
+}  // namespace penstock::collectives

@@ -1,0 +1,33 @@
+// What a communicator is made over.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "comm/native.hpp"
+#include "engine/transport.hpp"
+#include "penstock/comm.hpp"
+#include "penstock/export.hpp"
+
+namespace penstock::comm {
+
+/// Without `native` everything is Penstock's own.
+struct Link {
+  Link(std::unique_ptr<engine::Transport> given, std::unique_ptr<Native> own = nullptr)
+      : transport(std::move(given)), native(std::move(own)) {}
+
+  std::unique_ptr<engine::Transport> transport;
+  std::unique_ptr<Native> native;  ///< to be destroyed before the transport
+  /// Runs what ends the communicator, on a thread that may call the library: this one at once, or another one later.
+  /// Any thread. Empty: any thread may.
+  std::function<void(std::function<void()>)> end{};
+};
+
+/// A new link between the same ranks; called collectively, once per communicator and once per duplicate.
+using MakeLink = std::function<Link()>;
+
+/// Collective; where it fails on one rank, it fails on all.
+PENSTOCK_API Comm make_comm(MakeLink make_link, const CommOptions& options);
+
+}  // namespace penstock::comm

@@ -1,0 +1,46 @@
+#include "comm/plan_cache.hpp"
+
+#include <utility>
+
+#include "comm/check.hpp"
+#include "plan/memory.hpp"
+
+namespace penstock::comm {
+
+std::uint64_t Planned::memory_bytes() const {
+  std::uint64_t counts = 0;
+  for (const Blocks* blocks : {&what.send, &what.receive})
+    counts += blocks->counts.capacity() + blocks->displacements.capacity();
+  return sizeof(Planned) + what.algorithm.capacity() + counts * sizeof(std::uint64_t) +
+         (native_reason == nullptr ? 0 : native_reason->capacity()) + plan::memory_bytes(*plan);
+}
+
+std::size_t PlanCache::Hash::operator()(const Collective& what) const {
+  return static_cast<std::size_t>(local_hash(what));
+}
+
+PlanCache::Plans::Handle PlanCache::add(std::shared_ptr<Planned> planned) {
+  const std::size_t before = plans_.size();
+  const Collective& what = planned->what;
+  const std::uint64_t size_bytes = planned->memory_bytes();
+  const auto added = plans_.add(what, std::move(planned), size_bytes);
+  if (plans_.size() <= before) recent_.fill({});  // one of them may have been evicted
+  return added;
+}
+
+void PlanCache::forget_recent(CollectiveKind kind) {
+  const std::lock_guard lock(mutex_);
+  recent_[static_cast<std::size_t>(kind)] = {};
+}
+
+void PlanCache::for_each(const std::function<void(const Planned&)>& visit) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& entry : plans_) visit(*entry.value);
+}
+
+std::uint64_t PlanCache::size_bytes() {
+  const std::lock_guard lock(mutex_);
+  return plans_.size_bytes();
+}
+
+}  // namespace penstock::comm

@@ -1,0 +1,199 @@
+#include "engine/cell_messages.hpp"
+
+#include <algorithm>
+
+#include "kernels/copy.hpp"
+
+namespace penstock::engine {
+
+void CellMessages::post(Operation& operation, StepId step) {
+  const Step& what = operation.step(step);
+  const ConstBytes data = operation.source(what.from);
+  Header header = core_.header_for(operation, MessageKind::eager, what.tag);
+  header.bytes = data.size();
+  if (what.kind == StepKind::send &&
+      data.size() <= std::min(core_.node.eager_bytes, core_.node.segment->layout().payload_bytes)) {
+    const std::uint32_t peer = core_.local(what.peer);
+    if (core_.detector.is_gone(peer) || (backlog_[peer].empty() && fill_cell(peer, header, data)))
+      return core_.complete(operation, step);
+    return add_to_backlog(peer, {header, data, nullptr, &operation, step});
+  }
+  header.kind = what.kind == StepKind::lend ? MessageKind::loan : MessageKind::rts;
+  header.address = reinterpret_cast<std::uint64_t>(data.data());
+  header.sender_transfer = sends_.add({.operation = &operation, .step = step, .data = data});
+  send(what.peer, header, {}, &operation);
+}
+
+void CellMessages::send(int peer, const Header& header, ConstBytes payload, Operation* owner) {
+  const std::uint32_t local_rank = core_.local(peer);
+  if (core_.detector.is_gone(local_rank) || (backlog_[local_rank].empty() && fill_cell(local_rank, header, payload)))
+    return;
+  std::byte* const copy = core_.buffers.take(payload.size());
+  kernels::copy_bytes(copy, payload.data(), payload.size());
+  // The caller may leave the library once its operation is over, and then nobody sends what still waits.
+  if (owner != nullptr) core_.hold(*owner);
+  add_to_backlog(local_rank, {header, {copy, payload.size()}, copy, owner});
+}
+
+bool CellMessages::fill_cell(std::uint32_t local_rank, const Header& header, ConstBytes payload) {
+  Cell* const cell = cells_.take(local_rank);
+  if (cell == nullptr) return false;
+  cell->header = header;
+  cell->header.payload_bytes = static_cast<std::uint32_t>(payload.size());
+  kernels::copy_bytes(cell->payload(), payload.data(), payload.size());
+  cells_.send();
+  return true;
+}
+
+void CellMessages::add_to_backlog(std::uint32_t local_rank, const Outgoing& message) {
+  backlog_[local_rank].push(message);
+  ++backlog_count_;
+}
+
+void CellMessages::has_left(const Outgoing& message) {
+  --backlog_count_;
+  core_.buffers.give_back(message.copy, message.payload.size());
+  if (message.operation == nullptr) return;
+  if (message.step != CompiledPlan::kNone)
+    core_.complete(*message.operation, message.step);
+  else
+    core_.release(*message.operation);
+}
+
+bool CellMessages::send_waiting() {
+  bool moved = false;
+  for (std::uint32_t peer = 0; peer < backlog_.size() && backlog_count_ > 0; ++peer)
+    while (!backlog_[peer].empty() && fill_cell(peer, backlog_[peer].front().header, backlog_[peer].front().payload)) {
+      has_left(backlog_[peer].pop());
+      moved = true;
+    }
+  for (std::size_t i = streams_.size(); i-- > 0;) {
+    const std::uint32_t id = streams_[i];
+    Send& transfer = *sends_.find(id);
+    moved |= stream(transfer);
+    if (transfer.sent_bytes < transfer.data.size()) continue;
+    streams_.erase(streams_.begin() + static_cast<std::ptrdiff_t>(i));
+    end_transfer(sends_, id);
+  }
+  core_.drain();
+  return moved;
+}
+
+bool CellMessages::stream(Send& transfer) {
+  const std::uint32_t peer = core_.local(peer_of(*transfer.operation, transfer.step));
+  Header header = core_.header_for(*transfer.operation, MessageKind::data);
+  header.receiver_transfer = transfer.receiver_transfer;
+  bool moved = false;
+  while (transfer.sent_bytes < transfer.data.size() && backlog_[peer].empty()) {
+    header.address = transfer.sent_bytes;
+    const ConstBytes rest = transfer.data.subspan(transfer.sent_bytes);
+    const ConstBytes piece =
+        rest.first(std::min<std::uint64_t>(core_.node.segment->layout().payload_bytes, rest.size()));
+    if (!fill_cell(peer, header, piece)) break;
+    transfer.sent_bytes += piece.size();
+    moved = true;
+  }
+  return moved;
+}
+
+bool CellMessages::receive() {
+  constexpr int kAtOnce = 64;  // then other work gets its turn
+  int received = 0;
+  for (; received < kAtOnce; ++received) {
+    Cell* const cell = cells_.receive();
+    if (cell == nullptr) break;
+    const Header header = cell->header;
+    const ConstBytes payload(cell->payload(), header.payload_bytes);
+    switch (header.kind) {
+      case MessageKind::cts: on_cts(header); break;
+      case MessageKind::data: on_data(header, payload); break;
+      case MessageKind::fin: on_fin(header); break;
+      default: core_.arrive(header, payload);
+    }
+    core_.drain();
+  }
+  return received > 0;
+}
+
+void CellMessages::receive_pieces(Operation& operation, StepId step, const Header& rts) {
+  Header cts = core_.header_for(operation, MessageKind::cts);
+  cts.sender_transfer = rts.sender_transfer;
+  cts.receiver_transfer =
+      receives_.add({.operation = &operation, .step = step, .to = operation.target(operation.step(step).to)});
+  send(peer_of(operation, step), cts, {}, nullptr);
+}
+
+void CellMessages::on_cts(const Header& header) {
+  Send* const transfer = sends_.find(header.sender_transfer);
+  if (transfer == nullptr || transfer->operation->sequence != header.sequence || transfer->streaming) return;
+  transfer->streaming = true;
+  transfer->receiver_transfer = header.receiver_transfer;
+  streams_.push_back(header.sender_transfer);
+}
+
+void CellMessages::on_data(const Header& header, ConstBytes payload) {
+  // A sender that streams may sleep for want of cells. Without a fence this can miss it; its naps are short.
+  core_.slot(core_.local(static_cast<int>(header.source))).bell.ring();
+  Receive* const transfer = receives_.find(header.receiver_transfer);
+  if (transfer == nullptr || transfer->operation->sequence != header.sequence) return;
+  kernels::copy_bytes(transfer->to.data() + header.address, payload.data(), payload.size());
+  transfer->received_bytes += payload.size();
+  if (transfer->received_bytes == transfer->to.size()) end_transfer(receives_, header.receiver_transfer);
+}
+
+void CellMessages::on_fin(const Header& header) {
+  const Send* const transfer = sends_.find(header.sender_transfer);
+  if (transfer != nullptr && transfer->operation->sequence == header.sequence)
+    end_transfer(sends_, header.sender_transfer);
+}
+
+template <typename Transfer>
+void CellMessages::end_transfer(SlotTable<Transfer>& table, std::uint32_t id) {
+  Operation& operation = *table.find(id)->operation;
+  const StepId step = table.find(id)->step;
+  table.remove(id);
+  core_.complete(operation, step);
+}
+
+void CellMessages::cancel(Operation& operation) {
+  const auto is_its = [&](const auto& entry) { return entry.operation == &operation; };
+  for (Fifo<Outgoing>& backlog : backlog_)
+    backlog.remove_if([&](Outgoing& message) {
+      if (!is_its(message)) return false;
+      if (message.step != CompiledPlan::kNone) {
+        --backlog_count_;
+        return true;
+      }
+      message.operation = nullptr;
+      --operation.in_flight;
+      return false;
+    });
+  std::erase_if(streams_, [&](std::uint32_t id) { return is_its(*sends_.find(id)); });
+  sends_.remove_if(is_its);
+  receives_.remove_if(is_its);
+}
+
+void CellMessages::give_up(std::uint32_t local_rank) {
+  while (!backlog_[local_rank].empty()) has_left(backlog_[local_rank].pop());
+  core_.drain();
+}
+
+void CellMessages::waits_for(const Operation& operation, std::vector<int>& peers) const {
+  const auto add = [&](const auto& transfer) {
+    if (transfer.operation == &operation) peers.push_back(peer_of(operation, transfer.step));
+  };
+  sends_.for_each(add);
+  receives_.for_each(add);
+  for (std::size_t i = 0; i < backlog_.size(); ++i)
+    for (std::size_t k = 0; k < backlog_[i].size(); ++k)
+      if (backlog_[i][k].operation == &operation) peers.push_back(core_.node.ranks[i]);
+}
+
+std::uint64_t CellMessages::moved_bytes(const Operation& operation) const {
+  std::uint64_t bytes = 0;
+  sends_.for_each([&](const Send& each) { bytes += each.operation == &operation ? each.sent_bytes : 0; });
+  receives_.for_each([&](const Receive& each) { bytes += each.operation == &operation ? each.received_bytes : 0; });
+  return bytes;
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,83 @@
+#include "engine/computations.hpp"
+
+#include <algorithm>
+
+#include "kernels/arithmetic.hpp"
+#include "kernels/copy.hpp"
+#include "kernels/fold.hpp"
+#include "kernels/streaming.hpp"
+#include "penstock/trace.hpp"
+#include "plan/element_types.hpp"
+
+namespace penstock::engine {
+namespace {
+
+constexpr std::uint64_t kInlineBytes = 4096;           // smaller steps cost less than handing them out
+constexpr std::uint64_t kLongCellBytes = 32 << 10;     // how shorter ones are written makes no difference that shows
+constexpr std::uint64_t kLargeOutputBytes = 16 << 20;  // of half the length, what is streamed takes longer
+constexpr std::uint64_t kStreamedRunBytes = 4096;
+
+const char* name_of(StepKind kind) {
+  switch (kind) {
+    case StepKind::reduce: return "reduce";
+    case StepKind::fold: return "fold";
+    case StepKind::transform: return "transform";
+    case StepKind::read: return "read";
+    case StepKind::unpack: return "unpack";
+    default: return "copy";
+  }
+}
+
+}  // namespace
+
+void Computations::post(Operation& operation, StepId step, ConstBytes from) {
+  const Step& what = operation.step(step);
+  const bool may_run = what.lane == Lane::progress || core_.caller == Caller::application;
+  // An operation of the user's must not run under the lock: it may need another one, such as Python's.
+  const bool is_users =
+      operation.call.arithmetic.user && (what.kind == StepKind::reduce || what.kind == StepKind::fold);
+  if (std::max(what.from.size_bytes, what.to.size_bytes) > kInlineBytes || !may_run || is_users)
+    return core_.add_work(what.lane, {&operation, step, 0, reinterpret_cast<std::uint64_t>(from.data()), this});
+  compute(operation, step, from);
+  core_.complete(operation, step);
+}
+
+bool Computations::run(const Work& work) {
+  compute(*work.operation, work.step,
+          {reinterpret_cast<const std::byte*>(work.address), work.operation->step(work.step).from.size_bytes});
+  return true;
+}
+
+// What far readers get goes through memory: they would wait longer for each line from the caches of this core, and this
+// core for theirs. So does what no cache will hold: an ordinary store first reads the line that it overwrites.
+bool Computations::streams(const Operation& operation, const Step& step, Bytes to) {
+  if (step.to.buffer == Buffer::shared) return to.size() >= kLongCellBytes && distance_.is_far(to);
+  return step.to.buffer == Buffer::output && operation.call.bindings.output.size() >= kLargeOutputBytes &&
+         to.size() >= kStreamedRunBytes;
+}
+
+void Computations::compute(const Operation& operation, StepId step, ConstBytes from) {
+  const Step& what = operation.step(step);
+  const Arithmetic& arithmetic = operation.call.arithmetic;
+  const Bytes to = operation.target(what.to);
+  const trace::Span span(name_of(what.kind), what.lane == Lane::progress ? "progress" : "application",
+                         std::max(from.size(), to.size()));
+  switch (what.kind) {
+    case StepKind::reduce: return kernels::reduce(arithmetic, from, to);
+    case StepKind::fold: return kernels::fold(arithmetic, kernels::parts_of(from, to.size()), to);
+    case StepKind::transform:
+    case StepKind::unpack: {
+      const bool past_caches = what.kind == StepKind::transform && streams(operation, what, to);
+      return kernels::transform(arithmetic, plan::element_types(arithmetic, what),
+                                std::span(operation.plan().blocks).subspan(what.first_block, what.block_count),
+                                what.scaled, from, to,
+                                past_caches ? kernels::Stores::past_caches : kernels::Stores::by_size);
+    }
+    default:
+      if (kernels::copy_as_string(to.data(), from.data(), to.size())) return;
+      if (streams(operation, what, to)) return kernels::stream_bytes(to.data(), from.data(), to.size());
+      kernels::copy_bytes(to.data(), from.data(), to.size());
+  }
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,238 @@
+#include "engine/core.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "penstock/trace.hpp"
+
+namespace penstock::engine {
+namespace {
+
+constexpr const char* kSameCalls =
+    "; every rank must make the same calls in the same order with matching counts, types and roots";
+
+std::string traced_name(const Plan& plan) {
+  if (plan.application_levels == 0) return plan.algorithm;
+  return plan.algorithm + " S=" + std::to_string(plan.application_levels);
+}
+
+}  // namespace
+
+Core::Core(std::unique_ptr<Transport> by, const EngineOptions& given, Node on)
+    : node(std::move(on)),
+      options(given),
+      rank(node.team.rank),
+      has_remote(node.ranks.size() < node.team.node_of_rank.size() && node.team.size() > 1),
+      transport(std::move(by)),
+      operations(node.segment.get()),
+      detector(*this),
+      own_bell(node.segment ? node.segment->slot(node.segment->local_rank()).bell : private_bell_) {}
+
+std::uint64_t Core::completed_by_all() const {
+  std::uint64_t completed = operations.base();
+  for (std::uint32_t peer = 0; peer < node.ranks.size(); ++peer)
+    if (!detector.is_gone(peer))
+      completed = std::min(completed, slot(peer).completed_before.load(std::memory_order_acquire));
+  return completed;
+}
+
+void Core::add_last(std::atomic<std::uint64_t> RankSlot::*reached, const Operation& operation,
+                    std::vector<int>& peers) const {
+  const auto of = [&](std::uint32_t peer) { return (slot(peer).*reached).load(std::memory_order_acquire); };
+  std::uint64_t least = operation.sequence;
+  for (std::uint32_t peer = 0; peer < node.ranks.size(); ++peer)
+    if (!detector.is_gone(peer)) least = std::min(least, of(peer));
+  for (std::uint32_t peer = 0; peer < node.ranks.size(); ++peer)
+    if (!detector.is_gone(peer) && of(peer) == least && least < operation.sequence) peers.push_back(node.ranks[peer]);
+}
+
+std::string Core::describe(const Operation& operation) const {
+  std::string text = "operation " + std::to_string(operation.sequence);
+  if (operation.call.plan) text += " (" + operation.plan().algorithm + ")";
+  return text;
+}
+
+Header Core::header_for(const Operation& operation, MessageKind kind, std::uint32_t tag) const {
+  Header header;
+  header.sequence = operation.sequence;
+  header.signature = operation.call.signature;
+  header.source = static_cast<std::uint32_t>(rank);
+  header.tag = tag;
+  header.kind = kind;
+  return header;
+}
+
+void Core::launch(Operation& operation) {
+  const Plan& plan = operation.plan();
+  const CompiledPlan& compiled = *operation.call.compiled;
+  const Bytes given = operation.call.bindings.scratch;
+  operation.scratch = given.empty() ? buffers.take(plan.scratch_bytes) : given.data();
+  operation.waiting_for = compiled.dependency_counts();
+  operation.steps_left = plan.steps.size();
+  operation.stage = Operation::Stage::running;
+  for (const StepId step : compiled.roots()) ready_.push({&operation, step});
+  begin(operation);
+  drain();
+}
+
+void Core::drain() {
+  while (!ready_.empty()) {
+    const Ready next = ready_.pop();
+    try {
+      issue(*next.operation, next.step);
+    } catch (const Error& error) {
+      fail(*next.operation, error);
+    }
+  }
+}
+
+void Core::finish_if_over(Operation& operation) {
+  if (operation.stage == Operation::Stage::expected || operation.is_finished()) return;
+  if (!operation.has_failed() && (!operation.is_running() || operation.steps_left > 0)) return;
+  if (operation.executing > 0 || operation.in_flight > 0) return;
+  if (operation.has_failed() && is_touched(operation)) return;
+  const Call& call = operation.call;
+  if (call.plan) {
+    if (call.begin_ns != 0 && trace::enabled())
+      trace::detail::record({trace::intern(traced_name(*call.plan)), "operation", call.begin_ns,
+                             trace::detail::now_ns(), call.plan->input_bytes, 0});
+    if (call.bindings.scratch.empty()) buffers.give_back(operation.scratch, call.plan->scratch_bytes);
+    if (!node.segment) buffers.give_back(operation.shared, call.plan->shared_bytes);
+  }
+  operation.scratch = operation.shared = nullptr;
+  operations.finish(operation);
+  own_bell.ring();
+  end(operation);
+  operations.advance();
+}
+
+bool Core::run_work(std::unique_lock<std::mutex>& lock, Lane lane) {
+  Fifo<Work>& queue = work_[static_cast<std::size_t>(lane)];
+  if (queue.empty()) return false;
+  const Work work = queue.pop();
+  if (options.progress_threads > 0 && has_work(Lane::progress)) Progress::of_process().help_wanted();
+  bool result = false;
+  if (!run_unlocked(*work.operation, lock, [&] { result = work.worker->run(work); })) return true;
+  work.worker->finish(work, result);
+  drain();
+  // Whoever sleeps in wait() runs the application lane.
+  if (caller == Caller::progress_thread && has_work(Lane::application)) own_bell.ring();
+  return true;
+}
+
+void Core::fail(Operation& operation, const Error& error, bool tell_all, int partner) {
+  if (operation.has_failed() || operation.is_finished()) return;
+  operation.error = error;
+  const bool is_death = dynamic_cast<const PeerGone*>(&error) != nullptr;
+  if (is_death) detector.note_death(error.rank(), operation.sequence);
+  const auto is_its = [&](const auto& entry) { return entry.operation == &operation; };
+  ready_.remove_if(is_its);
+  for (Fifo<Work>& queue : work_) queue.remove_if(is_its);
+  cancel(operation);
+  try {
+    for (int peer = 0; tell_all && peer < node.team.size(); ++peer)
+      if (peer != rank) send_notice(peer, operation.sequence, *operation.error, is_death, partner);
+  } catch (const std::bad_alloc&) {
+    // The peers find out when they look for this rank's messages.
+  }
+  finish_if_over(operation);
+}
+
+void Core::fail(Operation& operation, const std::exception_ptr& thrown, const char* what) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    fail(operation, error);
+  } catch (const std::exception& error) {
+    fail(operation, Error(ErrorCode::internal, what, rank, error.what()));
+  } catch (...) {
+    fail(operation, Error(ErrorCode::internal, what, rank, "what was thrown is no std::exception"));
+  }
+}
+
+void Core::fail_mismatch(Operation& operation, int peer, const std::string& what) {
+  // Ranks that heard of a death at different operations call different things afterwards: the death is what to report.
+  if (const int gone = detector.find_dead(); gone >= 0)
+    return fail(operation, FailureDetector::has_gone(gone, describe(operation)));
+  fail(operation,
+       Error(ErrorCode::mismatch,
+             "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not fit together in " +
+                 describe(operation) + ": " + what + kSameCalls,
+             rank),
+       true, peer);
+}
+
+void Core::fail_all(const Error& error) noexcept {
+  // Finishing moves the window, so it is looked at by sequence.
+  const auto for_each = [&](auto&& function) {
+    for (std::uint64_t sequence = operations.base(); sequence < operations.next(); ++sequence)
+      if (Operation* const each = operations.find(sequence); each != nullptr && !each->is_finished()) function(*each);
+  };
+  for_each([&](Operation& each) { fail(each, error); });
+  if (!transport_broken) return;
+  for_each([&](Operation& each) {
+    each.in_flight = 0;
+    finish_if_over(each);
+  });
+}
+
+void Core::send_notice(int peer, std::uint64_t sequence, const Error& error, bool is_death, int partner) {
+  const std::size_t text_bytes = std::min<std::size_t>(error.message().size(), kNoticeTextBytes);
+  const Notice notice{static_cast<std::int32_t>(error.code()), is_death ? 1 : 0, error.rank(), partner};
+  std::array<std::byte, kNoticeBytes> body;
+  std::memcpy(body.data(), &notice, sizeof notice);
+  std::memcpy(body.data() + sizeof notice, error.message().data(), text_bytes);
+  Header header;
+  header.sequence = sequence;
+  header.source = static_cast<std::uint32_t>(rank);
+  header.kind = MessageKind::notice;
+  header.payload_bytes = static_cast<std::uint32_t>(sizeof notice + text_bytes);
+  send(peer, header, ConstBytes(body).first(sizeof notice + text_bytes), nullptr);
+}
+
+void Core::on_notice(const Header& header, ConstBytes payload) {
+  Notice notice;
+  std::memcpy(&notice, payload.data(), sizeof notice);
+  if (notice.is_death != 0) detector.note_death(notice.culprit, header.sequence);
+  if (header.sequence < operations.base()) return;
+  Operation& failing = operations.at(header.sequence);
+  const ConstBytes rest = payload.subspan(sizeof notice);
+  const std::string text(reinterpret_cast<const char*>(rest.data()), rest.size());
+  const int origin = static_cast<int>(header.source);
+  if (notice.partner == rank)
+    fail(failing, Error(static_cast<ErrorCode>(notice.code), text, origin), false);
+  else if (notice.is_death != 0)  // of a third rank
+    fail(failing, PeerGone(text, notice.culprit), false);
+  else
+    fail(failing,
+         Error(ErrorCode::peer_failed, "rank " + std::to_string(origin) + " failed in this operation: " + text, origin),
+         false);
+}
+
+// A message for an operation that is over here. If it was completed without that message, its sender waits in vain.
+void Core::on_late(const Header& header) {
+  const OperationTable::Past& past = operations.past(header.sequence);
+  if (past.sequence == header.sequence && past.failed) return;
+  const int peer = static_cast<int>(header.source);
+  if (header.kind == MessageKind::probe && (past.sequence != header.sequence || past.signature == header.signature)) {
+    Header answer;
+    answer.sequence = header.sequence;
+    answer.signature = header.signature;
+    answer.source = static_cast<std::uint32_t>(rank);
+    answer.kind = MessageKind::completed;
+    return send(peer, answer, {}, nullptr);
+  }
+  const std::string where = "operation " + std::to_string(header.sequence);
+  if (const int gone = detector.find_dead(); gone >= 0)  // as in fail_mismatch()
+    return send_notice(peer, header.sequence, FailureDetector::has_gone(gone, where), true, -1);
+  send_notice(peer, header.sequence,
+              Error(ErrorCode::mismatch,
+                    "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not fit together in " +
+                        where + ": rank " + std::to_string(rank) + " completed it without the message that rank " +
+                        std::to_string(peer) + " sent" + kSameCalls,
+                    rank),
+              false, peer);
+}
+
+}  // namespace penstock::engine

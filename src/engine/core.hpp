@@ -1,0 +1,143 @@
+// The core of the engine: which operations there are, which of their steps may run, and how one fails.
+#pragma once
+
+#include <array>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/failure_detector.hpp"
+#include "engine/failures.hpp"
+#include "engine/mechanism.hpp"
+#include "engine/message.hpp"
+#include "engine/node.hpp"
+#include "engine/operation_table.hpp"
+#include "engine/pools.hpp"
+
+namespace penstock::engine {
+
+/// What mechanisms see of the engine. Protected by the engine's lock.
+class Core {
+ public:
+  Core(std::unique_ptr<Transport> by, const EngineOptions& given, Node on);
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+
+  bool is_local(int peer) const { return node.local_rank[static_cast<std::size_t>(peer)] >= 0; }
+  bool is_near(int peer) const { return peer == rank || is_local(peer); }
+  std::uint32_t local(int peer) const {
+    return static_cast<std::uint32_t>(node.local_rank[static_cast<std::size_t>(peer)]);
+  }
+  /// With a segment only.
+  RankSlot& slot(std::uint32_t local_rank) const { return node.segment->slot(local_rank); }
+  std::uint32_t self() const { return node.segment->local_rank(); }
+  RankSlot& own_slot() const { return slot(self()); }
+  bool may_call_transport() const {
+    return has_remote && !transport_broken && (caller == Caller::application || transport->any_thread());
+  }
+  /// No rank of the node that lives works on an operation before this one.
+  std::uint64_t completed_by_all() const;
+  /// Adds the ranks that are furthest behind, by what they publish, where that keeps the operation from going on.
+  void add_last(std::atomic<std::uint64_t> RankSlot::*reached, const Operation& operation,
+                std::vector<int>& peers) const;
+  /// Of the operation's shared memory in this rank's arena.
+  std::uint64_t shared_offset(const Operation& operation) const {
+    return operation.shared == nullptr ? 0 : static_cast<std::uint64_t>(operation.shared - node.segment->arena(self()));
+  }
+  std::string describe(const Operation& operation) const;
+  Header header_for(const Operation& operation, MessageKind kind, std::uint32_t tag = 0) const;
+
+  void complete(Operation& operation, StepId step) {
+    --operation.steps_left;
+    for (const StepId next : operation.call.compiled->dependents(step))
+      if (--operation.waiting_for[next] == 0) ready_.push({&operation, next});
+    if (operation.steps_left == 0) finish_if_over(operation);
+  }
+  void launch(Operation& operation);
+  void drain();
+  void finish_if_over(Operation& operation);
+  /// The operation is not over before what was held is released.
+  void hold(Operation& operation) { ++operation.in_flight; }
+  void release(Operation& operation) {
+    --operation.in_flight;
+    finish_if_over(operation);
+  }
+
+  void add_work(Lane lane, const Work& work) { work_[static_cast<std::size_t>(lane)].push(work); }
+  bool has_work(Lane lane) const { return !work_[static_cast<std::size_t>(lane)].empty(); }
+  bool run_work(std::unique_lock<std::mutex>& lock, Lane lane);
+  /// Runs the function without the lock. What it throws fails the operation; false where that has failed.
+  template <typename Function>
+  bool run_unlocked(Operation& operation, std::unique_lock<std::mutex>& lock, Function function) {
+    ++operation.executing;
+    const Caller own = caller;
+    lock.unlock();
+    std::exception_ptr thrown;
+    try {
+      function();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    lock.lock();
+    caller = own;
+    --operation.executing;
+    if (thrown) fail(operation, thrown, "a step failed");
+    if (!operation.has_failed()) return true;
+    finish_if_over(operation);
+    return false;
+  }
+
+  /// A mismatch has a partner: the rank that shares it.
+  void fail(Operation& operation, const Error& error, bool tell_all = true, int partner = -1);
+  /// What is no Error becomes one.
+  void fail(Operation& operation, const std::exception_ptr& thrown, const char* what);
+  void fail_mismatch(Operation& operation, int peer, const std::string& what);
+  void fail_all(const Error& error) noexcept;
+  void on_notice(const Header& header, ConstBytes payload);
+  void on_late(const Header& header);  ///< the operation is over here
+
+  // What goes from a mechanism to others.
+  /// A message that belongs to a step or an operation.
+  virtual void arrive(const Header& header, ConstBytes payload) = 0;
+  /// To a step that is ready for it.
+  virtual void deliver(Operation& operation, StepId step, const Header& header, ConstBytes payload) = 0;
+  /// Copies the payload. An owner is not over before the message has left.
+  virtual void send(int peer, const Header& header, ConstBytes payload, Operation* owner) = 0;
+
+  const Node node;
+  const EngineOptions options;
+  const int rank;
+  const bool has_remote;  ///< ranks of other nodes
+  std::unique_ptr<Transport> transport;
+  bool transport_broken = false;
+  Caller caller = Caller::application;  ///< of the thread that holds the lock
+  BufferPool buffers;
+  OperationTable operations;
+  FailureDetector detector;
+  Doorbell& own_bell;
+
+ protected:
+  ~Core() = default;
+
+  virtual void issue(Operation& operation, StepId step) = 0;
+  // All mechanisms at once.
+  virtual void begin(Operation& operation) = 0;
+  virtual void end(Operation& operation) = 0;
+  virtual void cancel(Operation& operation) = 0;
+  virtual bool is_touched(const Operation& operation) const = 0;
+
+ private:
+  struct Ready {
+    Operation* operation = nullptr;
+    StepId step = 0;
+  };
+  void send_notice(int peer, std::uint64_t sequence, const Error& error, bool is_death, int partner);
+
+  Doorbell private_bell_;  ///< without a segment
+  Fifo<Ready> ready_;
+  std::array<Fifo<Work>, 2> work_;  ///< by lane
+};
+
+}  // namespace penstock::engine

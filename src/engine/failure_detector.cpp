@@ -1,0 +1,98 @@
+#include "engine/failure_detector.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/ranks_text.hpp"
+#include "engine/core.hpp"
+
+namespace penstock::engine {
+FailureDetector::FailureDetector(Core& core) : core_(core), gone_(core.node.ranks.size(), false) {}
+
+bool FailureDetector::find_new() {
+  bool has_new = false;
+  for (std::uint32_t local_rank = 0; local_rank < gone_.size(); ++local_rank) {
+    if (gone_[local_rank] || core_.node.segment->is_alive(local_rank)) continue;
+    gone_[local_rank] = has_gone_ranks_ = has_new = true;
+  }
+  return has_new;
+}
+
+void FailureDetector::note_death(int rank, std::uint64_t sequence) {
+  if (dead_.rank < 0 || sequence < dead_.from_sequence) dead_ = {rank, sequence};
+}
+
+int FailureDetector::find_dead() const {
+  if (core_.may_call_transport())
+    for (int rank = 0; rank < core_.node.team.size(); ++rank)
+      if (!core_.is_local(rank) && core_.transport->has_gone(rank)) return rank;
+  for (std::uint32_t local_rank = 0; local_rank < gone_.size(); ++local_rank)
+    if (gone_[local_rank] || !core_.node.segment->is_alive(local_rank)) return core_.node.ranks[local_rank];
+  return -1;
+}
+
+int FailureDetector::find_gone_in(const Operation& operation) const {
+  if (dead_.rank >= 0 && operation.sequence >= dead_.from_sequence) return dead_.rank;
+  if (!has_gone_ranks_) return -1;
+  for (std::uint32_t local_rank = 0; local_rank < gone_.size(); ++local_rank)
+    if (gone_[local_rank] &&
+        core_.slot(local_rank).completed_before.load(std::memory_order_acquire) <= operation.sequence)
+      return core_.node.ranks[local_rank];
+  return -1;
+}
+
+PeerGone FailureDetector::has_gone(int peer, const std::string& where) {
+  return {
+      "rank " + std::to_string(peer) + " has gone in " + where + ": its process ended, or it gave up the communicator",
+      peer};
+}
+
+FailureDetector::Watched& FailureDetector::watched(const Operation& operation) {
+  Watched& found = watched_[operation];
+  if (found.sequence != operation.sequence) found = {.sequence = operation.sequence};
+  return found;
+}
+
+void FailureDetector::check(Operation& operation, const std::vector<int>& peers) {
+  // The first check, then 2, 4, 8 ... checks later: a late rank must not be buried in probes.
+  std::uint32_t& probes_sent = watched(operation).probes_sent;
+  const bool probe = ((probes_sent + 1) & probes_sent) == 0;
+  ++probes_sent;
+  for (const int peer : peers) {
+    if (peer == core_.rank) continue;
+    if (core_.is_local(peer) ? gone_[core_.local(peer)] : core_.may_call_transport() && core_.transport->has_gone(peer))
+      return core_.fail(operation, has_gone(peer, core_.describe(operation)));
+    if (probe) core_.send(peer, core_.header_for(operation, MessageKind::probe), {}, nullptr);
+  }
+}
+
+// Called every now and then by a thread that waits.
+void FailureDetector::watch_stall(const Operation& operation, std::vector<int> peers, std::vector<int> absent,
+                                  std::uint64_t mark) {
+  Watched& watched = this->watched(operation);
+  const auto now = std::chrono::steady_clock::now();
+  if (mark != watched.mark || operation.executing > 0) {
+    watched.mark = mark;
+    watched.still_since = now;
+    return;
+  }
+  const auto still = std::chrono::duration_cast<std::chrono::milliseconds>(now - watched.still_since);
+  std::erase(peers, core_.rank);
+  std::erase(absent, core_.rank);
+  if (core_.options.silence_ms <= 0 || watched.is_told || still.count() < core_.options.silence_ms || peers.empty())
+    return;
+  watched.is_told = true;
+  last_stall_ = "rank " + std::to_string(core_.rank) + " has heard nothing for " +
+                std::to_string(still.count() / 1000) + "." + std::to_string(still.count() / 100 % 10) + " s in " +
+                core_.describe(operation) + ": it waits for " + base::ranks_text(absent.empty() ? peers : absent) +
+                (absent.empty() ? ", from which more has to come" : ", from which nothing has come") +
+                "; it goes on waiting (PENSTOCK_SILENCE_MS=0: without this line)";
+  ++stalls_;
+  std::fprintf(stderr, "penstock: %s\n", last_stall_.c_str());
+}
+
+std::string FailureDetector::report() const {
+  return stalls_ == 0 ? "" : "silence: in " + std::to_string(stalls_) + " operations; last: " + last_stall_ + "\n";
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,124 @@
+#include "engine/flag_exchange.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "engine/pause.hpp"
+
+namespace penstock::engine {
+namespace {
+
+constexpr int kLooks = 200;        // some microseconds: longer than the others need where each rank has a core
+constexpr int kLooksInCrowd = 20;  // where the others need this core to come
+
+}  // namespace
+
+FlagExchange::FlagExchange(Core& core)
+    : core_(core),
+      flags_(*core.node.segment),
+      looks_(static_cast<long>(core.node.ranks.size()) > ::sysconf(_SC_NPROCESSORS_ONLN) ? kLooksInCrowd : kLooks) {}
+
+bool FlagExchange::admit(Operation& operation) {
+  flagged_.push_back(&operation);
+  if (deferred_.empty() && take_flag(operation)) return true;
+  deferred_.push(&operation);
+  return false;
+}
+
+bool FlagExchange::take_flag(Operation& operation) {
+  if (!flags_.is_free(operation.sequence, core_.detector.gone())) return false;
+  operation.shared = flags_.of(core_.self(), operation.sequence).data;
+  return true;
+}
+
+void FlagExchange::begin(Operation& operation) {
+  if (!operation.plan().by_flags) return;
+  State& state = states_[operation];
+  state.is_shown = shown_for_ == operation.sequence + 1;
+  state.awaiting.clear();
+}
+
+void FlagExchange::post(Operation& operation, StepId step) {
+  if (operation.step(step).kind == StepKind::await) {
+    states_[operation].awaiting.push_back(step);
+    return;
+  }
+  show(operation, operation.step(step));
+  core_.complete(operation, step);
+}
+
+void FlagExchange::show(const Operation& operation, const Step& step) {
+  flags_.show(operation.sequence, operation.call.signature);
+  core_.slot(core_.local(step.peer)).bell.ring();
+}
+
+bool FlagExchange::await_at_once(const Step& step) const {
+  const std::uint32_t peer = core_.local(step.peer);
+  for (int look = looks_; look > 0; --look) {
+    if (flags_.has_shown(peer, at_once_.sequence))
+      return flags_.of(peer, at_once_.sequence).signature == at_once_.call.signature;
+    pause();
+  }
+  return false;
+}
+
+ConstBytes FlagExchange::of_peer(const Operation& operation, const Step& step) const {
+  return {flags_.of(core_.local(step.peer), operation.sequence).data + step.from.offset_bytes, step.from.size_bytes};
+}
+
+/// An await that is over, and does not know it yet.
+StepId FlagExchange::find_shown(const Operation& operation) const {
+  if (operation.is_running() && !operation.has_failed())
+    for (const StepId step : states_[operation].awaiting)
+      if (has_shown(operation, operation.step(step))) return step;
+  return CompiledPlan::kNone;
+}
+
+bool FlagExchange::receive() {
+  for (Operation* const operation : flagged_) {
+    const StepId step = find_shown(*operation);
+    if (step == CompiledPlan::kNone) continue;
+    const int peer = operation->step(step).peer;
+    std::erase(states_[*operation].awaiting, step);
+    if (flags_.of(core_.local(peer), operation->sequence).signature != operation->call.signature) {
+      core_.fail_mismatch(*operation, peer, "they called different operations, or with different arguments");
+    } else {
+      core_.complete(*operation, step);
+      core_.drain();
+    }
+    return true;  // it may have left flagged_
+  }
+  return false;
+}
+
+bool FlagExchange::poll_flagged() {
+  bool moved = receive();
+  for (; !deferred_.empty() && take_flag(*deferred_.front()); moved = true) core_.launch(*deferred_.pop());
+  return moved;
+}
+
+bool FlagExchange::has_work(Caller) const {
+  return std::ranges::any_of(flagged_, [&](const Operation* each) { return find_shown(*each) != CompiledPlan::kNone; });
+}
+
+void FlagExchange::cancel(Operation& operation) {
+  states_[operation].awaiting.clear();
+  deferred_.remove_if([&](const Operation* each) { return each == &operation; });
+}
+
+StepId FlagExchange::find_missing(const Operation& operation, int peer) const {
+  // What goes by flags is in no order with messages.
+  for (const StepId step : states_[operation].awaiting)
+    if (operation.step(step).peer == peer && !has_shown(operation, operation.step(step))) return step;
+  return CompiledPlan::kNone;
+}
+
+void FlagExchange::waits_for(const Operation& operation, std::vector<int>& peers) const {
+  if (!operation.plan().by_flags) return;
+  if (!operation.is_running()) return core_.add_last(&RankSlot::past_flags_of, operation, peers);
+  for (const StepId step : states_[operation].awaiting)
+    if (!has_shown(operation, operation.step(step))) peers.push_back(operation.step(step).peer);
+}
+
+}  // namespace penstock::engine

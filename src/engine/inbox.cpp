@@ -1,0 +1,131 @@
+#include "engine/inbox.hpp"
+
+#include <utility>
+
+#include "kernels/copy.hpp"
+#include "plan/order.hpp"
+
+namespace penstock::engine {
+namespace {
+
+StepKind taker_of(MessageKind kind) {
+  switch (kind) {
+    case MessageKind::expose: return StepKind::await;
+    case MessageKind::loan: return StepKind::borrow;
+    default: return StepKind::recv;
+  }
+}
+
+}  // namespace
+
+void Inbox::begin(Operation& operation) {
+  State& state = states_[operation];
+  state.flags.assign(operation.plan().steps.size(), 0);
+  state.arrived.assign(operation.plan().steps.size(), nullptr);
+  Stored* message = std::exchange(state.early_first, nullptr);
+  while (message != nullptr) {
+    Stored* const next = std::exchange(message->next, nullptr);
+    if (operation.has_failed())
+      forget(message);
+    else
+      match(operation, message->header, {message->payload, message->payload_bytes}, message);
+    message = next;
+  }
+}
+
+void Inbox::deliver(Operation& operation, StepId step) {
+  Stored* const message = std::exchange(states_[operation].arrived[step], nullptr);
+  core_.deliver(operation, step, message->header, {message->payload, message->payload_bytes});
+  forget(message);
+}
+
+void Inbox::arrive(const Header& header, ConstBytes payload) {
+  if (header.sequence < core_.operations.base()) return core_.on_late(header);
+  Operation& target = core_.operations.at(header.sequence);
+  if (target.is_finished()) return core_.on_late(header);
+  if (target.has_failed()) return;
+  if (target.is_running()) return match(target, header, payload, nullptr);
+  State& state = states_[target];
+  Stored* const message = store(header, payload);
+  (state.early_first == nullptr ? state.early_first : state.early_last->next) = message;
+  state.early_last = message;
+}
+
+void Inbox::match(Operation& operation, const Header& header, ConstBytes payload, Stored* stored) {
+  State& state = states_[operation];
+  const int source = static_cast<int>(header.source);
+  StepId step = CompiledPlan::kNone;
+  if (header.signature != operation.call.signature) {
+    core_.fail_mismatch(operation, source, "they called different operations, or with different arguments");
+  } else if (header.kind != MessageKind::probe) {
+    const CompiledPlan& compiled = *operation.call.compiled;
+    step = compiled.receiver(taker_of(header.kind), source, header.tag);
+    while (step != CompiledPlan::kNone && (state.flags[step] & matched)) step = compiled.next_receiver(step);
+    if (step == CompiledPlan::kNone)
+      core_.fail_mismatch(operation, source,
+                          "the plan of rank " + std::to_string(core_.rank) + " has no step for a message of " +
+                              std::to_string(header.bytes) + " bytes under tag " + std::to_string(header.tag));
+  }
+  if (step != CompiledPlan::kNone) {
+    state.flags[step] |= matched;
+    if (!(state.flags[step] & posted)) {
+      state.arrived[step] = stored != nullptr ? stored : store(header, payload);
+      return;
+    }
+    core_.deliver(operation, step, header, payload);
+  }
+  if (stored != nullptr) forget(stored);
+}
+
+void Inbox::cancel(Operation& operation) {
+  State& state = states_[operation];
+  for (Stored* const message : std::exchange(state.arrived, {}))
+    if (message != nullptr) forget(message);
+  for (Stored* message = std::exchange(state.early_first, nullptr); message != nullptr;)
+    forget(std::exchange(message, message->next));
+}
+
+template <typename Predicate>
+StepId Inbox::find(const Operation& operation, Predicate predicate) const {
+  if (!operation.is_running()) return CompiledPlan::kNone;
+  const State& state = states_[operation];
+  for (StepId step = 0; step < state.flags.size(); ++step)
+    if (plan::takes(operation.step(step).kind) && predicate(operation.step(step), state.flags[step])) return step;
+  return CompiledPlan::kNone;
+}
+
+StepId Inbox::find_missing(const Operation& operation, int peer) const {
+  return find(operation, [&](const Step& step, std::uint8_t flags) { return step.peer == peer && !(flags & matched); });
+}
+
+void Inbox::waits_for(const Operation& operation, std::vector<int>& peers) const {
+  find(operation, [&](const Step& step, std::uint8_t flags) {
+    if ((flags & (posted | matched)) == posted) peers.push_back(step.peer);
+    return false;
+  });
+}
+
+bool Inbox::has_heard(const Operation& operation, int peer) const {
+  return find(operation, [&](const Step& step, std::uint8_t flags) {
+           return step.peer == peer && (flags & matched);
+         }) != CompiledPlan::kNone;
+}
+
+Inbox::Stored* Inbox::store(const Header& header, ConstBytes payload) {
+  if (idle_messages_.empty()) {
+    messages_.push_back(std::make_unique<Stored>());
+    idle_messages_.push_back(messages_.back().get());
+  }
+  Stored* const message = idle_messages_.back();
+  idle_messages_.pop_back();
+  *message = {header, core_.buffers.take(payload.size()), payload.size(), nullptr};
+  kernels::copy_bytes(message->payload, payload.data(), payload.size());
+  return message;
+}
+
+void Inbox::forget(Stored* message) {
+  core_.buffers.give_back(std::exchange(message->payload, nullptr), message->payload_bytes);
+  idle_messages_.push_back(message);
+}
+
+}  // namespace penstock::engine

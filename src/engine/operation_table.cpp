@@ -1,0 +1,79 @@
+#include "engine/operation_table.hpp"
+
+#include <utility>
+
+#include "engine/segment.hpp"
+
+namespace penstock::engine {
+
+Operation& OperationTable::at(std::uint64_t sequence) {
+  const auto index = static_cast<std::size_t>(sequence - base_);
+  while (window_.size() <= index) window_.push(nullptr);
+  Operation*& entry = window_[index];
+  if (entry == nullptr) {
+    if (idle_.empty()) {
+      records_.push_back(std::make_unique<Operation>(static_cast<std::uint32_t>(records_.size())));
+      idle_.push_back(records_.back().get());
+    }
+    entry = idle_.back();
+    idle_.pop_back();
+    entry->sequence = sequence;
+    entry->owners = 1;
+  }
+  return *entry;
+}
+
+Operation* OperationTable::find(std::uint64_t sequence) const {
+  return sequence < base_ || sequence - base_ >= window_.size() ? nullptr
+                                                                : window_[static_cast<std::size_t>(sequence - base_)];
+}
+
+void OperationTable::start(Operation& next) {
+  next.stage = Operation::Stage::started;
+  ++next_;
+  ++unfinished_;
+}
+
+void OperationTable::run_through(std::uint64_t signature) {
+  past_[next_ % past_.size()] = {next_, signature, false};
+  base_ = ++next_;
+  publish();
+}
+
+void OperationTable::finish(Operation& operation) {
+  past_[operation.sequence % past_.size()] = {operation.sequence, operation.call.signature, operation.has_failed()};
+  --unfinished_;
+  operation.finished.store(true, std::memory_order_seq_cst);
+}
+
+void OperationTable::advance() {
+  while (!window_.empty() && window_.front() != nullptr && window_.front()->pins == 0 &&
+         window_.front()->is_finished()) {
+    Operation* const first = window_.pop();
+    ++base_;
+    disown(*first);
+  }
+  publish();
+}
+
+void OperationTable::publish() const {
+  if (segment_ != nullptr)
+    segment_->slot(segment_->local_rank()).completed_before.store(base_, std::memory_order_release);
+}
+
+void OperationTable::drop(Operation& operation) { disown(operation); }
+
+void OperationTable::disown(Operation& operation) {
+  if (--operation.owners > 0) return;
+  if (operation.call.arithmetic.user) dropped_.push_back(std::move(operation.call.arithmetic.user));
+  operation.call.plan.reset();
+  operation.call.compiled.reset();
+  operation.call.begin_ns = 0;
+  operation.error.reset();
+  operation.stage = Operation::Stage::expected;
+  operation.steps_left = 0;
+  operation.finished.store(false, std::memory_order_relaxed);
+  idle_.push_back(&operation);
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,64 @@
+// The operations of a communicator that are not over on this rank, and what is remembered of those that are.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/operation.hpp"
+#include "engine/pools.hpp"
+
+namespace penstock::engine {
+
+class Segment;
+
+/// A window over the sequence of operations: all before base() are over here, and the ranks of the node can see that.
+class OperationTable {
+ public:
+  struct Past {
+    std::uint64_t sequence = ~std::uint64_t{0};
+    std::uint64_t signature = 0;
+    bool failed = false;
+  };
+
+  explicit OperationTable(const Segment* segment) : segment_(segment) {}
+
+  std::uint64_t base() const { return base_; }
+  std::uint64_t next() const { return next_; }  ///< the next one that this rank starts
+  bool has_unfinished() const { return unfinished_ > 0; }
+  bool is_empty() const { return window_.empty(); }
+
+  /// Makes the record if this is the first that is heard of the operation.
+  Operation& at(std::uint64_t sequence);
+  Operation* find(std::uint64_t sequence) const;  ///< nullptr where nothing is known, or it is over
+  void start(Operation& next);
+  /// start(), and the end of the operation, where the window is empty.
+  void run_through(std::uint64_t signature);
+  void finish(Operation& operation);
+  void advance();
+  void drop(Operation& operation);  ///< by its Run
+
+  const Past& past(std::uint64_t sequence) const { return past_[sequence % past_.size()]; }
+
+  /// Operations of the caller's own that ended with their last operation. They may take a lock of the caller's, so they
+  /// are dropped without the engine's.
+  bool has_dropped() const { return !dropped_.empty(); }
+  std::vector<std::shared_ptr<const UserOp>> take_dropped() { return std::exchange(dropped_, {}); }
+
+ private:
+  void publish() const;
+  void disown(Operation& operation);
+
+  const Segment* const segment_;  ///< or nullptr
+  std::uint64_t next_ = 0;
+  std::uint64_t base_ = 0;
+  std::size_t unfinished_ = 0;
+  Fifo<Operation*> window_;  ///< from base_ on; nullptr where nothing is known yet
+  std::vector<std::unique_ptr<Operation>> records_;
+  std::vector<Operation*> idle_;
+  std::array<Past, 256> past_;
+  std::vector<std::shared_ptr<const UserOp>> dropped_;
+};
+
+}  // namespace penstock::engine

@@ -1,0 +1,47 @@
+#include "engine/peer_reads.hpp"
+
+#include <cerrno>
+#include <system_error>
+
+#include "engine/borrow.hpp"
+#include "engine/single_copy.hpp"
+#include "penstock/trace.hpp"
+#include "plan/order.hpp"
+
+namespace penstock::engine {
+
+// True when the message has been read; false when its sender has failed meanwhile.
+bool PeerReads::run(const Work& work) {
+  const Operation& operation = *work.operation;
+  const Step& what = operation.step(work.step);
+  const trace::Span span("recv", what.lane == Lane::progress ? "progress" : "application", plan::taken_bytes(what));
+  const std::uint32_t peer = core_.local(what.peer);
+  const pid_t process = core_.node.process[peer];
+  const Bytes to = operation.target(what.to);
+  const int error = what.kind == StepKind::borrow
+                        ? borrow(operation.plan(), what, operation.call.arithmetic, {process, work.address}, to)
+                        : read_memory(process, work.address, to);
+  // The sender's memory is the message's only until its operation is over, and it shows a failure before that.
+  if (Failures::has(core_.slot(peer), operation.sequence)) return false;
+  if (error == 0) return true;
+  // A process that ends gives up its memory before its files.
+  if (error == ESRCH || !core_.node.segment->is_alive(peer))
+    throw PeerGone("rank " + std::to_string(what.peer) + " has gone while rank " + std::to_string(core_.rank) +
+                       " read a message from its memory: its process ended",
+                   what.peer);
+  throw Error(ErrorCode::io,
+              "rank " + std::to_string(core_.rank) + " could not read a message of rank " + std::to_string(what.peer) +
+                  " from its memory; PENSTOCK_SINGLE_COPY=off avoids that",
+              core_.rank, std::generic_category().message(error));
+}
+
+void PeerReads::finish(const Work& work, bool was_valid) {
+  const int peer = work.operation->step(work.step).peer;
+  if (!was_valid) return refused_.push_back({work.operation, peer});
+  Header fin = core_.header_for(*work.operation, MessageKind::fin);
+  fin.sender_transfer = work.transfer;
+  core_.send(peer, fin, {}, work.operation);
+  core_.complete(*work.operation, work.step);
+}
+
+}  // namespace penstock::engine

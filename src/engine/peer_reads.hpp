@@ -1,0 +1,40 @@
+// Long messages and loans that the receiver reads from the sender's memory by itself: one copy.
+#pragma once
+
+#include <vector>
+
+#include "engine/core.hpp"
+
+namespace penstock::engine {
+
+class PeerReads final : public Mechanism, private Worker {
+ public:
+  explicit PeerReads(Core& core) : core_(core) {}
+
+  /// What the header announces lies ready in the sender's memory.
+  void post(Operation& operation, StepId step, const Header& header) {
+    core_.add_work(operation.step(step).lane, {&operation, step, header.sender_transfer, header.address, this});
+  }
+
+  void cancel(Operation& operation) override {
+    std::erase_if(refused_, [&](const Refused& each) { return each.operation == &operation; });
+  }
+  void waits_for(const Operation& operation, std::vector<int>& peers) const override {
+    for (const Refused& each : refused_)
+      if (each.operation == &operation) peers.push_back(each.peer);
+  }
+
+ private:
+  struct Refused {
+    Operation* operation;
+    int peer;
+  };
+
+  bool run(const Work& work) override;
+  void finish(const Work& work, bool was_valid) override;
+
+  Core& core_;
+  std::vector<Refused> refused_;  ///< their senders have failed, whose notices will come
+};
+
+}  // namespace penstock::engine

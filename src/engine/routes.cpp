@@ -1,0 +1,167 @@
+#include "engine/routes.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/copy.hpp"
+#include "penstock/trace.hpp"
+#include "plan/order.hpp"
+
+namespace penstock::engine {
+
+Routes::Routes(std::unique_ptr<Transport> by, const EngineOptions& given, Node on)
+    : Core(std::move(by), given, std::move(on)) {
+  if (node.segment != nullptr) {
+    add<CellMessages>();
+    add<FlagExchange>();
+    add<PeerReads>();
+    if (node.team.single_copy) add<SharedTasks>();
+  }
+  if (has_remote) add<RemoteMessages>();
+  add<SharedBuffers>();
+  add<Computations>();
+  add<Inbox>();
+}
+
+bool Routes::admit(Operation& operation) {
+  return operation.plan().by_flags ? the<FlagExchange>().admit(operation) : the<SharedBuffers>().admit(operation);
+}
+
+bool Routes::poll() {
+  bool moved = false;
+  for_each([&](auto& mechanism) { moved |= mechanism.poll(); });
+  return moved;
+}
+
+void Routes::issue(Operation& operation, StepId step) {
+  const Step& what = operation.step(step);
+  const bool by_flags = operation.plan().by_flags;
+  switch (what.kind) {
+    case StepKind::send:
+    case StepKind::lend:
+    case StepKind::expose:
+      if (by_flags) return the<FlagExchange>().post(operation, step);
+      return send_step(operation, step);
+    case StepKind::await:
+      if (by_flags) return the<FlagExchange>().post(operation, step);
+      return the<Inbox>().post(operation, step);
+    case StepKind::recv:
+    case StepKind::borrow: return the<Inbox>().post(operation, step);
+    case StepKind::share: return the<SharedTasks>().post(operation, step);
+    default:
+      if (by_flags && the<FlagExchange>().is_shown(operation, what)) return complete(operation, step);
+      the<Computations>().post(operation, step, source_of(operation, what));
+  }
+}
+
+void Routes::send_step(Operation& operation, StepId step) {
+  const Step& what = operation.step(step);
+  if (what.kind != StepKind::expose && what.peer != rank)
+    return is_local(what.peer) ? the<CellMessages>().post(operation, step)
+                               : the<RemoteMessages>().post(operation, step);
+  Header header = header_for(operation, MessageKind::eager, what.tag);
+  ConstBytes data;
+  if (what.kind == StepKind::expose) {
+    header.kind = MessageKind::expose;
+    header.address = shared_offset(operation);
+  } else {
+    data = operation.source(what.from);
+    header.bytes = data.size();
+  }
+  if (what.peer == rank)
+    arrive(header, data);
+  else
+    send(what.peer, header, {}, &operation);
+  if (!operation.has_failed()) complete(operation, step);
+}
+
+ConstBytes Routes::source_of(const Operation& operation, const Step& step) {
+  if (step.kind != StepKind::read && step.kind != StepKind::unpack) return operation.source(step.from);
+  if (step.peer == rank) return {operation.shared + step.from.offset_bytes, step.from.size_bytes};
+  return operation.plan().by_flags ? the<FlagExchange>().of_peer(operation, step)
+                                   : the<SharedBuffers>().of_peer(operation, step);
+}
+
+void Routes::arrive(const Header& header, ConstBytes payload) {
+  switch (header.kind) {
+    case MessageKind::notice: return on_notice(header, payload);
+    case MessageKind::completed: return on_completed(header);
+    default: the<Inbox>().arrive(header, payload);
+  }
+}
+
+void Routes::deliver(Operation& operation, StepId step, const Header& header, ConstBytes payload) {
+  const Step& what = operation.step(step);
+  if (header.kind == MessageKind::expose) {
+    if (what.peer != rank) the<SharedBuffers>().set_peer(operation, what.peer, header.address);
+    return complete(operation, step);
+  }
+  const std::uint64_t expected_bytes = plan::taken_bytes(what);
+  if (header.bytes != expected_bytes)
+    return fail_mismatch(operation, what.peer,
+                         "rank " + std::to_string(what.peer) + " sent " + std::to_string(header.bytes) +
+                             " bytes where rank " + std::to_string(rank) + " expected " +
+                             std::to_string(expected_bytes) + " bytes");
+  if (header.kind == MessageKind::eager) {
+    const trace::Span span("recv", "progress", payload.size());
+    kernels::copy_bytes(operation.target(what.to).data(), payload.data(), payload.size());
+    return complete(operation, step);
+  }
+  if (!is_local(what.peer)) return the<RemoteMessages>().receive_long(operation, step, header);
+  return node.single_copy ? the<PeerReads>().post(operation, step, header)
+                          : the<CellMessages>().receive_pieces(operation, step, header);
+}
+
+void Routes::send(int peer, const Header& header, ConstBytes payload, Operation* owner) {
+  return is_local(peer) ? the<CellMessages>().send(peer, header, payload, owner)
+                        : the<RemoteMessages>().send(peer, header, payload, owner);
+}
+
+// Ranks whose counts alone differ have the same signature.
+void Routes::on_completed(const Header& header) {
+  if (header.sequence < operations.base()) return;
+  Operation& waiting = operations.at(header.sequence);
+  if (!waiting.is_running() || waiting.has_failed() || waiting.is_finished()) return;
+  const int peer = static_cast<int>(header.source);
+  const StepId missing = waiting.plan().by_flags ? the<FlagExchange>().find_missing(waiting, peer)
+                                                 : the<Inbox>().find_missing(waiting, peer);
+  if (missing == CompiledPlan::kNone) return;
+  fail_mismatch(waiting, peer,
+                "rank " + std::to_string(peer) + " completed it without sending the " +
+                    std::to_string(plan::taken_bytes(waiting.step(missing))) + " bytes that rank " +
+                    std::to_string(rank) + " expected from it");
+}
+
+// What they sent before they went counts: they may have completed an operation.
+void Routes::receive_from_the_dead() {
+  const bool has_new = detector.find_new();
+  if (detector.has_gone_ranks()) {
+    do {
+      while (the<CellMessages>().receive() || the<FlagExchange>().receive()) {
+      }
+    } while (the<CellMessages>().mend());
+    for (std::uint32_t peer = 0; has_new && peer < node.ranks.size(); ++peer)
+      if (detector.is_gone(peer)) for_each([&](auto& mechanism) { mechanism.give_up(peer); });
+  }
+  while (has_remote && the<RemoteMessages>().receive()) drain();
+}
+
+void Routes::check(Operation& operation) {
+  if (const int gone = detector.find_gone_in(operation); gone >= 0)
+    return fail(operation, FailureDetector::has_gone(gone, describe(operation)));
+  std::vector<int> peers;
+  std::uint64_t mark = operation.steps_left;
+  for_each([&](auto& mechanism) {
+    mechanism.waits_for(operation, peers);
+    mark += mechanism.moved_bytes(operation);
+  });
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  std::vector<int> absent = peers;
+  std::erase_if(absent,
+                [&](int peer) { return any([&](const auto& each) { return each.has_heard(operation, peer); }); });
+  detector.watch_stall(operation, peers, std::move(absent), mark);
+  detector.check(operation, peers);
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,84 @@
+// Which mechanism does a step, and where a message goes.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <tuple>
+
+#include "engine/cell_messages.hpp"
+#include "engine/computations.hpp"
+#include "engine/core.hpp"
+#include "engine/flag_exchange.hpp"
+#include "engine/inbox.hpp"
+#include "engine/peer_reads.hpp"
+#include "engine/remote_messages.hpp"
+#include "engine/shared_buffers.hpp"
+#include "engine/shared_tasks.hpp"
+
+namespace penstock::engine {
+
+/// The core with its mechanisms: the one place that knows them all. Under the engine's lock.
+class Routes : public Core {
+ protected:
+  Routes(std::unique_ptr<Transport> by, const EngineOptions& given, Node on);
+  ~Routes() = default;
+
+  template <typename M>
+  bool has() const {
+    return std::get<std::optional<M>>(mechanisms_).has_value();
+  }
+  template <typename M>
+  M& the() {
+    return *std::get<std::optional<M>>(mechanisms_);
+  }
+  template <typename Function>
+  void for_each(Function function) {
+    std::apply([&](auto&... each) { ((each ? function(*each) : void()), ...); }, mechanisms_);
+  }
+  template <typename Predicate>
+  bool any(Predicate predicate) const {
+    return std::apply([&](const auto&... each) { return ((each && predicate(*each)) || ...); }, mechanisms_);
+  }
+
+  /// Whether the operation may be launched now; otherwise a mechanism does it later.
+  bool admit(Operation& operation);
+  /// What a step of computation reads.
+  ConstBytes source_of(const Operation& operation, const Step& step);
+  bool poll();
+  void receive_from_the_dead();
+  /// Fails the operation if it waits for a rank that has gone.
+  void check(Operation& operation);
+
+ private:
+  /// In the order in which they are polled. Absent where there is no shared memory, or no other node.
+  using Mechanisms = std::tuple<std::optional<CellMessages>, std::optional<RemoteMessages>, std::optional<FlagExchange>,
+                                std::optional<SharedTasks>, std::optional<SharedBuffers>, std::optional<PeerReads>,
+                                std::optional<Computations>, std::optional<Inbox>>;
+
+  template <typename M>
+  void add() {
+    std::get<std::optional<M>>(mechanisms_).emplace(static_cast<Core&>(*this));
+  }
+  void arrive(const Header& header, ConstBytes payload) final;
+  void deliver(Operation& operation, StepId step, const Header& header, ConstBytes payload) final;
+  void send(int peer, const Header& header, ConstBytes payload, Operation* owner) final;
+  void issue(Operation& operation, StepId step) final;
+  void begin(Operation& operation) final {
+    for_each([&](auto& mechanism) { mechanism.begin(operation); });
+  }
+  void end(Operation& operation) final {
+    for_each([&](auto& mechanism) { mechanism.end(operation); });
+  }
+  void cancel(Operation& operation) final {
+    for_each([&](auto& mechanism) { mechanism.cancel(operation); });
+  }
+  bool is_touched(const Operation& operation) const final {
+    return any([&](const auto& mechanism) { return mechanism.is_touched(operation); });
+  }
+  void send_step(Operation& operation, StepId step);
+  void on_completed(const Header& header);
+
+  Mechanisms mechanisms_;
+};
+
+}  // namespace penstock::engine

@@ -1,0 +1,325 @@
+#include "engine/shared_tasks.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "engine/task_runner.hpp"
+#include "penstock/trace.hpp"
+
+namespace penstock::engine {
+namespace {
+
+constexpr std::uint64_t bit(std::uint32_t set) { return std::uint64_t{1} << set; }
+
+std::uint64_t address_of(const std::byte* memory) { return reinterpret_cast<std::uint64_t>(memory); }
+
+}  // namespace
+
+void SharedTasks::begin(Operation& operation) {
+  if (tasks_of(operation).count() == 0) return;
+  states_[operation] = {.is_sharing = true};
+  ++operation.pins;
+  sharing_.push_back(&operation);
+}
+
+void SharedTasks::post(Operation& operation, StepId step) {
+  // Not behind those that are deferred: they may wait for the slot that this operation has.
+  if (!slot_is_free(operation)) return deferred_.push_back({&operation, step});
+  enter(operation, step);
+}
+
+void SharedTasks::enter(Operation& operation, StepId step) {
+  const CompiledTasks& tasks = tasks_of(operation);
+  State& state = states_[operation];
+  const std::uint32_t set = tasks.set_of_step(step);
+  Board::Entry& own = entry(operation, core_.self());
+  if (state.entered_sets == 0) {
+    const Plan& plan = operation.plan();
+    const Bindings& bindings = operation.call.bindings;
+    std::uint64_t input = address_of(bindings.input.data());
+    std::uint64_t output = address_of(bindings.output.data());
+    if (plan.input_bytes == 0)
+      input = output + plan.stand_in_offset_bytes;
+    else if (plan.output_bytes == 0)
+      output = input + plan.stand_in_offset_bytes;
+    own.address = {input, output, address_of(operation.scratch), core_.shared_offset(operation)};
+    own.signature = operation.call.signature;
+    own.entered.store(0, std::memory_order_relaxed);
+    own.sequence.store(operation.sequence, std::memory_order_seq_cst);
+  }
+  state.entered_sets |= bit(set);
+  own.left[set].store(tasks.own_count(set), std::memory_order_relaxed);
+  own.entered.fetch_or(bit(set), std::memory_order_seq_cst);
+  board_.change(operation.sequence);
+
+  // A rank that called something else has not come to this operation: of two such ranks at least one sees the other
+  // when it enters, and tells everybody.
+  for (std::uint32_t rank = 0; rank < ranks(); ++rank)
+    if (has_come(operation, rank) && entry(operation, rank).signature != operation.call.signature)
+      return core_.fail_mismatch(operation, core_.node.ranks[rank],
+                                 "they called different operations, or with different arguments");
+  if (tasks.own_count(set) == 0) return core_.complete(operation, step);
+  state.open_sets |= bit(set);
+  std::uint32_t woken = 0;
+  for (std::uint32_t task = 0; task < tasks.count() && woken < ranks(); ++task)
+    if (tasks.set_of_task(task) == set && is_ready(operation, task)) wake_for(operation, task, ++woken);
+}
+
+bool SharedTasks::is_ready(const Operation& operation, std::uint32_t task) const {
+  const std::uint64_t set = bit(tasks_of(operation).set_of_task(task));
+  for (const std::uint32_t rank : tasks_of(operation).ranks(task)) {
+    const Board::Entry& other = entry(operation, rank);
+    if (!has_come(operation, rank) || other.signature != operation.call.signature ||
+        (other.entered.load(std::memory_order_seq_cst) & set) == 0)
+      return false;
+  }
+  return std::ranges::all_of(operation.plan().tasks[task].after, [&](std::uint32_t earlier) {
+    return earlier == SharedTask::kNone || board_.is_done(operation.sequence, earlier);
+  });
+}
+
+// One sleeper is enough for a task that any thread may take, another one for each task; what is left to applications
+// needs one of them.
+void SharedTasks::wake_for(const Operation& operation, std::uint32_t task, std::uint32_t turn) {
+  const auto wake = [&](std::uint32_t rank) {
+    Doorbell& bell = core_.slot(rank).bell;
+    if (bell.sleepers.load(std::memory_order_seq_cst) == 0) return false;
+    bell.ring_always();
+    return true;
+  };
+  if (operation.plan().tasks[task].lane == Lane::application) {
+    for (const std::uint32_t rank : tasks_of(operation).ranks(task)) wake(rank);
+    return;
+  }
+  for (std::uint32_t i = 0; i < ranks(); ++i)
+    if (wake((core_.self() + turn + i) % ranks())) return;
+}
+
+// The next task that the caller may run now. Tasks without an order are begun at another place by each rank, so that
+// they rarely reach for the same one, and for blocks of the ranks it is the own one.
+std::optional<std::uint32_t> SharedTasks::find_task(const Operation& operation, Caller caller) const {
+  const CompiledTasks& tasks = tasks_of(operation);
+  State& state = states_[operation];
+  const std::uint64_t version = std::uint64_t{board_.version(operation.sequence)} + 1;
+  std::uint64_t& scanned = state.scanned[static_cast<std::size_t>(caller)];
+  if (scanned == version) return std::nullopt;
+  const std::uint32_t count = tasks.count();
+  const auto shift = tasks.is_ordered() ? 0 : static_cast<std::uint32_t>(std::uint64_t{count} * core_.self() / ranks());
+  for (std::uint32_t i = state.scan_from; i < count; ++i) {
+    const std::uint32_t task = (i + shift) % count;
+    if (board_.is_claimed(operation.sequence, task)) {
+      if (i == state.scan_from) ++state.scan_from;
+      continue;
+    }
+    if (caller == Caller::progress_thread && operation.plan().tasks[task].lane == Lane::application) continue;
+    if (is_ready(operation, task)) return task;
+  }
+  scanned = version;
+  return std::nullopt;
+}
+
+bool SharedTasks::claim(const Operation& operation, std::uint32_t task) {
+  std::atomic<std::uint32_t>& running = entry(operation, core_.self()).running;
+  running.fetch_add(1, std::memory_order_seq_cst);
+  const bool is_safe =
+      !operation.has_failed() && std::ranges::none_of(tasks_of(operation).ranks(task), [&](std::uint32_t rank) {
+        return Failures::has(core_.slot(rank), operation.sequence);
+      });
+  if (is_safe && board_.claim(operation.sequence, task)) return true;
+  running.fetch_sub(1, std::memory_order_seq_cst);
+  return false;
+}
+
+bool SharedTasks::run(std::unique_lock<std::mutex>& lock) {
+  for (Operation* const operation : sharing_) {
+    if (operation->has_failed()) continue;
+    while (const auto task = find_task(*operation, core_.caller)) {
+      if (claim(*operation, *task)) {
+        run_task(*operation, *task, lock);
+        return true;
+      }
+      if (!board_.is_claimed(operation->sequence, *task)) break;  // a rank has failed; its notice will come
+    }
+  }
+  return false;
+}
+
+bool SharedTasks::run_front(Operation& operation, std::unique_lock<std::mutex>& lock) {
+  if (operation.has_failed() || !operation.is_running() || operation.is_finished()) return false;
+  for (const std::uint32_t task : tasks_of(operation).front())
+    if (!board_.is_claimed(operation.sequence, task) && is_ready(operation, task) && claim(operation, task)) {
+      run_task(operation, task, lock);
+      return true;
+    }
+  return false;
+}
+
+void SharedTasks::run_task(Operation& operation, std::uint32_t task, std::unique_lock<std::mutex>& lock) {
+  const Caller caller = core_.caller;
+  // A progress thread does not listen to the bell of an engine whose own thread waits.
+  if (core_.options.progress_threads > 0 && caller == Caller::application &&
+      states_[operation].scan_from + 1 < tasks_of(operation).count())
+    Progress::of_process().help_wanted();
+  core_.run_unlocked(operation, lock, [&] {
+    struct Running {
+      std::atomic<std::uint32_t>& count;
+      ~Running() { count.fetch_sub(1, std::memory_order_seq_cst); }
+    } const running{entry(operation, core_.self()).running};
+    move_data(operation, task, caller);
+    finish_task(operation, task);
+  });
+  poll();
+}
+
+void SharedTasks::move_data(const Operation& operation, std::uint32_t id, Caller caller) const {
+  const Plan& plan = operation.plan();
+  const SharedTask& task = plan.tasks[id];
+  thread_local std::vector<Place> places;
+  places.clear();
+  const std::size_t regions = std::size_t{task.source_count} + task.target_count;
+  for (std::size_t i = task.first_region; i < task.first_region + regions; ++i) {
+    const RankRegion& each = plan.task_regions[i];
+    const std::uint32_t rank = core_.local(each.rank);
+    const std::uint64_t begin = entry(operation, rank).address[static_cast<std::size_t>(each.region.buffer)];
+    Place place{core_.node.process[rank], begin + each.region.offset_bytes, each.rank};
+    if (each.region.buffer == Buffer::shared) place.address += address_of(core_.node.segment->arena(rank));
+    if (each.region.buffer == Buffer::shared || place.process == core_.node.process[core_.self()]) place.process = 0;
+    places.push_back(place);
+  }
+  const std::uint64_t bytes = plan.task_regions[task.first_region].region.size_bytes;
+  const trace::Span span("task", caller == Caller::application ? "application" : "progress", bytes);
+  const std::span<const Place> all(places);
+  const TaskResult result =
+      engine::run_task(operation.call.arithmetic, all.first(task.source_count), all.subspan(task.source_count), bytes);
+  if (result.error == 0) return;
+  // A process that ends gives up its memory before its files.
+  if (result.error == ESRCH || !core_.node.segment->is_alive(core_.local(result.rank)))
+    throw PeerGone(
+        "rank " + std::to_string(result.rank) + " has gone in " + core_.describe(operation) + ": its process ended",
+        result.rank);
+  throw Error(ErrorCode::io,
+              "rank " + std::to_string(core_.rank) + " could not reach the memory of rank " +
+                  std::to_string(result.rank) + "; PENSTOCK_SINGLE_COPY=off avoids that",
+              core_.rank, std::generic_category().message(result.error));
+}
+
+void SharedTasks::finish_task(const Operation& operation, std::uint32_t task) {
+  const CompiledTasks& tasks = tasks_of(operation);
+  const std::uint32_t done = board_.finish(operation.sequence, task);
+  const std::uint32_t set = tasks.set_of_task(task);
+  for (const std::uint32_t rank : tasks.ranks(task))
+    if (entry(operation, rank).left[set].fetch_sub(1, std::memory_order_seq_cst) == 1) core_.slot(rank).bell.ring();
+  if (!tasks.next(task).empty()) {
+    board_.change(operation.sequence);
+    std::uint32_t woken = 0;
+    for (const std::uint32_t next : tasks.next(task))
+      if (is_ready(operation, next)) wake_for(operation, next, ++woken);
+  }
+  if (done < tasks.count()) return;
+  // Progress threads may wait for the end of an operation that is over for their own rank.
+  for (std::uint32_t rank = 0; rank < ranks(); ++rank) core_.slot(rank).bell.ring();
+}
+
+// A rank whose own part is over still serves the others where it has a progress thread: its operation stays known.
+// Not if a rank has gone: it will not finish what it had begun.
+bool SharedTasks::is_serving(const Operation& operation) const {
+  return core_.options.progress_threads > 0 && !operation.has_failed() && !core_.detector.has_gone_ranks() &&
+         board_.done_count(operation.sequence) < tasks_of(operation).count();
+}
+
+bool SharedTasks::poll() {
+  if (sharing_.empty()) return false;
+  bool moved = false;
+  for (std::size_t i = 0; i < deferred_.size();) {
+    const Share share = deferred_[i];
+    if (!slot_is_free(*share.operation)) {
+      ++i;
+      continue;
+    }
+    deferred_.erase(deferred_.begin() + static_cast<std::ptrdiff_t>(i));
+    enter(*share.operation, share.step);
+    moved = true;
+  }
+  for (std::size_t i = 0; i < sharing_.size();) {
+    Operation& operation = *sharing_[i];
+    State& state = states_[operation];
+    for (std::uint64_t open = state.open_sets; open != 0 && !operation.has_failed(); open &= open - 1) {
+      const auto set = static_cast<std::uint32_t>(std::countr_zero(open));
+      if (entry(operation, core_.self()).left[set].load(std::memory_order_seq_cst) > 0) continue;
+      state.open_sets &= ~bit(set);
+      core_.complete(operation, tasks_of(operation).step_of_set(set));
+      moved = true;
+    }
+    core_.finish_if_over(operation);
+    if (leave(operation)) core_.operations.advance();
+    if (i < sharing_.size() && sharing_[i] == &operation) ++i;
+  }
+  core_.drain();
+  return moved;
+}
+
+bool SharedTasks::leave(Operation& operation) {
+  State& state = states_[operation];
+  // A thread may still be at the end of a task that it ran for others.
+  if (!state.is_sharing || !operation.is_finished() || operation.executing > 0 || is_serving(operation)) return false;
+  state.is_sharing = false;
+  --operation.pins;
+  std::erase(sharing_, &operation);
+  return true;
+}
+
+bool SharedTasks::is_touched(const Operation& operation) const {
+  const State& state = states_[operation];
+  if (!state.is_sharing || state.entered_sets == 0) return false;
+  for (std::uint32_t rank = 0; rank < ranks(); ++rank)
+    if (rank != core_.self() && entry(operation, rank).running.load(std::memory_order_seq_cst) > 0 &&
+        core_.node.segment->is_alive(rank))
+      return true;
+  return false;
+}
+
+bool SharedTasks::has_work(Caller caller) const {
+  return std::ranges::any_of(sharing_, [&](const Operation* operation) {
+    if (operation->has_failed()) return false;
+    if (operation->is_finished() && !is_serving(*operation)) return true;
+    const Board::Entry& own = entry(*operation, core_.self());
+    for (std::uint64_t open = states_[*operation].open_sets; open != 0; open &= open - 1)
+      if (own.left[static_cast<std::size_t>(std::countr_zero(open))].load(std::memory_order_seq_cst) == 0) return true;
+    return find_task(*operation, caller).has_value();
+  });
+}
+
+bool SharedTasks::needs_polling(Caller) const {
+  // A failed operation waits in silence until nobody works on this rank's memory any more.
+  return !deferred_.empty() || std::ranges::any_of(sharing_, &Operation::has_failed);
+}
+
+void SharedTasks::cancel(Operation& operation) {
+  std::erase_if(deferred_, [&](const Share& share) { return share.operation == &operation; });
+  states_[operation].open_sets = 0;
+}
+
+void SharedTasks::waits_for(const Operation& operation, std::vector<int>& peers) const {
+  const State& state = states_[operation];
+  if (!state.is_sharing) return;
+  if (std::ranges::any_of(deferred_, [&](const Share& share) { return share.operation == &operation; }))
+    core_.add_last(&RankSlot::completed_before, operation, peers);
+  if (state.open_sets == 0) return;
+  for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
+    const Board::Entry& other = entry(operation, rank);
+    bool is_missing = !has_come(operation, rank) || (other.entered.load() & state.open_sets) != state.open_sets ||
+                      other.running.load() > 0;
+    for (std::uint64_t open = state.open_sets; open != 0 && !is_missing; open &= open - 1)
+      is_missing = other.left[static_cast<std::size_t>(std::countr_zero(open))].load() > 0;
+    if (is_missing) peers.push_back(core_.node.ranks[rank]);
+  }
+}
+
+bool SharedTasks::has_heard(const Operation& operation, int peer) const {
+  return states_[operation].open_sets != 0 && core_.is_local(peer) && has_come(operation, core_.local(peer));
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,79 @@
+// Tasks that the ranks of a node share (Plan::tasks): any thread of the node runs them.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "engine/board.hpp"
+#include "engine/core.hpp"
+
+namespace penstock::engine {
+
+class SharedTasks final : public Mechanism {
+ public:
+  explicit SharedTasks(Core& core)
+      : core_(core), board_(core.node.segment->board(), core.node.segment->layout().ranks) {}
+
+  /// A share step.
+  void post(Operation& operation, StepId step);
+  bool run(std::unique_lock<std::mutex>& lock);
+  /// Runs one of the tasks at the front, of any rank: which of the ranks that it needs comes last cannot be known.
+  bool run_front(Operation& operation, std::unique_lock<std::mutex>& lock);
+
+  bool poll() override;
+  bool has_work(Caller caller) const override;
+  bool needs_polling(Caller caller) const override;
+  bool is_idle() const override { return sharing_.empty(); }
+  void begin(Operation& operation) override;
+  void end(Operation& operation) override {
+    if (operation.pins > 0) leave(operation);
+  }
+  bool is_touched(const Operation& operation) const override;
+  void cancel(Operation& operation) override;
+  void waits_for(const Operation& operation, std::vector<int>& peers) const override;
+  bool has_heard(const Operation& operation, int peer) const override;
+
+ private:
+  struct State {
+    bool is_sharing = false;                 ///< in sharing_, which keeps the operation in the window
+    std::uint64_t entered_sets = 0;          ///< bits: share steps whose tasks this rank has entered on the board
+    std::uint64_t open_sets = 0;             ///< of these, the ones that are not complete
+    std::uint32_t scan_from = 0;             ///< no task before it is left to claim
+    std::array<std::uint64_t, 2> scanned{};  ///< by Caller: version of the board + 1 when no task could be claimed
+  };
+  struct Share {
+    Operation* operation;
+    StepId step;
+  };
+
+  std::uint32_t ranks() const { return static_cast<std::uint32_t>(core_.node.ranks.size()); }
+  const CompiledTasks& tasks_of(const Operation& operation) const { return operation.call.compiled->tasks(); }
+  Board::Entry& entry(const Operation& operation, std::uint32_t local_rank) const {
+    return board_.entry(operation.sequence, local_rank);
+  }
+  bool has_come(const Operation& operation, std::uint32_t local_rank) const {
+    return entry(operation, local_rank).sequence.load(std::memory_order_seq_cst) == operation.sequence;
+  }
+  bool slot_is_free(const Operation& operation) const {
+    return operation.sequence < Board::kSlots || core_.completed_by_all() > operation.sequence - Board::kSlots;
+  }
+  void enter(Operation& operation, StepId step);
+  bool leave(Operation& operation);
+  bool is_serving(const Operation& operation) const;
+  bool is_ready(const Operation& operation, std::uint32_t task) const;
+  std::optional<std::uint32_t> find_task(const Operation& operation, Caller caller) const;
+  bool claim(const Operation& operation, std::uint32_t task);
+  void run_task(Operation& operation, std::uint32_t task, std::unique_lock<std::mutex>& lock);
+  void move_data(const Operation& operation, std::uint32_t task, Caller caller) const;
+  void finish_task(const Operation& operation, std::uint32_t task);
+  void wake_for(const Operation& operation, std::uint32_t task, std::uint32_t turn);
+
+  Core& core_;
+  Board board_;
+  PerOperation<State> states_;
+  std::vector<Share> deferred_;      ///< waiting for their slot of the board
+  std::vector<Operation*> sharing_;  ///< with tasks that somebody may still run, in the order of their start
+};
+
+}  // namespace penstock::engine

@@ -1,0 +1,23 @@
+// Blocks, turned so that loops over them run along memory.
+#pragma once
+
+#include <cstdlib>
+#include <utility>
+
+#include "penstock/arithmetic.hpp"
+
+namespace penstock::kernels {
+
+/// With the columns as close together in `from` as they can be.
+inline Block columns_first(Block block) {
+  const bool rows_are_closer = block.columns == 1 || (block.rows > 1 && std::abs(block.from_row_stride_elems) <
+                                                                            std::abs(block.from_column_stride_elems));
+  if (rows_are_closer) {
+    std::swap(block.rows, block.columns);
+    std::swap(block.from_row_stride_elems, block.from_column_stride_elems);
+    std::swap(block.to_row_stride_elems, block.to_column_stride_elems);
+  }
+  return block;
+}
+
+}  // namespace penstock::kernels

@@ -1,0 +1,17 @@
+// What a plan costs whoever keeps it.
+#pragma once
+
+#include <cstdint>
+
+#include "penstock/plan.hpp"
+
+namespace penstock::plan {
+
+/// With what the engine makes of it, which is about as much again for steps and dependencies.
+inline std::uint64_t memory_bytes(const Plan& plan) {
+  return sizeof(Plan) + plan.algorithm.capacity() + 2 * plan.steps.capacity() * sizeof(Step) +
+         2 * plan.dependencies.capacity() * sizeof(StepId) + plan.blocks.capacity() * sizeof(Block) +
+         plan.tasks.capacity() * sizeof(SharedTask) + plan.task_regions.capacity() * sizeof(RankRegion);
+}
+
+}  // namespace penstock::plan

@@ -1,0 +1,320 @@
+#include "conformance/forked_ranks.hpp"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <system_error>
+
+namespace penstock::conformance {
+namespace {
+
+using engine::kAnyRank;
+
+constexpr int kMostRanks = 8;
+constexpr std::size_t kMostTransports = 4;
+constexpr std::size_t kGatherBytes = 1024;  // of one rank
+constexpr std::size_t kTextBytes = 1000;
+
+[[noreturn]] void throw_system(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
+
+/// Where ranks wait for each other.
+struct Meeting {
+  std::atomic<std::uint32_t> arrived{0};
+  std::atomic<std::uint32_t> round{0};
+  std::byte gather[kMostRanks][kGatherBytes];
+
+  void wait_for_all(int ranks) {
+    const std::uint32_t before = round.load();
+    if (arrived.fetch_add(1) + 1 == static_cast<std::uint32_t>(ranks)) {
+      arrived.store(0);
+      round.fetch_add(1);
+      return;
+    }
+    while (round.load() == before) ::sched_yield();
+  }
+};
+
+/// Memory that all processes of a job share.
+struct Shared {
+  Meeting barrier;
+  Meeting transports[kMostTransports];
+  char text[kMostRanks][kTextBytes];
+  std::atomic<pid_t> children[kMostRanks];
+};
+
+/// Messages over one stream socket for each pair of ranks.
+class SocketTransport final : public engine::Transport {
+ public:
+  SocketTransport(Meeting& meeting, int rank, std::vector<std::int32_t> nodes, std::vector<int> sockets)
+      : meeting_(meeting), rank_(rank), nodes_(std::move(nodes)), peers_(nodes_.size()) {
+    for (std::size_t i = 0; i < peers_.size(); ++i) peers_[i].socket = sockets[i];
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(nodes_.size()); }
+  const std::vector<std::int32_t>& node_of_rank() const override { return nodes_; }
+  bool any_thread() const override { return true; }
+  std::string description() const override { return "forked processes"; }
+
+  Handle isend(ConstBytes from, int peer, int tag) override {
+    Peer& to = peers_[static_cast<std::size_t>(peer)];
+    const Handle handle = next_++;
+    if (to.gone) {
+      complete_[handle] = from.size();
+    } else {
+      to.outgoing.push_back({{static_cast<std::int64_t>(from.size()), tag}, from, 0, handle});
+    }
+    return handle;
+  }
+
+  Handle irecv(Bytes to, int peer, int tag) override {
+    const Handle handle = next_++;
+    for (auto message = unexpected_.begin(); message != unexpected_.end(); ++message) {
+      if (message->tag != tag || (peer != kAnyRank && message->source != peer)) continue;
+      take(*message, to, handle);
+      unexpected_.erase(message);
+      return handle;
+    }
+    posted_.push_back({to, peer, tag, handle});
+    return handle;
+  }
+
+  void poll() override {
+    for (std::size_t i = 0; i < peers_.size(); ++i) {
+      if (peers_[i].socket < 0 || peers_[i].gone) continue;
+      write_to(peers_[i]);
+      read_from(static_cast<int>(i));
+    }
+  }
+
+  std::optional<std::uint64_t> test(Handle handle) override {
+    const auto found = complete_.find(handle);
+    if (found == complete_.end()) return std::nullopt;
+    const std::uint64_t bytes = found->second;
+    complete_.erase(found);
+    return bytes;
+  }
+
+  bool cancel(Handle receive) override {
+    const auto found = std::ranges::find_if(posted_, [&](const Posted& each) { return each.handle == receive; });
+    if (found == posted_.end()) {
+      complete_.erase(receive);
+      return false;
+    }
+    posted_.erase(found);
+    return true;
+  }
+
+  bool has_gone(int peer) noexcept override { return peers_[static_cast<std::size_t>(peer)].gone; }
+  void poke() noexcept override {}
+
+  void allgather(ConstBytes mine, Bytes all) override {
+    if (mine.size() > kGatherBytes) throw std::length_error("the test's allgather is too short");
+    std::memcpy(meeting_.gather[rank_], mine.data(), mine.size());
+    meeting_.wait_for_all(size());
+    for (std::size_t i = 0; i < nodes_.size(); ++i)
+      std::memcpy(all.data() + i * mine.size(), meeting_.gather[i], mine.size());
+    meeting_.wait_for_all(size());
+  }
+
+ private:
+  struct Frame {
+    std::int64_t bytes;
+    std::int64_t tag;
+  };
+  struct Outgoing {
+    Frame frame;
+    ConstBytes data;
+    std::size_t written_bytes;  // of the frame and the data
+    Handle handle;
+  };
+  struct Posted {
+    Bytes to;
+    int peer;
+    int tag;
+    Handle handle;
+  };
+  struct Message {
+    int source;
+    int tag;
+    std::vector<std::byte> data;
+  };
+  struct Peer {
+    int socket = -1;
+    std::atomic<bool> gone{false};
+    std::deque<Outgoing> outgoing;
+    std::vector<std::byte> incoming;
+  };
+
+  void write_to(Peer& peer) {
+    while (!peer.outgoing.empty()) {
+      Outgoing& message = peer.outgoing.front();
+      const std::size_t total = sizeof(Frame) + message.data.size();
+      while (message.written_bytes < total) {
+        const bool in_frame = message.written_bytes < sizeof(Frame);
+        const std::byte* from = in_frame ? reinterpret_cast<const std::byte*>(&message.frame) + message.written_bytes
+                                         : message.data.data() + (message.written_bytes - sizeof(Frame));
+        const std::size_t bytes = (in_frame ? sizeof(Frame) : total) - message.written_bytes;
+        const ssize_t written = ::send(peer.socket, from, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (written < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (written < 0) return lose(peer);
+        message.written_bytes += static_cast<std::size_t>(written);
+      }
+      complete_[message.handle] = message.data.size();
+      peer.outgoing.pop_front();
+    }
+  }
+
+  void read_from(int source) {
+    Peer& peer = peers_[static_cast<std::size_t>(source)];
+    std::byte part[64 << 10];
+    bool ended = false;
+    for (;;) {
+      const ssize_t bytes = ::recv(peer.socket, part, sizeof part, MSG_DONTWAIT);
+      if (bytes < 0 && errno == EINTR) continue;
+      ended = bytes == 0 || (bytes < 0 && errno != EAGAIN);
+      if (bytes <= 0) break;
+      peer.incoming.insert(peer.incoming.end(), part, part + bytes);
+    }
+    std::size_t used = 0;
+    while (peer.incoming.size() - used >= sizeof(Frame)) {
+      Frame frame;
+      std::memcpy(&frame, peer.incoming.data() + used, sizeof frame);
+      const auto bytes = static_cast<std::size_t>(frame.bytes);
+      if (peer.incoming.size() - used < sizeof frame + bytes) break;
+      const auto first = peer.incoming.begin() + static_cast<std::ptrdiff_t>(used + sizeof frame);
+      arrive({source, static_cast<int>(frame.tag), {first, first + static_cast<std::ptrdiff_t>(bytes)}});
+      used += sizeof frame + bytes;
+    }
+    peer.incoming.erase(peer.incoming.begin(), peer.incoming.begin() + static_cast<std::ptrdiff_t>(used));
+    if (ended) lose(peer);
+  }
+
+  void lose(Peer& peer) {
+    peer.gone = true;
+    for (const Outgoing& message : peer.outgoing) complete_[message.handle] = message.data.size();
+    peer.outgoing.clear();
+  }
+
+  void arrive(Message message) {
+    for (auto posted = posted_.begin(); posted != posted_.end(); ++posted) {
+      if (posted->tag != message.tag || (posted->peer != kAnyRank && posted->peer != message.source)) continue;
+      take(message, posted->to, posted->handle);
+      posted_.erase(posted);
+      return;
+    }
+    unexpected_.push_back(std::move(message));
+  }
+
+  void take(const Message& message, Bytes to, Handle handle) {
+    if (!message.data.empty()) std::memcpy(to.data(), message.data.data(), std::min(to.size(), message.data.size()));
+    complete_[handle] = message.data.size();
+  }
+
+  Meeting& meeting_;
+  const int rank_;
+  const std::vector<std::int32_t> nodes_;
+  std::vector<Peer> peers_;
+  std::deque<Posted> posted_;
+  std::deque<Message> unexpected_;
+  std::map<Handle, std::uint64_t> complete_;
+  Handle next_ = 1;
+};
+
+std::string how_it_ended(int status) {
+  if (WIFSIGNALED(status)) return std::string("killed by ") + ::strsignal(WTERMSIG(status));
+  return "ended with status " + std::to_string(WEXITSTATUS(status));
+}
+
+}  // namespace
+
+std::vector<Outcome> run_forked(const std::vector<std::int32_t>& nodes,
+                                const std::function<std::string(ForkedRank&)>& body) {
+  const auto ranks = static_cast<int>(nodes.size());
+  void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw_system("mmap");
+  auto& shared = *new (memory) Shared;
+  // By transport and rank: the ends of its connections, by peer.
+  using Ends = std::vector<std::vector<int>>;
+  std::vector<Ends> sockets(kMostTransports, Ends(nodes.size(), std::vector<int>(nodes.size(), -1)));
+  for (Ends& of_transport : sockets)
+    for (std::size_t a = 0; a < nodes.size(); ++a)
+      for (std::size_t b = a + 1; b < nodes.size(); ++b) {
+        int ends[2];
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw_system("socketpair");
+        of_transport[a][b] = ends[0];
+        of_transport[b][a] = ends[1];
+      }
+  const auto close_if = [&](auto&& is_meant) {
+    for (const Ends& of_transport : sockets)
+      for (int rank = 0; rank < ranks; ++rank)
+        for (const int socket : of_transport[static_cast<std::size_t>(rank)])
+          if (socket >= 0 && is_meant(rank)) ::close(socket);
+  };
+
+  std::vector<pid_t> processes;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const pid_t process = ::fork();
+    if (process < 0) throw_system("fork");
+    if (process > 0) {
+      processes.push_back(process);
+      continue;
+    }
+    ::alarm(kHangSeconds);
+    close_if([&](int other) { return other != rank; });
+    std::string text;
+    try {
+      std::size_t made = 0;
+      ForkedRank self{rank,
+                      [&, rank]() -> std::unique_ptr<engine::Transport> {
+                        const std::size_t next = made++;
+                        if (next == kMostTransports) throw std::length_error("the test has no more transports");
+                        return std::make_unique<SocketTransport>(shared.transports[next], rank, nodes,
+                                                                 sockets[next][static_cast<std::size_t>(rank)]);
+                      },
+                      [&](int all) { shared.barrier.wait_for_all(all); },
+                      [&, rank] {
+                        const pid_t child = ::fork();
+                        if (child == 0) {
+                          close_if([&](int other) { return other == rank; });
+                          ::alarm(kHangSeconds);
+                          for (;;) ::pause();
+                        }
+                        shared.children[rank].store(child);
+                      }};
+      text = body(self);
+    } catch (const std::exception& error) {
+      text = std::string("an exception: ") + error.what();
+    }
+    std::strncpy(shared.text[rank], text.c_str(), kTextBytes - 1);
+    ::_exit(0);
+  }
+  close_if([](int) { return true; });
+
+  std::vector<Outcome> outcomes(nodes.size());
+  for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+    int status = 0;
+    while (::waitpid(processes[rank], &status, 0) < 0 && errno == EINTR) {
+    }
+    const bool returned = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    outcomes[rank].text = returned ? shared.text[rank] : how_it_ended(status);
+    outcomes[rank].killed = WIFSIGNALED(status) && (WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGKILL);
+  }
+  for (std::atomic<pid_t>& child : shared.children)
+    if (const pid_t process = child.load(); process > 0) ::kill(process, SIGKILL);
+  ::munmap(memory, sizeof(Shared));
+  return outcomes;
+}
+
+}  // namespace penstock::conformance

@@ -1,0 +1,498 @@
+// Redistribution over threads of this process as ranks, each on a node of its own unless a test says otherwise.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays/apart.hpp"
+#include "arrays/planned_redistribution.hpp"
+#include "arrays/recent_redistributions.hpp"
+#include "comm/state.hpp"
+#include "penstock/comm.hpp"
+#include "penstock/error.hpp"
+#include "penstock/options.hpp"
+#include "penstock/redistribute.hpp"
+#include "unit/comm/outcomes.hpp"
+
+namespace {
+
+// Allocations of this thread by the function that the engine takes its buffers from.
+thread_local std::size_t largest_allocation_bytes = 0;
+
+}  // namespace
+
+extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size_bytes) noexcept {
+  using Allocate = void* (*)(std::size_t, std::size_t);
+  static const auto next = reinterpret_cast<Allocate>(dlsym(RTLD_NEXT, "aligned_alloc"));
+  largest_allocation_bytes = std::max(largest_allocation_bytes, size_bytes);
+  return next(alignment, size_bytes);
+}
+
+namespace penstock::arrays {
+namespace {
+
+constexpr int kRanks = 3;
+
+/// Each rank on a node of its own.
+std::vector<std::optional<Error>> outcomes(const std::function<void(Comm&)>& call) {
+  return comm::outcomes({0, 1, 2}, call);
+}
+
+RecentRedistributions& recent_of(Comm& comm) {
+  return comm.state().kept_with<RecentRedistributions>(comm.state().facts().plan_cache_bytes);
+}
+
+void expect_no_errors(const std::function<void(Comm&)>& call) {
+  for (const auto& error : outcomes(call)) EXPECT_FALSE(error) << error->what();
+}
+
+const Layout& rows() {
+  static const Layout layout = Layout::even({30, 12}, kRanks);
+  return layout;
+}
+const Layout& columns() {
+  static const Layout layout = Layout::even({30, 12}, kRanks, 1);
+  return layout;
+}
+
+double value_at(std::int64_t row, std::int64_t column) { return static_cast<double>(100 * row + column); }
+
+struct Arrays {
+  explicit Arrays(int rank) : first_row(10 * rank), first_column(4 * rank) {
+    for (std::int64_t i = 0; i < 120; ++i) input[static_cast<std::size_t>(i)] = value_at(first_row + i / 12, i % 12);
+  }
+  ConstBytes in() const { return std::as_bytes(std::span(input)); }
+  Bytes out() { return std::as_writable_bytes(std::span(output)); }
+  bool is_moved() const {
+    for (std::int64_t i = 0; i < 120; ++i)
+      if (output[static_cast<std::size_t>(i)] != value_at(i / 4, first_column + i % 4)) return false;
+    return true;
+  }
+  bool is_untouched() const {
+    return std::ranges::all_of(output, [](double value) { return value == -1.0; });
+  }
+
+  std::int64_t first_row;
+  std::int64_t first_column;
+  std::vector<double> input = std::vector<double>(120);
+  std::vector<double> output = std::vector<double>(120, -1.0);
+};
+
+TEST(Workspace, IsWhatMessagesLieIn) {
+  expect_no_errors([](Comm& comm) {
+    const Redistribution plan(comm, rows(), columns(), {});
+    ASSERT_GT(plan.plan().scratch_bytes, 0u);
+    ASSERT_GE(plan.workspace_bytes(), plan.plan().scratch_bytes);
+    for (std::size_t shift = 0; shift < 64; shift += 7) {
+      Arrays arrays(comm.rank());
+      constexpr auto kMark = std::byte{0xa5};
+      std::vector<std::byte> memory(plan.workspace_bytes() + 2 * 64, kMark);
+      const Bytes workspace = Bytes(memory).subspan(shift, plan.workspace_bytes());
+      plan.run(arrays.in(), arrays.out(), 1.0, 0.0, workspace);
+      EXPECT_TRUE(arrays.is_moved());
+      // What came from the other ranks has passed through it, and nothing beside it was written.
+      for (int r = 0; r < kRanks; ++r) {
+        if (r == comm.rank()) continue;
+        const double from_there = value_at(10 * r, arrays.first_column);
+        bool found = false;
+        for (std::size_t i = 0; i + 8 <= workspace.size() && !found; ++i)
+          found = std::memcmp(workspace.data() + i, &from_there, 8) == 0;
+        EXPECT_TRUE(found) << "the first element of rank " << r;
+      }
+      EXPECT_TRUE(std::all_of(memory.begin(), memory.begin() + static_cast<std::ptrdiff_t>(shift),
+                              [](std::byte byte) { return byte == kMark; }));
+      EXPECT_TRUE(std::all_of(memory.begin() + static_cast<std::ptrdiff_t>(shift + workspace.size()), memory.end(),
+                              [](std::byte byte) { return byte == kMark; }));
+    }
+  });
+}
+
+TEST(Workspace, LeavesNothingToAllocate) {
+  for (const bool given : {false, true})
+    expect_no_errors([&](Comm& comm) {
+      const Redistribution plan(comm, rows(), columns(), {});
+      Arrays arrays(comm.rank());
+      std::vector<std::byte> memory(plan.workspace_bytes());
+      // Messages that come before they are waited for are kept, one by one: each is a quarter of the plan's memory.
+      const std::uint64_t scratch_bytes = plan.plan().scratch_bytes;
+      ASSERT_GE(scratch_bytes, 4u * 10 * 4 * sizeof(double));
+      largest_allocation_bytes = 0;
+      plan.run(arrays.in(), arrays.out(), 1.0, 0.0, given ? Workspace(memory) : std::nullopt);
+      EXPECT_TRUE(arrays.is_moved());
+      EXPECT_EQ(largest_allocation_bytes >= scratch_bytes, !given) << largest_allocation_bytes;
+    });
+}
+
+TEST(Workspace, SufficesForAnyStrides) {
+  expect_no_errors([](Comm& comm) {
+    // Dense rows are sent as they lie; every second element is not.
+    const Layout whole = Layout::whole({64, 8}, 1, kRanks);
+    const Redistribution plan(comm, Layout::even({64, 8}, kRanks), whole, {});
+    std::vector<double> spread(2 * 64 * 8, 1.0);
+    std::vector<double> output(64 * 8, -1.0);
+    std::vector<std::byte> workspace(plan.workspace_bytes());
+    ConstStridedParts input{{std::as_bytes(std::span(spread)).data(), {16, 2}}};
+    StridedParts target;
+    if (comm.rank() == 1) target.push_back({std::as_writable_bytes(std::span(output)).data(), {8, 1}});
+    plan.start_parts(input, target, 1.0, 0.0, workspace).wait();
+    if (comm.rank() == 1) {
+      EXPECT_EQ(std::ranges::count(output, 1.0), 64 * 8);
+    }
+  });
+}
+
+TEST(Workspace, OfABatch) {
+  expect_no_errors([](Comm& comm) {
+    const RedistributionBatch batch(comm, {{rows(), columns()}, {columns(), rows()}}, {});
+    Arrays first(comm.rank());
+    std::vector<double> back(120, -1.0);
+    std::vector<double> middle(120);
+    for (std::int64_t i = 0; i < 120; ++i)
+      middle[static_cast<std::size_t>(i)] = value_at(i / 4, first.first_column + i % 4);
+    std::vector<std::byte> workspace(batch.workspace_bytes());
+    EXPECT_GT(workspace.size(), 0u);
+    const ConstBytes inputs[] = {first.in(), std::as_bytes(std::span(middle))};
+    const Bytes outputs[] = {first.out(), std::as_writable_bytes(std::span(back))};
+    batch.run(inputs, outputs, 1.0, 0.0, workspace);
+    EXPECT_TRUE(first.is_moved());
+    EXPECT_EQ(back, first.input);
+  });
+}
+
+TEST(Workspace, WrongOnesAreErrorsEverywhereAndNothingMoves) {
+  struct Wrong {
+    const char* says;
+    std::function<Bytes(std::vector<std::byte>&, Arrays&)> make;
+  };
+  const Wrong all[] = {
+      {"expected at least", [](auto& memory, Arrays&) { return Bytes(memory).first(memory.size() - 1); }},
+      {"expected at least", [](auto&, Arrays&) { return Bytes{}; }},
+      {"give the workspace memory of its own",
+       [](auto& memory, Arrays& arrays) {
+         arrays.output.resize(120 + memory.size() / 8 + 1);
+         const Bytes all_of_it = std::as_writable_bytes(std::span(arrays.output));
+         return all_of_it.subspan(119 * 8, memory.size());
+       }},
+  };
+  for (const Wrong& wrong : all) {
+    const auto errors = outcomes([&](Comm& comm) {
+      const Redistribution plan(comm, rows(), columns(), {});
+      std::vector<std::byte> memory(plan.workspace_bytes());
+      Arrays arrays(comm.rank());
+      Bytes workspace = memory;
+      if (comm.rank() == 1) workspace = wrong.make(memory, arrays);
+      arrays.output[0] = -1.0;
+      try {
+        plan.run(arrays.in(), arrays.out().first(120 * 8), 1.0, 0.0, workspace);
+      } catch (const Error&) {
+        arrays.output.resize(120);
+        EXPECT_TRUE(arrays.is_untouched());
+        throw;
+      }
+    });
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const auto& error = errors[static_cast<std::size_t>(rank)];
+      ASSERT_TRUE(error) << wrong.says << ", rank " << rank;
+      EXPECT_EQ(error->code(), rank == 1 ? ErrorCode::invalid_argument : ErrorCode::peer_failed);
+      EXPECT_NE(std::string(error->what()).find(wrong.says), std::string::npos) << error->what();
+    }
+  }
+}
+
+void call_once(Comm& comm, const Layout& source, const Layout& target, Arrays& arrays,
+               const RedistributionOptions& options = {}) {
+  run_redistribution(comm, {source, target, options}, arrays.in(), arrays.out());
+}
+
+// Ranks of one node write and read each other's cells, here under the sanitizers: several runs at once, each with more
+// segments than a pair has cells.
+TEST(CellsOfANode, AreUsedAgainAndAgain) {
+  constexpr std::int64_t kOrder = 96;
+  const auto value = [](std::int64_t row, std::int64_t column) { return static_cast<double>(kOrder * row + column); };
+  for (const std::vector<std::int32_t>& nodes : std::vector<std::vector<std::int32_t>>{{0, 0}, {0, 0, 0}, {0, 0, 1}}) {
+    const auto ranks = static_cast<std::int32_t>(nodes.size());
+    // The rows of one and the columns of the other are dealt to all.
+    constexpr std::int64_t kSourceBlock = 7, kTargetBlock = 16;
+    const Layout source = Layout::block_cyclic({kOrder, kOrder}, {kOrder, kSourceBlock}, {1, ranks});
+    const Layout target = Layout::block_cyclic({kOrder, kOrder}, {kTargetBlock, kOrder}, {ranks, 1});
+    const auto dealt = [&](std::int64_t local, std::int64_t block, int rank) {
+      return (local / block * ranks + rank) * block + local % block;
+    };
+    for (const MatrixOp op : {MatrixOp::none, MatrixOp::transpose}) {
+      const auto errors = comm::outcomes(nodes, [&](Comm& comm) {
+        const Redistribution plan(comm, source, target, {.op = op, .segment_bytes = 1024});
+        const Plan& steps = plan.plan();
+        std::size_t unpacked = 0;
+        for (const Step& step : steps.steps) unpacked += step.kind == StepKind::unpack ? 1 : 0;
+        if (comm.rank() == 0) {
+          EXPECT_GT(unpacked, 8u);
+        }
+        constexpr std::size_t kRuns = 3;
+        std::vector<double> input(static_cast<std::size_t>(source.local_size_elems(comm.rank())));
+        const auto columns_here = static_cast<std::int64_t>(input.size()) / kOrder;
+        for (std::size_t at = 0; at < input.size(); ++at) {
+          const auto local = static_cast<std::int64_t>(at);
+          input[at] = value(local / columns_here, dealt(local % columns_here, kSourceBlock, comm.rank()));
+        }
+        std::vector<std::vector<double>> outputs(
+            kRuns, std::vector<double>(static_cast<std::size_t>(target.local_size_elems(comm.rank())), 1.0));
+        for (int turn = 0; turn < 5; ++turn) {
+          std::vector<Request> started;
+          for (std::vector<double>& output : outputs) {
+            std::ranges::fill(output, 1.0);
+            started.push_back(
+                plan.start(std::as_bytes(std::span(input)), std::as_writable_bytes(std::span(output)), 2.0, 3.0));
+          }
+          for (Request& request : started) request.wait();
+          for (const std::vector<double>& output : outputs) {
+            std::size_t wrong = 0;
+            for (std::size_t at = 0; at < output.size(); ++at) {
+              const auto local = static_cast<std::int64_t>(at);
+              const std::int64_t row = dealt(local / kOrder, kTargetBlock, comm.rank()), column = local % kOrder;
+              const double given = op == MatrixOp::none ? value(row, column) : value(column, row);
+              wrong += output[at] != 2 * given + 3 ? 1 : 0;
+            }
+            EXPECT_EQ(wrong, 0u) << "rank " << comm.rank() << " of " << ranks << ", turn " << turn;
+          }
+        }
+      });
+      for (const auto& error : errors) EXPECT_FALSE(error) << error->what();
+    }
+  }
+}
+
+TEST(RedistributionCalls, PlanOnceForEqualArguments) {
+  expect_no_errors([](Comm& comm) {
+    RecentRedistributions& recent = recent_of(comm);
+    Arrays first(comm.rank());
+    EXPECT_EQ(recent.find(rows(), columns(), {}), nullptr);
+    call_once(comm, rows(), columns(), first);
+    EXPECT_TRUE(first.is_moved());
+    const auto planned = recent.find(rows(), columns(), {});
+    ASSERT_NE(planned, nullptr);
+    for (int turn = 0; turn < 3; ++turn) {
+      Arrays other(comm.rank());  // other memory
+      call_once(comm, Layout::parse(rows().serialize()), columns(), other);
+      EXPECT_TRUE(other.is_moved());
+      EXPECT_EQ(recent.find(rows(), columns(), {}), planned);
+    }
+    EXPECT_EQ(recent.find(rows(), columns(), {.dtype = DType::float32}), nullptr);
+    EXPECT_EQ(recent.find(rows(), rows(), {}), nullptr);
+    EXPECT_EQ(recent.find(rows(), columns(), {.shape = {3, 4}}), nullptr);
+    // Leading dimensions are each rank's own business.
+    std::vector<double> padded(30 * 9, -1.0);
+    const RedistributionOptions options{.target_leading_elems = comm.rank() == 1 ? 9 : 0};
+    const auto size = static_cast<std::size_t>(comm.rank() == 1 ? 30 * 9 : 120);
+    run_redistribution(comm, {rows(), columns(), options}, first.in(),
+                       std::as_writable_bytes(std::span(padded).first(size)));
+    EXPECT_EQ(padded[comm.rank() == 1 ? 9 : 4], value_at(1, first.first_column));
+    EXPECT_EQ(recent.find(rows(), columns(), {}), planned);
+  });
+}
+
+TEST(RedistributionCalls, ForgetTheFirstOfManyTogether) {
+  // The bound of the rank that has the least; a few plans have room in it.
+  const std::uint64_t before = std::exchange(options().plan_cache_bytes, 64 << 10);
+  expect_no_errors([](Comm& comm) {
+    std::mt19937 random(5);  // the same on all ranks
+    for (int turn = 0; turn < 120; ++turn) {
+      const auto length = static_cast<std::int64_t>(1 + random() % 64);
+      const Layout source = Layout::even({length}, kRanks);
+      const Layout target = Layout::block_cyclic({length}, {1}, {kRanks});
+      std::vector<double> input(static_cast<std::size_t>(source.local_size_elems(comm.rank())), 7.0);
+      std::vector<double> output(static_cast<std::size_t>(target.local_size_elems(comm.rank())), -1.0);
+      run_redistribution(comm, {source, target, {}}, std::as_bytes(std::span(input)),
+                         std::as_writable_bytes(std::span(output)));
+      EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(output, 7.0)), output.size());
+    }
+    EXPECT_GT(recent_of(comm).size(), 1u);
+    EXPECT_LT(recent_of(comm).size(), 60u);
+  });
+  options().plan_cache_bytes = before;
+}
+
+TEST(RedistributionCalls, KeepNoMorePlansThanTheirMemoryAllows) {
+  expect_no_errors([](Comm& comm) {
+    constexpr std::uint64_t kThird = 1000;
+    RecentRedistributions recent(3 * kThird);
+    std::vector<RedistributionOptions> options;
+    const auto add = [&](std::uint64_t bytes) {
+      options.push_back({.segment_bytes = 4096 + options.size()});
+      recent.add(PlannedRedistribution::plan(comm, {{rows(), columns()}}, options.back()), bytes);
+    };
+    const auto has = [&](std::size_t index) { return recent.find(rows(), columns(), options[index]) != nullptr; };
+    for (const std::size_t kept : {1u, 2u, 3u, 3u}) {
+      add(kThird);
+      EXPECT_EQ(recent.size(), kept);
+    }
+    EXPECT_FALSE(has(0));
+    EXPECT_TRUE(has(1));  // which changes nothing
+    add(kThird + 3);      // in place of two, the first that were added
+    EXPECT_FALSE(has(1));
+    EXPECT_FALSE(has(2));
+    EXPECT_TRUE(has(3));
+    add(6 * kThird);
+    EXPECT_EQ(recent.size(), 1u);  // alone, or a call that is repeated would plan each time
+    EXPECT_TRUE(has(5));
+  });
+}
+
+TEST(RedistributionCalls, AgreeOnTheMemoryOfAPlan) {
+  // Nearly all rows lie on rank 0, whose plan is longer than those of others.
+  const Layout source = Layout::grid({{0, 298, 299, 300}, {0, 40}}, {0, 1, 2}, kRanks);
+  const Layout target =
+      Layout::grid({{0, 10, 25, 41, 90, 150, 203, 270, 284, 300}, {0, 40}}, {0, 1, 2, 1, 0, 2, 0, 2, 1}, kRanks);
+  std::vector<std::uint64_t> bytes(kRanks), blocks(kRanks);
+  expect_no_errors([&](Comm& comm) {
+    const auto planned = PlannedRedistribution::plan(comm, {{source, target}}, {});
+    const auto rank = static_cast<std::size_t>(comm.rank());
+    bytes[rank] = planned->agree_on_bytes(comm);
+    blocks[rank] = planned->local().plan()->blocks.size() * sizeof(Block);
+    // The long plans of equal calls push out those before them on all ranks together.
+    RecentRedistributions& recent = recent_of(comm);
+    recent.add(planned, options().plan_cache_bytes);
+    for (int turn = 0; turn < 2; ++turn) {
+      Arrays arrays(comm.rank());
+      call_once(comm, rows(), columns(), arrays);
+      EXPECT_TRUE(arrays.is_moved());
+      EXPECT_EQ(recent.size(), 1u);
+    }
+  });
+  EXPECT_EQ(bytes, std::vector<std::uint64_t>(kRanks, bytes[0]));
+  EXPECT_GT(bytes[0], *std::ranges::max_element(blocks));
+  EXPECT_NE(blocks[0], blocks[1]);
+}
+
+TEST(RedistributionCalls, ThatDifferAreErrorsEverywhereAndLeaveNoDifference) {
+  // Each rank has plans for both at hand, and one rank asks for what the others do not.
+  const auto errors = outcomes([](Comm& comm) {
+    const Layout turned = Layout::block_cyclic({30, 12}, {5, 4}, {1, kRanks});
+    Arrays arrays(comm.rank());
+    call_once(comm, rows(), columns(), arrays);
+    call_once(comm, rows(), turned, arrays);
+    const auto refused = [&](const std::function<void(Arrays&)>& call, ErrorCode at_one, ErrorCode elsewhere) {
+      Arrays fresh(comm.rank());
+      try {
+        call(fresh);
+        ADD_FAILURE() << "no error on rank " << comm.rank();
+      } catch (const Error& error) {
+        // Who has met no difference itself is told by those who have.
+        if (error.code() == ErrorCode::peer_failed && elsewhere == ErrorCode::mismatch)
+          EXPECT_NE(std::string(error.what()).find("do not fit together"), std::string::npos) << error.what();
+        else
+          EXPECT_EQ(error.code(), comm.rank() == 1 ? at_one : elsewhere) << error.what();
+      }
+      EXPECT_TRUE(fresh.is_untouched());
+      call_once(comm, rows(), columns(), fresh);  // all of them still find it
+      EXPECT_TRUE(fresh.is_moved());
+    };
+    // A plan on one rank, another one on the others.
+    refused([&](Arrays& a) { call_once(comm, rows(), comm.rank() == 1 ? turned : columns(), a); }, ErrorCode::mismatch,
+            ErrorCode::mismatch);
+    // The planning on one rank, a plan on the others; and the other way round.
+    const Layout other = Layout::block_cyclic({30, 12}, {3, 4}, {1, kRanks});
+    refused([&](Arrays& a) { call_once(comm, rows(), comm.rank() == 1 ? other : columns(), a); }, ErrorCode::mismatch,
+            ErrorCode::mismatch);
+    refused([&](Arrays& a) { call_once(comm, rows(), comm.rank() == 1 ? columns() : other, a); }, ErrorCode::mismatch,
+            ErrorCode::mismatch);
+    // Too little memory on one rank.
+    refused(
+        [&](Arrays& a) {
+          run_redistribution(comm, {rows(), columns(), {}}, comm.rank() == 1 ? a.in().first(8) : a.in(), a.out());
+        },
+        ErrorCode::invalid_argument, ErrorCode::peer_failed);
+    refused(
+        [&](Arrays& a) {
+          const RedistributionOptions options{.relabel =
+                                                  comm.rank() == 1 ? RelabelPolicy::always : RelabelPolicy::never};
+          call_once(comm, rows(), columns(), a, options);
+        },
+        ErrorCode::invalid_argument, ErrorCode::peer_failed);
+  });
+  for (const auto& error : errors) EXPECT_FALSE(error) << error->what();
+}
+
+TEST(StridedParts, WrongOnesAreErrorsEverywhere) {
+  struct Wrong {
+    const char* says;
+    std::function<void(ConstStridedParts&, StridedParts&)> change;
+  };
+  const Wrong all[] = {
+      {"consists of 0 arrays; expected 1", [](auto& in, auto&) { in.clear(); }},
+      {"strides given", [](auto& in, auto&) { in[0].strides_elems.pop_back(); }},
+      {"stride of a local array is 0", [](auto&, auto& out) { out[0].strides_elems[0] = 0; }},
+      {"overlaps", [](auto& in, auto& out) { out[0].data = const_cast<std::byte*>(in[0].data) + 8; }},
+      {"beyond 63 bits", [](auto& in, auto&) { in[0].strides_elems[0] = std::int64_t{1} << 61; }},
+      {"beyond 63 bits", [](auto& in, auto&) { in[0].strides_elems[0] = -(std::int64_t{1} << 61); }},
+  };
+  for (const Wrong& wrong : all) {
+    const auto errors = outcomes([&](Comm& comm) {
+      const Redistribution plan(comm, rows(), columns(), {});
+      Arrays arrays(comm.rank());
+      arrays.input.resize(200);
+      ConstStridedParts input{{arrays.in().data(), {12, 1}}};
+      StridedParts output{{arrays.out().data(), {4, 1}}};
+      if (comm.rank() == 1) wrong.change(input, output);
+      plan.start_parts(input, output).wait();
+    });
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const auto& error = errors[static_cast<std::size_t>(rank)];
+      ASSERT_TRUE(error) << wrong.says << ", rank " << rank;
+      EXPECT_NE(std::string(error->what()).find(wrong.says), std::string::npos) << error->what();
+    }
+  }
+}
+
+TEST(Apart, OverlapIsExact) {
+  std::mt19937 random(23);
+  const auto pick = [&](int low, int high) { return std::uniform_int_distribution(low, high)(random); };
+  std::vector<std::byte> memory(4096);
+  const auto touched = [&](const StridedRange& range) {
+    std::vector<bool> bytes(memory.size());
+    std::vector<std::int64_t> index(range.shape.size());
+    for (bool more = true; more;) {
+      std::int64_t at = range.first - memory.data();
+      for (std::size_t d = 0; d < index.size(); ++d) at += index[d] * range.strides_bytes[d];
+      for (std::int64_t i = 0; i < range.element_bytes; ++i) bytes[static_cast<std::size_t>(at + i)] = true;
+      more = false;
+      for (std::size_t d = 0; d < index.size() && !more; ++d) {
+        more = ++index[d] < range.shape[d];
+        if (!more) index[d] = 0;
+      }
+    }
+    return bytes;
+  };
+  int apart = 0;
+  for (int turn = 0; turn < 4000; ++turn) {
+    StridedRange ranges[2];
+    for (StridedRange& range : ranges) {
+      range.element_bytes = 1 << pick(0, 3);
+      std::int64_t low = 0;
+      for (int d = pick(1, 3); d > 0; --d) {
+        range.shape.push_back(pick(1, 6));
+        range.strides_bytes.push_back(pick(-12, 12) * (pick(0, 1) == 0 ? range.element_bytes : 8));
+        low += std::min<std::int64_t>(range.strides_bytes.back(), 0) * (range.shape.back() - 1);
+      }
+      range.first = memory.data() + 1700 + low / 4 + pick(0, 500);
+    }
+    const std::vector<bool> a = touched(ranges[0]);
+    const std::vector<bool> b = touched(ranges[1]);
+    bool expected = false;
+    for (std::size_t i = 0; i < a.size(); ++i) expected = expected || (a[i] && b[i]);
+    ASSERT_EQ(overlap(ranges[0], ranges[1]), expected) << "turn " << turn;
+    apart += expected ? 0 : 1;
+  }
+  EXPECT_GT(apart, 400);
+}
+
+}  // namespace
+}  // namespace penstock::arrays

@@ -1,0 +1,121 @@
+// Plans that are kept for the next equal call, within a bound in bytes.
+#include "comm/plan_cache.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/state.hpp"
+#include "penstock/options.hpp"
+#include "plan/memory.hpp"
+#include "unit/comm/outcomes.hpp"
+
+namespace penstock::comm {
+namespace {
+
+Collective bcast_of(std::uint64_t count) { return {.kind = CollectiveKind::bcast, .count = count}; }
+
+/// A cache whose plans are made here, and counted.
+class CountedPlans {
+ public:
+  explicit CountedPlans(std::uint64_t most_bytes) : cache(most_bytes) {}
+
+  std::shared_ptr<const Planned> get(const Collective& asked) {
+    return cache.get(
+        asked, [&](const Collective& given) { return normalized(given, 0); },
+        [&](const Collective& what) {
+          ++made;
+          return Planned{what, std::make_shared<const Plan>(plan_collective(team, what)), signature(what)};
+        });
+  }
+
+  Team team{.rank = 0, .node_of_rank = std::vector<std::int32_t>(4)};
+  PlanCache cache;
+  int made = 0;
+};
+
+TEST(PlanCache, EvictsThePlanThatWasUsedLeastRecently) {
+  CountedPlans one(std::uint64_t{1} << 30);
+  const std::uint64_t plan_bytes = one.get(bcast_of(1))->memory_bytes();
+  CountedPlans plans(3 * plan_bytes);
+  for (const std::uint64_t count : {1, 2, 3}) plans.get(bcast_of(count));
+  EXPECT_EQ(plans.made, 3);
+  plans.get(bcast_of(3));  // the latest call of its kind
+  plans.get(bcast_of(1));
+  EXPECT_EQ(plans.made, 3);
+  plans.get(bcast_of(4));  // instead of 2
+  for (const std::uint64_t count : {3, 1, 4}) plans.get(bcast_of(count));
+  EXPECT_EQ(plans.made, 4);
+  plans.get(bcast_of(2));
+  EXPECT_EQ(plans.made, 5);
+}
+
+TEST(PlanCache, TheLatestCallOfAKindIsAUse) {
+  CountedPlans one(std::uint64_t{1} << 30);
+  const Collective barrier{.kind = CollectiveKind::barrier};
+  const std::uint64_t room = 2 * one.get(bcast_of(1))->memory_bytes() + one.get(barrier)->memory_bytes();
+  CountedPlans plans(room);
+  plans.get(barrier);
+  for (std::uint64_t count = 1; count < 50; ++count) {
+    plans.get(bcast_of(count));
+    plans.get(barrier);
+  }
+  EXPECT_EQ(plans.made, 50);
+}
+
+TEST(PlanCache, APlanInUseSurvivesItsEviction) {
+  CountedPlans plans(1);
+  const std::shared_ptr<const Planned> first = plans.get(bcast_of(1000));
+  plans.get(bcast_of(2000));
+  EXPECT_EQ(first->what.count, 1000u);
+  EXPECT_EQ(first->plan->output_bytes, 1000u);
+  EXPECT_EQ(plans.get(bcast_of(1000))->plan->output_bytes, 1000u);
+  EXPECT_EQ(plans.made, 3);
+}
+
+TEST(PlanCache, CountsWhatAPlanConsistsOf) {
+  Plan plan;
+  const std::uint64_t empty = plan::memory_bytes(plan);
+  plan.steps.resize(100);
+  plan.dependencies.resize(200);
+  plan.blocks.resize(300);
+  plan.tasks.resize(400);
+  plan.task_regions.resize(500);
+  plan.algorithm.assign(1000, 'a');
+  EXPECT_GE(plan::memory_bytes(plan) - empty, 100 * sizeof(Step) + 200 * sizeof(StepId) + 300 * sizeof(Block) +
+                                                  400 * sizeof(SharedTask) + 500 * sizeof(RankRegion) + 900);
+  Planned planned{.plan = std::make_shared<const Plan>()};
+  const std::uint64_t alone = planned.memory_bytes();
+  planned.what.receive.counts.resize(1000);
+  EXPECT_GE(planned.memory_bytes() - alone, 8000u);
+}
+
+TEST(PlanCache, OfACommunicatorHoldsTheOptionsBound) {
+  static constexpr std::uint64_t kBytes = 64 << 10;
+  const std::uint64_t before = std::exchange(options().plan_cache_bytes, kBytes);
+  const auto errors = outcomes({0, 0, 0}, [](Comm& comm) {
+    std::mt19937 random(7);  // the same on all ranks
+    std::uint64_t largest = 0;
+    for (int turn = 0; turn < 400; ++turn) {
+      const std::uint64_t count = 1 + random() % 5000;
+      const std::vector<std::int32_t> in(count, 1);
+      std::vector<std::int32_t> out(count);
+      comm.run({.kind = CollectiveKind::allreduce, .count = count, .dtype = DType::int32}, std::as_bytes(std::span(in)),
+               std::as_writable_bytes(std::span(out)));
+      ASSERT_EQ(out[count - 1], 3);
+      ASSERT_LE(comm.state().planner().plans().size_bytes(), kBytes) << "turn " << turn;
+      largest = std::max(largest, comm.state().planner().plans().size_bytes());
+    }
+    EXPECT_GT(largest, kBytes / 2);
+    EXPECT_NE(comm.report().find("allreduce"), std::string::npos);
+  });
+  options().plan_cache_bytes = before;
+  for (const auto& error : errors) EXPECT_FALSE(error) << error->what();
+}
+
+}  // namespace
+}  // namespace penstock::comm

@@ -1,0 +1,101 @@
+// Operations of the caller's own: whatever they throw fails one operation and nothing else, and none outlives its use.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "eventually.hpp"
+#include "penstock/collective.hpp"
+#include "plans.hpp"
+#include "ranks.hpp"
+
+namespace penstock::engine {
+namespace {
+
+struct Setting {
+  const char* name;
+  int progress_threads;
+  bool by_tasks;
+};
+
+class UserOps : public testing::TestWithParam<Setting> {
+ protected:
+  static constexpr int kRanks = 3;
+  static constexpr std::uint64_t kElems = 3000;
+
+  RanksOptions ranks() const {
+    RanksOptions options = ranks_of(one_node(kRanks));
+    options.engine.progress_threads = GetParam().progress_threads;
+    return options;
+  }
+  std::shared_ptr<const Plan> plan(const Engine& engine) const {
+    if (!GetParam().by_tasks) return allreduce_plan(engine.team().rank, kRanks, kElems);
+    Collective what{.kind = CollectiveKind::allreduce, .count = kElems, .element_bytes = 1};
+    what.algorithm = "divided";
+    return std::make_shared<const Plan>(plan_collective(engine.team(), what));
+  }
+  std::optional<Error> error_of(Engine& engine, std::shared_ptr<const UserOp> op) const {
+    std::vector<std::uint8_t> in(kElems, 1);
+    std::vector<std::uint8_t> out(kElems);
+    try {
+      engine.start(plan(engine), {bytes_of(std::as_const(in)), bytes_of(out)}, {.user = std::move(op)}, 0)->wait();
+    } catch (const Error& error) {
+      return error;
+    }
+    EXPECT_EQ(std::ranges::count(out, kRanks), std::ssize(out));
+    return std::nullopt;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(, UserOps,
+                         testing::Values(Setting{"steps", 0, false}, Setting{"steps_thread", 1, false},
+                                         Setting{"tasks", 0, true}, Setting{"tasks_thread", 1, true}),
+                         [](const testing::TestParamInfo<Setting>& setting) { return setting.param.name; });
+
+std::shared_ptr<const UserOp> sum() {
+  return std::make_shared<const UserOp>(UserOp{.combine = [](ConstBytes from, Bytes to) {
+    for (std::size_t i = 0; i < to.size(); ++i)
+      to[i] = static_cast<std::byte>(static_cast<int>(from[i]) + static_cast<int>(to[i]));
+  }});
+}
+
+// It says so of a rank that lives.
+TEST_P(UserOps, ThatClaimADeathAreNotBelieved) {
+  const auto liar = std::make_shared<const UserOp>(
+      UserOp{.combine = [](ConstBytes, Bytes) { throw Error(ErrorCode::peer_failed, "a farewell", 1); }});
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    const auto error = error_of(engine, liar);
+    ASSERT_TRUE(error) << "rank " << rank;
+    EXPECT_EQ(error->code(), ErrorCode::peer_failed);
+    EXPECT_NE(error->message().find("a farewell"), std::string::npos) << error->what();
+    const auto next = error_of(engine, sum());
+    EXPECT_FALSE(next) << "rank " << rank << ": " << next->what();
+  });
+}
+
+TEST_P(UserOps, MayThrowWhatIsNoException) {
+  const auto thrower = std::make_shared<const UserOp>(UserOp{.combine = [](ConstBytes, Bytes) { throw 7; }});
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    const auto error = error_of(engine, thrower);
+    ASSERT_TRUE(error) << "rank " << rank;
+    EXPECT_TRUE(error->code() == ErrorCode::internal || error->code() == ErrorCode::peer_failed) << error->what();
+    EXPECT_FALSE(error_of(engine, sum()));
+  });
+}
+
+TEST_P(UserOps, AreDroppedWithTheirOperations) {
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    std::weak_ptr<const UserOp> known;
+    {
+      const auto op = sum();
+      known = op;
+      EXPECT_FALSE(error_of(engine, op));
+    }
+    EXPECT_TRUE(test::eventually([&] { return known.expired(); })) << "rank " << rank;
+  });
+}
+
+}  // namespace
+}  // namespace penstock::engine
