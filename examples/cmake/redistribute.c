@@ -19,11 +19,11 @@ int main(int argc, char** argv) {
   CHECK(penstock_comm_create(MPI_COMM_WORLD, -1, &comm));
   const int64_t ranks = penstock_comm_size(comm);
 
-  const int64_t shape[] = {512, 256}, transposed[] = {256, 512}, blocks[] = {32, 32};
+  const int64_t shape[] = {512, 256}, transposed[] = {256, 512}, blocks[] = {32, 32}, larger[] = {64, 64};
   const int64_t rows[] = {ranks, 1}, columns[] = {1, ranks};
   penstock_layout *source = NULL, *target = NULL;
   CHECK(penstock_layout_block_cyclic(2, shape, blocks, rows, 0, 0, &source));
-  CHECK(penstock_layout_block_cyclic(2, transposed, blocks, columns, 0, 0, &target));
+  CHECK(penstock_layout_block_cyclic(2, transposed, larger, columns, 0, 0, &target));
 
   penstock_redistribution* plan = NULL;
   uint64_t before, after;
@@ -38,7 +38,8 @@ int main(int argc, char** argv) {
   int wrong = 0;
   for (int64_t i = 0; i < output_elems; ++i) wrong += b[i] != 2.0;
   if (penstock_comm_rank(comm) == 0) {
-    printf("bytes between ranks: %llu, relabeled: %llu\n", (unsigned long long)before, (unsigned long long)after);
+    printf("bytes between ranks: %llu, with the ranks of the target relabeled: %llu\n", (unsigned long long)before,
+           (unsigned long long)after);
   }
   free(a);
   free(b);

@@ -1,6 +1,6 @@
 """Data-parallel training: gradients averaged in buckets while the backward pass goes on.
 
-./dev exec mpiexec -n 4 python examples/python/gradients.py
+./dev exec mpiexec -n 4 python -m mpi4py examples/python/gradients.py
 """
 
 import numpy as np
@@ -15,7 +15,9 @@ class Buckets:
     """Sums gradients of all ranks, a bucket at a time, in the order in which the backward pass produces them."""
 
     def __init__(self, comm: ps.Comm) -> None:
-        self._comm, self._waiting, self._size, self._running = comm, [], 0, []
+        self._comm, self._size = comm, 0
+        self._waiting: list[np.ndarray] = []
+        self._running: list[tuple[ps.Request, np.ndarray, list[np.ndarray]]] = []
 
     def add(self, gradient: np.ndarray) -> None:
         self._waiting.append(gradient)
@@ -50,7 +52,8 @@ def gradients(weights: list[np.ndarray], inputs: np.ndarray, wanted: np.ndarray,
     for weight in weights:
         values.append(np.tanh(values[-1] @ weight))
     error = values[-1] - wanted
-    loss, found = float((error**2).mean()), [np.empty(0)] * len(weights)
+    loss = float((error**2).mean())
+    found: list[np.ndarray] = [error] * len(weights)
     slope = 2 * error / error.size
     for layer in reversed(range(len(weights))):
         slope = slope * (1 - values[layer + 1] ** 2)

@@ -1,6 +1,6 @@
 """A simulation writes, and a visualisation follows, without ever waiting for each other.
 
-    ./dev exec mpiexec -n 3 python examples/python/live_plot.py [STORE] [PICTURE.gif|PICTURE.png] [STEPS]
+    ./dev exec mpiexec -n 3 python -m mpi4py examples/python/live_plot.py [STORE] [PICTURE.gif|PICTURE.png] [STEPS]
 
 The last rank draws, all others simulate: waves on a torus, one stripe of rows each. Each step is one collective write, thus
 one version of the file. The viewer reads whole versions, at its own pace: each is a step as it was, however fast the
@@ -88,9 +88,11 @@ def save(figure: Any, draw: Callable[[int, np.ndarray], None], frames: list, pic
     if picture.endswith(".gif"):
         from matplotlib.animation import FuncAnimation, PillowWriter
 
-        FuncAnimation(figure, lambda i: draw(*frames[i]), frames=len(frames)).save(
-            picture, PillowWriter(fps=15), dpi=60
-        )
+        def show(i: int) -> tuple[()]:
+            draw(*frames[i])
+            return ()
+
+        FuncAnimation(figure, show, frames=len(frames)).save(picture, PillowWriter(fps=15), dpi=60)
     else:
         figure.savefig(picture)
 

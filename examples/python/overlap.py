@@ -1,4 +1,4 @@
-"""Computes while an allreduce is under way: ./dev exec mpiexec -n 4 python examples/python/overlap.py"""
+"""Computes while an allreduce is under way: ./dev exec mpiexec -n 4 python -m mpi4py examples/python/overlap.py"""
 
 import numpy as np
 import penstock as ps

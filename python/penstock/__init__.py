@@ -3,40 +3,90 @@
 Importing it needs neither MPI nor mpi4py: every public name is loaded from its part on first use.
 """
 
-from __future__ import annotations
-
-import importlib
-
 from penstock.error import Error
 
-# One line per part: the module and the public names that it has.
+TYPE_CHECKING = False  # checkers take it for typing's, whose import would double the time of this one
+if TYPE_CHECKING:
+    from penstock import dataset, model, plan, redistribute, trace
+    from penstock._penstock import __version__
+    from penstock.call import How
+    from penstock.checkpoint import Checkpointer, CheckpointHandle
+    from penstock.comm import Comm
+    from penstock.dataset import Dataset, Skipped, Stats
+    from penstock.file import File, FileRequest
+    from penstock.layout import DistArray, Layout, LayoutBlock
+    from penstock.layout_convert import Darray, Subarray
+    from penstock.redistribute import Redistribution, RedistributionBatch, Relabeling, TransferCost, relabel
+    from penstock.request import Prequest, Request
+    from penstock.store import Blob, BlobInfo, CheckReport, LogEntry, Snapshot, Store
+
+# A public name is in a line above, in one of _PARTS and in __all__; tests/typing/test_names.py compares them.
 _PARTS = {
-    "checkpoint": ("Checkpointer", "CheckpointHandle"),
+    "_penstock": ("__version__",),
+    "call": ("How",),
+    "checkpoint": ("CheckpointHandle", "Checkpointer"),
     "comm": ("Comm",),
-    "dataset": ("Dataset",),
-    "file": ("File",),
-    "layout": ("Layout", "LayoutBlock", "DistArray"),
-    "redistribute": ("Redistribution", "Relabeling", "TransferCost", "relabel"),
-    "request": ("Request", "Prequest"),
-    "store": ("Blob", "Snapshot", "Store"),
+    "dataset": ("Dataset", "Skipped", "Stats"),
+    "file": ("File", "FileRequest"),
+    "layout": ("DistArray", "Layout", "LayoutBlock"),
+    "layout_convert": ("Darray", "Subarray"),
+    "redistribute": ("Redistribution", "RedistributionBatch", "Relabeling", "TransferCost", "relabel"),
+    "request": ("Prequest", "Request"),
+    "store": ("Blob", "BlobInfo", "CheckReport", "LogEntry", "Snapshot", "Store"),
 }
+_MODULES = ("dataset", "model", "plan", "redistribute", "trace")
 
-_MODULES = ("model", "plan", "trace")
+__all__ = [
+    "Blob",
+    "BlobInfo",
+    "CheckReport",
+    "CheckpointHandle",
+    "Checkpointer",
+    "Comm",
+    "Darray",
+    "Dataset",
+    "DistArray",
+    "Error",
+    "File",
+    "FileRequest",
+    "How",
+    "Layout",
+    "LayoutBlock",
+    "LogEntry",
+    "Prequest",
+    "Redistribution",
+    "RedistributionBatch",
+    "Relabeling",
+    "Request",
+    "Skipped",
+    "Snapshot",
+    "Stats",
+    "Store",
+    "Subarray",
+    "TransferCost",
+    "__version__",
+    "dataset",
+    "model",
+    "plan",
+    "redistribute",
+    "relabel",
+    "trace",
+]
 
-_HOME = {name: part for part, names in _PARTS.items() for name in names}
+if not TYPE_CHECKING:  # a checker would take any name for one that this finds
+    _HOME = {name: part for part, names in _PARTS.items() for name in names}
 
-__all__ = ["Error", *_MODULES, *_HOME]
+    def __getattr__(name):
+        import importlib
 
-
-def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return importlib.import_module(f"penstock.{name}")
-    if name not in _HOME:
-        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"penstock.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+        if name in _MODULES:
+            return importlib.import_module(f"penstock.{name}")
+        if name not in _HOME:
+            raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"penstock.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

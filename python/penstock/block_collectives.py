@@ -1,28 +1,38 @@
 """Collectives in which each rank has a block for, or of, each other one. Names and arguments are mpi4py's."""
 
+# mpi4py's methods return its own requests, where Penstock's return Penstock's.
+# pyright: reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
+import array
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import _penstock, mpi_abi
-from penstock.call import Call, How, is_in_place
+from penstock.call import Call, How, is_in_place, or_fail_next
+from penstock.message import item_count
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing_extensions import Unpack
 
     from penstock.request import Prequest, Request
 
-MPI = mpi_abi.import_mpi()
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    _Base = MPI.Intracomm
+else:
+    _Base = object
+    MPI = mpi_abi.import_mpi()
 _ALLTOALL = _penstock.COLLECTIVES["alltoall"]
 
 
-class BlockCollectives:
+class BlockCollectives(_Base):
     """The part of :class:`penstock.Comm` with counts and displacements; see there."""
 
     if TYPE_CHECKING:
-        Get_rank: Callable[[], int]
-        Get_size: Callable[[], int]
+        _open: Callable[[], _penstock.Comm]
         _run: Callable[..., None]
         _run_on_arrays: Callable[..., bool]
         _start: Callable[..., Request]
@@ -79,12 +89,25 @@ class BlockCollectives:
         return call.reduce(op, sendbuf, recvbuf, blocks=(ranks, ranks if call.in_place else 1))
 
     def _reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None, op: Any) -> Call:
+        if recvcounts is None:  # all ranks are in place
+            recvcounts = [item_count(recvbuf) // self.Get_size()] * self.Get_size()
         call = Call("reduce_scatter", (sendbuf, recvbuf, recvcounts, op))
         call.in_place = is_in_place(sendbuf)
         call.reduce(op, sendbuf, recvbuf)
         if call.op is not None:
             call.set_parts(recvcounts, self.Get_size())
         return call
+
+    def _recvcounts(self, sendbuf: Any, recvbuf: Any, given: Any) -> Any:
+        """`given`, or where it is None how many elements each rank's `recvbuf` has, which the ranks tell each other."""
+        if given is not None or is_in_place(sendbuf):
+            return given
+        core = self._open()
+        own, counts = array.array("q", [0]), array.array("q", [0] * self.Get_size())
+        with or_fail_next(core):
+            own[0] = item_count(recvbuf)
+        core.run("allgather", own, counts, "sum", 0, False, {})
+        return list(counts)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
         """Collect blocks of the ranks' own sizes in the root's `recvbuf`: [array, counts, displacements, datatype]."""
@@ -166,14 +189,20 @@ class BlockCollectives:
     def Reduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: Any = MPI.SUM, **how: Unpack[How]
     ) -> None:
-        """Combine the ranks' `sendbuf` and give rank i the next ``recvcounts[i]`` elements; without, equal parts."""
-        self._run(how, self._reduce_scatter, sendbuf, recvbuf, recvcounts, op)
+        """Combine the ranks' `sendbuf` and give rank i the next ``recvcounts[i]`` elements.
+
+        Without `recvcounts` each rank gets as many as its `recvbuf` has: the ranks tell each other, one collective more.
+        In place it is equally many.
+        """
+        self._run(how, self._reduce_scatter, sendbuf, recvbuf, self._recvcounts(sendbuf, recvbuf, recvcounts), op)
 
     def Ireduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: Any = MPI.SUM, **how: Unpack[How]
     ) -> Request:
-        """Start a Reduce_scatter."""
-        return self._start(how, self._reduce_scatter, sendbuf, recvbuf, recvcounts, op)
+        """Start a Reduce_scatter; without `recvcounts` the ranks wait for each other to tell them."""
+        return self._start(
+            how, self._reduce_scatter, sendbuf, recvbuf, self._recvcounts(sendbuf, recvbuf, recvcounts), op
+        )
 
     def Reduce_scatter_init(
         self,
@@ -184,5 +213,7 @@ class BlockCollectives:
         info: Any = None,
         **how: Unpack[How],
     ) -> Prequest:
-        """Make a persistent Reduce_scatter. Local."""
-        return self._init(how, self._reduce_scatter, sendbuf, recvbuf, recvcounts, op)
+        """Make a persistent Reduce_scatter. Local, but without `recvcounts` the ranks tell them to each other."""
+        return self._init(
+            how, self._reduce_scatter, sendbuf, recvbuf, self._recvcounts(sendbuf, recvbuf, recvcounts), op
+        )

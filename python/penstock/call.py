@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from penstock import _penstock, mpi_abi
 from penstock.error import Error
-from penstock.message import Derived, DerivedBlocks, block_message, is_computed, message, numbers
+from penstock.message import (
+    Derived,
+    DerivedBlocks,
+    block_message,
+    datatype_of,
+    is_computed,
+    item_count,
+    message,
+    numbers,
+    parse,
+)
 from penstock.user_op import UnsuitableError, UserReduction
 
 if TYPE_CHECKING:
     from typing import Literal
 
-MPI = mpi_abi.import_mpi()
+    from mpi4py import MPI
+else:
+    MPI = mpi_abi.import_mpi()
 
 _OP_NAMES = ("sum", "prod", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor", "minloc", "maxloc")
 _OPS = {MPI._handleof(getattr(MPI, name.upper())): name for name in _OP_NAMES}
@@ -45,19 +58,20 @@ class Call:
 
     __slots__ = ("blocks", "calls_mpi", "finish", "in_place", "input", "kind", "native", "op", "output", "root", "user")
 
-    def __init__(self, kind: str, native: tuple, root: int = 0) -> None:
-        self.kind = kind
-        self.native = native  # the arguments of mpi4py's method, for what has no plan
-        self.root = root
+    def __init__(self, kind: str, native: tuple[Any, ...], root: int = 0) -> None:
+        self.kind: str = kind
+        self.native: tuple[Any, ...] = native  # the arguments of mpi4py's method, for what has no plan
+        self.root: int = root
         self.input: Any = None
         self.output: Any = None
         self.op: str | None = "sum"
-        self.in_place = False
+        self.in_place: bool = False
         #: [send counts, send displacements, receive counts, receive displacements] or None in bytes
         self.blocks: list[list[int] | None] | None = None
         self.finish: Callable[[], None] | None = None
-        self.calls_mpi = False  #: on any thread, to combine
-        self.user: tuple | None = None  #: (callable, bytes of an element, commutative) instead of `op`
+        self.calls_mpi: bool = False  #: on any thread, to combine
+        #: (callable, bytes of an element, commutative) instead of `op`
+        self.user: tuple[Callable[[memoryview, memoryview], None], int, bool] | None = None
 
     def send(self, spec: Any, blocks: int = 1) -> None:
         if not isinstance(spec, (list, tuple)):
@@ -78,10 +92,13 @@ class Call:
             return
         given = message(spec, blocks, self.kind in _REDUCTIONS)
         self._check_movable(given)
-        if not isinstance(given, Derived):
+        if isinstance(given, Derived):
+            self._land(given, keep)
+        else:
             self.output = given
-            return
-        packed = given.pack() if keep else bytearray(given.size_bytes)
+
+    def _land(self, given: Derived | DerivedBlocks, keep: bool) -> None:
+        packed = given.landing(keep)
         self.output = packed
         self.finish = lambda: given.unpack(packed)
 
@@ -135,45 +152,66 @@ class Call:
             self.output = given.given
             self._set_blocks(2, given.counts, given.displacements)
             return
-        packed = given.pack() if keep else bytearray(given.size_bytes)
-        self.output = packed
-        self.finish = lambda: given.unpack(packed)
+        self._land(given, keep)
         self._set_blocks(2, given.counts, None)
 
-    def set_parts(self, counts: Sequence[int] | None, ranks: int) -> None:
-        """Elements of the result that each rank gets, equally many unless `counts` says; after send and receive."""
-        if counts is None:
-            parts = ranks if self.in_place else 1
-            own = self.output
-            elements = _elements(own) if self.user is None else _elements_of(own, self.user[1])
-            counts = elements // parts
+    def set_parts(self, counts: Any, ranks: int) -> None:
+        """Elements of the result that each rank gets; after send and receive."""
         self._set_blocks(2, numbers(counts, ranks, "recvcounts"), None)
 
+    def check_for_mpi(self, rank: int, ranks: int) -> None:
+        """Raise what mpi4py would say of the arguments of MPI's own reduction, before the others wait in it."""
+        op = self.native[-2 if self.kind == "reduce" else -1]
+        if not isinstance(op, MPI.Op) or op == MPI.OP_NULL:
+            raise Error(f"{self.kind}: op is {op!r}; MPI itself reduces these elements, by an operation of mpi4py's")
+        if not 0 <= self.root < ranks:
+            raise Error(f"{self.kind}: root is {self.root}; expected a rank from 0 to {ranks - 1}")
+        sendbuf, recvbuf = self.native[:2]
+        receives = self.kind != "reduce" or self.root == rank
+        # mpi4py judges a specification when it makes a request of it; none of these is started.
+        if not self.in_place:
+            MPI.COMM_SELF.Send_init(sendbuf, 0).Free()
+        if receives:
+            MPI.COMM_SELF.Recv_init(recvbuf, 0).Free()
+            self._check_counts(sendbuf, recvbuf, rank, ranks)
+
+    def _check_counts(self, sendbuf: Any, recvbuf: Any, rank: int, ranks: int) -> None:
+        received = item_count(recvbuf)
+        sent = None if self.in_place else item_count(sendbuf)
+        expected_sent = received
+        if self.kind == "reduce_scatter":
+            counts = numbers(self.native[2], ranks, "recvcounts")
+            expected = sum(counts) if self.in_place else counts[rank]
+            if received != expected:
+                raise Error(f"{self.kind}: recvbuf has {received} items; expected {expected} by recvcounts")
+            expected_sent = sum(counts)
+        elif self.kind == "reduce_scatter_block" and parse(sendbuf).count is None:
+            expected_sent = received * ranks
+        if sent is not None and sent != expected_sent:
+            raise Error(f"{self.kind}: sendbuf has {sent} items; expected {expected_sent} as recvbuf has {received}")
+        if sent is not None and datatype_of(sendbuf) != datatype_of(recvbuf):
+            raise Error(f"{self.kind}: sendbuf and recvbuf have different datatypes")
+
     def _set_blocks(self, first: int, counts: list[int], displacements: list[int] | None) -> None:
-        self.blocks = self.blocks or [None] * 4
-        self.blocks[first : first + 2] = [counts, displacements]
+        blocks = self.blocks or [None, None, None, None]
+        blocks[first : first + 2] = [counts, displacements]
+        self.blocks = blocks
 
 
 def _is_planned(given: Any) -> bool:
     return given is None or is_computed(given)
 
 
-def _elements(given: Any) -> int:
-    if given is None:
-        return 0
-    if not isinstance(given, tuple):
-        view = memoryview(given)
-        return view.nbytes // view.itemsize
-    array, offset_bytes, size_bytes, dtype = given
-    view = memoryview(array)
-    item_bytes = _penstock.dtype_bytes(dtype) if dtype else view.itemsize
-    return (view.nbytes - offset_bytes if size_bytes < 0 else size_bytes) // item_bytes
-
-
-def _elements_of(given: Any, element_bytes: int) -> int:
-    array, offset_bytes, size_bytes = given[:3] if isinstance(given, tuple) else (given, 0, -1)
-    whole_bytes = memoryview(array).nbytes - offset_bytes
-    return (whole_bytes if size_bytes < 0 else size_bytes) // element_bytes
+@contextlib.contextmanager
+def or_fail_next(core: _penstock.Comm) -> Iterator[None]:
+    """Raises what is wrong with this rank's arguments as an Error, and tells the others, who must not wait for it."""
+    try:
+        yield
+    except Exception as error:
+        core.fail_next(str(error))
+        if isinstance(error, Error):
+            raise
+        raise Error(str(error)) from error
 
 
 def op_name(op: Any) -> str | None:

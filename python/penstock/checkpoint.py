@@ -12,13 +12,21 @@ import time
 import warnings
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock import _penstock
 from penstock.error import Error
 from penstock.layout import DistArray, Layout
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from numpy.typing import NDArray
+
+    #: Name, element type, layout and memory.
+    _Saved = tuple[str, str, _penstock.Layout, NDArray[Any] | None]
 
 # Element types of arrays as they are saved; others travel as the bits of an unsigned integer of their size.
 _NATIVE = {
@@ -34,7 +42,7 @@ _numbers = itertools.count()
 class CheckpointHandle:
     """A checkpoint under way; made by :meth:`Checkpointer.save`."""
 
-    def __init__(self, native: Any, stall_s: float) -> None:
+    def __init__(self, native: _penstock.CheckpointHandle, stall_s: float) -> None:
         self._native = native
         #: How long ``save`` held up its caller, in seconds.
         self.stall_s = stall_s
@@ -142,7 +150,7 @@ class Checkpointer:
         step = operator.index(step)
         if step < 0 or step >= 1 << 64:
             raise Error(f"step is {step}; expected a number from 0 on")
-        arrays: list[tuple] = []
+        arrays: list[_Saved] = []
         try:
             content: dict[str, Any] = {"tree": _encode(tree, "", arrays, self._rank)}
             if dataset is not None:
@@ -288,7 +296,7 @@ def _joined(prefix: str, key: object) -> str:
     return f"{prefix}{separator}{key}"
 
 
-def _encode(node: Any, path: str, arrays: list[tuple], rank: int) -> Any:
+def _encode(node: Any, path: str, arrays: list[_Saved], rank: int) -> Any:
     if node is None or isinstance(node, (bool, str)):
         return node
     if isinstance(node, np.generic):
@@ -327,7 +335,7 @@ def _encode(node: Any, path: str, arrays: list[tuple], rank: int) -> Any:
     )
 
 
-def _encode_array(node: Any, path: str, arrays: list[tuple], rank: int) -> Any:
+def _encode_array(node: Any, path: str, arrays: list[_Saved], rank: int) -> Any:
     array = np.asarray(node) if isinstance(node, np.ndarray) or hasattr(node, "__array__") else np.from_dlpack(node)
     described = _described(array.dtype, path)
     if not array.dtype.isnative:
@@ -342,7 +350,7 @@ def _encode_array(node: Any, path: str, arrays: list[tuple], rank: int) -> Any:
     return {"array": [path, described, list(array.shape)]}
 
 
-def _bits(flat: np.ndarray) -> tuple[np.ndarray | None, str]:
+def _bits(flat: NDArray[Any]) -> tuple[NDArray[Any] | None, str]:
     """The elements as a type that is saved, and its name; None for sizes that none has."""
     if flat.dtype.name in _NATIVE and flat.dtype.isnative:
         return flat, flat.dtype.name
@@ -350,23 +358,24 @@ def _bits(flat: np.ndarray) -> tuple[np.ndarray | None, str]:
     return (None, "") if dtype is None else (flat.view(dtype), dtype)
 
 
-def _described(dtype: np.dtype, path: str) -> str:
+def _described(dtype: np.dtype[Any], path: str) -> str:
     if dtype.hasobject or dtype.names is not None:
         raise Error(f"'{path}' has elements of {dtype}; expected numbers, booleans, dates or strings of fixed length")
     return "bfloat16" if dtype.name == "bfloat16" else dtype.str
 
 
-def _dtype(described: str) -> np.dtype:
+def _dtype(described: str) -> np.dtype[Any]:
     if described != "bfloat16":
         return np.dtype(described)
     try:
         from ml_dtypes import bfloat16
     except ImportError:
         return np.dtype(np.uint16)  # NumPy has no such type: the bits
-    return np.dtype(bfloat16)
+    known: np.dtype[Any] = np.dtype(bfloat16)
+    return known
 
 
-def _decode(node: Any, arrays: dict[str, tuple], rank: int) -> Any:
+def _decode(node: Any, arrays: dict[str, tuple[str, Layout, NDArray[Any] | None, Any]], rank: int) -> Any:
     if not isinstance(node, dict):
         return node
     ((kind, value),) = node.items()
@@ -389,8 +398,10 @@ def _decode(node: Any, arrays: dict[str, tuple], rank: int) -> Any:
         if wanted.dtype != dtype:
             raise Error(f"'{value[0]}' was saved with elements of {dtype}, the DistArray to fill has {wanted.dtype}")
         return wanted
+    if memory is None:
+        raise Error(f"'{value[0]}' has no memory, and no DistArray to fill", "internal")
     flat = memory.view(dtype)
-    order = "C" if layout.storage == "row" else "F"
+    order: Literal["C", "F"] = "C" if layout.storage == "row" else "F"
     if wanted is not None:
         return DistArray(wanted, flat.reshape(layout.local_shape(rank), order=order), rank)
     return flat.reshape(value[2] if kind == "array" else layout.shape, order=order)

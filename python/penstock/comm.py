@@ -1,5 +1,8 @@
 """A communicator of mpi4py whose collectives are Penstock's."""
 
+# mpi4py's methods return its own requests, where Penstock's return Penstock's.
+# pyright: reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
 import atexit
@@ -7,11 +10,11 @@ import collections
 import json
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from penstock import _penstock, mpi_abi
 from penstock.block_collectives import BlockCollectives
-from penstock.call import OP_NUMBERS, Call, How, is_in_place
+from penstock.call import OP_NUMBERS, Call, How, is_in_place, or_fail_next
 from penstock.error import Error
 from penstock.native import Natives
 from penstock.plan import algorithms
@@ -19,15 +22,22 @@ from penstock.redistribute import redistribute
 from penstock.request import Prequest, Request
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing_extensions import Unpack
 
     from penstock.layout import DistArray, Layout
     from penstock.redistribute import Redistribution, RedistributionBatch
 
-MPI = mpi_abi.import_mpi()
+if TYPE_CHECKING:
+    from mpi4py import MPI
+else:
+    MPI = mpi_abi.import_mpi()
 
 _PLANNED = {algorithm.collective for algorithm in algorithms()}
-_KINDS = _penstock.COLLECTIVES
+_KINDS: dict[str, int] = _penstock.COLLECTIVES
+
+
+def _takes_the_other_way(kind: int, op: int, root: int, sends: Any, receives: Any, how: How) -> bool:
+    return False
 
 
 # By id, since communicators of mpi4py cannot be hashed.
@@ -45,7 +55,8 @@ class Comm(BlockCollectives, MPI.Intracomm):
     ``MPI.Op.Create`` and callables on two arrays, of lower and of higher ranks, which return the combined one (or change
     the second); what does not commute, as a callable, is combined in the order of the ranks. Where Penstock has no code
     for an operation or an element type, MPI's ``Reduce_local`` combines, on any thread. Where MPI does not allow that,
-    or for datatypes that reach beyond their extent, the reduction runs natively, which ``report()`` counts.
+    or for datatypes that reach beyond their extent, the reduction runs natively, which ``report()`` counts: on a thread
+    of its own as soon as all ranks have called it, or, without MPI_THREAD_MULTIPLE, inside Wait and Test.
 
     Collectives of one communicator are called by all ranks in the same order and by one thread at a time. Wrong
     arguments raise ``penstock.Error`` here and "peer_failed" or "mismatch" on the other ranks; nobody hangs.
@@ -60,13 +71,12 @@ class Comm(BlockCollectives, MPI.Intracomm):
         is off; a number is kept to where cores lack, too. ``report()`` says where they are.
     """
 
-    _core: Any
+    _core: _penstock.Comm | None
     _natives: Natives
-
+    _native_runs: collections.Counter[str]
+    _progress_cores: str | int
     #: The short way of calls on whole arrays: no Python on it. False where a call takes the other.
-    @staticmethod
-    def _run_on_arrays(kind: int, op: int, root: int, sends: Any, receives: Any, how: How) -> bool:
-        return False
+    _run_on_arrays: Callable[..., bool] = staticmethod(_takes_the_other_way)
 
     def __new__(cls, comm: Any = None, progress_cores: str | int = "auto") -> Comm:
         if comm is not None and (isinstance(comm, MPI.Intercomm) or not isinstance(comm, MPI.Comm)):
@@ -78,20 +88,24 @@ class Comm(BlockCollectives, MPI.Intracomm):
         if comm is None:  # mpi4py makes one of these to fill in
             return self
         cores = -1 if progress_cores == "auto" else progress_cores
-        valid = isinstance(cores, int) and cores >= -1
+        # A wrong value goes on as one that the library refuses, where all ranks hear of it.
+        asked = cores if isinstance(cores, int) and cores >= -1 else -2
         try:
-            # A wrong value goes on as one that the library refuses, where all ranks hear of it.
             self._core = _penstock.comm_from_address(
-                mpi_abi.entry_point(MPI, "penstock_comm_from_address"), MPI._addressof(comm), cores if valid else -2
+                mpi_abi.entry_point(MPI, "penstock_comm_from_address"), MPI._addressof(comm), asked
             )
         except Error as error:
-            if valid or error.code != "invalid_argument":
+            if asked != -2 or error.code != "invalid_argument":
                 raise
             raise Error(
                 f'progress_cores is {progress_cores!r}; expected "auto", 0, or a number of cores per node'
             ) from error
+        try:
+            self._natives = Natives(self._plain(), self._core.any_thread)
+        except Error:
+            self._core = None
+            raise
         self._run_on_arrays = self._core.run_on_arrays
-        self._natives = Natives(self._plain())
         _open_comms[id(self)] = self
         return self
 
@@ -112,18 +126,25 @@ class Comm(BlockCollectives, MPI.Intracomm):
         self.free()
         super().Free()
 
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """As mpi4py: those of MPI's own communicators can be pickled, for a process that has opened the same."""
+        for name in ("COMM_WORLD", "COMM_SELF"):
+            if self == getattr(MPI, name):
+                return (_open_on, (type(self), name))
+        return (type(self), ()) if self == MPI.COMM_NULL else super().__reduce__()  # which refuses all others
+
     def __enter__(self) -> Comm:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.free()
 
-    def _adopt(self, native: Any) -> Any:
+    def _adopt(self, native: MPI.Comm) -> Comm:
         if native == MPI.COMM_NULL:
-            return native
+            return cast("Comm", native)  # as for mpi4py's checkers, the null one is of the type of the others
         return type(self)(native, progress_cores=self._progress_cores)
 
-    def _plain(self) -> Any:
+    def _plain(self) -> MPI.Intracomm:
         return MPI.Intracomm(self)
 
     def Dup(self, info: Any = None) -> Comm:
@@ -134,19 +155,19 @@ class Comm(BlockCollectives, MPI.Intracomm):
         """Duplicate, as ``Dup``."""
         return self._adopt(self._plain().Clone())
 
-    def Split(self, color: int = 0, key: int = 0) -> Any:
+    def Split(self, color: int = 0, key: int = 0) -> Comm:
         """Split by color and key into Penstock communicators; COMM_NULL for color UNDEFINED. Collective."""
         return self._adopt(self._plain().Split(color, key))
 
-    def Split_type(self, split_type: int, key: int = 0, info: Any = MPI.INFO_NULL) -> Any:
+    def Split_type(self, split_type: int, key: int = 0, info: Any = MPI.INFO_NULL) -> Comm:
         """Split by type into Penstock communicators. Collective."""
         return self._adopt(self._plain().Split_type(split_type, key, info))
 
-    def Create(self, group: Any) -> Any:
+    def Create(self, group: Any) -> Comm:
         """Make a Penstock communicator of a group; COMM_NULL outside of it. Collective."""
         return self._adopt(self._plain().Create(group))
 
-    def Create_group(self, group: Any, tag: int = 0) -> Any:
+    def Create_group(self, group: Any, tag: int = 0) -> Comm:
         """Make a Penstock communicator of a group. Collective over the group."""
         return self._adopt(self._plain().Create_group(group, tag))
 
@@ -177,7 +198,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
         """
         from penstock.redistribute import plan_batch, plan_redistribute
 
-        plan = plan_batch if isinstance(source, (list, tuple)) else plan_redistribute
+        plan: Callable[..., Any] = plan_batch if isinstance(source, (list, tuple)) else plan_redistribute
         return plan(self, source, target, dtype, op=op, relabel=relabel, **part)
 
     def redistribute(
@@ -218,7 +239,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
         op: str = "sum",
         root: int = 0,
         **how: Unpack[How],
-    ) -> dict:
+    ) -> dict[str, Any]:
         """Say which plan would run, and why. Local.
 
         Parameters
@@ -243,7 +264,8 @@ class Comm(BlockCollectives, MPI.Intracomm):
         if operation not in _PLANNED:
             reason = "Penstock has no plan for this operation; MPI's own runs"
             return {"operation": operation, "algorithm": "native", "reason": reason}
-        return json.loads(self._open().explain(operation, nbytes, dtype, op, root, how))
+        facts: dict[str, Any] = json.loads(self._open().explain(operation, nbytes, dtype, op, root, how))
+        return facts
 
     def report(self) -> str:
         """Return transport, shared memory, progress threads, and what was given up with the reason, one per line."""
@@ -254,7 +276,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
     # -- running ------------------------------------------------------------------------------------------------
 
-    def _open(self) -> Any:
+    def _open(self) -> _penstock.Comm:
         if self._core is None:
             raise Error("this communicator has been freed, or was not made by penstock.Comm(comm)")
         return self._core
@@ -268,7 +290,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
             if call.finish is not None:
                 call.finish()
             return
-        self._start_native(core, call, how).Wait()
+        self._start_native(core, call, how, waits=True).Wait()
 
     def _start(self, how: How, prepare: Callable[..., Call], *arguments: Any) -> Request:
         core = self._open()
@@ -279,26 +301,22 @@ class Comm(BlockCollectives, MPI.Intracomm):
             )
             if pending is not None:
                 return Request(pending, call.finish)
-        return self._start_native(core, call, how)
+        return self._start_native(core, call, how, waits=False)
 
     def _init(self, how: How, prepare: Callable[..., Call], *arguments: Any) -> Prequest:
         self._open()
         return Prequest(lambda: self._start(how, prepare, *arguments))
 
-    @staticmethod
-    def _prepared(core: Any, prepare: Callable[..., Call], arguments: tuple) -> Call:
-        try:
+    def _prepared(self, core: _penstock.Comm, prepare: Callable[..., Call], arguments: tuple[Any, ...]) -> Call:
+        with or_fail_next(core):
             call = prepare(*arguments)
             if call.calls_mpi and not core.any_thread:
                 call.op = None
+            if call.op is None:
+                call.check_for_mpi(self.Get_rank(), self.Get_size())
             return call
-        except Exception as error:
-            core.fail_next(str(error))  # the other ranks must not wait for this one
-            if isinstance(error, Error):
-                raise
-            raise Error(str(error)) from error
 
-    def _start_native(self, core: Any, call: Call, how: How) -> Request:
+    def _start_native(self, core: _penstock.Comm, call: Call, how: How, *, waits: bool) -> Request:
         """Only reductions come here: MPI demands the same operation and type on all ranks, so all of them do."""
         if how.get("reproducible"):
             why = (
@@ -307,7 +325,8 @@ class Comm(BlockCollectives, MPI.Intracomm):
             core.fail_next(why)
             raise Error(why + "; give an operation and a type that Penstock computes with")
         self._native_runs[f"{call.kind}: its operation or element type has no plan"] += 1
-        return Request(self._natives.start(core.guard(call.kind), "I" + call.kind, call.native))
+        guard = core.guard(call.kind)
+        return Request(self._natives.start(guard, "I" + call.kind, call.native, waits=waits))
 
     # -- the collectives ----------------------------------------------------------------------------------------
 
@@ -485,6 +504,20 @@ class Comm(BlockCollectives, MPI.Intracomm):
     def Allgather_init(self, sendbuf: Any, recvbuf: Any, info: Any = None, **how: Unpack[How]) -> Prequest:
         """Make a persistent Allgather. Local."""
         return self._init(how, self._allgather, sendbuf, recvbuf)
+
+
+def _open_on(cls: type[Comm], name: str) -> Comm:
+    """The open communicator on one of MPI's own, as unpickling cannot be collective."""
+    native = getattr(MPI, name)
+    for known in _open_comms.values():
+        if type(known) is cls and known == native and known._core is not None:
+            return known
+    if native == MPI.COMM_SELF:
+        return cls(native)
+    raise Error(
+        f"a penstock.{cls.__name__} on MPI.{name} was pickled, and this process has none; make one on all ranks "
+        "before unpickling"
+    )
 
 
 @atexit.register

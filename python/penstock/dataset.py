@@ -7,12 +7,15 @@ import operator
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from penstock import _penstock
 from penstock.error import Error
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _Chain = _penstock.dataset.Chain
 
@@ -21,7 +24,7 @@ class Skipped(NamedTuple):
     """A sample that :meth:`Dataset.ignore_errors` left out."""
 
     path: str  #: for samples in memory: "sample 17 in memory"
-    index: int  #: place in the source
+    index: int  # type: ignore[assignment]  #: place in the source; hides the method of tuples
     epoch: int
     position: int  #: place in the epoch, counted over all ranks
     reason: str
@@ -84,7 +87,9 @@ class Dataset:
     # Sources.
 
     @staticmethod
-    def from_files(paths: Iterable[str | os.PathLike], labels: Sequence[int] | np.ndarray | None = None) -> Dataset:
+    def from_files(
+        paths: Iterable[str | os.PathLike[str]], labels: Sequence[int] | NDArray[Any] | None = None
+    ) -> Dataset:
         """One sample per file. ``labels`` are integers, one per path; without them every label is 0."""
         if isinstance(paths, (str, bytes, os.PathLike)):
             raise Error(f"paths is the single path {os.fspath(paths)!r}; expected a list of paths")
@@ -95,7 +100,7 @@ class Dataset:
         return Dataset(_Chain.from_files(encoded, _labels(labels)))
 
     @staticmethod
-    def from_bytes(samples: Iterable[Any], labels: Sequence[int] | np.ndarray | None = None) -> Dataset:
+    def from_bytes(samples: Iterable[Any], labels: Sequence[int] | NDArray[Any] | None = None) -> Dataset:
         """One sample per bytes-like object (an encoded image, for instance); they are copied."""
         return Dataset(_Chain.from_bytes(list(samples), _labels(labels)))
 
@@ -185,7 +190,7 @@ class Dataset:
         if not callable(function):
             raise Error(f"map() got a {type(function).__name__}; expected a function of (array, label)")
 
-        def call(array: np.ndarray, label: int) -> tuple[np.ndarray, int]:
+        def call(array: NDArray[Any], label: int) -> tuple[NDArray[Any], int]:
             result = function(array, label)
             if isinstance(result, tuple):
                 if len(result) != 2:
@@ -227,10 +232,10 @@ class Dataset:
         """
         if size is not None:
             rank = comm
-        elif isinstance(comm, (tuple, list)) and len(comm) == 2:
-            rank, size = comm
         elif hasattr(comm, "rank") and hasattr(comm, "size"):
             rank, size = comm.rank, comm.size
+        elif isinstance(comm, (tuple, list)) and len(comm) == 2:
+            rank, size = comm
         else:
             raise Error(f"shard() got a {type(comm).__name__}; expected a communicator, or (rank, size)")
         return self._with(self._chain.shard(_count(rank, "rank"), _count(size, "size")))
@@ -246,7 +251,7 @@ class Dataset:
 
     # Iteration and state.
 
-    def __iter__(self) -> Iterator[tuple]:
+    def __iter__(self) -> Iterator[tuple[NDArray[Any], ...]]:
         """(images, labels) of this rank's part of every batch, from where the dataset stands to the end of the epoch.
 
         Images are a NumPy array (samples, *shape), or a list of 1-d uint8 arrays where nothing decodes or maps them;
@@ -272,7 +277,7 @@ class Dataset:
         """The epoch that the next batch belongs to."""
         return self._epoch
 
-    def indices(self, epoch: int, begin: int = 0, end: int | None = None) -> np.ndarray:
+    def indices(self, epoch: int, begin: int = 0, end: int | None = None) -> NDArray[Any]:
         """Indices in the source of the samples at [begin, end) of an epoch's order, over all ranks."""
         end = self.samples if end is None else end
         return np.array([self._chain.index_at(epoch, i) for i in range(begin, end)], dtype=np.int64)
@@ -315,7 +320,7 @@ class Dataset:
     def stats(self) -> Stats:
         """Seconds waited, read, decoded and mapped, and what was delivered, on this rank so far."""
         now = self._running.stats() if self._running else Stats()
-        return Stats(*(a + b for a, b in zip(self._past_stats, now)))
+        return Stats._make(a + b for a, b in zip(self._past_stats, now))
 
     def __repr__(self) -> str:
         return f"<penstock.Dataset: {self._chain.order}; at epoch {self._epoch}, position {self._position}>"
@@ -344,7 +349,7 @@ class _Iteration:
     def __iter__(self) -> _Iteration:
         return self
 
-    def __next__(self) -> tuple:
+    def __next__(self) -> tuple[NDArray[Any], ...]:
         if self._done:
             raise StopIteration
         arrays = self._core.next()
@@ -356,10 +361,13 @@ class _Iteration:
             if dataset is not None and dataset._running is self:
                 dataset._stop()
             raise StopIteration
-        return arrays if self._with_indices else arrays[:2]
+        given = arrays if self._with_indices else arrays[:2]
+        # Arrays in all but chains that neither decode nor map; a union would have to be told apart in every loop.
+        return cast("tuple[NDArray[Any], ...]", given)
 
     def skipped(self) -> list[Skipped]:
-        return [Skipped(os.fsdecode(path), *rest) for path, *rest in self._core.skipped()]
+        rows = self._core.skipped()
+        return [Skipped(os.fsdecode(path), index, epoch, place, why) for path, index, epoch, place, why in rows]
 
     def stats(self) -> Stats:
         return Stats(*self._core.stats())
@@ -385,7 +393,7 @@ def decoder_names() -> list[str]:
     return _penstock.dataset.decoder_names()
 
 
-def _labels(labels: Any) -> np.ndarray:
+def _labels(labels: Any) -> NDArray[Any]:
     if labels is None:
         return np.empty(0, np.int64)
     array = np.asarray(labels)
@@ -415,6 +423,7 @@ def _threads(value: int | None) -> int:
 
 def _dtype_name(dtype: Any) -> str:
     try:
-        return np.dtype(dtype).name
+        name: str = np.dtype(dtype).name
     except TypeError as error:
         raise Error(f"{dtype!r} is not the name of an element type", cause=str(error)) from None
+    return name

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock import _penstock, mpi_abi
 
-MPI = mpi_abi.import_mpi()
+if TYPE_CHECKING:
+    from mpi4py import MPI
+else:
+    MPI = mpi_abi.import_mpi()
 
 
 @functools.cache

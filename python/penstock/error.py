@@ -25,5 +25,5 @@ class Error(RuntimeError):
         self.rank = rank
         self.cause = cause
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[type[Error], tuple[str, str, int, str]]:
         return (Error, (self.message, self.code, self.rank, self.cause))

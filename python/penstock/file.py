@@ -14,13 +14,17 @@ from penstock import _penstock, mpi_abi
 from penstock.comm import Comm
 from penstock.datatype import flatten
 from penstock.error import Error
-from penstock.message import Derived, message
+from penstock.message import Derived, memory_of, message
+from penstock.request import Request
 from penstock.store import Blob, Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-MPI = mpi_abi.import_mpi()
+if TYPE_CHECKING:
+    from mpi4py import MPI
+else:
+    MPI = mpi_abi.import_mpi()
 
 _WHENCE = {
     MPI.SEEK_SET: _penstock.Whence.set,
@@ -29,20 +33,18 @@ _WHENCE = {
 }
 
 
-class FileRequest:
-    """An access that has been started. The buffer belongs to it until ``Wait`` has returned."""
+_ERRHANDLERS = (MPI.ERRORS_RETURN, MPI.ERRORS_ARE_FATAL, MPI.ERRORS_ABORT)
 
-    def __init__(self, pending: Any, finish: Callable[[], None] | None = None) -> None:
-        self._pending = pending
-        self._finish = finish
+
+class FileRequest(Request):
+    """An access that has been started. The buffer belongs to it until ``Wait`` has returned."""
 
     def Wait(self, status: Any = None) -> bool:
         """Wait until the access is complete and raise its Error, if any."""
         pending, self._pending = self._pending, None
         if pending is not None:
-            _set_count(status, pending.wait())
-            if self._finish is not None:
-                self._finish()
+            _set_count(status, pending.wait() or 0)
+            self._complete()
         return True
 
     def Test(self, status: Any = None) -> bool:
@@ -51,8 +53,8 @@ class FileRequest:
             return False
         return self.Wait(status)
 
-    wait = Wait
-    test = Test
+
+FileRequest.__name__ = "penstock.FileRequest"
 
 
 class File:
@@ -62,10 +64,23 @@ class File:
     `Close`, `Set_view`, `Set_size`, `Preallocate`, `Set_atomicity`, `Seek_shared` and `Sync` are collective: all ranks call them, and
     where one fails, all raise and nothing is written. Buffers are anything that mpi4py takes, derived datatypes included.
 
-    Writes return the number of the version that they made; mpi4py's return None.
+    Writes return the number of the version that they made; mpi4py's return None. ``File(file)`` is the same open file
+    once more, for constructors of subclasses; `File()` is none, which is equal to ``MPI.FILE_NULL``.
     """
 
-    def __init__(self, core: _penstock.File, comm: Comm | None, amode: int, url: str) -> None:
+    _core: _penstock.File | None
+
+    def __new__(cls, file: File | None = None) -> File:
+        if file is not None and not isinstance(file, File) and file != MPI.FILE_NULL:
+            raise Error(f"file is a {type(file).__name__}; expected a penstock.File, which File.Open opens")
+        self = super().__new__(cls)
+        if isinstance(file, File):
+            self.__dict__ = file.__dict__
+        else:
+            self._core = None
+        return self
+
+    def _open(self, core: _penstock.File, comm: Comm | None, amode: int, url: str) -> File:
         self._core = core
         self._comm = comm
         self._own_comm = False
@@ -76,6 +91,8 @@ class File:
         self._displacement = 0
         self._info: dict[str, str] = {}
         self._split: tuple[str, FileRequest, Any] | None = None  # with its buffer, which has to live as long
+        self._errhandler = MPI.ERRORS_RETURN
+        return self
 
     @classmethod
     def Open(cls, comm: Any, filename: str, amode: int = MPI.MODE_RDONLY, info: Any = None) -> File:
@@ -100,7 +117,7 @@ class File:
                 group.fail_next(str(error))  # the other ranks must not wait for this one
             raise
         core = _penstock.File.open(group, filename, options)
-        file = cls(core, used, amode, filename)
+        file = cls.__new__(cls)._open(core, used, amode, filename)
         file._own_comm = own
         file.Set_info(info)
         return file
@@ -113,10 +130,30 @@ class File:
 
     def Close(self) -> None:
         """Collective. With MODE_DELETE_ON_CLOSE the blob and all its versions are gone when this returns."""
-        self._core.close()
+        self._opened().close()
+        self._core = None
         if self._own_comm and self._comm is not None:
             self._comm.free()
         self._comm = None
+
+    def free(self) -> None:
+        """`Close`, if it is open."""
+        if self:
+            self.Close()
+
+    def __bool__(self) -> bool:
+        return self._core is not None
+
+    # Without a hash, as mpi4py's: what is equal changes when a file is closed.
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, File):
+            return self._core is other._core
+        return not self and not other if isinstance(other, type(MPI.FILE_NULL)) else NotImplemented
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self:  # as mpi4py says it
+            raise ValueError(f"cannot serialize '{type(self).__module__}.{type(self).__name__}' instance")
+        return (type(self), ())
 
     def __enter__(self) -> File:
         return self
@@ -128,15 +165,20 @@ class File:
 
     # ---- what this file is
 
+    def _opened(self) -> _penstock.File:
+        if self._core is None:
+            raise Error("this file has been closed, or was not made by penstock.File.Open")
+        return self._core
+
     @property
     def blob(self) -> Blob:
         """The versioned blob below, for its log and its other versions."""
-        return Blob(self._core.blob)
+        return Blob(self._opened().blob)
 
     @property
     def version(self) -> int:
         """The newest version, or the pinned one of a snapshot."""
-        return self._core.version
+        return self._opened().version
 
     @property
     def amode(self) -> int:
@@ -145,59 +187,119 @@ class File:
     def Get_amode(self) -> int:
         return self._amode
 
-    def Get_group(self) -> Any:
+    def Get_group(self) -> MPI.Group:
         """The group of the ranks that opened this file."""
         handle = MPI.COMM_SELF if self._comm is None else self._comm
         return handle.Get_group()
 
-    group = property(Get_group)
+    @property
+    def group(self) -> MPI.Group:
+        return self.Get_group()
+
+    def _of_group(self, name: str) -> int:
+        group = self.Get_group()
+        try:
+            value: int = getattr(group, name)
+            return value
+        finally:
+            group.Free()
+
+    @property
+    def group_size(self) -> int:
+        return self._of_group("size")
+
+    @property
+    def group_rank(self) -> int:
+        return self._of_group("rank")
+
+    def Get_errhandler(self) -> MPI.Errhandler:
+        """What `Set_errhandler` was given, MPI.ERRORS_RETURN at first."""
+        self._opened()
+        # A handle that the caller may free: MPI counts those that a communicator gives away, not copies.
+        holder = MPI.COMM_SELF
+        before = holder.Get_errhandler()
+        holder.Set_errhandler(self._errhandler)
+        try:
+            return holder.Get_errhandler()
+        finally:
+            holder.Set_errhandler(before)
+            before.Free()
+
+    def Set_errhandler(self, errhandler: Any) -> None:
+        """Remember one of MPI's own handlers. With each of them errors are raised as penstock.Error and end no program."""
+        self._opened()
+        if errhandler not in _ERRHANDLERS:
+            raise Error(
+                "a file's errors are raised as penstock.Error; expected MPI.ERRORS_RETURN, MPI.ERRORS_ARE_FATAL or "
+                "MPI.ERRORS_ABORT instead of an error handler of the user",
+                "unsupported",
+            )
+        self._errhandler = next(known for known in _ERRHANDLERS if known == errhandler)
+
+    def Call_errhandler(self, errorcode: int) -> None:
+        """Does nothing, as MPI.ERRORS_RETURN does."""
+        self._opened()
 
     def Set_info(self, info: Any) -> None:
         """Hints are remembered; what counts is what `Open` was given. Collective."""
         if info is not None and info != MPI.INFO_NULL:
             self._info.update({str(key): str(info.get(key)) for key in info})
 
-    def Get_info(self) -> Any:
+    def Get_info(self) -> MPI.Info:
         """A new MPI.Info with the hints of `Open` and `Set_info`; the caller frees it."""
         return MPI.Info.Create(self._info)
 
-    info = property(Get_info, Set_info)
+    @property
+    def info(self) -> MPI.Info:
+        return self.Get_info()
 
-    def Get_type_extent(self, datatype: Any) -> int:
+    @info.setter
+    def info(self, info: Any) -> None:
+        self.Set_info(info)
+
+    def Get_type_extent(self, datatype: MPI.Datatype) -> int:
         """Bytes from one item of `datatype` to the next in the file: as in memory, for data is stored natively."""
         return datatype.extent
 
     def Get_size(self) -> int:
         """Bytes."""
-        return self._core.size
+        return self._opened().size
 
-    size = property(Get_size)
+    @property
+    def size(self) -> int:
+        return self.Get_size()
 
     def Set_size(self, size: int) -> None:
         """Cut or extend with zeros. Collective."""
-        self._core.set_size(size)
+        self._opened().set_size(size)
 
     def Preallocate(self, size: int) -> None:
         """Extend with zeros to at least `size` bytes. Collective."""
-        self._core.preallocate(size)
+        self._opened().preallocate(size)
 
     def Set_atomicity(self, flag: bool) -> None:
         """Every access is atomic anyway. Collective."""
-        self._core.set_atomicity(bool(flag))
+        self._opened().set_atomicity(bool(flag))
 
     def Get_atomicity(self) -> bool:
-        return self._core.atomicity
+        return self._opened().atomicity
 
-    atomicity = property(Get_atomicity, Set_atomicity)
+    @property
+    def atomicity(self) -> bool:
+        return self.Get_atomicity()
+
+    @atomicity.setter
+    def atomicity(self, flag: bool) -> None:
+        self.Set_atomicity(flag)
 
     def Sync(self) -> None:
         """What any rank wrote before is durable, and visible to all ranks after. Collective."""
-        self._core.sync()
+        self._opened().sync()
 
     def snapshot(self, version: int | None = None) -> File:
         """This file as it is at one version, the newest by default: read-only, with the same view, its own pointer, and
         unaffected by later writes. Local: its methods are not collective."""
-        pinned = File(self._core.snapshot(version), None, MPI.MODE_RDONLY, self._url)
+        pinned = File()._open(self._opened().snapshot(version), None, MPI.MODE_RDONLY, self._url)
         pinned._etype, pinned._filetype, pinned._displacement = self._etype, self._filetype, self._displacement
         return pinned
 
@@ -216,31 +318,31 @@ class File:
             etype = MPI.BYTE if etype is None else etype
             filetype = etype if filetype is None else filetype
             etype_bytes, shown = etype.Get_size(), flatten(filetype)
-        self._core.set_view(disp, etype_bytes, shown)
+        self._opened().set_view(disp, etype_bytes, shown)
         self._displacement, self._etype, self._filetype = disp, etype, filetype
 
-    def Get_view(self) -> tuple[int, Any, Any, str]:
+    def Get_view(self) -> tuple[int, MPI.Datatype, MPI.Datatype, str]:
         """(disp, etype, filetype, datarep)"""
         return self._displacement, self._etype, self._filetype, "native"
 
     def Seek(self, offset: int, whence: int = MPI.SEEK_SET) -> None:
-        self._core.seek(_seek_offset(offset), _whence(whence))
+        self._opened().seek(_seek_offset(offset), _whence(whence))
 
     def Get_position(self) -> int:
-        return self._core.position
+        return self._opened().position
 
     def Seek_shared(self, offset: int, whence: int = MPI.SEEK_SET) -> None:
         """Collective."""
         with self._or_fail_on_all():
             offset, origin = _seek_offset(offset), _whence(whence)
-        self._core.seek_shared(offset, origin)
+        self._opened().seek_shared(offset, origin)
 
     def Get_position_shared(self) -> int:
-        return self._core.position_shared
+        return self._opened().position_shared
 
     def Get_byte_offset(self, offset: int) -> int:
         """Where an offset of the view lies in the file."""
-        return self._core.byte_offset(offset)
+        return self._opened().byte_offset(offset)
 
     # ---- access: one atomic version per independent write, one per collective write
 
@@ -371,16 +473,17 @@ class File:
 
     def _write(self, access: str, buf: Any, status: Any, *offset: int) -> int:
         given = self._message(access, buf)
-        version = getattr(self._core, access)(*offset, given.pack() if isinstance(given, Derived) else given)
+        write = getattr(self._opened(), access)
+        version: int = write(*offset, given.pack() if isinstance(given, Derived) else given)
         if status is not None:
             _set_count(status, _size(buf))
         return version
 
     def _read(self, access: str, buf: Any, status: Any, *offset: int) -> None:
         given = self._message(access, buf)
-        call = getattr(self._core, access)
+        call = getattr(self._opened(), access)
         if isinstance(given, Derived):
-            data = given.pack()
+            data = given.landing(keep=True)
             count = call(*offset, data)
             given.unpack(data)
         else:
@@ -389,15 +492,17 @@ class File:
 
     def _start_write(self, access: str, buf: Any, *offset: int) -> FileRequest:
         given = self._message(access, buf)
-        return FileRequest(getattr(self._core, access)(*offset, given.pack() if isinstance(given, Derived) else given))
+        return FileRequest(
+            getattr(self._opened(), access)(*offset, given.pack() if isinstance(given, Derived) else given)
+        )
 
     def _start_read(self, access: str, buf: Any, *offset: int) -> FileRequest:
         given = self._message(access, buf)
-        call = getattr(self._core, access)
+        call = getattr(self._opened(), access)
         if not isinstance(given, Derived):
             return FileRequest(call(*offset, given))
         # What lies beyond the end of the file keeps its value, so the memory starts as it is.
-        data = given.pack()
+        data = given.landing(keep=True)
         return FileRequest(call(*offset, data), lambda: given.unpack(data))
 
     def _message(self, access: str, buf: Any) -> Any:
@@ -412,13 +517,13 @@ class File:
         try:
             yield
         except Exception as error:
-            self._core.fail_next(str(error))
+            self._opened().fail_next(str(error))
             raise
 
     def _advancing(self, start: Callable[[int, Any], FileRequest], buf: Any) -> FileRequest:
         """Starts an access at the individual pointer, which moves on at once."""
-        request = start(self._core.position, buf)
-        self._core.seek(_size(buf) // self._etype.Get_size(), _penstock.Whence.current)
+        request = start(self._opened().position, buf)
+        self._opened().seek(_size(buf) // self._etype.Get_size(), _penstock.Whence.current)
         return request
 
     def __repr__(self) -> str:
@@ -471,6 +576,9 @@ def _size(buf: Any) -> int:
     if isinstance(given, Derived):
         return given.size_bytes
     if not isinstance(given, tuple):
-        return memoryview(given).nbytes
+        return memory_of(given).size_bytes
+    array: Any
+    offset: int
+    size: int
     array, offset, size, _ = given
-    return memoryview(array).nbytes - offset if size < 0 else size
+    return memory_of(array).size_bytes - offset if size < 0 else size

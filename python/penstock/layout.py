@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from penstock import _penstock
 from penstock.error import Error
 
 if TYPE_CHECKING:
+    from typing import Literal
+
+    from typing_extensions import Self, TypeVar
+
     from penstock import layout_convert
+
+    _Local = TypeVar("_Local", bound=NDArray[Any] | list[NDArray[Any]], default=NDArray[Any])
+else:
+    from typing import TypeVar
+
+    _Local = TypeVar("_Local")
 
 LINE_BYTES = 64  #: of a cache line
 
@@ -105,7 +115,8 @@ class Layout:
                 owner, begin, extent = box
             except (TypeError, ValueError):
                 raise Error(f"Layout.boxes: {box!r} given, expected (owner, begin, shape)") from None
-            given.append((*_integers([owner]), _integers(begin), _integers(extent)))
+            (rank,) = _integers([owner])
+            given.append((rank, _integers(begin), _integers(extent)))
         if ranks is None:
             ranks = max([0, *(owner for owner, _, _ in given)]) + 1
         return cls(_penstock.Layout.boxes(_integers(shape), given, ranks, storage))
@@ -145,7 +156,7 @@ class Layout:
         context: int = 0,
         ranks: Sequence[int] = (),
         leading: int = 0,
-    ) -> np.ndarray:
+    ) -> NDArray[Any]:
         """ScaLAPACK's 9 integers (int32) for a rank of a process grid; see :meth:`from_scalapack`.
 
         ``context`` is the BLACS context of the grid; ``leading`` the leading dimension, by default that of a dense local
@@ -289,7 +300,7 @@ class Layout:
         """The same layout with rank r's blocks given to ``permutation[r]``."""
         return Layout(self._native.relabeled(_integers(permutation)))
 
-    def local_views(self, rank: int, local: np.ndarray) -> Iterator[tuple[np.ndarray, tuple[np.ndarray, ...]]]:
+    def local_views(self, rank: int, local: NDArray[Any]) -> Iterator[tuple[NDArray[Any], tuple[NDArray[Any], ...]]]:
         """For each dense part of a rank: its view of ``local``, and the global indices of each of its dimensions."""
         flat = local.reshape(-1, order="A")
         for offset, shape, strides, axes in self._native.cells(rank):
@@ -302,7 +313,7 @@ class Layout:
             )
             yield view, indices
 
-    def _part_indices(self, rank: int) -> list[tuple[np.ndarray, ...]]:
+    def _part_indices(self, rank: int) -> list[tuple[NDArray[Any], ...]]:
         """For each array of part_shapes() the global indices of each of its dimensions."""
         begins = self._native.box_begins(rank)
         if begins:
@@ -315,7 +326,7 @@ class Layout:
         if (self.shape, self.storage) != (other.shape, other.storage):
             return False
 
-        def places(layout: Layout, rank: int) -> list[tuple]:
+        def places(layout: Layout, rank: int) -> list[tuple[int, tuple[int, ...], list[list[int]]]]:
             cells = (
                 (offset, strides, [list(map(int, along)) for along in _indices(axes)])
                 for offset, shape, strides, axes in layout._native.cells(rank)
@@ -331,15 +342,15 @@ class Layout:
     def __hash__(self) -> int:
         return hash(self.serialize())
 
-    def __reduce__(self) -> tuple:
-        return (Layout.parse, (self.serialize(),))
+    def __reduce__(self) -> tuple[Callable[[str], Layout], tuple[str]]:
+        return Layout.parse, (self.serialize(),)
 
     def __repr__(self) -> str:
         text = self.serialize()
         return f"Layout.parse({text if len(text) <= 80 else text[:77] + '...'!r})"
 
 
-class DistArray:
+class DistArray(Generic[_Local]):
     """One rank's part of a global array: NumPy memory and the layout that says what it is.
 
     Parameters
@@ -358,16 +369,32 @@ class DistArray:
 
     __slots__ = ("_dtype", "layout", "local", "rank")
 
+    layout: Layout
+    local: _Local
+    rank: int
+
+    @overload
     def __init__(
-        self, layout: Layout, local: np.ndarray | Sequence[np.ndarray], rank: int = 0, dtype: DTypeLike = None
-    ) -> None:
+        self: DistArray[NDArray[Any]], layout: Layout, local: NDArray[Any], rank: int = 0, dtype: DTypeLike = None
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: DistArray[list[NDArray[Any]]],
+        layout: Layout,
+        local: Sequence[NDArray[Any]],
+        rank: int = 0,
+        dtype: DTypeLike = None,
+    ) -> None: ...
+
+    def __init__(self, layout: Layout, local: Any, rank: int = 0, dtype: DTypeLike = None) -> None:
         if not isinstance(layout, Layout):
             raise Error(f"DistArray: layout is a {type(layout).__name__}, expected a penstock.Layout")
         self.layout = layout
         self.rank = rank
         self._dtype = None if dtype is None else np.dtype(dtype)
         if isinstance(local, (list, tuple)):
-            self.local = self._checked_parts(local)
+            self.local = cast("_Local", self._checked_parts(local))
             return
         local = np.asanyarray(local)
         expected = layout.local_shape(rank)
@@ -385,7 +412,7 @@ class DistArray:
             )
         self.local = local
 
-    def _checked_parts(self, given: Sequence[Any]) -> list[np.ndarray]:
+    def _checked_parts(self, given: Sequence[Any]) -> list[NDArray[Any]]:
         parts = [np.asanyarray(part) for part in given]
         shapes, expected = [part.shape for part in parts], self.layout.part_shapes(self.rank)
         if shapes != expected:
@@ -397,7 +424,7 @@ class DistArray:
             raise Error(f"DistArray: local has arrays of the types {[str(part.dtype) for part in parts]}; expected one")
         return parts
 
-    def _views(self) -> Iterator[tuple[np.ndarray, tuple[np.ndarray, ...]]]:
+    def _views(self) -> Iterator[tuple[NDArray[Any], tuple[NDArray[Any], ...]]]:
         """This rank's elements as arrays, each with the global indices of its dimensions."""
         if isinstance(self.local, list) or [self.local.shape] == self.layout.part_shapes(self.rank):
             parts = self.local if isinstance(self.local, list) else [self.local]
@@ -405,9 +432,9 @@ class DistArray:
         return self.layout.local_views(self.rank, self.local)
 
     @classmethod
-    def empty(cls, layout: Layout, dtype: DTypeLike = np.float64, rank: int = 0) -> DistArray:
+    def empty(cls: type[DistArray[Any]], layout: Layout, dtype: DTypeLike = np.float64, rank: int = 0) -> DistArray:
         """Uninitialized memory for a rank's part, at the border of a cache line."""
-        order = "C" if layout.storage == "row" else "F"
+        order: Literal["C", "F"] = "C" if layout.storage == "row" else "F"
         shape = layout.local_shape(rank)
         nbytes = layout.local_size(rank) * np.dtype(dtype).itemsize
         memory = np.empty(nbytes + LINE_BYTES, np.uint8)
@@ -415,13 +442,13 @@ class DistArray:
         return cls(layout, memory[begin : begin + nbytes].view(dtype).reshape(shape, order=order), rank)
 
     @classmethod
-    def zeros(cls, layout: Layout, dtype: DTypeLike = np.float64, rank: int = 0) -> DistArray:
+    def zeros(cls: type[DistArray[Any]], layout: Layout, dtype: DTypeLike = np.float64, rank: int = 0) -> DistArray:
         part = cls.empty(layout, dtype, rank)
         part.local[...] = 0
         return part
 
     @classmethod
-    def from_global(cls, layout: Layout, array: ArrayLike, rank: int = 0) -> DistArray:
+    def from_global(cls: type[DistArray[Any]], layout: Layout, array: ArrayLike, rank: int = 0) -> DistArray:
         """A rank's part of a global array that is at hand, copied."""
         array = np.asarray(array)
         if array.shape != layout.shape:
@@ -429,7 +456,7 @@ class DistArray:
         part = cls.empty(layout, array.dtype, rank)
         return part.fill_from(array)
 
-    def fill_from(self, array: ArrayLike) -> DistArray:
+    def fill_from(self, array: ArrayLike) -> Self:
         """Copies this part out of a global array that is at hand, and returns it."""
         array = np.asarray(array)
         if array.shape != self.layout.shape:
@@ -438,7 +465,7 @@ class DistArray:
             view[...] = array[np.ix_(*indices)] if indices else array
         return self
 
-    def to_global(self, out: np.ndarray) -> np.ndarray:
+    def to_global(self, out: NDArray[Any]) -> NDArray[Any]:
         """Writes this part into its place in a global array, and returns that array."""
         if out.shape != self.layout.shape:
             raise Error(f"DistArray.to_global: out has the shape {out.shape}, the layout {self.layout.shape}")
@@ -447,7 +474,7 @@ class DistArray:
         return out
 
     @staticmethod
-    def assemble(parts: Iterable[DistArray]) -> np.ndarray:
+    def assemble(parts: Iterable[DistArray]) -> NDArray[Any]:
         """The global array of which these are all parts."""
         parts = list(parts)
         if not parts:
@@ -458,7 +485,7 @@ class DistArray:
         return out
 
     @classmethod
-    def from_dlpack(cls, layout: Layout, local: Any, rank: int = 0) -> DistArray:
+    def from_dlpack(cls: type[DistArray[Any]], layout: Layout, local: Any, rank: int = 0) -> DistArray:
         """A rank's part in the memory of any library that speaks DLPack (PyTorch, JAX, CuPy, …), which is not copied.
 
         It has to be memory of the host. As NumPy says, what is read-only there (arrays of JAX) can only be a source.
@@ -479,18 +506,20 @@ class DistArray:
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._only_array().__dlpack_device__()
 
-    def _only_array(self) -> np.ndarray:
+    def _only_array(self) -> NDArray[Any]:
         if isinstance(self.local, list):
             raise Error(f"DistArray: this part consists of {len(self.local)} arrays; give them to DLPack one by one")
         return self.local
 
     @property
-    def dtype(self) -> np.dtype:
+    def dtype(self) -> np.dtype[Any]:
         if not isinstance(self.local, list):
             return self.local.dtype
-        if not self.local and self._dtype is None:
+        if self.local:
+            return self.local[0].dtype
+        if self._dtype is None:
             raise Error("DistArray: local is an empty list, so its dtype is not known; give it as dtype=")
-        return self.local[0].dtype if self.local else self._dtype
+        return self._dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -503,7 +532,7 @@ class DistArray:
         return f"DistArray({self.layout!r}, <{held}>, rank={self.rank})"
 
 
-def _indices(axes: list[tuple[list[int], list[int]]]) -> tuple[np.ndarray, ...]:
+def _indices(axes: list[tuple[list[int], list[int]]]) -> tuple[NDArray[Any], ...]:
     """The global indices of a cell along each dimension, from the begins and lengths of its intervals."""
     indices = []
     for starts, lengths in axes:

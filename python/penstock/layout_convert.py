@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from penstock import mpi_abi
 from penstock.error import Error
 from penstock.layout import Layout, _integers
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _SCALAPACK_TYPE = 1
 
@@ -54,7 +57,7 @@ def from_scalapack(descriptor: Sequence[int], grid: Sequence[int], order: str, r
 
 def to_scalapack(
     layout: Layout, rank: int, grid: Sequence[int], order: str, context: int, ranks: Sequence[int], leading: int
-) -> np.ndarray:
+) -> NDArray[Any]:
     if layout.ndim != 2 or layout.storage != "column":
         raise Error(
             f"Layout.to_scalapack: the layout has {layout.ndim} dimensions in {layout.storage} order; ScaLAPACK's have 2 "

@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.drawing import import_matplotlib, save
 from penstock.error import Error
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray
+
     from penstock.layout import Layout
 
 _MOST_CELLS = 256  # along one axis of a drawing; more are sampled
@@ -17,15 +22,16 @@ _MOST_NUMBERS = 24  # blocks along an axis that still have their rank written in
 _MOST_COLORS = 20
 
 
-def owners_on_grid(layout: Layout, index: tuple[int, ...] = ()) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def owners_on_grid(layout: Layout, index: tuple[int, ...] = ()) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """(row borders, column borders, owner of each block between them) of the first two axes.
 
     ``index`` is the position along the other axes, by default 0. One axis is drawn as a row. Of more than
     256 blocks along an axis, only those at 256 equally spaced positions are looked at.
     """
     shape = layout.shape
-    if len(shape) > 2 and len(index) not in (0, len(shape) - 2):
-        raise Error(f"plot: index has {len(index)} numbers; expected {len(shape) - 2}, one for each axis beyond two")
+    beyond = max(len(shape) - 2, 0)
+    if len(index) not in (0, beyond):
+        raise Error(f"plot: index has {len(index)} numbers; expected {beyond}, one for each axis beyond two")
     rest = tuple(index) or (0,) * (len(shape) - 2)
     for axis, (at, length) in enumerate(zip(rest, shape[2:]), start=2):
         if not 0 <= at < length:
@@ -42,7 +48,7 @@ def owners_on_grid(layout: Layout, index: tuple[int, ...] = ()) -> tuple[np.ndar
     return borders[0], borders[1], owners
 
 
-def _borders(layout: Layout, axis: int) -> tuple[np.ndarray, np.ndarray]:
+def _borders(layout: Layout, axis: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Borders to be drawn along an axis, and the number of the block between each two."""
     length = layout.shape[axis]
     splits = np.asarray(layout.splits(axis))
@@ -62,12 +68,10 @@ def draw(
 ) -> None:
     """The layouts side by side, a color for each rank, as an image file."""
     drawn = {name: owners_on_grid(layout, index) for name, layout in layouts.items()}
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise Error("a plot needs matplotlib; pip install matplotlib", "unsupported", cause=str(error)) from error
+    mpl = import_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.colors import ListedColormap
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import ListedColormap, Normalize
     from matplotlib.figure import Figure
 
     ranks = max((layout.ranks for layout in layouts.values()), default=1)
@@ -105,9 +109,9 @@ def draw(
             axes.set_ylabel("row")
             axes.set_box_aspect(min(max(rows[-1] / columns[-1], 0.2), 3.0))
     if ranks > 1:
-        scale = mpl.cm.ScalarMappable(mpl.colors.Normalize(-0.5, ranks - 0.5), palette)
+        scale = ScalarMappable(Normalize(-0.5, ranks - 0.5), palette)
         step = max(1, -(-ranks // 16))
         figure.colorbar(scale, ax=figure.axes, label="rank", ticks=range(0, ranks, step), shrink=0.8)
     if title:
         figure.suptitle(title)
-    figure.savefig(path, dpi=110)
+    save(figure, path, dpi=110)

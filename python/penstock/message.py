@@ -1,14 +1,24 @@
-"""mpi4py's buffer specifications: an array, or [array, count, displacement, datatype] with parts left out."""
+"""mpi4py's buffer specifications: an array, or [array, count, displacement, datatype] with parts left out.
+
+One parser, :func:`parse`, takes them apart for messages and for messages with a block for each rank; what is left out is
+inferred as mpi4py does.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock import mpi_abi
+from penstock import _penstock, mpi_abi
 from penstock.datatype import flatten
 from penstock.error import Error
 
-MPI = mpi_abi.import_mpi()
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mpi4py import MPI
+else:
+    MPI = mpi_abi.import_mpi()
 
 _DTYPE_OF_TYPESTR = {
     **{f"{kind}{size}": f"{name}{8 * size}" for kind, name in (("i", "int"), ("u", "uint")) for size in (1, 2, 4, 8)},
@@ -31,158 +41,23 @@ _PAIRS = {
 }
 
 
-class Derived:
-    """A buffer with a derived datatype, which travels packed."""
-
-    def __init__(self, buffer: memoryview, count: int, datatype: Any) -> None:
-        self._buffer = buffer
-        self._count = count
-        self._datatype = flatten(datatype)
-        self.size_bytes = count * datatype.Get_size()
-
-    def pack(self) -> bytearray:
-        """Copy the elements to contiguous memory."""
-        packed = bytearray(self.size_bytes)
-        self._datatype.pack(self._buffer, 0, self._count, packed)
-        return packed
-
-    def unpack(self, packed: bytearray) -> None:
-        """Copy the elements back to where they belong."""
-        self._datatype.unpack(packed, self._buffer, 0, self._count)
+# -- taking a specification apart -------------------------------------------------------------------------------------
 
 
-def message(spec: Any, blocks: int = 1, computes: bool = False) -> Any:
-    """What `spec` names, as the extension takes it; `blocks` is by how many ranks its count is multiplied.
+class Spec(NamedTuple):
+    """The parts of a buffer specification as they were given; None for what was left out."""
 
-    With `computes` pairs of a value and a place are elements, though they may have holes.
+    array: Any  #: None also where there is no buffer; MPI.BOTTOM where the datatype has absolute addresses
+    count: Any
+    displacement: Any
+    datatype: Any  #: an MPI.Datatype
 
-    Returns the array itself, (array, offset in bytes, size in bytes, element type), or a ``Derived``.
-    Element type "" stands for one that Penstock can move but not compute with.
-    """
+
+def parse(spec: Any, has_blocks: bool = False) -> Spec:
+    """Take `spec` apart; with `has_blocks` count and displacement may be lists, so that only a tuple is a pair of them."""
     if not isinstance(spec, (list, tuple)):
-        return spec
-    array, count, displacement, datatype = parts(spec)
-    if array is None:
-        if count:
-            raise Error(f"a buffer specification has count {count} and no buffer")
-        return None
-    pair = _PAIRS.get(MPI._handleof(datatype)) if computes and isinstance(datatype, MPI.Datatype) else None
-    known = (datatype.extent, pair) if pair is not None else _element(array, datatype)
-    if known is None:
-        return _derived(array, count, displacement, _datatype(datatype), blocks)
-    item_bytes, dtype = known
-    size_bytes = -1 if count is None else count * blocks * item_bytes
-    return (array, displacement * item_bytes, size_bytes, dtype)
-
-
-class Blocks:
-    """A buffer with a block for each rank: what the extension takes, and where the blocks lie, in bytes."""
-
-    def __init__(self, given: Any, counts: list[int], displacements: list[int] | None) -> None:
-        self.given = given
-        self.counts = counts
-        self.displacements = displacements
-
-
-class DerivedBlocks:
-    """Blocks of a derived datatype, which travel packed one after another."""
-
-    def __init__(self, parts: list[Derived]) -> None:
-        self._parts = parts
-        self.counts = [part.size_bytes for part in parts]
-        self.size_bytes = sum(self.counts)
-
-    def pack(self) -> bytearray:
-        """Copy the elements to contiguous memory."""
-        return bytearray().join(part.pack() for part in self._parts)
-
-    def unpack(self, packed: bytearray) -> None:
-        """Copy the elements back to where they belong."""
-        begin = 0
-        for part in self._parts:
-            part.unpack(packed[begin : begin + part.size_bytes])
-            begin += part.size_bytes
-
-
-def block_message(spec: Any, ranks: int) -> Blocks | DerivedBlocks:
-    """What `spec` names: [array, counts], [array, (counts, displacements)], [array, counts, displacements, datatype].
-
-    Counts and displacements are in items of the datatype. Without counts the array is divided evenly, with one number
-    for them all blocks are of that length; without displacements the blocks follow each other.
-    """
-    array, counts, displacements, datatype = _block_parts(spec)
-    known = _element(array, datatype)
-    item_bytes = known[0] if known else _datatype(datatype).extent
-    size_bytes = memoryview(array).nbytes if array is not None else 0
-    if counts is None:
-        items, remainder = divmod(size_bytes, item_bytes or 1)
-        if remainder or items % ranks:
-            raise Error(f"a buffer of {size_bytes} bytes cannot be divided evenly among {ranks} ranks; give counts")
-        counts = items // ranks
-    counts = numbers(counts, ranks, "counts")
-    places = numbers(displacements, ranks, "displacements") if displacements is not None else None
-    if array is None and any(counts):
-        raise Error(f"a buffer specification has counts {counts} and no buffer")
-    if known is None:
-        begins = places if places is not None else [sum(counts[:rank]) for rank in range(ranks)]
-        return DerivedBlocks(
-            [_derived(array, count, begin, _datatype(datatype), 1) for count, begin in zip(counts, begins)]
-        )
-    in_bytes = None if places is None else [place * item_bytes for place in places]
-    given = array if array is None else (array, 0, -1, known[1])
-    return Blocks(given, [count * item_bytes for count in counts], in_bytes)
-
-
-def _block_parts(spec: Any) -> tuple:
-    """(array, counts or None, displacements or None, datatype or None), as mpi4py reads them."""
-    if not isinstance(spec, (list, tuple)):
-        return spec, None, None, None
-    array, counts, displacements, datatype = spec[0], None, None, None
-    if len(spec) == 2:
-        if isinstance(spec[1], (MPI.Datatype, str)):
-            datatype = spec[1]
-        else:
-            counts = spec[1]
-    elif len(spec) == 3:
-        counts, datatype = spec[1:]
-    elif len(spec) == 4:
-        counts, displacements, datatype = spec[1:]
-    else:
-        raise Error(f"a buffer specification has {len(spec)} items; expected [array, counts, displacements, datatype]")
-    if isinstance(counts, tuple):
-        if len(counts) != 2:
-            raise Error(f"a buffer specification has the pair {counts!r}; expected (counts, displacements)")
-        counts, displacements = counts
-    return array, counts, displacements, datatype
-
-
-def numbers(given: Any, ranks: int, what: str) -> list[int]:
-    """An integer for each rank, given as such or as one for all of them."""
-    each = [given] * ranks if hasattr(given, "__index__") else list(given)
-    if len(each) != ranks:
-        raise Error(f"a buffer specification has {len(each)} {what}; expected one for each of {ranks} ranks")
-    if any(not hasattr(number, "__index__") or number < 0 for number in each):
-        raise Error(f"a buffer specification has {what} {each!r}; expected non-negative integers")
-    return [int(number) for number in each]
-
-
-def _datatype(given: Any) -> Any:
-    return MPI.Datatype.fromcode(given) if isinstance(given, str) else given
-
-
-def _element(array: Any, datatype: Any) -> tuple[int, str | None] | None:
-    """Size in bytes and type of an element; None where the datatype is a derived one."""
-    if datatype is None:
-        return (memoryview(array).itemsize, None) if array is not None else (1, None)
-    datatype = _datatype(datatype)
-    if not datatype.is_predefined or datatype.Get_size() != datatype.extent:
-        return None
-    return datatype.extent, _DTYPE_OF_TYPESTR.get(datatype.typestr, "")
-
-
-def parts(spec: Any) -> tuple:
-    """(array, count or None, displacement, datatype or None), as mpi4py reads them."""
-    count, displacement, datatype = None, 0, None
+        return Spec(spec, None, None, None)
+    count, displacement, datatype = None, None, None
     if len(spec) == 1:
         (array,) = spec
     elif len(spec) == 2:
@@ -197,37 +72,322 @@ def parts(spec: Any) -> tuple:
         array, count, displacement, datatype = spec
     else:
         raise Error(f"a buffer specification has {len(spec)} items; expected [array, count, displacement, datatype]")
-    if isinstance(count, (list, tuple)):
+    if len(spec) < 4 and isinstance(count, tuple if has_blocks else (list, tuple)):
+        if len(count) != 2:
+            pair = "(counts, displacements)" if has_blocks else "(count, displacement)"
+            raise Error(f"a buffer specification has the pair {count!r}; expected {pair}")
         count, displacement = count
-    if count is not None and (not hasattr(count, "__index__") or count < 0):
-        raise Error(f"a buffer specification has count {count!r}; expected a non-negative integer")
-    if displacement is None:
-        displacement = 0
-    return array, None if count is None else int(count), int(displacement), datatype
+    return Spec(array, count, displacement, _datatype(datatype))
 
 
-def _derived(array: Any, count: int | None, displacement: int, datatype: Any, blocks: int) -> Derived:
-    if datatype == MPI.DATATYPE_NULL:
-        raise Error("a buffer specification has datatype DATATYPE_NULL")
-    buffer = memoryview(array).cast("B")
-    extent = datatype.extent
-    offset = displacement * extent
-    if extent <= 0 or not 0 <= offset <= buffer.nbytes:
-        raise Error(f"a derived datatype of extent {extent} at displacement {displacement} is outside of the buffer")
-    buffer = buffer[offset:]
-    if count is None:
-        if buffer.nbytes % extent != 0:
-            raise Error(f"the buffer has {buffer.nbytes} bytes, no multiple of the datatype's extent {extent}")
-        count = buffer.nbytes // extent
-    else:
-        count *= blocks
-    lower, true_extent = datatype.Get_true_extent()
-    needed = (count - 1) * extent + lower + true_extent if count else 0
-    if lower < 0 or needed > buffer.nbytes:
+def _datatype(given: Any) -> Any:
+    if isinstance(given, str):
+        try:
+            given = MPI.Datatype.fromcode(given)
+        except (KeyError, ValueError):
+            raise Error(f"a buffer specification has datatype {given!r}, which names no datatype of MPI") from None
+    if given is None:
+        return None
+    if not isinstance(given, MPI.Datatype):
         raise Error(
-            f"{count} items of the derived datatype reach from byte {lower} to {needed} of a buffer of {buffer.nbytes}"
+            f"a buffer specification has the datatype {given!r}; expected [array, count, displacement, datatype] with a "
+            "datatype of MPI or its character code (numbers in a list are no buffer: give numpy.array(...))"
         )
-    return Derived(buffer, count, datatype)
+    if given == MPI.DATATYPE_NULL:
+        raise Error("a buffer specification has datatype DATATYPE_NULL")
+    return given
+
+
+def is_bottom(array: Any) -> bool:
+    """Whether addresses are absolute. MPI.BOTTOM equals 0, so identity it is."""
+    return array is MPI.BOTTOM
+
+
+def _integer(given: Any, what: str) -> int:
+    try:
+        return operator.index(given)
+    except TypeError:
+        raise Error(f"a buffer specification has {what} {given!r}; expected an integer") from None
+
+
+def _count(given: Any, what: str = "count") -> int:
+    count = _integer(given, what)
+    if count < 0:
+        raise Error(f"a buffer specification has {what} {given!r}; expected a non-negative integer")
+    return count
+
+
+def _is_list(given: Any) -> bool:
+    """Whether `given` has a number for each rank. A NumPy array without dimensions has no length."""
+    try:
+        len(given)
+    except TypeError:
+        return False
+    return True
+
+
+def _list(given: Any, ranks: int, what: str) -> list[int]:
+    each = [_integer(number, what) for number in given]
+    if len(each) != ranks:
+        raise Error(f"a buffer specification has {len(each)} {what}; expected one for each of {ranks} ranks")
+    return each
+
+
+def numbers(given: Any, ranks: int, what: str) -> list[int]:
+    """A non-negative integer for each rank, given as such or as one for all of them."""
+    each = _list(given, ranks, what) if _is_list(given) else [_integer(given, what)] * ranks
+    if any(number < 0 for number in each):
+        raise Error(f"a buffer specification has {what} {each!r}; expected non-negative integers")
+    return each
+
+
+# -- the memory -------------------------------------------------------------------------------------------------------
+
+
+class Memory(NamedTuple):
+    """What an array's memory holds."""
+
+    size_bytes: int
+    item_bytes: int
+    dtype: str  #: of dtypes.def; "" for what Penstock can only move
+
+
+def memory_of(array: Any) -> Memory:
+    """Of any object with the buffer protocol or DLPack; nothing for None and MPI.BOTTOM."""
+    if array is None or is_bottom(array):
+        return Memory(0, 1, "")
+    try:
+        return Memory(*_penstock.memory_of(array))
+    except Error:
+        if _is_array(array):
+            raise
+        raise Error(
+            f"a buffer is a {type(array).__name__}; expected an array with the buffer protocol or DLPack: "
+            "numpy.array(...)"
+        ) from None
+
+
+def _is_array(given: Any) -> bool:
+    if hasattr(given, "__dlpack__"):
+        return True
+    try:
+        memoryview(given)
+    except TypeError:
+        return False
+    except (ValueError, BufferError):  # bfloat16
+        pass
+    return True
+
+
+class Derived:
+    """Items of a derived datatype, which travel packed."""
+
+    def __init__(self, array: Any, offset_bytes: int, count: int, datatype: Any) -> None:
+        self._array = None if is_bottom(array) else array
+        self._offset_bytes = offset_bytes
+        self._count = count
+        self._datatype = flatten(datatype)
+        self.size_bytes: int = count * self._datatype.size_bytes
+        self._datatype.check(self._array, offset_bytes, count)
+
+    def pack(self) -> bytearray:
+        """Copy the elements to contiguous memory."""
+        packed = bytearray(self.size_bytes)
+        self.pack_into(packed)
+        return packed
+
+    def pack_into(self, packed: Any) -> None:
+        self._datatype.pack(self._array, self._offset_bytes, self._count, packed)
+
+    def unpack(self, packed: Any) -> None:
+        """Copy the elements back to where they belong."""
+        self._datatype.unpack(packed, self._array, self._offset_bytes, self._count)
+
+    def check_writable(self) -> None:
+        self._datatype.check(self._array, self._offset_bytes, self._count, writes=True)
+
+    def landing(self, keep: bool) -> bytearray:
+        """Contiguous memory to receive in, which holds the elements already if `keep`. Refuses read-only arrays."""
+        self.check_writable()
+        return self.pack() if keep else bytearray(self.size_bytes)
+
+
+class DerivedBlocks:
+    """Blocks of a derived datatype, which travel packed one after another."""
+
+    def __init__(self, blocks: list[Derived]) -> None:
+        self._blocks = blocks
+        self.counts: list[int] = [block.size_bytes for block in blocks]
+        self.size_bytes: int = sum(self.counts)
+
+    def _parts(self, packed: bytearray) -> Iterator[tuple[Derived, memoryview]]:
+        view, begin = memoryview(packed), 0
+        for block in self._blocks:
+            yield block, view[begin : begin + block.size_bytes]
+            begin += block.size_bytes
+
+    def pack(self) -> bytearray:
+        """Copy the elements to contiguous memory."""
+        packed = bytearray(self.size_bytes)
+        for block, part in self._parts(packed):
+            block.pack_into(part)
+        return packed
+
+    def unpack(self, packed: bytearray) -> None:
+        """Copy the elements back to where they belong."""
+        for block, part in self._parts(packed):
+            block.unpack(part)
+
+    def landing(self, keep: bool) -> bytearray:
+        """As of :class:`Derived`."""
+        for block in self._blocks:
+            block.check_writable()
+        return self.pack() if keep else bytearray(self.size_bytes)
+
+
+def _element(array: Any, datatype: Any, computes: bool = False) -> tuple[int, str | None] | None:
+    """Size in bytes and type of an element; None where the datatype is a derived one, or addresses are absolute."""
+    if is_bottom(array):
+        if datatype is None:
+            raise Error("a buffer specification has MPI.BOTTOM and no datatype; expected one with absolute addresses")
+        return None
+    if datatype is None:
+        return memory_of(array).item_bytes, None
+    if computes and (pair := _PAIRS.get(MPI._handleof(datatype))) is not None:
+        return datatype.extent, pair
+    if not datatype.is_predefined or datatype.Get_size() != datatype.extent:
+        return None
+    return datatype.extent, _DTYPE_OF_TYPESTR.get(datatype.typestr, "")
+
+
+def _items(array: Any, offset_bytes: int, item_bytes: int) -> int:
+    """How many items an array has from an offset on, for a count that was left out."""
+    size_bytes = memory_of(array).size_bytes - offset_bytes
+    if size_bytes == 0:
+        return 0
+    if size_bytes < 0:
+        raise Error(f"the displacement is {offset_bytes} bytes, which is outside of the buffer")
+    if item_bytes <= 0:
+        raise Error(f"the datatype has extent {item_bytes}, so the count has to be given")
+    if size_bytes % item_bytes != 0:
+        raise Error(f"the buffer has {size_bytes} bytes, no multiple of the datatype's extent {item_bytes}")
+    return size_bytes // item_bytes
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+def _resolved(
+    spec: Any, blocks: int, item_bytes: int | None = None, computes: bool = False
+) -> tuple[Any, Any, int, int | None]:
+    """(array, element as of _element(), offset in bytes, count or None for all that follows) of a specification.
+
+    With `item_bytes` elements are of that size, whatever the datatype.
+    """
+    array, given_count, given_displacement, datatype = parse(spec)
+    count = None if given_count is None else _count(given_count)
+    displacement = 0 if given_displacement is None else _count(given_displacement, "displacement")
+    if array is None:
+        if count:
+            raise Error(f"a buffer specification has count {count} and no buffer")
+        return None, None, 0, 0
+    known = (item_bytes, "") if item_bytes is not None else _element(array, datatype, computes)
+    stride_bytes = datatype.extent if known is None else known[0]
+    return array, known, displacement * stride_bytes, None if count is None else count * blocks
+
+
+def message(spec: Any, blocks: int = 1, computes: bool = False) -> Any:
+    """What `spec` names, as the extension takes it; `blocks` is by how many ranks its count is multiplied.
+
+    With `computes` pairs of a value and a place are elements, though they may have holes.
+
+    Returns the array itself, (array, offset in bytes, size in bytes, element type), or a ``Derived``.
+    Element type "" stands for one that Penstock can move but not compute with.
+    """
+    if not isinstance(spec, (list, tuple)):
+        return spec
+    array, known, offset_bytes, count = _resolved(spec, blocks, computes=computes)
+    if array is None:
+        return None
+    if known is not None:
+        return array, offset_bytes, -1 if count is None else count * known[0], known[1]
+    datatype = parse(spec).datatype
+    if count is None:
+        count = _items(array, offset_bytes, datatype.extent)
+    return Derived(array, offset_bytes, count, datatype)
+
+
+def region_of(spec: Any, blocks: int, item_bytes: int) -> tuple[Any, int, int]:
+    """(array, offset in bytes, size in bytes) of elements of `item_bytes` each."""
+    array, _, offset_bytes, count = _resolved(spec, blocks, item_bytes)
+    if array is None:
+        return None, 0, 0
+    if count is None:
+        count = _items(array, offset_bytes, item_bytes)
+    return array, offset_bytes, count * item_bytes
+
+
+def item_count(spec: Any) -> int:
+    """How many items of its datatype `spec` names."""
+    array, known, offset_bytes, count = _resolved(spec, 1, computes=True)
+    if array is None or count is not None:
+        return count or 0
+    return _items(array, offset_bytes, parse(spec).datatype.extent if known is None else known[0])
+
+
+def datatype_of(spec: Any) -> Any:
+    """The MPI.Datatype of `spec`: what it says, or what mpi4py takes for the array's elements."""
+    array, _, _, datatype = parse(spec)
+    return datatype if datatype is not None else MPI.Datatype.fromcode(memoryview(array).format.lstrip("@=<>"))
+
+
+class Blocks:
+    """A buffer with a block for each rank: what the extension takes, and where the blocks lie, in bytes."""
+
+    def __init__(self, given: Any, counts: list[int], displacements: list[int] | None) -> None:
+        self.given = given
+        self.counts = counts
+        self.displacements = displacements
+
+
+def block_message(spec: Any, ranks: int) -> Blocks | DerivedBlocks:
+    """What `spec` names: [array, counts], [array, (counts, displacements)], [array, counts, displacements, datatype].
+
+    Counts and displacements are in items of the datatype. Without counts the array is divided as evenly as it can be,
+    the first ranks having the remainder; one number for them is the length of each block. Without displacements the
+    blocks follow each other; one number for them is the distance from each block to the next.
+    """
+    array, given_counts, given_displacements, datatype = parse(spec, has_blocks=True)
+    known = _element(array, datatype)
+    item_bytes = datatype.extent if known is None else known[0]
+    if given_counts is None:
+        each, remainder = divmod(_items(array, 0, item_bytes), ranks)
+        counts = [each + (rank < remainder) for rank in range(ranks)]
+    else:
+        counts = numbers(given_counts, ranks, "counts")
+    if array is None and any(counts):
+        raise Error(f"a buffer specification has counts {counts} and no buffer")
+    places = None
+    if given_displacements is not None:
+        if _is_list(given_displacements):
+            places = _list(given_displacements, ranks, "displacements")
+        else:
+            stride = _integer(given_displacements, "displacement")
+            places = [stride * rank for rank in range(ranks)]
+    if known is None:
+        if places is None:
+            places = [sum(counts[:rank]) for rank in range(ranks)]
+        return DerivedBlocks(
+            [Derived(array, place * item_bytes, count, datatype) for count, place in zip(counts, places)]
+        )
+    if places is not None:
+        # Where a block is empty its displacement means nothing.
+        places = [place if count else 0 for count, place in zip(counts, places)]
+        if any(place < 0 for place in places):
+            raise Error(f"a buffer specification has displacements {places}, which lie before the buffer")
+        places = [place * item_bytes for place in places]
+    given = array if array is None else (array, 0, -1, known[1])
+    return Blocks(given, [count * item_bytes for count in counts], places)
 
 
 _COMPUTED = {"b", "B", "h", "H", "i", "I", "l", "L", "q", "Q", "n", "N", "e", "f", "d", "g", "Zf", "Zd", "Zg", "?"}
@@ -239,7 +399,7 @@ def is_computed(given: Any) -> bool:
         return False
     if isinstance(given, tuple):
         if given[3] is not None:
-            return given[3] != ""
+            return bool(given[3] != "")
         given = given[0]
     try:
         code = memoryview(given).format

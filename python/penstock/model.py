@@ -46,10 +46,12 @@ class StepCosts(NamedTuple):
 
 def _edge_cost(path: str | os.PathLike[str], facts: object, key: str) -> EdgeCost:
     edge = facts.get(key) if isinstance(facts, Mapping) else None
-    numbers = [edge.get(name) if isinstance(edge, Mapping) else None for name in EdgeCost._fields]
-    for name, number in zip(EdgeCost._fields, numbers):
+    numbers: list[float] = []
+    for name in EdgeCost._fields:
+        number = edge.get(name) if isinstance(edge, Mapping) else None
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise Error(f'the costs in {path} have no number "{name}" of "{key}"; expected seconds', "corrupt")
+        numbers.append(number)
     return EdgeCost(*numbers)
 
 
@@ -140,7 +142,7 @@ def split(
     unit = EdgeCost(0, 1)
     application, progress = costs or (unit, unit)
     measured = costs is not None
-    buffer_bytes = nbytes if measured else 1
+    buffer_bytes = nbytes if measured and nbytes is not None else 1
     segment_bytes = 0.0
     if measured:
         segment_bytes = _SEGMENT_BYTES

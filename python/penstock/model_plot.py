@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from penstock import model
-from penstock.error import Error
+from penstock.drawing import pyplot, save
 
 _MOST_SPLITS = 5  # S = 0 to 4, as in the paper's figures
 _COLORS = ("#440154", "#31688e", "#21918c", "#5ec962", "#d8b400")
@@ -14,20 +15,15 @@ _RED = "#d1495b"
 
 def draw(advice: model.SplitAdvice, path: str | os.PathLike[str]) -> None:
     """On the left the collective alone, on the right beside the computation, over the number of ranks."""
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise Error("a plot needs matplotlib; pip install matplotlib", "unsupported", cause=str(error)) from error
-    mpl.use("Agg")
-    from matplotlib import pyplot
+    plt = pyplot()
     from matplotlib.ticker import MaxNLocator
 
     unit, scale = _unit(advice)
     points = [point for point in advice.points if point.n >= max(1, advice.cores // 4)]
     ranks = [point.n for point in points]
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 5.4))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5.4))
 
-    def line(axis: object, times: list[float], **style: object) -> None:
+    def line(axis: Any, times: list[float], **style: Any) -> None:
         axis.plot(ranks[: len(times)], [scale * time for time in times], lw=1.5, **style)
 
     shared = [point for point in points if point.progress_cores > 0]  # without such cores there is no S
@@ -68,11 +64,9 @@ def draw(advice: model.SplitAdvice, path: str | os.PathLike[str]) -> None:
     figure.legend(*right.get_legend_handles_labels(), loc="lower center", ncols=5, fontsize=9, frameon=False)
     figure.tight_layout(rect=(0, 0.09, 1, 1))
     try:
-        figure.savefig(path, dpi=120)
-    except (OSError, ValueError) as error:
-        raise Error(f"cannot write the plot to {path}", "io", cause=str(error)) from error
+        save(figure, path)
     finally:
-        pyplot.close(figure)
+        plt.close(figure)
 
 
 def _unit(advice: model.SplitAdvice) -> tuple[str, float]:

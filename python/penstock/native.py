@@ -3,74 +3,153 @@
 from __future__ import annotations
 
 import collections
-from typing import Any
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from penstock import mpi_abi
 from penstock.error import Error
 
-MPI = mpi_abi.import_mpi()
+if TYPE_CHECKING:
+    from mpi4py import MPI
+else:
+    MPI = mpi_abi.import_mpi()
+
+
+@contextlib.contextmanager
+def errors_of_mpi(doing: str) -> Iterator[None]:
+    """Raises what mpi4py raises as Penstock's Error."""
+    try:
+        yield
+    except MPI.Exception as error:
+        raise Error(f"{doing} failed", "mpi", -1, str(error)) from error
 
 
 class NativeRun:
     """A collective of MPI's own, started when all ranks are known to run it natively."""
 
-    def __init__(self, natives: Natives, guard: Any, name: str, arguments: tuple) -> None:
+    def __init__(self, natives: Natives, guard: Any, name: str, arguments: tuple[Any, ...]) -> None:
         self._natives = natives
-        self.guard = guard
-        self.call = (name, arguments)
-        self.request: Any = None
-        self.failure: Error | None = None
+        self._guard = guard
+        self._name = name
+        self._arguments = arguments
+        self._request: Any = None
+        self._failure: Exception | None = None
+        self.is_decided = threading.Event()  #: it has been started, or has failed
 
     def wait(self) -> None:
-        self._natives.advance_to(self, blocking=True)
+        self._natives.decide(self)
         self._deliver()
-        self.request.Wait()
+        with errors_of_mpi(self._name):
+            self._request.Wait()
+        self._natives.forget(self)
 
     def test(self) -> bool:
-        if not self._natives.advance_to(self, blocking=False):
+        if not self._natives.has_decided(self):
             return False
         self._deliver()
-        return self.request.Test()
+        with errors_of_mpi(self._name):
+            if not self._request.Test():
+                return False
+        self._natives.forget(self)
+        return True
+
+    def can_start(self) -> bool:
+        try:
+            return bool(self._guard.test())
+        except Error as error:
+            self._failure = error
+            return True
+
+    def start_on(self, comm: Any) -> None:
+        """Start it when all ranks have called it, or fail."""
+        try:
+            if self._failure is None:
+                self._guard.wait()
+                with errors_of_mpi(self._name):
+                    self._request = getattr(comm, self._name)(*self._arguments)
+        except Exception as error:
+            self._failure = error
+        self.is_decided.set()
 
     def _deliver(self) -> None:
-        failure, self.failure = self.failure, None
-        if failure is not None:
-            raise failure
+        if self._failure is not None:
+            self._natives.forget(self)
+            raise self._failure
 
 
 class Natives:
     """The native collectives of one communicator, on a duplicate of its own.
 
     Each waits for its guard, an operation of Penstock that fails where the ranks do not agree to run it natively: one
-    that has been started natively could not be taken back. They start in the order of the calls, on every rank.
+    that has been started natively could not be taken back. They start in the order of the calls, on every rank: on a
+    thread of their own, so that none waits for what this rank does before it waits for the request. If MPI allows only
+    the calling thread, they start inside Wait and Test.
     """
 
-    def __init__(self, comm: Any) -> None:
-        self._comm = comm.Dup()
+    def __init__(self, comm: Any, any_thread: bool) -> None:
+        handler = comm.Get_errhandler()
+        comm.Set_errhandler(MPI.ERRORS_RETURN)  # which the duplicate has from here on
+        try:
+            with errors_of_mpi("MPI_Comm_dup"):
+                self._comm = comm.Dup()
+        finally:
+            comm.Set_errhandler(handler)
+            handler.Free()
+        self._any_thread = any_thread
+        self._lock = threading.Lock()
         self._waiting: collections.deque[NativeRun] = collections.deque()
+        self._thread: threading.Thread | None = None  #: starts them while there is one
+        self._incomplete: set[NativeRun] = set()
+        self._is_freed = False
 
-    def start(self, guard: Any, name: str, arguments: tuple) -> NativeRun:
+    def start(self, guard: Any, name: str, arguments: tuple[Any, ...], *, waits: bool) -> NativeRun:
+        """`waits`: the caller waits for it at once."""
         run = NativeRun(self, guard, name, arguments)
-        self._waiting.append(run)
+        with self._lock:
+            self._waiting.append(run)
+            self._incomplete.add(run)
+            if not waits and self._any_thread and self._thread is None:
+                self._thread = threading.Thread(target=self._start_all, name="penstock-native")
+                self._thread.start()
         return run
 
-    def advance_to(self, run: NativeRun, blocking: bool) -> bool:
-        """Start what can be started, up to `run`; return whether that is started or has failed."""
-        while run.request is None and run.failure is None and self._waiting:
-            first = self._waiting[0]
-            try:
-                if blocking:
-                    first.guard.wait()
-                elif not first.guard.test():
-                    return False
-            except Error as error:
-                first.failure = error
-            else:
-                name, arguments = first.call
-                first.request = getattr(self._comm, name)(*arguments)
-            self._waiting.popleft()
-        return True
+    def forget(self, run: NativeRun) -> None:
+        """Of a run that is complete or has failed."""
+        self._incomplete.discard(run)
+        self._free_when_complete()
+
+    def decide(self, run: NativeRun) -> None:
+        """Wait until `run` has been started or has failed."""
+        while self._thread is None and not run.is_decided.is_set():
+            self._start_first()
+        run.is_decided.wait()
+
+    def has_decided(self, run: NativeRun) -> bool:
+        """Start what can be started, up to `run`; return whether that has been started or has failed."""
+        while self._thread is None and not run.is_decided.is_set() and self._waiting[0].can_start():
+            self._start_first()
+        return run.is_decided.is_set()
+
+    def _start_first(self) -> None:
+        self._waiting[0].start_on(self._comm)
+        self._waiting.popleft()
+
+    def _start_all(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+            self._start_first()
 
     def free(self) -> None:
-        if not MPI.Is_finalized():
+        """Waits for nobody: what has been called is still completed, and the last one lets go."""
+        self._is_freed = True
+        self._free_when_complete()
+
+    def _free_when_complete(self) -> None:
+        # Open MPI crashes in collectives of a communicator that was freed meanwhile, though MPI allows it.
+        if self._is_freed and not self._incomplete and self._comm != MPI.COMM_NULL and not MPI.Is_finalized():
             self._comm.Free()

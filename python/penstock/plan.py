@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -47,12 +47,13 @@ class Plans:
     def __len__(self) -> int:
         return len(self._native)
 
-    def __getitem__(self, rank: int) -> dict:
+    def __getitem__(self, rank: int) -> dict[str, Any]:
         """The plan of a rank: sizes of its buffers and its ``steps``, each with its ``kind``, memory, peer and
         ``dependencies`` (indices of earlier steps)."""
         if not 0 <= rank < len(self):
             raise IndexError(rank)
-        return json.loads(self._native.to_json(rank))
+        plan: dict[str, Any] = json.loads(self._native.to_json(rank))
+        return plan
 
     def text(self, rank: int) -> str:
         """The plan of a rank, one line per step."""
@@ -92,12 +93,12 @@ def collective(
     ``count`` is in elements per rank (of one rank's block for gather, scatter and allgather). ``nodes`` is the node of
     each rank, or a number of nodes over which the ranks are spread in contiguous blocks. Without ``algorithm`` it is
     the one that a communicator of this team would choose, with ``progress_cores`` communication cores on each node;
-    ``split``, ``radix`` and ``reproducible`` are those of :class:`penstock.comm.How`. Raises :class:`penstock.Error` for arguments that no
+    ``split``, ``radix`` and ``reproducible`` are those of :class:`penstock.How`. Raises :class:`penstock.Error` for arguments that no
     communicator would take.
     """
     if ranks < 1:
         raise Error(f"ranks is {ranks}, expected at least 1")
-    name = dtype if dtype == "bfloat16" else np.dtype(dtype).name
+    name: str = _dtype_name(dtype)
     if count < 0 or segment_bytes < 0:
         raise Error(f"count is {count} and segment_bytes {segment_bytes}, expected no negative number")
     if progress_cores < 0:
@@ -110,6 +111,17 @@ def collective(
     chosen, reason = _penstock.plan.choose(what, node_of_rank, progress_cores)
     plans = _penstock.plan.plan_all(what, node_of_rank, progress_cores)
     return Plans(plans, node_of_rank, chosen, reason, what.itemsize)
+
+
+def _dtype_name(dtype: DTypeLike) -> str:
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return dtype
+    try:
+        return np.dtype(dtype).name
+    except TypeError as error:
+        raise Error(
+            f"dtype is {dtype!r}; expected a type of NumPy such as float32, or bfloat16", cause=str(error)
+        ) from None
 
 
 def _place(ranks: int, nodes: int | Sequence[int]) -> list[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from penstock import _penstock
 from penstock.error import Error
@@ -18,6 +18,9 @@ from penstock.request import Request
 
 if TYPE_CHECKING:
     from penstock.comm import Comm
+
+    #: What a rank has of an array: memory, a list of several, or either with its layout.
+    Part = ArrayLike | DistArray[Any] | Sequence[ArrayLike]
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,10 @@ class TransferCost:
         return cls(native)
 
     @classmethod
-    def function(cls, cost: Callable[[np.ndarray, np.ndarray, np.ndarray], ArrayLike]) -> TransferCost:
+    def function(cls, cost: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], ArrayLike]) -> TransferCost:
         """Any function of (source rank, target rank, bytes), called with arrays that broadcast against each other."""
 
-        def of_part(sources: list[int], nbytes: list[int], ranks: int) -> np.ndarray:
+        def of_part(sources: list[int], nbytes: list[int], ranks: int) -> NDArray[Any]:
             given = (
                 np.array(sources, np.int64)[:, None],
                 np.arange(ranks)[None, :],
@@ -125,13 +128,13 @@ def relabel(
     return Relabeling(*_penstock.relabel(source._native, target._native, itemsize, op, ranks, policy, native))
 
 
-def volumes(source: Layout, target: Layout, op: str = "N") -> np.ndarray:
+def volumes(source: Layout, target: Layout, op: str = "N") -> NDArray[Any]:
     """How much each rank of the source has for each rank of the target: rows of (source, target, elements)."""
     _check_layouts(source, target)
     return _penstock.transfer_volumes(source._native, target._native, op)
 
 
-def assign_max_weight(weights: ArrayLike) -> np.ndarray:
+def assign_max_weight(weights: ArrayLike) -> NDArray[Any]:
     """The column of each row of a square matrix of integers such that the sum of the chosen weights is greatest."""
     matrix = np.ascontiguousarray(weights, np.int64)
     if matrix.ndim != 2:
@@ -142,16 +145,18 @@ def assign_max_weight(weights: ArrayLike) -> np.ndarray:
 class Redistribution:
     """A redistribution that is planned once and run any number of times; made by :meth:`Comm.plan_redistribute`."""
 
-    def __init__(self, native: _penstock.Redistribution, rank: int, dtypes: tuple[str, str], op: str) -> None:
+    def __init__(self, native: _penstock.Redistribution, comm: Comm, dtypes: tuple[str, str], op: str) -> None:
         self._native = native
-        self._rank = rank
-        self.source_dtype, self.dtype = dtypes
+        self._comm = comm
+        self._rank = comm._open().rank
+        self.source_dtype: str = dtypes[0]
+        self.dtype: str = dtypes[1]
         self.op = op
-        self.source = Layout(native.source)
+        self.source: Layout = Layout(native.source)
         #: The target after relabeling: what the output is laid out by.
-        self.target = Layout(native.target)
+        self.target: Layout = Layout(native.target)
         self._planned = _Planned(self.source), _Planned(self.target)
-        self.relabeling = Relabeling(*native.relabeling)
+        self.relabeling: Relabeling = Relabeling(*native.relabeling)
         #: permutation[r] is the rank that takes the part of the given target's rank r.
         self.permutation: list[int] = self.relabeling.permutation
         #: Bytes that change their rank with the target as given, and with the target relabeled; of all ranks together.
@@ -168,8 +173,8 @@ class Redistribution:
 
     def run(
         self,
-        source: ArrayLike | DistArray | Sequence[ArrayLike],
-        target: ArrayLike | DistArray | Sequence[ArrayLike],
+        source: Part,
+        target: Part,
         alpha: complex = 1,
         beta: complex = 0,
         workspace: Any = None,
@@ -186,8 +191,8 @@ class Redistribution:
 
     def start(
         self,
-        source: ArrayLike | DistArray | Sequence[ArrayLike],
-        target: ArrayLike | DistArray | Sequence[ArrayLike],
+        source: Part,
+        target: Part,
         alpha: complex = 1,
         beta: complex = 0,
         workspace: Any = None,
@@ -200,13 +205,15 @@ class Redistribution:
         return self._native.json() if form == "json" else self._native.text()
 
     def plot(self, path: str | os.PathLike[str], index: Sequence[int] = ()) -> None:
-        """Draws who owns what before and after, into an image file. Local; needs matplotlib.
+        """Draws who owns what before and after, into an image file, which rank 0 writes. Collective.
 
         Of more than two dimensions the first two are drawn, at position ``index`` along the others, by default 0.
+        ``path`` and ``index`` of rank 0 count. When the call returns the file is there; if rank 0 cannot write it, all
+        ranks get its :class:`penstock.Error`. Needs matplotlib, on rank 0: ``pip install 'penstock[plot]'``.
         """
-        _plot(path, self.source, self.target, self.relabeling, self.op, index)
+        _plot(self._comm, lambda: _draw(path, self.source, self.target, self.relabeling, self.op, index))
 
-    def _memory(self, source: ArrayLike | DistArray, target: ArrayLike | DistArray) -> tuple[object, object]:
+    def _memory(self, source: Part, target: Part) -> tuple[object, object]:
         return (
             _local(self._native, self._rank, "source", source, self._planned[0]),
             _local(self._native, self._rank, "target", target, self._planned[1]),
@@ -219,22 +226,24 @@ class Redistribution:
 class RedistributionBatch:
     """Several redistributions in one round, planned once; made by :meth:`Comm.plan_redistribute` from lists."""
 
-    def __init__(self, native: _penstock.RedistributionBatch, rank: int, dtypes: tuple[str, str], op: str) -> None:
+    def __init__(self, native: _penstock.RedistributionBatch, comm: Comm, dtypes: tuple[str, str], op: str) -> None:
         self._native = native
-        self._rank = rank
-        self.source_dtype, self.dtype = dtypes
+        self._comm = comm
+        self._rank = comm._open().rank
+        self.source_dtype: str = dtypes[0]
+        self.dtype: str = dtypes[1]
         self.op = op
-        self.sources = [Layout(layout) for layout in native.sources]
+        self.sources: list[Layout] = [Layout(layout) for layout in native.sources]
         #: The targets after relabeling, each on its own: what the outputs are laid out by.
-        self.targets = [Layout(layout) for layout in native.targets]
+        self.targets: list[Layout] = [Layout(layout) for layout in native.targets]
         self._planned = [_Planned(layout) for layout in self.sources], [_Planned(layout) for layout in self.targets]
         #: Of each pair.
-        self.relabelings = [Relabeling(*each) for each in native.relabelings]
+        self.relabelings: list[Relabeling] = [Relabeling(*each) for each in native.relabelings]
 
     def run(
         self,
-        sources: Sequence[ArrayLike | DistArray],
-        targets: Sequence[ArrayLike | DistArray],
+        sources: Sequence[Part],
+        targets: Sequence[Part],
         alpha: complex = 1,
         beta: complex = 0,
         workspace: Any = None,
@@ -248,8 +257,8 @@ class RedistributionBatch:
 
     def start(
         self,
-        sources: Sequence[ArrayLike | DistArray],
-        targets: Sequence[ArrayLike | DistArray],
+        sources: Sequence[Part],
+        targets: Sequence[Part],
         alpha: complex = 1,
         beta: complex = 0,
         workspace: Any = None,
@@ -288,10 +297,14 @@ class RedistributionBatch:
         return self._native.json() if form == "json" else self._native.text()
 
     def plot(self, path: str | os.PathLike[str], pair: int = 0, index: Sequence[int] = ()) -> None:
-        """As :meth:`Redistribution.plot`, of one of the pairs."""
-        if not 0 <= pair < len(self):
-            raise Error(f"plot: pair is {pair}, expected 0 to {len(self) - 1}")
-        _plot(path, self.sources[pair], self.targets[pair], self.relabelings[pair], self.op, index)
+        """As :meth:`Redistribution.plot`, of one of the pairs. Collective; rank 0 writes."""
+
+        def draw_pair() -> None:
+            if not 0 <= pair < len(self):
+                raise Error(f"plot: pair is {pair}, expected 0 to {len(self) - 1}")
+            _draw(path, self.sources[pair], self.targets[pair], self.relabelings[pair], self.op, index)
+
+        _plot(self._comm, draw_pair)
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -301,7 +314,24 @@ class RedistributionBatch:
         return f"<RedistributionBatch of {len(self)}, {self.op} of {self.dtype}, {moved} bytes between ranks>"
 
 
-def _plot(
+def _plot(comm: Comm, draw: Callable[[], None]) -> None:
+    """Rank 0 draws, and all ranks learn what became of it."""
+    if not comm:
+        raise Error("plot: the communicator that the redistribution was planned on has been freed; plot before Free()")
+    failure = None
+    if comm.Get_rank() == 0:
+        try:
+            draw()
+        except Error as error:
+            failure = error
+        except Exception as error:  # the other ranks must not wait for this one
+            failure = Error("plot: cannot draw", "internal", cause=f"{type(error).__name__}: {error}")
+    failure = comm.bcast(failure)
+    if failure is not None:
+        raise failure
+
+
+def _draw(
     path: str | os.PathLike[str],
     source: Layout,
     target: Layout,
@@ -326,7 +356,7 @@ class _Planned:
         self.layout = self.equal = layout
 
 
-def _local(native: Any, rank: int, name: str, given: ArrayLike | DistArray, planned: _Planned) -> object:
+def _local(native: Any, rank: int, name: str, given: Part, planned: _Planned) -> object:
     if not isinstance(given, DistArray):
         return given
     layout = given.layout
@@ -355,19 +385,25 @@ def redistribute(
 ) -> Request:
     """Starts target = alpha * op(source) + beta * target. Collective over ``comm``.
 
-    Element types may differ as for :func:`plan_redistribute`. The communicator keeps the plans of the last 16 different
-    calls, as far as 64 MiB hold them, so an equal one (layouts, types and op; the memory may be another) starts at once;
-    a new one is planned first, together with the other ranks. Ranks that call with different layouts, types or op get
+    Element types may differ as for :func:`plan_redistribute`. The communicator keeps the plans of the latest calls, as
+    far as the option plan_cache_bytes holds them, so an equal one (layouts, types and op; the memory may be another)
+    starts at once; a new one is planned first, together with the other ranks. Ranks that call with different layouts, types or op get
     :class:`penstock.Error` ("mismatch"), and nothing has been written.
     """
-    core = comm._core
+    core = comm._open()
     failure = _failure_of(core.rank, source, target)
     if failure:
-        given = (None, None, ("", ""), str(op), None, None)
-    else:
-        names = _name_of(source.dtype), _name_of(target.dtype)
-        given = (source.layout._native, target.layout._native, names, str(op), source.local, target.local)
-    return Request(_penstock.start_redistribution(core, *given, alpha, beta, workspace, failure))
+        pending = _penstock.start_redistribution(
+            core, None, None, ("", ""), str(op), None, None, alpha, beta, workspace, failure
+        )
+        return Request(pending)
+    names = _name_of(source.dtype), _name_of(target.dtype)
+    layouts = source.layout._native, target.layout._native
+    return Request(
+        _penstock.start_redistribution(
+            core, *layouts, names, str(op), source.local, target.local, alpha, beta, workspace, ""
+        )
+    )
 
 
 def _failure_of(rank: int, source: object, target: object) -> str:
@@ -420,8 +456,9 @@ def plan_batch(
     except Error as error:
         failure = failure or str(error)
     natives = [[] if failure else [layout._native for layout in given] for given in (sources, targets)]
-    made = _penstock.plan_batch(comm._core, *natives, names, str(op), _policy(relabel), native_cost, failure)
-    return RedistributionBatch(made, comm._core.rank, names, str(op))
+    core = comm._open()
+    made = _penstock.plan_batch(core, natives[0], natives[1], names, str(op), _policy(relabel), native_cost, failure)
+    return RedistributionBatch(made, comm, names, str(op))
 
 
 def plan_redistribute(
@@ -467,7 +504,7 @@ def plan_redistribute(
         The leading dimension of this rank's local array (LLD), where it is longer than the part: the array then has
         the shape (leading, columns) in column order, or (rows, leading) in row order. 0: dense.
     """
-    core = comm._core
+    core = comm._open()
     failure = ""
     names = ("", "")
     part: list[list[int]] = [[], [], []]
@@ -493,7 +530,7 @@ def plan_redistribute(
         leading,
         failure,
     )
-    return Redistribution(made, core.rank, names, str(op))
+    return Redistribution(made, comm, names, str(op))
 
 
 def _dtype_names(source: DTypeLike, target: DTypeLike) -> tuple[str, str]:
@@ -501,7 +538,7 @@ def _dtype_names(source: DTypeLike, target: DTypeLike) -> tuple[str, str]:
 
 
 @functools.cache  # NumPy puts the name together each time, which takes longer than to find the plan
-def _name_of(dtype: np.dtype) -> str:
+def _name_of(dtype: np.dtype[Any]) -> str:
     return dtype.name
 
 

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from penstock import _penstock
 from penstock.error import Error
 from penstock.layout import Layout
 from penstock.redistribute import relabel, volumes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _BYTES = 8  # of a float64, which all cases of the paper are of
 
@@ -135,7 +138,7 @@ def _rpa(ranks: int, order: str) -> RelabelPoint:
     return RelabelPoint(setting, ranks, _BYTES * total, _BYTES * before, _BYTES * min(before, after), messages)
 
 
-def _dealt(shape: tuple[int, int], owners: np.ndarray) -> Layout:
+def _dealt(shape: tuple[int, int], owners: NDArray[Any]) -> Layout:
     splits = [np.linspace(0, length, parts + 1).round().astype(int) for length, parts in zip(shape, owners.shape)]
     return Layout.grid(*splits, owners, ranks=int(owners.max()) + 1)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from penstock.bench.runner import pyplot
-from penstock.error import Error
+from penstock.drawing import pyplot, save
 from penstock.relabel_model import RelabelPoint, RelabelSweep
 
 _BEFORE, _AFTER, _RED = "#777777", "#31688e", "#d1495b"
@@ -26,9 +25,7 @@ def draw(sweep: RelabelSweep, path: str | os.PathLike[str]) -> None:
     figure.suptitle(sweep.title, fontsize=11 if panels == 2 else 9)
     figure.tight_layout()
     try:
-        figure.savefig(path, dpi=120)
-    except (OSError, ValueError) as error:
-        raise Error(f"cannot write the plot to {path}", "io", cause=str(error)) from error
+        save(figure, path)
     finally:
         plt.close(figure)
 

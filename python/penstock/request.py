@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from penstock import mpi_abi
 from penstock.error import Error
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from mpi4py import MPI
+
+    class Pending(Protocol):
+        """What the extension has started, or MPI."""
+
+        def wait(self) -> int | None: ...  # the bytes of an access to a file
+        def test(self) -> bool: ...
+else:
+    MPI = mpi_abi.import_mpi()
 
 
 class Request:
@@ -14,10 +28,13 @@ class Request:
 
     The buffers belong to it until ``Wait`` has returned or ``Test`` has returned true; it keeps them alive. A failure
     is raised once, by whichever of them sees it. Dropping a request that is not complete waits for it.
+
+    The methods on lists, such as ``ps.Request.Waitany``, take requests of Penstock and of mpi4py together, and answer as
+    those of ``MPI.Request`` do. Those of ``MPI.Request`` itself see only handles of MPI and raise TypeError for others.
     """
 
-    def __init__(self, pending: Any, finish: Callable[[], None] | None = None) -> None:
-        self._pending = pending  # has wait() and test(); None once complete
+    def __init__(self, pending: Pending | None, finish: Callable[[], None] | None = None) -> None:
+        self._pending = pending  # None once complete
         self._finish = finish
 
     def Wait(self, status: Any = None) -> bool:
@@ -50,41 +67,177 @@ class Request:
         """Make progress; return whether the operation is complete, and None as mpi4py does."""
         return self.Test(status), None
 
+    def _is_active(self) -> bool:
+        return self._pending is not None
+
     def _complete(self) -> None:
         finish, self._finish = self._finish, None
         if finish is not None:
             finish()
 
     @staticmethod
-    def Testall(requests: Sequence[Any], statuses: Any = None) -> bool:
+    def Testall(requests: Sequence[Any], statuses: list[Any] | None = None) -> bool:
         """Make progress with requests of Penstock and of mpi4py; return whether all are complete."""
-        complete = [request.Test() for request in requests]  # all of them: each makes progress
-        return all(complete)
+        return Request.testall(requests, statuses)[0]
 
     @staticmethod
-    def Waitall(requests: Sequence[Any], statuses: Any = None) -> bool:
+    def testall(requests: Sequence[Any], statuses: list[Any] | None = None) -> tuple[bool, list[Any] | None]:
+        """As Testall; also what mpi4py's requests received, by index, when all are complete.
+
+        What those that were complete earlier than the last one received is lost; use :meth:`testsome` for it.
+        """
+        polled = _poll(requests, statuses)  # all of them: each makes progress
+        is_complete = all(one is None or one.is_complete for one in polled)
+        return is_complete, [one.message if one else None for one in polled] if is_complete else None
+
+    @staticmethod
+    def Waitall(requests: Sequence[Any], statuses: list[Any] | None = None) -> bool:
         """Wait for requests of Penstock and of mpi4py, in any order. Returns True.
 
         If some fail, the first failure is raised when all are complete.
         """
-        waiting = list(requests)
+        Request.waitall(requests, statuses)
+        return True
+
+    @staticmethod
+    def waitall(requests: Sequence[Any], statuses: list[Any] | None = None) -> list[Any]:
+        """As Waitall; returns what mpi4py's requests received, by index."""
+        filled = _fill_in(statuses, len(requests))
+        messages: list[Any] = [None] * len(requests)
         failure: BaseException | None = None
-        pause = 0.0
+        waiting = list(range(len(requests)))
+        pause = _Pause()
         while waiting:
             left = []
-            for request in waiting:
+            for i in waiting:
                 try:
-                    if not request.Test():
-                        left.append(request)
+                    polled = _poll_one(requests[i], filled[i])
+                    if polled is not None and not polled.is_complete:
+                        left.append(i)
+                    elif polled is not None:
+                        messages[i] = polled.message
                 except Exception as error:
                     failure = failure or error
-            pause = 0.0 if len(left) < len(waiting) else min(pause + 20e-6, 1e-3)
+            if left:
+                pause.after(len(left) < len(waiting))
             waiting = left
-            if waiting:
-                time.sleep(pause)
         if failure is not None:
             raise failure
-        return True
+        return messages
+
+    @staticmethod
+    def Testany(requests: Sequence[Any], status: Any = None) -> tuple[int, bool]:
+        """Make progress; return (index, True) of one that is complete, (MPI.UNDEFINED, True) if none is active."""
+        return Request.testany(requests, status)[:2]
+
+    @staticmethod
+    def testany(requests: Sequence[Any], status: Any = None) -> tuple[int, bool, Any]:
+        """As Testany; also what the request received."""
+        is_any_active = False
+        for i, request in enumerate(requests):
+            polled = _poll_one(request, status)
+            if polled is not None and polled.is_complete:
+                return i, True, polled.message
+            is_any_active = is_any_active or polled is not None
+        return MPI.UNDEFINED, not is_any_active, None
+
+    @staticmethod
+    def Waitany(requests: Sequence[Any], status: Any = None) -> int:
+        """Wait until one is complete and return its index; MPI.UNDEFINED if none is active."""
+        return Request.waitany(requests, status)[0]
+
+    @staticmethod
+    def waitany(requests: Sequence[Any], status: Any = None) -> tuple[int, Any]:
+        """As Waitany; also what the request received."""
+        pause = _Pause()
+        while True:
+            index, is_complete, received = Request.testany(requests, status)
+            if is_complete:
+                return index, received
+            pause.after(False)
+
+    @staticmethod
+    def Testsome(requests: Sequence[Any], statuses: list[Any] | None = None) -> list[int] | None:
+        """Make progress; return the indices of those that have become complete, None if none is active."""
+        return Request.testsome(requests, statuses)[0]
+
+    @staticmethod
+    def testsome(
+        requests: Sequence[Any], statuses: list[Any] | None = None
+    ) -> tuple[list[int] | None, list[Any] | None]:
+        """As Testsome; also what those requests received. The first statuses are theirs, in this order."""
+        own = None if statuses is None else [MPI.Status() for _ in requests]
+        polled = _poll(requests, own)
+        if all(one is None for one in polled):
+            return None, None
+        complete = [i for i, one in enumerate(polled) if one is not None and one.is_complete]
+        if statuses is not None and own is not None:
+            statuses[: len(complete)] = [own[i] for i in complete]
+        return complete, [one.message for one in polled if one is not None and one.is_complete]
+
+    @staticmethod
+    def Waitsome(requests: Sequence[Any], statuses: list[Any] | None = None) -> list[int] | None:
+        """Wait until some are complete; return their indices, None if none is active."""
+        return Request.waitsome(requests, statuses)[0]
+
+    @staticmethod
+    def waitsome(
+        requests: Sequence[Any], statuses: list[Any] | None = None
+    ) -> tuple[list[int] | None, list[Any] | None]:
+        """As Waitsome; also what those requests received."""
+        pause = _Pause()
+        while True:
+            indices, received = Request.testsome(requests, statuses)
+            if indices is None or indices:
+                return indices, received
+            pause.after(False)
+
+
+class _Pause:
+    """Sleeps for longer and longer while nothing completes."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+
+    def after(self, has_completed: bool) -> None:
+        self._seconds = 0.0 if has_completed else min(self._seconds + 20e-6, 1e-3)
+        time.sleep(self._seconds)
+
+
+class _Polled:
+    """What a poll of an active request found."""
+
+    __slots__ = ("is_complete", "message")
+
+    def __init__(self, is_complete: bool, received: Any = None) -> None:
+        self.is_complete = is_complete
+        self.message = received
+
+
+def _poll_one(request: Any, status: Any) -> _Polled | None:
+    """Make progress with one request; None if it is not active."""
+    if isinstance(request, Request):
+        return _Polled(request.Test(status)) if request._is_active() else None
+    if not isinstance(request, MPI.Request):
+        raise Error(f"a request is a {type(request).__name__}; expected requests of Penstock or of mpi4py")
+    # Of all of MPI's calls on one request only this one tells an inactive request from a complete one.
+    indices, received = MPI.Request.testsome([request], None if status is None else [status])
+    if indices is None:
+        return None
+    return _Polled(bool(indices), received[0] if indices and received else None)
+
+
+def _poll(requests: Sequence[Any], statuses: list[Any] | None) -> list[_Polled | None]:
+    filled = _fill_in(statuses, len(requests))
+    return [_poll_one(request, status) for request, status in zip(requests, filled)]
+
+
+def _fill_in(statuses: list[Any] | None, count: int) -> list[Any]:
+    """A status for each request; a list that is too short is made longer, as mpi4py does."""
+    if statuses is None:
+        return [None] * count
+    statuses += [MPI.Status() for _ in range(count - len(statuses))]
+    return statuses
 
 
 class Prequest(Request):
@@ -119,6 +272,9 @@ class Prequest(Request):
             self._running = None
         return complete
 
+    def _is_active(self) -> bool:
+        return self._running is not None
+
     def Free(self) -> None:
         """Complete the operation if it is active, and let the buffers go."""
         self.Wait()
@@ -129,6 +285,10 @@ class Prequest(Request):
         """Start persistent requests of Penstock and of mpi4py in this order."""
         for request in requests:
             request.Start()
+
+
+# How mpi4py's methods on lists name what they cannot take.
+Request.__name__, Prequest.__name__ = "penstock.Request", "penstock.Prequest"
 
 
 def _freed_request() -> Request:

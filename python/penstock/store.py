@@ -14,16 +14,50 @@ bytearray(b'ab\\x00\\x00cd\\x00\\x00')
 
 from __future__ import annotations
 
+import builtins
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypedDict
 
 from penstock import _penstock
 from penstock.error import Error
 
-__all__ = ["Blob", "Snapshot", "Store"]
+__all__ = ["Blob", "BlobInfo", "CheckReport", "LogEntry", "Snapshot", "Store"]
 
 Regions = Iterable[tuple[int, Any]]
+
+
+class BlobInfo(TypedDict):
+    """What :meth:`Store.list` says of a blob."""
+
+    name: str
+    size: int
+    first_version: int
+    latest_version: int
+    grows: bool
+
+
+class LogEntry(TypedDict):
+    """What :meth:`Blob.log` says of a version."""
+
+    version: int
+    time: float
+    writer: str
+    kind: str
+    bytes: int
+    regions: int
+
+
+class CheckReport(TypedDict):
+    """What :meth:`Store.check` found."""
+
+    blobs: int
+    versions: int
+    objects: int
+    bytes: int
+    garbage_objects: int
+    garbage_bytes: int
+    problems: list[str]
 
 
 def split_blob_url(url: str) -> tuple[str, str]:
@@ -154,7 +188,7 @@ class Blob:
         """
         self._core.compact(version)
 
-    def log(self, first: int = 1) -> list[dict[str, Any]]:
+    def log(self, first: int = 1) -> list[LogEntry]:
         """Versions from `first` on, oldest first: dicts with version, time (seconds since 1970), writer, kind, bytes
         and regions. Collected versions are left out."""
         return self._core.log(first)
@@ -195,7 +229,7 @@ class Store:
     def __contains__(self, name: str) -> bool:
         return name in self._core
 
-    def list(self) -> list[dict[str, Any]]:
+    def list(self) -> builtins.list[BlobInfo]:
         """The blobs: dicts with name, size, first_version (the oldest that can be read), latest_version, grows."""
         return self._core.list()
 
@@ -212,7 +246,7 @@ class Store:
         do from then on. Returns a dict with objects_removed and bytes_freed."""
         return self._core.remove(name)
 
-    def check(self) -> dict[str, Any]:
+    def check(self) -> CheckReport:
         """Read everything and verify every checksum and reference. The store is sound if ``problems`` is empty."""
         return self._core.check()
 

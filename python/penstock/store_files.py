@@ -33,6 +33,7 @@ class OpenVersion:
         if size <= 0:
             return b""
         first, skip = divmod(offset, _STRETCH_BYTES)
+        stretches: list[Future[bytearray]] = []
         with self._lock:
             # The kernel asks for neighbouring pieces at the same time, so that they come out of order.
             sequential = abs(offset - self._last) <= _STRETCH_BYTES

@@ -21,7 +21,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from penstock.error import Error
 from penstock.store import Store
@@ -29,7 +30,9 @@ from penstock.store_files import Files, kind_of
 
 __all__ = ["mount"]
 
-_START_S = 30.0
+_Result = TypeVar("_Result")
+
+_START_S = 300.0
 _LOOP_ENDED = 8
 
 
@@ -41,13 +44,13 @@ def mount(url: str, directory: str, *, foreground: bool = False, allow_other: bo
     """
     directory = os.path.abspath(directory)
     if not os.path.isdir(directory):
-        raise Error(f"{directory} is no directory: make it, or give another one to mount on", "invalid_argument")
+        raise Error(f"{directory} is no directory: make it, or give another one to mount on", "not_found")
     _check(directory)
-    if not foreground:
+    store = Store(url, create=False)
+    if not foreground:  # the process that serves opens it again; here it was for the sake of its errors
         _spawn(url, directory, allow_other)
         return
-    # Opened here for the sake of its errors, and again where it is used.
-    files = Files(Store(url, create=False))
+    files = Files(store)
     import mfusepy
 
     options: dict[str, Any] = {"ro": True, "fsname": url.replace(",", "_"), "subtype": "penstock"}
@@ -118,7 +121,7 @@ def _spawn(url: str, directory: str, allow_other: bool) -> None:
     while not os.path.ismount(directory):
         if server.poll() is not None:
             assert server.stderr is not None
-            message = server.stderr.read().strip().removeprefix("Error: ")
+            message = server.stderr.read().strip().removeprefix("penstock store mount: ")
             raise Error(message or f"the process that mounts {directory} ended with status {server.returncode}", "io")
         if time.monotonic() > end:
             server.terminate()
@@ -149,7 +152,7 @@ def _operations(mfusepy: Any, files: Files) -> Any:
     def parts_of(path: str) -> list[str]:
         return [part for part in path.split("/") if part]
 
-    def answer(path: str, action: Any) -> Any:
+    def answer(path: str, action: Callable[[list[str]], _Result]) -> _Result:
         parts = parts_of(path)
         try:
             return action(parts)

@@ -8,16 +8,17 @@ ui.perfetto.dev. Off, a span costs two reads of the clock. All functions are thr
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock._penstock import trace as _trace
 
 __all__ = ["Event", "enabled", "now_ns", "save", "span", "start", "stop", "take"]
 
-start = _trace.start
-stop = _trace.stop
-enabled = _trace.enabled
-now_ns = _trace.now_ns
+start: Callable[[], None] = _trace.start
+stop: Callable[[], None] = _trace.stop
+enabled: Callable[[], bool] = _trace.enabled
+now_ns: Callable[[], int] = _trace.now_ns
 """CLOCK_MONOTONIC in nanoseconds: the clock of all events."""
 
 span = _trace.Span
@@ -41,7 +42,7 @@ def take() -> list[Event]:
     return [Event(*row) for row in _trace.take()]
 
 
-def save(path: str | os.PathLike, process: int = 0) -> None:
+def save(path: str | os.PathLike[str], process: int = 0) -> None:
     """Takes all events and writes them as a Chrome trace; `process` (a rank, say) tells several processes apart."""
     with open(path, "w", encoding="utf-8") as file:
         file.write(_trace.take_json(process))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock import mpi_abi
 from penstock.error import Error
-from penstock.message import Derived, parts
+from penstock.message import Derived, is_bottom, memory_of, parse, region_of
 
-MPI = mpi_abi.import_mpi()
+if TYPE_CHECKING:
+    from mpi4py import MPI
+else:
+    MPI = mpi_abi.import_mpi()
 
 
 class UnsuitableError(Exception):
@@ -26,12 +29,15 @@ class UserReduction:
     """
 
     def __init__(self, op: Any, spec: Any) -> None:
-        array, _, _, datatype = parts(spec if isinstance(spec, (list, tuple)) else [spec])
+        array, _, _, datatype = parse(spec)
+        if is_bottom(array):
+            raise UnsuitableError
         self._op = op
-        self._dtype = None if isinstance(array, memoryview) or array is None else np.asarray(array).dtype
+        self._dtype = _dtype_of(array)
+        self.element_bytes: int
         self._datatype = _datatype(datatype, self._dtype, op)
         if self._datatype is None:
-            self.element_bytes = self._dtype.itemsize if self._dtype is not None else memoryview(array).itemsize
+            self.element_bytes = self._dtype.itemsize if self._dtype is not None else memory_of(array).item_bytes
             self._has_holes = False
         else:
             lower, self.element_bytes = self._datatype.Get_extent()
@@ -39,9 +45,9 @@ class UserReduction:
             if lower != 0 or true_lower < 0 or true_lower + true_extent > self.element_bytes:
                 raise UnsuitableError
             self._has_holes = self._datatype.Get_size() != self.element_bytes
-        self.commutative = op.Is_commutative() if isinstance(op, MPI.Op) else False
+        self.commutative: bool = op.Is_commutative() if isinstance(op, MPI.Op) else False
 
-    def for_extension(self) -> tuple[Callable, int, bool]:
+    def for_extension(self) -> tuple[Callable[[memoryview, memoryview], None], int, bool]:
         """What the extension takes."""
         return self._combine, max(self.element_bytes, 1), self.commutative
 
@@ -57,35 +63,50 @@ class UserReduction:
 
     def memory(self, spec: Any, blocks: int) -> tuple[Any, int, int, str] | None:
         """The bytes that `spec` names, for the extension."""
-        array, count, displacement, _ = parts(spec if isinstance(spec, (list, tuple)) else [spec])
+        array, offset_bytes, size_bytes = region_of(spec, blocks, self.element_bytes)
         if array is None:
             return None
-        size_bytes = -1 if count is None else count * blocks * self.element_bytes
-        return array, displacement * self.element_bytes, size_bytes, ""
+        if not self._has_holes:
+            return array, offset_bytes, size_bytes, ""
+        # The holes behind the last element may lie outside of the array.
+        return self._spread(Derived(array, offset_bytes, size_bytes // self.element_bytes, self._datatype)), 0, -1, ""
 
     def receive(self, spec: Any, blocks: int, keep: bool) -> tuple[Any, Callable[[], None] | None]:
         """The memory to receive in, and what remains to be done when the operation is complete."""
-        given = self.memory(spec, blocks)
-        if given is None or not self._has_holes:
-            return given, None
-        array, offset, size_bytes, _ = given
-        whole = memoryview(array).cast("B")[offset:]
-        if size_bytes < 0:
-            size_bytes = whole.nbytes
-        if size_bytes > whole.nbytes:
-            raise Error(f"recvbuf has {whole.nbytes} bytes from its displacement on; {size_bytes} were asked for")
+        array, offset_bytes, size_bytes = region_of(spec, blocks, self.element_bytes)
+        if array is None:
+            return None, None
+        if not self._has_holes:
+            return (array, offset_bytes, size_bytes, ""), None
         count = size_bytes // self.element_bytes
-        landed = bytearray(whole[:size_bytes]) if keep else bytearray(size_bytes)
+        target = Derived(array, offset_bytes, count, self._datatype)
+        target.check_writable()
+        landed = self._spread(target) if keep else bytearray(size_bytes)
+        return landed, lambda: target.unpack(Derived(landed, 0, count, self._datatype).pack())
 
-        def finish() -> None:
-            Derived(whole, count, self._datatype).unpack(Derived(memoryview(landed), count, self._datatype).pack())
+    def _spread(self, elements: Derived) -> bytearray:
+        """A copy of elements as they lie in memory, with zeros in the holes."""
+        packed = elements.pack()
+        count = len(packed) // self._datatype.Get_size() if packed else 0
+        copy = bytearray(count * self.element_bytes)
+        Derived(copy, 0, count, self._datatype).unpack(packed)
+        return copy
 
-        return landed, finish
+
+def _dtype_of(array: Any) -> np.dtype[Any] | None:
+    if isinstance(array, memoryview) or array is None:
+        return None
+    if hasattr(array, "__dlpack__") and not hasattr(array, "__array__"):
+        known = memory_of(array).dtype
+        if not known:
+            raise Error(
+                "the elements of a buffer are of no type that NumPy knows; give a datatype: [array, count, datatype]"
+            )
+        return np.dtype("bool" if known == "bool8" else known)
+    return np.asarray(array).dtype
 
 
-def _datatype(given: Any, dtype: np.dtype | None, op: Any) -> Any:
-    if isinstance(given, str):
-        return MPI.Datatype.fromcode(given)
+def _datatype(given: Any, dtype: np.dtype[Any] | None, op: Any) -> Any:
     if given is not None:
         return given
     if not isinstance(op, MPI.Op):

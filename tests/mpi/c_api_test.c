@@ -313,6 +313,92 @@ static void mistakes(penstock_comm* comm) {
   CHECK(penstock_barrier(comm) == 0);
 }
 
+/* `status` and `request` of a start to which rank 0 gave no request. */
+static void check_fails_everywhere(const penstock_comm* comm, int status, penstock_request** request) {
+  if (penstock_comm_rank(comm) == 0) {
+    CHECK(status == PENSTOCK_invalid_argument && strstr(penstock_last_error(), "request is NULL") != NULL);
+    return;
+  }
+  if (status == 0) status = penstock_wait(request);
+  CHECK(status == PENSTOCK_peer_failed && penstock_last_error_rank() == 0);
+  CHECK(strstr(penstock_last_error(), "request is NULL") != NULL);
+}
+
+/* On one rank; the others must not wait for it. */
+static void requests_that_are_null(penstock_comm* comm) {
+  double x[2] = {0, 0};
+  double y[2] = {0, 0};
+  penstock_request* request = NULL;
+  penstock_request** const given = penstock_comm_rank(comm) == 0 ? NULL : &request;
+  check_fails_everywhere(comm, penstock_iallreduce(comm, x, y, 2, PENSTOCK_float64, PENSTOCK_sum, given), &request);
+
+  penstock_persistent* persistent = NULL;
+  CHECK(penstock_allreduce_init(comm, x, y, 2, PENSTOCK_float64, PENSTOCK_sum, &persistent) == 0);
+  check_fails_everywhere(comm, penstock_start(persistent, given), &request);
+  CHECK(penstock_start(persistent, &request) == 0 && penstock_wait(&request) == 0);
+  penstock_persistent_free(persistent);
+
+  penstock_datatype* number = NULL;
+  CHECK(penstock_datatype_create(MPI_DOUBLE, &number) == 0);
+  double* all = calloc((size_t)penstock_comm_size(comm), sizeof *all);
+  const penstock_items send = {.buffer = x, .count = 1, .datatype = number};
+  const penstock_items receive = {.buffer = all, .count = 1, .datatype = number};
+  check_fails_everywhere(comm, penstock_icollective_items(comm, PENSTOCK_allgather, &send, &receive, 0, given),
+                         &request);
+  CHECK(penstock_collective_items(comm, PENSTOCK_allgather, &send, &receive, 0) == 0);
+  penstock_datatype_free(number);
+  free(all);
+
+  const int64_t shape[] = {2 * penstock_comm_size(comm)};
+  const int64_t block[] = {1};
+  const int64_t grid[] = {penstock_comm_size(comm)};
+  const int64_t wide[] = {2};
+  penstock_layout* source = NULL;
+  penstock_layout* target = NULL;
+  penstock_redistribution* move = NULL;
+  CHECK(penstock_layout_block_cyclic(1, shape, block, grid, 0, 0, &source) == 0);
+  CHECK(penstock_layout_block_cyclic(1, shape, wide, grid, 0, 0, &target) == 0);
+  CHECK(penstock_redistribution_create(comm, source, target, PENSTOCK_float64, 'N', 0, &move) == 0);
+  check_fails_everywhere(comm, penstock_iredistribute(move, x, y, 1, 0, given), &request);
+  check_fails_everywhere(comm, penstock_iredistribute_in(move, x, y, 1, 0, NULL, 0, given), &request);
+  void* from[] = {x};
+  void* to[] = {y};
+  const int64_t stride[] = {1};
+  const penstock_parts input = {1, from, stride};
+  const penstock_parts output = {1, to, stride};
+  check_fails_everywhere(comm, penstock_iredistribute_parts(move, &input, &output, 1, 0, NULL, 0, given), &request);
+  check_fails_everywhere(
+      comm,
+      penstock_iredistribute_once(comm, source, PENSTOCK_float64, x, target, PENSTOCK_float64, y, 'N', 1, 0, given),
+      &request);
+  CHECK(penstock_redistribute(move, x, y, 1, 0) == 0);
+  penstock_redistribution_free(move);
+  penstock_layout_free(source);
+  penstock_layout_free(target);
+}
+
+/* Each rank chooses for itself. */
+static void scans_in_place_on_some_ranks(penstock_comm* comm) {
+  const int rank = penstock_comm_rank(comm);
+  const uint64_t counts[] = {1, kCount, 300000};
+  int32_t* mine = malloc(300000 * sizeof *mine);
+  int32_t* got = malloc(300000 * sizeof *got);
+  CHECK(mine != NULL && got != NULL);
+  for (size_t c = 0; c < sizeof counts / sizeof *counts; ++c) {
+    const uint64_t last = counts[c] - 1;
+    for (uint64_t i = 0; i < counts[c]; ++i) mine[i] = got[i] = rank + (int32_t)i;
+    const void* send = rank % 2 == 0 ? mine : PENSTOCK_IN_PLACE;
+    CHECK(penstock_scan(comm, send, got, counts[c], PENSTOCK_int32, PENSTOCK_sum) == 0);
+    CHECK(got[last] == rank * (rank + 1) / 2 + (rank + 1) * (int32_t)last);
+    for (uint64_t i = 0; i < counts[c]; ++i) got[i] = mine[i];
+    CHECK(penstock_exscan(comm, send, got, counts[c], PENSTOCK_int32, PENSTOCK_sum) == 0);
+    if (rank > 0) CHECK(got[last] == rank * (rank - 1) / 2 + rank * (int32_t)last);
+    if (rank == 0) CHECK(got[last] == (int32_t)last);
+  }
+  free(mine);
+  free(got);
+}
+
 static void report(const penstock_comm* comm) {
   size_t length = 0;
   CHECK(penstock_comm_report(comm, NULL, 0, &length) == 0 && length > 20);
@@ -459,7 +545,7 @@ static void redistribution(penstock_comm* comm) {
 int main(int argc, char** argv) {
   int level = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-  alarm(100);
+  alarm(1500);
   penstock_comm* comm = NULL;
   CHECK(penstock_comm_create(MPI_COMM_WORLD, -1, &comm) == 0);
   collectives(comm);
@@ -469,6 +555,8 @@ int main(int argc, char** argv) {
   user_operations(comm);
   reproducible_operations(comm);
   mistakes(comm);
+  requests_that_are_null(comm);
+  scans_in_place_on_some_ranks(comm);
   report(comm);
   store();
   redistribution(comm);

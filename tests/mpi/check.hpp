@@ -43,10 +43,10 @@ inline int world_size() {
   return size;
 }
 
-/// Initializes MPI for any thread and sets an alarm that ends the process.
+/// Initializes MPI for any thread and sets an alarm that ends a process that hangs, before CTest does.
 inline void begin(int* argc, char*** argv) {
   int level = 0;
   MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &level);
   CHECK(level == MPI_THREAD_MULTIPLE);
-  alarm(100);
+  alarm(1500);
 }

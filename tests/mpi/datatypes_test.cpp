@@ -341,6 +341,27 @@ void dropped_requests(Comm& comm) {
   for (std::size_t i = 0; i < memory.size(); ++i) CHECK(memory[i] == (i % 5 == 0 ? 0 : comm.rank()));
 }
 
+/// Items at MPI_BOTTOM, whose pieces are addresses.
+void absolute_addresses(Comm& comm) {
+  const std::vector<int> mine{comm.rank(), 7, comm.rank() + 1};
+  std::vector<int> got(static_cast<std::size_t>(comm.size()) * 2, -1);
+  MPI_Aint places[2];
+  MPI_Get_address(&mine[0], &places[0]);
+  MPI_Get_address(&mine[2], &places[1]);
+  MPI_Datatype there = MPI_DATATYPE_NULL;
+  MPI_Type_create_hindexed_block(2, 1, places, MPI_INT, &there);
+  const Made made(there);
+  CHECK(make_datatype(made.get()).is_absolute());
+  CHECK(!make_datatype(MPI_INT).is_absolute());
+  comm.run_items({.kind = CollectiveKind::allgather},
+                 {.data = MPI_BOTTOM, .count = 1, .datatype = make_datatype(made.get())},
+                 {.data = got.data(), .count = 2, .datatype = make_datatype(MPI_INT)});
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    CHECK(got[static_cast<std::size_t>(2 * rank)] == rank);
+    CHECK(got[static_cast<std::size_t>(2 * rank + 1)] == rank + 1);
+  }
+}
+
 void file_views() {
   MPI_Datatype column = MPI_DATATYPE_NULL;
   MPI_Type_vector(4, 1, 5, MPI_INT, &column);
@@ -361,6 +382,7 @@ int main(int argc, char** argv) {
     large_counts();
     for (std::uint32_t seed = 0; seed < 400; ++seed) collectives_are_mpis(comm, seed);
     wrong_calls(comm);
+    absolute_addresses(comm);
     dropped_requests(comm);
     file_views();
   }

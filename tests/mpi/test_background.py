@@ -1,5 +1,7 @@
 """Operations that complete while no rank calls Penstock or MPI: one core of communication serves all ranks of a node."""
 
+import sys
+import threading
 import time
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from mpi4py import MPI
 
 COUNT = 100_003
-PATIENCE_S = 60
+PATIENCE_S = 600  # longer than anything takes that is not hung
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +99,40 @@ def test_many_operations_at_once(background, rng):
     for i in order:
         requests[i].Wait()
         assert (outputs[i] == comm.size * i + comm.size * (comm.size - 1) // 2).all()
+
+
+def test_a_communicator_ends_while_a_thread_is_about_to_call_python():
+    """Its end waits for threads that drive it among others; one of those needs the GIL for an operation of another."""
+    world = MPI.COMM_WORLD
+    if world.size == 1 or MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        pytest.skip("no thread calls Python")
+    inside, leaving = threading.Event(), threading.Event()
+
+    def add(a, b):
+        if world.rank == 0:
+            inside.set()
+            leaving.wait()
+        b += a
+
+    ending = ps.Comm(world, progress_cores=world.size)
+    with ps.Comm(world, progress_cores=world.size) as other:
+        total = np.zeros(2)
+        if world.rank == 0:
+            barrier = ending.Ibarrier()  # in flight, so that the thread drives both
+            request = other.Ireduce(np.ones(2), total, add, root=0)
+            inside.wait()
+            world.Barrier()
+            barrier.Wait()
+            del barrier
+            interval = sys.getswitchinterval()
+            sys.setswitchinterval(PATIENCE_S)  # nobody takes the GIL from this thread
+            leaving.set()
+            ending.free()
+            sys.setswitchinterval(interval)
+        else:
+            request = other.Ireduce(np.ones(2), None, add, root=0)
+            world.Barrier()
+            ending.Barrier()
+            ending.free()
+        request.Wait()
+        assert world.rank > 0 or (total == world.size).all()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import numpy as np
 import penstock as ps
 import pytest
@@ -130,3 +133,45 @@ def test_report(comm: ps.Comm) -> None:
     report = comm.report()
     assert "ABI" in report
     assert "progress threads: " in report
+
+
+@pytest.fixture
+def fatal() -> Iterator[None]:
+    """MPI's default, which mpi4py changes: an error ends the program."""
+    before = WORLD.Get_errhandler()
+    WORLD.Set_errhandler(MPI.ERRORS_ARE_FATAL)
+    yield
+    WORLD.Set_errhandler(before)
+    before.Free()
+
+
+@pytest.mark.skipif("MPICH" not in MPI.Get_library_version(), reason="has more communicators than memory")
+def test_none_left(fatal: None) -> None:
+    """MPI has a fixed number of communicators: without enough of them every rank gets an Error, and goes on."""
+    own = WORLD.Dup()
+    made: list[MPI.Intracomm] = []  # of one rank each, since those wait for nobody
+    with contextlib.suppress(MPI.Exception):
+        while True:
+            made.append(MPI.COMM_SELF.Dup())
+    assert len(made) > 100
+    works = False
+    while not works:  # with some more at each try
+        try:
+            ps.Comm(WORLD).free()
+            works = True
+        except ps.Error as error:
+            assert error.code == "mpi", str(error)
+        told = np.array([works, not works])
+        own.Allreduce(MPI.IN_PLACE, told, MPI.LOR)
+        assert told.sum() == 1, "some ranks have made one, others have not"
+        if not works:
+            made.pop().Free()
+        assert len(made) > 50
+    for comm in made:
+        comm.Free()
+    own.Free()
+    with ps.Comm(WORLD) as comm:
+        total = np.zeros(1)
+        comm.Allreduce(np.ones(1), total)
+        assert total[0] == WORLD.size
+    assert WORLD.Get_errhandler() == MPI.ERRORS_ARE_FATAL

@@ -46,6 +46,8 @@ def works(comm: ps.Comm) -> None:
 WRONG: dict[str, tuple[Callable[[ps.Comm], object], str]] = {
     "size": (lambda comm: comm.Allreduce(np.zeros(8), np.zeros(9)), "72"),
     "dtype": (lambda comm: comm.Allreduce(np.zeros(8), np.zeros(8, "f4")), "float32"),
+    "list of three numbers": (lambda comm: comm.Allreduce([1, 2, 3], np.zeros(3)), "datatype 3; expected"),
+    "list of two numbers": (lambda comm: comm.Allreduce([1, 2], np.zeros(2)), "a buffer is a int; expected"),
     "not contiguous": (lambda comm: comm.Allreduce(np.zeros(8), np.zeros(16)[::2]), "contiguous"),
     "read-only": (lambda comm: comm.Allreduce(np.zeros(8), read_only(np.zeros(8))), "read-only"),
     "no buffer": (lambda comm: comm.Allreduce(np.zeros(8), [1.0] * 8), "items"),

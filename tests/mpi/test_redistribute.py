@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import ml_dtypes  # noqa: F401  gives NumPy bfloat16
@@ -456,9 +457,30 @@ def test_a_plan_draws_who_owns_what(comm: ps.Comm, tmp_path: Path) -> None:
     source = ps.Layout.even((12, 8), comm.size)
     target = ps.Layout.even((12, 8), comm.size, axis=1)
     plan = comm.plan_redistribute(source, target, np.float32)
-    plan.plot(tmp_path / "plan.png")
-    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
     batch = comm.plan_redistribute([source], [target], np.float32)
-    batch.plot(tmp_path / "batch.png")
-    with pytest.raises(ps.Error, match="pair is 1, expected 0 to 0"):
-        batch.plot(tmp_path / "none.png", pair=1)
+    folder = comm.bcast(tmp_path)
+    for name, draw in (("plan.png", plan.plot), ("batch.png", batch.plot)):
+        draw(folder / name if comm.rank == 0 else tmp_path / "nonexistent" / name)
+        # Complete on every rank, and written by rank 0 alone.
+        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+    assert comm.rank == 0 or not list(tmp_path.iterdir())
+    for wrong, text in (
+        (lambda: batch.plot(folder / "none.png", pair=1), "pair is 1, expected 0 to 0"),
+        (lambda: plan.plot(folder / "nonexistent" / "plan.png"), "there is no directory"),
+        (lambda: plan.plot(folder / "plan.odd"), "ends with .odd"),
+        (lambda: plan.plot(folder / "plan.png", index=(1,)), "index has 1 numbers"),
+    ):
+        with pytest.raises(ps.Error, match=text):
+            wrong()
+
+
+def test_without_matplotlib_all_ranks_hear_what_to_install(
+    comm: ps.Comm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if comm.rank == 0:
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+    layout = ps.Layout.even((12, 8), comm.size)
+    plan = comm.plan_redistribute(layout, layout, np.float32)
+    with pytest.raises(ps.Error, match=r"pip install 'penstock\[plot\]'") as caught:
+        plan.plot(tmp_path / "plan.png")
+    assert caught.value.code == "unsupported"

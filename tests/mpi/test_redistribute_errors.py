@@ -178,3 +178,17 @@ def test_ranks_must_agree_on_the_part(comm: ps.Comm) -> None:
     with pytest.raises(ps.Error, match="part to be moved of rank") as caught:
         comm.plan_redistribute(layout, layout, np.float64, shape=(2, 1 + min(comm.rank, 1)))
     assert caught.value.code == "mismatch"
+
+
+def test_a_freed_communicator_says_so() -> None:
+    comm = ps.Comm(WORLD)
+    layout = ps.Layout.even((WORLD.size,), WORLD.size)
+    part = ps.DistArray.zeros(layout, np.float64, WORLD.rank)
+    comm.free()
+    for call in (
+        lambda: comm.redistribute(part, part),
+        lambda: comm.plan_redistribute(layout, layout, np.float64),
+        lambda: comm.plan_redistribute([layout], [layout], np.float64),
+    ):
+        with pytest.raises(ps.Error, match="freed"):
+            call()

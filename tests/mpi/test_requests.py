@@ -40,9 +40,7 @@ def test_out_of_order(comm: ps.Comm, rng: np.random.Generator) -> None:
 def test_test_completes(comm: ps.Comm) -> None:
     total = np.zeros(50000)
     request = comm.Iallreduce(np.ones(50000), total)
-    deadline = time.monotonic() + 60
     while not request.Test():
-        assert time.monotonic() < deadline
         time.sleep(1e-4)
     assert (total == comm.size).all()
     assert request.Test()  # and stays so

@@ -1,8 +1,11 @@
-"""The tuner on real ranks: it ends within its time, goes on where it ended, and its table names algorithms that fit."""
+"""The tuner on real ranks: it stops if its time is over, goes on where it ended, and its table names algorithms that fit."""
 
 from __future__ import annotations
 
+import errno
 import json
+import math
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +15,9 @@ import numpy as np
 import penstock as ps
 import pytest
 from mpi4py import MPI
-from penstock import _penstock, tuning
+from penstock import _penstock, output_file, tuning
 from penstock.placement import ordered
-from penstock.tuning import measure
+from penstock.tuning import candidates, decide, measure, noise, search
 
 WORLD = MPI.COMM_WORLD
 
@@ -34,38 +37,71 @@ def measured(folder: Path) -> dict[str, Any]:
     if WORLD.rank != 0:
         return {}
     done = json.loads((folder / "table.json.progress").read_text())["done"]
-    return {name: value for name, value in done.items() if name != "spent"}
+    return {name: value for name, value in done.items() if name not in ("spent", "finished")}
+
+
+class Races:
+    """Counts races, and says that the time is over after `most` of them: a limit that no load of the machine moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+        self.count = 0
+        race = measure.Meter.race
+
+        def counted(meter: measure.Meter, *arguments: Any, **keywords: Any) -> Any:
+            self.count += 1
+            return race(meter, *arguments, **keywords)
+
+        monkeypatch.setattr(measure.Meter, "race", counted)
+        monkeypatch.setattr(search._Search, "seconds_left", lambda _, share=1.0: most - self.count - 0.5)
 
 
 def test_tunes_and_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = tuning.TuningRequest(["bcast", "allreduce"], [64, 70_000])
+    with monkeypatch.context() as cut:
+        races = Races(cut, most=2)
+        found = tuning.run(request, folder / "table.json")
+        assert races.count == 2
+    known_before = measured(folder)
+    with monkeypatch.context() as unlimited:
+        Races(unlimited, most=1000)
+        again = tuning.run(request, folder / "table.json")
+    known_after = measured(folder)
+    assert (found is not None) == (again is not None) == (WORLD.rank == 0)
+    if found is None or again is None:
+        return
+    assert found.left_out == 2
+    assert again.left_out == 0
+    assert {operation: sorted(points) for operation, points in again.operations.items()} == {
+        operation: [64, 70_000] for operation in ("bcast", "allreduce")
+    }
+    # What was known was not measured again.
+    assert known_before
+    assert {name: known_after[name] for name in known_before} == known_before
+    assert len(known_after) > len(known_before)
+
+
+def test_an_exhaustive_search_knows_every_candidate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "ALL_S", 0.001)
     monkeypatch.setattr(measure, "REFEREE_S", 0.01)
-    request = tuning.TuningRequest(["bcast", "allreduce"], [64, 70_000], minutes=0.05, exhaustive=True)
+    Races(monkeypatch, most=1000)
+    request = tuning.TuningRequest(["bcast", "allreduce"], [64, 70_000], exhaustive=True)
     found = tuning.run(request, folder / "table.json")
-    known_before = measured(folder)
-    again = tuning.run(request, folder / "table.json")
-    assert (found is not None) == (WORLD.rank == 0)
     if found is None:
         return
-    assert again is not None
-    content = json.loads((folder / "table.json").read_text())
-    (part,) = content["tables"]
+    (part,) = json.loads((folder / "table.json").read_text())["tables"]
     assert part["nodes"] == found.key["nodes"]
     found_points = {o["operation"]: {p["bytes"]: p for p in o["points"]} for o in part["operations"]}
     for operation in ("bcast", "allreduce"):
+        assert sorted(found_points[operation]) == [64, 70_000]
         for size, point in found_points[operation].items():
             assert point["native_nanoseconds"] > 0
             known = found.exhaustive[operation][size]
             for candidate in point["candidates"]:
                 assert f"{candidate['algorithm']}:{candidate['segment_bytes']}" in known
-    # What was known was not measured again, whatever else the second run had time for.
-    known_after = measured(folder)
-    assert known_before
-    assert {name: known_after[name] for name in known_before} == known_before
 
 
 def test_a_table_is_for_the_order_that_was_asked_for(folder: Path) -> None:
-    request = tuning.TuningRequest(["bcast"], [64], minutes=2, order="round-robin")
+    request = tuning.TuningRequest(["bcast"], [64], minutes=1e6, order="round-robin")
     found = tuning.run(request, folder / "table.json")
     nodes = WORLD.allgather(MPI.Get_processor_name())
     turns = ordered(WORLD, "round-robin")
@@ -82,7 +118,7 @@ def test_a_table_is_for_the_order_that_was_asked_for(folder: Path) -> None:
 
 
 def test_a_communicator_uses_the_table(folder: Path) -> None:
-    request = tuning.TuningRequest(["bcast"], [4096], minutes=2)
+    request = tuning.TuningRequest(["bcast"], [4096], minutes=1e6)
     tuning.run(request, folder / "table.json")
     WORLD.Barrier()
     # Rank 0 alone knows of it.
@@ -101,3 +137,58 @@ def test_a_communicator_uses_the_table(folder: Path) -> None:
                 half.Free()
     finally:
         _penstock.set_option("tuning", "")
+
+
+def test_an_output_that_cannot_be_written_is_an_error_on_all_ranks(folder: Path) -> None:
+    request = tuning.TuningRequest(["bcast"], [64], minutes=1e6)
+    with pytest.raises(ps.Error, match="does not exist; make it"):
+        tuning.run(request, folder / "none" / "table.json")
+    if WORLD.rank == 0:
+        (folder / "notes.txt").write_text("mine")
+    with pytest.raises(ps.Error, match="is no tuning table"):
+        tuning.run(request, folder / "notes.txt")
+
+
+def test_a_disk_that_fills_is_an_error_on_all_ranks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = output_file.write
+
+    def full(path: Path, text: str) -> None:
+        if path.name == "table.json":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write(path, text)
+
+    monkeypatch.setattr(output_file, "write", full)
+    request = tuning.TuningRequest(["bcast"], [64], minutes=1e6)
+    with pytest.raises(ps.Error, match="No space left on device") as caught:
+        tuning.run(request, folder / "table.json")
+    assert caught.value.code == "no_space"
+
+
+def test_the_default_is_what_runs_without_a_table() -> None:
+    with ps.Comm(WORLD) as comm:
+        for operation in candidates.OPERATIONS:
+            for size in (8, 70_000):
+                space = candidates.space_of(comm._core, operation, size)
+                default = candidates.default_of(comm._core, operation, size, space)
+                assert default in space.lengths
+                plan = comm.explain(operation, max(8, size), dtype="int64")["algorithm"]
+                assert plan == f"{operation}/{candidates.config_of(default)[0]}"
+
+
+def test_a_table_says_why(folder: Path) -> None:
+    found = tuning.run(tuning.TuningRequest(["allreduce"], [8, 64, 4096], minutes=1e6), folder / "table.json")
+    if found is None:
+        return
+    (part,) = json.loads((folder / "table.json").read_text())["tables"]
+    points = part["operations"][0]["points"]
+    assert [point["bytes"] for point in points] == [8, 64, 4096]
+    for point in points:
+        assert point["why"] in decide.REASONS
+        assert point["noise"] >= math.expm1(noise.FLOOR) - 1e-4
+        best = point["candidates"][0]
+        if point["why"] in (decide.FASTEST, decide.WITHIN):
+            assert point["default"] == f"{best['algorithm']}:{best['segment_bytes']}"
+        if point["measured"]:
+            assert best["low_nanoseconds"] <= best["nanoseconds"] <= best["high_nanoseconds"]
+            assert best["rounds"] >= 1
+    assert sorted(found.noise["allreduce"]) == [8, 64, 4096]  # measured first, at the smallest, middle and largest

@@ -1,4 +1,5 @@
 // engine::Transport over MPI: messages of all lengths around the piece size, any source, withdrawal.
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <numeric>
@@ -103,10 +104,71 @@ void too_long(Transport& transport) {
   const int left = (transport.rank() + transport.size() - 1) % transport.size();
   std::vector<std::byte> room(10);
   const auto mine = pattern(20, 1);
-  const auto receive = transport.irecv(room, left, 12);
-  const auto send = transport.isend(mine, right, 12);
-  CHECK_ERROR(wait(transport, receive), mismatch);
-  wait(transport, send);
+  for (const int from : {left, penstock::engine::kAnyRank}) {
+    const auto receive = transport.irecv(room, from, 12);
+    const auto send = transport.isend(mine, right, 12);
+    CHECK_ERROR(wait(transport, receive), mismatch);
+    wait(transport, send);
+  }
+}
+
+/// Numbers that the ranks of this machine see without a call of MPI.
+class Flags {
+ public:
+  Flags() {
+    MPI_Win_allocate_shared(world_rank() == 0 ? 2 * sizeof(int) : 0, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &mine_,
+                            &window_);
+    MPI_Aint bytes = 0;
+    int unit = 0;
+    MPI_Win_shared_query(window_, 0, &bytes, &unit, &flags_);
+    if (world_rank() == 0) flags_[0] = flags_[1] = 0;
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+  ~Flags() { MPI_Win_free(&window_); }
+  Flags(const Flags&) = delete;
+  Flags& operator=(const Flags&) = delete;
+
+  void raise(std::size_t i) { std::atomic_ref(flags_[i]).store(1); }
+  void await(std::size_t i) {
+    while (std::atomic_ref(flags_[i]).load() == 0) std::this_thread::yield();
+  }
+
+ private:
+  int* mine_ = nullptr;
+  int* flags_ = nullptr;
+  MPI_Win window_ = MPI_WIN_NULL;
+};
+
+/// A message that MPI sends only when its receiver asks for it, from a rank that is busy elsewhere: polling goes on.
+void polling_waits_for_nobody() {
+  if (world_size() == 1) return;
+  const auto transport = penstock::mpi::make_transport(MPI_COMM_WORLD);
+  Flags flags;
+  constexpr std::size_t kLong = 1 << 20;
+  constexpr int kMessages = 3;
+  if (world_rank() == 1) {
+    std::vector<Transport::Handle> sends;
+    std::vector<std::vector<std::byte>> data;
+    for (int i = 0; i < kMessages; ++i) data.push_back(pattern(kLong >> i, i));
+    for (const auto& each : data) sends.push_back(transport->isend(each, 0, 4));
+    flags.raise(0);
+    flags.await(1);
+    for (const Transport::Handle send : sends) wait(*transport, send);
+  }
+  if (world_rank() == 0) {
+    std::vector<std::vector<std::byte>> room(kMessages + 1, std::vector<std::byte>(kLong));
+    std::vector<Transport::Handle> receives;
+    for (auto& each : room) receives.push_back(transport->irecv(each, penstock::engine::kAnyRank, 4));
+    flags.await(0);
+    for (int i = 0; i < 1000; ++i) transport->poll();
+    flags.raise(1);
+    for (std::size_t i = 0; i < kMessages; ++i) {
+      CHECK(wait(*transport, receives[i]) == kLong >> i);
+      room[i].resize(kLong >> i);
+      CHECK(room[i] == pattern(kLong >> i, static_cast<int>(i)));
+    }
+    CHECK(transport->cancel(receives.back()));
+  }
 }
 
 void facts(Transport& transport) {
@@ -136,6 +198,7 @@ int main(int argc, char** argv) {
     withdrawal(*transport);
     too_long(*transport);
   }
+  polling_waits_for_nobody();
   // One that is still open, with a receive posted, must not disturb MPI_Finalize, nor be disturbed by it.
   std::vector<std::byte> room(100);
   auto open = penstock::mpi::make_transport(MPI_COMM_WORLD);

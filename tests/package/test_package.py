@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -27,11 +29,55 @@ def run(*command: str | Path, **environment: str | None) -> str:
         text=True,
         check=False,
         env=changed,
-        timeout=600,
         cwd="/tmp",
     )
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def configure(
+    source: Path, build: Path, *options: str | Path, **environment: str | None
+) -> subprocess.CompletedProcess[str]:
+    """What CMake says about a source folder, in one line, away from any MPI that the environment names."""
+    clean = {"PENSTOCK_MPI_ROOTS": None, "PENSTOCK_ROOT": None, **environment}
+    words = ["cmake", "-S", source, "-B", build, "-G", "Ninja", *options]
+    changed = {**os.environ, **{key: value for key, value in clean.items() if value is not None}}
+    for key in [key for key, value in clean.items() if value is None]:
+        changed.pop(key, None)
+    done = subprocess.run(
+        [str(word) for word in words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        env=changed,
+        cwd="/tmp",
+    )
+    done.stdout = " ".join(done.stdout.split())
+    return done
+
+
+def found_in_path(mpi: str) -> dict[str, str]:
+    """The environment of a user who has this MPI."""
+    prefix = ROOT / "build/mpi" / mpi
+    return {"PATH": f"{prefix}/bin:{os.environ['PATH']}", "LD_LIBRARY_PATH": f"{prefix}/lib"}
+
+
+def program_that_links(folder: Path, target: str, *lines: str) -> Path:
+    """The source folder of a program against an installed Penstock; `lines` come before its target."""
+    (folder / "program.cpp").write_text("int main() {}\n")
+    (folder / "CMakeLists.txt").write_text(
+        "\n".join(
+            [
+                "cmake_minimum_required(VERSION 3.20...3.31)",
+                "project(p LANGUAGES CXX)",
+                *lines,
+                "add_executable(program program.cpp)",
+                f"target_link_libraries(program PRIVATE {target})",
+            ]
+        )
+    )
+    return folder
 
 
 def in_environment(mpi: str, *command: str | Path) -> str:
@@ -48,9 +94,8 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("mpi", MPIS)
 def test_examples_build_and_run_by_find_package(prefix: Path, tmp_path: Path, mpi: str) -> None:
-    in_environment(
-        mpi, "cmake", "-S", ROOT / "examples/cmake", "-B", tmp_path, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}"
-    )
+    done = configure(ROOT / "examples/cmake", tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}", **found_in_path(mpi))
+    assert done.returncode == 0 and "Warning" not in done.stdout, done.stdout
     in_environment(mpi, "cmake", "--build", tmp_path)
     assert "ranks 3" in in_environment(mpi, "mpiexec", "-n", "3", tmp_path / "overlap")
     for how in ([], ["--native"]):
@@ -59,27 +104,102 @@ def test_examples_build_and_run_by_find_package(prefix: Path, tmp_path: Path, mp
     assert "right" in in_environment(mpi, tmp_path / "versions", f"file://{tmp_path}/store")
 
 
-def test_find_package_says_why_there_is_no_mpi(prefix: Path, tmp_path: Path) -> None:
-    (tmp_path / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.20)\nproject(p LANGUAGES CXX)\nset(CMAKE_DISABLE_FIND_PACKAGE_MPI TRUE)\n"
-        "find_package(penstock REQUIRED)\nadd_library(needs_no_mpi INTERFACE)\n"
-        "target_link_libraries(needs_no_mpi INTERFACE penstock::penstock)\n"
-        'find_package(penstock COMPONENTS mpi)\nmessage(STATUS "reason: ${penstock_NOT_FOUND_MESSAGE}")\n'
-    )
-    out = run("cmake", "-S", tmp_path, "-B", tmp_path / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
-    assert "reason: penstock::mpi is not to be had: CMake found no MPI" in out
+WITHOUT_MPI_LIBRARY = "-DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON"
+
+
+def test_find_package_without_components_needs_no_mpi(prefix: Path, tmp_path: Path) -> None:
+    source = program_that_links(tmp_path, "penstock::penstock", "find_package(penstock REQUIRED)")
+    done = configure(source, tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}", WITHOUT_MPI_LIBRARY)
+    assert done.returncode == 0, done.stdout
+    assert "Warning" not in done.stdout and "MPI" not in done.stdout.replace(WITHOUT_MPI_LIBRARY, "")
+    run("cmake", "--build", tmp_path / "build")
+    run(tmp_path / "build/program")
+
+
+def test_find_package_says_that_the_component_mpi_is_missing(prefix: Path, tmp_path: Path) -> None:
+    source = program_that_links(tmp_path, "penstock::mpi", "find_package(penstock REQUIRED COMPONENTS mpi)")
+    done = configure(source, tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}", WITHOUT_MPI_LIBRARY)
+    assert done.returncode != 0
+    assert "the component mpi is missing, penstock::mpi is not to be had: CMake found no MPI" in done.stdout
+
+
+def test_an_optional_component_is_not_found_and_no_error(prefix: Path, tmp_path: Path) -> None:
+    lines = ["find_package(penstock REQUIRED OPTIONAL_COMPONENTS mpi)", 'message(STATUS "mpi: ${penstock_mpi_FOUND}")']
+    source = program_that_links(tmp_path, "penstock::penstock", *lines)
+    done = configure(source, tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}", WITHOUT_MPI_LIBRARY)
+    assert done.returncode == 0, done.stdout
+    assert "mpi: FALSE" in done.stdout
+
+
+def test_linking_mpi_without_having_asked_for_it_says_why_it_is_missing(prefix: Path, tmp_path: Path) -> None:
+    source = program_that_links(tmp_path, "penstock::mpi", "find_package(penstock REQUIRED)")
+    done = configure(source, tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}", WITHOUT_MPI_LIBRARY)
+    assert done.returncode != 0
+    assert "The target 'program' links penstock::mpi, which is not to be had: CMake found no MPI" in done.stdout
+
+
+def test_another_abi_is_named_with_those_that_there_are(prefix: Path, tmp_path: Path) -> None:
+    package = next(prefix.rglob("penstockConfig.cmake"))
+    targets = package.with_name("penstockTargets.cmake").read_text()
+    assert all(f"penstock::{mpi}" in targets for mpi in MPIS)
+    moved = shutil.copytree(prefix, tmp_path / "moved", symlinks=True)
+    config = moved / package.relative_to(prefix)
+    config.write_text(config.read_text().replace("set(_penstock_abi openmpi)", "set(_penstock_abi other)"))
+    source = program_that_links(tmp_path, "penstock::mpi", "find_package(penstock REQUIRED COMPONENTS mpi)")
+    done = configure(source, tmp_path / "build", f"-DCMAKE_PREFIX_PATH={moved}", **found_in_path("openmpi"))
+    assert done.returncode != 0
+    assert "the MPI found has the ABI 'other', this installation was built for: mpich" in done.stdout
 
 
 def test_pkg_config_compiles_a_program(prefix: Path, tmp_path: Path) -> None:
-    search = {"PKG_CONFIG_PATH": str(prefix / "lib/pkgconfig")}
+    moved = shutil.copytree(prefix, tmp_path / "moved", symlinks=True)
+    search = {"PKG_CONFIG_PATH": str(moved / "lib/pkgconfig")}
     flags = run("pkg-config", "--cflags", "--libs", "penstock", **search).split()
     program = tmp_path / "versions"
     run("c++", "-std=c++20", ROOT / "examples/cmake/versions.cpp", "-o", program, *flags)
-    assert "right" in run(program, "memory:x", LD_LIBRARY_PATH=str(prefix / "lib"))
+    assert "right" in run(program, "memory:x", LD_LIBRARY_PATH=str(moved / "lib"))
     for mpi in MPIS:
-        assert f"-lpenstock_{mpi}" in run("pkg-config", "--libs", f"penstock-{mpi}", **search)
         assert f"-lpenstock_scalapack_{mpi}" in run("pkg-config", "--libs", f"penstock-scalapack-{mpi}", **search)
-        assert (prefix / f"lib/libpenstock_scalapack_{mpi}.so").exists()
+        assert (moved / f"lib/libpenstock_scalapack_{mpi}.so").exists()
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_pkg_config_compiles_a_program_with_mpi(prefix: Path, tmp_path: Path, mpi: str) -> None:
+    moved = shutil.copytree(prefix, tmp_path / "moved", symlinks=True)
+    search = {"PKG_CONFIG_PATH": str(moved / "lib/pkgconfig")}
+    flags = run("pkg-config", "--cflags", "--libs", f"penstock-{mpi}", **search).split()
+    program = tmp_path / "overlap"
+    source = ROOT / "examples/cmake/overlap.cpp"
+    in_environment(mpi, "mpicxx", "-std=c++20", source, "-o", program, *flags, f"-Wl,-rpath,{moved}/lib")
+    assert "ranks 3" in in_environment(mpi, "mpiexec", "-n", "3", program)
+
+
+def test_a_plain_configuration_says_what_is_left_out(tmp_path: Path) -> None:
+    done = configure(ROOT, tmp_path, WITHOUT_MPI_LIBRARY, "-DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON")
+    assert done.returncode == 0, done.stdout
+    assert "(dev)" not in done.stdout and done.stdout.count("Warning") == 1
+    assert "Penstock is built without MPI (CMake found none)" in done.stdout and "Put an mpicc into PATH" in done.stdout
+    assert "MPI ABIs: none" in done.stdout
+    assert "tests: no (GoogleTest was not found: install libgtest-dev" in done.stdout
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_plain_configuration_takes_the_mpicc_in_path(tmp_path: Path, mpi: str) -> None:
+    done = configure(ROOT, tmp_path, **found_in_path(mpi))
+    assert done.returncode == 0, done.stdout
+    assert "Warning" not in done.stdout
+    assert f"MPI ABIs: {mpi} " in done.stdout
+
+
+def test_a_missing_library_is_named_with_its_packages(tmp_path: Path) -> None:
+    hidden = ["-DCMAKE_DISABLE_FIND_PACKAGE_JPEG=ON", "-DCMAKE_IGNORE_PATH=/usr/include;/usr/local/include"]
+    done = configure(ROOT, tmp_path, *hidden, "-DPENSTOCK_TESTS=OFF")
+    assert done.returncode != 0
+    for package in ("libjpeg-dev", "libjpeg-turbo-devel", "jpeg-turbo (Homebrew)", "libxxhash-dev", "xxhash-devel"):
+        assert package in done.stdout
+    done = configure(ROOT, tmp_path / "tests", "-DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON", "-DPENSTOCK_TESTS=ON")
+    assert done.returncode != 0
+    assert "GoogleTest" in done.stdout and "libgtest-dev" in done.stdout
 
 
 @pytest.mark.parametrize("example", PYTHON_EXAMPLES)
@@ -89,16 +209,28 @@ def test_python_example_runs(example: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
     """The wheel, built as pip builds it, with this environment's tools and the MPIs of build/mpi."""
     folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet"]
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--verbose"]
     roots = ";".join(str(ROOT / "build/mpi" / mpi) for mpi in MPIS)
-    run(*pip, "--wheel-dir", folder, ROOT, PENSTOCK_MPI_ROOTS=roots)
+    environment = {**os.environ, "PENSTOCK_MPI_ROOTS": roots}
+    # Its output shows the runner of the tests that it goes on.
+    with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        subprocess.run([*pip, "--wheel-dir", folder, ROOT], check=True, env=environment, cwd="/tmp")
     (built,) = folder.glob("penstock-*.whl")
     return built
 
 
+@pytest.mark.timeout(0)  # the first compiles the package, which takes as long as the machine needs
+def test_wheel_carries_types(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    stubs = {name.removeprefix("penstock/_penstock/") for name in names if name.endswith(".pyi")}
+    assert "penstock/py.typed" in names
+    assert stubs == {path.name for path in (ROOT / "build/release/python/penstock/_penstock").glob("*.pyi")} != set()
+
+
+@pytest.mark.timeout(0)
 @pytest.mark.parametrize("mpi", MPIS)
 def test_installed_wheel_works_with_the_mpi_beside_it(wheel: Path, tmp_path: Path, mpi: str) -> None:
     venv.create(tmp_path / "venv", with_pip=True)

@@ -72,9 +72,56 @@ def test_what_cannot_run_is_left_out_and_said(monkeypatch):
 
     monkeypatch.setattr(runner, "_launch", launch)
     report = runner.run("case", Case, {}, ranks=[2, 4], mpis=[MPI], repetitions=2)
-    assert report.left_out == {"other/mpich": "no such library"}
+    assert report.left_out == {"other/mpich": "on 2 ranks: no such library"}
     assert all(list(row.seconds) == ["penstock/mpich"] and not row.speedup for row in report.rows)
-    assert "other/mpich left out: no such library" in runner.table(report)
+    assert "other/mpich left out: on 2 ranks: no such library" in runner.table(report)
+    assert json.loads(runner.as_json(report))["left_out"] == report.left_out
+
+
+def test_missing_peers_settings_and_repetitions_are_said(monkeypatch):
+    class Partly(Case):
+        @staticmethod
+        def missing(_mpi):
+            return {"third": "its library was not found; install libthird"}
+
+    def launch(_case, _mpi, program, _parameters, _ranks):
+        cannot = [({"split": 9, "cannot": "there are 2 levels"}, [])] if program.name == "penstock" else []
+        return [({"bytes": 8}, [1.0]), *cannot]
+
+    monkeypatch.setattr(runner, "_launch", launch)
+    report = runner.run("case", Partly, {}, ranks=[1, 2], mpis=[MPI], repetitions=3, minutes=1e-9)
+    assert report.left_out == {
+        "third/mpich": "its library was not found; install libthird",
+        "penstock/mpich (split 9)": "on 1 rank: there are 2 levels",
+    }
+    assert all(set(row.seconds) == {"other/mpich", "penstock/mpich"} for row in report.rows)
+    text = runner.table(report)
+    assert "third/mpich left out: its library was not found; install libthird" in text
+    assert "penstock/mpich (split 9) left out: on 1 rank: there are 2 levels" in text
+    assert "1 of 3 repetitions were made" in text
+    with pytest.raises(Error, match=r"no peer 'third' here \(its library was not found; install libthird\)"):
+        runner.run("case", Partly, {}, ranks=[1], mpis=[MPI], repetitions=1, programs=["third"])
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("ValueError: no\n[mpiexec@n] Please see the FAQ page for debugging suggestions\n", "ValueError: no"),
+        (
+            "=   PID 1 RUNNING AT n\nYOUR APPLICATION TERMINATED WITH THE EXIT STRING: Segmentation fault (signal 11)\n"
+            "This typically refers to a problem with your application.\n",
+            "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Segmentation fault (signal 11)",
+        ),
+        (
+            "-----\nmpirun noticed that process rank 0 exited on signal 11 (Segmentation fault).\n-----\n",
+            "mpirun noticed that process rank 0 exited on signal 11 (Segmentation fault).",
+        ),
+        ("There are not enough slots\n", "the job ended with status 3: There are not enough slots"),
+        ("", "the job ended with status 3"),
+    ],
+)
+def test_why_a_job_failed(output, reason):
+    assert runner._reason("collectives", output, 3) == reason
 
 
 def test_peers_can_be_chosen(monkeypatch):
@@ -177,11 +224,12 @@ def test_peers_of_one_job_are_measured_in_turns(monkeypatch):
     assert jobs == ["other,penstock,broken", "alone", "alone", "other,penstock"]
     (row,) = report.rows
     assert row.samples == {"other/mpich": [5, 5], "penstock/mpich": [8, 8], "alone/mpich": [7.0, 7.0]}
-    assert report.left_out == {"broken/mpich": "no such library"}
+    assert report.left_out == {"broken/mpich": "on 2 ranks: no such library"}
 
     monkeypatch.setattr(runner, "_launch", lambda *_: "the job ended with status 1")
     report = runner.run("case", Together, {}, ranks=[2], mpis=[MPI], repetitions=1, programs=["other", "penstock"])
-    assert report.left_out == dict.fromkeys(("other/mpich", "penstock/mpich"), "the job ended with status 1")
+    reason = "on 2 ranks: the job ended with status 1"
+    assert report.left_out == dict.fromkeys(("other/mpich", "penstock/mpich"), reason)
 
 
 def test_plot(monkeypatch, tmp_path):
@@ -196,7 +244,7 @@ def test_plot(monkeypatch, tmp_path):
 
 def bench(*arguments):
     command = [sys.executable, "-m", "penstock", "bench", *arguments, "--quick"]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
 @needs_mpi
@@ -212,7 +260,8 @@ def test_each_benchmark_runs(name):
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["benchmark"] == name
-    assert not report["left_out"], report["left_out"]
+    missing = getattr(runner.load(name), "missing", lambda _mpi: {})(mpi)
+    assert report["left_out"] == {f"{peer}/{mpi.name}": reason for peer, reason in missing.items()}
     for row in report["rows"]:
         assert row["setting"]["ranks"] == 2
         assert set(row["seconds"]) == set(report["peers"])
@@ -264,17 +313,40 @@ def test_wrong_arguments():
         assert done.returncode == 2
         assert f"'{value}' is none of" in done.stderr.splitlines()[-1], done.stderr
         assert "repetition" not in done.stderr, "a job was started"
-    for option, value in (("--bytes", "2X"), ("--cores", "9999"), ("--ratio", "much"), ("--ranks", "few")):
+    for option, value in (
+        ("--bytes", "2X"),
+        ("--bytes", "-8"),
+        ("--bytes", ","),
+        ("--cores", "9999"),
+        ("--ratio", "much"),
+        ("--budget-s", "nan"),
+        ("--ranks", "few"),
+        ("--ranks", "0"),
+    ):
         done = bench("overlap", option, value, "--mpi", mpi)
-        assert done.returncode != 0
-        assert option[2:] in done.stderr, done.stderr
+        assert done.returncode == 2, (option, value)
+        (line,) = done.stderr.splitlines()
+        assert option in line, line
+
+
+@needs_mpi
+def test_a_plot_that_cannot_be_written_starts_no_job(tmp_path):
+    pytest.importorskip("matplotlib")
+    for place, text in (
+        (tmp_path / "none/plot.png", "there is no directory"),
+        (tmp_path / "plot.odd", "ends with .odd"),
+    ):
+        done = bench("collectives", "--plot", str(place))
+        assert done.returncode in (1, 2)
+        (line,) = done.stderr.splitlines()
+        assert text in line
 
 
 @needs_mpi
 def test_under_a_launcher_one_rank_says_that_it_starts_its_own_jobs():
     mpi = installations()[0]
     command = [*mpi.launcher(3), sys.executable, "-m", "penstock", "bench", "collectives", "--quick"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=mpi.environment())
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=mpi.environment())
     assert done.returncode != 0
     assert (done.stdout + done.stderr).count("starts its own jobs") == 1, done.stdout + done.stderr
 

@@ -71,7 +71,6 @@ def test_squares_and_single_writers_run():
             check=False,
             capture_output=True,
             text=True,
-            timeout=120,
         )
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout)

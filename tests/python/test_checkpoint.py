@@ -273,8 +273,7 @@ def test_killed_while_it_saves_it_goes_on_from_a_complete_checkpoint(urls, tmp_p
     for _ in range(6):
         with open(tmp_path / "out", "w+") as out:
             child = subprocess.Popen([sys.executable, script, urls["url"], urls["burst_buffer"]], stdout=out)
-            deadline = time.monotonic() + 60
-            while not (tmp_path / "out").read_text() and time.monotonic() < deadline:
+            while not (tmp_path / "out").read_text() and child.poll() is None:
                 time.sleep(0.01)
             time.sleep(rng.uniform(0, 0.3))
             assert child.poll() is None, "the child has ended by itself"
@@ -307,7 +306,7 @@ def test_works_without_mpi(urls):
         f"ck = ps.Checkpointer({urls['url']!r})\n"
         "ck.save(1, {'a': np.ones(3)})\n"  # and the end of the program waits for it
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True)
     with ps.Checkpointer(urls["url"]) as ck:
         assert ck.restore()[0] == 1
 
@@ -352,5 +351,5 @@ def test_without_thread_multiple_the_ranks_agree_inside_the_calls(urls, tmp_path
     script = tmp_path / "funneled.py"
     script.write_text(textwrap.dedent(FUNNELED))
     command = ["mpiexec", "-n", "2", sys.executable, str(script), *urls.values()]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -15,9 +15,7 @@ from penstock import _penstock
 
 def run(program: str) -> str:
     """Run `program` in a new interpreter and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

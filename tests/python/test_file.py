@@ -66,3 +66,14 @@ def test_deleted_on_close(tmp_path: Path) -> None:
     with ps.File.Open(None, f"{store}/scratch", MPI.MODE_RDWR | MPI.MODE_CREATE) as f:
         assert f.Get_size() == 0
     assert "scratch" in ps.Store(store)
+
+
+def test_equal_files_have_no_hashes_that_differ(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store/field"
+    with ps.File.Open(None, url, MPI.MODE_RDWR | MPI.MODE_CREATE) as f:
+        assert f == ps.File(f)
+        assert f != ps.File()
+        for file in (f, ps.File(f)):  # equal, so they would have to hash alike, before and after Close
+            with pytest.raises(TypeError, match="unhashable"):
+                hash(file)
+    assert f == ps.File() == MPI.FILE_NULL

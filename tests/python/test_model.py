@@ -152,4 +152,6 @@ def test_a_plot_without_matplotlib_says_what_is_missing(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     result = invoke("--cores", "8", "--plot", str(tmp_path / "plot.png"))
     assert result.exit_code != 0
-    assert "pip install matplotlib" in result.output
+    assert result.exit_code == 1
+    (line,) = result.output.splitlines()
+    assert "pip install 'penstock[plot]'" in line

@@ -19,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from penstock.cli import main
 
+HUNG_S = 600  # longer than anything takes that is not hung
+
 
 @pytest.fixture(params=["file", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ps.Store:
@@ -201,7 +203,7 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 """
     blob = ps.Store(url, durable=False).create("field", grows=True)
-    assert subprocess.run([sys.executable, "-c", script, url], check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", script, url], check=False).returncode == 0
     assert (blob.latest, blob.size) == (60, 600_000)
     found = np.empty((60, 10_000), np.uint8)
     blob.read([(0, found)])
@@ -262,7 +264,7 @@ for i in range(10):
     blob.write([(2000 * row + 300 * int(sys.argv[2]), tile) for row in range(20)])
 """
     writers = [subprocess.Popen([sys.executable, "-c", script, url, str(i)]) for i in range(3)]
-    assert blob.wait(30, timeout=60)
+    assert blob.wait(30, timeout=HUNG_S)
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     for version in range(1, 31):
         rows = np.empty((20, 2000), np.uint8)
@@ -349,7 +351,74 @@ def test_snapshots_from_the_command_line(tmp_path: Path) -> None:
     assert "has no tag 'nothing'; it has x" in missing.output
     assert CliRunner().invoke(main, ["store", "clone", branch, "twig"]).exit_code == 0
     assert CliRunner().invoke(main, ["store", "rm", f"{place}/twig"]).exit_code == 0
-    assert CliRunner().invoke(main, ["store", "tag", branch, "--delete"]).exit_code == 1
+    assert CliRunner().invoke(main, ["store", "tag", branch, "--delete"]).exit_code == 2
+
+
+def test_blobs_are_made_and_written_from_the_command_line(tmp_path: Path) -> None:
+    place = f"file://{tmp_path}/store"
+    part, big = tmp_path / "part", tmp_path / "big"
+    part.write_bytes(b"part")
+    big.write_bytes(os.urandom(10_000))
+    assert run("create", place, "field", "--size", "4K") == {
+        "exit": 0, "url": place, "name": "field", "bytes": 4096, "grows": False,
+    }  # fmt: skip
+    assert run("create", f"{place}/log", "--grows")["grows"] is True
+    assert run("write", f"{place}/field", str(part), "--offset", "1K")["version"] == 1
+    assert run("read", f"{place}/field", "--offset", "1020", "--size", "8")["hex"] == (b"\0\0\0\0part").hex()
+    piped = CliRunner().invoke(main, ["store", "append", f"{place}/log"], input=b"one ")
+    assert (piped.exit_code, piped.output) == (0, f"{place}/log: version 1, 4 bytes at 0\n")
+    assert run("append", f"{place}/log", str(part))["offset"] == 4
+    assert bytes.fromhex(run("read", f"{place}/log")["hex"]) == b"one part"
+    assert run("resize", f"{place}/log", "3")["version"] == 3
+    assert bytes.fromhex(run("read", f"{place}/log")["hex"]) == b"one"
+    assert run("import", f"{place}/copy", str(big))["bytes"] == 10_000
+    assert run("export", f"{place}/copy", str(tmp_path / "back"))["bytes"] == 10_000
+    assert (tmp_path / "back").read_bytes() == big.read_bytes()
+    assert [row["name"] for row in ps.Store(place).list()] == ["copy", "field", "log"]
+    for arguments in (
+        ("create", place, "x", "--size", "1"),
+        ("import", f"{place}/y", str(part)),
+        ("resize", f"{place}/log", "1"),
+    ):
+        assert CliRunner().invoke(main, ["store", *arguments]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (("create", "{place}", "x"), 2, "give its --size, or --grows"),
+        (("create", "{place}", "field", "--size", "1"), 1, "exists already"),
+        (("create", "{place}", "x", "--size", "1Q"), 2, "'1Q' is no size; expected bytes such as 4096, 64K"),
+        (("create", "{place}", "x", "--size", "-1"), 2, "no size"),
+        (("write", "{place}/field", "{empty}"), 2, "nothing to write"),
+        (("write", "{place}/field", "{place}"), 2, "does not exist"),
+        (("write", "{place}/field", "{part}", "--offset", "8"), 2, "expected it within [0, 8)"),
+        (("write", "{place}/none", "{part}"), 1, "does not exist"),
+        (("append", "{place}/field", "{part}"), 2, "does not grow"),
+        (("import", "{place}/x", "{empty}"), 2, "is empty"),
+        (("read", "{place}/field", "--offset", "9"), 2, "from 9 on were asked for, but version 0 has 8"),
+        (("read", "{place}/field", "--size", "999999999999999", "--json"), 2, "were asked for"),
+        (("log", "{place}"), 2, "is a store; give one of its blobs as {place}/NAME; it has field"),
+        (("ls", "nonsense"), 2, "is no store URL: expected one of memory:, file:"),
+        (("mount", "nonsense", "{folder}"), 2, "is no store URL"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_line(
+    tmp_path: Path, arguments: tuple[str, ...], status: int, text: str
+) -> None:
+    if arguments[0] == "mount":
+        pytest.importorskip("mfusepy")
+    names = {"place": f"file://{tmp_path}/store", "empty": str(tmp_path / "empty"), "part": str(tmp_path / "part")}
+    names["folder"] = str(tmp_path / "folder")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty").touch()
+    (tmp_path / "part").write_bytes(b"part")
+    ps.Store(names["place"]).create("field", size=8)
+    result = CliRunner().invoke(main, ["store", *(word.format(**names) for word in arguments)])
+    assert result.exit_code == status, result.output
+    (line,) = result.output.splitlines()
+    assert line.startswith(f"penstock store {arguments[0]}: ")
+    assert text.format(**names) in line
 
 
 def test_clones_share_the_data(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 
 def mount(store: ps.Store, place: Path) -> None:
-    done = subprocess.run([*COMMAND, store.url, str(place)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*COMMAND, store.url, str(place)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -93,7 +93,7 @@ def test_what_is_not_there_and_what_cannot_be_done(store: ps.Store, place: Path)
         with pytest.raises(OSError, match=r"Read-only|denied|permitted") as caught:
             action()
         assert caught.value.errno in (errno.EROFS, errno.EACCES)
-    again = subprocess.run([*COMMAND, store.url, str(place)], capture_output=True, text=True, timeout=60, check=False)
+    again = subprocess.run([*COMMAND, store.url, str(place)], capture_output=True, text=True, check=False)
     assert again.returncode == 1 and "mounted already" in again.stderr
     store.remove("field")
     assert os.listdir(place) == []
@@ -120,13 +120,12 @@ def test_a_damaged_version_is_an_error_of_the_reader(store: ps.Store, place: Pat
 def test_a_signal_unmounts(store: ps.Store, place: Path, number: signal.Signals) -> None:
     store.create("field", size=10).write([(0, b"x")])
     server = subprocess.Popen([*COMMAND, store.url, str(place), "--foreground"])
-    end = time.monotonic() + 30
     while not os.path.ismount(place):
-        assert server.poll() is None and time.monotonic() < end
+        assert server.poll() is None, "it ended before it had mounted"
         time.sleep(0.02)
     assert (place / "field/latest").read_bytes() == b"x" + bytes(9)
     server.send_signal(number)
-    assert server.wait(20) == 0
+    assert server.wait() == 0
     assert not os.path.ismount(place)
     assert os.listdir(place) == []
 
@@ -138,7 +137,6 @@ def test_a_store_that_is_not_there(place: Path, tmp_path: Path, foreground: list
         [*COMMAND, f"file://{tmp_path}/none", str(place), *foreground],
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
     assert done.returncode == 1 and "no such directory" in done.stderr

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from penstock.tuning import ladder, measure, racing
+from penstock.tuning import decide, ladder, measure, racing
 from penstock.tuning.candidates import ITSELF, SEGMENTS, Space, config_of
-from penstock.tuning.ladder import climb, expected, in_preference, interpolated, merged, near_best
+from penstock.tuning.ladder import climb, expected, interpolated, merged, near_best
+from penstock.tuning.noise import Noise, noise_at, noise_of
 
 START_S, BYTE_S = 1e-4, 8e-9  #: of a message between nodes
 #: algorithm → messages before the last rank has something, and links' time for each segment from then on
@@ -59,17 +60,35 @@ class Machine:
     def __init__(self, seed: int, scatter: float) -> None:
         self._random = np.random.default_rng(seed)
         self._scatter = scatter
+        self._noises: dict[int, Noise] = {}
         self.seconds = 0.0
 
-    def race(self, size: int, names: list[str]) -> dict[str, float]:
-        def draw(alive: list[str]) -> Sequence[float]:
-            times = np.array([true_seconds(name, size) for name in alive])
-            times *= np.exp(self._scatter * self._random.standard_normal(len(alive)))
-            times *= np.where(self._random.random(len(alive)) < 0.05, 2.0, 1.0)
-            self.seconds += float(times.sum())
-            return times.tolist()
+    def draw(self, size: int, names: list[str]) -> Sequence[float]:
+        times = np.array([true_seconds(name.removesuffix(decide.AGAIN), size) for name in names])
+        times *= np.exp(self._scatter * self._random.standard_normal(len(names)))
+        times *= np.where(self._random.random(len(names)) < 0.05, 2.0, 1.0)
+        self.seconds += float(times.sum())
+        return times.tolist()
 
-        return racing.race(draw, names, reference=ITSELF)
+    def race(self, size: int, names: list[str]) -> dict[str, float]:
+        return racing.race(lambda alive: self.draw(size, alive), names, references={ITSELF})
+
+    def noises(self) -> dict[int, Noise]:
+        """As the tuner does before it races."""
+        if not self._noises:
+            sizes = sorted(SPACES)
+            for size in (sizes[0], sizes[len(sizes) // 2], sizes[-1]):
+                self._noises[size] = noise_of(*np.array([self.draw(size, [ITSELF, ITSELF]) for _ in range(8)]).T)
+        return self._noises
+
+    def duel(self, size: int, names: list[str]) -> decide.Choice:
+        return decide.duel(
+            lambda alive: self.draw(size, alive),
+            names[0],
+            names[1:],
+            noise_at(self.noises(), size),
+            seconds=measure.DUEL_S,
+        )
 
 
 SPACES = {8 << doubled: space_at(8 << doubled) for doubled in range(20)}
@@ -77,10 +96,15 @@ SPACES = {8 << doubled: space_at(8 << doubled) for doubled in range(20)}
 
 def searched(machine: Machine, *, heuristics: bool = True) -> dict[int, dict[str, float]]:
     ladder_of_sizes = climb(SPACES, heuristics=heuristics)
-    size, names, _ = next(ladder_of_sizes)
+    step = next(ladder_of_sizes)
     while True:
+        size, names, again = step
+        if again:
+            times = {name: spread[0] for name, spread in machine.duel(size, names).spreads.items()}
+        else:
+            times = machine.race(size, names)
         try:
-            size, names, _ = ladder_of_sizes.send(machine.race(size, names))
+            step = ladder_of_sizes.send(times)
         except StopIteration as end:
             return end.value
 
@@ -102,39 +126,17 @@ def test_the_best_are_found_in_little_time(scatter: float) -> None:
             good.append(true_seconds(chosen(points, size), size) <= 1.03 * best)
         spent.append(machine.seconds)
     assert np.mean(good) >= 0.95
-    assert statistics.mean(spent) <= 0.07 * everything
+    assert statistics.mean(spent) <= 0.09 * everything  # of which the noise is a quarter
 
 
-def test_two_races_are_merged() -> None:
+def test_a_duel_counts_more_than_the_race_before_it() -> None:
     first = {"a:0": 1.0, "b:0": 1.125, "c:0": 4.0}
-    assert near_best(first) == ["a:0", "b:0"]
-    assert merged(first, {"a:0": 4.0, "b:0": 4.5}) == pytest.approx({"a:0": 2.0, "b:0": 2.25, "c:0": 8.0})
-
-
-def test_short_messages_are_left_to_mpi_unless_another_is_faster_for_certain() -> None:
-    times = {"a:0": 1.0, ITSELF: 1.125, "b:0": 1.0625}
-    assert in_preference(times, 4096) == ["a:0", "b:0", ITSELF]
-    assert in_preference(times | {ITSELF: 1.05}, 4096) == [ITSELF, "a:0", "b:0"]
-    assert in_preference(times | {ITSELF: 1.05}, ladder.TIES + 1) == ["a:0", ITSELF, "b:0"]
-    assert in_preference({"a:0": 1.0}, 8) == ["a:0"]
-    # Whoever is chosen raced a second time, too.
-    assert near_best({"a:0": 1.0, "b:0": 1.0, "c:0": 1.0, "d:0": 1.0, ITSELF: 1.1}) == ["a:0", "b:0", "c:0", ITSELF]
-
-
-@pytest.mark.parametrize(("behind", "first"), [(1.0, ITSELF), (0.8, "a:0")])
-def test_what_a_race_cannot_tell_apart(behind: float, first: str) -> None:
-    """`a` takes `behind` times as long as MPI's own: as long, within the scatter, or certainly less."""
-    chosen_first = 0
-    for seed in range(20):
-        random = np.random.default_rng(seed)
-
-        def draw(alive: list[str], random: np.random.Generator = random) -> list[float]:
-            of = {"a:0": behind * 1e-4, ITSELF: 1e-4}
-            return [of[name] * float(np.exp(0.2 * random.standard_normal())) for name in alive]
-
-        times = racing.race(draw, ["a:0", ITSELF], reference=ITSELF)
-        chosen_first += in_preference(times, 8)[0] == first
-    assert chosen_first >= 18
+    assert near_best(first, "c:0") == ["c:0", "a:0", "b:0"]
+    assert merged(first, {"a:0": 4.0, "b:0": 4.5}) == pytest.approx({"a:0": 4.0, "b:0": 4.5, "c:0": 16.0})
+    # The default meets the three that are close to the best, and MPI's own if that is.
+    near = {"a:0": 1.0, "b:0": 1.0, "c:0": 1.0, "d:0": 1.0, ITSELF: 1.1}
+    assert near_best(near, "d:0") == ["d:0", "a:0", "b:0", "c:0", ITSELF]
+    assert near_best({"a:0": 1.0, "b:0": 2.0}, "a:0") == ["a:0"]
 
 
 def test_native_is_always_measured() -> None:
@@ -169,7 +171,7 @@ def test_a_race_ends_soon_where_nothing_scatters() -> None:
         calls.append(alive)
         return [{"a:0": 0.5, "b:0": 0.51, "c:0": 0.9}[name] for name in alive]
 
-    assert racing.race(draw, ["a:0", "b:0", "c:0"]) == {"a:0": 0.5, "b:0": 0.51, "c:0": 0.9}
+    assert racing.race(draw, ["a:0", "b:0", "c:0"]) == pytest.approx({"a:0": 0.5, "b:0": 0.51, "c:0": 0.9})
     assert calls == [["a:0", "b:0", "c:0"], ["a:0", "b:0"]]
 
 

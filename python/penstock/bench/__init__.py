@@ -8,9 +8,9 @@ line of `CASES`; it says which peers there are and, in a job, measures one of th
 from __future__ import annotations
 
 #: Name → module, which defines SUMMARY, OPTIONS, RANKS (numbers, or a function of the cores), programs(mpi) and
-#: measure(program, parameters); and where it wants to, CHOICES (what options of words may be), MINUTES for all
-#: repetitions, prepare(parameters, jobs) before the first, and summarize(report), table(report) and plot(report, path)
-#: after the last.
+#: measure(program, parameters); and where it wants to, missing(mpi) (peer → why it is not among those programs), CHOICES
+#: (what options of words may be), MINUTES for all repetitions, prepare(parameters, jobs) before the first, and
+#: summarize(report), table(report) and plot(report, path) after the last.
 CASES = {
     "collectives": "penstock.bench.collectives",
     "overlap": "penstock.bench.overlap",

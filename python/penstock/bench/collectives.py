@@ -11,6 +11,7 @@ from penstock.bench import runner
 from penstock.bench.installation import Installation
 from penstock.bench.runner import Program, Report
 from penstock.placement import ORDERS, ordered
+from penstock.text_table import columns
 
 SUMMARY = (
     "Blocking collectives of Penstock and of each installed MPI, by operation, size and number of ranks; under Open MPI "
@@ -108,7 +109,7 @@ def table(report: Report) -> str:
         setting, share = facts["setting"], facts.get("share_of_links")
         cells = [setting["operation"], str(setting["bytes"]), str(setting["ranks"]), facts["best_peer"]]
         lines.append([*cells, f"{facts['speedup']:.2f}", f"{share:.2f}" if share else "-"])
-    return runner.table(report) + "\n\n" + runner.columns(lines)
+    return runner.table(report) + "\n\n" + columns(lines, keys=3)
 
 
 def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:

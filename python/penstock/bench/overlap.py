@@ -99,7 +99,9 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
     rows: Measured = []
     for collective in _collectives(comm, parameters):
         blocking_s = parameters["blocking_s"][size_key(collective.operation, collective.size_bytes)]
-        ways = _ways(comm, collective, parameters["splits"] if program == "penstock" else ["auto"])
+        ways, cannot = _ways(comm, collective, parameters["splits"] if program == "penstock" else ["auto"])
+        for split, reason in cannot.items():
+            rows.append(({"operation": collective.operation, "split": split, "cannot": reason}, []))
         actions: dict[tuple[str, str, float], Callable[[], object]] = {}
         if program != "async":  # where blocking collectives are only slower
             actions["blocking", "", 0] = collective.run
@@ -126,24 +128,27 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
     return rows
 
 
-def _ways(comm: Any, collective: _Collective, splits: list[str]) -> dict[str, tuple[dict[str, Any], str]]:
+def _ways(
+    comm: Any, collective: _Collective, splits: list[str]
+) -> tuple[dict[str, tuple[dict[str, Any], str]], dict[str, str]]:
     """Split, as the option gives it → keywords of the collective, and the plan that they lead to.
 
-    An MPI's own collectives have one way. What does not fit these ranks is not measured.
+    An MPI's own collectives have one way. Last, those splits that do not fit these ranks, and why.
     """
     if not hasattr(comm, "explain"):
-        return {"nonblocking": ({}, "")}
-    ways = {}
+        return {"nonblocking": ({}, "")}, {}
+    ways, cannot = {}, {}
     for split in splits:
         how = {"split": int(split) if split.isdigit() else "auto"}
         if not split.isdigit() and split != "auto":
             how["algorithm"] = split
         try:
             plan = comm.explain(collective.operation, collective.size_bytes, dtype="float32", **how)
-        except Error:
+        except Error as error:
+            cannot[split] = str(error)
             continue
         ways[split] = (how, plan["algorithm"] + (f" S={plan['split']}" if plan["algorithm"].endswith("/tree") else ""))
-    return ways
+    return ways, cannot
 
 
 def compute(iterations: int) -> None:
@@ -214,7 +219,10 @@ def _survey(world: Any, parameters: dict[str, Any]) -> Measured:
     rows: Measured = []
     for collective in _collectives(world, parameters):
         what = {"operation": collective.operation, "bytes": collective.size_bytes}
-        actions = {"blocking": collective.run, "computation": partial(compute, CALIBRATION_ITERATIONS)}
+        actions: dict[str, Callable[[], object]] = {
+            "blocking": collective.run,
+            "computation": partial(compute, CALIBRATION_ITERATIONS),
+        }
         for measured, seconds in times_of(world, actions, parameters["budget_s"]).items():
             rows.append(({**what, "measured": measured}, [seconds]))
     return rows

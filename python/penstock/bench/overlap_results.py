@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock import model
-from penstock.bench.runner import Report, columns, left_out, pyplot, seconds_text
+from penstock.bench.runner import Report, left_out, seconds_text
+from penstock.drawing import pyplot, save
+from penstock.text_table import columns
 
 Case = tuple[str, int, float]  #: operation, bytes, ratio
 
@@ -70,14 +72,18 @@ def points(report: Report) -> list[Point]:
             continue
         for peer, total_s in row.seconds.items():
             here = (peer, operation, size_bytes, ranks)
-            alone_s = seconds[(*here, "alone", split, 0) if measured == "overlapped" else (*here, "blocking", "", 0)]
-            times = (alone_s, seconds[(*here, "computation", "", ratio)], total_s)
+            alone = ("alone", split, 0) if measured == "overlapped" else ("blocking", "", 0)
+            alone_s = seconds[here + alone]
+            computation = ("computation", "", ratio)
+            times = (alone_s, seconds[here + computation], total_s)
             found.append(
                 Point(
                     *(operation, size_bytes, ratio, ranks, peer),
                     mode="blocking" if measured == "sequence" else f"split {split}" if split.isdigit() else split,
                     plan=row.setting["plan"],
-                    **dict(zip(("alone_s", "computation_s", "total_s"), times)),
+                    alone_s=alone_s,
+                    computation_s=times[1],
+                    total_s=total_s,
                     overlap_imb_percent=overlap_imb(*times),
                     overlap_osu_percent=overlap_osu(*times),
                 )
@@ -86,7 +92,11 @@ def points(report: Report) -> list[Point]:
 
 
 def _best(among: Iterable[Point]) -> Point | None:
-    return min(among, key=lambda point: point.total_s, default=None)
+    return min(among, key=_total_s, default=None)
+
+
+def _total_s(point: Point) -> float:
+    return point.total_s
 
 
 def summarize(report: Report) -> dict[str, Any]:
@@ -135,14 +145,15 @@ def _compare(case: Case, among: list[Point], all_cores: int) -> dict[str, Any]:
         "peer": _best(peers),
         "peer_nonblocking": _best(point for point in peers if point.mode != "blocking"),
     }
+    ours = best["penstock"]
     speedup = {
-        key: best[key].total_s / best["penstock"].total_s
+        key: theirs.total_s / ours.total_s
         for key in ("peer", "peer_nonblocking")
-        if best[key] is not None and best["penstock"] is not None
+        if (theirs := best[key]) is not None and ours is not None
     }
     by_ranks: dict[str, dict[int, float]] = {key: {} for key in _BY_RANKS}
     for ranks in sorted({point.ranks for point in auto}):
-        chosen = _best(point for point in auto if point.ranks == ranks)
+        chosen = min((point for point in auto if point.ranks == ranks), key=_total_s)
         blocking = [point.alone_s for point in peers if point.ranks == ranks and point.mode == "blocking"]
         ways = [point.total_s for point in own if point.ranks == ranks and point.peer == chosen.peer]
         if blocking:
@@ -217,15 +228,15 @@ def table(report: Report) -> str:
         percents = [f"{value:.0f}" for value in (point.overlap_imb_percent, point.overlap_osu_percent)]
         where = [point.operation, str(point.bytes), f"{point.ratio:g}", str(point.ranks), point.peer, point.mode]
         lines.append([*where, *times, *percents, point.plan])
-    text = [columns(lines)]
+    text = [columns(lines, keys=6)]
     for comparison in report.summary["comparisons"]:
         text += ["", f"{comparison['operation']}, {comparison['bytes']} bytes, ratio {comparison['ratio']:g}"]
         for key, point in comparison["best"].items():
             if point is not None:
-                where = f"{point['peer']} {point['mode']}, {point['ranks']} ranks"
+                whose = f"{point['peer']} {point['mode']}, {point['ranks']} ranks"
                 speedup = comparison["speedup"].get(key)
                 faster = f"; Penstock is {speedup:.2f} x as fast" if speedup else ""
-                text.append(f"  best {key.replace('_', ' ')}: {seconds_text(point['total_s'])} ({where}){faster}")
+                text.append(f"  best {key.replace('_', ' ')}: {seconds_text(point['total_s'])} ({whose}){faster}")
         for key, says in _BY_RANKS.items():
             if comparison[key + "_by_ranks"]:
                 text.append(f"  {says}: {_ratios(comparison[key + '_by_ranks'])}")
@@ -259,7 +270,7 @@ def plot(report: Report, path: str) -> None:
             axis.set_xticks(sorted({point.ranks for point in here}))
             axis.grid(alpha=0.3)
             axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    figure.savefig(path, dpi=120)
+    save(figure, path)
     plt.close(figure)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,17 +32,42 @@ BLOCKS = (32, 128)
 BATCH = 3
 
 
+def missing(mpi: Installation) -> dict[str, str]:
+    """Peer → why it is not here."""
+
+    def absent(what: str, library: Path | None, how: str) -> str:
+        if library is None:
+            return f"{what} was not found; {how}"
+        if not peers.is_linked_to(library, mpi):
+            return f"{library} is not linked to the MPI in {mpi.prefix}"
+        return ""
+
+    scalapack = absent(
+        f"ScaLAPACK for {mpi.name}", peers.scalapack_path(mpi.name), f"install libscalapack-{mpi.name}-dev (Debian)"
+    )
+    reasons = {"scalapack": scalapack}
+    if peers.own_path(mpi.name) is None:
+        file = f"libpenstock_scalapack_{mpi.name}.so"
+        reasons["penstock-names"] = f"{file} was not found; name it in PENSTOCK_BENCH_SCALAPACK"
+    costa = absent("libcosta_prefixed_scalapack.so", peers.costa_path(), "name it in PENSTOCK_BENCH_COSTA")
+    reasons["costa"] = reasons["costa-three"] = costa
+    reasons["costa-batch"] = costa or absent(
+        "libcosta_batch.so",
+        peers.costa_batch_path(),
+        "build bench/costa_batch.cpp of this package, and name it in PENSTOCK_BENCH_COSTA_BATCH",
+    )
+    # All of them make their process grids with ScaLAPACK's BLACS.
+    needing = ("penstock-names", "costa", "costa-three", "costa-batch")
+    found = {**reasons, **(dict.fromkeys(needing, f"it needs ScaLAPACK: {scalapack}") if scalapack else {})}
+    return {peer: reason for peer, reason in found.items() if reason}
+
+
 def programs(mpi: Installation) -> list[Program]:
-    own_names, others, other_batches = [], [], []
-    if peers.is_linked_to(peers.scalapack_path(mpi.name), mpi):
-        others.append("scalapack")
-        if peers.own_path(mpi.name) is not None:
-            own_names.append("penstock-names")
-        if peers.is_linked_to(peers.costa_path(), mpi):
-            others.append("costa")
-            other_batches = ["costa-three"]
-            if peers.is_linked_to(peers.costa_batch_path(), mpi):
-                other_batches.append("costa-batch")
+    absent = missing(mpi)
+    others, own_names, other_batches = (
+        [name for name in names if name not in absent]
+        for names in (("scalapack", "costa"), ("penstock-names",), ("costa-three", "costa-batch"))
+    )
     return [
         Program("copy", job="one"),
         *(Program(name, ("copy",), job="one") for name in others),
@@ -135,7 +162,7 @@ class _Problem:
             batch = self.comm.plan_redistribute(*layouts, np.float64, op=self.op)
             return lambda: batch.run(self.sources, self.targets)
         plan = self.comm.plan_redistribute(source.layout, target.layout, np.float64, op=self.op)
-        return _in_turn([lambda a=a, b=b: plan.run(a, b) for a, b in zip(self.sources, self.targets)])
+        return _in_turn([partial(plan.run, a, b) for a, b in zip(self.sources, self.targets)])
 
     def _local_pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         return ((source.local, target.local) for source, target in zip(self.sources, self.targets))

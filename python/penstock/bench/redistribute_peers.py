@@ -111,7 +111,7 @@ class ScalapackNames:
         ref = ctypes.byref
         if op == "N":
             routine = self._gemr2d
-            given = (
+            given: tuple[object, ...] = (
                 ref(n),
                 ref(n),
                 a,
@@ -127,8 +127,8 @@ class ScalapackNames:
         else:
             routine = self._tran
             unit, nothing = ctypes.c_double(1), ctypes.c_double(0)
-            given = (ref(n), ref(n), ref(unit), a, ref(one), ref(one), from_desc)
-            given = (*given, ref(nothing), b, ref(one), ref(one), to_desc)
+            matrix_a = (ref(n), ref(n), ref(unit), a, ref(one), ref(one), from_desc)
+            given = (*matrix_a, ref(nothing), b, ref(one), ref(one), to_desc)
         return lambda: routine(*given)
 
 
@@ -149,7 +149,7 @@ def costa_batch(
     def pointers(arrays: Sequence[np.ndarray]) -> Any:
         return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
 
-    given = (len(sources), ctypes.c_char(op.encode()), order, (ctypes.c_int * 2)(*grid))
-    given = (*given, pointers(sources), blocks[0], max(1, sources[0].shape[0]))
-    given = (*given, pointers(targets), blocks[1], max(1, targets[0].shape[0]), ctypes.c_int(world.py2f()))
-    return lambda: batch(*given)
+    what = (len(sources), ctypes.c_char(op.encode()), order, (ctypes.c_int * 2)(*grid))
+    source = (pointers(sources), blocks[0], max(1, sources[0].shape[0]))
+    target = (pointers(targets), blocks[1], max(1, targets[0].shape[0]), ctypes.c_int(world.py2f()))
+    return lambda: batch(*what, *source, *target)

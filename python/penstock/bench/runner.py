@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -18,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.bench.installation import Installation, Placement, cores
+from penstock.drawing import pyplot, save
 from penstock.error import Error
+from penstock.text_table import columns
 
 JOB_TIMEOUT_S = 600
 
@@ -61,7 +64,8 @@ class Report:
     parameters: dict[str, Any]
     peers: list[str]
     rows: list[Row]
-    left_out: dict[str, str]  #: peer → why it could not be measured
+    #: Peer → why it could not be measured; for single settings of a peer "penstock/mpich (split 2)".
+    left_out: dict[str, str]
     summary: Any = None  #: what the case's summarize(report) makes of the rows
 
 
@@ -78,9 +82,15 @@ class Jobs:
     ) -> None:
         """`programs` are the names of those to measure; all if it is empty."""
         known = dict.fromkeys(program.name for mpi in mpis for program in case.programs(mpi))
+        missing = {
+            (name, mpi.name): reason
+            for mpi in mpis
+            for name, reason in (case.missing(mpi) if hasattr(case, "missing") else {}).items()
+        }
         if unknown := [name for name in programs if name not in known]:
+            why = next((f" ({reason})" for (name, _), reason in missing.items() if name == unknown[0]), "")
             raise Error(
-                f"penstock bench {case_name} has no peer '{unknown[0]}' here; there are {', '.join(known)}",
+                f"penstock bench {case_name} has no peer '{unknown[0]}' here{why}; there are {', '.join(known)}",
                 "invalid_argument",
             )
         self.peers: dict[str, tuple[Installation, Program]] = {
@@ -89,7 +99,9 @@ class Jobs:
             for program in case.programs(mpi)
             if (mpi is mpis[0] or not program.once) and (not programs or program.name in programs)
         }
-        self.left_out: dict[str, str] = {}
+        self.left_out = {
+            f"{name}/{mpi}": reason for (name, mpi), reason in missing.items() if not programs or name in programs
+        }
         self._case_name = case_name
         self._tell = tell
 
@@ -117,8 +129,7 @@ class Jobs:
         for setting, samples in measured:
             peer = f"{setting.pop('program')}/{mpi.name}"
             if "cannot" in setting:
-                self.left_out[peer] = setting["cannot"]
-                self._tell(f"{peer} left out: {setting['cannot']}")
+                self._leave_out(peer, f"{_on(ranks)}: {setting['cannot']}")
             else:
                 by_peer.setdefault(peer, []).append((setting, samples))
         return by_peer
@@ -129,11 +140,19 @@ class Jobs:
             return []
         self._tell(f"{self._case_name}: {peer}, {ranks} ranks{what}")
         measured = _launch(self._case_name, *self.peers[peer], parameters, ranks)
-        if not isinstance(measured, str):
-            return measured
-        self.left_out[peer] = measured
-        self._tell(f"{peer} left out: {measured}")
-        return []
+        if isinstance(measured, str):
+            self._leave_out(peer, f"{_on(ranks)}: {measured}")
+            return []
+        for setting, _ in measured:
+            if "cannot" in setting:
+                what = ", ".join(f"{key} {value}" for key, value in setting.items() if key != "cannot")
+                self._leave_out(f"{peer} ({what})", f"{_on(ranks)}: {setting['cannot']}")
+        return [(setting, samples) for setting, samples in measured if "cannot" not in setting]
+
+    def _leave_out(self, what: str, reason: str) -> None:
+        if what not in self.left_out:
+            self.left_out[what] = reason
+            self._tell(f"{what} left out: {reason}")
 
 
 def run(
@@ -188,7 +207,7 @@ def run(
     report = Report(
         benchmark=case_name,
         machine={"cores": len(cores()), "cpus": len(os.sched_getaffinity(0)), "platform": platform.platform()},
-        parameters={**parameters, "ranks": list(ranks), "repetitions": done},
+        parameters={**parameters, "ranks": list(ranks), "repetitions": done, "repetitions_wanted": repetitions},
         peers=list(jobs.peers),
         rows=list(rows.values()),
         left_out=jobs.left_out,
@@ -222,11 +241,25 @@ def _launch(
         except subprocess.TimeoutExpired:
             return f"the job did not end within {JOB_TIMEOUT_S} s"
         if done.returncode != 0 or not result.exists():
-            lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-            telling = [line for line in lines if "Error" in line] or lines
-            return telling[-1].strip() if telling else f"the job ended with status {done.returncode}"
+            return _reason(case_name, done.stderr + done.stdout, done.returncode)
         content = json.loads(result.read_text())
-    return content["cannot"] if "cannot" in content else [(row["setting"], row["seconds"]) for row in content["rows"]]
+    return [(row["setting"], row["seconds"]) for row in content["rows"]]
+
+
+#: What tells most of a job that failed, best first: a Python exception, then what launchers say of a signal.
+_TELLING = (r"\b(?:[\w.]*Error|Exception)\b.*", r"(?:exited on|EXIT STRING:|KILLED BY|Caught) .*")
+
+
+def _reason(case_name: str, output: str, status: int) -> str:
+    """Why a job failed, in one line: the one that its ranks ended with (penstock.spmd), if there is one."""
+    lines = [line.strip() for line in output.splitlines() if line.strip(" =-|")]
+    own = f"penstock bench {case_name}: "
+    if said := [line.removeprefix(own) for line in lines if line.startswith(own)]:
+        return said[0]
+    for pattern in _TELLING:
+        if telling := [line for line in lines if re.search(pattern, line)]:
+            return telling[-1].strip("= ")
+    return f"the job ended with status {status}" + (f": {lines[-1]}" if lines else "")
 
 
 def load(case_name: str) -> Any:
@@ -258,29 +291,27 @@ def table(report: Report) -> str:
             + [seconds_text(row.seconds[peer]) if peer in row.seconds else "-" for peer in peers]
             + [f"{row.speedup[pair]:.2f}" if pair in row.speedup else "-" for pair in pairs]
         )
-    return "\n".join([columns(lines), *left_out(report)])
-
-
-def columns(lines: list[list[str]]) -> str:
-    """Lines of equally many cells, aligned."""
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+    return "\n".join([columns(lines, keys=len(settings)), *left_out(report)])
 
 
 def left_out(report: Report) -> list[str]:
-    return [f"{peer} left out: {reason}" for peer, reason in report.left_out.items()]
+    """What was not measured, each reason once; and repetitions for which the time did not suffice."""
+    lines = [f"{', '.join(peers)} left out: {reason}" for reason, peers in by_reason(report.left_out).items()]
+    wanted, done = (report.parameters.get(key, 0) for key in ("repetitions_wanted", "repetitions"))
+    if done < wanted:
+        lines.append(f"{done} of {wanted} repetitions were made (--minutes allows more)")
+    return lines
 
 
-def pyplot() -> Any:
-    """Return matplotlib's, set to draw into files."""
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise Error("a plot needs matplotlib; pip install matplotlib", "unsupported", cause=str(error)) from error
-    mpl.use("Agg")
-    from matplotlib import pyplot as found
+def _on(ranks: int) -> str:
+    return f"on {ranks} rank{'s' * (ranks != 1)}"
 
-    return found
+
+def by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
+    peers: dict[str, list[str]] = {}
+    for peer, reason in left_out.items():
+        peers.setdefault(reason, []).append(peer)
+    return peers
 
 
 def plot(report: Report, path: str) -> None:
@@ -310,5 +341,5 @@ def plot(report: Report, path: str) -> None:
     axes.flat[0].legend(fontsize=8)
     figure.suptitle(f"penstock bench {report.benchmark}, {report.machine['cores']} cores")
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    save(figure, path)
     plt.close(figure)

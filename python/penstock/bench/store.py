@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from penstock import text_table
 from penstock.bench import runner, store_snapshots
 from penstock.bench.installation import Installation
 from penstock.bench.runner import Jobs, Measured, Program, Report
+from penstock.error import Error
 
 SUMMARY = """Atomic writes of overlapping regions, against the MPIs' atomic mode and against plain files.
 
@@ -67,6 +69,9 @@ def programs(mpi: Installation) -> list[Program]:
 def prepare(parameters: dict[str, Any], jobs: Jobs) -> dict[str, Any]:
     """Touch as much memory as the largest job needs: what was not used for long may be the hypervisor's, which takes ten
     times as long as a copy to give a page back, and so slows down whoever comes first."""
+    place = Path(parameters["directory"] or tempfile.gettempdir())
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise Error(f"--directory is '{place}', expected a directory that can be written to", "io")
     available_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     np.ones(min(512 * int(parameters["bytes"]), available_bytes // 2), np.uint8)
     return parameters
@@ -132,11 +137,12 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
     for pattern in patterns(world.size, parameters):
         for sync in parameters["sync"]:
             setting = {**pattern.setting, "sync": sync}
-            folder = None
+            made = None
             if world.rank == 0:
-                folder = tempfile.mkdtemp(prefix="penstock-bench-store-", dir=parameters["directory"] or None)
-            folder = Path(world.bcast(folder))
+                made = tempfile.mkdtemp(prefix="penstock-bench-store-", dir=parameters["directory"] or None)
+            folder = Path(world.bcast(made))
             try:
+                target: Any
                 if program == "penstock" and parameters["store"]:
                     target = _Penstock(world, f"{parameters['store']}/{folder.name}", pattern, sync == "yes")
                 else:
@@ -169,6 +175,7 @@ def _times(
         accesses["read"] = target.read
     samples: dict[tuple[str, str], list[float]] = {(name, how): [] for how in waits for name in accesses}
     begin = time.perf_counter()
+    turn = 0
     for turn in range(WARM_UP_ROUNDS + MAX_ROUNDS * len(waits)):
         data.fill(_value(world.rank, turn))
         how = waits[turn % len(waits)]
@@ -363,7 +370,7 @@ class _Plain:
         self._put(data, os.O_CREAT | os.O_EXCL)
 
     def _put(self, data: np.ndarray, how: int) -> None:
-        rest = memoryview(data).cast("B")
+        rest = data.data.cast("B")
         file = os.open(self._path, os.O_WRONLY | how, 0o644)
         while rest:
             rest = rest[os.write(file, rest) :]
@@ -373,7 +380,7 @@ class _Plain:
 
     def read(self, data: np.ndarray) -> None:
         with open(self._path, "rb", buffering=0) as file:
-            file.readinto(memoryview(data).cast("B"))
+            file.readinto(data.data.cast("B"))
 
     def tidy(self) -> None:
         """Keep what was written last while the next is written, as Penstock does: memory that was used just now is fast."""
@@ -417,4 +424,4 @@ def table(report: Report) -> str:
             + [f"{row.setting['bytes'] / row.seconds[peer] / 1e6:,.0f}" if peer in row.seconds else "-" for peer in peers]
             + [f"{row.speedup[pair]:.2f}" if pair in row.speedup else "-" for pair in pairs]
         )  # fmt: skip
-    return "\n".join([runner.columns(lines), *report.summary, *runner.left_out(report)])
+    return "\n".join([text_table.columns(lines, keys=len(settings)), *report.summary, *runner.left_out(report)])

@@ -32,12 +32,12 @@ def plain(folder: Path, parameters: dict[str, Any]) -> Measured:
     """Return the times of a plain file of the same size, once for each row of Penstock's that it is compared with."""
     size = _matrix_bytes(int(parameters["bytes"]))
     path = folder / "plain"
-    path.write_bytes(_content(size))
+    path.write_bytes(_content(size).data)
     found = memory(size)
 
     def read() -> None:
         with path.open("rb", buffering=0) as file:
-            file.readinto(memoryview(found))
+            file.readinto(found.data)
 
     seconds = _median(read)
     _verify(found, _content(size))
@@ -129,7 +129,7 @@ def _content(size: int) -> np.ndarray:
     return np.random.default_rng(1).integers(0, 256, size, np.uint8)
 
 
-def _median(action: Callable[[], None], rounds: int = ROUNDS) -> float:
+def _median(action: Callable[[], object], rounds: int = ROUNDS) -> float:
     samples = []
     for turn in range(3 + rounds):
         begin = time.perf_counter()

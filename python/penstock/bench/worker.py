@@ -5,24 +5,31 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from penstock import output_file, spmd
+from penstock.error import Error
 
 MIN_ROUNDS, MAX_ROUNDS = 3, 200
 
 
-class Cannot(Exception):  # noqa: N818
+class Cannot(Error):  # noqa: N818
     """This program cannot be measured here; the text says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, "unsupported")
+
+    def __reduce__(self) -> tuple:
+        return (Cannot, (self.message,))
 
 
 def times_of(
     comm: Any,
-    actions: dict[Any, Callable[[], object]],
+    actions: Mapping[Any, Callable[[], object]],
     budget_s: float,
-    prepare: dict[Any, Callable[[], object]] | None = None,
+    prepare: Mapping[Any, Callable[[], object]] | None = None,
 ) -> dict[Any, float]:
     """Seconds that each action takes on the slowest rank: the median of rounds that together take about `budget_s`.
 
@@ -30,6 +37,7 @@ def times_of(
     has always the same before it. What `prepare` has for an action runs before it, and is not timed. Collective; `comm` is the MPI library's own, so the peers are all measured with the
     same clock and barrier.
     """
+    import numpy as np
     from mpi4py import MPI
 
     to_run = list(actions.values())
@@ -66,22 +74,12 @@ def time_of(comm: Any, action: Callable[[], object], budget_s: float) -> list[fl
 
 def main() -> None:
     case_name, program, parameters, result = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), Path(sys.argv[4])
-    from mpi4py import MPI
+    with spmd.program(f"penstock bench {case_name}") as world:
+        from penstock.bench import runner
 
-    from penstock.bench import runner
-
-    try:
         rows = runner.load(case_name).measure(program, parameters)
-        content: dict[str, Any] = {"rows": [{"setting": setting, "seconds": seconds} for setting, seconds in rows]}
-    except Cannot as reason:
-        content = {"cannot": str(reason)}
-    except Exception as error:
-        # The other ranks may wait for this one for ever.
-        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        MPI.COMM_WORLD.Abort(1)
-        raise SystemExit(1) from None  # Abort may return before the launcher has ended this rank
-    if MPI.COMM_WORLD.rank == 0:
-        result.write_text(json.dumps(content))
+        content = {"rows": [{"setting": setting, "seconds": seconds} for setting, seconds in rows]}
+        spmd.from_root(world, lambda: output_file.write(result, json.dumps(content)))
 
 
 if __name__ == "__main__":

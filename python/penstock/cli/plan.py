@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 import click
 
 from penstock import plan as plans_of
+from penstock.cli.values import COUNT, INT, SIZE
+from penstock.error import Error
+from penstock.text_table import entry
+
+# Plans are made, verified against each other and shown for every rank.
+_MOST_RANKS = 1 << 16
 
 
 @click.group()
@@ -19,37 +26,61 @@ def plan() -> None:
 @click.argument("collective", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_algorithms(collective: str | None, as_json: bool) -> None:
-    """List the algorithms, of one COLLECTIVE or all, with their cost."""
+    """List the algorithms, of one COLLECTIVE or all, with their cost.
+
+    \b
+    Example:
+      penstock plan list allreduce
+    """
     rows = plans_of.algorithms(collective)
+    if not rows:
+        known = dict.fromkeys(row.collective for row in plans_of.algorithms())
+        raise Error(f"there is no collective {collective!r}; expected one of {', '.join(known)}")
     if as_json:
         click.echo(json.dumps({"algorithms": [asdict(row) for row in rows]}, indent=2))
         return
-    for row in rows:
-        click.echo(f"{row.collective + '/' + row.name:31} {row.cost}")
+    names = [f"{row.collective}/{row.name}" for row in rows]
+    for name, row in zip(names, rows):
+        click.echo(entry(name, row.cost, max(map(len, names))))
 
 
 @plan.command("show")
 @click.argument("collective")
-@click.option("--ranks", default=4, show_default=True, help="Ranks of the communicator.")
-@click.option("--nodes", default=1, show_default=True, help="Nodes over which they are spread, in blocks.")
-@click.option("--count", default=1024, show_default=True, help="Elements per rank.")
+@click.option(
+    "--ranks", type=click.IntRange(1, _MOST_RANKS), default=4, show_default=True, help="Ranks of the communicator."
+)
+@click.option("--nodes", type=INT, default=1, show_default=True, help="Nodes over which they are spread, in blocks.")
+@click.option("--count", type=COUNT, default=1024, show_default=True, help="Elements per rank.")
 @click.option("--dtype", default="float32", show_default=True, help="Type of the elements.")
-@click.option("--root", default=0, show_default=True, help="The root, where there is one.")
+@click.option("--root", type=INT, default=0, show_default=True, help="The root, where there is one.")
 @click.option("--in-place", is_flag=True, help="The contribution lies in the receive buffer.")
 @click.option("--algorithm", default="", help="One of penstock plan list; otherwise the one that would be chosen.")
-@click.option("--segment-bytes", default=0, help="Length of a pipeline segment.")
-@click.option("--split", type=int, help="Levels of a tree on the application's cores; otherwise what the model says.")
-@click.option("--radix", default=2, show_default=True, help="Of trees: who has the data serves one less per level.")
+@click.option("--segment-bytes", type=SIZE, default=0, help="Length of a pipeline segment, such as 64K.")
+@click.option("--split", type=INT, help="Levels of a tree on the application's cores; otherwise what the model says.")
+@click.option(
+    "--radix", type=INT, default=2, show_default=True, help="Of trees: who has the data serves one less per level."
+)
 @click.option(
     "--reproducible", is_flag=True, help="A reduction with the same bits for any placement and order of ranks."
 )
-@click.option("--progress-cores", default=0, show_default=True, help="Communication cores of each node.")
-@click.option("--rank", "only", type=int, help="Show this rank only.")
+@click.option("--progress-cores", type=INT, default=0, show_default=True, help="Communication cores of each node.")
+@click.option("--rank", "only", type=INT, help="Show this rank only.")
 @click.option("--dot", "as_dot", is_flag=True, help="Print a Graphviz graph of all ranks.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def show(collective: str, only: int | None, split: int | None, as_dot: bool, as_json: bool, **request: object) -> None:
-    """Print the plan of each rank for a COLLECTIVE, checked against each other."""
+def show(collective: str, only: int | None, split: int | None, as_dot: bool, as_json: bool, **request: Any) -> None:
+    """Print the plan of each rank for a COLLECTIVE, checked against each other.
+
+    \b
+    Examples:
+      penstock plan show allreduce --ranks 8 --nodes 2 --count 1000000
+      penstock plan show bcast --ranks 5 --algorithm binomial --rank 0
+      penstock plan show bcast --ranks 4 --dot
+    """
+    if as_dot and (as_json or only is not None):
+        raise Error("--dot is a graph of all ranks; leave out --json and --rank")
     plans = plans_of.collective(collective, split="auto" if split is None else split, **request)
+    if only is not None and not 0 <= only < len(plans):
+        raise Error(f"--rank is {only}, expected 0 to {len(plans) - 1}")
     shown = range(len(plans)) if only is None else [only]
     if as_dot:
         click.echo(plans.dot(), nl=False)

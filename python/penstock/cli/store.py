@@ -1,15 +1,20 @@
-"""`penstock store`: look into a store, take files out of it, and keep it in order."""
+"""`penstock store`: make blobs, look into a store, take files out of it, and keep it in order."""
 
 from __future__ import annotations
 
 import datetime
 import json
+import mmap
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
+from penstock.cli.values import COUNT, SIZE
 from penstock.error import Error
+from penstock.text_table import columns as aligned
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _URL = click.argument("url")
@@ -27,7 +32,35 @@ def _blob(url: str) -> tuple[Any, str]:
     from penstock.store import split_blob_url
 
     place, name = split_blob_url(url)
-    return _open(place), name
+    try:
+        return _open(place), name
+    except Error as error:
+        blobs = _blobs_if_store(url)
+        if blobs is None:
+            raise
+        names = ", ".join(blobs[:5]) + (", …" if len(blobs) > 5 else "") or "none yet"
+        raise Error(f"{url} is a store; give one of its blobs as {url}/NAME; it has {names}") from error
+
+
+def _blobs_if_store(url: str) -> list[str] | None:
+    try:
+        return [row["name"] for row in _open(url).list()]
+    except Error:
+        return None
+
+
+def _bytes_of(path: str) -> Any:
+    """The contents of a file, mapped, or of standard input, "-"."""
+    if path == "-":
+        return sys.stdin.buffer.read()
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0 or not Path(path).is_file():
+            return file.read()
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _number(blob: Any, version: str | None) -> int | None:
@@ -42,28 +75,149 @@ def _number(blob: Any, version: str | None) -> int | None:
 
 def _table(rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
     """Print `columns`, key → heading, right-aligned where they are numbers."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for key, heading in columns.items():
-        numeric = all(isinstance(row[key], (int, float)) for row in rows)
-        table.add_column(heading, justify="right" if numeric else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(f"{row[key]:,}" if type(row[key]) is int else str(row[key]) for key in columns))
-    Console(soft_wrap=True).print(table)
+    lines = [[f"{row[key]:,}" if type(row[key]) is int else str(row[key]) for key in columns] for row in rows]
+    click.echo(aligned([list(columns.values()), *lines]))
 
 
 @click.group()
 def store() -> None:
-    """Versioned stores: list, read, export, verify and clean up."""
+    """Versioned stores: create, write, list, read, export, verify and clean up.
+
+    A store is file:///a/directory, rados://pool/name, or memory:name within one process. A blob is its store, '/' and
+    a name: file:///a/directory/name.
+    """
+
+
+@store.command()
+@_URL
+@click.argument("name", required=False)
+@click.option("--size", type=SIZE, default=0, help="Bytes, all zero, such as 4096, 64K or 2G. [default: 0]")
+@click.option("--grows", is_flag=True, help="Writes may go beyond the end; append and resize are allowed.")
+@_JSON
+def create(url: str, name: str | None, size: int, grows: bool, as_json: bool) -> None:
+    """Make a new blob NAME in the store at URL, and the store if there is none.
+
+    Without NAME, URL is that of the blob. A blob that does not grow needs a --size.
+
+    \b
+    Examples:
+      penstock store create file:///tmp/run7 field --size 1M
+      penstock store create file:///tmp/run7/log --grows
+    """
+    from penstock.store import Store, split_blob_url
+
+    place, name = (url, name) if name is not None else split_blob_url(url)
+    if size == 0 and not grows:
+        raise Error("the blob would hold nothing for ever; give its --size, or --grows")
+    blob = Store(place).create(name, size=size, grows=grows)
+    if as_json:
+        click.echo(json.dumps({"url": place, "name": blob.name, "bytes": blob.size, "grows": blob.grows}))
+    else:
+        click.echo(f"{place}/{blob.name}: {_plural(blob.size, 'byte')}" + (", grows" if blob.grows else ""))
+
+
+@store.command()
+@_URL
+@click.argument("path", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
+@click.option(
+    "--offset", type=SIZE, default=0, show_default=True, help="Where the first byte goes, such as 4096 or 64K."
+)
+@_JSON
+def write(url: str, path: str, offset: int, as_json: bool) -> None:
+    """Write the file PATH, or standard input, into the blob at URL, as one new version.
+
+    \b
+    Examples:
+      echo hello | penstock store write file:///tmp/run7/field
+      penstock store write file:///tmp/run7/field part.bin --offset 64K
+    """
+    place, name = _blob(url)
+    blob = place.open(name)
+    data = _bytes_of(path)
+    if len(data) == 0:
+        raise Error(f"{path} is empty; there is nothing to write")
+    _say_version(url, blob.write([(offset, data)]), offset, len(data), as_json)
+
+
+@store.command()
+@_URL
+@click.argument("path", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
+@_JSON
+def append(url: str, path: str, as_json: bool) -> None:
+    """Add the file PATH, or standard input, to the end of the blob at URL, which must be one that grows.
+
+    \b
+    Example:
+      date | penstock store append file:///tmp/run7/log
+    """
+    place, name = _blob(url)
+    blob = place.open(name)
+    data = _bytes_of(path)
+    if len(data) == 0:
+        raise Error(f"{path} is empty; there is nothing to append")
+    version, offset = blob.append(data)
+    _say_version(url, version, offset, len(data), as_json)
+
+
+def _say_version(url: str, version: int, offset: int, size: int, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"url": url, "version": version, "offset": offset, "bytes": size}))
+    else:
+        click.echo(f"{url}: version {version}, {_plural(size, 'byte')} at {offset:,}")
+
+
+@store.command()
+@_URL
+@click.argument("size", type=SIZE)
+@_JSON
+def resize(url: str, size: int, as_json: bool) -> None:
+    """Cut the blob at URL to SIZE bytes, or add zeros, as one new version. Only for a blob that grows.
+
+    \b
+    Example:
+      penstock store resize file:///tmp/run7/log 1M
+    """
+    place, name = _blob(url)
+    version = place.open(name).resize(size)
+    if as_json:
+        click.echo(json.dumps({"url": url, "version": version, "bytes": size}))
+    else:
+        click.echo(f"{url}: version {version}, {_plural(size, 'byte')}")
+
+
+@store.command("import")
+@_URL
+@click.argument("path", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
+@click.option("--grows", is_flag=True, help="Writes may go beyond the end; append and resize are allowed.")
+@_JSON
+def import_file(url: str, path: str, grows: bool, as_json: bool) -> None:
+    """Make a new blob at URL out of the file PATH, or of standard input; the opposite of export.
+
+    \b
+    Example:
+      penstock store import file:///tmp/run7/field field.bin
+    """
+    from penstock.store import Store, split_blob_url
+
+    place, name = split_blob_url(url)
+    data = _bytes_of(path)
+    if len(data) == 0 and not grows:
+        raise Error(f"{path} is empty, and a blob without --grows would hold nothing for ever")
+    blob = Store(place).create(name, size=len(data), grows=grows)
+    version = blob.write([(0, data)]) if len(data) else 0
+    _say_version(url, version, 0, len(data), as_json)
 
 
 @store.command()
 @_URL
 @_JSON
 def ls(url: str, as_json: bool) -> None:
-    """The blobs of the store at URL."""
+    """The blobs of the store at URL.
+
+    \b
+    Example:
+      penstock store ls file:///tmp/run7
+    """
     blobs = _open(url).list()
     if as_json:
         click.echo(json.dumps({"url": url, "blobs": blobs}))
@@ -76,16 +230,21 @@ def ls(url: str, as_json: bool) -> None:
 
 @store.command()
 @_URL
-@click.option("--first", type=int, default=1, help="From this version on.")
+@click.option("--first", type=COUNT, default=1, show_default=True, help="From this version on.")
 @_JSON
 def log(url: str, first: int, as_json: bool) -> None:
-    """The versions of the blob at URL (store, '/', name)."""
+    """The versions of the blob at URL (store, '/', name).
+
+    \b
+    Example:
+      penstock store log file:///tmp/run7/field --first 10
+    """
     place, name = _blob(url)
     versions = place.open(name).log(first)
     if as_json:
         click.echo(json.dumps({"url": url, "versions": versions}))
     elif not versions:
-        click.echo(f"{url} has no versions but zeros")
+        click.echo(f"{url} has no versions" + (f" from {first} on" if first > 1 else " but zeros"))
     else:
         for row in versions:
             row["time"] = datetime.datetime.fromtimestamp(row["time"]).isoformat(" ", "milliseconds")
@@ -95,18 +254,25 @@ def log(url: str, first: int, as_json: bool) -> None:
 
 @store.command()
 @_URL
-@click.option("--offset", type=int, default=0, help="First byte.")
-@click.option("--size", type=int, default=None, help="How many bytes; all that follow if left out.")
+@click.option("--offset", type=SIZE, default=0, show_default=True, help="First byte, such as 4096 or 64K.")
+@click.option("--size", type=SIZE, default=None, help="How many bytes; all that follow if left out.")
 @_VERSION
 @_JSON
 def read(url: str, offset: int, size: int | None, version: str | None, as_json: bool) -> None:
-    """Bytes of the blob at URL, to standard output; with --json as hexadecimal digits."""
+    """Bytes of the blob at URL, to standard output; with --json as hexadecimal digits.
+
+    \b
+    Examples:
+      penstock store read file:///tmp/run7/field --offset 4K --size 16
+      penstock store read file:///tmp/run7/field --version 3 --json
+    """
     place, name = _blob(url)
     blob = place.open(name)
     snapshot = blob.snapshot(_number(blob, version))
-    size = max(snapshot.size - offset, 0) if size is None else size
-    if offset < 0 or size < 0:
-        raise Error(f"offset {offset} and size {size} must not be negative")
+    if offset > snapshot.size or offset + (size or 0) > snapshot.size:
+        wanted = f"from {offset:,} on" if size is None else f"from {offset:,} to {offset + size:,}"
+        raise Error(f"{url}: bytes {wanted} were asked for, but version {snapshot.version} has {snapshot.size:,}")
+    size = snapshot.size - offset if size is None else size
     if as_json:
         data = bytearray(size)
         snapshot.read([(offset, data)])
@@ -127,7 +293,12 @@ def read(url: str, offset: int, size: int | None, version: str | None, as_json: 
 @_VERSION
 @_JSON
 def export(url: str, path: str, version: str | None, as_json: bool) -> None:
-    """The blob at URL as the plain file PATH, which appears when it is complete."""
+    """The blob at URL as the plain file PATH, which appears when it is complete.
+
+    \b
+    Example:
+      penstock store export file:///tmp/run7/field field.bin --version 3
+    """
     place, name = _blob(url)
     blob = place.open(name)
     snapshot = blob.snapshot(_number(blob, version))
@@ -135,7 +306,7 @@ def export(url: str, path: str, version: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"url": url, "version": snapshot.version, "path": path, "bytes": snapshot.size}))
     else:
-        click.echo(f"{path}: version {snapshot.version}, {snapshot.size:,} bytes")
+        click.echo(f"{path}: version {snapshot.version}, {_plural(snapshot.size, 'byte')}")
 
 
 @store.command()
@@ -145,7 +316,13 @@ def export(url: str, path: str, version: str | None, as_json: bool) -> None:
 @click.option("--delete", is_flag=True, help="Take the tag away.")
 @_JSON
 def tag(url: str, tag: str | None, version: str | None, delete: bool, as_json: bool) -> None:
-    """Name a version of the blob at URL, which gc then keeps; without TAG, list the tags."""
+    """Name a version of the blob at URL, which gc then keeps; without TAG, list the tags.
+
+    \b
+    Examples:
+      penstock store tag file:///tmp/run7/field published --version 3
+      penstock store tag file:///tmp/run7/field published --delete
+    """
     place, name = _blob(url)
     blob = place.open(name)
     if tag is None and (delete or version is not None):
@@ -171,7 +348,12 @@ def tag(url: str, tag: str | None, version: str | None, delete: bool, as_json: b
 @click.argument("new", required=False)
 @_JSON
 def diff(url: str, old: str, new: str | None, as_json: bool) -> None:
-    """The regions of the blob at URL that were written between versions OLD and NEW (numbers or tags; the newest)."""
+    """The regions of the blob at URL that were written between versions OLD and NEW (numbers or tags; the newest).
+
+    \b
+    Example:
+      penstock store diff file:///tmp/run7/field 3 published
+    """
     place, name = _blob(url)
     blob = place.open(name)
     found = blob.diff(_number(blob, old), _number(blob, new))
@@ -180,7 +362,7 @@ def diff(url: str, old: str, new: str | None, as_json: bool) -> None:
         return
     if found:
         _table([{"offset": offset, "bytes": size} for offset, size in found], {"offset": "offset", "bytes": "bytes"})
-    click.echo(f"{len(found):,} regions, {sum(size for _, size in found):,} bytes")
+    click.echo(f"{_plural(len(found), 'region')}, {_plural(sum(size for _, size in found), 'byte')}")
 
 
 @store.command()
@@ -188,7 +370,12 @@ def diff(url: str, old: str, new: str | None, as_json: bool) -> None:
 @_VERSION
 @_JSON
 def compact(url: str, version: str | None, as_json: bool) -> None:
-    """Copy the data of a version of the blob at URL to one place, so that it reads like a plain file."""
+    """Copy the data of a version of the blob at URL to one place, so that it reads like a plain file.
+
+    \b
+    Example:
+      penstock store compact file:///tmp/run7/field
+    """
     place, name = _blob(url)
     blob = place.open(name)
     snapshot = blob.snapshot(_number(blob, version))
@@ -205,7 +392,12 @@ def compact(url: str, version: str | None, as_json: bool) -> None:
 @_VERSION
 @_JSON
 def clone(url: str, new_name: str, version: str | None, as_json: bool) -> None:
-    """A new blob NEW_NAME, in the same store, that begins as a version of the blob at URL and shares its data."""
+    """A new blob NEW_NAME, in the same store, that begins as a version of the blob at URL and shares its data.
+
+    \b
+    Example:
+      penstock store clone file:///tmp/run7/field branch --version 3
+    """
     place, name = _blob(url)
     blob = place.open(name)
     number = _number(blob, version)
@@ -220,7 +412,12 @@ def clone(url: str, new_name: str, version: str | None, as_json: bool) -> None:
 @_URL
 @_JSON
 def rm(url: str, as_json: bool) -> None:
-    """Remove the blob at URL with all its versions and tags."""
+    """Remove the blob at URL with all its versions and tags.
+
+    \b
+    Example:
+      penstock store rm file:///tmp/run7/branch
+    """
     place, name = _blob(url)
     report = place.remove(name)
     if as_json:
@@ -233,7 +430,12 @@ def rm(url: str, as_json: bool) -> None:
 @_URL
 @_JSON
 def check(url: str, as_json: bool) -> None:
-    """Read all of the store at URL and verify every checksum; exit with 1 if anything is broken."""
+    """Read all of the store at URL and verify every checksum; exit with 1 if anything is broken.
+
+    \b
+    Example:
+      penstock store check file:///tmp/run7
+    """
     report = _open(url).check()
     if as_json:
         click.echo(json.dumps({"url": url, **report}))
@@ -252,7 +454,7 @@ def check(url: str, as_json: bool) -> None:
 
 @store.command()
 @_URL
-@click.option("--keep-last", type=int, default=None, help="Versions of each blob that stay.")
+@click.option("--keep-last", type=COUNT, default=None, help="Versions of each blob that stay.")
 @click.option("--keep-for", type=float, default=None, help="Versions stay that were the newest in these last seconds.")
 @click.option("--lease", type=float, default=3600.0, show_default=True, help="Seconds that a write may take.")
 @_JSON
@@ -260,6 +462,11 @@ def gc(url: str, keep_last: int | None, keep_for: float | None, lease: float, as
     """Free the space of old versions and dead writers in the store at URL. Safe while it is in use.
 
     Without --keep-last and --keep-for all versions stay; with both, those that either keeps. Versions with a tag always do.
+
+    \b
+    Examples:
+      penstock store gc file:///tmp/run7 --keep-last 10
+      penstock store gc file:///tmp/run7 --keep-for 86400
     """
     if keep_last is not None and keep_last < 1:
         raise Error(f"--keep-last is {keep_last}, expected at least 1")
@@ -285,6 +492,10 @@ def mount(url: str, directory: str, foreground: bool, allow_other: bool, as_json
     DIRECTORY/BLOB/versions/12 is a version, DIRECTORY/BLOB/latest a link to the newest, DIRECTORY/BLOB/tags/TAG a link to
     the one that a tag names. Unmount with `fusermount3 -u DIRECTORY` or `umount DIRECTORY`. Needs libfuse and the package
     mfusepy (pip install 'penstock[fuse]').
+
+    \b
+    Example:
+      penstock store mount file:///tmp/run7 /mnt/run7
     """
     from penstock.store_mount import mount as mount_store
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import cast
 
 import click
 
+from penstock import output_file, spmd
+from penstock.cli.collective import CollectiveCommand
 from penstock.placement import ORDERS
 
 _OPERATIONS = "bcast,reduce,allreduce,gather,scatter,allgather,alltoall,reduce_scatter_block,barrier"
@@ -21,7 +24,7 @@ def _size(text: str) -> int:
         raise click.BadParameter(f"{text!r}; expected a size such as 4096, 64K or 16M") from error
 
 
-@click.command()
+@click.command(cls=CollectiveCommand)
 @click.option(
     "--output", "-o", default="penstock-tuning.json", show_default=True, help="The table, kept and completed."
 )
@@ -46,7 +49,11 @@ def _size(text: str) -> int:
     show_default=True,
     help="Order of the ranks: as launched, or a communicator on which the nodes take turns.",
 )
-@click.option("--report", "html", help="Write an HTML report with the curves of the paper's figures 4, 7, 8 and 9.")
+@click.option(
+    "--report",
+    "html",
+    help="Write an HTML page: the choices and why, the noise, predictions beside measurements, and the cost.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def tune(
     output: str,
@@ -64,12 +71,21 @@ def tune(
     """Find the fastest algorithm for every operation and size, and write a table of them.
 
     Run it under mpiexec, placed as the application will be. Programs use the table with PENSTOCK_TUNING=FILE.
+
+    \b
+    Example:
+      mpiexec -n 64 penstock tune --minutes 10 --output cluster.json
+
     Tasks, the parts of hierarchical collectives, are measured, and from their costs the time of whole operations of any
     size is predicted. At each size what may be the best, by that and by the sizes before, races from end to end, with
     MPI's own collective.
     """
+    from mpi4py import MPI
+
     from penstock import tuning
 
+    if html is not None:
+        spmd.from_root(MPI.COMM_WORLD, lambda: output_file.require_writable(Path(html)))
     wanted = [word for word in operations.split(",") if word]
     request = tuning.TuningRequest(
         operations=wanted,
@@ -80,10 +96,10 @@ def tune(
         order=order,
     )
     found = tuning.run(request, Path(output), again=again, bar=sys.stderr.isatty())
-    if found is None:  # another rank speaks
-        return
     if html is not None:
-        from penstock.tuning.report import write
+        from penstock.tuning import report
 
-        write(found, html)
-    click.echo(found.as_json() if as_json else found.summary())
+        # The root has found it.
+        spmd.from_root(MPI.COMM_WORLD, lambda: report.write(cast(tuning.Outcome, found), Path(html)))
+    if found is not None:  # elsewhere another rank speaks
+        click.echo(found.as_json() if as_json else found.summary())

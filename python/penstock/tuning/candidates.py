@@ -78,6 +78,14 @@ def space_of(core: Any, operation: str, size: int) -> Space:
     return Space(lengths)
 
 
+def default_of(core: Any, operation: str, size: int, space: Space) -> str:
+    """The candidate that runs without a table; MPI's own if the default is none of them. Local."""
+    found = json.loads(core.explain(operation, max(8, size), "int64", "sum", 0, {}))
+    algorithm = found["algorithm"].removeprefix(f"{operation}/")  # the name of its plan
+    names = space.like(algorithm, frozenset({found.get("segment_bytes", 0)}))
+    return names[0] if names else ITSELF
+
+
 def _plan_facts(core: Any, operation: str, size: int, algorithm: str, segment: int) -> tuple | None:
     how: dict[str, Any] = {"algorithm": algorithm}
     if segment:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
+
+from penstock import output_file, spmd
+
+VERSION = 2  #: of what is kept; another one is not gone on from
 
 
 class Journal:
@@ -15,7 +18,7 @@ class Journal:
         self._world = world
         self._key = key
         self._path = path
-        self._known: dict[str, Any] = world.bcast(self._resumed() if world.rank == 0 and not again else {})
+        self._known: dict[str, Any] = spmd.from_root(world, lambda: {} if again else self._resumed())
         self.spent: dict[str, float] = dict(self._known.get("spent", {}))  #: seconds of each part of the search
 
     def __contains__(self, name: str) -> bool:
@@ -25,15 +28,14 @@ class Journal:
         return self._known[name]
 
     def keep(self, values: dict[str, Any]) -> None:
+        """Raises penstock.Error on all ranks if the file cannot be written."""
         self._known.update(values)
-        if self._world.rank == 0:
-            temporary = self._path.with_name(self._path.name + ".new")
-            temporary.write_text(json.dumps({"key": self._key, "done": {**self._known, "spent": self.spent}}))
-            os.replace(temporary, self._path)
+        state = {"version": VERSION, "key": self._key, "done": {**self._known, "spent": self.spent}}
+        spmd.from_root(self._world, lambda: output_file.write(self._path, json.dumps(state)))
 
     def _resumed(self) -> dict[str, Any]:
         try:
             state = json.loads(self._path.read_text())
-            return state["done"] if state["key"] == self._key else {}
-        except (OSError, ValueError, KeyError):
+            return state["done"] if (state["version"], state["key"]) == (VERSION, self._key) else {}
+        except (FileNotFoundError, ValueError, KeyError):
             return {}

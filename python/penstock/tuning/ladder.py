@@ -17,8 +17,6 @@ from penstock.tuning.candidates import ITSELF, Space, config_of
 from penstock.tuning.racing import LONG_S
 
 SHORT = 16 << 10  #: up to here nothing is cut into segments
-TIES = 64 << 10  #: up to here MPI's own collective is chosen where it is hardly behind the best
-TIE = 1.06  #: so far behind; more than chance puts the luckiest of many ahead after a race of short messages
 ALL_RACE = 256 << 10  #: up to here all candidates race; beyond, those that may win
 BEHIND = 1.3  #: how far behind the best a candidate may be expected to be to race
 LEAST, MOST = 3, 10  #: how many race at least and at most
@@ -26,11 +24,12 @@ LEAST, MOST = 3, 10  #: how many race at least and at most
 FAMILY = 1.5
 LEADS = 1.2  #: how far behind the best an algorithm may be for its next longer segments to race
 BETWEEN = 1.3  #: how far behind the best at a neighbour a candidate may be to race at a size in between
-AGAIN, MOST_AGAIN = 1.2, 3  #: who races a second time, later, where times are short: how far behind, and how many
+AGAIN, MOST_AGAIN = 1.2, 3  #: who meets the default in a duel where times are short: how far behind, and how many
 SAME = 1.02  #: how far behind the best at both neighbours a candidate may be for the size in between to need no race
 
 Times = dict[str, float]  #: of candidates, by name
-Step = tuple[int, list[str], bool]  #: a size, who is to race there, and whether it is for the second time
+#: A size, who is to race there, and whether it is the duel after the race, with the default first.
+Step = tuple[int, list[str], bool]
 Steps = Generator[Step, Times, dict[int, Times]]
 
 
@@ -38,29 +37,34 @@ def climb(
     spaces: Mapping[int, Space],
     *,
     heuristics: bool = True,
+    defaults: Mapping[int, str] | None = None,
     predict: Callable[[int], Mapping[str, float]] = lambda size: {},
 ) -> Steps:
     """Yields who is to race at which size, is sent their times, and returns what was measured.
 
     `predict` gives seconds of those candidates whose tasks were measured: the best of them races even if it has no past.
-    MPI's own collective always races. A machine is slow for some time, and what is short is measured in that time only:
-    so the best of short races meet once more in the end.
+    MPI's own collective and the default of the size always race. A machine is slow for some time, and what is short is
+    measured in that time only: so the best of short races meet the default once more in the end.
     """
     points: dict[int, Times] = {}
+    defaults = defaults or {}
     if heuristics:
-        yield from _climb(spaces, predict, points)
+        yield from _climb(spaces, predict, points, defaults)
     else:
         for size, space in sorted(spaces.items()):
             points[size] = yield size, list(space.lengths), False
     for size, times in points.items():
-        near = near_best(times)
+        near = near_best(times, defaults.get(size, ITSELF))
         if len(near) > 1 and min(times.values()) < LONG_S:
             points[size] = merged(times, (yield size, near, True))
     return points
 
 
 def _climb(
-    spaces: Mapping[int, Space], predict: Callable[[int], Mapping[str, float]], points: dict[int, Times]
+    spaces: Mapping[int, Space],
+    predict: Callable[[int], Mapping[str, float]],
+    points: dict[int, Times],
+    defaults: Mapping[int, str],
 ) -> Generator[Step, Times, None]:
     sizes = sorted(spaces)
     short = [size for size in sizes if size <= SHORT]
@@ -75,6 +79,7 @@ def _climb(
         if size > ALL_RACE and known:
             predicted = predict(size)
             wanted = {*_contenders(behind, space), ITSELF, *sorted(predicted, key=predicted.__getitem__)[:1]}
+            wanted |= {*space.lengths} & {defaults.get(size)}
         points[size] = yield size, sorted(wanted, key=lambda name: (behind.get(name, math.inf), name)), False
     gaps = list(itertools.pairwise(coarse))
     while gaps:
@@ -83,7 +88,12 @@ def _climb(
         if not between or _have_one_winner(spaces, points, low, high):
             continue
         size = between[len(between) // 2]
-        wanted = {ITSELF, *_close(spaces, points, low, size), *_close(spaces, points, high, size)}
+        wanted = {
+            ITSELF,
+            *filter(None, [defaults.get(size)]),
+            *_close(spaces, points, low, size),
+            *_close(spaces, points, high, size),
+        }
         points[size] = yield size, [name for name in spaces[size].lengths if name in wanted], False
         gaps += [(low, size), (size, high)]
 
@@ -97,7 +107,9 @@ def expected(spaces: Mapping[int, Space], points: Mapping[int, Times], known: li
     for last, before in zip(known[::-1], [*known[-2::-1], None]):
         times = points[last]
         grown: Times = {}
-        for name, seconds in times.items() if before is not None else ():
+        for name, seconds in times.items():
+            if before is None:
+                break
             past = [
                 points[before][each] for each in spaces[before].same_as(spaces[last], name) if each in points[before]
             ]
@@ -130,32 +142,22 @@ def interpolated(spaces: Mapping[int, Space], points: Mapping[int, Times], size:
     return found
 
 
-def near_best(times: Times) -> list[str]:
-    """Who may be the best once it is measured again."""
+def near_best(times: Times, default: str) -> list[str]:
+    """The default, and who may be faster once it is measured again."""
     ranked = sorted(times, key=times.__getitem__)
-    return [
+    near = [
         name
         for place, name in enumerate(ranked)
-        if (place < MOST_AGAIN or name == ITSELF) and times[name] <= AGAIN * times[ranked[0]]
+        if (place < MOST_AGAIN or name == ITSELF) and times[name] <= AGAIN * times[ranked[0]] and name != default
     ]
-
-
-def in_preference(times: Times, size: int) -> list[str]:
-    """The best first. Of short messages MPI's own collective is, if it is hardly behind: it is never slower than the MPI
-    that an application had without Penstock, and chance is not to change that.
-    """
-    prefers_native = size <= TIES and times.get(ITSELF, math.inf) <= TIE * min(times.values())
-    return sorted(times, key=lambda name: (not (prefers_native and name == ITSELF), times[name]))
+    return [default, *near] if default in times else near
 
 
 def merged(first: Times, second: Times) -> Times:
-    """Times of two races, the second of some of those who were in the first, as geometric means. The others are as far
-    behind these as they were."""
-    change = math.sqrt(statistics.median(second[name] / first[name] for name in second))
-    return {
-        name: math.sqrt(seconds * second[name]) if name in second else seconds * change
-        for name, seconds in first.items()
-    }
+    """Times of a race, and of the duel after it of some who were in the race. What the duel found counts; the others are
+    as far behind these as they were."""
+    change = statistics.median(second[name] / first[name] for name in second)
+    return {name: second.get(name, seconds * change) for name, seconds in first.items()}
 
 
 def _contenders(behind: Times, space: Space) -> set[str]:

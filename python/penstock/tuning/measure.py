@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from penstock import spmd
 from penstock.tuning import racing
-from penstock.tuning.candidates import ITSELF, SEGMENTS, Config, Space, config_of, space_of
+from penstock.tuning.candidates import ITSELF, SEGMENTS, Config, Space, config_of, default_of, space_of
+from penstock.tuning.decide import AGAIN, Choice, duel
 from penstock.tuning.journal import Journal
+from penstock.tuning.noise import Noise, Spread, noise_of
 from penstock.tuning.predict import STAGES, at_length, stages_of, steps_of
 
 STABLE = 6  #: tasks of a full pipeline in a row; the cost of the later ones counts (figure 3)
@@ -22,6 +25,11 @@ ALL_S = 0.06  #: of one candidate in an exhaustive search
 ALL_ROUNDS = (12, 200)  #: of an exhaustive search, at least and at most: what tells 3% apart
 SENDS_MANY = {"scatter", "alltoall", "reduce_scatter_block"}  #: a part for each rank
 REFEREE_S, REFEREE_ROUNDS = 0.5, (9, 100)
+NOISE_S, NOISE_ROUNDS = (
+    0.1,
+    (8, 64),
+)  #: of one measurement of the noise: about so long, and at least and at most so often
+DUEL_S = racing.RACE_S  #: of one duel, about
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,7 @@ class Meter:
 
         self.world = world
         self.comm = comm
-        self.core = comm._core
+        self.core = comm._open()
         self.operations = operations
         self.journal = journal
         self._most = MPI.MAX
@@ -53,11 +61,13 @@ class Meter:
         largest = max(1, max(sizes) // 8)
         many = SENDS_MANY & set(operations)
         gets_many = {"gather", "allgather", "alltoall"} & set(operations)
-        self.mine = np.ones(largest * (world.size if many else 1), np.int64)
-        self.result = np.ones(largest * (world.size if gets_many else 1), np.int64)
+        counts = [largest * (world.size if wanted else 1) for wanted in (many, gets_many)]
+        self.mine, self.result = spmd.agreed(world, lambda: [np.ones(count, np.int64) for count in counts])
         self.random = np.random.default_rng(0)  # the same numbers on all ranks
 
-        self.spaces: dict[str, dict[int, Space]] = world.bcast(self._spaces(sizes) if world.rank == 0 else None)
+        self.spaces: dict[str, dict[int, Space]] = spmd.from_root(world, lambda: self._spaces(sizes))
+        #: operation → bytes → what runs without a table
+        self.defaults: dict[str, dict[int, str]] = spmd.from_root(world, self._defaults)
 
     def _spaces(self, sizes: list[int]) -> dict[str, dict[int, Space]]:
         return {
@@ -65,6 +75,12 @@ class Meter:
                 size: space_of(self.core, operation, size) for size in (sizes[:1] if operation == "barrier" else sizes)
             }
             for operation in self.operations
+        }
+
+    def _defaults(self) -> dict[str, dict[int, str]]:
+        return {
+            operation: {size: default_of(self.core, operation, size, space) for size, space in spaces.items()}
+            for operation, spaces in self.spaces.items()
         }
 
     def costs_of_tasks(self, algorithm: str, heuristics: bool) -> dict[int, dict[str, list[float]]]:
@@ -136,7 +152,7 @@ class Meter:
         return Action(run, many if operation in SENDS_MANY else mine)
 
     def actions(self, operation: str, size: int, names: Iterable[str]) -> dict[str, Action]:
-        return {name: self.action(operation, size, config_of(name)) for name in names}
+        return {name: self.action(operation, size, config_of(name.removesuffix(AGAIN))) for name in names}
 
     def round(self, actions: list[Action]) -> np.ndarray:
         """Seconds of each on the slowest rank; each once, in an order of this round."""
@@ -151,24 +167,58 @@ class Meter:
         return slowest
 
     def knows(self, operation: str, size: int, names: list[str], *, again: bool) -> bool:
-        return f"{'again' if again else 'whole'}/{operation}/{size}/{names[0]}" in self.journal
+        return (f"duel/{operation}/{size}" if again else f"whole/{operation}/{size}/{names[0]}") in self.journal
 
-    def race(self, operation: str, size: int, names: Iterable[str], *, again: bool = False) -> dict[str, float]:
+    def noise(self, operation: str, size: int) -> Noise:
+        """The default beside itself."""
+        name = f"noise/{operation}/{size}"
+        if name not in self.journal:
+            default = self.defaults[operation][size]
+            actions = list(self.actions(operation, size, [default, default + AGAIN]).values())
+            rounds = [self.round(actions)]
+            if rounds[0].min() < racing.LONG_S:  # that warmed up
+                rounds = [self.round(actions)]
+            count = int(np.clip(NOISE_S / max(1e-7, rounds[0].sum()), *NOISE_ROUNDS))
+            times = np.array([*rounds, *(self.round(actions) for _ in range(count - 1))])
+            self.journal.keep({name: noise_of(times[:, 0].tolist(), times[:, 1].tolist()).as_json()})
+        return Noise(**self.journal[name])
+
+    def race(self, operation: str, size: int, names: Iterable[str]) -> dict[str, float]:
         """Medians of the slowest rank."""
-        stem = f"{'again' if again else 'whole'}/{operation}/{size}/"
+        stem = f"whole/{operation}/{size}/"
         names = list(names)
         missing = [name for name in names if stem + name not in self.journal]
         if missing:
-            actions = self.actions(operation, size, missing)
-
-            def draw(alive: list[str]) -> Sequence[float]:
-                return self.round([actions[name] for name in alive]).tolist()
-
+            draw = self._drawing(operation, size, missing)
             begin = time.perf_counter()
-            times = racing.race(draw, missing, reference=ITSELF)
+            spreads: dict[str, Spread] = {}
+            racing.race(draw, missing, references={ITSELF, self.defaults[operation][size]}, spreads=spreads)
             took_s = time.perf_counter() - begin
-            self.journal.keep({stem + name: seconds for name, seconds in times.items()} | {f"took/{stem}": took_s})
-        return {name: self.journal[stem + name] for name in names}
+            self.journal.keep({stem + name: spread for name, spread in spreads.items()} | {f"took/{stem}": took_s})
+        return {name: self.journal[stem + name][0] for name in names}
+
+    def spreads(self, operation: str, size: int) -> dict[str, Spread]:
+        """Of all that raced."""
+        stem = f"whole/{operation}/{size}/"
+        return {
+            name: tuple(self.journal[stem + name])
+            for name in self.spaces[operation][size].lengths
+            if stem + name in self.journal
+        }
+
+    def duel(self, operation: str, size: int, names: Sequence[str], noise: Noise, model: str) -> Choice:
+        """Of the first of `names`, the default, and the others."""
+        name = f"duel/{operation}/{size}"
+        if name not in self.journal:
+            draw = self._drawing(operation, size, [names[0], names[0] + AGAIN, *names[1:]])
+            draw(list(names))  # warms up
+            choice = duel(draw, names[0], names[1:], noise, model=model, seconds=DUEL_S)
+            self.journal.keep({name: choice.as_json()})
+        return Choice.from_json(self.journal[name])
+
+    def _drawing(self, operation: str, size: int, names: Iterable[str]) -> Callable[[list[str]], Sequence[float]]:
+        actions = self.actions(operation, size, names)
+        return lambda wanted: self.round([actions[name] for name in wanted]).tolist()
 
     def measure_all(self, operation: str, size: int, half: int) -> dict[str, list[float]]:
         """What a search without any of this does: every candidate as often as the others; one of two times."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import math
 import statistics
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -17,7 +19,8 @@ class Outcome:
 
     key: dict[str, Any]
     request: dict[str, Any]
-    #: operation → bytes → native_s, measured (or between two that were), and candidates, the best first
+    #: operation → bytes → native_s, measured (or between two that were), and candidates, the choice first; why it is
+    #: that, the default, the runner-up, and the noise that a difference had to exceed, see `decide.Choice`
     operations: dict[str, dict[int, dict[str, Any]]]
     predicted: dict[str, dict[int, dict[str, float]]]  #: operation → bytes → "algorithm:segment" → seconds
     #: the same, measured, of all there are
@@ -27,6 +30,8 @@ class Outcome:
     halves: dict[str, dict[int, float]] = field(default_factory=dict)
     #: operation → bytes → seconds of "chosen", "best" and "best again", which are the same, side by side
     referee: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)
+    #: operation → bytes → how far the default is from itself; see `Noise`
+    noise: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)  #: what each part of the search took
     left_out: int = 0  #: points for which the time did not suffice
     path: str = ""
@@ -74,7 +79,24 @@ class Outcome:
                     )
         return lines
 
-    def noise(self) -> float:
+    def points(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Operation and point, with its "bytes", of each choice."""
+        for operation, points in self.operations.items():
+            for size, point in sorted(points.items()):
+                if point["candidates"]:
+                    yield operation, {"bytes": size, **point}
+
+    def noise_lines(self) -> list[str]:
+        """What measuring the default beside itself has shown."""
+        return [
+            f"noise: {operation} of {bytes_text(size)}, the default {noise['rounds']} times beside itself: single times differ "
+            f"by {share_text(math.expm1(noise['scatter']))} (one standard deviation), all of them by "
+            f"{share_text(math.expm1(noise['apart']))}"
+            for operation, sizes in self.noise.items()
+            for size, noise in sorted(sizes.items())
+        ]
+
+    def referee_noise(self) -> float:
         """How far apart two measurements of the same candidate were: nine of ten were closer."""
         apart = [
             max(t["best"], t["best again"]) / min(t["best"], t["best again"]) - 1
@@ -84,23 +106,25 @@ class Outcome:
         return float(np.quantile(apart, 0.9)) if apart else 0.0
 
     def summary(self) -> str:
-        lines = [f"{'operation':10} {'bytes':>10}  {'algorithm':24} {'segment':>9} {'time':>10} {'native':>10}"]
-        for operation, points in self.operations.items():
-            for size, point in sorted(points.items()):
-                if not point["candidates"]:
-                    continue
-                best = point["candidates"][0]
-                lines.append(
-                    f"{operation:10} {size:10}  {best['algorithm']:24} {best['segment_bytes'] or '-':>9} "
-                    f"{_time(best['seconds']):>10} {_time(point['native_s']):>10}"
-                )
-        lines.append("")
+        lines = [f"{'operation':9} {'bytes':>8}  {'choice':26} {'time':>8} {'95% interval':>17} {'MPI own':>8}  why"]
+        for operation, point in self.points():
+            best = point["candidates"][0]
+            interval = (
+                f"{time_text(best['low_s'])} - {time_text(best['high_s'])}" if "low_s" in best else "interpolated"
+            )
+            lines.append(
+                f"{operation[:9]:9} {point['bytes']:8}  {label(name_of_candidate(best)):26} "
+                f"{time_text(best['seconds']):>8} {interval:>17} {time_text(point['native_s']):>8}  {reason(point)}"
+            )
+        lines += ["", *self.noise_lines(), ""]
+        counts = collections.Counter(point["why"] for _, point in self.points())
+        lines.append(f"{sum(counts.values())} choices: " + ", ".join(f"{count} {why}" for why, count in counts.items()))
         lines += [f"{part}: {seconds:.1f} s" for part, seconds in self.seconds.items()]
         if self.left_out:
             lines.append(f"{self.left_out} points were left to interpolation for want of time; run again to go on")
         good, known = self.within()
         if known:
-            noise = self.noise()
+            noise = self.referee_noise()
             equal, _ = self.within(noise=noise)
             own, of = self.strict()
             sure, of_sure = self.within(known=0.03)
@@ -113,17 +137,64 @@ class Outcome:
                 f"the best of {of_sure} points, and there at {sure} side by side"
             )
             lines += self.behind()
-            searched = self.seconds.get("predicting", 0.0) + self.seconds.get("validating", 0.0)
+            searched = sum(s for part, s in self.seconds.items() if part != "exhaustive search")
             if everything := self.seconds.get("exhaustive search"):
                 lines.append(f"the search took {searched / everything:.1%} of the time of the exhaustive one")
         lines.append(f"written: {self.path}; use it with PENSTOCK_TUNING={self.path}")
         return "\n".join(lines)
 
 
-def _time(seconds: float) -> str:
+def time_text(seconds: float) -> str:
+    """Three digits and a unit."""
     if not seconds:
         return "-"
-    return f"{seconds * 1e3:.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} µs"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= 0.9995 * scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def bytes_text(size: int) -> str:
+    for unit, scale in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= scale:
+            return f"{size / scale:.4g} {unit}"
+    return f"{size} B"
+
+
+def name_of_candidate(candidate: dict[str, Any]) -> str:
+    return f"{candidate['algorithm']}:{candidate['segment_bytes']}"
+
+
+def label(name: str) -> str:
+    """Of a candidate, for people."""
+    algorithm, _, segment = name.rpartition(":")
+    algorithm = "MPI's own" if algorithm == "native" else algorithm
+    return f"{algorithm}, {bytes_text(int(segment))}" if int(segment) else algorithm
+
+
+def reason(point: dict[str, Any]) -> str:
+    """Why this is the choice, and how far the next one is: its time over that of the choice."""
+    text = point["why"]
+    if point["runner_up"]:
+        text += f"; {label(point['runner_up'])} takes {ratio_text(point['runner_up_ratio'])} times as long"
+    return f"{text}; noise {share_text(point['noise'])}"
+
+
+def share_text(share: float) -> str:
+    """A share as per cent, and from 1 on as a factor."""
+    if share >= 1:
+        return f"a factor of {1 + share:.2g}" if share < 98 else "a factor of 99 and more"
+    return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
+
+
+def ratio_text(ratio: tuple[float, float, float] | None) -> str:
+    """A ratio of times with its interval."""
+    return f"{ratio[0]:.2f} ({_bound(ratio[1])} to {_bound(ratio[2])})" if ratio else "-"
+
+
+def _bound(ratio: float) -> str:
+    """An end of an interval, which few measurements leave open."""
+    return f"{ratio:.2f}" if 0.01 <= ratio < 100 else "?"
 
 
 def median_gain(outcome: Outcome) -> float:

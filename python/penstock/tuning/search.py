@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock import output_file, spmd
 from penstock.error import Error
 from penstock.placement import ORDERS, ordered
 from penstock.tuning.candidates import ITSELF, OPERATIONS, PIPELINES, SEGMENTS, config_of, name_of
+from penstock.tuning.decide import Choice, by_medians
 from penstock.tuning.journal import Journal
-from penstock.tuning.ladder import Times, climb, in_preference, interpolated, merged
+from penstock.tuning.ladder import Times, climb, interpolated, merged
 from penstock.tuning.measure import Meter
+from penstock.tuning.noise import Noise, Spread, noise_at
 from penstock.tuning.outcome import Outcome
 from penstock.tuning.predict import STAGES, predict
-from penstock.tuning.table import write_table
+from penstock.tuning.table import require_table, write_table
 
 TASK_SHARE = 0.3  #: of the time, for tasks
+NOISE_SHARE = 0.1  #: for the noise
 
 
 @dataclass
@@ -55,12 +61,14 @@ class _Search:
 
         from penstock.comm import Comm
 
+        spmd.from_root(MPI.COMM_WORLD, lambda: require_outputs(path))
         self.world = ordered(MPI.COMM_WORLD, request.order)
-        self.comm = Comm(self.world)
+        with without_table():
+            self.comm = Comm(self.world)
         self.request = request
         self.path = path
         self.bar = bar and self.world.rank == 0
-        self.key = self.world.bcast(json.loads(self.comm._core.tuning_key()))
+        self.key = self.world.bcast(json.loads(self.comm._open().tuning_key()))
         self.journal = Journal(self.world, self.key, path.with_name(path.name + ".progress"), again)
         self.meter = Meter(self.world, self.comm, request.operations, request.sizes, self.journal)
         self.begin = time.monotonic()
@@ -101,11 +109,37 @@ class _Search:
                             found[operation][size][name] = predict(operation, -(-size // segment), costs[segment])
         return found
 
-    def races(self, predicted: dict[str, dict[int, Times]]) -> dict[str, dict[int, Times]]:
-        """What was measured. Operations take turns, so all of them get as far as the time suffices."""
+    def noises(self) -> dict[str, dict[int, Noise]]:
+        """Of each operation, at its smallest, middle and largest size; the first of them in any case."""
+        found: dict[str, dict[int, Noise]] = {operation: {} for operation in self.meter.spaces}
+        places = [
+            (operation, size)
+            for place in (0.0, 1.0, 0.5)
+            for operation, spaces in self.meter.spaces.items()
+            for size in [sorted(spaces)[round(place * (len(spaces) - 1))]]
+        ]
+        places = list(dict.fromkeys(places))
+        for number, (operation, size) in enumerate(places, 1):
+            if found[operation] and self.seconds_left(NOISE_SHARE) < 0:
+                continue
+            found[operation][size] = self.meter.noise(operation, size)
+            self.tell("noise", number, len(places), f"{operation}, {size} bytes")
+        return found
+
+    def races(
+        self, predicted: dict[str, dict[int, Times]], noises: dict[str, dict[int, Noise]]
+    ) -> tuple[dict[str, dict[int, Times]], dict[str, dict[int, Choice]]]:
+        """What was measured, and what duels have decided. Operations take turns, so all of them get as far as the time
+        suffices."""
+        duels: dict[str, dict[int, Choice]] = {operation: {} for operation in self.request.operations}
         found: dict[str, dict[int, Times]] = {operation: {} for operation in self.request.operations}
         ladders = {
-            operation: climb(spaces, heuristics=self.request.heuristics, predict=predicted[operation].__getitem__)
+            operation: climb(
+                spaces,
+                heuristics=self.request.heuristics,
+                defaults=self.meter.defaults[operation],
+                predict=predicted[operation].__getitem__,
+            )
             for operation, spaces in self.meter.spaces.items()
         }
         steps = {operation: next(ladder) for operation, ladder in ladders.items()}
@@ -115,46 +149,62 @@ class _Search:
                 if not self.meter.knows(operation, size, names, again=again) and self.seconds_left() < 0:
                     del steps[operation]
                     continue
-                times = self.meter.race(operation, size, names, again=again)
-                known = found[operation].get(size)
-                found[operation][size] = merged(known, times) if known else times
+                if again:
+                    model = best_of(predicted[operation][size])
+                    choice = self.meter.duel(operation, size, names, noise_at(noises[operation], size), model)
+                    duels[operation][size] = choice
+                    times = {name: spread[0] for name, spread in choice.spreads.items()}
+                    found[operation][size] = merged(found[operation][size], times)
+                else:
+                    times = found[operation][size] = self.meter.race(operation, size, names)
                 self.tell("races", sum(map(len, found.values())), total, f"{operation}, {size} bytes")
                 try:
                     steps[operation] = ladders[operation].send(times)
                 except StopIteration:
                     del steps[operation]
         self.tell("races", total, total, "")
-        return found
+        return found, duels
 
     def search(self) -> Outcome | None:
         spent = self.journal.spent
         start = time.monotonic()
+        noises = self.noises()
+        spent["measuring the noise"] = spent.get("measuring the noise", 0.0) + time.monotonic() - start
+        start = time.monotonic()
         predicted = self.predictions()
         spent["predicting"] = spent.get("predicting", 0.0) + time.monotonic() - start
         start = time.monotonic()
-        raced = self.races(predicted)
-        spent["validating"] = spent.get("validating", 0.0) + time.monotonic() - start
+        raced, duels = self.races(predicted, noises)
+        spent["racing"] = spent.get("racing", 0.0) + time.monotonic() - start
         chosen: dict[str, dict[int, dict[str, Any]]] = {}
         for operation, spaces in self.meter.spaces.items():
             points = {
                 size: raced[operation].get(size) or interpolated(spaces, raced[operation], size) for size in spaces
             }
-            chosen[operation] = {
-                size: point_of(times, in_preference(times, size), measured=size in raced[operation])
-                for size, times in points.items()
-                if times
-            }
+            chosen[operation] = {}
+            for size, times in points.items():
+                if not times:
+                    continue
+                noise, default = noise_at(noises[operation], size), self.meter.defaults[operation][size]
+                model = best_of(predicted[operation][size])
+                spreads = self.meter.spreads(operation, size) if size in raced[operation] else {}
+                rounds = {name: spread[3] for name, spread in spreads.items()} or 2
+                choice = duels[operation].get(size) or by_medians(times, default, noise, rounds, model=model)
+                chosen[operation][size] = point_of(
+                    times, choice, {**spreads, **choice.spreads}, noise, measured=size in raced[operation]
+                )
         left_out = sum(map(len, self.meter.spaces.values())) - sum(map(len, chosen.values()))
         outcome = Outcome(self.key, asdict(self.request), chosen, predicted, seconds=spent, left_out=left_out)
+        outcome.noise = {
+            operation: {size: noise.as_json() for size, noise in known.items()} for operation, known in noises.items()
+        }
         if self.request.exhaustive:
             self.measure_all(outcome)
         self.journal.keep({"finished": not left_out})
         self.comm.free()
-        if self.world.rank != 0:
-            return None
         outcome.path = str(self.path)
-        write_table(self.path, outcome)
-        return outcome
+        spmd.from_root(self.world, lambda: write_table(self.path, outcome))
+        return outcome if self.world.rank == 0 else None
 
     def measure_all(self, outcome: Outcome) -> None:
         """The exhaustive search, and what it and this one have chosen side by side. Twice half of the measurements, so
@@ -183,6 +233,12 @@ class _Search:
             self.tell("referee", number, len(points), f"{operation}, {size} bytes")
 
 
+def require_outputs(path: Path) -> None:
+    """Before anything is measured: the table and the journal can be written, and what stands there is a table."""
+    output_file.require_writable(path)
+    require_table(path)
+
+
 def disagreement(first: Times, second: Times) -> float:
     """How many times as long as the other's best the choice of each half of the measurements takes in the other half."""
     return max(
@@ -191,11 +247,44 @@ def disagreement(first: Times, second: Times) -> float:
     )
 
 
-def point_of(times: Times, names: list[str], *, measured: bool = True) -> dict[str, Any]:
-    candidates = [
-        {"algorithm": config_of(name)[0], "segment_bytes": config_of(name)[1], "seconds": times[name]} for name in names
-    ]
-    return {"native_s": times[ITSELF], "measured": measured, "candidates": candidates}
+def best_of(times: Times) -> str:
+    return min(times, key=times.__getitem__, default="")
+
+
+def point_of(
+    times: Times, choice: Choice, spreads: dict[str, Spread], noise: Noise, *, measured: bool = True
+) -> dict[str, Any]:
+    """Candidates in the order of preference: the choice, then by their times. Who cannot use MPI's own gets what would
+    be chosen without it."""
+    rest = {name: seconds for name, seconds in times.items() if name != choice.name}
+    second = by_medians(rest, choice.default, noise).name if choice.name == ITSELF and rest else ""
+    names = [choice.name, *sorted(rest, key=lambda name: (name != second, rest[name]))]
+    candidates = []
+    for name in names:
+        algorithm, segment = config_of(name)
+        each = {"algorithm": algorithm, "segment_bytes": segment, "seconds": times[name]}
+        if name in spreads:
+            # Of the last measurement of it; the seconds are those of all.
+            middle, low, high, rounds = spreads[name]
+            each |= {"low_s": low * times[name] / middle, "high_s": high * times[name] / middle, "rounds": rounds}
+        candidates.append(each)
+    facts = {"why": choice.why, "default": choice.default, "noise": choice.noise}
+    facts |= {"runner_up": choice.runner_up, "runner_up_ratio": choice.runner_up_ratio}
+    facts |= {"default_ratio": choice.default_ratio}
+    return {"native_s": times[ITSELF], "measured": measured, **facts, "candidates": candidates}
+
+
+@contextlib.contextmanager
+def without_table() -> Iterator[None]:
+    """What is the default must not come from a table."""
+    from penstock import _penstock
+
+    before = {name: value for name, _, _, value, _ in _penstock.option_table()}["tuning"]
+    _penstock.set_option("tuning", "")
+    try:
+        yield
+    finally:
+        _penstock.set_option("tuning", before)
 
 
 def run(request: TuningRequest, path: Path, *, again: bool = False, bar: bool = False) -> Outcome | None:

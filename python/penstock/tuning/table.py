@@ -3,14 +3,75 @@
 from __future__ import annotations
 
 import json
-import os
+import math
 import time
 from pathlib import Path
 from typing import Any
 
+from penstock import output_file
+from penstock.error import Error
 from penstock.tuning.outcome import Outcome
 
+#: What says why was added to version 2: who reads that passes over members it does not know.
 FORMAT, VERSION = "penstock-tuning", 2
+OLDEST_VERSION = 1  #: without MPI's own among the candidates
+
+
+def require_table(path: Path) -> None:
+    """Raise penstock.Error unless `write_table` may put a table here: over one that it reads, or where nothing is."""
+    try:
+        old = json.loads(path.read_text())
+        is_table, version = old["format"] == FORMAT, old["version"]
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise Error(
+            f"the table '{path}' cannot be read, so it cannot be completed", "io", cause=error.strerror or str(error)
+        ) from None
+    except (ValueError, KeyError, TypeError):
+        is_table, version = False, None
+    if not is_table:
+        raise Error(f"'{path}' is no tuning table, so it is left alone; give another name, or remove it", "exists")
+    if version not in range(OLDEST_VERSION, VERSION + 1):
+        raise Error(
+            f"the table '{path}' has version {version}, expected {OLDEST_VERSION} to {VERSION}; give another name",
+            "unsupported",
+        )
+
+
+def _nanoseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1e9))
+
+
+def _candidate(each: dict[str, Any]) -> dict[str, Any]:
+    """A candidate, with the 95% interval of its median if it was measured."""
+    spread = {}
+    if "low_s" in each:
+        spread = {"low_nanoseconds": _nanoseconds(each["low_s"]), "high_nanoseconds": _nanoseconds(each["high_s"])}
+        spread["rounds"] = each["rounds"]
+    return {
+        "algorithm": each["algorithm"],
+        "segment_bytes": each["segment_bytes"],
+        "nanoseconds": _nanoseconds(each["seconds"]),
+        **spread,
+    }
+
+
+def _evidence(point: dict[str, Any]) -> dict[str, Any]:
+    """Why the first candidate is the choice. Ratios are the time of the other over that of the choice, with a 95%
+    interval; null where too few measurements leave an end of it open."""
+    return {
+        "why": point["why"],
+        "default": point["default"],
+        "noise": round(point["noise"], 4),
+        "runner_up": point["runner_up"],
+        "runner_up_ratio": _ratio(point["runner_up_ratio"]),
+        "default_ratio": _ratio(point["default_ratio"]),
+    }
+
+
+def _ratio(ratio: tuple[float, float, float] | None) -> list[float | None] | None:
+    return None if ratio is None else [round(each, 4) if 0 < each < math.inf else None for each in ratio]
 
 
 def write_table(path: Path, outcome: Outcome) -> None:
@@ -19,7 +80,7 @@ def write_table(path: Path, outcome: Outcome) -> None:
     try:
         old = json.loads(path.read_text())
         # A part of version 1 becomes one of this: its candidates lack MPI's own.
-        if old["format"] == FORMAT and old["version"] in (1, VERSION):
+        if old["format"] == FORMAT and old["version"] in range(OLDEST_VERSION, VERSION + 1):
             content["tables"] = [t for t in old["tables"] if any(t[k] != v for k, v in outcome.key.items())]
     except (OSError, ValueError, KeyError, TypeError):
         pass  # no table, or none that a communicator would read
@@ -31,14 +92,8 @@ def write_table(path: Path, outcome: Outcome) -> None:
                     "bytes": size,
                     "native_nanoseconds": round(point["native_s"] * 1e9),
                     "measured": point.get("measured", True),  # or else between two that were
-                    "candidates": [
-                        {
-                            "algorithm": each["algorithm"],
-                            "segment_bytes": each["segment_bytes"],
-                            "nanoseconds": max(1, round(each["seconds"] * 1e9)),
-                        }
-                        for each in point["candidates"]
-                    ],
+                    **_evidence(point),
+                    "candidates": [_candidate(each) for each in point["candidates"]],
                 }
                 for size, point in sorted(points.items())
             ],
@@ -46,6 +101,4 @@ def write_table(path: Path, outcome: Outcome) -> None:
         for operation, points in outcome.operations.items()
     ]
     content["tables"].append({**outcome.key, "made": time.strftime("%Y-%m-%d %H:%M"), "operations": operations})
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_text(json.dumps(content, indent=1) + "\n")
-    os.replace(temporary, path)
+    output_file.write(path, json.dumps(content, indent=1) + "\n")

@@ -1,0 +1,31 @@
+"""Commands that all ranks of an mpiexec job run."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import Any
+
+import click
+
+from penstock import spmd
+
+
+class CollectiveCommand(click.Command):
+    """Runs its callback inside ``spmd.program``: what fails on one rank is said once, and all ranks exit alike.
+
+    Rank 0 alone says what is wrong with the arguments, which are those of all ranks, and prints the help.
+    """
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> click.Context:
+        if not spmd.launched_rank():
+            return super().make_context(info_name, args, parent, **extra)
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                return super().make_context(info_name, args, parent, **extra)
+        except click.ClickException as error:
+            raise SystemExit(error.exit_code) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with spmd.program(ctx.command_path):
+            return super().invoke(ctx)

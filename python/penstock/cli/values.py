@@ -1,0 +1,32 @@
+"""Types of options that several commands have."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+_SUFFIXES = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+_SIZE = re.compile(r"(\d+) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_LARGEST = (1 << 63) - 1
+
+
+class Size(click.ParamType):
+    """Bytes: 4096, 64K, 16M, 2G."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = _SIZE.fullmatch(value.strip())
+        size = int(match[1]) << _SUFFIXES[match[2].upper()] if match else -1
+        if not 0 <= size <= _LARGEST:
+            self.fail(f"{value!r} is no size; expected bytes such as 4096, 64K, 16M or 2G", param, ctx)
+        return size
+
+
+SIZE = Size()
+COUNT = click.IntRange(0, _LARGEST)  #: of anything
+INT = click.IntRange(-(1 << 31), (1 << 31) - 1)  #: a C int, whose range the library checks further
