@@ -1,4 +1,4 @@
-"""Seconds per phase on the application thread, and the same phases as spans of the trace."""
+"""The times of the phases on the application thread, and the same phases as spans of the trace."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ import penstock as ps
 
 class Clock:
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
+        self._lengths: dict[str, list[float]] = defaultdict(list)
 
     @contextmanager
     def __call__(self, phase: str):
         span = ps.trace.span(phase, lane="application")
         with span:
             yield
-        self.seconds[phase] += span.seconds
+        self._lengths[phase].append(span.seconds)
+
+    def clear(self) -> None:
+        self._lengths.clear()
+
+    def lengths(self) -> dict[str, list[float]]:
+        """Phase → seconds of each time, since clear()."""
+        return dict(self._lengths)

@@ -1,7 +1,7 @@
 """The global 2-d field that the demo carries along: in a block-cyclic layout, dumped as overlapping tiles.
 
-Cell (i, j) holds i * WIDTH + j + step: whole numbers below 2^24, exact in float32, so a reader can tell from any
-cell which step it is from, and a snapshot is consistent if and only if all its cells say the same.
+Element (i, j) holds i * WIDTH + j + step: whole numbers below 2^24, exact in float32, so a reader can tell from any element
+which step it is from, and a snapshot is consistent if and only if all its elements say the same.
 """
 
 from __future__ import annotations
@@ -9,17 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 HEIGHT = WIDTH = 1024
-BLOCK = 256  # of the block-cyclic layout in which the field is computed
+BLOCK = 96  # rows of a block in the layout in which the field is computed; few tiles begin where a block does
 HALO = 8  # columns that a tile shares with each neighbour
 FILE_BYTES = HEIGHT * WIDTH * 4
 
 
 def grid_of(ranks: int) -> tuple[int, int]:
-    """The most square process grid."""
-    rows = int(ranks**0.5)
-    while ranks % rows:
-        rows -= 1
-    return rows, ranks // rows
+    """The process grid: blocks of rows are dealt to the ranks in turn."""
+    return ranks, 1
 
 
 def initial(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -32,11 +29,16 @@ def block_cyclic_indices(length: int, block: int, processes: int, coordinate: in
     return indices[indices // block % processes == coordinate]
 
 
-def local_part(rank: int, ranks: int) -> np.ndarray:
-    """What a rank holds of the block-cyclic field at step 0."""
+def indices_of(rank: int, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+    """Global rows and columns of what a rank holds of the block-cyclic field."""
     rows, columns = grid_of(ranks)
     row, column = divmod(rank, columns)
-    return initial(block_cyclic_indices(HEIGHT, BLOCK, rows, row), block_cyclic_indices(WIDTH, BLOCK, columns, column))
+    return block_cyclic_indices(HEIGHT, BLOCK, rows, row), block_cyclic_indices(WIDTH, WIDTH, columns, column)
+
+
+def local_part(rank: int, ranks: int) -> np.ndarray:
+    """What a rank holds of the block-cyclic field at step 0."""
+    return initial(*indices_of(rank, ranks))
 
 
 def tile_splits(ranks: int) -> list[int]:
@@ -50,22 +52,21 @@ def with_halo(splits: list[int], tile: int) -> tuple[int, int]:
 
 
 def step_of(snapshot: np.ndarray) -> int | None:
-    """The step that a dump (the transposed field) is from, or None when its cells are from different steps."""
+    """The step that a dump (the transposed field) is from, or None if its elements are from different steps."""
     steps = snapshot.reshape(WIDTH, HEIGHT) - initial(np.arange(WIDTH), np.arange(HEIGHT)).T
     return int(steps[0, 0]) if (steps == steps[0, 0]).all() else None
 
 
-def with_neighbours(comm, tile: np.ndarray, position: int) -> np.ndarray:
-    """The tile with its neighbours' nearest columns. `position` is its place in the row. Collective, blocking."""
-    edges = np.ascontiguousarray(np.stack([tile[:, :HALO], tile[:, -HALO:]]))
-    everyone = np.empty((comm.size, *edges.shape), np.float32)
-    positions = np.empty(comm.size, np.int64)
-    comm.Allgather(edges, everyone)
-    comm.Allgather(np.array([position]), positions)
-    edges_at = {int(p): everyone[r] for r, p in enumerate(positions)}
+def edges(tile: np.ndarray) -> np.ndarray:
+    """The columns of a tile that its neighbours need."""
+    return np.ascontiguousarray(np.stack([tile[:, :HALO], tile[:, -HALO:]]))
+
+
+def with_edges(tile: np.ndarray, position: int, edges_of_all: np.ndarray) -> np.ndarray:
+    """The tile with its neighbours' nearest columns; `edges_of_all` in the order of the tiles, of which it is `position`."""
     parts = [tile]
     if position > 0:
-        parts.insert(0, edges_at[position - 1][1])
-    if position + 1 < comm.size:
-        parts.append(edges_at[position + 1][0])
+        parts.insert(0, edges_of_all[position - 1][1])
+    if position + 1 < len(edges_of_all):
+        parts.append(edges_of_all[position + 1][0])
     return np.concatenate(parts, axis=1)

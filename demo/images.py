@@ -1,8 +1,8 @@
 """JPEG files for the demo, made once out of real photographs and then cached.
 
-The photographs ship inside scikit-image and scikit-learn. Each file is a random crop of one of them, scaled and encoded anew, so
-that sizes (log-normal, median near 12 KB), qualities, chroma subsampling and progressive scans vary as in a real data set.
-The label is the photograph. A few files are corrupt.
+The photographs ship inside scikit-image, of which nothing is imported: its files suffice (pip install --no-deps). Each file is
+a random crop of one of them, scaled and encoded anew, so that sizes (log-normal, median near 12 KB), qualities, chroma subsampling
+and progressive scans vary as in a real data set. The label is the photograph. A few files are corrupt.
 """
 
 from __future__ import annotations
@@ -10,38 +10,43 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
-from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-COUNT = 2000
+COUNT = 1024
 MEDIAN_BYTES = 12_000
-CORRUPT = {137: "truncated", 611: "text", 1024: "zeros", 1777: "truncated"}
+CORRUPT = {137: "truncated", 389: "text", 611: "zeros", 777: "truncated"}
 PHOTOGRAPHS = [
-    ("skimage", "data/astronaut.png"),
-    ("skimage", "data/chelsea.png"),
-    ("skimage", "data/coffee.png"),
-    ("skimage", "data/rocket.jpg"),
-    ("skimage", "data/motorcycle_left.png"),
-    ("skimage", "data/hubble_deep_field.jpg"),
-    ("sklearn", "datasets/images/china.jpg"),
-    ("sklearn", "datasets/images/flower.jpg"),
+    "astronaut.png",
+    "chelsea.png",
+    "coffee.png",
+    "rocket.jpg",
+    "motorcycle_left.png",
+    "hubble_deep_field.jpg",
+    "retina.jpg",
+    "ihc.png",
 ]
 
 
-def make(directory: Path) -> Path:
-    """A JSON list of {"path", "label", "corrupt"}; makes the files where they are not there yet."""
+def make(directory: Path, progress: Callable[[int, int], None] = lambda done, of: None) -> Path:
+    """A JSON list of {"path", "label", "corrupt"}; makes the files if they are not there yet."""
     index = directory / "images.json"
     if index.exists():
         return index
+    _photographs()  # whether they are there is known before anything is removed
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     with ProcessPoolExecutor() as pool:
-        images = list(pool.map(_make_one, range(COUNT), [directory] * COUNT, chunksize=50))
+        images = []
+        for image in pool.map(_make_one, range(COUNT), [directory] * COUNT, chunksize=16):
+            images.append(image)
+            progress(len(images), COUNT)
     # The index comes last: without it the next run starts anew.
     unfinished = directory / "images.json.unfinished"
     unfinished.write_text(json.dumps(images))
@@ -50,9 +55,22 @@ def make(directory: Path) -> Path:
 
 
 @cache
+def _photographs() -> Path:
+    """The folder of the photographs. Finding a package does not import it."""
+    spec = find_spec("skimage")
+    folders = [Path(place) / "data" for place in (spec.submodule_search_locations or [])] if spec else []
+    for folder in folders:
+        if all((folder / name).is_file() for name in PHOTOGRAPHS):
+            return folder
+    raise FileNotFoundError(
+        f"the photographs {', '.join(PHOTOGRAPHS)} of scikit-image were looked for in "
+        f"{', '.join(map(str, folders)) or 'no place: it is not installed'}; run: pip install --no-deps scikit-image"
+    )
+
+
+@cache
 def _photograph(number: int) -> Image.Image:
-    package, path = PHOTOGRAPHS[number]
-    with Image.open(io.BytesIO(files(package).joinpath(path).read_bytes())) as image:
+    with Image.open(_photographs() / PHOTOGRAPHS[number]) as image:
         return image.convert("RGB")
 
 
@@ -73,10 +91,9 @@ def _make_one(number: int, directory: Path) -> dict:
         "progressive": bool(rng.random() < 0.15),
     }
     wanted_bytes = MEDIAN_BYTES * rng.lognormal(0, 0.45)
-    pixels = 200
-    for _ in range(2):
-        encoded = _encode(crop, pixels, options)
-        pixels = int(np.clip(pixels * (wanted_bytes / len(encoded)) ** 0.55, 72, 900))
+    trial_pixels = 160
+    trial_bytes = len(_encode(crop, trial_pixels, options))
+    pixels = int(np.clip(trial_pixels * (wanted_bytes / trial_bytes) ** 0.55, 72, 900))
     encoded = _encode(crop, pixels, options)
 
     kind = CORRUPT.get(number)

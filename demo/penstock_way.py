@@ -3,53 +3,55 @@ the checkpoint all move while the network computes."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import field
 import numpy as np
 import penstock as ps
 from clock import Clock
+from job import Job
+from layouts import layouts_of
 from mpi4py import MPI
 
 
 class PenstockWay:
-    def __init__(self, directory: Path, images: list[Path], batch: int, size: int, clock: Clock) -> None:
-        self.comm = ps.Comm(MPI.COMM_WORLD, progress_cores=MPI.COMM_WORLD.size)  # each rank moves its own part
+    def __init__(self, job: Job, clock: Clock) -> None:
+        # One core per rank moves data, also where the ranks have no core to spare: it sleeps while nothing is under way.
+        ranks_of_node = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED).size
+        self.comm = ps.Comm(MPI.COMM_WORLD, progress_cores=ranks_of_node)
         self.rank, self.ranks = self.comm.rank, self.comm.size
         self.clock = clock
-        self.checkpoint_stalls: list[float] = []
+        self.on_write: Callable[[int], None] = lambda step: None
         self._dataset = (
-            ps.Dataset.from_files([str(p) for p in images], np.arange(len(images)))
-            .shuffle(seed=7)
-            .decode_jpeg(size=(size, size))
+            job.samples()
+            .decode_jpeg(size=(job.image_size, job.image_size), num_parallel_calls=job.io_threads)
             .ignore_errors()
-            .batch(batch)
-            .prefetch(3)
+            .batch(job.batch)
+            .prefetch(job.prefetch)
             .shard(self.comm)
+            .repeat()
         )
         self._sums: list = []
-        self._buffers: dict[int, np.ndarray] = {}
 
-        grid = field.grid_of(self.ranks)
-        self._layout = ps.Layout.block_cyclic((field.HEIGHT, field.WIDTH), block=(field.BLOCK, field.BLOCK), grid=grid)
+        self._layout, tiles = layouts_of(self.ranks)
         self.field = field.local_part(self.rank, self.ranks)
-        tiles = ps.Layout.grid([0, field.WIDTH], field.tile_splits(self.ranks), list(range(self.ranks)))
         self._to_tiles = self.comm.plan_redistribute(self._layout, tiles, np.float32, op="T", relabel=True)
-        self._position = list(self._to_tiles.permutation).index(self.rank)
+        self._rank_of_tile = list(self._to_tiles.permutation)
+        self._position = self._rank_of_tile.index(self.rank)
         self._tile = np.empty(self._to_tiles.target.local_shape(self.rank), np.float32)
+        self._edges = np.empty((self.ranks, *field.edges(self._tile).shape), np.float32)
         self._snapshot = np.empty_like(self.field)  # what is redistributed while the field already changes
-        self._moving = None
-        self._writing = None
+        self._moving = self._exchanging = self._writing = None
+        self._dumped_step = 0
 
-        store = f"file://{directory}/store"
-        self._file = ps.File.Open(self.comm, f"{store}/field", MPI.MODE_RDWR | MPI.MODE_CREATE)
+        self._file = ps.File.Open(self.comm, f"{job.store_url}/{job.blob}", MPI.MODE_RDWR | MPI.MODE_CREATE)
         self._file.Set_atomicity(True)
         first, last = field.with_halo(field.tile_splits(self.ranks), self._position)
         tile_type = MPI.FLOAT.Create_subarray([field.WIDTH, field.HEIGHT], [field.WIDTH, last - first], [0, first])
         self._file.Set_view(0, MPI.FLOAT, tile_type.Commit())
 
         self._checkpoints = ps.Checkpointer(
-            f"file://{directory}/slow", burst_buffer=f"file://{directory}/fast", keep=2, comm=self.comm
+            f"file://{job.slow}/checkpoints", burst_buffer=f"file://{job.fast}/checkpoints", keep=2, comm=self.comm
         )
         self._saved = None
 
@@ -59,22 +61,17 @@ class PenstockWay:
 
     def restore(self, network) -> int:
         """The step to go on with: 0 without a checkpoint. Weights, field and loader position are resharded."""
-        if self._checkpoints.latest is None:
-            self._batches = iter(self._dataset)
-            return 0
-        step, tree = self._checkpoints.restore({"field": self._layout}, dataset=self._dataset)
-        network.parameters[:] = tree["parameters"]
-        network.momentum[:] = tree["momentum"]
-        self.field[:] = tree["field"].local.reshape(self.field.shape)
+        step = 0
+        if self._checkpoints.latest is not None:
+            step, tree = self._checkpoints.restore({"field": self._layout}, dataset=self._dataset)
+            network.parameters[:] = tree["parameters"]
+            network.momentum[:] = tree["momentum"]
+            self.field[:] = tree["field"].local.reshape(self.field.shape)
         self._batches = iter(self._dataset)
         return step
 
     def next_batch(self) -> tuple[np.ndarray, np.ndarray]:
-        batch = next(self._batches, None)
-        while batch is None:  # the epoch is over
-            self._batches = iter(self._dataset)
-            batch = next(self._batches, None)
-        return batch
+        return next(self._batches)
 
     def start_sum(self, array: np.ndarray) -> None:
         self._sums.append(self.comm.Iallreduce(MPI.IN_PLACE, array))
@@ -88,18 +85,24 @@ class PenstockWay:
         with self.clock("redistribute"):
             self._snapshot[:] = self.field
             self._moving = self._to_tiles.start(self._snapshot, self._tile)
+            self._dumped_step = step
 
     def poll(self) -> None:
-        """Hands the tiles on once they have arrived; called a step after the dump was started."""
+        """Called once a step: hands the dump on to its next stage, on all ranks in the same step."""
+        if self._exchanging is not None:
+            with self.clock("redistribute"):
+                self._exchanging.Wait()
+                self._exchanging = None
+                haloed = field.with_edges(self._tile, self._position, self._edges[self._rank_of_tile])
+            with self.clock("write tiles"):
+                self._finish_writing()
+                self._writing = self._file.Iwrite_at_all(0, haloed)
+            self.on_write(self._dumped_step)
         if self._moving is not None:
             with self.clock("redistribute"):
                 self._moving.Wait()
                 self._moving = None
-                haloed = field.with_neighbours(self.comm, self._tile, self._position)
-            with self.clock("write tiles"):
-                if self._writing is not None:
-                    self._writing.Wait()
-                self._writing = self._file.Iwrite_at_all(0, haloed)
+                self._exchanging = self.comm.Iallgather(field.edges(self._tile), self._edges)
 
     def save(self, step: int, network) -> None:
         # A replicated vector is saved as slices, one per rank, so each byte is written once.
@@ -116,19 +119,29 @@ class PenstockWay:
                 },
                 dataset=self._dataset,
             )
-        self.checkpoint_stalls.append(self._saved.stall_s)
+
+    def wait_saved(self) -> None:
+        """Until nothing of the last checkpoint is under way."""
+        if self._saved is not None:
+            self._saved.wait("drained")
+
+    def settle(self) -> None:
+        """Until everything that was begun is where it belongs: the dump in the file, the checkpoint in the slow tier."""
+        while self._moving is not None or self._exchanging is not None:
+            self.poll()
+        self._finish_writing()
+        if self._saved is not None:
+            self._saved.wait("drained")
 
     def finish(self) -> dict:
-        self.poll()
-        with self.clock("write tiles"):
-            if self._writing is not None:
-                self._writing.Wait()
-            self._file.Close()
-        with self.clock("checkpoint"):
-            if self._saved is not None:
-                self._saved.wait("drained")
+        self._file.Close()
         return {
-            "bytes_before": self._to_tiles.bytes_before,
-            "bytes_after": self._to_tiles.bytes_after,
-            "report": self.comm.report(),
+            "bytes_before_relabeling": self._to_tiles.bytes_before,
+            "bytes_redistributed": self._to_tiles.bytes_after,
+            "progress_cores": self.comm.report(),
         }
+
+    def _finish_writing(self) -> None:
+        if self._writing is not None:
+            self._writing.Wait()
+            self._writing = None

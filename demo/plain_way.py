@@ -1,62 +1,81 @@
-"""The demo's work as it is usually done: one thread that reads ahead, blocking mpi4py collectives, MPI-IO in atomic
-mode, checkpoints that rank 0 writes while everybody waits."""
+"""The demo's work as it is usually done, and done with care: threads that read ahead, MPI's non-blocking sums of the gradients,
+MPI-IO in atomic mode, and checkpoints that rank 0 writes under another name and renames while everybody waits."""
 
 from __future__ import annotations
 
+import collections
 import io
 import os
-import queue
-import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
 import field
 import numpy as np
 from clock import Clock
+from job import Job
 from mpi4py import MPI
 from PIL import Image
 
 
 class PlainWay:
-    def __init__(self, directory: Path, images: list[Path], batch: int, size: int, clock: Clock) -> None:
-        self.comm = MPI.COMM_WORLD
+    def __init__(self, job: Job, clock: Clock) -> None:
+        self.comm = MPI.COMM_WORLD.Dup()
         self.rank, self.ranks = self.comm.rank, self.comm.size
-        self.directory, self.clock = directory, clock
-        self.skipped = 0
-        self.checkpoint_stalls: list[float] = []
-        self._input = _Reader(images, batch, size, self.rank, self.ranks)
-        self._pending: list[np.ndarray] = []
-
-        grid = field.grid_of(self.ranks)
-        self._rows = [
-            field.block_cyclic_indices(field.HEIGHT, field.BLOCK, grid[0], r // grid[1]) for r in range(self.ranks)
-        ]
-        self._columns = [
-            field.block_cyclic_indices(field.WIDTH, field.BLOCK, grid[1], r % grid[1]) for r in range(self.ranks)
-        ]
+        self.job, self.clock = job, clock
+        self.on_write: Callable[[int], None] = lambda step: None
+        self._input = _Reader(job, self.rank, self.ranks)
+        self._sums: list[MPI.Request] = []
+        self._indices = [field.indices_of(r, self.ranks) for r in range(self.ranks)]
         self.field = field.local_part(self.rank, self.ranks)
         self._splits = field.tile_splits(self.ranks)
+        self._sent_bytes = 0
+        self._checkpoints = Path(job.slow) / "plain"
+        self._checkpoints.mkdir(parents=True, exist_ok=True)
         self._open_file()
 
+    @property
+    def skipped(self) -> int:
+        return self._input.skipped
+
     def restore(self, network) -> int:
-        return 0
+        """Rank 0 reads the newest checkpoint and hands it out: each rank cuts its part of the field out of the whole."""
+        newest = max(self._checkpoints.glob("step-*.npz"), default=None, key=_step_of) if self.rank == 0 else None
+        whole = np.empty((field.HEIGHT, field.WIDTH), np.float32)
+        step = 0
+        if newest is not None:
+            with np.load(newest) as saved:
+                step, ranks = int(saved["step"]), int(saved["ranks"])
+                network.parameters[:], network.momentum[:] = saved["parameters"], saved["momentum"]
+                for r in range(ranks):
+                    whole[np.ix_(*field.indices_of(r, ranks))] = saved[f"field{r}"]
+        step = self.comm.bcast(step, root=0)
+        if step:
+            for array in (network.parameters, network.momentum, whole):
+                self.comm.Bcast(array, root=0)
+            self.field[:] = whole[np.ix_(*self._indices[self.rank])]
+        # A place in the order that follows from the step, as long as the batch stays the same.
+        self._input.start(step)
+        return step
 
     def next_batch(self) -> tuple[np.ndarray, np.ndarray]:
-        images, ids, self.skipped = self._input.next()
-        return images, ids
+        return self._input.next()
 
     def start_sum(self, array: np.ndarray) -> None:
-        self._pending.append(array)
+        self._sums.append(self.comm.Iallreduce(MPI.IN_PLACE, array))
 
     def finish_sums(self) -> None:
-        for array in self._pending:
-            self.comm.Allreduce(MPI.IN_PLACE, array)
-        self._pending.clear()
+        MPI.Request.Waitall(self._sums)
+        self._sums.clear()
 
     def dump(self, step: int) -> None:
         with self.clock("redistribute"):
             tile = self._transposed_tile()
-            haloed = field.with_neighbours(self.comm, tile, self.rank)
+            edges = np.empty((self.ranks, *field.edges(tile).shape), np.float32)
+            self.comm.Allgather(field.edges(tile), edges)
+            haloed = field.with_edges(tile, self.rank, edges)
+        self.on_write(step)
         with self.clock("write tiles"):
             self._file.Write_at_all(0, haloed)
 
@@ -67,24 +86,32 @@ class PlainWay:
         with self.clock("checkpoint"):
             parts = self.comm.gather(self.field, root=0)
             if self.rank == 0:
-                path = self.directory / f"step-{step}.npz"
-                with open(path, "wb") as file:
-                    arrays = {f"field{r}": part for r, part in enumerate(parts)}
-                    np.savez(file, parameters=network.parameters, momentum=network.momentum, step=step, **arrays)
+                path = self._checkpoints / f"step-{step}.npz"
+                unfinished = path.with_suffix(".unfinished")
+                arrays = {f"field{r}": part for r, part in enumerate(parts)}
+                arrays |= {"step": step, "ranks": self.ranks}
+                with open(unfinished, "wb") as file:
+                    np.savez(file, parameters=network.parameters, momentum=network.momentum, **arrays)
                     file.flush()
                     os.fsync(file.fileno())
-                for old in sorted(self.directory.glob("step-*.npz"), key=lambda p: p.stat().st_mtime)[:-2]:
+                unfinished.rename(path)
+                for old in sorted(self._checkpoints.glob("step-*.npz"), key=_step_of)[:-2]:
                     old.unlink()
             self.comm.Barrier()
+
+    def wait_saved(self) -> None:
+        pass
+
+    def settle(self) -> None:
+        """Nothing is under way: the dump and the checkpoint were finished when their calls returned."""
 
     def finish(self) -> dict:
         self._input.stop()
         self._file.Close()
-        return {}
+        return {"bytes_redistributed": self.comm.allreduce(self._sent_bytes)}
 
     def _open_file(self) -> None:
-        path = str(self.directory / "field.bin")
-        self._file = MPI.File.Open(self.comm, path, MPI.MODE_RDWR | MPI.MODE_CREATE)
+        self._file = MPI.File.Open(self.comm, str(self.job.plain_file), MPI.MODE_RDWR | MPI.MODE_CREATE)
         self._file.Set_size(field.FILE_BYTES)
         self._file.Set_atomicity(True)
         first, last = field.with_halo(self._splits, self.rank)
@@ -95,57 +122,75 @@ class PlainWay:
 
     def _transposed_tile(self) -> np.ndarray:
         """This rank's strip of columns of the transposed field, by one Alltoallv of packed rows."""
-        rows = self._rows[self.rank]
+        rows, _ = self._indices[self.rank]
         pieces = [self.field[(rows >= a) & (rows < b)] for a, b in pairwise(self._splits)]
         first, last = self._splits[self.rank], self._splits[self.rank + 1]
-        mine = [r[(r >= first) & (r < last)] for r in self._rows]
-        counts = [len(m) * len(c) for m, c in zip(mine, self._columns, strict=True)]
+        mine = [r[(r >= first) & (r < last)] for r, _ in self._indices]
+        counts = [len(m) * len(c) for m, (_, c) in zip(mine, self._indices, strict=True)]
         received = np.empty(sum(counts), np.float32)
         sent = np.concatenate([p.ravel() for p in pieces])
+        self._sent_bytes = sent.nbytes - pieces[self.rank].nbytes
         self.comm.Alltoallv([sent, [p.size for p in pieces]], [received, counts])
         tile = np.empty((field.WIDTH, last - first), np.float32)
         offset = 0
-        for indices, columns, count in zip(mine, self._columns, counts, strict=True):
+        for indices, (_, columns), count in zip(mine, self._indices, counts, strict=True):
             piece = received[offset : offset + count].reshape(len(indices), len(columns))
             tile[np.ix_(columns, indices - first)] = piece.T
             offset += count
         return tile
 
 
+def _step_of(path: Path) -> int:
+    return int(path.stem.split("-")[1])
+
+
 class _Reader:
-    """Reads, decodes and batches ahead in one thread; corrupt images are left out."""
+    """Reads, decodes and batches ahead with as many threads and batches as the Penstock way; corrupt images are left out.
 
-    def __init__(self, images: list[Path], batch: int, size: int, rank: int, ranks: int) -> None:
-        self._images, self._batch, self._size, self._rank, self._ranks = images, batch, size, rank, ranks
-        self._queue: queue.Queue = queue.Queue(maxsize=2)
-        self._stopping = False
-        threading.Thread(target=self._run, daemon=True).start()
+    Pillow decodes without the GIL. The order is that of the Penstock way, so that both see the same samples.
+    """
 
-    def next(self) -> tuple[np.ndarray, np.ndarray, int]:
-        return self._queue.get()
+    def __init__(self, job: Job, rank: int, ranks: int) -> None:
+        self._order, self._job, self._rank, self._ranks = job.samples().indices, job, rank, ranks
+        self._pool = ThreadPoolExecutor(job.io_threads)
+        self._ahead: collections.deque[list[tuple[int, Future]]] = collections.deque()
+        self.skipped = 0
+
+    def start(self, step: int) -> None:
+        self._shares = self._shares_from(step)
+        for _ in range(self._job.prefetch):
+            self._read_ahead()
+
+    def next(self) -> tuple[np.ndarray, np.ndarray]:
+        samples = [(index, image.result()) for index, image in self._ahead.popleft()]
+        self._read_ahead()
+        kept = [(index, image) for index, image in samples if image is not None]
+        self.skipped += len(samples) - len(kept)
+        size = self._job.image_size
+        images = np.stack([image for _, image in kept]) if kept else np.empty((0, size, size, 3), np.uint8)
+        return images, np.array([index for index, _ in kept], np.int64)
 
     def stop(self) -> None:
-        self._stopping = True
+        self._pool.shutdown(cancel_futures=True)
 
-    def _run(self) -> None:
-        epoch = skipped = 0
-        while not self._stopping:
-            order = np.random.default_rng((7, epoch)).permutation(len(self._images))
-            for start in range(0, len(order), self._batch):
-                whole = order[start : start + self._batch]
-                part = whole[len(whole) * self._rank // self._ranks : len(whole) * (self._rank + 1) // self._ranks]
-                images, ids = [], []
-                for index in part:
-                    try:
-                        images.append(self._decode(self._images[index]))
-                        ids.append(index)
-                    except (OSError, SyntaxError):
-                        skipped += 1
-                stacked = np.stack(images) if images else np.empty((0, self._size, self._size, 3), np.uint8)
-                self._queue.put((stacked, np.array(ids, np.int64), skipped))
-            epoch += 1
+    def _read_ahead(self) -> None:
+        self._ahead.append([(index, self._pool.submit(self._decode, index)) for index in next(self._shares)])
 
-    def _decode(self, path: Path) -> np.ndarray:
-        with Image.open(io.BytesIO(path.read_bytes())) as image:
-            image.draft("RGB", (self._size, self._size))
-            return np.asarray(image.convert("RGB").resize((self._size, self._size), Image.Resampling.BILINEAR))
+    def _shares_from(self, step: int) -> Iterator[np.ndarray]:
+        """This rank's part of each batch."""
+        batch, count = self._job.batch, len(self._job.paths)
+        steps_per_epoch = -(-count // batch)
+        while True:
+            epoch, place = divmod(step, steps_per_epoch)
+            whole = self._order(epoch, place * batch, min((place + 1) * batch, count))
+            yield whole[len(whole) * self._rank // self._ranks : len(whole) * (self._rank + 1) // self._ranks]
+            step += 1
+
+    def _decode(self, index: int) -> np.ndarray | None:
+        size = (self._job.image_size, self._job.image_size)
+        try:
+            with Image.open(io.BytesIO(Path(self._job.paths[index]).read_bytes())) as image:
+                image.draft("RGB", size)
+                return np.asarray(image.convert("RGB").resize(size, Image.Resampling.BILINEAR))
+        except (OSError, SyntaxError):
+            return None

@@ -1,234 +1,527 @@
-"""The demo's report: one self-contained HTML page, made from the measurements of one run."""
+"""The demo's page: one self-contained HTML file, made from the measurements of one run."""
 
-import html
-import json
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
 from pathlib import Path
 
-# Colours follow what a span is, not where it ran: two lanes that do the same thing look the same.
-COLOURS = {
-    "compute": "#4c78a8",
-    "communicate": "#f58518",
-    "input": "#54a24b",
-    "store": "#b279a2",
-    "checkpoint": "#9d755d",
-    "wait": "#e45756",
-}
+from measure import Measure
+from penstock.page import (
+    Axis,
+    Bar,
+    Curve,
+    bars,
+    card,
+    cards,
+    header,
+    legend,
+    line_chart,
+    page,
+    section,
+    svg,
+    table,
+    tick_step,
+)
 
-
-def write(path: Path, run: dict) -> None:
-    """Writes the page. `run` holds title, machine, checks, phases, hidden, facts, loss and timeline (see main.py)."""
-    page = _PAGE.replace("@TITLE@", html.escape(run["title"]))
-    page = page.replace("@MACHINE@", html.escape(run["machine"]))
-    page = page.replace("@HEADLINE@", _headline(run))
-    page = page.replace("@FACTS@", _facts(run["facts"]))
-    page = page.replace("@CHECKS@", _checks(run["checks"]))
-    page = page.replace("@PHASES@", _phases(run["phases"]))
-    page = page.replace("@HIDDEN@", _hidden(run["hidden"]))
-    page = page.replace("@LOSS@", _loss(run["loss"]))
-    page = page.replace("@LEGEND@", _legend())
-    data = {**run["timeline"], "colours": COLOURS}
-    page = page.replace("@DATA@", json.dumps(data, separators=(",", ":")).replace("</", "<\\/"))
-    path.write_text(page, encoding="utf-8")
-
-
-def _headline(run: dict) -> str:
-    plain, fast = run["total_s"]["plain"], run["total_s"]["penstock"]
-    ratio = plain / fast
-    word = "faster" if ratio >= 1 else "slower"
-    factor = ratio if ratio >= 1 else 1 / ratio
-    return (
-        f"The same work, from the same first step to the same last one: <b>{plain:.1f} s</b> the plain way, "
-        f"<b>{fast:.1f} s</b> with Penstock: <b>{factor:.2f} times {word}</b>."
-    )
-
-
-def _facts(facts: list[dict]) -> str:
-    return "".join(
-        f'<div class="fact"><div class="value">{html.escape(f["value"])}</div>'
-        f'<div class="what">{html.escape(f["what"])}</div></div>'
-        for f in facts
-    )
-
-
-def _checks(checks: list[dict]) -> str:
-    rows = []
-    for check in checks:
-        mark = '<span class="ok">✓</span>' if check["ok"] else '<span class="bad">✗</span>'
-        rows.append(f"<li>{mark} {html.escape(check['what'])} <small>{html.escape(check['detail'])}</small></li>")
-    return "<ul class=checks>" + "".join(rows) + "</ul>"
-
-
-def _phases(phases: list[dict]) -> str:
-    longest = max(max(p["plain_s"], p["penstock_s"]) for p in phases) or 1.0
-
-    def bar(seconds: float, colour: str) -> str:
-        return (
-            f'<div class="bar" style="width:{75 * seconds / longest:.2f}%;background:{colour}"></div>'
-            f'<span class="seconds">{seconds:.2f}</span>'
-        )
-
-    rows = []
-    for phase in phases:
-        colour = COLOURS[phase["kind"]]
-        rows.append(
-            f"<tr><th>{html.escape(phase['name'])}<small>{html.escape(phase['note'])}</small></th>"
-            f"<td>{bar(phase['plain_s'], colour)}</td><td>{bar(phase['penstock_s'], colour)}</td></tr>"
-        )
-    return (
-        "<table class=phases><thead><tr><th>Seconds on the application thread, mean of the ranks</th><th>plain</th>"
-        "<th>Penstock</th></tr></thead><tbody>" + "".join(rows) + "</tbody></table>"
-    )
-
-
-def _hidden(hidden: list[dict]) -> str:
-    rows = "".join(
-        f"<tr><th>{html.escape(h['what'])}</th><td>{h['busy_s']:.2f} s</td><td>{h['stall_s']:.2f} s</td>"
-        f'<td><div class="share"><div style="width:{h["hidden_pct"]:.1f}%"></div></div> {h["hidden_pct"]:.0f} %</td></tr>'
-        for h in hidden
-    )
-    return (
-        "<table class=hidden><thead><tr><th></th><th>under way</th><th>the training waited</th>"
-        "<th>hidden behind computation</th></tr></thead><tbody>" + rows + "</tbody></table>"
-    )
-
-
-def _loss(loss: dict) -> str:
-    """Loss curves as an SVG; `loss` maps a label to [[step, loss], …]."""
-    width, height, left, bottom = 760, 230, 44, 24
-    points = [p for curve in loss.values() for p in curve]
-    last_step = max(p[0] for p in points) or 1
-    top = max(p[1] for p in points) * 1.05 or 1.0
-
-    def x(step: float) -> float:
-        return left + (width - left - 8) * step / last_step
-
-    def y(value: float) -> float:
-        return (height - bottom) * (1 - value / top) + 4
-
-    styles = [("#4c78a8", 5, 0.35), ("#e45756", 2, 1.0), ("#54a24b", 1.2, 1.0)]
-    curves, legend = [], []
-    for (label, curve), (colour, stroke, opacity) in zip(loss.items(), styles, strict=False):
-        path = " ".join(f"{x(s):.1f},{y(v):.1f}" for s, v in curve)
-        curves.append(
-            f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{stroke}" stroke-opacity="{opacity}"/>'
-        )
-        legend.append(f'<span><i style="background:{colour}"></i>{html.escape(label)}</span>')
-    ticks = "".join(
-        f'<text x="{left - 6}" y="{y(v) + 4:.1f}" text-anchor="end">{v:.1f}</text>'
-        f'<line x1="{left}" x2="{width - 8}" y1="{y(v):.1f}" y2="{y(v):.1f}" class="grid"/>'
-        for v in (top * k / 4 for k in range(4))
-    )
-    steps = "".join(
-        f'<text x="{x(s):.1f}" y="{height - 4}" text-anchor="middle">{s}</text>'
-        for s in range(0, last_step + 1, max(1, last_step // 6))
-    )
-    return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="loss per step">{ticks}{steps}{"".join(curves)}</svg>'
-        f'<div class="legend">{"".join(legend)}</div>'
-    )
-
-
-def _legend() -> str:
-    return "".join(f'<span><i style="background:{colour}"></i>{kind}</span>' for kind, colour in COLOURS.items())
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>@TITLE@</title>
-<style>
-:root { color-scheme: light dark; --fg:#1b1f24; --bg:#fbfaf8; --card:#fff; --line:#e3e0da; --dim:#69707a; }
-@media (prefers-color-scheme: dark) { :root { --fg:#e8e6e3; --bg:#16181c; --card:#1e2126; --line:#33373e; --dim:#9aa1ab; } }
-* { box-sizing:border-box }
-body { margin:0 auto; padding:2.2rem 1.4rem 4rem; max-width:1120px; background:var(--bg); color:var(--fg);
-       font:15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
-h1 { font-size:1.7rem; margin:0 0 .2rem; letter-spacing:-.01em } h2 { font-size:1.08rem; margin:2.4rem 0 .7rem }
-p.lead { font-size:1.08rem; margin:.6rem 0 1.4rem } small, .dim { color:var(--dim); font-weight:400 }
-.card { background:var(--card); border:1px solid var(--line); border-radius:10px; padding:1rem 1.2rem }
-.facts { display:grid; grid-template-columns:repeat(auto-fit,minmax(165px,1fr)); gap:.8rem }
-.fact { background:var(--card); border:1px solid var(--line); border-radius:10px; padding:.8rem 1rem }
-.fact .value { font-size:1.32rem; font-weight:650; font-variant-numeric:tabular-nums } .fact .what { color:var(--dim); font-size:.86rem; line-height:1.35 }
-table { width:100%; border-collapse:collapse; font-variant-numeric:tabular-nums }
-th { text-align:left; font-weight:500 } thead th { color:var(--dim); font-size:.84rem; padding-bottom:.4rem }
-tbody th small { display:block; font-size:.8rem; line-height:1.3 } tbody td, tbody th { border-top:1px solid var(--line); padding:.42rem .5rem .42rem 0 }
-table.phases td { width:33% } .bar { display:inline-block; height:.8rem; border-radius:2px; min-width:1px; vertical-align:middle }
-.seconds { margin-left:.45rem } .share { display:inline-block; width:9rem; height:.6rem; background:var(--line); border-radius:3px; overflow:hidden; vertical-align:middle; margin-right:.5rem }
-.share div { height:100%; background:#54a24b } ul.checks { list-style:none; padding:0; margin:0; columns:2; column-gap:2.4rem }
-ul.checks li { break-inside:avoid; padding:.18rem 0 } ul.checks small { display:block; margin-left:1.35rem; line-height:1.3 }
-.ok { color:#3d9a50; font-weight:700 } .bad { color:#d63d3d; font-weight:700 }
-svg text { fill:var(--dim); font-size:11px } .grid { stroke:var(--line) }
-.legend { display:flex; flex-wrap:wrap; gap:.3rem 1.1rem; color:var(--dim); font-size:.86rem } .legend i { display:inline-block; width:.8rem; height:.8rem; border-radius:2px; margin-right:.35rem; vertical-align:-.08rem }
-#timeline { width:100%; display:block; touch-action:none; cursor:grab } #tip { position:fixed; pointer-events:none; background:var(--fg); color:var(--bg); padding:.25rem .5rem; border-radius:5px; font-size:.82rem; display:none; white-space:nowrap }
-@media (max-width:700px) { ul.checks { columns:1 } }
-</style></head><body>
-<h1>@TITLE@</h1><div class="dim">@MACHINE@</div>
-<p class="lead">@HEADLINE@</p>
-<div class="facts">@FACTS@</div>
-<h2>What was verified</h2><div class="card">@CHECKS@</div>
-<h2>Where the time went</h2><div class="card">@PHASES@</div>
-<h2>What moved behind the computation</h2><div class="card">@HIDDEN@</div>
-<h2>What every lane did when</h2>
-<div class="card"><div class="legend" style="margin-bottom:.6rem">@LEGEND@</div><canvas id="timeline"></canvas>
-<small>Wheel to zoom, drag to move, double-click to see everything. Point at a span to read it.</small></div>
-<h2>The loss, before the kill, after the restart, and the plain way</h2><div class="card">@LOSS@</div>
-<div id="tip"></div>
-<script>
-const data = @DATA@;
-const canvas = document.getElementById("timeline"), tip = document.getElementById("tip"), ctx = canvas.getContext("2d");
-const laneHeight = 17, gap = 9, label = 118, axis = 22;
-let rows = [], height = 6;
-data.lanes.forEach((lane, i) => { if (i && lane.group !== data.lanes[i-1].group) height += gap; rows.push(height); height += laneHeight; });
-height += axis;
-let end = 1; for (const e of data.events) end = Math.max(end, e[2] + e[3]);
-let from = 0, to = end;
-function css(name) { return getComputedStyle(document.documentElement).getPropertyValue(name); }
-function x(t) { return label + (t - from) / (to - from) * (canvas.clientWidth - label - 4); }
-function draw() {
-  const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth;
-  canvas.width = width * ratio; canvas.height = height * ratio; canvas.style.height = height + "px";
-  ctx.setTransform(ratio, 0, 0, ratio, 0, 0); ctx.clearRect(0, 0, width, height); ctx.font = "11px system-ui, sans-serif";
-  data.lanes.forEach((lane, i) => {
-    ctx.fillStyle = css("--line"); ctx.globalAlpha = .45; ctx.fillRect(label, rows[i] + 1, width - label - 4, laneHeight - 2); ctx.globalAlpha = 1;
-    ctx.fillStyle = css("--dim"); ctx.textAlign = "right"; ctx.fillText(lane.name, label - 8, rows[i] + 12);
-  });
-  ctx.save(); ctx.beginPath(); ctx.rect(label, 0, width - label - 4, height); ctx.clip();
-  for (const [lane, name, t, d] of data.events) {
-    if (t + d < from || t > to) continue;
-    ctx.fillStyle = data.colours[data.names[name][1]];
-    const left = x(t); ctx.fillRect(left, rows[lane] + 2, Math.max(.6, x(t + d) - left - .25), laneHeight - 4);
-  }
-  for (const mark of data.marks) {
-    ctx.strokeStyle = css("--fg"); ctx.setLineDash([4, 3]); ctx.beginPath(); ctx.moveTo(x(mark[0]), 0); ctx.lineTo(x(mark[0]), height - axis); ctx.stroke();
-    ctx.setLineDash([]); ctx.fillStyle = css("--fg"); ctx.textAlign = "left"; ctx.fillText(mark[1], x(mark[0]) + 4, height - axis + 9);
-  }
-  ctx.restore();
-  const raw = (to - from) / 8, power = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].find(k => k * power >= raw) * power;
-  ctx.fillStyle = css("--dim"); ctx.textAlign = "center";
-  for (let t = Math.ceil(from / step) * step; t <= to; t += step) {
-    ctx.fillRect(x(t), height - axis, 1, 3);
-    ctx.fillText(step >= 1e5 ? (t / 1e6).toFixed(1) + " s" : (t / 1e3).toFixed(step >= 1e3 ? 0 : 2) + " ms", Math.min(x(t), width - 24), height - 4);
-  }
-}
-canvas.addEventListener("wheel", e => {
-  e.preventDefault();
-  const t = from + (e.offsetX - label) / (canvas.clientWidth - label - 4) * (to - from), k = e.deltaY > 0 ? 1.25 : .8;
-  from = Math.max(0, t - (t - from) * k); to = Math.min(end, t + (to - t) * k); if (to - from < 20) to = from + 20; draw();
-}, { passive: false });
-let drag = null;
-canvas.addEventListener("pointerdown", e => { drag = [e.clientX, from, to]; canvas.setPointerCapture(e.pointerId); });
-canvas.addEventListener("pointerup", () => { drag = null; });
-canvas.addEventListener("dblclick", () => { from = 0; to = end; draw(); });
-canvas.addEventListener("pointermove", e => {
-  if (drag) {
-    const span = drag[2] - drag[1], shift = (drag[0] - e.clientX) / (canvas.clientWidth - label - 4) * span;
-    from = Math.min(Math.max(0, drag[1] + shift), end - span); to = from + span; draw(); return;
-  }
-  const lane = rows.findIndex(r => e.offsetY >= r && e.offsetY < r + laneHeight);
-  const t = from + (e.offsetX - label) / (canvas.clientWidth - label - 4) * (to - from), near = (to - from) / canvas.clientWidth * 2;
-  const hit = lane < 0 ? null : data.events.find(v => v[0] === lane && v[2] - near <= t && t <= v[2] + v[3] + near);
-  tip.style.display = hit ? "block" : "none";
-  if (hit) { tip.textContent = data.names[hit[1]][0] + ": " + (hit[3] / 1e3).toFixed(2) + " ms"; tip.style.left = Math.min(e.clientX + 12, innerWidth - 220) + "px"; tip.style.top = e.clientY + 14 + "px"; }
-});
-canvas.addEventListener("pointerleave", () => { tip.style.display = "none"; });
-addEventListener("resize", draw); draw();
-</script></body></html>
+STYLE = """
+.stack { display:flex; height:1.5rem; border-radius:4px; overflow:hidden; margin:.15rem 0 .6rem } .stack i { display:block; min-width:0 }
+ul.checks { list-style:none; padding:0; margin:0; display:grid; grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr)); gap:.4rem 2rem }
+ul.checks li { padding-left:1.5rem; text-indent:-1.5rem } ul.checks li > b:first-child { display:inline-block; min-width:1.5rem; text-indent:0 }
+ul.checks small { display:block; text-indent:0; color:var(--dim); line-height:1.35 }
+.text li { margin:.3rem 0; max-width:85ch } .text ul { padding-left:1.2rem; margin:.4rem 0 }
 """
+
+
+def number(value: float) -> str:
+    """Three digits at most, none that mean nothing: 0.042, 4.9, 214, 12 340; the space is one that no line breaks at."""
+    if value == 0:
+        return "0"
+    if value >= 1000:
+        return f"{round(value, -1):,.0f}".replace(",", "\u202f")
+    if value >= 100:
+        return f"{value:.0f}"
+    digits = 1 if value >= 1 else 2 if value >= 0.1 else 3
+    return f"{value:.{digits}f}"
+
+
+def stacked_bar(label: str, pieces: Sequence[tuple[str, str, float]], longest: float, unit: str) -> str:
+    """Pieces of (name, colour, value) on a scale that ends at `longest`."""
+    total = sum(value for _, _, value in pieces)
+    inside = "".join(
+        f'<i style="width:{100 * value / longest:.3f}%;background:var(--{colour})" title="{escape(name)}: {number(value)} {unit}"></i>'
+        for name, colour, value in pieces
+    )
+    says = ", ".join(f"{name} {number(value)} {unit}" for name, _, value in pieces)
+    return (
+        f"<div><b>{escape(label)}</b> <span class=dim>{number(total)} {escape(unit)}</span></div>"
+        f'<div class="stack" role="img" aria-label="{escape(label)}: {escape(says)}">{inside}</div>'
+    )
+
+
+def checklist(items: Iterable[tuple[bool, str, str]]) -> str:
+    rows = "".join(
+        f"<li>{'<b class=good>✓</b>' if ok else '<b class=bad>✗ failed</b> '}{escape(what)}<small>{escape(detail)}</small></li>"
+        for ok, what, detail in items
+    )
+    return f'<ul class="checks">{rows}</ul>'
+
+
+VERDICTS = {"shorter": "shorter", "longer": "longer", "unclear": "no clear difference"}
+_PHASES = [  # of a segment: measure, colour, name, and what the measure is per
+    ("compute", "pale", "compute", "steps"),
+    ("next_batch", "green", "next batch", "steps"),
+    ("sum_gradients", "orange", "sums of gradients", "steps"),
+    ("redistribute", "blue", "redistribute", "dumps"),
+    ("write_tiles", "purple", "write tiles", "dumps"),
+    ("checkpoint", "brown", "checkpoint", "checkpoints"),
+    ("settle", "slate", "wait until it is in the slow tier", "checkpoints"),
+]
+# Colour of a span: of the application's by its phase, of the other lanes' by lane.
+_SPANS = {
+    "compute": "pale",
+    "next batch": "green",
+    "sum gradients": "orange",
+    "redistribute": "blue",
+    "write tiles": "purple",
+    "checkpoint": "brown",
+    "settle": "slate",
+}
+_LANES = {
+    "application": ("application", ""),
+    "operation": ("collectives", "orange"),
+    "progress": ("moving bytes", "orange"),
+    "loader": ("reading, decoding", "green"),
+    "store": ("shared file", "purple"),
+    "checkpoint": ("checkpoint", "brown"),
+}
+
+
+def write(path: Path, found: dict, measures: dict[str, Measure], timeline: dict) -> None:
+    """`found` is what --json prints."""
+    view = _View(found, measures)
+    steps = found["settings"]["segment_steps"]
+    body = [
+        header(
+            "What a training run waits for, and what it keeps when it is killed",
+            view.machine(),
+            "One job trains the same network on the same samples the plain way and with Penstock, "
+            f"{steps} steps of each in turn, {found['machine']['pairs']} times. A bar is the median, a dot is one "
+            "measurement. The plain way is NumPy, mpi4py, MPI-IO and Pillow, written with care.",
+        ),
+        section("What holds on any machine", cards([view.checkpoint(), view.snapshots(), view.kill()])),
+        section(
+            "What else a step waits for",
+            cards([view.gradients(), view.redistribution(), view.tiles(), view.batches()]),
+            note="Bytes that move behind the computation need cores and links too. So these depend on the machine more than the ones "
+            "above, and a wait that got longer is shown like one that got shorter.",
+        ),
+        section(f"Where the time of {steps} steps goes", cards([view.whole(), card("", view.stacks(), wide=True)])),
+        section(
+            "The last segment of each way, on one scale",
+            card("", _timeline(timeline)),
+            note="Above the plain way, below Penstock: what the application thread of each rank does, and what Penstock's threads do behind it.",
+        ),
+        section("What was verified", card("", checklist((c["ok"], c["what"], c["detail"]) for c in found["checks"]))),
+        section("The loss, with and without the kill", card("", view.losses())),
+        section("How it was measured, and what it does not show", card("", view.method())),
+    ]
+    path.write_text(page("Penstock: what a training run waits for", body, style=STYLE), encoding="utf-8")
+
+
+class _View:
+    """The sentences and charts of the page."""
+
+    def __init__(self, found: dict, measures: dict[str, Measure]) -> None:
+        self.found, self.measures = found, measures
+        self.tier, self.link, self.settings = found["tier"], found["link"], found["settings"]
+
+    def machine(self) -> str:
+        m = self.found["machine"]
+        tier = f"a slow tier of {self.tier['rate_mb_s']} MB/s (emulated)" if self.tier["emulated"] else "no slow tier"
+        link = (
+            f"{m['nodes']} nodes with links of {self.link['rate_mbit_s']} Mbit/s (emulated)"
+            if self.link["emulated"]
+            else "one node"
+        )
+        return (
+            f"{m['ranks_compared']} ranks on {m['cores']} {m['architecture']} cores under {m['mpi']}, {link}, {tier}; {m['date']}, "
+            f"load at the start {m['load_at_start']:.1f}"
+        )
+
+    def checkpoint(self) -> str:
+        m, size = self.measures["checkpoint"], _mb(self.found["bytes"]["checkpoint"])
+        drained = self.found["drained_ms"]
+        arrived = f" It was there after {number(drained['median'])} ms (median)." if drained else ""
+        return card(
+            self._title("A checkpoint holds the training up for", m),
+            self._bars(m),
+            notes=[
+                (
+                    "How",
+                    f"{size} per checkpoint: weights, momentum and a field{self._to_tier()}. Plain: rank 0 gathers the field, writes all of it under "
+                    "another name, calls fsync and renames; everybody waits. Penstock: save() returns after each rank has copied its part; "
+                    f"threads write it to a burst buffer and from there to the slow tier.{arrived}",
+                ),
+                (
+                    "Limit",
+                    "The tier is not faster for it: checkpoints that come faster than the tier takes them queue up, and the training then waits for "
+                    "the oldest. A thread around the plain write hides it too; what that leaves to do is the copy, the gathering, "
+                    "and the ranks' agreement that a checkpoint is complete.",
+                ),
+            ],
+        )
+
+    def kill(self) -> str:
+        kill = self.found["kill"]
+        plain, penstock = kill["plain"], kill["penstock"]
+        of_steps = {int(s): b for s, b in plain["left_in_file"]["bytes_of_step"].items()}
+        mixed = " and ".join(f"step {s} ({_mb(b)})" for s, b in sorted(of_steps.items())) or "nothing"
+        left_plain = f"<b class=bad>a mixture</b>: {mixed}" if len(of_steps) > 1 else f"whole: {mixed}"
+        left = penstock["left_in_file"]["step"]
+        left_penstock = f"whole: step {left}" if left is not None else "<b class=bad>a mixture</b>"
+        ok = {c["key"]: c["ok"] for c in self.found["checks"]}
+
+        def yes(value: bool, good: str, bad: str) -> str:
+            return good if value else f"<b class=bad>{bad}</b>"
+
+        rows = [
+            ("the shared file after the kill", left_plain, left_penstock),
+            (
+                "samples repeated or lost",
+                yes(plain["samples_as_without_kill"], "none", "some"),
+                yes(ok["samples"], "none", "some"),
+            ),
+            ("field after the restart", *(yes(k["field_restored"], "exact", "wrong") for k in (plain, penstock))),
+            ("steps done twice", str(plain["steps_done_twice"]), str(penstock["steps_done_twice"])),
+            ("reading the checkpoint", f"{number(plain['restore_ms'])} ms", f"{number(penstock['restore_ms'])} ms"),
+            ("a checkpoint at 1 % of the time", *self._intervals()),
+        ]
+        return card(
+            f"Killed with SIGKILL on {kill['ranks']} ranks while it wrote, it goes on with {kill['restart_ranks']}: no sample repeated or lost"
+            if ok["samples"] and ok["restarted"]
+            else "<b class=bad>The restart after the kill failed</b>",
+            table("After the kill", ("", "plain", "Penstock"), rows),
+            notes=[
+                (
+                    "How",
+                    f"Every rank gets SIGKILL when a third of the dump of step {self.settings['kill_step']} is written, the plain way at once, Penstock's behind the next two steps. The plain way restarts well too, since this one was written "
+                    "with care: it renames finished checkpoints, knows how to cut the field anew, and computes its place in the samples from the "
+                    "step. Its loss is the shared file, written in place: what a kill leaves there can be of two steps, and nothing "
+                    "says so. A version of Penstock's file appears whole or not at all.",
+                ),
+                (
+                    "Limit",
+                    "Steps since the last checkpoint are lost either way. The last row says how often one could save "
+                    "if checkpoints may take 1 % of the time (for Penstock no more often than the slow tier takes them), and so how much a kill costs "
+                    "at most. The plain place in the samples is right only while batch size and files stay as they are.",
+                ),
+            ],
+            wide=True,
+        )
+
+    def _intervals(self) -> tuple[str, str]:
+        m, drained = self.measures["checkpoint"], self.found["drained_ms"]
+        fast = max(100 * m.median("penstock"), drained["median"] if drained else 0)
+        return f"every {number(100 * m.median('plain') / 1e3)} s", f"every {number(fast / 1e3)} s"
+
+    def snapshots(self) -> str:
+        plain, penstock = self.found["snapshots"]["plain"], self.found["snapshots"]["penstock"]
+        waits = plain["lock_waits_s"]
+        longest = f"up to {number(1e3 * max(waits))} ms" if waits else "–"
+        return card(
+            f"A reader beside the writers saw {penstock['reads']} versions, {_none(penstock['mixed'])} of mixed steps; "
+            f"the plain reader {plain['mixed']} of {plain['reads']}",
+            table(
+                "What the readers saw",
+                ("", "plain", "Penstock"),
+                [
+                    ("reads of the whole file", str(plain["reads"]), str(penstock["reads"])),
+                    ("that mixed two time steps", str(plain["mixed"]), str(penstock["mixed"])),
+                    ("waited for a lock", longest, "takes none"),
+                ],
+            ),
+            notes=[
+                (
+                    "How",
+                    "A process outside of the job follows the file while all ranks write overlapping tiles of it. Every element tells which step it is "
+                    "from. Plain: the file of MPI-IO in atomic mode, read under the lock that this mode uses, whenever it has changed. "
+                    "Penstock: the latest version, and after the run each one that was missed.",
+                ),
+                (
+                    "Limit",
+                    "How many plain reads mix steps is a matter of when they fall: the lock orders single writes, and a step is one write of each rank. "
+                    "That Penstock's mix none is a property of the format. Versions take space until they are removed.",
+                ),
+            ],
+        )
+
+    def whole(self) -> str:
+        m, written = self.measures["segment"], self.found["bytes"]["tier_written_per_segment"]
+        counted = (
+            f" The tier counted {_mb(written['plain'])} written per segment the plain way, {_mb(written['penstock'])} with Penstock."
+            if self.tier["emulated"]
+            else ""
+        )
+        return card(
+            self._title("All of it, until the last byte is in the slow tier:", m),
+            self._bars(m),
+            notes=[
+                (
+                    "How",
+                    "A segment of steps with two dumps and one checkpoint. It ends when all three are in the slow tier, so nothing that was put "
+                    f"off is left out.{counted}",
+                ),
+                (
+                    "Limit",
+                    "The emulated rates decide how much there is to hide. With a faster tier the difference is smaller, with a slower one larger."
+                    if self.tier["emulated"]
+                    else "Without an emulated tier it is a matter of this machine's disk how much there is to hide.",
+                ),
+            ],
+            wide=True,
+        )
+
+    def gradients(self) -> str:
+        m, size = self.measures["sum_gradients"], _mb(self.found["bytes"]["gradients"])
+        over = (
+            f"over a link of {self.link['rate_mbit_s']} Mbit/s"
+            if self.link["emulated"]
+            else f"in shared memory, for there is no emulated link here: {escape(self.link['left_out'])}"
+        )
+        return card(
+            self._title("For the sums of the gradients, a step waits", m),
+            self._bars(m),
+            notes=[
+                (
+                    "How",
+                    f"{size} per step {over}. Both ways start an Iallreduce per layer as soon as the layer's gradient is known, and wait for all of them after the "
+                    "backward pass. The plain one is MPI's, which moves bytes mostly while MPI is called; Penstock's threads always do. Starting counts as waiting.",
+                ),
+                (
+                    "Limit",
+                    "Either wait contains the wait for the slower rank. Sums are hidden only as long as there is something left to compute, "
+                    "and moving bytes takes time of the cores that compute. MPIs with a progress thread of their own narrow the difference.",
+                ),
+            ],
+        )
+
+    def redistribution(self) -> str:
+        m, b = self.measures["redistribute"], self.found["bytes"]
+        return card(
+            self._title("For the field in another layout, a dump waits", m),
+            self._bars(m),
+            notes=[
+                (
+                    "How",
+                    f"Of {_mb(b['field'])}, {_mb(b['redistributed'])} change their rank (plain "
+                    f"{_mb(b['redistributed_plain'])}): from a block-cyclic layout to transposed strips, whose borders are then exchanged. Plain: packed, "
+                    "Alltoallv, unpacked, Allgather. Penstock: one copy, the rest during the next two steps.",
+                ),
+                (
+                    "Relabeling",
+                    "Which rank gets which strip is free, so Penstock chooses what moves fewest bytes. For these layouts: "
+                    + "; ".join(
+                        f"{r['ranks']} ranks {_mb(r['bytes_after'])} instead of {_mb(r['bytes_before'])}"
+                        for r in self.found["relabeling"]
+                    )
+                    + " (computed, not run).",
+                ),
+                ("Limit", "The copy stays, and the strips are two steps late."),
+            ],
+        )
+
+    def tiles(self) -> str:
+        m = self.measures["write_tiles"]
+        return card(
+            self._title("For its overlapping tiles to be written, a dump waits", m),
+            self._bars(m),
+            notes=[
+                (
+                    "How",
+                    f"Plain: a collective write in MPI-IO's atomic mode{self._to_tier()}. Penstock: an Iwrite_at_all; the version appears when all ranks' parts are "
+                    "durable.",
+                ),
+                ("Limit", "The plain file is not synced, Penstock's is."),
+            ],
+        )
+
+    def batches(self) -> str:
+        m = self.measures["next_batch"]
+        return card(
+            self._title("For its next batch, a step waits", m),
+            self._bars(m),
+            notes=[
+                (
+                    "How",
+                    "Both ways read the same JPEG files in the same order from the local disk, with as many threads and as many batches ahead.",
+                ),
+                (
+                    "Limit",
+                    "As long as the cores suffice to decode, nobody waits either way, and this is no reason to change. What "
+                    "Penstock adds is the exact place in the samples, for any number of ranks and any batch size after a restart.",
+                ),
+            ],
+        )
+
+    def stacks(self) -> str:
+        times = {
+            "steps": self.settings["segment_steps"],
+            "dumps": self.settings["segment_dumps"],
+            "checkpoints": 1,
+        }
+        pieces = {
+            way: [(name, colour, self.measures[key].median(way) * times[per]) for key, colour, name, per in _PHASES]
+            for way in ("plain", "penstock")
+        }
+        longest = max(sum(p[2] for p in row) for row in pieces.values())
+        rows = [
+            (
+                escape(name),
+                *(number(pieces[way][n][2]) for way in ("plain", "penstock")),
+                VERDICTS[self.measures[key].verdict],
+            )
+            for n, (key, _, name, _) in enumerate(_PHASES)
+        ]
+        return (
+            "<p>The application thread, medians over the segments, mean of the ranks:</p>"
+            + legend((name, colour) for _, colour, name, _ in _PHASES)
+            + stacked_bar("plain", pieces["plain"], longest, "ms")
+            + stacked_bar("Penstock", pieces["penstock"], longest, "ms")
+            + table("Where the time goes", ("milliseconds", "plain", "Penstock", "with Penstock"), rows, numbers=(1, 2))
+            + "<p class=note>Shorter and longer mean that no measurement of one way reaches into the other's. "
+            + (
+                "Computing takes longer with Penstock: its threads share the ranks' cores, which is the price of the shorter waits."
+                if self.measures["compute"].verdict == "longer"
+                else "Penstock's threads share the ranks' cores; that computing gets longer for it could not be told from the spread."
+            )
+            + "</p>"
+        )
+
+    def losses(self) -> str:
+        loss = self.found["loss"]
+        chart = line_chart(
+            "Loss per step",
+            [
+                Curve("Penstock, not killed", "blue", loss["penstock"], width=7),
+                Curve("plain, not killed", "grey", loss["plain"], width=4),
+                Curve("Penstock, killed and restarted", "orange", loss["killed, then restarted"], width=1.5),
+            ],
+            Axis("step", lambda step: f"{step:g}"),
+            Axis("loss", lambda value: f"{value:.2f}"),
+            markers=False,
+        )
+        return (
+            chart
+            + "<p class=note>Both ways see the same samples in the same order, so their losses follow each other. They are not equal "
+            f"(they are {self.found['loss_difference_plain']:.2f} apart at most): Pillow and Penstock scale pictures down by other filters, so "
+            "pixels differ in their last bits, and training makes more of that. The killed run differs from the one that was not killed by "
+            "rounding alone, since sums over other numbers of ranks are rounded otherwise.</p>"
+        )
+
+    def method(self) -> str:
+        calibration = self.found["calibration"]
+        tier = (
+            f"<b>The slow tier is emulated</b>: {self.tier['rate_mb_s']} MB/s, for all processes together, first come, first served. A small library between the "
+            "programs and the C library paces every read and write below one folder (demo/slow_tier.c), whichever way it comes from. It paces bytes, not "
+            f"the opening or renaming of files. One process that writes a checkpoint's bytes got {number(self.tier['measured_mb_s'])} MB/s with it, "
+            f"{number(self.tier['disk_mb_s'])} MB/s without."
+            if self.tier["emulated"]
+            else f"<b>The slow tier is left out</b>, files go to the disk at its own rate ({number(self.tier['disk_mb_s'])} MB/s): {escape(self.tier['left_out'])}."
+        )
+        link = (
+            f"<b>The link is emulated</b>: two network namespaces, {self.link['rate_mbit_s']} Mbit/s in each direction by the kernel's token bucket."
+            if self.link["emulated"]
+            else f"<b>There is no emulated link</b>: {escape(self.link['left_out'])}. All ranks share memory, so nothing here is about networks."
+        )
+        items = [
+            tier,
+            link,
+            f"<b>Emulated rates follow from this machine</b>: a step computes for {number(1e3 * calibration['compute_s'])} ms here, measured at the start on "
+            f"{calibration['ranks']} ranks. The tier takes about {self.settings['checkpoint_in_steps']:g} steps for a checkpoint, the link about {self.settings['gradients_in_steps']:g} of a step for the "
+            "gradients, to the nearest 1, 2 or 5.",
+            "<b>In turn</b>: both ways run in the same processes, a segment of each, and each goes first as often as the other. The first segment of each is not "
+            "counted. While one way runs, the other one's threads sleep, once they have read their batches ahead.",
+            "<b>Not shown</b>: real networks and parallel file systems, many nodes, a large network, accelerators. Two emulated nodes share the cores and the "
+            "page cache of one machine. <code>./dev bench</code> measures the parts one by one, against other libraries.",
+        ]
+        return '<div class="text"><ul>' + "".join(f"<li>{item}</li>" for item in items) + "</ul></div>"
+
+    def _title(self, what: str, m: Measure) -> str:
+        plain, fast = number(m.median("plain")), number(m.median("penstock"))
+        end = {
+            "shorter": f"<b>{fast} ms</b>, plain {plain} ms",
+            "longer": f"{fast} ms, plain <b>{plain} ms</b>: longer with Penstock",
+            "unclear": f"{fast} ms, plain {plain} ms: no clear difference",
+        }
+        return f"{escape(what)} {end[m.verdict]}"
+
+    def _bars(self, m: Measure) -> str:
+        rows = [("plain", [Bar("grey", m.plain)]), ("Penstock", [Bar("blue", m.penstock)])]
+        return bars(m.name, rows, lambda ms: f"{number(ms)} ms")
+
+    def _to_tier(self) -> str:
+        return f", to a tier of {self.tier['rate_mb_s']} MB/s" if self.tier["emulated"] else ""
+
+
+def _mb(nbytes: float) -> str:
+    return f"{nbytes / 1e6:.1f} MB"
+
+
+def _none(count: int) -> str:
+    return "none" if count == 0 else str(count)
+
+
+def _timeline(timeline: dict) -> str:
+    width, label, row_height, axis = 1000, 170, 17, 24
+    longest = max(way["length_ms"] for way in timeline.values())
+    order = list(_LANES)
+    parts: list[str] = []
+    y = 4.0
+
+    def x(ms: float) -> float:
+        return label + (width - label - 40) * ms / longest
+
+    says = []
+    for way, name in (("plain", "plain"), ("penstock", "Penstock")):
+        found = timeline[way]
+        rows = [
+            row for row in found["rows"] if row["lane"] in _LANES and (way != "plain" or row["lane"] == "application")
+        ]
+        rows.sort(key=lambda row: (row["rank"], order.index(row["lane"])))
+        says.append(f"{name}: {number(found['length_ms'])} milliseconds")
+        parts.append(
+            f'<text x="{label}" y="{y + 12:.0f}" style="font-weight:600;fill:var(--fg)">{name}, {number(found["length_ms"])} ms</text>'
+        )
+        y += row_height
+        for row in rows:
+            lane, lane_colour = _LANES[row["lane"]]
+            parts.append(f'<text x="{label - 8}" y="{y + 12:.0f}" text-anchor="end">rank {row["rank"]}: {lane}</text>')
+            parts.append(
+                f'<rect x="{label}" y="{y + 1:.0f}" width="{x(longest) - label:.1f}" height="{row_height - 3}" fill="var(--line)" opacity=".35"/>'
+            )
+            for span, begin, end in row["spans"]:
+                colour = _SPANS.get(span) if row["lane"] == "application" else lane_colour
+                if colour is None:
+                    continue
+                left, right = x(max(begin, 0)), x(min(end, longest))
+                parts.append(
+                    f'<rect x="{left:.1f}" y="{y + 1:.0f}" width="{max(right - left, 0.6):.1f}" height="{row_height - 3}" fill="var(--{colour})">'
+                    f"<title>{escape(span)}: {number(end - begin)} ms</title></rect>"
+                )
+            y += row_height
+        parts.append(
+            f'<line x1="{x(found["length_ms"]):.1f}" x2="{x(found["length_ms"]):.1f}" y1="{y - row_height * len(rows):.0f}" y2="{y:.0f}" stroke="var(--fg)" '
+            'stroke-dasharray="3 2"/>'
+        )
+        y += 10
+    step = tick_step(longest / 8)
+    for k in range(int(longest / step) + 1):
+        parts.append(
+            f'<text x="{x(k * step):.1f}" y="{y + axis - 9:.0f}" text-anchor="middle">{number(k * step)} ms</text>'
+        )
+    names = [(name, colour) for _, colour, name, _ in _PHASES]
+    description = "; ".join(says) + ". A dashed line marks the end of each."
+    return legend(names) + svg(
+        width, y + axis, "What every thread did in the last segment of each way", description, "".join(parts)
+    )
