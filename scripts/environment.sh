@@ -1,6 +1,13 @@
 # shellcheck shell=bash
 # Sourced by ./dev and its commands: what a machine needs, how it is brought there, and the environment to run in.
 # Every step looks first and returns at once when nothing is missing.
+#
+# What a command needs is one of these sets, each with those before it:
+#
+#   set_up   for                      Debian packages      files of scripts/             MPIs of requirements-mpi.txt
+#   build    the programs compiled    packages_of_build    requirements-build.txt        the one of PENSTOCK_MPI, or MPICH
+#   demo     the demo run                                  requirements-demo.txt, -data
+#   all      any other command        packages_of_all      requirements.txt              all
 PENSTOCK_ROOT="${PENSTOCK_ROOT:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}"
 scripts="$PENSTOCK_ROOT/scripts"
 env_dir="$PENSTOCK_ROOT/build/env"
@@ -37,21 +44,29 @@ PYTHON
   return 1
 }
 
-missing_packages() {
+packages_of_build() {
   command -v g++ >/dev/null || echo g++
   [[ -x "$env_dir/bin/python" ]] || find_python >/dev/null || echo python3-dev python3-venv
   find_header jpeglib.h || echo libjpeg-dev
   find_header xxhash.h || echo libxxhash-dev
   find_header hwloc.h || echo libhwloc-dev
-  find_header gtest/gtest.h || echo libgtest-dev
   command -v ccache >/dev/null || echo ccache
   command -v pkg-config >/dev/null || echo pkg-config
+}
+
+packages_of_all() {
+  find_header gtest/gtest.h || echo libgtest-dev
   command -v ip >/dev/null || [[ -x /usr/sbin/ip ]] || echo iproute2
+}
+
+missing_packages() {
+  packages_of_build
+  if [[ "$1" == all ]]; then packages_of_all; fi
 }
 
 set_up_packages() {
   local missing
-  missing="$(missing_packages | tr '\n' ' ')"
+  missing="$(missing_packages "$1" | tr '\n' ' ')"
   missing="${missing% }"
   [[ -n "$missing" ]] || return 0
   command -v apt-get >/dev/null ||
@@ -69,7 +84,7 @@ set_up_packages() {
   # shellcheck disable=SC2086
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive sh -c "apt-get update -qq && \
     apt-get install -y -qq --no-install-recommends $missing" >&2 || die "apt-get could not install $missing"
-  missing="$(missing_packages | tr '\n' ' ')"
+  missing="$(missing_packages "$1" | tr '\n' ' ')"
   [[ -z "${missing// /}" ]] || die "still missing after apt-get: $missing"
 }
 
@@ -89,51 +104,74 @@ set_up_optional_packages() {
 
 # --- Python and MPI ----------------------------------------------------------------------------------------------
 
-set_up_python() {
-  local stamp="$env_dir/.requirements" python
-  cmp -s "$scripts/requirements.txt" "$stamp" && [[ -x "$env_dir/bin/python" ]] && return 0
+set_up_venv() {
+  [[ -x "$env_dir/bin/penstock" ]] && return 0
+  local python
   python="$(find_python)" || die "no python3 (3.10 or newer) with venv and headers was found"
   say "Python environment in build/env ($("$python" --version))"
   [[ -x "$env_dir/bin/python" ]] || "$python" -m venv "$env_dir"
-  "$env_dir/bin/python" -m pip install --quiet --disable-pip-version-check -r "$scripts/requirements.txt" >&2 ||
-    die "pip could not install scripts/requirements.txt"
   # The command of the package, for the one that is built here.
   printf '#!/bin/sh\nexec python -m penstock "$@"\n' >"$env_dir/bin/penstock"
   chmod +x "$env_dir/bin/penstock"
-  cp "$scripts/requirements.txt" "$stamp"
 }
 
+# pip_install WHAT OPTION…: what is imported is compiled to bytecode then, rather than everything now.
+pip_install() {
+  "$env_dir/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "${@:2}" >&2 ||
+    die "pip could not install $1"
+}
+
+# set_up_python FILE [OPTION…]: the packages of a file of scripts/, in build/env.
+set_up_python() {
+  local file="$scripts/$1" stamp="$env_dir/.$1"
+  cmp -s "$file" "$stamp" && return 0
+  say "Python packages of scripts/$1 in build/env"
+  pip_install "$file" "${@:2}" -r "$file"
+  cp "$file" "$stamp"
+}
+
+# set_up_mpi NAME…: those of scripts/requirements-mpi.txt, each in a prefix of its own.
 set_up_mpi() {
-  local requirement name version
-  while read -r requirement; do
-    [[ "$requirement" == *==* ]] || continue
-    name="${requirement%%==*}"
+  local name requirement version
+  for name in "$@"; do
+    requirement="$(grep "^$name==" "$scripts/requirements-mpi.txt")" || continue # enter_environment says what there is
     version="${requirement##*==}"
     compgen -G "$mpi_dir/$name/lib/python*/site-packages/$name-$version.dist-info/RECORD" >/dev/null && continue
     say "MPI: $requirement in build/mpi/$name"
     rm -rf "${mpi_dir:?}/$name"
-    "$env_dir/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --ignore-installed \
-      --no-warn-script-location --prefix "$mpi_dir/$name" "$requirement" >&2 || die "pip could not install $requirement"
-  done <"$scripts/requirements-mpi.txt"
+    pip_install "$requirement" --no-deps --ignore-installed --no-warn-script-location --prefix "$mpi_dir/$name" \
+      "$requirement"
+  done
 }
 
-# Two commands started at once must not install into each other.
+# set_up [build|demo|all]: the sets are at the head of this file. Two commands started at once must not install into each
+# other.
 set_up() {
+  local level="${1:-all}" mpis=("${PENSTOCK_MPI:-mpich}") mpi_installer
   mkdir -p "$PENSTOCK_ROOT/build"
   exec 9>"$PENSTOCK_ROOT/build/.setup.lock"
   if command -v flock >/dev/null; then flock 9; fi
-  set_up_packages
-  set_up_optional_packages
-  set_up_python
-  set_up_mpi
+  set_up_packages "$level"
+  set_up_venv
+  if [[ "$level" == all ]]; then
+    mapfile -t mpis < <(sed -n 's/==.*//p' "$scripts/requirements-mpi.txt")
+    set_up_optional_packages
+  fi
+  set_up_mpi "${mpis[@]}" &
+  mpi_installer=$!
+  set_up_python requirements-build.txt
+  if [[ "$level" != build ]]; then set_up_python requirements-demo.txt; fi
+  if [[ "$level" == all ]]; then set_up_python requirements.txt; fi
+  # Last: pip complains at each later call of what these packages lack.
+  if [[ "$level" != build ]]; then set_up_python requirements-data.txt --no-deps; fi
+  wait "$mpi_installer" || exit 1
   exec 9>&-
 }
 
 set_up_intel_mpi() {
   [[ ! -x "$mpi_dir/impi/bin/mpiexec" ]] || return 0
   say "Intel MPI, under the Intel Simplified Software License, in build/mpi/impi"
-  "$env_dir/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --ignore-installed \
-    --no-warn-script-location --prefix "$mpi_dir/impi" impi-rt==2021.19.0 >&2 || die "pip could not install impi-rt"
+  pip_install impi-rt --no-deps --ignore-installed --no-warn-script-location --prefix "$mpi_dir/impi" impi-rt==2021.19.0
 }
 
 # What single tests want and skip without: impi-rt, or packages of Debian's.
@@ -190,15 +228,20 @@ enter_environment() {
   export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
 }
 
-# build_preset PRESET [TARGET…]: configure when the tree is new or the presets changed, then build.
+# build_preset PRESET [TARGET…]: configure when the tree is new, the presets changed, or an MPI or GoogleTest came, then
+# build.
 build_preset() {
-  local preset="$1" tree="$PENSTOCK_ROOT/build/$1"
+  local preset="$1" tree="$PENSTOCK_ROOT/build/$1" options=() found
   shift
-  if [[ ! -e "$tree/build.ninja" || "$PENSTOCK_ROOT/CMakePresets.json" -nt "$tree/CMakeCache.txt" ]]; then
-    (cd "$PENSTOCK_ROOT" && cmake --preset "$preset" -Wno-dev >"$tree.configure.log" 2>&1) || {
+  if find_header gtest/gtest.h; then options=(-DPENSTOCK_TESTS=ON); fi
+  found="${options[*]} $(cd "$mpi_dir" && echo *)"
+  if [[ ! -e "$tree/build.ninja" || "$PENSTOCK_ROOT/CMakePresets.json" -nt "$tree/CMakeCache.txt" ||
+    "$(cat "$tree/.configured" 2>/dev/null)" != "$found" ]]; then
+    (cd "$PENSTOCK_ROOT" && cmake --preset "$preset" "${options[@]}" >"$tree.configure.log" 2>&1) || {
       cat "$tree.configure.log" >&2
       die "cmake could not configure the preset '$preset'"
     }
+    printf '%s\n' "$found" >"$tree/.configured"
   fi
   local targets=()
   [[ $# == 0 ]] || targets=(--target "$@")

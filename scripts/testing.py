@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import resource
 import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(os.environ["PENSTOCK_ROOT"])
 LOGS = ROOT / "build" / "test-logs"
+
+#: A test that takes longer, or a command that writes nothing for as long, hangs: what a machine does, however slow, it
+#: does in less. There are no limits on what a suite or a build takes as a whole.
+HUNG_S = float(os.environ.get("PENSTOCK_TEST_HUNG_S", "1800"))
+#: Tests end before the command that runs them, since they show where they hang.
+SILENT_S = 1.2 * HUNG_S
 
 
 @dataclass
@@ -24,6 +32,7 @@ class Result:
     skipped: int = 0
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
 
     def add(self, other: Result) -> None:
         self.passed += other.passed
@@ -40,8 +49,48 @@ class Result:
         return Result(skipped=1, notes=[f"skipped: {reason}"])
 
 
-def run(command: Sequence[str | Path], log: Path, timeout_s: float, **environment: str) -> tuple[int, str]:
-    """Exit status (124 after timeout_s) and output of a command; the output is also appended to the log."""
+def sizes(files: Iterable[Path]) -> list[int]:
+    """Of those files that are there."""
+    found = []
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):
+            found.append(file.stat().st_size)
+    return found
+
+
+def last_line(log: Path) -> str:
+    with log.open("rb") as written:
+        written.seek(-min(4096, written.seek(0, os.SEEK_END)), os.SEEK_END)
+        lines = written.read().decode("utf-8", "replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def wait(process: subprocess.Popen[bytes], silent_s: float, progress: Callable[[], list[int]]) -> bool:
+    """Until the process ends: true. Or until its progress has been the same for silent_s: false."""
+    before, since = progress(), time.monotonic()
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(min(1.0, silent_s / 4))
+            return True
+        if (now := progress()) != before:
+            before, since = now, time.monotonic()
+        elif time.monotonic() - since > silent_s:
+            return False
+
+
+def run(
+    command: Sequence[str | Path],
+    log: Path,
+    *,
+    silent_s: float = SILENT_S,
+    more_logs: Callable[[], Iterable[Path]] = tuple,
+    **environment: str,
+) -> tuple[int, str]:
+    """Exit status and output of a command; the output is also appended to the log.
+
+    A command that has written nothing for silent_s, neither to the log nor to the files that `more_logs` lists, is ended,
+    with status 124 and a line that says what it wrote last.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     words = [str(word) for word in command]
     start = log.stat().st_size if log.exists() else 0
@@ -57,17 +106,18 @@ def run(command: Sequence[str | Path], log: Path, timeout_s: float, **environmen
             cwd=ROOT,
             env={**os.environ, **environment},
         )
-        try:
-            status = process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        if wait(process, silent_s, lambda: sizes([log, *more_logs()])):
+            status = process.returncode
+        else:
+            said = "".join(f"\n  {relative(file)}: {last_line(file)}" for file in [log, *more_logs()])
             # SIGTERM first: launchers pass it on to their ranks.
             process.terminate()
             try:
-                process.wait(10)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            out.write(f"ran longer than {timeout_s:.0f} s\n")
+            out.write(f"\nhung: nothing was written for {silent_s:g} s; the last lines were:{said}\n")
             status = 124
     with log.open("rb") as written:
         written.seek(start)
@@ -78,13 +128,19 @@ def relative(path: Path) -> str:
     return os.path.relpath(path, ROOT)
 
 
+def ended(status: int, log: Path) -> str:
+    """How a command ended that named no failure."""
+    hung = f"hung (nothing was written for {SILENT_S:.0f} s)"
+    return f"{hung if status == 124 else f'ended with status {status}'}, see {relative(log)}"
+
+
 def count_junit(path: Path, status: int, log: Path) -> Result:
     """The counts in a JUnit file; a run that failed without naming a test counts as one failure."""
     result = Result()
     try:
         root = ElementTree.parse(path).getroot()
     except (OSError, ElementTree.ParseError):
-        return Result.failure(f"ended with status {status} and no report, see {relative(log)}")
+        return Result.failure(f"left no report and {ended(status, log)}")
     for case in root.iter("testcase"):
         name = f"{case.get('classname') or ''}.{case.get('name')}".lstrip(".")
         if case.find("failure") is not None or case.find("error") is not None or case.get("status") == "fail":
@@ -95,7 +151,7 @@ def count_junit(path: Path, status: int, log: Path) -> Result:
         else:
             result.passed += 1
     if status and not result.failed:
-        result.add(Result.failure(f"ended with status {status}, see {relative(log)}"))
+        result.add(Result.failure(ended(status, log)))
     return result
 
 
@@ -109,19 +165,24 @@ def count_ok_lines(output: str, status: int, log: Path) -> Result:
             result.failed += 1
             result.notes.append(f"{match[1]}, see {relative(log)}")
     if status and not result.failed:
-        result.add(Result.failure(f"ended with status {status}, see {relative(log)}"))
+        result.add(Result.failure(ended(status, log)))
     return result
 
 
 class Timed:
-    """with Timed(result): sets result.seconds."""
+    """Seconds that passed, and core seconds of the processes that were started and ended meanwhile."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.seconds = self.cpu_seconds = 0.0
+
+    @staticmethod
+    def _cpu() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
 
     def __enter__(self) -> Timed:
-        self.start = time.monotonic()
+        self.start, self.cpu_start = time.monotonic(), self._cpu()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.seconds = time.monotonic() - self.start
+        self.seconds, self.cpu_seconds = time.monotonic() - self.start, self._cpu() - self.cpu_start

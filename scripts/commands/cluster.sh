@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# up K RATE | run … | bench … | down : emulated nodes with shaped links (root); run [-n N | --ranks 3,4] [--mpi NAME] CMD…
+# up K RATE | run [-n N] CMD… | bench CASE | down : emulated nodes with shaped links (root); ./dev cluster shows all options
 #
 # A node is a process that holds a network, UTS, IPC and mount namespace: its own host name, its own /dev/shm, and an
 # eth0 with one address. The nodes hang on a bridge in a namespace of its own, so nothing of the host's network is
@@ -8,7 +8,7 @@
 set -euo pipefail
 source "$PENSTOCK_ROOT/scripts/environment.sh"
 export PATH="$PATH:/usr/sbin:/sbin"
-state="$PENSTOCK_ROOT/build/cluster"
+state="${PENSTOCK_CLUSTER_STATE:-$PENSTOCK_ROOT/build/cluster}" # other nodes than those of ./dev cluster: the demo's
 subnet=10.77.0
 
 usage() {

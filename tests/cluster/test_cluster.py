@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -38,7 +39,7 @@ if comm.rank == 0:
 
 def cluster(*arguments: str, user: int | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(ROOT / "dev"), "cluster", *arguments], capture_output=True, text=True, timeout=120, check=False, user=user
+        [str(ROOT / "dev"), "cluster", *arguments], capture_output=True, text=True, check=False, user=user
     )
 
 
@@ -67,8 +68,19 @@ def test_nodes_are_separate_and_links_are_shaped(two_nodes: None, mpi: str) -> N
     answer = json.loads(run.stdout.strip().splitlines()[-1])
     assert [host for host, _, _ in answer["facts"]] == ["node0"] * 3 + ["node1"] * 4
     assert [size for _, size, _ in answer["facts"]] == [3] * 3 + [4] * 4
-    # Above the rate only by the burst of the shaper (256 KiB of 2 MiB); far below it on a busy machine.
-    assert 0.2 * RATE_MBIT < answer["mbit"] < 1.2 * RATE_MBIT
+    # Above the rate only by the burst of the shaper (256 KiB of 2 MiB); any amount below it on a busy machine.
+    assert 0 < answer["mbit"] < 1.2 * RATE_MBIT
+
+
+def test_links_have_the_rate_asked_for_in_both_directions(two_nodes: None) -> None:
+    nodes = [int(path.read_text()) for path in sorted((ROOT / "build/cluster").glob("node*.pid"))]
+    assert len(nodes) == 2
+    for pid in (*nodes, int((ROOT / "build/cluster/switch.pid").read_text())):
+        shown = subprocess.run(
+            ["nsenter", "-t", str(pid), "-n", "tc", "qdisc", "show"], capture_output=True, text=True, check=True
+        ).stdout
+        rates = re.findall(r"qdisc tbf .*\brate (\w+)", shown)
+        assert rates == [f"{RATE_MBIT}Mbit"] * (1 if pid in nodes else 2), shown
 
 
 def test_up_again_replaces_the_nodes_and_down_leaves_nothing(two_nodes: None) -> None:

@@ -54,9 +54,57 @@ def test_a_bad_exit_status_fails_a_run_whose_cases_all_passed(tmp_path: Path) ->
 
 
 def test_a_command_that_hangs_is_ended(tmp_path: Path) -> None:
-    status, output = testing.run(["sleep", "60"], tmp_path / "log", 0.5)
+    log = tmp_path / "log"
+    status, output = testing.run(["sleep", "1000000"], log, silent_s=0.5)
     assert status == 124
-    assert "ran longer than" in output
+    assert "hung: nothing was written for 0.5 s" in output
+    assert output.rstrip().endswith("log: $ sleep 1000000"), output
+    assert "hung" in testing.count_junit(tmp_path / "none.xml", status, log).notes[0]
+
+
+def test_what_other_logs_say_last_is_quoted_of_a_command_that_hangs(tmp_path: Path) -> None:
+    rank = tmp_path / "rank.0.log"
+    rank.write_text("test_x PASSED\ntest_y ")
+    _, output = testing.run(["sleep", "1000000"], tmp_path / "log", silent_s=0.5, more_logs=lambda: [rank])
+    assert output.rstrip().endswith("rank.0.log: test_y"), output
+
+
+class Clock:
+    """Stands still unless a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Endless:
+    """A process that takes `turns` looks of a minute each to end, and writes in every `writes`th of them."""
+
+    def __init__(self, clock: Clock, turns: int, writes: int) -> None:
+        self.clock, self.turns, self.writes, self.turn = clock, turns, writes, 0
+
+    def wait(self, _: float) -> None:
+        self.turn += 1
+        self.clock.now += 60
+        if self.turn < self.turns:
+            raise subprocess.TimeoutExpired("endless", 0)
+
+    def progress(self) -> list[int]:
+        return [self.turn // self.writes]
+
+
+@pytest.mark.parametrize(("turns", "writes", "ends"), [(10_000, 10, True), (10, 1000, True), (10_000, 1000, False)])
+def test_a_slow_command_is_not_ended_while_it_writes(
+    monkeypatch: pytest.MonkeyPatch, turns: int, writes: int, ends: bool
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(testing, "time", clock)
+    process = Endless(clock, turns, writes)
+    assert testing.wait(process, 1000, process.progress) is ends
+    if not ends:
+        assert 1000 < clock.now < 1200
 
 
 CASES = {
@@ -87,7 +135,48 @@ def test_mpi_runs_are_counted_over_all_ranks(
     assert counts(result) == expected, result.notes
 
 
+def test_help_has_each_command_with_its_arguments_and_what_it_does() -> None:
+    run = subprocess.run([ROOT / "dev", "help"], capture_output=True, text=True, check=True)
+    lines = [line for line in run.stdout.splitlines()[1:] if line.startswith("  ")]
+    for file in sorted((ROOT / "scripts/commands").iterdir()):
+        head = file.read_text().splitlines()[1].removeprefix("#").strip()
+        arguments, what = head.removeprefix(": ").split(" : ", 1) if " : " in head else ("", head.removeprefix(": "))
+        command = f"  {file.stem} {arguments}".rstrip()
+        (at,) = [number for number, line in enumerate(lines) if line == command or line.startswith(f"{command}  ")]
+        said = lines[at] + (lines[at + 1] if lines[at] == command else "")
+        assert said.endswith(f" {what}"), said
+
+
 def test_an_unknown_suite_is_refused() -> None:
     run = subprocess.run([ROOT / "dev", "test", "nonsense"], capture_output=True, text=True, check=False)
     assert run.returncode == 2
     assert "no suite nonsense" in run.stderr
+
+
+def test_builds_ahead_are_begun_once_and_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    dev = tmp_path / "dev"
+    dev.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/built\n')
+    dev.chmod(0o755)
+    monkeypatch.setattr(dev_test, "ROOT", tmp_path)
+    monkeypatch.setattr(dev_test, "LOGS", tmp_path)
+    ahead = dev_test.Ahead()
+    ahead.builds = [("asan",), ("tsan", "unit_engine", "unit_comm")]
+    ahead.wait()  # none has begun
+    ahead.begin()
+    ahead.begin()
+    ahead.wait()
+    assert (tmp_path / "built").read_text().splitlines() == ["build asan", "build tsan unit_engine unit_comm"]
+
+
+def test_builds_ahead_end_with_the_runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    dev = tmp_path / "dev"
+    dev.write_text("#!/bin/sh\nexec sleep 1000\n")
+    dev.chmod(0o755)
+    monkeypatch.setattr(dev_test, "ROOT", tmp_path)
+    monkeypatch.setattr(dev_test, "LOGS", tmp_path)
+    ahead = dev_test.Ahead()
+    ahead.builds = [("asan",)]
+    ahead.begin()
+    ahead.end()
+    ahead.wait()
+    assert ahead.process is not None and ahead.process.returncode < 0

@@ -1,0 +1,140 @@
+"""mpi4py's own tests, natively and through Penstock: fetched, run by tests/mpi/mpi4py_suite.py, and compared one by one."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from testing import LOGS, ROOT, Result, relative, run
+
+sys.path.insert(0, str(ROOT / "tests/mpi"))
+from mpi4py_differences import DIFFERENCES
+
+FETCH_TIMEOUT_S = 1200  # pip builds the metadata, for which it installs mpi4py's build requirements
+#: Each hang or crash ends a job, and the next goes on behind it.
+MOST_JOBS = 30
+RANKS = (1, 2, 3, 4)
+WORST_FIRST = ("hung", "failed", "skipped", "passed")
+
+
+class NoSourceError(Exception):
+    """Why there are none, in one line."""
+
+
+def fetch(folder: Path) -> Path:
+    """The folder with the tests of the mpi4py that scripts/requirements.txt pins, in `folder`, where they are kept."""
+    requirement = re.search(r"^mpi4py==\S+", (ROOT / "scripts/requirements.txt").read_text(), re.MULTILINE)
+    if requirement is None:
+        raise NoSourceError("scripts/requirements.txt pins no mpi4py")
+    tests = folder / requirement[0] / "test"
+    if tests.exists():
+        return tests
+    with tempfile.TemporaryDirectory(prefix="penstock-mpi4py-") as fetched:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        command += ["--no-binary", "mpi4py", "--dest", fetched, requirement[0]]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise NoSourceError(f"pip download took longer than {FETCH_TIMEOUT_S} s") from None
+        if done.returncode:
+            said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+            raise NoSourceError(f"pip download: {said[-1]}")
+        with tarfile.open(next(Path(fetched).glob("mpi4py-*.tar.gz"))) as archive:
+            archive.extractall(fetched, filter="data")
+        tests.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(next(Path(fetched).glob("mpi4py-*/test")), tests)
+    return tests
+
+
+def outcomes(results: Path, ranks: int) -> dict[str, tuple[str, str]]:
+    """By test: how it ended on the rank where it ended worst, and why."""
+    worst: dict[str, tuple[str, str]] = {}
+    for rank in range(ranks):
+        of_rank: dict[str, tuple[str, str]] = {}
+        path = Path(f"{results}.{rank}")
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            word, test, why = (line + "  ").split(" ", 2)
+            of_rank[test] = ("hung" if word == "start" else word, why.strip())
+        for test, outcome in of_rank.items():
+            if test != "end" and (
+                test not in worst or WORST_FIRST.index(outcome[0]) < WORST_FIRST.index(worst[test][0])
+            ):
+                worst[test] = outcome
+    return worst
+
+
+def has_ended(results: Path, ranks: int) -> bool:
+    paths = [Path(f"{results}.{rank}") for rank in range(ranks)]
+    return all(path.exists() and path.read_text(encoding="utf-8").endswith("end end\n") for path in paths)
+
+
+def run_tests(mode: str, mpi: str, ranks: int, tests: Path, log: Path) -> dict[str, tuple[str, str]]:
+    with tempfile.TemporaryDirectory(prefix="penstock-mpi4py-", ignore_cleanup_errors=True) as scratch:
+        results = Path(scratch) / "results"
+        command = [ROOT / "dev", "exec", "mpiexec", "-n", str(ranks), "python", ROOT / "tests/mpi/mpi4py_suite.py"]
+        for _ in range(MOST_JOBS):
+            environment = {"PENSTOCK_MPI": mpi, "TMPDIR": scratch, "PYTHONDONTWRITEBYTECODE": "1"}
+            run(
+                [*command, mode, tests, results],
+                log,
+                more_logs=lambda: [Path(f"{results}.{rank}") for rank in range(ranks)],
+                **environment,
+            )
+            if has_ended(results, ranks):
+                break
+        else:
+            raise RuntimeError(f"{mode} under {mpi} on {ranks} ranks did not end in {MOST_JOBS} jobs")
+        return outcomes(results, ranks)
+
+
+def expected_difference(test: str) -> str | None:
+    return next((pattern for pattern in DIFFERENCES if fnmatch.fnmatchcase(test, pattern)), None)
+
+
+def compare(mpis: tuple[str, ...], tests: Path, log: Path) -> Result:
+    """A test has passed when it ends as it does natively, or its difference is in the table."""
+    result, used = Result(), set()
+    differences = LOGS / f"{log.stem}.differences"
+    differences.write_text("")
+    for mpi in mpis:
+        for ranks in RANKS:
+            try:
+                native, ours = (run_tests(mode, mpi, ranks, tests, log) for mode in ("native", "penstock"))
+            except RuntimeError as error:
+                result.add(Result.failure(f"{error}, see {relative(log)}"))
+                continue
+            for test in sorted(native.keys() | ours.keys()):
+                was, why_was = native.get(test, ("not there", ""))
+                now, why = ours.get(test, ("not there", ""))
+                if was == now:
+                    result.passed += 1
+                    continue
+                line = f"{mpi} {ranks} {test}: natively {was} {why_was}, through Penstock {now} {why}"
+                with differences.open("a", encoding="utf-8") as out:
+                    out.write(line + "\n")
+                pattern = expected_difference(test)
+                if pattern is not None:
+                    used.add(pattern)
+                    result.skipped += 1
+                else:
+                    result.add(Result.failure(line))
+    for pattern in DIFFERENCES.keys() - used:
+        result.add(
+            Result.failure(f"{pattern} ends as natively everywhere; take it out of tests/mpi/mpi4py_differences.py")
+        )
+    return result
+
+
+def mpi4py_suite(mpis: tuple[str, ...], log: Path) -> Result:
+    folder = Path(os.environ.get("PENSTOCK_MPI4PY_SOURCE", ROOT / "build/mpi4py-source"))
+    try:
+        return compare(mpis, fetch(folder), log)
+    except NoSourceError as reason:
+        return Result.skip(str(reason))
