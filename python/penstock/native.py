@@ -36,7 +36,7 @@ class NativeRun:
         self._arguments = arguments
         self._request: Any = None
         self._failure: Exception | None = None
-        self.is_decided = threading.Event()  #: it has been started, or has failed
+        self.is_decided: threading.Event = threading.Event()  #: it has been started, or has failed
 
     def wait(self) -> None:
         self._natives.decide(self)
