@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,18 +23,22 @@ import mpi4py_comparison
 from ceph_cluster import missing_packages
 from testing import HUNG_S, LOGS, ROOT, Result, Timed, count_junit, count_ok_lines, ended, relative, run
 
-# Algorithms depend on the number of ranks, and not on the MPI: all numbers are run under one MPI, and under another one
+# Algorithms depend on the number of ranks, and not on the MPI: small numbers are run under one MPI, and under another one
 # rank, an odd number and a power of two; the suite `nodes` adds seven ranks under each. --all runs every number.
-RANKS = {"mpich": (1, 2, 3, 4, 7), "openmpi": (1, 3, 4)}
-ALL_RANKS = RANKS["mpich"]
+RANKS = {"mpich": (1, 2, 3, 4), "openmpi": (1, 3, 4)}
+ALL_RANKS = (1, 2, 3, 4, 7)
 QUICK_RANKS = (2, 4)
 NODE_RANKS = "3,4"
 #: Those with more than one thread, or that several threads use.
 TSAN_LAYERS = ("engine", "comm", "arrays", "store")
-#: Plans that are made, timed or verified on paper, by the thousand: little memory. With --all they run sanitized, too.
+#: Plans that are made, timed or verified on paper, by the thousand: little memory. With --all they run sanitized, too, as
+#: do the programs of tests/conformance and tests/mpi.
 ON_PAPER = "Timed|BeyondTwo|MoreMembersOfABatch|IsDescribed|Mutation"
+UNITS = sorted(f"unit_{folder.name}" for folder in (ROOT / "tests/unit").iterdir())
 MPIS = tuple(RANKS)
 PARALLEL = os.cpu_count() or 1
+#: Suites that run at a time: most leave a core without work now and then.
+LANES = 2
 
 
 @dataclass
@@ -49,18 +55,21 @@ class Suite:
     run: Callable[[Options], Result]
     quick: bool
     builds: Sequence[str] = ()
+    alone_with: str = ""
 
 
 SUITES: list[Suite] = []
+WITHOUT_BUILD = ("layers", "tooling", "headers")
 
 
 def suite(
-    name: str, what: str, quick: bool = True, builds: Sequence[str] = ()
+    name: str, what: str, quick: bool = True, builds: Sequence[str] = (), alone_with: str = ""
 ) -> Callable[[Callable[[Options], Result]], Callable[[Options], Result]]:
-    """Registers a suite; with quick=False, `./dev test --quick` leaves it out. `builds`, a preset and its targets, is built ahead."""
+    """Registers a suite; with quick=False, `./dev test --quick` leaves it out. `builds`, a preset and its targets, is built
+    ahead. Suites that are alone with the same thing run one after the other."""
 
     def register(function: Callable[[Options], Result]) -> Callable[[Options], Result]:
-        SUITES.append(Suite(name, what, function, quick, builds))
+        SUITES.append(Suite(name, what, function, quick, builds, alone_with))
         return function
 
     return register
@@ -70,14 +79,16 @@ def log_of(name: str) -> Path:
     return LOGS / f"{name}.log"
 
 
+def build_command(preset: str, *targets: str) -> list[str]:
+    """One at a time in a build tree: two of ninja would write the same files."""
+    lock = LOGS / f"{preset}.building"
+    return ["flock", str(lock), *fixed_addresses(preset), str(ROOT / "dev"), "build", preset, *targets]
+
+
 def build(preset: str, log: Path, *targets: str) -> str:
     """Builds, and returns what went wrong, or nothing."""
-    if preset != "release":
-        ahead.wait()
-    status, output = run([*fixed_addresses(preset), ROOT / "dev", "build", preset, *targets], log)
+    status, output = run(build_command(preset, *targets), log)
     if status == 0:
-        if preset == "release":
-            ahead.begin()
         return ""
     failed = [line for line in output.splitlines() if line.startswith("FAILED:") or " error: " in line]
     if not failed:
@@ -86,24 +97,14 @@ def build(preset: str, log: Path, *targets: str) -> str:
 
 
 class Ahead:
-    """Builds that suites to come need, made in what the suites before them leave of the processors: many of those wait more
-    than they compute. What fails is built again, and told, by the suite that needs it."""
+    """Builds that suites to come need, made in what the suites before them leave of the processors. What fails is built
+    again, and told, by the suite that needs it."""
 
-    def __init__(self) -> None:
-        self.builds: list[Sequence[str]] = []  # each a preset and its targets
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def begin(self) -> None:
-        if not self.builds:
-            return
-        commands = [
-            shlex.join(["nice", "-n", "19", *fixed_addresses(preset), str(ROOT / "dev"), "build", preset, *targets])
-            for preset, *targets in self.builds
-        ]
-        self.builds = []
+    def __init__(self, builds: Sequence[Sequence[str]]) -> None:
+        commands = [shlex.join(["nice", "-n", "19", *build_command(*arguments)]) for arguments in builds]
         with log_of("ahead").open("wb") as out:
             self.process = subprocess.Popen(
-                ["bash", "-c", "; ".join(commands)],
+                ["bash", "-c", "; ".join(["true", *commands])],
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,
@@ -111,16 +112,10 @@ class Ahead:
                 preexec_fn=os.setpgrp,
             )
 
-    def wait(self) -> None:
-        if self.process:
-            self.process.wait()
-
     def end(self) -> None:
-        if self.process and self.process.poll() is None:
+        if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGTERM)
-
-
-ahead = Ahead()
+        self.process.wait()
 
 
 def fixed_addresses(preset: str) -> list[str]:
@@ -277,7 +272,12 @@ for _mpi in MPIS:
     suite(f"mpi-{_mpi}", f"tests/mpi at {', '.join(map(str, RANKS[_mpi]))} ranks")(mpi_suite(_mpi))
 
 
-@suite("nodes", f"tests/mpi over two emulated nodes, {NODE_RANKS} ranks, under each MPI", quick=False)
+@suite(
+    "nodes",
+    f"tests/mpi over two emulated nodes, {NODE_RANKS} ranks, under each MPI",
+    quick=False,
+    alone_with="emulated nodes",
+)
 def nodes(_: Options) -> Result:
     log = log_of("nodes")
     status, output = run([ROOT / "dev", "cluster", "check"], log)
@@ -299,16 +299,21 @@ def nodes(_: Options) -> Result:
         run([ROOT / "dev", "cluster", "down"], log)
 
 
-ASAN_BUILD = ("asan",)
+ASAN_BUILD = ("asan", *UNITS, "faults")
 TSAN_BUILD = ("tsan", *[f"unit_{layer}" for layer in TSAN_LAYERS])
 
 
-@suite("asan", "the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer", quick=False, builds=ASAN_BUILD)
+@suite(
+    "asan",
+    "tests/unit and tests/faults under AddressSanitizer and UndefinedBehaviorSanitizer (all C++ tests with --all)",
+    quick=False,
+    builds=ASAN_BUILD,
+)
 def asan(options: Options) -> Result:
     log = log_of("asan")
-    if reason := build(ASAN_BUILD[0], log):
+    if reason := build(ASAN_BUILD[0], log, *(() if options.all else ASAN_BUILD[1:])):
         return Result.failure(reason)
-    chosen = [] if options.all else ["-E", ON_PAPER]
+    chosen = () if options.all else ("-R", f"^({'|'.join(ASAN_BUILD[1:])})\\.", "-E", ON_PAPER)
     return ctest(
         "asan", log, *chosen, ASAN_OPTIONS="detect_stack_use_after_return=1", UBSAN_OPTIONS="print_stacktrace=1"
     )
@@ -330,7 +335,7 @@ def package(options: Options) -> Result:
     return pytest(log, ROOT / "tests/package")
 
 
-@suite("demo", "the demo's network, and its restart on 2, 3 and 5 ranks", quick=False)
+@suite("demo", "the demo's network, and its restart on 2, 3 and 5 ranks", quick=False, alone_with="emulated nodes")
 def demo(_: Options) -> Result:
     log = log_of("demo")
     if reason := build("release", log):
@@ -453,28 +458,65 @@ def main() -> int:
     if options.quick and not arguments.suites:
         chosen = [known for known in chosen if known.quick]
     LOGS.mkdir(parents=True, exist_ok=True)
-    ahead.builds = [known.builds for known in chosen if known.builds]
-    results: list[tuple[Suite, Result]] = []
+    with Timed() as clock:
+        if any(known.name not in WITHOUT_BUILD for known in chosen):
+            print("build: release … ", end="", flush=True)
+            reason = build("release", log_of("build"))
+            print(reason or "ok", flush=True)
+            if reason:
+                return 1
+        results = run_suites(chosen, options)
+    return report(results, clock.seconds)
+
+
+def next_of(waiting: Iterable[Suite], running: Iterable[Suite]) -> Suite | None:
+    """The first that may run beside the others."""
+    taken = {known.alone_with for known in running if known.alone_with}
+    return next((known for known in waiting if known.alone_with not in taken), None)
+
+
+def run_suites(chosen: Sequence[Suite], options: Options) -> list[tuple[Suite, Result]]:
+    """As many at a time as there are lanes, each of which is a process: what a suite uses is what its lane's children do."""
+    waiting, running, results = list(chosen), {}, {}
+    lanes = ProcessPoolExecutor(LANES, mp_context=multiprocessing.get_context("fork"))
+    # What is built ahead is needed last.
+    waiting.sort(key=lambda known: bool(known.builds))
+    ahead = None if len(chosen) == 1 else Ahead([known.builds for known in chosen if known.builds])
     try:
-        for number, known in enumerate(chosen, start=1):
-            results.append((known, run_suite(known, f"[{number}/{len(chosen)}]", options)))
+        while waiting or running:
+            while len(running) < LANES and (known := next_of(waiting, running.values())):
+                waiting.remove(known)
+                running[lanes.submit(run_suite, known.name, options)] = known
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                known = running.pop(future)
+                try:
+                    result = future.result()
+                except Exception as error:  # of the runner itself
+                    result = Result.failure(f"{known.name} could not be run: {error!r}")
+                results[known.name] = result
+                said = "FAILED" if result.failed else "ok"
+                print(
+                    f"[{len(results)}/{len(chosen)}] {known.name}: {known.what} … {said} ({result.seconds:.0f} s)",
+                    flush=True,
+                )
     finally:
-        ahead.end()
-    return report(results)
+        if ahead:
+            ahead.end()
+        lanes.shutdown(cancel_futures=True)
+    return [(known, results[known.name]) for known in chosen]
 
 
-def run_suite(known: Suite, number: str, options: Options) -> Result:
-    print(f"{number} {known.name}: {known.what} … ", end="", flush=True)
-    for old in LOGS.glob(f"{known.name}.log"):
+def run_suite(name: str, options: Options) -> Result:
+    for old in LOGS.glob(f"{name}.log"):
         old.unlink()
+    known = next(known for known in SUITES if known.name == name)
     with Timed() as clock:
         result = known.run(options)
     result.seconds, result.cpu_seconds = clock.seconds, clock.cpu_seconds
-    print(f"{'FAILED' if result.failed else 'ok'} ({result.seconds:.0f} s)", flush=True)
     return result
 
 
-def report(results: list[tuple[Suite, Result]]) -> int:
+def report(results: list[tuple[Suite, Result]], seconds: float) -> int:
     total = Result()
     print(f"\n{'suite':14} {'passed':>8} {'failed':>8} {'skipped':>8} {'seconds':>8} {'core s':>8}")
     for known, result in results:
@@ -484,11 +526,8 @@ def report(results: list[tuple[Suite, Result]]) -> int:
         for note in result.notes:
             print(f"    {note}")
         total.add(result)
-        total.seconds += result.seconds
         total.cpu_seconds += result.cpu_seconds
-    print(
-        f"{'all':14} {total.passed:8} {total.failed:8} {total.skipped:8} {total.seconds:8.0f} {total.cpu_seconds:8.0f}\n"
-    )
+    print(f"{'all':14} {total.passed:8} {total.failed:8} {total.skipped:8} {seconds:8.0f} {total.cpu_seconds:8.0f}\n")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
     return 1 if total.failed else 0
 

@@ -21,7 +21,7 @@ namespace {
 
 using engine::kAnyRank;
 
-constexpr int kMostRanks = 8;
+constexpr int kMostForked = 8;
 constexpr std::size_t kMostTransports = 4;
 constexpr std::size_t kGatherBytes = 1024;  // of one rank
 constexpr std::size_t kTextBytes = 1000;
@@ -32,7 +32,7 @@ constexpr std::size_t kTextBytes = 1000;
 struct Meeting {
   std::atomic<std::uint32_t> arrived{0};
   std::atomic<std::uint32_t> round{0};
-  std::byte gather[kMostRanks][kGatherBytes];
+  std::byte gather[kMostForked][kGatherBytes];
 
   void wait_for_all(int ranks) {
     const std::uint32_t before = round.load();
@@ -49,8 +49,8 @@ struct Meeting {
 struct Shared {
   Meeting barrier;
   Meeting transports[kMostTransports];
-  char text[kMostRanks][kTextBytes];
-  std::atomic<pid_t> children[kMostRanks];
+  char text[kMostForked][kTextBytes];
+  std::atomic<pid_t> children[kMostForked];
 };
 
 /// Messages over one stream socket for each pair of ranks.

@@ -12,7 +12,7 @@ namespace {
 
 using Level = CheckpointLevel;
 
-constexpr int kRanks = 2;
+constexpr int kCrashingRanks = 2;
 constexpr std::uint64_t kSteps = 4;
 
 /// What some rank was told before the power went.
@@ -34,7 +34,7 @@ TEST_P(Crash, LeavesACompleteCheckpointWheneverItComes) {
     const auto fast = burst_buffer ? memory() : nullptr;
     const auto faults = std::make_shared<Faults>();
     World world;
-    world.ranks = kRanks;
+    world.ranks = kCrashingRanks;
     world.options.keep = 1;
     world.options.chunk_bytes = 512;
     world.tiers = [&](int) {

@@ -9,7 +9,7 @@ namespace {
 
 using Level = CheckpointLevel;
 
-constexpr int kRanks = 3;
+constexpr int kFailingRanks = 3;
 
 struct Failure {
   const char* name;
@@ -24,7 +24,7 @@ void PrintTo(const Failure& failure, std::ostream* out) { *out << failure.name; 
 class Fails : public testing::TestWithParam<Failure> {
  protected:
   Fails() {
-    world.ranks = kRanks;
+    world.ranks = kFailingRanks;
     world.relayed = GetParam().relayed;
     world.tiers = [this](int) {
       return Tiers{std::make_shared<FaultyBackend>(slow, faults), std::make_shared<FaultyBackend>(fast, faults)};

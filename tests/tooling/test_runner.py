@@ -153,30 +153,69 @@ def test_an_unknown_suite_is_refused() -> None:
     assert "no suite nonsense" in run.stderr
 
 
-def test_builds_ahead_are_begun_once_and_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def fake_dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     dev = tmp_path / "dev"
-    dev.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/built\n')
+    dev.write_text(f"#!/bin/sh\n{script}\n")
     dev.chmod(0o755)
     monkeypatch.setattr(dev_test, "ROOT", tmp_path)
     monkeypatch.setattr(dev_test, "LOGS", tmp_path)
-    ahead = dev_test.Ahead()
-    ahead.builds = [("asan",), ("tsan", "unit_engine", "unit_comm")]
-    ahead.wait()  # none has begun
-    ahead.begin()
-    ahead.begin()
-    ahead.wait()
+
+
+def test_builds_ahead_are_made_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_dev(tmp_path, monkeypatch, f'echo "$@" >> {tmp_path}/built')
+    ahead = dev_test.Ahead([("asan",), ("tsan", "unit_engine", "unit_comm")])
+    assert ahead.process.wait() == 0
     assert (tmp_path / "built").read_text().splitlines() == ["build asan", "build tsan unit_engine unit_comm"]
 
 
 def test_builds_ahead_end_with_the_runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    dev = tmp_path / "dev"
-    dev.write_text("#!/bin/sh\nexec sleep 1000\n")
-    dev.chmod(0o755)
-    monkeypatch.setattr(dev_test, "ROOT", tmp_path)
-    monkeypatch.setattr(dev_test, "LOGS", tmp_path)
-    ahead = dev_test.Ahead()
-    ahead.builds = [("asan",)]
-    ahead.begin()
+    fake_dev(tmp_path, monkeypatch, "exec sleep 1000")
+    ahead = dev_test.Ahead([("asan",)])
     ahead.end()
-    ahead.wait()
-    assert ahead.process is not None and ahead.process.returncode < 0
+    assert ahead.process.returncode < 0
+
+
+def test_two_builds_of_a_tree_are_made_one_after_the_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The first goes on until the second has come, or would have."""
+    began = tmp_path / "began"
+    fake_dev(
+        tmp_path,
+        monkeypatch,
+        f"echo begins >> {began}; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; echo ends >> {began}",
+    )
+    builds = [subprocess.Popen(dev_test.build_command("asan")) for _ in range(2)]
+    (tmp_path / "go").touch()
+    assert [build.wait() for build in builds] == [0, 0]
+    assert began.read_text().split() == ["begins", "ends"] * 2
+
+
+def suites(*alone_with: str) -> list[object]:
+    return [
+        dev_test.Suite(f"suite{number}", "", lambda _: testing.Result(), True, (), thing)
+        for number, thing in enumerate(alone_with)
+    ]
+
+
+def test_suites_that_need_the_same_thing_do_not_run_together() -> None:
+    first, second, third = suites("nodes", "nodes", "")
+    assert dev_test.next_of([first, second, third], []) is first
+    assert dev_test.next_of([second, third], [first]) is third
+    assert dev_test.next_of([second], [first, third]) is None
+    assert dev_test.next_of([second], [third]) is second
+
+
+def test_every_suite_is_run_and_reported_in_its_order(
+    monkeypatch: pytest.MonkeyPatch, logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del logs
+    known = suites("", "nodes", "nodes", "", "")
+    known[3].run = lambda _: testing.Result.failure("it fails")
+    known[4].run = lambda _: 1 // 0
+    known[2].run = lambda _: testing.Result(passed=7)
+    monkeypatch.setattr(dev_test, "SUITES", known)
+    results = dev_test.run_suites(known, dev_test.Options(quick=False, all=False))
+    assert [suite.name for suite, _ in results] == [f"suite{number}" for number in range(5)]
+    assert [counts(result) for _, result in results] == [(0, 0, 0), (0, 0, 0), (7, 0, 0), (0, 1, 0), (0, 1, 0)]
+    assert dev_test.report(results, 1.0) == 1
+    said = capsys.readouterr().out
+    assert "it fails" in said and "ZeroDivisionError" in said and "7 passed, 2 failed" in said

@@ -11,18 +11,13 @@
 #include "penstock/comm.hpp"
 #include "penstock/error.hpp"
 #include "penstock/options.hpp"
+#include "unit/comm/debug_level.hpp"
 #include "unit/comm/outcomes.hpp"
 
 namespace penstock::comm {
 namespace {
 
-constexpr int kRanks = 4;
-
-class DebugLevel {
- public:
-  explicit DebugLevel(std::int64_t level) { options().debug = level; }
-  ~DebugLevel() { options().debug = 0; }
-};
+constexpr int kAgreeing = 4;
 
 class Memory {
  public:
@@ -115,7 +110,7 @@ TEST(Debug, NamesTheRanksThatDisagree) {
     for (const Case& each : cases()) {
       SCOPED_TRACE(std::string(each.name) + (nodes[1] == 0 ? " on one node" : " on two nodes"));
       const auto errors = outcomes(nodes, [&](Comm& comm) { run(comm, each.what(comm.rank())); });
-      for (int rank = 0; rank < kRanks; ++rank) {
+      for (int rank = 0; rank < kAgreeing; ++rank) {
         const std::optional<Error>& error = errors[static_cast<std::size_t>(rank)];
         ASSERT_TRUE(error) << "rank " << rank;
         EXPECT_EQ(error->code(), ErrorCode::mismatch) << error->message();
@@ -129,7 +124,7 @@ TEST(Debug, LeavesWhatFitsTogetherAlone) {
   const DebugLevel level(1);
   const auto errors = outcomes({0, 1, 0, 1}, [](Comm& comm) {
     Collective what{.kind = CollectiveKind::alltoallv, .dtype = DType::int32};
-    for (unsigned peer = 0; peer < kRanks; ++peer) {
+    for (unsigned peer = 0; peer < kAgreeing; ++peer) {
       what.send.counts.push_back(static_cast<unsigned>(comm.rank()) + 2 * peer);
       what.receive.counts.push_back(peer + 2 * static_cast<unsigned>(comm.rank()));
     }
@@ -156,7 +151,7 @@ TEST(Debug, FailuresOfOneRankAreToldAsSuch) {
       Memory memory;
       comm.run(what, memory.input().first(2), memory.output().first(8));
     });
-    for (int rank = 0; rank < kRanks; ++rank) {
+    for (int rank = 0; rank < kAgreeing; ++rank) {
       const std::optional<Error>& error = errors[static_cast<std::size_t>(rank)];
       ASSERT_TRUE(error) << "rank " << rank;
       EXPECT_EQ(error->code(), rank == 1 ? ErrorCode::invalid_argument : ErrorCode::peer_failed);

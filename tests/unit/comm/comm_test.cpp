@@ -16,6 +16,7 @@
 #include "engine/local_transport.hpp"
 #include "penstock/error.hpp"
 #include "penstock/options.hpp"
+#include "unit/comm/debug_level.hpp"
 #include "unit/comm/outcomes.hpp"
 
 namespace penstock::comm {
@@ -35,12 +36,6 @@ void run_ranks(int size, const std::function<void(Comm&)>& body) {
     });
   for (std::thread& thread : threads) thread.join();
 }
-
-class DebugLevel {
- public:
-  explicit DebugLevel(std::int64_t level) { options().debug = level; }
-  ~DebugLevel() { options().debug = 0; }
-};
 
 /// The mistake that is to be noticed. It is a data race: another thread may be reading the element for its rank.
 [[gnu::noinline, gnu::no_sanitize("thread")]] void change_too_early(std::int32_t& element) { element = 2; }
@@ -159,7 +154,9 @@ TEST(Scan, EachRankChoosesWhetherItIsInPlace) {
           comm.run(what, what.in_place ? ConstBytes{} : std::as_bytes(std::span(in)),
                    receives ? std::as_writable_bytes(std::span(out)) : Bytes{});
           const int last = what.kind == CollectiveKind::scan ? comm.rank() + 1 : comm.rank();
-          if (receives) EXPECT_EQ(out, std::vector<std::int32_t>(what.count, last * (last + 1) / 2));
+          if (receives) {
+            EXPECT_EQ(out, std::vector<std::int32_t>(what.count, last * (last + 1) / 2));
+          }
         });
         for (int rank = 0; rank < kRanks; ++rank)
           EXPECT_FALSE(errors[static_cast<std::size_t>(rank)])

@@ -88,7 +88,7 @@ TEST(PlanCache, CountsWhatAPlanConsistsOf) {
   plan.algorithm.assign(1000, 'a');
   EXPECT_GE(plan::memory_bytes(plan) - empty, 100 * sizeof(Step) + 200 * sizeof(StepId) + 300 * sizeof(Block) +
                                                   400 * sizeof(SharedTask) + 500 * sizeof(RankRegion) + 900);
-  Planned planned{.plan = std::make_shared<const Plan>()};
+  Planned planned{.what = {}, .plan = std::make_shared<const Plan>()};
   const std::uint64_t alone = planned.memory_bytes();
   planned.what.receive.counts.resize(1000);
   EXPECT_GE(planned.memory_bytes() - alone, 8000u);

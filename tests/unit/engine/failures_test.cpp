@@ -40,16 +40,16 @@ void expect_next_operation_works(Engine& engine, int rank) {
   EXPECT_EQ(out[4999], static_cast<std::uint32_t>(size * (size - 1) / 2));
 }
 
-struct Setting {
+struct FailureSetting {
   const char* name;
   std::vector<std::int32_t> nodes;
   int progress_threads;
   bool single_copy;
 };
 
-std::string name_of(const testing::TestParamInfo<Setting>& setting) { return setting.param.name; }
+std::string name_of(const testing::TestParamInfo<FailureSetting>& setting) { return setting.param.name; }
 
-class Failures : public testing::TestWithParam<Setting> {
+class Failures : public testing::TestWithParam<FailureSetting> {
  protected:
   RanksOptions ranks() const {
     RanksOptions options = ranks_of(GetParam().nodes);
@@ -61,12 +61,12 @@ class Failures : public testing::TestWithParam<Setting> {
 };
 
 INSTANTIATE_TEST_SUITE_P(, Failures,
-                         testing::Values(Setting{"one_node", one_node(3), 0, true},
-                                         Setting{"one_node_copied_twice", one_node(4), 0, false},
-                                         Setting{"one_node_thread", one_node(4), 1, true},
-                                         Setting{"nodes_of_one", {0, 1, 2}, 0, true},
-                                         Setting{"nodes_of_3_and_4", {1, 0, 1, 0, 0, 1, 0}, 0, true},
-                                         Setting{"nodes_of_2_and_2_thread", {0, 1, 0, 1}, 1, false}),
+                         testing::Values(FailureSetting{"one_node", one_node(3), 0, true},
+                                         FailureSetting{"one_node_copied_twice", one_node(4), 0, false},
+                                         FailureSetting{"one_node_thread", one_node(4), 1, true},
+                                         FailureSetting{"nodes_of_one", {0, 1, 2}, 0, true},
+                                         FailureSetting{"nodes_of_3_and_4", {1, 0, 1, 0, 0, 1, 0}, 0, true},
+                                         FailureSetting{"nodes_of_2_and_2_thread", {0, 1, 0, 1}, 1, false}),
                          name_of);
 
 TEST_P(Failures, FailNextIsToldToAllRanks) {

@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-const Arithmetic kSumInt32{.dtype = DType::int32, .op = ReduceOp::sum};
+const Arithmetic kFlagSum{.dtype = DType::int32, .op = ReduceOp::sum};
 constexpr int kMoreThanEntries = 3 * Flags::kEntries;
 
 std::shared_ptr<const Plan> plan_of(int rank, int size, Collective what) {
@@ -30,7 +30,7 @@ std::shared_ptr<const Plan> plan_of(int rank, int size, Collective what) {
 std::optional<Error> error_of_run(Engine& engine, const std::shared_ptr<const Plan>& plan, const Bindings& bindings,
                                   std::uint64_t signature = 0) {
   try {
-    engine.run(plan, bindings, kSumInt32, signature);
+    engine.run(plan, bindings, kFlagSum, signature);
   } catch (const Error& error) {
     return error;
   }
@@ -60,7 +60,7 @@ struct Exchanges {
           for (std::byte& byte : mine.output) byte = static_cast<std::byte>(random());
         }
         before.push_back(memory);
-        plan::simulate(all, kSumInt32, memory, 1);
+        plan::simulate(all, kFlagSum, memory, 1);
         after.push_back(std::move(memory));
         plans.emplace_back();
         for (Plan& plan : all) plans.back().push_back(std::make_shared<const Plan>(std::move(plan)));
@@ -68,12 +68,12 @@ struct Exchanges {
   }
 };
 
-struct Setting {
+struct FlagSetting {
   int ranks;
   int progress_threads;
 };
 
-class ByFlags : public testing::TestWithParam<Setting> {
+class ByFlags : public testing::TestWithParam<FlagSetting> {
  protected:
   int size() const { return GetParam().ranks; }
   RanksOptions ranks() const {
@@ -83,8 +83,8 @@ class ByFlags : public testing::TestWithParam<Setting> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(, ByFlags, testing::Values(Setting{2, 0}, Setting{5, 0}, Setting{3, 1}),
-                         [](const testing::TestParamInfo<Setting>& setting) {
+INSTANTIATE_TEST_SUITE_P(, ByFlags, testing::Values(FlagSetting{2, 0}, FlagSetting{5, 0}, FlagSetting{3, 1}),
+                         [](const testing::TestParamInfo<FlagSetting>& setting) {
                            return std::to_string(setting.param.ranks) + "_ranks_" +
                                   std::to_string(setting.param.progress_threads) + "_threads";
                          });
@@ -106,13 +106,13 @@ TEST_P(ByFlags, ExchangesOfAllKindsHoweverTheyAreCalled) {
         std::vector<std::uint32_t> out(100);
         const auto other =
             engine.start(allreduce_plan(rank, size(), 400), {bytes_of(in), bytes_of(out)}, kAddUint32, 1);
-        engine.run(exchanges.plans[which][me], bindings, kSumInt32, which);
+        engine.run(exchanges.plans[which][me], bindings, kFlagSum, which);
         other->wait();
         ASSERT_EQ(out[99], static_cast<std::uint32_t>(size() * (size() - 1) / 2));
       } else if (mine() % 4 == 0) {
-        engine.start(exchanges.plans[which][me], bindings, kSumInt32, which)->wait();
+        engine.start(exchanges.plans[which][me], bindings, kFlagSum, which)->wait();
       } else {
-        engine.run(exchanges.plans[which][me], bindings, kSumInt32, which);
+        engine.run(exchanges.plans[which][me], bindings, kFlagSum, which);
       }
       ASSERT_EQ(memory.output, exchanges.after[which][me].output) << exchanges.plans[which][me]->algorithm << ", " << i;
     }
@@ -125,7 +125,7 @@ TEST_P(ByFlags, ARootIsNotFurtherAheadThanThereAreEntries) {
     for (std::uint32_t i = 0; i < 40 * Flags::kEntries; ++i) {
       if (rank == size() - 1 && i % 64 == 0) std::this_thread::sleep_for(milliseconds(3));
       std::vector<std::uint32_t> data(2, rank == 0 ? i : 0);
-      engine.run(plan, {{}, bytes_of(data)}, kSumInt32, 0);
+      engine.run(plan, {{}, bytes_of(data)}, kFlagSum, 0);
       ASSERT_EQ(data[1], i);
     }
   });
@@ -158,7 +158,7 @@ TEST_P(ByFlags, ManyStartedBeforeAnyIsWaitedFor) {
       out.push_back({-1});
     }
     for (std::size_t i = 0; i < in.size(); ++i)
-      runs.push_back(engine.start(plan, {bytes_of(in[i]), bytes_of(out[i])}, kSumInt32, 0));
+      runs.push_back(engine.start(plan, {bytes_of(in[i]), bytes_of(out[i])}, kFlagSum, 0));
     for (std::size_t i = in.size(); i-- > 0;) runs[i]->wait();
     for (int i = 0; i < kMoreThanEntries; ++i)
       EXPECT_EQ(out[static_cast<std::size_t>(i)][0], i * size() * (size() - 1) / 2);

@@ -14,13 +14,13 @@
 namespace penstock::engine {
 namespace {
 
-struct Setting {
+struct UserOpSetting {
   const char* name;
   int progress_threads;
   bool by_tasks;
 };
 
-class UserOps : public testing::TestWithParam<Setting> {
+class UserOps : public testing::TestWithParam<UserOpSetting> {
  protected:
   static constexpr int kRanks = 3;
   static constexpr std::uint64_t kElems = 3000;
@@ -50,9 +50,9 @@ class UserOps : public testing::TestWithParam<Setting> {
 };
 
 INSTANTIATE_TEST_SUITE_P(, UserOps,
-                         testing::Values(Setting{"steps", 0, false}, Setting{"steps_thread", 1, false},
-                                         Setting{"tasks", 0, true}, Setting{"tasks_thread", 1, true}),
-                         [](const testing::TestParamInfo<Setting>& setting) { return setting.param.name; });
+                         testing::Values(UserOpSetting{"steps", 0, false}, UserOpSetting{"steps_thread", 1, false},
+                                         UserOpSetting{"tasks", 0, true}, UserOpSetting{"tasks_thread", 1, true}),
+                         [](const testing::TestParamInfo<UserOpSetting>& setting) { return setting.param.name; });
 
 std::shared_ptr<const UserOp> sum() {
   return std::make_shared<const UserOp>(UserOp{.combine = [](ConstBytes from, Bytes to) {

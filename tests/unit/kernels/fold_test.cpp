@@ -31,7 +31,7 @@ TEST(SortingNetwork, SortsEveryPatternOfZerosAndOnes) {  // and therefore everyt
 }
 
 template <class T>
-std::vector<std::byte> bytes_of(const std::vector<T>& values) {
+std::vector<std::byte> copied_bytes(const std::vector<T>& values) {
   std::vector<std::byte> bytes(values.size() * sizeof(T));
   if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
   return bytes;
@@ -66,7 +66,7 @@ std::vector<std::byte> wild_elements(DType dtype, std::size_t count, std::mt1993
       else
         value = static_cast<T>(wild(random));
     }
-    return bytes_of(values);
+    return copied_bytes(values);
   };
   switch (dtype) {
     case DType::float16: return fill(std::vector<Float16>(count));
@@ -146,7 +146,7 @@ TEST(Fold, IsCloseToTheExactSum) {
       exact[j] += values[j];
       magnitudes[j] += std::abs(values[j]);
     }
-    parts.push_back(bytes_of(values));
+    parts.push_back(copied_bytes(values));
   }
   const std::vector<std::byte> sums = folded({.dtype = DType::float32}, parts);
   for (std::size_t j = 0; j < kCount; ++j) {
@@ -160,22 +160,22 @@ TEST(Fold, SmallMagnitudesMeetFirst) {
   // 2^24 + 1 + 1 is 2^24 + 2 only where the ones are added to each other.
   for (const std::vector<float>& order : {std::vector<float>{0x1p24f, 1, 1}, {1, 0x1p24f, 1}, {1, 1, 0x1p24f}}) {
     std::vector<std::vector<std::byte>> parts;
-    for (const float value : order) parts.push_back(bytes_of(std::vector<float>{value}));
-    EXPECT_EQ(folded({.dtype = DType::float32}, parts), bytes_of(std::vector<float>{0x1p24f + 2}));
+    for (const float value : order) parts.push_back(copied_bytes(std::vector<float>{value}));
+    EXPECT_EQ(folded({.dtype = DType::float32}, parts), copied_bytes(std::vector<float>{0x1p24f + 2}));
   }
 }
 
 TEST(Fold, NansHaveOnePatternAndZerosTheirSign) {
   const auto sum = [](std::vector<double> values) {
     std::vector<std::vector<std::byte>> parts;
-    for (const double value : values) parts.push_back(bytes_of(std::vector<double>{value}));
+    for (const double value : values) parts.push_back(copied_bytes(std::vector<double>{value}));
     return folded({.dtype = DType::float64}, parts);
   };
-  const std::vector<std::byte> nan = bytes_of(std::vector<double>{std::numeric_limits<double>::quiet_NaN()});
+  const std::vector<std::byte> nan = copied_bytes(std::vector<double>{std::numeric_limits<double>::quiet_NaN()});
   EXPECT_EQ(sum({INFINITY, -INFINITY, 1}), nan);
   EXPECT_EQ(sum({-NAN, 1, 2}), nan);
-  EXPECT_EQ(sum({-0.0, -0.0}), bytes_of(std::vector<double>{-0.0}));
-  EXPECT_EQ(sum({-0.0, 0.0, -0.0}), bytes_of(std::vector<double>{0.0}));
+  EXPECT_EQ(sum({-0.0, -0.0}), copied_bytes(std::vector<double>{-0.0}));
+  EXPECT_EQ(sum({-0.0, 0.0, -0.0}), copied_bytes(std::vector<double>{0.0}));
 }
 
 TEST(Fold, TakesOperationsOfTheUser) {

@@ -12,16 +12,6 @@
 namespace penstock {
 namespace {
 
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    return error.message();
-  }
-  return "nothing was thrown";
-}
-
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 /// Every element of the array lies in exactly one block, inside its owner's memory, at a place of its own.

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "penstock/error.hpp"
+#include "unit/store/outcomes.hpp"
 #include "unit/store/schemes.hpp"
 #include "unit/store/temporary_directory.hpp"
 
@@ -26,18 +27,6 @@ bool put(Backend& backend, std::string_view key, std::string_view text) {
 std::string text_of(const Backend& backend, std::string_view key) {
   const std::vector<std::byte> data = read_all(backend, key);
   return {reinterpret_cast<const char*>(data.data()), data.size()};
-}
-
-template <typename Action>
-ErrorCode code_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_FALSE(error.message().empty());
-    return error.code();
-  }
-  ADD_FAILURE() << "no error";
-  return ErrorCode::internal;
 }
 
 class BackendContract : public testing::TestWithParam<std::string> {

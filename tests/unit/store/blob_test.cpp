@@ -7,6 +7,7 @@
 #include "eventually.hpp"
 #include "penstock/error.hpp"
 #include "penstock/store.hpp"
+#include "unit/store/outcomes.hpp"
 #include "unit/store/schemes.hpp"
 #include "unit/store/temporary_directory.hpp"
 
@@ -30,23 +31,9 @@ std::vector<std::byte> read(const Snapshot& snapshot, std::uint64_t offset, std:
   return data;
 }
 
-std::vector<std::byte> whole(const Snapshot& snapshot) { return read(snapshot, 0, snapshot.size_bytes()); }
-
 std::uint64_t write(Blob& blob, std::uint64_t offset, ConstBytes data) {
   const WriteRegion region{offset, data};
   return blob.write(std::span(&region, 1));
-}
-
-template <typename Action>
-ErrorCode code_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_FALSE(error.message().empty());
-    return error.code();
-  }
-  ADD_FAILURE() << "no error";
-  return ErrorCode::internal;
 }
 
 class BlobOn : public testing::TestWithParam<std::string> {

@@ -9,6 +9,7 @@
 #include "store/blob_state.hpp"
 #include "store/collect.hpp"
 #include "unit/store/interrupted.hpp"
+#include "unit/store/outcomes.hpp"
 
 namespace penstock::store {
 namespace {
@@ -68,16 +69,6 @@ class Collect : public testing::Test {
   std::shared_ptr<Backend> backend_;
   std::shared_ptr<Interrupted> interrupted_;
 };
-
-ErrorCode code_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  ADD_FAILURE() << "no error";
-  return ErrorCode::internal;
-}
 
 TEST_F(Collect, KeepsWhatWasTheNewestWithinATime) {
   using std::chrono::hours;

@@ -11,6 +11,7 @@
 
 #include "penstock/error.hpp"
 #include "penstock/store.hpp"
+#include "unit/store/outcomes.hpp"
 #include "unit/store/schemes.hpp"
 #include "unit/store/temporary_directory.hpp"
 
@@ -38,13 +39,6 @@ void apply_to(std::vector<std::byte>& model, const Write& write) {
     std::fill_n(model.begin() + static_cast<std::ptrdiff_t>(row * kWidth + write.first_column), write.columns,
                 write.value);
   }
-}
-
-std::vector<std::byte> whole(const Snapshot& snapshot) {
-  std::vector<std::byte> data(snapshot.size_bytes());
-  const ReadRegion region{0, data};
-  snapshot.read(std::span(&region, 1));
-  return data;
 }
 
 struct Acknowledged {

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "penstock/store.hpp"
+#include "unit/store/outcomes.hpp"
 #include "unit/store/temporary_directory.hpp"
 
 namespace penstock {
@@ -19,13 +20,6 @@ std::vector<std::byte> pattern(std::size_t size_bytes, int seed) {
   std::vector<std::byte> data(size_bytes);
   for (std::size_t i = 0; i < size_bytes; ++i)
     data[i] = static_cast<std::byte>(i * 7 + i / 251 + static_cast<std::size_t>(seed));
-  return data;
-}
-
-std::vector<std::byte> whole(const Snapshot& snapshot) {
-  std::vector<std::byte> data(snapshot.size_bytes());
-  const ReadRegion region{0, data};
-  snapshot.read(std::span(&region, 1));
   return data;
 }
 

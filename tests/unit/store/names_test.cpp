@@ -5,22 +5,12 @@
 #include "store/blob_state.hpp"
 #include "store/collect.hpp"
 #include "unit/store/interrupted.hpp"
+#include "unit/store/outcomes.hpp"
 
 namespace penstock::store {
 namespace {
 
 constexpr std::uint64_t kSize = 20'000;
-
-template <typename Action>
-ErrorCode code_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  ADD_FAILURE() << "no error";
-  return ErrorCode::internal;
-}
 
 class Names : public testing::Test {
  protected:

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "penstock/error.hpp"
+#include "unit/store/outcomes.hpp"
 #include "unit/store/temporary_directory.hpp"
 
 namespace penstock::store {
@@ -18,17 +19,6 @@ ConstBytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text
 bool put(Backend& backend, std::string_view key, std::string_view text) {
   const ConstBytes piece = bytes_of(text);
   return backend.put_if_absent(key, std::span(&piece, 1));
-}
-
-template <typename Action>
-ErrorCode code_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  ADD_FAILURE() << "no error";
-  return ErrorCode::internal;
 }
 
 void write_file(const std::string& path, std::string_view text) { std::ofstream(path) << text; }

@@ -10,6 +10,7 @@
 #include "penstock/store.hpp"
 #include "store/backend.hpp"
 #include "store/blob_state.hpp"
+#include "unit/store/outcomes.hpp"
 #include "unit/store/schemes.hpp"
 #include "unit/store/temporary_directory.hpp"
 
@@ -18,25 +19,6 @@ namespace {
 
 constexpr std::uint64_t kSize = 200'000;
 constexpr std::chrono::seconds kNoLease{0};
-
-std::vector<std::byte> whole(const Snapshot& snapshot) {
-  std::vector<std::byte> data(snapshot.size_bytes());
-  const ReadRegion region{0, data};
-  snapshot.read(std::span(&region, 1));
-  return data;
-}
-
-template <typename Action>
-ErrorCode code_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_FALSE(error.message().empty());
-    return error.code();
-  }
-  ADD_FAILURE() << "no error";
-  return ErrorCode::internal;
-}
 
 class Snapshots : public testing::TestWithParam<std::string> {
  protected:

@@ -1,0 +1,16 @@
+// The option `debug` for the time of a test.
+#pragma once
+
+#include <cstdint>
+
+#include "penstock/options.hpp"
+
+namespace penstock::comm {
+
+class DebugLevel {
+ public:
+  explicit DebugLevel(std::int64_t level) { options().debug = level; }
+  ~DebugLevel() { options().debug = 0; }
+};
+
+}  // namespace penstock::comm
