@@ -166,6 +166,11 @@ def _default_s(point: dict[str, Any]) -> float:
     return next((each["seconds"] for each in point["candidates"] if name_of_candidate(each) == point["default"]), 0.0)
 
 
+def breakable(name: str) -> str:
+    """In a narrow column after an underscore, too."""
+    return escape(name).replace("_", "_<wbr>")
+
+
 def _choices(operation: str, points: list[dict[str, Any]]) -> str:
     rows: list[list[str]] = []
     for point in points:
@@ -174,10 +179,10 @@ def _choices(operation: str, points: list[dict[str, Any]]) -> str:
         rows.append(
             [
                 bytes_text(point["bytes"]),
-                escape(label(name_of_candidate(best))),
+                breakable(label(name_of_candidate(best))),
                 time_text(best["seconds"]),
                 interval,
-                escape(label(point["runner_up"])) if point["runner_up"] else "-",
+                breakable(label(point["runner_up"])) if point["runner_up"] else "-",
                 ratio_text(point["runner_up_ratio"]),
                 share_text(point["noise"]),
                 escape(point["why"]),
