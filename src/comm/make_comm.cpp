@@ -76,8 +76,9 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     settings.shared_memory = wanted.shared_memory;
     settings.single_copy = wanted.single_copy;
     const std::string description = transport->description();
-    facts = {
-        .options = given, .any_thread = transport->any_thread(), .mpi = description.substr(0, description.rfind(" ("))};
+    facts.options = given;
+    facts.any_thread = transport->any_thread();
+    facts.mpi = description.substr(0, description.rfind(" ("));
     facts.plan_cache_bytes = wanted.plan_cache_bytes;
     table = wanted.tuning;
     worker_cards.resize(cards.size());

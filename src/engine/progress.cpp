@@ -2,16 +2,12 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <utility>
 
-#include "engine/cpu_set.hpp"
 #include "engine/pause.hpp"
 
 namespace penstock::engine {
@@ -43,7 +39,9 @@ Progress& Progress::of_process() {
   return *instance;
 }
 
-Progress::Progress() {
+Progress::Progress()
+    : threads_(
+          mutex_, [this](const std::atomic<bool>& stop) { thread_loop(stop); }, [this] { ring_all(); }) {
   // The lock is taken across fork() so that the child never finds it held by a thread that it does not have.
   ::pthread_atfork([] { of_process().mutex_.lock(); }, [] { of_process().mutex_.unlock(); },
                    [] {
@@ -71,76 +69,6 @@ void Progress::remove(Served& served) {
   while (served.users.load(std::memory_order_acquire) > 0) ::sched_yield();
 }
 
-std::shared_ptr<const void> Progress::claim_threads(std::vector<std::int32_t> cpus) {
-  if (cpus.empty()) return nullptr;
-  auto claim = std::make_unique<const Claim>(std::move(cpus));
-  const Claim* const key = claim.get();
-  const std::lock_guard lock(mutex_);
-  claims_.push_back(std::move(claim));
-  fit_threads();
-  return {key, [this](const Claim* ended) { end_claim(ended); }};
-}
-
-void Progress::end_claim(const Claim* claim) {
-  if (in_forked_child()) return;
-  std::vector<std::unique_ptr<Worker>> ended;
-  {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(claims_, [claim](const auto& held) { return held.get() == claim; });
-    ended = fit_threads();
-  }
-  if (ended.empty()) return;
-  ring_all();
-  for (const auto& worker : ended) worker->thread.join();
-}
-
-std::vector<std::unique_ptr<Progress::Worker>> Progress::fit_threads() {
-  worker_cpus_.clear();
-  for (const auto& claim : claims_)
-    if (claim->size() > worker_cpus_.size()) worker_cpus_ = *claim;
-  std::vector<std::unique_ptr<Worker>> ended;
-  while (workers_.size() > worker_cpus_.size()) {
-    workers_.back()->stop.store(true, std::memory_order_seq_cst);
-    ended.push_back(std::move(workers_.back()));
-    workers_.pop_back();
-  }
-  for (std::size_t i = 0; i < workers_.size(); ++i)
-    if (workers_[i]->cpu != worker_cpus_[i]) place(*workers_[i], worker_cpus_[i]);
-  lacks_threads_.store(workers_.size() < worker_cpus_.size(), std::memory_order_relaxed);
-  return ended;
-}
-
-void Progress::start_threads() {
-  if (workers_.size() == worker_cpus_.size()) return;
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals belong to the application's threads
-  try {
-    workers_.reserve(worker_cpus_.size());
-    while (workers_.size() < worker_cpus_.size()) {
-      auto worker = std::make_unique<Worker>();
-      worker->thread = std::thread([this, self = worker.get()] { thread_loop(*self); });
-      ::pthread_setname_np(worker->thread.native_handle(), kWorkerName);
-      workers_.push_back(std::move(worker));
-      place(*workers_.back(), worker_cpus_[workers_.size() - 1]);
-    }
-    lacks_threads_.store(false, std::memory_order_relaxed);
-  } catch (const std::exception&) {
-    // No thread to be had: the others do its work, or progress happens in test and wait, as without one.
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
-
-void Progress::place(Worker& worker, std::int32_t cpu) {
-  // The thread that starts it may be bound to less than the process, as OpenMP does.
-  CpuSet cpus;
-  cpus.add(cpu);
-  worker.cpu = cpu;
-  if (cpu < 0 || !bind_thread(worker.thread.native_handle(), cpus))
-    bind_thread(worker.thread.native_handle(), cpus_of_process(::getpid()));
-}
-
 void Progress::ring_all() noexcept {
   generation_.fetch_add(1, std::memory_order_seq_cst);
   attention_.ring_always();
@@ -150,10 +78,7 @@ void Progress::ring_all() noexcept {
 void Progress::attention(Served& served) noexcept {
   generation_.fetch_add(1, std::memory_order_seq_cst);
   if (served.wants_thread) {
-    if (lacks_threads_.load(std::memory_order_relaxed)) {
-      const std::lock_guard lock(mutex_);
-      start_threads();
-    }
+    threads_.start();
     thread_attention_.ring();
   }
   attention_.ring();
@@ -308,12 +233,12 @@ void Progress::wait_for(Served& home, const std::atomic<bool>& finished) noexcep
   if (home.active.load(std::memory_order_seq_cst)) attention(home);
 }
 
-void Progress::thread_loop(const Worker& self) noexcept {
+void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
   std::vector<Served*> held;
   std::uint64_t generation = 0;
   int idle = kSpins;
   int sleeps = 0;
-  while (!self.stop.load(std::memory_order_acquire)) {
+  while (!stop.load(std::memory_order_acquire)) {
     // While it spins it keeps what it holds, so that several threads do not meet at one lock all the time.
     const std::uint64_t now = generation_.load(std::memory_order_seq_cst);
     if (now != generation || idle >= kSpins) {
@@ -336,7 +261,7 @@ void Progress::thread_loop(const Worker& self) noexcept {
     } else if (!all_waited_for && idle < kSpins + kYields) {
       ::sched_yield();
     } else {
-      sleep({Caller::progress_thread, nullptr, held, self.stop, generation}, sleeps++);
+      sleep({Caller::progress_thread, nullptr, held, stop, generation}, sleeps++);
       for (Served* served : held) check_peers_if_due(*served, Caller::progress_thread);
       idle = kSpins;
     }

@@ -5,10 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/doorbell.hpp"
+#include "engine/progress_threads.hpp"
 
 namespace penstock::engine {
 
@@ -63,7 +64,9 @@ class Progress {
   /// The process has as many progress threads as the largest claim that is held: the n-th runs on the n-th CPU of that
   /// claim, or, where that is negative, wherever the process may. The claim ends with the last copy of the result,
   /// which then waits for threads that nobody else claims.
-  [[nodiscard]] std::shared_ptr<const void> claim_threads(std::vector<std::int32_t> cpus);
+  [[nodiscard]] std::shared_ptr<const void> claim_threads(std::vector<std::int32_t> cpus) {
+    return threads_.claim(std::move(cpus));
+  }
 
   /// `served` has become active, or a waiting thread has left it active: somebody else may have to care now.
   void attention(Served& served) noexcept;
@@ -90,21 +93,8 @@ class Progress {
   static bool in_forked_child() noexcept;
 
  private:
-  using Claim = std::vector<std::int32_t>;
-  struct Worker {
-    std::thread thread;
-    std::int32_t cpu = -1;
-    std::atomic<bool> stop{false};
-  };
-
   Progress();
-  void thread_loop(const Worker& self) noexcept;
-  void end_claim(const Claim* claim);
-  /// After a change of the claims: pins the threads that stay; the others are told to stop and returned, to be joined
-  /// without the lock.
-  std::vector<std::unique_ptr<Worker>> fit_threads();
-  void start_threads();
-  static void place(Worker& worker, std::int32_t cpu);
+  void thread_loop(const std::atomic<bool>& stop) noexcept;
   /// The active ones that the caller drives besides `home`; each has a user more until release().
   void hold(std::vector<Served*>& held, Caller caller, const Served* home);
   static void release(std::vector<Served*>& held);
@@ -122,14 +112,11 @@ class Progress {
 
   std::mutex mutex_;
   std::vector<Served*> all_;
-  std::vector<std::unique_ptr<const Claim>> claims_;
-  std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<std::int32_t> worker_cpus_;     ///< the largest claim: what workers_ becomes when they are needed
-  std::atomic<bool> lacks_threads_{false};    ///< workers_ has fewer
   std::atomic<std::size_t> count_{0};         ///< of all_
   std::atomic<std::uint64_t> generation_{0};  ///< rises with whatever a thread should see before it sleeps
   Doorbell attention_;                        ///< for waiting threads: the set of what they should drive has changed
   Doorbell thread_attention_;                 ///< the same for the progress threads
+  ProgressThreads threads_;                   ///< the last: they use the rest
 };
 
 }  // namespace penstock::engine
