@@ -29,9 +29,10 @@ Cells::Cells(Segment& segment)
   free_.reserve(segment.layout().cells_per_rank);
 }
 
+// Never one alone: the receiver keeps the last one until another follows.
 std::uint32_t Cells::share_of(std::uint32_t cells) const {
   const std::uint32_t peers = std::max(segment_.layout().ranks - 1, 1u);
-  return peers == 1 ? cells : std::max({cells / 2 / peers, std::min(cells / 4, 8u), 1u});
+  return peers == 1 ? cells : std::max({cells / 2 / peers, std::min(cells / 4, 8u), 2u});
 }
 
 // Twice as many as before. Without memory for them the others have to do: short messages go through the small ones.

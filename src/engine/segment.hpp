@@ -73,7 +73,7 @@ struct BlockAddress {
 class Segment {
  public:
   /// Of every rank, there for each message that must not fail for want of memory.
-  static constexpr std::uint32_t kSmallCells = 3;
+  static constexpr std::uint32_t kSmallCells = 7;
   static constexpr std::uint64_t kSmallPayloadBytes = 960;
   static_assert(kSmallPayloadBytes >= kNoticeBytes);
 

@@ -72,7 +72,7 @@ TEST(Segments, HaveMemoryAsItIsNeeded) {
   const Heap& heap = *Heap::of_process();
   const std::uint64_t before = heap.committed_bytes();
   auto segments = make_segments(layout);
-  EXPECT_EQ(heap.committed_bytes(), before + 2 * Heap::kPageBytes);
+  EXPECT_EQ(heap.committed_bytes(), before + 2 * layout.flags_offset_bytes);
   EXPECT_EQ(segments[1]->flags(0), nullptr);
   segments[0]->commit_flags();
   EXPECT_NE(segments[1]->flags(0), nullptr);
