@@ -12,6 +12,10 @@
 
 namespace penstock::comm {
 
+struct Link;
+/// A new link between the same ranks; called collectively, once for each communicator.
+using MakeLink = std::function<Link()>;
+
 /// Without `native` everything is Penstock's own.
 struct Link {
   Link(std::unique_ptr<engine::Transport> given, std::unique_ptr<Native> own = nullptr)
@@ -22,10 +26,9 @@ struct Link {
   /// Runs what ends the communicator, on a thread that may call the library: this one at once, or another one later.
   /// Any thread. Empty: any thread may.
   std::function<void(std::function<void()>)> end{};
+  /// Makes the links of duplicates, as long as the transport is there. Empty: as this one was made.
+  MakeLink duplicate{};
 };
-
-/// A new link between the same ranks; called collectively, once per communicator and once per duplicate.
-using MakeLink = std::function<Link()>;
 
 /// Collective; where it fails on one rank, it fails on all.
 PENSTOCK_API Comm make_comm(MakeLink make_link, const CommOptions& options);

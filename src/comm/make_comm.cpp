@@ -57,6 +57,7 @@ void exchange(engine::Transport& transport, const Card& mine, std::span<Card> al
 
 Comm make_comm(MakeLink make_link, const CommOptions& given) {
   Link link = make_link();
+  if (link.duplicate) make_link = std::move(link.duplicate);
   std::unique_ptr<engine::Transport> transport = std::move(link.transport);
   // Without memory to hear of the others this rank could not tell them. From here on they would wait for it.
   std::vector<Card> cards(static_cast<std::size_t>(transport->size()));

@@ -1,7 +1,6 @@
 #include "engine/board.hpp"
 
 #include <cstddef>
-#include <new>
 
 namespace penstock::engine {
 
@@ -17,17 +16,10 @@ constexpr std::uint64_t slot_bytes(std::uint32_t ranks) { return kEntriesOffset 
 
 std::uint64_t Board::bytes(std::uint32_t ranks) { return kSlots * slot_bytes(ranks); }
 
-void Board::make(std::byte* memory, std::uint32_t ranks) {
+std::byte* Board::slot(std::uint64_t sequence) const {
   static_assert(sizeof(Counters) <= kStatesOffset && kEntriesOffset % alignof(Entry) == 0);
-  const Board board(memory, ranks);
-  for (std::uint64_t i = 0; i < kSlots; ++i) {
-    new (&board.counters(i)) Counters;
-    for (std::uint32_t task = 0; task < kBoardTasks; ++task) new (&board.state(i, task)) State(0);
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) new (&board.entry(i, rank)) Entry;
-  }
+  return memory_ + sequence % kSlots * slot_bytes(ranks_);
 }
-
-std::byte* Board::slot(std::uint64_t sequence) const { return memory_ + sequence % kSlots * slot_bytes(ranks_); }
 
 Board::Counters& Board::counters(std::uint64_t sequence) const { return *reinterpret_cast<Counters*>(slot(sequence)); }
 

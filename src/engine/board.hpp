@@ -25,7 +25,7 @@ class Board {
 
   /// Where a rank's buffers of one operation lie. Written by that rank alone, before it enters its first set.
   struct alignas(64) Entry {
-    std::atomic<std::uint64_t> sequence{~std::uint64_t{0}};  ///< of the operation that the rest belongs to
+    std::atomic<std::uint64_t> sequence_plus_1{0};  ///< of the operation that the rest belongs to
     std::uint64_t signature = 0;
     std::array<std::uint64_t, 4> address{};  ///< by Buffer; of `shared` the offset in the rank's arena
     std::atomic<std::uint64_t> entered{0};   ///< bits: the sets whose share step this rank has come to
@@ -34,9 +34,8 @@ class Board {
   };
 
   static std::uint64_t bytes(std::uint32_t ranks);
-  /// Constructs the board in zeroed memory.
-  static void make(std::byte* memory, std::uint32_t ranks);
 
+  /// Memory that is zero is an empty board, so that any rank may be the first to need it.
   Board(std::byte* memory, std::uint32_t ranks) : memory_(memory), ranks_(ranks) {}
 
   Entry& entry(std::uint64_t sequence, std::uint32_t local_rank) const;

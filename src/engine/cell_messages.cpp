@@ -11,8 +11,8 @@ void CellMessages::post(Operation& operation, StepId step) {
   const ConstBytes data = operation.source(what.from);
   Header header = core_.header_for(operation, MessageKind::eager, what.tag);
   header.bytes = data.size();
-  if (what.kind == StepKind::send &&
-      data.size() <= std::min(core_.node.eager_bytes, core_.node.segment->layout().payload_bytes)) {
+  if (what.kind == StepKind::send && data.size() <= core_.node.eager_bytes &&
+      data.size() <= cells_.most_payload_bytes(data.size())) {
     const std::uint32_t peer = core_.local(what.peer);
     if (core_.detector.is_gone(peer) || (backlog_[peer].empty() && fill_cell(peer, header, data)))
       return core_.complete(operation, step);
@@ -36,7 +36,7 @@ void CellMessages::send(int peer, const Header& header, ConstBytes payload, Oper
 }
 
 bool CellMessages::fill_cell(std::uint32_t local_rank, const Header& header, ConstBytes payload) {
-  Cell* const cell = cells_.take(local_rank);
+  Cell* const cell = cells_.take(local_rank, payload.size());
   if (cell == nullptr) return false;
   cell->header = header;
   cell->header.payload_bytes = static_cast<std::uint32_t>(payload.size());
@@ -87,8 +87,7 @@ bool CellMessages::stream(Send& transfer) {
   while (transfer.sent_bytes < transfer.data.size() && backlog_[peer].empty()) {
     header.address = transfer.sent_bytes;
     const ConstBytes rest = transfer.data.subspan(transfer.sent_bytes);
-    const ConstBytes piece =
-        rest.first(std::min<std::uint64_t>(core_.node.segment->layout().payload_bytes, rest.size()));
+    const ConstBytes piece = rest.first(cells_.most_payload_bytes(rest.size()));
     if (!fill_cell(peer, header, piece)) break;
     transfer.sent_bytes += piece.size();
     moved = true;

@@ -1,6 +1,9 @@
 #include "engine/cells.hpp"
 
 #include <algorithm>
+#include <bit>
+
+#include "penstock/error.hpp"
 
 namespace penstock::engine {
 namespace {
@@ -8,31 +11,66 @@ namespace {
 // Receivers keep a cell each meanwhile: so few that every sender has others.
 constexpr std::uint32_t kFewRanks = 8;
 constexpr int kPatience = 100;
+constexpr std::uint32_t kFirstCells = 4;
 
 }  // namespace
 
 Cells::Cells(Segment& segment)
     : segment_(segment),
       slot_(segment.slot(segment.local_rank())),
-      stub_(segment.stub(segment.local_rank())),
+      stub_(Segment::stub(segment.local_rank())),
       patience_(segment.layout().ranks <= kFewRanks ? kPatience : 0),
       head_(stub_),
-      taken_(segment.layout().cells_per_rank),
+      share_(share_of(segment.layout().cells_per_rank)),
+      taken_(segment.layout().cells_per_rank + Segment::kSmallCells),
       taken_by_(segment.layout().ranks, 0) {
-  const std::uint32_t cells = segment.layout().cells_per_rank;
-  const std::uint32_t peers = std::max(segment.layout().ranks - 1, 1u);
-  share_ = peers == 1 ? cells : std::max(cells / 2 / peers, std::min(cells / 4, 8u));
-  for (std::uint32_t i = cells; i-- > 0;) free_.push_back(segment.local_rank() * cells + i);
+  for (std::uint32_t i = Segment::kSmallCells; i-- > 0;)
+    free_small_.push_back(Segment::first_cell(segment.local_rank()) + i);
+  free_.reserve(segment.layout().cells_per_rank);
+}
+
+// Never one alone: the receiver keeps the last one until another follows.
+std::uint32_t Cells::share_of(std::uint32_t cells) const {
+  const std::uint32_t peers = std::max(segment_.layout().ranks - 1, 1u);
+  return peers == 1 ? cells : std::max({cells / 2 / peers, std::min(cells / 4, 8u), 2u});
+}
+
+// Twice as many as before. Without memory for them the others have to do: short messages go through the small ones.
+bool Cells::grow() {
+  const std::uint32_t all = segment_.layout().cells_per_rank;
+  if (large_ == all) return false;
+  // Somebody may have given memory back meanwhile; asking is a system call.
+  if (refused_ > 0 && !std::has_single_bit(++asked_)) return false;
+  const std::uint32_t wanted = std::min(all, std::max(kFirstCells, 2 * large_));
+  try {
+    segment_.commit_cells(wanted);
+  } catch (const Error&) {
+    if (refused_++ == 0) asked_ = 1;
+    share_ = share_of(Segment::kSmallCells + large_);
+    return false;
+  }
+  refused_ = 0;
+  share_ = share_of(all);
+  for (std::uint32_t i = wanted; i-- > large_;)
+    free_.push_back(Segment::first_cell(segment_.local_rank()) + Segment::kSmallCells + i);
+  large_ = wanted;
+  return true;
+}
+
+std::uint64_t Cells::most_payload_bytes(std::uint64_t wanted) {
+  if (wanted <= Segment::kSmallPayloadBytes || large_ > 0 || grow())
+    return std::min(wanted, segment_.layout().payload_bytes);
+  return Segment::kSmallPayloadBytes;
 }
 
 void Cells::reclaim(std::size_t at_most) {
   // Returned cells are collected from the oldest on; those still in use keep their place at the end of the ring.
   for (std::size_t looked = std::min(at_most, taken_count_); looked > 0; --looked) {
     const Taken oldest = taken_[taken_first_];
-    taken_first_ = (taken_first_ + 1) % taken_.size();
+    taken_first_ = taken_first_ + 1 == taken_.size() ? 0 : taken_first_ + 1;
     --taken_count_;
     if (segment_.cell(oldest.index).in_use.load(std::memory_order_acquire) == 0) {
-      free_.push_back(oldest.index);
+      (Segment::is_small(oldest.index) ? free_small_ : free_).push_back(oldest.index);
       --taken_by_[oldest.receiver];
     } else {
       taken_[(taken_first_ + taken_count_) % taken_.size()] = oldest;
@@ -41,13 +79,16 @@ void Cells::reclaim(std::size_t at_most) {
   }
 }
 
-Cell* Cells::take(std::uint32_t to_local_rank) {
+Cell* Cells::take(std::uint32_t to_local_rank, std::uint64_t payload_bytes) {
+  const bool fits_small = payload_bytes <= Segment::kSmallPayloadBytes;
+  const auto has_none = [&] { return free_.empty() && (!fits_small || free_small_.empty()); };
   // Looking at the oldest keeps one or two cells going round, which stay in the caches of both sides.
   reclaim(1);
-  if (free_.empty() || taken_by_[to_local_rank] >= share_) reclaim(taken_count_);
-  if (free_.empty() || taken_by_[to_local_rank] >= share_) return nullptr;
-  const std::uint32_t index = free_.back();
-  free_.pop_back();
+  if (has_none() || taken_by_[to_local_rank] >= share_) reclaim(taken_count_);
+  if (taken_by_[to_local_rank] >= share_ || (has_none() && !grow())) return nullptr;
+  std::vector<std::uint32_t>& free = free_.empty() ? free_small_ : free_;
+  const std::uint32_t index = free.back();
+  free.pop_back();
   taken_[(taken_first_ + taken_count_) % taken_.size()] = {index, to_local_rank};
   ++taken_count_;
   ++taken_by_[to_local_rank];
@@ -133,11 +174,13 @@ bool Cells::mend(const std::vector<bool>& gone) {
 }
 
 bool Cells::is_linked(std::uint32_t index) const {
-  const std::uint32_t all = segment_.layout().ranks * segment_.layout().cells_per_rank;
-  for (std::uint32_t other = 0; other < all; ++other)
-    if (segment_.cell(other).next.load(std::memory_order_seq_cst) == index + 1 &&
-        segment_.cell(other).in_use.load(std::memory_order_seq_cst) == segment_.local_rank() + 1)
-      return true;
+  for (std::uint32_t rank = 0; rank < segment_.layout().ranks; ++rank) {
+    const std::uint32_t first = Segment::first_cell(rank);
+    for (std::uint32_t other = first; other < first + segment_.cells_of(rank); ++other)
+      if (segment_.cell(other).next.load(std::memory_order_seq_cst) == index + 1 &&
+          segment_.cell(other).in_use.load(std::memory_order_seq_cst) == segment_.local_rank() + 1)
+        return true;
+  }
   return segment_.cell(stub_).next.load(std::memory_order_seq_cst) == index + 1;
 }
 

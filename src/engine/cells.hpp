@@ -18,9 +18,12 @@ class Cells {
  public:
   explicit Cells(Segment& segment);
 
+  /// The largest payload of at most `wanted` bytes that take() has a cell for, now or later: less where /dev/shm is
+  /// full.
+  std::uint64_t most_payload_bytes(std::uint64_t wanted);
   /// A free cell for a message to that rank, or nullptr: then all are in use, or the receiver has its share of them
   /// (so that a rank that does not listen leaves some for the others). Fill header and payload, then send().
-  Cell* take(std::uint32_t to_local_rank);
+  Cell* take(std::uint32_t to_local_rank, std::uint64_t payload_bytes = 0);
   /// Sends the cell that was taken last.
   void send();
 
@@ -41,6 +44,8 @@ class Cells {
     std::uint32_t receiver;
   };
 
+  bool grow();
+  std::uint32_t share_of(std::uint32_t cells) const;
   void append(RankSlot& receiver, std::uint32_t index);
   bool advance();
   bool is_linked(std::uint32_t index) const;
@@ -52,9 +57,13 @@ class Cells {
   const std::uint32_t stub_;
   const int patience_;  ///< looks at an empty queue before its last cell is given back
   int empty_looks_ = 0;
-  std::uint32_t head_;  ///< the last message that was received, or the stub
+  std::uint32_t head_;         ///< the last message that was received, or the stub
+  std::uint32_t large_ = 0;    ///< cells that are not small and have memory
+  std::uint32_t refused_ = 0;  ///< times that there was none for more of them
+  std::uint32_t asked_ = 0;    ///< and how often since it was asked for
   std::uint32_t share_;
-  std::vector<std::uint32_t> free_;
+  std::vector<std::uint32_t> free_;  ///< not small
+  std::vector<std::uint32_t> free_small_;
   std::vector<Taken> taken_;  ///< a ring in the order of sending
   std::size_t taken_first_ = 0;
   std::size_t taken_count_ = 0;

@@ -83,6 +83,7 @@ bool FlagExchange::run_at_once(const std::shared_ptr<const Plan>& plan, const Bi
   Call& call = at_once_.call;
   if (call.plan != plan) {
     try {
+      flags_.take();
       call.compiled = plans.get(plan, core_.node.team, core_.node.shared_limit_bytes);
     } catch (const std::exception&) {
       return false;  // as below

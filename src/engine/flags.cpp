@@ -2,15 +2,28 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 
 #include "engine/segment.hpp"
 
 namespace penstock::engine {
 
-Flags::Flags(const Segment& segment) : segment_(segment) {}
+Flags::Flags(Segment& segment) : segment_(segment), memory_(segment.layout().ranks, nullptr) {}
 
-Flag& Flags::of(std::uint32_t local_rank, std::uint64_t sequence) const {
-  return *reinterpret_cast<Flag*>(segment_.flags(local_rank) + sequence % kEntries * kStrideBytes);
+void Flags::make(std::byte* memory) {
+  for (std::uint32_t entry = 0; entry < kEntries; ++entry) new (memory + entry * kStrideBytes) Flag;
+}
+
+void Flags::take() {
+  std::byte*& own = memory_[segment_.local_rank()];
+  if (own != nullptr) return;
+  segment_.commit_flags();
+  own = segment_.flags(segment_.local_rank());
+}
+
+bool Flags::find(std::uint32_t local_rank) const {
+  memory_[local_rank] = segment_.flags(local_rank);
+  return memory_[local_rank] != nullptr;
 }
 
 bool Flags::is_free(std::uint64_t sequence, const std::vector<bool>& gone) {

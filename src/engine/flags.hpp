@@ -30,22 +30,34 @@ class Flags {
   static constexpr std::uint64_t kStrideBytes = (sizeof(Flag) + 63) / 64 * 64;
   static constexpr std::uint64_t kBytesPerRank = kEntries * kStrideBytes;
 
-  explicit Flags(const Segment& segment);
+  explicit Flags(Segment& segment);
 
-  Flag& of(std::uint32_t local_rank, std::uint64_t sequence) const;
+  /// Constructs the flags of a rank.
+  static void make(std::byte* memory);
+
+  /// Of this rank after take(), of others once they have shown one.
+  Flag& of(std::uint32_t local_rank, std::uint64_t sequence) const {
+    return *reinterpret_cast<Flag*>(memory_[local_rank] + sequence % kEntries * kStrideBytes);
+  }
+  /// Gives memory to this rank's flags, by the first call. Throws Error(no_space).
+  void take();
   /// Whether this rank may write its entry for this operation. Ranks that have `gone`, by local rank, read nothing.
   bool is_free(std::uint64_t sequence, const std::vector<bool>& gone);
   void show(std::uint64_t sequence, std::uint64_t signature);
   /// Sequentially consistent: a sleeper asks after it has announced itself (Doorbell), and an acquiring load may come
   /// first.
   bool has_shown(std::uint32_t local_rank, std::uint64_t sequence) const {
-    return of(local_rank, sequence).shown.load(std::memory_order_seq_cst) == sequence + 1;
+    return (memory_[local_rank] != nullptr || find(local_rank)) &&
+           of(local_rank, sequence).shown.load(std::memory_order_seq_cst) == sequence + 1;
   }
   /// This rank reads nothing of operations before `sequence` any more.
   void publish(std::uint64_t sequence);
 
  private:
-  const Segment& segment_;
+  bool find(std::uint32_t local_rank) const;
+
+  Segment& segment_;
+  mutable std::vector<std::byte*> memory_;          ///< by local rank; nullptr where none is known of
   std::array<std::uint64_t, kEntries> used_for_{};  ///< sequence + 1 of the operation that the entry was last shown for
   std::uint64_t all_are_past_ = 0;                  ///< the smallest that was published, when it was last looked at
 };

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -18,28 +19,29 @@ namespace {
 
 /// What every rank tells the others first.
 struct Card {
-  std::int64_t process;
+  std::int32_t process;
+  std::uint16_t communicator;   ///< as rank 0 counts them
   std::uint64_t probe_address;  ///< where the others may try to read probe_value
   std::uint64_t probe_value;
   std::uint64_t eager_bytes;
-  std::uint64_t communicator;  ///< as rank 0 counts them
-  SegmentLayout layout;        ///< ranks == 0: this rank has made no segment
-  char segment[64];
-  char problem[160];
+  std::uint64_t limit_bytes;  ///< of the node's segment, as its first rank sees it; 0: there can be none
+  HeapAddress heap;           ///< no descriptor: this rank has none
 };
 
 /// What every rank found then.
 struct Verdict {
   std::uint8_t mapped;
   std::uint8_t single_copy;
-  char problem[160];
-  char single_copy_problem[96];
+  std::uint8_t has_text;  ///< to say why not
+  std::uint64_t block_offset;
 };
 
-template <std::size_t N>
-void write_text(char (&to)[N], const std::string& text) {
-  std::memset(to, 0, N);
-  std::memcpy(to, text.data(), std::min(text.size(), N - 1));
+using Text = std::array<char, 256>;
+
+Text text_of(const std::string& text) {
+  Text result{};
+  std::memcpy(result.data(), text.data(), std::min(text.size(), result.size() - 1));
+  return result;
 }
 
 template <typename T>
@@ -49,7 +51,10 @@ std::vector<T> gather(Transport& transport, const T& mine) {
   return all;
 }
 
-std::string problem_of(const std::exception& error) { return error.what(); }
+/// The layout of a node's segment, from what its first rank has told.
+SegmentLayout layout_of(std::uint32_t ranks, const Card& first) {
+  return SegmentLayout::fit(ranks, first.eager_bytes, first.limit_bytes);
+}
 
 std::string try_single_copy(const std::vector<Card>& cards, const std::vector<std::int32_t>& ranks) {
   for (const std::int32_t rank : ranks) {
@@ -87,55 +92,71 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
   card.probe_value = probe.load();
   card.eager_bytes = options.eager_bytes;
   static std::atomic<std::uint64_t> communicators{std::random_device{}()};
-  card.communicator = communicators.fetch_add(1, std::memory_order_relaxed);
+  card.communicator = static_cast<std::uint16_t>(communicators.fetch_add(1, std::memory_order_relaxed));
   std::string problem = options.shared_memory ? "" : "switched off by PENSTOCK_SHARED_MEMORY";
-  if (neighbours.size() > 1 && local_rank == 0 && problem.empty()) try {
-      const std::uint64_t free_bytes = Segment::free_bytes();
-      const auto layout = SegmentLayout::fit(static_cast<std::uint32_t>(neighbours.size()), options.eager_bytes,
-                                             std::min(options.shared_bytes, free_bytes / 2));  // others need some, too
-      if (layout.ranks == 0)
-        throw Error(ErrorCode::no_space, "too little for " + std::to_string(neighbours.size()) +
-                                             " ranks: PENSTOCK_SHARED_BYTES=" + std::to_string(options.shared_bytes) +
-                                             ", and half of the " + std::to_string(free_bytes) +
-                                             " bytes that are free in /dev/shm");
-      node.segment = Segment::make(layout, local_rank);
-      card.layout = layout;
-      write_text(card.segment, node.segment->name());
+  const bool has_neighbours = neighbours.size() > 1;
+  const auto local_size = static_cast<std::uint32_t>(neighbours.size());
+  if (has_neighbours && problem.empty()) try {
+      card.heap = Heap::of_process()->address();
+      if (local_rank == 0) {
+        const std::uint64_t free_bytes = Heap::free_bytes();
+        card.limit_bytes = std::min(options.shared_bytes, free_bytes / 2);  // others need some, too
+        if (layout_of(local_size, card).ranks == 0) {
+          card.limit_bytes = 0;
+          throw Error(ErrorCode::no_space, "too little for " + std::to_string(local_size) +
+                                               " ranks: PENSTOCK_SHARED_BYTES=" + std::to_string(options.shared_bytes) +
+                                               ", and half of the " + std::to_string(free_bytes) +
+                                               " bytes that are free in /dev/shm");
+        }
+      }
     } catch (const std::exception& error) {
-      problem = problem_of(error);
+      problem = error.what();
     }
-  write_text(card.problem, problem);
   const std::vector<Card> cards = gather(transport, card);
-  node.communicator = static_cast<std::uint16_t>(cards[0].communicator);
+  node.communicator = cards[0].communicator;
 
   Verdict verdict{};
-  const Card& maker = cards[static_cast<std::size_t>(neighbours[0])];
-  if (neighbours.size() > 1) {
-    try {
-      if (problem.empty() && maker.layout.ranks == 0) problem = maker.problem;
-      if (problem.empty() && local_rank != 0) node.segment = Segment::open(maker.segment, maker.layout, local_rank);
-    } catch (const std::exception& error) {
-      problem = problem_of(error);
-    }
-    const std::string copy_problem =
-        options.single_copy ? try_single_copy(cards, neighbours) : "switched off by PENSTOCK_SINGLE_COPY";
-    verdict.mapped = problem.empty();
+  std::string copy_problem;
+  if (has_neighbours) {
+    const auto has_heap = [&](std::int32_t rank) { return cards[static_cast<std::size_t>(rank)].heap.descriptor >= 0; };
+    const Card& first = cards[static_cast<std::size_t>(neighbours[0])];
+    if (problem.empty() && first.limit_bytes > 0 && std::ranges::all_of(neighbours, has_heap)) try {
+        node.segment = std::make_unique<Segment>(layout_of(local_size, first), local_rank);
+        for (std::uint32_t i = 0; i < local_size; ++i)
+          node.segment->meet(i, cards[static_cast<std::size_t>(neighbours[i])].heap);
+        verdict.block_offset = node.segment->address().offset;
+        verdict.mapped = 1;
+      } catch (const std::exception& error) {
+        problem = error.what();
+      }
+    copy_problem = options.single_copy ? try_single_copy(cards, neighbours) : "switched off by PENSTOCK_SINGLE_COPY";
     verdict.single_copy = copy_problem.empty();
-    write_text(verdict.problem, problem);
-    write_text(verdict.single_copy_problem, copy_problem);
+    verdict.has_text = !problem.empty();
   }
   const std::vector<Verdict> verdicts = gather(transport, verdict);
-  if (node.segment != nullptr) node.segment->unlink();
+  const bool shares_here = has_neighbours && std::ranges::all_of(neighbours, [&](std::int32_t rank) {
+                             return verdicts[static_cast<std::size_t>(rank)].mapped != 0;
+                           });
+  if (shares_here)
+    node.segment->join([&](std::uint32_t i) { return verdicts[static_cast<std::size_t>(neighbours[i])].block_offset; });
+  else
+    node.segment.reset();
 
   // The same on all ranks: a node shares memory when all its ranks could.
   std::map<std::int32_t, bool> shares;
+  std::map<std::int32_t, std::uint32_t> sizes;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
     const bool mapped = verdicts[rank].mapped != 0;
     const auto found = shares.emplace(nodes[rank], mapped).first;
     found->second = found->second && mapped;
-    if (!mapped && verdicts[rank].problem[0] != '\0' && node.facts.empty())
-      node.facts.push_back("shared memory: given up on the node of rank " + std::to_string(rank) + ": " +
-                           verdicts[rank].problem);
+    ++sizes[nodes[rank]];
+  }
+  const auto with_text = std::ranges::find_if(verdicts, [](const Verdict& each) { return each.has_text != 0; });
+  if (with_text != verdicts.end()) {
+    const std::vector<Text> texts = gather(transport, text_of(problem));
+    const auto rank = static_cast<std::size_t>(with_text - verdicts.begin());
+    node.facts.push_back("shared memory: given up on the node of rank " + std::to_string(rank) + ": " +
+                         texts[rank].data());
   }
   node.team.rank = transport.rank();
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> numbers;
@@ -145,20 +166,16 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
     const auto number = numbers.emplace(key, static_cast<std::int32_t>(numbers.size())).first->second;
     node.team.node_of_rank.push_back(number);
     node.eager_bytes = std::min(node.eager_bytes, cards[rank].eager_bytes);
-    const std::uint64_t arena =
-        cards[rank].layout.ranks > 0 && shares[nodes[rank]] ? cards[rank].layout.arena_bytes : 0;
-    if (arena > 0)
-      node.shared_limit_bytes = node.shared_limit_bytes == 0 ? arena : std::min(node.shared_limit_bytes, arena);
+    if (!shares[nodes[rank]]) continue;
+    if (verdicts[rank].single_copy == 0) node.team.single_copy = false;
+    if (cards[rank].limit_bytes == 0) continue;
+    // The first rank of its node.
+    const SegmentLayout layout = layout_of(sizes[nodes[rank]], cards[rank]);
+    node.shared_limit_bytes =
+        node.shared_limit_bytes == 0 ? layout.arena_bytes : std::min(node.shared_limit_bytes, layout.arena_bytes);
+    if (layout.board_offset_bytes == 0) node.team.single_copy = false;
   }
   node.team.shared_limit_bytes = node.shared_limit_bytes;
-  // A rank that is alone on its node reads and writes its own memory.
-  std::map<std::int32_t, int> ranks_of;
-  for (const std::int32_t number : node.team.node_of_rank) ++ranks_of[number];
-  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
-    const bool has_peers = ranks_of[node.team.node_of_rank[rank]] > 1;
-    const bool has_board = cards[rank].layout.ranks == 0 || cards[rank].layout.board_offset_bytes != 0;
-    if (has_peers && (verdicts[rank].single_copy == 0 || !has_board)) node.team.single_copy = false;
-  }
   // Where a node became several, nobody knows how many of these have one.
   node.team.progress_cores = numbers.size() == shares.size() ? options.progress_cores : 0;
   std::vector<std::int32_t> workers = options.progress_cpus;
@@ -166,25 +183,23 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
   node.workers = Progress::of_process().claim_threads(std::move(workers));
 
   node.local_rank.assign(nodes.size(), -1);
-  if (neighbours.size() < 2 || !shares[nodes[me]]) {
-    node.segment.reset();
+  if (!shares_here) {
     if (node.facts.empty()) node.facts.push_back("shared memory: none, no other rank on this node");
     return node;
   }
   node.ranks = neighbours;
   node.single_copy = true;
-  std::string copy_problem;
   for (std::size_t i = 0; i < neighbours.size(); ++i) {
     const auto rank = static_cast<std::size_t>(neighbours[i]);
     node.local_rank[rank] = static_cast<std::int32_t>(i);
     node.process.push_back(static_cast<pid_t>(cards[rank].process));
-    if (verdicts[rank].single_copy == 0 && node.single_copy) {
-      node.single_copy = false;
-      copy_problem = verdicts[rank].single_copy_problem;
-    }
+    if (verdicts[rank].single_copy != 0) continue;
+    node.single_copy = false;
+    if (copy_problem.empty()) copy_problem = "rank " + std::to_string(rank) + " says why";
   }
-  node.facts.push_back("shared memory: " + std::to_string(neighbours.size()) + " ranks of this node, " +
-                       std::to_string(node.segment->layout().total_bytes >> 10) + " KiB in /dev/shm");
+  node.facts.push_back("shared memory: " + std::to_string(neighbours.size()) +
+                       " ranks of this node, taken as needed, " +
+                       std::to_string(node.segment->layout().total_bytes >> 10) + " KiB in /dev/shm at most");
   node.facts.push_back(node.single_copy
                            ? "single copy: on, by process_vm_readv"
                            : "single copy: given up, " + copy_problem + "; long messages are copied twice");

@@ -24,6 +24,7 @@ Routes::Routes(std::unique_ptr<Transport> by, const EngineOptions& given, Node o
 }
 
 bool Routes::admit(Operation& operation) {
+  if (has<SharedTasks>()) the<SharedTasks>().reserve(operation);
   return operation.plan().by_flags ? the<FlagExchange>().admit(operation) : the<SharedBuffers>().admit(operation);
 }
 

@@ -1,21 +1,8 @@
 #include "engine/segment.hpp"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <sys/mman.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <limits>
-#include <map>
-#include <mutex>
 #include <new>
-#include <random>
-#include <system_error>
 #include <utility>
-#include <vector>
 
 #include "engine/board.hpp"
 #include "engine/flags.hpp"
@@ -24,22 +11,15 @@
 namespace penstock::engine {
 namespace {
 
-constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kPage = Heap::kPageBytes;
 // Far from where arrays begin, which copies like best (kernels/copy.hpp): at the begin of a page or a little behind it.
 constexpr std::uint64_t kArenaBehindPage = kPage / 2;
-constexpr std::uint64_t kSlotBytes = (sizeof(RankSlot) + 127) / 128 * 128;
+constexpr std::uint64_t kSmallStride = sizeof(Cell) + Segment::kSmallPayloadBytes;
+static_assert(kSmallStride % 64 == 0 && sizeof(RankSlot) % 64 == 0);
 
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
 
-[[noreturn]] void throw_system(const std::string& what, int error) {
-  throw Error(error == ENOSPC || error == ENOMEM ? ErrorCode::no_space : ErrorCode::io, what, -1,
-              std::generic_category().message(error));
-}
-
-std::string new_name() {
-  std::random_device random;
-  return "/penstock-" + std::to_string(::getpid()) + "-" + std::to_string(random());
-}
+constexpr std::uint64_t leaver_bytes(std::uint32_t ranks) { return round_up(round_up(ranks, 64) / 8, 64); }
 
 SegmentLayout arrange(std::uint32_t ranks, std::uint32_t cells, std::uint64_t payload_bytes, std::uint64_t arena,
                       std::uint64_t board_bytes) {
@@ -49,94 +29,20 @@ SegmentLayout arrange(std::uint32_t ranks, std::uint32_t cells, std::uint64_t pa
   layout.payload_bytes = payload_bytes;
   layout.arena_bytes = arena;
   layout.cell_stride_bytes = round_up(sizeof(Cell) + payload_bytes, 64);
-  layout.cells_offset_bytes = round_up(ranks * kSlotBytes, kPage);
+  layout.stub_offset_bytes = sizeof(RankSlot) + leaver_bytes(ranks);
   layout.flags_offset_bytes =
-      round_up(layout.cells_offset_bytes + (std::uint64_t{ranks} * cells + ranks) * layout.cell_stride_bytes, kPage);
-  const std::uint64_t flags_end_bytes = round_up(layout.flags_offset_bytes + ranks * Flags::kBytesPerRank, kPage);
-  layout.board_offset_bytes = board_bytes > 0 ? flags_end_bytes : 0;
-  layout.arenas_offset_bytes = round_up(flags_end_bytes + board_bytes, kPage) + kArenaBehindPage;
-  layout.total_bytes = layout.arenas_offset_bytes + ranks * arena;
+      round_up(layout.stub_offset_bytes + sizeof(Cell) + Segment::kSmallCells * kSmallStride, kPage);
+  layout.cells_offset_bytes = round_up(layout.flags_offset_bytes + Flags::kBytesPerRank, kPage);
+  const std::uint64_t cells_end = round_up(layout.cells_offset_bytes + cells * layout.cell_stride_bytes, kPage);
+  layout.board_offset_bytes = board_bytes > 0 ? cells_end : 0;
+  const std::uint64_t board_end = round_up(cells_end + board_bytes, kPage);
+  layout.arena_offset_bytes = board_end + kArenaBehindPage;
+  layout.block_bytes = round_up(layout.arena_offset_bytes + arena, kPage);
+  layout.total_bytes = ranks * layout.block_bytes - (ranks - 1) * (board_end - cells_end);
   return layout;
 }
 
-struct Descriptor {
-  explicit Descriptor(int opened) : number(opened) {}
-  ~Descriptor() {
-    if (number >= 0) ::close(number);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  const int number;
-};
-
-struct flock byte_lock(std::uint32_t local_rank, short type) {
-  struct flock lock {};
-  lock.l_type = type;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = local_rank;
-  lock.l_len = 1;
-  return lock;
-}
-
 }  // namespace
-
-/// The memory of a segment in this process. Ranks that are threads of one process share it, so that all agree on the
-/// addresses; the thread sanitizer then sees that they synchronize.
-class Segment::Mapping {
- public:
-  static std::shared_ptr<Mapping> of(const std::string& name, int descriptor, std::uint64_t bytes) {
-    static std::mutex mutex;
-    static auto* known = new std::map<std::string, std::weak_ptr<Mapping>>;
-    const std::lock_guard lock(mutex);
-    std::erase_if(*known, [](const auto& entry) { return entry.second.expired(); });
-    if (auto mapping = (*known)[name].lock()) return mapping;
-    void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    if (base == MAP_FAILED) throw_system("cannot map the shared memory " + name, errno);
-    std::shared_ptr<Mapping> mapping(new Mapping(static_cast<std::byte*>(base), bytes));
-    (*known)[name] = mapping;
-    return mapping;
-  }
-  ~Mapping() { ::munmap(base_, bytes_); }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-
-  std::byte* base() const { return base_; }
-
- private:
-  Mapping(std::byte* base, std::uint64_t bytes) : base_(base), bytes_(bytes) {}
-
-  std::byte* base_;
-  std::uint64_t bytes_;
-};
-
-/// The segments that this process has open. A child of fork() shares the open files, and with them the locks that tell
-/// the peers that its parent lives: it closes them before it runs anything else. (A program that the child executes
-/// has them closed by O_CLOEXEC.)
-class Segment::OpenInProcess {
- public:
-  static OpenInProcess& instance() {
-    static auto* const open = new OpenInProcess;  // leaked: fork() may be called while static objects are destroyed
-    return *open;
-  }
-
-  /// While it is held there is no fork(): no child gets a descriptor that is not in the list yet.
-  std::mutex mutex;
-  std::vector<Segment*> segments;
-
- private:
-  OpenInProcess() {
-    ::pthread_atfork([] { instance().mutex.lock(); }, [] { instance().mutex.unlock(); },
-                     [] {
-                       for (Segment* segment : instance().segments) {
-                         if (segment->descriptor_ >= 0) ::close(std::exchange(segment->descriptor_, -1));
-                         segment->linked_ = false;  // the name is the parent's to remove
-                       }
-                       instance().segments.clear();
-                       instance().mutex.unlock();
-                     });
-  }
-};
 
 SegmentLayout SegmentLayout::fit(std::uint32_t ranks, std::uint64_t eager_bytes, std::uint64_t limit_bytes) {
   constexpr std::uint64_t kSmallestPayload = 1024;
@@ -157,97 +63,100 @@ SegmentLayout SegmentLayout::fit(std::uint32_t ranks, std::uint64_t eager_bytes,
   return {};
 }
 
-std::unique_ptr<Segment> Segment::make(const SegmentLayout& layout, std::uint32_t local_rank) {
-  std::unique_ptr<Segment> segment(new Segment(new_name(), layout, local_rank));
-  segment->map(O_CREAT | O_EXCL);
-  for (std::uint32_t rank = 0; rank < layout.ranks; ++rank) {
-    auto* slot = new (&segment->slot(rank)) RankSlot;
-    new (&segment->cell(segment->stub(rank))) Cell;
-    slot->queue_tail.store(segment->stub(rank));
+Segment::Segment(const SegmentLayout& layout, std::uint32_t local_rank)
+    : layout_(layout),
+      local_rank_(local_rank),
+      heap_(Heap::of_process()),
+      offset_(heap_->take(layout.block_bytes)),
+      blocks_(layout.ranks, nullptr),
+      heaps_(layout.ranks) {
+  for (std::uint32_t i = 0; i < kCellsOfRank; ++i)
+    cell_offset_[i] = i <= kSmallCells ? layout.stub_offset_bytes + (i == 0 ? 0 : sizeof(Cell) + (i - 1) * kSmallStride)
+                                       : layout.cells_offset_bytes + (i - 1 - kSmallCells) * layout.cell_stride_bytes;
+  try {
+    heap_->commit(offset_, layout.flags_offset_bytes);
+  } catch (...) {
+    heap_->give_back(offset_, layout.block_bytes, {});
+    throw;
   }
-  for (std::uint32_t index = 0; index < layout.ranks * layout.cells_per_rank; ++index) new (&segment->cell(index)) Cell;
-  for (std::uint32_t rank = 0; rank < layout.ranks; ++rank)
-    for (std::uint32_t entry = 0; entry < Flags::kEntries; ++entry)
-      new (segment->flags(rank) + entry * Flags::kStrideBytes) Flag;
-  if (layout.board_offset_bytes != 0) Board::make(segment->board(), layout.ranks);
-  return segment;
-}
-
-std::uint64_t Segment::free_bytes() noexcept {
-  struct statvfs facts {};
-  // A file system without a limit has no blocks.
-  if (::statvfs("/dev/shm", &facts) != 0 || facts.f_blocks == 0) return std::numeric_limits<std::uint64_t>::max();
-  return std::uint64_t{facts.f_bavail} * facts.f_frsize;
-}
-
-std::unique_ptr<Segment> Segment::open(const std::string& name, const SegmentLayout& layout, std::uint32_t local_rank) {
-  std::unique_ptr<Segment> segment(new Segment(name, layout, local_rank));
-  segment->map(0);
-  return segment;
-}
-
-void Segment::map(int open_flags) {
-  OpenInProcess& open = OpenInProcess::instance();
-  const std::lock_guard lock_out_forks(open.mutex);
-  open.segments.push_back(this);
-  const Descriptor memory(::shm_open(name_.c_str(), O_RDWR | O_CLOEXEC | open_flags, 0600));
-  if (memory.number < 0) throw_system("cannot open the shared memory " + name_, errno);
-  if (open_flags & O_CREAT) {
-    linked_ = true;
-    // Without the reservation a full /dev/shm would show as SIGBUS at some later access.
-    int error = 0;
-    do {
-      error = ::posix_fallocate(memory.number, 0, static_cast<off_t>(layout_.total_bytes));
-    } while (error == EINTR);  // a signal of the application's, such as a profiler's timer
-    if (error != 0)
-      throw_system("cannot reserve " + std::to_string(layout_.total_bytes) +
-                       " bytes of shared memory in /dev/shm; make it larger or lower PENSTOCK_SHARED_BYTES",
-                   error);
-  }
-  mapping_ = Mapping::of(name_, memory.number, layout_.total_bytes);
-  base_ = mapping_->base();
-  // Held by the open file, so the kernel drops it whenever and however this rank goes; see is_alive(). Not the one that
-  // is mapped: a child of fork() keeps its mappings, and they their file.
-  descriptor_ = ::shm_open(name_.c_str(), O_RDWR | O_CLOEXEC, 0600);
-  if (descriptor_ < 0) throw_system("cannot open the shared memory " + name_, errno);
-  struct flock lock = byte_lock(local_rank_, F_WRLCK);
-  if (::fcntl(descriptor_, F_OFD_SETLK, &lock) != 0) throw_system("cannot lock the shared memory " + name_, errno);
+  std::byte* const own = blocks_[local_rank] = heap_->base() + offset_;
+  heaps_[local_rank] = heap_;
+  (new (own) RankSlot)->queue_tail.store(stub(local_rank));
+  for (std::uint64_t i = 0; i < leaver_bytes(layout.ranks) / sizeof(Leavers); ++i)
+    new (own + sizeof(RankSlot) + i * sizeof(Leavers)) Leavers(0);
+  for (std::uint32_t i = 0; i <= kSmallCells; ++i) new (&cell(stub(local_rank) + i)) Cell;
 }
 
 Segment::~Segment() {
-  unlink();
-  OpenInProcess& open = OpenInProcess::instance();
-  const std::lock_guard lock(open.mutex);
-  std::erase(open.segments, this);
-  if (descriptor_ >= 0) ::close(descriptor_);
+  if (heap_->is_inherited()) return;  // the parent's to give back
+  if (!is_joined_) {
+    heap_->give_back(offset_, layout_.block_bytes, {});
+    return;
+  }
+  for (std::uint32_t peer = 0; peer < layout_.ranks; ++peer)
+    if (peer != local_rank_)
+      leavers(peer, local_rank_).fetch_or(std::uint64_t{1} << local_rank_ % 64, std::memory_order_acq_rel);
+  const auto is_unused = [own = &leavers(local_rank_, 0), self = local_rank_, heaps = std::move(heaps_)] {
+    for (std::uint32_t peer = 0; peer < heaps.size(); ++peer)
+      if (peer != self && (own[peer / 64].load(std::memory_order_acquire) >> peer % 64 & 1) == 0 &&
+          (heaps[peer] == heaps[self] || heaps[peer]->is_alive()))
+        return false;
+    return true;
+  };
+  try {
+    heap_->give_back(offset_, layout_.block_bytes, is_unused);
+  } catch (const std::bad_alloc&) {
+    // What nobody remembers stays taken.
+  }
 }
 
-void Segment::unlink() noexcept {
-  if (linked_) ::shm_unlink(name_.c_str());
-  linked_ = false;
+BlockAddress Segment::address() const { return {heap_->address(), offset_}; }
+
+void Segment::meet(std::uint32_t local_rank, const HeapAddress& heap) { heaps_[local_rank] = Heap::open(heap); }
+
+Segment::Leavers& Segment::leavers(std::uint32_t of_local_rank, std::uint32_t local_rank) const {
+  return reinterpret_cast<Leavers*>(block(of_local_rank) + sizeof(RankSlot))[local_rank / 64];
 }
 
-RankSlot& Segment::slot(std::uint32_t local_rank) const {
-  return *reinterpret_cast<RankSlot*>(base_ + local_rank * kSlotBytes);
+void Segment::commit(std::uint64_t begin, std::uint64_t end) { heap_->commit(offset_ + begin, end - begin); }
+
+void Segment::commit_cells(std::uint32_t count) {
+  std::atomic<std::uint32_t>& committed = slot(local_rank_).large_cells;
+  const std::uint32_t before = committed.load(std::memory_order_relaxed);
+  if (count <= before) return;
+  const std::uint64_t first = layout_.cells_offset_bytes;
+  commit(first + before * layout_.cell_stride_bytes, first + count * layout_.cell_stride_bytes);
+  for (std::uint32_t i = before; i < count; ++i) new (&cell(first_cell(local_rank_) + kSmallCells + i)) Cell;
+  committed.store(count, std::memory_order_release);
 }
 
-Cell& Segment::cell(std::uint32_t index) const {
-  return *reinterpret_cast<Cell*>(base_ + layout_.cells_offset_bytes + index * layout_.cell_stride_bytes);
+void Segment::commit_arena(std::uint64_t bytes) {
+  if (bytes <= committed_arena_bytes_) return;
+  commit(layout_.arena_offset_bytes + committed_arena_bytes_, layout_.arena_offset_bytes + bytes);
+  committed_arena_bytes_ = bytes;
 }
 
-std::byte* Segment::arena(std::uint32_t local_rank) const {
-  return base_ + layout_.arenas_offset_bytes + local_rank * layout_.arena_bytes;
+void Segment::commit_flags() {
+  if (slot(local_rank_).has_flags.load(std::memory_order_relaxed) != 0) return;
+  commit(layout_.flags_offset_bytes, layout_.flags_offset_bytes + Flags::kBytesPerRank);
+  Flags::make(block(local_rank_) + layout_.flags_offset_bytes);
+  slot(local_rank_).has_flags.store(1, std::memory_order_seq_cst);
 }
 
-std::byte* Segment::flags(std::uint32_t local_rank) const {
-  return base_ + layout_.flags_offset_bytes + local_rank * Flags::kBytesPerRank;
+void Segment::commit_board() {
+  if (std::exchange(has_board_, true)) return;
+  try {
+    heaps_[0]->commit(static_cast<std::uint64_t>(board() - heaps_[0]->base()), Board::bytes(layout_.ranks));
+  } catch (...) {
+    has_board_ = false;
+    throw;
+  }
 }
 
 bool Segment::is_alive(std::uint32_t local_rank) const noexcept {
   if (local_rank == local_rank_) return true;
-  struct flock lock = byte_lock(local_rank, F_RDLCK);
-  if (::fcntl(descriptor_, F_OFD_GETLK, &lock) != 0) return true;
-  return lock.l_type != F_UNLCK;
+  if (leavers(local_rank_, local_rank).load(std::memory_order_acquire) >> local_rank % 64 & 1) return false;
+  return heaps_[local_rank] == heap_ || heaps_[local_rank]->is_alive();
 }
 
 }  // namespace penstock::engine

@@ -1,13 +1,21 @@
 // The memory that the ranks of one node share for one communicator: how it is laid out, made and given back.
+//
+// Each rank has a block of addresses in the heap of its process, of which only the first page has memory from the
+// beginning. The rest is committed by whoever needs it first, before anybody knows that it is there:
+//  - cells and ring of a rank by that rank, before a message tells a peer of them
+//  - flags of a rank by that rank, which then raises RankSlot::has_flags
+//  - the board, in the block of the first rank, by each rank that enters tasks: memory that is there stays as it is
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <vector>
 
 #include "engine/doorbell.hpp"
+#include "engine/heap.hpp"
 #include "engine/message.hpp"
 
 namespace penstock::engine {
@@ -29,6 +37,8 @@ struct RankSlot {
   alignas(64) std::atomic<std::uint32_t> queue_tail{0};  ///< index of the last cell of the queue of messages to it
   alignas(64) std::atomic<std::uint32_t> sending{0};  ///< index + 1 of the cell that it is appending to a queue; or 0
   alignas(64) Doorbell bell;
+  std::atomic<std::uint32_t> has_flags{0};                     ///< 1 once its flags have memory
+  std::atomic<std::uint32_t> large_cells{0};                   ///< of its cells, besides the small ones, have memory
   alignas(64) std::atomic<std::uint64_t> completed_before{0};  ///< all operations with a smaller sequence are over
   std::atomic<std::uint64_t> past_flags_of{0};  ///< it reads no flags of operations with a smaller sequence any more
   std::atomic<std::uint64_t> failed[kFailureBits / 64]{};  ///< see Failures
@@ -36,65 +46,108 @@ struct RankSlot {
 
 struct SegmentLayout {
   std::uint32_t ranks = 0;
-  std::uint32_t cells_per_rank = 0;
-  std::uint64_t payload_bytes = 0;  ///< of a cell
-  std::uint64_t arena_bytes = 0;    ///< of a rank
+  std::uint32_t cells_per_rank = 0;  ///< that a rank may take, besides the small ones that it always has
+  std::uint64_t payload_bytes = 0;   ///< of such a cell
+  std::uint64_t arena_bytes = 0;     ///< of a rank
   std::uint64_t cell_stride_bytes = 0;
-  std::uint64_t cells_offset_bytes = 0;
+  // In the block of a rank.
+  std::uint64_t stub_offset_bytes = 0;
   std::uint64_t flags_offset_bytes = 0;
+  std::uint64_t cells_offset_bytes = 0;
   std::uint64_t board_offset_bytes = 0;  ///< 0: there is no board, so no shared tasks
-  std::uint64_t arenas_offset_bytes = 0;
-  std::uint64_t total_bytes = 0;
+  std::uint64_t arena_offset_bytes = 0;
+  std::uint64_t block_bytes = 0;
+  std::uint64_t total_bytes = 0;  ///< that the node takes at most
 
   /// The largest useful layout within `limit_bytes`; ranks == 0 when not even the smallest fits.
   static SegmentLayout fit(std::uint32_t ranks, std::uint64_t eager_bytes, std::uint64_t limit_bytes);
 };
 
-/// One rank's mapping of the segment. Throws Error(no_space) or Error(io) where the system refuses.
+/// Where a rank's block lies, for the others of its node; travels between ranks as it is.
+struct BlockAddress {
+  HeapAddress heap;
+  std::uint64_t offset = 0;
+};
+
+/// One rank's view of the segment. Throws Error(no_space) or Error(io) where the system refuses.
 class Segment {
  public:
-  /// Makes the segment under a new name in /dev/shm, with all its memory reserved, so that no later access can fault.
-  static std::unique_ptr<Segment> make(const SegmentLayout& layout, std::uint32_t local_rank);
-  /// What may be reserved there now, as far as that is known.
-  static std::uint64_t free_bytes() noexcept;
-  static std::unique_ptr<Segment> open(const std::string& name, const SegmentLayout& layout, std::uint32_t local_rank);
+  /// Of every rank, there for each message that must not fail for want of memory.
+  static constexpr std::uint32_t kSmallCells = 7;
+  static constexpr std::uint64_t kSmallPayloadBytes = 960;
+  static_assert(kSmallPayloadBytes >= kNoticeBytes);
+
+  /// Takes this rank's own block.
+  Segment(const SegmentLayout& layout, std::uint32_t local_rank);
+  /// Gives it back once no rank that lives has the segment.
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
-  /// Removes the name; the memory lives until the last rank has unmapped it, even by dying.
-  void unlink() noexcept;
+  BlockAddress address() const;
+  /// Finds the heap of a peer: what may fail of join().
+  void meet(std::uint32_t local_rank, const HeapAddress& heap);
+  /// Finds the blocks of all ranks, after meet() with each, and once all of them have done so. `offset_of`: their
+  /// address().offset, by local rank.
+  template <typename Function>
+  void join(Function offset_of) {
+    for (std::uint32_t rank = 0; rank < layout_.ranks; ++rank) blocks_[rank] = heaps_[rank]->base() + offset_of(rank);
+    is_joined_ = true;
+  }
 
-  const std::string& name() const { return name_; }
   const SegmentLayout& layout() const { return layout_; }
   std::uint32_t local_rank() const { return local_rank_; }
 
-  RankSlot& slot(std::uint32_t local_rank) const;
-  /// Cells of all ranks, rank after rank, then one stub per rank for the ends of the queues.
-  Cell& cell(std::uint32_t index) const;
-  std::uint32_t stub(std::uint32_t local_rank) const { return layout_.ranks * layout_.cells_per_rank + local_rank; }
-  std::byte* arena(std::uint32_t local_rank) const;
-  std::byte* flags(std::uint32_t local_rank) const;
-  std::byte* board() const { return base_ + layout_.board_offset_bytes; }
+  RankSlot& slot(std::uint32_t local_rank) const { return *reinterpret_cast<RankSlot*>(block(local_rank)); }
+  /// An index names a rank and one of its cells: its stub, for the end of its queue, the small ones, then the others.
+  Cell& cell(std::uint32_t index) const {
+    return *reinterpret_cast<Cell*>(block(index / kCellsOfRank) + cell_offset_[index % kCellsOfRank]);
+  }
+  static std::uint32_t stub(std::uint32_t local_rank) { return local_rank * kCellsOfRank; }
+  static std::uint32_t first_cell(std::uint32_t local_rank) { return stub(local_rank) + 1; }
+  /// How many of a rank's cells have memory.
+  std::uint32_t cells_of(std::uint32_t local_rank) const {
+    return kSmallCells + slot(local_rank).large_cells.load(std::memory_order_acquire);
+  }
+  static bool is_small(std::uint32_t index) { return index % kCellsOfRank <= kSmallCells; }
+  std::byte* arena(std::uint32_t local_rank) const { return block(local_rank) + layout_.arena_offset_bytes; }
+  /// nullptr while they have no memory.
+  std::byte* flags(std::uint32_t local_rank) const {
+    return slot(local_rank).has_flags.load(std::memory_order_seq_cst) == 0
+               ? nullptr
+               : block(local_rank) + layout_.flags_offset_bytes;
+  }
+  std::byte* board() const { return block(0) + layout_.board_offset_bytes; }
 
-  /// Whether that rank still has the segment open: false once its process has ended or it has given the segment back,
-  /// also if a child that it forked lives on.
+  /// Gives memory to the first `count` of this rank's cells that are not small.
+  void commit_cells(std::uint32_t count);
+  /// To the first bytes of this rank's arena.
+  void commit_arena(std::uint64_t bytes);
+  void commit_flags();
+  void commit_board();
+
+  /// Whether that rank still has the segment: false once its process has ended or it has given the segment back, also
+  /// if a child that it forked lives on.
   bool is_alive(std::uint32_t local_rank) const noexcept;
 
  private:
-  Segment(std::string name, const SegmentLayout& layout, std::uint32_t local_rank)
-      : name_(std::move(name)), layout_(layout), local_rank_(local_rank) {}
-  void map(int open_flags);
+  static constexpr std::uint32_t kCellsOfRank = 128;
+  using Leavers = std::atomic<std::uint64_t>;  ///< 64 ranks, a bit each: who has given the segment back
 
-  class Mapping;
-  class OpenInProcess;
-  std::string name_;
-  SegmentLayout layout_;
-  std::uint32_t local_rank_;
-  int descriptor_ = -1;
-  bool linked_ = false;
-  std::shared_ptr<Mapping> mapping_;
-  std::byte* base_ = nullptr;
+  std::byte* block(std::uint32_t local_rank) const { return blocks_[local_rank]; }
+  Leavers& leavers(std::uint32_t of_local_rank, std::uint32_t local_rank) const;
+  void commit(std::uint64_t begin, std::uint64_t end);
+
+  const SegmentLayout layout_;
+  const std::uint32_t local_rank_;
+  std::array<std::uint64_t, kCellsOfRank> cell_offset_{};
+  std::shared_ptr<Heap> heap_;
+  std::uint64_t offset_;
+  bool is_joined_ = false;
+  std::vector<std::byte*> blocks_;            ///< by local rank
+  std::vector<std::shared_ptr<Heap>> heaps_;  ///< by local rank
+  std::uint64_t committed_arena_bytes_ = 0;
+  bool has_board_ = false;
 };
 
 }  // namespace penstock::engine

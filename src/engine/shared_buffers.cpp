@@ -19,6 +19,7 @@ bool SharedBuffers::take(Operation& operation) {
     arena_->free_before(core_.completed_by_all());
     const auto offset = arena_->take(operation.sequence, bytes);
     if (!offset) return false;
+    core_.node.segment->commit_arena(*offset + bytes);
     operation.shared = core_.node.segment->arena(core_.self()) + *offset;
   }
   Failures::begin(core_.own_slot(), operation.sequence);
@@ -27,7 +28,17 @@ bool SharedBuffers::take(Operation& operation) {
 
 bool SharedBuffers::poll() {
   bool moved = false;
-  for (; !deferred_.empty() && take(*deferred_.front()); moved = true) core_.launch(*deferred_.pop());
+  for (; !deferred_.empty(); moved = true) {
+    Operation& next = *deferred_.front();
+    try {
+      if (!take(next)) break;
+    } catch (const Error& error) {
+      core_.fail(next, error);  // and so it is deferred no more
+      continue;
+    }
+    deferred_.pop();
+    core_.launch(next);
+  }
   return moved;
 }
 

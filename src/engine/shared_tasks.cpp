@@ -48,7 +48,7 @@ void SharedTasks::enter(Operation& operation, StepId step) {
     own.address = {input, output, address_of(operation.scratch), core_.shared_offset(operation)};
     own.signature = operation.call.signature;
     own.entered.store(0, std::memory_order_relaxed);
-    own.sequence.store(operation.sequence, std::memory_order_seq_cst);
+    own.sequence_plus_1.store(operation.sequence + 1, std::memory_order_seq_cst);
   }
   state.entered_sets |= bit(set);
   own.left[set].store(tasks.own_count(set), std::memory_order_relaxed);

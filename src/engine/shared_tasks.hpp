@@ -15,6 +15,10 @@ class SharedTasks final : public Mechanism {
   explicit SharedTasks(Core& core)
       : core_(core), board_(core.node.segment->board(), core.node.segment->layout().ranks) {}
 
+  /// Before the first share step of the operation. Throws Error(no_space).
+  void reserve(const Operation& operation) {
+    if (tasks_of(operation).count() > 0) core_.node.segment->commit_board();
+  }
   /// A share step.
   void post(Operation& operation, StepId step);
   bool run(std::unique_lock<std::mutex>& lock);
@@ -53,7 +57,7 @@ class SharedTasks final : public Mechanism {
     return board_.entry(operation.sequence, local_rank);
   }
   bool has_come(const Operation& operation, std::uint32_t local_rank) const {
-    return entry(operation, local_rank).sequence.load(std::memory_order_seq_cst) == operation.sequence;
+    return entry(operation, local_rank).sequence_plus_1.load(std::memory_order_seq_cst) == operation.sequence + 1;
   }
   bool slot_is_free(const Operation& operation) const {
     return operation.sequence < Board::kSlots || core_.completed_by_all() > operation.sequence - Board::kSlots;

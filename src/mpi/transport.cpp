@@ -63,11 +63,11 @@ std::string short_version(std::string_view text) {
 
 class MpiTransport final : public engine::Transport {
  public:
-  MpiTransport(MPI_Comm parent, std::uint64_t piece_bytes) : piece_bytes_(piece_bytes) {
+  MpiTransport(MPI_Comm parent, std::uint64_t piece_bytes, const Ranks* known = nullptr) : piece_bytes_(piece_bytes) {
     require_running();
     comm_ = duplicate(parent);
     try {
-      set_up();
+      set_up(known);
     } catch (...) {
       close();
       throw;
@@ -86,7 +86,7 @@ class MpiTransport final : public engine::Transport {
   bool any_thread() const override { return thread_level_ == MPI_THREAD_MULTIPLE; }
   std::string description() const override { return description_; }
   MPI_Comm comm() const { return comm_; }
-  bool any_thread_anywhere() const { return ranks_.any_thread; }
+  const Ranks& ranks() const { return ranks_; }
 
   Handle isend(ConstBytes from, int peer, int tag) override {
     const std::lock_guard lock(mutex_);
@@ -197,7 +197,7 @@ class MpiTransport final : public engine::Transport {
     std::vector<std::byte> discarded{};  ///< what is too long for `to`
   };
 
-  void set_up() {
+  void set_up(const Ranks* known) {
     check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
     check(MPI_Query_thread(&thread_level_), "MPI_Query_thread");
@@ -211,7 +211,7 @@ class MpiTransport final : public engine::Transport {
     description_ += thread_level_ == MPI_THREAD_MULTIPLE ? "any thread" : "calling thread only";
     description_ += ")";
 
-    ranks_ = find_ranks(comm_, rank_, size_, thread_level_);
+    ranks_ = known != nullptr ? *known : find_ranks(comm_, rank_, size_, thread_level_);
   }
 
   void require_open() const {
@@ -482,14 +482,23 @@ std::unique_ptr<engine::Transport> make_transport(MPI_Comm parent, std::uint64_t
   return std::make_unique<MpiTransport>(parent, piece_bytes);
 }
 
-comm::Link make_link(MPI_Comm parent) {
+namespace {
+
+comm::Link link_over(MPI_Comm parent, const Ranks* known) {
   LeftBehind::of_process().end_all();
-  auto transport = std::make_unique<MpiTransport>(parent, kPieceBytes);
+  auto transport = std::make_unique<MpiTransport>(parent, kPieceBytes, known);
+  const MpiTransport& made = *transport;
   // Messages and collectives of a communicator do not meet in MPI.
-  auto native = make_native(transport->comm(), transport->any_thread_anywhere());
+  auto native = make_native(made.comm(), made.ranks().any_thread);
   comm::Link link(std::move(transport), std::move(native));
+  // By then the caller may have freed the communicator that this one was made of.
+  link.duplicate = [&made] { return link_over(made.comm(), &made.ranks()); };
   link.end = [](std::function<void()> action) { LeftBehind::of_process().end(std::move(action)); };
   return link;
 }
+
+}  // namespace
+
+comm::Link make_link(MPI_Comm parent) { return link_over(parent, nullptr); }
 
 }  // namespace penstock::mpi

@@ -1,11 +1,9 @@
 // The parts of the node's shared memory, and what happens where there is none.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -28,6 +26,17 @@ std::size_t names_in_dev_shm() {
   return count;
 }
 
+/// The segments of ranks that are threads of this process.
+std::vector<std::unique_ptr<Segment>> make_segments(const SegmentLayout& layout) {
+  std::vector<std::unique_ptr<Segment>> segments;
+  for (std::uint32_t rank = 0; rank < layout.ranks; ++rank) segments.push_back(std::make_unique<Segment>(layout, rank));
+  for (const auto& segment : segments) {
+    for (std::uint32_t rank = 0; rank < layout.ranks; ++rank) segment->meet(rank, segments[rank]->address().heap);
+    segment->join([&](std::uint32_t rank) { return segments[rank]->address().offset; });
+  }
+  return segments;
+}
+
 TEST(Segments, FitTheirLimitOrSaySo) {
   for (const std::uint32_t ranks : {2u, 3u, 16u, 64u, 256u})
     for (const std::uint64_t limit : {16ull << 10, 256ull << 10, 4ull << 20, 64ull << 20, 1ull << 30}) {
@@ -37,66 +46,50 @@ TEST(Segments, FitTheirLimitOrSaySo) {
       EXPECT_GE(layout.payload_bytes, 1024u);
       EXPECT_GE(layout.cells_per_rank, 8u);
       EXPECT_GE(layout.arena_bytes, 16u << 10);
+      EXPECT_LE(layout.arena_offset_bytes + layout.arena_bytes, layout.block_bytes);
     }
   EXPECT_EQ(SegmentLayout::fit(64, 16 << 10, 16 << 10).ranks, 0u);
   EXPECT_EQ(SegmentLayout::fit(4, 16 << 10, 64 << 20).ranks, 4u);
 }
 
-TEST(Segments, ASizeThatDevShmCannotHoldIsAnErrorAndNotASignal) {
-  SegmentLayout layout = SegmentLayout::fit(2, 1024, 64 << 20);
-  layout.total_bytes = std::uint64_t{1} << 60;
-  try {
-    Segment::make(layout, 0);
-    FAIL() << "an exabyte of shared memory";
-  } catch (const Error& error) {
-    EXPECT_NE(error.message().find("/dev/shm"), std::string::npos) << error.what();
-  }
+TEST(Segments, KnowWhoIsThere) {
+  const auto before = Heap::of_process()->taken_bytes();
+  auto segments = make_segments(SegmentLayout::fit(3, 1024, 1 << 20));
   EXPECT_EQ(names_in_dev_shm(), 0u);
+  EXPECT_TRUE(segments[0]->is_alive(1));
+  segments[1].reset();
+  EXPECT_FALSE(segments[0]->is_alive(1));
+  EXPECT_TRUE(segments[0]->is_alive(2));
+  EXPECT_EQ(Heap::of_process()->taken_bytes(), before + 3 * segments[0]->layout().block_bytes) << "others may read it";
+  segments[2].reset();
+  segments[0].reset();
+  Heap::of_process()->give_back(Heap::of_process()->take(Heap::kPageBytes), Heap::kPageBytes, {});
+  EXPECT_EQ(Heap::of_process()->taken_bytes(), before);
 }
 
-TEST(Segments, KnowWhoIsAlive) {
-  const SegmentLayout layout = SegmentLayout::fit(3, 1024, 1 << 20);
-  const auto mine = Segment::make(layout, 0);
-  EXPECT_EQ(names_in_dev_shm(), 1u);
-  auto other = Segment::open(mine->name(), layout, 1);
-  EXPECT_TRUE(mine->is_alive(1));
-  EXPECT_FALSE(mine->is_alive(2));
-  EXPECT_TRUE(other->is_alive(0));
-  other.reset();
-  EXPECT_FALSE(mine->is_alive(1));
-  mine->unlink();
-  EXPECT_EQ(names_in_dev_shm(), 0u);
-}
-
-// Its files are the parent's, and with them the lock by which the others see that it lives.
-TEST(Segments, AreNotKeptAliveByAChildOfTheirProcess) {
-  const SegmentLayout layout = SegmentLayout::fit(2, 1024, 1 << 20);
-  const auto mine = Segment::make(layout, 0);
-  auto other = Segment::open(mine->name(), layout, 1);
-  int until_closed[2];
-  int is_up[2];
-  ASSERT_EQ(::pipe(until_closed), 0);
-  ASSERT_EQ(::pipe(is_up), 0);
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  char byte = 0;
-  if (child == 0) {
-    ::close(until_closed[1]);
-    static_cast<void>(!::write(is_up[1], "c", 1));
-    static_cast<void>(!::read(until_closed[0], &byte, 1));
-    other.reset();  // closes nothing that the child may have opened since
-    ::_exit(::fcntl(is_up[1], F_GETFD) >= 0 ? 0 : 1);
+TEST(Segments, HaveMemoryAsItIsNeeded) {
+  const SegmentLayout layout = SegmentLayout::fit(2, 16 << 10, 64 << 20);
+  const Heap& heap = *Heap::of_process();
+  const std::uint64_t before = heap.committed_bytes();
+  auto segments = make_segments(layout);
+  EXPECT_EQ(heap.committed_bytes(), before + 2 * layout.flags_offset_bytes);
+  EXPECT_EQ(segments[1]->flags(0), nullptr);
+  segments[0]->commit_flags();
+  EXPECT_NE(segments[1]->flags(0), nullptr);
+  EXPECT_EQ(segments[1]->flags(1), nullptr);
+  segments[0]->commit_arena(100);
+  segments[0]->arena(0)[99] = std::byte{1};
+  segments[1]->commit_board();
+  segments[0]->commit_board();
+  EXPECT_LE(heap.committed_bytes(), before + layout.total_bytes);
+  const std::uint64_t some = heap.committed_bytes();
+  for (const auto& segment : segments) {
+    segment->commit_cells(layout.cells_per_rank);
+    segment->commit_arena(layout.arena_bytes);
+    segment->commit_flags();
   }
-  ASSERT_EQ(::read(is_up[0], &byte, 1), 1);
-  EXPECT_TRUE(mine->is_alive(1));
-  other.reset();
-  EXPECT_FALSE(mine->is_alive(1)) << "the child keeps it";
-  EXPECT_EQ(names_in_dev_shm(), 1u) << "the child does not remove the name";
-  ::close(until_closed[1]);
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  for (const int end : {until_closed[0], is_up[0], is_up[1]}) ::close(end);
+  EXPECT_GT(heap.committed_bytes(), some);
+  EXPECT_EQ(heap.committed_bytes(), before + layout.total_bytes);
 }
 
 /// The cells of several ranks in one process, of whom some die between the two stores that append a message.
@@ -105,11 +98,7 @@ class CutQueue : public testing::Test {
   static constexpr std::uint32_t kRanks = 4;
 
   CutQueue() {
-    const SegmentLayout layout = SegmentLayout::fit(kRanks, 1024, 2 << 20);
-    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
-      segments_.push_back(rank == 0 ? Segment::make(layout, 0) : Segment::open(segments_[0]->name(), layout, rank));
-      cells_.emplace_back(*segments_.back());
-    }
+    for (const auto& segment : segments_) cells_.emplace_back(*segment);
   }
 
   Cell& take(std::uint32_t from, std::uint64_t number, std::uint32_t to = 0) {
@@ -124,9 +113,10 @@ class CutQueue : public testing::Test {
     cells_[from].send();
   }
   std::uint32_t index_of(const Cell& cell) const {
-    std::uint32_t index = 0;
-    while (&segments_[0]->cell(index) != &cell) ++index;
-    return index;
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank)
+      for (std::uint32_t i = 0; i < segments_[0]->cells_of(rank); ++i)
+        if (&segments_[0]->cell(Segment::first_cell(rank) + i) == &cell) return Segment::first_cell(rank) + i;
+    throw std::logic_error("no such cell");
   }
   /// As send(), but the rank dies before it tells the one before of the new cell.
   void die_sending(std::uint32_t from, std::uint64_t number, bool is_queued = true) {
@@ -145,7 +135,7 @@ class CutQueue : public testing::Test {
   }
 
   using Messages = std::vector<std::pair<std::uint32_t, std::uint64_t>>;
-  std::vector<std::unique_ptr<Segment>> segments_;
+  std::vector<std::unique_ptr<Segment>> segments_ = make_segments(SegmentLayout::fit(kRanks, 1024, 2 << 20));
   std::vector<Cells> cells_;
   std::vector<bool> gone_ = std::vector<bool>(kRanks, false);
 };
@@ -208,11 +198,7 @@ TEST_F(CutQueue, IsNotTheOneThatTheDeadSentTo) {
 TEST(Cells, KeepEveryMessageAndTheOrderOfEachSender) {
   constexpr std::uint32_t kRanks = 4;
   constexpr std::uint64_t kMessages = 3000;
-  const SegmentLayout layout = SegmentLayout::fit(kRanks, 1024, 2 << 20);
-  std::vector<std::unique_ptr<Segment>> segments;
-  segments.push_back(Segment::make(layout, 0));
-  for (std::uint32_t rank = 1; rank < kRanks; ++rank)
-    segments.push_back(Segment::open(segments[0]->name(), layout, rank));
+  const auto segments = make_segments(SegmentLayout::fit(kRanks, 1024, 2 << 20));
   std::vector<std::thread> threads;
   for (std::uint32_t rank = 0; rank < kRanks; ++rank)
     threads.emplace_back([&, rank] {
@@ -252,9 +238,8 @@ TEST(Cells, KeepEveryMessageAndTheOrderOfEachSender) {
 
 TEST(Cells, ARankThatDoesNotListenLeavesSomeForTheOthers) {
   const SegmentLayout layout = SegmentLayout::fit(3, 1024, 2 << 20);
-  const auto mine = Segment::make(layout, 0);
-  const auto other = Segment::open(mine->name(), layout, 2);
-  Cells cells(*mine);
+  const auto segments = make_segments(layout);
+  Cells cells(*segments[0]);
   int sent = 0;
   while (Cell* cell = cells.take(1)) {
     cell->header = {};
@@ -262,7 +247,7 @@ TEST(Cells, ARankThatDoesNotListenLeavesSomeForTheOthers) {
     ASSERT_LT(++sent, 1000);
   }
   EXPECT_GT(sent, 0);
-  Cells listening(*other);
+  Cells listening(*segments[2]);
   for (int i = 0; i < 1000; ++i) {
     Cell* cell = cells.take(2);
     ASSERT_NE(cell, nullptr) << "message " << i;
@@ -274,10 +259,9 @@ TEST(Cells, ARankThatDoesNotListenLeavesSomeForTheOthers) {
 
 TEST(Cells, GiveTheLastMessageBackAfterAWhile) {
   const SegmentLayout layout = SegmentLayout::fit(2, 1024, 2 << 20);
-  const auto mine = Segment::make(layout, 0);
-  const auto other = Segment::open(mine->name(), layout, 1);
-  Cells cells(*mine);
-  Cells listening(*other);
+  const auto segments = make_segments(layout);
+  Cells cells(*segments[0]);
+  Cells listening(*segments[1]);
   const auto send_all = [&] {
     int sent = 0;
     for (; cells.take(1) != nullptr; ++sent) cells.send();

@@ -1,0 +1,273 @@
+#include "engine/heap.hpp"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <random>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "penstock/error.hpp"
+
+namespace penstock::engine {
+namespace {
+
+// Addresses only: room for ten thousand communicators and more.
+constexpr std::uint64_t kMostReservedBytes = std::uint64_t{64} << 30;
+constexpr std::uint64_t kFewestReservedBytes = std::uint64_t{64} << 20;
+
+[[noreturn]] void throw_system(const std::string& what, int error) {
+  throw Error(error == ENOSPC || error == ENOMEM ? ErrorCode::no_space : ErrorCode::io, what, -1,
+              std::generic_category().message(error));
+}
+
+std::string path_of(std::int32_t process, std::int32_t descriptor) {
+  return "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
+}
+
+/// A file in /dev/shm without a name: nothing is left there, whoever dies when.
+int open_nameless() {
+  const int nameless = ::open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (nameless >= 0) return nameless;
+  const std::string name = "/penstock-" + std::to_string(::getpid()) + "-" + std::to_string(std::random_device{}());
+  const int named = ::shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+  if (named < 0) throw_system("cannot make a file in /dev/shm", errno);
+  ::shm_unlink(name.c_str());
+  return named;
+}
+
+/// So much that the heaps of as many processes as there are CPUs find room among a process's addresses.
+std::uint64_t wanted_bytes() {
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kMostReservedBytes;
+  const auto heaps = static_cast<std::uint64_t>(std::max(::sysconf(_SC_NPROCESSORS_ONLN), 1l)) + 1;
+  const std::uint64_t fair = limit.rlim_cur / 2 / heaps / Heap::kPageBytes * Heap::kPageBytes;
+  return std::clamp(fair, kFewestReservedBytes, kMostReservedBytes);
+}
+
+struct flock owner_lock(short type) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_len = 1;
+  return lock;
+}
+
+}  // namespace
+
+HeapRanges::HeapRanges(std::uint64_t bytes) {
+  if (bytes > 0) free_.emplace(0, bytes);
+}
+
+std::uint64_t HeapRanges::take(std::uint64_t bytes) {
+  const auto found = std::ranges::find_if(free_, [&](const auto& range) { return range.second >= bytes; });
+  if (found == free_.end())
+    throw Error(ErrorCode::no_space, "too many communicators share memory at a time: there are no " +
+                                         std::to_string(bytes) + " bytes of addresses left for another one");
+  const auto [offset, size] = *found;
+  free_.erase(found);
+  if (size > bytes) free_.emplace(offset + bytes, size - bytes);
+  taken_bytes_ += bytes;
+  return offset;
+}
+
+void HeapRanges::give_back(std::uint64_t offset, std::uint64_t bytes) {
+  taken_bytes_ -= bytes;
+  auto range = free_.emplace(offset, bytes).first;
+  if (const auto next = std::next(range); next != free_.end() && range->first + range->second == next->first) {
+    range->second += next->second;
+    free_.erase(next);
+  }
+  if (range == free_.begin()) return;
+  const auto before = std::prev(range);
+  if (before->first + before->second != range->first) return;
+  before->second += range->second;
+  free_.erase(range);
+}
+
+/// The heaps that this process has open. A child of fork() shares the open files, and with them the lock that tells the
+/// peers that its parent lives: it closes them before it runs anything else. (A program that the child executes has
+/// them closed by O_CLOEXEC.)
+class Heap::Registry {
+ public:
+  /// While it is held there is no fork(): no child gets a descriptor that is not in the list yet.
+  static std::mutex& mutex() {
+    static auto* const mutex = new std::mutex;  // leaked: fork() may be called while static objects are destroyed
+    return *mutex;
+  }
+  /// Under the mutex.
+  static Registry& of_process() {
+    static const bool registered = ::pthread_atfork([] { mutex().lock(); }, [] { mutex().unlock(); },
+                                                    [] {
+                                                      if (current_ != nullptr) current_->leave_to_parent();
+                                                      mutex().unlock();
+                                                    }) == 0;
+    static_cast<void>(registered);
+    if (current_ == nullptr || current_->is_inherited_) current_ = new Registry(current_);
+    return *current_;
+  }
+
+  std::shared_ptr<Heap> own;
+  std::vector<std::shared_ptr<Heap>> peers;
+
+ private:
+  explicit Registry(Registry* inherited) : inherited_from_(inherited) {}
+  void leave_to_parent() noexcept {
+    is_inherited_ = true;
+    if (own != nullptr) own->close_descriptors();
+    for (const auto& peer : peers) peer->close_descriptors();
+  }
+
+  static Registry* current_;
+  Registry* const inherited_from_;  ///< the parent's: its memory may still be looked at here, and is never unmapped
+  bool is_inherited_ = false;
+};
+
+Heap::Registry* Heap::Registry::current_ = nullptr;
+
+void Heap::close_descriptors() noexcept {
+  inherited_ = true;
+  for (int* descriptor : {&descriptor_, &lock_})
+    if (*descriptor >= 0) ::close(std::exchange(*descriptor, -1));
+}
+
+std::shared_ptr<Heap> Heap::of_process() {
+  const std::lock_guard lock_out_forks(Registry::mutex());
+  Registry& open = Registry::of_process();
+  if (open.own == nullptr) open.own = make();
+  return open.own;
+}
+
+std::shared_ptr<Heap> Heap::make() {
+  std::shared_ptr<Heap> heap(new Heap);
+  heap->descriptor_ = open_nameless();
+  struct stat facts {};
+  if (::fstat(heap->descriptor_, &facts) != 0) throw_system("cannot look at the shared memory", errno);
+  std::uint64_t bytes = wanted_bytes();
+  for (;; bytes /= 2) try {
+      heap->map(bytes);
+      break;
+    } catch (const Error&) {
+      if (bytes / 2 < kFewestReservedBytes) throw;
+    }
+  heap->address_ = {::getpid(), heap->descriptor_, facts.st_dev, facts.st_ino, bytes};
+  heap->ranges_ = HeapRanges(bytes);
+  heap->lock_as_owner();
+  return heap;
+}
+
+std::shared_ptr<Heap> Heap::open(const HeapAddress& address) {
+  const std::lock_guard lock_out_forks(Registry::mutex());
+  Registry& known = Registry::of_process();
+  const auto is_it = [&](const std::shared_ptr<Heap>& heap) {
+    return heap != nullptr && heap->address_.device == address.device && heap->address_.inode == address.inode;
+  };
+  if (is_it(known.own)) return known.own;
+  if (const auto found = std::ranges::find_if(known.peers, is_it); found != known.peers.end()) return *found;
+  std::erase_if(known.peers, [](const auto& heap) { return heap.use_count() == 1 && !heap->is_alive(); });
+
+  const std::string path = path_of(address.process, address.descriptor);
+  std::shared_ptr<Heap> heap(new Heap);
+  heap->address_ = address;
+  heap->descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (heap->descriptor_ < 0) throw_system("cannot open the shared memory " + path, errno);
+  struct stat facts {};
+  // Where the ranks do not see each other's process numbers it is another process's.
+  if (::fstat(heap->descriptor_, &facts) != 0 || facts.st_dev != address.device || facts.st_ino != address.inode)
+    throw Error(ErrorCode::io, "cannot open the shared memory " + path + ": it is another file");
+  heap->map(address.reserved_bytes);
+  known.peers.push_back(heap);
+  return heap;
+}
+
+void Heap::map(std::uint64_t bytes) {
+  void* const base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
+  if (base == MAP_FAILED) throw_system("cannot map " + std::to_string(bytes) + " bytes of shared memory", errno);
+  ::madvise(base, bytes, MADV_DONTDUMP);  // a core file would have all of the addresses
+  base_ = static_cast<std::byte*>(base);
+  address_.reserved_bytes = bytes;
+}
+
+// Held by the open file, so the kernel drops the lock whenever and however this process goes. Not by the one that is
+// mapped: a child of fork() keeps its mappings, and they their file.
+void Heap::lock_as_owner() {
+  lock_ = ::open(path_of(::getpid(), descriptor_).c_str(), O_RDWR | O_CLOEXEC);
+  if (lock_ < 0) throw_system("cannot open the shared memory again", errno);
+  struct flock lock = owner_lock(F_WRLCK);
+  if (::fcntl(lock_, F_OFD_SETLK, &lock) != 0) throw_system("cannot lock the shared memory", errno);
+}
+
+Heap::~Heap() {
+  if (base_ != nullptr) ::munmap(base_, address_.reserved_bytes);
+  close_descriptors();
+}
+
+bool Heap::is_alive() const noexcept {
+  if (lock_ >= 0 || descriptor_ < 0) return true;
+  struct flock lock = owner_lock(F_RDLCK);
+  if (::fcntl(descriptor_, F_OFD_GETLK, &lock) != 0) return true;
+  return lock.l_type != F_UNLCK;
+}
+
+std::uint64_t Heap::free_bytes() noexcept {
+  struct statvfs facts {};
+  // A file system without a limit has no blocks.
+  if (::statvfs("/dev/shm", &facts) != 0 || facts.f_blocks == 0) return std::numeric_limits<std::uint64_t>::max();
+  return std::uint64_t{facts.f_bavail} * facts.f_frsize;
+}
+
+std::uint64_t Heap::take(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  reclaim();
+  return ranges_.take(bytes);
+}
+
+void Heap::commit(std::uint64_t offset, std::uint64_t bytes) {
+  const std::uint64_t begin = offset / kPageBytes * kPageBytes;
+  int error = 0;
+  // Without memory of its own a page would show as SIGBUS at some later access, when /dev/shm is full.
+  do {
+    error = ::posix_fallocate(descriptor_, static_cast<off_t>(begin), static_cast<off_t>(offset + bytes - begin));
+  } while (error == EINTR);  // a signal of the application's, such as a profiler's timer
+  if (error != 0)
+    throw_system("cannot take " + std::to_string(bytes) +
+                     " bytes of shared memory in /dev/shm; make it larger or lower PENSTOCK_SHARED_BYTES",
+                 error);
+}
+
+void Heap::give_back(std::uint64_t offset, std::uint64_t bytes, std::function<bool()> is_unused) {
+  const std::lock_guard lock(mutex_);
+  left_.push_back({offset, bytes, std::move(is_unused)});
+  reclaim();
+}
+
+void Heap::reclaim() {
+  std::erase_if(left_, [this](const Left& left) {
+    if (left.is_unused && !left.is_unused()) return false;
+    ::fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(left.offset),
+                static_cast<off_t>(left.bytes));
+    ranges_.give_back(left.offset, left.bytes);
+    return true;
+  });
+}
+
+std::uint64_t Heap::committed_bytes() const noexcept {
+  struct stat facts {};
+  return ::fstat(descriptor_, &facts) == 0 ? static_cast<std::uint64_t>(facts.st_blocks) * 512 : 0;
+}
+
+std::uint64_t Heap::taken_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return ranges_.taken_bytes();
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,252 @@
+// The heap: what is taken, given back, and who sees that its owner lives.
+#include "engine/heap.hpp"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "penstock/error.hpp"
+#include "ranks.hpp"
+
+namespace penstock::engine {
+namespace {
+
+constexpr std::uint64_t kPage = Heap::kPageBytes;
+
+TEST(HeapRanges, GiveTheLowestThatFits) {
+  HeapRanges ranges(10 * kPage);
+  EXPECT_EQ(ranges.take(2 * kPage), 0u);
+  EXPECT_EQ(ranges.take(3 * kPage), 2 * kPage);
+  EXPECT_EQ(ranges.take(kPage), 5 * kPage);
+  ranges.give_back(0, 2 * kPage);
+  ranges.give_back(2 * kPage, 3 * kPage);
+  EXPECT_EQ(ranges.take(5 * kPage), 0u) << "neighbours are joined";
+  EXPECT_THROW(ranges.take(5 * kPage), Error);
+  EXPECT_EQ(ranges.take(4 * kPage), 6 * kPage);
+  EXPECT_THROW(ranges.take(kPage), Error);
+  EXPECT_EQ(ranges.taken_bytes(), 10 * kPage);
+}
+
+// Against a reference that knows of every page.
+TEST(HeapRanges, RandomSequencesNeverOverlapAndLoseNothing) {
+  constexpr std::uint64_t kPages = 64;
+  for (std::uint32_t seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    HeapRanges ranges(kPages * kPage);
+    std::vector<bool> taken(kPages, false);
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> held;  // in pages
+    for (int i = 0; i < 300; ++i) {
+      if (held.empty() || random() % 2 == 0) {
+        const std::uint64_t pages = random() % 12 + 1;
+        std::uint64_t lowest = 0;
+        const auto is_free = [&](std::uint64_t first) {
+          return std::none_of(taken.begin() + static_cast<std::ptrdiff_t>(first),
+                              taken.begin() + static_cast<std::ptrdiff_t>(first + pages),
+                              [](bool each) { return each; });
+        };
+        while (lowest + pages <= kPages && !is_free(lowest)) ++lowest;
+        if (lowest + pages > kPages) {
+          EXPECT_THROW(ranges.take(pages * kPage), Error);
+          continue;
+        }
+        ASSERT_EQ(ranges.take(pages * kPage), lowest * kPage) << "seed " << seed << ", step " << i;
+        std::fill_n(taken.begin() + static_cast<std::ptrdiff_t>(lowest), pages, true);
+        held.emplace_back(lowest, pages);
+      } else {
+        std::swap(held[random() % held.size()], held.back());
+        const auto [first, pages] = held.back();
+        held.pop_back();
+        ranges.give_back(first * kPage, pages * kPage);
+        std::fill_n(taken.begin() + static_cast<std::ptrdiff_t>(first), pages, false);
+      }
+      ASSERT_EQ(ranges.taken_bytes(), kPage * static_cast<std::uint64_t>(std::ranges::count(taken, true)));
+    }
+  }
+}
+
+TEST(Heaps, GiveMemoryBackOnceItIsUnused) {
+  Heap& heap = *Heap::of_process();
+  const std::uint64_t before = heap.committed_bytes();
+  const std::uint64_t taken = heap.taken_bytes();
+  const std::uint64_t offset = heap.take(16 * kPage);
+  EXPECT_EQ(heap.committed_bytes(), before) << "addresses only";
+  heap.commit(offset, 8 * kPage);
+  EXPECT_EQ(heap.committed_bytes(), before + 8 * kPage);
+  std::memset(heap.base() + offset, 1, 8 * kPage);
+  heap.commit(offset + kPage / 2, 8 * kPage);
+  EXPECT_EQ(heap.committed_bytes(), before + 9 * kPage);
+  EXPECT_EQ(heap.base()[offset + kPage], std::byte{1}) << "what is there stays";
+
+  bool is_unused = false;
+  heap.give_back(offset, 16 * kPage, [&] { return is_unused; });
+  EXPECT_EQ(heap.committed_bytes(), before + 9 * kPage);
+  is_unused = true;
+  const std::uint64_t again = heap.take(16 * kPage);
+  EXPECT_EQ(again, offset);
+  EXPECT_EQ(heap.committed_bytes(), before);
+  heap.commit(again, kPage);
+  EXPECT_EQ(heap.base()[again], std::byte{0}) << "new memory";
+  heap.give_back(again, 16 * kPage, {});
+  EXPECT_EQ(heap.committed_bytes(), before);
+  EXPECT_EQ(heap.taken_bytes(), taken);
+}
+
+TEST(Heaps, WithoutRoomAreAnErrorAndNotASignal) {
+  try {
+    Heap::of_process()->take(std::uint64_t{1} << 60);
+    FAIL() << "an exabyte of addresses";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::no_space) << error.what();
+  }
+  try {
+    Heap::of_process()->commit(0, std::uint64_t{1} << 60);
+    FAIL() << "an exabyte of shared memory";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("/dev/shm"), std::string::npos) << error.what();
+  }
+}
+
+/// Runs it in a process of its own, which tells the address of its heap and then waits until its end of the pipe
+/// closes.
+class Peer {
+ public:
+  explicit Peer(bool with_child) {
+    int up[2];
+    int down[2];
+    if (::pipe(up) != 0 || ::pipe(down) != 0) throw std::system_error(errno, std::generic_category());
+    process_ = ::fork();
+    if (process_ == 0) {
+      ::close(down[1]);
+      const HeapAddress address = Heap::of_process()->address();
+      if (with_child && ::fork() == 0) {  // lives on with what it has inherited
+        char byte = 0;
+        static_cast<void>(!::read(down[0], &byte, 1));
+        ::_exit(0);
+      }
+      static_cast<void>(!::write(up[1], &address, sizeof address));
+      for (;;) ::pause();
+    }
+    ::close(up[1]);
+    ::close(down[0]);
+    if (::read(up[0], &address_, sizeof address_) != sizeof address_) throw std::runtime_error("the peer has failed");
+    ::close(up[0]);
+    until_ = down[1];
+  }
+  ~Peer() {
+    end();
+    ::close(until_);
+  }
+  const HeapAddress& address() const { return address_; }
+  void end() {
+    if (process_ <= 0) return;
+    ::kill(process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+    process_ = -1;
+  }
+
+ private:
+  pid_t process_ = -1;
+  int until_ = -1;
+  HeapAddress address_;
+};
+
+std::size_t open_files() {
+  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
+}
+
+TEST(Heaps, OfPeersAreMappedOnceAndSeenToDie) {
+  static_cast<void>(Heap::of_process());
+  for (const bool with_child : {false, true}) {
+    Peer peer(with_child);
+    const auto heap = Heap::open(peer.address());
+    EXPECT_NE(heap->address().inode, Heap::of_process()->address().inode) << "a child has a heap of its own";
+    EXPECT_EQ(Heap::open(peer.address()), heap);
+    EXPECT_TRUE(heap->is_alive());
+    heap->commit(0, kPage);
+    heap->base()[0] = std::byte{7};
+    peer.end();
+    EXPECT_FALSE(heap->is_alive()) << "its child lives: " << with_child;
+    EXPECT_EQ(heap->base()[0], std::byte{7}) << "its memory stays while it is mapped";
+  }
+}
+
+TEST(Heaps, OfPeersThatAreGoneAreForgotten) {
+  std::size_t most = 0;
+  for (int i = 0; i < 20; ++i) {
+    Peer peer(false);
+    static_cast<void>(Heap::open(peer.address()));
+    if (i == 1) most = open_files();
+    if (i > 1) {
+      EXPECT_LE(open_files(), most);
+    }
+  }
+}
+
+TEST(Heaps, OfAnotherProcessThanMeantAreRefused) {
+  Peer peer(false);
+  HeapAddress wrong = peer.address();
+  wrong.process = ::getpid();
+  wrong.descriptor = 0;
+  EXPECT_THROW(Heap::open(wrong), Error);
+  wrong = peer.address();
+  peer.end();
+  EXPECT_THROW(Heap::open(wrong), Error);
+}
+
+/// Makes a communicator of threads of this process.
+std::vector<std::shared_ptr<Engine>> make_engines(int ranks) {
+  auto transports = make_local_transports(one_node(ranks));
+  std::vector<std::shared_ptr<Engine>> engines(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < engines.size(); ++rank)
+    threads.emplace_back([&, rank] { engines[rank] = Engine::create(std::move(transports[rank]), {}); });
+  for (std::thread& thread : threads) thread.join();
+  return engines;
+}
+
+TEST(Heaps, AThousandCommunicatorsOfFourRanksFitIntoLittle) {
+  const auto first = make_engines(4);
+  const Heap& heap = *Heap::of_process();
+  const std::uint64_t before = heap.committed_bytes();
+  const std::size_t files = open_files();
+  std::vector<std::vector<std::shared_ptr<Engine>>> all;
+  for (int i = 0; i < 1000; ++i) all.push_back(make_engines(4));
+  EXPECT_LE(heap.committed_bytes() - before, std::uint64_t{64} << 20);
+  EXPECT_EQ(open_files(), files);
+  all.clear();
+  static_cast<void>(make_engines(4));
+  EXPECT_LE(heap.committed_bytes(), before + (std::uint64_t{1} << 20));
+}
+
+TEST(Heaps, DoNotGrowByCommunicatorsThatEnd) {
+  const auto first = make_engines(4);
+  const Heap& heap = *Heap::of_process();
+  std::uint64_t taken = 0;
+  std::uint64_t committed = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const auto engines = make_engines(4);
+    if (i == 10) {
+      taken = heap.taken_bytes();
+      committed = heap.committed_bytes();
+    }
+    if (i > 10) {
+      ASSERT_LE(heap.taken_bytes(), taken);
+      ASSERT_LE(heap.committed_bytes(), committed);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock::engine
