@@ -175,6 +175,22 @@ def test_builds_ahead_end_with_the_runner(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert ahead.process.returncode < 0
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
+def test_builds_ahead_hurry_once_somebody_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_dev(tmp_path, monkeypatch, f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; nice > {tmp_path}/nice")
+    ahead = dev_test.Ahead([("asan",)])
+    monkeypatch.setattr(dev_test, "ahead", ahead)
+    try:
+        while not (tmp_path / "asan.building").exists():  # which a process of low priority makes
+            pass
+        ahead.hurry()
+        (tmp_path / "go").touch()
+        assert ahead.process.wait() == 0
+        assert (tmp_path / "nice").read_text().strip() == "0"
+    finally:
+        ahead.end()
+
+
 def test_two_builds_of_a_tree_are_made_one_after_the_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The first goes on until the second has come, or would have."""
     began = tmp_path / "began"
