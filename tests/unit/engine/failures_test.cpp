@@ -127,6 +127,30 @@ TEST_P(Failures, DifferentSizesAreAMismatchOnBothRanks) {
     });
 }
 
+// Rank 0 has completed the operation when it hears of rank 1, for which rank 2 waits.
+TEST_P(Failures, AMismatchWithARankThatHasCompletedTheOperationIsToldToAll) {
+  constexpr std::uint64_t kElems = 50'000;
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    PlanBuilder builder("test/fits_nobody", rank, size());
+    if (rank == 1) {
+      const StepId first = builder.send({0, kElems * 4, Buffer::input}, 0, 0);
+      builder.send({0, 4, Buffer::input}, 2, 0, {first});
+    } else if (rank == 2) {
+      builder.recv({0, 4, Buffer::output}, 1, 0);
+    }
+    const auto plan =
+        std::make_shared<const Plan>(std::move(builder).finish(rank == 1 ? kElems * 4 : 0, rank == 2 ? 4 : 0));
+    const std::vector<std::uint32_t> in(rank == 1 ? kElems : 0);
+    std::vector<std::uint32_t> out(rank == 2 ? 1 : 0);
+    const auto error = error_of(*engine.start(plan, {bytes_of(in), bytes_of(out)}, kAddUint32, 7));
+    if (rank == 1 || rank == 2) {
+      ASSERT_TRUE(error);
+      EXPECT_EQ(error->code(), rank == 1 ? ErrorCode::mismatch : ErrorCode::peer_failed) << error->what();
+    }
+    expect_next_operation_works(engine, rank);
+  });
+}
+
 TEST_P(Failures, DifferentSignaturesAreAMismatchOnBothRanks) {
   run_ranks(ranks(), [&](Engine& engine, int rank) {
     std::vector<std::uint32_t> in(8);
