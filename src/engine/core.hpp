@@ -26,6 +26,7 @@ class Core {
   Core& operator=(const Core&) = delete;
 
   bool is_local(int peer) const { return node.local_rank[static_cast<std::size_t>(peer)] >= 0; }
+  /// Of this node, or this rank: no messages of the transport.
   bool is_near(int peer) const { return peer == rank || is_local(peer); }
   std::uint32_t local(int peer) const {
     return static_cast<std::uint32_t>(node.local_rank[static_cast<std::size_t>(peer)]);

@@ -146,7 +146,7 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
 
 void Executor::prepare(Operation& operation, std::shared_ptr<const Plan>&& plan) {
   Call& call = operation.call;
-  call.compiled = plans_.get(plan, node.team, node.shared_limit_bytes);
+  call.compiled = plans_.get(plan, node.team, node.shared_limit_bytes, TagSplit(node.max_tag).plan_tags());
   if (call.bindings.input.size() < plan->input_bytes || call.bindings.output.size() < plan->output_bytes)
     throw Error(ErrorCode::invalid_argument,
                 "the plan '" + plan->algorithm + "' needs " + std::to_string(plan->input_bytes) +

@@ -14,6 +14,9 @@ struct LocalTransportOptions {
   bool any_thread = true;
   /// Longer messages are complete for the sender only when the receiver has taken them, as in MPI libraries.
   std::uint64_t rendezvous_bytes = 64 << 10;
+  int max_tag = 32767;  ///< what every MPI guarantees
+  /// Not 0: what is complete is found in a random order and after random delays, of this seed.
+  std::uint64_t shuffle_seed = 0;
 };
 
 /// One transport per entry of `node_of_rank` (any numbers), in the order of the ranks. Each may outlive the others.

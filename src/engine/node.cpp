@@ -23,7 +23,8 @@ struct Card {
   std::uint64_t probe_value;
   std::uint64_t eager_bytes;
   std::uint64_t communicator;  ///< as rank 0 counts them
-  SegmentLayout layout;        ///< ranks == 0: this rank has made no segment
+  std::int64_t max_tag;
+  SegmentLayout layout;  ///< ranks == 0: this rank has made no segment
   char segment[64];
   char problem[160];
 };
@@ -86,6 +87,7 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
   card.probe_address = reinterpret_cast<std::uint64_t>(&probe);
   card.probe_value = probe.load();
   card.eager_bytes = options.eager_bytes;
+  card.max_tag = transport.max_tag();
   static std::atomic<std::uint64_t> communicators{std::random_device{}()};
   card.communicator = communicators.fetch_add(1, std::memory_order_relaxed);
   std::string problem = options.shared_memory ? "" : "switched off by PENSTOCK_SHARED_MEMORY";
@@ -140,11 +142,13 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
   node.team.rank = transport.rank();
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> numbers;
   node.eager_bytes = cards[0].eager_bytes;
+  node.max_tag = static_cast<int>(cards[0].max_tag);
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
     const auto key = std::pair(nodes[rank], shares[nodes[rank]] ? -1 : static_cast<std::int32_t>(rank));
     const auto number = numbers.emplace(key, static_cast<std::int32_t>(numbers.size())).first->second;
     node.team.node_of_rank.push_back(number);
     node.eager_bytes = std::min(node.eager_bytes, cards[rank].eager_bytes);
+    node.max_tag = std::min(node.max_tag, static_cast<int>(cards[rank].max_tag));
     const std::uint64_t arena =
         cards[rank].layout.ranks > 0 && shares[nodes[rank]] ? cards[rank].layout.arena_bytes : 0;
     if (arena > 0)

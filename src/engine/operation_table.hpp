@@ -20,6 +20,7 @@ class OperationTable {
     std::uint64_t sequence = ~std::uint64_t{0};
     std::uint64_t signature = 0;
     bool failed = false;
+    std::shared_ptr<const RemoteTraffic> traffic{};  ///< of what was completed
   };
 
   explicit OperationTable(const Segment* segment) : segment_(segment) {}
@@ -57,7 +58,7 @@ class OperationTable {
   Fifo<Operation*> window_;  ///< from base_ on; nullptr where nothing is known yet
   std::vector<std::unique_ptr<Operation>> records_;
   std::vector<Operation*> idle_;
-  std::array<Past, 256> past_;
+  std::array<Past, 1024> past_;
   std::vector<std::shared_ptr<const UserOp>> dropped_;
 };
 

@@ -1,99 +1,166 @@
 #include "engine/remote_messages.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
 
 namespace penstock::engine {
 namespace {
 
 constexpr std::chrono::microseconds kUnasked{500};  // between looks for what nobody waits for
+constexpr std::uint32_t kLook = 16;                 // polls between looks for packets while messages are awaited
+constexpr std::uint64_t kPacketBytes = 2048;        // short enough that every MPI sends it without asking
+constexpr std::uint64_t kPayloadBytes = kPacketBytes - sizeof(Header);
+static_assert(kPayloadBytes >= kNoticeBytes);
+constexpr std::uint64_t kLongBytes = 64 << 10;
+// Some MPIs send all long messages that they have in turns, so that none arrives before all do; a pipeline needs them
+// one after the other, and the link busy.
+constexpr std::uint32_t kLeastWindow = 3;
+constexpr std::uint32_t kFruitless = 64;  // polls after which the receiver may be waiting for a later one
+
+std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
+}
 
 }  // namespace
 
 RemoteMessages::RemoteMessages(Core& core)
     : core_(core),
-      link_(*core.transport, static_cast<RemoteEvents&>(*this),
-            std::max<std::uint64_t>(4 * core.node.eager_bytes, kNoticeBytes), core.node.communicator) {}
+      tags_(core.node.max_tag),
+      long_sends_(static_cast<std::size_t>(core.node.team.size())),
+      window_(kLeastWindow) {
+  for (int peer = 0; peer < core.node.team.size(); ++peer)
+    if (!core.is_near(peer)) remote_.push_back(peer);
+}
 
 void RemoteMessages::begin(Operation& operation) {
   State& state = states_[operation];
   state.leaves_node = operation.call.compiled->leaves_node();
-  if (state.leaves_node) ++leaving_;
-  state.announced.clear();
-  state.announce_from = 0;
-  state.announced_ahead = 0;
-  announce_ahead(operation);
+  state.status.clear();
+  if (!state.leaves_node) return;
+  state.status.resize(operation.plan().steps.size(), StepStatus::none);
+  ++leaving_;
 }
 
-// On a busy link a question travels behind the data that is queued there, and while it does nothing else follows. So
-// long messages are announced before they are ready, and are sent at once when they are. Not all when the operation
-// begins: each costs a call of the transport, and the first data would wait for hundreds of them.
-void RemoteMessages::announce_ahead(Operation& operation) {
-  constexpr std::uint32_t kMostAhead = 32;  // more than a link carries while a question waits there
-  State& state = states_[operation];
-  const std::vector<Step>& steps = operation.plan().steps;
-  for (StepId& step = state.announce_from; step < steps.size() && state.announced_ahead < kMostAhead; ++step) {
-    const Step& what = steps[step];
-    if (what.kind != StepKind::send || what.from.size_bytes <= eager_bytes() || core_.is_near(what.peer)) continue;
-    if (state.announced.empty()) state.announced.assign(steps.size(), CompiledPlan::kNone);
-    if (state.announced[step] != CompiledPlan::kNone) continue;  // it was ready earlier
-    state.announced[step] = announce(operation, step, {.ready = false, .ahead = true});
-    ++state.announced_ahead;
-  }
+void RemoteMessages::end(Operation& operation) {
+  if (std::exchange(states_[operation].leaves_node, false)) --leaving_;
+  if (settlements_.empty() || operation.has_failed()) return;
+  // It has failed elsewhere meanwhile.
+  const auto found = settlements_.find(operation.sequence);
+  if (found == settlements_.end()) return;
+  for (const int peer : found->second.heard()) on_failed_list(operation.sequence, peer, {});
 }
 
-std::uint32_t RemoteMessages::announce(Operation& operation, StepId step, const Send& transfer) {
-  const Step& what = operation.step(step);
-  Send added = transfer;
-  added.operation = &operation;
-  added.step = step;
-  added.data = operation.source(what.from);
-  Header header = core_.header_for(operation, MessageKind::rts, what.tag);
-  header.bytes = added.data.size();
-  header.sender_transfer = sends_.add(added);
-  send(what.peer, header, {}, &operation);
-  return header.sender_transfer;
+int RemoteMessages::tag_of(const Operation& operation, StepId step) const {
+  return tags_.tag(operation.sequence, operation.call.signature, operation.call.compiled->wire_tag(step));
+}
+
+bool RemoteMessages::may_post(const Operation& operation, const Step& what) const {
+  if (!core_.may_call_transport()) return false;
+  std::uint64_t over_before = core_.operations.base();
+  if (!settlements_.empty()) over_before = std::min(over_before, settlements_.begin()->first);
+  if (operation.sequence >= over_before + tags_.slots()) return false;
+  return what.kind == StepKind::recv || what.from.size_bytes < kLongBytes ||
+         long_sends_[static_cast<std::size_t>(what.peer)] < window_;
 }
 
 void RemoteMessages::post(Operation& operation, StepId step) {
   const Step& what = operation.step(step);
-  State& state = states_[operation];
-  if (!state.announced.empty() && state.announced[step] != CompiledPlan::kNone) {
-    const std::uint32_t id = state.announced[step];
-    Send& transfer = *sends_.find(id);
-    transfer.ready = true;
-    if (transfer.tag >= 0) link_.send_data(&operation, id, transfer.data, what.peer, transfer.tag);
-    return;
-  }
+  if (core_.transport_broken)
+    throw Error(ErrorCode::mpi, "the messages between nodes have failed before " + core_.describe(operation),
+                core_.rank);
   // It would be sent without an error, and never taken.
-  if (core_.transport->has_gone(what.peer)) throw FailureDetector::has_gone(what.peer, core_.describe(operation));
-  const ConstBytes data = operation.source(what.from);
-  if (data.size() > eager_bytes()) {
-    const std::uint32_t id = announce(operation, step, {});
-    if (!state.announced.empty()) state.announced[step] = id;
-    return;
-  }
-  Header header = core_.header_for(operation, MessageKind::eager, what.tag);
-  header.bytes = data.size();
-  header.payload_bytes = static_cast<std::uint32_t>(data.size());
-  send(what.peer, header, data, &operation);
-  core_.complete(operation, step);
+  if (what.kind == StepKind::send && core_.transport->has_gone(what.peer))
+    throw FailureDetector::has_gone(what.peer, core_.describe(operation));
+  if (may_post(operation, what))
+    post_now(operation, step);
+  else
+    waiting_.push({&operation, step});
 }
 
-void RemoteMessages::receive_long(Operation& operation, StepId step, const Header& rts) {
-  const Bytes to = operation.target(operation.step(step).to);
-  const std::uint32_t id = receives_.add({.operation = &operation, .step = step, .bytes = to.size()});
-  link_.receive_data(&operation, id, to, rts);
+void RemoteMessages::post_now(Operation& operation, StepId step) {
+  const Step& what = operation.step(step);
+  StepStatus& status = states_[operation].status[step];
+  const bool sends = what.kind == StepKind::send;
+  const std::uint64_t bytes = sends ? what.from.size_bytes : what.to.size_bytes;
+  const bool is_long = bytes >= kLongBytes;
+  const std::uint32_t token = add({.kind = sends ? Kind::send : Kind::receive,
+                                   .peer = what.peer,
+                                   .step = step,
+                                   .operation = &operation,
+                                   .posted_ns = is_long ? now_ns() : 0});
+  const int tag = tag_of(operation, step);
+  bool is_complete = false;
+  try {
+    if (sends)
+      is_complete = core_.transport->isend(operation.source(what.from), what.peer, tag, token);
+    else
+      core_.transport->irecv(operation.target(what.to), what.peer, tag, token);
+  } catch (...) {
+    remove(token);
+    throw;
+  }
+  if (is_complete) {
+    remove(token);
+    status = StepStatus::done;
+    return core_.complete(operation, step);
+  }
+  status = StepStatus::posted;
+  core_.hold(operation);
+  if (!is_long) return;
+  ++long_in_flight_;
+  if (sends) ++long_sends_[static_cast<std::size_t>(what.peer)];
+}
+
+bool RemoteMessages::post_waiting() {
+  bool moved = false;
+  for (std::size_t left = waiting_.size(); left > 0; --left) {
+    const Waiting next = waiting_.pop();
+    if (may_post(*next.operation, next.operation->step(next.step))) {
+      moved = true;
+      try {
+        post_now(*next.operation, next.step);
+      } catch (const Error& error) {
+        core_.fail(*next.operation, error);
+        return true;  // which has changed the queue
+      }
+    } else {
+      waiting_.push(next);
+    }
+  }
+  return moved;
+}
+
+std::uint32_t RemoteMessages::add(InFlight entry) {
+  ++in_flight_count_;
+  return in_flight_.add(std::move(entry));
+}
+
+RemoteMessages::InFlight RemoteMessages::remove(std::uint32_t token) {
+  --in_flight_count_;
+  InFlight entry = std::move(*in_flight_.find(token));
+  in_flight_.remove(token);
+  return entry;
 }
 
 bool RemoteMessages::poll() {
   if (!core_.may_call_transport() || !is_its_turn()) return false;
-  const bool moved = link_.progress();
+  const bool moved = progress(!expects_messages());
   core_.drain();
   return moved;
 }
 
+bool RemoteMessages::receive() {
+  if (!core_.may_call_transport()) return false;
+  drop_gone();
+  return progress(true);
+}
+
 // Looking at the transport is a system call for most, and takes the core from the ranks of the node that have messages
-// to wait for. What others may send unasked, news of failures and early messages, can wait for a moment.
+// to wait for. What others may send unasked, news of failures and questions, can wait for a moment.
 bool RemoteMessages::is_its_turn() {
   if (expects_messages()) return true;
   const auto now = std::chrono::steady_clock::now();
@@ -102,58 +169,394 @@ bool RemoteMessages::is_its_turn() {
   return true;
 }
 
-void RemoteMessages::on_cts(const Header& header) {
-  Send* transfer = sends_.find(header.sender_transfer);
-  const int peer = static_cast<int>(header.source);
-  const int tag = static_cast<int>(header.address);
-  if (transfer == nullptr || transfer->operation->sequence != header.sequence)
-    link_.send_data(nullptr, 0, {}, peer, tag);
-  else if (transfer->ready)
-    link_.send_data(transfer->operation, header.sender_transfer, transfer->data, peer, tag);
-  else
-    transfer->tag = tag;
-}
-
-void RemoteMessages::on_data_sent(std::uint32_t sender_transfer) {
-  const Send* const found = sends_.find(sender_transfer);
-  if (found == nullptr) return;
-  const Send transfer = *found;
-  if (transfer.ahead) {
-    --states_[*transfer.operation].announced_ahead;
-    announce_ahead(*transfer.operation);
+bool RemoteMessages::progress(bool look_for_packets) {
+  complete_.clear();
+  core_.transport->poll(complete_);
+  bool moved = !complete_.empty();
+  for (const Transport::Completion& completion : complete_) finish(completion);
+  if (!ending_.empty()) moved |= end_failed();
+  if (!settlements_.empty()) moved |= settle();
+  if (!waiting_.empty()) moved |= post_waiting();
+  if (!outbox_.empty()) moved |= flush();
+  if (look_for_packets || !settlements_.empty() || ++polls_ % kLook == 0) moved |= take_packet();
+  if (moved || waiting_.empty()) {
+    fruitless_ = 0;
+    if (waiting_.empty()) window_ = kLeastWindow;
+  } else if (++fruitless_ % kFruitless == 0) {
+    ++window_;
   }
-  sends_.remove(sender_transfer);
-  core_.complete(*transfer.operation, transfer.step);
+  return moved;
 }
 
-void RemoteMessages::on_data_received(std::uint32_t receiver_transfer, std::uint64_t bytes) {
-  const Receive* const found = receives_.find(receiver_transfer);
-  // Shorter: the sender's operation has failed, and its notice is on the way.
-  if (found == nullptr || bytes != found->bytes) return;
-  const Receive transfer = *found;
-  receives_.remove(receiver_transfer);
-  core_.complete(*transfer.operation, transfer.step);
+void RemoteMessages::finish(const Transport::Completion& completion) {
+  InFlight done = remove(completion.token);
+  if (done.posted_ns != 0) finish_long(done.posted_ns);
+  switch (done.kind) {
+    case Kind::send: return finish_send(done);
+    case Kind::receive: return finish_receive(done, completion);
+    case Kind::sink: return settlements_.at(done.sequence).has_sunk();
+    case Kind::packet_out:
+      if (spare_.size() < 64) spare_.push_back(std::move(done.memory));
+      if (done.operation != nullptr) core_.release(*done.operation);
+      return;
+    case Kind::packet_in: {
+      is_taking_ = false;
+      Header header;
+      std::memcpy(&header, done.memory.get(), sizeof header);
+      // Another one is what a communicator before this one left.
+      if (!completion.too_long && header.communicator == core_.node.communicator)
+        on_packet(header, {done.memory.get() + sizeof header, header.payload_bytes});
+      spare_.push_back(std::move(done.memory));
+    }
+  }
+}
+
+void RemoteMessages::finish_send(const InFlight& done) {
+  if (done.posted_ns != 0) --long_sends_[static_cast<std::size_t>(done.peer)];
+  if (done.operation == nullptr) return;
+  states_[*done.operation].status[done.step] = StepStatus::done;
+  if (!done.operation->has_failed()) core_.complete(*done.operation, done.step);
+  core_.release(*done.operation);
+}
+
+void RemoteMessages::finish_receive(const InFlight& done, const Transport::Completion& completion) {
+  Operation& operation = *done.operation;
+  states_[operation].status[done.step] = StepStatus::done;
+  const std::uint64_t expected_bytes = operation.step(done.step).to.size_bytes;
+  const auto bytes = [](std::uint64_t count) { return std::to_string(count) + " bytes"; };
+  if (operation.has_failed()) {
+  } else if (!completion.too_long && completion.bytes == expected_bytes) {
+    core_.complete(operation, done.step);
+  } else {
+    const bool is_known = completion.bytes != expected_bytes && completion.bytes != 0;
+    core_.fail_mismatch(operation, done.peer,
+                        "rank " + std::to_string(done.peer) + " sent " +
+                            (is_known || !completion.too_long ? bytes(completion.bytes) : "more") + " where rank " +
+                            std::to_string(core_.rank) + " expected " + bytes(expected_bytes));
+  }
+  core_.release(operation);
+}
+
+void RemoteMessages::finish_long(std::uint64_t posted_ns) {
+  --long_in_flight_;
+  // Only a message that was posted while others were on their way shows how long one takes: another one may have waited
+  // for its sender.
+  const std::uint64_t now = now_ns();
+  if (posted_ns < last_done_ns_) service_ns_ = (3 * service_ns_ + (now - last_done_ns_)) / 4;
+  last_done_ns_ = now;
+}
+
+void RemoteMessages::send(int peer, const Header& header, ConstBytes payload, Operation* owner) {
+  if (core_.transport_broken) return;
+  Packet packet{.memory = {}, .bytes = sizeof header + payload.size(), .peer = peer, .owner = owner};
+  if (spare_.empty()) {
+    packet.memory.reset(new std::byte[kPacketBytes]);
+  } else {
+    packet.memory = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  Header of_this = header;
+  of_this.communicator = core_.node.communicator;
+  std::memcpy(packet.memory.get(), &of_this, sizeof of_this);
+  if (!payload.empty()) std::memcpy(packet.memory.get() + sizeof of_this, payload.data(), payload.size());
+  if (owner != nullptr) core_.hold(*owner);
+  outbox_.push(std::move(packet));
+}
+
+bool RemoteMessages::flush() {
+  while (!outbox_.empty()) {
+    Packet packet = outbox_.pop();
+    std::byte* const bytes = packet.memory.get();
+    const std::uint32_t token = add(
+        {.kind = Kind::packet_out, .peer = packet.peer, .operation = packet.owner, .memory = std::move(packet.memory)});
+    if (core_.transport->isend({bytes, packet.bytes}, packet.peer, TagSplit::kControlTag, token))
+      finish({.token = token});
+  }
+  return true;
+}
+
+bool RemoteMessages::take_packet() {
+  if (is_taking_) return false;
+  if (spare_.empty()) spare_.emplace_back(new std::byte[kPacketBytes]);
+  std::byte* const bytes = spare_.back().get();
+  const std::uint32_t token = add({.kind = Kind::packet_in});
+  if (!core_.transport->take({bytes, kPacketBytes}, TagSplit::kControlTag, token)) {
+    remove(token);
+    return false;
+  }
+  in_flight_.find(token)->memory = std::move(spare_.back());
+  spare_.pop_back();
+  is_taking_ = true;
+  return true;
+}
+
+void RemoteMessages::on_packet(const Header& header, ConstBytes payload) {
+  switch (header.kind) {
+    case MessageKind::sent: return on_list(header, payload);
+    case MessageKind::probe: return on_probe(header, payload);
+    default: core_.arrive(header, payload);
+  }
+}
+
+bool RemoteMessages::is_over(std::uint64_t sequence) const {
+  if (sequence < core_.operations.base()) return true;
+  const Operation* const operation = core_.operations.find(sequence);
+  return operation != nullptr && operation->is_finished();
+}
+
+// The peer waits for this rank. If their plans do not fit, none of their messages may ever meet.
+void RemoteMessages::on_probe(const Header& header, ConstBytes payload) {
+  const int peer = static_cast<int>(header.source);
+  if (is_over(header.sequence)) {
+    const OperationTable::Past& past = core_.operations.past(header.sequence);
+    if (past.sequence != header.sequence) return answer(peer, header.sequence, SentList::forgotten);
+    if (!past.failed && past.signature == header.signature) return answer(peer, header.sequence, SentList::planned);
+  } else if (const Operation* const running = core_.operations.find(header.sequence);
+             running != nullptr && running->is_running() && !running->has_failed() &&
+             running->call.signature == header.signature) {
+    return answer(peer, header.sequence, SentList::planned);
+  }
+  core_.arrive(header, payload);
 }
 
 void RemoteMessages::cancel(Operation& operation) {
-  const auto is_its = [&](const auto& transfer) { return transfer.operation == &operation; };
-  sends_.remove_if([&](const Send& transfer) {
-    if (!is_its(transfer)) return false;
-    // Its receiver waits for an answer.
-    if (!transfer.ready && transfer.tag >= 0)
-      link_.send_data(nullptr, 0, {}, operation.step(transfer.step).peer, transfer.tag);
-    return true;
+  if (core_.transport_broken) return;
+  waiting_.remove_if([&](const Waiting& each) { return each.operation == &operation; });
+  settlements_.try_emplace(operation.sequence);
+  core_.hold(operation);
+  ending_.push_back(&operation);
+}
+
+void RemoteMessages::withdraw(const Operation& operation) {
+  std::vector<std::uint32_t> receives;
+  in_flight_.for_each_id([&](std::uint32_t token, const InFlight& each) {
+    if (each.kind == Kind::receive && each.operation == &operation) receives.push_back(token);
   });
-  receives_.remove_if(is_its);
-  link_.abandon(&operation);
+  for (const std::uint32_t token : receives) {
+    const bool is_withdrawn = core_.transport->cancel(token);
+    const InFlight gone = remove(token);
+    if (gone.posted_ns != 0) --long_in_flight_;
+    states_[operation].status[gone.step] = is_withdrawn ? StepStatus::none : StepStatus::done;
+    core_.release(*gone.operation);  // which is held until the end
+  }
+}
+
+bool RemoteMessages::end_failed() {
+  for (Operation* const operation : std::exchange(ending_, {})) {
+    Settlement::Received received;
+    std::map<int, std::vector<SentMessage>> sent;
+    if (operation->is_running() && states_[*operation].leaves_node) {
+      withdraw(*operation);
+      const std::vector<StepStatus>& status = states_[*operation].status;
+      for (StepId id = 0; id < status.size(); ++id) {
+        const Step& step = operation->step(id);
+        if (step.kind == StepKind::recv && status[id] == StepStatus::done)
+          received.emplace(step.peer, tag_of(*operation, id));
+        else if (step.kind == StepKind::send && status[id] != StepStatus::none)
+          sent[step.peer].push_back({.tag = tag_of(*operation, id), .bytes = step.from.size_bytes});
+      }
+    }
+    settlements_[operation->sequence].end(std::move(received), {remote_.begin(), remote_.end()});
+    for (const int peer : remote_) send_list(peer, operation->sequence, SentList::failed, sent[peer]);
+    core_.release(*operation);
+  }
+  return true;
+}
+
+bool RemoteMessages::settle() {
+  bool moved = false;
+  for (auto at = settlements_.begin(); at != settlements_.end();) {
+    Settlement& settlement = at->second;
+    for (const Settlement::Missing& missing : settlement.take_missing()) {
+      std::unique_ptr<std::byte[]> memory(new std::byte[missing.message.bytes]);
+      std::byte* const bytes = memory.get();
+      const std::uint32_t token =
+          add({.kind = Kind::sink, .peer = missing.source, .sequence = at->first, .memory = std::move(memory)});
+      core_.transport->irecv({bytes, missing.message.bytes}, missing.source, missing.message.tag, token);
+      moved = true;
+    }
+    at = settlement.is_settled() ? settlements_.erase(at) : std::next(at);
+  }
+  return moved;
+}
+
+void RemoteMessages::drop_gone() {
+  std::vector<int> gone;
+  for (const int peer : remote_)
+    if (core_.transport->has_gone(peer)) gone.push_back(peer);
+  if (gone.empty()) return;
+  for (auto& [sequence, settlement] : settlements_)
+    for (const int peer : gone) settlement.give_up(peer);
+  std::vector<std::uint32_t> sinks;
+  std::vector<Operation*> freed;
+  in_flight_.for_each_id([&](std::uint32_t token, InFlight& each) {
+    if (std::find(gone.begin(), gone.end(), each.peer) == gone.end()) return;
+    if (each.kind == Kind::sink) sinks.push_back(token);
+    // Left to the transport, which reads nothing for it any more.
+    if (each.kind == Kind::send && each.operation != nullptr && each.operation->has_failed())
+      freed.push_back(std::exchange(each.operation, nullptr));
+  });
+  for (const std::uint32_t token : sinks) {
+    core_.transport->cancel(token);
+    settlements_.at(remove(token).sequence).has_sunk();
+  }
+  for (Operation* const operation : freed) core_.release(*operation);
+}
+
+void RemoteMessages::send_list(int peer, std::uint64_t sequence, SentList kind, const std::vector<SentMessage>& sent) {
+  constexpr std::size_t kMost = kPayloadBytes / sizeof(SentMessage);
+  std::size_t begin = 0;
+  do {
+    const ConstBytes part = std::as_bytes(std::span(sent).subspan(begin, std::min(kMost, sent.size() - begin)));
+    Header header;
+    header.sequence = sequence;
+    header.source = static_cast<std::uint32_t>(core_.rank);
+    header.kind = MessageKind::sent;
+    header.tag = static_cast<std::uint32_t>(kind);
+    header.bytes = sent.size();
+    header.address = begin;
+    header.payload_bytes = static_cast<std::uint32_t>(part.size());
+    send(peer, header, part, nullptr);
+    begin += kMost;
+  } while (begin < sent.size());
+}
+
+std::vector<SentMessage> RemoteMessages::planned(std::uint64_t sequence, int peer, StepKind kind) const {
+  std::shared_ptr<const RemoteTraffic> traffic;
+  std::uint64_t signature = 0;
+  if (is_over(sequence)) {
+    const OperationTable::Past& past = core_.operations.past(sequence);
+    traffic = past.traffic;
+    signature = past.signature;
+  } else {
+    const Operation& running = *core_.operations.find(sequence);
+    traffic = running.call.compiled->traffic();
+    signature = running.call.signature;
+  }
+  std::vector<SentMessage> messages;
+  if (traffic == nullptr) return messages;
+  for (const RemoteMessage& each : *traffic)
+    if (each.peer == peer && each.kind == kind)
+      messages.push_back({.tag = tags_.tag(sequence, signature, each.wire_tag), .bytes = each.bytes});
+  return messages;
+}
+
+void RemoteMessages::answer(int peer, std::uint64_t sequence, SentList kind) {
+  send_list(peer, sequence, kind,
+            kind == SentList::planned ? planned(sequence, peer, StepKind::send) : std::vector<SentMessage>{});
+}
+
+void RemoteMessages::on_list(const Header& header, ConstBytes payload) {
+  const int peer = static_cast<int>(header.source);
+  std::vector<SentMessage>& list = lists_[peer];
+  const std::size_t before = list.size();
+  list.resize(before + payload.size() / sizeof(SentMessage));
+  if (!payload.empty()) std::memcpy(list.data() + before, payload.data(), payload.size());
+  if (list.size() < header.bytes) return;
+  std::vector<SentMessage> sent = std::exchange(list, {});
+  const auto kind = static_cast<SentList>(header.tag);
+  if (kind == SentList::failed) return on_failed_list(header.sequence, peer, std::move(sent));
+  if (const auto found = settlements_.find(header.sequence); found != settlements_.end() && found->second.has_ended()) {
+    if (kind == SentList::forgotten)
+      throw Error(ErrorCode::mpi,
+                  "operation " + std::to_string(header.sequence) + " failed here when rank " + std::to_string(peer) +
+                      " was too far ahead to know what it had sent for it: the communicator cannot be used any more",
+                  core_.rank);
+    return found->second.hear(peer, std::move(sent));
+  }
+  if (kind == SentList::forgotten || is_over(header.sequence)) return;
+  if (Operation* const running = core_.operations.find(header.sequence);
+      running != nullptr && running->is_running() && !running->has_failed())
+    compare(*running, peer, sent);
+}
+
+// The operation has failed at the peer. If it was completed here, this rank tells what it sent, too.
+void RemoteMessages::on_failed_list(std::uint64_t sequence, int peer, std::vector<SentMessage> sent) {
+  if (!is_over(sequence)) {
+    settlements_[sequence].hear(peer, std::move(sent));
+    return;
+  }
+  const auto found = settlements_.find(sequence);
+  const OperationTable::Past& past = core_.operations.past(sequence);
+  if (past.sequence != sequence) return answer(peer, sequence, SentList::forgotten);
+  if (past.failed) {
+    if (found != settlements_.end()) found->second.hear(peer, std::move(sent));
+    return;
+  }
+  answer(peer, sequence, SentList::planned);
+  Settlement& settlement = found != settlements_.end() ? found->second : settlements_[sequence];
+  settlement.hear(peer, std::move(sent));
+  if (settlement.has_ended()) return;
+  Settlement::Received received;
+  for (const int source : remote_)
+    for (const SentMessage& each : planned(sequence, source, StepKind::recv)) received.emplace(source, each.tag);
+  settlement.end(std::move(received), {});
+}
+
+// Ranks whose counts alone differ have the same signature.
+void RemoteMessages::compare(Operation& operation, int peer, const std::vector<SentMessage>& planned_there) {
+  const std::vector<SentMessage> here = planned(operation.sequence, peer, StepKind::recv);
+  const auto bytes_of = [](const std::vector<SentMessage>& list, std::int32_t tag) {
+    const auto found = std::find_if(list.begin(), list.end(), [&](const SentMessage& each) { return each.tag == tag; });
+    return found == list.end() ? -1 : static_cast<std::int64_t>(found->bytes);
+  };
+  const std::string there = "rank " + std::to_string(peer);
+  const std::string self = "rank " + std::to_string(core_.rank);
+  for (const SentMessage& each : here) {
+    const std::int64_t sent = bytes_of(planned_there, each.tag);
+    const auto expected = std::to_string(each.bytes) + " bytes";
+    if (sent < 0)
+      return core_.fail_mismatch(
+          operation, peer,
+          there + " takes part without sending the " + expected + " that " + self + " expected from it");
+    if (static_cast<std::uint64_t>(sent) != each.bytes)
+      return core_.fail_mismatch(
+          operation, peer, there + " sent " + std::to_string(sent) + " bytes where " + self + " expected " + expected);
+  }
+  for (const SentMessage& each : planned_there)
+    if (bytes_of(here, each.tag) < 0)
+      return core_.fail_mismatch(operation, peer,
+                                 "the plan of " + self + " has no step for a message of " + std::to_string(each.bytes) +
+                                     " bytes under tag " + std::to_string(tags_.plan_tag(each.tag)));
 }
 
 void RemoteMessages::waits_for(const Operation& operation, std::vector<int>& peers) const {
-  const auto add = [&](const auto& transfer) {
-    if (transfer.operation == &operation) peers.push_back(operation.step(transfer.step).peer);
-  };
-  sends_.for_each(add);
-  receives_.for_each(add);
+  in_flight_.for_each([&](const InFlight& each) {
+    if (each.operation == &operation && (each.kind == Kind::send || each.kind == Kind::receive))
+      peers.push_back(each.peer);
+  });
+  for (std::size_t i = 0; i < waiting_.size(); ++i) {
+    if (waiting_[i].operation != &operation) continue;
+    peers.push_back(operation.step(waiting_[i].step).peer);
+    if (!settlements_.empty())
+      for (const int peer : settlements_.begin()->second.unheard()) peers.push_back(peer);
+  }
+}
+
+bool RemoteMessages::has_heard(const Operation& operation, int peer) const {
+  const std::vector<StepStatus>& status = states_[operation].status;
+  for (StepId step = 0; step < status.size() && operation.is_running(); ++step)
+    if (status[step] == StepStatus::done && operation.step(step).kind == StepKind::recv &&
+        operation.step(step).peer == peer)
+      return true;
+  return false;
+}
+
+bool RemoteMessages::close() {
+  if (core_.transport_broken) return true;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (is_busy() && std::chrono::steady_clock::now() < deadline) {
+    drop_gone();
+    if (!progress(true)) std::this_thread::yield();
+  }
+  const bool is_quiet = !is_busy();
+  in_flight_.for_each_id([&](std::uint32_t token, InFlight& each) {
+    if (each.kind == Kind::send || each.kind == Kind::packet_out)
+      static_cast<void>(each.memory.release());  // which the transport may still read
+    else
+      core_.transport->cancel(token);
+  });
+  return is_quiet;
 }
 
 }  // namespace penstock::engine
