@@ -74,6 +74,9 @@ class LocalTransport final : public Transport {
   ~LocalTransport() override {
     const std::lock_guard lock(world_->mutex);
     mailbox(rank_).posted.clear();
+    if (world_->options.left_over != nullptr)
+      *world_->options.left_over += static_cast<std::size_t>(
+          std::ranges::count_if(mailbox(rank_).arrived, [](const auto& message) { return message.tag != 0; }));
   }
 
   int rank() const override { return rank_; }

@@ -545,9 +545,10 @@ bool RemoteMessages::has_heard(const Operation& operation, int peer) const {
 bool RemoteMessages::close() {
   if (core_.transport_broken) return true;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  while (is_busy() && std::chrono::steady_clock::now() < deadline) {
+  // What has come is answered, also where this rank has nothing left to do.
+  while ((progress(true) || is_busy()) && std::chrono::steady_clock::now() < deadline) {
     drop_gone();
-    if (!progress(true)) std::this_thread::yield();
+    std::this_thread::yield();
   }
   const bool is_quiet = !is_busy();
   in_flight_.for_each_id([&](std::uint32_t token, InFlight& each) {

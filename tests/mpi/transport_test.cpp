@@ -117,6 +117,12 @@ void any_rank(Transport& transport) {
   CHECK(std::accumulate(seen.begin(), seen.end(), 0) == transport.size() - 1);
 }
 
+void barrier(Transport& transport) {
+  const std::byte mine{};
+  std::vector<std::byte> all(static_cast<std::size_t>(transport.size()));
+  transport.allgather({&mine, 1}, all);
+}
+
 void withdrawal(Transport& transport) {
   Messages messages(transport);
   const int right = (transport.rank() + 1) % transport.size();
@@ -124,6 +130,7 @@ void withdrawal(Transport& transport) {
   for (const std::uint64_t bytes : {100u, 2500u}) {
     std::vector<std::byte> room(bytes);
     CHECK(transport.cancel(messages.irecv(room, left, 11)));
+    barrier(transport);  // nobody sends under this tag before
     // The next receive under the same tag is not disturbed.
     const auto receive = messages.irecv(room, left, 11);
     const auto mine = pattern(bytes, transport.rank());
@@ -131,6 +138,7 @@ void withdrawal(Transport& transport) {
     CHECK(messages.wait(receive) == bytes);
     messages.wait(send);
     CHECK(room == pattern(bytes, left));
+    barrier(transport);
   }
 }
 
