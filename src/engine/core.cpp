@@ -177,9 +177,9 @@ void Core::fail_all(const Error& error) noexcept {
   });
 }
 
-void Core::send_notice(int peer, std::uint64_t sequence, const Error& error, bool is_death, int partner) {
+void Core::send_notice(int peer, std::uint64_t sequence, const Error& error, bool is_death, int partner, bool to_all) {
   const std::size_t text_bytes = std::min<std::size_t>(error.message().size(), kNoticeTextBytes);
-  const Notice notice{static_cast<std::int32_t>(error.code()), is_death ? 1 : 0, error.rank(), partner};
+  const Notice notice{static_cast<std::int32_t>(error.code()), is_death ? 1 : 0, error.rank(), partner, to_all ? 1 : 0};
   std::array<std::byte, kNoticeBytes> body;
   std::memcpy(body.data(), &notice, sizeof notice);
   std::memcpy(body.data() + sizeof notice, error.message().data(), text_bytes);
@@ -201,9 +201,9 @@ void Core::on_notice(const Header& header, ConstBytes payload) {
   const std::string text(reinterpret_cast<const char*>(rest.data()), rest.size());
   const int origin = static_cast<int>(header.source);
   if (notice.partner == rank)
-    fail(failing, Error(static_cast<ErrorCode>(notice.code), text, origin), false);
+    fail(failing, Error(static_cast<ErrorCode>(notice.code), text, origin), notice.is_told_to_all == 0);
   else if (notice.is_death != 0)  // of a third rank
-    fail(failing, PeerGone(text, notice.culprit), false);
+    fail(failing, PeerGone(text, notice.culprit), notice.is_told_to_all == 0);
   else
     fail(failing,
          Error(ErrorCode::peer_failed, "rank " + std::to_string(origin) + " failed in this operation: " + text, origin),
@@ -225,14 +225,14 @@ void Core::on_late(const Header& header) {
   }
   const std::string where = "operation " + std::to_string(header.sequence);
   if (const int gone = detector.find_dead(); gone >= 0)  // as in fail_mismatch()
-    return send_notice(peer, header.sequence, FailureDetector::has_gone(gone, where), true, -1);
+    return send_notice(peer, header.sequence, FailureDetector::has_gone(gone, where), true, -1, false);
   send_notice(peer, header.sequence,
               Error(ErrorCode::mismatch,
                     "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not fit together in " +
                         where + ": rank " + std::to_string(rank) + " completed it without the message that rank " +
                         std::to_string(peer) + " sent" + kSameCalls,
                     rank),
-              false, peer);
+              false, peer, false);
 }
 
 }  // namespace penstock::engine

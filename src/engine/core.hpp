@@ -134,7 +134,8 @@ class Core {
     Operation* operation = nullptr;
     StepId step = 0;
   };
-  void send_notice(int peer, std::uint64_t sequence, const Error& error, bool is_death, int partner);
+  void send_notice(int peer, std::uint64_t sequence, const Error& error, bool is_death, int partner,
+                   bool to_all = true);
 
   Doorbell private_bell_;  ///< without a segment
   Fifo<Ready> ready_;

@@ -40,6 +40,8 @@ struct Notice {
   std::int32_t is_death = 0;  ///< the culprit was found dead; 1 or 0
   std::int32_t culprit = -1;  ///< Error::rank()
   std::int32_t partner = -1;  ///< the rank that shares the failure (mismatch); or -1
+  std::int32_t is_told_to_all =
+      1;  ///< 0: to one rank, by one that has completed the operation; that one tells the others
 };
 inline constexpr std::uint32_t kNoticeTextBytes = 900;
 inline constexpr std::uint32_t kNoticeBytes = sizeof(Notice) + kNoticeTextBytes;  ///< at most

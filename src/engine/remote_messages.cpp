@@ -310,7 +310,7 @@ void RemoteMessages::on_probe(const Header& header, ConstBytes payload) {
   if (is_over(header.sequence)) {
     const OperationTable::Past& past = core_.operations.past(header.sequence);
     if (past.sequence != header.sequence) return answer(peer, header.sequence, SentList::forgotten);
-    if (!past.failed && past.signature == header.signature) return answer(peer, header.sequence, SentList::planned);
+    if (!past.failed && past.signature == header.signature) return answer(peer, header.sequence, SentList::completed);
   } else if (const Operation* const running = core_.operations.find(header.sequence);
              running != nullptr && running->is_running() && !running->has_failed() &&
              running->call.signature == header.signature) {
@@ -443,7 +443,7 @@ std::vector<SentMessage> RemoteMessages::planned(std::uint64_t sequence, int pee
 
 void RemoteMessages::answer(int peer, std::uint64_t sequence, SentList kind) {
   send_list(peer, sequence, kind,
-            kind == SentList::planned ? planned(sequence, peer, StepKind::send) : std::vector<SentMessage>{});
+            kind == SentList::forgotten ? std::vector<SentMessage>{} : planned(sequence, peer, StepKind::send));
 }
 
 void RemoteMessages::on_list(const Header& header, ConstBytes payload) {
@@ -462,7 +462,8 @@ void RemoteMessages::on_list(const Header& header, ConstBytes payload) {
                   "operation " + std::to_string(header.sequence) + " failed here when rank " + std::to_string(peer) +
                       " was too far ahead to know what it had sent for it: the communicator cannot be used any more",
                   core_.rank);
-    return found->second.hear(peer, std::move(sent));
+    if (kind == SentList::completed) found->second.hear(peer, std::move(sent));
+    return;
   }
   if (kind == SentList::forgotten || is_over(header.sequence)) return;
   if (Operation* const running = core_.operations.find(header.sequence);
@@ -483,7 +484,7 @@ void RemoteMessages::on_failed_list(std::uint64_t sequence, int peer, std::vecto
     if (found != settlements_.end()) found->second.hear(peer, std::move(sent));
     return;
   }
-  answer(peer, sequence, SentList::planned);
+  answer(peer, sequence, SentList::completed);
   Settlement& settlement = found != settlements_.end() ? found->second : settlements_[sequence];
   settlement.hear(peer, std::move(sent));
   if (settlement.has_ended()) return;

@@ -80,7 +80,8 @@ class RemoteMessages final : public Mechanism {
   /// What a rank tells of its messages to another; Header::tag of MessageKind::sent.
   enum class SentList : std::uint32_t {
     failed,     ///< all that it has sent, and nothing more comes
-    planned,    ///< all that it sends, has sent or will send
+    planned,    ///< all that it sends unless it fails
+    completed,  ///< all that it has sent: the operation was completed there
     forgotten,  ///< it completed the operation too long ago to know
   };
   static constexpr std::uint64_t kSlowNs = 300'000;  ///< several times what a nap takes

@@ -93,8 +93,7 @@ void order(Transport& transport) {
     received[i].resize(100 * i);
     tokens.push_back(messages.irecv(received[i], left, transport.max_tag()));
   }
-  for (std::size_t i = 0; i < kMessages; ++i)
-    tokens.push_back(messages.isend(sent[i], right, transport.max_tag()));
+  for (std::size_t i = 0; i < kMessages; ++i) tokens.push_back(messages.isend(sent[i], right, transport.max_tag()));
   for (const Transport::Token token : tokens) messages.wait(token);
   CHECK(received == sent);
 }

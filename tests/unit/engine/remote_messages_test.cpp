@@ -135,8 +135,7 @@ TEST_P(Remote, FailuresOfARankThatComesLate) {
       const Region region{tag * 100, 100, rank == 0 ? Buffer::input : Buffer::output};
       rank == 0 ? builder.send(region, 1, tag) : builder.recv(region, 0, tag);
     }
-    const auto plan =
-        std::make_shared<const Plan>(std::move(builder).finish(rank == 0 ? 300 : 0, rank == 0 ? 0 : 300));
+    const auto plan = std::make_shared<const Plan>(std::move(builder).finish(rank == 0 ? 300 : 0, rank == 0 ? 0 : 300));
     while (rank == 1 && !all_sent.load()) std::this_thread::yield();
     for (std::uint32_t i = 0; i < kOperations; ++i) {
       std::vector<std::uint32_t> memory(75, rank == 0 ? i : ~0u);
@@ -210,8 +209,8 @@ TEST_P(Remote, FailuresOfAllKinds) {
         }
         Arithmetic arithmetic = kAddUint32;
         if (kind == thrown && by_me)
-          arithmetic = {.user = std::make_shared<const UserOp>(UserOp{
-                            .combine = [](ConstBytes, Bytes) { throw Error(ErrorCode::internal, "thrown"); }})};
+          arithmetic = {.user = std::make_shared<const UserOp>(
+                            UserOp{.combine = [](ConstBytes, Bytes) { throw Error(ErrorCode::internal, "thrown"); }})};
         next.run = engine.start(plan, {bytes_of(std::as_const(*next.in)), bytes_of(*next.out)}, arithmetic,
                                 kind == other_signature && by_me ? 1000 : i);
         started.push_back(std::move(next));
