@@ -127,6 +127,8 @@ class Core {
   virtual void begin(Operation& operation) = 0;
   virtual void end(Operation& operation) = 0;
   virtual void cancel(Operation& operation) = 0;
+  /// It may have been completed here.
+  virtual void has_failed_elsewhere(std::uint64_t sequence) = 0;
   virtual bool is_touched(const Operation& operation) const = 0;
 
  private:

@@ -20,6 +20,7 @@ class OperationTable {
     std::uint64_t sequence = ~std::uint64_t{0};
     std::uint64_t signature = 0;
     bool failed = false;
+    bool failed_elsewhere = false;
     std::shared_ptr<const RemoteTraffic> traffic{};  ///< of what was completed
   };
 
@@ -39,6 +40,12 @@ class OperationTable {
   void finish(Operation& operation);
   void advance();
   void drop(Operation& operation);  ///< by its Run
+
+  /// An operation that was completed here has failed elsewhere; false if that was known, or it is forgotten.
+  bool note_failed_elsewhere(std::uint64_t sequence) {
+    Past& past = past_[sequence % past_.size()];
+    return past.sequence == sequence && !past.failed && !std::exchange(past.failed_elsewhere, true);
+  }
 
   const Past& past(std::uint64_t sequence) const { return past_[sequence % past_.size()]; }
 

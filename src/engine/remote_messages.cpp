@@ -49,9 +49,7 @@ void RemoteMessages::end(Operation& operation) {
   if (std::exchange(states_[operation].leaves_node, false)) --leaving_;
   if (settlements_.empty() || operation.has_failed()) return;
   // It has failed elsewhere meanwhile.
-  const auto found = settlements_.find(operation.sequence);
-  if (found == settlements_.end()) return;
-  for (const int peer : found->second.heard()) on_failed_list(operation.sequence, peer, {});
+  if (settlements_.contains(operation.sequence)) has_failed_elsewhere(operation.sequence);
 }
 
 int RemoteMessages::tag_of(const Operation& operation, StepId step) const {
@@ -310,7 +308,7 @@ void RemoteMessages::on_probe(const Header& header, ConstBytes payload) {
   if (is_over(header.sequence)) {
     const OperationTable::Past& past = core_.operations.past(header.sequence);
     if (past.sequence != header.sequence) return answer(peer, header.sequence, SentList::forgotten);
-    if (!past.failed && past.signature == header.signature) return answer(peer, header.sequence, SentList::completed);
+    if (!past.failed && past.signature == header.signature) return answer(peer, header.sequence, SentList::planned);
   } else if (const Operation* const running = core_.operations.find(header.sequence);
              running != nullptr && running->is_running() && !running->has_failed() &&
              running->call.signature == header.signature) {
@@ -357,7 +355,7 @@ bool RemoteMessages::end_failed() {
       }
     }
     settlements_[operation->sequence].end(std::move(received), {remote_.begin(), remote_.end()});
-    for (const int peer : remote_) send_list(peer, operation->sequence, SentList::failed, sent[peer]);
+    for (const int peer : remote_) send_list(peer, operation->sequence, SentList::all, sent[peer]);
     core_.release(*operation);
   }
   return true;
@@ -455,43 +453,35 @@ void RemoteMessages::on_list(const Header& header, ConstBytes payload) {
   if (list.size() < header.bytes) return;
   std::vector<SentMessage> sent = std::exchange(list, {});
   const auto kind = static_cast<SentList>(header.tag);
-  if (kind == SentList::failed) return on_failed_list(header.sequence, peer, std::move(sent));
-  if (const auto found = settlements_.find(header.sequence); found != settlements_.end() && found->second.has_ended()) {
-    if (kind == SentList::forgotten)
-      throw Error(ErrorCode::mpi,
-                  "operation " + std::to_string(header.sequence) + " failed here when rank " + std::to_string(peer) +
-                      " was too far ahead to know what it had sent for it: the communicator cannot be used any more",
-                  core_.rank);
-    if (kind == SentList::completed) found->second.hear(peer, std::move(sent));
-    return;
-  }
+  if (kind == SentList::all) return on_all_sent(header.sequence, peer, std::move(sent));
+  if (kind == SentList::forgotten && settlements_.contains(header.sequence))
+    throw Error(ErrorCode::mpi,
+                "operation " + std::to_string(header.sequence) + " failed here when rank " + std::to_string(peer) +
+                    " was too far ahead to know what it had sent for it: the communicator cannot be used any more",
+                core_.rank);
   if (kind == SentList::forgotten || is_over(header.sequence)) return;
   if (Operation* const running = core_.operations.find(header.sequence);
       running != nullptr && running->is_running() && !running->has_failed())
     compare(*running, peer, sent);
 }
 
-// The operation has failed at the peer. If it was completed here, this rank tells what it sent, too.
-void RemoteMessages::on_failed_list(std::uint64_t sequence, int peer, std::vector<SentMessage> sent) {
-  if (!is_over(sequence)) {
-    settlements_[sequence].hear(peer, std::move(sent));
-    return;
+void RemoteMessages::on_all_sent(std::uint64_t sequence, int peer, std::vector<SentMessage> sent) {
+  if (is_over(sequence)) {
+    if (core_.operations.past(sequence).sequence != sequence) return answer(peer, sequence, SentList::forgotten);
+    has_failed_elsewhere(sequence);
+    if (!settlements_.contains(sequence)) return;  // settled
   }
-  const auto found = settlements_.find(sequence);
-  const OperationTable::Past& past = core_.operations.past(sequence);
-  if (past.sequence != sequence) return answer(peer, sequence, SentList::forgotten);
-  if (past.failed) {
-    if (found != settlements_.end()) found->second.hear(peer, std::move(sent));
-    return;
-  }
-  answer(peer, sequence, SentList::completed);
-  Settlement& settlement = found != settlements_.end() ? found->second : settlements_[sequence];
-  settlement.hear(peer, std::move(sent));
-  if (settlement.has_ended()) return;
+  settlements_[sequence].hear(peer, std::move(sent));
+}
+
+void RemoteMessages::has_failed_elsewhere(std::uint64_t sequence) {
+  if (core_.transport_broken || !is_over(sequence) || !core_.operations.note_failed_elsewhere(sequence)) return;
   Settlement::Received received;
-  for (const int source : remote_)
-    for (const SentMessage& each : planned(sequence, source, StepKind::recv)) received.emplace(source, each.tag);
-  settlement.end(std::move(received), {});
+  for (const int peer : remote_) {
+    answer(peer, sequence, SentList::all);
+    for (const SentMessage& each : planned(sequence, peer, StepKind::recv)) received.emplace(peer, each.tag);
+  }
+  settlements_[sequence].end(std::move(received), {remote_.begin(), remote_.end()});
 }
 
 // Ranks whose counts alone differ have the same signature.

@@ -32,6 +32,9 @@ class RemoteMessages final : public Mechanism {
   /// A packet. Copies the payload; an owner is not over before it has left.
   void send(int peer, const Header& header, ConstBytes payload, Operation* owner);
   bool receive();
+  /// If the operation was completed here, tells the other nodes what this rank has sent for it, once, and takes what
+  /// they have sent besides.
+  void has_failed_elsewhere(std::uint64_t sequence);
   /// After the last use. False if something may still come: another user of the transport must not meet it.
   bool close();
   /// Whether messages follow each other so slowly that there is time to sleep meanwhile.
@@ -79,9 +82,8 @@ class RemoteMessages final : public Mechanism {
   };
   /// What a rank tells of its messages to another; Header::tag of MessageKind::sent.
   enum class SentList : std::uint32_t {
-    failed,     ///< all that it has sent, and nothing more comes
-    planned,    ///< all that it sends unless it fails
-    completed,  ///< all that it has sent: the operation was completed there
+    all,        ///< all that it has sent; the operation has failed somewhere, and is over there
+    planned,    ///< all that it sends, or has sent, unless it fails
     forgotten,  ///< it completed the operation too long ago to know
   };
   static constexpr std::uint64_t kSlowNs = 300'000;  ///< several times what a nap takes
@@ -118,7 +120,7 @@ class RemoteMessages final : public Mechanism {
   std::vector<SentMessage> planned(std::uint64_t sequence, int peer, StepKind kind) const;
   void answer(int peer, std::uint64_t sequence, SentList kind);
   void on_list(const Header& header, ConstBytes payload);
-  void on_failed_list(std::uint64_t sequence, int peer, std::vector<SentMessage> sent);
+  void on_all_sent(std::uint64_t sequence, int peer, std::vector<SentMessage> sent);
   void compare(Operation& operation, int peer, const std::vector<SentMessage>& planned_there);
 
   Core& core_;

@@ -65,11 +65,6 @@ class Settlement {
   void has_sunk() { --sinking_; }
   bool is_settled() const { return has_ended_ && unheard_.empty() && to_match_.empty() && sinking_ == 0; }
   const std::set<int>& unheard() const { return unheard_; }
-  std::vector<int> heard() const {
-    std::vector<int> sources;
-    for (const auto& [source, sent] : heard_) sources.push_back(source);
-    return sources;
-  }
 
  private:
   bool has_ended_ = false;
