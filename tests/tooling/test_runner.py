@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,11 @@ def fake_dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> No
     monkeypatch.setattr(dev_test, "LOGS", tmp_path)
 
 
+def await_file(file: Path) -> None:
+    while not file.exists():
+        time.sleep(0.01)
+
+
 def test_builds_ahead_are_made_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_dev(tmp_path, monkeypatch, f'echo "$@" >> {tmp_path}/built')
     ahead = dev_test.Ahead([("asan",), ("tsan", "unit_engine", "unit_comm")])
@@ -181,8 +187,7 @@ def test_builds_ahead_hurry_once_somebody_waits(monkeypatch: pytest.MonkeyPatch,
     ahead = dev_test.Ahead([("asan",)])
     monkeypatch.setattr(dev_test, "ahead", ahead)
     try:
-        while not (tmp_path / "asan.building").exists():  # which a process of low priority makes
-            pass
+        await_file(tmp_path / "asan.building")  # which a process of low priority makes
         ahead.hurry()
         (tmp_path / "go").touch()
         assert ahead.process.wait() == 0
@@ -192,7 +197,6 @@ def test_builds_ahead_hurry_once_somebody_waits(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_two_builds_of_a_tree_are_made_one_after_the_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The first goes on until the second has come, or would have."""
     began = tmp_path / "began"
     fake_dev(
         tmp_path,
@@ -200,6 +204,7 @@ def test_two_builds_of_a_tree_are_made_one_after_the_other(monkeypatch: pytest.M
         f"echo begins >> {began}; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; echo ends >> {began}",
     )
     builds = [subprocess.Popen(dev_test.build_command("asan")) for _ in range(2)]
+    await_file(began)  # the other one waits, or has begun, too
     (tmp_path / "go").touch()
     assert [build.wait() for build in builds] == [0, 0]
     assert began.read_text().split() == ["begins", "ends"] * 2
