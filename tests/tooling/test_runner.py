@@ -210,26 +210,26 @@ def test_two_builds_of_a_tree_are_made_one_after_the_other(monkeypatch: pytest.M
     assert began.read_text().split() == ["begins", "ends"] * 2
 
 
-def suites(*alone_with: str) -> list[object]:
+def suites(*alone: bool) -> list[object]:
     return [
-        dev_test.Suite(f"suite{number}", "", lambda _: testing.Result(), True, (), thing)
-        for number, thing in enumerate(alone_with)
+        dev_test.Suite(f"suite{number}", "", lambda _: testing.Result(), True, (), is_alone)
+        for number, is_alone in enumerate(alone)
     ]
 
 
-def test_suites_that_need_the_same_thing_do_not_run_together() -> None:
-    first, second, third = suites("nodes", "nodes", "")
+def test_nothing_runs_beside_a_suite_that_is_alone() -> None:
+    first, second, third = suites(True, False, False)
     assert dev_test.next_of([first, second, third], []) is first
-    assert dev_test.next_of([second, third], [first]) is third
-    assert dev_test.next_of([second], [first, third]) is None
-    assert dev_test.next_of([second], [third]) is second
+    assert dev_test.next_of([second, third], [first]) is None
+    assert dev_test.next_of([first, third], [second]) is third
+    assert dev_test.next_of([first], [second]) is None
 
 
 def test_every_suite_is_run_and_reported_in_its_order(
     monkeypatch: pytest.MonkeyPatch, logs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     del logs
-    known = suites("", "nodes", "nodes", "", "")
+    known = suites(False, True, True, False, False)
     known[3].run = lambda _: testing.Result.failure("it fails")
     known[4].run = lambda _: 1 // 0
     known[2].run = lambda _: testing.Result(passed=7)
