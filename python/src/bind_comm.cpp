@@ -199,6 +199,7 @@ std::optional<Started> to_start(Comm& comm, const std::string& kind, nb::handle 
     apply(how, wanted.what);
     return wanted;
   } catch (const Error& error) {
+    const nb::gil_scoped_release released;
     comm.fail_next(error.message());
     throw;
   }
@@ -343,7 +344,7 @@ void bind_comm(nb::module_& module) {
                   "how: collections.abc.Mapping[str, object], /) -> bool"))
       .def_prop_ro("any_thread", &Comm::any_thread)
       .def("guard", &python::guard)
-      .def("fail_next", &Comm::fail_next)
+      .def("fail_next", &Comm::fail_next, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "duplicate", [](const Comm& comm) { return python::without_gil(comm.duplicate()); },
           nb::rv_policy::take_ownership, nb::call_guard<nb::gil_scoped_release>())

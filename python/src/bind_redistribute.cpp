@@ -298,6 +298,7 @@ PendingRequest start_sides(const RedistributionBatch& batch, int rank, const nb:
         output_parts.push_back(parts_of<StridedParts>(sides.outputs[i]));
       }
   } catch (const Error& error) {
+    const nb::gil_scoped_release released;
     batch.fail(error.message());
     throw;
   }
@@ -378,6 +379,7 @@ PendingRequest start_redistribution(const Redistribution& redistribution, int ra
   try {
     arguments.read(of_source, of_target, rank);
   } catch (const Error& error) {
+    const nb::gil_scoped_release released;
     redistribution.fail(error.message());
     throw;
   }
@@ -412,6 +414,7 @@ PendingRequest start_once(Comm& comm, nb::handle source_layout, nb::handle targe
     arguments.read({*from, 0, *options.source_dtype, bytes(*from, *options.source_dtype)},
                    {*to, 0, options.dtype, bytes(*to, options.dtype)}, rank);
   } catch (const Error& error) {
+    const nb::gil_scoped_release released;
     comm.fail_next(error.message());
     throw;
   }

@@ -19,10 +19,7 @@ class PendingRequest {
   PendingRequest(Request request, std::vector<ArrayView> arrays)
       : request_(std::move(request)), more_(std::move(arrays)) {}
   PendingRequest(PendingRequest&&) = default;
-  ~PendingRequest() {
-    const nanobind::gil_scoped_release released;
-    request_ = {};
-  }
+  ~PendingRequest() { drop_request(); }
 
   void wait() {
     {
@@ -42,8 +39,13 @@ class PendingRequest {
   }
 
  private:
-  void forget() {
+  /// Without the interpreter's lock: who has the engine's may be about to call Python.
+  void drop_request() {
+    const nanobind::gil_scoped_release released;
     request_ = {};
+  }
+  void forget() {
+    drop_request();
     input_ = {};
     output_ = {};
     more_.clear();

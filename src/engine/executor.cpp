@@ -113,6 +113,7 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
                                      const Arithmetic& arithmetic, std::uint64_t signature) {
   if (Progress::in_forked_child()) OperationRun::throw_forked();
   std::unique_lock lock(mutex_);
+  take_back();
   caller = Caller::application;
   Operation& started = operations.at(operations.next());
   auto run = std::make_shared<OperationRun>(shared_from_this(), started);
@@ -183,9 +184,24 @@ void Executor::fail_next(const std::string& message) noexcept try {
 }
 
 void Executor::drop(Operation& operation) noexcept {
-  std::unique_lock lock(mutex_);
-  operations.drop(operation);
+  operation.next_let_go = let_go_.load(std::memory_order_relaxed);
+  while (!let_go_.compare_exchange_weak(operation.next_let_go, &operation, std::memory_order_release,
+                                        std::memory_order_relaxed)) {
+  }
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;  // whoever has it, or makes progress next, takes it back
+  take_back();
   if (operations.has_dropped()) unlock(lock);
+}
+
+void Executor::take_back() {
+  if (let_go_.load(std::memory_order_relaxed) == nullptr) return;
+  Operation* next = let_go_.exchange(nullptr, std::memory_order_acquire);
+  while (next != nullptr) {
+    Operation& operation = *next;
+    next = operation.next_let_go;
+    operations.drop(operation);
+  }
 }
 
 // And then drops what may take a lock of the caller's.
@@ -224,6 +240,7 @@ bool Executor::progress(Caller by) noexcept {
     if (has<SharedTasks>()) any_moved |= the<SharedTasks>().run(lock);
     return any_moved;
   });
+  take_back();
   if (operations.has_dropped()) unlock(lock);
   return moved;
 }

@@ -33,7 +33,9 @@ class Executor final : public Engine, public Served, private Routes, public std:
   void poke() noexcept override;
   Doorbell& bell() noexcept override { return own_bell; }
 
-  /// The caller's Run is gone; the operation has finished.
+  /// The caller's Run is gone; the operation has finished. Never waits for the lock: an MPI that is called under it may
+  /// run an operation of the user's in Python, where memory is collected, or which waits for the interpreter's lock
+  /// that the caller holds.
   void drop(Operation& operation) noexcept;
 
  private:
@@ -42,9 +44,11 @@ class Executor final : public Engine, public Served, private Routes, public std:
   template <typename Function>
   bool guarded(Function function) noexcept;
   void update_active();
+  void take_back();
   void unlock(std::unique_lock<std::mutex>& lock) noexcept;
 
   mutable std::mutex mutex_;
+  std::atomic<Operation*> let_go_{nullptr};  ///< by their Runs, while others had the lock
   PlanCache plans_;
 };
 

@@ -55,6 +55,7 @@ struct Operation {
   std::uint32_t in_flight = 0;  ///< transport calls for it, and control messages that wait for cells
   std::uint32_t pins = 0;       ///< reasons to keep the record in the window although the operation has finished
   std::atomic<bool> finished{false};
+  Operation* next_let_go = nullptr;  ///< in Executor::let_go_
 };
 
 inline Bytes Operation::target(const Region& region) const {

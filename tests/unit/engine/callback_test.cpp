@@ -1,0 +1,104 @@
+// A library that is called under the engine's lock may call the user's code, and that may let go of requests.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.hpp"
+#include "engine/local_transport.hpp"
+#include "plans.hpp"
+#include "ranks.hpp"
+
+namespace penstock::engine {
+namespace {
+
+/// Another transport, whose poll() calls a function first.
+class CallingTransport final : public Transport {
+ public:
+  CallingTransport(std::unique_ptr<Transport> inner, std::function<void()> call)
+      : inner_(std::move(inner)), call_(std::move(call)) {}
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  const std::vector<std::int32_t>& node_of_rank() const override { return inner_->node_of_rank(); }
+  bool any_thread() const override { return inner_->any_thread(); }
+  std::string description() const override { return inner_->description(); }
+  Handle isend(ConstBytes from, int peer, int tag) override { return inner_->isend(from, peer, tag); }
+  Handle irecv(Bytes to, int peer, int tag) override { return inner_->irecv(to, peer, tag); }
+  void poll() override {
+    call_();
+    inner_->poll();
+  }
+  std::optional<std::uint64_t> test(Handle handle) override { return inner_->test(handle); }
+  bool cancel(Handle receive) override { return inner_->cancel(receive); }
+  bool has_gone(int peer) noexcept override { return inner_->has_gone(peer); }
+  void poke() noexcept override { inner_->poke(); }
+  void allgather(ConstBytes mine, Bytes all) override { inner_->allgather(mine, all); }
+
+ private:
+  const std::unique_ptr<Transport> inner_;
+  const std::function<void()> call_;
+};
+
+class Callbacks : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(ProgressThreads, Callbacks, testing::Values(0, 1));
+
+TEST_P(Callbacks, LetGoOfRequests) {
+  constexpr std::uint64_t kBytes = 64;
+  constexpr int kRounds = 100;
+  auto transports = make_local_transports({0, 1}, {});
+  const EngineOptions options{.progress_threads = GetParam()};
+  std::atomic<int> let_go{0};
+  const auto op = std::make_shared<const UserOp>(UserOp{.combine = [](ConstBytes, Bytes) {}});
+
+  const auto run = [&](Engine& engine, int rank, const auto& before) {
+    std::vector<std::uint8_t> in(2 * kBytes, static_cast<std::uint8_t>(rank + 1));
+    std::vector<std::uint8_t> out(in.size());
+    for (int round = 0; round < kRounds; ++round) {
+      const auto start = [&] {
+        return engine.start(alltoall_plan(rank, 2, kBytes), {bytes_of(std::as_const(in)), bytes_of(out)}, {.user = op},
+                            0);
+      };
+      auto first = start();
+      first->wait();
+      before(round, std::move(first));
+      start()->wait();
+      EXPECT_EQ(out[(1 - rank) * kBytes], 2 - rank);
+    }
+  };
+
+  std::shared_ptr<engine::Run> handed_over;  // the other rank waits until it is gone
+  std::atomic<bool> has_one{false};
+  std::thread other([&, transport = std::move(transports[1])]() mutable {
+    const auto engine = Engine::create(std::move(transport), options);
+    run(*engine, 1, [&](int round, std::shared_ptr<engine::Run>) {
+      while (let_go.load() <= round) std::this_thread::yield();
+    });
+  });
+  {
+    const auto engine = Engine::create(std::make_unique<CallingTransport>(std::move(transports[0]),
+                                                                          [&] {
+                                                                            if (!has_one.exchange(false)) return;
+                                                                            handed_over.reset();
+                                                                            let_go.fetch_add(1);
+                                                                          }),
+                                       options);
+    run(*engine, 0, [&](int, std::shared_ptr<engine::Run> first) {
+      handed_over = std::move(first);
+      has_one.store(true);
+    });
+    EXPECT_EQ(let_go.load(), kRounds);
+    other.join();
+  }
+  EXPECT_EQ(op.use_count(), 1);
+}
+
+}  // namespace
+}  // namespace penstock::engine
