@@ -65,6 +65,25 @@ def last_line(log: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
+#: In the logs of pytest, GoogleTest and compilers: what failed, and where in the project's own code.
+TELLING = re.compile(r'^E  |: Failure$|\[  FAILED  \]|\berror: |^Fatal |^\s+File ".*/(tests|scripts|penstock)/')
+
+
+def excerpt(log: Path, telling: int = 12, last: int = 3) -> list[str]:
+    """The last lines that tell of a failure, and the last ones of all."""
+    lines = [line.rstrip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+    chosen = [i for i, line in enumerate(lines) if TELLING.search(line)][-telling:]
+    chosen += range(max(0, len(lines) - last), len(lines))
+    return [lines[i][:300] for i in sorted(set(chosen))]
+
+
+def named_logs(notes: Iterable[str]) -> list[Path]:
+    """The logs that notes on failures refer to, which may be patterns."""
+    words = [word.rstrip(",.") for note in notes for word in note.split()]
+    patterns = dict.fromkeys(word for word in words if word.startswith(f"{relative(LOGS)}/"))
+    return list(dict.fromkeys(log for pattern in patterns for log in sorted(ROOT.glob(pattern)) if log.is_file()))
+
+
 def wait(process: subprocess.Popen[bytes], silent_s: float, progress: Callable[[], list[int]]) -> bool:
     """Until the process ends: true. Or until its progress has been the same for silent_s: false."""
     before, since = progress(), time.monotonic()

@@ -22,7 +22,20 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import debian_source
 import mpi4py_comparison
 from ceph_cluster import missing_packages
-from testing import HUNG_S, LOGS, ROOT, Result, Timed, count_junit, count_ok_lines, ended, relative, run
+from testing import (
+    HUNG_S,
+    LOGS,
+    ROOT,
+    Result,
+    Timed,
+    count_junit,
+    count_ok_lines,
+    ended,
+    excerpt,
+    named_logs,
+    relative,
+    run,
+)
 
 # Algorithms depend on the number of ranks, and not on the MPI: small numbers are run under one MPI, and under another one
 # rank, an odd number and a power of two; the suite `nodes` adds seven ranks under each. --all runs every number.
@@ -43,6 +56,7 @@ PARALLEL = os.cpu_count() or 1
 LANES = 2
 #: Of what is built ahead: the processors' idle time, if anything else wants to run.
 LOWEST_PRIORITY = 19
+MOST_LOGS = 20  #: that are quoted after a failure
 
 
 @dataclass
@@ -553,8 +567,19 @@ def report(results: list[tuple[Suite, Result]], seconds: float) -> int:
         total.add(result)
         total.cpu_seconds += result.cpu_seconds
     print(f"{'all':14} {total.passed:8} {total.failed:8} {total.skipped:8} {seconds:8.0f} {total.cpu_seconds:8.0f}\n")
+    if total.failed:
+        show_logs(total.notes)
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
     return 1 if total.failed else 0
+
+
+def show_logs(notes: Sequence[str]) -> None:
+    """Where only this output is kept, the logs are out of reach."""
+    for log in named_logs(notes)[:MOST_LOGS]:
+        print(f"{relative(log)}:")
+        for line in excerpt(log):
+            print(f"    {line}")
+        print()
 
 
 if __name__ == "__main__":

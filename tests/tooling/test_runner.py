@@ -70,6 +70,29 @@ def test_what_other_logs_say_last_is_quoted_of_a_command_that_hangs(tmp_path: Pa
     assert output.rstrip().endswith("rank.0.log: test_y"), output
 
 
+def test_the_logs_of_a_failure_are_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(testing, "ROOT", tmp_path)
+    logs = tmp_path / "build/test-logs"
+    logs.mkdir(parents=True)
+    monkeypatch.setattr(testing, "LOGS", logs)
+    (logs / "nodes.log").write_text("$ run\n" + "noise\n" * 100 + "exit code 1\n")
+    (logs / "nodes.rank.0.log").write_text("test_a PASSED\ntest_b \n")
+    (logs / "nodes.rank.1.log").write_text(
+        f'  File "{tmp_path}/tests/mpi/test_b.py", line 7, in test_b\n' + "noise\n" * 100 + "E   assert 1 == 2\nend\n"
+    )
+    (logs / "other.log").write_text("E   not this one\n")
+    notes = [
+        "nodes ended with status 1, see build/test-logs/nodes.log and build/test-logs/nodes.rank.*.log",
+        "skipped: x",
+    ]
+    suite = dev_test.Suite("nodes", "", lambda _: testing.Result(), True)
+    assert dev_test.report([(suite, testing.Result(failed=1, notes=notes))], 1.0) == 1
+    said = capsys.readouterr().out
+    assert "exit code 1" in said and "test_b" in said and "line 7, in test_b" in said and "E   assert 1 == 2" in said
+    assert "not this one" not in said
+    assert said.count("noise") <= 8
+
+
 class Clock:
     """Stands still unless a test moves it."""
 
@@ -183,13 +206,14 @@ def test_builds_ahead_end_with_the_runner(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
 def test_builds_ahead_hurry_once_somebody_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake_dev(tmp_path, monkeypatch, f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; nice > {tmp_path}/nice")
+    began, go = tmp_path / "began", tmp_path / "go"
+    fake_dev(tmp_path, monkeypatch, f"touch {began}; while [ ! -e {go} ]; do sleep 0.01; done; nice > {tmp_path}/nice")
     ahead = dev_test.Ahead([("asan",)])
     monkeypatch.setattr(dev_test, "ahead", ahead)
     try:
-        await_file(tmp_path / "asan.building")  # which a process of low priority makes
+        await_file(began)
         ahead.hurry()
-        (tmp_path / "go").touch()
+        go.touch()
         assert ahead.process.wait() == 0
         assert (tmp_path / "nice").read_text().strip() == "0"
     finally:
