@@ -235,7 +235,7 @@ TEST(Heaps, DoNotGrowByCommunicatorsThatEnd) {
   const Heap& heap = *Heap::of_process();
   std::uint64_t taken = 0;
   std::uint64_t committed = 0;
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 500; ++i) {
     const auto engines = make_engines(4);
     if (i == 10) {
       taken = heap.taken_bytes();

@@ -64,7 +64,7 @@ TEST_P(Scattered, ReadsAnyPiecesOfAnySources) {
   }
   const std::vector<std::byte> inlined = noise(3000, 99);
   objects.push_back({inlined, std::make_shared<const Source>(inlined)});
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 24; ++round) {
     struct Wanted {
       const Object* object;
       std::size_t offset, size, at;
