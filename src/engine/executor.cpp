@@ -184,16 +184,19 @@ void Executor::fail_next(const std::string& message) noexcept try {
 }
 
 void Executor::drop(Operation& operation) noexcept {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock.owns_lock()) {
+    operations.drop(operation);
+    if (operations.has_dropped()) unlock(lock);
+    return;
+  }
   operation.next_let_go = let_go_.load(std::memory_order_relaxed);
   while (!let_go_.compare_exchange_weak(operation.next_let_go, &operation, std::memory_order_release,
                                         std::memory_order_relaxed)) {
   }
-  std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return;  // whoever has it, or makes progress next, takes it back
-  take_back();
-  if (operations.has_dropped()) unlock(lock);
 }
 
+// Where an operation starts or makes progress: what was let go meanwhile is needed no earlier.
 void Executor::take_back() {
   if (let_go_.load(std::memory_order_relaxed) == nullptr) return;
   Operation* next = let_go_.exchange(nullptr, std::memory_order_acquire);

@@ -84,7 +84,7 @@ def test_an_exhaustive_search_knows_every_candidate(folder: Path, monkeypatch: p
     monkeypatch.setattr(measure, "ALL_S", 0.001)
     monkeypatch.setattr(measure, "REFEREE_S", 0.01)
     Races(monkeypatch, most=1000)
-    request = tuning.TuningRequest(["bcast", "allreduce"], [70_000], exhaustive=True)
+    request = tuning.TuningRequest(["bcast", "allreduce"], [64, 70_000], exhaustive=True)
     found = tuning.run(request, folder / "table.json")
     if found is None:
         return
@@ -92,7 +92,7 @@ def test_an_exhaustive_search_knows_every_candidate(folder: Path, monkeypatch: p
     assert part["nodes"] == found.key["nodes"]
     found_points = {o["operation"]: {p["bytes"]: p for p in o["points"]} for o in part["operations"]}
     for operation in ("bcast", "allreduce"):
-        assert sorted(found_points[operation]) == [70_000]
+        assert sorted(found_points[operation]) == [64, 70_000]
         for size, point in found_points[operation].items():
             assert point["native_nanoseconds"] > 0
             known = found.exhaustive[operation][size]

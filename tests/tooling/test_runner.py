@@ -70,7 +70,9 @@ def test_what_other_logs_say_last_is_quoted_of_a_command_that_hangs(tmp_path: Pa
     assert output.rstrip().endswith("rank.0.log: test_y"), output
 
 
-def test_the_logs_of_a_failure_are_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_the_logs_of_a_failure_are_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(testing, "ROOT", tmp_path)
     logs = tmp_path / "build/test-logs"
     logs.mkdir(parents=True)
