@@ -5,11 +5,13 @@
 #include <span>
 #include <vector>
 
+#include "engine/cpu_set.hpp"
+
 namespace penstock::comm {
 
-/// Of the calling process: engine::domain_of its CPUs, -1 where it may use all of its node. Local; reads the topology
-/// of the machine only where the process is bound.
-std::int32_t domain_card();
+/// Of the calling process, whose threads are bound to these CPUs: engine::domain_of them, -1 where it may use all of its
+/// node. Local; reads the topology of the machine only where the process is bound.
+std::int32_t domain_card(const engine::CpuSet& bound);
 
 /// Team::domain_of_rank from the cards of all ranks. Pure. A node one of whose ranks belongs to no domain is one domain
 /// as a whole. Empty where that tells no more than the nodes do: one domain per node, or one per rank.

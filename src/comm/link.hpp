@@ -1,6 +1,7 @@
 // What a communicator is made over.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -23,6 +24,8 @@ struct Link {
 
   std::unique_ptr<engine::Transport> transport;
   std::unique_ptr<Native> native;  ///< to be destroyed before the transport
+  /// What has failed on this rank after the transport was made: then no communicator is made, on all ranks.
+  std::exception_ptr failure{};
   /// Runs what ends the communicator, on a thread that may call the library: this one at once, or another one later.
   /// Any thread. Empty: any thread may.
   std::function<void(std::function<void()>)> end{};

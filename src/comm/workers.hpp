@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,8 +27,8 @@ struct WorkerCard {
   engine::CpuSet inherited;
 };
 
-/// Of the calling process. Local.
-WorkerCard worker_card(int wanted, const engine::Transport& transport);
+/// Of the calling process, whose threads are bound to these CPUs. Local.
+WorkerCard worker_card(int wanted, const engine::Transport& transport, const engine::CpuSet& bound);
 
 struct Workers {
   std::vector<std::int32_t> cpus;  ///< one entry per worker of this process: its CPU, or -1
@@ -45,21 +47,24 @@ struct WorkerDecision {
   std::array<char, 316> reason;
 };
 
-/// How the ranks agree. Local until reach(), and all memory that it needs: a rank that lacks some can still tell the
-/// others, who would wait for it.
+/// How the ranks agree. Takes all memory that it needs until a decision when it is made: a rank that lacks some can
+/// tell the others, who would wait for it.
 class WorkerAgreement {
  public:
   explicit WorkerAgreement(const engine::Transport& transport);
-  /// Collective, once: `cards` of all ranks. The lowest rank of each node decides, so that a node reads its topology
-  /// once.
-  Workers reach(engine::Transport& transport, std::span<const WorkerCard> cards);
+
+  /// What this rank is to tell the others, knowing the cards of all; empty where no rank has to. The lowest rank of
+  /// each node decides, so that a node reads its topology once.
+  std::optional<WorkerDecision> decide(std::span<const WorkerCard> cards);
+  /// From what the ranks were told: of each at most once, and of the lowest of a node only.
+  Workers reach(std::span<const WorkerCard> cards, const std::function<WorkerDecision(std::size_t rank)>& told_by);
 
  private:
+  const std::vector<std::int32_t>& nodes_;
+  const std::size_t rank_;
   std::vector<std::size_t> neighbours_;  ///< the ranks of this node
   std::vector<WorkerCard> node_;         ///< theirs
-  std::vector<WorkerDecision> decisions_;
-  std::vector<bool> seen_;  ///< by node
-  Workers mine_;
+  bool is_wanted_ = false;               ///< by a rank
 };
 
 }  // namespace penstock::comm

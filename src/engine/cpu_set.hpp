@@ -47,13 +47,22 @@ inline constexpr const char* kWorkerName = "penstock";
 /// Where the threads of the application in `process` may run, all together; empty where that cannot be read.
 CpuSet cpus_of_process(pid_t process);
 
-/// The largest CPU set that a thread of this process could have: the control group's.
+/// The largest CPU set that a thread of this process could have: the control group's, when it is first asked for.
 CpuSet allowed_cpus();
+
+/// How this process was started. Found once.
+struct Launch {
+  pid_t process = 0;     ///< this one
+  pid_t started = 0;     ///< the process that the launcher started: this one, or a script around it
+  pid_t launcher = 0;    ///< 0 where there is none, or it is another user's
+  CpuSet launcher_cpus;  ///< when it was found
+};
+Launch launch();
 
 /// What a launcher (mpiexec and its like) gave to this process.
 struct Inheritance {
-  pid_t started = 0;   ///< the process that the launcher started: this one, or a script around it
-  pid_t launcher = 0;  ///< 0 where there is none, or it is another user's
+  pid_t started = 0;   ///< as Launch has it
+  pid_t launcher = 0;  ///< as Launch has it
   CpuSet cpus;         ///< the launcher's own and this process's; the control group may allow less, see Topology
 };
 Inheritance inheritance();

@@ -43,11 +43,15 @@ class Run {
   virtual bool done() const noexcept = 0;
 };
 
+struct Node;
+
 class Engine {
  public:
   /// Collective. Sets up the node's shared memory; where that is impossible (too small /dev/shm, say) messages go
   /// through the transport on all ranks of the node, and report() says so.
-  static std::shared_ptr<Engine> create(std::unique_ptr<Transport> transport, const EngineOptions& options);
+  static std::shared_ptr<Engine> create(std::shared_ptr<Transport> transport, const EngineOptions& options);
+  /// Local: by a caller who has set up the node (NodeSetup).
+  static std::shared_ptr<Engine> create(std::shared_ptr<Transport> transport, const EngineOptions& options, Node node);
   virtual ~Engine() = default;
 
   /// Ranks of a node whose shared memory could not be set up count as nodes of their own: plan with this team, not

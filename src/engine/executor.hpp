@@ -13,7 +13,7 @@ namespace penstock::engine {
 /// What callers and the threads that drive it see: takes the lock.
 class Executor final : public Engine, public Served, private Routes, public std::enable_shared_from_this<Executor> {
  public:
-  Executor(std::unique_ptr<Transport> by, const EngineOptions& given, Node on);
+  Executor(std::shared_ptr<Transport> by, const EngineOptions& given, Node on);
   ~Executor() override;
 
   const Team& team() const override { return node.team; }
