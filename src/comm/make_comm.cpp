@@ -39,7 +39,7 @@ struct RankInfo {
   std::uint8_t native;
   std::int32_t domain;
   std::uint64_t plan_cache_bytes;
-  WorkerCard worker;
+  WorkerInfo worker;
 };
 
 RankInfo info_of(const engine::NodeSetup& setup, std::size_t rank) {
@@ -90,15 +90,15 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   engine::EngineOptions settings;
   Facts facts;
   std::string table;
-  std::vector<WorkerCard> worker_cards;
-  std::vector<std::int32_t> domain_cards;
+  std::vector<WorkerInfo> worker_infos;
+  std::vector<std::int32_t> local_domains;
   std::optional<WorkerAgreement> workers_of_all;
   std::optional<engine::NodeSetup> setup;
   all_or_none(*transport, [&] {
     if (link.failure != nullptr) std::rethrow_exception(link.failure);
     const Options& wanted = options();
     settings.eager_bytes = wanted.eager_bytes;
-    settings.silence_ms = wanted.silence_ms;
+    settings.stall_timeout_ms = wanted.stall_timeout_ms;
     settings.shared_bytes = wanted.shared_bytes;
     settings.shared_memory = wanted.shared_memory;
     settings.single_copy = wanted.single_copy;
@@ -108,29 +108,29 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     facts.mpi = description.substr(0, description.rfind(" ("));
     facts.plan_cache_bytes = wanted.plan_cache_bytes;
     table = wanted.tuning;
-    worker_cards.resize(static_cast<std::size_t>(transport->size()));
-    domain_cards.resize(worker_cards.size());
+    worker_infos.resize(static_cast<std::size_t>(transport->size()));
+    local_domains.resize(worker_infos.size());
     workers_of_all.emplace(*transport);
     mine.debug = wanted.debug > 0 ? 1 : 0;
     mine.native = wanted.native ? 1 : 0;
     mine.plan_cache_bytes = wanted.plan_cache_bytes;
     mine.tunes = table.empty() ? 0 : 1;
     const engine::CpuSet bound = engine::cpus_of_process(::getpid());
-    mine.worker = worker_card(wanted_progress_cores(given), *transport, bound);
-    mine.domain = domain_card(bound);
+    mine.worker = worker_info(wanted_progress_cores(given), *transport, bound);
+    mine.domain = local_domain(bound);
     setup.emplace(*transport, settings, sizeof mine, sizeof(WorkerDecision));
   });
   setup->exchange_facts(std::as_bytes(std::span(&mine, 1)));
-  for (std::size_t rank = 0; rank < worker_cards.size(); ++rank) {
+  for (std::size_t rank = 0; rank < worker_infos.size(); ++rank) {
     const RankInfo info = info_of(*setup, rank);
-    worker_cards[rank] = info.worker;
-    domain_cards[rank] = info.domain;
+    worker_infos[rank] = info.worker;
+    local_domains[rank] = info.domain;
     facts.debug = facts.debug || info.debug != 0;
     facts.native = facts.native && info.native != 0;
     facts.plan_cache_bytes = std::min(facts.plan_cache_bytes, info.plan_cache_bytes);
   }
   const bool tunes = info_of(*setup, 0).tunes != 0;
-  const std::optional<WorkerDecision> decision = workers_of_all->decide(worker_cards);
+  const std::optional<WorkerDecision> decision = workers_of_all->decide(worker_infos);
   setup->exchange_results(decision ? std::as_bytes(std::span(&*decision, 1)) : ConstBytes{});
   const auto end = [run = std::move(link.end)](State* state) noexcept {
     if (!run) return delete state;
@@ -149,7 +149,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     state = {new State(std::move(engine), std::move(runs), std::move(make_link), std::move(facts)), end};
   };
   all_or_none(*transport, [&] {
-    Workers workers = workers_of_all->reach(worker_cards, [&](std::size_t rank) {
+    Workers workers = workers_of_all->reach(worker_infos, [&](std::size_t rank) {
       WorkerDecision told{};
       const ConstBytes bytes = setup->more_results_of(static_cast<std::int32_t>(rank));
       std::memcpy(&told, bytes.data(), bytes.size());
@@ -161,7 +161,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     facts.progress_reason = std::move(workers.reason);
     engine = engine::Engine::create(transport, settings, setup->finish(settings));
     facts.team = engine->team();
-    facts.team.domain_of_rank = domains_of_ranks(engine->team().node_of_rank, domain_cards);
+    facts.team.domain_of_rank = domains_of_ranks(engine->team().node_of_rank, local_domains);
     if (!tunes) make_state();
   });
   if (tunes)

@@ -50,10 +50,9 @@ void read_tuning(engine::Engine& engine, Facts& facts, const std::string& path) 
   // Not through the plan cache: its contents are what the application has run.
   int left = 3;
   const auto tell = [&](Bytes data) {
-    const Collective what{.kind = CollectiveKind::bcast, .count = data.size()};
-    const auto run =
-        engine.start(std::make_shared<const Plan>(plan_collective(facts.team, what)), {.input = {}, .output = data}, {},
-                     signature(what));
+    const Collective collective{.kind = CollectiveKind::bcast, .count = data.size()};
+    const auto run = engine.start(std::make_shared<const Plan>(plan_collective(facts.team, collective)),
+                                  {.input = {}, .output = data}, {}, signature(collective));
     --left;
     run->wait();
   };

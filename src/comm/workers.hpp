@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "engine/cpu_placement.hpp"
 #include "engine/cpu_set.hpp"
-#include "engine/placement.hpp"
 #include "engine/transport.hpp"
 
 namespace penstock::comm {
 
 /// What a rank tells the others; sent as it is.
-struct WorkerCard {
+struct WorkerInfo {
   std::uint64_t process = 0;  ///< the same for ranks that are threads of one process, else different
   std::int32_t started = 0;   ///< see engine::Inheritance
   std::int32_t wanted = 0;    ///< CommOptions::progress_cores
@@ -28,7 +28,7 @@ struct WorkerCard {
 };
 
 /// Of the calling process, whose threads are bound to these CPUs. Local.
-WorkerCard worker_card(int wanted, const engine::Transport& transport, const engine::CpuSet& bound);
+WorkerInfo worker_info(int wanted, const engine::Transport& transport, const engine::CpuSet& bound);
 
 struct Workers {
   std::vector<std::int32_t> cpus;  ///< one entry per worker of this process: its CPU, or -1
@@ -53,17 +53,17 @@ class WorkerAgreement {
  public:
   explicit WorkerAgreement(const engine::Transport& transport);
 
-  /// What this rank is to tell the others, knowing the cards of all; empty where no rank has to. The lowest rank of
+  /// What this rank is to tell the others, knowing the infos of all; empty where no rank has to. The lowest rank of
   /// each node decides, so that a node reads its topology once.
-  std::optional<WorkerDecision> decide(std::span<const WorkerCard> cards);
+  std::optional<WorkerDecision> decide(std::span<const WorkerInfo> infos);
   /// From what the ranks were told: of each at most once, and of the lowest of a node only.
-  Workers reach(std::span<const WorkerCard> cards, const std::function<WorkerDecision(std::size_t rank)>& told_by);
+  Workers reach(std::span<const WorkerInfo> infos, const std::function<WorkerDecision(std::size_t rank)>& told_by);
 
  private:
   const std::vector<std::int32_t>& nodes_;
   const std::size_t rank_;
   std::vector<std::size_t> neighbours_;  ///< the ranks of this node
-  std::vector<WorkerCard> node_;         ///< theirs
+  std::vector<WorkerInfo> node_;         ///< theirs
   bool is_wanted_ = false;               ///< by a rank
 };
 

@@ -119,10 +119,9 @@ void NodeSetup::write_facts(RankInfo& mine, const EngineOptions& options) noexce
       mine.limit_bytes = limit_bytes;
       return;
     }
-    throw Error(ErrorCode::no_space, "too little for " + std::to_string(local_size) +
-                                         " ranks: PENSTOCK_SHARED_BYTES=" + std::to_string(options.shared_bytes) +
-                                         ", and half of the " + std::to_string(free_bytes) +
-                                         " bytes that are free in /dev/shm");
+    throw Error(ErrorCode::no_space, "too little for " + std::to_string(local_size) + " ranks: PENSTOCK_SHARED_BYTES=" +
+                                         std::to_string(options.shared_bytes) + ", and half of the " +
+                                         std::to_string(free_bytes) + " bytes that are free in /dev/shm");
   } catch (const std::exception& error) {
     write(problem_, error.what());
   }
@@ -141,8 +140,7 @@ void NodeSetup::take_segment(SetupResult& mine) noexcept {
   if (problem_[0] != '\0' || first.limit_bytes == 0 || !all_have_heaps) return;
   try {
     const auto local_size = static_cast<std::uint32_t>(neighbours_.size());
-    segment_ =
-        std::make_unique<Segment>(layout_of(local_size, first.eager_bytes, first.limit_bytes), local_rank_);
+    segment_ = std::make_unique<Segment>(layout_of(local_size, first.eager_bytes, first.limit_bytes), local_rank_);
     for (std::uint32_t i = 0; i < local_size; ++i) segment_->meet(i, info_of(neighbours_[i]).heap);
     mine.block_offset = segment_->address().offset;
     mine.mapped = 1;
@@ -224,8 +222,8 @@ void NodeSetup::add_levels(Node& node) const {
     // The first rank of its node.
     const SegmentLayout layout = layout_of(sizes[nodes[rank]], info.eager_bytes, info.limit_bytes);
     node.shared_limit_bytes =
-        node.shared_limit_bytes == 0 ? layout.arena_bytes : std::min(node.shared_limit_bytes, layout.arena_bytes);
-    if (layout.board_offset_bytes == 0) node.team.single_copy = false;
+        node.shared_limit_bytes == 0 ? layout.ring_bytes : std::min(node.shared_limit_bytes, layout.ring_bytes);
+    if (layout.task_table_offset_bytes == 0) node.team.single_copy = false;
   }
   node.team.shared_limit_bytes = node.shared_limit_bytes;
   // Where a node became several, nobody knows how many of these have one.
