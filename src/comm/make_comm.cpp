@@ -84,7 +84,8 @@ void all_or_none(engine::Transport& transport, Action action) {
 Comm make_comm(MakeLink make_link, const CommOptions& given) {
   Link link = make_link();
   if (link.duplicate) make_link = std::move(link.duplicate);
-  const std::shared_ptr<engine::Transport> transport = std::move(link.transport);
+  engine::Transport& transport = *link.transport;
+  std::shared_ptr<engine::Transport> owned;  // until all ranks have made their communicator
   std::unique_ptr<Native> native = std::move(link.native);
   RankInfo mine{};
   engine::EngineOptions settings;
@@ -94,31 +95,32 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   std::vector<std::int32_t> local_domains;
   std::optional<WorkerAgreement> workers_of_all;
   std::optional<engine::NodeSetup> setup;
-  all_or_none(*transport, [&] {
+  all_or_none(transport, [&] {
     if (link.failure != nullptr) std::rethrow_exception(link.failure);
+    owned = std::move(link.transport);
     const Options& wanted = options();
     settings.eager_bytes = wanted.eager_bytes;
     settings.stall_timeout_ms = wanted.stall_timeout_ms;
     settings.shared_bytes = wanted.shared_bytes;
     settings.shared_memory = wanted.shared_memory;
     settings.single_copy = wanted.single_copy;
-    const std::string description = transport->description();
+    const std::string description = transport.description();
     facts.options = given;
-    facts.any_thread = transport->any_thread();
+    facts.any_thread = transport.any_thread();
     facts.mpi = description.substr(0, description.rfind(" ("));
     facts.plan_cache_bytes = wanted.plan_cache_bytes;
     table = wanted.tuning;
-    worker_infos.resize(static_cast<std::size_t>(transport->size()));
+    worker_infos.resize(static_cast<std::size_t>(transport.size()));
     local_domains.resize(worker_infos.size());
-    workers_of_all.emplace(*transport);
+    workers_of_all.emplace(transport);
     mine.debug = wanted.debug > 0 ? 1 : 0;
     mine.native = wanted.native ? 1 : 0;
     mine.plan_cache_bytes = wanted.plan_cache_bytes;
     mine.tunes = table.empty() ? 0 : 1;
     const engine::CpuSet bound = engine::cpus_of_process(::getpid());
-    mine.worker = worker_info(wanted_progress_cores(given), *transport, bound);
+    mine.worker = worker_info(wanted_progress_cores(given), transport, bound);
     mine.domain = local_domain(bound);
-    setup.emplace(*transport, settings, sizeof mine, sizeof(WorkerDecision));
+    setup.emplace(transport, settings, sizeof mine, sizeof(WorkerDecision));
   });
   setup->exchange_facts(std::as_bytes(std::span(&mine, 1)));
   for (std::size_t rank = 0; rank < worker_infos.size(); ++rank) {
@@ -148,7 +150,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
       runs = std::make_shared<NativeRuns>(std::move(native), facts.any_thread, settings.progress_threads > 0);
     state = {new State(std::move(engine), std::move(runs), std::move(make_link), std::move(facts)), end};
   };
-  all_or_none(*transport, [&] {
+  all_or_none(transport, [&] {
     Workers workers = workers_of_all->reach(worker_infos, [&](std::size_t rank) {
       WorkerDecision told{};
       const ConstBytes bytes = setup->more_results_of(static_cast<std::int32_t>(rank));
@@ -159,13 +161,13 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     settings.progress_cpus = std::move(workers.cpus);
     settings.progress_cores = workers.per_node;
     facts.progress_reason = std::move(workers.reason);
-    engine = engine::Engine::create(transport, settings, setup->finish(settings));
+    engine = engine::Engine::create(owned, settings, setup->finish(settings));
     facts.team = engine->team();
     facts.team.domain_of_rank = domains_of_ranks(engine->team().node_of_rank, local_domains);
     if (!tunes) make_state();
   });
   if (tunes)
-    all_or_none(*transport, [&] {
+    all_or_none(transport, [&] {
       read_tuning(*engine, facts, table);
       make_state();
     });

@@ -1,5 +1,6 @@
 #include "engine/cpu_set.hpp"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/stat.h>
@@ -8,7 +9,6 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <mutex>
@@ -53,12 +53,14 @@ std::string content(const std::string& path) {
   return std::move(content).str();
 }
 
+// Not by std::filesystem, whose iterators end the program when they find no memory.
 std::vector<pid_t> threads_of(pid_t process) {
   std::vector<pid_t> threads;
-  std::error_code gone;
-  for (std::filesystem::directory_iterator at(proc(process, "task"), gone), end; !gone && at != end;
-       at.increment(gone)) {
-    const std::string name = at->path().filename();
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(proc(process, "task").c_str()), ::closedir);
+  while (folder != nullptr) {
+    const dirent* const entry = ::readdir(folder.get());
+    if (entry == nullptr) break;
+    const std::string_view name = entry->d_name;
     pid_t thread = 0;
     if (std::from_chars(name.data(), name.data() + name.size(), thread).ec == std::errc{}) threads.push_back(thread);
   }

@@ -261,9 +261,11 @@ Node NodeSetup::finish(const EngineOptions& options) {
   node.facts.push_back("shared memory: " + std::to_string(neighbours_.size()) +
                        " ranks of this node, taken as needed, " +
                        std::to_string(node.segment->layout().total_bytes >> 10) + " KiB in /dev/shm at most");
-  node.facts.push_back(node.single_copy ? "single copy: on, by process_vm_readv"
-                                        : std::string("single copy: given up, ") + copy_problem_.data() +
-                                              "; long messages are copied twice");
+  if (node.single_copy)
+    node.facts.push_back("single copy: on, by process_vm_readv");
+  else
+    node.facts.push_back("single copy: given up, " + std::string(copy_problem_.data()) +
+                         "; long messages are copied twice");
   return node;
 }
 
