@@ -12,9 +12,12 @@ from penstock import _penstock, mpi_abi
 from penstock.error import Error
 from penstock.torch.launch import check_size, initialized_mpi
 from penstock.torch.process_group import ProcessGroup
+from penstock.torch.work import completer
 
 #: What tags of MPI reach at least.
 _TAGS = 32767
+#: At the end of the process, for operations whose futures nobody waited for.
+_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -98,3 +101,4 @@ def _abandon_all() -> None:
     """Before MPI ends. Ranks that still wait for this one hear that it has gone."""
     for group in list(_open_groups):
         group.abandon()
+    completer.stop(_PATIENCE_S)

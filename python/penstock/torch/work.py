@@ -167,20 +167,30 @@ class _Completer:
     """
 
     def __init__(self) -> None:
-        self._works: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self._works: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def add(self, work: Work) -> None:
-        self._works.put(work)
         with self._lock:
+            self._works.put(work)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="penstock-torch", daemon=True)
                 self._thread.start()
 
+    def stop(self, patience_s: float) -> None:
+        """End the thread when it has done what it was given; a thread that outlives the interpreter ends the process."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                self._works.put(None)
+        if thread is not None:
+            thread.join(patience_s)
+
     def _run(self) -> None:
-        while True:
-            self._works.get().complete()
+        while (work := self._works.get()) is not None:
+            work.complete()
+            del work  # not while nothing is there to do
 
 
 completer = _Completer()
