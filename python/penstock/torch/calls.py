@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from penstock.error import Error
-from penstock.torch.elements import Gathered, Reduction, Tensor, apart, bytes_of, check, elements_of
+from penstock.torch.elements import Gathered, Reduction, apart, bytes_of, check, elements_of
 
 
 class Call:

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.distributed import ReduceOp
 
 from penstock.error import Error
-
-Tensor = torch.Tensor
 
 _NAMES = {
     torch.float32: "float32",

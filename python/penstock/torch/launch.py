@@ -80,7 +80,8 @@ def _from_mpi(url: str, timeout: timedelta = dist.default_pg_timeout, **_: Any) 
 def _open_store(MPI: Any, world: Any, timeout: timedelta) -> Any:
     """The key-value store of rank 0; collective."""
     size = world.Get_size()
-    place, store = None, None
+    place: Any = None
+    store: Any = None
     if world.Get_rank() == 0:
         try:
             store = dist.TCPStore("localhost", 0, size, is_master=True, timeout=timeout, wait_for_workers=False)

@@ -10,12 +10,13 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch._C import _distributed_c10d as c10d
 
 from penstock import _penstock
 from penstock.error import Error
 from penstock.torch.calls import Call, Calls, one, one_list
-from penstock.torch.elements import Tensor, bytes_of
+from penstock.torch.elements import bytes_of
 from penstock.torch.point_to_point import Message, MessageWork
 from penstock.torch.sparse import check_sparse, is_sparse, sum_sparse
 from penstock.torch.work import All, Incomplete, Work
@@ -31,7 +32,7 @@ _GRACE_S = 1.0
 _incomplete = Incomplete()
 
 
-class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
+class ProcessGroup(dist.ProcessGroup):
     """Backend "penstock": methods and arguments are those of torch.distributed.ProcessGroup.
 
     Wrong arguments of one rank raise penstock.Error there, and "peer_failed" or "mismatch" on the others.
@@ -43,7 +44,8 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         super().__init__(given.group_rank, given.group_size)
         self._rank, self._size = given.group_rank, given.group_size
         self._store, self._group_name, self._group_desc = given.store, given.group_id, ""
-        self._comm, self._open_core = comm, core
+        self._comm = comm
+        self._open_core: _penstock.Comm | None = core
         self._calls = Calls(self._rank, self._size)
         self._started = 0
         self._timeout_s = 0.0

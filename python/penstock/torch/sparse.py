@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._C import _distributed_c10d as c10d
 
 from penstock.error import Error
-from penstock.torch.elements import Tensor, op_name
+from penstock.torch.elements import op_name
 
 
 def is_sparse(tensors: Any) -> bool:

@@ -46,7 +46,7 @@ class All:
         return not self._pending
 
 
-class Work(_TorchWork):  # type: ignore[misc]
+class Work(_TorchWork):
     """An operation that has been started. Owns its tensors until it is complete; any thread may wait for it."""
 
     def __init__(
