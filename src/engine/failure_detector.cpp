@@ -80,7 +80,8 @@ void FailureDetector::watch_stall(Operation& operation, std::vector<int> peers, 
   std::erase(peers, core_.rank);
   std::erase(absent, core_.rank);
   const bool is_over = timeout_.count() > 0 && still >= timeout_;
-  const bool is_silent = core_.options.silence_ms > 0 && !watched.is_told && still.count() >= core_.options.silence_ms;
+  const bool is_silent =
+      core_.options.stall_timeout_ms > 0 && !watched.is_told && still.count() >= core_.options.stall_timeout_ms;
   if (peers.empty() || (!is_over && !is_silent)) return;
   const std::string seconds =
       std::to_string(still.count() / 1000) + "." + std::to_string(still.count() / 100 % 10) + " s";
@@ -94,13 +95,14 @@ void FailureDetector::watch_stall(Operation& operation, std::vector<int> peers, 
   watched.is_told = true;
   last_stall_ = "rank " + std::to_string(core_.rank) + " has heard nothing for " + seconds + " in " +
                 core_.describe(operation) + ": it waits for " + whom +
-                "; it goes on waiting (PENSTOCK_SILENCE_MS=0: without this line)";
+                "; it goes on waiting (PENSTOCK_STALL_TIMEOUT_MS=0: without this line)";
   ++stalls_;
   std::fprintf(stderr, "penstock: %s\n", last_stall_.c_str());
 }
 
 std::string FailureDetector::report() const {
-  return stalls_ == 0 ? "" : "silence: in " + std::to_string(stalls_) + " operations; last: " + last_stall_ + "\n";
+  return stalls_ == 0 ? ""
+                      : "stall warning: in " + std::to_string(stalls_) + " operations; last: " + last_stall_ + "\n";
 }
 
 }  // namespace penstock::engine
