@@ -16,7 +16,8 @@ int penstock_comm_create(MPI_Comm mpi, int progress_cores, penstock_comm** comm)
     } catch (const penstock::Error&) {
       failure = std::current_exception();
     }
-    *comm = penstock::c::wrap<penstock_comm>(penstock::mpi::make_comm_unless(failure, mpi, {.progress_cores = progress_cores}));
+    *comm = penstock::c::wrap<penstock_comm>(
+        penstock::mpi::make_comm_unless(failure, mpi, {.progress_cores = progress_cores}));
   });
 }
 

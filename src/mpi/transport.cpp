@@ -156,9 +156,9 @@ class MpiTransport final : public engine::Transport {
   }
 
   void maximum(std::span<std::uint64_t> values) override {
-    check(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_UINT64_T, MPI_MAX,
-                        open_comm()),
-          "MPI_Allreduce");
+    check(
+        MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_UINT64_T, MPI_MAX, open_comm()),
+        "MPI_Allreduce");
   }
 
  private:

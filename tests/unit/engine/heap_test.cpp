@@ -109,7 +109,8 @@ TEST(Heaps, KeepTheMemoryOfAFewRangesOfWhichOnlyTheHeadHasSome) {
   const std::uint64_t before = heap.committed_bytes();
   const std::uint64_t taken = heap.taken_bytes();
   const auto give_back = [&](std::uint64_t offset) {
-    heap.give_back(offset, 16 * kPage, [] { return Heap::Use::head; }, kPage);
+    heap.give_back(
+        offset, 16 * kPage, [] { return Heap::Use::head; }, kPage);
   };
   const auto take = [&] {
     const std::uint64_t offset = heap.take(16 * kPage, kPage);
