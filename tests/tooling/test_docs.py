@@ -88,8 +88,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", DESIGN, ids=lambda page: page.name)
-def test_a_design_page_is_short_and_holds_no_timing(page: Path) -> None:
+def test_a_design_page_states_its_problem_is_short_and_holds_no_timing(page: Path) -> None:
     text = page.read_text()
+    assert "**Problem.**" in text
     lines = len(text.splitlines())
     assert lines <= MOST_DESIGN_LINES, f"{lines} lines; split it by subject, or cut what is history"
     assert TIMING.findall(text) == [], "timings belong to docs/measurements"
