@@ -294,7 +294,7 @@ void Executor::check_peers(Caller by) noexcept {
       if (waiting != nullptr && waiting->call.plan && !waiting->has_failed() && !waiting->is_finished())
         check(*waiting);
     }
-    if (has<SharedTasks>()) the<SharedTasks>().poll();  // stops running tasks of dead ranks
+    if (has<SharedTasks>()) the<SharedTasks>().poll();  // operations that ran tasks for dead ranks can end
   } catch (const std::exception&) {
     // The next check tries again.
   }

@@ -81,8 +81,8 @@ bool SharedTasks::is_ready(const Operation& operation, std::uint32_t task) const
   });
 }
 
-// Wakes threads for a task that has become ready: one progress thread, a different one for each task. A task on the
-// application lane needs a waiting thread of a rank.
+// Wakes a sleeper for a task that has become ready. Any thread of the node can run it, so one sleeper is enough; `turn`
+// starts the search at a different rank for each task. A task on the application lane wakes the ranks that it touches.
 void SharedTasks::wake_for(const Operation& operation, std::uint32_t task, std::uint32_t turn) {
   const auto wake = [&](std::uint32_t rank) {
     Doorbell& bell = core_.slot(rank).bell;

@@ -469,7 +469,7 @@ class Planner {
   BlockList list_;
   std::vector<StepId> made_;
   std::map<std::int32_t, StepId>
-      first_filled_;            ///< the awaits of the peers' first staging buffers, where they come first
+      first_filled_;            ///< the waits for the peers' first staging buffers, if they come first
   std::vector<StepId> filled_;  ///< the last step that fills each row of staging buffers
   std::size_t block_count_ = 0;
 };
