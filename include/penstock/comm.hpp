@@ -1,6 +1,7 @@
 // A communicator whose collectives are Penstock's.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -100,6 +101,11 @@ class PENSTOCK_API Comm {
                 std::uint64_t signature, Bytes scratch = {});
   /// Takes part in the next operation by failing it on all ranks with this message. For a rank that cannot start it.
   void fail_next(const std::string& message) noexcept;
+
+  /// Sets the timeout of operations. An operation that has waited for other ranks this long without progress fails:
+  /// here with Error(timed_out), which names the ranks that it waited for, and with Error(peer_failed) on the ranks
+  /// that have not completed it. 0, the default: never. Local, any thread. Not for MPI's own collectives.
+  void set_timeout(std::chrono::milliseconds timeout) noexcept;
 
   /// Small values of all ranks, for agreement. Blocking, collective.
   void allgather(ConstBytes mine, Bytes all);

@@ -14,6 +14,7 @@
 namespace penstock::comm {
 
 /// A plan in the cache.
+/// A plan in the cache.
 struct Planned {
   Collective collective;  ///< normalized
   std::shared_ptr<const Plan> plan;

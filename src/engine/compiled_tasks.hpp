@@ -14,6 +14,7 @@ namespace penstock::engine {
 [[noreturn]] void reject_plan(const Plan& plan, const std::string& why);
 
 /// Made once per plan, as CompiledPlan.
+/// Made once per plan, as CompiledPlan.
 class CompiledTasks {
  public:
   CompiledTasks() = default;

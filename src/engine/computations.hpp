@@ -7,6 +7,7 @@
 namespace penstock::engine {
 
 /// Runs short steps at once, and long ones on a thread without the engine's lock.
+/// Runs short steps at once, and long ones on a thread without the engine's lock.
 class Computations final : public Mechanism, private Worker {
  public:
   explicit Computations(Core& core) : core_(core) {}

@@ -30,6 +30,7 @@ struct WorkerPin {
 };
 
 /// The workers of a node.
+/// The workers of a node.
 struct CpuPlacement {
   std::vector<WorkerPin> pins;
   std::string reason;  ///< one sentence for report()

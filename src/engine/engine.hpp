@@ -1,6 +1,7 @@
 // The engine, which runs plans. One per communicator; the progress threads of a process drive all its engines.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -72,6 +73,10 @@ class Engine {
   /// Takes part in the next operation by failing it. Every rank that has not completed it gets Error(peer_failed) with
   /// this message and rank. For arguments that only this rank knows to be wrong. Never blocks or throws.
   virtual void fail_next(const std::string& message) noexcept = 0;
+
+  /// Sets the timeout of operations. An operation of this rank that has waited for others this long without progress
+  /// fails on all ranks, with Error(timed_out) or Error(peer_failed). 0, the default: never. Any thread.
+  virtual void set_timeout(std::chrono::milliseconds timeout) noexcept = 0;
 
   /// Transport, shared memory, progress threads, and which of them is off, with the reason: one fact per line.
   virtual std::string report() const = 0;

@@ -36,9 +36,12 @@ class FailureDetector {
 
   /// Fails the operation if it waits for a rank that has died. Sends probes to the other ranks from time to time.
   void check(Operation& operation, const std::vector<int>& peers);
+  /// See Engine::set_timeout.
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   /// Prints a stall warning, once per operation, when it has waited for stall_timeout_ms without progress. It names the
-  /// ranks of `peers` from which nothing has come. `mark` changes whenever something has come for the operation.
-  void watch_stall(const Operation& operation, std::vector<int> peers, std::vector<int> absent, std::uint64_t mark);
+  /// ranks of `peers` from which nothing has come. Fails the operation when the timeout of set_timeout() is over.
+  /// `mark` changes whenever something has come for the operation.
+  void watch_stall(Operation& operation, std::vector<int> peers, std::vector<int> absent, std::uint64_t mark);
   std::string report() const;
 
  private:
@@ -61,6 +64,7 @@ class FailureDetector {
   };
   Dead dead_;  ///< a dead rank of any node, found here or reported by others
   PerOperation<Watched> watched_;
+  std::chrono::milliseconds timeout_{0};
   std::uint64_t stalls_ = 0;
   std::string last_stall_;
 };

@@ -11,6 +11,7 @@
 namespace penstock::engine {
 
 /// Publishes this rank's task groups and runs tasks of all ranks of the node.
+/// Publishes this rank's task groups and runs tasks of all ranks of the node.
 class SharedTasks final : public Mechanism {
  public:
   explicit SharedTasks(Core& core)
