@@ -139,7 +139,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     try {
       run([state] { delete state; });
     } catch (const std::exception&) {
-      // Out of memory: what cannot be ended here stays.
+      // Out of memory: the communicator is leaked.
     }
   };
   std::shared_ptr<engine::Engine> engine;

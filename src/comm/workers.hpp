@@ -1,5 +1,4 @@
-// How the ranks of a communicator agree on its progress threads (workers): how many of a node, in which processes,
-// where.
+// The ranks of a communicator agree on its progress threads (workers): their number per node, processes and CPUs.
 #pragma once
 
 #include <array>
@@ -16,9 +15,9 @@
 
 namespace penstock::comm {
 
-/// What a rank tells the others; sent as it is.
+/// What a rank tells the others. Sent as bytes.
 struct WorkerInfo {
-  std::uint64_t process = 0;  ///< the same for ranks that are threads of one process, else different
+  std::uint64_t process = 0;  ///< identifies the process: equal for ranks that are threads of one process
   std::int32_t started = 0;   ///< see engine::Inheritance
   std::int32_t wanted = 0;    ///< CommOptions::progress_cores
   std::int32_t any_thread = 0;
@@ -32,11 +31,11 @@ WorkerInfo worker_info(int wanted, const engine::Transport& transport, const eng
 
 struct Workers {
   std::vector<std::int32_t> cpus;  ///< one entry per worker of this process: its CPU, or -1
-  std::int32_t per_node = 0;       ///< the fewest of any node; the same on all ranks
-  std::string reason;              ///< how many on this node, where, and why
+  std::int32_t per_node = 0;       ///< workers per node: the minimum over the nodes, equal on all ranks
+  std::string reason;              ///< how many on this node, on which CPUs, and why
 };
 
-/// What the lowest rank of a node tells the others; sent as it is.
+/// The decision of the lowest rank of a node. Sent as bytes.
 struct WorkerDecision {
   struct Worker {
     std::int16_t local_rank;

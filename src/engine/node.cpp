@@ -30,19 +30,19 @@ SegmentLayout layout_of(std::uint32_t ranks, std::uint64_t eager_bytes, std::uin
 /// What every rank tells the others first.
 struct NodeSetup::RankInfo {
   std::int32_t process;
-  std::uint16_t communicator;   ///< as rank 0 counts them
-  std::uint64_t probe_address;  ///< where the others may try to read probe_value
+  std::uint16_t communicator;   ///< Node::communicator; rank 0's counts
+  std::uint64_t probe_address;  ///< other ranks test single copy by reading probe_value there
   std::uint64_t probe_value;
   std::uint64_t eager_bytes;
-  std::uint64_t limit_bytes;  ///< of the node's segment, as its first rank sees it; 0: there can be none
-  HeapAddress heap;           ///< no descriptor: this rank has none
+  std::uint64_t limit_bytes;  ///< of the node's segment; the first rank's counts; 0: no segment possible
+  HeapAddress heap;           ///< no descriptor: this rank has no heap
 };
 
 /// What every rank found then.
 struct NodeSetup::SetupResult {
   std::uint8_t mapped;
   std::uint8_t single_copy;
-  std::uint8_t has_text;  ///< to say why not
+  std::uint8_t has_text;  ///< it has a text that says what failed
   std::uint64_t block_offset;
 };
 
