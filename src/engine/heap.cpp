@@ -74,16 +74,21 @@ std::uint64_t HeapRanges::take(std::uint64_t bytes) {
   if (found == free_.end())
     throw Error(ErrorCode::no_space, "too many communicators share memory at a time: there are no " +
                                          std::to_string(bytes) + " bytes of addresses left for another one");
-  const auto [offset, size] = *found;
-  free_.erase(found);
-  if (size > bytes) free_.emplace(offset + bytes, size - bytes);
+  // What is left of the range stays the entry that it is: nothing is allocated, so nothing is lost if memory is short.
+  auto range = free_.extract(found);
+  const std::uint64_t offset = range.key();
+  if (range.mapped() > bytes) {
+    range.key() += bytes;
+    range.mapped() -= bytes;
+    free_.insert(std::move(range));
+  }
   taken_bytes_ += bytes;
   return offset;
 }
 
 void HeapRanges::give_back(std::uint64_t offset, std::uint64_t bytes) {
-  taken_bytes_ -= bytes;
   auto range = free_.emplace(offset, bytes).first;
+  taken_bytes_ -= bytes;
   if (const auto next = std::next(range); next != free_.end() && range->first + range->second == next->first) {
     range->second += next->second;
     free_.erase(next);
@@ -240,8 +245,7 @@ std::uint64_t Heap::take(std::uint64_t bytes, std::uint64_t head_bytes) {
   } catch (const Error&) {
     if (kept_.empty()) throw;
   }
-  for (const Left& left : kept_) release(left);
-  kept_.clear();
+  for (; !kept_.empty(); kept_.pop_back()) release(kept_.back());
   return ranges_.take(bytes);
 }
 
@@ -265,15 +269,20 @@ void Heap::give_back(std::uint64_t offset, std::uint64_t bytes, std::function<Us
 }
 
 void Heap::reclaim() {
-  std::erase_if(left_, [this](const Left& left) {
+  for (std::size_t i = 0; i < left_.size();) {
+    Left& left = left_[i];
     const Use use = left.use ? left.use() : Use::none;
-    if (use == Use::some) return false;
+    if (use == Use::some) {
+      ++i;
+      continue;
+    }
     if (use == Use::head && kept_.size() < kMostKept)
       kept_.push_back({left.offset, left.bytes, left.head_bytes, {}});
     else
-      release(left);
-    return true;
-  });
+      release(left);  // where that throws, the range stays for the next time
+    if (i + 1 < left_.size()) left = std::move(left_.back());
+    left_.pop_back();
+  }
 }
 
 void Heap::release(const Left& left) {

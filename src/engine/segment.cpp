@@ -68,9 +68,9 @@ Segment::Segment(const SegmentLayout& layout, std::uint32_t local_rank)
     : layout_(layout),
       local_rank_(local_rank),
       heap_(Heap::of_process()),
-      offset_(heap_->take(layout.block_bytes, layout.flags_offset_bytes)),
       blocks_(layout.ranks, nullptr),
-      heaps_(layout.ranks) {
+      heaps_(layout.ranks),
+      offset_(heap_->take(layout.block_bytes, layout.flags_offset_bytes)) {
   for (std::uint32_t i = 0; i < kCellsOfRank; ++i)
     cell_offset_[i] = i <= kSmallCells ? layout.stub_offset_bytes + (i == 0 ? 0 : sizeof(Cell) + (i - 1) * kSmallStride)
                                        : layout.cells_offset_bytes + (i - 1 - kSmallCells) * layout.cell_stride_bytes;

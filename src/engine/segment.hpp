@@ -146,10 +146,10 @@ class Segment {
   const std::uint32_t local_rank_;
   std::array<std::uint64_t, kCellsOfRank> cell_offset_{};
   std::shared_ptr<Heap> heap_;
-  std::uint64_t offset_;
   bool is_joined_ = false;
   std::vector<std::byte*> blocks_;            ///< by local rank
   std::vector<std::shared_ptr<Heap>> heaps_;  ///< by local rank
+  std::uint64_t offset_;
   std::uint64_t committed_ring_bytes_ = 0;
   bool has_task_table_ = false;
 };

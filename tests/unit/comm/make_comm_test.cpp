@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "comm/state.hpp"
+#include "engine/heap.hpp"
 #include "engine/local_transport.hpp"
 #include "penstock/error.hpp"
 
@@ -156,6 +157,8 @@ class Fed : public engine::Transport {
 TEST(MakeComm, FailsOnAllRanksOrNoneWhicheverAllocationFails) {
   constexpr int kMostAllocations = 2000;
   const std::vector<std::int32_t> nodes = {0, 0, 1};
+  const engine::Heap& heap = *engine::Heap::of_process();
+  const std::uint64_t taken = heap.taken_bytes();
   for (std::size_t victim = 0; victim < nodes.size(); ++victim) {
     bool was_reached = true;
     int allocation = 0;
@@ -189,6 +192,7 @@ TEST(MakeComm, FailsOnAllRanksOrNoneWhicheverAllocationFails) {
     EXPECT_GT(allocation, 20);
     EXPECT_LT(allocation, kMostAllocations);
   }
+  EXPECT_EQ(heap.taken_bytes(), taken) << "what failed has given back its memory";
 }
 
 /// A rank of many, which all tell the same and of which nobody else is there.
