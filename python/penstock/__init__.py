@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from penstock.layout_convert import Darray, Subarray
     from penstock.redistribute import Redistribution, RedistributionBatch, Relabeling, TransferCost, relabel
     from penstock.request import Prequest, Request
-    from penstock.store import Blob, BlobInfo, CheckReport, LogEntry, Snapshot, Store
+    from penstock.store import (
+        Blob,
+        BlobInfo,
+        CheckReport,
+        DamageWarning,
+        LogEntry,
+        RepairReport,
+        Snapshot,
+        Store,
+    )
 
 # A public name is in a line above, in one of _PARTS and in __all__; tests/typing/test_names.py compares them.
 _PARTS = {
@@ -32,7 +41,7 @@ _PARTS = {
     "layout_convert": ("Darray", "Subarray"),
     "redistribute": ("Redistribution", "RedistributionBatch", "Relabeling", "TransferCost", "relabel"),
     "request": ("Prequest", "Request"),
-    "store": ("Blob", "BlobInfo", "CheckReport", "LogEntry", "Snapshot", "Store"),
+    "store": ("Blob", "BlobInfo", "CheckReport", "DamageWarning", "LogEntry", "RepairReport", "Snapshot", "Store"),
 }
 _MODULES = ("dataset", "model", "plan", "redistribute", "trace")
 
@@ -43,6 +52,7 @@ __all__ = [
     "CheckpointHandle",
     "Checkpointer",
     "Comm",
+    "DamageWarning",
     "Darray",
     "Dataset",
     "DistArray",
@@ -57,6 +67,7 @@ __all__ = [
     "Redistribution",
     "RedistributionBatch",
     "Relabeling",
+    "RepairReport",
     "Request",
     "Skipped",
     "Snapshot",

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import builtins
 import os
+import warnings
 from collections.abc import Iterable
 from typing import Any, TypedDict
 
 from penstock import _penstock
 from penstock.error import Error
 
-__all__ = ["Blob", "BlobInfo", "CheckReport", "LogEntry", "Snapshot", "Store"]
+__all__ = ["Blob", "BlobInfo", "CheckReport", "DamageWarning", "LogEntry", "RepairReport", "Snapshot", "Store"]
 
 Regions = Iterable[tuple[int, Any]]
 
@@ -35,6 +36,7 @@ class BlobInfo(TypedDict):
     first_version: int
     latest_version: int
     grows: bool
+    damage: str  #: why newer versions cannot be read; empty where there are none
 
 
 class LogEntry(TypedDict):
@@ -57,7 +59,25 @@ class CheckReport(TypedDict):
     bytes: int
     garbage_objects: int
     garbage_bytes: int
+    lost_versions: int  #: that repair has given up
     problems: list[str]
+
+
+class RepairAction(TypedDict):
+    """One thing that :meth:`Store.repair` does, or would do."""
+
+    blob: str
+    object: str
+    reason: str
+    action: str
+
+
+class RepairReport(TypedDict):
+    """What :meth:`Store.repair` found."""
+
+    applied: bool
+    actions: list[RepairAction]
+    remaining: list[str]
 
 
 def split_blob_url(url: str) -> tuple[str, str]:
@@ -69,6 +89,10 @@ def split_blob_url(url: str) -> tuple[str, str]:
     return place + mark + query, name
 
 
+class DamageWarning(UserWarning):
+    """An older version is read in place of the newest, because a record is damaged."""
+
+
 class Snapshot:
     """One version of a blob, which never changes. Readable until gc collects the version.
 
@@ -77,12 +101,15 @@ class Snapshot:
     version : int
     size : int
         Bytes.
+    damage : str
+        Why this is not the newest version although that was asked for: a record is damaged. Else empty.
     """
 
     def __init__(self, core: _penstock.Snapshot) -> None:
         self._core = core
         self.version: int = core.version
         self.size: int = core.size
+        self.damage: str = core.damage
 
     def read(self, regions: Regions) -> None:
         """Fill the buffers of ``[(offset, buffer), ...]``; bytes that were never written are zero.
@@ -143,11 +170,21 @@ class Blob:
 
     def read(self, regions: Regions, version: int | None = None) -> None:
         """Fill the buffers of ``[(offset, buffer), ...]`` from one version, the newest by default."""
-        self._core.read(regions, version)
+        if version is not None:
+            self._core.read(regions, version)
+        else:
+            self.snapshot().read(regions)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """Pin one version, the newest by default."""
-        return Snapshot(self._core.snapshot(version))
+        """Pin one version, the newest by default.
+
+        Where a record is damaged the newest that can be read is not the newest: a `DamageWarning` says so, and
+        `Snapshot.damage`.
+        """
+        snapshot = Snapshot(self._core.snapshot(version))
+        if snapshot.damage:
+            warnings.warn(snapshot.damage, DamageWarning, stacklevel=2)
+        return snapshot
 
     def wait(self, version: int, timeout: float | None = None) -> bool:
         """Wait until `version` exists. False when it does not within `timeout` seconds; None waits forever."""
@@ -249,6 +286,21 @@ class Store:
     def check(self) -> CheckReport:
         """Read everything and verify every checksum and reference. The store is sound if ``problems`` is empty."""
         return self._core.check()
+
+    def repair(self, apply: bool = False, drop_damaged_data: bool = False) -> RepairReport:
+        """Find what a loss of power, a failing device or a hand has damaged, and with `apply` mend it.
+
+        Afterwards everything else can be read and written again. Damaged objects are kept in the blob's folder "lost".
+        Others may use the store meanwhile.
+
+        Parameters
+        ----------
+        apply : bool
+            False: only say what would be done.
+        drop_damaged_data : bool
+            Give up versions whose data is damaged or missing, too: they read as the versions before them.
+        """
+        return self._core.repair(apply, drop_damaged_data)
 
     def gc(self, keep_last: int | None = None, lease: float = 3600.0, keep_for: float | None = None) -> dict[str, int]:
         """Free the space of old versions, of dead writers and of interrupted runs of gc.

@@ -151,6 +151,7 @@ nb::list blobs_of(const Store& store) {
     row["first_version"] = blob.first_version;
     row["latest_version"] = blob.latest_version;
     row["grows"] = blob.grows;
+    row["damage"] = blob.damage;
     rows.append(row);
   }
   return rows;
@@ -169,6 +170,7 @@ nb::dict check_all(const Store& store) {
   row["bytes"] = report.bytes;
   row["garbage_objects"] = report.garbage_objects;
   row["garbage_bytes"] = report.garbage_bytes;
+  row["lost_versions"] = report.lost_versions;
   row["problems"] = report.problems;
   return row;
 }
@@ -178,6 +180,28 @@ nb::dict row_of(const GcReport& report) {
   row["versions_removed"] = report.versions_removed;
   row["objects_removed"] = report.objects_removed;
   row["bytes_freed"] = report.bytes_freed;
+  return row;
+}
+
+nb::dict repair_all(Store& store, bool apply, bool drop_damaged_data) {
+  RepairReport report;
+  {
+    const nb::gil_scoped_release released;
+    report = store.repair({.apply = apply, .drop_damaged_data = drop_damaged_data});
+  }
+  nb::list actions;
+  for (const RepairAction& action : report.actions) {
+    nb::dict row;
+    row["blob"] = action.blob;
+    row["object"] = action.object;
+    row["reason"] = action.reason;
+    row["action"] = action.action;
+    actions.append(row);
+  }
+  nb::dict row;
+  row["applied"] = apply;
+  row["actions"] = actions;
+  row["remaining"] = report.remaining;
   return row;
 }
 
@@ -210,6 +234,7 @@ void bind_store(nb::module_& module) {
   nb::class_<Snapshot>(module, "Snapshot")
       .def_prop_ro("version", &Snapshot::version)
       .def_prop_ro("size", &Snapshot::size_bytes)
+      .def_prop_ro("damage", &Snapshot::damage)
       .def("read", &read_snapshot, nb::arg("regions"),
            nb::sig("def read(self, regions: collections.abc.Iterable[tuple[int, object]]) -> None"));
   nb::class_<Blob>(module, "Blob")
@@ -293,6 +318,8 @@ void bind_store(nb::module_& module) {
           nb::arg("name"), nb::arg("version").none(), nb::arg("new_name"), released())
       .def("remove", &remove_blob, nb::arg("name"), nb::sig("def remove(self, name: str) -> dict[str, int]"))
       .def("check", &check_all, nb::sig("def check(self) -> penstock.store.CheckReport"))
+      .def("repair", &repair_all, nb::arg("apply"), nb::arg("drop_damaged_data"),
+           nb::sig("def repair(self, apply: bool, drop_damaged_data: bool) -> penstock.store.RepairReport"))
       .def("gc", &collect, nb::arg("keep_last").none(), nb::arg("keep_for"), nb::arg("lease"),
            nb::sig("def gc(self, keep_last: int | None, keep_for: float, lease: float) -> dict[str, int]"))
       .def(

@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +80,18 @@ def _table(rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
     click.echo(aligned([list(columns.values()), *lines]))
 
 
+def _say_damage(message: Warning | str, *_: Any, **__: Any) -> None:
+    click.echo(f"warning: {message}", err=True)
+
+
 @click.group()
 def store() -> None:
-    """Versioned stores: create, write, list, read, export, verify and clean up.
+    """Versioned stores: create, write, list, read, export, verify, repair and clean up.
 
     A store is file:///a/directory, rados://pool/name, or memory:name within one process. A blob is its store, '/' and
     a name: file:///a/directory/name.
     """
+    warnings.showwarning = _say_damage
 
 
 @store.command()
@@ -449,6 +455,39 @@ def check(url: str, as_json: bool) -> None:
             f"{report['garbage_bytes']:,} bytes; {found or 'no'} problem{'s' * (found != 1)}"
         )
     if report["problems"]:
+        raise SystemExit(1)
+
+
+@store.command()
+@_URL
+@click.option("--apply", is_flag=True, help="Do it. Without this, only say what would be done.")
+@click.option(
+    "--drop-damaged-data",
+    is_flag=True,
+    help="Give up versions whose data is damaged or missing, too: they read as the versions before them.",
+)
+@_JSON
+def repair(url: str, apply: bool, drop_damaged_data: bool, as_json: bool) -> None:
+    """Find what is damaged in the store at URL, and with --apply mend it, so that the rest can be read and written.
+
+    Damaged objects are kept in the folder "lost" of their blob. Exits with 1 if something is to be mended or cannot be.
+
+    \b
+    Examples:
+      penstock store repair file:///tmp/run7
+      penstock store repair file:///tmp/run7 --apply
+    """
+    report = _open(url).repair(apply, drop_damaged_data)
+    if as_json:
+        click.echo(json.dumps({"url": url, **report}))
+    else:
+        for row in report["actions"]:
+            click.echo(f"blob {row['blob']}, {row['object']}: {row['reason']}\n  → {row['action']}")
+        for problem in report["remaining"]:
+            click.echo(problem, err=True)
+        actions = _plural(len(report["actions"]), "repair")
+        click.echo(f"{actions} {'made' if apply else 'to make'}, {len(report['remaining'])} problems remain")
+    if report["remaining"] or (report["actions"] and not apply):
         raise SystemExit(1)
 
 
