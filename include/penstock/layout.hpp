@@ -1,8 +1,8 @@
 // Which rank owns which part of a global n-d array, and where it lies in that rank's memory.
 //
-// A layout is a grid of cells. Every dimension (an Axis) is cut into intervals, and each interval belongs to one
-// coordinate of that axis; a cell is a tuple of coordinates, a rank owns whole cells. ScaLAPACK's block-cyclic layout
-// is the case of few coordinates with many intervals each, one cell per rank; an arbitrary grid (the paper's
+// A layout is a grid of tiles. Every dimension (an Axis) is cut into intervals, and each interval belongs to one
+// coordinate of that axis; a tile is a tuple of coordinates, a rank owns whole tiles. ScaLAPACK's block-cyclic layout
+// is the case of few coordinates with many intervals each, one tile per rank; an arbitrary grid (the paper's
 // row-splits, column-splits and owners, COSTA Section 5) the case of one interval per coordinate. So a block-cyclic
 // layout takes memory for its processes, never for its blocks.
 #pragma once
@@ -73,9 +73,9 @@ struct LayoutBlock {
   std::int64_t local_offset_elems = 0;
 };
 
-/// One cell as its owner holds it: a dense local array.
-struct LayoutCell {
-  std::int64_t index = 0;                ///< among all cells of the layout, last axis fastest
+/// One tile as its owner holds it: a dense local array.
+struct LayoutTile {
+  std::int64_t index = 0;                ///< among all tiles of the layout, last axis fastest
   std::vector<std::int64_t> coordinate;  ///< one per axis
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides_elems;
@@ -93,15 +93,15 @@ struct BlockCyclic {
   Order storage = Order::row_major;  ///< of the dense local array of each rank
 };
 
-/// How the cells of one rank lie in memory that holds more than them: part of a larger array, or padded.
+/// How the tiles of one rank lie in memory that holds more than them: part of a larger array, or padded.
 struct LocalMemory {
-  struct Cell {
+  struct Tile {
     std::int64_t offset_elems = 0;
     std::vector<std::int64_t> strides_elems;  ///< one per dimension
 
-    friend bool operator==(const Cell&, const Cell&) = default;
+    friend bool operator==(const Tile&, const Tile&) = default;
   };
-  std::vector<Cell> cells;      ///< in the order of Layout::local_cells()
+  std::vector<Tile> tiles;      ///< in the order of Layout::local_tiles()
   std::int64_t size_elems = 0;  ///< of the whole memory
 
   friend bool operator==(const LocalMemory&, const LocalMemory&) = default;
@@ -116,7 +116,7 @@ struct LayoutBox {
   friend bool operator==(const LayoutBox&, const LayoutBox&) = default;
 };
 
-/// A value. Ranks own any number of cells, zero included; ranks from ranks() on own nothing. Sizes are 64-bit: the
+/// A value. Ranks own any number of tiles, zero included; ranks from ranks() on own nothing. Sizes are 64-bit: the
 /// number of elements of the whole array must be below 2^63. All functions throw Error(invalid_argument) that names
 /// the first offence. Thread-safe as long as nobody assigns to it.
 class PENSTOCK_API Layout {
@@ -141,7 +141,7 @@ class PENSTOCK_API Layout {
 
   /// The same array several times: each of the layouts holds all of it, on ranks of its own. As a source each rank's
   /// own copy is read; as a target all copies are written. Functions of a rank speak of the copy that the rank has a
-  /// part of; axes(), owners(), owner() and cell() of the first one. Rejects a rank with parts of two copies.
+  /// part of; axes(), owners(), owner() and tile() of the first one. Rejects a rank with parts of two copies.
   static Layout replicated(std::vector<Layout> copies);
 
   /// The array cut along one dimension into `ranks` nearly equal pieces (the first ones longer by one).
@@ -150,7 +150,7 @@ class PENSTOCK_API Layout {
   /// The whole array on one rank.
   static Layout whole(std::vector<std::int64_t> shape, std::int32_t owner = 0, std::int32_t ranks = 1);
 
-  /// The general form: any axes, one owner per cell, last axis fastest.
+  /// The general form: any axes, one owner per tile, last axis fastest.
   static Layout from_axes(std::vector<Axis> axes, std::vector<std::int32_t> owners, std::int32_t ranks,
                           Order storage = Order::row_major);
 
@@ -168,7 +168,7 @@ class PENSTOCK_API Layout {
   std::int32_t ranks() const { return ranks_; }
   Order storage() const { return storage_; }
   const std::vector<Axis>& axes() const { return axes_; }
-  /// One rank per cell, last axis fastest.
+  /// One rank per tile, last axis fastest.
   const std::vector<std::int32_t>& owners() const { return owners_; }
   /// The borders of the intervals of one dimension: enumerates them, so not for block-cyclic layouts of great length.
   std::vector<std::int64_t> splits(std::size_t dimension) const;
@@ -176,34 +176,34 @@ class PENSTOCK_API Layout {
   std::int32_t owner(std::span<const std::int64_t> block_index) const;
 
   std::int64_t local_size_elems(std::int32_t rank) const;
-  /// Shape of the dense local array of a rank that owns one cell (zeros for one that owns none); {local_size_elems}
+  /// Shape of the dense local array of a rank that owns one tile (zeros for one that owns none); {local_size_elems}
   /// for a rank that owns several, which lie one after another.
   std::vector<std::int64_t> local_shape(std::int32_t rank) const;
-  std::vector<LayoutCell> local_cells(std::int32_t rank) const;
-  /// Every block of this rank, cell after cell, last dimension fastest. Enumerates them: see local_cells().
+  std::vector<LayoutTile> local_tiles(std::int32_t rank) const;
+  /// Every block of this rank, tile after tile, last dimension fastest. Enumerates them: see local_tiles().
   std::vector<LayoutBlock> local_blocks(std::int32_t rank) const;
-  LayoutCell cell(std::int64_t index) const;
+  LayoutTile tile(std::int64_t index) const;
 
-  /// Where this rank's cells lie when its memory is dense but for the step from one column (of column-major storage)
-  /// or row to the next, `leading_elems`; 0: dense. A leading dimension is for two dimensions and one cell.
+  /// Where this rank's tiles lie when its memory is dense but for the step from one column (of column-major storage)
+  /// or row to the next, `leading_elems`; 0: dense. A leading dimension is for two dimensions and one tile.
   LocalMemory local_memory(std::int32_t rank, std::int64_t leading_elems = 0) const;
 
-  /// What a rank has, as arrays: its boxes, of a layout of boxes() and in their order; its cells otherwise. By shape.
+  /// What a rank has, as arrays: its boxes, of a layout of boxes() and in their order; its tiles otherwise. By shape.
   std::vector<std::vector<std::int64_t>> local_part_shapes(std::int32_t rank) const;
-  /// Where this rank's cells lie when each of those arrays lies anywhere: with its first element at an offset, and with
+  /// Where this rank's tiles lie when each of those arrays lies anywhere: with its first element at an offset, and with
   /// any strides (also negative ones), which give no two elements the same place.
-  LocalMemory placed_memory(std::int32_t rank, std::span<const LocalMemory::Cell> parts) const;
+  LocalMemory placed_memory(std::int32_t rank, std::span<const LocalMemory::Tile> parts) const;
   /// Of a layout of boxes(): those, but for empty ones. Otherwise none.
   std::span<const LayoutBox> given_boxes() const { return boxes_; }
 
   /// The part of the array that begins at `begin` and has this shape, on the same ranks, each with a memory for this
   /// part alone.
   Layout window(std::span<const std::int64_t> begin, std::span<const std::int64_t> shape) const;
-  /// Where the cells of that window lie in `memory`, this rank's memory for the whole array.
+  /// Where the tiles of that window lie in `memory`, this rank's memory for the whole array.
   LocalMemory window_memory(std::span<const std::int64_t> begin, std::span<const std::int64_t> shape, std::int32_t rank,
                             const LocalMemory& memory) const;
 
-  /// The same layout with rank r's cells given to permutation[r]. The permutation may be longer than ranks(); the
+  /// The same layout with rank r's tiles given to permutation[r]. The permutation may be longer than ranks(); the
   /// result then has as many ranks. Their local arrays are those of r, unchanged.
   Layout relabeled(std::span<const std::int32_t> permutation) const;
 
@@ -218,11 +218,11 @@ class PENSTOCK_API Layout {
 
  private:
   Layout() = default;
-  std::vector<std::int64_t> cell_coordinate(std::int64_t index) const;
+  std::vector<std::int64_t> tile_coordinate(std::int64_t index) const;
   /// The coordinates of each axis that a window keeps, in its order.
   std::vector<std::vector<std::int64_t>> window_coordinates(std::span<const std::int64_t> begin,
                                                             std::span<const std::int64_t> shape) const;
-  std::int64_t cell_index(std::span<const std::int64_t> coordinate) const;
+  std::int64_t tile_index(std::span<const std::int64_t> coordinate) const;
   /// The same with rank r's part given to owners[r], of `ranks` ranks.
   Layout with_owners(std::span<const std::int32_t> owners, std::int32_t ranks) const;
 
@@ -232,14 +232,14 @@ class PENSTOCK_API Layout {
   std::int32_t ranks_ = 0;
   Order storage_ = Order::row_major;
   std::int64_t size_elems_ = 0;
-  // Derived: the cells of rank r are rank_cells_[first_cell_[r] .. first_cell_[r + 1]), in ascending order.
-  std::vector<std::int64_t> first_cell_;
-  std::vector<std::int64_t> rank_cells_;
-  std::vector<std::int64_t> cell_offset_elems_;
+  // Derived: the tiles of rank r are rank_tiles_[first_tile_[r] .. first_tile_[r + 1]), in ascending order.
+  std::vector<std::int64_t> first_tile_;
+  std::vector<std::int64_t> rank_tiles_;
+  std::vector<std::int64_t> tile_offset_elems_;
   std::vector<std::int64_t> local_size_elems_;
-  // Of boxes() only: what they were, and the strides of each cell.
+  // Of boxes() only: what they were, and the strides of each tile.
   std::vector<LayoutBox> boxes_;
-  std::vector<std::vector<std::int64_t>> cell_strides_elems_;
+  std::vector<std::vector<std::int64_t>> tile_strides_elems_;
   // Of replicated() only; everything else is the first copy's.
   std::vector<Layout> copies_;
   std::vector<std::int32_t> copy_of_rank_;

@@ -118,7 +118,7 @@ class PENSTOCK_API RedistributionBatch {
   std::uint64_t local_input_bytes(std::size_t pair) const;
   std::uint64_t local_output_bytes(std::size_t pair) const;
   /// Of this rank's workspace, wherever its arrays lie: for what goes to other nodes and comes from there, and for long
-  /// runs that it lends to ranks of its node and whose memory has gaps. 0 where there is neither.
+  /// runs that it offers to ranks of its node and whose memory has gaps. 0 where there is neither.
   std::uint64_t workspace_bytes() const;
 
   /// outputs[i] = alpha*op(inputs[i]) + beta*outputs[i] for this rank's parts of each pair, dense as the layouts say,

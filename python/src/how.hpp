@@ -8,6 +8,6 @@
 namespace penstock::python {
 
 /// Throws Error(invalid_argument) for what is no such keyword, or no value of it.
-void apply(const nanobind::dict& how, Collective& what);
+void apply(const nanobind::dict& how, Collective& collective);
 
 }  // namespace penstock::python

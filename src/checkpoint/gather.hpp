@@ -11,25 +11,25 @@
 
 namespace penstock::checkpoint {
 
-/// A run of positions along one dimension, in a cell of the source and in a cell of the target.
+/// A run of positions along one dimension, in a tile of the source and in a tile of the target.
 struct Overlap {
   std::int64_t source_start = 0;
   std::int64_t target_start = 0;
   std::int64_t length = 0;
 };
 
-/// One dimension of a cell: the overlaps ascend in source_start.
+/// One dimension of a tile: the overlaps ascend in source_start.
 struct Extent {
   std::int64_t source_stride_bytes = 0;
   std::int64_t target_stride_bytes = 0;
   std::vector<Overlap> overlaps;
 };
 
-/// What one cell of the source gives to one cell of the target: the product of the overlaps of all dimensions.
+/// What one tile of the source gives to one tile of the target: the product of the overlaps of all dimensions.
 struct Piece {
   std::uint64_t item_bytes = 1;
-  std::uint64_t source_offset_bytes = 0;  ///< of the cell, in its rank's object
-  std::byte* target = nullptr;            ///< the cell, in this rank's memory
+  std::uint64_t source_offset_bytes = 0;  ///< of the tile, in its rank's object
+  std::byte* target = nullptr;            ///< the tile, in this rank's memory
   std::vector<Extent> extents;            ///< source strides descend
   std::uint64_t first_byte = 0;           ///< the range of the object that holds it
   std::uint64_t last_byte = 0;            ///< one past the end

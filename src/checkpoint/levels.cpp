@@ -68,7 +68,7 @@ void Saver::begin(Job& job, const std::string& what) {
   for (const auto& earlier : all) {
     // The burst buffer must not fill up without limit; this also bounds what a crash of its node can cost.
     if (earlier->sequence + static_cast<std::uint64_t>(options_.undrained_max) <= job.sequence) {
-      earlier->await_settled(CheckpointLevel::drained);
+      earlier->wait_until_settled(CheckpointLevel::drained);
     }
   }
   const std::vector<Begin> begins = agree(peers, what, [&] {

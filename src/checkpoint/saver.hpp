@@ -27,7 +27,7 @@ struct Channels {
 };
 
 /// Waits until `job` has reached `level` or failed. Collective where there is a relay.
-void await_settled(Job& job, CheckpointLevel level, Relay* relay);
+void wait_until_settled(Job& job, CheckpointLevel level, Relay* relay);
 
 /// The promises of Checkpointer hold here, which adds tiers from URLs and communicators to it.
 class Saver {
