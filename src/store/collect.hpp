@@ -27,7 +27,7 @@ void collect_folders(const std::shared_ptr<Backend>& backend, const std::set<std
 void put_keep_mark(BlobState& blob, std::uint64_t version);
 /// Throws corrupt or not_found where any byte of a data object is not as it was written.
 void verify_object(const Backend& backend, const Source& source);
-/// See "Collecting" in docs/design/store.md. Adds what it does to `report`.
+/// See docs/design/store-collecting.md. Adds what it does to `report`.
 void collect_blob(BlobState& blob, const GcOptions& options, GcReport& report);
 
 }  // namespace penstock::store
