@@ -191,8 +191,8 @@ void BlobState::check_log() {
   std::string damage;
   try {
     backend_->settle();
-    map_at(kLatest);
-    // Of objects that were not synced some may be there although those that were put before them are not.
+    // Of objects that were not synced some may be there although those that were put before them are not. In this order:
+    // a repair that fills the gap meanwhile makes versions the newest that would not have been looked at.
     if (backend_->may_be_torn()) {
       const std::vector<std::string> stray = beyond_newest();
       if (!stray.empty()) {
@@ -200,6 +200,7 @@ void BlobState::check_log() {
                  std::to_string(known_.load() + 1) + " is missing";
       }
     }
+    map_at(kLatest);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::corrupt) throw;
     damage = error.what();
