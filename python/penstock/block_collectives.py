@@ -1,6 +1,6 @@
-"""Collectives in which each rank has a block for, or of, each other one. Names and arguments are mpi4py's."""
+"""Collectives with one block per rank, with counts and displacements. Names and arguments are mpi4py's."""
 
-# mpi4py's methods return its own requests, where Penstock's return Penstock's.
+# mpi4py's methods return mpi4py's requests; these return Penstock's.
 # pyright: reportIncompatibleMethodOverride=false
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ALLTOALL = _penstock.COLLECTIVES["alltoall"]
 
 
 class BlockCollectives(_Base):
-    """The part of :class:`penstock.Comm` with counts and displacements; see there."""
+    """The collectives of :class:`penstock.Comm` with one block per rank. See there."""
 
     if TYPE_CHECKING:
         _open: Callable[[], _penstock.Comm]
@@ -89,7 +89,7 @@ class BlockCollectives(_Base):
         return call.reduce(op, sendbuf, recvbuf, blocks=(ranks, ranks if call.in_place else 1))
 
     def _reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None, op: Any) -> Call:
-        if recvcounts is None:  # all ranks are in place
+        if recvcounts is None:  # all ranks use MPI.IN_PLACE
             recvcounts = [item_count(recvbuf) // self.Get_size()] * self.Get_size()
         call = Call("reduce_scatter", (sendbuf, recvbuf, recvcounts, op))
         call.in_place = is_in_place(sendbuf)
@@ -99,7 +99,7 @@ class BlockCollectives(_Base):
         return call
 
     def _recvcounts(self, sendbuf: Any, recvbuf: Any, given: Any) -> Any:
-        """`given`, or where it is None how many elements each rank's `recvbuf` has, which the ranks tell each other."""
+        """`given`, or if it is None the length of each rank's `recvbuf`, which the ranks then exchange."""
         if given is not None or is_in_place(sendbuf):
             return given
         core = self._open()
@@ -110,7 +110,7 @@ class BlockCollectives(_Base):
         return list(counts)
 
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
-        """Collect blocks of the ranks' own sizes in the root's `recvbuf`: [array, counts, displacements, datatype]."""
+        """Concatenate blocks of any sizes in the root's `recvbuf`: [array, counts, displacements, datatype]."""
         self._run(how, self._gatherv, sendbuf, recvbuf, root)
 
     def Igatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
@@ -122,7 +122,7 @@ class BlockCollectives(_Base):
         return self._init(how, self._gatherv, sendbuf, recvbuf, root)
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
-        """Deal the root's `sendbuf`, [array, counts, displacements, datatype], out to the ranks' `recvbuf`."""
+        """Send one block of the root's `sendbuf`, [array, counts, displacements, datatype], to each rank's `recvbuf`."""
         self._run(how, self._scatterv, sendbuf, recvbuf, root)
 
     def Iscatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
@@ -136,7 +136,7 @@ class BlockCollectives(_Base):
         return self._init(how, self._scatterv, sendbuf, recvbuf, root)
 
     def Allgatherv(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> None:
-        """Collect blocks of the ranks' own sizes in every rank's `recvbuf`. The counts are the same on all ranks."""
+        """Concatenate blocks of any sizes in every rank's `recvbuf`. The counts are equal on all ranks."""
         self._run(how, self._allgatherv, sendbuf, recvbuf)
 
     def Iallgatherv(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> Request:
@@ -148,7 +148,7 @@ class BlockCollectives(_Base):
         return self._init(how, self._allgatherv, sendbuf, recvbuf)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> None:
-        """Send the i-th block of `sendbuf` to rank i and receive its block as the i-th one of `recvbuf`."""
+        """Send block i of `sendbuf` to rank i; receive rank i's block as block i of `recvbuf`."""
         if not self._run_on_arrays(_ALLTOALL, -1, 0, sendbuf, recvbuf, how):
             self._run(how, self._alltoall, sendbuf, recvbuf)
 
@@ -161,7 +161,7 @@ class BlockCollectives(_Base):
         return self._init(how, self._alltoall, sendbuf, recvbuf)
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> None:
-        """As Alltoall, with counts and displacements of this rank in both buffers."""
+        """As Alltoall, with this rank's counts and displacements in both buffers."""
         self._run(how, self._alltoallv, sendbuf, recvbuf)
 
     def Ialltoallv(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> Request:
@@ -173,7 +173,7 @@ class BlockCollectives(_Base):
         return self._init(how, self._alltoallv, sendbuf, recvbuf)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> None:
-        """Combine the ranks' `sendbuf`, of a block for each rank, and give each rank its block."""
+        """Combine the `sendbuf` of all ranks, which has one block per rank; each rank receives its block."""
         self._run(how, self._reduce_scatter_block, sendbuf, recvbuf, op)
 
     def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> Request:
@@ -199,7 +199,7 @@ class BlockCollectives(_Base):
     def Ireduce_scatter(
         self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: Any = MPI.SUM, **how: Unpack[How]
     ) -> Request:
-        """Start a Reduce_scatter; without `recvcounts` the ranks wait for each other to tell them."""
+        """Start a Reduce_scatter. Without `recvcounts` it blocks while the ranks exchange them."""
         return self._start(
             how, self._reduce_scatter, sendbuf, recvbuf, self._recvcounts(sendbuf, recvbuf, recvcounts), op
         )
@@ -213,7 +213,7 @@ class BlockCollectives(_Base):
         info: Any = None,
         **how: Unpack[How],
     ) -> Prequest:
-        """Make a persistent Reduce_scatter. Local, but without `recvcounts` the ranks tell them to each other."""
+        """Make a persistent Reduce_scatter. Local; collective without `recvcounts`, which the ranks then exchange."""
         return self._init(
             how, self._reduce_scatter, sendbuf, recvbuf, self._recvcounts(sendbuf, recvbuf, recvcounts), op
         )
