@@ -247,7 +247,7 @@ def test_the_cases_are_drawn(case, tmp_path):
     ("arguments", "message"),
     [
         (("--from", "1,1@1x1", "--to", "1,1@1x1"), "--shape is missing"),
-        (("--case", "figure-3", "--shape", "1,1"), "has layouts of its own"),
+        (("--case", "figure-3", "--shape", "1,1"), "has its own layouts"),
         (("--shape", "1,1", "--from", "1,1@1x1", "--to", "1,1@1x1", "--plot", "x.png"), "--plot draws a --case"),
         (("--shape", "10;10", "--from", "1,1@1x1", "--to", "1,1@1x1"), "--shape is '10;10'"),
         (("--shape", "10,10", "--from", "1,1", "--to", "1,1@1x1"), "--from is '1,1'"),

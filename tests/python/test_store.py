@@ -390,7 +390,7 @@ def test_blobs_are_made_and_written_from_the_command_line(tmp_path: Path) -> Non
         (("create", "{place}", "field", "--size", "1"), 1, "exists already"),
         (("create", "{place}", "x", "--size", "1Q"), 2, "'1Q' is no size; expected bytes such as 4096, 64K"),
         (("create", "{place}", "x", "--size", "-1"), 2, "no size"),
-        (("write", "{place}/field", "{empty}"), 2, "nothing to write"),
+        (("write", "{place}/field", "{empty}"), 2, "give a file with data"),
         (("write", "{place}/field", "{place}"), 2, "does not exist"),
         (("write", "{place}/field", "{part}", "--offset", "8"), 2, "expected it within [0, 8)"),
         (("write", "{place}/none", "{part}"), 1, "does not exist"),
