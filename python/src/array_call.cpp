@@ -12,7 +12,7 @@ namespace nb = nanobind;
 namespace penstock::python {
 namespace {
 
-/// An array's memory. A message of a few bytes takes less time than a memoryview and an ArrayView of it.
+/// An array's memory, by the buffer protocol alone: small messages take less time than a memoryview and an ArrayView.
 class Held {
  public:
   Held() = default;
@@ -40,7 +40,7 @@ class Held {
   Py_buffer buffer_{};
 };
 
-/// How many elements the operation is about; empty where the buffers do not fit it.
+/// Number of elements of the operation. Empty if the buffers do not fit it.
 std::optional<std::uint64_t> count_of(const Comm& comm, const Collective& what, const Held& input, const Held& output) {
   const auto ranks = static_cast<std::uint64_t>(comm.size());
   const bool at_root = what.root == comm.rank();
@@ -84,7 +84,7 @@ bool run_on_arrays(Comm& comm, const ArrayCall& call, nb::handle input, nb::hand
     try {
       apply(call.how, what);
     } catch (const Error&) {
-      return false;  // the other way tells everybody
+      return false;  // the general path raises the error on all ranks
     }
   }
   if (reduces) {

@@ -1,4 +1,4 @@
-// Communicators: _penstock.Comm and _penstock.Request, over which penstock.comm builds the mpi4py class.
+// _penstock.Comm and _penstock.Request. penstock.comm builds the mpi4py communicator on them.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -25,7 +25,7 @@ namespace nb = nanobind;
 namespace penstock::python {
 namespace {
 
-/// What a Python caller says of one collective; element type and count come from the buffers.
+/// One collective as Python describes it. Element type and count follow from the buffers.
 struct Call {
   CollectiveKind kind;
   std::optional<ReduceOp> op;
@@ -38,7 +38,7 @@ struct Call {
   std::shared_ptr<const UserOp> user{};
 };
 
-/// A callable of Python as an operation. It is called with the GIL, and its owner dropped with it.
+/// A Python callable as an operation. It is called, and released, with the GIL held.
 std::shared_ptr<const UserOp> user_op(nb::handle given) {
   if (given.is_none()) return nullptr;
   const auto parts = nb::cast<nb::tuple>(given);
@@ -65,9 +65,8 @@ std::shared_ptr<const UserOp> user_op(nb::handle given) {
       .combine = combine, .element_bytes = nb::cast<std::uint64_t>(parts[1]), .commutative = nb::cast<bool>(parts[2])});
 }
 
-/// A part of a buffer with an element type of its own, as a buffer specification of mpi4py asks for:
-/// (object, offset in bytes, size in bytes or -1 for the rest, element type). The type is a name, None for the object's
-/// own, or "" for one that Penstock only moves.
+/// Memory of a buffer specification: (object, offset in bytes, size in bytes or -1 for the rest, element type). The
+/// type is a name, None for the object's own, or "" for one that Penstock can only move.
 ArrayView message(nb::handle given, Access access, const char* argument) {
   if (given.is_none()) return {};
   if (!nb::isinstance<nb::tuple>(given)) return view(given, access, argument);
@@ -90,7 +89,7 @@ std::uint64_t blocks_of(std::uint64_t count, const Comm& comm, const char* argum
   return count / ranks;
 }
 
-/// Operations that only move data count in bytes, so their buffers may hold anything.
+/// Operations that only move data count in bytes, so their buffers may have any type.
 Collective describe(const Comm& comm, const Call& call) {
   Collective what;
   what.kind = call.kind;
@@ -119,7 +118,7 @@ Collective describe(const Comm& comm, const Call& call) {
         what.dtype = mine.dtype();
         count = mine.count();
       }
-      what.count = count;  // a remainder shows as a wrong size
+      what.count = count;  // a remainder is reported as a wrong size
       if (call.kind == CollectiveKind::reduce_scatter_block)
         what.count = blocks_of(count, comm, from_output ? "recvbuf" : "sendbuf");
       if (call.kind == CollectiveKind::reduce_scatter) what.count = 0;
@@ -175,7 +174,7 @@ Call parse(const Comm& comm, const std::string& kind, nb::handle input, nb::hand
   return call;
 }
 
-/// Whether the elements that this rank contributes are of a type that Penstock computes with.
+/// Whether Penstock has kernels for the element type of this rank's contribution.
 bool has_plan(const Call& call) {
   if (!computes(call.kind) || call.user) return true;
   return (call.in_place ? call.output : call.input).known_dtype().has_value();
@@ -186,7 +185,7 @@ struct Started {
   Call call;
 };
 
-/// Empty where there is no plan; nothing is to be started then.
+/// Empty if there is no plan; then start nothing.
 std::optional<Started> to_start(Comm& comm, const std::string& kind, nb::handle input, nb::handle output,
                                 const std::string& op, int root, bool in_place, const nb::dict& how, nb::handle blocks,
                                 nb::handle user) {
@@ -205,7 +204,7 @@ std::optional<Started> to_start(Comm& comm, const std::string& kind, nb::handle 
   }
 }
 
-/// Empty where there is no plan; the operation has not been started then.
+/// Empty if there is no plan; then nothing was started.
 std::optional<PendingRequest> start(Comm& comm, const std::string& kind, nb::handle input, nb::handle output,
                                     const std::string& op, int root, bool in_place, const nb::dict& how,
                                     nb::handle blocks, nb::handle user) {
@@ -220,7 +219,7 @@ std::optional<PendingRequest> start(Comm& comm, const std::string& kind, nb::han
   return PendingRequest(std::move(request), std::move(call.input), std::move(call.output));
 }
 
-/// False where there is no plan.
+/// False if there is no plan.
 bool run(Comm& comm, const std::string& kind, nb::handle input, nb::handle output, const std::string& op, int root,
          bool in_place, const nb::dict& how, nb::handle blocks, nb::handle user) {
   std::optional<Started> wanted = to_start(comm, kind, input, output, op, root, in_place, how, blocks, user);
@@ -231,8 +230,8 @@ bool run(Comm& comm, const std::string& kind, nb::handle input, nb::handle outpu
   return true;
 }
 
-/// A barrier that stands for an operation which this rank runs natively: ranks that started a plan for it instead
-/// fail, as this one does, rather than wait for each other in two libraries.
+/// A barrier in place of an operation that this rank runs natively. If other ranks have started a plan for the
+/// operation, it fails on all ranks; otherwise they would wait for each other in two libraries.
 PendingRequest guard(Comm& comm, const std::string& kind) {
   auto plan = std::make_shared<const Plan>(plan_collective(comm.team(), {}));
   const std::uint64_t signature = 0x6e61746976650000u + static_cast<std::uint64_t>(collective_kind_from_name(kind));
@@ -240,7 +239,8 @@ PendingRequest guard(Comm& comm, const std::string& kind) {
   return PendingRequest(comm.start(std::move(plan), {}, {}, {}, signature), {}, {});
 }
 
-/// The same communicator, whose end does not hold the GIL: it waits for threads that may be about to call Python.
+/// The same communicator with a destructor that releases the GIL: it waits for threads that may be about to call
+/// Python.
 Comm* without_gil(const Comm& given) {
   auto inner = std::make_unique<const Comm>(given);
   comm::State* const state = &inner->state();
@@ -281,7 +281,7 @@ std::string explain(const Comm& comm, const std::string& kind, std::uint64_t siz
   return comm.explain(what);
 }
 
-/// One of the tasks that a tuner measures, on buffers of four segments each. Blocking and collective.
+/// Runs one of the tasks that the tuner measures, on buffers of four segments each. Blocking and collective.
 void run_task(Comm& comm, const std::string& algorithm, const std::vector<std::string>& stages, nb::handle input,
               nb::handle output) {
   static const std::map<std::string, Stage> kStages{
@@ -296,7 +296,7 @@ void run_task(Comm& comm, const std::string& algorithm, const std::vector<std::s
     wanted.push_back(kStages.at(stage));
     signature += std::uint64_t{1} << static_cast<unsigned>(wanted.back());
   }
-  // The plans of tasks are used over and over.
+  // Tasks run many times, so their plans are cached.
   thread_local std::map<std::string, std::shared_ptr<const Plan>> plans;
   const std::string key = comm.tuning_key() + algorithm + std::to_string(signature) + std::to_string(comm.rank());
   std::shared_ptr<const Plan>& plan = plans[key];
@@ -355,7 +355,7 @@ void bind_comm(nb::module_& module) {
                    "how: collections.abc.Mapping[str, object], /) -> str"))
       .def("report", &Comm::report);
 
-  // The numbers that run_on_arrays() takes.
+  // Numbers for run_on_arrays().
   nb::dict kinds;
 #define PENSTOCK_COLLECTIVE(name, rooted, computes) kinds[#name] = static_cast<int>(CollectiveKind::name);
 #include "penstock/collectives.def"

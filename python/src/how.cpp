@@ -25,7 +25,7 @@ std::int64_t whole_number(const std::string& keyword, nb::handle given, std::int
 }  // namespace
 
 void apply(const nb::dict& how, Collective& what) {
-  constexpr std::int64_t kMost = std::numeric_limits<int>::max();  // of levels and children: no tree has so many
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();  // no tree has as many levels or children
   for (const auto [key, value] : how) {
     const auto keyword = nb::cast<std::string>(key);
     const bool is_text = nb::isinstance<nb::str>(value);

@@ -1,4 +1,4 @@
-// The keywords that say how to run an operation: penstock.comm.How.
+// Keyword arguments of collectives: penstock.How.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,7 +7,7 @@
 
 namespace penstock::python {
 
-/// Throws Error(invalid_argument) for what is no such keyword, or no value of it.
+/// Sets `what` from keywords. Throws Error(invalid_argument) for an unknown keyword or an invalid value.
 void apply(const nanobind::dict& how, Collective& what);
 
 }  // namespace penstock::python
