@@ -1,4 +1,4 @@
-"""The demo's page: one self-contained HTML file, made from the measurements of one run."""
+"""The demo's page: one self-contained HTML file with the results of one run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ul.checks small { display:block; text-indent:0; color:var(--dim); line-height:1.
 
 
 def number(value: float) -> str:
-    """Three digits at most, none that mean nothing: 0.042, 4.9, 214, 12 340; the space is one that no line breaks at."""
+    """At most three significant digits: 0.042, 4.9, 214, 12 340. The space does not break."""
     if value == 0:
         return "0"
     if value >= 1000:
@@ -46,7 +46,7 @@ def number(value: float) -> str:
 
 
 def stacked_bar(label: str, pieces: Sequence[tuple[str, str, float]], longest: float, unit: str) -> str:
-    """Pieces of (name, colour, value) on a scale that ends at `longest`."""
+    """Pieces (name, colour, value) on a scale that ends at `longest`."""
     total = sum(value for _, _, value in pieces)
     inside = "".join(
         f'<i style="width:{100 * value / longest:.3f}%;background:var(--{colour})" title="{escape(name)}: {number(value)} {unit}"></i>'
@@ -68,7 +68,7 @@ def checklist(items: Iterable[tuple[bool, str, str]]) -> str:
 
 
 VERDICTS = {"shorter": "shorter", "longer": "longer", "unclear": "no clear difference"}
-_PHASES = [  # of a segment: measure, colour, name, and what the measure is per
+_PHASES = [  # of a segment: (measure, colour, name, what the measure is per)
     ("compute", "pale", "compute", "steps"),
     ("next_batch", "green", "next batch", "steps"),
     ("sum_gradients", "orange", "sums of gradients", "steps"),
@@ -77,7 +77,7 @@ _PHASES = [  # of a segment: measure, colour, name, and what the measure is per
     ("checkpoint", "brown", "checkpoint", "checkpoints"),
     ("settle", "slate", "wait until it is in the slow tier", "checkpoints"),
 ]
-# Colour of a span: of the application's by its phase, of the other lanes' by lane.
+# Colour of a span: on the application lane by phase, on other lanes by lane.
 _SPANS = {
     "compute": "pale",
     "next batch": "green",
@@ -98,7 +98,7 @@ _LANES = {
 
 
 def write(path: Path, found: dict, measures: dict[str, Measure], timeline: dict) -> None:
-    """`found` is what --json prints."""
+    """`found` is the output of --json."""
     view = _View(found, measures)
     steps = found["settings"]["segment_steps"]
     body = [
@@ -130,7 +130,7 @@ def write(path: Path, found: dict, measures: dict[str, Measure], timeline: dict)
 
 
 class _View:
-    """The sentences and charts of the page."""
+    """The texts and charts of the page."""
 
     def __init__(self, found: dict, measures: dict[str, Measure]) -> None:
         self.found, self.measures = found, measures
