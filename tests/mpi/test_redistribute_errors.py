@@ -1,4 +1,4 @@
-"""Redistributions that cannot be made: an error on all ranks, and nothing moved."""
+"""Invalid redistributions: an error on all ranks, and no output changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WORLD = MPI.COMM_WORLD
 
 
 def fails(comm: ps.Comm, at: int, call, code: str = "invalid_argument") -> ps.Error:
-    """Raises on every rank: with `code` where the mistake is, as a consequence elsewhere."""
+    """Raises on every rank: `code` on the rank with the error, its consequence on the others."""
     with pytest.raises(ps.Error) as caught:
         call()
     assert caught.value.code in ((code,) if comm.rank == at else ("peer_failed", "mismatch")), str(caught.value)
