@@ -14,7 +14,7 @@ namespace {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// Every element of the array lies in exactly one block, inside its owner's memory, at a place of its own.
+/// Checks that every element lies in exactly one block, inside its owner's memory, at a place of its own.
 void expect_partition(const Layout& layout) {
   std::vector<int> covered(static_cast<std::size_t>(layout.size_elems()), 0);
   for (std::int32_t rank = 0; rank < layout.ranks(); ++rank) {
@@ -97,7 +97,7 @@ TEST(Layout, AWindowOwnsWhatTheLayoutOwns) {
     const Layout window = whole.window(begin, shape);
     EXPECT_EQ(Layout::parse(window.serialize()), window);
     expect_partition(window);
-    // Each element has the owner and the place in memory that it has in the whole.
+    // Each element has the same owner and the same place in memory as in the whole array.
     for (std::int32_t rank = 0; rank < whole.ranks(); ++rank) {
       std::map<std::vector<std::int64_t>, std::int64_t> place;
       for (const LayoutBlock& block : whole.local_blocks(rank))
