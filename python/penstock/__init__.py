@@ -9,7 +9,7 @@ TYPE_CHECKING = False  # checkers take it for typing's, whose import would doubl
 if TYPE_CHECKING:
     from penstock import dataset, model, plan, redistribute, trace
     from penstock._penstock import __version__
-    from penstock.call import How
+    from penstock.call import CollectiveOptions
     from penstock.checkpoint import Checkpointer, CheckpointHandle
     from penstock.comm import Comm
     from penstock.dataset import Dataset, Skipped, Stats
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # A public name is in a line above, in one of _PARTS and in __all__; tests/typing/test_names.py compares them.
 _PARTS = {
     "_penstock": ("__version__",),
-    "call": ("How",),
+    "call": ("CollectiveOptions",),
     "checkpoint": ("CheckpointHandle", "Checkpointer"),
     "comm": ("Comm",),
     "dataset": ("Dataset", "Skipped", "Stats"),
@@ -42,6 +42,7 @@ __all__ = [
     "CheckReport",
     "CheckpointHandle",
     "Checkpointer",
+    "CollectiveOptions",
     "Comm",
     "Darray",
     "Dataset",
@@ -49,7 +50,6 @@ __all__ = [
     "Error",
     "File",
     "FileRequest",
-    "How",
     "Layout",
     "LayoutBlock",
     "LogEntry",

@@ -36,7 +36,7 @@ OP_NUMBERS = {key: _penstock.REDUCE_OPS[name] for key, name in _OPS_BY_ID.items(
 _REDUCTIONS = ("reduce", "allreduce", "reduce_scatter_block", "reduce_scatter", "scan", "exscan")
 
 
-class How(TypedDict, total=False):
+class CollectiveOptions(TypedDict, total=False):
     """Keyword arguments of all collectives: how to run the operation. Equal on all ranks, like the other arguments."""
 
     #: A name of the algorithms table, such as "binomial". "" (default): chosen by size and ranks. "native": MPI runs the
@@ -93,12 +93,12 @@ class Call:
         given = message(spec, blocks, self.kind in _REDUCTIONS)
         self._check_movable(given)
         if isinstance(given, Derived):
-            self._land(given, keep)
+            self._receive_packed(given, keep)
         else:
             self.output = given
 
-    def _land(self, given: Derived | DerivedBlocks, keep: bool) -> None:
-        packed = given.landing(keep)
+    def _receive_packed(self, given: Derived | DerivedBlocks, keep: bool) -> None:
+        packed = given.receive_buffer(keep)
         self.output = packed
         self.finish = lambda: given.unpack(packed)
 
@@ -153,10 +153,10 @@ class Call:
             self.output = given.given
             self._set_blocks(2, given.counts, given.displacements)
             return
-        self._land(given, keep)
+        self._receive_packed(given, keep)
         self._set_blocks(2, given.counts, None)
 
-    def set_parts(self, counts: Any, ranks: int) -> None:
+    def set_recvcounts(self, counts: Any, ranks: int) -> None:
         """Set how many elements of the result each rank receives. Call it after send and receive."""
         self._set_blocks(2, numbers(counts, ranks, "recvcounts"), None)
 

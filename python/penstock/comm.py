@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 
 from penstock import _penstock, mpi_abi
 from penstock.block_collectives import BlockCollectives
-from penstock.call import OP_NUMBERS, Call, How, is_in_place, or_fail_next
+from penstock.call import OP_NUMBERS, Call, CollectiveOptions, is_in_place, or_fail_next
 from penstock.error import Error
 from penstock.native import Natives
 from penstock.plan import algorithms
@@ -36,7 +36,7 @@ _PLANNED = {algorithm.collective for algorithm in algorithms()}
 _KINDS: dict[str, int] = _penstock.COLLECTIVES
 
 
-def _takes_the_other_way(kind: int, op: int, root: int, sends: Any, receives: Any, how: How) -> bool:
+def _needs_general_path(kind: int, op: int, root: int, sends: Any, receives: Any, options: CollectiveOptions) -> bool:
     return False
 
 
@@ -51,8 +51,8 @@ class Comm(BlockCollectives, MPI.Intracomm):
     Scatter, Scatterv, Allgather, Allgatherv, Alltoall and Alltoallv, on a private duplicate of `comm`. Each has a blocking,
     a non-blocking (``Iallreduce``) and a persistent (``Allreduce_init``) form. Everything else is MPI's, on `comm` itself.
 
-    Buffers are those of mpi4py; derived datatypes are packed. All collectives take the keywords of :class:`How`, such as
-    ``split``.
+    Buffers are those of mpi4py; derived datatypes are packed. All collectives take the keywords of
+    :class:`CollectiveOptions`, such as ``split``.
 
     Reductions take MPI's predefined operations, those of ``MPI.Op.Create``, and callables. A callable gets two arrays, of
     lower and of higher ranks, and returns the combined one, or changes the second in place. Operations that do not commute,
@@ -80,7 +80,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
     _native_runs: collections.Counter[str]
     _progress_cores: str | int
     #: Runs a call on whole arrays without further Python. Returns False if the call needs the general path.
-    _run_on_arrays: Callable[..., bool] = staticmethod(_takes_the_other_way)
+    _run_on_arrays: Callable[..., bool] = staticmethod(_needs_general_path)
 
     def __new__(cls, comm: Any = None, progress_cores: str | int = "auto") -> Comm:
         if comm is not None and (isinstance(comm, MPI.Intercomm) or not isinstance(comm, MPI.Comm)):
@@ -242,7 +242,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
         dtype: str = "uint8",
         op: str = "sum",
         root: int = 0,
-        **how: Unpack[How],
+        **options: Unpack[CollectiveOptions],
     ) -> dict[str, Any]:
         """The plan that would run, and why. Local.
 
@@ -256,8 +256,8 @@ class Comm(BlockCollectives, MPI.Intracomm):
             Element type and operation of a reduction.
         root : int
             Root of a rooted operation.
-        **how
-            Keywords of the operation; see :class:`How`.
+        **options
+            Keywords of the operation; see :class:`CollectiveOptions`.
 
         Returns
         -------
@@ -268,7 +268,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
         if operation not in _PLANNED:
             reason = "Penstock has no plan for this operation; MPI's own runs"
             return {"operation": operation, "algorithm": "native", "reason": reason}
-        facts: dict[str, Any] = json.loads(self._open().explain(operation, nbytes, dtype, op, root, how))
+        facts: dict[str, Any] = json.loads(self._open().explain(operation, nbytes, dtype, op, root, options))
         return facts
 
     def report(self) -> str:
@@ -285,31 +285,31 @@ class Comm(BlockCollectives, MPI.Intracomm):
             raise Error("this communicator has been freed, or was not made by penstock.Comm(comm)")
         return self._core
 
-    def _run(self, how: How, prepare: Callable[..., Call], *arguments: Any) -> None:
+    def _run(self, options: CollectiveOptions, prepare: Callable[..., Call], *arguments: Any) -> None:
         core = self._open()
         call = self._prepared(core, prepare, arguments)
         if call.op is not None and core.run(
-            call.kind, call.input, call.output, call.op, call.root, call.in_place, how, call.blocks, call.user
+            call.kind, call.input, call.output, call.op, call.root, call.in_place, options, call.blocks, call.user
         ):
             if call.finish is not None:
                 call.finish()
             return
-        self._start_native(core, call, how, waits=True).Wait()
+        self._start_native(core, call, options, waits=True).Wait()
 
-    def _start(self, how: How, prepare: Callable[..., Call], *arguments: Any) -> Request:
+    def _start(self, options: CollectiveOptions, prepare: Callable[..., Call], *arguments: Any) -> Request:
         core = self._open()
         call = self._prepared(core, prepare, arguments)
         if call.op is not None:
             pending = core.start(
-                call.kind, call.input, call.output, call.op, call.root, call.in_place, how, call.blocks, call.user
+                call.kind, call.input, call.output, call.op, call.root, call.in_place, options, call.blocks, call.user
             )
             if pending is not None:
                 return Request(pending, call.finish)
-        return self._start_native(core, call, how, waits=False)
+        return self._start_native(core, call, options, waits=False)
 
-    def _init(self, how: How, prepare: Callable[..., Call], *arguments: Any) -> Prequest:
+    def _init(self, options: CollectiveOptions, prepare: Callable[..., Call], *arguments: Any) -> Prequest:
         self._open()
-        return Prequest(lambda: self._start(how, prepare, *arguments))
+        return Prequest(lambda: self._start(options, prepare, *arguments))
 
     def _prepared(self, core: _penstock.Comm, prepare: Callable[..., Call], arguments: tuple[Any, ...]) -> Call:
         with or_fail_next(core):
@@ -320,9 +320,9 @@ class Comm(BlockCollectives, MPI.Intracomm):
                 call.check_for_mpi(self.Get_rank(), self.Get_size())
             return call
 
-    def _start_native(self, core: _penstock.Comm, call: Call, how: How, *, waits: bool) -> Request:
+    def _start_native(self, core: _penstock.Comm, call: Call, options: CollectiveOptions, *, waits: bool) -> Request:
         """Only reductions are native. MPI requires equal operations and types on all ranks, so all ranks decide alike."""
-        if how.get("reproducible"):
+        if options.get("reproducible"):
             why = (
                 f"{call.kind}: MPI itself reduces by this operation or elements of this type, which is not reproducible"
             )
@@ -386,128 +386,146 @@ class Comm(BlockCollectives, MPI.Intracomm):
         call.receive(recvbuf, self.Get_size(), keep=call.in_place)
         return call
 
-    def Barrier(self, **how: Unpack[How]) -> None:
+    def Barrier(self, **options: Unpack[CollectiveOptions]) -> None:
         """Wait until all ranks have called it."""
-        if not self._run_on_arrays(_KINDS["barrier"], -1, 0, None, None, how):
-            self._run(how, self._barrier)
+        if not self._run_on_arrays(_KINDS["barrier"], -1, 0, None, None, options):
+            self._run(options, self._barrier)
 
-    def Ibarrier(self, **how: Unpack[How]) -> Request:
+    def Ibarrier(self, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a barrier; the request is complete when all ranks have started theirs."""
-        return self._start(how, self._barrier)
+        return self._start(options, self._barrier)
 
-    def Barrier_init(self, info: Any = None, **how: Unpack[How]) -> Prequest:
+    def Barrier_init(self, info: Any = None, **options: Unpack[CollectiveOptions]) -> Prequest:
         """Make a persistent barrier. Local."""
-        return self._init(how, self._barrier)
+        return self._init(options, self._barrier)
 
-    def Bcast(self, buf: Any, root: int = 0, **how: Unpack[How]) -> None:
+    def Bcast(self, buf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> None:
         """Copy the root's `buf` to all ranks."""
-        if not self._run_on_arrays(_KINDS["bcast"], -1, root, None, buf, how):
-            self._run(how, self._bcast, buf, root)
+        if not self._run_on_arrays(_KINDS["bcast"], -1, root, None, buf, options):
+            self._run(options, self._bcast, buf, root)
 
-    def Ibcast(self, buf: Any, root: int = 0, **how: Unpack[How]) -> Request:
+    def Ibcast(self, buf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a Bcast."""
-        return self._start(how, self._bcast, buf, root)
+        return self._start(options, self._bcast, buf, root)
 
-    def Bcast_init(self, buf: Any, root: int = 0, info: Any = None, **how: Unpack[How]) -> Prequest:
+    def Bcast_init(self, buf: Any, root: int = 0, info: Any = None, **options: Unpack[CollectiveOptions]) -> Prequest:
         """Make a persistent Bcast. Local."""
-        return self._init(how, self._bcast, buf, root)
+        return self._init(options, self._bcast, buf, root)
 
-    def Reduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **how: Unpack[How]) -> None:
+    def Reduce(
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **options: Unpack[CollectiveOptions]
+    ) -> None:
         """Combine the `sendbuf` of all ranks, element by element, into the root's `recvbuf`."""
-        if not self._run_on_arrays(_KINDS["reduce"], OP_NUMBERS.get(id(op), -1), root, sendbuf, recvbuf, how):
-            self._run(how, self._reduce, sendbuf, recvbuf, op, root)
+        if not self._run_on_arrays(_KINDS["reduce"], OP_NUMBERS.get(id(op), -1), root, sendbuf, recvbuf, options):
+            self._run(options, self._reduce, sendbuf, recvbuf, op, root)
 
-    def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **how: Unpack[How]) -> Request:
+    def Ireduce(
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **options: Unpack[CollectiveOptions]
+    ) -> Request:
         """Start a Reduce."""
-        return self._start(how, self._reduce, sendbuf, recvbuf, op, root)
+        return self._start(options, self._reduce, sendbuf, recvbuf, op, root)
 
     def Reduce_init(
-        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, info: Any = None, **how: Unpack[How]
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: Any = MPI.SUM,
+        root: int = 0,
+        info: Any = None,
+        **options: Unpack[CollectiveOptions],
     ) -> Prequest:
         """Make a persistent Reduce. Local."""
-        return self._init(how, self._reduce, sendbuf, recvbuf, op, root)
+        return self._init(options, self._reduce, sendbuf, recvbuf, op, root)
 
-    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> None:
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]) -> None:
         """Combine the `sendbuf` of all ranks, element by element, into every rank's `recvbuf`."""
-        if not self._run_on_arrays(_KINDS["allreduce"], OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf, how):
-            self._run(how, self._allreduce, sendbuf, recvbuf, op)
+        if not self._run_on_arrays(_KINDS["allreduce"], OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf, options):
+            self._run(options, self._allreduce, sendbuf, recvbuf, op)
 
-    def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> Request:
+    def Iallreduce(
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]
+    ) -> Request:
         """Start an Allreduce."""
-        return self._start(how, self._allreduce, sendbuf, recvbuf, op)
+        return self._start(options, self._allreduce, sendbuf, recvbuf, op)
 
     def Allreduce_init(
-        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **how: Unpack[How]
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Allreduce. Local."""
-        return self._init(how, self._allreduce, sendbuf, recvbuf, op)
+        return self._init(options, self._allreduce, sendbuf, recvbuf, op)
 
-    def Scan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> None:
+    def Scan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]) -> None:
         """Combine the `sendbuf` of the ranks up to this one, element by element, into `recvbuf`."""
-        self._run(how, self._scan, "scan", sendbuf, recvbuf, op)
+        self._run(options, self._scan, "scan", sendbuf, recvbuf, op)
 
-    def Iscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> Request:
+    def Iscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a Scan."""
-        return self._start(how, self._scan, "scan", sendbuf, recvbuf, op)
+        return self._start(options, self._scan, "scan", sendbuf, recvbuf, op)
 
     def Scan_init(
-        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **how: Unpack[How]
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Scan. Local."""
-        return self._init(how, self._scan, "scan", sendbuf, recvbuf, op)
+        return self._init(options, self._scan, "scan", sendbuf, recvbuf, op)
 
-    def Exscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> None:
+    def Exscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]) -> None:
         """Combine the `sendbuf` of the ranks before this one into `recvbuf`. On rank 0 `recvbuf` keeps its values."""
-        self._run(how, self._scan, "exscan", sendbuf, recvbuf, op)
+        self._run(options, self._scan, "exscan", sendbuf, recvbuf, op)
 
-    def Iexscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> Request:
+    def Iexscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]) -> Request:
         """Start an Exscan."""
-        return self._start(how, self._scan, "exscan", sendbuf, recvbuf, op)
+        return self._start(options, self._scan, "exscan", sendbuf, recvbuf, op)
 
     def Exscan_init(
-        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **how: Unpack[How]
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Exscan. Local."""
-        return self._init(how, self._scan, "exscan", sendbuf, recvbuf, op)
+        return self._init(options, self._scan, "exscan", sendbuf, recvbuf, op)
 
-    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
+    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> None:
         """Concatenate the `sendbuf` of all ranks, in rank order, in the root's `recvbuf`."""
-        if not self._run_on_arrays(_KINDS["gather"], -1, root, sendbuf, recvbuf, how):
-            self._run(how, self._gather, sendbuf, recvbuf, root)
+        if not self._run_on_arrays(_KINDS["gather"], -1, root, sendbuf, recvbuf, options):
+            self._run(options, self._gather, sendbuf, recvbuf, root)
 
-    def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
+    def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a Gather."""
-        return self._start(how, self._gather, sendbuf, recvbuf, root)
+        return self._start(options, self._gather, sendbuf, recvbuf, root)
 
-    def Gather_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **how: Unpack[How]) -> Prequest:
+    def Gather_init(
+        self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **options: Unpack[CollectiveOptions]
+    ) -> Prequest:
         """Make a persistent Gather. Local."""
-        return self._init(how, self._gather, sendbuf, recvbuf, root)
+        return self._init(options, self._gather, sendbuf, recvbuf, root)
 
-    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
+    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> None:
         """Send one block of the root's `sendbuf` to each rank's `recvbuf`, in rank order."""
-        if not self._run_on_arrays(_KINDS["scatter"], -1, root, sendbuf, recvbuf, how):
-            self._run(how, self._scatter, sendbuf, recvbuf, root)
+        if not self._run_on_arrays(_KINDS["scatter"], -1, root, sendbuf, recvbuf, options):
+            self._run(options, self._scatter, sendbuf, recvbuf, root)
 
-    def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
+    def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a Scatter."""
-        return self._start(how, self._scatter, sendbuf, recvbuf, root)
+        return self._start(options, self._scatter, sendbuf, recvbuf, root)
 
-    def Scatter_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **how: Unpack[How]) -> Prequest:
+    def Scatter_init(
+        self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **options: Unpack[CollectiveOptions]
+    ) -> Prequest:
         """Make a persistent Scatter. Local."""
-        return self._init(how, self._scatter, sendbuf, recvbuf, root)
+        return self._init(options, self._scatter, sendbuf, recvbuf, root)
 
-    def Allgather(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> None:
+    def Allgather(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> None:
         """Concatenate the `sendbuf` of all ranks, in rank order, in every rank's `recvbuf`."""
-        if not self._run_on_arrays(_KINDS["allgather"], -1, 0, sendbuf, recvbuf, how):
-            self._run(how, self._allgather, sendbuf, recvbuf)
+        if not self._run_on_arrays(_KINDS["allgather"], -1, 0, sendbuf, recvbuf, options):
+            self._run(options, self._allgather, sendbuf, recvbuf)
 
-    def Iallgather(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> Request:
+    def Iallgather(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> Request:
         """Start an Allgather."""
-        return self._start(how, self._allgather, sendbuf, recvbuf)
+        return self._start(options, self._allgather, sendbuf, recvbuf)
 
-    def Allgather_init(self, sendbuf: Any, recvbuf: Any, info: Any = None, **how: Unpack[How]) -> Prequest:
+    def Allgather_init(
+        self, sendbuf: Any, recvbuf: Any, info: Any = None, **options: Unpack[CollectiveOptions]
+    ) -> Prequest:
         """Make a persistent Allgather. Local."""
-        return self._init(how, self._allgather, sendbuf, recvbuf)
+        return self._init(options, self._allgather, sendbuf, recvbuf)
 
 
 def _open_on(cls: type[Comm], name: str) -> Comm:

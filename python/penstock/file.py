@@ -490,7 +490,7 @@ class File:
         given = self._message(access, buf)
         call = getattr(self._opened(), access)
         if isinstance(given, Derived):
-            data = given.landing(keep=True)
+            data = given.receive_buffer(keep=True)
             count = call(*offset, data)
             given.unpack(data)
         else:
@@ -509,7 +509,7 @@ class File:
         if not isinstance(given, Derived):
             return FileRequest(call(*offset, given))
         # Bytes beyond the end of the file keep their values, so the packed memory starts with them.
-        data = given.landing(keep=True)
+        data = given.receive_buffer(keep=True)
         return FileRequest(call(*offset, data), lambda: given.unpack(data))
 
     def _message(self, access: str, buf: Any) -> Any:

@@ -206,7 +206,7 @@ class Derived:
     def check_writable(self) -> None:
         self._datatype.check(self._array, self._offset_bytes, self._count, writes=True)
 
-    def landing(self, keep: bool) -> bytearray:
+    def receive_buffer(self, keep: bool) -> bytearray:
         """Contiguous memory to receive into. With `keep` it holds the current elements. Rejects read-only arrays."""
         self.check_writable()
         return self.pack() if keep else bytearray(self.size_bytes)
@@ -238,8 +238,8 @@ class DerivedBlocks:
         for block, part in self._parts(packed):
             block.unpack(part)
 
-    def landing(self, keep: bool) -> bytearray:
-        """As :meth:`Derived.landing`."""
+    def receive_buffer(self, keep: bool) -> bytearray:
+        """As :meth:`Derived.receive_buffer`."""
         for block in self._blocks:
             block.check_writable()
         return self.pack() if keep else bytearray(self.size_bytes)

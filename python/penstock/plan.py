@@ -101,7 +101,7 @@ def collective(
     algorithm : str
         Default: what a communicator of this team would choose, with ``progress_cores`` communication cores per node.
     split, radix, reproducible
-        As in :class:`penstock.How`.
+        As in :class:`penstock.CollectiveOptions`.
     """
     if ranks < 1:
         raise Error(f"ranks is {ranks}, expected at least 1")

@@ -111,19 +111,19 @@ def program(name: str) -> Iterator[Any]:
     """
     MPI = _mpi(name)
     # Its own communicator: after a failure other ranks may still be in a collective of the body.
-    meeting_place = MPI.COMM_WORLD.Dup()
+    exit_comm = MPI.COMM_WORLD.Dup()
     failure: BaseException | None = None
     try:
         yield MPI.COMM_WORLD
     except BaseException as error:
         failure = error
     status = _status(failure)
-    worst, speaker = _meet(MPI, meeting_place, name, status, failure)
+    worst, reporter = _agree_on_exit(MPI, exit_comm, name, status, failure)
     if worst == 0:
-        meeting_place.Free()
+        exit_comm.Free()
         return
-    if speaker == meeting_place.rank and failure is not None:
-        _say(name, _about(failure, meeting_place))
+    if reporter == exit_comm.rank and failure is not None:
+        _say(name, _about(failure, exit_comm))
     raise SystemExit(worst)
 
 
@@ -146,12 +146,12 @@ def _status(failure: BaseException | None) -> int:
     return getattr(failure, "exit_code", 1)  # click's exceptions have one
 
 
-def _meet(MPI: Any, comm: Any, name: str, status: int, failure: BaseException | None) -> tuple[int, int]:
+def _agree_on_exit(MPI: Any, comm: Any, name: str, status: int, failure: BaseException | None) -> tuple[int, int]:
     """(worst exit status of all ranks, rank that reports). The reporter is the first rank whose failure is not merely
     "peer_failed". Aborts the job if this rank failed and the others do not arrive."""
-    heard = isinstance(failure, Error) and failure.code == "peer_failed"
-    turn = 2 * comm.size if not status else comm.rank + heard * comm.size
-    mine = array("i", [status, -turn])
+    is_consequence = isinstance(failure, Error) and failure.code == "peer_failed"
+    order = 2 * comm.size if not status else comm.rank + is_consequence * comm.size
+    mine = array("i", [status, -order])
     meeting = comm.Iallreduce(MPI.IN_PLACE, mine, op=MPI.MAX)
     grace_s = INTERRUPT_GRACE_S if isinstance(failure, KeyboardInterrupt) else GRACE_S
     end = time.monotonic() + grace_s

@@ -81,8 +81,8 @@ class UserReduction:
         count = size_bytes // self.element_bytes
         target = Derived(array, offset_bytes, count, self._datatype)
         target.check_writable()
-        landed = self._spread(target) if keep else bytearray(size_bytes)
-        return landed, lambda: target.unpack(Derived(landed, 0, count, self._datatype).pack())
+        received = self._spread(target) if keep else bytearray(size_bytes)
+        return received, lambda: target.unpack(Derived(received, 0, count, self._datatype).pack())
 
     def _spread(self, elements: Derived) -> bytearray:
         """A copy of elements with their holes; the holes are zero."""

@@ -1,4 +1,4 @@
-// Keyword arguments of collectives: penstock.How.
+// Keyword arguments of collectives: penstock.CollectiveOptions.
 #pragma once
 
 #include <nanobind/nanobind.h>

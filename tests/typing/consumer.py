@@ -35,7 +35,7 @@ def collectives(vector: NDArray[np.float32], total: NDArray[np.float32]) -> None
         assert_type(plain.Get_size(), int)
 
 
-def how(keywords: ps.How) -> int:
+def options(keywords: ps.CollectiveOptions) -> int:
     return keywords.get("segment_bytes", 0)
 
 

@@ -146,7 +146,7 @@ def test_docstrings_name_only_what_can_be_had() -> None:
 
 
 def test_docstrings_with_lost_names_are_found() -> None:
-    assert not resolves("penstock.comm.How", ps.Comm)
+    assert not resolves("penstock.comm.CollectiveOptions", ps.Comm)
     assert not resolves("NoSuchClass", ps.Comm)
     assert not resolves("Comm.no_such_method", ps.Layout)
     assert resolves("Comm.plan_redistribute", ps.Layout)

@@ -197,14 +197,14 @@ def _times(
         target.verify(turn)
     except AssertionError as error:
         failure = str(error)
-    _meet(world)
+    _sleeping_barrier(world)
     # If one rank finds an error, the others must not go on and wait for it.
     if failures := [found for found in world.allgather(failure) if found]:
         raise AssertionError(failures[0])
     return [(name, how, [statistics.median(values)]) for (name, how), values in samples.items()]
 
 
-def _meet(world: Any) -> None:
+def _sleeping_barrier(world: Any) -> None:
     """Wait for all ranks, asleep: a barrier that does not poll."""
     arrived = world.Ibarrier()
     while not arrived.Test():
@@ -215,7 +215,7 @@ def _polling(world: Any, action: Callable[[], None]) -> float:
     """Seconds of the slowest rank, while the others poll as MPI does."""
     from mpi4py import MPI
 
-    _meet(world)
+    _sleeping_barrier(world)
     world.Barrier()
     begin = time.perf_counter()
     action()
@@ -226,7 +226,7 @@ def _asleep(world: Any, action: Callable[[], None]) -> float:
     """Seconds from the common start until the last rank is done; on several hosts, of the slowest rank."""
     from mpi4py import MPI
 
-    _meet(world)
+    _sleeping_barrier(world)
     host = world.Split_type(MPI.COMM_TYPE_SHARED)
     if 1 < host.size == world.size:  # all ranks share one clock
         begin = world.bcast(time.monotonic() + SETTLE_S)
@@ -237,7 +237,7 @@ def _asleep(world: Any, action: Callable[[], None]) -> float:
     time.sleep(max(0.0, begin - time.monotonic()))
     action()
     end = time.monotonic()
-    _meet(world)
+    _sleeping_barrier(world)
     return world.allreduce(end - begin, MPI.MAX)
 
 
@@ -344,7 +344,7 @@ class _Penstock(_File):
 
         if self._world.rank == 0:
             Store(self._url, create=False, durable=False).gc(keep_last=1)
-        _meet(self._world)
+        _sleeping_barrier(self._world)
 
     def close(self) -> None:
         from penstock.store import Store
