@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-/// One 2-d block that a `transform`, `unpack` or `borrow` step moves: to[j][i] (transposed) or to[i][j] =
+/// One 2-d block that a `transform`, `unpack` or `remote_read` step moves: to[j][i] (transposed) or to[i][j] =
 /// alpha*op(from[i][j]) + beta*to. Offsets are relative to the step's regions; strides between neighbouring rows and
 /// columns are in elements.
 struct Block {
@@ -43,8 +43,8 @@ struct Arithmetic {
   /// the two types, and the arithmetic is that of `dtype`.
   std::optional<DType> input_dtype = {};
   ReduceOp op = ReduceOp::sum;
-  bool by_value = false;   ///< shared tasks combine their sources as `fold` does
-  bool conjugate = false;  ///< with `scaled`: conjugate the source elements
+  bool reproducible = false;  ///< shared tasks combine their sources as `reduce_sorted` does
+  bool conjugate = false;     ///< with `scaled`: conjugate the source elements
   std::complex<double> alpha = 1.0;
   std::complex<double> beta = 0.0;       ///< with 0 the target is not read, so it may hold NaN
   std::shared_ptr<const UserOp> user{};  ///< of reduce, instead of dtype and op, where it is not null

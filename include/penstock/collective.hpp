@@ -87,8 +87,8 @@ struct Algorithm {
   std::string_view cost;  ///< rounds and bytes per rank, for n ranks and m bytes, in words
   /// Whether it can serve this team and operation. Like `plan` a pure function; depends on nothing that may differ
   /// between the ranks.
-  bool (*fits)(const Team& team, const Collective& what);
-  Plan (*plan)(const Team& team, const Collective& what);
+  bool (*fits)(const Team& team, const Collective& collective);
+  Plan (*plan)(const Team& team, const Collective& collective);
   bool keeps_order;   ///< combines the elements in the order of the ranks, as an operation that does not commute needs
   bool reproducible;  ///< can serve Collective::reproducible where the bits depend on the order
 };
@@ -103,19 +103,18 @@ struct Choice {
   std::uint64_t segment_bytes = 0;  ///< length of a pipeline segment, as in Collective
 };
 
-/// The algorithm that serves `what`: the one it names, the one that was measured to be the best (Team::tuning), or the
-/// default for the size and the team; and the split of its
-/// tree: the one it asks for, or the one that the model finds best beside a computation that lasts as long as the
-/// operation (paper 000, section 4), but never levels between nodes. Depends only on what
-/// all ranks know (not on in_place of a rooted operation, nor on team.rank, nor on counts that only some ranks have),
-/// so all ranks choose the same. Throws Error(invalid_argument) for a root outside of the team, an operation that the
-/// dtype lacks, a reproducible operation that does not commute, lists of another length than the team, blocks that are
-/// received over each other, a size beyond 2^63 bytes, or an algorithm that is unknown or does not fit (the message
-/// lists those that do).
-PENSTOCK_API Choice choose(const Team& team, const Collective& what);
+/// The algorithm that serves `collective`: the one it names, the one that was measured to be the best (Team::tuning),
+/// or the default for the size and the team; and the split of its tree: the one it asks for, or the one that the model
+/// finds best beside a computation that lasts as long as the operation (paper 000, section 4), but never levels between
+/// nodes. Depends only on what all ranks know (not on in_place of a rooted operation, nor on team.rank, nor on counts
+/// that only some ranks have), so all ranks choose the same. Throws Error(invalid_argument) for a root outside of the
+/// team, an operation that the dtype lacks, a reproducible operation that does not commute, lists of another length
+/// than the team, blocks that are received over each other, a size beyond 2^63 bytes, or an algorithm that is unknown
+/// or does not fit (the message lists those that do).
+PENSTOCK_API Choice choose(const Team& team, const Collective& collective);
 
-/// This rank's plan for `what` by the algorithm that choose() gives. Plan::input_bytes and output_bytes are what
+/// This rank's plan for `collective` by the algorithm that choose() gives. Plan::input_bytes and output_bytes are what
 /// the rank must pass: 0 where MPI says that the buffer is not significant. Local; pure; any thread.
-PENSTOCK_API Plan plan_collective(const Team& team, const Collective& what);
+PENSTOCK_API Plan plan_collective(const Team& team, const Collective& collective);
 
 }  // namespace penstock

@@ -67,7 +67,7 @@ class PENSTOCK_API Comm {
   /// and sizes of a call shows there.
   void use(CollectiveKind kind, const std::string& algorithm, std::uint64_t segment_bytes = 0);
 
-  /// Non-blocking form of every collective. `input` and `output` in bytes, as `what` demands:
+  /// Non-blocking form of every collective. `input` and `output` in bytes, as `collective` demands:
   /// bcast uses `output` alone (count elements); barrier none; with in_place the rank's own contribution lies in
   /// `output` where MPI puts it. Ranks that MPI says receive (send) nothing may pass empty spans. Operations with
   /// counts (gatherv, …) take longer spans than their blocks need. Where two ranks' counts do not fit, both get
@@ -76,24 +76,25 @@ class PENSTOCK_API Comm {
   /// ranks use the same form, blocking or not; ranks that call what does not fit together are not told, and a rank
   /// that fails before it has called MPI leaves the others waiting until it calls the operation again. At debug level 1
   /// one of Penstock's algorithms runs instead.
-  /// With `user` a reduction combines by it, and `what.count` counts its elements; dtype and op mean nothing then. It
-  /// must do the same on all ranks, and is kept until the operation is complete.
-  Request start(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user = nullptr);
-  void run(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user = nullptr);
+  /// With `user` a reduction combines by it, and `collective.count` counts its elements; dtype and op mean nothing
+  /// then. It must do the same on all ranks, and is kept until the operation is complete.
+  Request start(const Collective& collective, ConstBytes input, Bytes output,
+                std::shared_ptr<const UserOp> user = nullptr);
+  void run(const Collective& collective, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user = nullptr);
 
   /// Collectives that move data, on items of datatypes, which are packed and unpacked where they are not contiguous.
   /// The types of the two sides, and of two ranks, may differ where the bytes that are sent fit those that are
-  /// received. `what.count`, its blocks and its dtype mean nothing. Memory is unpacked by test() and wait().
-  Request start_items(const Collective& what, const SendItems& send, const ReceiveItems& receive);
-  void run_items(const Collective& what, const SendItems& send, const ReceiveItems& receive) {
-    start_items(what, send, receive).wait();
+  /// received. `collective.count`, its blocks and its dtype mean nothing. Memory is unpacked by test() and wait().
+  Request start_items(const Collective& collective, const SendItems& send, const ReceiveItems& receive);
+  void run_items(const Collective& collective, const SendItems& send, const ReceiveItems& receive) {
+    start_items(collective, send, receive).wait();
   }
 
   /// Persistent form of every collective: to be started any number of times on the same buffers, which must live as
   /// long as it is. Local; what is wrong with the arguments shows when it is started.
-  Persistent prepare(const Collective& what, ConstBytes input, Bytes output,
+  Persistent prepare(const Collective& collective, ConstBytes input, Bytes output,
                      std::shared_ptr<const UserOp> user = nullptr) const;
-  Persistent prepare_items(const Collective& what, const SendItems& send, const ReceiveItems& receive) const;
+  Persistent prepare_items(const Collective& collective, const SendItems& send, const ReceiveItems& receive) const;
 
   /// Any plan that all ranks made for the same operation (redistribution uses this). `signature` must agree.
   /// `scratch` is the plan's scratch memory, at a multiple of 64 bytes; empty: memory of the communicator.
@@ -114,8 +115,8 @@ class PENSTOCK_API Comm {
 
   /// What a tuning table must have been made for to be used here: one JSON object, see to_json(TuningKey).
   std::string tuning_key() const;
-  /// Which plan would run for `what`, and why: one JSON object.
-  std::string explain(const Collective& what) const;
+  /// Which plan would run for `collective`, and why: one JSON object.
+  std::string explain(const Collective& collective) const;
   /// Transport, shared memory, progress threads, and what was given up with the reason: one fact per line.
   std::string report() const;
 

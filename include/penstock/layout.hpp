@@ -78,7 +78,7 @@ struct LayoutBlock {
 };
 
 /// One tile, as its owner stores it: a dense array.
-struct LayoutCell {
+struct LayoutTile {
   std::int64_t index = 0;                ///< among all tiles of the layout, last axis fastest
   std::vector<std::int64_t> coordinate;  ///< one per axis
   std::vector<std::int64_t> shape;
@@ -99,13 +99,13 @@ struct BlockCyclic {
 
 /// The placement of one rank's tiles in memory that is not dense: part of a larger array, or padded.
 struct LocalMemory {
-  struct Cell {
+  struct Tile {
     std::int64_t offset_elems = 0;
     std::vector<std::int64_t> strides_elems;  ///< one per dimension
 
-    friend bool operator==(const Cell&, const Cell&) = default;
+    friend bool operator==(const Tile&, const Tile&) = default;
   };
-  std::vector<Cell> cells;      ///< in the order of Layout::local_cells()
+  std::vector<Tile> tiles;      ///< in the order of Layout::local_tiles()
   std::int64_t size_elems = 0;  ///< of the whole memory
 
   friend bool operator==(const LocalMemory&, const LocalMemory&) = default;
@@ -145,7 +145,7 @@ class PENSTOCK_API Layout {
 
   /// Several copies of one array. Each layout holds the whole array, on ranks of its own. As a source: a rank reads the
   /// copy that it owns a part of. As a target: all copies are written. Functions with a rank refer to that rank's copy;
-  /// axes(), owners(), owner() and cell() to the first copy. Rejects a rank that owns parts of two copies.
+  /// axes(), owners(), owner() and tile() to the first copy. Rejects a rank that owns parts of two copies.
   static Layout replicated(std::vector<Layout> copies);
 
   /// The array cut along one dimension into `ranks` nearly equal pieces. The first pieces may be one longer.
@@ -183,10 +183,10 @@ class PENSTOCK_API Layout {
   /// Shape of a rank's local array: n-d if it owns one tile, zeros if it owns none, {local_size_elems} if it owns
   /// several, which follow one another.
   std::vector<std::int64_t> local_shape(std::int32_t rank) const;
-  std::vector<LayoutCell> local_cells(std::int32_t rank) const;
-  /// All blocks of a rank, tile by tile, last dimension fastest. Enumerates them; local_cells() does not.
+  std::vector<LayoutTile> local_tiles(std::int32_t rank) const;
+  /// All blocks of a rank, tile by tile, last dimension fastest. Enumerates them; local_tiles() does not.
   std::vector<LayoutBlock> local_blocks(std::int32_t rank) const;
-  LayoutCell cell(std::int64_t index) const;
+  LayoutTile tile(std::int64_t index) const;
 
   /// Placement of a rank's tile in a local array with a leading dimension: the distance, in elements, from one column
   /// to the next (column-major storage) or from one row to the next. 0: dense. Needs two dimensions and one tile.
@@ -197,7 +197,7 @@ class PENSTOCK_API Layout {
   std::vector<std::vector<std::int64_t>> local_part_shapes(std::int32_t rank) const;
   /// Placement of a rank's tiles if each of its local arrays has any offset and any strides, also negative ones.
   /// Strides must not map two elements to one place.
-  LocalMemory placed_memory(std::int32_t rank, std::span<const LocalMemory::Cell> parts) const;
+  LocalMemory placed_memory(std::int32_t rank, std::span<const LocalMemory::Tile> parts) const;
   /// The boxes given to boxes(), without empty ones. Empty for other layouts.
   std::span<const LayoutBox> given_boxes() const { return boxes_; }
 
@@ -223,11 +223,11 @@ class PENSTOCK_API Layout {
 
  private:
   Layout() = default;
-  std::vector<std::int64_t> cell_coordinate(std::int64_t index) const;
+  std::vector<std::int64_t> tile_coordinate(std::int64_t index) const;
   /// For each axis, the coordinates that a subarray keeps, in its order.
   std::vector<std::vector<std::int64_t>> window_coordinates(std::span<const std::int64_t> begin,
                                                             std::span<const std::int64_t> shape) const;
-  std::int64_t cell_index(std::span<const std::int64_t> coordinate) const;
+  std::int64_t tile_index(std::span<const std::int64_t> coordinate) const;
   /// The same layout with rank r's part owned by owners[r], of `ranks` ranks.
   Layout with_owners(std::span<const std::int32_t> owners, std::int32_t ranks) const;
 
@@ -237,14 +237,14 @@ class PENSTOCK_API Layout {
   std::int32_t ranks_ = 0;
   Order storage_ = Order::row_major;
   std::int64_t size_elems_ = 0;
-  // Derived: the tiles of rank r are rank_cells_[first_cell_[r] .. first_cell_[r + 1]), ascending.
-  std::vector<std::int64_t> first_cell_;
-  std::vector<std::int64_t> rank_cells_;
-  std::vector<std::int64_t> cell_offset_elems_;
+  // Derived: the tiles of rank r are rank_tiles_[first_tile_[r] .. first_tile_[r + 1]), ascending.
+  std::vector<std::int64_t> first_tile_;
+  std::vector<std::int64_t> rank_tiles_;
+  std::vector<std::int64_t> tile_offset_elems_;
   std::vector<std::int64_t> local_size_elems_;
   // Only if made by boxes(): the boxes, and the strides of each tile.
   std::vector<LayoutBox> boxes_;
-  std::vector<std::vector<std::int64_t>> cell_strides_elems_;
+  std::vector<std::vector<std::int64_t>> tile_strides_elems_;
   // Only if made by replicated(); all other members are those of the first copy.
   std::vector<Layout> copies_;
   std::vector<std::int32_t> copy_of_rank_;

@@ -46,20 +46,21 @@ enum class Lane : std::uint8_t { progress, application };
 using StepId = std::uint32_t;
 
 enum class StepKind : std::uint8_t {
-  send,       ///< `from` goes to `peer` under `tag`; complete when `from` may be reused
-  recv,       ///< `to` is filled with the message of `peer` under `tag`
-  copy,       ///< to = from
-  reduce,     ///< to = from (op) to, element by element, as MPI_Reduce_local
-  fold,       ///< to = the parts of `from`, each as long as `to`, combined in an order that follows from their values
-  transform,  ///< the blocks [first_block, first_block + block_count), see Block
-  expose,     ///< tells `peer` (same node) under `tag` that this rank has come here; orders memory before it
-  await,      ///< waits for the `expose` of `peer` under `tag`
-  read,       ///< to = the region `from` of the `shared` buffer of `peer` (same node), after an `await` of it
-  unpack,     ///< a `transform` whose `from` lies where that of a `read` does
-  share,      ///< this rank's memory is ready for the tasks [first_block, first_block + block_count) of Plan::tasks;
-              ///< complete when those of them that touch it are, whoever ran them
-  lend,       ///< `peer` (same node, see Team::single_copy) may read `from` under `tag`; complete when it has
-  borrow,     ///< a `transform` of what `peer` lends under `tag`, as long as `from`, straight from the peer's memory
+  send,           ///< `from` goes to `peer` under `tag`; complete when `from` may be reused
+  recv,           ///< `to` is filled with the message of `peer` under `tag`
+  copy,           ///< to = from
+  reduce,         ///< to = from (op) to, element by element, as MPI_Reduce_local
+  reduce_sorted,  ///< to = the parts of `from`, each as long as `to`, combined in an order that follows from their
+                  ///< values
+  transform,      ///< the blocks [first_block, first_block + block_count), see Block
+  signal,         ///< tells `peer` (same node) under `tag` that this rank has come here; orders memory before it
+  wait,           ///< waits for the `signal` of `peer` under `tag`
+  read,           ///< to = the region `from` of the `shared` buffer of `peer` (same node), after a `wait` of it
+  unpack,         ///< a `transform` whose `from` lies where that of a `read` does
+  publish_tasks,  ///< this rank's memory is ready for the tasks [first_block, first_block + block_count) of
+                  ///< Plan::tasks; complete when those of them that touch it are, whoever ran them
+  offer_read,   ///< `peer` (same node, see Team::single_copy) may read `from` under `tag`; complete when it has
+  remote_read,  ///< a `transform` of what `peer` offers under `tag`, as long as `from`, straight from the peer's memory
 };
 
 /// A region of a buffer of one rank. Where a rank has no input (or output), its part of the output (input) stands for
@@ -72,8 +73,8 @@ struct RankRegion {
 };
 
 /// A piece of work on the memory of ranks of one node, which any core of the node may do, once all of these ranks have
-/// come to their `share` step: every target = source 0 (op) (source 1 (op) (...)), element by element; with one source
-/// a copy. All regions have the same size. A target may be one of the sources, exactly.
+/// come to their `publish_tasks` step: every target = source 0 (op) (source 1 (op) (...)), element by element; with one
+/// source a copy. All regions have the same size. A target may be one of the sources, exactly.
 struct SharedTask {
   static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
@@ -96,7 +97,7 @@ struct Step {
   std::uint32_t tag = 0;  ///< distinguishes messages between the same two ranks within the plan; at most kMaxTag
   std::uint32_t first_dependency = 0;  ///< into Plan::dependencies
   std::uint32_t dependency_count = 0;
-  std::uint32_t first_block = 0;  ///< into Plan::blocks, of a `share` into Plan::tasks
+  std::uint32_t first_block = 0;  ///< into Plan::blocks, of a `publish_tasks` into Plan::tasks
   std::uint32_t block_count = 0;
   std::uint32_t segment = 0;  ///< pipeline segment, for the passes and the trace
   std::uint16_t level = 0;    ///< level of the tree, 1 at the root; 0 where there is no tree
@@ -161,8 +162,8 @@ class PlanBuilder {
   StepId reduce(Region from, Region to, std::span<const StepId> after) {
     return add({.from = from, .to = to, .kind = StepKind::reduce}, after);
   }
-  StepId fold(Region from, Region to, std::span<const StepId> after) {
-    return add({.from = from, .to = to, .kind = StepKind::fold}, after);
+  StepId reduce_sorted(Region from, Region to, std::span<const StepId> after) {
+    return add({.from = from, .to = to, .kind = StepKind::reduce_sorted}, after);
   }
   StepId transform(Region from, Region to, std::span<const Block> blocks, bool scaled, std::span<const StepId> after) {
     return add_blocks({.from = from, .to = to, .kind = StepKind::transform, .scaled = scaled}, blocks, after);
@@ -170,26 +171,26 @@ class PlanBuilder {
   StepId unpack(Region from, int peer, Region to, std::span<const Block> blocks, std::span<const StepId> after) {
     return add_blocks({.from = from, .to = to, .peer = peer, .kind = StepKind::unpack, .scaled = true}, blocks, after);
   }
-  StepId lend(Region from, int peer, std::uint32_t tag, std::span<const StepId> after) {
-    return add({.from = from, .peer = peer, .tag = tag, .kind = StepKind::lend}, after);
+  StepId offer_read(Region from, int peer, std::uint32_t tag, std::span<const StepId> after) {
+    return add({.from = from, .peer = peer, .tag = tag, .kind = StepKind::offer_read}, after);
   }
-  StepId borrow(std::uint64_t size_bytes, int peer, std::uint32_t tag, Region to, std::span<const Block> blocks,
-                std::span<const StepId> after) {
-    const Region from{0, size_bytes, Buffer::scratch};  // of whose element type loans are
-    return add_blocks({.from = from, .to = to, .peer = peer, .tag = tag, .kind = StepKind::borrow, .scaled = true},
+  StepId remote_read(std::uint64_t size_bytes, int peer, std::uint32_t tag, Region to, std::span<const Block> blocks,
+                     std::span<const StepId> after) {
+    const Region from{0, size_bytes, Buffer::scratch};  // of whose element type remote reads are
+    return add_blocks({.from = from, .to = to, .peer = peer, .tag = tag, .kind = StepKind::remote_read, .scaled = true},
                       blocks, after);
   }
-  StepId expose(int peer, std::uint32_t tag, std::span<const StepId> after) {
-    return add({.peer = peer, .tag = tag, .kind = StepKind::expose}, after);
+  StepId signal(int peer, std::uint32_t tag, std::span<const StepId> after) {
+    return add({.peer = peer, .tag = tag, .kind = StepKind::signal}, after);
   }
-  StepId await(int peer, std::uint32_t tag, std::span<const StepId> after) {
-    return add({.peer = peer, .tag = tag, .kind = StepKind::await}, after);
+  StepId wait(int peer, std::uint32_t tag, std::span<const StepId> after) {
+    return add({.peer = peer, .tag = tag, .kind = StepKind::wait}, after);
   }
   StepId read(Region from, int peer, Region to, std::span<const StepId> after) {
     return add({.from = from, .to = to, .peer = peer, .kind = StepKind::read}, after);
   }
 
-  /// Adds a task to the plan; its number. `share` offers tasks that have been added.
+  /// Adds a task to the plan; its number. `publish_tasks` offers tasks that have been added.
   std::uint32_t task(const SharedTask& task, std::span<const RankRegion> sources, std::span<const RankRegion> targets) {
     SharedTask& added = plan_.tasks.emplace_back(task);
     added.first_region = static_cast<std::uint32_t>(plan_.task_regions.size());
@@ -199,8 +200,8 @@ class PlanBuilder {
     plan_.task_regions.insert(plan_.task_regions.end(), targets.begin(), targets.end());
     return static_cast<std::uint32_t>(plan_.tasks.size() - 1);
   }
-  StepId share(std::uint32_t first_task, std::uint32_t task_count, std::span<const StepId> after) {
-    Step step{.kind = StepKind::share};
+  StepId publish_tasks(std::uint32_t first_task, std::uint32_t task_count, std::span<const StepId> after) {
+    Step step{.kind = StepKind::publish_tasks};
     step.first_block = first_task;
     step.block_count = task_count;
     return add(step, after);
@@ -210,8 +211,8 @@ class PlanBuilder {
   StepId recv(Region to, int peer, std::uint32_t tag, After after = {}) { return recv(to, peer, tag, span(after)); }
   StepId copy(Region from, Region to, After after = {}) { return copy(from, to, span(after)); }
   StepId reduce(Region from, Region to, After after = {}) { return reduce(from, to, span(after)); }
-  StepId expose(int peer, std::uint32_t tag, After after = {}) { return expose(peer, tag, span(after)); }
-  StepId await(int peer, std::uint32_t tag, After after = {}) { return await(peer, tag, span(after)); }
+  StepId signal(int peer, std::uint32_t tag, After after = {}) { return signal(peer, tag, span(after)); }
+  StepId wait(int peer, std::uint32_t tag, After after = {}) { return wait(peer, tag, span(after)); }
   StepId read(Region from, int peer, Region to, After after = {}) { return read(from, peer, to, span(after)); }
 
   /// Reserves scratch memory, aligned to 64 bytes.
@@ -291,25 +292,25 @@ struct Team {
 /// Size of the elements in each buffer: all the same, or as transforms convert them (Arithmetic::input_dtype).
 struct ElementBytes {
   std::uint64_t input;
-  std::uint64_t between;  ///< scratch, shared memory and messages
+  std::uint64_t wire;  ///< scratch, shared memory and messages
   std::uint64_t output;
 
   // NOLINTNEXTLINE(google-explicit-constructor): one size is the usual case
-  constexpr ElementBytes(std::uint64_t all) : input(all), between(all), output(all) {}
+  constexpr ElementBytes(std::uint64_t all) : input(all), wire(all), output(all) {}
   constexpr ElementBytes(std::uint64_t of_input, std::uint64_t of_output)
-      : input(of_input), between(of_input < of_output ? of_input : of_output), output(of_output) {}
+      : input(of_input), wire(of_input < of_output ? of_input : of_output), output(of_output) {}
 
   constexpr std::uint64_t of(Buffer buffer) const {
-    return buffer == Buffer::input ? input : buffer == Buffer::output ? output : between;
+    return buffer == Buffer::input ? input : buffer == Buffer::output ? output : wire;
   }
 };
 
 /// Checks the plans of all ranks (plans[r] is the plan of rank r) against each other and against what a plan promises:
-/// each send has exactly one recv of the same size, each await its expose; tags are unique per pair of ranks and small
+/// each send has exactly one recv of the same size, each wait its signal; tags are unique per pair of ranks and small
 /// enough; dependencies point backwards; regions and blocks lie inside their buffers; the input is never written; no
 /// two steps touch the same memory, one writing, without an order between them, nor a `read` or `unpack` and a step of
 /// the owner
-/// without an order through expose and await, nor two shared tasks, nor a task and a step that may run while the rank
+/// without an order through signal and wait, nor two shared tasks, nor a task and a step that may run while the rank
 /// shares its memory; shared memory is used inside a node only; tasks are the same on all ranks of a node; and whether
 /// sends are buffered or wait for their receiver, no order of execution can deadlock.
 /// Returns one sentence per finding (the first 100); empty means correct. `element_bytes` is the size of the elements

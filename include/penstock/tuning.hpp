@@ -21,11 +21,11 @@ namespace penstock {
 /// (b), inside a node through shared memory (s) and between the nodes' leaders (i).
 enum class Stage : std::uint8_t { sr, ir, ib, sb };
 
-/// One of the paper's tasks, such as sbib: its stages run at the same time, each on a segment of its own. `what` counts
-/// the elements of one segment and names an algorithm that is a pipeline over two levels (levels.def); its kind is not
-/// looked at. The buffers, both, hold four segments, in the order of Stage. Local; pure; any thread.
-/// Throws Error(invalid_argument) for an algorithm that has no tasks or does not fit the team.
-PENSTOCK_API Plan plan_task(const Team& team, const Collective& what, std::span<const Stage> stages);
+/// One of the paper's tasks, such as sbib: its stages run at the same time, each on a segment of its own. `collective`
+/// counts the elements of one segment and names an algorithm that is a pipeline over two levels (levels.def); its kind
+/// is not looked at. The buffers, both, hold four segments, in the order of Stage. Local; pure; any thread. Throws
+/// Error(invalid_argument) for an algorithm that has no tasks or does not fit the team.
+PENSTOCK_API Plan plan_task(const Team& team, const Collective& collective, std::span<const Stage> stages);
 
 /// For what a table was measured: it is used for nothing else.
 struct TuningKey {
@@ -71,11 +71,11 @@ class PENSTOCK_API Tuning {
   /// candidates instead of among them: such a table never chooses it.
   static Tuning parse(std::string_view text, const TuningKey& key);
 
-  /// The preferred algorithm for `what`: of a size that was measured, or of both neighbouring sizes, or, where these
-  /// differ, the best by interpolating the times of the candidates that both have, on logarithmic scales. Nothing for
-  /// operations without points. Candidates that do not fit are passed over, and so is MPI's own collective unless
+  /// The preferred algorithm for `collective`: of a size that was measured, or of both neighbouring sizes, or, where
+  /// these differ, the best by interpolating the times of the candidates that both have, on logarithmic scales. Nothing
+  /// for operations without points. Candidates that do not fit are passed over, and so is MPI's own collective unless
   /// `with_native`.
-  std::optional<Found> find(const Team& team, const Collective& what, bool with_native = false) const;
+  std::optional<Found> find(const Team& team, const Collective& collective, bool with_native = false) const;
 
   std::size_t point_count() const;
 

@@ -337,7 +337,7 @@ class Layout:
     def local_views(self, rank: int, local: NDArray[Any]) -> Iterator[tuple[NDArray[Any], tuple[NDArray[Any], ...]]]:
         """Yields (view of ``local``, global indices along each dimension) for each tile of a rank."""
         flat = local.reshape(-1, order="A")
-        for offset, shape, strides, axes in self._native.cells(rank):
+        for offset, shape, strides, axes in self._native.tiles(rank):
             indices = _indices(axes)
             steps = [stride * flat.itemsize for stride in strides]
             view = (
@@ -353,7 +353,7 @@ class Layout:
         if begins:
             boxes = zip(begins, self.part_shapes(rank))
             return [tuple(np.arange(at, at + n) for at, n in zip(begin, shape)) for begin, shape in boxes]
-        return [_indices(axes) for _, _, _, axes in self._native.cells(rank)]
+        return [_indices(axes) for _, _, _, axes in self._native.tiles(rank)]
 
     def _same_places(self, other: Layout) -> bool:
         """Whether all ranks hold the same elements at the same offsets. Layouts of different form may do so."""
@@ -361,12 +361,12 @@ class Layout:
             return False
 
         def places(layout: Layout, rank: int) -> list[tuple[int, tuple[int, ...], list[list[int]]]]:
-            cells = (
+            tiles = (
                 (offset, strides, [list(map(int, along)) for along in _indices(axes)])
-                for offset, shape, strides, axes in layout._native.cells(rank)
+                for offset, shape, strides, axes in layout._native.tiles(rank)
                 if 0 not in shape
             )
-            return sorted(cells, key=lambda cell: cell[0])
+            return sorted(tiles, key=lambda tile: tile[0])
 
         return all(places(self, rank) == places(other, rank) for rank in range(max(self.ranks, other.ranks)))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.layout import Layout
 
-_MOST_CELLS = 256  # along one axis of a drawing; more are sampled
+_MOST_TILES = 256  # along one axis of a drawing; more are sampled
 _MOST_NUMBERS = 24  # with more blocks along an axis, their ranks are not printed
 _MOST_COLORS = 20
 
@@ -52,9 +52,9 @@ def _borders(layout: Layout, axis: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Borders to draw along an axis, and the index of the block between each two."""
     length = layout.shape[axis]
     splits = np.asarray(layout.splits(axis))
-    if len(splits) <= _MOST_CELLS + 1:
+    if len(splits) <= _MOST_TILES + 1:
         return splits, np.arange(len(splits) - 1)
-    borders = np.linspace(0, length, _MOST_CELLS + 1)
+    borders = np.linspace(0, length, _MOST_TILES + 1)
     middles = ((borders[:-1] + borders[1:]) / 2).astype(np.int64)
     return borders, np.searchsorted(splits, middles, side="right") - 1
 

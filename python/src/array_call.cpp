@@ -41,17 +41,18 @@ class Held {
 };
 
 /// Number of elements of the operation. Empty if the buffers do not fit it.
-std::optional<std::uint64_t> count_of(const Comm& comm, const Collective& what, const Held& input, const Held& output) {
+std::optional<std::uint64_t> count_of(const Comm& comm, const Collective& collective, const Held& input,
+                                      const Held& output) {
   const auto ranks = static_cast<std::uint64_t>(comm.size());
-  const bool at_root = what.root == comm.rank();
+  const bool at_root = collective.root == comm.rank();
   const std::uint64_t sent = input.size_bytes();
   const std::uint64_t received = output.size_bytes();
   const auto fits = [](bool fitting, std::uint64_t count) { return fitting ? std::optional(count) : std::nullopt; };
-  switch (what.kind) {
+  switch (collective.kind) {
     case CollectiveKind::barrier: return 0;
     case CollectiveKind::bcast: return received;
-    case CollectiveKind::reduce: return fits(!at_root || received == sent, sent / what.item_bytes());
-    case CollectiveKind::allreduce: return fits(received == sent, sent / what.item_bytes());
+    case CollectiveKind::reduce: return fits(!at_root || received == sent, sent / collective.item_bytes());
+    case CollectiveKind::allreduce: return fits(received == sent, sent / collective.item_bytes());
     case CollectiveKind::gather: return fits(!at_root || received == sent * ranks, sent);
     case CollectiveKind::scatter: return fits(!at_root || sent == received * ranks, received);
     case CollectiveKind::allgather: return fits(received == sent * ranks, sent);
@@ -77,12 +78,12 @@ bool run_on_arrays(Comm& comm, const ArrayCall& call, nb::handle input, nb::hand
   if (sends && !from.hold(input, Access::read)) return false;
   if (receives && !to.hold(output, shows_output ? Access::read : Access::write)) return false;
 
-  Collective what;
-  what.kind = kind;
-  what.root = call.root;
+  Collective collective;
+  collective.kind = kind;
+  collective.root = call.root;
   if (call.how.size() > 0) {
     try {
-      apply(call.how, what);
+      apply(call.how, collective);
     } catch (const Error&) {
       return false;  // the general path raises the error on all ranks
     }
@@ -90,14 +91,14 @@ bool run_on_arrays(Comm& comm, const ArrayCall& call, nb::handle input, nb::hand
   if (reduces) {
     const std::optional<DType> dtype = from.dtype();
     if (!dtype || (receives && to.dtype() != dtype)) return false;
-    what.dtype = *dtype;
-    what.op = static_cast<ReduceOp>(call.op);
+    collective.dtype = *dtype;
+    collective.op = static_cast<ReduceOp>(call.op);
   }
-  const std::optional<std::uint64_t> count = count_of(comm, what, from, to);
+  const std::optional<std::uint64_t> count = count_of(comm, collective, from, to);
   if (!count) return false;
-  what.count = *count;
+  collective.count = *count;
   const nb::gil_scoped_release released;
-  comm.run(what, from.bytes(), to.bytes());
+  comm.run(collective, from.bytes(), to.bytes());
   return true;
 }
 

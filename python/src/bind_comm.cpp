@@ -91,14 +91,14 @@ std::uint64_t blocks_of(std::uint64_t count, const Comm& comm, const char* argum
 
 /// Operations that only move data count in bytes, so their buffers may have any type.
 Collective describe(const Comm& comm, const Call& call) {
-  Collective what;
-  what.kind = call.kind;
-  what.root = call.root;
-  what.in_place = call.in_place;
+  Collective collective;
+  collective.kind = call.kind;
+  collective.root = call.root;
+  collective.in_place = call.in_place;
   const bool at_root = call.root == comm.rank();
   switch (call.kind) {
     case CollectiveKind::barrier: break;
-    case CollectiveKind::bcast: what.count = call.output.size_bytes(); break;
+    case CollectiveKind::bcast: collective.count = call.output.size_bytes(); break;
     case CollectiveKind::reduce:
     case CollectiveKind::allreduce:
     case CollectiveKind::scan:
@@ -112,47 +112,47 @@ Collective describe(const Comm& comm, const Call& call) {
       const ArrayView& mine = from_output ? call.output : call.input;
       std::uint64_t count = 0;
       if (call.user) {
-        what.element_bytes = call.user->element_bytes;
-        count = mine.size_bytes() / what.element_bytes;
+        collective.element_bytes = call.user->element_bytes;
+        count = mine.size_bytes() / collective.element_bytes;
       } else {
-        what.dtype = mine.dtype();
+        collective.dtype = mine.dtype();
         count = mine.count();
       }
-      what.count = count;  // a remainder is reported as a wrong size
+      collective.count = count;  // a remainder is reported as a wrong size
       if (call.kind == CollectiveKind::reduce_scatter_block)
-        what.count = blocks_of(count, comm, from_output ? "recvbuf" : "sendbuf");
-      if (call.kind == CollectiveKind::reduce_scatter) what.count = 0;
-      what.op = *call.op;
-      if (!call.user && !from_output && receives && call.output.dtype() != what.dtype)
-        throw Error(ErrorCode::invalid_argument, "sendbuf holds " + std::string(name(what.dtype)) +
+        collective.count = blocks_of(count, comm, from_output ? "recvbuf" : "sendbuf");
+      if (call.kind == CollectiveKind::reduce_scatter) collective.count = 0;
+      collective.op = *call.op;
+      if (!call.user && !from_output && receives && call.output.dtype() != collective.dtype)
+        throw Error(ErrorCode::invalid_argument, "sendbuf holds " + std::string(name(collective.dtype)) +
                                                      " and recvbuf holds " + std::string(name(call.output.dtype())) +
                                                      "; expected the same type in both");
       break;
     }
     case CollectiveKind::gather:
-      what.count =
+      collective.count =
           at_root && call.in_place ? blocks_of(call.output.size_bytes(), comm, "recvbuf") : call.input.size_bytes();
       break;
     case CollectiveKind::scatter:
-      what.count = at_root ? blocks_of(call.input.size_bytes(), comm, "sendbuf") : call.output.size_bytes();
+      collective.count = at_root ? blocks_of(call.input.size_bytes(), comm, "sendbuf") : call.output.size_bytes();
       break;
     case CollectiveKind::allgather:
-      what.count = call.in_place ? blocks_of(call.output.size_bytes(), comm, "recvbuf") : call.input.size_bytes();
+      collective.count = call.in_place ? blocks_of(call.output.size_bytes(), comm, "recvbuf") : call.input.size_bytes();
       break;
     case CollectiveKind::alltoall: {
       const bool from_output = call.in_place;
-      what.count =
+      collective.count =
           blocks_of((from_output ? call.output : call.input).size_bytes(), comm, from_output ? "recvbuf" : "sendbuf");
       break;
     }
-    case CollectiveKind::gatherv: what.count = at_root && call.in_place ? 0 : call.input.size_bytes(); break;
-    case CollectiveKind::scatterv: what.count = call.output.size_bytes(); break;
-    case CollectiveKind::allgatherv: what.count = call.input.size_bytes(); break;
+    case CollectiveKind::gatherv: collective.count = at_root && call.in_place ? 0 : call.input.size_bytes(); break;
+    case CollectiveKind::scatterv: collective.count = call.output.size_bytes(); break;
+    case CollectiveKind::allgatherv: collective.count = call.input.size_bytes(); break;
     case CollectiveKind::alltoallv: break;
   }
-  what.send = call.send;
-  what.receive = call.receive;
-  return what;
+  collective.send = call.send;
+  collective.receive = call.receive;
+  return collective;
 }
 
 using List = std::vector<std::uint64_t>;
@@ -181,7 +181,7 @@ bool has_plan(const Call& call) {
 }
 
 struct Started {
-  Collective what;
+  Collective collective;
   Call call;
 };
 
@@ -194,8 +194,8 @@ std::optional<Started> to_start(Comm& comm, const std::string& kind, nb::handle 
     wanted.call = parse(comm, kind, input, output, op, root, in_place, blocks);
     wanted.call.user = user_op(user);
     if (!has_plan(wanted.call)) return std::nullopt;
-    wanted.what = describe(comm, wanted.call);
-    apply(how, wanted.what);
+    wanted.collective = describe(comm, wanted.call);
+    apply(how, wanted.collective);
     return wanted;
   } catch (const Error& error) {
     const nb::gil_scoped_release released;
@@ -214,7 +214,7 @@ std::optional<PendingRequest> start(Comm& comm, const std::string& kind, nb::han
   Request request;
   {
     const nb::gil_scoped_release released;
-    request = comm.start(wanted->what, call.input.bytes(), call.output.writable_bytes(), std::move(call.user));
+    request = comm.start(wanted->collective, call.input.bytes(), call.output.writable_bytes(), std::move(call.user));
   }
   return PendingRequest(std::move(request), std::move(call.input), std::move(call.output));
 }
@@ -226,7 +226,7 @@ bool run(Comm& comm, const std::string& kind, nb::handle input, nb::handle outpu
   if (!wanted) return false;
   Call& call = wanted->call;
   const nb::gil_scoped_release released;
-  comm.run(wanted->what, call.input.bytes(), call.output.writable_bytes(), std::move(call.user));
+  comm.run(wanted->collective, call.input.bytes(), call.output.writable_bytes(), std::move(call.user));
   return true;
 }
 
@@ -266,19 +266,19 @@ Comm* comm_from_address(std::uintptr_t function, std::uintptr_t mpi_comm, int pr
 
 std::string explain(const Comm& comm, const std::string& kind, std::uint64_t size_bytes, const std::string& dtype,
                     const std::string& op, int root, const nb::dict& how) {
-  Collective what;
-  what.kind = collective_kind_from_name(kind);
-  what.dtype = dtype_from_name(dtype);
-  what.op = reduce_op_from_name(op);
-  what.root = root;
-  const std::uint64_t item_bytes = penstock::size_bytes(what.dtype);
-  if (computes(what.kind) && size_bytes % item_bytes != 0)
+  Collective collective;
+  collective.kind = collective_kind_from_name(kind);
+  collective.dtype = dtype_from_name(dtype);
+  collective.op = reduce_op_from_name(op);
+  collective.root = root;
+  const std::uint64_t item_bytes = penstock::size_bytes(collective.dtype);
+  if (computes(collective.kind) && size_bytes % item_bytes != 0)
     throw Error(ErrorCode::invalid_argument,
                 std::to_string(size_bytes) + " bytes are no whole number of " + dtype + " elements");
-  if (!computes(what.kind)) what.dtype = DType::uint8;
-  what.count = size_bytes / penstock::size_bytes(what.dtype);
-  apply(how, what);
-  return comm.explain(what);
+  if (!computes(collective.kind)) collective.dtype = DType::uint8;
+  collective.count = size_bytes / penstock::size_bytes(collective.dtype);
+  apply(how, collective);
+  return comm.explain(collective);
 }
 
 /// Runs one of the tasks that the tuner measures, on buffers of four segments each. Blocking and collective.
@@ -288,10 +288,10 @@ void run_task(Comm& comm, const std::string& algorithm, const std::vector<std::s
       {"sr", Stage::sr}, {"ir", Stage::ir}, {"ib", Stage::ib}, {"sb", Stage::sb}};
   const ArrayView from = view(input, Access::read, "input");
   ArrayView to = view(output, Access::write, "output");
-  Collective what{.kind = CollectiveKind::allreduce, .count = from.count() / 4, .dtype = from.dtype()};
-  what.algorithm = algorithm;
+  Collective collective{.kind = CollectiveKind::allreduce, .count = from.count() / 4, .dtype = from.dtype()};
+  collective.algorithm = algorithm;
   std::vector<Stage> wanted;
-  std::uint64_t signature = 0x7461736b00000000u + what.count * 16;
+  std::uint64_t signature = 0x7461736b00000000u + collective.count * 16;
   for (const std::string& stage : stages) {
     wanted.push_back(kStages.at(stage));
     signature += std::uint64_t{1} << static_cast<unsigned>(wanted.back());
@@ -300,9 +300,10 @@ void run_task(Comm& comm, const std::string& algorithm, const std::vector<std::s
   thread_local std::map<std::string, std::shared_ptr<const Plan>> plans;
   const std::string key = comm.tuning_key() + algorithm + std::to_string(signature) + std::to_string(comm.rank());
   std::shared_ptr<const Plan>& plan = plans[key];
-  if (plan == nullptr) plan = std::make_shared<const Plan>(plan_task(comm.team(), what, wanted));
+  if (plan == nullptr) plan = std::make_shared<const Plan>(plan_task(comm.team(), collective, wanted));
   const nb::gil_scoped_release released;
-  comm.start(plan, from.bytes(), to.writable_bytes(), {.dtype = what.dtype, .op = ReduceOp::sum}, signature).wait();
+  comm.start(plan, from.bytes(), to.writable_bytes(), {.dtype = collective.dtype, .op = ReduceOp::sum}, signature)
+      .wait();
 }
 
 }  // namespace

@@ -57,23 +57,23 @@ Layout replicated(const std::vector<const Layout*>& given) {
 }
 
 /// For each tile of a rank: (local offset, local shape, strides, per dimension its intervals (global starts, lengths)).
-nb::list cells(const Layout& layout, std::int32_t rank) {
+nb::list tiles(const Layout& layout, std::int32_t rank) {
   nb::list result;
   const Layout& copy = layout.copy(std::max(layout.copy_of(rank), 0));
-  for (const LayoutCell& cell : layout.local_cells(rank)) {
+  for (const LayoutTile& tile : layout.local_tiles(rank)) {
     nb::list axes;
     for (std::size_t d = 0; d < layout.dimensions(); ++d) {
       const Axis& axis = copy.axes()[d];
       nb::list starts;
       nb::list lengths;
-      for (std::int64_t i = cell.coordinate[d]; i < axis.intervals(); i += axis.coordinates()) {
+      for (std::int64_t i = tile.coordinate[d]; i < axis.intervals(); i += axis.coordinates()) {
         starts.append(axis.start(i));
         lengths.append(axis.start(i + 1) - axis.start(i));
       }
       axes.append(nb::make_tuple(starts, lengths));
     }
-    result.append(nb::make_tuple(cell.local_offset_elems, nb::tuple(nb::cast(cell.shape)),
-                                 nb::tuple(nb::cast(cell.strides_elems)), axes));
+    result.append(nb::make_tuple(tile.local_offset_elems, nb::tuple(nb::cast(tile.shape)),
+                                 nb::tuple(nb::cast(tile.strides_elems)), axes));
   }
   return result;
 }
@@ -114,8 +114,8 @@ void bind_layout(nb::module_& module) {
           "local_shape",
           [](const Layout& layout, std::int32_t rank) { return nb::tuple(nb::cast(layout.local_shape(rank))); },
           nb::sig("def local_shape(self, rank: int, /) -> tuple[int, ...]"))
-      .def("cells", &python::cells,
-           nb::sig("def cells(self, rank: int, /) -> list[tuple[int, tuple[int, ...], tuple[int, ...], "
+      .def("tiles", &python::tiles,
+           nb::sig("def tiles(self, rank: int, /) -> list[tuple[int, tuple[int, ...], tuple[int, ...], "
                    "list[tuple[list[int], list[int]]]]]"))
       .def(
           "part_shapes",

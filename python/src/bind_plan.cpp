@@ -43,17 +43,17 @@ Team team(std::int32_t rank, const std::vector<std::int32_t>& nodes, std::int32_
   return {.rank = rank, .node_of_rank = nodes, .progress_cores = progress_cores};
 }
 
-std::tuple<std::string, std::string> choose_row(const Collective& what, const std::vector<std::int32_t>& nodes,
+std::tuple<std::string, std::string> choose_row(const Collective& collective, const std::vector<std::int32_t>& nodes,
                                                 std::int32_t progress_cores) {
-  const Choice choice = choose(team(0, nodes, progress_cores), what);
+  const Choice choice = choose(team(0, nodes, progress_cores), collective);
   return {std::string(choice.algorithm->name), choice.reason};
 }
 
-std::vector<Plan> plan_all(const Collective& what, const std::vector<std::int32_t>& nodes,
+std::vector<Plan> plan_all(const Collective& collective, const std::vector<std::int32_t>& nodes,
                            std::int32_t progress_cores) {
   std::vector<Plan> plans;
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(nodes.size()); ++rank)
-    plans.push_back(plan_collective(team(rank, nodes, progress_cores), what));
+    plans.push_back(plan_collective(team(rank, nodes, progress_cores), collective));
   return plans;
 }
 

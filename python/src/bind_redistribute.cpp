@@ -118,7 +118,7 @@ struct Expected {
 struct Side {
   std::vector<ArrayView> arrays;
   /// One entry per local array. Empty if the memory is contiguous, as the layout says.
-  std::vector<LocalMemory::Cell> strides;
+  std::vector<LocalMemory::Tile> strides;
   std::vector<std::byte*> first;
 
   bool is_dense() const { return strides.empty(); }
@@ -140,7 +140,7 @@ void add_part(Side& side, const ArrayView& array, const std::vector<std::int64_t
   if (array.shape() != shape && !(array.count() == 0 && std::ranges::find(shape, 0) != shape.end()))
     refuse(argument, "has an array of the shape " + text_of(array.shape()),
            text_of(shape) + ", what the layout gives to this rank, see Layout.part_shapes()");
-  LocalMemory::Cell& part = side.strides.emplace_back();
+  LocalMemory::Tile& part = side.strides.emplace_back();
   part.strides_elems.resize(shape.size());
   side.first.push_back(array.data());
   if (array.count() == 0) return;
@@ -161,7 +161,7 @@ void split(Side& side, const Expected& what, int rank) {
   std::byte* at = side.arrays[0].data();
   const bool row_major = what.layout.storage() == Order::row_major;
   for (const std::vector<std::int64_t>& shape : what.layout.local_part_shapes(rank)) {
-    LocalMemory::Cell& part = side.strides.emplace_back();
+    LocalMemory::Tile& part = side.strides.emplace_back();
     part.strides_elems.resize(shape.size());
     side.first.push_back(at);
     std::int64_t stride = 1;

@@ -24,23 +24,23 @@ std::int64_t whole_number(const std::string& keyword, nb::handle given, std::int
 
 }  // namespace
 
-void apply(const nb::dict& how, Collective& what) {
+void apply(const nb::dict& how, Collective& collective) {
   constexpr std::int64_t kMost = std::numeric_limits<int>::max();  // no tree has as many levels or children
   for (const auto [key, value] : how) {
     const auto keyword = nb::cast<std::string>(key);
     const bool is_text = nb::isinstance<nb::str>(value);
     const auto text = is_text ? nb::cast<std::string>(value) : std::string();
     if (keyword == "split")
-      what.split =
+      collective.split =
           text == "auto" ? Collective::kAutomatic : static_cast<int>(std::min(whole_number(keyword, value, 0), kMost));
     else if (keyword == "radix")
-      what.radix = static_cast<int>(std::min(whole_number(keyword, value, 2), kMost));
+      collective.radix = static_cast<int>(std::min(whole_number(keyword, value, 2), kMost));
     else if (keyword == "segment_bytes")
-      what.segment_bytes = static_cast<std::uint64_t>(whole_number(keyword, value, 0));
+      collective.segment_bytes = static_cast<std::uint64_t>(whole_number(keyword, value, 0));
     else if (keyword == "reproducible" && nb::isinstance<nb::bool_>(value))
-      what.reproducible = nb::cast<bool>(value);
+      collective.reproducible = nb::cast<bool>(value);
     else if (keyword == "algorithm" && is_text)
-      what.algorithm = text;
+      collective.algorithm = text;
     else
       throw Error(
           ErrorCode::invalid_argument,

@@ -7,7 +7,7 @@
 
 namespace penstock::python {
 
-/// Sets `what` from keywords. Throws Error(invalid_argument) for an unknown keyword or an invalid value.
-void apply(const nanobind::dict& how, Collective& what);
+/// Sets `collective` from keywords. Throws Error(invalid_argument) for an unknown keyword or an invalid value.
+void apply(const nanobind::dict& how, Collective& collective);
 
 }  // namespace penstock::python

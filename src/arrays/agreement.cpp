@@ -77,7 +77,7 @@ std::vector<Relabeling> decide(const std::vector<LayoutPair>& pairs, const Redis
     const MovedParts moved = moved_parts(pair.source, pair.target, options);
     relabelings.push_back(
         relabel(moved.source, moved.target,
-                {.element_bytes = size_bytes(kernels::between_dtype(options.input_dtype(), options.dtype)),
+                {.element_bytes = size_bytes(kernels::wire_dtype(options.input_dtype(), options.dtype)),
                  .op = options.op,
                  .ranks = ranks,
                  .cost = options.cost,
@@ -114,9 +114,9 @@ std::vector<Relabeling> share(Comm& comm, std::vector<Relabeling> relabelings, s
 
 }  // namespace
 
-Placement PlannedRedistribution::placement_of(std::span<const LayoutPair> pairs, const RedistributionOptions& options,
-                                              int rank) {
-  Placement placement;
+MemoryPlacement PlannedRedistribution::placement_of(std::span<const LayoutPair> pairs,
+                                                    const RedistributionOptions& options, int rank) {
+  MemoryPlacement placement;
   const auto place = [&](const Layout& layout, const std::optional<LocalMemory>& given, std::int64_t leading_elems) {
     if (given || leading_elems == 0) return given;
     return std::optional(layout.local_memory(rank, leading_elems));

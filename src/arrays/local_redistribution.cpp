@@ -32,7 +32,7 @@ void move_region(Region& region, const std::vector<std::uint64_t>& begin_bytes, 
 }  // namespace
 
 LocalRedistribution::LocalRedistribution(std::span<const LayoutPair> given_pairs, const RedistributionOptions& options,
-                                         const Team& team, Placement placement)
+                                         const Team& team, MemoryPlacement placement)
     : placement_(std::move(placement)) {
   std::vector<LayoutPair> pairs(given_pairs.begin(), given_pairs.end());
   const auto bytes = [&](const Layout& layout, const std::optional<LocalMemory>& memory, DType dtype) {

@@ -13,20 +13,20 @@
 namespace penstock::arrays {
 
 /// Where the parts of each pair lie, by pair; nothing: dense, as the layout says.
-struct Placement {
+struct MemoryPlacement {
   std::vector<std::optional<LocalMemory>> inputs;
   std::vector<std::optional<LocalMemory>> outputs;
 
-  friend bool operator==(const Placement&, const Placement&) = default;
+  friend bool operator==(const MemoryPlacement&, const MemoryPlacement&) = default;
 };
 
 /// The plan of one rank for one placement. Others need not know either.
 class LocalRedistribution {
  public:
   LocalRedistribution(std::span<const LayoutPair> pairs, const RedistributionOptions& options, const Team& team,
-                      Placement placement);
+                      MemoryPlacement placement);
 
-  const Placement& placement() const { return placement_; }
+  const MemoryPlacement& placement() const { return placement_; }
   const std::shared_ptr<const Plan>& plan() const { return plan_; }
   /// Of this rank's memory for a pair.
   std::uint64_t input_bytes(std::size_t pair) const { return input_bytes_[pair]; }
@@ -37,7 +37,7 @@ class LocalRedistribution {
                                        ConstBytes input, Bytes output);
 
  private:
-  Placement placement_;
+  MemoryPlacement placement_;
   std::vector<std::uint64_t> input_bytes_;
   std::vector<std::uint64_t> output_bytes_;
   std::shared_ptr<const Plan> plan_;

@@ -37,15 +37,15 @@ Range hull(std::span<const Range> ranges) {
   return {begin, end};
 }
 
-/// What the cells of this rank touch, where its memory holds more than them.
-void add_cells(std::vector<StridedRange>& ranges, const Layout& layout, int rank, const LocalMemory& memory,
+/// What the tiles of this rank touch, where its memory holds more than them.
+void add_tiles(std::vector<StridedRange>& ranges, const Layout& layout, int rank, const LocalMemory& memory,
                const std::byte* base, std::uint64_t element_bytes, const char* what, bool is_written) {
-  const std::vector<LayoutCell> cells = layout.local_cells(rank);
-  for (std::size_t i = 0; i < cells.size(); ++i) {
+  const std::vector<LayoutTile> tiles = layout.local_tiles(rank);
+  for (std::size_t i = 0; i < tiles.size(); ++i) {
     const auto bytes = static_cast<std::int64_t>(element_bytes);
-    StridedRange range{base + memory.cells[i].offset_elems * bytes,
-                       cells[i].shape,
-                       memory.cells[i].strides_elems,
+    StridedRange range{base + memory.tiles[i].offset_elems * bytes,
+                       tiles[i].shape,
+                       memory.tiles[i].strides_elems,
                        bytes,
                        what,
                        is_written};
@@ -90,10 +90,10 @@ Placed place(const Layout& layout, int rank, const Parts& parts, DType dtype, co
     const std::byte* const lowest = parts[i].data + lowest_bytes(shapes[i], parts[i].strides_elems, element_bytes);
     if (placed.base == nullptr || before(lowest, placed.base)) placed.base = lowest;
   }
-  std::vector<LocalMemory::Cell> cells;
+  std::vector<LocalMemory::Tile> tiles;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    LocalMemory::Cell& cell = cells.emplace_back();
-    cell.strides_elems = parts[i].strides_elems;
+    LocalMemory::Tile& tile = tiles.emplace_back();
+    tile.strides_elems = parts[i].strides_elems;
     if (std::ranges::find(shapes[i], 0) != shapes[i].end()) continue;
     const std::int64_t offset_bytes = parts[i].data - placed.base;
     if (offset_bytes % element_bytes != 0)
@@ -101,9 +101,9 @@ Placed place(const Layout& layout, int rank, const Parts& parts, DType dtype, co
                                                    std::to_string(offset_bytes) +
                                                    " bytes apart, which is no multiple of the " +
                                                    std::to_string(element_bytes) + " of an element; copy one of them");
-    cell.offset_elems = offset_bytes / element_bytes;
+    tile.offset_elems = offset_bytes / element_bytes;
   }
-  LocalMemory memory = layout.placed_memory(rank, cells);
+  LocalMemory memory = layout.placed_memory(rank, tiles);
   placed.size_bytes = static_cast<std::uint64_t>(memory.size_elems * element_bytes);
   if (memory != layout.local_memory(rank)) placed.memory = std::move(memory);
   return placed;
@@ -126,13 +126,13 @@ std::uint64_t PlannedRedistribution::workspace_bytes(const Team& team) {
   const std::lock_guard lock(mutex_);
   if (!workspace_bytes_) {
     // What is contiguous is sent as it lies, so the most is needed where nothing is.
-    Placement spread;
+    MemoryPlacement spread;
     const auto memory_of = [&](const Layout& layout) {
       LocalMemory memory = layout.local_memory(team.rank);
       memory.size_elems *= 2;
-      for (LocalMemory::Cell& cell : memory.cells) {
-        cell.offset_elems *= 2;
-        for (std::int64_t& stride : cell.strides_elems) stride *= 2;
+      for (LocalMemory::Tile& tile : memory.tiles) {
+        tile.offset_elems *= 2;
+        for (std::int64_t& stride : tile.strides_elems) stride *= 2;
       }
       return memory;
     };
@@ -147,7 +147,8 @@ std::uint64_t PlannedRedistribution::workspace_bytes(const Team& team) {
   return *workspace_bytes_;
 }
 
-std::shared_ptr<LocalRedistribution> PlannedRedistribution::local_for(const Placement& placement, const Team& team) {
+std::shared_ptr<LocalRedistribution> PlannedRedistribution::local_for(const MemoryPlacement& placement,
+                                                                      const Team& team) {
   if (placement == planned_->placement()) return planned_;
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find_if(placed_, [&](const auto& each) { return each->placement() == placement; });
@@ -191,11 +192,11 @@ void PlannedRedistribution::check(const LocalRedistribution& local, std::span<co
     const auto add = [&](const Layout& layout, const std::optional<LocalMemory>& memory, ConstBytes bytes, DType dtype,
                          const char* what, bool is_written) {
       if (memory)
-        add_cells(ranges, layout, rank, *memory, bytes.data(), size_bytes(dtype), what, is_written);
+        add_tiles(ranges, layout, rank, *memory, bytes.data(), size_bytes(dtype), what, is_written);
       else
         ranges.push_back(dense_range(bytes.data(), bytes.size(), what, is_written));
     };
-    const Placement& placement = local.placement();
+    const MemoryPlacement& placement = local.placement();
     add(pairs_[i].source, placement.inputs[i], inputs[i], options_.input_dtype(), "source", false);
     add(pairs_[i].target, placement.outputs[i], outputs[i], options_.dtype, "target", true);
   }
@@ -215,7 +216,8 @@ Request PlannedRedistribution::launch(Comm& comm, LocalRedistribution& local, st
 }
 
 Request PlannedRedistribution::start(Comm& comm, std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
-                                     const Factors& factors, const Workspace& workspace, const Placement* placement) {
+                                     const Factors& factors, const Workspace& workspace,
+                                     const MemoryPlacement* placement) {
   Bytes scratch;
   std::shared_ptr<LocalRedistribution> local = planned_;
   try {
@@ -234,7 +236,7 @@ Request PlannedRedistribution::start(Comm& comm, std::span<const ConstBytes> inp
 Request PlannedRedistribution::start_parts(Comm& comm, std::span<const ConstStridedParts> inputs,
                                            std::span<const StridedParts> outputs, const Factors& factors,
                                            const Workspace& workspace) {
-  Placement placement;
+  MemoryPlacement placement;
   std::vector<ConstBytes> input_memory;
   std::vector<Bytes> output_memory;
   try {

@@ -40,19 +40,20 @@ class PlannedRedistribution {
 
   /// Without a placement as it was planned.
   Request start(Comm& comm, std::span<const ConstBytes> inputs, std::span<const Bytes> outputs, const Factors& factors,
-                const Workspace& workspace, const Placement* placement = nullptr);
+                const Workspace& workspace, const MemoryPlacement* placement = nullptr);
   Request start_parts(Comm& comm, std::span<const ConstStridedParts> inputs, std::span<const StridedParts> outputs,
                       const Factors& factors, const Workspace& workspace);
 
   /// This rank's memory with the leading dimensions of the options.
-  static Placement placement_of(std::span<const LayoutPair> pairs, const RedistributionOptions& options, int rank);
+  static MemoryPlacement placement_of(std::span<const LayoutPair> pairs, const RedistributionOptions& options,
+                                      int rank);
 
  private:
   PlannedRedistribution(std::vector<LayoutPair> pairs, const RedistributionOptions& options)
       : pairs_(std::move(pairs)), options_(options) {}
 
   /// The plan for a placement: the latest ones are kept.
-  std::shared_ptr<LocalRedistribution> local_for(const Placement& placement, const Team& team);
+  std::shared_ptr<LocalRedistribution> local_for(const MemoryPlacement& placement, const Team& team);
   Arithmetic arithmetic(const Factors& factors) const;
   void check_count(std::size_t inputs, std::size_t outputs) const;
   /// What of the workspace the plan gets. Throws Error(invalid_argument) where it is too small.

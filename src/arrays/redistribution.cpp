@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-using arrays::Placement;
+using arrays::MemoryPlacement;
 using arrays::PlannedRedistribution;
 using arrays::RecentRedistributions;
 
@@ -96,7 +96,7 @@ Request Redistribution::start_parts(const ConstStridedParts& input, const Stride
 Request start_redistribution(const Comm& given_comm, const RedistributionCall& call, ConstBytes input, Bytes output) {
   Comm comm = given_comm;
   const auto planned = planned_for(comm, call);
-  Placement placement;
+  MemoryPlacement placement;
   if (call.options.source_leading_elems == 0 && call.options.target_leading_elems == 0) {
     placement = {{std::nullopt}, {std::nullopt}};
   } else {

@@ -43,7 +43,7 @@ struct OpHandle {
 };
 
 struct Arguments {
-  Collective what;
+  Collective collective;
   ConstBytes input;
   Bytes output;
   std::shared_ptr<const UserOp> user;
@@ -51,34 +51,38 @@ struct Arguments {
 
 /// C gives no sizes: the spans are what the counts and the operation ask for, empty where a pointer is null. Where they
 /// are places in the buffer that count, the library finds out how far they reach.
-std::uint64_t send_bytes(const Collective& what, std::uint64_t ranks) {
-  const std::uint64_t element_bytes = what.item_bytes();
-  switch (what.kind) {
+std::uint64_t send_bytes(const Collective& collective, std::uint64_t ranks) {
+  const std::uint64_t element_bytes = collective.item_bytes();
+  switch (collective.kind) {
     case CollectiveKind::scatter:
     case CollectiveKind::alltoall:
-    case CollectiveKind::reduce_scatter_block: return what.count * element_bytes * ranks;
+    case CollectiveKind::reduce_scatter_block: return collective.count * element_bytes * ranks;
     case CollectiveKind::reduce_scatter:
-      return std::accumulate(what.receive.counts.begin(), what.receive.counts.end(), std::uint64_t{0}) * element_bytes;
+      return std::accumulate(collective.receive.counts.begin(), collective.receive.counts.end(), std::uint64_t{0}) *
+             element_bytes;
     case CollectiveKind::scatterv:
     case CollectiveKind::alltoallv: return std::numeric_limits<std::int64_t>::max();
-    default: return what.count * element_bytes;
+    default: return collective.count * element_bytes;
   }
 }
 
-std::uint64_t receive_bytes(const Collective& what, std::uint64_t ranks, int rank) {
-  const std::uint64_t element_bytes = what.item_bytes();
-  switch (what.kind) {
+std::uint64_t receive_bytes(const Collective& collective, std::uint64_t ranks, int rank) {
+  const std::uint64_t element_bytes = collective.item_bytes();
+  switch (collective.kind) {
     case CollectiveKind::gather:
     case CollectiveKind::allgather:
-    case CollectiveKind::alltoall: return what.count * element_bytes * ranks;
-    case CollectiveKind::reduce_scatter_block: return what.count * element_bytes * (what.in_place ? ranks : 1);
+    case CollectiveKind::alltoall: return collective.count * element_bytes * ranks;
+    case CollectiveKind::reduce_scatter_block:
+      return collective.count * element_bytes * (collective.in_place ? ranks : 1);
     case CollectiveKind::reduce_scatter:
-      if (what.in_place) return send_bytes(what, ranks);
-      return what.receive.counts.empty() ? 0 : what.receive.counts[static_cast<std::size_t>(rank)] * element_bytes;
+      if (collective.in_place) return send_bytes(collective, ranks);
+      return collective.receive.counts.empty()
+                 ? 0
+                 : collective.receive.counts[static_cast<std::size_t>(rank)] * element_bytes;
     case CollectiveKind::gatherv:
     case CollectiveKind::allgatherv:
     case CollectiveKind::alltoallv: return std::numeric_limits<std::int64_t>::max();
-    default: return what.count * element_bytes;
+    default: return collective.count * element_bytes;
   }
 }
 
@@ -89,40 +93,41 @@ Arguments arguments(Comm& comm, const Call& call) {
   check_row(call.function, "penstock_dtype", static_cast<int>(call.dtype), kDtypes);
   check_row(call.function, "penstock_reduce_op", static_cast<int>(call.op), kReduceOps);
   Arguments result;
-  Collective& what = result.what;
-  what.kind = call.kind;
-  what.count = call.count;
-  what.dtype = static_cast<DType>(call.dtype);
-  what.op = static_cast<ReduceOp>(call.op);
-  what.root = call.root;
+  Collective& collective = result.collective;
+  collective.kind = call.kind;
+  collective.count = call.count;
+  collective.dtype = static_cast<DType>(call.dtype);
+  collective.op = static_cast<ReduceOp>(call.op);
+  collective.root = call.root;
   if (call.is_by && call.user == nullptr) refuse("op is NULL");
   if (call.user != nullptr) {
     const OpHandle& handle = unwrap<OpHandle>(call.user);
     result.user = handle.user;
-    what.element_bytes = handle.user ? handle.user->element_bytes : 0;
-    what.dtype = handle.dtype;
-    what.op = handle.op;
-    what.reproducible = handle.reproducible;
+    collective.element_bytes = handle.user ? handle.user->element_bytes : 0;
+    collective.dtype = handle.dtype;
+    collective.op = handle.op;
+    collective.reproducible = handle.reproducible;
   }
-  what.in_place = call.send == PENSTOCK_IN_PLACE || call.receive == PENSTOCK_IN_PLACE;
+  collective.in_place = call.send == PENSTOCK_IN_PLACE || call.receive == PENSTOCK_IN_PLACE;
   const auto ranks = static_cast<std::size_t>(comm.size());
   const auto list = [&](const std::uint64_t* given) {
     return given == nullptr ? std::vector<std::uint64_t>{} : std::vector<std::uint64_t>(given, given + ranks);
   };
-  what.send = {list(call.send_counts), list(call.send_displacements)};
-  what.receive = {list(call.receive_counts), list(call.receive_displacements)};
+  collective.send = {list(call.send_counts), list(call.send_displacements)};
+  collective.receive = {list(call.receive_counts), list(call.receive_displacements)};
   const bool is_significant = !is_rooted(call.kind) || call.root == comm.rank();
   const bool sends_blocks = call.kind == CollectiveKind::scatterv || call.kind == CollectiveKind::alltoallv;
-  const bool needs_send = sends_blocks && !(call.kind == CollectiveKind::alltoallv && what.in_place);
-  if (has_counts(call.kind) && is_significant && needs_send && what.send.counts.empty())
+  const bool needs_send = sends_blocks && !(call.kind == CollectiveKind::alltoallv && collective.in_place);
+  if (has_counts(call.kind) && is_significant && needs_send && collective.send.counts.empty())
     refuse("the send counts are NULL");
-  if (has_counts(call.kind) && is_significant && call.kind != CollectiveKind::scatterv && what.receive.counts.empty())
+  if (has_counts(call.kind) && is_significant && call.kind != CollectiveKind::scatterv &&
+      collective.receive.counts.empty())
     refuse("the receive counts are NULL");
 
   const auto given = [](const void* pointer) { return pointer != nullptr && pointer != PENSTOCK_IN_PLACE; };
-  if (given(call.send)) result.input = {static_cast<const std::byte*>(call.send), send_bytes(what, ranks)};
+  if (given(call.send)) result.input = {static_cast<const std::byte*>(call.send), send_bytes(collective, ranks)};
   if (given(call.receive))
-    result.output = {static_cast<std::byte*>(call.receive), receive_bytes(what, ranks, comm.rank())};
+    result.output = {static_cast<std::byte*>(call.receive), receive_bytes(collective, ranks, comm.rank())};
   return result;
 }
 
@@ -131,7 +136,7 @@ int run(penstock_comm* handle, const Call& call) {
     require(handle, call.function, "comm");
     Comm& comm = unwrap<Comm>(handle);
     const Arguments given = or_fail(comm, [&] { return arguments(comm, call); });
-    comm.run(given.what, given.input, given.output, given.user);
+    comm.run(given.collective, given.input, given.output, given.user);
   });
 }
 
@@ -143,7 +148,7 @@ int run(penstock_comm* handle, const Call& call, penstock_request** request) {
       require(request, call.function, "request");
       return arguments(comm, call);
     });
-    *request = wrap<penstock_request>(comm.start(given.what, given.input, given.output, given.user));
+    *request = wrap<penstock_request>(comm.start(given.collective, given.input, given.output, given.user));
   });
 }
 
@@ -153,7 +158,7 @@ int run(penstock_comm* handle, const Call& call, penstock_persistent** persisten
     require(persistent, call.function, "persistent");
     Comm& comm = unwrap<Comm>(handle);
     const Arguments given = arguments(comm, call);
-    *persistent = wrap<penstock_persistent>(comm.prepare(given.what, given.input, given.output, given.user));
+    *persistent = wrap<penstock_persistent>(comm.prepare(given.collective, given.input, given.output, given.user));
   });
 }
 

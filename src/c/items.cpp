@@ -14,7 +14,7 @@ namespace penstock::c {
 namespace {
 
 struct ItemsCall {
-  Collective what;
+  Collective collective;
   SendItems send;
   ReceiveItems receive;
 };
@@ -44,11 +44,11 @@ struct Given {
 
 ItemsCall read(const Comm& comm, const Given& given) {
   ItemsCall call;
-  call.what.kind = collective_kind(given.function, given.collective);
-  call.what.root = given.root;
+  call.collective.kind = collective_kind(given.function, given.collective);
+  call.collective.root = given.root;
   const auto ranks = static_cast<std::size_t>(comm.size());
   const bool sends_in_place = read_side(given.send, ranks, call.send);
-  call.what.in_place = read_side(given.receive, ranks, call.receive) || sends_in_place;
+  call.collective.in_place = read_side(given.receive, ranks, call.receive) || sends_in_place;
   return call;
 }
 
@@ -66,7 +66,7 @@ int penstock_collective_items(penstock_comm* comm, penstock_collective collectiv
     c::require(comm, given.function, "comm");
     auto& on = c::unwrap<Comm>(comm);
     const c::ItemsCall call = c::or_fail(on, [&] { return c::read(on, given); });
-    on.run_items(call.what, call.send, call.receive);
+    on.run_items(call.collective, call.send, call.receive);
   });
 }
 
@@ -80,7 +80,7 @@ int penstock_icollective_items(penstock_comm* comm, penstock_collective collecti
       c::require(request, given.function, "request");
       return c::read(on, given);
     });
-    *request = c::wrap<penstock_request>(on.start_items(call.what, call.send, call.receive));
+    *request = c::wrap<penstock_request>(on.start_items(call.collective, call.send, call.receive));
   });
 }
 
@@ -92,6 +92,6 @@ int penstock_collective_items_init(penstock_comm* comm, penstock_collective coll
     c::require(persistent, given.function, "persistent");
     const auto& on = c::unwrap<Comm>(comm);
     const c::ItemsCall call = c::read(on, given);
-    *persistent = c::wrap<penstock_persistent>(on.prepare_items(call.what, call.send, call.receive));
+    *persistent = c::wrap<penstock_persistent>(on.prepare_items(call.collective, call.send, call.receive));
   });
 }

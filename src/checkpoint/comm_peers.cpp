@@ -12,12 +12,12 @@ class CommPeers final : public Peers {
   int size() const override { return comm_.size(); }
   void allgather(ConstBytes mine, Bytes all) override { comm_.allgather(mine, all); }
   void broadcast(Bytes data, int root) override {
-    Collective what;
-    what.kind = CollectiveKind::bcast;
-    what.count = data.size();
-    what.dtype = DType::uint8;
-    what.root = root;
-    comm_.run(what, {}, data);
+    Collective collective;
+    collective.kind = CollectiveKind::bcast;
+    collective.count = data.size();
+    collective.dtype = DType::uint8;
+    collective.root = root;
+    comm_.run(collective, {}, data);
   }
 
  private:

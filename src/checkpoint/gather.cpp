@@ -160,7 +160,7 @@ void plan_pieces(const Layout& source, const Layout& target, int rank, std::uint
   const std::size_t dimensions = source.dimensions();
   const auto item = static_cast<std::int64_t>(item_bytes);
   std::vector<std::map<std::int64_t, Overlaps>> known(dimensions);
-  for (const LayoutCell& to : target.local_cells(rank)) {
+  for (const LayoutTile& to : target.local_tiles(rank)) {
     std::vector<const Overlaps*> along(dimensions);
     bool empty = false;
     for (std::size_t d = 0; d < dimensions; ++d) {
@@ -176,7 +176,7 @@ void plan_pieces(const Layout& source, const Layout& target, int rank, std::uint
     for (bool more = true; more;) {
       std::int64_t index = 0;
       for (std::size_t d = 0; d < dimensions; ++d) index = index * source.axes()[d].coordinates() + which[d]->first;
-      const LayoutCell from = source.cell(index);
+      const LayoutTile from = source.tile(index);
       const auto owner = static_cast<std::size_t>(source.owners()[static_cast<std::size_t>(index)]);
       Piece piece;
       piece.item_bytes = item_bytes;

@@ -12,7 +12,7 @@ bool CheckpointHandle::failed() const { return job_->failed(); }
 double CheckpointHandle::stall_s() const { return job_->stall_s; }
 
 void CheckpointHandle::wait(CheckpointLevel level) {
-  checkpoint::await_settled(*job_, level, relay_.get());
+  checkpoint::wait_until_settled(*job_, level, relay_.get());
   if (const std::optional<Error> error = job_->deliver_error(level)) throw *error;
 }
 

@@ -70,11 +70,11 @@ class Job {
     return locked([&] { return level_ >= level || error_.has_value(); });
   }
 
-  void await_settled(CheckpointLevel level) {
+  void wait_until_settled(CheckpointLevel level) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return level_ >= level || error_.has_value(); });
   }
-  void await_closed() {
+  void wait_until_closed() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return closed_; });
   }

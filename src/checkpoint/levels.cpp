@@ -68,7 +68,7 @@ void Saver::begin(Job& job, const std::string& what) {
   for (const auto& earlier : all) {
     // Limits the space in the burst buffer, and the number of checkpoints that a crash of its node can lose.
     if (earlier->sequence + static_cast<std::uint64_t>(options_.undrained_max) <= job.sequence) {
-      earlier->await_settled(CheckpointLevel::drained);
+      earlier->wait_until_settled(CheckpointLevel::drained);
     }
   }
   const std::vector<Begin> begins = agree(peers, what, [&] {

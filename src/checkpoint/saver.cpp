@@ -16,9 +16,9 @@ std::string name_of(const Job& job) { return "checkpoint of step " + std::to_str
 
 }  // namespace
 
-void await_settled(Job& job, CheckpointLevel level, Relay* relay) {
+void wait_until_settled(Job& job, CheckpointLevel level, Relay* relay) {
   if (relay != nullptr) relay->serve({[&] { return job.settled(level); }, job.sequence + 1});
-  job.await_settled(level);
+  job.wait_until_settled(level);
 }
 
 Saver::Saver(Tiers tiers, Channels channels, const CheckpointerOptions& options)
@@ -71,7 +71,7 @@ void Saver::settle_previous() {
   const std::vector<std::shared_ptr<Job>> all = jobs();
   if (all.empty()) return;
   const trace::Span span("wait for the previous checkpoint", "application");
-  await_settled(*all.back(), CheckpointLevel::fast, channels_.relay.get());
+  wait_until_settled(*all.back(), CheckpointLevel::fast, channels_.relay.get());
 }
 
 /// The first error that all ranks know and that has not been thrown. Which saves all ranks know was agreed when the
@@ -96,7 +96,7 @@ void Saver::finish() {
     };
     channels_.relay->serve({closed, saves_});
   }
-  for (const auto& job : all) job->await_closed();
+  for (const auto& job : all) job->wait_until_closed();
   std::optional<Error> first;
   for (const auto& job : all) {
     std::optional<Error> error = job->deliver_error_once();

@@ -27,7 +27,7 @@ struct Channels {
 };
 
 /// Waits until `job` has reached `level` or failed. Collective with a relay.
-void await_settled(Job& job, CheckpointLevel level, Relay* relay);
+void wait_until_settled(Job& job, CheckpointLevel level, Relay* relay);
 
 /// Implements Checkpointer, which adds tiers from URLs and communicators.
 class Saver {

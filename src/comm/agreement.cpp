@@ -35,16 +35,16 @@ constexpr std::uint64_t kPlan = 254;
 constexpr std::uint64_t kFailure = 255;
 constexpr std::size_t kMostDifferences = 4;  // named in one message
 
-std::size_t card_words(int size) { return kWords + 2 * static_cast<std::size_t>(size); }
+std::size_t record_words(int size) { return kWords + 2 * static_cast<std::size_t>(size); }
 
 std::string kind_text(std::uint64_t kind) {
   return kind == kPlan ? "a redistribution or a native operation"
                        : std::string(name(static_cast<CollectiveKind>(kind)));
 }
 
-class Cards {
+class Records {
  public:
-  Cards(const std::vector<std::uint64_t>& words, int size) : words_(words), size_(size) {}
+  Records(const std::vector<std::uint64_t>& words, int size) : words_(words), size_(size) {}
 
   std::string disagreement() {
     for (int rank = 0; rank < size_; ++rank)
@@ -62,7 +62,7 @@ class Cards {
 
  private:
   std::uint64_t word(int rank, std::size_t index) const {
-    return words_[static_cast<std::size_t>(rank) * card_words(size_) + index];
+    return words_[static_cast<std::size_t>(rank) * record_words(size_) + index];
   }
   std::uint64_t sends(int rank, int to) const { return word(rank, kWords + static_cast<std::size_t>(to)); }
   std::uint64_t receives(int rank, int from) const {
@@ -142,55 +142,56 @@ class Cards {
 
 }  // namespace
 
-std::vector<std::uint64_t> card_of(const Collective& what, int size) {
-  std::vector<std::uint64_t> card(card_words(size));
-  card[kKind] = static_cast<std::uint64_t>(what.kind);
-  card[kCount] = what.count;
-  card[kDType] = static_cast<std::uint64_t>(what.dtype);
-  card[kOp] = static_cast<std::uint64_t>(what.op);
-  card[kRoot] = static_cast<std::uint64_t>(what.root);
-  card[kInPlace] = what.in_place;
-  card[kElementBytes] = what.element_bytes;
-  card[kCommutative] = what.commutative;
-  card[kReproducible] = what.reproducible;
-  card[kSegmentBytes] = what.segment_bytes;
-  card[kSplit] = static_cast<std::uint64_t>(what.split);
-  card[kRadix] = static_cast<std::uint64_t>(what.radix);
-  if (!what.algorithm.empty()) card[kAlgorithm] = base::mix(base::kSeed, what.algorithm);
+std::vector<std::uint64_t> record_of(const Collective& collective, int size) {
+  std::vector<std::uint64_t> record(record_words(size));
+  record[kKind] = static_cast<std::uint64_t>(collective.kind);
+  record[kCount] = collective.count;
+  record[kDType] = static_cast<std::uint64_t>(collective.dtype);
+  record[kOp] = static_cast<std::uint64_t>(collective.op);
+  record[kRoot] = static_cast<std::uint64_t>(collective.root);
+  record[kInPlace] = collective.in_place;
+  record[kElementBytes] = collective.element_bytes;
+  record[kCommutative] = collective.commutative;
+  record[kReproducible] = collective.reproducible;
+  record[kSegmentBytes] = collective.segment_bytes;
+  record[kSplit] = static_cast<std::uint64_t>(collective.split);
+  record[kRadix] = static_cast<std::uint64_t>(collective.radix);
+  if (!collective.algorithm.empty()) record[kAlgorithm] = base::mix(base::kSeed, collective.algorithm);
   const auto ranks = static_cast<std::size_t>(size);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const auto of = [&](const std::vector<std::uint64_t>& counts) {
-      return counts.empty() ? what.count : rank < counts.size() ? counts[rank] : 0;
+      return counts.empty() ? collective.count : rank < counts.size() ? counts[rank] : 0;
     };
-    card[kWords + rank] = of(what.send.counts);
-    card[kWords + ranks + rank] = of(what.receive.counts);
+    record[kWords + rank] = of(collective.send.counts);
+    record[kWords + ranks + rank] = of(collective.receive.counts);
   }
-  return card;
+  return record;
 }
 
-std::vector<std::uint64_t> card_of_plan(std::uint64_t signature, int size) {
-  std::vector<std::uint64_t> card(card_words(size));
-  card[kKind] = kPlan;
-  card[kSignature] = signature;
-  return card;
+std::vector<std::uint64_t> record_of_plan(std::uint64_t signature, int size) {
+  std::vector<std::uint64_t> record(record_words(size));
+  record[kKind] = kPlan;
+  record[kSignature] = signature;
+  return record;
 }
 
-std::vector<std::uint64_t> card_of_failure(int size) {
-  std::vector<std::uint64_t> card(card_words(size));
-  card[kKind] = kFailure;
-  return card;
+std::vector<std::uint64_t> record_of_failure(int size) {
+  std::vector<std::uint64_t> record(record_words(size));
+  record[kKind] = kFailure;
+  return record;
 }
 
-std::string disagreement(const std::vector<std::uint64_t>& cards, int size) {
-  return Cards(cards, size).disagreement();
+std::string disagreement(const std::vector<std::uint64_t>& records, int size) {
+  return Records(records, size).disagreement();
 }
 
 Agreement::Agreement(engine::Engine& engine, std::vector<std::uint64_t> mine)
     : mine_(std::move(mine)), size_(engine.team().size()) {
   all_.resize(mine_.size() * static_cast<std::size_t>(size_));
-  const Collective what{.kind = CollectiveKind::allgather, .count = mine_.size() * sizeof(std::uint64_t)};
-  run_ = engine.start(std::make_shared<const Plan>(plan_collective(engine.team(), what)),
-                      {std::as_bytes(std::span(mine_)), std::as_writable_bytes(std::span(all_))}, {}, signature(what));
+  const Collective collective{.kind = CollectiveKind::allgather, .count = mine_.size() * sizeof(std::uint64_t)};
+  run_ = engine.start(std::make_shared<const Plan>(plan_collective(engine.team(), collective)),
+                      {std::as_bytes(std::span(mine_)), std::as_writable_bytes(std::span(all_))}, {},
+                      signature(collective));
 }
 
 void Agreement::wait() {
@@ -206,7 +207,7 @@ void Agreement::wait() {
 void Agreements::begin_failed() noexcept {
   try {
     std::erase_if(unwatched_, [](const auto& agreement) { return agreement->done(); });
-    if (auto agreement = begin([&] { return card_of_failure(engine_.team().size()); }))
+    if (auto agreement = begin([&] { return record_of_failure(engine_.team().size()); }))
       unwatched_.push_back(std::move(agreement));
   } catch (const std::exception&) {
     // Out of memory: the other ranks find this one different.

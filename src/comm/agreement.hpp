@@ -14,16 +14,16 @@
 namespace penstock::comm {
 
 /// What a rank says about its call: words of one length on all ranks.
-std::vector<std::uint64_t> card_of(const Collective& normalized_what, int size);
+std::vector<std::uint64_t> record_of(const Collective& normalized, int size);
 /// Of a plan from outside of the table of algorithms, and of a call that has failed on this rank.
-std::vector<std::uint64_t> card_of_plan(std::uint64_t signature, int size);
-std::vector<std::uint64_t> card_of_failure(int size);
+std::vector<std::uint64_t> record_of_plan(std::uint64_t signature, int size);
+std::vector<std::uint64_t> record_of_failure(int size);
 
-/// What does not fit together among the cards of all ranks, one after another: "bcast: root is 0 on the ranks 0 and 2,
-/// 1 on rank 1". Empty where everything does, or where a rank has failed by itself.
-std::string disagreement(const std::vector<std::uint64_t>& cards, int size);
+/// What does not fit together among the records of all ranks, one after another: "bcast: root is 0 on the ranks 0 and
+/// 2, 1 on rank 1". Empty where everything does, or where a rank has failed by itself.
+std::string disagreement(const std::vector<std::uint64_t>& records, int size);
 
-/// The cards on their way. Kept until the operation is complete. Thread-safe.
+/// The records on their way. Kept until the operation is complete. Thread-safe.
 class Agreement {
  public:
   /// Starts the exchange, an operation of the communicator like any other.
@@ -46,10 +46,10 @@ class Agreements {
  public:
   Agreements(engine::Engine& engine, bool wanted) : engine_(engine), wanted_(wanted) {}
 
-  /// nullptr below debug level 1, where `card()` is not asked for.
-  template <class Card>
-  std::shared_ptr<Agreement> begin(const Card& card) {
-    return wanted_ ? std::make_shared<Agreement>(engine_, card()) : nullptr;
+  /// nullptr below debug level 1, where `record()` is not asked for.
+  template <class Record>
+  std::shared_ptr<Agreement> begin(const Record& record) {
+    return wanted_ ? std::make_shared<Agreement>(engine_, record()) : nullptr;
   }
   /// For an operation that has failed here.
   void begin_failed() noexcept;

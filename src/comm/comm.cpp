@@ -63,31 +63,31 @@ void Comm::use(CollectiveKind kind, const std::string& algorithm, std::uint64_t 
   state_->planner().use(kind, algorithm, segment_bytes);
 }
 
-Request Comm::start(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user) {
-  return Request(std::make_shared<Request::Run>(state_, state_->start(what, input, output, std::move(user))));
+Request Comm::start(const Collective& collective, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user) {
+  return Request(std::make_shared<Request::Run>(state_, state_->start(collective, input, output, std::move(user))));
 }
 
-void Comm::run(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user) {
-  state_->run(what, input, output, std::move(user));
+void Comm::run(const Collective& collective, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user) {
+  state_->run(collective, input, output, std::move(user));
 }
 
-Persistent Comm::prepare(const Collective& what, ConstBytes input, Bytes output,
+Persistent Comm::prepare(const Collective& collective, ConstBytes input, Bytes output,
                          std::shared_ptr<const UserOp> user) const {
-  return Persistent(*this, [comm = *this, what, input, output, user = std::move(user)]() mutable {
-    return comm.start(what, input, output, user);
+  return Persistent(*this, [comm = *this, collective, input, output, user = std::move(user)]() mutable {
+    return comm.start(collective, input, output, user);
   });
 }
 
-Request Comm::start_items(const Collective& what, const SendItems& send, const ReceiveItems& receive) {
+Request Comm::start_items(const Collective& collective, const SendItems& send, const ReceiveItems& receive) {
   auto run = std::make_shared<Request::Run>(state_);
   comm::ItemCall call;
   try {
-    call = comm::item_call(what, rank(), size(), send, receive);
+    call = comm::item_call(collective, rank(), size(), send, receive);
   } catch (const std::exception& error) {
     fail_next(error.what());
     throw;
   }
-  const Collective bytes_of = call.what;
+  const Collective bytes_of = call.collective;
   const Bytes input = call.send.bytes();
   const Bytes output = call.receive.bytes();
   run->unpacking = std::make_unique<comm::Unpacking>(std::move(call));
@@ -95,9 +95,10 @@ Request Comm::start_items(const Collective& what, const SendItems& send, const R
   return Request(std::move(run));
 }
 
-Persistent Comm::prepare_items(const Collective& what, const SendItems& send, const ReceiveItems& receive) const {
-  return Persistent(*this,
-                    [comm = *this, what, send, receive]() mutable { return comm.start_items(what, send, receive); });
+Persistent Comm::prepare_items(const Collective& collective, const SendItems& send, const ReceiveItems& receive) const {
+  return Persistent(*this, [comm = *this, collective, send, receive]() mutable {
+    return comm.start_items(collective, send, receive);
+  });
 }
 
 Request Comm::start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes output, const Arithmetic& arithmetic,
@@ -135,7 +136,7 @@ void Comm::agree(const std::function<void()>& action) {
 }
 
 std::string Comm::tuning_key() const { return to_json(state_->facts().tuning_key()); }
-std::string Comm::explain(const Collective& what) const { return state_->planner().explain(what); }
+std::string Comm::explain(const Collective& collective) const { return state_->planner().explain(collective); }
 std::string Comm::report() const { return state_->report(); }
 
 }  // namespace penstock

@@ -38,32 +38,32 @@ struct Roles {
   std::uint64_t received_blocks = 1;
 };
 
-Roles roles(const Collective& what, bool is_root, std::uint64_t ranks) {
+Roles roles(const Collective& collective, bool is_root, std::uint64_t ranks) {
   Roles result;
-  if (what.kind == CollectiveKind::bcast) {
+  if (collective.kind == CollectiveKind::bcast) {
     result.sends = false;
     result.keeps = is_root;
-  } else if (gathers(what.kind)) {
+  } else if (gathers(collective.kind)) {
     result.receives = is_root;
-    result.keeps = is_root && what.in_place;
+    result.keeps = is_root && collective.in_place;
     result.sends = !result.keeps;
     result.received_blocks = ranks;
-  } else if (scatters(what.kind)) {
+  } else if (scatters(collective.kind)) {
     result.sends = is_root;
-    result.receives = !(is_root && what.in_place);
+    result.receives = !(is_root && collective.in_place);
     result.sent_blocks = ranks;
   } else {
-    result.keeps = what.in_place;
-    result.sends = !what.in_place;
+    result.keeps = collective.in_place;
+    result.sends = !collective.in_place;
     result.received_blocks = ranks;
-    if (what.kind == CollectiveKind::alltoall) result.sent_blocks = ranks;
+    if (collective.kind == CollectiveKind::alltoall) result.sent_blocks = ranks;
   }
   return result;
 }
 
-void check_lists(const Collective& what, const char* side, const Blocks& blocks, std::size_t ranks) {
+void check_lists(const Collective& collective, const char* side, const Blocks& blocks, std::size_t ranks) {
   if (blocks.counts.size() == ranks && (blocks.displacements.empty() || blocks.displacements.size() == ranks)) return;
-  throw Error(ErrorCode::invalid_argument, std::string(name(what.kind)) + ": what it " + side + " has " +
+  throw Error(ErrorCode::invalid_argument, std::string(name(collective.kind)) + ": what it " + side + " has " +
                                                std::to_string(blocks.counts.size()) + " counts and " +
                                                std::to_string(blocks.displacements.size()) +
                                                " displacements; expected a count for each of " + std::to_string(ranks) +
@@ -128,17 +128,18 @@ void ItemMemory::unpack() const {
   for_places([&](std::byte* items, std::uint64_t count, Bytes packed) { datatype_.unpack(packed, items, count); });
 }
 
-ItemCall item_call(Collective what, int rank, int ranks, const SendItems& send, const ReceiveItems& receive) {
-  if (computes(what.kind) || what.kind == CollectiveKind::barrier)
+ItemCall item_call(Collective collective, int rank, int ranks, const SendItems& send, const ReceiveItems& receive) {
+  if (computes(collective.kind) || collective.kind == CollectiveKind::barrier)
     throw Error(ErrorCode::invalid_argument,
-                std::string(name(what.kind)) +
+                std::string(name(collective.kind)) +
                     " has no items of datatypes; a UserOp combines elements of any size, holes included");
   const auto blocks = static_cast<std::uint64_t>(ranks);
-  const Roles role = roles(what, rank == what.root, blocks);
-  const bool has_sent_lists = what.kind == CollectiveKind::scatterv || what.kind == CollectiveKind::alltoallv;
-  const bool has_received_lists = has_counts(what.kind) && what.kind != CollectiveKind::scatterv;
-  if (has_sent_lists && role.sends) check_lists(what, "sends", send.blocks, blocks);
-  if (has_received_lists && role.receives) check_lists(what, "receives", receive.blocks, blocks);
+  const Roles role = roles(collective, rank == collective.root, blocks);
+  const bool has_sent_lists =
+      collective.kind == CollectiveKind::scatterv || collective.kind == CollectiveKind::alltoallv;
+  const bool has_received_lists = has_counts(collective.kind) && collective.kind != CollectiveKind::scatterv;
+  if (has_sent_lists && role.sends) check_lists(collective, "sends", send.blocks, blocks);
+  if (has_received_lists && role.receives) check_lists(collective, "receives", receive.blocks, blocks);
 
   ItemCall call;
   if (role.sends)
@@ -149,25 +150,25 @@ ItemCall item_call(Collective what, int rank, int ranks, const SendItems& send, 
                               role.received_blocks, has_received_lists ? receive.blocks : Blocks{});
   const std::uint64_t sent_bytes = send.count * send.datatype.size_bytes();
   const std::uint64_t received_bytes = receive.count * receive.datatype.size_bytes();
-  if (!has_counts(what.kind) && role.sends && role.receives && sent_bytes != received_bytes)
-    throw Error(ErrorCode::invalid_argument, std::string(name(what.kind)) + ": a block of " +
+  if (!has_counts(collective.kind) && role.sends && role.receives && sent_bytes != received_bytes)
+    throw Error(ErrorCode::invalid_argument, std::string(name(collective.kind)) + ": a block of " +
                                                  std::to_string(sent_bytes) + " bytes is sent and one of " +
                                                  std::to_string(received_bytes) + " received");
-  what.dtype = DType::uint8;
-  what.element_bytes = 0;
+  collective.dtype = DType::uint8;
+  collective.element_bytes = 0;
   const bool has_own_block = has_received_lists && role.keeps;
   if (has_own_block)
-    what.count = call.receive.blocks().counts[static_cast<std::size_t>(rank)];
-  else if (role.sends && what.kind != CollectiveKind::scatterv)
-    what.count = sent_bytes;
+    collective.count = call.receive.blocks().counts[static_cast<std::size_t>(rank)];
+  else if (role.sends && collective.kind != CollectiveKind::scatterv)
+    collective.count = sent_bytes;
   else
-    what.count = role.receives ? received_bytes : 0;
-  what.send = call.send.blocks();
-  what.receive = call.receive.blocks();
+    collective.count = role.receives ? received_bytes : 0;
+  collective.send = call.send.blocks();
+  collective.receive = call.receive.blocks();
   if (role.sends) call.send.pack();
   if (role.keeps) call.receive.pack();
-  call.unpacks = role.receives && !(what.kind == CollectiveKind::bcast && role.keeps);
-  call.what = std::move(what);
+  call.unpacks = role.receives && !(collective.kind == CollectiveKind::bcast && role.keeps);
+  call.collective = std::move(collective);
   return call;
 }
 

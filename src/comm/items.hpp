@@ -48,15 +48,15 @@ class ItemMemory {
 
 /// A call on items as one on bytes.
 struct ItemCall {
-  Collective what;
+  Collective collective;
   ItemMemory send;
   ItemMemory receive;
   bool unpacks = false;  ///< whether the call changes what is received
 };
 
-/// Packs what this rank contributes. Of `what` counts, blocks and dtype mean nothing. Throws Error(invalid_argument)
-/// for operations that compute, lists that are missing, and two sides of different sizes.
-ItemCall item_call(Collective what, int rank, int ranks, const SendItems& send, const ReceiveItems& receive);
+/// Packs what this rank contributes. Of `collective` counts, blocks and dtype mean nothing. Throws
+/// Error(invalid_argument) for operations that compute, lists that are missing, and two sides of different sizes.
+ItemCall item_call(Collective collective, int rank, int ranks, const SendItems& send, const ReceiveItems& receive);
 
 /// What is left to do when the operation is complete. Thread-safe.
 class Unpacking {

@@ -29,7 +29,7 @@ int wanted_progress_cores(const CommOptions& given) {
 }
 
 /// What every rank tells the others: what it failed with, if it did, or what its process may use.
-struct Card {
+struct RankInfo {
   std::int32_t code;
   std::array<char, 506> text;
   std::uint8_t tunes;  ///< asks for a tuning table
@@ -37,16 +37,16 @@ struct Card {
   std::uint8_t native;
   std::int32_t domain;
   std::uint64_t plan_cache_bytes;
-  WorkerCard worker;
+  WorkerInfo worker;
 };
 
-void write_failure(Card& card, ErrorCode code, const char* text) {
-  card.code = static_cast<std::int32_t>(code);
-  std::strncpy(card.text.data(), text, card.text.size() - 1);
+void write_failure(RankInfo& info, ErrorCode code, const char* text) {
+  info.code = static_cast<std::int32_t>(code);
+  std::strncpy(info.text.data(), text, info.text.size() - 1);
 }
 
-/// Every rank comes here, and throws where one of them has a failure in its card: that rank `failure`.
-void exchange(engine::Transport& transport, const Card& mine, std::span<Card> all, std::exception_ptr failure) {
+/// Every rank comes here, and throws where one of them has a failure in its info: that rank `failure`.
+void exchange(engine::Transport& transport, const RankInfo& mine, std::span<RankInfo> all, std::exception_ptr failure) {
   transport.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(all));
   if (failure != nullptr) std::rethrow_exception(failure);
   for (std::size_t r = 0; r < all.size(); ++r)
@@ -60,19 +60,19 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   if (link.duplicate) make_link = std::move(link.duplicate);
   std::unique_ptr<engine::Transport> transport = std::move(link.transport);
   // Without memory to hear of the others this rank could not tell them. From here on they would wait for it.
-  std::vector<Card> cards(static_cast<std::size_t>(transport->size()));
-  Card mine{};
+  std::vector<RankInfo> infos(static_cast<std::size_t>(transport->size()));
+  RankInfo mine{};
   std::exception_ptr failure;
   engine::EngineOptions settings;
   Facts facts;
   std::string table;
-  std::vector<WorkerCard> worker_cards;
-  std::vector<std::int32_t> domain_cards;
+  std::vector<WorkerInfo> worker_infos;
+  std::vector<std::int32_t> local_domains;
   std::optional<WorkerAgreement> workers_of_all;
   try {
     const Options& wanted = options();
     settings.eager_bytes = wanted.eager_bytes;
-    settings.silence_ms = wanted.silence_ms;
+    settings.stall_timeout_ms = wanted.stall_timeout_ms;
     settings.shared_bytes = wanted.shared_bytes;
     settings.shared_memory = wanted.shared_memory;
     settings.single_copy = wanted.single_copy;
@@ -82,15 +82,15 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     facts.mpi = description.substr(0, description.rfind(" ("));
     facts.plan_cache_bytes = wanted.plan_cache_bytes;
     table = wanted.tuning;
-    worker_cards.resize(cards.size());
-    domain_cards.resize(cards.size());
+    worker_infos.resize(infos.size());
+    local_domains.resize(infos.size());
     workers_of_all.emplace(*transport);
     mine.debug = wanted.debug > 0 ? 1 : 0;
     mine.native = wanted.native ? 1 : 0;
     mine.plan_cache_bytes = wanted.plan_cache_bytes;
     mine.tunes = table.empty() ? 0 : 1;
-    mine.worker = worker_card(wanted_progress_cores(given), *transport);
-    mine.domain = domain_card();
+    mine.worker = worker_info(wanted_progress_cores(given), *transport);
+    mine.domain = local_domain();
   } catch (const std::bad_alloc&) {
     write_failure(mine, ErrorCode::no_space, "there is not enough memory for a communicator");
     failure = std::current_exception();
@@ -101,26 +101,26 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     write_failure(mine, ErrorCode::internal, error.what());
     failure = std::current_exception();
   }
-  exchange(*transport, mine, cards, failure);
-  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
-    worker_cards[rank] = cards[rank].worker;
-    domain_cards[rank] = cards[rank].domain;
-    facts.debug = facts.debug || cards[rank].debug != 0;
-    facts.native = facts.native && cards[rank].native != 0;
-    facts.plan_cache_bytes = std::min(facts.plan_cache_bytes, cards[rank].plan_cache_bytes);
+  exchange(*transport, mine, infos, failure);
+  for (std::size_t rank = 0; rank < infos.size(); ++rank) {
+    worker_infos[rank] = infos[rank].worker;
+    local_domains[rank] = infos[rank].domain;
+    facts.debug = facts.debug || infos[rank].debug != 0;
+    facts.native = facts.native && infos[rank].native != 0;
+    facts.plan_cache_bytes = std::min(facts.plan_cache_bytes, infos[rank].plan_cache_bytes);
   }
-  Workers workers = workers_of_all->reach(*transport, worker_cards);
+  Workers workers = workers_of_all->reach(*transport, worker_infos);
   settings.progress_threads = static_cast<int>(workers.cpus.size());
   settings.progress_cpus = std::move(workers.cpus);
   settings.progress_cores = workers.per_node;
   facts.progress_reason = std::move(workers.reason);
   std::shared_ptr<engine::Engine> engine = engine::Engine::create(std::move(transport), settings);
   facts.team = engine->team();
-  facts.team.domain_of_rank = domains_of_ranks(engine->team().node_of_rank, domain_cards);
+  facts.team.domain_of_rank = domains_of_ranks(engine->team().node_of_rank, local_domains);
   std::shared_ptr<NativeRuns> native;
   if (link.native != nullptr)
     native = std::make_shared<NativeRuns>(std::move(link.native), facts.any_thread, settings.progress_threads > 0);
-  if (cards[0].tunes != 0) read_tuning(*engine, facts, table);
+  if (infos[0].tunes != 0) read_tuning(*engine, facts, table);
   const auto end = [run = std::move(link.end)](State* state) noexcept {
     if (!run) return delete state;
     try {

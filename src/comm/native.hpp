@@ -27,13 +27,13 @@ class Native {
 
   /// Whether the library has this operation, for these elements and sizes. The same on all ranks: a function of what
   /// all of them know. Takes a normalized operation.
-  virtual bool serves(const Collective& what) const = 0;
+  virtual bool serves(const Collective& collective) const = 0;
   /// Whether any thread of any rank may call the library, so that one can wait inside of it while another goes on
   /// with what else is in flight. The same on all ranks.
   virtual bool may_block() const = 0;
   /// Spans as large as the operation needs, see State.
-  virtual void run(const Collective& what, ConstBytes input, Bytes output) = 0;
-  virtual std::unique_ptr<Pending> start(const Collective& what, ConstBytes input, Bytes output) = 0;
+  virtual void run(const Collective& collective, ConstBytes input, Bytes output) = 0;
+  virtual std::unique_ptr<Pending> start(const Collective& collective, ConstBytes input, Bytes output) = 0;
 };
 
 }  // namespace penstock::comm

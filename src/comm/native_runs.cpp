@@ -22,7 +22,7 @@ void require_own_process() {
 }
 
 /// Has nothing to do: whoever waits for it drives all others.
-class Idle final : public engine::Served {
+class Idle final : public engine::Pollable {
  public:
   bool progress(Caller) noexcept override { return false; }
   bool help() noexcept override { return false; }
@@ -41,7 +41,7 @@ class Idle final : public engine::Served {
 class Meanwhile {
  public:
   Meanwhile() {
-    if (!Progress::of_process().is_neglected()) return;
+    if (!Progress::of_process().has_unpolled()) return;
     idle_.emplace();
     Progress::of_process().add(*idle_);
     try {
@@ -72,7 +72,7 @@ class Meanwhile {
 /// A span of the trace, as the engine's operations have one.
 class NativeSpan {
  public:
-  NativeSpan(const Collective& what, std::uint64_t bytes) : kind_(what.kind), bytes_(bytes) {
+  NativeSpan(const Collective& collective, std::uint64_t bytes) : kind_(collective.kind), bytes_(bytes) {
     if (trace::enabled()) begin_ns_ = trace::detail::now_ns();
   }
   void end() noexcept {
@@ -94,8 +94,8 @@ class NativeSpan {
 /// An operation that was started, and the caller's handle to it.
 class NativeRuns::Run final : public engine::Run {
  public:
-  Run(std::shared_ptr<NativeRuns> runs, const Collective& what, std::uint64_t bytes)
-      : runs_(std::move(runs)), traced_(what, bytes) {}
+  Run(std::shared_ptr<NativeRuns> runs, const Collective& collective, std::uint64_t bytes)
+      : runs_(std::move(runs)), traced_(collective, bytes) {}
   ~Run() override {
     if (Progress::in_forked_child()) {
       static_cast<void>(pending_.release());
@@ -160,26 +160,26 @@ NativeRuns::~NativeRuns() {
   if (added_.load()) Progress::of_process().remove(*this);
 }
 
-void NativeRuns::run(const Collective& what, ConstBytes input, Bytes output) {
-  if (!native_->may_block()) return start(what, input, output)->wait();
+void NativeRuns::run(const Collective& collective, ConstBytes input, Bytes output) {
+  if (!native_->may_block()) return start(collective, input, output)->wait();
   require_own_process();
-  NativeSpan traced(what, input.size());
+  NativeSpan traced(collective, input.size());
   const Meanwhile meanwhile;
-  native_->run(what, input, output);
+  native_->run(collective, input, output);
   traced.end();
 }
 
-std::shared_ptr<engine::Run> NativeRuns::start(const Collective& what, ConstBytes input, Bytes output) {
+std::shared_ptr<engine::Run> NativeRuns::start(const Collective& collective, ConstBytes input, Bytes output) {
   require_own_process();
   std::call_once(added_once_, [this] {
     Progress::of_process().add(*this);
     added_.store(true);
   });
-  auto run = std::make_shared<Run>(shared_from_this(), what, input.size());
+  auto run = std::make_shared<Run>(shared_from_this(), collective, input.size());
   {
     const std::lock_guard lock(mutex_);
     in_flight_.reserve(in_flight_.size() + 1);
-    run->begin(native_->start(what, input, output));
+    run->begin(native_->start(collective, input, output));
     in_flight_.push_back(run.get());
     active.store(true, std::memory_order_seq_cst);
     polls_transport.store(true, std::memory_order_relaxed);

@@ -14,7 +14,7 @@
 
 namespace penstock::comm {
 
-class NativeRuns final : public engine::Served, public std::enable_shared_from_this<NativeRuns> {
+class NativeRuns final : public engine::Pollable, public std::enable_shared_from_this<NativeRuns> {
  public:
   /// `any_thread`: this rank's progress threads may call the library. `has_workers`: there are some.
   NativeRuns(std::unique_ptr<Native> native, bool any_thread, bool has_workers);
@@ -24,8 +24,8 @@ class NativeRuns final : public engine::Served, public std::enable_shared_from_t
 
   const Native& native() const { return *native_; }
   /// Blocking. What else is in flight in this process goes on meanwhile.
-  void run(const Collective& what, ConstBytes input, Bytes output);
-  std::shared_ptr<engine::Run> start(const Collective& what, ConstBytes input, Bytes output);
+  void run(const Collective& collective, ConstBytes input, Bytes output);
+  std::shared_ptr<engine::Run> start(const Collective& collective, ConstBytes input, Bytes output);
 
   bool progress(engine::Caller caller) noexcept override;
   bool help() noexcept override { return false; }

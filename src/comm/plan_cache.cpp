@@ -9,21 +9,21 @@ namespace penstock::comm {
 
 std::uint64_t Planned::memory_bytes() const {
   std::uint64_t counts = 0;
-  for (const Blocks* blocks : {&what.send, &what.receive})
+  for (const Blocks* blocks : {&collective.send, &collective.receive})
     counts += blocks->counts.capacity() + blocks->displacements.capacity();
-  return sizeof(Planned) + what.algorithm.capacity() + counts * sizeof(std::uint64_t) +
+  return sizeof(Planned) + collective.algorithm.capacity() + counts * sizeof(std::uint64_t) +
          (native_reason == nullptr ? 0 : native_reason->capacity()) + plan::memory_bytes(*plan);
 }
 
-std::size_t PlanCache::Hash::operator()(const Collective& what) const {
-  return static_cast<std::size_t>(local_hash(what));
+std::size_t PlanCache::Hash::operator()(const Collective& collective) const {
+  return static_cast<std::size_t>(local_hash(collective));
 }
 
 PlanCache::Plans::Handle PlanCache::add(std::shared_ptr<Planned> planned) {
   const std::size_t before = plans_.size();
-  const Collective& what = planned->what;
+  const Collective& collective = planned->collective;
   const std::uint64_t size_bytes = planned->memory_bytes();
-  const auto added = plans_.add(what, std::move(planned), size_bytes);
+  const auto added = plans_.add(collective, std::move(planned), size_bytes);
   if (plans_.size() <= before) recent_.fill({});  // one of them may have been evicted
   return added;
 }

@@ -14,7 +14,7 @@
 namespace penstock::comm {
 
 struct Planned {
-  Collective what;  ///< normalized
+  Collective collective;  ///< normalized
   std::shared_ptr<const Plan> plan;
   std::uint64_t signature = 0;
   std::uint64_t runs = 0;  ///< under the lock of the cache
@@ -37,14 +37,14 @@ class PlanCache {
     std::unique_lock lock(mutex_);
     if (!recent.is_set || !(recent.asked == asked)) {
       lock.unlock();
-      const Collective what = normalize(asked);
+      const Collective collective = normalize(asked);
       lock.lock();
-      auto found = plans_.find(what);
+      auto found = plans_.find(collective);
       if (found == plans_.end()) {
         lock.unlock();
-        auto planned = std::make_shared<Planned>(make(what));
+        auto planned = std::make_shared<Planned>(make(collective));
         lock.lock();
-        found = plans_.find(what);
+        found = plans_.find(collective);
         if (found == plans_.end()) found = add(std::move(planned));
       }
       recent = {asked, found, true};
@@ -64,7 +64,7 @@ class PlanCache {
   /// Of the operation that a Planned holds.
   using Key = std::reference_wrapper<const Collective>;
   struct Hash {
-    std::size_t operator()(const Collective& what) const;
+    std::size_t operator()(const Collective& collective) const;
   };
   struct Equal {
     bool operator()(const Collective& a, const Collective& b) const { return a == b; }

@@ -10,7 +10,7 @@ namespace penstock::comm {
 std::shared_ptr<const Planned> Planner::plan(const Collective& asked) {
   return plans_.get(
       asked, [&](const Collective& given) { return normalized(with_used(given), facts_.team.rank); },
-      [&](const Collective& what) { return make_planned(what); });
+      [&](const Collective& collective) { return make_planned(collective); });
 }
 
 void Planner::use(CollectiveKind kind, const std::string& algorithm, std::uint64_t segment_bytes) {
@@ -33,16 +33,16 @@ void Planner::use(CollectiveKind kind, const std::string& algorithm, std::uint64
 }
 
 Collective Planner::with_used(const Collective& asked) const {
-  Collective what = asked;
-  const auto used = used_.find(what.kind);
-  if (used == used_.end() || !what.algorithm.empty()) return what;
-  what.algorithm = used->second.algorithm;
-  if (what.segment_bytes == 0) what.segment_bytes = used->second.segment_bytes;
-  return what;
+  Collective collective = asked;
+  const auto used = used_.find(collective.kind);
+  if (used == used_.end() || !collective.algorithm.empty()) return collective;
+  collective.algorithm = used->second.algorithm;
+  if (collective.segment_bytes == 0) collective.segment_bytes = used->second.segment_bytes;
+  return collective;
 }
 
 json::Object Planner::facts_of(const Planned& planned) const {
-  const Collective& what = planned.what;
+  const Collective& collective = planned.collective;
   const Plan& plan = *planned.plan;
   const bool is_native = planned.native_reason != nullptr;
   const Choice choice = this->choice(planned);
@@ -56,18 +56,18 @@ json::Object Planner::facts_of(const Planned& planned) const {
     ++messages;
   }
   json::Object result;
-  result.string("operation", name(what.kind));
+  result.string("operation", name(collective.kind));
   result.string("algorithm", plan.algorithm);
   result.string("reason", choice.reason);
   result.number("split", plan.application_levels);
   if (choice.segment_bytes != 0 && !is_native) result.number("segment_bytes", choice.segment_bytes);
   result.number("progress_cores", facts_.team.progress_cores);
   result.string("cost", is_native ? "MPI's own" : choice.algorithm->cost);
-  result.number("count", what.count);
-  result.string("dtype", name(what.dtype));
-  if (computes(what.kind)) result.string("op", name(what.op));
-  if (what.reproducible) result.string("reproducible", "on");
-  if (is_rooted(what.kind)) result.number("root", what.root);
+  result.number("count", collective.count);
+  result.string("dtype", name(collective.dtype));
+  if (computes(collective.kind)) result.string("op", name(collective.op));
+  if (collective.reproducible) result.string("reproducible", "on");
+  if (is_rooted(collective.kind)) result.number("root", collective.root);
   result.number("ranks", plan.size);
   result.number("rank", plan.rank);
   result.number("steps", plan.steps.size());
@@ -81,9 +81,9 @@ json::Object Planner::facts_of(const Planned& planned) const {
 }
 
 std::string Planner::explain(const Collective& asked) const {
-  const Collective what = normalized(with_used(asked), facts_.team.rank);
+  const Collective collective = normalized(with_used(asked), facts_.team.rank);
   // A plan of its own, so that the report counts only what ran.
-  return facts_of(make_planned(what)).finish();
+  return facts_of(make_planned(collective)).finish();
 }
 
 std::string Planner::ran_text() {
@@ -91,7 +91,7 @@ std::string Planner::ran_text() {
   plans_.for_each([&](const Planned& planned) {
     const Plan& plan = *planned.plan;
     text += "ran " + std::to_string(planned.runs) + " times: " + plan.algorithm + ", " +
-            std::to_string(planned.what.count) + " x " + std::string(name(planned.what.dtype));
+            std::to_string(planned.collective.count) + " x " + std::string(name(planned.collective.dtype));
     if (plan.tree_levels > 0) text += ", split " + std::to_string(plan.application_levels);
     text += ": " + choice(planned).reason + '\n';
   });

@@ -31,7 +31,7 @@ bool Started::test() {
     try {
       is_complete = run->test();
     } catch (const Error&) {
-      if (agreement != nullptr) agreement->wait();  // the cards say more than the operation's own failure
+      if (agreement != nullptr) agreement->wait();  // the records say more than the operation's own failure
       throw;
     }
     if (!is_complete) return false;

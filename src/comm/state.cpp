@@ -9,16 +9,16 @@
 #include <utility>
 
 #include "base/json.hpp"
-#include "kernels/fold.hpp"
+#include "kernels/reduce_sorted.hpp"
 #include "penstock/error.hpp"
 #include "penstock/options.hpp"
 
 namespace penstock::comm {
 namespace {
 
-Arithmetic arithmetic_of(const Collective& what, std::shared_ptr<const UserOp> user) {
-  const bool by_value = what.reproducible && (user || kernels::depends_on_order(what.dtype));
-  return {.dtype = what.dtype, .op = what.op, .by_value = by_value, .user = std::move(user)};
+Arithmetic arithmetic_of(const Collective& collective, std::shared_ptr<const UserOp> user) {
+  const bool reproducible = collective.reproducible && (user || kernels::depends_on_order(collective.dtype));
+  return {.dtype = collective.dtype, .op = collective.op, .reproducible = reproducible, .user = std::move(user)};
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ void State::fail_next(const std::string& message) noexcept {
 Started State::start(std::shared_ptr<const Plan> plan, const engine::Bindings& bindings, const Arithmetic& arithmetic,
                      std::uint64_t signature) {
   Started started;
-  started.agreement = agreements_.begin([&] { return card_of_plan(signature, team().size()); });
+  started.agreement = agreements_.begin([&] { return record_of_plan(signature, team().size()); });
   started.run = engine_->start(std::move(plan), bindings, arithmetic, signature);
   return started;
 }
@@ -52,13 +52,13 @@ State::Prepared State::prepare(const Collective& given, ConstBytes input, Bytes 
       change().in_place = false;
       input = *prepared.contribution;
     }
-    const Collective& what = changed ? *changed : given;
-    if (computes(what.kind) && (what.element_bytes != 0) != (user != nullptr && user->combine))
+    const Collective& collective = changed ? *changed : given;
+    if (computes(collective.kind) && (collective.element_bytes != 0) != (user != nullptr && user->combine))
       throw Error(ErrorCode::invalid_argument,
-                  std::string(name(what.kind)) + ": elements of " + std::to_string(what.element_bytes) +
+                  std::string(name(collective.kind)) + ": elements of " + std::to_string(collective.element_bytes) +
                       " bytes need a user operation that combines them, and it needs such");
-    prepared.planned = planner_.plan(what);
-    prepared.bindings = comm::bind(what, *prepared.planned->plan, input, output);
+    prepared.planned = planner_.plan(collective);
+    prepared.bindings = comm::bind(collective, *prepared.planned->plan, input, output);
   } catch (const std::exception& error) {
     // MPI cannot be told; this rank's next call of the operation is the one that the others wait for.
     if (prepared.planned != nullptr && prepared.planned->native_reason != nullptr) throw;
@@ -73,33 +73,34 @@ void State::run(const Collective& given, ConstBytes input, Bytes output, std::sh
   const Prepared prepared = prepare(given, input, output, user.get());
   const Planned& planned = *prepared.planned;
   if (planned.native_reason != nullptr)
-    native_->run(planned.what, prepared.bindings.input, prepared.bindings.output);
+    native_->run(planned.collective, prepared.bindings.input, prepared.bindings.output);
   else if (options().debug > 0 || facts_.debug)
     start(prepared, std::move(user)).wait();
   else
-    engine_->run(planned.plan, prepared.bindings, arithmetic_of(planned.what, std::move(user)), planned.signature);
+    engine_->run(planned.plan, prepared.bindings, arithmetic_of(planned.collective, std::move(user)),
+                 planned.signature);
 }
 
 Started State::start(const Collective& given, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user) {
   const Prepared prepared = prepare(given, input, output, user.get());
   if (prepared.planned->native_reason != nullptr)
     return {.contribution = prepared.contribution,
-            .run = native_->start(prepared.planned->what, prepared.bindings.input, prepared.bindings.output)};
+            .run = native_->start(prepared.planned->collective, prepared.bindings.input, prepared.bindings.output)};
   return start(prepared, std::move(user));
 }
 
 Started State::start(const Prepared& prepared, std::shared_ptr<const UserOp> user) {
-  const Collective& what = prepared.planned->what;
+  const Collective& collective = prepared.planned->collective;
   const engine::Bindings& bindings = prepared.bindings;
-  std::shared_ptr<Agreement> agreement = agreements_.begin([&] { return card_of(what, team().size()); });
+  std::shared_ptr<Agreement> agreement = agreements_.begin([&] { return record_of(collective, team().size()); });
   Started started{.contribution = prepared.contribution,
-                  .run = engine_->start(prepared.planned->plan, bindings, arithmetic_of(what, std::move(user)),
+                  .run = engine_->start(prepared.planned->plan, bindings, arithmetic_of(collective, std::move(user)),
                                         prepared.planned->signature)};
   started.agreement = std::move(agreement);
   if (options().debug > 0) {
-    const bool sends_output = what.kind == CollectiveKind::bcast && what.root == team().rank;
+    const bool sends_output = collective.kind == CollectiveKind::bcast && collective.root == team().rank;
     const ConstBytes sent = sends_output ? ConstBytes(bindings.output) : bindings.input;
-    if (!sent.empty()) started.guard = Guard(std::string(name(what.kind)), sent);
+    if (!sent.empty()) started.guard = Guard(std::string(name(collective.kind)), sent);
   }
   return started;
 }

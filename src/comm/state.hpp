@@ -54,8 +54,8 @@ class State {
     return *static_cast<T*>(slot.get());
   }
 
-  Started start(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user);
-  void run(const Collective& what, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user);
+  Started start(const Collective& collective, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user);
+  void run(const Collective& collective, ConstBytes input, Bytes output, std::shared_ptr<const UserOp> user);
   Started start(std::shared_ptr<const Plan> plan, const engine::Bindings& bindings, const Arithmetic& arithmetic,
                 std::uint64_t signature);
   /// See engine::Engine::fail_next.

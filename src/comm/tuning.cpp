@@ -49,10 +49,10 @@ void read_tuning(engine::Engine& engine, Facts& facts, const std::string& path) 
   }
   // Not through the plan cache: its contents are what the application has run.
   const auto tell = [&](Bytes data) {
-    const Collective what{.kind = CollectiveKind::bcast, .count = data.size()};
+    const Collective collective{.kind = CollectiveKind::bcast, .count = data.size()};
     engine
-        .start(std::make_shared<const Plan>(plan_collective(facts.team, what)), {.input = {}, .output = data}, {},
-               signature(what))
+        .start(std::make_shared<const Plan>(plan_collective(facts.team, collective)), {.input = {}, .output = data}, {},
+               signature(collective))
         ->wait();
   };
   // The thread level and the settings of the MPI library may be others here; what rank 0 found counts.

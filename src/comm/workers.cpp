@@ -8,7 +8,7 @@
 #include <cstring>
 #include <random>
 
-#include "engine/placement.hpp"
+#include "engine/cpu_placement.hpp"
 
 namespace penstock::comm {
 namespace {
@@ -27,7 +27,7 @@ struct Processes {
   std::vector<std::int16_t> local_rank;
 };
 
-Processes processes_of(std::span<const WorkerCard> node) {
+Processes processes_of(std::span<const WorkerInfo> node) {
   struct Found {
     std::int32_t started;
     std::int16_t local_rank;
@@ -66,12 +66,12 @@ Processes processes_of(std::span<const WorkerCard> node) {
   return processes;
 }
 
-Decision decide(std::span<const WorkerCard> node, int ranks) {
+Decision decide(std::span<const WorkerInfo> node, int ranks) {
   Decision decision{};
   std::vector<int> wishes;
-  for (const WorkerCard& card : node) wishes.push_back(card.wanted);
+  for (const WorkerInfo& info : node) wishes.push_back(info.wanted);
   const int wanted = engine::agreed_wish(wishes);
-  const bool any_thread = std::all_of(node.begin(), node.end(), [](const auto& card) { return card.any_thread != 0; });
+  const bool any_thread = std::all_of(node.begin(), node.end(), [](const auto& info) { return info.any_thread != 0; });
   std::string reason;
   if (wanted == 0) {
     reason = "0, as asked for";
@@ -81,10 +81,10 @@ Decision decide(std::span<const WorkerCard> node, int ranks) {
     reason = "0, since a single rank waits for nobody";
   } else {
     const Processes processes = processes_of(node);
-    const engine::Placement placement = engine::place_workers(engine::topology(), processes.all, wanted);
-    for (const engine::Seat& seat : placement.seats)
+    const engine::CpuPlacement placement = engine::place_workers(engine::topology(), processes.all, wanted);
+    for (const engine::WorkerPin& pin : placement.pins)
       decision.workers[static_cast<std::size_t>(decision.count++)] = {
-          processes.local_rank[static_cast<std::size_t>(seat.process)], static_cast<std::int16_t>(seat.cpu)};
+          processes.local_rank[static_cast<std::size_t>(pin.process)], static_cast<std::int16_t>(pin.cpu)};
     reason = placement.reason;
     if (decision.count > 0 && !any_thread && static_cast<int>(node.size()) < ranks)
       reason += std::string("; inside a node only, since ") + kNoThreads;
@@ -95,21 +95,21 @@ Decision decide(std::span<const WorkerCard> node, int ranks) {
 
 }  // namespace
 
-WorkerCard worker_card(int wanted, const engine::Transport& transport) {
+WorkerInfo worker_info(int wanted, const engine::Transport& transport) {
   static const std::uint64_t process = [] {
     std::random_device random;
     return std::uint64_t{random()} << 32 | random();
   }();
-  WorkerCard card;
-  card.process = process;
-  card.wanted = wanted;
-  card.any_thread = transport.any_thread();
-  if (wanted == 0 || (wanted == engine::kAutomaticWorkers && transport.size() == 1)) return card;
+  WorkerInfo info;
+  info.process = process;
+  info.wanted = wanted;
+  info.any_thread = transport.any_thread();
+  if (wanted == 0 || (wanted == engine::kAutomaticWorkers && transport.size() == 1)) return info;
   const engine::Inheritance inherited = engine::inheritance();
-  card.started = inherited.started;
-  card.bound = engine::cpus_of_process(::getpid());
-  card.inherited = inherited.cpus;
-  return card;
+  info.started = inherited.started;
+  info.bound = engine::cpus_of_process(::getpid());
+  info.inherited = inherited.cpus;
+  return info;
 }
 
 WorkerAgreement::WorkerAgreement(const engine::Transport& transport) {
@@ -123,14 +123,14 @@ WorkerAgreement::WorkerAgreement(const engine::Transport& transport) {
   mine_.reason.reserve(sizeof(Decision));
 }
 
-Workers WorkerAgreement::reach(engine::Transport& transport, std::span<const WorkerCard> cards) {
+Workers WorkerAgreement::reach(engine::Transport& transport, std::span<const WorkerInfo> infos) {
   mine_.reason = "0, as asked for";
-  if (std::all_of(cards.begin(), cards.end(), [](const WorkerCard& card) { return card.wanted == 0; }))
+  if (std::all_of(infos.begin(), infos.end(), [](const WorkerInfo& info) { return info.wanted == 0; }))
     return std::move(mine_);
 
   const std::vector<std::int32_t>& nodes = transport.node_of_rank();
   const auto me = static_cast<std::size_t>(transport.rank());
-  for (std::size_t i = 0; i < node_.size(); ++i) node_[i] = cards[neighbours_[i]];
+  for (std::size_t i = 0; i < node_.size(); ++i) node_[i] = infos[neighbours_[i]];
   Decision decision{};
   if (neighbours_[0] == me) {
     try {
@@ -153,7 +153,7 @@ Workers WorkerAgreement::reach(engine::Transport& transport, std::span<const Wor
   const Decision& ours = decisions_[neighbours_[0]];
   for (std::int32_t i = 0; i < ours.count; ++i) {
     const Decision::Worker& worker = ours.workers[static_cast<std::size_t>(i)];
-    if (node_[static_cast<std::size_t>(worker.local_rank)].process == cards[me].process)
+    if (node_[static_cast<std::size_t>(worker.local_rank)].process == infos[me].process)
       mine_.cpus.push_back(worker.cpu);
   }
   mine_.reason = ours.reason.data();

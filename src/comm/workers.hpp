@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "engine/cpu_placement.hpp"
 #include "engine/cpu_set.hpp"
-#include "engine/placement.hpp"
 #include "engine/transport.hpp"
 
 namespace penstock::comm {
 
 /// What a rank tells the others; sent as it is.
-struct WorkerCard {
+struct WorkerInfo {
   std::uint64_t process = 0;  ///< the same for ranks that are threads of one process, else different
   std::int32_t started = 0;   ///< see engine::Inheritance
   std::int32_t wanted = 0;    ///< CommOptions::progress_cores
@@ -26,7 +26,7 @@ struct WorkerCard {
 };
 
 /// Of the calling process. Local.
-WorkerCard worker_card(int wanted, const engine::Transport& transport);
+WorkerInfo worker_info(int wanted, const engine::Transport& transport);
 
 struct Workers {
   std::vector<std::int32_t> cpus;  ///< one entry per worker of this process: its CPU, or -1
@@ -50,13 +50,13 @@ struct WorkerDecision {
 class WorkerAgreement {
  public:
   explicit WorkerAgreement(const engine::Transport& transport);
-  /// Collective, once: `cards` of all ranks. The lowest rank of each node decides, so that a node reads its topology
+  /// Collective, once: `infos` of all ranks. The lowest rank of each node decides, so that a node reads its topology
   /// once.
-  Workers reach(engine::Transport& transport, std::span<const WorkerCard> cards);
+  Workers reach(engine::Transport& transport, std::span<const WorkerInfo> infos);
 
  private:
   std::vector<std::size_t> neighbours_;  ///< the ranks of this node
-  std::vector<WorkerCard> node_;         ///< theirs
+  std::vector<WorkerInfo> node_;         ///< theirs
   std::vector<WorkerDecision> decisions_;
   std::vector<bool> seen_;  ///< by node
   Workers mine_;

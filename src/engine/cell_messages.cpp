@@ -18,7 +18,7 @@ void CellMessages::post(Operation& operation, StepId step) {
       return core_.complete(operation, step);
     return add_to_backlog(peer, {header, data, nullptr, &operation, step});
   }
-  header.kind = what.kind == StepKind::lend ? MessageKind::loan : MessageKind::rts;
+  header.kind = what.kind == StepKind::offer_read ? MessageKind::offer_read : MessageKind::rts;
   header.address = reinterpret_cast<std::uint64_t>(data.data());
   header.sender_transfer = sends_.add({.operation = &operation, .step = step, .data = data});
   send(what.peer, header, {}, &operation);

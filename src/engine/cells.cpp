@@ -21,7 +21,7 @@ Cells::Cells(Segment& segment)
       stub_(Segment::stub(segment.local_rank())),
       patience_(segment.layout().ranks <= kFewRanks ? kPatience : 0),
       head_(stub_),
-      share_(share_of(segment.layout().cells_per_rank)),
+      quota_(quota_of(segment.layout().cells_per_rank)),
       taken_(segment.layout().cells_per_rank + Segment::kSmallCells),
       taken_by_(segment.layout().ranks, 0) {
   for (std::uint32_t i = Segment::kSmallCells; i-- > 0;)
@@ -30,7 +30,7 @@ Cells::Cells(Segment& segment)
 }
 
 // Never one alone: the receiver keeps the last one until another follows.
-std::uint32_t Cells::share_of(std::uint32_t cells) const {
+std::uint32_t Cells::quota_of(std::uint32_t cells) const {
   const std::uint32_t peers = std::max(segment_.layout().ranks - 1, 1u);
   return peers == 1 ? cells : std::max({cells / 2 / peers, std::min(cells / 4, 8u), 2u});
 }
@@ -46,11 +46,11 @@ bool Cells::grow() {
     segment_.commit_cells(wanted);
   } catch (const Error&) {
     if (refused_++ == 0) asked_ = 1;
-    share_ = share_of(Segment::kSmallCells + large_);
+    quota_ = quota_of(Segment::kSmallCells + large_);
     return false;
   }
   refused_ = 0;
-  share_ = share_of(all);
+  quota_ = quota_of(all);
   for (std::uint32_t i = wanted; i-- > large_;)
     free_.push_back(Segment::first_cell(segment_.local_rank()) + Segment::kSmallCells + i);
   large_ = wanted;
@@ -84,8 +84,8 @@ Cell* Cells::take(std::uint32_t to_local_rank, std::uint64_t payload_bytes) {
   const auto has_none = [&] { return free_.empty() && (!fits_small || free_small_.empty()); };
   // Looking at the oldest keeps one or two cells going round, which stay in the caches of both sides.
   reclaim(1);
-  if (has_none() || taken_by_[to_local_rank] >= share_) reclaim(taken_count_);
-  if (taken_by_[to_local_rank] >= share_ || (has_none() && !grow())) return nullptr;
+  if (has_none() || taken_by_[to_local_rank] >= quota_) reclaim(taken_count_);
+  if (taken_by_[to_local_rank] >= quota_ || (has_none() && !grow())) return nullptr;
   std::vector<std::uint32_t>& free = free_.empty() ? free_small_ : free_;
   const std::uint32_t index = free.back();
   free.pop_back();

@@ -45,7 +45,7 @@ class Cells {
   };
 
   bool grow();
-  std::uint32_t share_of(std::uint32_t cells) const;
+  std::uint32_t quota_of(std::uint32_t cells) const;
   void append(RankSlot& receiver, std::uint32_t index);
   bool advance();
   bool is_linked(std::uint32_t index) const;
@@ -61,7 +61,7 @@ class Cells {
   std::uint32_t large_ = 0;    ///< cells that are not small and have memory
   std::uint32_t refused_ = 0;  ///< times that there was none for more of them
   std::uint32_t asked_ = 0;    ///< and how often since it was asked for
-  std::uint32_t share_;
+  std::uint32_t quota_;
   std::vector<std::uint32_t> free_;  ///< not small
   std::vector<std::uint32_t> free_small_;
   std::vector<Taken> taken_;  ///< a ring in the order of sending

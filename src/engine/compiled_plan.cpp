@@ -11,8 +11,8 @@
 namespace penstock::engine {
 namespace {
 
-std::uint64_t key_of(StepKind taker, int peer, std::uint32_t tag) {
-  return (static_cast<std::uint64_t>(peer) << 32) | (static_cast<std::uint64_t>(taker) << 24) | tag;
+std::uint64_t key_of(StepKind consumer, int peer, std::uint32_t tag) {
+  return (static_cast<std::uint64_t>(peer) << 32) | (static_cast<std::uint64_t>(consumer) << 24) | tag;
 }
 
 std::uint64_t scatter(std::uint64_t key) { return (key * 0x9E3779B97F4A7C15u) >> 20; }
@@ -63,7 +63,7 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
     const Step& step = plan.steps[i];
     const auto where = [&] { return "step " + std::to_string(i) + " "; };
     // What `read` and `unpack` copy from lies in the peer's buffer, whose size only the peer's plan knows.
-    const bool is_elsewhere = reads_peer(step.kind) || step.kind == StepKind::borrow;
+    const bool is_elsewhere = reads_peer(step.kind) || step.kind == StepKind::remote_read;
     if ((!is_elsewhere && !inside(step.from)) || !inside(step.to))
       reject_plan(plan, where() + "lies outside of its buffer");
     if (reads_peer(step.kind) && !plan::is_inside(step.from, shared_limit_bytes))
@@ -72,20 +72,21 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
         step.from.size_bytes != step.to.size_bytes)
       reject_plan(plan, where() + "moves " + std::to_string(step.from.size_bytes) + " bytes into " +
                             std::to_string(step.to.size_bytes));
-    if (step.kind == StepKind::fold && (step.to.size_bytes == 0 || step.from.size_bytes % step.to.size_bytes != 0))
-      reject_plan(plan, where() + "folds " + std::to_string(step.from.size_bytes) + " bytes into " +
+    if (step.kind == StepKind::reduce_sorted &&
+        (step.to.size_bytes == 0 || step.from.size_bytes % step.to.size_bytes != 0))
+      reject_plan(plan, where() + "combines " + std::to_string(step.from.size_bytes) + " bytes into " +
                             std::to_string(step.to.size_bytes));
     for (std::uint32_t d = 0; d < step.dependency_count; ++d)
       if (plan.dependencies.at(step.first_dependency + d) >= i)
         reject_plan(plan, where() + "waits for a step that is not before it");
-    if (step.kind == StepKind::share) continue;
+    if (step.kind == StepKind::publish_tasks) continue;
     if (std::size_t{step.first_block} + step.block_count > plan.blocks.size())
       reject_plan(plan, where() + "names blocks that the plan does not have");
     if (!plan::touches(step.kind).has_peer) continue;
     if (step.peer < 0 || step.peer >= plan.size) reject_plan(plan, where() + "has a peer that does not exist");
     if (step.tag > kMaxTag) reject_plan(plan, where() + "has a tag above " + std::to_string(kMaxTag));
-    const bool is_loan = step.kind == StepKind::lend || step.kind == StepKind::borrow;
-    if (is_loan && (!team.single_copy || step.peer == team.rank))
+    const bool is_remote_read = step.kind == StepKind::offer_read || step.kind == StepKind::remote_read;
+    if (is_remote_read && (!team.single_copy || step.peer == team.rank))
       reject_plan(plan, where() + "needs the memory of rank " + std::to_string(step.peer) +
                             ", and the ranks cannot read each other's; plan with the engine's team");
     if (step.kind != StepKind::send && step.kind != StepKind::recv &&
@@ -97,13 +98,13 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
 
 void CompiledPlan::index_receivers(const Plan& plan) {
   std::size_t count = 0;
-  for (const Step& step : plan.steps) count += plan::takes(step.kind);
+  for (const Step& step : plan.steps) count += plan::consumes(step.kind);
   if (count == 0) return;
   receivers_.assign(std::bit_ceil(count * 2), Entry{0, kNone});
   const std::size_t mask = receivers_.size() - 1;
   for (std::size_t i = plan.steps.size(); i-- > 0;) {
     const Step& step = plan.steps[i];
-    if (!plan::takes(step.kind)) continue;
+    if (!plan::consumes(step.kind)) continue;
     const std::uint64_t key = key_of(step.kind, step.peer, step.tag);
     std::size_t at = scatter(key) & mask;
     while (receivers_[at].step != kNone && receivers_[at].key != key) at = (at + 1) & mask;
@@ -115,9 +116,9 @@ void CompiledPlan::index_receivers(const Plan& plan) {
   }
 }
 
-StepId CompiledPlan::receiver(StepKind taker, int peer, std::uint32_t tag) const {
+StepId CompiledPlan::receiver(StepKind consumer, int peer, std::uint32_t tag) const {
   if (receivers_.empty()) return kNone;
-  const std::uint64_t key = key_of(taker, peer, tag);
+  const std::uint64_t key = key_of(consumer, peer, tag);
   const std::size_t mask = receivers_.size() - 1;
   for (std::size_t at = scatter(key) & mask; receivers_[at].step != kNone; at = (at + 1) & mask)
     if (receivers_[at].key == key) return receivers_[at].step;

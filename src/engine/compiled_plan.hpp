@@ -29,9 +29,9 @@ class CompiledPlan {
   bool leaves_node() const { return leaves_node_; }  ///< has messages from or for ranks of other nodes
   const CompiledTasks& tasks() const { return tasks_; }
 
-  /// The first step of this kind (recv, await or borrow) for `peer` and `tag`, and the next one after `step`. Several
-  /// such steps take their messages in the order of arrival, so both sides must order them by dependencies.
-  StepId receiver(StepKind taker, int peer, std::uint32_t tag) const;
+  /// The first step of this kind (recv, wait or remote_read) for `peer` and `tag`, and the next one after `step`.
+  /// Several such steps take their messages in the order of arrival, so both sides must order them by dependencies.
+  StepId receiver(StepKind consumer, int peer, std::uint32_t tag) const;
   StepId next_receiver(StepId step) const { return next_receiver_.empty() ? kNone : next_receiver_[step]; }
 
  private:

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "engine/board.hpp"
+#include "engine/task_table.hpp"
 #include "penstock/error.hpp"
 #include "plan/region.hpp"
 #include "plan/tasks.hpp"
@@ -11,7 +11,7 @@
 namespace penstock::engine {
 namespace {
 
-constexpr std::uint32_t kNoSet = ~0u;
+constexpr std::uint32_t kNoGroup = ~0u;
 
 bool inside(const Plan& plan, const Region& given) { return plan::is_inside(plan::resolved(plan, given), plan); }
 
@@ -21,32 +21,32 @@ void reject_plan(const Plan& plan, const std::string& why) {
   throw Error(ErrorCode::invalid_argument, "the plan '" + plan.algorithm + "' cannot be run: " + why);
 }
 
-CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : set_(plan.tasks.size(), kNoSet) {
+CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : group_(plan.tasks.size(), kNoGroup) {
   if (plan.tasks.empty()) return;
   if (!team.single_copy) reject_plan(plan, "it has shared tasks, and the ranks cannot read each other's memory");
-  if (plan.tasks.size() > kBoardTasks)
-    reject_plan(plan, "it has " + std::to_string(plan.tasks.size()) + " shared tasks, more than " +
-                          std::to_string(kBoardTasks));
+  if (plan.tasks.size() > kMaxTasks)
+    reject_plan(
+        plan, "it has " + std::to_string(plan.tasks.size()) + " shared tasks, more than " + std::to_string(kMaxTasks));
 
-  std::vector<std::uint32_t> local(static_cast<std::size_t>(team.size()), kNoSet);
+  std::vector<std::uint32_t> local(static_cast<std::size_t>(team.size()), kNoGroup);
   std::uint32_t local_count = 0;
   for (int rank = 0; rank < team.size(); ++rank)
     if (team.same_node(rank, team.rank)) local[static_cast<std::size_t>(rank)] = local_count++;
 
   for (StepId id = 0; id < plan.steps.size(); ++id) {
     const Step& step = plan.steps[id];
-    if (step.kind != StepKind::share) continue;
+    if (step.kind != StepKind::publish_tasks) continue;
     if (std::size_t{step.first_block} + step.block_count > plan.tasks.size())
       reject_plan(plan, "step " + std::to_string(id) + " shares tasks that the plan does not have");
     for (std::uint32_t task = step.first_block; task < step.first_block + step.block_count; ++task) {
-      if (set_[task] != kNoSet) reject_plan(plan, "task " + std::to_string(task) + " is shared twice");
-      set_[task] = static_cast<std::uint32_t>(step_.size());
+      if (group_[task] != kNoGroup) reject_plan(plan, "task " + std::to_string(task) + " is published twice");
+      group_[task] = static_cast<std::uint32_t>(step_.size());
     }
     step_.push_back(id);
   }
-  if (step_.size() > kBoardSets)
-    reject_plan(
-        plan, "it shares tasks in " + std::to_string(step_.size()) + " steps, more than " + std::to_string(kBoardSets));
+  if (step_.size() > kMaxTaskGroups)
+    reject_plan(plan, "it shares tasks in " + std::to_string(step_.size()) + " steps, more than " +
+                          std::to_string(kMaxTaskGroups));
   own_count_.resize(step_.size());
 
   const std::uint32_t self = local[static_cast<std::size_t>(team.rank)];
@@ -56,14 +56,14 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : set_(plan.tas
   for (std::uint32_t id = 0; id < plan.tasks.size(); ++id) {
     const SharedTask& task = plan.tasks[id];
     const std::string where = "task " + std::to_string(id) + " ";
-    if (set_[id] == kNoSet) reject_plan(plan, where + "is shared by no step");
+    if (group_[id] == kNoGroup) reject_plan(plan, where + "is published by no step");
     const std::size_t regions = std::size_t{task.source_count} + task.target_count;
     if (task.source_count == 0 || task.target_count == 0 || task.first_region + regions > plan.task_regions.size())
       reject_plan(plan, where + "has no sources or targets");
     const auto begin = ranks_.values.size();
     for (std::size_t i = task.first_region; i < task.first_region + regions; ++i) {
       const RankRegion& each = plan.task_regions[i];
-      if (each.rank < 0 || each.rank >= team.size() || local[static_cast<std::size_t>(each.rank)] == kNoSet)
+      if (each.rank < 0 || each.rank >= team.size() || local[static_cast<std::size_t>(each.rank)] == kNoGroup)
         reject_plan(plan, where + "touches rank " + std::to_string(each.rank) + ", which is not on this node");
       if (each.rank == team.rank && !inside(plan, each.region)) reject_plan(plan, where + "lies outside of its buffer");
       if (each.region.size_bytes != plan.task_regions[task.first_region].region.size_bytes)
@@ -82,7 +82,7 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : set_(plan.tas
       is_front[id] = is_front[id] && is_front[earlier];
     }
     const bool is_own = std::ranges::find(ranks(id), self) != ranks(id).end();
-    if (is_own) ++own_count_[set_[id]];
+    if (is_own) ++own_count_[group_[id]];
     if (is_front[id]) front_.push_back(id);
   }
   next_.first.push_back(0);
@@ -92,7 +92,7 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : set_(plan.tas
   }
 }
 
-std::uint32_t CompiledTasks::set_of_step(StepId step) const {
+std::uint32_t CompiledTasks::group_of_step(StepId step) const {
   return static_cast<std::uint32_t>(std::find(step_.begin(), step_.end(), step) - step_.begin());
 }
 

@@ -17,18 +17,18 @@ class CompiledTasks {
  public:
   CompiledTasks() = default;
   /// Throws Error(invalid_argument) where the tasks cannot be run: too many, regions outside of this rank's buffers,
-  /// ranks of other nodes, steps that do not share each task exactly once, no single copy.
+  /// ranks of other nodes, steps that do not publish each task exactly once, no single copy.
   CompiledTasks(const Plan& plan, const Team& team);
 
-  std::uint32_t count() const { return static_cast<std::uint32_t>(set_.size()); }
-  std::uint32_t set_count() const { return static_cast<std::uint32_t>(own_count_.size()); }
+  std::uint32_t count() const { return static_cast<std::uint32_t>(group_.size()); }
+  std::uint32_t group_count() const { return static_cast<std::uint32_t>(own_count_.size()); }
 
-  /// A set is what one share step shares; they are numbered in the order of the steps, on all ranks alike.
-  std::uint32_t set_of_task(std::uint32_t task) const { return set_[task]; }
-  StepId step_of_set(std::uint32_t set) const { return step_[set]; }
-  std::uint32_t set_of_step(StepId step) const;
-  /// Tasks of the set that touch this rank.
-  std::uint32_t own_count(std::uint32_t set) const { return own_count_[set]; }
+  /// A group is what one publish_tasks step publishes; they are numbered in the order of the steps, on all ranks alike.
+  std::uint32_t group_of_task(std::uint32_t task) const { return group_[task]; }
+  StepId step_of_group(std::uint32_t group) const { return step_[group]; }
+  std::uint32_t group_of_step(StepId step) const;
+  /// Tasks of the group that touch this rank.
+  std::uint32_t own_count(std::uint32_t group) const { return own_count_[group]; }
 
   /// The local ranks that a task touches, each once.
   std::span<const std::uint32_t> ranks(std::uint32_t task) const { return ranks_.of(task); }
@@ -49,7 +49,7 @@ class CompiledTasks {
     }
   };
 
-  std::vector<std::uint32_t> set_;
+  std::vector<std::uint32_t> group_;
   std::vector<StepId> step_;
   std::vector<std::uint32_t> own_count_;
   Lists ranks_;

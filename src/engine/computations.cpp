@@ -4,7 +4,7 @@
 
 #include "kernels/arithmetic.hpp"
 #include "kernels/copy.hpp"
-#include "kernels/fold.hpp"
+#include "kernels/reduce_sorted.hpp"
 #include "kernels/streaming.hpp"
 #include "penstock/trace.hpp"
 #include "plan/element_types.hpp"
@@ -20,7 +20,7 @@ constexpr std::uint64_t kStreamedRunBytes = 4096;
 const char* name_of(StepKind kind) {
   switch (kind) {
     case StepKind::reduce: return "reduce";
-    case StepKind::fold: return "fold";
+    case StepKind::reduce_sorted: return "reduce_sorted";
     case StepKind::transform: return "transform";
     case StepKind::read: return "read";
     case StepKind::unpack: return "unpack";
@@ -35,7 +35,7 @@ void Computations::post(Operation& operation, StepId step, ConstBytes from) {
   const bool may_run = what.lane == Lane::progress || core_.caller == Caller::application;
   // An operation of the user's must not run under the lock: it may need another one, such as Python's.
   const bool is_users =
-      operation.call.arithmetic.user && (what.kind == StepKind::reduce || what.kind == StepKind::fold);
+      operation.call.arithmetic.user && (what.kind == StepKind::reduce || what.kind == StepKind::reduce_sorted);
   if (std::max(what.from.size_bytes, what.to.size_bytes) > kInlineBytes || !may_run || is_users)
     return core_.add_work(what.lane, {&operation, step, 0, reinterpret_cast<std::uint64_t>(from.data()), this});
   compute(operation, step, from);
@@ -64,7 +64,7 @@ void Computations::compute(const Operation& operation, StepId step, ConstBytes f
                          std::max(from.size(), to.size()));
   switch (what.kind) {
     case StepKind::reduce: return kernels::reduce(arithmetic, from, to);
-    case StepKind::fold: return kernels::fold(arithmetic, kernels::parts_of(from, to.size()), to);
+    case StepKind::reduce_sorted: return kernels::reduce_sorted(arithmetic, kernels::parts_of(from, to.size()), to);
     case StepKind::transform:
     case StepKind::unpack: {
       const bool past_caches = what.kind == StepKind::transform && streams(operation, what, to);

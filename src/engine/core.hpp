@@ -42,9 +42,9 @@ class Core {
   /// Adds the ranks that are furthest behind, by what they publish, where that keeps the operation from going on.
   void add_last(std::atomic<std::uint64_t> RankSlot::*reached, const Operation& operation,
                 std::vector<int>& peers) const;
-  /// Of the operation's shared memory in this rank's arena.
+  /// Of the operation's shared memory in this rank's ring.
   std::uint64_t shared_offset(const Operation& operation) const {
-    return operation.shared == nullptr ? 0 : static_cast<std::uint64_t>(operation.shared - node.segment->arena(self()));
+    return operation.shared == nullptr ? 0 : static_cast<std::uint64_t>(operation.shared - node.segment->ring(self()));
   }
   std::string describe(const Operation& operation) const;
   Header header_for(const Operation& operation, MessageKind kind, std::uint32_t tag = 0) const;

@@ -19,7 +19,7 @@ struct EngineOptions {
   std::uint64_t eager_bytes = 16 << 10;       ///< up to here a message is copied into shared cells at once
   std::uint64_t shared_bytes = 64 << 20;      ///< shared memory that a node may use for this communicator
   bool shared_memory = true;                  ///< off: all messages go through the transport
-  std::int64_t silence_ms = 30000;            ///< after which a waiting rank names those that it waits for; 0: never
+  std::int64_t stall_timeout_ms = 30000;      ///< after which a waiting rank names those that it waits for; 0: never
   bool single_copy = true;                    ///< read a peer's memory directly where the kernel allows it
 };
 

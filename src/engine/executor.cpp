@@ -104,7 +104,7 @@ void Executor::run(std::shared_ptr<const Plan> plan, const Bindings& bindings, c
     const auto compute = [&](const Operation& operation, StepId step) {
       the<Computations>().compute(operation, step, source_of(operation, operation.step(step)));
     };
-    if (the<FlagExchange>().run_at_once(plan, bindings, arithmetic, signature, plans_, compute)) return;
+    if (the<FlagExchange>().run_fast_path(plan, bindings, arithmetic, signature, plans_, compute)) return;
   }
   start(std::move(plan), bindings, arithmetic, signature)->wait();
 }
@@ -140,7 +140,7 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
   lock.unlock();
   // What workers can do is not done at the expense of the caller's time.
   if (has_news || (!run->done() && !wants_thread && !(has_tasks && has_workers))) progress(Caller::application);
-  if (run->done()) Progress::over_at_once(*this);
+  if (run->done()) Progress::completed_in_start(*this);
   if (active.load(std::memory_order_relaxed)) Progress::of_process().attention(*this);
   return run;
 }

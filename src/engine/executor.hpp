@@ -11,7 +11,7 @@
 namespace penstock::engine {
 
 /// What callers and the threads that drive it see: takes the lock.
-class Executor final : public Engine, public Served, private Routes, public std::enable_shared_from_this<Executor> {
+class Executor final : public Engine, public Pollable, private Routes, public std::enable_shared_from_this<Executor> {
  public:
   Executor(std::unique_ptr<Transport> by, const EngineOptions& given, Node on);
   ~Executor() override;

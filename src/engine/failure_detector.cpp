@@ -79,20 +79,22 @@ void FailureDetector::watch_stall(const Operation& operation, std::vector<int> p
   const auto still = std::chrono::duration_cast<std::chrono::milliseconds>(now - watched.still_since);
   std::erase(peers, core_.rank);
   std::erase(absent, core_.rank);
-  if (core_.options.silence_ms <= 0 || watched.is_told || still.count() < core_.options.silence_ms || peers.empty())
+  if (core_.options.stall_timeout_ms <= 0 || watched.is_told || still.count() < core_.options.stall_timeout_ms ||
+      peers.empty())
     return;
   watched.is_told = true;
   last_stall_ = "rank " + std::to_string(core_.rank) + " has heard nothing for " +
                 std::to_string(still.count() / 1000) + "." + std::to_string(still.count() / 100 % 10) + " s in " +
                 core_.describe(operation) + ": it waits for " + base::ranks_text(absent.empty() ? peers : absent) +
                 (absent.empty() ? ", from which more has to come" : ", from which nothing has come") +
-                "; it goes on waiting (PENSTOCK_SILENCE_MS=0: without this line)";
+                "; it goes on waiting (PENSTOCK_STALL_TIMEOUT_MS=0: without this line)";
   ++stalls_;
   std::fprintf(stderr, "penstock: %s\n", last_stall_.c_str());
 }
 
 std::string FailureDetector::report() const {
-  return stalls_ == 0 ? "" : "silence: in " + std::to_string(stalls_) + " operations; last: " + last_stall_ + "\n";
+  return stalls_ == 0 ? ""
+                      : "stall warning: in " + std::to_string(stalls_) + " operations; last: " + last_stall_ + "\n";
 }
 
 }  // namespace penstock::engine

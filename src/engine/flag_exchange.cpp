@@ -36,29 +36,29 @@ bool FlagExchange::take_flag(Operation& operation) {
 void FlagExchange::begin(Operation& operation) {
   if (!operation.plan().by_flags) return;
   State& state = states_[operation];
-  state.is_shown = shown_for_ == operation.sequence + 1;
-  state.awaiting.clear();
+  state.is_published = published_for_ == operation.sequence + 1;
+  state.waiting.clear();
 }
 
 void FlagExchange::post(Operation& operation, StepId step) {
-  if (operation.step(step).kind == StepKind::await) {
-    states_[operation].awaiting.push_back(step);
+  if (operation.step(step).kind == StepKind::wait) {
+    states_[operation].waiting.push_back(step);
     return;
   }
-  show(operation, operation.step(step));
+  publish(operation, operation.step(step));
   core_.complete(operation, step);
 }
 
-void FlagExchange::show(const Operation& operation, const Step& step) {
-  flags_.show(operation.sequence, operation.call.signature);
+void FlagExchange::publish(const Operation& operation, const Step& step) {
+  flags_.publish(operation.sequence, operation.call.signature);
   core_.slot(core_.local(step.peer)).bell.ring();
 }
 
-bool FlagExchange::await_at_once(const Step& step) const {
+bool FlagExchange::try_wait(const Step& step) const {
   const std::uint32_t peer = core_.local(step.peer);
   for (int look = looks_; look > 0; --look) {
-    if (flags_.has_shown(peer, at_once_.sequence))
-      return flags_.of(peer, at_once_.sequence).signature == at_once_.call.signature;
+    if (flags_.has_published(peer, fast_.sequence))
+      return flags_.of(peer, fast_.sequence).signature == fast_.call.signature;
     pause();
   }
   return false;
@@ -68,20 +68,20 @@ ConstBytes FlagExchange::of_peer(const Operation& operation, const Step& step) c
   return {flags_.of(core_.local(step.peer), operation.sequence).data + step.from.offset_bytes, step.from.size_bytes};
 }
 
-/// An await that is over, and does not know it yet.
-StepId FlagExchange::find_shown(const Operation& operation) const {
+/// A wait that is over, and does not know it yet.
+StepId FlagExchange::find_published(const Operation& operation) const {
   if (operation.is_running() && !operation.has_failed())
-    for (const StepId step : states_[operation].awaiting)
-      if (has_shown(operation, operation.step(step))) return step;
+    for (const StepId step : states_[operation].waiting)
+      if (has_published(operation, operation.step(step))) return step;
   return CompiledPlan::kNone;
 }
 
 bool FlagExchange::receive() {
   for (Operation* const operation : flagged_) {
-    const StepId step = find_shown(*operation);
+    const StepId step = find_published(*operation);
     if (step == CompiledPlan::kNone) continue;
     const int peer = operation->step(step).peer;
-    std::erase(states_[*operation].awaiting, step);
+    std::erase(states_[*operation].waiting, step);
     if (flags_.of(core_.local(peer), operation->sequence).signature != operation->call.signature) {
       core_.fail_mismatch(*operation, peer, "they called different operations, or with different arguments");
     } else {
@@ -100,26 +100,27 @@ bool FlagExchange::poll_flagged() {
 }
 
 bool FlagExchange::has_work(Caller) const {
-  return std::ranges::any_of(flagged_, [&](const Operation* each) { return find_shown(*each) != CompiledPlan::kNone; });
+  return std::ranges::any_of(flagged_,
+                             [&](const Operation* each) { return find_published(*each) != CompiledPlan::kNone; });
 }
 
 void FlagExchange::cancel(Operation& operation) {
-  states_[operation].awaiting.clear();
+  states_[operation].waiting.clear();
   deferred_.remove_if([&](const Operation* each) { return each == &operation; });
 }
 
 StepId FlagExchange::find_missing(const Operation& operation, int peer) const {
   // What goes by flags is in no order with messages.
-  for (const StepId step : states_[operation].awaiting)
-    if (operation.step(step).peer == peer && !has_shown(operation, operation.step(step))) return step;
+  for (const StepId step : states_[operation].waiting)
+    if (operation.step(step).peer == peer && !has_published(operation, operation.step(step))) return step;
   return CompiledPlan::kNone;
 }
 
 void FlagExchange::waits_for(const Operation& operation, std::vector<int>& peers) const {
   if (!operation.plan().by_flags) return;
   if (!operation.is_running()) return core_.add_last(&RankSlot::past_flags_of, operation, peers);
-  for (const StepId step : states_[operation].awaiting)
-    if (!has_shown(operation, operation.step(step))) peers.push_back(operation.step(step).peer);
+  for (const StepId step : states_[operation].waiting)
+    if (!has_published(operation, operation.step(step))) peers.push_back(operation.step(step).peer);
 }
 
 }  // namespace penstock::engine

@@ -17,21 +17,21 @@ class FlagExchange final : public Mechanism {
 
   /// Whether it may be launched now; otherwise it is launched as soon as its flag is free.
   bool admit(Operation& operation);
-  /// An expose or await step.
+  /// A signal or wait step.
   void post(Operation& operation, StepId step);
   /// The memory of the peer that a step of the operation reads.
   ConstBytes of_peer(const Operation& operation, const Step& step) const;
   /// What the step writes was shown already, when the operation was tried in one go.
-  bool is_shown(const Operation& operation, const Step& step) const {
-    return step.to.buffer == Buffer::shared && states_[operation].is_shown;
+  bool is_published(const Operation& operation, const Step& step) const {
+    return step.to.buffer == Buffer::shared && states_[operation].is_published;
   }
   /// The peer has completed the operation: a step that still waits for it, or kNone.
   StepId find_missing(const Operation& operation, int peer) const;
 
   /// Tries the next operation in one go. False: it has not begun. `compute` does a step of an operation.
   template <typename Compute>
-  bool run_at_once(const std::shared_ptr<const Plan>& plan, const Bindings& bindings, const Arithmetic& arithmetic,
-                   std::uint64_t signature, PlanCache& plans, Compute compute);
+  bool run_fast_path(const std::shared_ptr<const Plan>& plan, const Bindings& bindings, const Arithmetic& arithmetic,
+                     std::uint64_t signature, PlanCache& plans, Compute compute);
 
   bool receive();  ///< true when a flag was awaited that is shown
   bool poll() override { return !flagged_.empty() && poll_flagged(); }
@@ -40,25 +40,25 @@ class FlagExchange final : public Mechanism {
   void begin(Operation& operation) override;
   void end(Operation& operation) override {
     if (!flagged_.empty()) std::erase(flagged_, &operation);
-    flags_.publish(flagged_.empty() ? core_.operations.next() : flagged_.front()->sequence);
+    flags_.release_before(flagged_.empty() ? core_.operations.next() : flagged_.front()->sequence);
   }
   void cancel(Operation& operation) override;
   void waits_for(const Operation& operation, std::vector<int>& peers) const override;
 
  private:
   struct State {
-    bool is_shown = false;
-    std::vector<StepId> awaiting;
+    bool is_published = false;
+    std::vector<StepId> waiting;
   };
 
   bool poll_flagged();
   bool take_flag(Operation& operation);
-  void show(const Operation& operation, const Step& step);
-  bool has_shown(const Operation& operation, const Step& step) const {
-    return flags_.has_shown(core_.local(step.peer), operation.sequence);
+  void publish(const Operation& operation, const Step& step);
+  bool has_published(const Operation& operation, const Step& step) const {
+    return flags_.has_published(core_.local(step.peer), operation.sequence);
   }
-  bool await_at_once(const Step& step) const;
-  StepId find_shown(const Operation& operation) const;
+  bool try_wait(const Step& step) const;
+  StepId find_published(const Operation& operation) const;
 
   Core& core_;
   Flags flags_;
@@ -66,21 +66,21 @@ class FlagExchange final : public Mechanism {
   std::vector<Operation*> flagged_;  ///< not over, in the order of their start
   Fifo<Operation*> deferred_;        ///< of these, the ones that wait for a flag
   PerOperation<State> states_;
-  Operation at_once_{~std::uint32_t{0}};  ///< what run_at_once() runs
-  std::uint64_t shown_for_ = 0;           ///< sequence + 1 of what it has shown for, and then left to start()
+  Operation fast_{~std::uint32_t{0}};  ///< what run_fast_path() runs
+  std::uint64_t published_for_ = 0;    ///< sequence + 1 of what it has shown for, and then left to start()
 };
 
 template <typename Compute>
-bool FlagExchange::run_at_once(const std::shared_ptr<const Plan>& plan, const Bindings& bindings,
-                               const Arithmetic& arithmetic, std::uint64_t signature, PlanCache& plans,
-                               Compute compute) {
+bool FlagExchange::run_fast_path(const std::shared_ptr<const Plan>& plan, const Bindings& bindings,
+                                 const Arithmetic& arithmetic, std::uint64_t signature, PlanCache& plans,
+                                 Compute compute) {
   const std::uint64_t sequence = core_.operations.next();
   if (!core_.operations.is_empty() || core_.detector.knows_of_any() ||
       !flags_.is_free(sequence, core_.detector.gone()) || bindings.input.size() < plan->input_bytes ||
       bindings.output.size() < plan->output_bytes)
     return false;
   core_.caller = Caller::application;
-  Call& call = at_once_.call;
+  Call& call = fast_.call;
   if (call.plan != plan) {
     try {
       flags_.take();
@@ -93,31 +93,31 @@ bool FlagExchange::run_at_once(const std::shared_ptr<const Plan>& plan, const Bi
   call.bindings = bindings;
   call.arithmetic = arithmetic;
   call.signature = signature;
-  at_once_.sequence = sequence;
-  at_once_.shared = flags_.of(core_.self(), sequence).data;
-  at_once_.scratch = bindings.scratch.empty() ? core_.buffers.take(plan->scratch_bytes) : bindings.scratch.data();
+  fast_.sequence = sequence;
+  fast_.shared = flags_.of(core_.self(), sequence).data;
+  fast_.scratch = bindings.scratch.empty() ? core_.buffers.take(plan->scratch_bytes) : bindings.scratch.data();
   bool is_over = true;
   try {
     // The order of the steps is a legal one.
     for (StepId id = 0; id < plan->steps.size() && is_over; ++id) {
       const Step& step = plan->steps[id];
-      if (step.kind == StepKind::expose)
-        show(at_once_, step);
-      else if (step.kind == StepKind::await)
-        is_over = await_at_once(step);
+      if (step.kind == StepKind::signal)
+        publish(fast_, step);
+      else if (step.kind == StepKind::wait)
+        is_over = try_wait(step);
       else
-        compute(at_once_, id);
+        compute(fast_, id);
     }
   } catch (const std::exception&) {
     is_over = false;  // start() fails by it, too, and tells all
   }
-  if (bindings.scratch.empty()) core_.buffers.give_back(at_once_.scratch, plan->scratch_bytes);
+  if (bindings.scratch.empty()) core_.buffers.give_back(fast_.scratch, plan->scratch_bytes);
   if (!is_over) {
-    shown_for_ = sequence + 1;
+    published_for_ = sequence + 1;
     return false;
   }
   core_.operations.run_through(signature);
-  flags_.publish(sequence + 1);
+  flags_.release_before(sequence + 1);
   return true;
 }
 

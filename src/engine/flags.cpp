@@ -37,17 +37,17 @@ bool Flags::is_free(std::uint64_t sequence, const std::vector<bool>& gone) {
   return last <= all_are_past_;
 }
 
-void Flags::show(std::uint64_t sequence, std::uint64_t signature) {
+void Flags::publish(std::uint64_t sequence, std::uint64_t signature) {
   std::uint64_t& used_for = used_for_[sequence % kEntries];
   if (used_for == sequence + 1) return;
   used_for = sequence + 1;
   Flag& flag = of(segment_.local_rank(), sequence);
   flag.signature = signature;
   // So that a peer that goes to sleep sees it, or this rank sees that the peer sleeps (Doorbell).
-  flag.shown.store(sequence + 1, std::memory_order_seq_cst);
+  flag.published.store(sequence + 1, std::memory_order_seq_cst);
 }
 
-void Flags::publish(std::uint64_t sequence) {
+void Flags::release_before(std::uint64_t sequence) {
   segment_.slot(segment_.local_rank()).past_flags_of.store(sequence, std::memory_order_release);
 }
 

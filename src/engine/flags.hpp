@@ -16,7 +16,7 @@ class Segment;
 
 /// What one rank shows in one operation.
 struct Flag {
-  std::atomic<std::uint64_t> shown{0};  ///< the operation's sequence + 1, once what follows is complete
+  std::atomic<std::uint64_t> published{0};  ///< the operation's sequence + 1, once what follows is complete
   std::uint64_t signature = 0;
   std::byte data[kFlaggedBytes];
 };
@@ -43,15 +43,15 @@ class Flags {
   void take();
   /// Whether this rank may write its entry for this operation. Ranks that have `gone`, by local rank, read nothing.
   bool is_free(std::uint64_t sequence, const std::vector<bool>& gone);
-  void show(std::uint64_t sequence, std::uint64_t signature);
+  void publish(std::uint64_t sequence, std::uint64_t signature);
   /// Sequentially consistent: a sleeper asks after it has announced itself (Doorbell), and an acquiring load may come
   /// first.
-  bool has_shown(std::uint32_t local_rank, std::uint64_t sequence) const {
+  bool has_published(std::uint32_t local_rank, std::uint64_t sequence) const {
     return (memory_[local_rank] != nullptr || find(local_rank)) &&
-           of(local_rank, sequence).shown.load(std::memory_order_seq_cst) == sequence + 1;
+           of(local_rank, sequence).published.load(std::memory_order_seq_cst) == sequence + 1;
   }
   /// This rank reads nothing of operations before `sequence` any more.
-  void publish(std::uint64_t sequence);
+  void release_before(std::uint64_t sequence);
 
  private:
   bool find(std::uint32_t local_rank) const;

@@ -8,10 +8,10 @@
 namespace penstock::engine {
 namespace {
 
-StepKind taker_of(MessageKind kind) {
+StepKind consumer_of(MessageKind kind) {
   switch (kind) {
-    case MessageKind::expose: return StepKind::await;
-    case MessageKind::loan: return StepKind::borrow;
+    case MessageKind::signal: return StepKind::wait;
+    case MessageKind::offer_read: return StepKind::remote_read;
     default: return StepKind::recv;
   }
 }
@@ -59,7 +59,7 @@ void Inbox::match(Operation& operation, const Header& header, ConstBytes payload
     core_.fail_mismatch(operation, source, "they called different operations, or with different arguments");
   } else if (header.kind != MessageKind::probe) {
     const CompiledPlan& compiled = *operation.call.compiled;
-    step = compiled.receiver(taker_of(header.kind), source, header.tag);
+    step = compiled.receiver(consumer_of(header.kind), source, header.tag);
     while (step != CompiledPlan::kNone && (state.flags[step] & matched)) step = compiled.next_receiver(step);
     if (step == CompiledPlan::kNone)
       core_.fail_mismatch(operation, source,
@@ -90,7 +90,7 @@ StepId Inbox::find(const Operation& operation, Predicate predicate) const {
   if (!operation.is_running()) return CompiledPlan::kNone;
   const State& state = states_[operation];
   for (StepId step = 0; step < state.flags.size(); ++step)
-    if (plan::takes(operation.step(step).kind) && predicate(operation.step(step), state.flags[step])) return step;
+    if (plan::consumes(operation.step(step).kind) && predicate(operation.step(step), state.flags[step])) return step;
   return CompiledPlan::kNone;
 }
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/json.hpp"
-#include "engine/placement.hpp"
+#include "engine/cpu_placement.hpp"
 #include "engine/single_copy.hpp"
 #include "penstock/error.hpp"
 

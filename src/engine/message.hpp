@@ -7,16 +7,16 @@
 namespace penstock::engine {
 
 enum class MessageKind : std::uint8_t {
-  eager,      ///< a whole message
-  rts,        ///< a long message is ready at `address` of the sender; asks for fin or cts
-  cts,        ///< the receiver is ready: stream it in `data` messages, or send it under the transport tag `address`
-  data,       ///< a piece of a long message, at offset `address` of it
-  fin,        ///< the receiver has copied the long message, or read the loan, by itself
-  loan,       ///< a lend step: `bytes` at `address` of the sender may be read; asks for fin
-  expose,     ///< an expose step; the sender's shared buffer of this operation lies at `address` of its arena
-  notice,     ///< the operation failed at the source; the payload is a Notice and the text
-  probe,      ///< nothing but the signature: makes a difference between ranks show while they wait for each other
-  completed,  ///< answers a probe: the operation is over at the source, which has sent all it will
+  eager,       ///< a whole message
+  rts,         ///< a long message is ready at `address` of the sender; asks for fin or cts
+  cts,         ///< the receiver is ready: stream it in `data` messages, or send it under the transport tag `address`
+  data,        ///< a piece of a long message, at offset `address` of it
+  fin,         ///< the receiver has copied the long message, or read the remote read, by itself
+  offer_read,  ///< an offer_read step: `bytes` at `address` of the sender may be read; asks for fin
+  signal,      ///< a signal step; the sender's shared buffer of this operation lies at `address` of its ring
+  notice,      ///< the operation failed at the source; the payload is a Notice and the text
+  probe,       ///< nothing but the signature: makes a difference between ranks show while they wait for each other
+  completed,   ///< answers a probe: the operation is over at the source, which has sent all it will
 };
 
 struct Header {

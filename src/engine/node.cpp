@@ -18,7 +18,7 @@ namespace penstock::engine {
 namespace {
 
 /// What every rank tells the others first.
-struct Card {
+struct RankInfo {
   std::int32_t process;
   std::uint16_t communicator;   ///< as rank 0 counts them
   std::uint64_t probe_address;  ///< where the others may try to read probe_value
@@ -29,7 +29,7 @@ struct Card {
 };
 
 /// What every rank found then.
-struct Verdict {
+struct SetupResult {
   std::uint8_t mapped;
   std::uint8_t single_copy;
   std::uint8_t has_text;  ///< to say why not
@@ -52,21 +52,21 @@ std::vector<T> gather(Transport& transport, const T& mine) {
 }
 
 /// The layout of a node's segment, from what its first rank has told.
-SegmentLayout layout_of(std::uint32_t ranks, const Card& first) {
+SegmentLayout layout_of(std::uint32_t ranks, const RankInfo& first) {
   return SegmentLayout::fit(ranks, first.eager_bytes, first.limit_bytes);
 }
 
-std::string try_single_copy(const std::vector<Card>& cards, const std::vector<std::int32_t>& ranks) {
+std::string try_single_copy(const std::vector<RankInfo>& infos, const std::vector<std::int32_t>& ranks) {
   for (const std::int32_t rank : ranks) {
-    const Card& card = cards[static_cast<std::size_t>(rank)];
+    const RankInfo& info = infos[static_cast<std::size_t>(rank)];
     std::uint64_t value = 0;
     const int error =
-        read_memory(static_cast<pid_t>(card.process), card.probe_address, std::as_writable_bytes(std::span(&value, 1)));
+        read_memory(static_cast<pid_t>(info.process), info.probe_address, std::as_writable_bytes(std::span(&value, 1)));
     if (error != 0) return "process_vm_readv: " + std::generic_category().message(error);
-    if (value != card.probe_value) return "the ranks do not see each other's process numbers";
+    if (value != info.probe_value) return "the ranks do not see each other's process numbers";
     // Changes nothing, so that the others may do it at the same time.
     const int refused =
-        write_memory(static_cast<pid_t>(card.process), card.probe_address, std::as_bytes(std::span(&value, 1)));
+        write_memory(static_cast<pid_t>(info.process), info.probe_address, std::as_bytes(std::span(&value, 1)));
     if (refused != 0) return "process_vm_writev: " + std::generic_category().message(refused);
   }
   return {};
@@ -86,23 +86,23 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
 
   // Atomic only so that the other threads of a LocalTransport may read it by a system call while it lives.
   static std::atomic<std::uint64_t> probe{std::random_device{}() | std::uint64_t{1} << 40};
-  Card card{};
-  card.process = ::getpid();
-  card.probe_address = reinterpret_cast<std::uint64_t>(&probe);
-  card.probe_value = probe.load();
-  card.eager_bytes = options.eager_bytes;
+  RankInfo info{};
+  info.process = ::getpid();
+  info.probe_address = reinterpret_cast<std::uint64_t>(&probe);
+  info.probe_value = probe.load();
+  info.eager_bytes = options.eager_bytes;
   static std::atomic<std::uint64_t> communicators{std::random_device{}()};
-  card.communicator = static_cast<std::uint16_t>(communicators.fetch_add(1, std::memory_order_relaxed));
+  info.communicator = static_cast<std::uint16_t>(communicators.fetch_add(1, std::memory_order_relaxed));
   std::string problem = options.shared_memory ? "" : "switched off by PENSTOCK_SHARED_MEMORY";
   const bool has_neighbours = neighbours.size() > 1;
   const auto local_size = static_cast<std::uint32_t>(neighbours.size());
   if (has_neighbours && problem.empty()) try {
-      card.heap = Heap::of_process()->address();
+      info.heap = Heap::of_process()->address();
       if (local_rank == 0) {
         const std::uint64_t free_bytes = Heap::free_bytes();
-        card.limit_bytes = std::min(options.shared_bytes, free_bytes / 2);  // others need some, too
-        if (layout_of(local_size, card).ranks == 0) {
-          card.limit_bytes = 0;
+        info.limit_bytes = std::min(options.shared_bytes, free_bytes / 2);  // others need some, too
+        if (layout_of(local_size, info).ranks == 0) {
+          info.limit_bytes = 0;
           throw Error(ErrorCode::no_space, "too little for " + std::to_string(local_size) +
                                                " ranks: PENSTOCK_SHARED_BYTES=" + std::to_string(options.shared_bytes) +
                                                ", and half of the " + std::to_string(free_bytes) +
@@ -112,33 +112,33 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
     } catch (const std::exception& error) {
       problem = error.what();
     }
-  const std::vector<Card> cards = gather(transport, card);
-  node.communicator = cards[0].communicator;
+  const std::vector<RankInfo> infos = gather(transport, info);
+  node.communicator = infos[0].communicator;
 
-  Verdict verdict{};
+  SetupResult result{};
   std::string copy_problem;
   if (has_neighbours) {
-    const auto has_heap = [&](std::int32_t rank) { return cards[static_cast<std::size_t>(rank)].heap.descriptor >= 0; };
-    const Card& first = cards[static_cast<std::size_t>(neighbours[0])];
+    const auto has_heap = [&](std::int32_t rank) { return infos[static_cast<std::size_t>(rank)].heap.descriptor >= 0; };
+    const RankInfo& first = infos[static_cast<std::size_t>(neighbours[0])];
     if (problem.empty() && first.limit_bytes > 0 && std::ranges::all_of(neighbours, has_heap)) try {
         node.segment = std::make_unique<Segment>(layout_of(local_size, first), local_rank);
         for (std::uint32_t i = 0; i < local_size; ++i)
-          node.segment->meet(i, cards[static_cast<std::size_t>(neighbours[i])].heap);
-        verdict.block_offset = node.segment->address().offset;
-        verdict.mapped = 1;
+          node.segment->meet(i, infos[static_cast<std::size_t>(neighbours[i])].heap);
+        result.block_offset = node.segment->address().offset;
+        result.mapped = 1;
       } catch (const std::exception& error) {
         problem = error.what();
       }
-    copy_problem = options.single_copy ? try_single_copy(cards, neighbours) : "switched off by PENSTOCK_SINGLE_COPY";
-    verdict.single_copy = copy_problem.empty();
-    verdict.has_text = !problem.empty();
+    copy_problem = options.single_copy ? try_single_copy(infos, neighbours) : "switched off by PENSTOCK_SINGLE_COPY";
+    result.single_copy = copy_problem.empty();
+    result.has_text = !problem.empty();
   }
-  const std::vector<Verdict> verdicts = gather(transport, verdict);
+  const std::vector<SetupResult> results = gather(transport, result);
   const bool shares_here = has_neighbours && std::ranges::all_of(neighbours, [&](std::int32_t rank) {
-                             return verdicts[static_cast<std::size_t>(rank)].mapped != 0;
+                             return results[static_cast<std::size_t>(rank)].mapped != 0;
                            });
   if (shares_here)
-    node.segment->join([&](std::uint32_t i) { return verdicts[static_cast<std::size_t>(neighbours[i])].block_offset; });
+    node.segment->join([&](std::uint32_t i) { return results[static_cast<std::size_t>(neighbours[i])].block_offset; });
   else
     node.segment.reset();
 
@@ -146,34 +146,34 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
   std::map<std::int32_t, bool> shares;
   std::map<std::int32_t, std::uint32_t> sizes;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
-    const bool mapped = verdicts[rank].mapped != 0;
+    const bool mapped = results[rank].mapped != 0;
     const auto found = shares.emplace(nodes[rank], mapped).first;
     found->second = found->second && mapped;
     ++sizes[nodes[rank]];
   }
-  const auto with_text = std::ranges::find_if(verdicts, [](const Verdict& each) { return each.has_text != 0; });
-  if (with_text != verdicts.end()) {
+  const auto with_text = std::ranges::find_if(results, [](const SetupResult& each) { return each.has_text != 0; });
+  if (with_text != results.end()) {
     const std::vector<Text> texts = gather(transport, text_of(problem));
-    const auto rank = static_cast<std::size_t>(with_text - verdicts.begin());
+    const auto rank = static_cast<std::size_t>(with_text - results.begin());
     node.facts.push_back("shared memory: given up on the node of rank " + std::to_string(rank) + ": " +
                          texts[rank].data());
   }
   node.team.rank = transport.rank();
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> numbers;
-  node.eager_bytes = cards[0].eager_bytes;
+  node.eager_bytes = infos[0].eager_bytes;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
     const auto key = std::pair(nodes[rank], shares[nodes[rank]] ? -1 : static_cast<std::int32_t>(rank));
     const auto number = numbers.emplace(key, static_cast<std::int32_t>(numbers.size())).first->second;
     node.team.node_of_rank.push_back(number);
-    node.eager_bytes = std::min(node.eager_bytes, cards[rank].eager_bytes);
+    node.eager_bytes = std::min(node.eager_bytes, infos[rank].eager_bytes);
     if (!shares[nodes[rank]]) continue;
-    if (verdicts[rank].single_copy == 0) node.team.single_copy = false;
-    if (cards[rank].limit_bytes == 0) continue;
+    if (results[rank].single_copy == 0) node.team.single_copy = false;
+    if (infos[rank].limit_bytes == 0) continue;
     // The first rank of its node.
-    const SegmentLayout layout = layout_of(sizes[nodes[rank]], cards[rank]);
+    const SegmentLayout layout = layout_of(sizes[nodes[rank]], infos[rank]);
     node.shared_limit_bytes =
-        node.shared_limit_bytes == 0 ? layout.arena_bytes : std::min(node.shared_limit_bytes, layout.arena_bytes);
-    if (layout.board_offset_bytes == 0) node.team.single_copy = false;
+        node.shared_limit_bytes == 0 ? layout.ring_bytes : std::min(node.shared_limit_bytes, layout.ring_bytes);
+    if (layout.task_table_offset_bytes == 0) node.team.single_copy = false;
   }
   node.team.shared_limit_bytes = node.shared_limit_bytes;
   // Where a node became several, nobody knows how many of these have one.
@@ -192,8 +192,8 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
   for (std::size_t i = 0; i < neighbours.size(); ++i) {
     const auto rank = static_cast<std::size_t>(neighbours[i]);
     node.local_rank[rank] = static_cast<std::int32_t>(i);
-    node.process.push_back(static_cast<pid_t>(cards[rank].process));
-    if (verdicts[rank].single_copy != 0) continue;
+    node.process.push_back(static_cast<pid_t>(infos[rank].process));
+    if (results[rank].single_copy != 0) continue;
     node.single_copy = false;
     if (copy_problem.empty()) copy_problem = "rank " + std::to_string(rank) + " says why";
   }

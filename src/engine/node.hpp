@@ -24,7 +24,7 @@ struct Node {
   std::uint16_t communicator = 0;
   bool single_copy = false;              ///< every rank of the node can read every other's memory
   std::uint64_t eager_bytes = 0;         ///< the smallest wish of all ranks
-  std::uint64_t shared_limit_bytes = 0;  ///< the smallest arena of all nodes
+  std::uint64_t shared_limit_bytes = 0;  ///< the smallest ring of all nodes
   std::vector<std::string> facts;        ///< for report()
   std::shared_ptr<const void> workers;   ///< holds the progress threads that the options ask for
 

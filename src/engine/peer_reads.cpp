@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "engine/borrow.hpp"
+#include "engine/remote_read.hpp"
 #include "engine/single_copy.hpp"
 #include "penstock/trace.hpp"
 #include "plan/order.hpp"
@@ -14,12 +14,12 @@ namespace penstock::engine {
 bool PeerReads::run(const Work& work) {
   const Operation& operation = *work.operation;
   const Step& what = operation.step(work.step);
-  const trace::Span span("recv", what.lane == Lane::progress ? "progress" : "application", plan::taken_bytes(what));
+  const trace::Span span("recv", what.lane == Lane::progress ? "progress" : "application", plan::consumed_bytes(what));
   const std::uint32_t peer = core_.local(what.peer);
   const pid_t process = core_.node.process[peer];
   const Bytes to = operation.target(what.to);
-  const int error = what.kind == StepKind::borrow
-                        ? borrow(operation.plan(), what, operation.call.arithmetic, {process, work.address}, to)
+  const int error = what.kind == StepKind::remote_read
+                        ? remote_read(operation.plan(), what, operation.call.arithmetic, {process, work.address}, to)
                         : read_memory(process, work.address, to);
   // The sender's memory is the message's only until its operation is over, and it shows a failure before that.
   if (Failures::has(core_.slot(peer), operation.sequence)) return false;

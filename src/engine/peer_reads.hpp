@@ -1,4 +1,4 @@
-// Long messages and loans that the receiver reads from the sender's memory by itself: one copy.
+// Long messages and remote reads that the receiver reads from the sender's memory by itself: one copy.
 #pragma once
 
 #include <vector>

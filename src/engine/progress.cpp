@@ -52,21 +52,21 @@ Progress::Progress()
 
 bool Progress::in_forked_child() noexcept { return forked.load(std::memory_order_relaxed); }
 
-void Progress::add(Served& served) {
+void Progress::add(Pollable& pollable) {
   const std::lock_guard lock(mutex_);
-  all_.push_back(&served);
+  all_.push_back(&pollable);
   count_.store(all_.size(), std::memory_order_relaxed);
 }
 
-void Progress::remove(Served& served) {
+void Progress::remove(Pollable& pollable) {
   if (in_forked_child()) return;
   {
     const std::lock_guard lock(mutex_);
-    std::erase(all_, &served);
+    std::erase(all_, &pollable);
     count_.store(all_.size(), std::memory_order_relaxed);
   }
   ring_all();  // sleepers hold what they listen to
-  while (served.users.load(std::memory_order_acquire) > 0) ::sched_yield();
+  while (pollable.users.load(std::memory_order_acquire) > 0) ::sched_yield();
 }
 
 void Progress::ring_all() noexcept {
@@ -75,33 +75,33 @@ void Progress::ring_all() noexcept {
   thread_attention_.ring_always();
 }
 
-void Progress::attention(Served& served) noexcept {
+void Progress::attention(Pollable& pollable) noexcept {
   generation_.fetch_add(1, std::memory_order_seq_cst);
-  if (served.wants_thread) {
+  if (pollable.wants_thread) {
     threads_.start();
     thread_attention_.ring();
   }
   attention_.ring();
 }
 
-void Progress::hold(std::vector<Served*>& held, Caller caller, const Served* home) {
-  held.clear();
+void Progress::acquire(std::vector<Pollable*>& acquired, Caller caller, const Pollable* home) {
+  acquired.clear();
   const std::lock_guard lock(mutex_);
-  for (Served* served : all_) {
-    if (served == home || !served->active.load(std::memory_order_seq_cst)) continue;
+  for (Pollable* pollable : all_) {
+    if (pollable == home || !pollable->active.load(std::memory_order_seq_cst)) continue;
     if (caller == Caller::progress_thread) {
-      if (!served->wants_thread) continue;
-    } else if (served->waiters.load(std::memory_order_seq_cst) > 0) {
+      if (!pollable->wants_thread) continue;
+    } else if (pollable->waiters.load(std::memory_order_seq_cst) > 0) {
       continue;
     }
-    served->users.fetch_add(1, std::memory_order_relaxed);
-    held.push_back(served);
+    pollable->users.fetch_add(1, std::memory_order_relaxed);
+    acquired.push_back(pollable);
   }
 }
 
-void Progress::release(std::vector<Served*>& held) {
-  for (Served* served : held) served->users.fetch_sub(1, std::memory_order_release);
-  held.clear();
+void Progress::release(std::vector<Pollable*>& acquired) {
+  for (Pollable* pollable : acquired) pollable->users.fetch_sub(1, std::memory_order_release);
+  acquired.clear();
 }
 
 void Progress::sleep(const Sleeper& sleeper, int sleeps) {
@@ -115,13 +115,13 @@ void Progress::sleep(const Sleeper& sleeper, int sleeps) {
     listening[count++] = {&bell, bell.word.load(std::memory_order_seq_cst)};
   };
   // A thread that waits drives its engine by itself.
-  const auto is_left_alone = [&](const Served& served) {
-    return is_worker && served.waiters.load(std::memory_order_seq_cst) > 0;
+  const auto is_left_alone = [&](const Pollable& pollable) {
+    return is_worker && pollable.waiters.load(std::memory_order_seq_cst) > 0;
   };
   if (sleeper.home != nullptr) listen(sleeper.home->bell());
   listen(is_worker ? thread_attention_ : attention_);
-  for (Served* served : sleeper.held)
-    if (!is_left_alone(*served)) listen(served->bell());
+  for (Pollable* pollable : sleeper.acquired)
+    if (!is_left_alone(*pollable)) listen(pollable->bell());
 
   // What changed before the words were read rings no more.
   bool idle = !sleeper.ended.load(std::memory_order_seq_cst) &&
@@ -130,10 +130,10 @@ void Progress::sleep(const Sleeper& sleeper, int sleeps) {
     idle = idle && sleeper.home->can_sleep(sleeper.caller);
     polling = sleeper.home->needs_polling(sleeper.caller);
   }
-  for (Served* served : sleeper.held) {
-    if (is_left_alone(*served)) continue;
-    idle = idle && served->can_sleep(sleeper.caller);
-    polling = polling || served->needs_polling(sleeper.caller);
+  for (Pollable* pollable : sleeper.acquired) {
+    if (is_left_alone(*pollable)) continue;
+    idle = idle && pollable->can_sleep(sleeper.caller);
+    polling = polling || pollable->needs_polling(sleeper.caller);
   }
   if (idle) {
     nanoseconds timeout = kLongestSleep;
@@ -142,62 +142,62 @@ void Progress::sleep(const Sleeper& sleeper, int sleeps) {
       timeout = std::min<nanoseconds>(kShortestNap * (1 << std::min(sleeps, 5)), slow ? kLongestSlowNap : kLongestNap);
     if (!is_worker) timeout = std::min<nanoseconds>(timeout, kPoke);
     // With nothing in flight only attention() can end the sleep of a progress thread.
-    if (is_worker && sleeper.held.empty()) timeout = std::chrono::hours(24);
+    if (is_worker && sleeper.acquired.empty()) timeout = std::chrono::hours(24);
     sleep_on({listening.data(), count}, timeout);
   }
   for (std::size_t i = 0; i < count; ++i) listening[i].bell->sleepers.fetch_sub(1, std::memory_order_relaxed);
 }
 
-bool Progress::is_neglected() {
+bool Progress::has_unpolled() {
   const std::lock_guard lock(mutex_);
-  return std::ranges::any_of(all_, [](const Served* served) {
-    return served->active.load(std::memory_order_seq_cst) && !served->wants_thread;
+  return std::ranges::any_of(all_, [](const Pollable* pollable) {
+    return pollable->active.load(std::memory_order_seq_cst) && !pollable->wants_thread;
   });
 }
 
 // Whoever finds nothing to do drives it: threads that wait, loops of tests, and progress threads.
-void Progress::check_peers_if_due(Served& served, Caller caller) noexcept {
+void Progress::check_peers_if_due(Pollable& pollable, Caller caller) noexcept {
   const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch() / nanoseconds(1);
-  std::int64_t last = served.checked_ns.load(std::memory_order_relaxed);
+  std::int64_t last = pollable.checked_ns.load(std::memory_order_relaxed);
   if (last != 0 && now - last < kPeerCheck.count()) return;
   // One thread of several.
-  if (served.checked_ns.compare_exchange_strong(last, now, std::memory_order_relaxed) && last != 0)
-    served.check_peers(caller);
+  if (pollable.checked_ns.compare_exchange_strong(last, now, std::memory_order_relaxed) && last != 0)
+    pollable.check_peers(caller);
 }
 
 // Messages of ranks that run ahead can keep a thread busy for ever, and hide that another rank is missed.
-bool Progress::progress_and_check(Served& served, Caller caller) noexcept {
-  if (!served.progress(caller)) return false;
-  const std::uint32_t rounds = served.busy_rounds.load(std::memory_order_relaxed) + 1;
-  served.busy_rounds.store(rounds, std::memory_order_relaxed);
-  if (rounds % kBusyRounds == 0) check_peers_if_due(served, caller);
+bool Progress::progress_and_check(Pollable& pollable, Caller caller) noexcept {
+  if (!pollable.progress(caller)) return false;
+  const std::uint32_t rounds = pollable.busy_rounds.load(std::memory_order_relaxed) + 1;
+  pollable.busy_rounds.store(rounds, std::memory_order_relaxed);
+  if (rounds % kBusyRounds == 0) check_peers_if_due(pollable, caller);
   return true;
 }
 
-void Progress::over_at_once(Served& served) noexcept {
+void Progress::completed_in_start(Pollable& pollable) noexcept {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);  // a tenth of the other's time, and finer than is needed here
   const std::int64_t now_ns = now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
-  if (now_ns - served.checked_at_start_ns < kPeerCheck.count()) return;
-  served.checked_at_start_ns = now_ns;
-  served.check_peers(Caller::application);
+  if (now_ns - pollable.checked_at_start_ns < kPeerCheck.count()) return;
+  pollable.checked_at_start_ns = now_ns;
+  pollable.check_peers(Caller::application);
 }
 
-void Progress::drive(Served& home) noexcept {
+void Progress::drive(Pollable& home) noexcept {
   if (progress_and_check(home, Caller::application)) return;
   home.poke();
   check_peers_if_due(home, Caller::application);
   if (count_.load(std::memory_order_relaxed) < 2) return;
-  thread_local std::vector<Served*> held;
-  hold(held, Caller::application, &home);
-  for (Served* served : held)
-    if (!progress_and_check(*served, Caller::application)) check_peers_if_due(*served, Caller::application);
-  release(held);
+  thread_local std::vector<Pollable*> acquired;
+  acquire(acquired, Caller::application, &home);
+  for (Pollable* pollable : acquired)
+    if (!progress_and_check(*pollable, Caller::application)) check_peers_if_due(*pollable, Caller::application);
+  release(acquired);
 }
 
-void Progress::wait_for(Served& home, const std::atomic<bool>& finished) noexcept {
+void Progress::wait_for(Pollable& home, const std::atomic<bool>& finished) noexcept {
   home.waiters.fetch_add(1, std::memory_order_seq_cst);
-  thread_local std::vector<Served*> held;
+  thread_local std::vector<Pollable*> acquired;
   int idle = 0;
   int sleeps = 0;
   while (!finished.load(std::memory_order_acquire)) {
@@ -215,26 +215,26 @@ void Progress::wait_for(Served& home, const std::atomic<bool>& finished) noexcep
       pause();
       continue;
     }
-    if (count_.load(std::memory_order_relaxed) > 1) hold(held, Caller::application, &home);
-    for (Served* served : held) moved |= progress_and_check(*served, Caller::application);
+    if (count_.load(std::memory_order_relaxed) > 1) acquire(acquired, Caller::application, &home);
+    for (Pollable* pollable : acquired) moved |= progress_and_check(*pollable, Caller::application);
     if (moved) {
       idle = sleeps = 0;
     } else if (!slow && idle < kSpins + kYields) {
       ::sched_yield();
     } else {
       home.poke();
-      sleep({Caller::application, &home, held, finished, generation}, sleeps++);
+      sleep({Caller::application, &home, acquired, finished, generation}, sleeps++);
       check_peers_if_due(home, Caller::application);
-      for (Served* served : held) check_peers_if_due(*served, Caller::application);
+      for (Pollable* pollable : acquired) check_peers_if_due(*pollable, Caller::application);
     }
-    release(held);
+    release(acquired);
   }
   home.waiters.fetch_sub(1, std::memory_order_seq_cst);
   if (home.active.load(std::memory_order_seq_cst)) attention(home);
 }
 
 void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
-  std::vector<Served*> held;
+  std::vector<Pollable*> acquired;
   std::uint64_t generation = 0;
   int idle = kSpins;
   int sleeps = 0;
@@ -243,15 +243,15 @@ void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
     const std::uint64_t now = generation_.load(std::memory_order_seq_cst);
     if (now != generation || idle >= kSpins) {
       generation = now;
-      release(held);
-      hold(held, Caller::progress_thread, nullptr);
+      release(acquired);
+      acquire(acquired, Caller::progress_thread, nullptr);
     }
     bool moved = false;
     bool all_waited_for = true;
-    for (Served* served : held) {
+    for (Pollable* pollable : acquired) {
       // A thread that waits drives its engine by itself, faster than two threads that contend for it.
-      const bool waited_for = served->waiters.load(std::memory_order_seq_cst) > 0;
-      moved |= waited_for ? served->help() : progress_and_check(*served, Caller::progress_thread);
+      const bool waited_for = pollable->waiters.load(std::memory_order_seq_cst) > 0;
+      moved |= waited_for ? pollable->help() : progress_and_check(*pollable, Caller::progress_thread);
       all_waited_for &= waited_for;
     }
     if (moved) {
@@ -261,12 +261,12 @@ void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
     } else if (!all_waited_for && idle < kSpins + kYields) {
       ::sched_yield();
     } else {
-      sleep({Caller::progress_thread, nullptr, held, stop, generation}, sleeps++);
-      for (Served* served : held) check_peers_if_due(*served, Caller::progress_thread);
+      sleep({Caller::progress_thread, nullptr, acquired, stop, generation}, sleeps++);
+      for (Pollable* pollable : acquired) check_peers_if_due(*pollable, Caller::progress_thread);
       idle = kSpins;
     }
   }
-  release(held);
+  release(acquired);
 }
 
 }  // namespace penstock::engine

@@ -17,7 +17,7 @@ namespace penstock::engine {
 enum class Caller { application, progress_thread };
 
 /// What can be driven: an engine.
-class Served {
+class Pollable {
  public:
   /// Does what can be done now; false when nothing moved. Any thread, several at once.
   virtual bool progress(Caller caller) noexcept = 0;
@@ -43,12 +43,12 @@ class Served {
   /// When its peers were checked last, on the steady clock, or when what is in flight was first found waiting; 0: not
   /// found waiting since something was started while nothing was in flight.
   std::atomic<std::int64_t> checked_ns{0};
-  std::int64_t checked_at_start_ns = 0;       ///< see Progress::over_at_once()
+  std::int64_t checked_at_start_ns = 0;       ///< see Progress::completed_in_start()
   std::atomic<std::uint32_t> busy_rounds{0};  ///< calls of progress() in which something moved
   bool wants_thread = false;                  ///< the progress threads drive it; constant while added
 
  protected:
-  ~Served() = default;
+  ~Pollable() = default;
 };
 
 /// The engines of this process. Waiting threads sleep on the bells of everything that they drive; so do the progress
@@ -58,9 +58,9 @@ class Progress {
  public:
   static Progress& of_process();
 
-  void add(Served& served);
-  /// On return nobody else is inside `served` any more.
-  void remove(Served& served);
+  void add(Pollable& pollable);
+  /// On return nobody else is inside `pollable` any more.
+  void remove(Pollable& pollable);
   /// The process has as many progress threads as the largest claim that is held: the n-th runs on the n-th CPU of that
   /// claim, or, where that is negative, wherever the process may. The claim ends with the last copy of the result,
   /// which then waits for threads that nobody else claims.
@@ -68,8 +68,8 @@ class Progress {
     return threads_.claim(std::move(cpus));
   }
 
-  /// `served` has become active, or a waiting thread has left it active: somebody else may have to care now.
-  void attention(Served& served) noexcept;
+  /// `pollable` has become active, or a waiting thread has left it active: somebody else may have to care now.
+  void attention(Pollable& pollable) noexcept;
 
   /// Steps of the progress lane are waiting while the caller works on another one.
   void help_wanted() noexcept {
@@ -79,15 +79,15 @@ class Progress {
 
   /// An operation was over when it had been started. A rank that calls only such operations never waits, and must hear
   /// of those that have gone all the same. By the thread that starts operations.
-  static void over_at_once(Served& served) noexcept;
+  static void completed_in_start(Pollable& pollable) noexcept;
 
   /// One round of progress for `home` and, when that has nothing to do, for everything that no other thread drives.
-  void drive(Served& home) noexcept;
+  void drive(Pollable& home) noexcept;
   /// Drives `home`, and everything active that no other thread drives, until `finished`.
-  void wait_for(Served& home, const std::atomic<bool>& finished) noexcept;
+  void wait_for(Pollable& home, const std::atomic<bool>& finished) noexcept;
 
   /// Whether something is in flight that makes progress only while a thread waits or tests.
-  bool is_neglected();
+  bool has_unpolled();
 
   /// True in a child of fork(), where the progress threads and the peers' trust are gone.
   static bool in_forked_child() noexcept;
@@ -96,14 +96,14 @@ class Progress {
   Progress();
   void thread_loop(const std::atomic<bool>& stop) noexcept;
   /// The active ones that the caller drives besides `home`; each has a user more until release().
-  void hold(std::vector<Served*>& held, Caller caller, const Served* home);
-  static void release(std::vector<Served*>& held);
-  static void check_peers_if_due(Served& served, Caller caller) noexcept;
-  static bool progress_and_check(Served& served, Caller caller) noexcept;
+  void acquire(std::vector<Pollable*>& acquired, Caller caller, const Pollable* home);
+  static void release(std::vector<Pollable*>& acquired);
+  static void check_peers_if_due(Pollable& pollable, Caller caller) noexcept;
+  static bool progress_and_check(Pollable& pollable, Caller caller) noexcept;
   struct Sleeper {
     Caller caller;
-    Served* home = nullptr;
-    const std::vector<Served*>& held;
+    Pollable* home = nullptr;
+    const std::vector<Pollable*>& acquired;
     const std::atomic<bool>& ended;  ///< the wait, or the thread
     std::uint64_t generation;        ///< before `held` was made
   };
@@ -111,7 +111,7 @@ class Progress {
   void ring_all() noexcept;
 
   std::mutex mutex_;
-  std::vector<Served*> all_;
+  std::vector<Pollable*> all_;
   std::atomic<std::size_t> count_{0};         ///< of all_
   std::atomic<std::uint64_t> generation_{0};  ///< rises with whatever a thread should see before it sleeps
   Doorbell attention_;                        ///< for waiting threads: the set of what they should drive has changed

@@ -163,7 +163,7 @@ bool RemoteLink::advance_sends() {
     Sending& sending = sends_[i];
     std::size_t& posted = posted_[static_cast<std::size_t>(sending.peer)];
     if (!sending.posted && posted < kMostPosted) {
-      sending.parts.isend(transport_, sending.data, sending.peer, sending.tag);
+      sending.fragments.isend(transport_, sending.data, sending.peer, sending.tag);
       sending.posted = moved = true;
       ++posted;
       if (is_long(sending.data.size())) {
@@ -171,7 +171,7 @@ bool RemoteLink::advance_sends() {
         ++long_in_flight_;
       }
     }
-    if (!sending.posted || !sending.parts.test(transport_)) {
+    if (!sending.posted || !sending.fragments.test(transport_)) {
       ++i;
       continue;
     }
@@ -202,7 +202,7 @@ bool RemoteLink::advance_receives() {
         continue;  // all tags are in flight: later
       }
       const int peer = static_cast<int>(receiving.rts.source);
-      receiving.parts.irecv(transport_, receiving.to, peer, receiving.tag);
+      receiving.fragments.irecv(transport_, receiving.to, peer, receiving.tag);
       if (is_long(receiving.to.size())) {
         receiving.posted_ns = now_ns();
         ++long_in_flight_;
@@ -226,7 +226,7 @@ bool RemoteLink::advance_receives() {
       moved = true;
       continue;
     }
-    const auto bytes = receiving.parts.test(transport_);
+    const auto bytes = receiving.fragments.test(transport_);
     if (!bytes) continue;
     const Receiving done = receiving;
     if (is_long(done.to.size())) time_long(done.posted_ns);
@@ -240,23 +240,23 @@ bool RemoteLink::advance_receives() {
 }
 
 void RemoteLink::withdraw(Receiving& receiving) {
-  if (!receiving.parts.withdraw(transport_)) {
+  if (!receiving.fragments.withdraw(transport_)) {
     free_tags_.push_back(static_cast<std::uint16_t>(receiving.tag));
     return;
   }
   Sink sink{.bytes = std::unique_ptr<std::byte[]>(new std::byte[receiving.to.size()]),
             .peer = static_cast<int>(receiving.rts.source),
             .tag = receiving.tag,
-            .parts = receiving.parts};
-  sink.parts.irecv_rest(transport_, {sink.bytes.get(), receiving.to.size()}, sink.peer, receiving.tag);
+            .fragments = receiving.fragments};
+  sink.fragments.irecv_rest(transport_, {sink.bytes.get(), receiving.to.size()}, sink.peer, receiving.tag);
   sinks_.push_back(std::move(sink));
 }
 
 void RemoteLink::drain_sinks() {
   for (std::size_t i = sinks_.size(); i-- > 0;) {
-    if (!sinks_[i].parts.test(transport_)) {
+    if (!sinks_[i].fragments.test(transport_)) {
       if (!transport_.has_gone(sinks_[i].peer)) continue;
-      sinks_[i].parts.withdraw(transport_);
+      sinks_[i].fragments.withdraw(transport_);
     }
     free_tags_.push_back(static_cast<std::uint16_t>(sinks_[i].tag));
     remove_at(sinks_, i);
@@ -268,7 +268,7 @@ bool RemoteLink::close() {
   while (busy() && std::chrono::steady_clock::now() < deadline)
     if (!progress()) std::this_thread::yield();
   const bool quiet = !busy();
-  for (Sink& sink : sinks_) sink.parts.withdraw(transport_);
+  for (Sink& sink : sinks_) sink.fragments.withdraw(transport_);
   if (ring_posted_)
     for (Packet& packet : ring_) transport_.cancel(packet.handle);
   // What the transport may still read must not be freed.

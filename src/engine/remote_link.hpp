@@ -2,20 +2,21 @@
 //
 // Packets (header and payload) go under tag 0 and are received by a ring of receives for kAnyRank that is always
 // posted, so they cannot get stuck behind a rank that does not want them, and need memory independent of the number
-// of ranks. Long messages travel from the sender's memory to the receiver's, in Parts, under a tag of their own, which
-// the receiver chooses among its free ones and tells in its cts after it has posted the receives. So a tag never has
-// two long messages in flight to one receiver, and the order in which steps become ready does not matter for matching:
-// it is (sequence, source, tag of the step) of the headers that decides. Every cts is answered, if need be by an empty
-// message, and every receive that was announced stays matched by something: nothing is left hanging after a failure.
+// of ranks. Long messages travel from the sender's memory to the receiver's, in Fragments, under a tag of their own,
+// which the receiver chooses among its free ones and tells in its cts after it has posted the receives. So a tag never
+// has two long messages in flight to one receiver, and the order in which steps become ready does not matter for
+// matching: it is (sequence, source, tag of the step) of the headers that decides. Every cts is answered, if need be by
+// an empty message, and every receive that was announced stays matched by something: nothing is left hanging after a
+// failure.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "engine/fragments.hpp"
 #include "engine/message.hpp"
 #include "engine/operation.hpp"
-#include "engine/parts.hpp"
 #include "engine/pools.hpp"
 #include "engine/transport.hpp"
 
@@ -80,7 +81,7 @@ class RemoteLink {
     int tag = 0;
     bool posted = false;
     std::uint64_t posted_ns = 0;
-    Parts parts{};
+    Fragments fragments{};
   };
   struct Receiving {
     Operation* owner = nullptr;
@@ -90,7 +91,7 @@ class RemoteLink {
     int tag = 0;  ///< 0: not posted yet
     bool abandoned = false;
     std::uint64_t posted_ns = 0;
-    Parts parts{};
+    Fragments fragments{};
   };
   static constexpr std::uint64_t kSlowNs = 300'000;  ///< several times what a nap takes
   /// Takes what a sender had already been invited to send when its receiver failed.
@@ -98,7 +99,7 @@ class RemoteLink {
     std::unique_ptr<std::byte[]> bytes;
     int peer = 0;
     int tag = 0;
-    Parts parts{};
+    Fragments fragments{};
   };
 
   bool flush();

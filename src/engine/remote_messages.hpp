@@ -44,7 +44,7 @@ class RemoteMessages final : public Mechanism, private RemoteEvents {
     ConstBytes data{};
     bool ready = true;   ///< false: announced before its step was ready
     bool ahead = false;  ///< counted in State::announced_ahead
-    int tag = -1;        ///< under which the receiver awaits it, once known
+    int tag = -1;        ///< under which the receiver waits for it, once known
   };
   struct Receive {
     Operation* operation = nullptr;

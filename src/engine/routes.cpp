@@ -39,31 +39,31 @@ void Routes::issue(Operation& operation, StepId step) {
   const bool by_flags = operation.plan().by_flags;
   switch (what.kind) {
     case StepKind::send:
-    case StepKind::lend:
-    case StepKind::expose:
+    case StepKind::offer_read:
+    case StepKind::signal:
       if (by_flags) return the<FlagExchange>().post(operation, step);
       return send_step(operation, step);
-    case StepKind::await:
+    case StepKind::wait:
       if (by_flags) return the<FlagExchange>().post(operation, step);
       return the<Inbox>().post(operation, step);
     case StepKind::recv:
-    case StepKind::borrow: return the<Inbox>().post(operation, step);
-    case StepKind::share: return the<SharedTasks>().post(operation, step);
+    case StepKind::remote_read: return the<Inbox>().post(operation, step);
+    case StepKind::publish_tasks: return the<SharedTasks>().post(operation, step);
     default:
-      if (by_flags && the<FlagExchange>().is_shown(operation, what)) return complete(operation, step);
+      if (by_flags && the<FlagExchange>().is_published(operation, what)) return complete(operation, step);
       the<Computations>().post(operation, step, source_of(operation, what));
   }
 }
 
 void Routes::send_step(Operation& operation, StepId step) {
   const Step& what = operation.step(step);
-  if (what.kind != StepKind::expose && what.peer != rank)
+  if (what.kind != StepKind::signal && what.peer != rank)
     return is_local(what.peer) ? the<CellMessages>().post(operation, step)
                                : the<RemoteMessages>().post(operation, step);
   Header header = header_for(operation, MessageKind::eager, what.tag);
   ConstBytes data;
-  if (what.kind == StepKind::expose) {
-    header.kind = MessageKind::expose;
+  if (what.kind == StepKind::signal) {
+    header.kind = MessageKind::signal;
     header.address = shared_offset(operation);
   } else {
     data = operation.source(what.from);
@@ -93,11 +93,11 @@ void Routes::arrive(const Header& header, ConstBytes payload) {
 
 void Routes::deliver(Operation& operation, StepId step, const Header& header, ConstBytes payload) {
   const Step& what = operation.step(step);
-  if (header.kind == MessageKind::expose) {
+  if (header.kind == MessageKind::signal) {
     if (what.peer != rank) the<SharedBuffers>().set_peer(operation, what.peer, header.address);
     return complete(operation, step);
   }
-  const std::uint64_t expected_bytes = plan::taken_bytes(what);
+  const std::uint64_t expected_bytes = plan::consumed_bytes(what);
   if (header.bytes != expected_bytes)
     return fail_mismatch(operation, what.peer,
                          "rank " + std::to_string(what.peer) + " sent " + std::to_string(header.bytes) +
@@ -129,7 +129,7 @@ void Routes::on_completed(const Header& header) {
   if (missing == CompiledPlan::kNone) return;
   fail_mismatch(waiting, peer,
                 "rank " + std::to_string(peer) + " completed it without sending the " +
-                    std::to_string(plan::taken_bytes(waiting.step(missing))) + " bytes that rank " +
+                    std::to_string(plan::consumed_bytes(waiting.step(missing))) + " bytes that rank " +
                     std::to_string(rank) + " expected from it");
 }
 

@@ -4,8 +4,8 @@
 #include <new>
 #include <utility>
 
-#include "engine/board.hpp"
 #include "engine/flags.hpp"
+#include "engine/task_table.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::engine {
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kPage = Heap::kPageBytes;
 // Far from where arrays begin, which copies like best (kernels/copy.hpp): at the begin of a page or a little behind it.
-constexpr std::uint64_t kArenaBehindPage = kPage / 2;
+constexpr std::uint64_t kRingBehindPage = kPage / 2;
 constexpr std::uint64_t kSmallStride = sizeof(Cell) + Segment::kSmallPayloadBytes;
 static_assert(kSmallStride % 64 == 0 && sizeof(RankSlot) % 64 == 0);
 
@@ -21,24 +21,24 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return
 
 constexpr std::uint64_t leaver_bytes(std::uint32_t ranks) { return round_up(round_up(ranks, 64) / 8, 64); }
 
-SegmentLayout arrange(std::uint32_t ranks, std::uint32_t cells, std::uint64_t payload_bytes, std::uint64_t arena,
-                      std::uint64_t board_bytes) {
+SegmentLayout arrange(std::uint32_t ranks, std::uint32_t cells, std::uint64_t payload_bytes, std::uint64_t ring,
+                      std::uint64_t task_table_bytes) {
   SegmentLayout layout;
   layout.ranks = ranks;
   layout.cells_per_rank = cells;
   layout.payload_bytes = payload_bytes;
-  layout.arena_bytes = arena;
+  layout.ring_bytes = ring;
   layout.cell_stride_bytes = round_up(sizeof(Cell) + payload_bytes, 64);
   layout.stub_offset_bytes = sizeof(RankSlot) + leaver_bytes(ranks);
   layout.flags_offset_bytes =
       round_up(layout.stub_offset_bytes + sizeof(Cell) + Segment::kSmallCells * kSmallStride, kPage);
   layout.cells_offset_bytes = round_up(layout.flags_offset_bytes + Flags::kBytesPerRank, kPage);
   const std::uint64_t cells_end = round_up(layout.cells_offset_bytes + cells * layout.cell_stride_bytes, kPage);
-  layout.board_offset_bytes = board_bytes > 0 ? cells_end : 0;
-  const std::uint64_t board_end = round_up(cells_end + board_bytes, kPage);
-  layout.arena_offset_bytes = board_end + kArenaBehindPage;
-  layout.block_bytes = round_up(layout.arena_offset_bytes + arena, kPage);
-  layout.total_bytes = ranks * layout.block_bytes - (ranks - 1) * (board_end - cells_end);
+  layout.task_table_offset_bytes = task_table_bytes > 0 ? cells_end : 0;
+  const std::uint64_t task_table_end = round_up(cells_end + task_table_bytes, kPage);
+  layout.ring_offset_bytes = task_table_end + kRingBehindPage;
+  layout.block_bytes = round_up(layout.ring_offset_bytes + ring, kPage);
+  layout.total_bytes = ranks * layout.block_bytes - (ranks - 1) * (task_table_end - cells_end);
   return layout;
 }
 
@@ -47,12 +47,12 @@ SegmentLayout arrange(std::uint32_t ranks, std::uint32_t cells, std::uint64_t pa
 SegmentLayout SegmentLayout::fit(std::uint32_t ranks, std::uint64_t eager_bytes, std::uint64_t limit_bytes) {
   constexpr std::uint64_t kSmallestPayload = 1024;
   const std::uint64_t payload = std::max(round_up(eager_bytes, 64), kSmallestPayload);
-  constexpr std::uint64_t kOrdinaryArenaBytes = 1 << 20;
-  constexpr std::uint64_t kMostInLargeArenasBytes = 16 << 20;  // every communicator has a segment of its own
-  for (const std::uint64_t arena : {4u << 20, 2u << 20, 1u << 20, 256u << 10, 64u << 10}) {
-    if (arena > kOrdinaryArenaBytes && arena * ranks > kMostInLargeArenasBytes) continue;
+  constexpr std::uint64_t kOrdinaryRingBytes = 1 << 20;
+  constexpr std::uint64_t kMostInLargeRingsBytes = 16 << 20;  // every communicator has a segment of its own
+  for (const std::uint64_t ring : {4u << 20, 2u << 20, 1u << 20, 256u << 10, 64u << 10}) {
+    if (ring > kOrdinaryRingBytes && ring * ranks > kMostInLargeRingsBytes) continue;
     for (const std::uint32_t cells : {64u, 32u, 16u}) {
-      const SegmentLayout layout = arrange(ranks, cells, payload, arena, Board::bytes(ranks));
+      const SegmentLayout layout = arrange(ranks, cells, payload, ring, TaskTable::bytes(ranks));
       if (layout.total_bytes <= limit_bytes) return layout;
     }
   }
@@ -130,10 +130,10 @@ void Segment::commit_cells(std::uint32_t count) {
   committed.store(count, std::memory_order_release);
 }
 
-void Segment::commit_arena(std::uint64_t bytes) {
-  if (bytes <= committed_arena_bytes_) return;
-  commit(layout_.arena_offset_bytes + committed_arena_bytes_, layout_.arena_offset_bytes + bytes);
-  committed_arena_bytes_ = bytes;
+void Segment::commit_ring(std::uint64_t bytes) {
+  if (bytes <= committed_ring_bytes_) return;
+  commit(layout_.ring_offset_bytes + committed_ring_bytes_, layout_.ring_offset_bytes + bytes);
+  committed_ring_bytes_ = bytes;
 }
 
 void Segment::commit_flags() {
@@ -143,12 +143,12 @@ void Segment::commit_flags() {
   slot(local_rank_).has_flags.store(1, std::memory_order_seq_cst);
 }
 
-void Segment::commit_board() {
-  if (std::exchange(has_board_, true)) return;
+void Segment::commit_task_table() {
+  if (std::exchange(has_task_table_, true)) return;
   try {
-    heaps_[0]->commit(static_cast<std::uint64_t>(board() - heaps_[0]->base()), Board::bytes(layout_.ranks));
+    heaps_[0]->commit(static_cast<std::uint64_t>(task_table() - heaps_[0]->base()), TaskTable::bytes(layout_.ranks));
   } catch (...) {
-    has_board_ = false;
+    has_task_table_ = false;
     throw;
   }
 }

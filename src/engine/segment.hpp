@@ -4,7 +4,8 @@
 // beginning. The rest is committed by whoever needs it first, before anybody knows that it is there:
 //  - cells and ring of a rank by that rank, before a message tells a peer of them
 //  - flags of a rank by that rank, which then raises RankSlot::has_flags
-//  - the board, in the block of the first rank, by each rank that enters tasks: memory that is there stays as it is
+//  - the task table, in the block of the first rank, by each rank that enters tasks: memory that is there stays as it
+//  is
 #pragma once
 
 #include <array>
@@ -48,14 +49,14 @@ struct SegmentLayout {
   std::uint32_t ranks = 0;
   std::uint32_t cells_per_rank = 0;  ///< that a rank may take, besides the small ones that it always has
   std::uint64_t payload_bytes = 0;   ///< of such a cell
-  std::uint64_t arena_bytes = 0;     ///< of a rank
+  std::uint64_t ring_bytes = 0;      ///< of a rank
   std::uint64_t cell_stride_bytes = 0;
   // In the block of a rank.
   std::uint64_t stub_offset_bytes = 0;
   std::uint64_t flags_offset_bytes = 0;
   std::uint64_t cells_offset_bytes = 0;
-  std::uint64_t board_offset_bytes = 0;  ///< 0: there is no board, so no shared tasks
-  std::uint64_t arena_offset_bytes = 0;
+  std::uint64_t task_table_offset_bytes = 0;  ///< 0: there is no task table, so no shared tasks
+  std::uint64_t ring_offset_bytes = 0;
   std::uint64_t block_bytes = 0;
   std::uint64_t total_bytes = 0;  ///< that the node takes at most
 
@@ -110,21 +111,21 @@ class Segment {
     return kSmallCells + slot(local_rank).large_cells.load(std::memory_order_acquire);
   }
   static bool is_small(std::uint32_t index) { return index % kCellsOfRank <= kSmallCells; }
-  std::byte* arena(std::uint32_t local_rank) const { return block(local_rank) + layout_.arena_offset_bytes; }
+  std::byte* ring(std::uint32_t local_rank) const { return block(local_rank) + layout_.ring_offset_bytes; }
   /// nullptr while they have no memory.
   std::byte* flags(std::uint32_t local_rank) const {
     return slot(local_rank).has_flags.load(std::memory_order_seq_cst) == 0
                ? nullptr
                : block(local_rank) + layout_.flags_offset_bytes;
   }
-  std::byte* board() const { return block(0) + layout_.board_offset_bytes; }
+  std::byte* task_table() const { return block(0) + layout_.task_table_offset_bytes; }
 
   /// Gives memory to the first `count` of this rank's cells that are not small.
   void commit_cells(std::uint32_t count);
-  /// To the first bytes of this rank's arena.
-  void commit_arena(std::uint64_t bytes);
+  /// To the first bytes of this rank's ring.
+  void commit_ring(std::uint64_t bytes);
   void commit_flags();
-  void commit_board();
+  void commit_task_table();
 
   /// Whether that rank still has the segment: false once its process has ended or it has given the segment back, also
   /// if a child that it forked lives on.
@@ -146,8 +147,8 @@ class Segment {
   bool is_joined_ = false;
   std::vector<std::byte*> blocks_;            ///< by local rank
   std::vector<std::shared_ptr<Heap>> heaps_;  ///< by local rank
-  std::uint64_t committed_arena_bytes_ = 0;
-  bool has_board_ = false;
+  std::uint64_t committed_ring_bytes_ = 0;
+  bool has_task_table_ = false;
 };
 
 }  // namespace penstock::engine

@@ -10,17 +10,17 @@ bool SharedBuffers::admit(Operation& operation) {
 
 bool SharedBuffers::take(Operation& operation) {
   const std::uint64_t bytes = operation.plan().shared_bytes;
-  if (!arena_) {
+  if (!ring_) {
     operation.shared = core_.buffers.take(bytes);
     return true;
   }
   if (!Failures::may_begin(operation.sequence, core_.operations.base())) return false;
   if (bytes > 0) {
-    arena_->free_before(core_.completed_by_all());
-    const auto offset = arena_->take(operation.sequence, bytes);
+    ring_->free_before(core_.completed_by_all());
+    const auto offset = ring_->take(operation.sequence, bytes);
     if (!offset) return false;
-    core_.node.segment->commit_arena(*offset + bytes);
-    operation.shared = core_.node.segment->arena(core_.self()) + *offset;
+    core_.node.segment->commit_ring(*offset + bytes);
+    operation.shared = core_.node.segment->ring(core_.self()) + *offset;
   }
   Failures::begin(core_.own_slot(), operation.sequence);
   return true;
@@ -56,14 +56,14 @@ ConstBytes SharedBuffers::of_peer(const Operation& operation, const Step& step) 
   if (base == kUnknown)
     throw Error(ErrorCode::internal,
                 "the plan '" + operation.plan().algorithm + "' reads the shared buffer of rank " +
-                    std::to_string(step.peer) + " before an await of it",
+                    std::to_string(step.peer) + " before a wait of it",
                 core_.rank);
-  return {core_.node.segment->arena(peer) + base + step.from.offset_bytes, step.from.size_bytes};
+  return {core_.node.segment->ring(peer) + base + step.from.offset_bytes, step.from.size_bytes};
 }
 
 void SharedBuffers::cancel(Operation& operation) {
   deferred_.remove_if([&](const Operation* each) { return each == &operation; });
-  if (arena_ && operation.is_running() && !operation.plan().by_flags)
+  if (ring_ && operation.is_running() && !operation.plan().by_flags)
     Failures::add(core_.own_slot(), operation.sequence);
 }
 

@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include "engine/arena.hpp"
 #include "engine/core.hpp"
+#include "engine/ring_allocator.hpp"
 
 namespace penstock::engine {
 
@@ -13,12 +13,12 @@ namespace penstock::engine {
 class SharedBuffers final : public Mechanism {
  public:
   explicit SharedBuffers(Core& core) : core_(core) {
-    if (core.node.segment) arena_.emplace(core.node.segment->layout().arena_bytes);
+    if (core.node.segment) ring_.emplace(core.node.segment->layout().ring_bytes);
   }
 
   /// Whether it may be launched now; otherwise it is launched as soon as there is space.
   bool admit(Operation& operation);
-  /// A peer exposes its buffer.
+  /// A peer signals its buffer.
   void set_peer(const Operation& operation, int peer, std::uint64_t offset_bytes);
   /// The memory of the peer that a step of the operation reads.
   ConstBytes of_peer(const Operation& operation, const Step& step) const;
@@ -35,9 +35,9 @@ class SharedBuffers final : public Mechanism {
   bool take(Operation& operation);
 
   Core& core_;
-  std::optional<Arena> arena_;
+  std::optional<RingAllocator> ring_;
   Fifo<Operation*> deferred_;
-  PerOperation<std::vector<std::uint64_t>> offset_at_peer_;  ///< by local rank, from their expose messages
+  PerOperation<std::vector<std::uint64_t>> offset_at_peer_;  ///< by local rank, from their signal messages
 };
 
 }  // namespace penstock::engine

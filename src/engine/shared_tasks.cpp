@@ -12,7 +12,7 @@
 namespace penstock::engine {
 namespace {
 
-constexpr std::uint64_t bit(std::uint32_t set) { return std::uint64_t{1} << set; }
+constexpr std::uint64_t bit(std::uint32_t group) { return std::uint64_t{1} << group; }
 
 std::uint64_t address_of(const std::byte* memory) { return reinterpret_cast<std::uint64_t>(memory); }
 
@@ -20,9 +20,9 @@ std::uint64_t address_of(const std::byte* memory) { return reinterpret_cast<std:
 
 void SharedTasks::begin(Operation& operation) {
   if (tasks_of(operation).count() == 0) return;
-  states_[operation] = {.is_sharing = true};
+  states_[operation] = {.is_published = true};
   ++operation.pins;
-  sharing_.push_back(&operation);
+  published_.push_back(&operation);
 }
 
 void SharedTasks::post(Operation& operation, StepId step) {
@@ -34,9 +34,9 @@ void SharedTasks::post(Operation& operation, StepId step) {
 void SharedTasks::enter(Operation& operation, StepId step) {
   const CompiledTasks& tasks = tasks_of(operation);
   State& state = states_[operation];
-  const std::uint32_t set = tasks.set_of_step(step);
-  Board::Entry& own = entry(operation, core_.self());
-  if (state.entered_sets == 0) {
+  const std::uint32_t group = tasks.group_of_step(step);
+  TaskTable::Entry& own = entry(operation, core_.self());
+  if (state.entered_groups == 0) {
     const Plan& plan = operation.plan();
     const Bindings& bindings = operation.call.bindings;
     std::uint64_t input = address_of(bindings.input.data());
@@ -50,10 +50,10 @@ void SharedTasks::enter(Operation& operation, StepId step) {
     own.entered.store(0, std::memory_order_relaxed);
     own.sequence_plus_1.store(operation.sequence + 1, std::memory_order_seq_cst);
   }
-  state.entered_sets |= bit(set);
-  own.left[set].store(tasks.own_count(set), std::memory_order_relaxed);
-  own.entered.fetch_or(bit(set), std::memory_order_seq_cst);
-  board_.change(operation.sequence);
+  state.entered_groups |= bit(group);
+  own.left[group].store(tasks.own_count(group), std::memory_order_relaxed);
+  own.entered.fetch_or(bit(group), std::memory_order_seq_cst);
+  task_table_.change(operation.sequence);
 
   // A rank that called something else has not come to this operation: of two such ranks at least one sees the other
   // when it enters, and tells everybody.
@@ -61,23 +61,23 @@ void SharedTasks::enter(Operation& operation, StepId step) {
     if (has_come(operation, rank) && entry(operation, rank).signature != operation.call.signature)
       return core_.fail_mismatch(operation, core_.node.ranks[rank],
                                  "they called different operations, or with different arguments");
-  if (tasks.own_count(set) == 0) return core_.complete(operation, step);
-  state.open_sets |= bit(set);
+  if (tasks.own_count(group) == 0) return core_.complete(operation, step);
+  state.open_groups |= bit(group);
   std::uint32_t woken = 0;
   for (std::uint32_t task = 0; task < tasks.count() && woken < ranks(); ++task)
-    if (tasks.set_of_task(task) == set && is_ready(operation, task)) wake_for(operation, task, ++woken);
+    if (tasks.group_of_task(task) == group && is_ready(operation, task)) wake_for(operation, task, ++woken);
 }
 
 bool SharedTasks::is_ready(const Operation& operation, std::uint32_t task) const {
-  const std::uint64_t set = bit(tasks_of(operation).set_of_task(task));
+  const std::uint64_t group = bit(tasks_of(operation).group_of_task(task));
   for (const std::uint32_t rank : tasks_of(operation).ranks(task)) {
-    const Board::Entry& other = entry(operation, rank);
+    const TaskTable::Entry& other = entry(operation, rank);
     if (!has_come(operation, rank) || other.signature != operation.call.signature ||
-        (other.entered.load(std::memory_order_seq_cst) & set) == 0)
+        (other.entered.load(std::memory_order_seq_cst) & group) == 0)
       return false;
   }
   return std::ranges::all_of(operation.plan().tasks[task].after, [&](std::uint32_t earlier) {
-    return earlier == SharedTask::kNone || board_.is_done(operation.sequence, earlier);
+    return earlier == SharedTask::kNone || task_table_.is_done(operation.sequence, earlier);
   });
 }
 
@@ -103,14 +103,14 @@ void SharedTasks::wake_for(const Operation& operation, std::uint32_t task, std::
 std::optional<std::uint32_t> SharedTasks::find_task(const Operation& operation, Caller caller) const {
   const CompiledTasks& tasks = tasks_of(operation);
   State& state = states_[operation];
-  const std::uint64_t version = std::uint64_t{board_.version(operation.sequence)} + 1;
+  const std::uint64_t version = std::uint64_t{task_table_.version(operation.sequence)} + 1;
   std::uint64_t& scanned = state.scanned[static_cast<std::size_t>(caller)];
   if (scanned == version) return std::nullopt;
   const std::uint32_t count = tasks.count();
   const auto shift = tasks.is_ordered() ? 0 : static_cast<std::uint32_t>(std::uint64_t{count} * core_.self() / ranks());
   for (std::uint32_t i = state.scan_from; i < count; ++i) {
     const std::uint32_t task = (i + shift) % count;
-    if (board_.is_claimed(operation.sequence, task)) {
+    if (task_table_.is_claimed(operation.sequence, task)) {
       if (i == state.scan_from) ++state.scan_from;
       continue;
     }
@@ -128,20 +128,20 @@ bool SharedTasks::claim(const Operation& operation, std::uint32_t task) {
       !operation.has_failed() && std::ranges::none_of(tasks_of(operation).ranks(task), [&](std::uint32_t rank) {
         return Failures::has(core_.slot(rank), operation.sequence);
       });
-  if (is_safe && board_.claim(operation.sequence, task)) return true;
+  if (is_safe && task_table_.claim(operation.sequence, task)) return true;
   running.fetch_sub(1, std::memory_order_seq_cst);
   return false;
 }
 
 bool SharedTasks::run(std::unique_lock<std::mutex>& lock) {
-  for (Operation* const operation : sharing_) {
+  for (Operation* const operation : published_) {
     if (operation->has_failed()) continue;
     while (const auto task = find_task(*operation, core_.caller)) {
       if (claim(*operation, *task)) {
         run_task(*operation, *task, lock);
         return true;
       }
-      if (!board_.is_claimed(operation->sequence, *task)) break;  // a rank has failed; its notice will come
+      if (!task_table_.is_claimed(operation->sequence, *task)) break;  // a rank has failed; its notice will come
     }
   }
   return false;
@@ -150,7 +150,7 @@ bool SharedTasks::run(std::unique_lock<std::mutex>& lock) {
 bool SharedTasks::run_front(Operation& operation, std::unique_lock<std::mutex>& lock) {
   if (operation.has_failed() || !operation.is_running() || operation.is_finished()) return false;
   for (const std::uint32_t task : tasks_of(operation).front())
-    if (!board_.is_claimed(operation.sequence, task) && is_ready(operation, task) && claim(operation, task)) {
+    if (!task_table_.is_claimed(operation.sequence, task) && is_ready(operation, task) && claim(operation, task)) {
       run_task(operation, task, lock);
       return true;
     }
@@ -185,7 +185,7 @@ void SharedTasks::move_data(const Operation& operation, std::uint32_t id, Caller
     const std::uint32_t rank = core_.local(each.rank);
     const std::uint64_t begin = entry(operation, rank).address[static_cast<std::size_t>(each.region.buffer)];
     Place place{core_.node.process[rank], begin + each.region.offset_bytes, each.rank};
-    if (each.region.buffer == Buffer::shared) place.address += address_of(core_.node.segment->arena(rank));
+    if (each.region.buffer == Buffer::shared) place.address += address_of(core_.node.segment->ring(rank));
     if (each.region.buffer == Buffer::shared || place.process == core_.node.process[core_.self()]) place.process = 0;
     places.push_back(place);
   }
@@ -208,12 +208,12 @@ void SharedTasks::move_data(const Operation& operation, std::uint32_t id, Caller
 
 void SharedTasks::finish_task(const Operation& operation, std::uint32_t task) {
   const CompiledTasks& tasks = tasks_of(operation);
-  const std::uint32_t done = board_.finish(operation.sequence, task);
-  const std::uint32_t set = tasks.set_of_task(task);
+  const std::uint32_t done = task_table_.finish(operation.sequence, task);
+  const std::uint32_t group = tasks.group_of_task(task);
   for (const std::uint32_t rank : tasks.ranks(task))
-    if (entry(operation, rank).left[set].fetch_sub(1, std::memory_order_seq_cst) == 1) core_.slot(rank).bell.ring();
+    if (entry(operation, rank).left[group].fetch_sub(1, std::memory_order_seq_cst) == 1) core_.slot(rank).bell.ring();
   if (!tasks.next(task).empty()) {
-    board_.change(operation.sequence);
+    task_table_.change(operation.sequence);
     std::uint32_t woken = 0;
     for (const std::uint32_t next : tasks.next(task))
       if (is_ready(operation, next)) wake_for(operation, next, ++woken);
@@ -227,35 +227,35 @@ void SharedTasks::finish_task(const Operation& operation, std::uint32_t task) {
 // Not if a rank has gone: it will not finish what it had begun.
 bool SharedTasks::is_serving(const Operation& operation) const {
   return core_.options.progress_threads > 0 && !operation.has_failed() && !core_.detector.has_gone_ranks() &&
-         board_.done_count(operation.sequence) < tasks_of(operation).count();
+         task_table_.done_count(operation.sequence) < tasks_of(operation).count();
 }
 
 bool SharedTasks::poll() {
-  if (sharing_.empty()) return false;
+  if (published_.empty()) return false;
   bool moved = false;
   for (std::size_t i = 0; i < deferred_.size();) {
-    const Share share = deferred_[i];
-    if (!slot_is_free(*share.operation)) {
+    const Publication publication = deferred_[i];
+    if (!slot_is_free(*publication.operation)) {
       ++i;
       continue;
     }
     deferred_.erase(deferred_.begin() + static_cast<std::ptrdiff_t>(i));
-    enter(*share.operation, share.step);
+    enter(*publication.operation, publication.step);
     moved = true;
   }
-  for (std::size_t i = 0; i < sharing_.size();) {
-    Operation& operation = *sharing_[i];
+  for (std::size_t i = 0; i < published_.size();) {
+    Operation& operation = *published_[i];
     State& state = states_[operation];
-    for (std::uint64_t open = state.open_sets; open != 0 && !operation.has_failed(); open &= open - 1) {
-      const auto set = static_cast<std::uint32_t>(std::countr_zero(open));
-      if (entry(operation, core_.self()).left[set].load(std::memory_order_seq_cst) > 0) continue;
-      state.open_sets &= ~bit(set);
-      core_.complete(operation, tasks_of(operation).step_of_set(set));
+    for (std::uint64_t open = state.open_groups; open != 0 && !operation.has_failed(); open &= open - 1) {
+      const auto group = static_cast<std::uint32_t>(std::countr_zero(open));
+      if (entry(operation, core_.self()).left[group].load(std::memory_order_seq_cst) > 0) continue;
+      state.open_groups &= ~bit(group);
+      core_.complete(operation, tasks_of(operation).step_of_group(group));
       moved = true;
     }
     core_.finish_if_over(operation);
     if (leave(operation)) core_.operations.advance();
-    if (i < sharing_.size() && sharing_[i] == &operation) ++i;
+    if (i < published_.size() && published_[i] == &operation) ++i;
   }
   core_.drain();
   return moved;
@@ -264,16 +264,16 @@ bool SharedTasks::poll() {
 bool SharedTasks::leave(Operation& operation) {
   State& state = states_[operation];
   // A thread may still be at the end of a task that it ran for others.
-  if (!state.is_sharing || !operation.is_finished() || operation.executing > 0 || is_serving(operation)) return false;
-  state.is_sharing = false;
+  if (!state.is_published || !operation.is_finished() || operation.executing > 0 || is_serving(operation)) return false;
+  state.is_published = false;
   --operation.pins;
-  std::erase(sharing_, &operation);
+  std::erase(published_, &operation);
   return true;
 }
 
 bool SharedTasks::is_touched(const Operation& operation) const {
   const State& state = states_[operation];
-  if (!state.is_sharing || state.entered_sets == 0) return false;
+  if (!state.is_published || state.entered_groups == 0) return false;
   for (std::uint32_t rank = 0; rank < ranks(); ++rank)
     if (rank != core_.self() && entry(operation, rank).running.load(std::memory_order_seq_cst) > 0 &&
         core_.node.segment->is_alive(rank))
@@ -282,11 +282,11 @@ bool SharedTasks::is_touched(const Operation& operation) const {
 }
 
 bool SharedTasks::has_work(Caller caller) const {
-  return std::ranges::any_of(sharing_, [&](const Operation* operation) {
+  return std::ranges::any_of(published_, [&](const Operation* operation) {
     if (operation->has_failed()) return false;
     if (operation->is_finished() && !is_serving(*operation)) return true;
-    const Board::Entry& own = entry(*operation, core_.self());
-    for (std::uint64_t open = states_[*operation].open_sets; open != 0; open &= open - 1)
+    const TaskTable::Entry& own = entry(*operation, core_.self());
+    for (std::uint64_t open = states_[*operation].open_groups; open != 0; open &= open - 1)
       if (own.left[static_cast<std::size_t>(std::countr_zero(open))].load(std::memory_order_seq_cst) == 0) return true;
     return find_task(*operation, caller).has_value();
   });
@@ -294,32 +294,33 @@ bool SharedTasks::has_work(Caller caller) const {
 
 bool SharedTasks::needs_polling(Caller) const {
   // A failed operation waits in silence until nobody works on this rank's memory any more.
-  return !deferred_.empty() || std::ranges::any_of(sharing_, &Operation::has_failed);
+  return !deferred_.empty() || std::ranges::any_of(published_, &Operation::has_failed);
 }
 
 void SharedTasks::cancel(Operation& operation) {
-  std::erase_if(deferred_, [&](const Share& share) { return share.operation == &operation; });
-  states_[operation].open_sets = 0;
+  std::erase_if(deferred_, [&](const Publication& publication) { return publication.operation == &operation; });
+  states_[operation].open_groups = 0;
 }
 
 void SharedTasks::waits_for(const Operation& operation, std::vector<int>& peers) const {
   const State& state = states_[operation];
-  if (!state.is_sharing) return;
-  if (std::ranges::any_of(deferred_, [&](const Share& share) { return share.operation == &operation; }))
+  if (!state.is_published) return;
+  if (std::ranges::any_of(deferred_,
+                          [&](const Publication& publication) { return publication.operation == &operation; }))
     core_.add_last(&RankSlot::completed_before, operation, peers);
-  if (state.open_sets == 0) return;
+  if (state.open_groups == 0) return;
   for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
-    const Board::Entry& other = entry(operation, rank);
-    bool is_missing = !has_come(operation, rank) || (other.entered.load() & state.open_sets) != state.open_sets ||
+    const TaskTable::Entry& other = entry(operation, rank);
+    bool is_missing = !has_come(operation, rank) || (other.entered.load() & state.open_groups) != state.open_groups ||
                       other.running.load() > 0;
-    for (std::uint64_t open = state.open_sets; open != 0 && !is_missing; open &= open - 1)
+    for (std::uint64_t open = state.open_groups; open != 0 && !is_missing; open &= open - 1)
       is_missing = other.left[static_cast<std::size_t>(std::countr_zero(open))].load() > 0;
     if (is_missing) peers.push_back(core_.node.ranks[rank]);
   }
 }
 
 bool SharedTasks::has_heard(const Operation& operation, int peer) const {
-  return states_[operation].open_sets != 0 && core_.is_local(peer) && has_come(operation, core_.local(peer));
+  return states_[operation].open_groups != 0 && core_.is_local(peer) && has_come(operation, core_.local(peer));
 }
 
 }  // namespace penstock::engine

@@ -5,21 +5,21 @@
 #include <optional>
 #include <vector>
 
-#include "engine/board.hpp"
 #include "engine/core.hpp"
+#include "engine/task_table.hpp"
 
 namespace penstock::engine {
 
 class SharedTasks final : public Mechanism {
  public:
   explicit SharedTasks(Core& core)
-      : core_(core), board_(core.node.segment->board(), core.node.segment->layout().ranks) {}
+      : core_(core), task_table_(core.node.segment->task_table(), core.node.segment->layout().ranks) {}
 
-  /// Before the first share step of the operation. Throws Error(no_space).
+  /// Before the first publish_tasks step of the operation. Throws Error(no_space).
   void reserve(const Operation& operation) {
-    if (tasks_of(operation).count() > 0) core_.node.segment->commit_board();
+    if (tasks_of(operation).count() > 0) core_.node.segment->commit_task_table();
   }
-  /// A share step.
+  /// A publish_tasks step.
   void post(Operation& operation, StepId step);
   bool run(std::unique_lock<std::mutex>& lock);
   /// Runs one of the tasks at the front, of any rank: which of the ranks that it needs comes last cannot be known.
@@ -28,7 +28,7 @@ class SharedTasks final : public Mechanism {
   bool poll() override;
   bool has_work(Caller caller) const override;
   bool needs_polling(Caller caller) const override;
-  bool is_idle() const override { return sharing_.empty(); }
+  bool is_idle() const override { return published_.empty(); }
   void begin(Operation& operation) override;
   void end(Operation& operation) override {
     if (operation.pins > 0) leave(operation);
@@ -40,27 +40,28 @@ class SharedTasks final : public Mechanism {
 
  private:
   struct State {
-    bool is_sharing = false;                 ///< in sharing_, which keeps the operation in the window
-    std::uint64_t entered_sets = 0;          ///< bits: share steps whose tasks this rank has entered on the board
-    std::uint64_t open_sets = 0;             ///< of these, the ones that are not complete
-    std::uint32_t scan_from = 0;             ///< no task before it is left to claim
-    std::array<std::uint64_t, 2> scanned{};  ///< by Caller: version of the board + 1 when no task could be claimed
+    bool is_published = false;  ///< in published_, which keeps the operation in the window
+    std::uint64_t entered_groups =
+        0;                          ///< bits: publish_tasks steps whose tasks this rank has entered on the task table
+    std::uint64_t open_groups = 0;  ///< of these, the ones that are not complete
+    std::uint32_t scan_from = 0;    ///< no task before it is left to claim
+    std::array<std::uint64_t, 2> scanned{};  ///< by Caller: version of the task table + 1 when no task could be claimed
   };
-  struct Share {
+  struct Publication {
     Operation* operation;
     StepId step;
   };
 
   std::uint32_t ranks() const { return static_cast<std::uint32_t>(core_.node.ranks.size()); }
   const CompiledTasks& tasks_of(const Operation& operation) const { return operation.call.compiled->tasks(); }
-  Board::Entry& entry(const Operation& operation, std::uint32_t local_rank) const {
-    return board_.entry(operation.sequence, local_rank);
+  TaskTable::Entry& entry(const Operation& operation, std::uint32_t local_rank) const {
+    return task_table_.entry(operation.sequence, local_rank);
   }
   bool has_come(const Operation& operation, std::uint32_t local_rank) const {
     return entry(operation, local_rank).sequence_plus_1.load(std::memory_order_seq_cst) == operation.sequence + 1;
   }
   bool slot_is_free(const Operation& operation) const {
-    return operation.sequence < Board::kSlots || core_.completed_by_all() > operation.sequence - Board::kSlots;
+    return operation.sequence < TaskTable::kSlots || core_.completed_by_all() > operation.sequence - TaskTable::kSlots;
   }
   void enter(Operation& operation, StepId step);
   bool leave(Operation& operation);
@@ -74,10 +75,10 @@ class SharedTasks final : public Mechanism {
   void wake_for(const Operation& operation, std::uint32_t task, std::uint32_t turn);
 
   Core& core_;
-  Board board_;
+  TaskTable task_table_;
   PerOperation<State> states_;
-  std::vector<Share> deferred_;      ///< waiting for their slot of the board
-  std::vector<Operation*> sharing_;  ///< with tasks that somebody may still run, in the order of their start
+  std::vector<Publication> deferred_;  ///< waiting for their slot of the task table
+  std::vector<Operation*> published_;  ///< with tasks that somebody may still run, in the order of their start
 };
 
 }  // namespace penstock::engine

@@ -9,7 +9,7 @@
 #include "engine/single_copy.hpp"
 #include "kernels/arithmetic.hpp"
 #include "kernels/copy.hpp"
-#include "kernels/fold.hpp"
+#include "kernels/reduce_sorted.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::engine {
@@ -18,7 +18,7 @@ namespace {
 // Two blocks fit in the second-level cache, and a system call per block costs little beside copying it.
 constexpr std::uint64_t kBlockBytes = 64 << 10;
 // Of all sources together, where the operation needs all of them at once.
-constexpr std::uint64_t kFoldBytes = 256 << 10;
+constexpr std::uint64_t kReduceSortedBytes = 256 << 10;
 
 // Room for a block that begins at any place in a line. Where it lies in its line as the memory of the other process
 // does, the kernel's copies run at full speed on every processor (kernels/copy.hpp).
@@ -56,12 +56,13 @@ int put(ConstBytes from, const Place& to, std::uint64_t offset_bytes) {
 }
 
 // Of several sources, all of which are needed at once.
-TaskResult fold_task(const Arithmetic& arithmetic, std::span<const Place> sources, std::span<const Place> targets,
-                     std::uint64_t size_bytes) {
+TaskResult reduce_sorted_task(const Arithmetic& arithmetic, std::span<const Place> sources,
+                              std::span<const Place> targets, std::uint64_t size_bytes) {
   const std::uint64_t element_bytes =
       arithmetic.user ? arithmetic.user->element_bytes : penstock::size_bytes(arithmetic.dtype);
   const std::uint64_t row_bytes =
-      std::max(kFoldBytes / sources.size() / kLineBytes * kLineBytes, std::uint64_t{1}) / element_bytes * element_bytes;
+      std::max(kReduceSortedBytes / sources.size() / kLineBytes * kLineBytes, std::uint64_t{1}) / element_bytes *
+      element_bytes;
   const std::uint64_t block_bytes = std::max(row_bytes, element_bytes);
   const std::uint64_t stride_bytes = (block_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
   thread_local std::vector<std::byte> rows;
@@ -80,7 +81,7 @@ TaskResult fold_task(const Arithmetic& arithmetic, std::span<const Place> source
       parts.emplace_back(row);
     }
     const Bytes sum(rows.data() + sources.size() * stride_bytes, bytes);
-    kernels::fold(arithmetic, parts, sum);
+    kernels::reduce_sorted(arithmetic, parts, sum);
     for (const Place& target : targets)
       if (const int error = put(sum, target, offset); error != 0) return {error, target.rank};
   }
@@ -91,7 +92,8 @@ TaskResult fold_task(const Arithmetic& arithmetic, std::span<const Place> source
 
 TaskResult run_task(const Arithmetic& arithmetic, std::span<const Place> sources, std::span<const Place> targets,
                     std::uint64_t size_bytes) {
-  if (arithmetic.by_value && sources.size() > 1) return fold_task(arithmetic, sources, targets, size_bytes);
+  if (arithmetic.reproducible && sources.size() > 1)
+    return reduce_sorted_task(arithmetic, sources, targets, size_bytes);
   const Place& last = sources.back();
   const std::uint64_t element_bytes = arithmetic.user && sources.size() > 1 ? arithmetic.user->element_bytes : 1;
   if (element_bytes > kBlockBytes)

@@ -38,7 +38,7 @@ void transform(const Arithmetic& arithmetic, std::span<const Block> blocks, bool
 bool is_move(const Arithmetic& arithmetic, DType dtype, bool scaled);
 
 /// What messages hold of an input and an output of these types: the smaller elements.
-DType between_dtype(DType input, DType output);
+DType wire_dtype(DType input, DType output);
 
 /// Throws Error(invalid_argument) where elements lose more than precision: from complex to real, from floating point
 /// to integers.

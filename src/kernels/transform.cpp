@@ -378,7 +378,7 @@ bool is_move(const Arithmetic& arithmetic, DType dtype, bool scaled) {
   return !scaled || (arithmetic.alpha == 1.0 && arithmetic.beta == 0.0 && !(arithmetic.conjugate && is_complex(dtype)));
 }
 
-DType between_dtype(DType input, DType output) { return size_bytes(output) < size_bytes(input) ? output : input; }
+DType wire_dtype(DType input, DType output) { return size_bytes(output) < size_bytes(input) ? output : input; }
 
 void transform(const Arithmetic& arithmetic, const ElementTypes& types, std::span<const Block> blocks, bool scaled,
                ConstBytes from, Bytes to, Stores stores) {

@@ -27,7 +27,7 @@ std::vector<std::vector<std::int64_t>> borders_of(const std::vector<std::int64_t
   return borders;
 }
 
-std::int64_t cell_at(const std::vector<std::int64_t>& borders, std::int64_t position) {
+std::int64_t tile_at(const std::vector<std::int64_t>& borders, std::int64_t position) {
   return std::lower_bound(borders.begin(), borders.end(), position) - borders.begin();
 }
 
@@ -63,12 +63,12 @@ Layout Layout::boxes(std::vector<std::int64_t> shape, std::vector<LayoutBox> box
     axes.push_back(Axis::cut(along));
     counts.push_back(axes.back().coordinates());
   }
-  constexpr std::int64_t kMostCells = std::int64_t{1} << 26;
-  const std::int64_t cells = layout::checked_product(counts, "layout: the number of blocks");
-  if (cells > kMostCells)
-    reject("the borders of the boxes cut the array into " + std::to_string(cells) + " pieces, more than " +
-           std::to_string(kMostCells) + "; use fewer boxes, or boxes with common borders");
-  std::vector<std::int32_t> owners(static_cast<std::size_t>(cells), -1);
+  constexpr std::int64_t kMostTiles = std::int64_t{1} << 26;
+  const std::int64_t tiles = layout::checked_product(counts, "layout: the number of blocks");
+  if (tiles > kMostTiles)
+    reject("the borders of the boxes cut the array into " + std::to_string(tiles) + " pieces, more than " +
+           std::to_string(kMostTiles) + "; use fewer boxes, or boxes with common borders");
+  std::vector<std::int32_t> owners(static_cast<std::size_t>(tiles), -1);
   std::vector<std::int64_t> offsets(owners.size());
   std::vector<std::vector<std::int64_t>> strides(owners.size());
   std::vector<std::int64_t> used_elems(static_cast<std::size_t>(std::max(ranks, 0)), 0);
@@ -77,9 +77,9 @@ Layout Layout::boxes(std::vector<std::int64_t> shape, std::vector<LayoutBox> box
     const LayoutBox& box = filled[i];
     const std::vector<std::int64_t> box_strides = layout::dense_strides(box.shape, storage);
     std::int64_t& begin_elems = used_elems[static_cast<std::size_t>(box.owner)];
-    const auto place = [&](auto&& self, std::size_t d, std::int64_t cell, std::int64_t offset) -> void {
+    const auto place = [&](auto&& self, std::size_t d, std::int64_t tile, std::int64_t offset) -> void {
       if (d == shape.size()) {
-        const auto at = static_cast<std::size_t>(cell);
+        const auto at = static_cast<std::size_t>(tile);
         if (owners[at] >= 0)
           reject("a box of rank " + std::to_string(box.owner) + " overlaps with another, of rank " +
                  std::to_string(owners[at]));
@@ -89,8 +89,8 @@ Layout Layout::boxes(std::vector<std::int64_t> shape, std::vector<LayoutBox> box
         return;
       }
       const std::int64_t end = box.begin[d] + box.shape[d];
-      for (std::int64_t c = cell_at(borders[d], box.begin[d]); borders[d][static_cast<std::size_t>(c)] < end; ++c)
-        self(self, d + 1, cell + c * steps[d],
+      for (std::int64_t c = tile_at(borders[d], box.begin[d]); borders[d][static_cast<std::size_t>(c)] < end; ++c)
+        self(self, d + 1, tile + c * steps[d],
              offset + (borders[d][static_cast<std::size_t>(c)] - box.begin[d]) * box_strides[d]);
     };
     place(place, 0, 0, begin_elems);
@@ -102,8 +102,8 @@ Layout Layout::boxes(std::vector<std::int64_t> shape, std::vector<LayoutBox> box
            "; every element has to be in one");
 
   Layout layout = from_axes(std::move(axes), std::move(owners), ranks, storage);
-  layout.cell_offset_elems_ = std::move(offsets);
-  layout.cell_strides_elems_ = std::move(strides);
+  layout.tile_offset_elems_ = std::move(offsets);
+  layout.tile_strides_elems_ = std::move(strides);
   layout.boxes_ = std::move(filled);
   return layout;
 }

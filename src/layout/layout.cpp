@@ -36,15 +36,15 @@ const LayoutBox* the_box_of(const std::vector<LayoutBox>& boxes, std::int32_t ra
 Layout Layout::from_axes(std::vector<Axis> axes, std::vector<std::int32_t> owners, std::int32_t ranks, Order storage) {
   if (ranks < 1) reject("the number of ranks is " + std::to_string(ranks) + ", expected at least 1");
   Layout layout;
-  std::vector<std::int64_t> cells_per_axis;
+  std::vector<std::int64_t> tiles_per_axis;
   for (const Axis& axis : axes) {
     layout.shape_.push_back(axis.length());
-    cells_per_axis.push_back(axis.coordinates());
+    tiles_per_axis.push_back(axis.coordinates());
   }
   layout.size_elems_ = layout::checked_product(layout.shape_, "layout: the number of elements");
-  const std::int64_t cells = layout::checked_product(cells_per_axis, "layout: the number of blocks");
-  if (static_cast<std::int64_t>(owners.size()) != cells)
-    reject(std::to_string(owners.size()) + " owners given for " + std::to_string(cells) + " blocks");
+  const std::int64_t tiles = layout::checked_product(tiles_per_axis, "layout: the number of blocks");
+  if (static_cast<std::int64_t>(owners.size()) != tiles)
+    reject(std::to_string(owners.size()) + " owners given for " + std::to_string(tiles) + " blocks");
   for (std::size_t i = 0; i < owners.size(); ++i)
     if (owners[i] < 0 || owners[i] >= ranks)
       reject("owners[" + std::to_string(i) + "] is " + std::to_string(owners[i]) + ", expected a rank from 0 to " +
@@ -55,20 +55,20 @@ Layout Layout::from_axes(std::vector<Axis> axes, std::vector<std::int32_t> owner
   layout.ranks_ = ranks;
   layout.storage_ = storage;
 
-  layout.first_cell_.assign(static_cast<std::size_t>(ranks) + 1, 0);
-  for (const std::int32_t rank : layout.owners_) ++layout.first_cell_[static_cast<std::size_t>(rank) + 1];
-  std::partial_sum(layout.first_cell_.begin(), layout.first_cell_.end(), layout.first_cell_.begin());
-  layout.rank_cells_.resize(layout.owners_.size());
-  layout.cell_offset_elems_.resize(layout.owners_.size());
+  layout.first_tile_.assign(static_cast<std::size_t>(ranks) + 1, 0);
+  for (const std::int32_t rank : layout.owners_) ++layout.first_tile_[static_cast<std::size_t>(rank) + 1];
+  std::partial_sum(layout.first_tile_.begin(), layout.first_tile_.end(), layout.first_tile_.begin());
+  layout.rank_tiles_.resize(layout.owners_.size());
+  layout.tile_offset_elems_.resize(layout.owners_.size());
   layout.local_size_elems_.assign(static_cast<std::size_t>(ranks), 0);
-  std::vector<std::int64_t> next(layout.first_cell_.begin(), layout.first_cell_.end() - 1);
-  for (std::int64_t i = 0; i < cells; ++i) {
-    const auto cell = static_cast<std::size_t>(i);
-    const auto rank = static_cast<std::size_t>(layout.owners_[cell]);
-    layout.rank_cells_[static_cast<std::size_t>(next[rank]++)] = i;
-    layout.cell_offset_elems_[cell] = layout.local_size_elems_[rank];
+  std::vector<std::int64_t> next(layout.first_tile_.begin(), layout.first_tile_.end() - 1);
+  for (std::int64_t i = 0; i < tiles; ++i) {
+    const auto tile = static_cast<std::size_t>(i);
+    const auto rank = static_cast<std::size_t>(layout.owners_[tile]);
+    layout.rank_tiles_[static_cast<std::size_t>(next[rank]++)] = i;
+    layout.tile_offset_elems_[tile] = layout.local_size_elems_[rank];
     std::int64_t size_elems = 1;
-    const std::vector<std::int64_t> coordinate = layout.cell_coordinate(i);
+    const std::vector<std::int64_t> coordinate = layout.tile_coordinate(i);
     for (std::size_t d = 0; d < coordinate.size(); ++d) size_elems *= layout.axes_[d].local_length(coordinate[d]);
     layout.local_size_elems_[rank] += size_elems;
   }
@@ -183,38 +183,38 @@ std::int32_t Layout::owner(std::span<const std::int64_t> block_index) const {
   if (block_index.size() != axes_.size())
     reject("a block has " + std::to_string(axes_.size()) + " indices, " + std::to_string(block_index.size()) +
            " given");
-  std::int64_t cell = 0;
+  std::int64_t tile = 0;
   for (std::size_t d = 0; d < axes_.size(); ++d) {
     if (block_index[d] < 0 || block_index[d] >= axes_[d].intervals())
       reject("block index " + std::to_string(block_index[d]) + " in dimension " + std::to_string(d) + ", which has " +
              std::to_string(axes_[d].intervals()) + " blocks");
-    cell = cell * axes_[d].coordinates() + block_index[d] % axes_[d].coordinates();
+    tile = tile * axes_[d].coordinates() + block_index[d] % axes_[d].coordinates();
   }
-  return owners_[static_cast<std::size_t>(cell)];
+  return owners_[static_cast<std::size_t>(tile)];
 }
 
-std::int64_t Layout::cell_index(std::span<const std::int64_t> coordinate) const {
+std::int64_t Layout::tile_index(std::span<const std::int64_t> coordinate) const {
   std::int64_t index = 0;
   for (std::size_t d = 0; d < axes_.size(); ++d) index = index * axes_[d].coordinates() + coordinate[d];
   return index;
 }
 
-std::vector<std::int64_t> Layout::cell_coordinate(std::int64_t index) const {
+std::vector<std::int64_t> Layout::tile_coordinate(std::int64_t index) const {
   std::vector<std::int64_t> coordinate(axes_.size());
   for (std::size_t d = axes_.size(); d-- > 0; index /= axes_[d].coordinates())
     coordinate[d] = index % axes_[d].coordinates();
   return coordinate;
 }
 
-LayoutCell Layout::cell(std::int64_t index) const {
-  LayoutCell cell;
-  cell.index = index;
-  cell.coordinate = cell_coordinate(index);
-  for (std::size_t d = 0; d < axes_.size(); ++d) cell.shape.push_back(axes_[d].local_length(cell.coordinate[d]));
-  cell.strides_elems = cell_strides_elems_.empty() ? layout::dense_strides(cell.shape, storage_)
-                                                   : cell_strides_elems_[static_cast<std::size_t>(index)];
-  cell.local_offset_elems = cell_offset_elems_[static_cast<std::size_t>(index)];
-  return cell;
+LayoutTile Layout::tile(std::int64_t index) const {
+  LayoutTile tile;
+  tile.index = index;
+  tile.coordinate = tile_coordinate(index);
+  for (std::size_t d = 0; d < axes_.size(); ++d) tile.shape.push_back(axes_[d].local_length(tile.coordinate[d]));
+  tile.strides_elems = tile_strides_elems_.empty() ? layout::dense_strides(tile.shape, storage_)
+                                                   : tile_strides_elems_[static_cast<std::size_t>(index)];
+  tile.local_offset_elems = tile_offset_elems_[static_cast<std::size_t>(index)];
+  return tile;
 }
 
 std::int64_t Layout::local_size_elems(std::int32_t rank) const {
@@ -227,44 +227,44 @@ std::int64_t Layout::local_size_elems(std::int32_t rank) const {
 std::vector<std::int64_t> Layout::local_shape(std::int32_t rank) const {
   if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).local_shape(rank);
   if (const auto box = the_box_of(boxes_, rank)) return box->shape;
-  const std::vector<LayoutCell> cells = local_cells(rank);
-  if (cells.empty()) return std::vector<std::int64_t>(dimensions(), 0);
-  if (cells.size() == 1) return cells.front().shape;
+  const std::vector<LayoutTile> tiles = local_tiles(rank);
+  if (tiles.empty()) return std::vector<std::int64_t>(dimensions(), 0);
+  if (tiles.size() == 1) return tiles.front().shape;
   return {local_size_elems(rank)};
 }
 
-std::vector<LayoutCell> Layout::local_cells(std::int32_t rank) const {
+std::vector<LayoutTile> Layout::local_tiles(std::int32_t rank) const {
   if (rank < 0) reject("rank " + std::to_string(rank) + " given, expected at least 0");
-  if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).local_cells(rank);
-  std::vector<LayoutCell> cells;
-  if (static_cast<std::size_t>(rank) + 1 >= first_cell_.size()) return cells;
+  if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).local_tiles(rank);
+  std::vector<LayoutTile> tiles;
+  if (static_cast<std::size_t>(rank) + 1 >= first_tile_.size()) return tiles;
   const auto r = static_cast<std::size_t>(rank);
-  for (std::int64_t i = first_cell_[r]; i < first_cell_[r + 1]; ++i)
-    cells.push_back(cell(rank_cells_[static_cast<std::size_t>(i)]));
-  return cells;
+  for (std::int64_t i = first_tile_[r]; i < first_tile_[r + 1]; ++i)
+    tiles.push_back(tile(rank_tiles_[static_cast<std::size_t>(i)]));
+  return tiles;
 }
 
 std::vector<LayoutBlock> Layout::local_blocks(std::int32_t rank) const {
   if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).local_blocks(rank);
   std::vector<LayoutBlock> blocks;
-  for (const LayoutCell& cell : local_cells(rank)) {
-    if (std::find(cell.shape.begin(), cell.shape.end(), 0) != cell.shape.end()) continue;
-    std::vector<std::int64_t> interval = cell.coordinate;
+  for (const LayoutTile& tile : local_tiles(rank)) {
+    if (std::find(tile.shape.begin(), tile.shape.end(), 0) != tile.shape.end()) continue;
+    std::vector<std::int64_t> interval = tile.coordinate;
     for (bool more = true; more;) {
       LayoutBlock block;
-      block.strides_elems = cell.strides_elems;
-      block.local_offset_elems = cell.local_offset_elems;
+      block.strides_elems = tile.strides_elems;
+      block.local_offset_elems = tile.local_offset_elems;
       for (std::size_t d = 0; d < axes_.size(); ++d) {
         block.global_start.push_back(axes_[d].start(interval[d]));
         block.shape.push_back(axes_[d].start(interval[d] + 1) - axes_[d].start(interval[d]));
-        block.local_offset_elems += axes_[d].local_start(interval[d]) * cell.strides_elems[d];
+        block.local_offset_elems += axes_[d].local_start(interval[d]) * tile.strides_elems[d];
       }
       blocks.push_back(std::move(block));
       more = false;
       for (std::size_t d = axes_.size(); d-- > 0 && !more;) {
         interval[d] += axes_[d].coordinates();
         more = interval[d] < axes_[d].intervals();
-        if (!more) interval[d] = cell.coordinate[d];
+        if (!more) interval[d] = tile.coordinate[d];
       }
     }
   }

@@ -40,11 +40,11 @@ std::vector<std::vector<std::int64_t>> Layout::local_part_shapes(std::int32_t ra
   for (const LayoutBox& box : boxes_)
     if (box.owner == rank) shapes.push_back(box.shape);
   if (!boxes_.empty()) return shapes;
-  for (LayoutCell& cell : local_cells(rank)) shapes.push_back(std::move(cell.shape));
+  for (LayoutTile& tile : local_tiles(rank)) shapes.push_back(std::move(tile.shape));
   return shapes;
 }
 
-LocalMemory Layout::placed_memory(std::int32_t rank, std::span<const LocalMemory::Cell> parts) const {
+LocalMemory Layout::placed_memory(std::int32_t rank, std::span<const LocalMemory::Tile> parts) const {
   if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).placed_memory(rank, parts);
   const std::vector<std::vector<std::int64_t>> shapes = local_part_shapes(rank);
   if (parts.size() != shapes.size())
@@ -70,14 +70,14 @@ LocalMemory Layout::placed_memory(std::int32_t rank, std::span<const LocalMemory
     memory.size_elems = std::max(memory.size_elems, sum(last, 1));
   }
 
-  const std::vector<LayoutCell> cells = local_cells(rank);
+  const std::vector<LayoutTile> tiles = local_tiles(rank);
   if (boxes_.empty()) {
-    memory.cells.assign(parts.begin(), parts.end());
+    memory.tiles.assign(parts.begin(), parts.end());
     return memory;
   }
-  for (const LayoutCell& cell : cells) {
+  for (const LayoutTile& tile : tiles) {
     std::vector<std::int64_t> begin(dimensions());
-    for (std::size_t d = 0; d < dimensions(); ++d) begin[d] = axes_[d].start(cell.coordinate[d]);
+    for (std::size_t d = 0; d < dimensions(); ++d) begin[d] = axes_[d].start(tile.coordinate[d]);
     std::size_t part = 0;
     for (const LayoutBox& box : boxes_) {
       if (box.owner != rank) continue;
@@ -90,10 +90,10 @@ LocalMemory Layout::placed_memory(std::int32_t rank, std::span<const LocalMemory
         ++part;
         continue;
       }
-      LocalMemory::Cell place = parts[part];
+      LocalMemory::Tile place = parts[part];
       for (std::size_t d = 0; d < dimensions(); ++d)
         place.offset_elems += (begin[d] - box.begin[d]) * place.strides_elems[d];
-      memory.cells.push_back(std::move(place));
+      memory.tiles.push_back(std::move(place));
       break;
     }
   }

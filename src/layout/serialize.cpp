@@ -37,13 +37,13 @@ std::vector<std::int64_t> numbers(std::string_view list, std::string_view text) 
   return values;
 }
 
-std::vector<std::int32_t> parse_owners(std::string_view list, std::int64_t cells, std::string_view text) {
+std::vector<std::int32_t> parse_owners(std::string_view list, std::int64_t tiles, std::string_view text) {
   std::vector<std::int32_t> owners;
   while (!list.empty()) {
     std::string_view run = take(list, ',');
     const auto first = number<std::int32_t>(take(run, '+'), text);
     const auto count = run.empty() ? 1 : number<std::int32_t>(run, text);
-    if (count < 1 || first < 0 || static_cast<std::int64_t>(owners.size()) + count > cells)
+    if (count < 1 || first < 0 || static_cast<std::int64_t>(owners.size()) + count > tiles)
       reject(text, "owners out of range, or more than blocks");
     for (std::int32_t i = 0; i < count; ++i) owners.push_back(static_cast<std::int32_t>(std::int64_t{first} + i));
   }
@@ -107,13 +107,13 @@ Layout Layout::parse(std::string_view text) {
   std::vector<Axis> axes;
   std::vector<std::int64_t> shape;
   std::vector<LayoutBox> boxes;
-  std::int64_t cells = 1;
+  std::int64_t tiles = 1;
   while (!rest.empty()) {
     std::string_view list = take(rest, ';');
     const std::string_view kind = take(list, ':');
     if (kind == "owners") {
       if (!rest.empty()) reject(text, "there is something after the owners");
-      return from_axes(std::move(axes), parse_owners(list, cells, text), ranks, order);
+      return from_axes(std::move(axes), parse_owners(list, tiles, text), ranks, order);
     }
     if (kind == "end" && !boxes.empty()) return Layout::boxes(std::move(shape), std::move(boxes), ranks, order);
     std::vector<std::int64_t> values = numbers(list, text);
@@ -133,7 +133,7 @@ Layout Layout::parse(std::string_view text) {
       axes.push_back(Axis::cut(std::move(values)));
     else
       reject(text, "'" + std::string(kind) + "' is no axis, or has the wrong number of values");
-    cells = layout::checked_product(cells, axes.back().coordinates(), "layout: the number of blocks");
+    tiles = layout::checked_product(tiles, axes.back().coordinates(), "layout: the number of blocks");
   }
   reject(text, "the owners are missing");
 }

@@ -15,24 +15,24 @@ using layout::reject;
 
 LocalMemory Layout::local_memory(std::int32_t rank, std::int64_t leading_elems) const {
   if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).local_memory(rank, leading_elems);
-  const std::vector<LayoutCell> cells = local_cells(rank);
+  const std::vector<LayoutTile> tiles = local_tiles(rank);
   LocalMemory memory;
   memory.size_elems = local_size_elems(rank);
-  for (const LayoutCell& cell : cells) memory.cells.push_back({cell.local_offset_elems, cell.strides_elems});
-  if (leading_elems == 0 || cells.empty()) return memory;
-  const bool is_one_array = cells.size() == 1 || local_shape(rank).size() == dimensions();
+  for (const LayoutTile& tile : tiles) memory.tiles.push_back({tile.local_offset_elems, tile.strides_elems});
+  if (leading_elems == 0 || tiles.empty()) return memory;
+  const bool is_one_array = tiles.size() == 1 || local_shape(rank).size() == dimensions();
   if (dimensions() != 2 || !is_one_array)
-    reject("a leading dimension is for two dimensions and one cell, this rank has " + std::to_string(cells.size()) +
-           " cells of " + std::to_string(dimensions()) + " dimensions");
+    reject("a leading dimension is for two dimensions and one tile, this rank has " + std::to_string(tiles.size()) +
+           " tiles of " + std::to_string(dimensions()) + " dimensions");
   const std::size_t fast = storage_ == Order::row_major ? 1 : 0;
   const std::vector<std::int64_t> shape = local_shape(rank);
   if (leading_elems < shape[fast])
     reject("the leading dimension is " + std::to_string(leading_elems) + ", expected at least " +
            std::to_string(shape[fast]) + ", the length of the local array of rank " + std::to_string(rank));
-  for (LocalMemory::Cell& cell : memory.cells) {
-    cell.strides_elems[1 - fast] = leading_elems;
+  for (LocalMemory::Tile& tile : memory.tiles) {
+    tile.strides_elems[1 - fast] = leading_elems;
     if (shape[fast] > 0)
-      cell.offset_elems = cell.offset_elems / shape[fast] * leading_elems + cell.offset_elems % shape[fast];
+      tile.offset_elems = tile.offset_elems / shape[fast] * leading_elems + tile.offset_elems % shape[fast];
   }
   memory.size_elems = layout::checked_product(leading_elems, shape[1 - fast], "layout: the size of a local array");
   return memory;
@@ -68,10 +68,10 @@ Layout Layout::window(std::span<const std::int64_t> begin, std::span<const std::
   }
   const std::vector<std::vector<std::int64_t>> kept = window_coordinates(begin, shape);
   std::vector<Axis> axes;
-  std::size_t cells = 1;
+  std::size_t tiles = 1;
   for (std::size_t d = 0; d < dimensions(); ++d) {
     const Axis& axis = axes_[d];
-    cells *= kept[d].size();
+    tiles *= kept[d].size();
     if (axis.is_cyclic()) {
       const std::int64_t skipped = (begin[d] + axis.skipped()) % axis.block();
       axes.push_back(Axis::cyclic(shape[d], axis.block(), axis.coordinates(), skipped));
@@ -81,12 +81,12 @@ Layout Layout::window(std::span<const std::int64_t> begin, std::span<const std::
     for (const std::int64_t c : kept[d]) borders.push_back(std::min(axis.start(c + 1) - begin[d], shape[d]));
     axes.push_back(Axis::cut(std::move(borders)));
   }
-  std::vector<std::int32_t> owners(cells);
+  std::vector<std::int32_t> owners(tiles);
   std::vector<std::int64_t> coordinate(dimensions());
-  for (std::size_t cell = 0; cell < cells; ++cell) {
-    std::size_t rest = cell;
+  for (std::size_t tile = 0; tile < tiles; ++tile) {
+    std::size_t rest = tile;
     for (std::size_t d = dimensions(); d-- > 0; rest /= kept[d].size()) coordinate[d] = kept[d][rest % kept[d].size()];
-    owners[cell] = owners_[static_cast<std::size_t>(cell_index(coordinate))];
+    owners[tile] = owners_[static_cast<std::size_t>(tile_index(coordinate))];
   }
   return from_axes(std::move(axes), std::move(owners), ranks_, storage_);
 }
@@ -95,20 +95,20 @@ LocalMemory Layout::window_memory(std::span<const std::int64_t> begin, std::span
                                   std::int32_t rank, const LocalMemory& memory) const {
   if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).window_memory(begin, shape, rank, memory);
   const std::vector<std::vector<std::int64_t>> kept = window_coordinates(begin, shape);
-  const std::vector<LayoutCell> all = local_cells(rank);
+  const std::vector<LayoutTile> all = local_tiles(rank);
   LocalMemory result;
   result.size_elems = memory.size_elems;
-  for (const LayoutCell& cell : window(begin, shape).local_cells(rank)) {
+  for (const LayoutTile& tile : window(begin, shape).local_tiles(rank)) {
     std::vector<std::int64_t> coordinate(dimensions());
     for (std::size_t d = 0; d < dimensions(); ++d)
-      coordinate[d] = kept[d][static_cast<std::size_t>(cell.coordinate[d])];
-    const std::int64_t index = cell_index(coordinate);
+      coordinate[d] = kept[d][static_cast<std::size_t>(tile.coordinate[d])];
+    const std::int64_t index = tile_index(coordinate);
     const auto found =
-        std::find_if(all.begin(), all.end(), [&](const LayoutCell& each) { return each.index == index; });
-    LocalMemory::Cell place = memory.cells.at(static_cast<std::size_t>(found - all.begin()));
+        std::find_if(all.begin(), all.end(), [&](const LayoutTile& each) { return each.index == index; });
+    LocalMemory::Tile place = memory.tiles.at(static_cast<std::size_t>(found - all.begin()));
     for (std::size_t d = 0; d < dimensions(); ++d)
       place.offset_elems += axes_[d].local_length_before(coordinate[d], begin[d]) * place.strides_elems[d];
-    result.cells.push_back(std::move(place));
+    result.tiles.push_back(std::move(place));
   }
   return result;
 }

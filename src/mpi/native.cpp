@@ -118,23 +118,24 @@ class MpiNative final : public comm::Native {
 
   bool may_block() const override { return may_block_; }
 
-  bool serves(const Collective& what) const override {
-    if (computes(what.kind) && (what.element_bytes != 0 || what.reproducible ||
-                                datatype_of(what.dtype) == MPI_DATATYPE_NULL || !defined_for(what.op, what.dtype)))
+  bool serves(const Collective& collective) const override {
+    if (computes(collective.kind) &&
+        (collective.element_bytes != 0 || collective.reproducible ||
+         datatype_of(collective.dtype) == MPI_DATATYPE_NULL || !defined_for(collective.op, collective.dtype)))
       return false;
     // Of counts and displacements some are known to one rank alone, which then fails alone, see lists_of().
-    if (has_counts(what.kind)) return true;
-    return what.count <= kMost / static_cast<std::uint64_t>(size_);
+    if (has_counts(collective.kind)) return true;
+    return collective.count <= kMost / static_cast<std::uint64_t>(size_);
   }
 
-  void run(const Collective& what, ConstBytes input, Bytes output) override {
-    Call arguments = arguments_of(what, input, output);
-    call(what.kind, arguments, open(), nullptr);
+  void run(const Collective& collective, ConstBytes input, Bytes output) override {
+    Call arguments = arguments_of(collective, input, output);
+    call(collective.kind, arguments, open(), nullptr);
   }
 
-  std::unique_ptr<Pending> start(const Collective& what, ConstBytes input, Bytes output) override {
-    auto pending = std::make_unique<MpiPending>(arguments_of(what, input, output));
-    pending->begin(what.kind, open());
+  std::unique_ptr<Pending> start(const Collective& collective, ConstBytes input, Bytes output) override {
+    auto pending = std::make_unique<MpiPending>(arguments_of(collective, input, output));
+    pending->begin(collective.kind, open());
     return pending;
   }
 
@@ -147,53 +148,56 @@ class MpiNative final : public comm::Native {
 
   static constexpr std::uint64_t kMost = std::numeric_limits<int>::max();
 
-  static int as_int(const Collective& what, std::uint64_t value) {
+  static int as_int(const Collective& collective, std::uint64_t value) {
     if (value <= kMost) return static_cast<int>(value);
-    throw Error(ErrorCode::unsupported, std::string(name(what.kind)) + ": MPI's own collective was asked for, but " +
-                                            std::to_string(value) + " elements are more than its int can count; use " +
+    throw Error(ErrorCode::unsupported, std::string(name(collective.kind)) +
+                                            ": MPI's own collective was asked for, but " + std::to_string(value) +
+                                            " elements are more than its int can count; use " +
                                             "one of Penstock's algorithms on all ranks");
   }
 
   /// As MPI's ints. Counts that are not given are all the same, displacements follow from the counts.
-  Lists lists_of(const Collective& what, const Blocks& blocks) const {
+  Lists lists_of(const Collective& collective, const Blocks& blocks) const {
     Lists lists;
-    if (is_rooted(what.kind) && what.root != rank_) return lists;
+    if (is_rooted(collective.kind) && collective.root != rank_) return lists;
     std::uint64_t next = 0;
     for (std::size_t rank = 0; rank < static_cast<std::size_t>(size_); ++rank) {
-      const std::uint64_t count = blocks.counts.empty() ? what.count : blocks.counts[rank];
-      lists.counts.push_back(as_int(what, count));
-      lists.displacements.push_back(as_int(what, blocks.displacements.empty() ? next : blocks.displacements[rank]));
+      const std::uint64_t count = blocks.counts.empty() ? collective.count : blocks.counts[rank];
+      lists.counts.push_back(as_int(collective, count));
+      lists.displacements.push_back(
+          as_int(collective, blocks.displacements.empty() ? next : blocks.displacements[rank]));
       next += count;
     }
     return lists;
   }
 
-  Call arguments_of(const Collective& what, ConstBytes input, Bytes output) const {
+  Call arguments_of(const Collective& collective, ConstBytes input, Bytes output) const {
     Call c;
     c.send = input.data();
     c.receive = output.data();
-    c.root = what.root;
-    if (computes(what.kind)) {
-      c.type = datatype_of(what.dtype);
-      c.op = op_of(what.op);
+    c.root = collective.root;
+    if (computes(collective.kind)) {
+      c.type = datatype_of(collective.dtype);
+      c.op = op_of(collective.op);
     }
     // Of bytes that are moved every type is the same, and normalized operations count in them.
-    const bool at_root = what.root == rank_;
-    if (what.in_place && (!is_rooted(what.kind) || at_root)) {
-      if (what.kind == CollectiveKind::scatter)
+    const bool at_root = collective.root == rank_;
+    if (collective.in_place && (!is_rooted(collective.kind) || at_root)) {
+      if (collective.kind == CollectiveKind::scatter)
         c.receive = MPI_IN_PLACE;
       else
         c.send = MPI_IN_PLACE;
     }
-    if (has_counts(what.kind)) {
-      c.from = lists_of(what, what.send);
-      c.into = lists_of(what, what.receive);
+    if (has_counts(collective.kind)) {
+      c.from = lists_of(collective, collective.send);
+      c.into = lists_of(collective, collective.receive);
       const auto own = static_cast<std::size_t>(rank_);
-      c.count = what.kind == CollectiveKind::allgatherv ? c.into.counts[own] : as_int(what, what.count);
+      c.count =
+          collective.kind == CollectiveKind::allgatherv ? c.into.counts[own] : as_int(collective, collective.count);
     } else {
-      c.count = static_cast<int>(what.count);
+      c.count = static_cast<int>(collective.count);
     }
-    if (what.kind == CollectiveKind::exscan && rank_ == 0 && !what.in_place) {
+    if (collective.kind == CollectiveKind::exscan && rank_ == 0 && !collective.in_place) {
       c.nowhere.resize(input.size());
       c.receive = c.nowhere.data();
     }

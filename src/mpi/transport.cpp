@@ -31,20 +31,20 @@ Ranks find_ranks(MPI_Comm comm, int rank, int size, int thread_level) {
   const int reduced = MPI_Allreduce(MPI_IN_PLACE, &leader, 1, MPI_INT, MPI_MIN, node);
   MPI_Comm_free(&node);
   check(reduced, "MPI_Allreduce");
-  struct Card {
+  struct RankInfo {
     int leader;
     int thread_level;
   };
-  const Card mine{leader, thread_level};
-  std::vector<Card> cards(static_cast<std::size_t>(size));
-  check(MPI_Allgather(&mine, 2, MPI_INT, cards.data(), 2, MPI_INT, comm), "MPI_Allgather");
+  const RankInfo mine{leader, thread_level};
+  std::vector<RankInfo> infos(static_cast<std::size_t>(size));
+  check(MPI_Allgather(&mine, 2, MPI_INT, infos.data(), 2, MPI_INT, comm), "MPI_Allgather");
 
   Ranks ranks{.node_of_rank = {}, .any_thread = true};
   std::unordered_map<int, std::int32_t> number;
-  for (const Card& card : cards) {
+  for (const RankInfo& info : infos) {
     ranks.node_of_rank.push_back(
-        number.try_emplace(card.leader, static_cast<std::int32_t>(number.size())).first->second);
-    ranks.any_thread = ranks.any_thread && card.thread_level == MPI_THREAD_MULTIPLE;
+        number.try_emplace(info.leader, static_cast<std::int32_t>(number.size())).first->second);
+    ranks.any_thread = ranks.any_thread && info.thread_level == MPI_THREAD_MULTIPLE;
   }
   return ranks;
 }

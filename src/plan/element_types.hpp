@@ -8,9 +8,9 @@ namespace penstock::plan {
 
 inline kernels::ElementTypes element_types(const Arithmetic& arithmetic, const Step& step) {
   const DType input = arithmetic.input_dtype.value_or(arithmetic.dtype);
-  const DType between = kernels::between_dtype(input, arithmetic.dtype);
+  const DType wire = kernels::wire_dtype(input, arithmetic.dtype);
   const auto of = [&](Buffer buffer) {
-    return buffer == Buffer::input ? input : buffer == Buffer::output ? arithmetic.dtype : between;
+    return buffer == Buffer::input ? input : buffer == Buffer::output ? arithmetic.dtype : wire;
   };
   return {of(step.from.buffer), of(step.to.buffer)};
 }

@@ -9,9 +9,9 @@ bool is_allowed(StepKind kind) {
   switch (kind) {
     case StepKind::copy:
     case StepKind::reduce:
-    case StepKind::fold:
-    case StepKind::expose:
-    case StepKind::await:
+    case StepKind::reduce_sorted:
+    case StepKind::signal:
+    case StepKind::wait:
     case StepKind::read: return true;
     default: return false;
   }
@@ -23,28 +23,28 @@ std::string broken_promise_of_flags(const Plan& plan) {
   if (!plan.by_flags) return {};
   if (!plan.tasks.empty()) return "it has shared tasks";
   if (plan.shared_bytes > kFlaggedBytes)
-    return "it shows " + std::to_string(plan.shared_bytes) + " bytes, at most " + std::to_string(kFlaggedBytes) +
+    return "it publishes " + std::to_string(plan.shared_bytes) + " bytes, at most " + std::to_string(kFlaggedBytes) +
            " have room";
   const Order order(plan);
-  StepId end_of_awaits = 0;
-  bool awaits = false;
+  StepId end_of_waits = 0;
+  bool waits = false;
   for (StepId id = 0; id < plan.steps.size(); ++id)
-    if (plan.steps[id].kind == StepKind::await) end_of_awaits = id + 1;
+    if (plan.steps[id].kind == StepKind::wait) end_of_waits = id + 1;
   for (StepId id = 0; id < plan.steps.size(); ++id) {
     const Step& step = plan.steps[id];
     const std::string which = "step " + std::to_string(id) + " ";
     if (!is_allowed(step.kind)) return which + "is none of a short exchange";
     if (step.tag != 0) return which + "has a tag";
-    awaits = awaits || step.kind == StepKind::await;
-    if (awaits && step.kind == StepKind::expose) return which + "shows something after an await, as the flag does not";
+    waits = waits || step.kind == StepKind::wait;
+    if (waits && step.kind == StepKind::signal) return which + "publishes something after a wait, as the flag does not";
     if (!touches(step.kind).writes) continue;
     if (step.to.buffer != Buffer::shared) {
-      if (id < end_of_awaits) return which + "writes before all that is awaited has come";
+      if (id < end_of_waits) return which + "writes before all waits are complete";
       continue;
     }
     for (StepId other = 0; other < plan.steps.size(); ++other)
-      if (plan.steps[other].kind == StepKind::expose && !order.is_before(id, other))
-        return which + "writes what may have been shown";
+      if (plan.steps[other].kind == StepKind::signal && !order.is_before(id, other))
+        return which + "writes what may have been published";
   }
   return {};
 }

@@ -5,8 +5,9 @@
 namespace penstock::plan {
 
 std::string_view name(StepKind kind) noexcept {
-  constexpr std::array<std::string_view, 13> kNames{"send",  "recv", "copy",   "reduce", "fold", "transform", "expose",
-                                                    "await", "read", "unpack", "share",  "lend", "borrow"};
+  constexpr std::array<std::string_view, 13> kNames{
+      "send", "recv", "copy",   "reduce",        "reduce_sorted", "transform",  "signal",
+      "wait", "read", "unpack", "publish_tasks", "offer_read",    "remote_read"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -29,24 +30,24 @@ std::string describe(const Step& step) {
   const std::string tag = " tag " + std::to_string(step.tag);
   switch (step.kind) {
     case StepKind::send:
-    case StepKind::lend: return kind + " " + describe(step.from) + " to " + peer + tag;
+    case StepKind::offer_read: return kind + " " + describe(step.from) + " to " + peer + tag;
     case StepKind::recv: return kind + " " + describe(step.to) + " from " + peer + tag;
     case StepKind::copy:
-    case StepKind::fold:
+    case StepKind::reduce_sorted:
     case StepKind::reduce: return kind + " " + describe(step.from) + " to " + describe(step.to);
     case StepKind::transform:
       return kind + " " + std::to_string(step.block_count) + " blocks of " + describe(step.from) + " to " +
              describe(step.to);
-    case StepKind::expose: return kind + " to " + peer + tag;
-    case StepKind::await: return kind + " " + peer + tag;
+    case StepKind::signal: return kind + " to " + peer + tag;
+    case StepKind::wait: return kind + " " + peer + tag;
     case StepKind::read: return kind + " " + describe(step.from) + " of " + peer + " to " + describe(step.to);
     case StepKind::unpack:
       return kind + " " + std::to_string(step.block_count) + " blocks of " + describe(step.from) + " of " + peer +
              " to " + describe(step.to);
-    case StepKind::borrow:
+    case StepKind::remote_read:
       return kind + " " + std::to_string(step.block_count) + " blocks of " + std::to_string(step.from.size_bytes) +
              " bytes of " + peer + tag + " to " + describe(step.to);
-    case StepKind::share:
+    case StepKind::publish_tasks:
       return kind + " tasks [" + std::to_string(step.first_block) + ", " +
              std::to_string(step.first_block + step.block_count) + ")";
   }

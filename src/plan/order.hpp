@@ -18,31 +18,31 @@ inline std::span<const StepId> dependencies(const Plan& plan, StepId step) {
 
 /// Steps that move `blocks` of the plan.
 constexpr bool has_blocks(StepKind kind) {
-  return kind == StepKind::transform || kind == StepKind::unpack || kind == StepKind::borrow;
+  return kind == StepKind::transform || kind == StepKind::unpack || kind == StepKind::remote_read;
 }
 
 /// Steps of two ranks that meet under a tag: the kind of step at the peer that takes what this one gives.
-constexpr std::optional<StepKind> taker_of(StepKind kind) {
+constexpr std::optional<StepKind> consumer_of(StepKind kind) {
   switch (kind) {
     case StepKind::send: return StepKind::recv;
-    case StepKind::expose: return StepKind::await;
-    case StepKind::lend: return StepKind::borrow;
+    case StepKind::signal: return StepKind::wait;
+    case StepKind::offer_read: return StepKind::remote_read;
     default: return std::nullopt;
   }
 }
 
 /// Steps that wait for one of the peer's that gives.
-constexpr bool takes(StepKind kind) {
-  return kind == StepKind::recv || kind == StepKind::await || kind == StepKind::borrow;
+constexpr bool consumes(StepKind kind) {
+  return kind == StepKind::recv || kind == StepKind::wait || kind == StepKind::remote_read;
 }
 
 /// The length of what such a step takes.
-constexpr std::uint64_t taken_bytes(const Step& step) {
+constexpr std::uint64_t consumed_bytes(const Step& step) {
   return has_blocks(step.kind) ? step.from.size_bytes : step.to.size_bytes;
 }
 
 /// Steps that may wait until the peer takes what they give.
-constexpr bool waits_for_taker(StepKind kind) { return kind == StepKind::send || kind == StepKind::lend; }
+constexpr bool waits_for_consumer(StepKind kind) { return kind == StepKind::send || kind == StepKind::offer_read; }
 
 /// What a kind of step does to memory.
 struct Touches {
@@ -55,18 +55,18 @@ struct Touches {
 constexpr Touches touches(StepKind kind) {
   switch (kind) {
     case StepKind::send:
-    case StepKind::lend: return {true, true, false, false};
+    case StepKind::offer_read: return {true, true, false, false};
     case StepKind::recv:
-    case StepKind::borrow: return {true, false, false, true};
+    case StepKind::remote_read: return {true, false, false, true};
     case StepKind::copy:
     case StepKind::reduce:
-    case StepKind::fold:
+    case StepKind::reduce_sorted:
     case StepKind::transform: return {false, true, false, true};
-    case StepKind::expose:
-    case StepKind::await: return {true, false, false, false};
+    case StepKind::signal:
+    case StepKind::wait: return {true, false, false, false};
     case StepKind::read:
     case StepKind::unpack: return {true, false, true, true};
-    case StepKind::share: return {false, false, false, false};  // its tasks do
+    case StepKind::publish_tasks: return {false, false, false, false};  // its tasks do
   }
   return {};
 }
@@ -86,12 +86,12 @@ class Order {
   std::vector<std::uint64_t> before_;  // one row of bits per step
 };
 
-/// A send and its recv, or an expose and its await.
+/// A send and its recv, or a signal and its wait.
 struct Link {
-  std::size_t giver;  ///< rank
-  StepId giver_step;
-  std::size_t taker;
-  StepId taker_step;
+  std::size_t producer;  ///< rank
+  StepId producer_step;
+  std::size_t consumer;
+  StepId consumer_step;
 };
 
 /// The starts and ends of the steps of all ranks as one graph. It has the edges of the plans: a step starts before it

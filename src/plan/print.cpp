@@ -64,7 +64,7 @@ std::string to_json(const Plan& plan, StepId id) {
       blocks += (i ? ", " : "") + to_json(plan.blocks[step.first_block + i]);
     object.raw("blocks", "[" + blocks + "]").raw("scaled", step.scaled ? "true" : "false");
   }
-  if (step.kind == StepKind::share)
+  if (step.kind == StepKind::publish_tasks)
     object.number("first_task", step.first_block).number("task_count", step.block_count);
   return object.number("level", step.level)
       .number("segment", step.segment)
@@ -130,7 +130,7 @@ std::string to_text(const Plan& plan) {
 
 namespace {
 
-// The tasks that this rank stands for, being the lowest that they touch, with the shares that offer their memory.
+// The tasks that this rank stands for, being the lowest that they touch, with the publishers that offer their memory.
 std::string shared_tasks_in_dot(const Plan& plan, const std::function<std::string(int, std::size_t)>& step_node) {
   std::string text;
   const auto task_node = [](int rank, std::size_t task) {
@@ -149,9 +149,10 @@ std::string shared_tasks_in_dot(const Plan& plan, const std::function<std::strin
     for (const std::uint32_t earlier : task.after)
       if (earlier != SharedTask::kNone)
         text += "  " + task_node(lowest_rank(plan.tasks[earlier]), earlier) + " -> " + self + ";\n";
-    // All ranks of a node share a task in the same step.
+    // All ranks of a node publisher a task in the same step.
     for (StepId step = 0; step < plan.steps.size(); ++step)
-      if (plan.steps[step].kind == StepKind::share && id - plan.steps[step].first_block < plan.steps[step].block_count)
+      if (plan.steps[step].kind == StepKind::publish_tasks &&
+          id - plan.steps[step].first_block < plan.steps[step].block_count)
         text += "  " + step_node(plan.rank, step) + " -> " + self + " [style=dotted, constraint=false, color=gray];\n";
   }
   return text;
@@ -175,17 +176,17 @@ std::string to_dot(std::span<const Plan> plans) {
     }
     text += "  }\n";
   }
-  for (const Plan& giver : plans)
-    for (StepId id = 0; id < giver.steps.size(); ++id) {
-      const Step& step = giver.steps[id];
-      const std::optional<StepKind> taking = plan::taker_of(step.kind);
+  for (const Plan& producer : plans)
+    for (StepId id = 0; id < producer.steps.size(); ++id) {
+      const Step& step = producer.steps[id];
+      const std::optional<StepKind> taking = plan::consumer_of(step.kind);
       if (!taking) continue;
-      for (const Plan& taker : plans) {
-        if (taker.rank != step.peer) continue;
-        for (StepId other = 0; other < taker.steps.size(); ++other) {
-          const Step& candidate = taker.steps[other];
-          if (candidate.kind == taking && candidate.peer == giver.rank && candidate.tag == step.tag)
-            text += "  " + node(giver.rank, id) + " -> " + node(taker.rank, other) +
+      for (const Plan& consumer : plans) {
+        if (consumer.rank != step.peer) continue;
+        for (StepId other = 0; other < consumer.steps.size(); ++other) {
+          const Step& candidate = consumer.steps[other];
+          if (candidate.kind == taking && candidate.peer == producer.rank && candidate.tag == step.tag)
+            text += "  " + node(producer.rank, id) + " -> " + node(consumer.rank, other) +
                     " [style=dashed, constraint=false, color=blue];\n";
         }
       }

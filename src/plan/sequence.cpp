@@ -112,12 +112,12 @@ StepId Sequence::reduce(Region from, Region to, After after) {
   return step;
 }
 
-StepId Sequence::fold(Region from, Region to, After after) {
+StepId Sequence::reduce_sorted(Region from, Region to, After after) {
   if (to.size_bytes == 0) return kNone;
   begin(after);
   wait_to_read(from);
   wait_to_write(to);
-  const StepId step = builder_.fold(from, to, waits());
+  const StepId step = builder_.reduce_sorted(from, to, waits());
   has_read(from, step);
   has_written(to, step);
   return step;
@@ -160,45 +160,45 @@ StepId Sequence::move(std::span<const Move> moves, std::uint64_t element_bytes, 
   return step;
 }
 
-StepId Sequence::expose(int peer, std::uint32_t tag, After after) {
+StepId Sequence::signal(int peer, std::uint32_t tag, After after) {
   begin(after);
   for (const auto& [begin_bytes, piece] : pieces_[static_cast<std::size_t>(Buffer::shared)])
     waits_.push_back(piece.writer);
-  return builder_.expose(peer, tag, waits());
+  return builder_.signal(peer, tag, waits());
 }
 
-StepId Sequence::show(Region shown, int peer, std::uint32_t tag, After after) {
+StepId Sequence::publish(Region published, int peer, std::uint32_t tag, After after) {
   begin(after);
-  if (shown.size_bytes > 0) wait_to_read(shown);
-  return builder_.expose(peer, tag, waits());
+  if (published.size_bytes > 0) wait_to_read(published);
+  return builder_.signal(peer, tag, waits());
 }
 
-StepId Sequence::await(int peer, std::uint32_t tag, After after) {
+StepId Sequence::wait(int peer, std::uint32_t tag, After after) {
   begin(after);
-  return awaited_[peer] = builder_.await(peer, tag, waits());
+  return last_wait_[peer] = builder_.wait(peer, tag, waits());
 }
 
 StepId Sequence::read(Region from, int peer, Region to, After after) {
   if (to.size_bytes == 0) return kNone;
   begin(after);
-  if (const auto it = awaited_.find(peer); it != awaited_.end()) waits_.push_back(it->second);
+  if (const auto it = last_wait_.find(peer); it != last_wait_.end()) waits_.push_back(it->second);
   wait_to_write(to);
   const StepId step = builder_.read(from, peer, to, waits());
   has_written(to, step);
   return step;
 }
 
-StepId Sequence::signal(int peer, std::uint32_t tag, After after) {
+StepId Sequence::empty_send(int peer, std::uint32_t tag, After after) {
   begin(after);
   return builder_.send({}, peer, tag, waits());
 }
 
-StepId Sequence::wait_signal(int peer, std::uint32_t tag, After after) {
+StepId Sequence::empty_recv(int peer, std::uint32_t tag, After after) {
   begin(after);
   return builder_.recv({.buffer = Buffer::output}, peer, tag, waits());
 }
 
-StepId Sequence::share(After after) {
+StepId Sequence::publish_tasks(After after) {
   const Plan& plan = builder_.so_far();
   const auto first = std::exchange(shared_tasks_, static_cast<std::uint32_t>(plan.tasks.size()));
   if (first == shared_tasks_) return kNone;
@@ -213,7 +213,7 @@ StepId Sequence::share(After after) {
   begin(after);
   for (const Region& region : read) wait_to_read(region);
   for (const Region& region : written) wait_to_write(region);
-  const StepId step = builder_.share(first, shared_tasks_ - first, waits());
+  const StepId step = builder_.publish_tasks(first, shared_tasks_ - first, waits());
   for (const Region& region : read) has_read(region, step);
   for (const Region& region : written) has_written(region, step);
   return step;

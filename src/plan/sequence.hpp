@@ -21,11 +21,11 @@ struct Move {
 /// A planner calls the members in the order of a correct sequential program of its rank. Each step then waits for
 /// exactly the earlier steps that wrote what it reads or used what it overwrites, so that whatever can overlap does:
 /// a loop over segments becomes a pipeline. Beyond memory,
-/// - an `expose` waits for every earlier write of this rank's shared buffer, and a `read` for the latest `await` of its
-///   peer. Overwriting shared memory that a peer has been shown needs an await that the caller names in `after`;
+/// - a `signal` waits for every earlier write of this rank's shared buffer, and a `read` for the latest `wait` of its
+///   peer. Overwriting shared memory that a peer has been shown needs a wait that the caller names in `after`;
 /// - steps on empty regions and copies of a region to itself are left out (kNone is returned). Sender and receiver
-///   know the size, so both leave the message out. A message without content (a signal) is `signal`/`wait_signal`;
-/// - a `share` of tasks waits for, and later steps wait for it, by what the tasks touch of this rank.
+///   know the size, so both leave the message out. A message without content (a signal) is `empty_send`/`empty_recv`;
+/// - a `publish_tasks` of tasks waits for, and later steps wait for it, by what the tasks touch of this rank.
 class Sequence {
  public:
   /// Further steps to wait for; kNone among them counts for nothing.
@@ -56,24 +56,24 @@ class Sequence {
   StepId recv(Region to, int peer, std::uint32_t tag, After after = {});
   StepId copy(Region from, Region to, After after = {});
   StepId reduce(Region from, Region to, After after = {});
-  /// See StepKind::fold.
-  StepId fold(Region from, Region to, After after = {});
+  /// See StepKind::reduce_sorted.
+  StepId reduce_sorted(Region from, Region to, After after = {});
   /// All copies of `moves` as one step. Their sources lie in one buffer, their targets in one buffer, and no source
   /// overlaps a target; `element_bytes` is the size of what the plan computes with.
   StepId move(std::span<const Move> moves, std::uint64_t element_bytes, After after = {});
-  StepId expose(int peer, std::uint32_t tag, After after = {});
-  /// An expose of this part of the shared buffer alone; of nothing, where the region is empty.
-  StepId show(Region shown, int peer, std::uint32_t tag, After after = {});
-  StepId await(int peer, std::uint32_t tag, After after = {});
-  StepId read(Region from, int peer, Region to, After after = {});
   StepId signal(int peer, std::uint32_t tag, After after = {});
-  StepId wait_signal(int peer, std::uint32_t tag, After after = {});
+  /// A signal of this part of the shared buffer alone; of nothing, where the region is empty.
+  StepId publish(Region published, int peer, std::uint32_t tag, After after = {});
+  StepId wait(int peer, std::uint32_t tag, After after = {});
+  StepId read(Region from, int peer, Region to, After after = {});
+  StepId empty_send(int peer, std::uint32_t tag, After after = {});
+  StepId empty_recv(int peer, std::uint32_t tag, After after = {});
 
   std::uint32_t task(const SharedTask& task, std::span<const RankRegion> sources, std::span<const RankRegion> targets) {
     return builder_.task(task, sources, targets);
   }
   /// Offers the tasks that were added since the last share; kNone if there are none.
-  StepId share(After after = {});
+  StepId publish_tasks(After after = {});
 
   /// Reserves memory, aligned to 64 bytes.
   Region scratch(std::uint64_t size_bytes) { return builder_.scratch(size_bytes); }
@@ -102,9 +102,9 @@ class Sequence {
   const std::vector<StepId>& waits();
 
   PlanBuilder builder_;
-  std::array<Pieces, 4> pieces_;   // by Buffer
-  std::map<int, StepId> awaited_;  // the latest await of each peer
-  std::vector<StepId> waits_;      // of the step being added
+  std::array<Pieces, 4> pieces_;     // by Buffer
+  std::map<int, StepId> last_wait_;  // the latest wait of each peer
+  std::vector<StepId> waits_;        // of the step being added
   std::uint32_t shared_tasks_ = 0;
 };
 

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "kernels/arithmetic.hpp"
-#include "kernels/fold.hpp"
+#include "kernels/reduce_sorted.hpp"
 #include "penstock/error.hpp"
 #include "plan/element_types.hpp"
 #include "plan/names.hpp"
@@ -30,10 +30,10 @@ struct StepRef {
   StepId step;
 };
 
-// A message, a signal or a loan between two ranks.
+// A message, a signal or a remote read between two ranks.
 struct Channel {
-  std::optional<StepRef> giver;  // a send or lend that waits for its receiver
-  std::optional<StepRef> taker;
+  std::optional<StepRef> producer;  // a send or offer_read that waits for its receiver
+  std::optional<StepRef> consumer;
   std::optional<std::vector<std::byte>> buffered;  // the content of a send that did not wait
 };
 
@@ -81,7 +81,7 @@ class Simulation {
     }
     if (steps_left_ > 0) fail_deadlocked();
     for (const auto& [key, channel] : channels_)
-      if (channel.giver || channel.taker || channel.buffered) fail("a message or signal was never taken");
+      if (channel.producer || channel.consumer || channel.buffered) fail("a message or signal was never taken");
   }
 
  private:
@@ -109,7 +109,7 @@ class Simulation {
   [[noreturn]] void fail_deadlocked() {
     std::string waiting;
     for (const auto& [key, channel] : channels_)
-      for (const auto& step : {channel.giver, channel.taker})
+      for (const auto& step : {channel.producer, channel.consumer})
         if (step) waiting += "; rank " + std::to_string(step->rank) + " in " + describe(step_of(*step));
     fail("deadlock with " + std::to_string(steps_left_) + " steps left" + waiting);
   }
@@ -149,7 +149,7 @@ class Simulation {
 
   /// Of steps that meet: the same for both kinds.
   Channel& channel(StepKind kind, std::size_t source, std::size_t destination, std::uint32_t tag) {
-    const auto met = static_cast<std::uint64_t>(taker_of(kind).value_or(kind));
+    const auto met = static_cast<std::uint64_t>(consumer_of(kind).value_or(kind));
     return channels_[((static_cast<std::uint64_t>(source) << 23 | destination) << 17 | tag) << 4 | met];
   }
 
@@ -164,58 +164,59 @@ class Simulation {
     const auto peer = static_cast<std::size_t>(step.peer);
     switch (step.kind) {
       case StepKind::send:
-      case StepKind::lend: {
+      case StepKind::offer_read: {
         Channel& to = channel(step.kind, ref.rank, peer, step.tag);
         if (step.kind == StepKind::send && random_() % 2 == 0) {
           const Bytes from = bytes(ref.rank, step.from);
           to.buffered.emplace(from.begin(), from.end());
           complete(ref);
         } else {
-          to.giver = ref;
+          to.producer = ref;
         }
-        if (to.taker) ready_.push_back({to.taker->rank, to.taker->step, Action::deliver});
+        if (to.consumer) ready_.push_back({to.consumer->rank, to.consumer->step, Action::deliver});
         return;
       }
       case StepKind::recv:
         for (std::byte& byte : target(ref)) byte = kGarbage;
         [[fallthrough]];
-      case StepKind::borrow: {
+      case StepKind::remote_read: {
         Channel& from = channel(step.kind, peer, ref.rank, step.tag);
-        from.taker = ref;
-        if (from.giver || from.buffered) ready_.push_back({ref.rank, ref.step, Action::deliver});
+        from.consumer = ref;
+        if (from.producer || from.buffered) ready_.push_back({ref.rank, ref.step, Action::deliver});
         return;
       }
       case StepKind::copy: move(bytes(ref.rank, step.from), target(ref)); return complete(ref);
       case StepKind::reduce:
         kernels::reduce(arithmetic_, bytes(ref.rank, step.from), target(ref));
         return complete(ref);
-      case StepKind::fold:
-        kernels::fold(arithmetic_, kernels::parts_of(bytes(ref.rank, step.from), step.to.size_bytes), target(ref));
+      case StepKind::reduce_sorted:
+        kernels::reduce_sorted(arithmetic_, kernels::parts_of(bytes(ref.rank, step.from), step.to.size_bytes),
+                               target(ref));
         return complete(ref);
       case StepKind::transform:
       case StepKind::unpack: {
         move_blocks(ref, bytes(step.kind == StepKind::unpack ? peer : ref.rank, step.from));
         return complete(ref);
       }
-      case StepKind::expose: {
+      case StepKind::signal: {
         Channel& to = channel(step.kind, ref.rank, peer, step.tag);
-        if (to.taker)
-          complete(*std::exchange(to.taker, std::nullopt));
+        if (to.consumer)
+          complete(*std::exchange(to.consumer, std::nullopt));
         else
           to.buffered.emplace();
         return complete(ref);
       }
-      case StepKind::await: {
+      case StepKind::wait: {
         Channel& from = channel(step.kind, peer, ref.rank, step.tag);
         if (!from.buffered) {
-          from.taker = ref;
+          from.consumer = ref;
           return;
         }
         from.buffered.reset();
         return complete(ref);
       }
       case StepKind::read: move(bytes(peer, step.from), target(ref)); return complete(ref);
-      case StepKind::share: return share(ref);
+      case StepKind::publish_tasks: return publish_tasks(ref);
     }
   }
 
@@ -240,7 +241,7 @@ class Simulation {
     return entry->second;
   }
 
-  void share(StepRef ref) {
+  void publish_tasks(StepRef ref) {
     const Plan& plan = plans_[ref.rank];
     const Step& step = step_of(ref);
     std::uint32_t touching = 0;
@@ -277,8 +278,8 @@ class Simulation {
     }
     for (const std::size_t rank : ranks)
       for (StepId step = 0; step < plans_[rank].steps.size(); ++step) {
-        const Step& share = plans_[rank].steps[step];
-        if (share.kind == StepKind::share && id - share.first_block < share.block_count &&
+        const Step& publisher = plans_[rank].steps[step];
+        if (publisher.kind == StepKind::publish_tasks && id - publisher.first_block < publisher.block_count &&
             --shares_left_.at({rank, step}) == 0)
           complete({rank, step});
       }
@@ -287,19 +288,19 @@ class Simulation {
   void deliver(StepRef recv) {
     const Step& step = step_of(recv);
     Channel& from = channel(step.kind, static_cast<std::size_t>(step.peer), recv.rank, step.tag);
-    if (step.kind == StepKind::borrow) {
-      const Region lent = step_of(*from.giver).from;
-      if (lent.size_bytes != step.from.size_bytes) fail("a loan is not as long as its receiver expects");
-      move_blocks(recv, bytes(from.giver->rank, lent));
-      complete(*std::exchange(from.giver, std::nullopt));
+    if (step.kind == StepKind::remote_read) {
+      const Region offered = step_of(*from.producer).from;
+      if (offered.size_bytes != step.from.size_bytes) fail("a remote read is not as long as its receiver expects");
+      move_blocks(recv, bytes(from.producer->rank, offered));
+      complete(*std::exchange(from.producer, std::nullopt));
     } else if (from.buffered) {
       move(*from.buffered, target(recv));
       from.buffered.reset();
     } else {
-      move(bytes(from.giver->rank, step_of(*from.giver).from), target(recv));
-      complete(*std::exchange(from.giver, std::nullopt));
+      move(bytes(from.producer->rank, step_of(*from.producer).from), target(recv));
+      complete(*std::exchange(from.producer, std::nullopt));
     }
-    from.taker.reset();
+    from.consumer.reset();
     complete(recv);
   }
 

@@ -10,27 +10,27 @@
 
 #include "base/ranks_text.hpp"
 #include "kernels/arithmetic.hpp"
-#include "kernels/fold.hpp"
+#include "kernels/reduce_sorted.hpp"
 #include "plan/names.hpp"
 #include "plan/region.hpp"
 
 namespace penstock::plan {
 namespace {
 
-constexpr StepId kNoShare = PlanBuilder::kNone;
+constexpr StepId kNotPublished = PlanBuilder::kNone;
 
 bool same(const SharedTask& a, const SharedTask& b) {
   return a.first_region == b.first_region && a.source_count == b.source_count && a.target_count == b.target_count &&
          a.after == b.after && a.lane == b.lane;
 }
 
-// By task: the step of `plan` that shares it.
-std::vector<StepId> shares_of(const Plan& plan) {
-  std::vector<StepId> share(plan.tasks.size(), kNoShare);
+// By task: the step of `plan` that publishes it.
+std::vector<StepId> publishers_of(const Plan& plan) {
+  std::vector<StepId> publisher(plan.tasks.size(), kNotPublished);
   for (StepId id = 0; id < plan.steps.size(); ++id)
-    if (const Step& step = plan.steps[id]; step.kind == StepKind::share)
-      std::fill_n(share.begin() + step.first_block, step.block_count, id);
-  return share;
+    if (const Step& step = plan.steps[id]; step.kind == StepKind::publish_tasks)
+      std::fill_n(publisher.begin() + step.first_block, step.block_count, id);
+  return publisher;
 }
 
 // By task: itself and what has to be complete before it, as rows of bits.
@@ -71,7 +71,7 @@ class TaskVerifier {
     if (!findings_.empty()) return findings_;
     for (const auto& [node, first] : first_of_node)
       if (!plans_[first].tasks.empty()) {
-        check_shares(first);
+        check_publishers(first);
         check_memory(plans_[first]);
       }
     return findings_;
@@ -135,18 +135,18 @@ class TaskVerifier {
     }
   }
 
-  void check_shares(std::size_t first) {
+  void check_publishers(std::size_t first) {
     const Plan& plan = plans_[first];
     for (std::size_t rank = 0; rank < plans_.size(); ++rank) {
       if (nodes_[rank] != nodes_[first]) continue;
       std::vector<int> shared(plan.tasks.size());
       for (const Step& step : plans_[rank].steps)
-        if (step.kind == StepKind::share)
+        if (step.kind == StepKind::publish_tasks)
           for (std::uint32_t i = 0; i < step.block_count; ++i) ++shared[step.first_block + i];
       for (std::size_t id = 0; id < plan.tasks.size(); ++id) {
-        if (shared[id] > 1) found(where(plan, id) + ": rank " + std::to_string(rank) + " shares it twice");
+        if (shared[id] > 1) found(where(plan, id) + ": rank " + std::to_string(rank) + " publishes it twice");
         if (shared[id] == 0 && touches(plan, plan.tasks[id], static_cast<int>(rank)))
-          found(where(plan, id) + ": rank " + std::to_string(rank) + " never shares it");
+          found(where(plan, id) + ": rank " + std::to_string(rank) + " never publishes it");
       }
     }
   }
@@ -158,7 +158,8 @@ class TaskVerifier {
     bool is_write;
   };
 
-  // Tasks of different shares of a rank are ordered by its shares, which verify() checks like all steps of a rank.
+  // Tasks of different publishers of a rank are ordered by its publishers, which verify() checks like all steps of a
+  // rank.
   void check_memory(const Plan& plan) {
     const Ancestors ancestors(plan);
     std::vector<Access> all;
@@ -174,7 +175,7 @@ class TaskVerifier {
       return std::tuple(a.rank, a.region.buffer, a.region.offset_bytes) <
              std::tuple(b.rank, b.region.buffer, b.region.offset_bytes);
     });
-    std::map<std::int32_t, std::vector<StepId>> shares;
+    std::map<std::int32_t, std::vector<StepId>> publishers;
     std::set<std::pair<std::size_t, std::size_t>> reported;
     std::vector<Access> open;
     for (const Access& access : all) {
@@ -185,9 +186,9 @@ class TaskVerifier {
       for (const Access& other : open) {
         const auto [first, second] = std::minmax(access.task, other.task);
         if (first == second || (!access.is_write && !other.is_write) || ancestors.contain(second, first)) continue;
-        const auto [share, is_new] = shares.try_emplace(access.rank);
-        if (is_new) share->second = shares_of(plans_[static_cast<std::size_t>(access.rank)]);
-        if (share->second[first] != share->second[second]) continue;
+        const auto [publisher, is_new] = publishers.try_emplace(access.rank);
+        if (is_new) publisher->second = publishers_of(plans_[static_cast<std::size_t>(access.rank)]);
+        if (publisher->second[first] != publisher->second[second]) continue;
         if (reported.emplace(first, second).second)
           found(where(plan, first) + " and " + where(plan, second) +
                 " touch the same memory without an order between them");
@@ -210,8 +211,8 @@ bool touches(const Plan& plan, const SharedTask& task, int rank) {
 
 void run_task(const Arithmetic& arithmetic, std::span<const ConstBytes> sources, std::span<const Bytes> targets) {
   std::vector<std::byte> value(sources.back().begin(), sources.back().end());
-  if (arithmetic.by_value && sources.size() > 1)
-    kernels::fold(arithmetic, sources, value);
+  if (arithmetic.reproducible && sources.size() > 1)
+    kernels::reduce_sorted(arithmetic, sources, value);
   else
     for (std::size_t i = sources.size() - 1; i-- > 0;) kernels::reduce(arithmetic, sources[i], value);
   for (const Bytes& target : targets)
@@ -224,8 +225,8 @@ std::vector<std::string> verify_tasks(std::span<const Plan> plans, std::span<con
 }
 
 void add_task_edges(std::span<const Plan> plans, Events& events) {
-  std::vector<std::vector<StepId>> share;
-  for (const Plan& plan : plans) share.push_back(shares_of(plan));
+  std::vector<std::vector<StepId>> publisher;
+  for (const Plan& plan : plans) publisher.push_back(publishers_of(plan));
   for (std::size_t rank = 0; rank < plans.size(); ++rank) {
     const Plan& plan = plans[rank];
     if (plan.tasks.empty()) continue;
@@ -237,8 +238,8 @@ void add_task_edges(std::span<const Plan> plans, Events& events) {
         if (!ancestors.contain(id, needed)) continue;
         for (const RankRegion& each : regions(plan, plan.tasks[needed])) {
           const auto other = static_cast<std::size_t>(each.rank);
-          if (other != rank && added.insert({other, {share[other][needed], share[rank][id]}}).second)
-            events.add(events.start(other, share[other][needed]), events.end(rank, share[rank][id]));
+          if (other != rank && added.insert({other, {publisher[other][needed], publisher[rank][id]}}).second)
+            events.add(events.start(other, publisher[other][needed]), events.end(rank, publisher[rank][id]));
         }
       }
     }

@@ -21,8 +21,8 @@ inline std::span<const RankRegion> targets(const Plan& plan, const SharedTask& t
 inline std::span<const RankRegion> regions(const Plan& plan, const SharedTask& task) {
   return std::span(plan.task_regions).subspan(task.first_region, std::size_t{task.source_count} + task.target_count);
 }
-inline std::span<const SharedTask> tasks(const Plan& plan, const Step& share) {
-  return std::span(plan.tasks).subspan(share.first_block, share.block_count);
+inline std::span<const SharedTask> tasks(const Plan& plan, const Step& publisher) {
+  return std::span(plan.tasks).subspan(publisher.first_block, publisher.block_count);
 }
 
 bool touches(const Plan& plan, const SharedTask& task, int rank);
@@ -38,12 +38,12 @@ inline Region resolved(const Plan& owner, Region region) {
 /// Every target = source 0 (op) (source 1 (op) (...)).
 void run_task(const Arithmetic& arithmetic, std::span<const ConstBytes> sources, std::span<const Bytes> targets);
 
-/// One sentence per finding about the tasks: what verify() promises of them, beside the order between `share` and the
-/// other steps of a rank. `plans` have passed the checks of single steps.
+/// One sentence per finding about the tasks: what verify() promises of them, beside the order between `publish_tasks`
+/// and the other steps of a rank. `plans` have passed the checks of single steps.
 std::vector<std::string> verify_tasks(std::span<const Plan> plans, std::span<const std::int32_t> node_of_rank,
                                       std::uint64_t element_bytes);
 
-/// Lets a share end after the start of the shares of all ranks that its tasks wait for. For verified tasks.
+/// Lets a publisher end after the start of the publishers of all ranks that its tasks wait for. For verified tasks.
 void add_task_edges(std::span<const Plan> plans, Events& events);
 
 /// "reduce input[0, 64) of 0, input[0, 64) of 1 to output[0, 64) of 0".

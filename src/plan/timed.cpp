@@ -72,30 +72,30 @@ class Graph {
     const ActionId start = start_of(rank, id);
     for (const StepId earlier : dependencies(plan, id)) order(end(start_of(rank, earlier)), start);
     order(start, end(start));
-    if (step.kind == StepKind::recv || step.kind == StepKind::borrow || touches(step.kind).reads_remote) {
+    if (step.kind == StepKind::recv || step.kind == StepKind::remote_read || touches(step.kind).reads_remote) {
       Action& action = actions_[end(start)];
       action = {.from = step.peer,
                 .to = self,
                 .level = step.level,
                 .tree_levels = plan.tree_levels,
                 .edges = 1,
-                .bytes = taken_bytes(step),
+                .bytes = consumed_bytes(step),
                 .lane = step.lane,
                 .rank = self,
                 .node = nodes_[rank],
                 .waits = action.waits};
     }
-    const std::optional<StepKind> taker_kind = taker_of(step.kind);
-    const bool gives = taker_kind.has_value();
-    if (!gives && !takes(step.kind)) return;
-    const StepKind meets_as = taker_kind.value_or(step.kind);
+    const std::optional<StepKind> consumer_kind = consumer_of(step.kind);
+    const bool gives = consumer_kind.has_value();
+    if (!gives && !consumes(step.kind)) return;
+    const StepKind meets_as = consumer_kind.value_or(step.kind);
     const std::tuple key{meets_as, gives ? self : step.peer, gives ? step.peer : self, step.tag};
     const auto [other, is_first] = unmatched_.try_emplace(key, start);
     if (is_first) return;
-    const ActionId giver = gives ? start : other->second;
-    const ActionId taker = gives ? other->second : start;
-    order(giver, end(taker));
-    if (meets_as != StepKind::await) order(end(taker), end(giver));
+    const ActionId producer = gives ? start : other->second;
+    const ActionId consumer = gives ? other->second : start;
+    order(producer, end(consumer));
+    if (meets_as != StepKind::wait) order(end(consumer), end(producer));
     unmatched_.erase(other);
   }
 
@@ -127,7 +127,7 @@ class Graph {
   void offer(std::size_t rank, std::uint32_t number, ActionId task) {
     for (StepId id = 0; id < plans_[rank].steps.size(); ++id) {
       const Step& step = plans_[rank].steps[id];
-      if (step.kind != StepKind::share || number - step.first_block >= step.block_count) continue;
+      if (step.kind != StepKind::publish_tasks || number - step.first_block >= step.block_count) continue;
       order(start_of(rank, id), task);
       order(task, end(start_of(rank, id)));
     }

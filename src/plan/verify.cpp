@@ -94,8 +94,8 @@ class Verifier {
       found(std::move(finding));
     if (!findings_.empty()) return findings_;
     match(StepKind::send, "message");
-    match(StepKind::expose, "signal");
-    match(StepKind::lend, "loan");
+    match(StepKind::signal, "signal");
+    match(StepKind::offer_read, "remote read");
     if (!findings_.empty()) return findings_;
     for (std::size_t rank = 0; rank < plans_.size(); ++rank) check_memory(rank);
     check_deadlock();
@@ -157,16 +157,17 @@ class Verifier {
       if (step.to.buffer == Buffer::input && step.to.size_bytes > 0) found(where(rank, id) + ": writes the input");
     }
     const bool moves_whole = (touches.reads || touches.reads_remote) && touches.writes &&
-                             !plan::has_blocks(step.kind) && step.kind != StepKind::fold;
+                             !plan::has_blocks(step.kind) && step.kind != StepKind::reduce_sorted;
     if (moves_whole && step.from.size_bytes != step.to.size_bytes)
       found(where(rank, id) + ": source and target differ in size");
     if (step.kind == StepKind::reduce && step.from.size_bytes % element_bytes_.output != 0)
       found(where(rank, id) + ": not a whole number of elements");
-    if (step.kind == StepKind::fold && (step.to.size_bytes == 0 || step.from.size_bytes % step.to.size_bytes != 0 ||
-                                        step.to.size_bytes % element_bytes_.output != 0))
+    if (step.kind == StepKind::reduce_sorted &&
+        (step.to.size_bytes == 0 || step.from.size_bytes % step.to.size_bytes != 0 ||
+         step.to.size_bytes % element_bytes_.output != 0))
       found(where(rank, id) + ": not a whole number of parts, each of whole elements");
     if (plan::has_blocks(step.kind)) check_blocks(rank, id);
-    if (step.kind == StepKind::share && std::uint64_t{step.first_block} + step.block_count > plan.tasks.size())
+    if (step.kind == StepKind::publish_tasks && std::uint64_t{step.first_block} + step.block_count > plan.tasks.size())
       found(where(rank, id) + ": its tasks lie outside of the plan's list");
   }
 
@@ -211,7 +212,7 @@ class Verifier {
 
   void match(StepKind giving, const std::string& what) {
     const auto given = collect(giving, false);
-    const auto taken = collect(*plan::taker_of(giving), true);
+    const auto taken = collect(*plan::consumer_of(giving), true);
     for (const auto& [key, id] : given) {
       const auto rank = static_cast<std::size_t>(key[0]);
       const auto other = taken.find(key);
@@ -219,11 +220,11 @@ class Verifier {
         found(where(rank, id) + ": nobody takes this " + what);
         continue;
       }
-      const Step& taker = plans_[static_cast<std::size_t>(key[1])].steps[other->second];
-      const Step& giver = plans_[rank].steps[id];
-      const std::uint64_t taken_bytes = plan::taken_bytes(taker);
-      if (giver.from.size_bytes != taken_bytes)
-        found(where(rank, id) + ": the receiver expects " + std::to_string(taken_bytes) + " bytes");
+      const Step& consumer = plans_[static_cast<std::size_t>(key[1])].steps[other->second];
+      const Step& producer = plans_[rank].steps[id];
+      const std::uint64_t consumed_bytes = plan::consumed_bytes(consumer);
+      if (producer.from.size_bytes != consumed_bytes)
+        found(where(rank, id) + ": the receiver expects " + std::to_string(consumed_bytes) + " bytes");
       links_.push_back({rank, id, static_cast<std::size_t>(key[1]), other->second});
     }
     for (const auto& [key, id] : taken)
@@ -246,7 +247,7 @@ class Verifier {
       };
       if (touches.reads) add(step.from, false);
       if (touches.writes) add(step.to, true);
-      if (step.kind != StepKind::share) continue;
+      if (step.kind != StepKind::publish_tasks) continue;
       for (const SharedTask& task : plan::tasks(plan, step)) {
         for (const RankRegion& each : plan::sources(plan, task))
           if (each.rank == plan.rank) add(plan::resolved(plan, each.region), false);
@@ -272,7 +273,8 @@ class Verifier {
         if (!access.is_write && !other.is_write) continue;
         const auto [first, second] = std::minmax(access.step, other.step);
         if (first != second && order.is_before(first, second)) continue;
-        if (first == second && plans_[rank].steps[first].kind == StepKind::share) continue;  // see verify_tasks()
+        if (first == second && plans_[rank].steps[first].kind == StepKind::publish_tasks)
+          continue;  // see verify_tasks()
         if (!reported.emplace(first, second).second) continue;
         found(first == second ? where(rank, first) + ": source and target overlap"
                               : where(rank, first) + " and " + where(rank, second) +
@@ -286,9 +288,9 @@ class Verifier {
   void check_deadlock() {
     plan::Events events(plans_);
     for (const plan::Link& link : links_) {
-      events.add(events.start(link.giver, link.giver_step), events.end(link.taker, link.taker_step));
-      if (plan::waits_for_taker(plans_[link.giver].steps[link.giver_step].kind))
-        events.add(events.start(link.taker, link.taker_step), events.end(link.giver, link.giver_step));
+      events.add(events.start(link.producer, link.producer_step), events.end(link.consumer, link.consumer_step));
+      if (plan::waits_for_consumer(plans_[link.producer].steps[link.producer_step].kind))
+        events.add(events.start(link.consumer, link.consumer_step), events.end(link.producer, link.producer_step));
     }
     plan::add_task_edges(plans_, events);
     const auto cycle = events.find_cycle();
@@ -298,7 +300,7 @@ class Verifier {
     found("deadlock: " + text);
   }
 
-  // Remote reads against the owner's writes, over dependencies and expose → await alone: messages order no memory.
+  // Remote reads against the owner's writes, over dependencies and signal → wait alone: messages order no memory.
   void check_reads() {
     std::map<std::size_t, std::vector<std::pair<std::size_t, StepId>>> reads_of;  // by owner
     for (std::size_t rank = 0; rank < plans_.size(); ++rank) {
@@ -307,20 +309,20 @@ class Verifier {
         const Step& read = plans_[rank].steps[id];
         if (!plan::touches(read.kind).reads_remote) continue;
         if (!order) order.emplace(plans_[rank]);
-        bool is_awaited = false;
-        for (StepId earlier = 0; earlier < id && !is_awaited; ++earlier) {
+        bool is_waited_for = false;
+        for (StepId earlier = 0; earlier < id && !is_waited_for; ++earlier) {
           const Step& step = plans_[rank].steps[earlier];
-          is_awaited = step.kind == StepKind::await && step.peer == read.peer && order->is_before(earlier, id);
+          is_waited_for = step.kind == StepKind::wait && step.peer == read.peer && order->is_before(earlier, id);
         }
-        if (!is_awaited) found(where(rank, id) + ": no await of the peer comes before it");
+        if (!is_waited_for) found(where(rank, id) + ": no wait of the peer comes before it");
         reads_of[static_cast<std::size_t>(read.peer)].emplace_back(rank, id);
       }
     }
     if (reads_of.empty()) return;
     plan::Events events(plans_);
     for (const plan::Link& link : links_)
-      if (plans_[link.giver].steps[link.giver_step].kind == StepKind::expose)
-        events.add(events.start(link.giver, link.giver_step), events.end(link.taker, link.taker_step));
+      if (plans_[link.producer].steps[link.producer_step].kind == StepKind::signal)
+        events.add(events.start(link.producer, link.producer_step), events.end(link.consumer, link.consumer_step));
     for (const auto& [owner, reads] : reads_of)
       for (const Access& access : accesses(owner)) {
         if (access.buffer != Buffer::shared || !access.is_write) continue;

@@ -14,10 +14,10 @@ namespace {
 LocalMemory memory_of(const Layout& layout, std::int32_t rank, const std::optional<LocalMemory>& given,
                       std::int64_t leading_elems) {
   if (given && layout.local_size_elems(rank) > 0) {
-    if (given->cells.size() != layout.local_cells(rank).size())
-      throw Error(ErrorCode::invalid_argument, "redistribute: memory for " + std::to_string(given->cells.size()) +
-                                                   " cells given, rank " + std::to_string(rank) + " has " +
-                                                   std::to_string(layout.local_cells(rank).size()));
+    if (given->tiles.size() != layout.local_tiles(rank).size())
+      throw Error(ErrorCode::invalid_argument, "redistribute: memory for " + std::to_string(given->tiles.size()) +
+                                                   " tiles given, rank " + std::to_string(rank) + " has " +
+                                                   std::to_string(layout.local_tiles(rank).size()));
     return *given;
   }
   return layout.local_memory(rank, leading_elems);
@@ -30,7 +30,7 @@ Member::Member(const Layout& source, const Layout& target, const LayoutPair& giv
     : rank_(team.rank),
       parts_(moved_parts(source, target, options)),
       pairing_(parts_.source, parts_.target, options.op),
-      tiles_(pairing_),
+      overlaps_(pairing_),
       serves_(std::move(serves)) {
   const std::int32_t needed = std::max(source.ranks(), target.ranks());
   if (needed > team.size())
@@ -66,34 +66,34 @@ std::map<std::int32_t, Package> Member::packages(Side side) {
   std::map<std::int32_t, Package> by_rank;
   const auto serves = [&](std::int32_t target_rank) { return !serves_ || serves_(target_rank); };
   if (side == Side::target && !serves(rank_)) return by_rank;
-  for (const LayoutCell& cell : mine.local_cells(rank_)) {
+  for (const LayoutTile& tile : mine.local_tiles(rank_)) {
     std::vector<const std::vector<SharedRuns>*> lists(dimensions);
-    std::vector<std::int64_t> strides = pairing_.target_cell_strides();
+    std::vector<std::int64_t> strides = pairing_.target_tile_strides();
     for (std::size_t d = 0; d < dimensions; ++d)
-      lists[d] = &runs(side, d, cell.coordinate[side == Side::source ? d : pairing_.target_dimension(d)]);
+      lists[d] = &runs(side, d, tile.coordinate[side == Side::source ? d : pairing_.target_dimension(d)]);
     if (side == Side::target) {
       std::int64_t stride = 1;
       for (std::size_t d = dimensions; d-- > 0; stride *= other.axes()[d].coordinates()) strides[d] = stride;
     }
     std::vector<const SharedRuns*> chosen(dimensions);
-    const auto visit = [&](auto&& self, std::size_t d, std::int64_t other_cell) -> void {
+    const auto visit = [&](auto&& self, std::size_t d, std::int64_t other_tile) -> void {
       if (d < dimensions) {
         for (const SharedRuns& shared : *lists[d]) {
           chosen[d] = &shared;
-          self(self, d + 1, other_cell + shared.other * strides[d]);
+          self(self, d + 1, other_tile + shared.other * strides[d]);
         }
         return;
       }
-      const std::int32_t peer = other.owners()[static_cast<std::size_t>(other_cell)];
+      const std::int32_t peer = other.owners()[static_cast<std::size_t>(other_tile)];
       const bool forward = side == Side::source;
       if (forward && !serves(peer)) return;
-      by_rank[peer].push_back({forward ? cell.index : other_cell, forward ? other_cell : cell.index, chosen});
+      by_rank[peer].push_back({forward ? tile.index : other_tile, forward ? other_tile : tile.index, chosen});
     };
     visit(visit, 0, 0);
   }
   for (auto& [peer, package] : by_rank)
     std::sort(package.begin(), package.end(), [](const Piece& a, const Piece& b) {
-      return std::pair(a.source_cell, a.target_cell) < std::pair(b.source_cell, b.target_cell);
+      return std::pair(a.source_tile, a.target_tile) < std::pair(b.source_tile, b.target_tile);
     });
   return by_rank;
 }
@@ -107,20 +107,20 @@ const std::vector<SharedRuns>& Member::runs(Side side, std::size_t d, std::int64
   return entry->second;
 }
 
-/// Tells the tiles where this rank's cells lie in its memory, whose number of elements it returns. Those of others need
-/// not be known: what travels is dense.
+/// Tells the overlaps where this rank's tiles lie in its memory, whose number of elements it returns. Those of others
+/// need not be known: what travels is dense.
 std::int64_t Member::place(Side side, const Layout& whole, const LocalMemory& given, std::vector<std::int64_t> begin,
                            const std::vector<std::int64_t>& shape) {
   const Layout& part = side == Side::source ? parts_.source : parts_.target;
   if (begin.empty()) begin.resize(whole.dimensions(), 0);
   const LocalMemory memory = shape.empty() ? given : whole.window_memory(begin, shape, rank_, given);
-  std::vector<LayoutCell> cells = part.local_cells(rank_);
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    const LocalMemory::Cell& place = memory.cells.at(i);
-    if (place.offset_elems == cells[i].local_offset_elems && place.strides_elems == cells[i].strides_elems) continue;
-    cells[i].local_offset_elems = place.offset_elems;
-    cells[i].strides_elems = place.strides_elems;
-    tiles_.place(side, std::move(cells[i]));
+  std::vector<LayoutTile> tiles = part.local_tiles(rank_);
+  for (std::size_t i = 0; i < tiles.size(); ++i) {
+    const LocalMemory::Tile& place = memory.tiles.at(i);
+    if (place.offset_elems == tiles[i].local_offset_elems && place.strides_elems == tiles[i].strides_elems) continue;
+    tiles[i].local_offset_elems = place.offset_elems;
+    tiles[i].strides_elems = place.strides_elems;
+    overlaps_.place(side, std::move(tiles[i]));
   }
   return memory.size_elems;
 }

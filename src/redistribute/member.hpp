@@ -8,12 +8,12 @@
 
 #include "penstock/redistribute.hpp"
 #include "redistribute/copies.hpp"
+#include "redistribute/overlaps.hpp"
 #include "redistribute/overlay.hpp"
-#include "redistribute/tiles.hpp"
 
 namespace penstock::redistribute {
 
-/// One pair of a batch: its tiles, and where its memory begins in the input and the output of the plan.
+/// One pair of a batch: its overlaps, and where its memory begins in the input and the output of the plan.
 class Member {
  public:
   /// Throws Error(invalid_argument) where the layouts, the part of them or the leading dimensions are wrong.
@@ -21,10 +21,10 @@ class Member {
   /// `given` says where the whole pair lies, whatever copies of it the layouts are.
   Member(const Layout& source, const Layout& target, const LayoutPair& given, const RedistributionOptions& options,
          const Team& team, Serves serves = {});
-  Member(const Member&) = delete;  // the tiles refer to the pairing
+  Member(const Member&) = delete;  // the overlaps refer to the pairing
   Member& operator=(const Member&) = delete;
 
-  Tiles& tiles() { return tiles_; }
+  Overlaps& overlaps() { return overlaps_; }
   /// Of this rank's memory for the pair.
   const Region& input() const { return input_; }
   const Region& output() const { return output_; }
@@ -44,7 +44,7 @@ class Member {
   std::int32_t rank_;
   const MovedParts parts_;
   Pairing pairing_;
-  Tiles tiles_;
+  Overlaps overlaps_;
   Region input_;
   Region output_;
   Serves serves_;

@@ -9,7 +9,7 @@
 
 #include "penstock/plan.hpp"
 #include "redistribute/member.hpp"
-#include "redistribute/tiles.hpp"
+#include "redistribute/overlaps.hpp"
 #include "redistribute/turns.hpp"
 
 namespace penstock::redistribute {

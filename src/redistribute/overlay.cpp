@@ -110,7 +110,7 @@ Pairing::Pairing(const Layout& source, const Layout& target, MatrixOp op)
                                                  ", but the target has the shape " + shape_text(target.shape()));
 }
 
-std::vector<std::int64_t> Pairing::target_cell_strides() const {
+std::vector<std::int64_t> Pairing::target_tile_strides() const {
   std::vector<std::int64_t> strides(dimensions(), 1);
   for (std::size_t d = dimensions(); d-- > 1;) strides[d - 1] = strides[d] * target_.axes()[d].coordinates();
   if (transposed_) std::swap(strides[0], strides[1]);

@@ -25,8 +25,8 @@ class Pairing {
   std::size_t target_dimension(std::size_t d) const { return transposed_ ? 1 - d : d; }
   const Axis& source_axis(std::size_t d) const { return source_.axes()[d]; }
   const Axis& target_axis(std::size_t d) const { return target_.axes()[target_dimension(d)]; }
-  /// For each dimension of the source, what one step of its target coordinate adds to the target's cell number.
-  std::vector<std::int64_t> target_cell_strides() const;
+  /// For each dimension of the source, what one step of its target coordinate adds to the target's tile number.
+  std::vector<std::int64_t> target_tile_strides() const;
   /// The dimensions of the source in the order of that side's memory, the slowest first.
   std::vector<std::size_t> memory_order(Side side) const;
 

@@ -30,7 +30,7 @@ void visit_volumes_of_copy(const Layout& source, const Layout& target, MatrixOp 
                            const std::function<void(std::span<const PairVolume>)>& visit_source) {
   const redistribute::Pairing pairing(source, target, op);
   const std::size_t dimensions = pairing.dimensions();
-  const std::vector<std::int64_t> strides = pairing.target_cell_strides();
+  const std::vector<std::int64_t> strides = pairing.target_tile_strides();
   std::vector<AxisTable> tables;
   for (std::size_t d = 0; d < dimensions; ++d) tables.emplace_back(pairing.source_axis(d), pairing.target_axis(d));
 
@@ -40,16 +40,16 @@ void visit_volumes_of_copy(const Layout& source, const Layout& target, MatrixOp 
   std::vector<std::int32_t> touched;
   std::vector<std::span<const redistribute::AxisVolume>> lists(dimensions);
   for (std::int32_t rank = 0; rank < source.ranks(); ++rank) {
-    for (const LayoutCell& cell : source.local_cells(rank)) {
-      for (std::size_t d = 0; d < dimensions; ++d) lists[d] = tables[d].of(cell.coordinate[d]);
-      const auto visit = [&](auto&& self, std::size_t d, std::int64_t target_cell, std::int64_t elems) -> void {
+    for (const LayoutTile& tile : source.local_tiles(rank)) {
+      for (std::size_t d = 0; d < dimensions; ++d) lists[d] = tables[d].of(tile.coordinate[d]);
+      const auto visit = [&](auto&& self, std::size_t d, std::int64_t target_tile, std::int64_t elems) -> void {
         if (d + 1 < dimensions) {
           for (const redistribute::AxisVolume& volume : lists[d])
-            self(self, d + 1, target_cell + volume.target * strides[d], elems * volume.elems);
+            self(self, d + 1, target_tile + volume.target * strides[d], elems * volume.elems);
           return;
         }
         for (const redistribute::AxisVolume& volume : lists[d]) {
-          const std::int32_t owner = owners[static_cast<std::size_t>(target_cell + volume.target * strides[d])];
+          const std::int32_t owner = owners[static_cast<std::size_t>(target_tile + volume.target * strides[d])];
           std::int64_t& sum = to_rank[static_cast<std::size_t>(owner)];
           if (sum == 0) touched.push_back(owner);
           sum += elems * volume.elems;

@@ -22,7 +22,7 @@ namespace penstock::scalapack {
 namespace {
 
 /// What one process tells the others about a call that they have no plan for.
-struct Card {
+struct RankInfo {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   Operand source;
@@ -35,10 +35,10 @@ struct Numbers {
 };
 
 /// The keys of all ranks add up to one that identifies the call, so a rank's own depends on the rank.
-Numbers numbers_of(const Card& card, const Routine& routine, int rank) {
-  std::int32_t words[sizeof(Card) / sizeof(std::int32_t)];
-  static_assert(std::is_trivially_copyable_v<Card> && sizeof(words) == sizeof(Card));
-  std::memcpy(words, &card, sizeof(Card));
+Numbers numbers_of(const RankInfo& info, const Routine& routine, int rank) {
+  std::int32_t words[sizeof(RankInfo) / sizeof(std::int32_t)];
+  static_assert(std::is_trivially_copyable_v<RankInfo> && sizeof(words) == sizeof(RankInfo));
+  std::memcpy(words, &info, sizeof(RankInfo));
   Numbers numbers;
   for (std::uint64_t i = 0; i < 2; ++i) {
     std::uint64_t& key = numbers.key[i];
@@ -57,32 +57,32 @@ class Caller {
         call_(call),
         source_rows_(routine.op == MatrixOp::none ? call.rows : call.columns),
         source_columns_(routine.op == MatrixOp::none ? call.columns : call.rows) {
-    card_.source = read_operand(call.source_descriptor, call.source_row, call.source_column, routine.descriptors);
-    card_.target = read_operand(call.target_descriptor, call.target_row, call.target_column, routine.descriptors);
-    if (card_.source.present == 0 && card_.target.present == 0) return;  // knows nothing that counts
-    card_.rows = call.rows;
-    card_.columns = call.columns;
+    info_.source = read_operand(call.source_descriptor, call.source_row, call.source_column, routine.descriptors);
+    info_.target = read_operand(call.target_descriptor, call.target_row, call.target_column, routine.descriptors);
+    if (info_.source.present == 0 && info_.target.present == 0) return;  // knows nothing that counts
+    info_.rows = call.rows;
+    info_.columns = call.columns;
   }
 
   std::optional<Complaint> complaint() const {
     // Parameters 1 and 2 are the rows and the columns of sub(target), for all routines.
     if (call_.rows < 0) return Complaint{1, "M is " + std::to_string(call_.rows) + "; expected at least 0"};
     if (call_.columns < 0) return Complaint{2, "N is " + std::to_string(call_.columns) + "; expected at least 0"};
-    if (const auto found = check(card_.source, call_.source_descriptor, source_rows_, source_columns_, routine_.source,
+    if (const auto found = check(info_.source, call_.source_descriptor, source_rows_, source_columns_, routine_.source,
                                  routine_.descriptors))
       return found;
-    return check(card_.target, call_.target_descriptor, call_.rows, call_.columns, routine_.target,
+    return check(info_.target, call_.target_descriptor, call_.rows, call_.columns, routine_.target,
                  routine_.descriptors);
   }
 
-  bool is_known() const { return scalapack::is_known(card_.source) && scalapack::is_known(card_.target); }
+  bool is_known() const { return scalapack::is_known(info_.source) && scalapack::is_known(info_.target); }
 
   /// Whether alpha is 0: the source is not read then, so it may hold anything.
   bool only_scales() const { return call_.alpha == 0.0; }
 
   template <typename T>
   void scale() const {
-    const LocalPart part = local_part(card_.target, call_.rows, call_.columns);
+    const LocalPart part = local_part(info_.target, call_.rows, call_.columns);
     if (part.empty()) return;
     T* const elements = static_cast<T*>(call_.output);
     for (std::int64_t column = 0; column < part.columns; ++column) {
@@ -94,7 +94,7 @@ class Caller {
 
   /// Collective. False where some process has a complaint.
   bool agree(Comm& comm, bool complains) {
-    Numbers mine = numbers_of(card_, routine_, comm.rank());
+    Numbers mine = numbers_of(info_, routine_, comm.rank());
     mine.complaints = complains ? 1 : 0;
     Numbers sum;
     comm.run(
@@ -108,7 +108,7 @@ class Caller {
   /// are on the grid of the call, whose processes the communicator has row by row. Leading dimensions may differ.
   Agreed* known(const Comm& comm) {
     if (!sees_all(comm)) return nullptr;
-    Card shared = card_;
+    RankInfo shared = info_;
     for (Operand* operand : {&shared.source, &shared.target})
       operand->leading_elems = operand->grid_row = operand->grid_column = 0;
     const Numbers numbers = numbers_of(shared, routine_, -1);
@@ -117,8 +117,8 @@ class Caller {
   }
 
   void move_as(Agreed& agreed, Comm& comm) {
-    const std::int64_t source_leading = leading_elems_of(card_.source);
-    const std::int64_t target_leading = leading_elems_of(card_.target);
+    const std::int64_t source_leading = leading_elems_of(info_.source);
+    const std::int64_t target_leading = leading_elems_of(info_.target);
     RedistributionOptions& options = agreed.options;
     if (options.source_leading_elems != source_leading || options.target_leading_elems != target_leading) {
       options.source_leading_elems = source_leading;
@@ -147,7 +147,7 @@ class Caller {
  private:
   bool sees_all(const Comm& comm) const {
     for (const auto& [operand, descriptor] :
-         {std::pair(&card_.source, call_.source_descriptor), std::pair(&card_.target, call_.target_descriptor)})
+         {std::pair(&info_.source, call_.source_descriptor), std::pair(&info_.target, call_.target_descriptor)})
       if (operand->present == 0 || descriptor[1] != call_.context ||
           operand->grid_rows * operand->grid_columns != comm.size() ||
           operand->grid_row * operand->grid_columns + operand->grid_column != comm.rank())
@@ -182,19 +182,19 @@ class Caller {
   }
 
   Agreed plan_together(Comm& comm) const {
-    std::vector<Card> cards(static_cast<std::size_t>(comm.size()));
-    comm.allgather(std::as_bytes(std::span(&card_, 1)), std::as_writable_bytes(std::span(cards)));
-    const auto first = std::find_if(cards.begin(), cards.end(), [](const Card& card) { return card.rows > 0; });
+    std::vector<RankInfo> infos(static_cast<std::size_t>(comm.size()));
+    comm.allgather(std::as_bytes(std::span(&info_, 1)), std::as_writable_bytes(std::span(infos)));
+    const auto first = std::find_if(infos.begin(), infos.end(), [](const RankInfo& info) { return info.rows > 0; });
     std::vector<Operand> sources;
     std::vector<Operand> targets;
-    for (const Card& card : cards) {
-      sources.push_back(card.source);
-      targets.push_back(card.target);
-      const bool knows = card.source.present != 0 || card.target.present != 0;
-      if (knows && (card.rows != first->rows || card.columns != first->columns))
-        throw Error(ErrorCode::mismatch, "process " + std::to_string(&card - cards.data()) + " moves " +
-                                             std::to_string(card.rows) + " x " + std::to_string(card.columns) +
-                                             " elements, process " + std::to_string(first - cards.begin()) + " " +
+    for (const RankInfo& info : infos) {
+      sources.push_back(info.source);
+      targets.push_back(info.target);
+      const bool knows = info.source.present != 0 || info.target.present != 0;
+      if (knows && (info.rows != first->rows || info.columns != first->columns))
+        throw Error(ErrorCode::mismatch, "process " + std::to_string(&info - infos.data()) + " moves " +
+                                             std::to_string(info.rows) + " x " + std::to_string(info.columns) +
+                                             " elements, process " + std::to_string(first - infos.begin()) + " " +
                                              std::to_string(first->rows) + " x " + std::to_string(first->columns) +
                                              "; give the same M and N everywhere");
     }
@@ -209,8 +209,8 @@ class Caller {
       options.target_begin = {of_target.row_begin, of_target.column_begin};
       options.shape = {first->rows, first->columns};
       if (routine_.op != MatrixOp::none) std::swap(options.shape[0], options.shape[1]);
-      options.source_leading_elems = leading_elems_of(card_.source);
-      options.target_leading_elems = leading_elems_of(card_.target);
+      options.source_leading_elems = leading_elems_of(info_.source);
+      options.target_leading_elems = leading_elems_of(info_.target);
       agreed.plan =
           std::make_shared<const Plan>(plan_redistribution(agreed.source, agreed.target, options, comm.team()));
     });
@@ -220,8 +220,8 @@ class Caller {
   /// Whether the memory from the first to the last element that moves does, here: a program may move a part of a matrix
   /// to another part of it.
   bool overlaps() const {
-    const LocalPart from = local_part(card_.source, source_rows_, source_columns_);
-    const LocalPart to = local_part(card_.target, call_.rows, call_.columns);
+    const LocalPart from = local_part(info_.source, source_rows_, source_columns_);
+    const LocalPart to = local_part(info_.target, call_.rows, call_.columns);
     if (from.empty() || to.empty()) return false;
     const auto size = static_cast<std::int64_t>(size_bytes(routine_.dtype));
     const auto* const source = static_cast<const std::byte*>(call_.input);
@@ -231,7 +231,7 @@ class Caller {
   }
 
   std::unique_ptr<std::byte[]> copy_of_source(std::uint64_t memory_bytes) const {
-    const LocalPart from = local_part(card_.source, source_rows_, source_columns_);
+    const LocalPart from = local_part(info_.source, source_rows_, source_columns_);
     const std::uint64_t size = size_bytes(routine_.dtype);
     auto copy = std::make_unique_for_overwrite<std::byte[]>(memory_bytes);
     for (std::int64_t column = 0; column < from.columns; ++column) {
@@ -246,7 +246,7 @@ class Caller {
   const Call& call_;
   std::int64_t source_rows_;
   std::int64_t source_columns_;
-  Card card_;
+  RankInfo info_;
   Key key_{};
   std::optional<Key> arguments_;  ///< where this process sees all
 };

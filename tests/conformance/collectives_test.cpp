@@ -13,12 +13,13 @@ namespace {
 
 constexpr int kMostRanks = 17;
 
-std::string describe(const Collective& what, int size, Placement placement) {
-  return std::string(name(what.kind)) + "/" + what.algorithm + " on " + std::to_string(size) + " ranks (placement " +
-         std::to_string(static_cast<int>(placement)) + "), " + std::to_string(what.count) + " " +
-         std::string(name(what.dtype)) + " by " + std::string(name(what.op)) + ", root " + std::to_string(what.root) +
-         (what.in_place ? ", in place" : "") + ", segments of " + std::to_string(what.segment_bytes) + ", radix " +
-         std::to_string(what.radix) + ", split " + std::to_string(what.split);
+std::string describe(const Collective& collective, int size, Placement placement) {
+  return std::string(name(collective.kind)) + "/" + collective.algorithm + " on " + std::to_string(size) +
+         " ranks (placement " + std::to_string(static_cast<int>(placement)) + "), " + std::to_string(collective.count) +
+         " " + std::string(name(collective.dtype)) + " by " + std::string(name(collective.op)) + ", root " +
+         std::to_string(collective.root) + (collective.in_place ? ", in place" : "") + ", segments of " +
+         std::to_string(collective.segment_bytes) + ", radix " + std::to_string(collective.radix) + ", split " +
+         std::to_string(collective.split);
 }
 
 // Compared as values, since -0.0 is as good as 0.0 and a long double has bytes that mean nothing.
@@ -27,22 +28,23 @@ bool same(DType dtype, const std::vector<std::byte>& a, const std::vector<std::b
   return a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0 || decode(dtype, a) == decode(dtype, b);
 }
 
-void check(const Collective& what, int size, Placement placement, std::uint64_t seeds, int progress_cores = 0) {
-  SCOPED_TRACE(describe(what, size, placement));
+void check(const Collective& collective, int size, Placement placement, std::uint64_t seeds, int progress_cores = 0) {
+  SCOPED_TRACE(describe(collective, size, placement));
   const std::vector<std::int32_t> nodes = place(placement, size);
-  const std::vector<Plan> plans = plan_all(what, nodes, progress_cores);
-  for (const std::string& finding : verify(plans, nodes, size_bytes(what.dtype))) ADD_FAILURE() << finding;
+  const std::vector<Plan> plans = plan_all(collective, nodes, progress_cores);
+  for (const std::string& finding : verify(plans, nodes, size_bytes(collective.dtype))) ADD_FAILURE() << finding;
   if (testing::Test::HasFailure()) return;
-  if (what.kind == CollectiveKind::barrier) {
+  if (collective.kind == CollectiveKind::barrier) {
     EXPECT_TRUE(synchronizes(plans));
   }
-  const std::vector<plan::RankMemory> expected = memory_after(what, size);
+  const std::vector<plan::RankMemory> expected = memory_after(collective, size);
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-    std::vector<plan::RankMemory> memory = memory_before(what, size);
-    plan::simulate(plans, {.dtype = what.dtype, .op = what.op}, memory, seed * 7919 + static_cast<unsigned>(size));
+    std::vector<plan::RankMemory> memory = memory_before(collective, size);
+    plan::simulate(plans, {.dtype = collective.dtype, .op = collective.op}, memory,
+                   seed * 7919 + static_cast<unsigned>(size));
     for (std::size_t rank = 0; rank < memory.size(); ++rank) {
-      EXPECT_TRUE(same(what.dtype, memory[rank].input, expected[rank].input)) << "input of rank " << rank;
-      EXPECT_TRUE(same(what.dtype, memory[rank].output, expected[rank].output))
+      EXPECT_TRUE(same(collective.dtype, memory[rank].input, expected[rank].input)) << "input of rank " << rank;
+      EXPECT_TRUE(same(collective.dtype, memory[rank].output, expected[rank].output))
           << "output of rank " << rank << ", seed " << seed;
     }
   }
@@ -51,13 +53,13 @@ void check(const Collective& what, int size, Placement placement, std::uint64_t 
 // Every pair of a dtype and an operation that is defined for it, in turn.
 class Types {
  public:
-  void next(Collective& what) {
+  void next(Collective& collective) {
     do {
       op_ = (op_ + 1) % kOps;
       if (op_ == 0) dtype_ = (dtype_ + 1) % kDTypes;
-      what.dtype = static_cast<DType>(dtype_);
-      what.op = static_cast<ReduceOp>(op_);
-    } while (!defined_for(what.op, what.dtype));
+      collective.dtype = static_cast<DType>(dtype_);
+      collective.op = static_cast<ReduceOp>(op_);
+    } while (!defined_for(collective.op, collective.dtype));
   }
 
  private:
@@ -72,8 +74,8 @@ class EveryAlgorithm : public testing::TestWithParam<const Algorithm*> {
   const Algorithm& row() const { return *GetParam(); }
   Collective request() const { return {.kind = row().kind, .algorithm = std::string(row().name)}; }
 
-  bool fits(const Collective& what, int size, Placement placement) const {
-    return row().fits(Team{0, place(placement, size)}, what);
+  bool fits(const Collective& collective, int size, Placement placement) const {
+    return row().fits(Team{0, place(placement, size)}, collective);
   }
   std::vector<int> roots(int size) const {
     if (!is_rooted(row().kind)) return {0};
@@ -96,18 +98,18 @@ TEST_P(EveryAlgorithm, GivesWhatTheReferenceGives) {
     for (const Placement placement : {Placement::one_node, Placement::unequal, Placement::shuffled})
       for (const Size& length : sizes)
         for (const int root : roots(size)) {
-          Collective what = request();
-          what.count = length.count;
-          what.segment_bytes = length.segment_bytes;
-          what.root = root;
-          types.next(what);
+          Collective collective = request();
+          collective.count = length.count;
+          collective.segment_bytes = length.segment_bytes;
+          collective.root = root;
+          types.next(collective);
           // Both values for each length, each placement and each number of ranks, though not for each combination.
-          what.in_place = tested % 2 == 1;
-          what.radix = 2 + tested % 3;
-          what.split = tested % 7 - 1;
-          if (!fits(what, size, placement)) continue;
+          collective.in_place = tested % 2 == 1;
+          collective.radix = 2 + tested % 3;
+          collective.split = tested % 7 - 1;
+          if (!fits(collective, size, placement)) continue;
           ++tested;
-          check(what, size, placement, 2, tested % 5);
+          check(collective, size, placement, 2, tested % 5);
           if (HasFailure()) return;
         }
   EXPECT_GT(tested, 4);
@@ -119,29 +121,29 @@ class EveryRooted : public EveryAlgorithm {};
 
 TEST_P(EveryReduction, CombinesEveryTypeByEveryOperation) {
   Types types;
-  Collective what = request();
-  what.count = 19;
-  const Collective first = (types.next(what), what);
+  Collective collective = request();
+  collective.count = 19;
+  const Collective first = (types.next(collective), collective);
   do {
     for (const int size : {2, 5}) {
-      what.in_place = !what.in_place;
-      if (fits(what, size, Placement::one_node)) check(what, size, Placement::one_node, 1);
+      collective.in_place = !collective.in_place;
+      if (fits(collective, size, Placement::one_node)) check(collective, size, Placement::one_node, 1);
     }
     if (HasFailure()) return;
-    types.next(what);
-  } while (what.dtype != first.dtype || what.op != first.op);
+    types.next(collective);
+  } while (collective.dtype != first.dtype || collective.op != first.op);
 }
 
 TEST_P(EveryTransfer, PipelinesLongMessages) {
-  Collective what = request();
-  what.dtype = DType::float32;
+  Collective collective = request();
+  collective.dtype = DType::float32;
   for (const int size : {1, 2, 4, 7}) {
-    what.count = 150'001;  // 600 kB: several segments of every algorithm's default length, the last one shorter
-    what.root = size - 1;
-    what.in_place = !what.in_place;
+    collective.count = 150'001;  // 600 kB: several segments of every algorithm's default length, the last one shorter
+    collective.root = size - 1;
+    collective.in_place = !collective.in_place;
     const Placement placement =
-        fits(what, size, Placement::shuffled) ? Placement::shuffled : fitting_placement(what, size);
-    if (fits(what, size, placement)) check(what, size, placement, 1);
+        fits(collective, size, Placement::shuffled) ? Placement::shuffled : fitting_placement(collective, size);
+    if (fits(collective, size, placement)) check(collective, size, placement, 1);
   }
 }
 
@@ -149,15 +151,15 @@ TEST_P(EveryTransfer, PipelinesLongMessages) {
 TEST_P(EveryTransfer, PlansMessagesBeyondTwoGibibytes) {
   for (const int size : {2, 5, 16, 17, 64})
     for (const bool in_place : {false, true}) {
-      Collective what = request();
-      what.count = (std::uint64_t{5} << 31) + 3;
-      what.dtype = DType::float64;
-      what.in_place = in_place;
-      what.root = is_rooted(what.kind) ? size / 2 : 0;
-      const Placement placement = fitting_placement(what, size);
-      if (!fits(what, size, placement)) continue;
+      Collective collective = request();
+      collective.count = (std::uint64_t{5} << 31) + 3;
+      collective.dtype = DType::float64;
+      collective.in_place = in_place;
+      collective.root = is_rooted(collective.kind) ? size / 2 : 0;
+      const Placement placement = fitting_placement(collective, size);
+      if (!fits(collective, size, placement)) continue;
       const std::vector<std::int32_t> nodes = place(placement, size);
-      const std::vector<Plan> plans = plan_all(what, nodes);
+      const std::vector<Plan> plans = plan_all(collective, nodes);
       EXPECT_EQ(verify(plans, nodes, 8), std::vector<std::string>{}) << size << " ranks";
       // A plan is bounded by ranks and segments, not by the length of the message.
       for (const Plan& plan : plans) EXPECT_LE(plan.steps.size(), 8192u) << size << " ranks";
@@ -167,26 +169,26 @@ TEST_P(EveryTransfer, PlansMessagesBeyondTwoGibibytes) {
 
 // MPI ignores MPI_IN_PLACE, or rather all that it concerns, on ranks other than the root.
 TEST_P(EveryRooted, NeedsInPlaceOnTheRootOnly) {
-  Collective what = request();
-  what.count = 5;
-  what.root = 3;
-  const std::vector<std::int32_t> nodes = place(fitting_placement(what, 6), 6);
+  Collective collective = request();
+  collective.count = 5;
+  collective.root = 3;
+  const std::vector<std::int32_t> nodes = place(fitting_placement(collective, 6), 6);
   for (std::int32_t rank = 0; rank < 6; ++rank) {
-    if (rank == what.root) continue;
-    what.in_place = false;
-    const Plan plain = plan_collective(Team{rank, nodes}, request_of(what, rank, 6));
-    what.in_place = true;
-    EXPECT_EQ(to_json(plan_collective(Team{rank, nodes}, request_of(what, rank, 6))), to_json(plain))
+    if (rank == collective.root) continue;
+    collective.in_place = false;
+    const Plan plain = plan_collective(Team{rank, nodes}, request_of(collective, rank, 6));
+    collective.in_place = true;
+    EXPECT_EQ(to_json(plan_collective(Team{rank, nodes}, request_of(collective, rank, 6))), to_json(plain))
         << "rank " << rank;
   }
 }
 
 TEST_P(EveryAlgorithm, IsDescribed) {
   EXPECT_FALSE(row().cost.empty());
-  const Collective what = request();
+  const Collective collective = request();
   for (const int size : {1, 2, 3, 4, 8}) {
-    if (!fits(what, size, Placement::one_node)) continue;
-    const Plan plan = plan_collective(Team{0, place(Placement::one_node, size)}, what);
+    if (!fits(collective, size, Placement::one_node)) continue;
+    const Plan plan = plan_collective(Team{0, place(Placement::one_node, size)}, collective);
     EXPECT_EQ(plan.algorithm, std::string(name(row().kind)) + "/" + std::string(row().name));
   }
 }
@@ -220,15 +222,15 @@ TEST(DefaultChoice, IsCorrectAndTheSameOnAllRanks) {
           const auto ranks = static_cast<std::uint64_t>(size);
           if (count * ranks * (has_block_per_rank(static_cast<CollectiveKind>(kind)) ? ranks : 1) > kMostElements)
             continue;
-          Collective what{.kind = static_cast<CollectiveKind>(kind), .count = count, .dtype = DType::int16};
-          if (what.kind == CollectiveKind::barrier) what.count = 0;
-          what.root = is_rooted(what.kind) ? size - 1 : 0;
+          Collective collective{.kind = static_cast<CollectiveKind>(kind), .count = count, .dtype = DType::int16};
+          if (collective.kind == CollectiveKind::barrier) collective.count = 0;
+          collective.root = is_rooted(collective.kind) ? size - 1 : 0;
           const std::vector<std::int32_t> nodes = place(placement, size);
-          const Algorithm* chosen = choose(Team{0, nodes}, request_of(what, 0, size)).algorithm;
+          const Algorithm* chosen = choose(Team{0, nodes}, request_of(collective, 0, size)).algorithm;
           ASSERT_NE(chosen, nullptr);
           for (std::int32_t rank = 0; rank < size; ++rank)
-            EXPECT_EQ(choose(Team{rank, nodes}, request_of(what, rank, size)).algorithm, chosen);
-          check(what, size, placement, 1, size % 3);
+            EXPECT_EQ(choose(Team{rank, nodes}, request_of(collective, rank, size)).algorithm, chosen);
+          check(collective, size, placement, 1, size % 3);
         }
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 Comm comm_of(ForkedRank& self, const Death& each) {
   ::setenv("PENSTOCK_SINGLE_COPY", each.single_copy ? "on" : "off", 1);
-  ::setenv("PENSTOCK_SILENCE_MS", "0", 1);
+  ::setenv("PENSTOCK_STALL_TIMEOUT_MS", "0", 1);
   return comm::make_comm(self.make_transport, {.progress_cores = each.progress_threads});
 }
 

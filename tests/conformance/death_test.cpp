@@ -18,10 +18,11 @@ namespace {
 class Caller {
  public:
   Caller(engine::Engine& engine, const Algorithm& row, const Death& each) : engine_(engine), each_(each) {
-    Collective what{.kind = row.kind, .count = each.count, .dtype = DType::int32, .algorithm = std::string(row.name)};
-    if (row.kind == CollectiveKind::barrier) what.count = 0;
-    if (is_rooted(row.kind)) what.root = each.ranks / 2;
-    const Collective mine = request_of(what, engine.team().rank, each.ranks);
+    Collective collective{
+        .kind = row.kind, .count = each.count, .dtype = DType::int32, .algorithm = std::string(row.name)};
+    if (row.kind == CollectiveKind::barrier) collective.count = 0;
+    if (is_rooted(row.kind)) collective.root = each.ranks / 2;
+    const Collective mine = request_of(collective, engine.team().rank, each.ranks);
     plan_ = std::make_shared<const Plan>(plan_collective(engine.team(), mine));
     input_.resize(plan_->input_bytes);
     output_.resize(plan_->output_bytes);
@@ -45,16 +46,16 @@ std::string body(ForkedRank& self, const Algorithm& row, const Death& each) {
   options.progress_threads = each.progress_threads;
   options.progress_cores = each.progress_threads;
   options.single_copy = each.single_copy;
-  options.silence_ms = 0;
+  options.stall_timeout_ms = 0;
   const auto engine = engine::Engine::create(self.make_transport(), options);
   Caller caller(*engine, row, each);
   return call_until_told(self, each, [&] { caller.call(); });
 }
 
 /// Empty blocks may leave it out: then nobody misses it.
-bool takes_part(const Collective& what, Team team, const Death& each) {
+bool takes_part(const Collective& collective, Team team, const Death& each) {
   team.rank = each.victim;
-  const Plan plan = plan_collective(team, request_of(what, each.victim, each.ranks));
+  const Plan plan = plan_collective(team, request_of(collective, each.victim, each.ranks));
   return !plan.tasks.empty() || std::ranges::any_of(plan.steps, [&](const Step& step) {
     return plan::touches(step.kind).has_peer && step.peer != each.victim;
   });
@@ -70,13 +71,14 @@ TEST_P(Deaths, AreToldToAllByName) {
   int tried = 0;
   for (int done = 0; done < deaths && tried < 100 * deaths; ++tried) {
     const Death each = death(seed++);
-    Collective what{.kind = row.kind, .count = each.count, .dtype = DType::int32, .algorithm = std::string(row.name)};
+    Collective collective{
+        .kind = row.kind, .count = each.count, .dtype = DType::int32, .algorithm = std::string(row.name)};
     Team team{.rank = 0, .node_of_rank = place(each.placement, each.ranks)};
     team.progress_cores = each.progress_threads;
     team.single_copy = each.single_copy;
-    if (row.kind == CollectiveKind::barrier) what.count = 0;
-    if (is_rooted(row.kind)) what.root = each.ranks / 2;
-    if (!row.fits(team, what) || !takes_part(what, team, each)) continue;
+    if (row.kind == CollectiveKind::barrier) collective.count = 0;
+    if (is_rooted(row.kind)) collective.root = each.ranks / 2;
+    if (!row.fits(team, collective) || !takes_part(collective, team, each)) continue;
     ++done;
     expect_told(each, [&](ForkedRank& self) { return body(self, row, each); });
     if (HasFailure()) return;

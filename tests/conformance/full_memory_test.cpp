@@ -31,17 +31,17 @@ bool have_own_dev_shm(const std::string& size) {
 std::string body(ForkedRank& self, const std::string& size, bool single_copy) {
   if (self.rank == kPoor && !have_own_dev_shm(size)) return kNotHere;
   engine::EngineOptions options;
-  options.silence_ms = 0;
+  options.stall_timeout_ms = 0;
   options.progress_threads = 1;  // sends what waits for a cell when the rank has left the library
   options.single_copy = single_copy;
   const auto engine = engine::Engine::create(self.make_transport(), options);
   std::string outcomes;
   const auto run = [&](const Algorithm& row, std::uint64_t count) {
-    Collective what{.kind = row.kind, .count = count, .dtype = DType::int32, .algorithm = std::string(row.name)};
-    if (row.kind == CollectiveKind::barrier) what.count = 0;
-    if (!row.fits(engine->team(), what)) return;
+    Collective collective{.kind = row.kind, .count = count, .dtype = DType::int32, .algorithm = std::string(row.name)};
+    if (row.kind == CollectiveKind::barrier) collective.count = 0;
+    if (!row.fits(engine->team(), collective)) return;
     const auto plan =
-        std::make_shared<const Plan>(plan_collective(engine->team(), request_of(what, self.rank, kRanks)));
+        std::make_shared<const Plan>(plan_collective(engine->team(), request_of(collective, self.rank, kRanks)));
     std::vector<std::byte> input(plan->input_bytes);
     std::vector<std::byte> output(plan->output_bytes);
     try {

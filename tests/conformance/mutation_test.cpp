@@ -21,7 +21,7 @@ namespace {
 constexpr std::uint64_t kElementBytes = 4;
 
 struct Subject {
-  Collective what;
+  Collective collective;
   std::vector<std::int32_t> nodes;
   std::vector<Plan> plans;
 };
@@ -31,13 +31,13 @@ bool verifier_notices(const Subject& subject, const std::vector<Plan>& plans) {
 }
 
 bool reference_notices(const Subject& subject, const std::vector<Plan>& plans) {
-  if (subject.what.kind == CollectiveKind::barrier && !synchronizes(plans)) return true;
+  if (subject.collective.kind == CollectiveKind::barrier && !synchronizes(plans)) return true;
   const int size = static_cast<int>(plans.size());
-  const std::vector<plan::RankMemory> expected = memory_after(subject.what, size);
+  const std::vector<plan::RankMemory> expected = memory_after(subject.collective, size);
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
-    std::vector<plan::RankMemory> memory = memory_before(subject.what, size);
+    std::vector<plan::RankMemory> memory = memory_before(subject.collective, size);
     try {
-      plan::simulate(plans, {.dtype = subject.what.dtype, .op = subject.what.op}, memory, seed);
+      plan::simulate(plans, {.dtype = subject.collective.dtype, .op = subject.collective.op}, memory, seed);
     } catch (const Error&) {
       return true;
     }
@@ -47,7 +47,7 @@ bool reference_notices(const Subject& subject, const std::vector<Plan>& plans) {
   return false;
 }
 
-bool is_between_ranks(StepKind kind) { return plan::taker_of(kind) || plan::takes(kind); }
+bool is_between_ranks(StepKind kind) { return plan::consumer_of(kind) || plan::consumes(kind); }
 
 // Leaves the step out; what waited for it waits for what it waited for.
 Plan without(const Plan& plan, StepId gone) {
@@ -97,12 +97,12 @@ class Mutation : public testing::TestWithParam<const Algorithm*> {
  protected:
   void SetUp() override {
     const int size = GetParam()->name == "recursive_doubling" ? 4 : 5;
-    subject_.what = {.kind = GetParam()->kind, .count = 11, .dtype = DType::int32};
-    subject_.what.algorithm = GetParam()->name;
-    subject_.what.segment_bytes = 16;
-    if (subject_.what.kind == CollectiveKind::barrier) subject_.what.count = 0;
-    subject_.nodes = place(fitting_placement(subject_.what, size), size);
-    subject_.plans = plan_all(subject_.what, subject_.nodes);
+    subject_.collective = {.kind = GetParam()->kind, .count = 11, .dtype = DType::int32};
+    subject_.collective.algorithm = GetParam()->name;
+    subject_.collective.segment_bytes = 16;
+    if (subject_.collective.kind == CollectiveKind::barrier) subject_.collective.count = 0;
+    subject_.nodes = place(fitting_placement(subject_.collective, size), size);
+    subject_.plans = plan_all(subject_.collective, subject_.nodes);
     ASSERT_FALSE(verifier_notices(subject_, subject_.plans));
     ASSERT_FALSE(reference_notices(subject_, subject_.plans));
   }
@@ -383,7 +383,7 @@ TEST_P(TaskMutation, LostTask) {
 
 // Memory shows it, but not in the trees of growing buffers, which put the tasks of a rank in a row to wait for one.
 TEST_P(TaskMutation, LostOrder) {
-  if (subject_.what.kind == CollectiveKind::gather || subject_.what.kind == CollectiveKind::scatter) return;
+  if (subject_.collective.kind == CollectiveKind::gather || subject_.collective.kind == CollectiveKind::scatter) return;
   int times = 0;
   for (const std::size_t index : {0u, 1u})
     times += every_task(

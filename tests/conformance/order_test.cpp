@@ -65,17 +65,17 @@ Elements composed(int ranks, std::uint64_t first, std::uint64_t count) {
   return result;
 }
 
-void check(const Collective& what, int size, Placement placement) {
-  SCOPED_TRACE(std::string(name(what.kind)) + "/" + what.algorithm + " on " + std::to_string(size) + " ranks, " +
-               std::to_string(what.count) + " elements, root " + std::to_string(what.root) +
-               (what.in_place ? ", in place" : ""));
+void check(const Collective& collective, int size, Placement placement) {
+  SCOPED_TRACE(std::string(name(collective.kind)) + "/" + collective.algorithm + " on " + std::to_string(size) +
+               " ranks, " + std::to_string(collective.count) + " elements, root " + std::to_string(collective.root) +
+               (collective.in_place ? ", in place" : ""));
   const std::vector<std::int32_t> nodes = place(placement, size);
-  const std::vector<Plan> plans = plan_all(what, nodes);
+  const std::vector<Plan> plans = plan_all(collective, nodes);
   EXPECT_EQ(verify(plans, nodes, sizeof(Affine)), std::vector<std::string>{});
   std::vector<plan::RankMemory> memory;
   for (int rank = 0; rank < size; ++rank) {
     const Plan& plan = plans[static_cast<std::size_t>(rank)];
-    const bool in_place = what.in_place && (rank == what.root || !is_rooted(what.kind));
+    const bool in_place = collective.in_place && (rank == collective.root || !is_rooted(collective.kind));
     Elements own;
     for (std::uint64_t i = 0; i < (in_place ? plan.output_bytes : plan.input_bytes) / sizeof(Affine); ++i)
       own.push_back(contributed(rank, i));
@@ -89,19 +89,19 @@ void check(const Collective& what, int size, Placement placement) {
     const auto index = static_cast<std::size_t>(rank);
     std::vector<std::byte> expected = before[index].output;
     Elements result;
-    const Collective request = request_of(what, rank, size);
+    const Collective request = request_of(collective, rank, size);
     std::uint64_t first = 0;
-    switch (what.kind) {
+    switch (collective.kind) {
       case CollectiveKind::reduce:
-        if (rank == what.root) result = composed(size, 0, what.count);
+        if (rank == collective.root) result = composed(size, 0, collective.count);
         break;
-      case CollectiveKind::allreduce: result = composed(size, 0, what.count); break;
-      case CollectiveKind::scan: result = composed(rank + 1, 0, what.count); break;
+      case CollectiveKind::allreduce: result = composed(size, 0, collective.count); break;
+      case CollectiveKind::scan: result = composed(rank + 1, 0, collective.count); break;
       case CollectiveKind::exscan:
-        if (rank > 0) result = composed(rank, 0, what.count);
+        if (rank > 0) result = composed(rank, 0, collective.count);
         break;
       case CollectiveKind::reduce_scatter_block:
-        result = composed(size, what.count * static_cast<std::uint64_t>(rank), what.count);
+        result = composed(size, collective.count * static_cast<std::uint64_t>(rank), collective.count);
         break;
       case CollectiveKind::reduce_scatter:
         for (std::size_t i = 0; i < index; ++i) first += request.receive.counts[i];
@@ -129,16 +129,16 @@ TEST_P(InOrder, ComposesFromTheFirstRankToTheLast) {
   for (int size = 1; size <= 17; ++size)
     for (const Placement placement : {Placement::one_node, Placement::unequal, Placement::shuffled})
       for (const std::uint64_t count : {0u, 1u, 500u, 9000u}) {
-        Collective what{
+        Collective collective{
             .kind = GetParam()->kind, .count = count, .element_bytes = sizeof(Affine), .commutative = false};
-        what.algorithm = GetParam()->name;
-        what.root = is_rooted(what.kind) ? (tested * 3) % size : 0;
-        what.in_place = tested % 2 == 1;
-        if (count == 500) what.segment_bytes = 600;
+        collective.algorithm = GetParam()->name;
+        collective.root = is_rooted(collective.kind) ? (tested * 3) % size : 0;
+        collective.in_place = tested % 2 == 1;
+        if (count == 500) collective.segment_bytes = 600;
         if (count == 9000 && size % 4 != 1) continue;
-        if (!GetParam()->fits(Team{0, place(placement, size)}, what)) continue;
+        if (!GetParam()->fits(Team{0, place(placement, size)}, collective)) continue;
         ++tested;
-        check(what, size, placement);
+        check(collective, size, placement);
         if (HasFailure()) return;
       }
   EXPECT_GT(tested, 10);
@@ -152,18 +152,18 @@ TEST(Order, IsKeptByWhatIsChosen) {
         CollectiveKind::reduce_scatter_block, CollectiveKind::reduce_scatter})
     for (const Placement placement : {Placement::one_node, Placement::unequal, Placement::shuffled})
       for (const std::uint64_t count : {1u, 30'000u}) {
-        Collective what{.kind = kind, .count = count, .element_bytes = sizeof(Affine), .commutative = false};
-        EXPECT_TRUE(choose(Team{0, place(placement, 6)}, what).algorithm->keeps_order);
-        check(what, 6, placement);
+        Collective collective{.kind = kind, .count = count, .element_bytes = sizeof(Affine), .commutative = false};
+        EXPECT_TRUE(choose(Team{0, place(placement, 6)}, collective).algorithm->keeps_order);
+        check(collective, 6, placement);
       }
 }
 
 TEST(Order, IsNotLeftToAlgorithmsThatChangeIt) {
-  Collective what{.kind = CollectiveKind::allreduce, .count = 4, .element_bytes = 12, .commutative = false};
-  what.algorithm = "ring";
-  EXPECT_THROW(choose(Team{0, place(Placement::one_node, 4)}, what), Error);
-  what.commutative = true;
-  EXPECT_EQ(choose(Team{0, place(Placement::one_node, 4)}, what).algorithm->name, "ring");
+  Collective collective{.kind = CollectiveKind::allreduce, .count = 4, .element_bytes = 12, .commutative = false};
+  collective.algorithm = "ring";
+  EXPECT_THROW(choose(Team{0, place(Placement::one_node, 4)}, collective), Error);
+  collective.commutative = true;
+  EXPECT_EQ(choose(Team{0, place(Placement::one_node, 4)}, collective).algorithm->name, "ring");
 }
 
 // What commutes may be combined by any algorithm, which must not tear the elements apart.
@@ -171,11 +171,11 @@ TEST(Order, IsFreeForWhatCommutes) {
   for (const Algorithm& row : algorithms())
     for (const Placement placement : {Placement::one_node, Placement::unequal, Placement::shuffled})
       for (const std::uint64_t count : {1u, 5u, 3000u}) {
-        Collective what{.kind = row.kind, .count = count, .element_bytes = sizeof(Affine)};
-        what.algorithm = row.name;
+        Collective collective{.kind = row.kind, .count = count, .element_bytes = sizeof(Affine)};
+        collective.algorithm = row.name;
         const std::vector<std::int32_t> nodes = place(placement, 7);
-        if (!computes(row.kind) || !row.fits(Team{0, nodes}, what)) continue;
-        for (const Plan& plan : plan_all(what, nodes))
+        if (!computes(row.kind) || !row.fits(Team{0, nodes}, collective)) continue;
+        for (const Plan& plan : plan_all(collective, nodes))
           for (const Step& step : plan.steps)
             if (step.kind == StepKind::reduce) {
               EXPECT_EQ(step.to.size_bytes % sizeof(Affine), 0u) << name(row.kind) << "/" << row.name;
@@ -185,8 +185,8 @@ TEST(Order, IsFreeForWhatCommutes) {
 
 // Elements of which no whole number fits into the blocks in which tasks combine.
 TEST(Order, ElementsMayBeLarge) {
-  Collective what{.kind = CollectiveKind::allreduce, .count = 4, .element_bytes = 1 << 20, .commutative = false};
-  EXPECT_EQ(choose(Team{0, place(Placement::one_node, 4)}, what).algorithm->name, "ordered");
+  Collective collective{.kind = CollectiveKind::allreduce, .count = 4, .element_bytes = 1 << 20, .commutative = false};
+  EXPECT_EQ(choose(Team{0, place(Placement::one_node, 4)}, collective).algorithm->name, "ordered");
 }
 
 }  // namespace

@@ -84,35 +84,39 @@ Number combine(ReduceOp op, Number a, Number b) {
 constexpr std::uint64_t kPeriod = 56;
 
 template <class Value>
-std::vector<std::byte> encode_periodic(const Collective& what, std::uint64_t first, std::uint64_t count, Value value) {
+std::vector<std::byte> encode_periodic(const Collective& collective, std::uint64_t first, std::uint64_t count,
+                                       Value value) {
   std::vector<Number> values(std::min(count, kPeriod));
   for (std::uint64_t i = 0; i < values.size(); ++i) values[i] = value(first + i);
-  const std::vector<std::byte> period = encode(what.dtype, values);
-  std::vector<std::byte> all(count * size_bytes(what.dtype));
+  const std::vector<std::byte> period = encode(collective.dtype, values);
+  std::vector<std::byte> all(count * size_bytes(collective.dtype));
   for (std::size_t at = 0; at < all.size(); at += period.size())
     std::memcpy(&all[at], period.data(), std::min(period.size(), all.size() - at));
   return all;
 }
 
-std::vector<std::byte> block(const Collective& what, int rank, std::uint64_t first, std::uint64_t count) {
-  return encode_periodic(what, first, count, [&](std::uint64_t index) { return contribution(what, rank, index); });
+std::vector<std::byte> block(const Collective& collective, int rank, std::uint64_t first, std::uint64_t count) {
+  return encode_periodic(collective, first, count,
+                         [&](std::uint64_t index) { return contribution(collective, rank, index); });
 }
 
-std::vector<std::byte> block(const Collective& what, int rank) { return block(what, rank, 0, what.count); }
+std::vector<std::byte> block(const Collective& collective, int rank) {
+  return block(collective, rank, 0, collective.count);
+}
 
 // Of what `from` has for `to`, in operations with counts.
-std::uint64_t count_between(const Collective& what, int from, int to) {
-  switch (what.kind) {
+std::uint64_t count_between(const Collective& collective, int from, int to) {
+  switch (collective.kind) {
     case CollectiveKind::gatherv:
     case CollectiveKind::allgatherv: to = 3; break;
     case CollectiveKind::scatterv:
     case CollectiveKind::reduce_scatter: from = 3; break;
     case CollectiveKind::alltoallv:
-      if (what.in_place && from > to) std::swap(from, to);  // a pair exchanges blocks of one size
+      if (collective.in_place && from > to) std::swap(from, to);  // a pair exchanges blocks of one size
       break;
-    default: return what.count;
+    default: return collective.count;
   }
-  return what.count / 2 * static_cast<std::uint64_t>((from * 7 + to * 5 + 1) % 4);
+  return collective.count / 2 * static_cast<std::uint64_t>((from * 7 + to * 5 + 1) % 4);
 }
 
 // The element, among those that `from` contributes, with which its block for `to` begins.
@@ -139,24 +143,27 @@ void put(std::vector<std::byte>& buffer, std::uint64_t at_elems, DType dtype, co
   if (!data.empty()) std::memcpy(&buffer[at_elems * size_bytes(dtype)], data.data(), data.size());
 }
 
-std::vector<std::byte> all_blocks(const Collective& what, int size) {
+std::vector<std::byte> all_blocks(const Collective& collective, int size) {
   std::vector<std::byte> all;
   for (int rank = 0; rank < size; ++rank) {
-    const std::vector<std::byte> one = block(what, rank);
+    const std::vector<std::byte> one = block(collective, rank);
     all.insert(all.end(), one.begin(), one.end());
   }
   return all;
 }
 
-std::vector<std::byte> reduced(const Collective& what, int size, std::uint64_t first, std::uint64_t count) {
-  return encode_periodic(what, first, count, [&](std::uint64_t index) {
-    Number value = contribution(what, 0, index);
-    for (int rank = 1; rank < size; ++rank) value = combine(what.op, value, contribution(what, rank, index));
+std::vector<std::byte> reduced(const Collective& collective, int size, std::uint64_t first, std::uint64_t count) {
+  return encode_periodic(collective, first, count, [&](std::uint64_t index) {
+    Number value = contribution(collective, 0, index);
+    for (int rank = 1; rank < size; ++rank)
+      value = combine(collective.op, value, contribution(collective, rank, index));
     return value;
   });
 }
 
-std::vector<std::byte> reduced(const Collective& what, int size) { return reduced(what, size, 0, what.count); }
+std::vector<std::byte> reduced(const Collective& collective, int size) {
+  return reduced(collective, size, 0, collective.count);
+}
 
 std::uint64_t sum(const std::vector<std::uint64_t>& counts, std::size_t end) {
   return std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(end), std::uint64_t{0});
@@ -208,76 +215,77 @@ std::vector<Number> decode(DType dtype, ConstBytes bytes) {
   return values;
 }
 
-Number contribution(const Collective& what, int rank, std::uint64_t index) {
+Number contribution(const Collective& collective, int rank, std::uint64_t index) {
   const auto mixed = static_cast<std::int64_t>((static_cast<std::uint64_t>(rank) * 5 + index * 3 + 1) % 8);
-  const bool can_be_negative =
-      what.dtype <= DType::int64 || what.dtype > DType::uint64;  // the order of dtypes.def: i1..i8, u1..u8, floats
-  if (what.dtype == DType::bool8) return {mixed % 2, 0};
-  if (what.op == ReduceOp::prod) {
+  const bool can_be_negative = collective.dtype <= DType::int64 ||
+                               collective.dtype > DType::uint64;  // the order of dtypes.def: i1..i8, u1..u8, floats
+  if (collective.dtype == DType::bool8) return {mixed % 2, 0};
+  if (collective.op == ReduceOp::prod) {
     // At most every fourth factor is a 2, so that 17 of them stay within float16.
     const std::int64_t factor = mixed % 4 == 0 ? 2 : 1;
-    const bool is_imaginary = is_complex(what.dtype) && mixed % 2 == 1;
+    const bool is_imaginary = is_complex(collective.dtype) && mixed % 2 == 1;
     const std::int64_t sign = can_be_negative && mixed >= 5 ? -1 : 1;
     return is_imaginary ? Number{0, sign * factor} : Number{sign * factor, 0};
   }
   const std::int64_t offset = can_be_negative ? 3 : 0;
-  if (!is_number(what.dtype))
+  if (!is_number(collective.dtype))
     return {mixed / 2 - offset, static_cast<std::int64_t>((static_cast<std::uint64_t>(rank) * 3 + index) % 7)};
   // No zero to add: where it gets lost, nobody would notice.
-  const std::int64_t skipped = what.op == ReduceOp::sum && mixed >= offset ? 1 : 0;
-  return {mixed - offset + skipped, is_complex(what.dtype) ? 5 - mixed : 0};
+  const std::int64_t skipped = collective.op == ReduceOp::sum && mixed >= offset ? 1 : 0;
+  return {mixed - offset + skipped, is_complex(collective.dtype) ? 5 - mixed : 0};
 }
 
-Collective request_of(const Collective& what, int rank, int size) {
-  Collective own = what;
-  if (!has_counts(what.kind)) return own;
-  const bool is_root = rank == what.root;
-  const bool gathers = what.kind == CollectiveKind::gatherv || what.kind == CollectiveKind::allgatherv;
-  const bool sends = what.kind == CollectiveKind::scatterv || what.kind == CollectiveKind::alltoallv;
-  own.count = gathers || what.kind == CollectiveKind::scatterv
-                  ? count_between(what, gathers ? rank : what.root, gathers ? what.root : rank)
+Collective request_of(const Collective& collective, int rank, int size) {
+  Collective own = collective;
+  if (!has_counts(collective.kind)) return own;
+  const bool is_root = rank == collective.root;
+  const bool gathers = collective.kind == CollectiveKind::gatherv || collective.kind == CollectiveKind::allgatherv;
+  const bool sends = collective.kind == CollectiveKind::scatterv || collective.kind == CollectiveKind::alltoallv;
+  own.count = gathers || collective.kind == CollectiveKind::scatterv
+                  ? count_between(collective, gathers ? rank : collective.root, gathers ? collective.root : rank)
                   : 0;
   for (int peer = 0; peer < size; ++peer) {
-    if (sends) own.send.counts.push_back(count_between(what, rank, peer));
-    if (what.kind != CollectiveKind::scatterv) own.receive.counts.push_back(count_between(what, peer, rank));
+    if (sends) own.send.counts.push_back(count_between(collective, rank, peer));
+    if (collective.kind != CollectiveKind::scatterv)
+      own.receive.counts.push_back(count_between(collective, peer, rank));
   }
-  if (what.kind == CollectiveKind::reduce_scatter)
+  if (collective.kind == CollectiveKind::reduce_scatter)
     for (int peer = 0; peer < size; ++peer)
-      own.receive.counts[static_cast<std::size_t>(peer)] = count_between(what, 0, peer);
+      own.receive.counts[static_cast<std::size_t>(peer)] = count_between(collective, 0, peer);
   else
     scatter_blocks(own.receive);
   scatter_blocks(own.send);
-  if (is_rooted(what.kind) && !is_root) own.send = own.receive = {};
-  if (what.kind == CollectiveKind::alltoallv && what.in_place) own.send = {};
+  if (is_rooted(collective.kind) && !is_root) own.send = own.receive = {};
+  if (collective.kind == CollectiveKind::alltoallv && collective.in_place) own.send = {};
   return own;
 }
 
-std::vector<plan::RankMemory> memory_before(const Collective& what, int size) {
-  const std::size_t block_bytes = what.count * size_bytes(what.dtype);
+std::vector<plan::RankMemory> memory_before(const Collective& collective, int size) {
+  const std::size_t block_bytes = collective.count * size_bytes(collective.dtype);
   const auto ranks = static_cast<std::size_t>(size);
   std::vector<plan::RankMemory> memory(ranks);
   for (int rank = 0; rank < size; ++rank) {
     plan::RankMemory& own = memory[static_cast<std::size_t>(rank)];
-    const bool is_root = rank == what.root;
-    const bool in_place = what.in_place && (is_root || !is_rooted(what.kind));
-    const Collective request = request_of(what, rank, size);
-    const std::uint64_t element_bytes = size_bytes(what.dtype);
-    const bool keeps_block = what.kind == CollectiveKind::gather || what.kind == CollectiveKind::allgather;
-    switch (what.kind) {
+    const bool is_root = rank == collective.root;
+    const bool in_place = collective.in_place && (is_root || !is_rooted(collective.kind));
+    const Collective request = request_of(collective, rank, size);
+    const std::uint64_t element_bytes = size_bytes(collective.dtype);
+    const bool keeps_block = collective.kind == CollectiveKind::gather || collective.kind == CollectiveKind::allgather;
+    switch (collective.kind) {
       case CollectiveKind::alltoall:
       case CollectiveKind::reduce_scatter_block: {
         std::vector<std::byte> mine;
         for (int to = 0; to < size; ++to) {
-          const std::vector<std::byte> one = block(what, rank, first_for(to), what.count);
+          const std::vector<std::byte> one = block(collective, rank, first_for(to), collective.count);
           mine.insert(mine.end(), one.begin(), one.end());
         }
         own.output =
-            in_place ? mine : garbage(what.kind == CollectiveKind::alltoall ? block_bytes * ranks : block_bytes);
+            in_place ? mine : garbage(collective.kind == CollectiveKind::alltoall ? block_bytes * ranks : block_bytes);
         if (!in_place) own.input = std::move(mine);
         break;
       }
       case CollectiveKind::reduce_scatter: {
-        std::vector<std::byte> mine = block(what, rank, 0, sum(request.receive.counts, ranks));
+        std::vector<std::byte> mine = block(collective, rank, 0, sum(request.receive.counts, ranks));
         own.output = in_place ? mine : garbage(request.receive.counts[static_cast<std::size_t>(rank)] * element_bytes);
         if (!in_place) own.input = std::move(mine);
         break;
@@ -285,51 +293,51 @@ std::vector<plan::RankMemory> memory_before(const Collective& what, int size) {
       case CollectiveKind::scan:
       case CollectiveKind::exscan:
         if (in_place)
-          own.output = block(what, rank);
+          own.output = block(collective, rank);
         else
-          own.input = block(what, rank);
-        if (!in_place) own.output = garbage(rank == 0 && what.kind == CollectiveKind::exscan ? 0 : block_bytes);
+          own.input = block(collective, rank);
+        if (!in_place) own.output = garbage(rank == 0 && collective.kind == CollectiveKind::exscan ? 0 : block_bytes);
         break;
       case CollectiveKind::gatherv:
       case CollectiveKind::allgatherv: {
-        const std::vector<std::byte> mine = block(what, rank, 0, request.count);
-        if (is_root || what.kind == CollectiveKind::allgatherv)
+        const std::vector<std::byte> mine = block(collective, rank, 0, request.count);
+        if (is_root || collective.kind == CollectiveKind::allgatherv)
           own.output = garbage(extent(request.receive) * element_bytes);
         if (in_place)
-          put(own.output, request.receive.displacements[static_cast<std::size_t>(rank)], what.dtype, mine);
+          put(own.output, request.receive.displacements[static_cast<std::size_t>(rank)], collective.dtype, mine);
         else
           own.input = mine;
         break;
       }
       case CollectiveKind::scatterv:
       case CollectiveKind::alltoallv: {
-        const bool sends = !in_place && (is_root || what.kind == CollectiveKind::alltoallv);
-        if (sends || (is_root && what.kind == CollectiveKind::scatterv))
+        const bool sends = !in_place && (is_root || collective.kind == CollectiveKind::alltoallv);
+        if (sends || (is_root && collective.kind == CollectiveKind::scatterv))
           own.input = garbage(extent(request.send) * element_bytes);
-        if (what.kind == CollectiveKind::alltoallv)
+        if (collective.kind == CollectiveKind::alltoallv)
           own.output = garbage(extent(request.receive) * element_bytes);
         else if (!in_place)
           own.output = garbage(request.count * element_bytes);
-        const bool from_output = what.kind == CollectiveKind::alltoallv && in_place;
+        const bool from_output = collective.kind == CollectiveKind::alltoallv && in_place;
         const Blocks& blocks = from_output ? request.receive : request.send;
         for (int to = 0; to < size && !blocks.counts.empty(); ++to)
-          put(from_output ? own.output : own.input, blocks.displacements[static_cast<std::size_t>(to)], what.dtype,
-              block(what, rank, first_for(to), blocks.counts[static_cast<std::size_t>(to)]));
+          put(from_output ? own.output : own.input, blocks.displacements[static_cast<std::size_t>(to)],
+              collective.dtype, block(collective, rank, first_for(to), blocks.counts[static_cast<std::size_t>(to)]));
         break;
       }
       case CollectiveKind::barrier: break;
-      case CollectiveKind::bcast: own.output = is_root ? block(what, rank) : garbage(block_bytes); break;
+      case CollectiveKind::bcast: own.output = is_root ? block(collective, rank) : garbage(block_bytes); break;
       case CollectiveKind::scatter:
-        if (is_root) own.input = all_blocks(what, size);
+        if (is_root) own.input = all_blocks(collective, size);
         own.output = garbage(in_place ? 0 : block_bytes);
         break;
       case CollectiveKind::reduce:
       case CollectiveKind::gather:
       case CollectiveKind::allreduce:
       case CollectiveKind::allgather: {
-        const bool receives = is_root || !is_rooted(what.kind);
+        const bool receives = is_root || !is_rooted(collective.kind);
         own.output = garbage(receives ? block_bytes * (keeps_block ? ranks : 1) : 0);
-        const std::vector<std::byte> mine = block(what, rank);
+        const std::vector<std::byte> mine = block(collective, rank);
         if (!in_place)
           own.input = mine;
         else if (!mine.empty())
@@ -342,48 +350,49 @@ std::vector<plan::RankMemory> memory_before(const Collective& what, int size) {
   return memory;
 }
 
-std::vector<plan::RankMemory> memory_after(const Collective& what, int size) {
-  std::vector<plan::RankMemory> memory = memory_before(what, size);
-  const std::vector<std::byte> all = all_blocks(what, size);
+std::vector<plan::RankMemory> memory_after(const Collective& collective, int size) {
+  std::vector<plan::RankMemory> memory = memory_before(collective, size);
+  const std::vector<std::byte> all = all_blocks(collective, size);
   const auto ranks = static_cast<std::size_t>(size);
-  const std::vector<std::byte> combined = computes(what.kind) ? reduced(what, size) : std::vector<std::byte>{};
+  const std::vector<std::byte> combined =
+      computes(collective.kind) ? reduced(collective, size) : std::vector<std::byte>{};
   for (int rank = 0; rank < size; ++rank) {
     std::vector<std::byte>& output = memory[static_cast<std::size_t>(rank)].output;
     if (output.empty()) continue;  // it receives nothing
-    const Collective request = request_of(what, rank, size);
-    switch (what.kind) {
+    const Collective request = request_of(collective, rank, size);
+    switch (collective.kind) {
       case CollectiveKind::alltoall:
         for (int from = 0; from < size; ++from)
-          put(output, static_cast<std::uint64_t>(from) * what.count, what.dtype,
-              block(what, from, first_for(rank), what.count));
+          put(output, static_cast<std::uint64_t>(from) * collective.count, collective.dtype,
+              block(collective, from, first_for(rank), collective.count));
         break;
       case CollectiveKind::reduce_scatter_block:
-        put(output, 0, what.dtype, reduced(what, size, first_for(rank), what.count));
+        put(output, 0, collective.dtype, reduced(collective, size, first_for(rank), collective.count));
         break;
       case CollectiveKind::reduce_scatter:
-        put(output, 0, what.dtype,
-            reduced(what, size, sum(request.receive.counts, static_cast<std::size_t>(rank)),
+        put(output, 0, collective.dtype,
+            reduced(collective, size, sum(request.receive.counts, static_cast<std::size_t>(rank)),
                     request.receive.counts[static_cast<std::size_t>(rank)]));
         break;
-      case CollectiveKind::scan: put(output, 0, what.dtype, reduced(what, rank + 1)); break;
+      case CollectiveKind::scan: put(output, 0, collective.dtype, reduced(collective, rank + 1)); break;
       case CollectiveKind::exscan:
-        if (rank > 0) put(output, 0, what.dtype, reduced(what, rank));
+        if (rank > 0) put(output, 0, collective.dtype, reduced(collective, rank));
         break;
       case CollectiveKind::gatherv:
       case CollectiveKind::allgatherv:
         for (std::size_t from = 0; from < ranks; ++from)
-          put(output, request.receive.displacements[from], what.dtype,
-              block(what, static_cast<int>(from), 0, request.receive.counts[from]));
+          put(output, request.receive.displacements[from], collective.dtype,
+              block(collective, static_cast<int>(from), 0, request.receive.counts[from]));
         break;
-      case CollectiveKind::scatterv: output = block(what, what.root, first_for(rank), request.count); break;
+      case CollectiveKind::scatterv: output = block(collective, collective.root, first_for(rank), request.count); break;
       case CollectiveKind::alltoallv:
         for (std::size_t from = 0; from < ranks; ++from)
-          put(output, request.receive.displacements[from], what.dtype,
-              block(what, static_cast<int>(from), first_for(rank), request.receive.counts[from]));
+          put(output, request.receive.displacements[from], collective.dtype,
+              block(collective, static_cast<int>(from), first_for(rank), request.receive.counts[from]));
         break;
       case CollectiveKind::barrier: break;
-      case CollectiveKind::bcast: output = block(what, what.root); break;
-      case CollectiveKind::scatter: output = block(what, rank); break;
+      case CollectiveKind::bcast: output = block(collective, collective.root); break;
+      case CollectiveKind::scatter: output = block(collective, rank); break;
       case CollectiveKind::reduce:
       case CollectiveKind::allreduce: output = combined; break;
       case CollectiveKind::gather:

@@ -22,15 +22,15 @@ std::vector<std::byte> encode(DType dtype, const std::vector<Number>& values);
 std::vector<Number> decode(DType dtype, ConstBytes bytes);
 
 /// Element `index` of what `rank` contributes; unlike its neighbours, and never zero where op is prod.
-Number contribution(const Collective& what, int rank, std::uint64_t index);
+Number contribution(const Collective& collective, int rank, std::uint64_t index);
 
-/// The operation as `rank` asks for it: where it has counts, `what.count` stands for blocks of several sizes, some of
-/// them empty, at displacements that are in no order and leave gaps.
-Collective request_of(const Collective& what, int rank, int size);
+/// The operation as `rank` asks for it: where it has counts, `collective.count` stands for blocks of several sizes,
+/// some of them empty, at displacements that are in no order and leave gaps.
+Collective request_of(const Collective& collective, int rank, int size);
 
 /// The buffers of all ranks before and after the operation, as MPI defines it. Outputs that do not count before are
 /// garbage.
-std::vector<plan::RankMemory> memory_before(const Collective& what, int size);
-std::vector<plan::RankMemory> memory_after(const Collective& what, int size);
+std::vector<plan::RankMemory> memory_before(const Collective& collective, int size);
+std::vector<plan::RankMemory> memory_after(const Collective& collective, int size);
 
 }  // namespace penstock::conformance

@@ -12,8 +12,8 @@
 
 #include "conformance/reference.hpp"
 #include "conformance/team.hpp"
-#include "kernels/fold.hpp"
 #include "kernels/half.hpp"
+#include "kernels/reduce_sorted.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::conformance {
@@ -56,83 +56,86 @@ Block slice(const Block& block, std::uint64_t first, std::uint64_t size) {
 }
 
 /// What each rank must have in the end.
-std::vector<Block> expected(const Collective& what, const std::vector<Block>& contributions) {
+std::vector<Block> expected(const Collective& collective, const std::vector<Block>& contributions) {
   const auto size = static_cast<int>(contributions.size());
-  const Arithmetic arithmetic{.dtype = what.dtype, .op = what.op};
+  const Arithmetic arithmetic{.dtype = collective.dtype, .op = collective.op};
   std::vector<Block> all(contributions.size());
-  if (is_prefix(what.kind)) {
+  if (is_prefix(collective.kind)) {
     Block sum;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      if (what.kind == CollectiveKind::exscan) all[rank] = sum;
+      if (collective.kind == CollectiveKind::exscan) all[rank] = sum;
       Block next = contributions[rank];
       if (rank > 0) kernels::reduce(arithmetic, sum, next);
       sum = next;
-      if (what.kind == CollectiveKind::scan) all[rank] = sum;
+      if (collective.kind == CollectiveKind::scan) all[rank] = sum;
     }
     return all;
   }
   Block sum(contributions[0].size());
   const std::vector<ConstBytes> parts(contributions.begin(), contributions.end());
-  kernels::fold(arithmetic, parts, sum);
+  kernels::reduce_sorted(arithmetic, parts, sum);
   std::uint64_t next = 0;
   for (int rank = 0; rank < size; ++rank) {
     Block& own = all[static_cast<std::size_t>(rank)];
-    if (is_scattered(what.kind)) {
-      const Collective request = request_of(what, rank, size);
-      const std::uint64_t count = what.kind == CollectiveKind::reduce_scatter
+    if (is_scattered(collective.kind)) {
+      const Collective request = request_of(collective, rank, size);
+      const std::uint64_t count = collective.kind == CollectiveKind::reduce_scatter
                                       ? request.receive.counts[static_cast<std::size_t>(rank)]
-                                      : what.count;
-      own = slice(sum, next, count * size_bytes(what.dtype));
+                                      : collective.count;
+      own = slice(sum, next, count * size_bytes(collective.dtype));
       next += own.size();
-    } else if (what.kind == CollectiveKind::allreduce || rank == what.root) {
+    } else if (collective.kind == CollectiveKind::allreduce || rank == collective.root) {
       own = sum;
     }
   }
   return all;
 }
 
-std::vector<plan::RankMemory> memory_of(const Collective& what, const std::vector<Block>& contributions,
+std::vector<plan::RankMemory> memory_of(const Collective& collective, const std::vector<Block>& contributions,
                                         const std::vector<Plan>& plans) {
   std::vector<plan::RankMemory> memory(plans.size());
   for (std::size_t rank = 0; rank < plans.size(); ++rank) {
     memory[rank].input.resize(plans[rank].input_bytes);
     memory[rank].output.resize(plans[rank].output_bytes, std::byte{0x9d});
-    const bool in_place = what.in_place && (!is_rooted(what.kind) || static_cast<int>(rank) == what.root);
+    const bool in_place =
+        collective.in_place && (!is_rooted(collective.kind) || static_cast<int>(rank) == collective.root);
     Block& mine = in_place ? memory[rank].output : memory[rank].input;
     if (!contributions[rank].empty()) std::memcpy(mine.data(), contributions[rank].data(), contributions[rank].size());
   }
   return memory;
 }
 
-std::uint64_t elements_of(const Collective& what, int size) {
-  if (what.kind == CollectiveKind::reduce_scatter_block) return what.count * static_cast<std::uint64_t>(size);
-  if (what.kind != CollectiveKind::reduce_scatter) return what.count;
-  const Collective request = request_of(what, 0, size);
+std::uint64_t elements_of(const Collective& collective, int size) {
+  if (collective.kind == CollectiveKind::reduce_scatter_block)
+    return collective.count * static_cast<std::uint64_t>(size);
+  if (collective.kind != CollectiveKind::reduce_scatter) return collective.count;
+  const Collective request = request_of(collective, 0, size);
   return std::accumulate(request.receive.counts.begin(), request.receive.counts.end(), std::uint64_t{0});
 }
 
-void check(const Collective& what, int size, std::mt19937& random) {
-  const std::uint64_t elements = elements_of(what, size);
+void check(const Collective& collective, int size, std::mt19937& random) {
+  const std::uint64_t elements = elements_of(collective, size);
   std::vector<Block> contributions;
   for (int rank = 0; rank < size; ++rank)
-    contributions.push_back(wild(what.dtype, elements, !is_prefix(what.kind), random));
+    contributions.push_back(wild(collective.dtype, elements, !is_prefix(collective.kind), random));
   // Alone there is nothing to combine.
-  const std::vector<Block> wanted = size > 1 ? expected(what, contributions) : std::vector<Block>{};
+  const std::vector<Block> wanted = size > 1 ? expected(collective, contributions) : std::vector<Block>{};
   for (const Placement placement : {Placement::one_node, Placement::unequal, Placement::shuffled}) {
     const std::vector<std::int32_t> nodes = place(placement, size);
-    const auto row = std::ranges::find_if(
-        algorithms(), [&](const Algorithm& each) { return each.kind == what.kind && each.name == what.algorithm; });
-    if (!row->fits(Team{0, nodes}, what)) continue;
-    const std::vector<Plan> plans = plan_all(what, nodes);
-    for (const std::string& finding : verify(plans, nodes, size_bytes(what.dtype))) ADD_FAILURE() << finding;
+    const auto row = std::ranges::find_if(algorithms(), [&](const Algorithm& each) {
+      return each.kind == collective.kind && each.name == collective.algorithm;
+    });
+    if (!row->fits(Team{0, nodes}, collective)) continue;
+    const std::vector<Plan> plans = plan_all(collective, nodes);
+    for (const std::string& finding : verify(plans, nodes, size_bytes(collective.dtype))) ADD_FAILURE() << finding;
     if (testing::Test::HasFailure()) return;
-    std::vector<plan::RankMemory> memory = memory_of(what, contributions, plans);
-    plan::simulate(plans, {.dtype = what.dtype, .op = what.op, .by_value = true}, memory, random());
+    std::vector<plan::RankMemory> memory = memory_of(collective, contributions, plans);
+    plan::simulate(plans, {.dtype = collective.dtype, .op = collective.op, .reproducible = true}, memory, random());
     for (std::size_t rank = 0; rank < wanted.size(); ++rank)
       ASSERT_TRUE(slice(memory[rank].output, 0, wanted[rank].size()) == wanted[rank])
           << "rank " << rank << ", placement " << static_cast<int>(placement);
     // The same contributions by other ranks, which change the result of a prefix.
-    if (!is_prefix(what.kind)) std::ranges::shuffle(contributions, random);
+    if (!is_prefix(collective.kind)) std::ranges::shuffle(contributions, random);
   }
 }
 
@@ -146,19 +149,20 @@ TEST_P(EveryReproducible, GivesTheSameBits) {
   for (const int size : {1, 2, 3, 4, 7, 8, 13})
     for (const std::uint64_t count : {0u, 1u, 13u, 500u, 5000u})
       for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod}) {
-        Collective what{.kind = GetParam()->kind,
-                        .count = count,
-                        .dtype = dtypes[tested % std::size(dtypes)],
-                        .op = op,
-                        .reproducible = true};
-        what.root = is_rooted(what.kind) ? size - 1 : 0;
-        what.in_place = tested % 2 == 1;
-        what.segment_bytes = tested % 3 == 0 ? 0 : 64 * (tested % 3);
-        what.algorithm = std::string(GetParam()->name);
+        Collective collective{.kind = GetParam()->kind,
+                              .count = count,
+                              .dtype = dtypes[tested % std::size(dtypes)],
+                              .op = op,
+                              .reproducible = true};
+        collective.root = is_rooted(collective.kind) ? size - 1 : 0;
+        collective.in_place = tested % 2 == 1;
+        collective.segment_bytes = tested % 3 == 0 ? 0 : 64 * (tested % 3);
+        collective.algorithm = std::string(GetParam()->name);
         ++tested;
-        SCOPED_TRACE(std::to_string(size) + " ranks, " + std::to_string(count) + " " + std::string(name(what.dtype)) +
-                     " by " + std::string(name(op)) + (what.in_place ? ", in place" : ""));
-        check(what, size, random);
+        SCOPED_TRACE(std::to_string(size) + " ranks, " + std::to_string(count) + " " +
+                     std::string(name(collective.dtype)) + " by " + std::string(name(op)) +
+                     (collective.in_place ? ", in place" : ""));
+        check(collective, size, random);
         if (HasFailure()) return;
       }
 }
@@ -178,31 +182,31 @@ TEST(Reproducible, IsChosenForEveryReductionTeamAndSize) {
     for (const int size : {1, 2, 6, 20})
       for (const Placement placement : {Placement::one_node, Placement::shuffled})
         for (const std::uint64_t count : {0u, 1u, 1000u, 1'000'000u}) {
-          Collective what{.kind = kind, .count = count, .dtype = DType::float32, .reproducible = true};
+          Collective collective{.kind = kind, .count = count, .dtype = DType::float32, .reproducible = true};
           const Team team{0, place(placement, size)};
-          EXPECT_TRUE(choose(team, what).algorithm->reproducible) << choose(team, what).algorithm->name;
+          EXPECT_TRUE(choose(team, collective).algorithm->reproducible) << choose(team, collective).algorithm->name;
           // Integers have one sum, so nothing slower is chosen for them.
-          what.dtype = DType::int32;
-          Collective plain = what;
+          collective.dtype = DType::int32;
+          Collective plain = collective;
           plain.reproducible = false;
-          EXPECT_EQ(choose(team, what).algorithm, choose(team, plain).algorithm);
+          EXPECT_EQ(choose(team, collective).algorithm, choose(team, plain).algorithm);
         }
 }
 
 TEST(Reproducible, RefusesWhatCannotBe) {
   const Team team{0, place(Placement::one_node, 4)};
-  Collective what{.kind = CollectiveKind::allreduce, .count = 4, .dtype = DType::float32, .reproducible = true};
-  what.algorithm = "ring";
+  Collective collective{.kind = CollectiveKind::allreduce, .count = 4, .dtype = DType::float32, .reproducible = true};
+  collective.algorithm = "ring";
   try {
-    choose(team, what);
+    choose(team, collective);
     ADD_FAILURE() << "a ring combines in an order that depends on the placement";
   } catch (const Error& error) {
     EXPECT_NE(error.message().find("sorted"), std::string::npos) << error.message();
   }
-  what.algorithm.clear();
-  what.element_bytes = 8;
-  what.commutative = false;
-  EXPECT_THROW(choose(team, what), Error);
+  collective.algorithm.clear();
+  collective.element_bytes = 8;
+  collective.commutative = false;
+  EXPECT_THROW(choose(team, collective), Error);
 }
 
 }  // namespace

@@ -44,10 +44,10 @@ std::vector<std::int32_t> place(Placement placement, int size) {
   return nodes;
 }
 
-Placement fitting_placement(const Collective& what, int size) {
+Placement fitting_placement(const Collective& collective, int size) {
   for (const Algorithm& row : algorithms())
-    if (row.kind == what.kind && row.name == what.algorithm &&
-        !row.fits(Team{0, place(Placement::unequal, size)}, what))
+    if (row.kind == collective.kind && row.name == collective.algorithm &&
+        !row.fits(Team{0, place(Placement::unequal, size)}, collective))
       return Placement::one_node;
   return Placement::unequal;
 }
@@ -60,28 +60,28 @@ std::vector<std::int32_t> domains_in(const std::vector<std::int32_t>& nodes) {
   return domains;
 }
 
-std::vector<Plan> plan_all(const Collective& what, const std::vector<std::int32_t>& nodes, int progress_cores) {
+std::vector<Plan> plan_all(const Collective& collective, const std::vector<std::int32_t>& nodes, int progress_cores) {
   const std::vector<std::int32_t> domains = domains_in(nodes);
   std::vector<Plan> plans;
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(nodes.size()); ++rank)
     plans.push_back(plan_collective(
         Team{.rank = rank, .node_of_rank = nodes, .progress_cores = progress_cores, .domain_of_rank = domains},
-        request_of(what, rank, static_cast<int>(nodes.size()))));
+        request_of(collective, rank, static_cast<int>(nodes.size()))));
   return plans;
 }
 
 bool synchronizes(std::span<const Plan> plans) {
   plan::Events events(plans);
-  for (std::size_t giver = 0; giver < plans.size(); ++giver)
-    for (StepId id = 0; id < plans[giver].steps.size(); ++id) {
-      const Step& step = plans[giver].steps[id];
-      const std::optional<StepKind> taking = plan::taker_of(step.kind);
+  for (std::size_t producer = 0; producer < plans.size(); ++producer)
+    for (StepId id = 0; id < plans[producer].steps.size(); ++id) {
+      const Step& step = plans[producer].steps[id];
+      const std::optional<StepKind> taking = plan::consumer_of(step.kind);
       if (!taking) continue;
-      const Plan& taker = plans[static_cast<std::size_t>(step.peer)];
-      for (StepId other = 0; other < taker.steps.size(); ++other) {
-        const Step& candidate = taker.steps[other];
-        if (candidate.kind == taking && candidate.peer == static_cast<int>(giver) && candidate.tag == step.tag)
-          events.add(events.start(giver, id), events.end(static_cast<std::size_t>(step.peer), other));
+      const Plan& consumer = plans[static_cast<std::size_t>(step.peer)];
+      for (StepId other = 0; other < consumer.steps.size(); ++other) {
+        const Step& candidate = consumer.steps[other];
+        if (candidate.kind == taking && candidate.peer == static_cast<int>(producer) && candidate.tag == step.tag)
+          events.add(events.start(producer, id), events.end(static_cast<std::size_t>(step.peer), other));
       }
     }
   for (std::size_t from = 0; from < plans.size(); ++from) {

@@ -30,10 +30,11 @@ std::vector<std::int32_t> place(Placement placement, int size);
 /// Up to three domains in each node, in disorder, where the number of ranks is odd; none where it is even.
 std::vector<std::int32_t> domains_in(const std::vector<std::int32_t>& nodes);
 
-/// The hardest placement that the algorithm of `what` can serve.
-Placement fitting_placement(const Collective& what, int size);
+/// The hardest placement that the algorithm of `collective` can serve.
+Placement fitting_placement(const Collective& collective, int size);
 
-std::vector<Plan> plan_all(const Collective& what, const std::vector<std::int32_t>& nodes, int progress_cores = 0);
+std::vector<Plan> plan_all(const Collective& collective, const std::vector<std::int32_t>& nodes,
+                           int progress_cores = 0);
 
 /// Whether no rank can leave before every other rank has come: each rank's steps lead to steps of all others.
 bool synchronizes(std::span<const Plan> plans);

@@ -37,9 +37,9 @@ void against_mpi(Comm& comm, int turns) {
 
     const Collective base{.count = count, .dtype = DType::float64, .root = root};
     const auto with = [&](CollectiveKind kind) {
-      Collective what = base;
-      what.kind = kind;
-      return what;
+      Collective collective = base;
+      collective.kind = kind;
+      return collective;
     };
     MPI_Allreduce(mine.data(), expected.data(), n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     comm.run(with(CollectiveKind::allreduce), in(mine), out(got));
@@ -89,32 +89,32 @@ void agreement(Comm& comm) {
 void mistakes(Comm& comm) {
   std::vector<float> x(100, 1.0f);
   std::vector<float> y(100);
-  const Collective what{.kind = CollectiveKind::allreduce, .count = 100, .dtype = DType::float32};
+  const Collective collective{.kind = CollectiveKind::allreduce, .count = 100, .dtype = DType::float32};
   const int wrong = comm.size() / 2;
   if (comm.rank() == wrong)
-    CHECK_ERROR(comm.run(what, in(x).first(396), out(y)), invalid_argument);
+    CHECK_ERROR(comm.run(collective, in(x).first(396), out(y)), invalid_argument);
   else
-    CHECK_ERROR(comm.run(what, in(x), out(y)), peer_failed);
-  Collective unknown = what;
+    CHECK_ERROR(comm.run(collective, in(x), out(y)), peer_failed);
+  Collective unknown = collective;
   unknown.algorithm = "magic";
   CHECK_ERROR(comm.run(unknown, in(x), out(y)), invalid_argument);
-  Collective huge = what;
+  Collective huge = collective;
   huge.count = ~std::uint64_t{0} / 2;
   CHECK_ERROR(comm.run(huge, in(x), out(y)), invalid_argument);
-  comm.run(what, in(x), out(y));
+  comm.run(collective, in(x), out(y));
   CHECK(y[99] == static_cast<float>(comm.size()));
 }
 
 void every_algorithm(Comm& comm) {
   std::vector<std::int32_t> x(5000, comm.rank());
   for (const Algorithm& algorithm : algorithms()) {
-    Collective what{.kind = algorithm.kind, .count = x.size(), .dtype = DType::int32};
-    if (!algorithm.fits(comm.team(), what)) continue;
-    what.algorithm = algorithm.name;
-    CHECK(comm.explain(what).find(std::string(algorithm.name)) != std::string::npos);
-    if (what.kind != CollectiveKind::allreduce) continue;
+    Collective collective{.kind = algorithm.kind, .count = x.size(), .dtype = DType::int32};
+    if (!algorithm.fits(comm.team(), collective)) continue;
+    collective.algorithm = algorithm.name;
+    CHECK(comm.explain(collective).find(std::string(algorithm.name)) != std::string::npos);
+    if (collective.kind != CollectiveKind::allreduce) continue;
     std::vector<std::int32_t> y(x.size());
-    comm.run(what, in(x), out(y));
+    comm.run(collective, in(x), out(y));
     for (const std::int32_t value : y) CHECK(value == comm.size() * (comm.size() - 1) / 2);
   }
 }
@@ -124,9 +124,9 @@ void duplicates(Comm& comm) {
   std::vector<std::int64_t> x(10, 1);
   std::vector<std::int64_t> y(10);
   std::vector<std::int64_t> z(10);
-  const Collective what{.kind = CollectiveKind::allreduce, .count = 10, .dtype = DType::int64};
-  Request first = comm.start(what, in(x), out(y));
-  Request second = twin.start(what, in(x), out(z));
+  const Collective collective{.kind = CollectiveKind::allreduce, .count = 10, .dtype = DType::int64};
+  Request first = comm.start(collective, in(x), out(y));
+  Request second = twin.start(collective, in(x), out(z));
   second.wait();
   first.wait();
   CHECK(y == z);

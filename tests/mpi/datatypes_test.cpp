@@ -172,15 +172,15 @@ void large_counts() {
 
 enum class Form { blocking, started, persistent };
 
-void run(Comm& comm, Form form, const Collective& what, const SendItems& send, const ReceiveItems& receive) {
-  if (form == Form::blocking) return comm.run_items(what, send, receive);
+void run(Comm& comm, Form form, const Collective& collective, const SendItems& send, const ReceiveItems& receive) {
+  if (form == Form::blocking) return comm.run_items(collective, send, receive);
   if (form == Form::started) {
-    Request request = comm.start_items(what, send, receive);
+    Request request = comm.start_items(collective, send, receive);
     while (!request.test()) {
     }
     return;
   }
-  Persistent persistent = comm.prepare_items(what, send, receive);
+  Persistent persistent = comm.prepare_items(collective, send, receive);
   persistent.start().wait();
 }
 
@@ -309,13 +309,13 @@ void collectives_are_mpis(Comm& comm, std::uint32_t seed) {
 void wrong_calls(Comm& comm) {
   std::vector<int> memory(static_cast<std::size_t>(comm.size()) * 4);
   const Datatype item = make_datatype(MPI_INT);
-  const auto attempt = [&](const Collective& what, const SendItems& wrong, const ReceiveItems& receive) {
+  const auto attempt = [&](const Collective& collective, const SendItems& wrong, const ReceiveItems& receive) {
     const bool is_wrong = comm.rank() == 0;
     const SendItems right{.data = memory.data(), .count = 2, .datatype = item};
     if (is_wrong)
-      CHECK_ERROR(comm.run_items(what, wrong, receive), invalid_argument);
+      CHECK_ERROR(comm.run_items(collective, wrong, receive), invalid_argument);
     else
-      CHECK_ERROR(comm.run_items(what, right, receive), peer_failed);
+      CHECK_ERROR(comm.run_items(collective, right, receive), peer_failed);
   };
   std::vector<int> others(memory.size());
   const ReceiveItems receive{.data = others.data(), .count = 2, .datatype = item};
@@ -324,8 +324,8 @@ void wrong_calls(Comm& comm) {
   attempt({.kind = CollectiveKind::allgather}, {.data = nullptr, .count = ~std::uint64_t{0}, .datatype = item},
           receive);
   for (const CollectiveKind kind : {CollectiveKind::allreduce, CollectiveKind::alltoallv}) {
-    const Collective what{.kind = kind};
-    CHECK_ERROR(comm.run_items(what, {}, receive), invalid_argument);
+    const Collective collective{.kind = kind};
+    CHECK_ERROR(comm.run_items(collective, {}, receive), invalid_argument);
   }
   comm.run({}, {}, {});  // the communicator stays usable
 }

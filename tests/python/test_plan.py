@@ -117,5 +117,5 @@ def test_reproducible_reductions_sort_what_they_combine() -> None:
     plans = plan.collective("allreduce", 6, 100_000, "float32", reproducible=True, nodes=2)
     assert plans.algorithm == "sorted"
     assert plans.findings == []
-    assert "fold" in plans.text(0)
+    assert "reduce_sorted" in plans.text(0)
     assert plan.collective("allreduce", 6, 100_000, "int32", reproducible=True, nodes=2).algorithm != "sorted"

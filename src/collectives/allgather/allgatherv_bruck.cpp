@@ -9,13 +9,13 @@
 
 namespace penstock::collectives {
 
-Plan allgatherv_bruck(const Team& team, const Collective& what) {
+Plan allgatherv_bruck(const Team& team, const Collective& collective) {
   const int size = team.size();
   const int rank = team.rank;
   std::vector<Region> blocks;  // of rank, rank + 1, … as they lie in the result
   std::vector<std::uint64_t> begin_bytes{0};
   for (int i = 0; i < size; ++i) {
-    blocks.push_back(receive_block(team, what, (rank + i) % size));
+    blocks.push_back(receive_block(team, collective, (rank + i) % size));
     begin_bytes.push_back(begin_bytes.back() + blocks.back().size_bytes);
   }
   Sequence sequence("allgatherv/bruck", team);
@@ -25,7 +25,7 @@ Plan allgatherv_bruck(const Team& team, const Collective& what) {
     return Region{collected.offset_bytes + from_bytes,
                   begin_bytes[static_cast<std::size_t>(first + count)] - from_bytes, Buffer::scratch};
   };
-  sequence.copy(contribution(team, what), run(0, 1));
+  sequence.copy(contribution(team, collective), run(0, 1));
   std::uint32_t tag = 0;
   for (int distance = 1; distance < size; distance *= 2, ++tag) {
     const int count = std::min(distance, size - distance);
@@ -33,9 +33,10 @@ Plan allgatherv_bruck(const Team& team, const Collective& what) {
     sequence.recv(run(distance, count), (rank + distance) % size, tag);
   }
   std::vector<Move> moves;
-  for (int i = what.in_place ? 1 : 0; i < size; ++i) moves.push_back({run(i, 1), blocks[static_cast<std::size_t>(i)]});
-  sequence.move(moves, size_bytes(what.dtype));
-  return finish(std::move(sequence), team, what);
+  for (int i = collective.in_place ? 1 : 0; i < size; ++i)
+    moves.push_back({run(i, 1), blocks[static_cast<std::size_t>(i)]});
+  sequence.move(moves, size_bytes(collective.dtype));
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

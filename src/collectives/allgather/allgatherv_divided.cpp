@@ -15,21 +15,22 @@ constexpr int kAllgathervTargets = 4;  // as in bcast_divided
 
 }  // namespace
 
-Plan allgatherv_divided(const Team& team, const Collective& what) {
-  const std::uint64_t element_bytes = what.item_bytes();
-  const Region own = contribution(team, what);
+Plan allgatherv_divided(const Team& team, const Collective& collective) {
+  const std::uint64_t element_bytes = collective.item_bytes();
+  const Region own = contribution(team, collective);
   Sequence sequence("allgatherv/divided", team);
-  const Region all = sequence.scratch(parts_of({}, what, {0, team.size()}).size_bytes);
+  const Region all = sequence.scratch(parts_of({}, collective, {0, team.size()}).size_bytes);
   const std::vector<int> ranks = everyone(team);
   const auto groups = static_cast<std::uint64_t>((team.size() + kAllgathervTargets - 1) / kAllgathervTargets);
-  sequence.copy(own, part_of_rank(all, what, team.rank));
+  sequence.copy(own, part_of_rank(all, collective, team.rank));
   for (const int rank : ranks) {
-    const Region from = part_of_rank(all, what, rank);
+    const Region from = part_of_rank(all, collective, rank);
     const std::uint64_t elements = from.size_bytes / element_bytes;
     if (elements == 0) continue;
     const std::uint64_t most =
         std::max<std::uint64_t>(1, kMaxTasks / (groups * static_cast<std::uint64_t>(team.size())));
-    const std::uint64_t wanted_bytes = what.segment_bytes != 0 ? what.segment_bytes : kAllgathervSegmentBytes;
+    const std::uint64_t wanted_bytes =
+        collective.segment_bytes != 0 ? collective.segment_bytes : kAllgathervSegmentBytes;
     const std::uint64_t segments =
         std::clamp<std::uint64_t>(from.size_bytes / wanted_bytes, 1, std::min(most, elements));
     std::vector<int> others = ranks;
@@ -43,13 +44,13 @@ Plan allgatherv_divided(const Team& team, const Collective& what) {
                     segment));
     }
   }
-  sequence.share();
+  sequence.publish_tasks();
   std::vector<Move> moves;
   for (const int rank : ranks)
-    if (rank != team.rank || !what.in_place)
-      moves.push_back({part_of_rank(all, what, rank), receive_block(team, what, rank)});
+    if (rank != team.rank || !collective.in_place)
+      moves.push_back({part_of_rank(all, collective, rank), receive_block(team, collective, rank)});
   sequence.move(moves, element_bytes);
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -5,14 +5,14 @@
 
 namespace penstock::collectives {
 
-Plan allgatherv_ring(const Team& team, const Collective& what) {
+Plan allgatherv_ring(const Team& team, const Collective& collective) {
   const Group ring = by_node(team, 0);
   const int size = ring.size();
   const int next = ring[(ring.self + 1) % size];
   const int previous = ring[(ring.self + size - 1) % size];
-  const Region own = contribution(team, what);
+  const Region own = contribution(team, collective);
   const auto block_behind = [&](int steps) {
-    return receive_block(team, what, ring[(ring.self + size - steps) % size]);
+    return receive_block(team, collective, ring[(ring.self + size - steps) % size]);
   };
   Sequence sequence("allgatherv/ring", team);
   for (int round = 0; round < size - 1; ++round) {
@@ -21,7 +21,7 @@ Plan allgatherv_ring(const Team& team, const Collective& what) {
     sequence.recv(block_behind(round + 1), previous, tag);
   }
   sequence.copy(own, block_behind(0));
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

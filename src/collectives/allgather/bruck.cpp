@@ -8,11 +8,11 @@
 
 namespace penstock::collectives {
 
-Plan allgather_bruck(const Team& team, const Collective& what) {
+Plan allgather_bruck(const Team& team, const Collective& collective) {
   const int size = team.size();
   const int rank = team.rank;
-  const std::uint64_t bytes = block_bytes(what);
-  const Region all = result(team, what);
+  const std::uint64_t bytes = block_bytes(collective);
+  const Region all = result(team, collective);
   Sequence sequence("allgather/bruck", team);
   // Rank 0 needs no turn at the end, so it collects in the result.
   const Region collected = rank == 0 ? all : sequence.scratch(all.size_bytes);
@@ -20,7 +20,7 @@ Plan allgather_bruck(const Team& team, const Collective& what) {
     return Region{collected.offset_bytes + static_cast<std::uint64_t>(first) * bytes,
                   static_cast<std::uint64_t>(count) * bytes, collected.buffer};
   };
-  sequence.copy(contribution(team, what), blocks(0, 1));
+  sequence.copy(contribution(team, collective), blocks(0, 1));
   std::uint32_t tag = 0;
   for (int distance = 1; distance < size; distance *= 2, ++tag) {
     const int count = std::min(distance, size - distance);
@@ -28,10 +28,10 @@ Plan allgather_bruck(const Team& team, const Collective& what) {
     sequence.recv(blocks(distance, count), (rank + distance) % size, tag);
   }
   if (rank != 0) {
-    sequence.copy(blocks(0, size - rank), blocks_of(all, what, {rank, size - rank}));
-    sequence.copy(blocks(size - rank, rank), blocks_of(all, what, {0, rank}));
+    sequence.copy(blocks(0, size - rank), blocks_of(all, collective, {rank, size - rank}));
+    sequence.copy(blocks(size - rank, rank), blocks_of(all, collective, {0, rank}));
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

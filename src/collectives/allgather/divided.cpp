@@ -12,18 +12,18 @@ constexpr std::uint64_t kAllgatherSegmentBytes = 128 << 10;
 constexpr int kAllgatherTargets = 4;  // as in bcast_divided
 }  // namespace
 
-Plan allgather_divided(const Team& team, const Collective& what) {
-  const std::uint64_t bytes = block_bytes(what);
-  const Region all = result(team, what);
-  const Segments segments = task_segments(what, kAllgatherSegmentBytes,
+Plan allgather_divided(const Team& team, const Collective& collective) {
+  const std::uint64_t bytes = block_bytes(collective);
+  const Region all = result(team, collective);
+  const Segments segments = task_segments(collective, kAllgatherSegmentBytes,
                                           team.size() * ((team.size() + kAllgatherTargets - 1) / kAllgatherTargets));
   Sequence sequence("allgather/divided", team);
   for (int rank = 0; rank < team.size() && bytes > 0; ++rank) {
     std::vector<int> ranks = everyone(team);
-    if (what.in_place) ranks.erase(ranks.begin() + rank);
+    if (collective.in_place) ranks.erase(ranks.begin() + rank);
     for (std::uint32_t s = 0; s < segments.count(); ++s) {
-      const Region segment = segments.of(block_of(all, what, rank), s);
-      const Region from = what.in_place ? segment : segments.of({0, bytes, Buffer::input}, s);
+      const Region segment = segments.of(block_of(all, collective, rank), s);
+      const Region from = collective.in_place ? segment : segments.of({0, bytes, Buffer::input}, s);
       for (std::size_t first = 0; first < ranks.size(); first += kAllgatherTargets)
         sequence.task(
             {.segment = s}, std::array{RankRegion{from, rank}},
@@ -31,8 +31,8 @@ Plan allgather_divided(const Team& team, const Collective& what) {
                     segment));
     }
   }
-  sequence.share();
-  return finish(std::move(sequence), team, what);
+  sequence.publish_tasks();
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

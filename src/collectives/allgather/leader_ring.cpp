@@ -20,7 +20,7 @@ struct Piece {
 };
 
 // What travels as one message; in the same order on all ranks.
-std::vector<Piece> cut(const std::vector<std::vector<int>>& by_node, const Collective& what, Region all) {
+std::vector<Piece> cut(const std::vector<std::vector<int>>& by_node, const Collective& collective, Region all) {
   std::vector<std::pair<std::size_t, Run>> runs;
   for (std::size_t node = 0; node < by_node.size(); ++node) {
     std::vector<int> ranks = by_node[node];
@@ -31,9 +31,9 @@ std::vector<Piece> cut(const std::vector<std::vector<int>>& by_node, const Colle
   const std::uint64_t most = std::max<std::uint64_t>(1, kMaxRingPieces / std::max<std::size_t>(1, runs.size()));
   std::vector<Piece> pieces;
   for (const auto& [node, run] : runs) {
-    const Region blocks = blocks_of(all, what, run);
-    const std::uint64_t count = pieces_of(blocks.size_bytes, what.segment_bytes, most);
-    const std::uint64_t element_bytes = what.item_bytes();
+    const Region blocks = blocks_of(all, collective, run);
+    const std::uint64_t count = pieces_of(blocks.size_bytes, collective.segment_bytes, most);
+    const std::uint64_t element_bytes = collective.item_bytes();
     for (std::uint64_t i = 0; i < count; ++i)
       pieces.push_back({node, part_of(blocks, blocks.size_bytes / element_bytes, element_bytes, count, i)});
   }
@@ -42,43 +42,43 @@ std::vector<Piece> cut(const std::vector<std::vector<int>>& by_node, const Colle
 
 }  // namespace
 
-Plan allgather_leader_ring(const Team& team, const Collective& what) {
+Plan allgather_leader_ring(const Team& team, const Collective& collective) {
   const std::vector<std::vector<int>> by_node = ranks_by_node(team, 0);
   const Group node = node_group(team, 0);
   const Group ring = leaders(team, 0);
-  const Region all = result(team, what);
-  const Region own = contribution(team, what);
-  const std::vector<Piece> pieces = cut(by_node, what, all);
+  const Region all = result(team, collective);
+  const Region own = contribution(team, collective);
+  const std::vector<Piece> pieces = cut(by_node, collective, all);
   const std::size_t nodes = by_node.size();
   std::size_t here = 0;
   while (!team.same_node(by_node[here][0], team.rank)) ++here;
-  const bool by_tasks = block_bytes(what) * static_cast<std::uint64_t>(team.size()) > kRingTaskBytes &&
-                        shared_nodes(team, what) && pieces.size() <= kMaxTasks / 4;
+  const bool by_tasks = block_bytes(collective) * static_cast<std::uint64_t>(team.size()) > kRingTaskBytes &&
+                        shared_nodes(team, collective) && pieces.size() <= kMaxTasks / 4;
   const Tree tree = tree_of_node(team, node);
   const auto tag_of = [&](std::size_t piece) { return static_cast<std::uint32_t>(1 + piece); };
   Sequence sequence("allgather/leader_ring", team);
 
   if (!by_tasks) {
     // The others get their own block back with those of the node.
-    if (node.self == 0) sequence.copy(own, block_of(all, what, team.rank));
+    if (node.self == 0) sequence.copy(own, block_of(all, collective, team.rank));
     for (int i = 1; i < node.size(); ++i) {
-      if (node.self == 0) sequence.recv(block_of(all, what, node[i]), node[i], 0);
+      if (node.self == 0) sequence.recv(block_of(all, collective, node[i]), node[i], 0);
       if (node.self == i) sequence.send(own, node[0], 0);
     }
   } else if (node.size() == 1) {
-    sequence.copy(own, block_of(all, what, team.rank));
+    sequence.copy(own, block_of(all, collective, team.rank));
   } else {
     for (const int rank : node.ranks) {
       std::vector<int> ranks = node.ranks;
-      if (what.in_place) std::erase(ranks, rank);
-      const Region block = block_of(all, what, rank);
-      const Region from = what.in_place ? block : Region{0, block.size_bytes, Buffer::input};
+      if (collective.in_place) std::erase(ranks, rank);
+      const Region block = block_of(all, collective, rank);
+      const Region from = collective.in_place ? block : Region{0, block.size_bytes, Buffer::input};
       const std::uint64_t count = std::clamp<std::uint64_t>(block.size_bytes / kRingTaskBytes, 1, kMaxOwnPieces);
       for (std::uint64_t i = 0; i < count; ++i)
         sequence.task({}, std::array{RankRegion{part_of(from, block.size_bytes, 1, count, i), rank}},
                       of_each(ranks, part_of(block, block.size_bytes, 1, count, i)));
     }
-    sequence.share();
+    sequence.publish_tasks();
   }
 
   const auto pass_on = [&](std::size_t piece) {
@@ -90,8 +90,8 @@ Plan allgather_leader_ring(const Team& team, const Collective& what) {
     for (std::size_t i = 0; i < pieces.size(); ++i)
       if (pieces[i].node == here) pass_on(i);
   // A share for every few pieces: the engine has room for few.
-  const std::size_t per_share = (pieces.size() + kMaxShares - 2) / (kMaxShares - 1);
-  std::size_t unshared = 0;
+  const std::size_t per_group = (pieces.size() + kMaxTaskGroups - 2) / (kMaxTaskGroups - 1);
+  std::size_t unpublished = 0;
   for (std::size_t round = 0; round + 1 < nodes; ++round) {
     const std::size_t leaving = (here + nodes - round) % nodes;
     const std::size_t coming = (here + 2 * nodes - round - 1) % nodes;
@@ -106,13 +106,13 @@ Plan allgather_leader_ring(const Team& team, const Collective& what) {
         pass_on(i);
         continue;
       }
-      spread_on_node(sequence, node, what, pieces[i].region,
+      spread_on_node(sequence, node, collective, pieces[i].region,
                      {.segment = static_cast<std::uint32_t>(i), .most_pieces = 4});
-      if (++unshared % per_share == 0) sequence.share();
+      if (++unpublished % per_group == 0) sequence.publish_tasks();
     }
   }
-  sequence.share();
-  return finish(std::move(sequence), team, what);
+  sequence.publish_tasks();
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

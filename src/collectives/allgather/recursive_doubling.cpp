@@ -4,19 +4,21 @@
 
 namespace penstock::collectives {
 
-Plan allgather_recursive_doubling(const Team& team, const Collective& what) {
-  const Region own = contribution(team, what);
-  const Region all = result(team, what);
+Plan allgather_recursive_doubling(const Team& team, const Collective& collective) {
+  const Region own = contribution(team, collective);
+  const Region all = result(team, collective);
   Sequence sequence("allgather/recursive_doubling", team);
-  sequence.copy(own, block_of(all, what, team.rank));
+  sequence.copy(own, block_of(all, collective, team.rank));
   std::uint32_t tag = 0;
   for (int distance = 1; distance < team.size(); distance *= 2, ++tag) {
     const int peer = team.rank ^ distance;
-    const auto blocks_from = [&](int rank) { return blocks_of(all, what, {rank / distance * distance, distance}); };
+    const auto blocks_from = [&](int rank) {
+      return blocks_of(all, collective, {rank / distance * distance, distance});
+    };
     sequence.send(blocks_from(team.rank), peer, tag);
     sequence.recv(blocks_from(peer), peer, tag);
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

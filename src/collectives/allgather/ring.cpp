@@ -4,14 +4,16 @@
 
 namespace penstock::collectives {
 
-Plan allgather_ring(const Team& team, const Collective& what) {
+Plan allgather_ring(const Team& team, const Collective& collective) {
   const Group ring = by_node(team, 0);
   const int size = ring.size();
   const int next = ring[(ring.self + 1) % size];
   const int previous = ring[(ring.self + size - 1) % size];
-  const Region own = contribution(team, what);
-  const Region all = result(team, what);
-  const auto block_behind = [&](int steps) { return block_of(all, what, ring[(ring.self + size - steps) % size]); };
+  const Region own = contribution(team, collective);
+  const Region all = result(team, collective);
+  const auto block_behind = [&](int steps) {
+    return block_of(all, collective, ring[(ring.self + size - steps) % size]);
+  };
   Sequence sequence("allgather/ring", team);
   for (int round = 0; round < size - 1; ++round) {
     const auto tag = static_cast<std::uint32_t>(round);
@@ -19,7 +21,7 @@ Plan allgather_ring(const Team& team, const Collective& what) {
     sequence.recv(block_behind(round + 1), previous, tag);
   }
   sequence.copy(own, block_behind(0));
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -2,15 +2,16 @@
 // small.
 #include <utility>
 
-#include "collectives/parts/shown.hpp"
+#include "collectives/parts/published.hpp"
 
 namespace penstock::collectives {
 
-Plan allgather_shared(const Team& team, const Collective& what) {
-  Shown shown("allgather/shared", team, what);
-  shown.to_all(contribution(team, what));
-  for (int rank = 0; rank < team.size(); ++rank) shown.take(rank, 0, block_of(result(team, what), what, rank));
-  return std::move(shown).finish();
+Plan allgather_shared(const Team& team, const Collective& collective) {
+  Published published("allgather/shared", team, collective);
+  published.to_all(contribution(team, collective));
+  for (int rank = 0; rank < team.size(); ++rank)
+    published.take(rank, 0, block_of(result(team, collective), collective, rank));
+  return std::move(published).finish();
 }
 
 }  // namespace penstock::collectives

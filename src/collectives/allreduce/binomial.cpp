@@ -6,11 +6,11 @@
 
 namespace penstock::collectives {
 
-Plan allreduce_binomial(const Team& team, const Collective& what) {
+Plan allreduce_binomial(const Team& team, const Collective& collective) {
   const Tree tree = binomial(by_node(team, 0));
-  const Segments segments(what);
-  const Region own = contribution(team, what);
-  const Region target = result(team, what);
+  const Segments segments(collective);
+  const Region own = contribution(team, collective);
+  const Region target = result(team, collective);
   Sequence sequence("allreduce/binomial", team);
   sequence.tree_levels(tree.levels);
   ReduceStage up(sequence, tree, segments, {.number = 0});
@@ -20,7 +20,7 @@ Plan allreduce_binomial(const Team& team, const Collective& what) {
     if (tree.parent < 0) sequence.copy(sum, into);
     bcast_stage(sequence, tree, into, s, {.number = 1});
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -8,16 +8,16 @@ namespace {
 constexpr std::uint64_t kAllreduceSegmentBytes = 64 << 10;
 }
 
-Plan allreduce_divided(const Team& team, const Collective& what) {
-  const std::uint64_t bytes = block_bytes(what);
-  const Segments segments = task_segments(what, kAllreduceSegmentBytes, 1);
+Plan allreduce_divided(const Team& team, const Collective& collective) {
+  const std::uint64_t bytes = block_bytes(collective);
+  const Segments segments = task_segments(collective, kAllreduceSegmentBytes, 1);
   const std::vector<int> ranks = everyone(team);
   Sequence sequence("allreduce/divided", team);
   for (std::uint32_t s = 0; s < segments.count() && bytes > 0; ++s)
-    sequence.task({.segment = s}, of_each(ranks, segments.of(contribution(team, what), s)),
-                  of_each(ranks, segments.of(result(team, what), s)));
-  sequence.share();
-  return finish(std::move(sequence), team, what);
+    sequence.task({.segment = s}, of_each(ranks, segments.of(contribution(team, collective), s)),
+                  of_each(ranks, segments.of(result(team, collective), s)));
+  sequence.publish_tasks();
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -5,11 +5,11 @@
 
 namespace penstock::collectives {
 
-Plan allreduce_ordered(const Team& team, const Collective& what) {
+Plan allreduce_ordered(const Team& team, const Collective& collective) {
   const Tree tree = tree_in_order(team);
-  const Segments segments(what);
-  const Region own = contribution(team, what);
-  const Region target = result(team, what);
+  const Segments segments(collective);
+  const Region own = contribution(team, collective);
+  const Region target = result(team, collective);
   Sequence sequence("allreduce/ordered", team);
   OrderedStage up(sequence, tree, segments, {.number = 0});
   for (std::uint32_t s = 0; s < segments.count(); ++s) {
@@ -18,7 +18,7 @@ Plan allreduce_ordered(const Team& team, const Collective& what) {
     if (tree.parent < 0) sequence.copy(sum, into);
     bcast_stage(sequence, tree, into, s, {.number = 1});
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

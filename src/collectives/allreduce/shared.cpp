@@ -2,15 +2,15 @@
 // Valid where all ranks share memory and what they show is small.
 #include <utility>
 
-#include "collectives/parts/shown.hpp"
+#include "collectives/parts/published.hpp"
 
 namespace penstock::collectives {
 
-Plan allreduce_shared(const Team& team, const Collective& what) {
-  Shown shown("allreduce/shared", team, what);
-  shown.to_all(contribution(team, what));
-  shown.combine(team.size(), 0, result(team, what));
-  return std::move(shown).finish();
+Plan allreduce_shared(const Team& team, const Collective& collective) {
+  Published published("allreduce/shared", team, collective);
+  published.to_all(contribution(team, collective));
+  published.combine(team.size(), 0, result(team, collective));
+  return std::move(published).finish();
 }
 
 }  // namespace penstock::collectives

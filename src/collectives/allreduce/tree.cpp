@@ -8,13 +8,13 @@
 
 namespace penstock::collectives {
 
-Plan allreduce_tree(const Team& team, const Collective& what) {
-  const std::vector<Edge> tree = edges(team.size(), what.radix);
-  const Region sum = result(team, what);
-  const Segments segments = task_segments(what, kTreeSegmentBytes, 2 * (team.size() - 1));
+Plan allreduce_tree(const Team& team, const Collective& collective) {
+  const std::vector<Edge> tree = edges(team.size(), collective.radix);
+  const Region sum = result(team, collective);
+  const Segments segments = task_segments(collective, kTreeSegmentBytes, 2 * (team.size() - 1));
   Sequence sequence("allreduce/tree", team);
-  sequence.tree_levels(levels(team.size(), what.radix));
-  std::vector<Region> value(static_cast<std::size_t>(team.size()), contribution(team, what));
+  sequence.tree_levels(levels(team.size(), collective.radix));
+  std::vector<Region> value(static_cast<std::size_t>(team.size()), contribution(team, collective));
   std::vector<GrowingTasks> tasks(segments.count(), GrowingTasks(sequence, team.size()));
   for (const Edge& edge : tree | std::views::reverse) {
     const auto parent = static_cast<std::size_t>(edge.parent);
@@ -29,8 +29,8 @@ Plan allreduce_tree(const Team& team, const Collective& what) {
     for (std::uint32_t s = 0; s < segments.count(); ++s)
       tasks[s].add(edge.level, s, edge.parent, edge.child, std::array{RankRegion{segments.of(sum, s), edge.parent}},
                    {segments.of(sum, s), edge.child});
-  sequence.share();
-  return finish(std::move(sequence), team, what);
+  sequence.publish_tasks();
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -9,12 +9,12 @@
 
 namespace penstock::collectives {
 
-Plan alltoall_bruck(const Team& team, const Collective& what) {
+Plan alltoall_bruck(const Team& team, const Collective& collective) {
   const int size = team.size();
   const int rank = team.rank;
-  const std::uint64_t bytes = block_bytes(what);
-  const Region all = result(team, what);
-  const Region own = contribution(team, what);
+  const std::uint64_t bytes = block_bytes(collective);
+  const Region all = result(team, collective);
+  const Region own = contribution(team, collective);
   Sequence sequence("alltoall/bruck", team);
   // Block number d is the one that still has to go d ranks on, or has come from d ranks behind.
   const Region turned = sequence.scratch(all.size_bytes);
@@ -22,8 +22,8 @@ Plan alltoall_bruck(const Team& team, const Collective& what) {
     return Region{turned.offset_bytes + static_cast<std::uint64_t>(first) * bytes,
                   static_cast<std::uint64_t>(count) * bytes, Buffer::scratch};
   };
-  sequence.copy(blocks_of(own, what, {rank, size - rank}), blocks(0, size - rank));
-  if (rank > 0) sequence.copy(blocks_of(own, what, {0, rank}), blocks(size - rank, rank));
+  sequence.copy(blocks_of(own, collective, {rank, size - rank}), blocks(0, size - rank));
+  if (rank > 0) sequence.copy(blocks_of(own, collective, {0, rank}), blocks(size - rank, rank));
   Region packed[2];
   for (Region& region : packed) region = sequence.scratch(static_cast<std::uint64_t>((size + 1) / 2) * bytes);
   std::uint32_t tag = 0;
@@ -45,7 +45,7 @@ Plan alltoall_bruck(const Team& team, const Collective& what) {
         pack.push_back({run, {at_bytes, run.size_bytes, Buffer::scratch}});
         at_bytes += run.size_bytes;
       }
-      sequence.move(pack, size_bytes(what.dtype));
+      sequence.move(pack, size_bytes(collective.dtype));
     }
     sequence.send(out, (rank + distance) % size, tag);
     sequence.recv(in, (rank + size - distance) % size, tag);
@@ -55,13 +55,13 @@ Plan alltoall_bruck(const Team& team, const Collective& what) {
       unpack.push_back({{at_bytes, run.size_bytes, Buffer::scratch}, run});
       at_bytes += run.size_bytes;
     }
-    sequence.move(unpack, size_bytes(what.dtype));
+    sequence.move(unpack, size_bytes(collective.dtype));
   }
   std::vector<Move> back;
   for (int behind = 0; behind < size; ++behind)
-    back.push_back({blocks(behind, 1), block_of(all, what, (rank + size - behind) % size)});
-  sequence.move(back, size_bytes(what.dtype));
-  return finish(std::move(sequence), team, what);
+    back.push_back({blocks(behind, 1), block_of(all, collective, (rank + size - behind) % size)});
+  sequence.move(back, size_bytes(collective.dtype));
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

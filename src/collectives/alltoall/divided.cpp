@@ -7,28 +7,28 @@
 
 namespace penstock::collectives {
 
-bool shared_pairs(const Team& team, const Collective& what) {
-  return shared_node(team, what) &&
+bool shared_pairs(const Team& team, const Collective& collective) {
+  return shared_node(team, collective) &&
          static_cast<std::uint32_t>(team.size()) * static_cast<std::uint32_t>(team.size()) <= kMaxTasks;
 }
 
-Plan alltoall_divided(const Team& team, const Collective& what) {
-  const std::uint64_t bytes = block_bytes(what);
-  const Region all = result(team, what);
+Plan alltoall_divided(const Team& team, const Collective& collective) {
+  const std::uint64_t bytes = block_bytes(collective);
+  const Region all = result(team, collective);
   Sequence sequence("alltoall/divided", team);
   Region from{0, all.size_bytes, Buffer::input};
-  if (what.in_place) {
+  if (collective.in_place) {
     from = sequence.scratch(all.size_bytes);
     sequence.copy(all, from);
   }
   for (int step = 0; step < team.size() && bytes > 0; ++step)
     for (int to = 0; to < team.size(); ++to) {
       const int sender = (to + step) % team.size();
-      sequence.task({}, std::array{RankRegion{block_of(from, what, to), sender}},
-                    std::array{RankRegion{block_of(all, what, sender), to}});
+      sequence.task({}, std::array{RankRegion{block_of(from, collective, to), sender}},
+                    std::array{RankRegion{block_of(all, collective, sender), to}});
     }
-  sequence.share();
-  return finish(std::move(sequence), team, what);
+  sequence.publish_tasks();
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -19,19 +19,19 @@ using Pieces = std::vector<Move>;
 
 }  // namespace
 
-Plan alltoall_hierarchical(const Team& team, const Collective& what) {
-  const std::uint64_t bytes = block_bytes(what);
-  const std::uint64_t element_bytes = what.item_bytes();
+Plan alltoall_hierarchical(const Team& team, const Collective& collective) {
+  const std::uint64_t bytes = block_bytes(collective);
+  const std::uint64_t element_bytes = collective.item_bytes();
   const auto nodes = ranks_by_node(team);
   const auto own_node = static_cast<std::size_t>(team.node_of_rank[static_cast<std::size_t>(team.rank)]);
   const std::vector<int>& local = nodes[own_node];
   const int leader = local.front();
   const auto far_ranks = static_cast<std::uint64_t>(team.size()) - local.size();
   const std::uint64_t far_bytes = far_ranks * bytes;
-  const Region all = result(team, what);
-  const Region own = contribution(team, what);
+  const Region all = result(team, collective);
+  const Region own = contribution(team, collective);
   Sequence sequence("alltoall/hierarchical", team);
-  if (bytes == 0) return finish(std::move(sequence), team, what);
+  if (bytes == 0) return finish(std::move(sequence), team, collective);
 
   // What this rank sends to other nodes, node by node.
   const Region up = sequence.scratch(far_bytes);
@@ -40,15 +40,15 @@ Plan alltoall_hierarchical(const Team& team, const Collective& what) {
   for (std::size_t node = 0; node < nodes.size(); ++node)
     for (const int rank : nodes[node])
       if (node != own_node) {
-        pieces.push_back({block_of(own, what, rank), {at_bytes, bytes, Buffer::scratch}});
+        pieces.push_back({block_of(own, collective, rank), {at_bytes, bytes, Buffer::scratch}});
         at_bytes += bytes;
       }
   sequence.move(pieces, element_bytes);
 
   // Inside the node; in place through a copy, so that nothing is overwritten that is still to be sent.
   for (const int peer : local) {
-    Region from = block_of(own, what, peer);
-    if (what.in_place && peer != team.rank) {
+    Region from = block_of(own, collective, peer);
+    if (collective.in_place && peer != team.rank) {
       const Region copy = sequence.scratch(bytes);
       sequence.copy(from, copy);
       from = copy;
@@ -56,8 +56,8 @@ Plan alltoall_hierarchical(const Team& team, const Collective& what) {
     if (peer != team.rank) sequence.send(from, peer, kDirectTag);
   }
   for (const int peer : local)
-    if (peer != team.rank) sequence.recv(block_of(all, what, peer), peer, kDirectTag);
-  sequence.copy(block_of(own, what, team.rank), block_of(all, what, team.rank));
+    if (peer != team.rank) sequence.recv(block_of(all, collective, peer), peer, kDirectTag);
+  sequence.copy(block_of(own, collective, team.rank), block_of(all, collective, team.rank));
 
   // A row per rank of this node, in the order in which `up` is; then a row per rank in the order of the messages down.
   Region down = sequence.scratch(far_bytes);
@@ -103,11 +103,11 @@ Plan alltoall_hierarchical(const Team& team, const Collective& what) {
   for (std::size_t node = 0; node < nodes.size(); ++node)
     for (const int rank : nodes[node])
       if (node != own_node) {
-        pieces.push_back({{at_bytes, bytes, Buffer::scratch}, block_of(all, what, rank)});
+        pieces.push_back({{at_bytes, bytes, Buffer::scratch}, block_of(all, collective, rank)});
         at_bytes += bytes;
       }
   sequence.move(pieces, element_bytes);
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -37,17 +37,17 @@ void for_each_piece(const Team& team, int peer, Region block, const Action& acti
     action(part_of(block, block.size_bytes, 1, count, i), static_cast<std::uint32_t>(i));
 }
 
-void exchange_in_place(Sequence& sequence, const Team& team, const Collective& what) {
+void exchange_in_place(Sequence& sequence, const Team& team, const Collective& collective) {
   const int size = team.size();
   std::uint64_t largest_bytes = 0;
   for (int peer = 0; peer < size; ++peer)
-    if (peer != team.rank) largest_bytes = std::max(largest_bytes, send_block(team, what, peer).size_bytes);
+    if (peer != team.rank) largest_bytes = std::max(largest_bytes, send_block(team, collective, peer).size_bytes);
   std::array<Region, kRoundsInFlight> slots;
   for (Region& slot : slots) slot = sequence.scratch(largest_bytes);
   for (int round = 0; round < size; ++round) {
     const int peer = (round + size - team.rank) % size;
     if (peer == team.rank) continue;
-    const Region block = send_block(team, what, peer);
+    const Region block = send_block(team, collective, peer);
     const Region slot{slots[static_cast<std::size_t>(round % kRoundsInFlight)].offset_bytes, block.size_bytes,
                       Buffer::scratch};
     sequence.copy(block, slot);
@@ -58,18 +58,18 @@ void exchange_in_place(Sequence& sequence, const Team& team, const Collective& w
 
 }  // namespace
 
-Plan exchange_pairwise(const std::string& algorithm, const Team& team, const Collective& what) {
+Plan exchange_pairwise(const std::string& algorithm, const Team& team, const Collective& collective) {
   Sequence sequence(algorithm, team);
-  if (what.in_place) {
-    exchange_in_place(sequence, team, what);
-    return finish(std::move(sequence), team, what);
+  if (collective.in_place) {
+    exchange_in_place(sequence, team, collective);
+    return finish(std::move(sequence), team, collective);
   }
   const Group ring = by_node(team, 0);
   const int size = ring.size();
   std::vector<StepId> received;
   std::uint64_t largest_bytes = 0;
   for (int peer = 0; peer < size; ++peer)
-    largest_bytes = std::max(largest_bytes, send_block(team, what, peer).size_bytes);
+    largest_bytes = std::max(largest_bytes, send_block(team, collective, peer).size_bytes);
   const int in_flight = rounds_in_flight(largest_bytes);
   StepId last = Sequence::kNone;
   for (int round = 1; round < size; ++round) {
@@ -77,14 +77,14 @@ Plan exchange_pairwise(const std::string& algorithm, const Team& team, const Col
     const int previous = ring[(ring.self + size - round) % size];
     const StepId earlier =
         round > in_flight ? received[static_cast<std::size_t>(round - 1 - in_flight)] : Sequence::kNone;
-    for_each_piece(team, next, send_block(team, what, next),
+    for_each_piece(team, next, send_block(team, collective, next),
                    [&](Region piece, std::uint32_t tag) { sequence.send(piece, next, tag, {earlier}); });
-    for_each_piece(team, previous, receive_block(team, what, previous),
+    for_each_piece(team, previous, receive_block(team, collective, previous),
                    [&](Region piece, std::uint32_t tag) { last = sequence.recv(piece, previous, tag); });
     received.push_back(last);
   }
-  sequence.copy(send_block(team, what, team.rank), receive_block(team, what, team.rank));
-  return finish(std::move(sequence), team, what);
+  sequence.copy(send_block(team, collective, team.rank), receive_block(team, collective, team.rank));
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -4,10 +4,10 @@
 
 namespace penstock::collectives {
 
-Plan barrier_dissemination(const Team& team, const Collective& what) {
+Plan barrier_dissemination(const Team& team, const Collective& collective) {
   Sequence sequence("barrier/dissemination", team);
   dissemination_stage(sequence, by_node(team, 0), 0, Sequence::kNone);
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -5,20 +5,20 @@
 
 namespace penstock::collectives {
 
-Plan barrier_hierarchical(const Team& team, const Collective& what) {
+Plan barrier_hierarchical(const Team& team, const Collective& collective) {
   const Group node = node_group(team, 0);
   Sequence sequence("barrier/hierarchical", team);
   if (node.self != 0) {
-    const StepId here = sequence.expose(node[0], 0);
-    sequence.await(node[0], 0, {here});
-    return finish(std::move(sequence), team, what);
+    const StepId here = sequence.signal(node[0], 0);
+    sequence.wait(node[0], 0, {here});
+    return finish(std::move(sequence), team, collective);
   }
   // A chain of waits, so that one step stands for all of them.
   StepId here = Sequence::kNone;
-  for (int i = 1; i < node.size(); ++i) here = sequence.await(node[i], 0, {here});
+  for (int i = 1; i < node.size(); ++i) here = sequence.wait(node[i], 0, {here});
   const StepId everywhere = dissemination_stage(sequence, leaders(team, 0), 0, here);
-  for (int i = 1; i < node.size(); ++i) sequence.expose(node[i], 0, {everywhere});
-  return finish(std::move(sequence), team, what);
+  for (int i = 1; i < node.size(); ++i) sequence.signal(node[i], 0, {everywhere});
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -4,13 +4,13 @@
 
 namespace penstock::collectives {
 
-Plan bcast_chain(const Team& team, const Collective& what) {
-  const Tree tree = chain(by_node(team, what.root));
-  const Segments segments(what);
-  const Region data = result(team, what);
+Plan bcast_chain(const Team& team, const Collective& collective) {
+  const Tree tree = chain(by_node(team, collective.root));
+  const Segments segments(collective);
+  const Region data = result(team, collective);
   Sequence sequence("bcast/chain", team);
   for (std::uint32_t s = 0; s < segments.count(); ++s) bcast_stage(sequence, tree, segments.of(data, s), s, {});
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -13,20 +13,21 @@ constexpr std::uint64_t kBcastSegmentBytes = 64 << 10;
 constexpr int kBcastTargets = 4;  // read once, written so often: a compromise between copies and waiting for each other
 }  // namespace
 
-Plan bcast_divided(const Team& team, const Collective& what) {
-  const Region whole{0, block_bytes(what), Buffer::output};
-  const std::vector<int> ranks = from_root(team, what).ranks;
-  const Segments segments = task_segments(what, kBcastSegmentBytes, (team.size() + kBcastTargets - 2) / kBcastTargets);
+Plan bcast_divided(const Team& team, const Collective& collective) {
+  const Region whole{0, block_bytes(collective), Buffer::output};
+  const std::vector<int> ranks = from_root(team, collective).ranks;
+  const Segments segments =
+      task_segments(collective, kBcastSegmentBytes, (team.size() + kBcastTargets - 2) / kBcastTargets);
   Sequence sequence("bcast/divided", team);
   for (std::uint32_t s = 0; s < segments.count() && whole.size_bytes > 0; ++s) {
     const Region segment = segments.of(whole, s);
     for (std::size_t first = 1; first < ranks.size(); first += kBcastTargets)
-      sequence.task({.segment = s}, std::array{RankRegion{segment, what.root}},
+      sequence.task({.segment = s}, std::array{RankRegion{segment, collective.root}},
                     of_each(std::span(ranks).subspan(first, std::min<std::size_t>(kBcastTargets, ranks.size() - first)),
                             segment));
   }
-  sequence.share();
-  return finish(std::move(sequence), team, what);
+  sequence.publish_tasks();
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

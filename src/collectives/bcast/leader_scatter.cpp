@@ -5,19 +5,19 @@
 
 namespace penstock::collectives {
 
-Plan bcast_leader_scatter(const Team& team, const Collective& what) {
-  const Region data = result(team, what);
+Plan bcast_leader_scatter(const Team& team, const Collective& collective) {
+  const Region data = result(team, collective);
   Sequence sequence("bcast/leader_scatter", team);
-  Leaders leaders(sequence, team, what, what.root, 1, 1);
+  Leaders leaders(sequence, team, collective, collective.root, 1, 1);
   if (leaders.has_slot(0))
     scatter_allgather(sequence, leaders.group(0),
                       {.own = data,
                        .target = data,
-                       .elements = what.count,
-                       .element_bytes = what.item_bytes(),
-                       .segment_bytes = what.segment_bytes});
+                       .elements = collective.count,
+                       .element_bytes = collective.item_bytes(),
+                       .segment_bytes = collective.segment_bytes});
   leaders.spread(data);
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

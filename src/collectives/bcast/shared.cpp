@@ -2,15 +2,15 @@
 // small.
 #include <utility>
 
-#include "collectives/parts/shown.hpp"
+#include "collectives/parts/published.hpp"
 
 namespace penstock::collectives {
 
-Plan bcast_shared(const Team& team, const Collective& what) {
-  Shown shown("bcast/shared", team, what);
-  shown.from_root(result(team, what));
-  shown.take(what.root, 0, result(team, what));
-  return std::move(shown).finish();
+Plan bcast_shared(const Team& team, const Collective& collective) {
+  Published published("bcast/shared", team, collective);
+  published.from_root(result(team, collective));
+  published.take(collective.root, 0, result(team, collective));
+  return std::move(published).finish();
 }
 
 }  // namespace penstock::collectives

@@ -7,21 +7,21 @@
 
 namespace penstock::collectives {
 
-Plan bcast_tree(const Team& team, const Collective& what) {
-  const Region whole{0, block_bytes(what), Buffer::output};
-  const Group group = from_root(team, what);
-  const Segments segments = task_segments(what, kTreeSegmentBytes, team.size() - 1);
+Plan bcast_tree(const Team& team, const Collective& collective) {
+  const Region whole{0, block_bytes(collective), Buffer::output};
+  const Group group = from_root(team, collective);
+  const Segments segments = task_segments(collective, kTreeSegmentBytes, team.size() - 1);
   Sequence sequence("bcast/tree", team);
-  sequence.tree_levels(levels(team.size(), what.radix));
+  sequence.tree_levels(levels(team.size(), collective.radix));
   std::vector<GrowingTasks> tasks(segments.count(), GrowingTasks(sequence, team.size()));
-  for (const Edge& edge : edges(team.size(), what.radix))
+  for (const Edge& edge : edges(team.size(), collective.radix))
     for (std::uint32_t s = 0; s < segments.count(); ++s) {
       const Region segment = segments.of(whole, s);
       tasks[s].add(edge.level, s, edge.parent, edge.child, std::array{RankRegion{segment, group[edge.parent]}},
                    {segment, group[edge.child]});
     }
-  sequence.share();
-  return finish(std::move(sequence), team, what);
+  sequence.publish_tasks();
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

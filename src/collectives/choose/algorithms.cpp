@@ -6,15 +6,16 @@
 namespace penstock {
 namespace collectives {
 
-#define PENSTOCK_ALGORITHM(kind, name, fits, cost, ...) Plan kind##_##name(const Team& team, const Collective& what);
+#define PENSTOCK_ALGORITHM(kind, name, fits, cost, ...) \
+  Plan kind##_##name(const Team& team, const Collective& collective);
 #include "collectives/algorithms.def"
 #undef PENSTOCK_ALGORITHM
 
-#define PENSTOCK_CALL(planner, ...) planner(algorithm, team, what __VA_OPT__(, ) __VA_ARGS__)
-#define PENSTOCK_ALGORITHM(kind, name, fits, cost, ...)                     \
-  __VA_OPT__(Plan kind##_##name(const Team& team, const Collective& what) { \
-    const std::string algorithm = #kind "/" #name;                          \
-    return PENSTOCK_CALL(__VA_ARGS__);                                      \
+#define PENSTOCK_CALL(planner, ...) planner(algorithm, team, collective __VA_OPT__(, ) __VA_ARGS__)
+#define PENSTOCK_ALGORITHM(kind, name, fits, cost, ...)                           \
+  __VA_OPT__(Plan kind##_##name(const Team& team, const Collective& collective) { \
+    const std::string algorithm = #kind "/" #name;                                \
+    return PENSTOCK_CALL(__VA_ARGS__);                                            \
   })
 #include "collectives/algorithms.def"
 #undef PENSTOCK_ALGORITHM

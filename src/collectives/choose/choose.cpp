@@ -8,8 +8,8 @@
 #include "collectives/parts/blocks.hpp"
 #include "collectives/parts/group.hpp"
 #include "collectives/parts/node_tasks.hpp"
-#include "collectives/parts/shown.hpp"
-#include "kernels/fold.hpp"
+#include "collectives/parts/published.hpp"
+#include "kernels/reduce_sorted.hpp"
 #include "penstock/error.hpp"
 #include "penstock/split_model.hpp"
 #include "penstock/tuning.hpp"
@@ -32,38 +32,41 @@ constexpr std::array kKinds = {
 
 const KindRow& row(CollectiveKind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
 
-[[noreturn]] void reject(const Collective& what, const std::string& why) {
-  throw Error(ErrorCode::invalid_argument, std::string(name(what.kind)) + ": " + why);
+[[noreturn]] void reject(const Collective& collective, const std::string& why) {
+  throw Error(ErrorCode::invalid_argument, std::string(name(collective.kind)) + ": " + why);
 }
 
-void check_counts(const Team& team, const Collective& what);
+void check_counts(const Team& team, const Collective& collective);
 
 bool is_prefix(CollectiveKind kind) { return kind == CollectiveKind::scan || kind == CollectiveKind::exscan; }
 
 /// Whether the order matters that a reproducible operation fixes.
-bool fixes_order(const Collective& what) {
-  return what.reproducible && computes(what.kind) && (what.element_bytes != 0 || kernels::depends_on_order(what.dtype));
+bool fixes_order(const Collective& collective) {
+  return collective.reproducible && computes(collective.kind) &&
+         (collective.element_bytes != 0 || kernels::depends_on_order(collective.dtype));
 }
 
-void check(const Team& team, const Collective& what) {
-  if (is_rooted(what.kind) && (what.root < 0 || what.root >= team.size()))
-    reject(what, "root is " + std::to_string(what.root) + ", but the communicator has the ranks 0 to " +
-                     std::to_string(team.size() - 1));
-  if (computes(what.kind) && what.element_bytes == 0 && !defined_for(what.op, what.dtype))
-    reject(what,
-           "operation " + std::string(name(what.op)) + " is not defined for dtype " + std::string(name(what.dtype)));
-  if (what.reproducible && what.element_bytes != 0 && !what.commutative && !is_prefix(what.kind))
-    reject(what,
+void check(const Team& team, const Collective& collective) {
+  if (is_rooted(collective.kind) && (collective.root < 0 || collective.root >= team.size()))
+    reject(collective, "root is " + std::to_string(collective.root) + ", but the communicator has the ranks 0 to " +
+                           std::to_string(team.size() - 1));
+  if (computes(collective.kind) && collective.element_bytes == 0 && !defined_for(collective.op, collective.dtype))
+    reject(collective, "operation " + std::string(name(collective.op)) + " is not defined for dtype " +
+                           std::string(name(collective.dtype)));
+  if (collective.reproducible && collective.element_bytes != 0 && !collective.commutative &&
+      !is_prefix(collective.kind))
+    reject(collective,
            "an operation that does not commute cannot be reproducible, which it would be in any order of the ranks");
   // Half of the address space, so that no sum of offsets can overflow.
-  if (what.split < Collective::kAutomatic)
-    reject(what, "split is " + std::to_string(what.split) + "; expected levels of a tree, or -1 (automatic)");
-  if (what.radix < 2) reject(what, "radix is " + std::to_string(what.radix) + "; expected 2 or more");
-  const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / what.item_bytes();
-  if (what.count > most / static_cast<std::uint64_t>(team.size()))
-    reject(what, "count is " + std::to_string(what.count) + ", but the blocks of " + std::to_string(team.size()) +
-                     " ranks must stay below 2^63 bytes together");
-  check_counts(team, what);
+  if (collective.split < Collective::kAutomatic)
+    reject(collective,
+           "split is " + std::to_string(collective.split) + "; expected levels of a tree, or -1 (automatic)");
+  if (collective.radix < 2) reject(collective, "radix is " + std::to_string(collective.radix) + "; expected 2 or more");
+  const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / collective.item_bytes();
+  if (collective.count > most / static_cast<std::uint64_t>(team.size()))
+    reject(collective, "count is " + std::to_string(collective.count) + ", but the blocks of " +
+                           std::to_string(team.size()) + " ranks must stay below 2^63 bytes together");
+  check_counts(team, collective);
 }
 
 const Algorithm* find(CollectiveKind kind, std::string_view given) {
@@ -72,23 +75,23 @@ const Algorithm* find(CollectiveKind kind, std::string_view given) {
   return nullptr;
 }
 
-bool fits(const Algorithm& row, const Team& team, const Collective& what) {
-  return row.fits(team, what) && (what.commutative || !computes(what.kind) || row.keeps_order) &&
-         (!fixes_order(what) || row.reproducible);
+bool fits(const Algorithm& row, const Team& team, const Collective& collective) {
+  return row.fits(team, collective) && (collective.commutative || !computes(collective.kind) || row.keeps_order) &&
+         (!fixes_order(collective) || row.reproducible);
 }
 
 // nullptr where none is named.
-const Algorithm* named(const Team& team, const Collective& what) {
-  if (what.algorithm.empty()) return nullptr;
-  const Algorithm* algorithm = find(what.kind, what.algorithm);
-  if (algorithm && fits(*algorithm, team, what)) return algorithm;
+const Algorithm* named(const Team& team, const Collective& collective) {
+  if (collective.algorithm.empty()) return nullptr;
+  const Algorithm* algorithm = find(collective.kind, collective.algorithm);
+  if (algorithm && fits(*algorithm, team, collective)) return algorithm;
   std::string fitting;
   for (const Algorithm& other : algorithms())
-    if (other.kind == what.kind && fits(other, team, what))
+    if (other.kind == collective.kind && fits(other, team, collective))
       fitting += (fitting.empty() ? "" : ", ") + std::string(other.name);
-  reject(what, (algorithm ? "algorithm '" + what.algorithm + "' does not fit this communicator and size"
-                          : "there is no algorithm '" + what.algorithm + "'") +
-                   "; expected one of " + fitting);
+  reject(collective, (algorithm ? "algorithm '" + collective.algorithm + "' does not fit this communicator and size"
+                                : "there is no algorithm '" + collective.algorithm + "'") +
+                         "; expected one of " + fitting);
 }
 
 struct Default {
@@ -99,65 +102,70 @@ struct Default {
 std::string kib(std::uint64_t bytes) { return std::to_string(bytes >> 10) + " KiB"; }
 
 // Blocks must not be received over each other.
-void check_apart(const Collective& what, const Blocks& blocks, int size) {
+void check_apart(const Collective& collective, const Blocks& blocks, int size) {
   if (blocks.displacements.empty()) return;
   std::vector<std::array<std::uint64_t, 3>> runs;
   for (int rank = 0; rank < size; ++rank) {
-    const std::uint64_t begin = collectives::displacement_of(blocks, what, rank);
-    const std::uint64_t count = collectives::count_of(blocks, what, rank);
+    const std::uint64_t begin = collectives::displacement_of(blocks, collective, rank);
+    const std::uint64_t count = collectives::count_of(blocks, collective, rank);
     if (count > 0) runs.push_back({begin, begin + count, static_cast<std::uint64_t>(rank)});
   }
   std::ranges::sort(runs);
   for (std::size_t i = 1; i < runs.size(); ++i)
     if (runs[i][0] < runs[i - 1][1])
-      reject(what, "the blocks received from " +
-                       base::ranks_text(std::array{static_cast<int>(runs[i - 1][2]), static_cast<int>(runs[i][2])}) +
-                       " overlap at byte " + std::to_string(runs[i][0] * what.item_bytes()));
+      reject(collective,
+             "the blocks received from " +
+                 base::ranks_text(std::array{static_cast<int>(runs[i - 1][2]), static_cast<int>(runs[i][2])}) +
+                 " overlap at byte " + std::to_string(runs[i][0] * collective.item_bytes()));
 }
 
-void check_blocks(const Team& team, const Collective& what, const Blocks& blocks, const char* buffer) {
+void check_blocks(const Team& team, const Collective& collective, const Blocks& blocks, const char* buffer) {
   const auto ranks = static_cast<std::size_t>(team.size());
   const auto check_length = [&](const std::vector<std::uint64_t>& list, const char* which) {
     if (!list.empty() && list.size() != ranks)
-      reject(what, std::to_string(list.size()) + " " + which + " of the " + buffer +
-                       " buffer given; expected one for each of " + std::to_string(ranks) + " ranks");
+      reject(collective, std::to_string(list.size()) + " " + which + " of the " + buffer +
+                             " buffer given; expected one for each of " + std::to_string(ranks) + " ranks");
   };
   check_length(blocks.counts, "counts");
   check_length(blocks.displacements, "displacements");
-  const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / what.item_bytes();
+  const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / collective.item_bytes();
   std::uint64_t sum = 0;
   for (int rank = 0; rank < team.size(); ++rank) {
-    const std::uint64_t count = collectives::count_of(blocks, what, rank);
+    const std::uint64_t count = collectives::count_of(blocks, collective, rank);
     const std::uint64_t begin =
         blocks.displacements.empty() ? sum : blocks.displacements[static_cast<std::size_t>(rank)];
     if (count > most - sum || (count > 0 && (begin > most || count > most - begin)))
-      reject(what, "the block of rank " + std::to_string(rank) + " has " + std::to_string(count) +
-                       " elements at displacement " + std::to_string(begin) +
-                       ", but the blocks of all ranks must stay below 2^63 bytes");
+      reject(collective, "the block of rank " + std::to_string(rank) + " has " + std::to_string(count) +
+                             " elements at displacement " + std::to_string(begin) +
+                             ", but the blocks of all ranks must stay below 2^63 bytes");
     sum += count;
   }
 }
 
 // Of what this rank knows alone, too.
-void check_counts(const Team& team, const Collective& what) {
-  const bool is_far = is_rooted(what.kind) && team.rank != what.root;
-  if (is_far || !has_counts(what.kind)) return;
-  const bool sends =
-      what.kind == CollectiveKind::scatterv || (what.kind == CollectiveKind::alltoallv && !what.in_place);
-  if (sends) check_blocks(team, what, what.send, "send");
-  if (what.kind != CollectiveKind::scatterv) {
-    check_blocks(team, what, what.receive, "receive");
-    check_apart(what, what.receive, team.size());
+void check_counts(const Team& team, const Collective& collective) {
+  const bool is_far = is_rooted(collective.kind) && team.rank != collective.root;
+  if (is_far || !has_counts(collective.kind)) return;
+  const bool sends = collective.kind == CollectiveKind::scatterv ||
+                     (collective.kind == CollectiveKind::alltoallv && !collective.in_place);
+  if (sends) check_blocks(team, collective, collective.send, "send");
+  if (collective.kind != CollectiveKind::scatterv) {
+    check_blocks(team, collective, collective.receive, "receive");
+    check_apart(collective, collective.receive, team.size());
   }
   const auto check_own = [&](std::uint64_t one, std::uint64_t other) {
     if (one != other)
-      reject(what, "rank " + std::to_string(team.rank) + " sends itself " + std::to_string(one * what.item_bytes()) +
-                       " bytes and receives " + std::to_string(other * what.item_bytes()));
+      reject(collective, "rank " + std::to_string(team.rank) + " sends itself " +
+                             std::to_string(one * collective.item_bytes()) + " bytes and receives " +
+                             std::to_string(other * collective.item_bytes()));
   };
-  const auto own = [&](const Blocks& blocks) { return collectives::count_of(blocks, what, team.rank); };
-  if (what.kind == CollectiveKind::scatterv && !what.in_place) check_own(own(what.send), what.count);
-  if (what.kind == CollectiveKind::gatherv && !what.in_place) check_own(what.count, own(what.receive));
-  if (what.kind == CollectiveKind::alltoallv && !what.in_place) check_own(own(what.send), own(what.receive));
+  const auto own = [&](const Blocks& blocks) { return collectives::count_of(blocks, collective, team.rank); };
+  if (collective.kind == CollectiveKind::scatterv && !collective.in_place)
+    check_own(own(collective.send), collective.count);
+  if (collective.kind == CollectiveKind::gatherv && !collective.in_place)
+    check_own(collective.count, own(collective.receive));
+  if (collective.kind == CollectiveKind::alltoallv && !collective.in_place)
+    check_own(own(collective.send), own(collective.receive));
 }
 
 bool moves_blocks(CollectiveKind kind) { return kind == CollectiveKind::gather || kind == CollectiveKind::scatter; }
@@ -169,13 +177,14 @@ bool has_split_tree(CollectiveKind kind) {
 
 // Beside a computation that would last as long as the blocking operation, if all cores computed: the paper's choice.
 // Where the edges are shared tasks, ranks that wait take what is left of every level.
-SplitPoint split_point(const Team& team, const Collective& what) {
-  SplitModel model{
-      .kind = what.kind, .bytes = static_cast<double>(collectives::block_bytes(what)), .radix = what.radix};
-  if (collectives::shared_node(team, what)) {
+SplitPoint split_point(const Team& team, const Collective& collective) {
+  SplitModel model{.kind = collective.kind,
+                   .bytes = static_cast<double>(collectives::block_bytes(collective)),
+                   .radix = collective.radix};
+  if (collectives::shared_node(team, collective)) {
     model.waiting_helps = true;
     model.segment_bytes =
-        static_cast<double>(what.segment_bytes != 0 ? what.segment_bytes : collectives::kTreeSegmentBytes);
+        static_cast<double>(collective.segment_bytes != 0 ? collective.segment_bytes : collectives::kTreeSegmentBytes);
   }
   const SplitCores cores{collectives::largest_node(team), team.progress_cores};
   const int all = cores.ranks + cores.progress;
@@ -190,75 +199,76 @@ std::string described(const SplitPoint& point) {
 
 // Until they are measured (tuner), limits follow the usual reasoning: few rounds while latency dominates, few bytes
 // when bandwidth does. Two nodes or more, one with several ranks, make a hierarchy.
-Default choose_default(const Team& team, const Collective& what) {
+Default choose_default(const Team& team, const Collective& collective) {
   constexpr std::uint64_t kLatencyBytes = 32 << 10;   // up to here a message costs about as much as an empty one
   constexpr std::uint64_t kDoublingBytes = 64 << 10;  // between leaders its segments overlap with the work inside nodes
   constexpr std::uint64_t kPipelineBytes = 512 << 10;  // from here on a long pipeline is full most of the time
   constexpr std::uint64_t kBruckBytes = 8 << 10;
   // Everybody needs all of a sum: seeing it in one round is worth messages, too, where others stop with the flags.
-  const std::uint64_t most_shown_bytes = what.kind == CollectiveKind::allreduce ? 8 << 10 : kFlaggedBytes;
+  const std::uint64_t most_published_bytes = collective.kind == CollectiveKind::allreduce ? 8 << 10 : kFlaggedBytes;
   constexpr std::uint64_t kRingPartBytes = 4 << 10;
   constexpr std::uint64_t kDividedBytes = 96 << 10;  // below, agreeing on who does what costs more than it gains
-  constexpr std::uint64_t kLeastCellBytes = 16 << 10;
+  constexpr std::uint64_t kLeastStagedBytes = 16 << 10;
   constexpr std::uint64_t kCachedBytes = 16 << 20;  // what all ranks together get fits in a last-level cache
-  constexpr std::uint64_t kMostWholeCellBytes = 1 << 20;
+  constexpr std::uint64_t kMostStagedWholeBytes = 1 << 20;
   constexpr int kLongChain = 64;
   constexpr int kSharedRanks = 16;
 
-  const std::uint64_t bytes = collectives::block_bytes(what);
+  const std::uint64_t bytes = collectives::block_bytes(collective);
   const auto size = static_cast<std::uint64_t>(team.size());
   const int nodes = collectives::node_count(team);
   const bool is_hierarchy = nodes > 1 && nodes < team.size();
   const std::string hierarchy = is_hierarchy ? std::to_string(nodes) + " nodes, some with several ranks" : "";
-  if (fixes_order(what)) {
-    if (is_prefix(what.kind)) return {"chain", "reproducible: combined in the order of the ranks"};
-    if (collectives::shared_node(team, what) && bytes > kDividedBytes)
+  if (fixes_order(collective)) {
+    if (is_prefix(collective.kind)) return {"chain", "reproducible: combined in the order of the ranks"};
+    if (collectives::shared_node(team, collective) && bytes > kDividedBytes)
       return {"divided", "reproducible, more than " + kib(kDividedBytes) + " on one node"};
-    const bool combines_whole = what.kind == CollectiveKind::reduce || what.kind == CollectiveKind::allreduce;
+    const bool combines_whole =
+        collective.kind == CollectiveKind::reduce || collective.kind == CollectiveKind::allreduce;
     if (combines_whole && bytes * size <= kLatencyBytes)
       return {"sorted_short", "reproducible, at most " + kib(kLatencyBytes) + " of all ranks"};
     return {"sorted", "reproducible"};
   }
-  if (what.split == Collective::kAutomatic && team.size() > 1 && team.size() <= kSharedRanks &&
-      find(what.kind, "shared") != nullptr && collectives::small_on_one_node(team, what) &&
-      collectives::shown_bytes(team, what) <= most_shown_bytes)
-    return {"shared", "at most " + kib(most_shown_bytes) + " to be seen of at most " + std::to_string(kSharedRanks) +
-                          " ranks of one node"};
-  if (computes(what.kind) && !what.commutative && !is_prefix(what.kind)) {
-    if (collectives::shared_node(team, what) && bytes > kDividedBytes)
+  if (collective.split == Collective::kAutomatic && team.size() > 1 && team.size() <= kSharedRanks &&
+      find(collective.kind, "shared") != nullptr && collectives::small_on_one_node(team, collective) &&
+      collectives::published_bytes(team, collective) <= most_published_bytes)
+    return {"shared", "at most " + kib(most_published_bytes) + " to be seen of at most " +
+                          std::to_string(kSharedRanks) + " ranks of one node"};
+  if (computes(collective.kind) && !collective.commutative && !is_prefix(collective.kind)) {
+    if (collectives::shared_node(team, collective) && bytes > kDividedBytes)
       return {"divided", "the operation does not commute; more than " + kib(kDividedBytes) + " on one node"};
     const bool is_scattered =
-        what.kind == CollectiveKind::reduce_scatter || what.kind == CollectiveKind::reduce_scatter_block;
+        collective.kind == CollectiveKind::reduce_scatter || collective.kind == CollectiveKind::reduce_scatter_block;
     return {is_scattered ? "pairwise" : "ordered", "the operation does not commute"};
   }
   // Ranks that all wait copy through the caches; what is longer than these, the kernel copies once instead of twice.
-  const std::uint64_t most_cell_bytes = what.kind == CollectiveKind::alltoall    ? kCachedBytes / 2 / (size * size)
-                                        : what.kind == CollectiveKind::allgather ? kCachedBytes / (size * size)
-                                                                                 : kCachedBytes / size;
-  const bool is_whole = what.kind == CollectiveKind::reduce && size == 2 && bytes <= kMostWholeCellBytes;
-  const Default cells{is_whole ? "whole_cells" : "cells",
-                      kib(kLeastCellBytes) + " to " + kib(is_whole ? kMostWholeCellBytes : most_cell_bytes) +
-                          " on at most " + std::to_string(is_whole ? 2 : kSharedRanks) +
-                          " ranks of one node, without communication cores"};
-  const Algorithm* through_cells = find(what.kind, cells.name);
-  const bool fits_cells = through_cells != nullptr && through_cells->fits(team, what) && team.progress_cores == 0 &&
-                          bytes > kLeastCellBytes && bytes <= most_cell_bytes && team.size() <= kSharedRanks;
-  if (has_split_tree(what.kind)) {
-    const bool is_shared = collectives::shared_node(team, what);
-    if (what.split != Collective::kAutomatic)
-      return {is_shared                                  ? "tree"
-              : is_hierarchy && !moves_blocks(what.kind) ? "hierarchical"
-                                                         : "binomial",
+  const std::uint64_t most_staged_bytes = collective.kind == CollectiveKind::alltoall ? kCachedBytes / 2 / (size * size)
+                                          : collective.kind == CollectiveKind::allgather ? kCachedBytes / (size * size)
+                                                                                         : kCachedBytes / size;
+  const bool is_whole = collective.kind == CollectiveKind::reduce && size == 2 && bytes <= kMostStagedWholeBytes;
+  const Default staged{is_whole ? "staged_whole" : "staged",
+                       kib(kLeastStagedBytes) + " to " + kib(is_whole ? kMostStagedWholeBytes : most_staged_bytes) +
+                           " on at most " + std::to_string(is_whole ? 2 : kSharedRanks) +
+                           " ranks of one node, without communication cores"};
+  const Algorithm* staging_row = find(collective.kind, staged.name);
+  const bool fits_staging = staging_row != nullptr && staging_row->fits(team, collective) && team.progress_cores == 0 &&
+                            bytes > kLeastStagedBytes && bytes <= most_staged_bytes && team.size() <= kSharedRanks;
+  if (has_split_tree(collective.kind)) {
+    const bool is_shared = collectives::shared_node(team, collective);
+    if (collective.split != Collective::kAutomatic)
+      return {is_shared                                        ? "tree"
+              : is_hierarchy && !moves_blocks(collective.kind) ? "hierarchical"
+                                                               : "binomial",
               "a split was asked for"};
-    if (fits_cells) return cells;
+    if (fits_staging) return staged;
     if (is_shared && bytes > kDividedBytes) {
       if (team.progress_cores == 0)
         return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
-      const SplitPoint point = split_point(team, what);
+      const SplitPoint point = split_point(team, collective);
       return {point.prefers_divided() ? "divided" : "tree", "the split-tree model: " + described(point)};
     }
   }
-  switch (what.kind) {
+  switch (collective.kind) {
     case CollectiveKind::bcast:
     case CollectiveKind::reduce:
       if (bytes >= kPipelineBytes && nodes > 1 && nodes <= kLongChain && team.size() > 2)
@@ -284,23 +294,23 @@ Default choose_default(const Team& team, const Collective& what) {
       if (bytes > kLatencyBytes) return {"linear", "blocks of more than " + kib(kLatencyBytes)};
       return {"binomial", "blocks of at most " + kib(kLatencyBytes)};
     case CollectiveKind::allgather:
-      if (fits_cells) return cells;
+      if (fits_staging) return staged;
       if (bytes * size > kLatencyBytes && is_hierarchy)
         return {"leader_ring", "more than " + kib(kLatencyBytes) + " in all; " + hierarchy};
       if (bytes * size > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes) + " in all"};
-      if (collectives::power_of_two(team, what)) return {"recursive_doubling", "short, and 2^k ranks"};
+      if (collectives::power_of_two(team, collective)) return {"recursive_doubling", "short, and 2^k ranks"};
       return {"bruck", "at most " + kib(kLatencyBytes) + " in all"};
     case CollectiveKind::alltoall:
-      if (team.progress_cores > 0 && collectives::shared_pairs(team, what) && bytes * size > kDividedBytes)
+      if (team.progress_cores > 0 && collectives::shared_pairs(team, collective) && bytes * size > kDividedBytes)
         return {"divided", "more than " + kib(kDividedBytes) + " per rank on one node with communication cores"};
       if (is_hierarchy && bytes * size <= kLatencyBytes) return {"hierarchical", hierarchy};
       if (size > 4 && bytes * size <= kBruckBytes) return {"bruck", "at most " + kib(kBruckBytes) + " per rank"};
-      if (fits_cells) return cells;
+      if (fits_staging) return staged;
       return {"pairwise", "every block goes straight to its rank"};
     case CollectiveKind::reduce_scatter_block:
     case CollectiveKind::reduce_scatter: {
-      const std::uint64_t all_bytes = collectives::all_elements(team, what) * what.item_bytes();
-      if (collectives::shared_node(team, what) && all_bytes > kDividedBytes)
+      const std::uint64_t all_bytes = collectives::all_elements(team, collective) * collective.item_bytes();
+      if (collectives::shared_node(team, collective) && all_bytes > kDividedBytes)
         return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
       if (all_bytes > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes)};
       if (is_hierarchy) return {"hierarchical", hierarchy};
@@ -308,17 +318,17 @@ Default choose_default(const Team& team, const Collective& what) {
     }
     case CollectiveKind::scan:
     case CollectiveKind::exscan:
-      if (collectives::shared_node(team, what) && bytes > kDividedBytes)
+      if (collectives::shared_node(team, collective) && bytes > kDividedBytes)
         return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
       if (bytes > kDividedBytes) return {"chain", "more than " + kib(kDividedBytes)};
-      if (collectives::nodes_in_order(team, what)) return {"hierarchical", hierarchy};
+      if (collectives::nodes_in_order(team, collective)) return {"hierarchical", hierarchy};
       return {"doubling", "at most " + kib(kDividedBytes)};
     case CollectiveKind::gatherv:
     case CollectiveKind::scatterv: return {"linear", "the root alone knows the counts"};
     case CollectiveKind::alltoallv: return {"pairwise", "each rank knows its own counts only"};
     case CollectiveKind::allgatherv: {
-      const std::uint64_t all_bytes = collectives::all_elements(team, what) * what.item_bytes();
-      if (collectives::shared_node(team, what) && all_bytes > kDividedBytes)
+      const std::uint64_t all_bytes = collectives::all_elements(team, collective) * collective.item_bytes();
+      if (collectives::shared_node(team, collective) && all_bytes > kDividedBytes)
         return {"divided", "more than " + kib(kDividedBytes) + " on one node: every core takes what it has time for"};
       if (all_bytes > kLatencyBytes) return {"ring", "more than " + kib(kLatencyBytes) + " in all"};
       return {"bruck", "at most " + kib(kLatencyBytes) + " in all"};
@@ -349,33 +359,33 @@ CollectiveKind collective_kind_from_name(std::string_view given) {
   throw Error(ErrorCode::invalid_argument, "unknown collective '" + std::string(given) + "'; expected one of " + known);
 }
 
-Choice choose(const Team& team, const Collective& what) {
-  check(team, what);
-  Choice choice{named(team, what), "asked for by name"};
+Choice choose(const Team& team, const Collective& collective) {
+  check(team, collective);
+  Choice choice{named(team, collective), "asked for by name"};
   if (choice.algorithm == nullptr) {
     std::optional<Tuning::Found> tuned;
     // The table knows nothing of counts, some of which are one rank's own, nor of orders.
-    const bool is_measured = !has_counts(what.kind) && what.commutative && !fixes_order(what);
-    if (team.tuning != nullptr && what.split == Collective::kAutomatic && is_measured)
-      tuned = team.tuning->find(team, what);
-    const Default chosen = tuned ? Default{tuned->algorithm, tuned->reason} : choose_default(team, what);
-    choice = {find(what.kind, chosen.name), chosen.reason};
+    const bool is_measured = !has_counts(collective.kind) && collective.commutative && !fixes_order(collective);
+    if (team.tuning != nullptr && collective.split == Collective::kAutomatic && is_measured)
+      tuned = team.tuning->find(team, collective);
+    const Default chosen = tuned ? Default{tuned->algorithm, tuned->reason} : choose_default(team, collective);
+    choice = {find(collective.kind, chosen.name), chosen.reason};
     if (tuned) choice.segment_bytes = tuned->segment_bytes;
   }
-  if (what.segment_bytes != 0) choice.segment_bytes = what.segment_bytes;
-  if (!has_split_tree(what.kind) || choice.algorithm->name == "divided") return choice;
+  if (collective.segment_bytes != 0) choice.segment_bytes = collective.segment_bytes;
+  if (!has_split_tree(collective.kind) || choice.algorithm->name == "divided") return choice;
   // Only the levels inside the nodes are wide and short; those between them belong on the cores of communication.
-  const int inside = collectives::levels(collectives::largest_node(team), what.radix);
-  if (what.split != Collective::kAutomatic)
-    choice.split = std::min(what.split, inside);
+  const int inside = collectives::levels(collectives::largest_node(team), collective.radix);
+  if (collective.split != Collective::kAutomatic)
+    choice.split = std::min(collective.split, inside);
   else if (team.progress_cores > 0)
-    choice.split = std::min(split_point(team, what).best_split, inside);
+    choice.split = std::min(split_point(team, collective).best_split, inside);
   return choice;
 }
 
-Plan plan_collective(const Team& team, const Collective& what) {
-  const Choice choice = choose(team, what);
-  Collective chosen = what;
+Plan plan_collective(const Team& team, const Collective& collective) {
+  const Choice choice = choose(team, collective);
+  Collective chosen = collective;
   chosen.segment_bytes = choice.segment_bytes;
   Plan plan = choice.algorithm->plan(team, chosen);
   if (choice.split > 0) plan::split_tree(plan, choice.split);

@@ -10,29 +10,29 @@
 namespace penstock::collectives {
 
 /// alltoall and alltoallv.
-Plan exchange_pairwise(const std::string& algorithm, const Team& team, const Collective& what);
+Plan exchange_pairwise(const std::string& algorithm, const Team& team, const Collective& collective);
 
 /// reduce_scatter and reduce_scatter_block.
-Plan reduce_parts_ring(const std::string& algorithm, const Team& team, const Collective& what);
-Plan reduce_parts_halving(const std::string& algorithm, const Team& team, const Collective& what);
-Plan reduce_parts_pairwise(const std::string& algorithm, const Team& team, const Collective& what);
-Plan reduce_parts_hierarchical(const std::string& algorithm, const Team& team, const Collective& what);
-Plan reduce_parts_divided(const std::string& algorithm, const Team& team, const Collective& what);
-Plan reduce_parts_sorted(const std::string& algorithm, const Team& team, const Collective& what);
+Plan reduce_parts_ring(const std::string& algorithm, const Team& team, const Collective& collective);
+Plan reduce_parts_halving(const std::string& algorithm, const Team& team, const Collective& collective);
+Plan reduce_parts_pairwise(const std::string& algorithm, const Team& team, const Collective& collective);
+Plan reduce_parts_hierarchical(const std::string& algorithm, const Team& team, const Collective& collective);
+Plan reduce_parts_divided(const std::string& algorithm, const Team& team, const Collective& collective);
+Plan reduce_parts_sorted(const std::string& algorithm, const Team& team, const Collective& collective);
 
 /// reduce and allreduce.
-Plan reduce_through_cells(const std::string& algorithm, const Team& team, const Collective& what);
-Plan reduce_sorted_whole(const std::string& algorithm, const Team& team, const Collective& what);
-Plan reduce_sorted_at_once(const std::string& algorithm, const Team& team, const Collective& what);
+Plan reduce_through_staging(const std::string& algorithm, const Team& team, const Collective& collective);
+Plan reduce_sorted_whole(const std::string& algorithm, const Team& team, const Collective& collective);
+Plan reduce_sorted_at_once(const std::string& algorithm, const Team& team, const Collective& collective);
 
 /// scan and exscan.
-Plan prefix_doubling(const std::string& algorithm, const Team& team, const Collective& what);
-Plan prefix_chain(const std::string& algorithm, const Team& team, const Collective& what);
-Plan prefix_hierarchical(const std::string& algorithm, const Team& team, const Collective& what);
-Plan prefix_divided(const std::string& algorithm, const Team& team, const Collective& what);
+Plan prefix_doubling(const std::string& algorithm, const Team& team, const Collective& collective);
+Plan prefix_chain(const std::string& algorithm, const Team& team, const Collective& collective);
+Plan prefix_hierarchical(const std::string& algorithm, const Team& team, const Collective& collective);
+Plan prefix_divided(const std::string& algorithm, const Team& team, const Collective& collective);
 
 /// Among all ranks.
-Plan allreduce_by_exchange(const std::string& algorithm, const Team& team, const Collective& what,
+Plan allreduce_by_exchange(const std::string& algorithm, const Team& team, const Collective& collective,
                            AllreduceExchange exchange);
 /// Combined inside the nodes, exchanged among their leaders, spread inside the nodes. With several slots as many ranks
 /// of each node lead a part of the data each, where one core cannot fill the network (Bayatpour et al. 2017).
@@ -40,7 +40,7 @@ struct LeadersExchange {
   AllreduceExchange exchange;
   std::size_t most_slots = 1;
 };
-Plan allreduce_by_leaders(const std::string& algorithm, const Team& team, const Collective& what,
+Plan allreduce_by_leaders(const std::string& algorithm, const Team& team, const Collective& collective,
                           const LeadersExchange& by);
 
 }  // namespace penstock::collectives

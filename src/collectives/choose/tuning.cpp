@@ -77,9 +77,9 @@ std::string against_native(double nanoseconds, std::uint64_t native_nanoseconds)
   return "; MPI's own took " + time_text(static_cast<double>(native_nanoseconds));
 }
 
-bool fits_row(const Team& team, const Collective& what, const Tuning::Candidate& candidate) {
-  const Algorithm* row = find_row(what.kind, candidate.algorithm);
-  return row != nullptr && row->fits(team, what);
+bool fits_row(const Team& team, const Collective& collective, const Tuning::Candidate& candidate) {
+  const Algorithm* row = find_row(collective.kind, candidate.algorithm);
+  return row != nullptr && row->fits(team, collective);
 }
 
 /// "0*2 1*3": twice 0, then three times 1.
@@ -164,18 +164,18 @@ std::size_t Tuning::point_count() const {
   return count;
 }
 
-std::optional<Tuning::Found> Tuning::find(const Team& team, const Collective& what, bool with_native) const {
+std::optional<Tuning::Found> Tuning::find(const Team& team, const Collective& collective, bool with_native) const {
   const auto fits = [&](const Candidate& candidate) {
-    return candidate.algorithm == kNative ? with_native : fits_row(team, what, candidate);
+    return candidate.algorithm == kNative ? with_native : fits_row(team, collective, candidate);
   };
-  const auto known = points_.find(what.kind);
+  const auto known = points_.find(collective.kind);
   if (known == points_.end()) return std::nullopt;
   std::vector<const Point*> points;  // with a candidate that fits
   for (const Point& point : known->second)
     if (std::ranges::any_of(point.candidates, fits)) points.push_back(&point);
   if (points.empty()) return std::nullopt;
 
-  const std::uint64_t bytes = collectives::block_bytes(what);
+  const std::uint64_t bytes = collectives::block_bytes(collective);
   const auto above = std::ranges::lower_bound(points, bytes, {}, &Point::bytes);
   const auto best_of = [&](const Point& point) -> Found {
     const Candidate& best = *std::ranges::find_if(point.candidates, fits);
@@ -213,19 +213,20 @@ std::optional<Tuning::Found> Tuning::find(const Team& team, const Collective& wh
                    std::to_string(high.bytes) + " bytes"};
 }
 
-Plan plan_task(const Team& team, const Collective& what, std::span<const Stage> stages) {
+Plan plan_task(const Team& team, const Collective& collective, std::span<const Stage> stages) {
   using namespace collectives;
   constexpr std::uint64_t kSegments = 4;
-  Collective whole = what;
+  Collective whole = collective;
   whole.kind = CollectiveKind::allreduce;
   whole.in_place = false;
-  whole.segment_bytes = block_bytes(what);
-  whole.count = kSegments * what.count;
-  const LevelsRow* row = levels_row(what.algorithm);
-  if (row == nullptr) throw Error(ErrorCode::invalid_argument, "the algorithm '" + what.algorithm + "' has no tasks");
-  if (what.count == 0) throw Error(ErrorCode::invalid_argument, "a task needs at least one element");
+  whole.segment_bytes = block_bytes(collective);
+  whole.count = kSegments * collective.count;
+  const LevelsRow* row = levels_row(collective.algorithm);
+  if (row == nullptr)
+    throw Error(ErrorCode::invalid_argument, "the algorithm '" + collective.algorithm + "' has no tasks");
+  if (collective.count == 0) throw Error(ErrorCode::invalid_argument, "a task needs at least one element");
   choose(team, whole);  // checks
-  Sequence sequence("task/" + what.algorithm, team);
+  Sequence sequence("task/" + collective.algorithm, team);
   Levels levels(sequence, team, whole, *row);
   for (const Stage stage : stages) levels.run(stage, {static_cast<std::uint32_t>(stage), 1});
   return finish(std::move(sequence), team, whole);

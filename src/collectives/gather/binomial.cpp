@@ -5,28 +5,28 @@
 
 namespace penstock::collectives {
 
-Plan gather_binomial(const Team& team, const Collective& what) {
-  const Group group = by_node(team, what.root);
+Plan gather_binomial(const Team& team, const Collective& collective) {
+  const Group group = by_node(team, collective.root);
   const Tree tree = binomial(group);
-  const std::uint64_t bytes = block_bytes(what);
-  const Region own = contribution(team, what);
+  const std::uint64_t bytes = block_bytes(collective);
+  const Region own = contribution(team, collective);
   Sequence sequence("gather/binomial", team);
   sequence.tree_levels(tree.levels);
   if (tree.parent < 0) {
-    const Region all = result(team, what);
-    sequence.copy(own, block_of(all, what, team.rank));
+    const Region all = result(team, collective);
+    sequence.copy(own, block_of(all, collective, team.rank));
     for (std::size_t i = tree.children.size(); i-- > 0;) {
       const Tree::Edge& child = tree.children[i];
       sequence.at(child.level);
       const std::vector<Run> runs = runs_of(group, child.first, child.count);
       if (runs.size() == 1) {
-        sequence.recv(blocks_of(all, what, runs[0]), child.rank, 0);
+        sequence.recv(blocks_of(all, collective, runs[0]), child.rank, 0);
         continue;
       }
       Region landing = sequence.scratch(static_cast<std::uint64_t>(child.count) * bytes);
       sequence.recv(landing, child.rank, 0);
       for (const Run& run : runs) {
-        const Region to = blocks_of(all, what, run);
+        const Region to = blocks_of(all, collective, run);
         sequence.copy({landing.offset_bytes, to.size_bytes, landing.buffer}, to);
         landing.offset_bytes += to.size_bytes;
       }
@@ -46,7 +46,7 @@ Plan gather_binomial(const Team& team, const Collective& what) {
     }
     sequence.at(tree.parent_level).send(subtree, tree.parent, 0);
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -10,17 +10,17 @@ namespace {
 constexpr std::uint64_t kGatherSegmentBytes = 128 << 10;
 }
 
-Plan gather_divided(const Team& team, const Collective& what) {
-  const std::uint64_t bytes = block_bytes(what);
+Plan gather_divided(const Team& team, const Collective& collective) {
+  const std::uint64_t bytes = block_bytes(collective);
   const Region all{0, bytes * static_cast<std::uint64_t>(team.size()), Buffer::output};
-  const Segments segments = task_segments(what, kGatherSegmentBytes, team.size());
+  const Segments segments = task_segments(collective, kGatherSegmentBytes, team.size());
   Sequence sequence("gather/divided", team);
   for (int rank = 0; rank < team.size() && bytes > 0; ++rank)
     for (std::uint32_t s = 0; s < segments.count(); ++s)
       sequence.task({.segment = s}, std::array{RankRegion{segments.of({0, bytes, Buffer::input}, s), rank}},
-                    std::array{RankRegion{segments.of(block_of(all, what, rank), s), what.root}});
-  sequence.share();
-  return finish(std::move(sequence), team, what);
+                    std::array{RankRegion{segments.of(block_of(all, collective, rank), s), collective.root}});
+  sequence.publish_tasks();
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

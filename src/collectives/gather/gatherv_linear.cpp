@@ -4,18 +4,18 @@
 
 namespace penstock::collectives {
 
-Plan gatherv_linear(const Team& team, const Collective& what) {
-  const Region own = contribution(team, what);
+Plan gatherv_linear(const Team& team, const Collective& collective) {
+  const Region own = contribution(team, collective);
   Sequence sequence("gatherv/linear", team);
-  if (team.rank != what.root) sequence.send(own, what.root, 0);
-  for (int rank = 0; rank < team.size() && team.rank == what.root; ++rank) {
-    const Region block = receive_block(team, what, rank);
+  if (team.rank != collective.root) sequence.send(own, collective.root, 0);
+  for (int rank = 0; rank < team.size() && team.rank == collective.root; ++rank) {
+    const Region block = receive_block(team, collective, rank);
     if (rank == team.rank)
       sequence.copy(own, block);
     else
       sequence.recv(block, rank, 0);
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -4,22 +4,22 @@
 
 namespace penstock::collectives {
 
-Plan gather_linear(const Team& team, const Collective& what) {
-  const Region own = contribution(team, what);
-  const Region all = result(team, what);
+Plan gather_linear(const Team& team, const Collective& collective) {
+  const Region own = contribution(team, collective);
+  const Region all = result(team, collective);
   Sequence sequence("gather/linear", team);
-  if (team.rank != what.root) {
-    sequence.send(own, what.root, 0);
+  if (team.rank != collective.root) {
+    sequence.send(own, collective.root, 0);
   } else {
     for (int rank = 0; rank < team.size(); ++rank) {
-      const Region block = block_of(all, what, rank);
+      const Region block = block_of(all, collective, rank);
       if (rank == team.rank)
         sequence.copy(own, block);
       else
         sequence.recv(block, rank, 0);
     }
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -9,15 +9,15 @@
 
 namespace penstock::collectives {
 
-Plan gather_tree(const Team& team, const Collective& what) {
-  const std::uint64_t bytes = block_bytes(what);
-  const Group group = from_root(team, what);
+Plan gather_tree(const Team& team, const Collective& collective) {
+  const std::uint64_t bytes = block_bytes(collective);
+  const Group group = from_root(team, collective);
   const Region own{0, bytes, Buffer::input};
   const Region all{0, bytes * static_cast<std::uint64_t>(team.size()), Buffer::output};
   Sequence sequence("gather/tree", team);
-  sequence.tree_levels(levels(team.size(), what.radix));
+  sequence.tree_levels(levels(team.size(), collective.radix));
   GrowingTasks tasks(sequence, team.size());
-  for (const Edge& edge : edges(team.size(), what.radix) | std::views::reverse) {
+  for (const Edge& edge : edges(team.size(), collective.radix) | std::views::reverse) {
     // Scratch of index v holds the blocks of the indices [v + 1, v + count).
     Region gathered{0, static_cast<std::uint64_t>(edge.count - 1) * bytes, Buffer::scratch};
     if (group[edge.child] == team.rank && edge.count > 1) sequence.scratch(gathered.size_bytes);
@@ -26,9 +26,9 @@ Plan gather_tree(const Team& team, const Collective& what) {
                 {to, group[edge.parent]});
     };
     if (edge.parent == 0) {
-      move(own, block_of(all, what, group[edge.child]));
+      move(own, block_of(all, collective, group[edge.child]));
       for (const Run& run : runs_of(group, edge.child + 1, edge.count - 1)) {
-        const Region to = blocks_of(all, what, run);
+        const Region to = blocks_of(all, collective, run);
         move({gathered.offset_bytes, to.size_bytes, Buffer::scratch}, to);
         gathered.offset_bytes += to.size_bytes;
       }
@@ -39,10 +39,10 @@ Plan gather_tree(const Team& team, const Collective& what) {
     }
   }
   if (bytes > 0)
-    sequence.task({}, std::array{RankRegion{own, what.root}},
-                  std::array{RankRegion{block_of(all, what, what.root), what.root}});
-  sequence.share();
-  return finish(std::move(sequence), team, what);
+    sequence.task({}, std::array{RankRegion{own, collective.root}},
+                  std::array{RankRegion{block_of(all, collective, collective.root), collective.root}});
+  sequence.publish_tasks();
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

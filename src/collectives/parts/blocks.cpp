@@ -8,70 +8,75 @@
 
 namespace penstock::collectives {
 
-std::uint64_t count_of(const Blocks& blocks, const Collective& what, int rank) {
-  return blocks.counts.empty() ? what.count : blocks.counts[static_cast<std::size_t>(rank)];
+std::uint64_t count_of(const Blocks& blocks, const Collective& collective, int rank) {
+  return blocks.counts.empty() ? collective.count : blocks.counts[static_cast<std::size_t>(rank)];
 }
 
-std::uint64_t displacement_of(const Blocks& blocks, const Collective& what, int rank) {
+std::uint64_t displacement_of(const Blocks& blocks, const Collective& collective, int rank) {
   if (!blocks.displacements.empty()) return blocks.displacements[static_cast<std::size_t>(rank)];
-  if (blocks.counts.empty()) return what.count * static_cast<std::uint64_t>(rank);
+  if (blocks.counts.empty()) return collective.count * static_cast<std::uint64_t>(rank);
   return std::accumulate(blocks.counts.begin(), blocks.counts.begin() + rank, std::uint64_t{0});
 }
 
-std::uint64_t extent_bytes(const Blocks& blocks, const Collective& what, int size) {
+std::uint64_t extent_bytes(const Blocks& blocks, const Collective& collective, int size) {
   std::uint64_t end = 0;
   std::uint64_t next = 0;  // where the next block begins unless there are displacements
   for (int rank = 0; rank < size; ++rank) {
-    const std::uint64_t count = count_of(blocks, what, rank);
+    const std::uint64_t count = count_of(blocks, collective, rank);
     const std::uint64_t begin =
         blocks.displacements.empty() ? next : blocks.displacements[static_cast<std::size_t>(rank)];
     if (count > 0) end = std::max(end, begin + count);
     next += count;
   }
-  return end * what.item_bytes();
+  return end * collective.item_bytes();
 }
 
 namespace {
 
-Region region_of(const Blocks& blocks, const Collective& what, int rank, Region all) {
-  const std::uint64_t element_bytes = what.item_bytes();
-  return {all.offset_bytes + displacement_of(blocks, what, rank) * element_bytes,
-          count_of(blocks, what, rank) * element_bytes, all.buffer};
+Region region_of(const Blocks& blocks, const Collective& collective, int rank, Region all) {
+  const std::uint64_t element_bytes = collective.item_bytes();
+  return {all.offset_bytes + displacement_of(blocks, collective, rank) * element_bytes,
+          count_of(blocks, collective, rank) * element_bytes, all.buffer};
 }
 
 }  // namespace
 
-Region send_block(const Team& team, const Collective& what, int peer) {
-  const bool at_root = team.rank == what.root;
-  switch (what.kind) {
+Region send_block(const Team& team, const Collective& collective, int peer) {
+  const bool at_root = team.rank == collective.root;
+  switch (collective.kind) {
     case CollectiveKind::scatter:
-    case CollectiveKind::scatterv: return at_root ? region_of(what.send, what, peer, {0, 0, Buffer::input}) : Region{};
+    case CollectiveKind::scatterv:
+      return at_root ? region_of(collective.send, collective, peer, {0, 0, Buffer::input}) : Region{};
     case CollectiveKind::alltoall:
     case CollectiveKind::alltoallv:
-      return what.in_place ? receive_block(team, what, peer) : region_of(what.send, what, peer, {0, 0, Buffer::input});
+      return collective.in_place ? receive_block(team, collective, peer)
+                                 : region_of(collective.send, collective, peer, {0, 0, Buffer::input});
     default: return {};
   }
 }
 
-Region receive_block(const Team& team, const Collective& what, int peer) {
-  if (is_rooted(what.kind) && team.rank != what.root) return {0, 0, Buffer::output};
-  return region_of(what.receive, what, peer, {0, 0, Buffer::output});
+Region receive_block(const Team& team, const Collective& collective, int peer) {
+  if (is_rooted(collective.kind) && team.rank != collective.root) return {0, 0, Buffer::output};
+  return region_of(collective.receive, collective, peer, {0, 0, Buffer::output});
 }
 
-Region parts_of(Region all, const Collective& what, Run run) {
-  const std::uint64_t element_bytes = what.item_bytes();
+Region parts_of(Region all, const Collective& collective, Run run) {
+  const std::uint64_t element_bytes = collective.item_bytes();
   std::uint64_t elements = 0;
-  for (int rank = run.first; rank < run.first + run.count; ++rank) elements += count_of(what.receive, what, rank);
-  return {all.offset_bytes + displacement_of({what.receive.counts, {}}, what, run.first) * element_bytes,
+  for (int rank = run.first; rank < run.first + run.count; ++rank)
+    elements += count_of(collective.receive, collective, rank);
+  return {all.offset_bytes + displacement_of({collective.receive.counts, {}}, collective, run.first) * element_bytes,
           elements * element_bytes, all.buffer};
 }
 
-Region part_of_rank(Region all, const Collective& what, int rank) { return parts_of(all, what, {rank, 1}); }
+Region part_of_rank(Region all, const Collective& collective, int rank) { return parts_of(all, collective, {rank, 1}); }
 
-std::uint64_t part_elements(const Collective& what, int rank) { return count_of(what.receive, what, rank); }
+std::uint64_t part_elements(const Collective& collective, int rank) {
+  return count_of(collective.receive, collective, rank);
+}
 
-std::uint64_t all_elements(const Team& team, const Collective& what) {
-  return parts_of({}, what, {0, team.size()}).size_bytes / what.item_bytes();
+std::uint64_t all_elements(const Team& team, const Collective& collective) {
+  return parts_of({}, collective, {0, team.size()}).size_bytes / collective.item_bytes();
 }
 
 std::vector<std::vector<int>> ranks_by_node(const Team& team) {
@@ -86,9 +91,9 @@ bool several_nodes(const Team& team, const Collective&) {
   return nodes > 1 && nodes < team.size();
 }
 
-bool nodes_in_order(const Team& team, const Collective& what) {
+bool nodes_in_order(const Team& team, const Collective& collective) {
   // Nodes are numbered by first appearance.
-  return several_nodes(team, what) && std::ranges::is_sorted(team.node_of_rank);
+  return several_nodes(team, collective) && std::ranges::is_sorted(team.node_of_rank);
 }
 
 }  // namespace penstock::collectives

@@ -9,11 +9,11 @@
 
 namespace penstock::collectives {
 
-std::uint64_t count_of(const Blocks& blocks, const Collective& what, int rank);
+std::uint64_t count_of(const Blocks& blocks, const Collective& collective, int rank);
 /// O(ranks) where it follows from the counts.
-std::uint64_t displacement_of(const Blocks& blocks, const Collective& what, int rank);
+std::uint64_t displacement_of(const Blocks& blocks, const Collective& collective, int rank);
 /// Bytes up to the end of the last block that is not empty.
-std::uint64_t extent_bytes(const Blocks& blocks, const Collective& what, int size);
+std::uint64_t extent_bytes(const Blocks& blocks, const Collective& collective, int size);
 
 /// The ranks of each node, ascending.
 std::vector<std::vector<int>> ranks_by_node(const Team& team);

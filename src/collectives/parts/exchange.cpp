@@ -21,16 +21,17 @@ class Landing {
   unsigned turn_ = 0;
 };
 
-/// Recursive halving and doubling over the parts [first, first + count) of a buffer that is cut into `fold.full` parts.
+/// Recursive halving and doubling over the parts [first, first + count) of a buffer that is cut into `extras.full`
+/// parts.
 class Halving {
  public:
   Halving(Sequence& sequence, const Group& group, const Exchange& exchange)
-      : sequence_(sequence), group_(group), given_(exchange), fold_(group.size()), tag_(exchange.first_tag + 2) {
+      : sequence_(sequence), group_(group), given_(exchange), extras_(group.size()), tag_(exchange.first_tag + 2) {
     const std::uint64_t bytes = given_.elements * given_.element_bytes;
     segments_ = pieces_of(bytes / 2, given_.segment_bytes, kMaxExchangeSegments);
   }
 
-  bool leaves() const { return fold_.leaves(group_.self); }
+  bool leaves() const { return extras_.leaves(group_.self); }
 
   /// Ranks that leave are done with this, but for the result.
   void combine() {
@@ -41,21 +42,21 @@ class Halving {
       return;
     }
     Region value = given_.own;
-    if (fold_.full == 1) {
+    if (extras_.full == 1) {
       sequence_.copy(value, given_.target);
       return;
     }
-    if (fold_.absorbs(self)) {
+    if (extras_.absorbs(self)) {
       Accumulator sum(value, given_.target);
       sum.add(sequence_, group_[self - 1], given_.first_tag,
               value == given_.target ? sequence_.scratch(value.size_bytes) : Region{});
       value = sum.value();
     }
-    Landing landing(sequence_, piece(value, 0, fold_.full / 2, 0).size_bytes + given_.element_bytes);
-    const int folded = fold_.folded(self);
-    for (int half = fold_.full / 2; half > 0; half /= 2) {
-      const int peer = group_[fold_.position(folded ^ half)];
-      const int keep = folded & ~(half - 1);  // the parts [keep, keep + half)
+    Landing landing(sequence_, piece(value, 0, extras_.full / 2, 0).size_bytes + given_.element_bytes);
+    const int kept_index = extras_.kept_index(self);
+    for (int half = extras_.full / 2; half > 0; half /= 2) {
+      const int peer = group_[extras_.position(kept_index ^ half)];
+      const int keep = kept_index & ~(half - 1);  // the parts [keep, keep + half)
       const int give = keep ^ half;
       for (std::uint64_t s = 0; s < segments_; ++s, ++tag_) {
         sequence_.at(0, static_cast<std::uint32_t>(s));
@@ -71,10 +72,10 @@ class Halving {
   /// The results of all, on all that did not leave.
   void collect() {
     if (leaves()) return;
-    const int folded = fold_.folded(group_.self);
-    for (int half = 1; half < fold_.full; half *= 2) {
-      const int peer = group_[fold_.position(folded ^ half)];
-      const int own = folded & ~(half - 1);
+    const int kept_index = extras_.kept_index(group_.self);
+    for (int half = 1; half < extras_.full; half *= 2) {
+      const int peer = group_[extras_.position(kept_index ^ half)];
+      const int own = kept_index & ~(half - 1);
       for (std::uint64_t s = 0; s < segments_; ++s, ++tag_) {
         sequence_.send(piece(given_.target, own, half, s), peer, tag_);
         sequence_.recv(piece(given_.target, own ^ half, half, s), peer, tag_);
@@ -82,33 +83,33 @@ class Halving {
     }
   }
 
-  /// The results of all on the one with the folded number 0.
+  /// The results of all on the one with the kept_index number 0.
   void collect_at_first() {
     if (leaves()) return;
-    const int folded = fold_.folded(group_.self);
-    for (int half = 1; half < fold_.full; half *= 2) {
-      const int peer = group_[fold_.position(folded ^ half)];
-      const bool gives = (folded & half) != 0;
+    const int kept_index = extras_.kept_index(group_.self);
+    for (int half = 1; half < extras_.full; half *= 2) {
+      const int peer = group_[extras_.position(kept_index ^ half)];
+      const bool gives = (kept_index & half) != 0;
       for (std::uint64_t s = 0; s < segments_; ++s, ++tag_)
         if (gives)
-          sequence_.send(piece(given_.target, folded, half, s), peer, tag_);
+          sequence_.send(piece(given_.target, kept_index, half, s), peer, tag_);
         else
-          sequence_.recv(piece(given_.target, folded ^ half, half, s), peer, tag_);
+          sequence_.recv(piece(given_.target, kept_index ^ half, half, s), peer, tag_);
       if (gives) return;
     }
   }
 
   /// Those that left get the result of the neighbour that stayed; with `only_first`, the first of the group alone.
-  void unfold(bool only_first) {
+  void return_to_extras(bool only_first) {
     const int self = group_.self;
     const std::uint32_t tag = given_.first_tag + 1;
     if (leaves() && (!only_first || self == 0)) sequence_.recv(given_.target, group_[self + 1], tag);
-    if (fold_.absorbs(self) && (!only_first || self == 1)) sequence_.send(given_.target, group_[self - 1], tag);
+    if (extras_.absorbs(self) && (!only_first || self == 1)) sequence_.send(given_.target, group_[self - 1], tag);
   }
 
  private:
   Region piece(Region whole, int first, int count, std::uint64_t segment) const {
-    const auto parts = static_cast<std::uint64_t>(fold_.full);
+    const auto parts = static_cast<std::uint64_t>(extras_.full);
     const auto part = [&](int index) {
       return part_of(whole, given_.elements, given_.element_bytes, parts, static_cast<std::uint64_t>(index));
     };
@@ -121,19 +122,19 @@ class Halving {
   Sequence& sequence_;
   const Group& group_;
   const Exchange& given_;
-  Fold fold_;
+  ExtraRanks extras_;
   std::uint64_t segments_ = 1;
   std::uint32_t tag_;
 };
 
 }  // namespace
 
-Exchange whole_exchange(const Team& team, const Collective& what) {
-  return {.own = contribution(team, what),
-          .target = result(team, what),
-          .elements = what.count,
-          .element_bytes = what.item_bytes(),
-          .segment_bytes = what.segment_bytes};
+Exchange whole_exchange(const Team& team, const Collective& collective) {
+  return {.own = contribution(team, collective),
+          .target = result(team, collective),
+          .elements = collective.count,
+          .element_bytes = collective.item_bytes(),
+          .segment_bytes = collective.segment_bytes};
 }
 
 void ring_allreduce(Sequence& sequence, const Group& ring, const Exchange& given) {
@@ -186,48 +187,48 @@ void halving_allreduce(Sequence& sequence, const Group& group, const Exchange& e
   Halving halving(sequence, group, exchange);
   halving.combine();
   halving.collect();
-  halving.unfold(false);
+  halving.return_to_extras(false);
 }
 
 void halving_reduce(Sequence& sequence, const Group& group, const Exchange& exchange) {
   Halving halving(sequence, group, exchange);
   halving.combine();
   halving.collect_at_first();
-  halving.unfold(true);
+  halving.return_to_extras(true);
 }
 
 void doubling_allreduce(Sequence& sequence, const Group& group, const Exchange& given) {
   if (given.prepare) given.prepare(given.own, Sequence::kNone);
-  const Fold fold(group.size());
+  const ExtraRanks extras(group.size());
   const int self = group.self;
   const std::uint64_t segments =
       pieces_of(given.elements * given.element_bytes, given.segment_bytes, kMaxExchangeSegments);
   const auto piece = [&](Region whole, std::uint64_t s) {
     return part_of(whole, given.elements, given.element_bytes, segments, s);
   };
-  Landing landing(sequence, group.size() > 1 && !fold.leaves(self) ? piece(given.target, 0).size_bytes : 0);
-  const auto tags = static_cast<std::uint32_t>(2 + log2_ceil(fold.full));  // of a segment
+  Landing landing(sequence, group.size() > 1 && !extras.leaves(self) ? piece(given.target, 0).size_bytes : 0);
+  const auto tags = static_cast<std::uint32_t>(2 + log2_ceil(extras.full));  // of a segment
   for (std::uint64_t s = 0; s < segments; ++s) {
     std::uint32_t tag = given.first_tag + static_cast<std::uint32_t>(s) * tags;
     const std::uint32_t tag_back = tag + 1;
     const Region target = piece(given.target, s);
     Accumulator sum(piece(given.own, s), target);
     sequence.at(0, static_cast<std::uint32_t>(s));
-    if (fold.leaves(self)) {
+    if (extras.leaves(self)) {
       sequence.send(sum.value(), group[self + 1], tag);
       sequence.recv(target, group[self + 1], tag_back);
       continue;
     }
-    if (fold.absorbs(self)) sum.add(sequence, group[self - 1], tag, landing.next(target.size_bytes));
-    const int folded = fold.folded(self);
+    if (extras.absorbs(self)) sum.add(sequence, group[self - 1], tag, landing.next(target.size_bytes));
+    const int kept_index = extras.kept_index(self);
     tag += 2;
-    for (int distance = 1; distance < fold.full; distance *= 2, ++tag) {
-      const int peer = group[fold.position(folded ^ distance)];
+    for (int distance = 1; distance < extras.full; distance *= 2, ++tag) {
+      const int peer = group[extras.position(kept_index ^ distance)];
       sequence.send(sum.value(), peer, tag);
       sum.add(sequence, peer, tag, landing.next(target.size_bytes));
     }
     sequence.copy(sum.value(), target);
-    if (fold.absorbs(self)) sequence.send(target, group[self - 1], tag_back);
+    if (extras.absorbs(self)) sequence.send(target, group[self - 1], tag_back);
   }
 }
 

@@ -24,7 +24,7 @@ struct Exchange {
 };
 
 /// Of the whole buffers of an allreduce.
-Exchange whole_exchange(const Team& team, const Collective& what);
+Exchange whole_exchange(const Team& team, const Collective& collective);
 
 /// An allreduce among the group, called by its members.
 using AllreduceExchange = void (*)(Sequence& sequence, const Group& group, const Exchange& exchange);

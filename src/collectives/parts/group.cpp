@@ -145,7 +145,8 @@ int levels_of_nodes(const Team& team) {
   return most;
 }
 
-Fold::Fold(int size) : full(static_cast<int>(std::bit_floor(static_cast<unsigned>(size)))), extra(size - full) {}
+ExtraRanks::ExtraRanks(int size)
+    : full(static_cast<int>(std::bit_floor(static_cast<unsigned>(size)))), extra(size - full) {}
 
 Tree binary(const Group& group) {
   Tree tree;

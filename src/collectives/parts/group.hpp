@@ -35,16 +35,16 @@ std::vector<std::vector<int>> ranks_by_node(const Team& team, int first);
 Group slot_group(const std::vector<std::vector<int>>& by_node, std::size_t slot, int self);
 
 /// Ranks beyond the largest power of two give what they have to a neighbour first: of the positions 0 .. 2*extra-1 the
-/// even ones leave, the odd ones stay; the others stay as they are. `folded` numbers those that stay.
-struct Fold {
+/// even ones leave, the odd ones stay; the others stay as they are. `kept_index` numbers those that stay.
+struct ExtraRanks {
   int full;  ///< how many stay
   int extra;
 
-  explicit Fold(int size);
+  explicit ExtraRanks(int size);
   bool leaves(int position) const { return position < 2 * extra && position % 2 == 0; }
   bool absorbs(int position) const { return position < 2 * extra && position % 2 == 1; }
-  int folded(int position) const { return position < 2 * extra ? position / 2 : position - extra; }
-  int position(int folded) const { return folded < extra ? 2 * folded + 1 : folded + extra; }
+  int kept_index(int position) const { return position < 2 * extra ? position / 2 : position - extra; }
+  int position(int kept_index) const { return kept_index < extra ? 2 * kept_index + 1 : kept_index + extra; }
 };
 
 /// ceil(log2(size)): rounds of a binomial tree or of recursive doubling.

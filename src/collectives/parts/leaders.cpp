@@ -13,16 +13,20 @@ constexpr std::uint64_t kLeaderTaskBytes = 64
 constexpr std::uint64_t kMessageBytes = 16 << 10;  // shared memory takes messages of this length at once
 constexpr std::uint64_t kBatchBytes = 256 << 10;   // of a part
 constexpr std::uint64_t kRingBatchBytes = 64 << 10;
-constexpr std::uint64_t kMaxTaskPieces = kMaxTasks / kMaxShares;
+constexpr std::uint64_t kMaxTaskPieces = kMaxTasks / kMaxTaskGroups;
 // Batches that are combined before the exchange needs them. All at once would keep the cores busy while the first ones
 // could be on their way already.
 constexpr std::size_t kBatchesAhead = 2;
 
 }  // namespace
 
-Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& what, int first, std::size_t most_slots,
+Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& collective, int first, std::size_t most_slots,
                  std::uint32_t sides)
-    : sequence_(sequence), team_(team), what_(what), by_node_(ranks_by_node(team, first)), slots_(most_slots) {
+    : sequence_(sequence),
+      team_(team),
+      collective_(collective),
+      by_node_(ranks_by_node(team, first)),
+      slots_(most_slots) {
   std::size_t index = 0;
   for (std::size_t i = 0; i < by_node_.size(); ++i) {
     slots_ = std::min(slots_, by_node_[i].size());
@@ -30,15 +34,15 @@ Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& what, i
   }
   node_.ranks = by_node_[index];
   node_.self = static_cast<int>(std::ranges::find(node_.ranks, team.rank) - node_.ranks.begin());
-  by_tasks_ = block_bytes(what) > kLeaderTaskBytes && shared_nodes(team, what);
-  const std::uint64_t most = kMaxShares / sides;
+  by_tasks_ = block_bytes(collective) > kLeaderTaskBytes && shared_nodes(team, collective);
+  const std::uint64_t most = kMaxTaskGroups / sides;
   const std::uint64_t nodes = by_node_.size();
-  const std::uint64_t bytes = block_bytes(what) / slots_;
+  const std::uint64_t bytes = block_bytes(collective) / slots_;
   follows_ring_ = by_tasks_ && nodes <= most && bytes / nodes >= kRingBatchBytes;
   if (follows_ring_) {
     cuts_ = static_cast<std::uint32_t>(nodes);
     subs_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / nodes / kRingBatchBytes, 1, most / nodes));
-  } else if (block_bytes(what) > kLeaderTaskBytes) {
+  } else if (block_bytes(collective) > kLeaderTaskBytes) {
     cuts_ = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(bytes / kBatchBytes, 1, most));
   } else {
     cuts_ = static_cast<std::uint32_t>(pieces_of(bytes, segment_bytes(), most));
@@ -59,18 +63,19 @@ Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& what, i
 }
 
 std::uint64_t Leaders::segment_bytes() const {
-  if (what_.segment_bytes != 0 || block_bytes(what_) > kLeaderTaskBytes) return what_.segment_bytes;
+  if (collective_.segment_bytes != 0 || block_bytes(collective_) > kLeaderTaskBytes) return collective_.segment_bytes;
   return kMessageBytes;
 }
 
 Region Leaders::part(Region whole, std::size_t slot) const {
-  return part_of(whole, what_.count, what_.item_bytes(), slots_, slot);
+  return part_of(whole, collective_.count, collective_.item_bytes(), slots_, slot);
 }
 
 Region Leaders::piece(Region whole, std::size_t slot, std::uint32_t batch) const {
   const Region all = part(whole, slot);
-  const Region cut = part_of(all, all.size_bytes / what_.item_bytes(), what_.item_bytes(), cuts_, batch / subs_);
-  return part_of(cut, cut.size_bytes / what_.item_bytes(), what_.item_bytes(), subs_, batch % subs_);
+  const Region cut =
+      part_of(all, all.size_bytes / collective_.item_bytes(), collective_.item_bytes(), cuts_, batch / subs_);
+  return part_of(cut, cut.size_bytes / collective_.item_bytes(), collective_.item_bytes(), subs_, batch % subs_);
 }
 
 Tree Leaders::tree(std::size_t slot) const {
@@ -94,9 +99,9 @@ void Leaders::combine_later(Region own, Region into) {
 void Leaders::combine_next(StepId after) {
   const std::uint32_t batch = to_combine_[combined_++];
   for (std::size_t slot = 0; slot < slots_; ++slot)
-    combine_on_node(sequence_, node_, what_, piece(own_, slot, batch), piece(into_, slot, batch),
+    combine_on_node(sequence_, node_, collective_, piece(own_, slot, batch), piece(into_, slot, batch),
                     {.segment = batch, .slot = slot, .most_pieces = kMaxTaskPieces / slots_});
-  sequence_.share({after});
+  sequence_.publish_tasks({after});
 }
 
 void Leaders::prepare(Region used, StepId sent) {
@@ -129,9 +134,9 @@ void Leaders::spread(Region data) {
   if (by_tasks_) {
     for (const std::uint32_t batch : to_spread_) {
       for (std::size_t slot = 0; slot < slots_; ++slot)
-        spread_on_node(sequence_, node_, what_, piece(data, slot, batch),
+        spread_on_node(sequence_, node_, collective_, piece(data, slot, batch),
                        {.segment = batch, .slot = slot, .most_pieces = kMaxTaskPieces / slots_});
-      sequence_.share();
+      sequence_.publish_tasks();
     }
     return;
   }

@@ -16,7 +16,7 @@ class Leaders {
  public:
   /// `team` is kept as a reference. `most_slots` is held down to what the smallest node has; `first` leads its node.
   /// `sides`: 2 for an operation that both combines and spreads.
-  Leaders(Sequence& sequence, const Team& team, const Collective& what, int first, std::size_t most_slots,
+  Leaders(Sequence& sequence, const Team& team, const Collective& collective, int first, std::size_t most_slots,
           std::uint32_t sides);
 
   std::size_t slots() const { return slots_; }
@@ -47,7 +47,7 @@ class Leaders {
 
   Sequence& sequence_;
   const Team& team_;
-  Collective what_;
+  Collective collective_;
   std::vector<std::vector<int>> by_node_;
   Group node_;
   std::size_t slots_ = 1;

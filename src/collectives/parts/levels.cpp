@@ -36,29 +36,33 @@ std::vector<Stage> stages_of(CollectiveKind kind) {
   }
 }
 
-std::uint32_t shares_of(CollectiveKind kind) { return kind == CollectiveKind::allreduce ? 2 : 1; }
+std::uint32_t groups_of(CollectiveKind kind) { return kind == CollectiveKind::allreduce ? 2 : 1; }
 
-bool uses_tasks(const Team& team, const Collective& what, Inside inside) {
+bool uses_tasks(const Team& team, const Collective& collective, Inside inside) {
   if (inside != Inside::automatic) return inside == Inside::tasks;
-  if (what.kind == CollectiveKind::reduce && largest_node(team) <= kFewRanks) return false;
-  return block_bytes(what) > kLevelTaskBytes && shared_nodes(team, what);
+  if (collective.kind == CollectiveKind::reduce && largest_node(team) <= kFewRanks) return false;
+  return block_bytes(collective) > kLevelTaskBytes && shared_nodes(team, collective);
 }
 
-Plan plan_levels(const Team& team, const Collective& what, const LevelsRow& row) {
-  Sequence sequence(std::string(name(what.kind)) + "/" + std::string(row.name), team);
-  Levels levels(sequence, team, what, row);
+Plan plan_levels(const Team& team, const Collective& collective, const LevelsRow& row) {
+  Sequence sequence(std::string(name(collective.kind)) + "/" + std::string(row.name), team);
+  Levels levels(sequence, team, collective, row);
   for (const Levels::Batch& batch : levels.batches())
-    for (const Stage stage : stages_of(what.kind)) levels.run(stage, batch);
-  return finish(std::move(sequence), team, what);
+    for (const Stage stage : stages_of(collective.kind)) levels.run(stage, batch);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace
 
-#define PENSTOCK_LEVELS(name, between, inside)                                                                         \
-  Plan bcast_##name(const Team& team, const Collective& what) { return plan_levels(team, what, *levels_row(#name)); }  \
-  Plan reduce_##name(const Team& team, const Collective& what) { return plan_levels(team, what, *levels_row(#name)); } \
-  Plan allreduce_##name(const Team& team, const Collective& what) {                                                    \
-    return plan_levels(team, what, *levels_row(#name));                                                                \
+#define PENSTOCK_LEVELS(name, between, inside)                            \
+  Plan bcast_##name(const Team& team, const Collective& collective) {     \
+    return plan_levels(team, collective, *levels_row(#name));             \
+  }                                                                       \
+  Plan reduce_##name(const Team& team, const Collective& collective) {    \
+    return plan_levels(team, collective, *levels_row(#name));             \
+  }                                                                       \
+  Plan allreduce_##name(const Team& team, const Collective& collective) { \
+    return plan_levels(team, collective, *levels_row(#name));             \
   }
 #include "collectives/parts/levels.def"
 #undef PENSTOCK_LEVELS
@@ -68,26 +72,26 @@ const LevelsRow* levels_row(std::string_view name) {
   return row == kRows.end() ? nullptr : &*row;
 }
 
-Levels::Levels(Sequence& sequence, const Team& team, const Collective& what, const LevelsRow& row)
+Levels::Levels(Sequence& sequence, const Team& team, const Collective& collective, const LevelsRow& row)
     : sequence_(sequence),
-      what_(what),
-      segments_(what),
-      by_tasks_(uses_tasks(team, what, row.inside)),
-      own_(contribution(team, what)),
-      target_(result(team, what)) {
-  const int root = is_rooted(what.kind) ? what.root : 0;
+      collective_(collective),
+      segments_(collective),
+      by_tasks_(uses_tasks(team, collective, row.inside)),
+      own_(contribution(team, collective)),
+      target_(result(team, collective)) {
+  const int root = is_rooted(collective.kind) ? collective.root : 0;
   node_ = node_group(team, root);
   const Group between = leaders(team, root);
   trees_ = trees_between(between, row.between);
-  const bool reduces = what.kind != CollectiveKind::bcast;
+  const bool reduces = collective.kind != CollectiveKind::bcast;
   if (row.between == Between::binomial) levels_between_ = log2_ceil(between.size());
   std::uint32_t per_batch = 1;
   if (by_tasks_) {
-    const std::uint32_t most = kMaxShares / shares_of(what.kind);
+    const std::uint32_t most = kMaxTaskGroups / groups_of(collective.kind);
     per_batch = (segments_.count() + most - 1) / most;
     // The same on all ranks of the node: a root has room for the sum, another leader of a reduction makes some.
-    const std::uint64_t bytes = block_bytes(what);
-    const bool has_room = what.kind == CollectiveKind::allreduce || node_[0] == what.root;
+    const std::uint64_t bytes = block_bytes(collective);
+    const bool has_room = collective.kind == CollectiveKind::allreduce || node_[0] == collective.root;
     sum_of_node_ = {0, bytes, has_room ? Buffer::output : Buffer::scratch};
     if (reduces && !has_room && node_.self == 0 && node_.size() > 1) sequence_.scratch(bytes);
   } else {
@@ -122,10 +126,11 @@ Region Levels::into(std::uint32_t segment) const {
 void Levels::sr(Batch batch) {
   if (by_tasks_) {
     // The root's part of the others' tasks: where it has no input, its output stands for it.
-    const Region from = what_.kind == CollectiveKind::reduce ? Region{0, block_bytes(what_), Buffer::input} : own_;
-    combine_on_node(sequence_, node_, what_, segments_.of(from, batch.first, batch.count),
+    const Region from =
+        collective_.kind == CollectiveKind::reduce ? Region{0, block_bytes(collective_), Buffer::input} : own_;
+    combine_on_node(sequence_, node_, collective_, segments_.of(from, batch.first, batch.count),
                     segments_.of(sum_of_node_, batch.first, batch.count), {.segment = batch.first});
-    sequence_.share();
+    sequence_.publish_tasks();
     return;
   }
   for (std::uint32_t s = batch.first; s < batch.first + batch.count; ++s)
@@ -148,8 +153,9 @@ void Levels::ib(Batch batch) {
 
 void Levels::sb(Batch batch) {
   if (by_tasks_) {
-    spread_on_node(sequence_, node_, what_, segments_.of(target_, batch.first, batch.count), {.segment = batch.first});
-    sequence_.share();
+    spread_on_node(sequence_, node_, collective_, segments_.of(target_, batch.first, batch.count),
+                   {.segment = batch.first});
+    sequence_.publish_tasks();
     return;
   }
   for (std::uint32_t s = batch.first; s < batch.first + batch.count; ++s)

@@ -39,7 +39,7 @@ class Levels {
     std::uint32_t count;
   };
 
-  Levels(Sequence& sequence, const Team& team, const Collective& what, const LevelsRow& row);
+  Levels(Sequence& sequence, const Team& team, const Collective& collective, const LevelsRow& row);
 
   const std::vector<Batch>& batches() const { return batches_; }
   void run(Stage stage, Batch batch);
@@ -53,7 +53,7 @@ class Levels {
   Region into(std::uint32_t segment) const;
 
   Sequence& sequence_;
-  Collective what_;
+  Collective collective_;
   Segments segments_;
   Group node_;
   bool by_tasks_;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::uint64_t kMaxTaskElementBytes = 64 << 10;  // a task combines block by block of this size
 constexpr std::uint64_t kPieceBytes = 64 << 10;
-constexpr std::uint64_t kMaxSegmentPieces = kMaxTasks / kMaxShares;  // of a segment
+constexpr std::uint64_t kMaxSegmentPieces = kMaxTasks / kMaxTaskGroups;  // of a segment
 constexpr std::uint32_t kMaxNodeRanks = 32;
 
 std::uint64_t pieces_of(Region segment, const NodeWork& work) {
@@ -17,14 +17,14 @@ std::uint64_t pieces_of(Region segment, const NodeWork& work) {
 
 }  // namespace
 
-bool shared_node(const Team& team, const Collective& what) {
+bool shared_node(const Team& team, const Collective& collective) {
   return team.single_copy && team.size() > 1 && static_cast<std::uint32_t>(team.size()) <= kMaxTasks / 2 &&
-         node_count(team) == 1 && what.radix >= 2 && what.item_bytes() <= kMaxTaskElementBytes;
+         node_count(team) == 1 && collective.radix >= 2 && collective.item_bytes() <= kMaxTaskElementBytes;
 }
 
-bool shared_nodes(const Team& team, const Collective& what) {
+bool shared_nodes(const Team& team, const Collective& collective) {
   const int nodes = node_count(team);
-  return team.single_copy && nodes > 1 && nodes < team.size() && what.item_bytes() <= kMaxTaskElementBytes &&
+  return team.single_copy && nodes > 1 && nodes < team.size() && collective.item_bytes() <= kMaxTaskElementBytes &&
          static_cast<std::uint32_t>(largest_node(team)) <= kMaxNodeRanks;
 }
 
@@ -48,9 +48,9 @@ std::vector<Edge> edges(int size, int radix) {
   return all;
 }
 
-Group from_root(const Team& team, const Collective& what) {
-  Group group{everyone(team), (team.rank - what.root + team.size()) % team.size()};
-  std::rotate(group.ranks.begin(), group.ranks.begin() + what.root, group.ranks.end());
+Group from_root(const Team& team, const Collective& collective) {
+  Group group{everyone(team), (team.rank - collective.root + team.size()) % team.size()};
+  std::rotate(group.ranks.begin(), group.ranks.begin() + collective.root, group.ranks.end());
   return group;
 }
 
@@ -60,8 +60,9 @@ std::vector<int> everyone(const Team& team) {
   return ranks;
 }
 
-Segments task_segments(const Collective& what, std::uint64_t default_bytes, int tasks_per_segment) {
-  return {what, default_bytes, std::max(1u, kMaxTasks / static_cast<std::uint32_t>(std::max(1, tasks_per_segment)))};
+Segments task_segments(const Collective& collective, std::uint64_t default_bytes, int tasks_per_segment) {
+  return {collective, default_bytes,
+          std::max(1u, kMaxTasks / static_cast<std::uint32_t>(std::max(1, tasks_per_segment)))};
 }
 
 std::vector<RankRegion> of_each(std::span<const int> ranks, Region region) {
@@ -70,10 +71,10 @@ std::vector<RankRegion> of_each(std::span<const int> ranks, Region region) {
   return regions;
 }
 
-void combine_on_node(Sequence& sequence, const Group& node, const Collective& what, Region from, Region into,
+void combine_on_node(Sequence& sequence, const Group& node, const Collective& collective, Region from, Region into,
                      const NodeWork& work) {
   if (node.size() < 2 || from.size_bytes == 0) return;
-  const std::uint64_t element_bytes = what.item_bytes();
+  const std::uint64_t element_bytes = collective.item_bytes();
   const std::uint64_t elements = from.size_bytes / element_bytes;
   const std::uint64_t pieces = pieces_of(from, work);
   std::vector<int> ranks = node.ranks;
@@ -83,9 +84,10 @@ void combine_on_node(Sequence& sequence, const Group& node, const Collective& wh
                   std::array{RankRegion{part_of(into, elements, element_bytes, pieces, i), node.ranks[work.slot]}});
 }
 
-void spread_on_node(Sequence& sequence, const Group& node, const Collective& what, Region data, const NodeWork& work) {
+void spread_on_node(Sequence& sequence, const Group& node, const Collective& collective, Region data,
+                    const NodeWork& work) {
   if (node.size() < 2 || data.size_bytes == 0) return;
-  const std::uint64_t element_bytes = what.item_bytes();
+  const std::uint64_t element_bytes = collective.item_bytes();
   const std::uint64_t pieces = pieces_of(data, work);
   std::vector<int> others = node.ranks;
   others.erase(others.begin() + static_cast<std::ptrdiff_t>(work.slot));

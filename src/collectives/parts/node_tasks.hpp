@@ -27,29 +27,30 @@ int levels(int size, int radix);
 /// radix 2 the binomial tree of paper 000, figure 1.
 std::vector<Edge> edges(int size, int radix);
 
-/// The ranks of a team on one node: the root of `what`, then the others in cyclic order.
-Group from_root(const Team& team, const Collective& what);
+/// The ranks of a team on one node: the root of `collective`, then the others in cyclic order.
+Group from_root(const Team& team, const Collective& collective);
 
 /// Segments for a plan of `tasks_per_segment` tasks each.
-Segments task_segments(const Collective& what, std::uint64_t default_bytes, int tasks_per_segment);
+Segments task_segments(const Collective& collective, std::uint64_t default_bytes, int tasks_per_segment);
 
 /// `region` of each of `ranks`.
 std::vector<RankRegion> of_each(std::span<const int> ranks, Region region);
 std::vector<int> everyone(const Team& team);
 
-/// The part of a hierarchical plan inside a node, as tasks that a later share() offers: they combine `from` of all
-/// ranks into `into` of the one at `slot`, or copy `data` of that one to the others. In at most `most_pieces` pieces,
-/// so that several cores take part; nothing on a node of one rank.
+/// The part of a hierarchical plan inside a node, as tasks that a later publish_tasks() offers: they combine `from` of
+/// all ranks into `into` of the one at `slot`, or copy `data` of that one to the others. In at most `most_pieces`
+/// pieces, so that several cores take part; nothing on a node of one rank.
 struct NodeWork {
   std::uint32_t segment = 0;
   std::size_t slot = 0;
   std::uint64_t most_pieces = 32;
 };
-void combine_on_node(Sequence& sequence, const Group& node, const Collective& what, Region from, Region into,
+void combine_on_node(Sequence& sequence, const Group& node, const Collective& collective, Region from, Region into,
                      const NodeWork& work);
-void spread_on_node(Sequence& sequence, const Group& node, const Collective& what, Region data, const NodeWork& work);
+void spread_on_node(Sequence& sequence, const Group& node, const Collective& collective, Region data,
+                    const NodeWork& work);
 /// The most shares in a plan that the engine has room for.
-inline constexpr std::uint32_t kMaxShares = 64;
+inline constexpr std::uint32_t kMaxTaskGroups = 64;
 
 /// Tasks on one buffer of every rank, in an order that makes the data of each rank grow: the next task on a rank's data
 /// waits for the last one.

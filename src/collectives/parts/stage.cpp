@@ -9,11 +9,11 @@ constexpr std::uint32_t kStageInFlight = 8;  // segments for which an inner rank
 
 }  // namespace
 
-Segments::Segments(const Collective& what, std::uint64_t default_bytes, std::uint32_t most)
-    : elements_(what.count), element_bytes_(what.item_bytes()) {
-  count_ = static_cast<std::uint32_t>(pieces_of(elements_ * element_bytes_,
-                                                what.segment_bytes != 0 ? what.segment_bytes : default_bytes,
-                                                std::min<std::uint64_t>(most, elements_)));
+Segments::Segments(const Collective& collective, std::uint64_t default_bytes, std::uint32_t most)
+    : elements_(collective.count), element_bytes_(collective.item_bytes()) {
+  count_ = static_cast<std::uint32_t>(
+      pieces_of(elements_ * element_bytes_, collective.segment_bytes != 0 ? collective.segment_bytes : default_bytes,
+                std::min<std::uint64_t>(most, elements_)));
 }
 
 std::uint64_t pieces_of(std::uint64_t bytes, std::uint64_t segment_bytes, std::uint64_t most) {
@@ -62,8 +62,8 @@ StepId dissemination_stage(Sequence& sequence, const Group& group, std::uint32_t
   const int size = group.size();
   std::uint32_t tag = first_tag;
   for (int distance = 1; distance < size; distance *= 2, ++tag) {
-    sequence.signal(group[(group.self + distance) % size], tag, {after});
-    after = sequence.wait_signal(group[(group.self + size - distance) % size], tag, {after});
+    sequence.empty_send(group[(group.self + distance) % size], tag, {after});
+    after = sequence.empty_recv(group[(group.self + size - distance) % size], tag, {after});
   }
   return after;
 }

@@ -14,12 +14,14 @@ using plan::kEagerBytes;                            // the length of segments, u
 inline constexpr std::uint32_t kMaxSegments = 320;  // bounds the length of plans, and with kStageTags the tags
 inline constexpr std::uint32_t kStageTags = 512;    // a stage with number k uses the tags [k, k+1) * kStageTags
 
-/// The cut of a buffer of `what` into pipeline segments of whole elements, sizes differing by one element at most.
+/// The cut of a buffer of `collective` into pipeline segments of whole elements, sizes differing by one element at
+/// most.
 class Segments {
  public:
-  /// Segments of what.segment_bytes, or else `default_bytes`, but no more than `most` (at most kStageTags) of them.
-  Segments(const Collective& what, std::uint64_t default_bytes, std::uint32_t most);
-  explicit Segments(const Collective& what) : Segments(what, kEagerBytes, kMaxSegments) {}
+  /// Segments of collective.segment_bytes, or else `default_bytes`, but no more than `most` (at most kStageTags) of
+  /// them.
+  Segments(const Collective& collective, std::uint64_t default_bytes, std::uint32_t most);
+  explicit Segments(const Collective& collective) : Segments(collective, kEagerBytes, kMaxSegments) {}
 
   std::uint32_t count() const { return count_; }
   std::uint64_t largest_bytes() const { return (elements_ + count_ - 1) / count_ * element_bytes_; }

@@ -4,12 +4,12 @@
 
 namespace penstock::collectives {
 
-Plan reduce_binomial(const Team& team, const Collective& what) {
-  const Tree tree = binomial(by_node(team, what.root));
-  const Segments segments(what);
-  const Region own = contribution(team, what);
-  const Region target = result(team, what);
-  const bool is_root = team.rank == what.root;
+Plan reduce_binomial(const Team& team, const Collective& collective) {
+  const Tree tree = binomial(by_node(team, collective.root));
+  const Segments segments(collective);
+  const Region own = contribution(team, collective);
+  const Region target = result(team, collective);
+  const bool is_root = team.rank == collective.root;
   Sequence sequence("reduce/binomial", team);
   sequence.tree_levels(tree.levels);
   ReduceStage stage(sequence, tree, segments, {});
@@ -18,7 +18,7 @@ Plan reduce_binomial(const Team& team, const Collective& what) {
     const Region sum = stage.run(s, segments.of(own, s), into);
     if (is_root) sequence.copy(sum, into);
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -12,16 +12,16 @@ namespace {
 constexpr std::uint64_t kReduceSegmentBytes = 64 << 10;
 }
 
-Plan reduce_divided(const Team& team, const Collective& what) {
-  const std::uint64_t bytes = block_bytes(what);
-  const Segments segments = task_segments(what, kReduceSegmentBytes, 1);
+Plan reduce_divided(const Team& team, const Collective& collective) {
+  const std::uint64_t bytes = block_bytes(collective);
+  const Segments segments = task_segments(collective, kReduceSegmentBytes, 1);
   const std::vector<int> ranks = everyone(team);
   Sequence sequence("reduce/divided", team);
   for (std::uint32_t s = 0; s < segments.count() && bytes > 0; ++s)
     sequence.task({.segment = s}, of_each(ranks, segments.of({0, bytes, Buffer::input}, s)),
-                  std::array{RankRegion{segments.of({0, bytes, Buffer::output}, s), what.root}});
-  sequence.share();
-  return finish(std::move(sequence), team, what);
+                  std::array{RankRegion{segments.of({0, bytes, Buffer::output}, s), collective.root}});
+  sequence.publish_tasks();
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -5,23 +5,23 @@
 
 namespace penstock::collectives {
 
-Plan reduce_leader_rabenseifner(const Team& team, const Collective& what) {
-  const std::uint64_t bytes = block_bytes(what);
+Plan reduce_leader_rabenseifner(const Team& team, const Collective& collective) {
+  const std::uint64_t bytes = block_bytes(collective);
   Sequence sequence("reduce/leader_rabenseifner", team);
-  Leaders leaders(sequence, team, what, what.root, 1, 1);
+  Leaders leaders(sequence, team, collective, collective.root, 1, 1);
   // The same on all ranks of a node: the root has room for the sum, another leader makes some.
-  const bool has_room = team.same_node(team.rank, what.root);
+  const bool has_room = team.same_node(team.rank, collective.root);
   const Region sum{0, bytes, has_room ? Buffer::output : Buffer::scratch};
   if (leaders.has_slot(0) && !has_room) sequence.scratch(bytes);
-  leaders.combine(leaders.by_tasks() ? Region{0, bytes, Buffer::input} : contribution(team, what), sum);
+  leaders.combine(leaders.by_tasks() ? Region{0, bytes, Buffer::input} : contribution(team, collective), sum);
   if (leaders.has_slot(0))
     halving_reduce(sequence, leaders.group(0),
-                   {.own = leaders.is_alone() ? contribution(team, what) : sum,
+                   {.own = leaders.is_alone() ? contribution(team, collective) : sum,
                     .target = sum,
-                    .elements = what.count,
-                    .element_bytes = what.item_bytes(),
-                    .segment_bytes = what.segment_bytes});
-  return finish(std::move(sequence), team, what);
+                    .elements = collective.count,
+                    .element_bytes = collective.item_bytes(),
+                    .segment_bytes = collective.segment_bytes});
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -5,21 +5,21 @@
 
 namespace penstock::collectives {
 
-Plan reduce_ordered(const Team& team, const Collective& what) {
+Plan reduce_ordered(const Team& team, const Collective& collective) {
   const StageId up{.number = 0};
   const StageId on{.number = 1};
-  const Segments segments(what);
-  const Region own = contribution(team, what);
-  const Region target = result(team, what);
+  const Segments segments(collective);
+  const Region own = contribution(team, collective);
+  const Region target = result(team, collective);
   Sequence sequence("reduce/ordered", team);
   OrderedStage stage(sequence, tree_in_order(team), segments, up);
   for (std::uint32_t s = 0; s < segments.count(); ++s) {
     const Region sum = stage.run(s, segments.of(own, s));
-    if (team.rank == 0 && what.root != 0) sequence.send(sum, what.root, on.tag(s));
-    if (team.rank == 0 && what.root == 0) sequence.copy(sum, segments.of(target, s));
-    if (team.rank != 0 && team.rank == what.root) sequence.recv(segments.of(target, s), 0, on.tag(s));
+    if (team.rank == 0 && collective.root != 0) sequence.send(sum, collective.root, on.tag(s));
+    if (team.rank == 0 && collective.root == 0) sequence.copy(sum, segments.of(target, s));
+    if (team.rank != 0 && team.rank == collective.root) sequence.recv(segments.of(target, s), 0, on.tag(s));
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -2,15 +2,15 @@
 // memory and what they show is small.
 #include <utility>
 
-#include "collectives/parts/shown.hpp"
+#include "collectives/parts/published.hpp"
 
 namespace penstock::collectives {
 
-Plan reduce_shared(const Team& team, const Collective& what) {
-  Shown shown("reduce/shared", team, what);
-  shown.to_root(contribution(team, what));
-  shown.combine(team.size(), 0, result(team, what));
-  return std::move(shown).finish();
+Plan reduce_shared(const Team& team, const Collective& collective) {
+  Published published("reduce/shared", team, collective);
+  published.to_root(contribution(team, collective));
+  published.combine(team.size(), 0, result(team, collective));
+  return std::move(published).finish();
 }
 
 }  // namespace penstock::collectives

@@ -1,5 +1,5 @@
 // Reductions in an order that follows from the values: each element's contributions come together on one rank, which
-// sorts and combines them (kernels/fold.hpp).
+// sorts and combines them (kernels/reduce_sorted.hpp).
 // Each rank combines a part of every element's contributions, in pieces: those of piece k arrive while piece k - 1 is
 // sorted and the sums of piece k - 2 travel. No sum is formed on the way, since it would depend on who forms it; so
 // between nodes every rank's contributions travel, where other algorithms send one sum for each node.
@@ -64,31 +64,32 @@ void SortedPieces::receive(std::uint32_t number, Region own, Region target) {
     const int previous = ring_[(ring_.self + size - round) % size];
     sequence_.recv(place(previous), previous, number);
   }
-  sequence_.fold({begin, static_cast<std::uint64_t>(size) * own.size_bytes, Buffer::scratch}, target);
+  sequence_.reduce_sorted({begin, static_cast<std::uint64_t>(size) * own.size_bytes, Buffer::scratch}, target);
 }
 
 }  // namespace
 
-Plan reduce_sorted_whole(const std::string& algorithm, const Team& team, const Collective& what) {
-  const Region own = contribution(team, what);
-  const Region target = result(team, what);
+Plan reduce_sorted_whole(const std::string& algorithm, const Team& team, const Collective& collective) {
+  const Region own = contribution(team, collective);
+  const Region target = result(team, collective);
   const auto size = static_cast<std::uint64_t>(team.size());
-  const std::uint64_t element_bytes = what.item_bytes();
-  const std::uint64_t part_bytes = block_bytes(what) / size;
+  const std::uint64_t element_bytes = collective.item_bytes();
+  const std::uint64_t part_bytes = block_bytes(collective) / size;
   const std::uint64_t pieces =
-      pieces_of(part_bytes, what.segment_bytes, std::min<std::uint64_t>(kMostMessages / size, kMostPieces));
+      pieces_of(part_bytes, collective.segment_bytes, std::min<std::uint64_t>(kMostMessages / size, kMostPieces));
   const auto piece_of = [&](Region whole, int rank, std::uint64_t piece) {
-    return part_of(whole, what.count, element_bytes, size * pieces, static_cast<std::uint64_t>(rank) * pieces + piece);
+    return part_of(whole, collective.count, element_bytes, size * pieces,
+                   static_cast<std::uint64_t>(rank) * pieces + piece);
   };
   Sequence sequence(algorithm, team);
   if (size == 1) {
     sequence.copy(own, target);
-    return finish(std::move(sequence), team, what);
+    return finish(std::move(sequence), team, collective);
   }
   const std::uint64_t largest_bytes = piece_of(own, 0, 0).size_bytes;
   SortedPieces sorted(sequence, team, largest_bytes);
-  const bool is_for_all = what.kind == CollectiveKind::allreduce;
-  const bool keeps = is_for_all || team.rank == what.root;
+  const bool is_for_all = collective.kind == CollectiveKind::allreduce;
+  const bool keeps = is_for_all || team.rank == collective.root;
   const Region sums = keeps ? target : sequence.scratch(2 * largest_bytes);
   const Group ring = by_node(team, 0);
   auto tag = static_cast<std::uint32_t>(pieces);
@@ -105,7 +106,7 @@ Plan reduce_sorted_whole(const std::string& algorithm, const Team& team, const C
         if (rank != team.rank) sequence.recv(piece_of(target, rank, piece), rank, tag);
       ++tag;
     } else {
-      sequence.send(sum, what.root, tag++);
+      sequence.send(sum, collective.root, tag++);
     }
   };
   for (std::uint64_t piece = 0; piece < pieces; ++piece) {
@@ -116,39 +117,39 @@ Plan reduce_sorted_whole(const std::string& algorithm, const Team& team, const C
     sorted.run(static_cast<std::uint32_t>(piece), mine, sum, [&](int peer) { return piece_of(own, peer, piece); });
     spread(piece, sum);
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
-Plan reduce_sorted_at_once(const std::string& algorithm, const Team& team, const Collective& what) {
-  const Region own = contribution(team, what);
-  const Region target = result(team, what);
+Plan reduce_sorted_at_once(const std::string& algorithm, const Team& team, const Collective& collective) {
+  const Region own = contribution(team, collective);
+  const Region target = result(team, collective);
   Sequence sequence(algorithm, team);
   if (team.size() == 1) {
     sequence.copy(own, target);
-  } else if (what.kind == CollectiveKind::reduce && team.rank != what.root) {
-    sequence.send(own, what.root, 0);
+  } else if (collective.kind == CollectiveKind::reduce && team.rank != collective.root) {
+    sequence.send(own, collective.root, 0);
   } else {
     SortedPieces sorted(sequence, team, own.size_bytes);
-    sorted.run(0, own, target, [&](int) { return what.kind == CollectiveKind::allreduce ? own : Region{}; });
+    sorted.run(0, own, target, [&](int) { return collective.kind == CollectiveKind::allreduce ? own : Region{}; });
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
-Plan reduce_parts_sorted(const std::string& algorithm, const Team& team, const Collective& what) {
-  const Region own = contribution(team, what);
-  const Region target = result(team, what);
+Plan reduce_parts_sorted(const std::string& algorithm, const Team& team, const Collective& collective) {
+  const Region own = contribution(team, collective);
+  const Region target = result(team, collective);
   Sequence sequence(algorithm, team);
-  const Region mine = part_of_rank(own, what, team.rank);
+  const Region mine = part_of_rank(own, collective, team.rank);
   if (team.size() == 1) {
     sequence.copy(mine, target);
-    return finish(std::move(sequence), team, what);
+    return finish(std::move(sequence), team, collective);
   }
   // In place the result covers parts that are still to be sent, in the order in which steps may run.
-  const Region sum = what.in_place ? sequence.scratch(target.size_bytes) : target;
+  const Region sum = collective.in_place ? sequence.scratch(target.size_bytes) : target;
   SortedPieces sorted(sequence, team, mine.size_bytes);
-  sorted.run(0, mine, sum, [&](int peer) { return part_of_rank(own, what, peer); });
+  sorted.run(0, mine, sum, [&](int peer) { return part_of_rank(own, collective, peer); });
   sequence.copy(sum, target);
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

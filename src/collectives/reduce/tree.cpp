@@ -9,13 +9,13 @@
 
 namespace penstock::collectives {
 
-Plan reduce_tree(const Team& team, const Collective& what) {
-  const std::uint64_t bytes = block_bytes(what);
-  const Group group = from_root(team, what);
-  const std::vector<Edge> tree = edges(team.size(), what.radix);
-  const Segments segments = task_segments(what, kTreeSegmentBytes, team.size() - 1);
+Plan reduce_tree(const Team& team, const Collective& collective) {
+  const std::uint64_t bytes = block_bytes(collective);
+  const Group group = from_root(team, collective);
+  const std::vector<Edge> tree = edges(team.size(), collective.radix);
+  const Segments segments = task_segments(collective, kTreeSegmentBytes, team.size() - 1);
   Sequence sequence("reduce/tree", team);
-  sequence.tree_levels(levels(team.size(), what.radix));
+  sequence.tree_levels(levels(team.size(), collective.radix));
   // Where the sum of a rank's subtree lies: nowhere but in its input until its first child has come.
   std::vector<Region> value(group.ranks.size(), Region{0, bytes, Buffer::input});
   const auto sum_of = [&](int index) { return Region{0, bytes, index == 0 ? Buffer::output : Buffer::scratch}; };
@@ -32,8 +32,8 @@ Plan reduce_tree(const Team& team, const Collective& what) {
                    {segments.of(sum_of(edge.parent), s), group[edge.parent]});
     value[parent] = sum_of(edge.parent);
   }
-  sequence.share();
-  return finish(std::move(sequence), team, what);
+  sequence.publish_tasks();
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -2,15 +2,16 @@
 // share memory and what they show is small.
 #include <utility>
 
-#include "collectives/parts/shown.hpp"
+#include "collectives/parts/published.hpp"
 
 namespace penstock::collectives {
 
-Plan reduce_scatter_block_shared(const Team& team, const Collective& what) {
-  Shown shown("reduce_scatter_block/shared", team, what);
-  shown.to_all(contribution(team, what));
-  shown.combine(team.size(), static_cast<std::uint64_t>(team.rank) * block_bytes(what), result(team, what));
-  return std::move(shown).finish();
+Plan reduce_scatter_block_shared(const Team& team, const Collective& collective) {
+  Published published("reduce_scatter_block/shared", team, collective);
+  published.to_all(contribution(team, collective));
+  published.combine(team.size(), static_cast<std::uint64_t>(team.rank) * block_bytes(collective),
+                    result(team, collective));
+  return std::move(published).finish();
 }
 
 }  // namespace penstock::collectives

@@ -15,21 +15,22 @@ constexpr std::uint64_t kReducePartsSegmentBytes = 64 << 10;
 
 }  // namespace
 
-Plan reduce_parts_divided(const std::string& algorithm, const Team& team, const Collective& what) {
-  const std::uint64_t element_bytes = what.item_bytes();
-  const std::uint64_t elements = all_elements(team, what);
+Plan reduce_parts_divided(const std::string& algorithm, const Team& team, const Collective& collective) {
+  const std::uint64_t element_bytes = collective.item_bytes();
+  const std::uint64_t elements = all_elements(team, collective);
   const std::vector<int> ranks = everyone(team);
-  const Region own = contribution(team, what);
+  const Region own = contribution(team, collective);
   Sequence sequence(algorithm, team);
   Region from{0, own.size_bytes, Buffer::input};
-  if (what.in_place) {  // the results cover parts that others have to read
+  if (collective.in_place) {  // the results cover parts that others have to read
     from = sequence.scratch(own.size_bytes);
     sequence.copy(own, from);
   }
-  const std::uint64_t wanted_bytes = what.segment_bytes != 0 ? what.segment_bytes : kReducePartsSegmentBytes;
+  const std::uint64_t wanted_bytes =
+      collective.segment_bytes != 0 ? collective.segment_bytes : kReducePartsSegmentBytes;
   const std::uint64_t most = kMaxTasks - static_cast<std::uint64_t>(team.size());  // each part rounds up once
   for (const int rank : ranks) {
-    const Region part = part_of_rank(from, what, rank);
+    const Region part = part_of_rank(from, collective, rank);
     const std::uint64_t part_elements = part.size_bytes / element_bytes;
     if (part_elements == 0) continue;
     const auto share = static_cast<std::uint64_t>(static_cast<double>(most) * static_cast<double>(part_elements) /
@@ -42,8 +43,8 @@ Plan reduce_parts_divided(const std::string& algorithm, const Team& team, const 
                     of_each(ranks, part_of(part, part_elements, element_bytes, segments, s)),
                     std::array{RankRegion{part_of(into, part_elements, element_bytes, segments, s), rank}});
   }
-  sequence.share();
-  return finish(std::move(sequence), team, what);
+  sequence.publish_tasks();
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -10,70 +10,71 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint32_t kFoldTag = 0;
+constexpr std::uint32_t kExtraTag = 0;
 constexpr std::uint32_t kResultTag = 1;
 constexpr std::uint32_t kFirstRoundTag = 2;
 
-// The ranks 0 .. 2*extra-1 fold in pairs, the odd one staying; folded ranks stand for neighbouring parts.
-struct NeighbourFold {
+// The ranks 0 .. 2*extra-1 combine in pairs, the odd one staying; kept_index ranks stand for neighbouring parts.
+struct NeighbourExtras {
   int extra;
 
   bool leaves(int rank) const { return rank < 2 * extra && rank % 2 == 0; }
   bool absorbs(int rank) const { return rank < 2 * extra && rank % 2 == 1; }
-  int folded(int rank) const { return rank < 2 * extra ? rank / 2 : rank - extra; }
-  int rank(int folded) const { return folded < extra ? 2 * folded + 1 : folded + extra; }
-  int first(int folded) const { return folded < extra ? 2 * folded : folded + extra; }
+  int kept_index(int rank) const { return rank < 2 * extra ? rank / 2 : rank - extra; }
+  int rank(int kept_index) const { return kept_index < extra ? 2 * kept_index + 1 : kept_index + extra; }
+  int first(int kept_index) const { return kept_index < extra ? 2 * kept_index : kept_index + extra; }
   Run parts(int from, int to) const { return {first(from), first(to) - first(from)}; }
 };
 
 }  // namespace
 
-Plan reduce_parts_halving(const std::string& algorithm, const Team& team, const Collective& what) {
+Plan reduce_parts_halving(const std::string& algorithm, const Team& team, const Collective& collective) {
   const int size = team.size();
   const int full = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
-  const NeighbourFold fold{size - full};
+  const NeighbourExtras extras{size - full};
   const int rank = team.rank;
-  const Region own = contribution(team, what);
-  const Region target = result(team, what);
+  const Region own = contribution(team, collective);
+  const Region target = result(team, collective);
   Sequence sequence(algorithm, team);
-  if (fold.leaves(rank)) {
-    sequence.send(own, rank + 1, kFoldTag);
+  if (extras.leaves(rank)) {
+    sequence.send(own, rank + 1, kExtraTag);
     sequence.recv(target, rank + 1, kResultTag);
-    return finish(std::move(sequence), team, what);
+    return finish(std::move(sequence), team, collective);
   }
   Region value = own;  // where this rank's sums lie
   Region sums = size > 1 ? sequence.scratch(own.size_bytes) : own;
   const auto receive = [&](Run run, int peer, std::uint32_t tag) {
-    const Region into = parts_of(sums, what, run);
+    const Region into = parts_of(sums, collective, run);
     if (value == sums) {
       const Region landing = sequence.scratch(into.size_bytes);
       sequence.recv(landing, peer, tag);
       sequence.reduce(landing, into);
     } else {
       sequence.recv(into, peer, tag);
-      sequence.reduce(parts_of(value, what, run), into);
+      sequence.reduce(parts_of(value, collective, run), into);
     }
   };
-  if (fold.absorbs(rank)) {
-    receive({0, size}, rank - 1, kFoldTag);
+  if (extras.absorbs(rank)) {
+    receive({0, size}, rank - 1, kExtraTag);
     value = sums;
   }
   int from = 0;
   int to = full;
-  const int self = fold.folded(rank);
+  const int self = extras.kept_index(rank);
   std::uint32_t tag = kFirstRoundTag;
   for (int half = full / 2; half > 0; half /= 2, ++tag) {
     const int middle = from + half;
-    const int peer = fold.rank(self ^ half);
+    const int peer = extras.rank(self ^ half);
     const bool keeps_lower = self < middle;
-    sequence.send(parts_of(value, what, keeps_lower ? fold.parts(middle, to) : fold.parts(from, middle)), peer, tag);
+    sequence.send(parts_of(value, collective, keeps_lower ? extras.parts(middle, to) : extras.parts(from, middle)),
+                  peer, tag);
     (keeps_lower ? to : from) = middle;
-    receive(fold.parts(from, to), peer, tag);
+    receive(extras.parts(from, to), peer, tag);
     value = sums;
   }
-  if (fold.absorbs(rank)) sequence.send(part_of_rank(value, what, rank - 1), rank - 1, kResultTag);
-  sequence.copy(part_of_rank(value, what, rank), target);
-  return finish(std::move(sequence), team, what);
+  if (extras.absorbs(rank)) sequence.send(part_of_rank(value, collective, rank - 1), rank - 1, kResultTag);
+  sequence.copy(part_of_rank(value, collective, rank), target);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -16,17 +16,17 @@ constexpr std::uint32_t kReducePartsDownTag = kStageTags + 1;
 
 }  // namespace
 
-Plan reduce_parts_hierarchical(const std::string& algorithm, const Team& team, const Collective& what) {
+Plan reduce_parts_hierarchical(const std::string& algorithm, const Team& team, const Collective& collective) {
   const auto nodes = ranks_by_node(team);
   const auto own_node = static_cast<std::size_t>(team.node_of_rank[static_cast<std::size_t>(team.rank)]);
   const std::vector<int>& local = nodes[own_node];
   const int leader = local.front();
-  const Region own = contribution(team, what);
-  const Region target = result(team, what);
+  const Region own = contribution(team, collective);
+  const Region target = result(team, collective);
   Sequence sequence(algorithm, team);
 
-  Collective all = what;
-  all.count = all_elements(team, what);
+  Collective all = collective;
+  all.count = all_elements(team, collective);
   const Segments segments(all);
   ReduceStage inside(sequence, tree_of_node(team, node_group(team, leader)), segments, {.number = kInsideStage});
   const bool has_sums = team.rank == leader && local.size() > 1;
@@ -35,14 +35,14 @@ Plan reduce_parts_hierarchical(const std::string& algorithm, const Team& team, c
     inside.run(s, segments.of(own, s), has_sums ? segments.of(sums, s) : Region{});
   if (team.rank != leader) {
     sequence.recv(target, leader, kReducePartsDownTag);
-    return finish(std::move(sequence), team, what);
+    return finish(std::move(sequence), team, collective);
   }
 
   // The parts of each node as one piece of memory.
   const Region of_node = has_sums ? sums : own;
   const auto bytes_of = [&](std::size_t node) {
     std::uint64_t bytes = 0;
-    for (const int rank : nodes[node]) bytes += part_of_rank(of_node, what, rank).size_bytes;
+    for (const int rank : nodes[node]) bytes += part_of_rank(of_node, collective, rank).size_bytes;
     return bytes;
   };
   const auto pack = [&](std::size_t node) {
@@ -50,11 +50,11 @@ Plan reduce_parts_hierarchical(const std::string& algorithm, const Team& team, c
     std::vector<Move> moves;
     std::uint64_t at_bytes = packed.offset_bytes;
     for (const int rank : nodes[node]) {
-      const Region part = part_of_rank(of_node, what, rank);
+      const Region part = part_of_rank(of_node, collective, rank);
       moves.push_back({part, {at_bytes, part.size_bytes, Buffer::scratch}});
       at_bytes += part.size_bytes;
     }
-    sequence.move(moves, size_bytes(what.dtype));
+    sequence.move(moves, size_bytes(collective.dtype));
     return packed;
   };
   for (std::size_t step = 1; step < nodes.size(); ++step) {
@@ -70,14 +70,14 @@ Plan reduce_parts_hierarchical(const std::string& algorithm, const Team& team, c
   }
   std::uint64_t at_bytes = mine.offset_bytes;
   for (const int rank : local) {
-    const Region part{at_bytes, part_of_rank(own, what, rank).size_bytes, Buffer::scratch};
+    const Region part{at_bytes, part_of_rank(own, collective, rank).size_bytes, Buffer::scratch};
     at_bytes += part.size_bytes;
     if (rank == team.rank)
       sequence.copy(part, target);
     else
       sequence.send(part, rank, kReducePartsDownTag);
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -14,19 +14,19 @@ constexpr int kPairwiseInFlight = 4;
 
 }  // namespace
 
-Plan reduce_parts_pairwise(const std::string& algorithm, const Team& team, const Collective& what) {
+Plan reduce_parts_pairwise(const std::string& algorithm, const Team& team, const Collective& collective) {
   const int size = team.size();
-  const Region own = contribution(team, what);
-  const Region target = result(team, what);
+  const Region own = contribution(team, collective);
+  const Region target = result(team, collective);
   Sequence sequence(algorithm, team);
   // In place the result covers parts that are still to be sent.
-  const Region sum = what.in_place && size > 1 ? sequence.scratch(target.size_bytes) : target;
+  const Region sum = collective.in_place && size > 1 ? sequence.scratch(target.size_bytes) : target;
   std::array<Region, kPairwiseInFlight> landing;
   for (Region& region : landing) region = size > 1 ? sequence.scratch(target.size_bytes) : Region{};
-  const Region mine = part_of_rank(own, what, team.rank);
+  const Region mine = part_of_rank(own, collective, team.rank);
   // All ranks take their parts in the same order, so each sends when the others come to it.
   for (int peer = 0; peer < size; ++peer)
-    if (peer != team.rank) sequence.send(part_of_rank(own, what, peer), peer, 0);
+    if (peer != team.rank) sequence.send(part_of_rank(own, collective, peer), peer, 0);
   for (int peer = size - 1; peer >= 0; --peer) {
     const bool is_first = peer == size - 1;
     if (peer == team.rank) {
@@ -43,7 +43,7 @@ Plan reduce_parts_pairwise(const std::string& algorithm, const Team& team, const
     }
   }
   sequence.copy(sum, target);
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -11,13 +11,13 @@ constexpr std::uint32_t kChainInFlight = 4;
 
 }  // namespace
 
-Plan prefix_chain(const std::string& algorithm, const Team& team, const Collective& what) {
-  const Segments segments(what);
-  const Region own = contribution(team, what);
-  const Region target = result(team, what);
+Plan prefix_chain(const std::string& algorithm, const Team& team, const Collective& collective) {
+  const Segments segments(collective);
+  const Region own = contribution(team, collective);
+  const Region target = result(team, collective);
   const bool has_next = team.rank + 1 < team.size();
   Sequence sequence(algorithm, team);
-  const bool is_inclusive = what.kind == CollectiveKind::scan;
+  const bool is_inclusive = collective.kind == CollectiveKind::scan;
   Region slots[kChainInFlight];  // of what arrives (scan), or of what goes on (exscan)
   if (team.rank > 0 && (is_inclusive || has_next))
     for (Region& slot : slots) slot = sequence.scratch(segments.largest_bytes());
@@ -44,7 +44,7 @@ Plan prefix_chain(const std::string& algorithm, const Team& team, const Collecti
       }
     }
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

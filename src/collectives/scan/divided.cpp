@@ -7,18 +7,18 @@
 
 namespace penstock::collectives {
 
-Plan prefix_divided(const std::string& algorithm, const Team& team, const Collective& what) {
-  const std::uint64_t bytes = block_bytes(what);
-  const bool is_inclusive = what.kind == CollectiveKind::scan;
-  const Segments segments = task_segments(what, kTreeSegmentBytes, team.size() - 1);
+Plan prefix_divided(const std::string& algorithm, const Team& team, const Collective& collective) {
+  const std::uint64_t bytes = block_bytes(collective);
+  const bool is_inclusive = collective.kind == CollectiveKind::scan;
+  const Segments segments = task_segments(collective, kTreeSegmentBytes, team.size() - 1);
   const Region target{0, bytes, Buffer::output};
   Sequence sequence(algorithm, team);
   Region own = is_inclusive ? target : Region{0, bytes, Buffer::input};
   if (is_inclusive) {
-    sequence.copy(contribution(team, what), target);
-  } else if (what.in_place) {
+    sequence.copy(contribution(team, collective), target);
+  } else if (collective.in_place) {
     own = sequence.scratch(bytes);
-    sequence.copy(contribution(team, what), own);
+    sequence.copy(contribution(team, collective), own);
   }
   std::vector<GrowingTasks> tasks(segments.count(), GrowingTasks(sequence, team.size()));
   for (int rank = 1; rank < team.size(); ++rank)
@@ -32,8 +32,8 @@ Plan prefix_divided(const std::string& algorithm, const Team& team, const Collec
       else
         tasks[s].add(0, s, rank - 1, rank, std::array{before, RankRegion{segments.of(own, s), rank - 1}}, {into, rank});
     }
-  sequence.share();
-  return finish(std::move(sequence), team, what);
+  sequence.publish_tasks();
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -23,19 +23,19 @@ void doubling_stage(Sequence& sequence, const std::vector<int>& ranks, int self,
   }
 }
 
-Plan prefix_doubling(const std::string& algorithm, const Team& team, const Collective& what) {
+Plan prefix_doubling(const std::string& algorithm, const Team& team, const Collective& collective) {
   constexpr std::uint32_t kShiftTag = kDoublingTags;
-  const Region own = contribution(team, what);
-  const Region target = result(team, what);
+  const Region own = contribution(team, collective);
+  const Region target = result(team, collective);
   std::vector<int> ranks = everyone(team);
   Sequence sequence(algorithm, team);
-  if (what.kind == CollectiveKind::scan) {
+  if (collective.kind == CollectiveKind::scan) {
     sequence.copy(own, target);
     doubling_stage(sequence, ranks, team.rank, target, 0);
-    return finish(std::move(sequence), team, what);
+    return finish(std::move(sequence), team, collective);
   }
   Region shifted = own;
-  if (what.in_place && team.rank > 0) {  // its place is needed for what comes
+  if (collective.in_place && team.rank > 0) {  // its place is needed for what comes
     shifted = sequence.scratch(own.size_bytes);
     sequence.copy(own, shifted);
   }
@@ -45,7 +45,7 @@ Plan prefix_doubling(const std::string& algorithm, const Team& team, const Colle
     ranks.erase(ranks.begin());
     doubling_stage(sequence, ranks, team.rank - 1, target, 0);
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

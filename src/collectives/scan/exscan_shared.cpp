@@ -2,15 +2,15 @@
 // share memory and what they show is small.
 #include <utility>
 
-#include "collectives/parts/shown.hpp"
+#include "collectives/parts/published.hpp"
 
 namespace penstock::collectives {
 
-Plan exscan_shared(const Team& team, const Collective& what) {
-  Shown shown("exscan/shared", team, what);
-  shown.to_higher(contribution(team, what));
-  shown.combine(team.rank, 0, result(team, what));
-  return std::move(shown).finish();
+Plan exscan_shared(const Team& team, const Collective& collective) {
+  Published published("exscan/shared", team, collective);
+  published.to_higher(contribution(team, collective));
+  published.combine(team.rank, 0, result(team, collective));
+  return std::move(published).finish();
 }
 
 }  // namespace penstock::collectives

@@ -17,15 +17,15 @@ constexpr std::uint32_t kDownStage = kNeighbourTag / kStageTags + 1;
 
 }  // namespace
 
-Plan prefix_hierarchical(const std::string& algorithm, const Team& team, const Collective& what) {
+Plan prefix_hierarchical(const std::string& algorithm, const Team& team, const Collective& collective) {
   const auto nodes = ranks_by_node(team);
   const int node = team.node_of_rank[static_cast<std::size_t>(team.rank)];
   const std::vector<int>& local = nodes[static_cast<std::size_t>(node)];
   const int self = team.rank - local.front();
   const bool is_last = team.rank == local.back();
-  const bool is_inclusive = what.kind == CollectiveKind::scan;
-  const Region own = contribution(team, what);
-  const Region target = result(team, what);
+  const bool is_inclusive = collective.kind == CollectiveKind::scan;
+  const Region own = contribution(team, collective);
+  const Region target = result(team, collective);
   Sequence sequence(algorithm, team);
 
   // Nobody comes after the last rank of all, whose contribution to an exscan is in no result.
@@ -60,7 +60,7 @@ Plan prefix_hierarchical(const std::string& algorithm, const Team& team, const C
     else
       sequence.reduce(before, target);
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

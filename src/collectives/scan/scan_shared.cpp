@@ -2,15 +2,15 @@
 // where all ranks share memory and what they show is small.
 #include <utility>
 
-#include "collectives/parts/shown.hpp"
+#include "collectives/parts/published.hpp"
 
 namespace penstock::collectives {
 
-Plan scan_shared(const Team& team, const Collective& what) {
-  Shown shown("scan/shared", team, what);
-  shown.to_higher(contribution(team, what));
-  shown.combine(team.rank + 1, 0, result(team, what));
-  return std::move(shown).finish();
+Plan scan_shared(const Team& team, const Collective& collective) {
+  Published published("scan/shared", team, collective);
+  published.to_higher(contribution(team, collective));
+  published.combine(team.rank + 1, 0, result(team, collective));
+  return std::move(published).finish();
 }
 
 }  // namespace penstock::collectives

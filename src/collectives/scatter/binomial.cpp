@@ -5,32 +5,32 @@
 
 namespace penstock::collectives {
 
-Plan scatter_binomial(const Team& team, const Collective& what) {
-  const Group group = by_node(team, what.root);
+Plan scatter_binomial(const Team& team, const Collective& collective) {
+  const Group group = by_node(team, collective.root);
   const Tree tree = binomial(group);
-  const std::uint64_t bytes = block_bytes(what);
-  const Region own = result(team, what);
+  const std::uint64_t bytes = block_bytes(collective);
+  const Region own = result(team, collective);
   Sequence sequence("scatter/binomial", team);
   sequence.tree_levels(tree.levels);
   if (tree.parent < 0) {
-    const Region all = contribution(team, what);
+    const Region all = contribution(team, collective);
     for (const Tree::Edge& child : tree.children) {
       sequence.at(child.level);
       const std::vector<Run> runs = runs_of(group, child.first, child.count);
       if (runs.size() == 1) {
-        sequence.send(blocks_of(all, what, runs[0]), child.rank, 0);
+        sequence.send(blocks_of(all, collective, runs[0]), child.rank, 0);
         continue;
       }
       const Region packed = sequence.scratch(static_cast<std::uint64_t>(child.count) * bytes);
       Region rest = packed;
       for (const Run& run : runs) {
-        const Region from = blocks_of(all, what, run);
+        const Region from = blocks_of(all, collective, run);
         sequence.copy(from, {rest.offset_bytes, from.size_bytes, rest.buffer});
         rest.offset_bytes += from.size_bytes;
       }
       sequence.send(packed, child.rank, 0);
     }
-    if (own.size_bytes > 0) sequence.copy(block_of(all, what, team.rank), own);
+    if (own.size_bytes > 0) sequence.copy(block_of(all, collective, team.rank), own);
   } else if (tree.children.empty()) {
     sequence.at(tree.parent_level).recv(own, tree.parent, 0);
   } else {
@@ -45,7 +45,7 @@ Plan scatter_binomial(const Team& team, const Collective& what) {
     }
     sequence.at(tree.parent_level).copy({subtree.offset_bytes, bytes, subtree.buffer}, own);
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -11,17 +11,18 @@ namespace {
 constexpr std::uint64_t kScatterSegmentBytes = 128 << 10;
 }
 
-Plan scatter_divided(const Team& team, const Collective& what) {
-  const std::uint64_t bytes = block_bytes(what);
+Plan scatter_divided(const Team& team, const Collective& collective) {
+  const std::uint64_t bytes = block_bytes(collective);
   const Region all{0, bytes * static_cast<std::uint64_t>(team.size()), Buffer::input};
-  const Segments segments = task_segments(what, kScatterSegmentBytes, team.size());
+  const Segments segments = task_segments(collective, kScatterSegmentBytes, team.size());
   Sequence sequence("scatter/divided", team);
   for (int rank = 0; rank < team.size() && bytes > 0; ++rank)
     for (std::uint32_t s = 0; s < segments.count(); ++s)
-      sequence.task({.segment = s}, std::array{RankRegion{segments.of(block_of(all, what, rank), s), what.root}},
+      sequence.task({.segment = s},
+                    std::array{RankRegion{segments.of(block_of(all, collective, rank), s), collective.root}},
                     std::array{RankRegion{segments.of({0, bytes, Buffer::output}, s), rank}});
-  sequence.share();
-  return finish(std::move(sequence), team, what);
+  sequence.publish_tasks();
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -4,18 +4,18 @@
 
 namespace penstock::collectives {
 
-Plan scatter_linear(const Team& team, const Collective& what) {
-  const Region all = contribution(team, what);
-  const Region own = result(team, what);
+Plan scatter_linear(const Team& team, const Collective& collective) {
+  const Region all = contribution(team, collective);
+  const Region own = result(team, collective);
   Sequence sequence("scatter/linear", team);
-  if (team.rank != what.root) {
-    sequence.recv(own, what.root, 0);
+  if (team.rank != collective.root) {
+    sequence.recv(own, collective.root, 0);
   } else {
     for (int rank = 0; rank < team.size(); ++rank)
-      if (rank != team.rank) sequence.send(block_of(all, what, rank), rank, 0);
-    if (own.size_bytes > 0) sequence.copy(block_of(all, what, team.rank), own);
+      if (rank != team.rank) sequence.send(block_of(all, collective, rank), rank, 0);
+    if (own.size_bytes > 0) sequence.copy(block_of(all, collective, team.rank), own);
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

@@ -4,18 +4,18 @@
 
 namespace penstock::collectives {
 
-Plan scatterv_linear(const Team& team, const Collective& what) {
-  const Region target = result(team, what);
+Plan scatterv_linear(const Team& team, const Collective& collective) {
+  const Region target = result(team, collective);
   Sequence sequence("scatterv/linear", team);
-  if (team.rank != what.root) sequence.recv(target, what.root, 0);
-  for (int rank = 0; rank < team.size() && team.rank == what.root; ++rank) {
-    const Region block = send_block(team, what, rank);
+  if (team.rank != collective.root) sequence.recv(target, collective.root, 0);
+  for (int rank = 0; rank < team.size() && team.rank == collective.root; ++rank) {
+    const Region block = send_block(team, collective, rank);
     if (rank != team.rank)
       sequence.send(block, rank, 0);
-    else if (!what.in_place)
+    else if (!collective.in_place)
       sequence.copy(block, target);
   }
-  return finish(std::move(sequence), team, what);
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

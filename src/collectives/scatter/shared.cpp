@@ -2,15 +2,16 @@
 // small.
 #include <utility>
 
-#include "collectives/parts/shown.hpp"
+#include "collectives/parts/published.hpp"
 
 namespace penstock::collectives {
 
-Plan scatter_shared(const Team& team, const Collective& what) {
-  Shown shown("scatter/shared", team, what);
-  shown.from_root(contribution(team, what));
-  shown.take(what.root, static_cast<std::uint64_t>(team.rank) * block_bytes(what), result(team, what));
-  return std::move(shown).finish();
+Plan scatter_shared(const Team& team, const Collective& collective) {
+  Published published("scatter/shared", team, collective);
+  published.from_root(contribution(team, collective));
+  published.take(collective.root, static_cast<std::uint64_t>(team.rank) * block_bytes(collective),
+                 result(team, collective));
+  return std::move(published).finish();
 }
 
 }  // namespace penstock::collectives

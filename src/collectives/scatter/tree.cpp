@@ -7,15 +7,15 @@
 
 namespace penstock::collectives {
 
-Plan scatter_tree(const Team& team, const Collective& what) {
-  const std::uint64_t bytes = block_bytes(what);
-  const Group group = from_root(team, what);
+Plan scatter_tree(const Team& team, const Collective& collective) {
+  const std::uint64_t bytes = block_bytes(collective);
+  const Group group = from_root(team, collective);
   const Region own{0, bytes, Buffer::output};
   const Region all{0, bytes * static_cast<std::uint64_t>(team.size()), Buffer::input};
   Sequence sequence("scatter/tree", team);
-  sequence.tree_levels(levels(team.size(), what.radix));
+  sequence.tree_levels(levels(team.size(), collective.radix));
   GrowingTasks tasks(sequence, team.size());
-  for (const Edge& edge : edges(team.size(), what.radix)) {
+  for (const Edge& edge : edges(team.size(), collective.radix)) {
     Region passed_on{0, static_cast<std::uint64_t>(edge.count - 1) * bytes, Buffer::scratch};
     if (group[edge.child] == team.rank && edge.count > 1) sequence.scratch(passed_on.size_bytes);
     const auto move = [&](Region from, Region to) {
@@ -23,9 +23,9 @@ Plan scatter_tree(const Team& team, const Collective& what) {
                 {to, group[edge.child]});
     };
     if (edge.parent == 0) {
-      move(block_of(all, what, group[edge.child]), own);
+      move(block_of(all, collective, group[edge.child]), own);
       for (const Run& run : runs_of(group, edge.child + 1, edge.count - 1)) {
-        const Region from = blocks_of(all, what, run);
+        const Region from = blocks_of(all, collective, run);
         move(from, {passed_on.offset_bytes, from.size_bytes, Buffer::scratch});
         passed_on.offset_bytes += from.size_bytes;
       }
@@ -36,10 +36,10 @@ Plan scatter_tree(const Team& team, const Collective& what) {
     }
   }
   if (bytes > 0)
-    sequence.task({}, std::array{RankRegion{block_of(all, what, what.root), what.root}},
-                  std::array{RankRegion{own, what.root}});
-  sequence.share();
-  return finish(std::move(sequence), team, what);
+    sequence.task({}, std::array{RankRegion{block_of(all, collective, collective.root), collective.root}},
+                  std::array{RankRegion{own, collective.root}});
+  sequence.publish_tasks();
+  return finish(std::move(sequence), team, collective);
 }
 
 }  // namespace penstock::collectives

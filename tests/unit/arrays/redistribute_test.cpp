@@ -213,9 +213,9 @@ void call_once(Comm& comm, const Layout& source, const Layout& target, Arrays& a
   run_redistribution(comm, {source, target, options}, arrays.in(), arrays.out());
 }
 
-// Ranks of one node write and read each other's cells, here under the sanitizers: several runs at once, each with more
-// segments than a pair has cells.
-TEST(CellsOfANode, AreUsedAgainAndAgain) {
+// Ranks of one node write and read each other's staging buffers, here under the sanitizers: several runs at once, each
+// with more segments than a pair has staging buffers.
+TEST(StagingBuffersOfANode, AreUsedAgainAndAgain) {
   constexpr std::int64_t kOrder = 96;
   const auto value = [](std::int64_t row, std::int64_t column) { return static_cast<double>(kOrder * row + column); };
   for (const std::vector<std::int32_t>& nodes : std::vector<std::vector<std::int32_t>>{{0, 0}, {0, 0, 0}, {0, 0, 1}}) {

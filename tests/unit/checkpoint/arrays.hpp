@@ -76,14 +76,14 @@ inline Layout random_layout(Random& random, const std::vector<std::int64_t>& sha
     return layout.relabeled(permutation);
   }
   std::vector<std::vector<std::int64_t>> splits;
-  std::size_t cells = 1;
+  std::size_t tiles = 1;
   for (const std::int64_t length : shape) {
     std::vector<std::int64_t> borders{0};
     while (borders.back() < length) borders.push_back(between(random, borders.back() + 1, length));
-    cells *= borders.size() - 1;
+    tiles *= borders.size() - 1;
     splits.push_back(std::move(borders));
   }
-  std::vector<std::int32_t> owners(cells);
+  std::vector<std::int32_t> owners(tiles);
   for (std::int32_t& owner : owners) owner = static_cast<std::int32_t>(between(random, 0, ranks - 1));
   return Layout::grid(std::move(splits), std::move(owners), ranks, storage);
 }

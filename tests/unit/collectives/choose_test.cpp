@@ -13,9 +13,9 @@ namespace {
 
 Team team(std::vector<std::int32_t> nodes, int rank = 0) { return {rank, std::move(nodes)}; }
 
-std::string message(const Team& on, const Collective& what) {
+std::string message(const Team& on, const Collective& collective) {
   try {
-    choose(on, what);
+    choose(on, collective);
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
     return error.message();
@@ -81,61 +81,61 @@ TEST(Choose, DependsOnSizeAndTeam) {
   EXPECT_EQ(chosen(node, CollectiveKind::scatter, kFlaggedBytes / 4 + 1), "binomial") << "the root shows all blocks";
   EXPECT_EQ(chosen(team(std::vector<std::int32_t>(17)), CollectiveKind::bcast, 8), "binomial");
   EXPECT_EQ(chosen(team({0}), CollectiveKind::bcast, 8), "binomial");
-  EXPECT_EQ(chosen(node, CollectiveKind::bcast, 1 << 20), "cells");
-  EXPECT_EQ(chosen(node, CollectiveKind::bcast, 4 << 20), "cells");
+  EXPECT_EQ(chosen(node, CollectiveKind::bcast, 1 << 20), "staged");
+  EXPECT_EQ(chosen(node, CollectiveKind::bcast, 4 << 20), "staged");
   EXPECT_EQ(chosen(node, CollectiveKind::bcast, 8 << 20), "divided");
-  EXPECT_EQ(chosen(node, CollectiveKind::allgather, 1 << 20), "cells");
+  EXPECT_EQ(chosen(node, CollectiveKind::allgather, 1 << 20), "staged");
   EXPECT_EQ(chosen(node, CollectiveKind::allgather, 2 << 20), "ring");
-  EXPECT_EQ(chosen(node, CollectiveKind::gather, 4 << 20), "cells");
+  EXPECT_EQ(chosen(node, CollectiveKind::gather, 4 << 20), "staged");
   EXPECT_EQ(chosen(node, CollectiveKind::gather, 8 << 20), "divided");
-  EXPECT_EQ(chosen(node, CollectiveKind::alltoall, 512 << 10), "cells");
+  EXPECT_EQ(chosen(node, CollectiveKind::alltoall, 512 << 10), "staged");
   EXPECT_EQ(chosen(node, CollectiveKind::alltoall, 1 << 20), "pairwise");
-  EXPECT_EQ(chosen(node, CollectiveKind::reduce, 1 << 20), "cells");
-  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::alltoall, 2 << 20), "cells");
-  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 1 << 20), "whole_cells");
-  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 4 << 20), "cells");
+  EXPECT_EQ(chosen(node, CollectiveKind::reduce, 1 << 20), "staged");
+  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::alltoall, 2 << 20), "staged");
+  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 1 << 20), "staged_whole");
+  EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 4 << 20), "staged");
   EXPECT_EQ(chosen(team({0, 0}), CollectiveKind::reduce, 16 << 20), "divided");
   Team with_cores = node;
   with_cores.progress_cores = 1;
-  EXPECT_NE(chosen(with_cores, CollectiveKind::bcast, 1 << 20), "cells") << "they cannot work for ranks that compute";
+  EXPECT_NE(chosen(with_cores, CollectiveKind::bcast, 1 << 20), "staged") << "they cannot work for ranks that compute";
   EXPECT_EQ(chosen(with_cores, CollectiveKind::alltoall, 1 << 20), "divided");
   Team copying = node;
   copying.single_copy = false;
   EXPECT_EQ(chosen(copying, CollectiveKind::bcast, 8 << 20), "chain");
-  EXPECT_EQ(chosen(copying, CollectiveKind::bcast, 4 << 20), "cells");
-  EXPECT_EQ(chosen(copying, CollectiveKind::allgather, 1 << 20), "cells");
+  EXPECT_EQ(chosen(copying, CollectiveKind::bcast, 4 << 20), "staged");
+  EXPECT_EQ(chosen(copying, CollectiveKind::allgather, 1 << 20), "staged");
 }
 
 TEST(Choose, TakesATreeWhereASplitIsAskedFor) {
   for (const CollectiveKind kind : {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce,
                                     CollectiveKind::gather, CollectiveKind::scatter}) {
-    Collective what{.kind = kind, .count = 100, .split = 2};
+    Collective collective{.kind = kind, .count = 100, .split = 2};
     const Team node = team(std::vector<std::int32_t>(16));
-    EXPECT_EQ(choose(node, what).algorithm->name, "tree");
-    EXPECT_EQ(choose(node, what).split, 2);
-    what.split = 99;
-    EXPECT_EQ(choose(node, what).split, 4) << "clamped to the levels of the tree";
-    EXPECT_EQ(choose(team({0, 0, 0, 1, 1}), what).split, 2) << "levels between nodes stay on the progress cores";
-    what.split = -2;
-    EXPECT_NE(message(node, what).find("split is -2"), std::string::npos);
+    EXPECT_EQ(choose(node, collective).algorithm->name, "tree");
+    EXPECT_EQ(choose(node, collective).split, 2);
+    collective.split = 99;
+    EXPECT_EQ(choose(node, collective).split, 4) << "clamped to the levels of the tree";
+    EXPECT_EQ(choose(team({0, 0, 0, 1, 1}), collective).split, 2) << "levels between nodes stay on the progress cores";
+    collective.split = -2;
+    EXPECT_NE(message(node, collective).find("split is -2"), std::string::npos);
   }
 }
 
 TEST(Choose, AsksTheModelForTheSplit) {
-  Collective what{.kind = CollectiveKind::reduce, .count = 2 << 20, .algorithm = "binomial"};
+  Collective collective{.kind = CollectiveKind::reduce, .count = 2 << 20, .algorithm = "binomial"};
   Team node = team(std::vector<std::int32_t>(60));
   node.single_copy = false;  // messages, as in the paper
-  EXPECT_EQ(choose(node, what).split, 0) << "no progress cores";
+  EXPECT_EQ(choose(node, collective).split, 0) << "no progress cores";
   for (const auto& [ranks, split] : {std::pair{51, 0}, {52, 1}, {57, 1}, {58, 2}, {61, 2}, {62, 3}, {63, 3}}) {
     node.node_of_rank.assign(static_cast<std::size_t>(ranks), 0);
     node.progress_cores = 64 - ranks;
-    EXPECT_EQ(choose(node, what).split, split) << ranks << " ranks";
+    EXPECT_EQ(choose(node, collective).split, split) << ranks << " ranks";
   }
 }
 
 TEST(Choose, SaysWhatIsWrongWithCounts) {
   const Team three = team({0, 0, 0}, 1);
-  const auto says = [&](const Collective& what) { return message(three, what); };
+  const auto says = [&](const Collective& collective) { return message(three, collective); };
   EXPECT_NE(says({.kind = CollectiveKind::allgatherv, .receive = {{1, 2}, {}}}).find("2 counts"), std::string::npos);
   EXPECT_NE(says({.kind = CollectiveKind::allgatherv, .receive = {{1, 2, 3}, {0, 1, 2}}}).find("overlap"),
             std::string::npos);

@@ -17,20 +17,20 @@ Plan leader_ring(int rank) {
       team, {.kind = CollectiveKind::allreduce, .count = kBytes, .dtype = DType::uint8, .algorithm = "leader_ring"});
 }
 
-const RankRegion& first_region(const Plan& plan, const Step& share) {
-  return plan.task_regions[plan.tasks[share.first_block].first_region];
+const RankRegion& first_region(const Plan& plan, const Step& publisher) {
+  return plan.task_regions[plan.tasks[publisher.first_block].first_region];
 }
 
 TEST(LeaderRing, CombinesWhatItSendsFirstBeforeTheRest) {
   const Plan plan = leader_ring(2);
   std::vector<const Step*> at_once;
   for (const Step& step : plan.steps)
-    if (step.kind == StepKind::share && step.dependency_count == 0) at_once.push_back(&step);
+    if (step.kind == StepKind::publish_tasks && step.dependency_count == 0) at_once.push_back(&step);
   ASSERT_FALSE(at_once.empty());
   EXPECT_EQ(first_region(plan, *at_once.front()).region.offset_bytes, kBytes / 4) << "the part of node 1";
   std::uint64_t bytes = 0;
-  for (const Step* share : at_once)
-    for (std::uint32_t task = share->first_block; task < share->first_block + share->block_count; ++task)
+  for (const Step* publisher : at_once)
+    for (std::uint32_t task = publisher->first_block; task < publisher->first_block + publisher->block_count; ++task)
       bytes += plan.task_regions[plan.tasks[task].first_region].region.size_bytes;
   EXPECT_LE(bytes, kBytes / 8) << "before anything is sent";
 }
@@ -39,7 +39,7 @@ TEST(LeaderRing, SpreadsLastWhatArrivesLast) {
   const Plan plan = leader_ring(2);
   const Step* last = nullptr;
   for (const Step& step : plan.steps)
-    if (step.kind == StepKind::share) last = &step;
+    if (step.kind == StepKind::publish_tasks) last = &step;
   ASSERT_NE(last, nullptr);
   // The ring ends with the part of the node after the next one.
   EXPECT_GE(first_region(plan, *last).region.offset_bytes, kBytes / 4 * 3);

@@ -143,20 +143,20 @@ TEST(Tuning, RefusesWhatIsNoTableForThisRun) {
 }
 
 TEST(Task, HasTheStagesThatAreAskedFor) {
-  const Collective what{.kind = CollectiveKind::bcast, .count = 100, .algorithm = "leader_chain"};
+  const Collective collective{.kind = CollectiveKind::bcast, .count = 100, .algorithm = "leader_chain"};
   const std::array sbib{Stage::sb, Stage::ib};
   std::vector<Plan> plans;
   for (std::int32_t rank = 0; rank < 4; ++rank) {
     Team of_rank = team();
     of_rank.rank = rank;
-    plans.push_back(plan_task(of_rank, what, sbib));
+    plans.push_back(plan_task(of_rank, collective, sbib));
     EXPECT_EQ(plans.back().output_bytes, 400u);
   }
   EXPECT_EQ(verify(plans, team().node_of_rank), std::vector<std::string>{});
   // Segment 2 goes to the other node's leader, segment 3 to the neighbour.
   ASSERT_EQ(plans[0].steps.size(), 2u);
   EXPECT_EQ(plans[3].steps.size(), 1u);
-  Collective flat = what;
+  Collective flat = collective;
   flat.algorithm = "binomial";
   EXPECT_THROW(plan_task(team(), flat, sbib), Error);
 }

@@ -29,10 +29,10 @@ class Memory {
   std::vector<std::byte> output_ = std::vector<std::byte>(4096);
 };
 
-void run(Comm& comm, const Collective& what) {
+void run(Comm& comm, const Collective& collective) {
   Memory memory;
-  const Plan plan = plan_collective(comm.team(), normalized(what, comm.rank()));
-  comm.run(what, memory.input().first(plan.input_bytes), memory.output().first(plan.output_bytes));
+  const Plan plan = plan_collective(comm.team(), normalized(collective, comm.rank()));
+  comm.run(collective, memory.input().first(plan.input_bytes), memory.output().first(plan.output_bytes));
 }
 
 struct Case {
@@ -73,31 +73,31 @@ const std::vector<Case>& cases() {
        {"operation is allgather on rank 1, alltoall on ranks 0, 2 and 3"}},
       {"alltoallv",
        [](int rank) {
-         Collective what{.kind = CollectiveKind::alltoallv, .count = 6};
-         what.send.counts = what.receive.counts = {6, 6, 6, 6};
-         if (rank == 1) what.send.counts[3] = 0;
-         return what;
+         Collective collective{.kind = CollectiveKind::alltoallv, .count = 6};
+         collective.send.counts = collective.receive.counts = {6, 6, 6, 6};
+         if (rank == 1) collective.send.counts[3] = 0;
+         return collective;
        },
        {"alltoallv: rank 1 sends 0 bytes to rank 3, which expects 6 bytes"}},
       {"gatherv",
        [](int rank) {
-         Collective what{.kind = CollectiveKind::gatherv, .count = rank == 2 ? 9u : 3u, .root = 1};
-         what.receive.counts = {3, 3, 3, 3};
-         return what;
+         Collective collective{.kind = CollectiveKind::gatherv, .count = rank == 2 ? 9u : 3u, .root = 1};
+         collective.receive.counts = {3, 3, 3, 3};
+         return collective;
        },
        {"gatherv: rank 2 sends 9 bytes to rank 1, which expects 3 bytes"}},
       {"scatterv",
        [](int rank) {
-         Collective what{.kind = CollectiveKind::scatterv, .count = rank == 2 ? 0u : 3u};
-         what.send.counts = {3, 3, 3, 3};
-         return what;
+         Collective collective{.kind = CollectiveKind::scatterv, .count = rank == 2 ? 0u : 3u};
+         collective.send.counts = {3, 3, 3, 3};
+         return collective;
        },
        {"scatterv: rank 0 sends 3 bytes to rank 2, which expects 0 bytes"}},
       {"reduce_scatter",
        [](int rank) {
-         Collective what{.kind = CollectiveKind::reduce_scatter, .dtype = DType::int16};
-         what.receive.counts = {1, 2, rank == 3 ? 4u : 3u, 4};
-         return what;
+         Collective collective{.kind = CollectiveKind::reduce_scatter, .dtype = DType::int16};
+         collective.receive.counts = {1, 2, rank == 3 ? 4u : 3u, 4};
+         return collective;
        },
        {"reduce_scatter: receive count of rank 2 is 3 elements on ranks 0, 1 and 2, 4 elements on rank 3"}},
   };
@@ -123,18 +123,18 @@ TEST(Debug, NamesTheRanksThatDisagree) {
 TEST(Debug, LeavesWhatFitsTogetherAlone) {
   const DebugLevel level(1);
   const auto errors = outcomes({0, 1, 0, 1}, [](Comm& comm) {
-    Collective what{.kind = CollectiveKind::alltoallv, .dtype = DType::int32};
+    Collective collective{.kind = CollectiveKind::alltoallv, .dtype = DType::int32};
     for (unsigned peer = 0; peer < kAgreeing; ++peer) {
-      what.send.counts.push_back(static_cast<unsigned>(comm.rank()) + 2 * peer);
-      what.receive.counts.push_back(peer + 2 * static_cast<unsigned>(comm.rank()));
+      collective.send.counts.push_back(static_cast<unsigned>(comm.rank()) + 2 * peer);
+      collective.receive.counts.push_back(peer + 2 * static_cast<unsigned>(comm.rank()));
     }
-    run(comm, what);
+    run(comm, collective);
     run(comm, {.kind = CollectiveKind::gatherv, .count = 3, .root = 2});
     // The root's own block in place, which the others do not know.
-    what = {.kind = CollectiveKind::gatherv, .count = comm.rank() == 2 ? 99u : 3u, .root = 2};
-    what.in_place = comm.rank() == 2;
-    what.receive.counts = {3, 3, 3, 3};
-    run(comm, what);
+    collective = {.kind = CollectiveKind::gatherv, .count = comm.rank() == 2 ? 99u : 3u, .root = 2};
+    collective.in_place = comm.rank() == 2;
+    collective.receive.counts = {3, 3, 3, 3};
+    run(comm, collective);
     comm.agree([] {});
   });
   for (const auto& error : errors) EXPECT_FALSE(error) << error->message();
@@ -145,11 +145,11 @@ TEST(Debug, FailuresOfOneRankAreToldAsSuch) {
   for (const std::int64_t debug : {0, 1}) {
     const DebugLevel level(debug);
     const auto errors = outcomes({0, 0, 1, 1}, [](Comm& comm) {
-      Collective what{.kind = CollectiveKind::allgatherv, .count = 2};
-      what.receive.counts = {2, 2, 2, 2};
-      if (comm.rank() == 1) what.receive.displacements = {0, 1, 2, 3};
+      Collective collective{.kind = CollectiveKind::allgatherv, .count = 2};
+      collective.receive.counts = {2, 2, 2, 2};
+      if (comm.rank() == 1) collective.receive.displacements = {0, 1, 2, 3};
       Memory memory;
-      comm.run(what, memory.input().first(2), memory.output().first(8));
+      comm.run(collective, memory.input().first(2), memory.output().first(8));
     });
     for (int rank = 0; rank < kAgreeing; ++rank) {
       const std::optional<Error>& error = errors[static_cast<std::size_t>(rank)];
@@ -164,10 +164,10 @@ TEST(Debug, FailuresOfOneRankAreToldAsSuch) {
 TEST(Counts, ARankThatWaitsForNothingIsTold) {
   for (const std::vector<std::int32_t>& nodes : {std::vector<std::int32_t>{0, 0, 0}, {0, 1, 2}}) {
     const auto errors = outcomes(nodes, [](Comm& comm) {
-      Collective what{.kind = CollectiveKind::alltoallv};
-      what.send.counts = what.receive.counts = {4, 4, 4};
-      if (comm.rank() == 2) what.send.counts[0] = 0;
-      run(comm, what);
+      Collective collective{.kind = CollectiveKind::alltoallv};
+      collective.send.counts = collective.receive.counts = {4, 4, 4};
+      if (comm.rank() == 2) collective.send.counts[0] = 0;
+      run(comm, collective);
     });
     ASSERT_TRUE(errors[0]);
     EXPECT_EQ(errors[0]->code(), ErrorCode::mismatch);

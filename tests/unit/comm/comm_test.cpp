@@ -46,9 +46,9 @@ TEST(Debug, ASendBufferThatChangesTooEarlyIsAnError) {
     for (const CollectiveKind kind : {CollectiveKind::reduce, CollectiveKind::bcast}) {
       std::vector<std::int32_t> in(1000, 1);
       std::vector<std::int32_t> out(1000, 1);
-      const Collective what{.kind = kind, .count = 1000, .dtype = DType::int32, .root = 1};
+      const Collective collective{.kind = kind, .count = 1000, .dtype = DType::int32, .root = 1};
       const auto start = [&] {
-        return comm.start(what, std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(out)));
+        return comm.start(collective, std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(out)));
       };
       start().wait();  // nothing has changed: no error
 
@@ -81,9 +81,9 @@ TEST(Debug, SeveralThreadsMayWaitForARequest) {
       std::vector<std::int32_t> in(1000, 1);
       std::vector<std::int32_t> out(1000);
       std::vector<std::int32_t> more(1000);
-      const Collective what{.kind = CollectiveKind::allreduce, .count = 1000, .dtype = DType::int32};
+      const Collective collective{.kind = CollectiveKind::allreduce, .count = 1000, .dtype = DType::int32};
       const auto start = [&](std::vector<std::int32_t>& into) {
-        return comm.start(what, std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(into)));
+        return comm.start(collective, std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(into)));
       };
       Request first = start(out);
       Request second = start(more);
@@ -142,20 +142,20 @@ TEST(Scan, EachRankChoosesWhetherItIsInPlace) {
         if (row.kind != CollectiveKind::scan && row.kind != CollectiveKind::exscan) continue;
         const DebugLevel level(debug);
         const auto errors = outcomes(nodes, [&](Comm& comm) {
-          Collective what{.kind = row.kind, .count = 5000, .dtype = DType::int32};
-          if (row.name.find("shared") != std::string_view::npos) what.count = 16;
-          if (!row.fits(comm.team(), what)) return;
-          what.algorithm = row.name;
-          what.segment_bytes = 4096;
-          what.in_place = comm.rank() % 2 == 1;
-          const std::vector<std::int32_t> in(what.count, comm.rank() + 1);
+          Collective collective{.kind = row.kind, .count = 5000, .dtype = DType::int32};
+          if (row.name.find("shared") != std::string_view::npos) collective.count = 16;
+          if (!row.fits(comm.team(), collective)) return;
+          collective.algorithm = row.name;
+          collective.segment_bytes = 4096;
+          collective.in_place = comm.rank() % 2 == 1;
+          const std::vector<std::int32_t> in(collective.count, comm.rank() + 1);
           std::vector<std::int32_t> out = in;
-          const bool receives = what.kind == CollectiveKind::scan || comm.rank() > 0;
-          comm.run(what, what.in_place ? ConstBytes{} : std::as_bytes(std::span(in)),
+          const bool receives = collective.kind == CollectiveKind::scan || comm.rank() > 0;
+          comm.run(collective, collective.in_place ? ConstBytes{} : std::as_bytes(std::span(in)),
                    receives ? std::as_writable_bytes(std::span(out)) : Bytes{});
-          const int last = what.kind == CollectiveKind::scan ? comm.rank() + 1 : comm.rank();
+          const int last = collective.kind == CollectiveKind::scan ? comm.rank() + 1 : comm.rank();
           if (receives) {
-            EXPECT_EQ(out, std::vector<std::int32_t>(what.count, last * (last + 1) / 2));
+            EXPECT_EQ(out, std::vector<std::int32_t>(collective.count, last * (last + 1) / 2));
           }
         });
         for (int rank = 0; rank < kRanks; ++rank)
@@ -172,9 +172,10 @@ TEST(Report, SaysWhatRanHowOftenAndWhy) {
   run_ranks(2, [](Comm& comm) {
     std::vector<std::int32_t> in(100'000, 1);
     std::vector<std::int32_t> out(100'000);
-    const Collective what{.kind = CollectiveKind::allreduce, .count = in.size(), .dtype = DType::int32};
-    for (int i = 0; i < 3; ++i) comm.run(what, std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(out)));
-    EXPECT_NE(comm.report().find("ran 3 times: allreduce/cells, 100000 x int32"), std::string::npos) << comm.report();
+    const Collective collective{.kind = CollectiveKind::allreduce, .count = in.size(), .dtype = DType::int32};
+    for (int i = 0; i < 3; ++i)
+      comm.run(collective, std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(out)));
+    EXPECT_NE(comm.report().find("ran 3 times: allreduce/staged, 100000 x int32"), std::string::npos) << comm.report();
   });
   options().report.clear();
   std::ifstream file(path);
@@ -185,7 +186,7 @@ TEST(Report, SaysWhatRanHowOftenAndWhy) {
     EXPECT_EQ(line.at("ranks").number(), 2u);
     bool found = false;
     for (const json::Value& plan : line.at("plans").items())
-      found = found || (plan.at("algorithm").text() == "allreduce/cells" && plan.at("runs").number() == 3);
+      found = found || (plan.at("algorithm").text() == "allreduce/staged" && plan.at("runs").number() == 3);
     EXPECT_TRUE(found);
   }
 }
@@ -202,7 +203,7 @@ TEST(Explain, NamesTheSplitAndTheCores) {
 // Rank 0 reads it for all; a table for other runs is refused with its reason, and the defaults stay.
 TEST(Tuning, IsTheSameOnAllRanksOrNotUsed) {
   const std::string path = testing::TempDir() + "penstock-tuning-" + std::to_string(::getpid()) + ".json";
-  const Collective what{.kind = CollectiveKind::bcast, .count = 4096};
+  const Collective collective{.kind = CollectiveKind::bcast, .count = 4096};
   std::string key;
   run_ranks(3, [&](Comm& comm) {
     if (comm.rank() == 0) key = comm.tuning_key();
@@ -217,20 +218,20 @@ TEST(Tuning, IsTheSameOnAllRanksOrNotUsed) {
   options().tuning = path;
   write(key);
   run_ranks(3, [&](Comm& comm) {
-    EXPECT_NE(comm.explain(what).find("tuned: "), std::string::npos) << comm.explain(what);
-    EXPECT_NE(comm.explain(what).find("bcast/chain"), std::string::npos) << comm.explain(what);
+    EXPECT_NE(comm.explain(collective).find("tuned: "), std::string::npos) << comm.explain(collective);
+    EXPECT_NE(comm.explain(collective).find("bcast/chain"), std::string::npos) << comm.explain(collective);
     EXPECT_NE(comm.report().find("measured choices at 1 points"), std::string::npos) << comm.report();
     std::vector<std::byte> data(4096, static_cast<std::byte>(comm.rank() == 0));
-    comm.run(what, {}, data);
+    comm.run(collective, {}, data);
     EXPECT_EQ(data.back(), std::byte{1});
   });
   run_ranks(2, [&](Comm& comm) {
-    EXPECT_EQ(comm.explain(what).find("tuned: "), std::string::npos) << comm.explain(what);
+    EXPECT_EQ(comm.explain(collective).find("tuned: "), std::string::npos) << comm.explain(collective);
     EXPECT_NE(comm.report().find("placement is '0*3', here it is '0*2'"), std::string::npos) << comm.report();
   });
   std::ofstream(path) << "{ torn";
   run_ranks(2, [&](Comm& comm) {
-    EXPECT_EQ(comm.explain(what).find("tuned: "), std::string::npos) << comm.explain(what);
+    EXPECT_EQ(comm.explain(collective).find("tuned: "), std::string::npos) << comm.explain(collective);
     EXPECT_NE(comm.report().find("is not used"), std::string::npos) << comm.report();
   });
   options().tuning = path + ".missing";

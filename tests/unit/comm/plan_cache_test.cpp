@@ -27,9 +27,10 @@ class CountedPlans {
   std::shared_ptr<const Planned> get(const Collective& asked) {
     return cache.get(
         asked, [&](const Collective& given) { return normalized(given, 0); },
-        [&](const Collective& what) {
+        [&](const Collective& collective) {
           ++made;
-          return Planned{what, std::make_shared<const Plan>(plan_collective(team, what)), signature(what)};
+          return Planned{collective, std::make_shared<const Plan>(plan_collective(team, collective)),
+                         signature(collective)};
         });
   }
 
@@ -71,7 +72,7 @@ TEST(PlanCache, APlanInUseSurvivesItsEviction) {
   CountedPlans plans(1);
   const std::shared_ptr<const Planned> first = plans.get(bcast_of(1000));
   plans.get(bcast_of(2000));
-  EXPECT_EQ(first->what.count, 1000u);
+  EXPECT_EQ(first->collective.count, 1000u);
   EXPECT_EQ(first->plan->output_bytes, 1000u);
   EXPECT_EQ(plans.get(bcast_of(1000))->plan->output_bytes, 1000u);
   EXPECT_EQ(plans.made, 3);
@@ -88,9 +89,9 @@ TEST(PlanCache, CountsWhatAPlanConsistsOf) {
   plan.algorithm.assign(1000, 'a');
   EXPECT_GE(plan::memory_bytes(plan) - empty, 100 * sizeof(Step) + 200 * sizeof(StepId) + 300 * sizeof(Block) +
                                                   400 * sizeof(SharedTask) + 500 * sizeof(RankRegion) + 900);
-  Planned planned{.what = {}, .plan = std::make_shared<const Plan>()};
+  Planned planned{.collective = {}, .plan = std::make_shared<const Plan>()};
   const std::uint64_t alone = planned.memory_bytes();
-  planned.what.receive.counts.resize(1000);
+  planned.collective.receive.counts.resize(1000);
   EXPECT_GE(planned.memory_bytes() - alone, 8000u);
 }
 

@@ -10,35 +10,35 @@
 #include <vector>
 
 #include "comm/state.hpp"
+#include "engine/cpu_placement.hpp"
 #include "engine/local_transport.hpp"
-#include "engine/placement.hpp"
 
 namespace penstock::comm {
 namespace {
 
-/// What the ranks agree on that send these cards.
-std::vector<Workers> agreed(const std::vector<std::int32_t>& nodes, const std::vector<WorkerCard>& cards) {
+/// What the ranks agree on that send these infos.
+std::vector<Workers> agreed(const std::vector<std::int32_t>& nodes, const std::vector<WorkerInfo>& infos) {
   auto transports = engine::make_local_transports(nodes);
   std::vector<Workers> answers(nodes.size());
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank)
     threads.emplace_back(
-        [&, rank] { answers[rank] = WorkerAgreement(*transports[rank]).reach(*transports[rank], cards); });
+        [&, rank] { answers[rank] = WorkerAgreement(*transports[rank]).reach(*transports[rank], infos); });
   for (std::thread& thread : threads) thread.join();
   return answers;
 }
 
 /// Ranks in processes of their own that nothing is known of but this machine's CPUs.
-std::vector<WorkerCard> unbound(std::size_t ranks, int wanted) {
-  std::vector<WorkerCard> cards(ranks);
+std::vector<WorkerInfo> unbound(std::size_t ranks, int wanted) {
+  std::vector<WorkerInfo> infos(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    cards[rank].process = rank + 1;
-    cards[rank].started = static_cast<std::int32_t>(rank + 1);
-    cards[rank].wanted = wanted;
-    cards[rank].any_thread = 1;
-    cards[rank].bound = cards[rank].inherited = engine::topology().all();
+    infos[rank].process = rank + 1;
+    infos[rank].started = static_cast<std::int32_t>(rank + 1);
+    infos[rank].wanted = wanted;
+    infos[rank].any_thread = 1;
+    infos[rank].bound = infos[rank].inherited = engine::topology().all();
   }
-  return cards;
+  return infos;
 }
 
 std::size_t total(const std::vector<Workers>& answers) {
@@ -59,33 +59,33 @@ TEST(Agreement, SpreadsTheWorkersOfANodeOverItsProcesses) {
 }
 
 TEST(Agreement, TheNodeWithTheFewestCounts) {
-  std::vector<WorkerCard> cards = unbound(3, 1);
-  cards[2].wanted = 0;
-  const auto answers = agreed({0, 0, 1}, cards);
+  std::vector<WorkerInfo> infos = unbound(3, 1);
+  infos[2].wanted = 0;
+  const auto answers = agreed({0, 0, 1}, infos);
   for (const Workers& answer : answers) EXPECT_EQ(answer.per_node, 0);
   EXPECT_EQ(answers[0].cpus.size(), 1u) << "its own node wants one";
   EXPECT_EQ(answers[2].reason, "0, as asked for");
 }
 
 TEST(Agreement, OneRankThatWantsNoneHasNone) {
-  std::vector<WorkerCard> cards = unbound(2, 2);
-  cards[1].wanted = 0;
-  for (const Workers& answer : agreed({0, 0}, cards)) EXPECT_TRUE(answer.cpus.empty()) << answer.reason;
+  std::vector<WorkerInfo> infos = unbound(2, 2);
+  infos[1].wanted = 0;
+  for (const Workers& answer : agreed({0, 0}, infos)) EXPECT_TRUE(answer.cpus.empty()) << answer.reason;
 }
 
 TEST(Agreement, ThreadsOfOneProcessShareItsWorkers) {
-  std::vector<WorkerCard> cards = unbound(2, 1);
-  cards[1].process = cards[0].process;
-  const auto answers = agreed({0, 0}, cards);
+  std::vector<WorkerInfo> infos = unbound(2, 1);
+  infos[1].process = infos[0].process;
+  const auto answers = agreed({0, 0}, infos);
   EXPECT_EQ(answers[0].cpus.size(), 1u);
   EXPECT_EQ(answers[1].cpus.size(), 1u);
   EXPECT_EQ(answers[0].per_node, 1);
 }
 
 TEST(Agreement, WithoutThreadsOfMpi) {
-  std::vector<WorkerCard> cards = unbound(3, 1);
-  for (WorkerCard& card : cards) card.any_thread = 0;
-  const auto answers = agreed({0, 0, 1}, cards);
+  std::vector<WorkerInfo> infos = unbound(3, 1);
+  for (WorkerInfo& info : infos) info.any_thread = 0;
+  const auto answers = agreed({0, 0, 1}, infos);
   EXPECT_EQ(answers[0].cpus.size(), 1u);
   EXPECT_NE(answers[0].reason.find("inside a node only"), std::string::npos) << answers[0].reason;
   EXPECT_TRUE(answers[2].cpus.empty()) << "it could do nothing";
@@ -94,9 +94,9 @@ TEST(Agreement, WithoutThreadsOfMpi) {
 }
 
 TEST(Agreement, UnreadableSetsAreNoFailure) {
-  std::vector<WorkerCard> cards = unbound(2, 1);
-  for (WorkerCard& card : cards) card.bound = card.inherited = {};
-  const auto answers = agreed({0, 0}, cards);
+  std::vector<WorkerInfo> infos = unbound(2, 1);
+  for (WorkerInfo& info : infos) info.bound = info.inherited = {};
+  const auto answers = agreed({0, 0}, infos);
   EXPECT_EQ(total(answers), 1u);
   EXPECT_NE(answers[0].reason.find("could not be read"), std::string::npos) << answers[0].reason;
 }

@@ -29,16 +29,16 @@ std::vector<Case> cases_for(const std::vector<std::int32_t>& nodes, bool single_
     for (const std::uint64_t count : {1u, 700u, 20000u})
       for (const bool in_place : {false, true}) {
         if (in_place && count != 700) continue;
-        Collective what{
+        Collective collective{
             .kind = row.kind, .count = count, .dtype = DType::int32, .root = size - 1, .in_place = in_place};
-        what.algorithm = row.name;
+        collective.algorithm = row.name;
         Case one;
         bool fits = true;
         for (int rank = 0; rank < size && fits; ++rank) {
           const Team team{rank, nodes, single_copy};
-          fits = row.fits(team, what);
+          fits = row.fits(team, collective);
           if (!fits) break;
-          one.plans.push_back(row.plan(team, what));
+          one.plans.push_back(row.plan(team, collective));
           plan::split_tree(one.plans.back(), static_cast<int>(cases.size() % 4));
         }
         if (!fits) continue;

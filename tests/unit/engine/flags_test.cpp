@@ -20,9 +20,9 @@ using std::chrono::milliseconds;
 const Arithmetic kFlagSum{.dtype = DType::int32, .op = ReduceOp::sum};
 constexpr int kMoreThanEntries = 3 * Flags::kEntries;
 
-std::shared_ptr<const Plan> plan_of(int rank, int size, Collective what) {
-  what.algorithm = "shared";
-  const Plan plan = plan_collective({.rank = rank, .node_of_rank = one_node(size)}, what);
+std::shared_ptr<const Plan> plan_of(int rank, int size, Collective collective) {
+  collective.algorithm = "shared";
+  const Plan plan = plan_collective({.rank = rank, .node_of_rank = one_node(size)}, collective);
   EXPECT_TRUE(plan.by_flags);
   return std::make_shared<const Plan>(plan);
 }
@@ -47,12 +47,12 @@ struct Exchanges {
     std::mt19937 random(5);
     for (const Algorithm& row : algorithms())
       for (const std::uint64_t count : {0u, 1u, 60u}) {
-        const Collective what{.kind = row.kind, .count = count, .dtype = DType::int32, .root = size - 1};
+        const Collective collective{.kind = row.kind, .count = count, .dtype = DType::int32, .root = size - 1};
         if (row.name != "shared") continue;
         std::vector<Plan> all;
         std::vector<plan::RankMemory> memory(static_cast<std::size_t>(size));
         for (int rank = 0; rank < size; ++rank) {
-          all.push_back(*plan_of(rank, size, what));
+          all.push_back(*plan_of(rank, size, collective));
           auto& mine = memory[static_cast<std::size_t>(rank)];
           mine.input.resize(all.back().input_bytes);
           mine.output.resize(all.back().output_bytes);

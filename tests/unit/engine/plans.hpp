@@ -64,15 +64,15 @@ inline std::shared_ptr<const Plan> allreduce_plan(int rank, int size, std::uint6
 inline std::shared_ptr<const Plan> shared_allgather_plan(int rank, int size, std::uint64_t bytes) {
   PlanBuilder builder("test/shared_allgather", rank, size);
   const Region mine = builder.shared(bytes);
-  const StepId shown = builder.copy({0, bytes, Buffer::input}, mine);
+  const StepId published = builder.copy({0, bytes, Buffer::input}, mine);
   for (int peer = 0; peer < size; ++peer) {
     const Region to{static_cast<std::uint64_t>(peer) * bytes, bytes, Buffer::output};
     if (peer == rank) {
       builder.copy({0, bytes, Buffer::input}, to);
       continue;
     }
-    builder.expose(peer, 3, {shown});
-    const StepId seen = builder.await(peer, 3);
+    builder.signal(peer, 3, {published});
+    const StepId seen = builder.wait(peer, 3);
     builder.read(mine, peer, to, {seen});
   }
   return std::make_shared<const Plan>(std::move(builder).finish(bytes, bytes * static_cast<std::uint64_t>(size)));

@@ -139,7 +139,7 @@ TEST(Waiting, CostsNoCpuTime) {
 }
 
 /// An engine in which something always moves: ranks that run ahead send without end.
-class Busy final : public Served {
+class Busy final : public Pollable {
  public:
   bool progress(Caller) noexcept override {
     if (std::chrono::steady_clock::now() > give_up_) checked = true;

@@ -148,7 +148,7 @@ TEST(SharedBuffers, AreReusedOnlyWhenAllRanksHaveReadThem) {
     const std::uint64_t bytes = kElems * 4;
     ASSERT_GT(engine.shared_limit_bytes(), bytes);
     const auto plan = shared_allgather_plan(rank, kSize, bytes);
-    constexpr std::size_t kOperations = 60;  // many times the arena
+    constexpr std::size_t kOperations = 60;  // many times the ring
     std::vector<std::vector<std::uint32_t>> in;
     std::vector<std::vector<std::uint32_t>> out(kOperations, std::vector<std::uint32_t>(kElems * kSize));
     std::vector<std::shared_ptr<engine::Run>> runs;

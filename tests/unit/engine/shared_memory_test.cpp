@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/arena.hpp"
 #include "engine/cells.hpp"
+#include "engine/ring_allocator.hpp"
 #include "engine/segment.hpp"
 #include "plans.hpp"
 #include "ranks.hpp"
@@ -45,8 +45,8 @@ TEST(Segments, FitTheirLimitOrSaySo) {
       EXPECT_LE(layout.total_bytes, limit);
       EXPECT_GE(layout.payload_bytes, 1024u);
       EXPECT_GE(layout.cells_per_rank, 8u);
-      EXPECT_GE(layout.arena_bytes, 16u << 10);
-      EXPECT_LE(layout.arena_offset_bytes + layout.arena_bytes, layout.block_bytes);
+      EXPECT_GE(layout.ring_bytes, 16u << 10);
+      EXPECT_LE(layout.ring_offset_bytes + layout.ring_bytes, layout.block_bytes);
     }
   EXPECT_EQ(SegmentLayout::fit(64, 16 << 10, 16 << 10).ranks, 0u);
   EXPECT_EQ(SegmentLayout::fit(4, 16 << 10, 64 << 20).ranks, 4u);
@@ -77,15 +77,15 @@ TEST(Segments, HaveMemoryAsItIsNeeded) {
   segments[0]->commit_flags();
   EXPECT_NE(segments[1]->flags(0), nullptr);
   EXPECT_EQ(segments[1]->flags(1), nullptr);
-  segments[0]->commit_arena(100);
-  segments[0]->arena(0)[99] = std::byte{1};
-  segments[1]->commit_board();
-  segments[0]->commit_board();
+  segments[0]->commit_ring(100);
+  segments[0]->ring(0)[99] = std::byte{1};
+  segments[1]->commit_task_table();
+  segments[0]->commit_task_table();
   EXPECT_LE(heap.committed_bytes(), before + layout.total_bytes);
   const std::uint64_t some = heap.committed_bytes();
   for (const auto& segment : segments) {
     segment->commit_cells(layout.cells_per_rank);
-    segment->commit_arena(layout.arena_bytes);
+    segment->commit_ring(layout.ring_bytes);
     segment->commit_flags();
   }
   EXPECT_GT(heap.committed_bytes(), some);
@@ -278,20 +278,20 @@ TEST(Cells, GiveTheLastMessageBackAfterAWhile) {
   EXPECT_EQ(send_all(), all);
 }
 
-TEST(Arenas, GiveSpaceInOrderAndNeverTwice) {
-  Arena arena(1024);
-  EXPECT_EQ(arena.take(0, 400), 0u);
-  EXPECT_EQ(arena.take(1, 400), 448u);
-  EXPECT_FALSE(arena.take(2, 400));
-  arena.free_before(1);
-  EXPECT_EQ(arena.take(2, 400), 0u);
-  EXPECT_FALSE(arena.take(3, 64));
-  arena.free_before(3);
-  EXPECT_EQ(arena.take(3, 1024), 0u);
-  EXPECT_FALSE(arena.take(4, 1));
-  arena.free_before(4);
-  EXPECT_FALSE(arena.take(4, 1025));
-  EXPECT_EQ(arena.take(4, 0), 0u);
+TEST(RingAllocator, GiveSpaceInOrderAndNeverTwice) {
+  RingAllocator ring(1024);
+  EXPECT_EQ(ring.take(0, 400), 0u);
+  EXPECT_EQ(ring.take(1, 400), 448u);
+  EXPECT_FALSE(ring.take(2, 400));
+  ring.free_before(1);
+  EXPECT_EQ(ring.take(2, 400), 0u);
+  EXPECT_FALSE(ring.take(3, 64));
+  ring.free_before(3);
+  EXPECT_EQ(ring.take(3, 1024), 0u);
+  EXPECT_FALSE(ring.take(4, 1));
+  ring.free_before(4);
+  EXPECT_FALSE(ring.take(4, 1025));
+  EXPECT_EQ(ring.take(4, 0), 0u);
 }
 
 TEST(Fallback, WithoutSharedMemoryTheTransportCarriesAll) {

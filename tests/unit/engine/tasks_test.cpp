@@ -11,8 +11,8 @@
 #include <random>
 #include <string>
 
-#include "engine/board.hpp"
 #include "engine/task_runner.hpp"
+#include "engine/task_table.hpp"
 #include "penstock/collective.hpp"
 #include "ranks.hpp"
 
@@ -37,10 +37,10 @@ const Arithmetic kSumInt64{.dtype = DType::int64, .op = ReduceOp::sum};
 
 std::shared_ptr<const Plan> plan_of(const Engine& engine, CollectiveKind kind, const char* algorithm,
                                     std::uint64_t count, int split = 0) {
-  Collective what{.kind = kind, .count = count, .dtype = DType::int64};
-  what.algorithm = algorithm;
-  what.split = split;
-  return std::make_shared<const Plan>(plan_collective(engine.team(), what));
+  Collective collective{.kind = kind, .count = count, .dtype = DType::int64};
+  collective.algorithm = algorithm;
+  collective.split = split;
+  return std::make_shared<const Plan>(plan_collective(engine.team(), collective));
 }
 
 class SharedTasks : public testing::TestWithParam<int> {
@@ -54,8 +54,8 @@ class SharedTasks : public testing::TestWithParam<int> {
 
 INSTANTIATE_TEST_SUITE_P(ProgressThreads, SharedTasks, testing::Values(0, 1, 3));
 
-TEST_P(SharedTasks, MoreOperationsThanTheBoardHasSlots) {
-  constexpr int kOperations = 5 * static_cast<int>(Board::kSlots);
+TEST_P(SharedTasks, MoreOperationsThanTheTaskTableHasSlots) {
+  constexpr int kOperations = 5 * static_cast<int>(TaskTable::kSlots);
   constexpr int kRanks = 4;
   run_ranks(ranks(kRanks), [&](Engine& engine, int rank) {
     std::mt19937 random(static_cast<unsigned>(rank));
@@ -157,7 +157,7 @@ TEST_P(SharedTasks, ARankThatGoesFailsTheOthers) {
 // Each rank shares twice, before and after the nodes talk: the second share of an operation that has its slot must not
 // stand behind the first share of one that waits for a slot to become free.
 TEST_P(SharedTasks, LaterSharesOfAnOperationNeedNoSlot) {
-  constexpr int kOperations = 2 * static_cast<int>(Board::kSlots);
+  constexpr int kOperations = 2 * static_cast<int>(TaskTable::kSlots);
   RanksOptions two_nodes = ranks_of({0, 0, 1, 1});
   two_nodes.engine.progress_threads = GetParam();
   run_ranks(two_nodes, [&](Engine& engine, int rank) {

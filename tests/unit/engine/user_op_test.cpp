@@ -32,9 +32,9 @@ class UserOps : public testing::TestWithParam<UserOpSetting> {
   }
   std::shared_ptr<const Plan> plan(const Engine& engine) const {
     if (!GetParam().by_tasks) return allreduce_plan(engine.team().rank, kRanks, kElems);
-    Collective what{.kind = CollectiveKind::allreduce, .count = kElems, .element_bytes = 1};
-    what.algorithm = "divided";
-    return std::make_shared<const Plan>(plan_collective(engine.team(), what));
+    Collective collective{.kind = CollectiveKind::allreduce, .count = kElems, .element_bytes = 1};
+    collective.algorithm = "divided";
+    return std::make_shared<const Plan>(plan_collective(engine.team(), collective));
   }
   std::optional<Error> error_of(Engine& engine, std::shared_ptr<const UserOp> op) const {
     std::vector<std::uint8_t> in(kElems, 1);

@@ -38,7 +38,7 @@ TEST(Boxes, AreTheLocalArraysOfTheirRanks) {
   EXPECT_EQ(layout.relabeled({{1, 0, 2, 3, 4}}).local_shape(0), layout.local_shape(1));
   const LocalMemory padded = layout.local_memory(1, 7);
   EXPECT_EQ(padded.size_elems, 14);
-  EXPECT_EQ(padded.cells.back().offset_elems, 7);
+  EXPECT_EQ(padded.tiles.back().offset_elems, 7);
 }
 
 TEST(Boxes, SayWhatIsWrong) {

@@ -106,21 +106,21 @@ TEST(Layout, AWindowOwnsWhatTheLayoutOwns) {
             place[{block.global_start[0] + r, block.global_start[1] + c}] =
                 block.local_offset_elems + r * block.strides_elems[0] + c * block.strides_elems[1];
       const LocalMemory memory = whole.window_memory(begin, shape, rank, whole.local_memory(rank));
-      const std::vector<LayoutCell> cells = window.local_cells(rank);
-      ASSERT_EQ(memory.cells.size(), cells.size());
-      for (std::size_t k = 0; k < cells.size(); ++k)
+      const std::vector<LayoutTile> tiles = window.local_tiles(rank);
+      ASSERT_EQ(memory.tiles.size(), tiles.size());
+      for (std::size_t k = 0; k < tiles.size(); ++k)
         for (const LayoutBlock& block : window.local_blocks(rank)) {
-          if (window.dimensions() != 2 || cells.size() != 1) continue;  // which block is of which cell is not said
+          if (window.dimensions() != 2 || tiles.size() != 1) continue;  // which block is of which tile is not said
           for (std::int64_t r = 0; r < block.shape[0]; ++r)
             for (std::int64_t c = 0; c < block.shape[1]; ++c) {
               const std::int64_t local =
                   block.local_offset_elems + r * block.strides_elems[0] + c * block.strides_elems[1];
-              const std::int64_t width = cells[k].shape[window.storage() == Order::row_major ? 1 : 0];
+              const std::int64_t width = tiles[k].shape[window.storage() == Order::row_major ? 1 : 0];
               const bool row_major = window.storage() == Order::row_major;
               const std::int64_t row = row_major ? local / width : local % width;
               const std::int64_t column = row_major ? local % width : local / width;
-              ASSERT_EQ(memory.cells[k].offset_elems + row * memory.cells[k].strides_elems[0] +
-                            column * memory.cells[k].strides_elems[1],
+              ASSERT_EQ(memory.tiles[k].offset_elems + row * memory.tiles[k].strides_elems[0] +
+                            column * memory.tiles[k].strides_elems[1],
                         place.at({begin[0] + block.global_start[0] + r, begin[1] + block.global_start[1] + c}));
             }
         }
@@ -140,7 +140,7 @@ TEST(Layout, ProcessGridOrderNumbersTheRanks) {
 
 TEST(Layout, ColumnMajorStorage) {
   const Layout layout = Layout::block_cyclic({4, 6}, {2, 3}, {1, 1}, Order::row_major, Order::column_major);
-  EXPECT_EQ(layout.local_cells(0).at(0).strides_elems, (std::vector<std::int64_t>{1, 4}));
+  EXPECT_EQ(layout.local_tiles(0).at(0).strides_elems, (std::vector<std::int64_t>{1, 4}));
 }
 
 TEST(Layout, GridKeepsBlocksOneAfterAnother) {
@@ -201,7 +201,7 @@ TEST(Layout, DamagedTextIsAnError) {
   EXPECT_TRUE(contains(message_of([&] { Layout::parse("layout1;row;2;cut:0,4;owners:0;more"); }), "after the owners"));
 }
 
-TEST(Layout, RelabelingMovesWholeCells) {
+TEST(Layout, RelabelingMovesWholeTiles) {
   const Layout layout = Layout::block_cyclic({6, 6}, {2, 2}, {1, 3});
   const Layout shifted = layout.relabeled(std::vector<std::int32_t>{2, 0, 1, 3});
   EXPECT_EQ(shifted.ranks(), 4);

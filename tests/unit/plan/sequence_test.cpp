@@ -51,19 +51,19 @@ TEST_F(SequenceTest, LeavesOutWhatIsEmpty) {
   EXPECT_EQ(sequence.recv(output(3, 0), 1, 0), Sequence::kNone);
   EXPECT_EQ(sequence.copy(output(3, 0), output(5, 0)), Sequence::kNone);
   EXPECT_EQ(sequence.copy(output(3, 4), output(3, 4)), Sequence::kNone);
-  EXPECT_NE(sequence.signal(1, 0), Sequence::kNone);
+  EXPECT_NE(sequence.empty_send(1, 0), Sequence::kNone);
   EXPECT_EQ(finish().steps.size(), 1u);
 }
 
-TEST_F(SequenceTest, SharedMemoryIsExposedAfterItsWritesAndReadAfterTheAwait) {
-  const Region shown = sequence.shared(8);
-  const StepId copy = sequence.copy({0, 8, Buffer::input}, shown);
-  const StepId expose = sequence.expose(1, 0);
-  const StepId await = sequence.await(1, 0);
-  const StepId read = sequence.read(shown, 1, output(0, 8));
+TEST_F(SequenceTest, SharedMemoryIsSignalledAfterItsWritesAndReadAfterTheWait) {
+  const Region published = sequence.shared(8);
+  const StepId copy = sequence.copy({0, 8, Buffer::input}, published);
+  const StepId signal = sequence.signal(1, 0);
+  const StepId wait = sequence.wait(1, 0);
+  const StepId read = sequence.read(published, 1, output(0, 8));
   const Plan plan = finish();
-  EXPECT_EQ(after(plan, expose), (std::vector{copy}));
-  EXPECT_EQ(after(plan, read), (std::vector{await}));
+  EXPECT_EQ(after(plan, signal), (std::vector{copy}));
+  EXPECT_EQ(after(plan, read), (std::vector{wait}));
 }
 
 // Any program comes out with an order between every two steps that conflict.

@@ -83,9 +83,9 @@ TEST_F(SimulateTest, FillsScratchWithGarbage) {
 }
 
 TEST_F(SimulateTest, ReadsTheMemoryOfPeers) {
-  const Region shown = a.shared(8);
-  a.expose(1, 0, {a.copy(in(0, 8), shown)});
-  b.read(shown, 0, out(0, 8), {b.await(0, 0)});
+  const Region published = a.shared(8);
+  a.signal(1, 0, {a.copy(in(0, 8), published)});
+  b.read(published, 0, out(0, 8), {b.wait(0, 0)});
   EXPECT_EQ(outputs_of_b(10), (std::set<std::vector<std::byte>>{std::vector<std::byte>(8, std::byte{1})}));
 }
 

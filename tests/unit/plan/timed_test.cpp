@@ -29,11 +29,11 @@ constexpr Case kCases[] = {{CollectiveKind::bcast, LevelOrder::from_root},
                            {CollectiveKind::gather, LevelOrder::to_root},
                            {CollectiveKind::allreduce, LevelOrder::to_root_and_back}};
 
-std::vector<Plan> plan_all(const Collective& what, int ranks) {
+std::vector<Plan> plan_all(const Collective& collective, int ranks) {
   std::vector<Plan> plans;
   for (int rank = 0; rank < ranks; ++rank)
     plans.push_back(plan_collective(
-        {.rank = rank, .node_of_rank = std::vector<std::int32_t>(static_cast<std::size_t>(ranks))}, what));
+        {.rank = rank, .node_of_rank = std::vector<std::int32_t>(static_cast<std::size_t>(ranks))}, collective));
   return plans;
 }
 

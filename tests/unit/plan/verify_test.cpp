@@ -47,42 +47,42 @@ TEST_F(VerifyTest, FindsADeadlockOfUnbufferedSends) {
   expect("deadlock: ");
 }
 
-// Unlike a message, a loan is not over before its borrower has come.
-TEST_F(VerifyTest, FindsADeadlockOfLoans) {
-  a.borrow(8, 1, 0, out(0, 8), {}, std::vector{a.lend(in(0, 8), 1, 0, {})});
-  b.borrow(8, 0, 0, out(0, 8), {}, std::vector{b.lend(in(0, 8), 0, 0, {})});
+// Unlike a message, a remote read is not over before its reader has come.
+TEST_F(VerifyTest, FindsADeadlockOfRemoteReads) {
+  a.remote_read(8, 1, 0, out(0, 8), {}, std::vector{a.offer_read(in(0, 8), 1, 0, {})});
+  b.remote_read(8, 0, 0, out(0, 8), {}, std::vector{b.offer_read(in(0, 8), 0, 0, {})});
   expect("deadlock: ");
 }
 
-TEST_F(VerifyTest, LoansAreInsideANodeAndAsLongAsTheyAreTaken) {
+TEST_F(VerifyTest, RemoteReadsAreInsideANodeAndAsLongAsTheyAreTaken) {
   const Block line{.rows = 1, .columns = 8, .from_column_stride_elems = 1, .to_column_stride_elems = 1};
-  a.lend(in(0, 8), 1, 3, {});
-  b.borrow(8, 0, 3, out(8, 8), {&line, 1}, {});
+  a.offer_read(in(0, 8), 1, 3, {});
+  b.remote_read(8, 0, 3, out(8, 8), {&line, 1}, {});
   const std::vector<Plan> right{PlanBuilder(a).finish(64, 64), PlanBuilder(b).finish(64, 64)};
   EXPECT_EQ(verify(right, nodes), std::vector<std::string>{});
   EXPECT_NE(verify(right, std::vector<std::int32_t>{0, 1}), std::vector<std::string>{}) << "on two nodes";
-  b.borrow(4, 0, 4, out(0, 8), {&line, 1}, {});
-  a.lend(in(0, 8), 1, 4, {});
+  b.remote_read(4, 0, 4, out(0, 8), {&line, 1}, {});
+  a.offer_read(in(0, 8), 1, 4, {});
   expect("a block reaches beyond the source");
 }
 
-TEST_F(VerifyTest, FindsALoanOfAnotherLength) {
-  a.lend(in(0, 8), 1, 3, {});
-  b.borrow(4, 0, 3, out(0, 8), {}, {});
+TEST_F(VerifyTest, FindsARemoteReadOfAnotherLength) {
+  a.offer_read(in(0, 8), 1, 3, {});
+  b.remote_read(4, 0, 3, out(0, 8), {}, {});
   expect("the receiver expects 4 bytes");
 }
 
-TEST_F(VerifyTest, FindsALoanThatNobodyTakes) {
-  a.lend(in(0, 8), 1, 3, {});
+TEST_F(VerifyTest, FindsARemoteReadThatNobodyTakes) {
+  a.offer_read(in(0, 8), 1, 3, {});
   b.recv(out(0, 8), 0, 3);
-  expect("nobody takes this loan");
+  expect("nobody takes this remote read");
 }
 
-TEST_F(VerifyTest, FindsWhatIsWrittenWhileItIsLent) {
-  const Region lent = a.scratch(8);
-  a.lend(lent, 1, 3, {});
-  a.copy(in(0, 8), lent);
-  b.borrow(8, 0, 3, out(0, 8), {}, {});
+TEST_F(VerifyTest, FindsWhatIsWrittenWhileItIsOffered) {
+  const Region offered = a.scratch(8);
+  a.offer_read(offered, 1, 3, {});
+  a.copy(in(0, 8), offered);
+  b.remote_read(8, 0, 3, out(0, 8), {}, {});
   expect("touch the same memory without an order");
 }
 
@@ -93,8 +93,8 @@ TEST_F(VerifyTest, FindsADeadlockOfReceives) {
 }
 
 TEST_F(VerifyTest, FindsADeadlockOfSignals) {
-  a.expose(1, 0, {a.await(1, 0)});
-  b.expose(0, 0, {b.await(0, 0)});
+  a.signal(1, 0, {a.wait(1, 0)});
+  b.signal(0, 0, {b.wait(0, 0)});
   expect("deadlock: ");
 }
 
@@ -185,50 +185,50 @@ TEST_F(VerifyTest, FindsPartsOfElements) {
 
 TEST_F(VerifyTest, FindsSharedMemoryAcrossNodes) {
   nodes = {0, 1};
-  a.expose(1, 0);
-  b.await(0, 0);
+  a.signal(1, 0);
+  b.wait(0, 0);
   expect("on another node");
 }
 
-TEST_F(VerifyTest, FindsReadsWithoutAnAwait) {
+TEST_F(VerifyTest, FindsReadsWithoutAWait) {
   a.copy(in(0, 8), a.shared(8));
-  a.expose(1, 0);
-  b.await(0, 0);
+  a.signal(1, 0);
+  b.wait(0, 0);
   b.read(shared(0, 8), 0, out(0, 8));
-  expect("no await of the peer");
+  expect("no wait of the peer");
 }
 
 TEST_F(VerifyTest, FindsReadsBesideTheOwnersWrite) {
   a.copy(in(0, 8), a.shared(8));
-  a.expose(1, 0);  // not after the copy
-  b.read(shared(0, 8), 0, out(0, 8), {b.await(0, 0)});
+  a.signal(1, 0);  // not after the copy
+  b.read(shared(0, 8), 0, out(0, 8), {b.wait(0, 0)});
   expect("touch the same shared memory");
 }
 
 TEST_F(VerifyTest, FindsSharedMemoryThatIsOverwrittenTooEarly) {
-  const Region shown = a.shared(8);
-  const StepId copy = a.copy(in(0, 8), shown);
-  const StepId expose = a.expose(1, 0, {copy});
-  a.copy(in(8, 8), shown, {expose});
-  b.read(shared(0, 8), 0, out(0, 8), {b.await(0, 0)});
+  const Region published = a.shared(8);
+  const StepId copy = a.copy(in(0, 8), published);
+  const StepId signal = a.signal(1, 0, {copy});
+  a.copy(in(8, 8), published, {signal});
+  b.read(shared(0, 8), 0, out(0, 8), {b.wait(0, 0)});
   expect("touch the same shared memory");
 }
 
 TEST_F(VerifyTest, AcceptsSharedMemoryThatIsOverwrittenAfterTheReadersAnswer) {
-  const Region shown = a.shared(8);
-  const StepId copy = a.copy(in(0, 8), shown);
-  a.expose(1, 0, {copy});
-  a.copy(in(8, 8), shown, {a.await(1, 1), copy});
-  const StepId read = b.read(shared(0, 8), 0, out(0, 8), {b.await(0, 0)});
-  b.expose(0, 1, {read});
+  const Region published = a.shared(8);
+  const StepId copy = a.copy(in(0, 8), published);
+  a.signal(1, 0, {copy});
+  a.copy(in(8, 8), published, {a.wait(1, 1), copy});
+  const StepId read = b.read(shared(0, 8), 0, out(0, 8), {b.wait(0, 0)});
+  b.signal(0, 1, {read});
   EXPECT_EQ(findings(), std::vector<std::string>{});
 }
 
 TEST_F(VerifyTest, DoesNotTakeAMessageForAnOrderOfSharedMemory) {
-  const Region shown = a.shared(8);
-  const StepId first = a.expose(1, 0);
-  a.send(in(0, 1), 1, 0, {a.copy(in(0, 8), shown, {first})});
-  const StepId came = b.recv(out(32, 1), 0, 0, {b.await(0, 0)});
+  const Region published = a.shared(8);
+  const StepId first = a.signal(1, 0);
+  a.send(in(0, 1), 1, 0, {a.copy(in(0, 8), published, {first})});
+  const StepId came = b.recv(out(32, 1), 0, 0, {b.wait(0, 0)});
   b.read(shared(0, 8), 0, out(0, 8), {came});
   expect("touch the same shared memory");
 }
@@ -288,9 +288,9 @@ TEST(Verify, FindsPlansOfOtherRanks) {
 class FlagsTest : public VerifyTest {
  protected:
   static void exchange(PlanBuilder& builder, int peer) {
-    const Region shown = builder.by_flags().shared(8);
-    builder.expose(peer, 0, {builder.copy(in(0, 8), shown)});
-    builder.read(shown, peer, out(0, 8), {builder.await(peer, 0)});
+    const Region published = builder.by_flags().shared(8);
+    builder.signal(peer, 0, {builder.copy(in(0, 8), published)});
+    builder.read(published, peer, out(0, 8), {builder.wait(peer, 0)});
   }
 };
 
@@ -303,8 +303,8 @@ TEST_F(FlagsTest, AcceptsAnExchange) {
 TEST_F(FlagsTest, FindsThatOneRankAloneGoesByThem) {
   exchange(a, 1);
   const Region mine = b.shared(8);
-  b.expose(0, 0, {b.copy(in(0, 8), mine)});
-  b.read(mine, 0, out(0, 8), {b.await(0, 0)});
+  b.signal(0, 0, {b.copy(in(0, 8), mine)});
+  b.read(mine, 0, out(0, 8), {b.wait(0, 0)});
   expect("the plans of ranks 0 and 1 differ in whether they go by flags");
 }
 
@@ -317,8 +317,8 @@ TEST_F(FlagsTest, FindsMessages) {
 }
 
 TEST_F(FlagsTest, FindsTags) {
-  a.by_flags().expose(1, 7);
-  b.by_flags().await(0, 7);
+  a.by_flags().signal(1, 7);
+  b.by_flags().wait(0, 7);
   expect("has a tag");
 }
 
@@ -326,28 +326,28 @@ TEST_F(FlagsTest, FindsWhatIsTooLong) {
   exchange(a, 1);
   exchange(b, 0);
   a.shared(kFlaggedBytes);
-  expect("it shows 2112 bytes, at most 2048 have room");
+  expect("it publishes 2112 bytes, at most 2048 have room");
 }
 
 TEST_F(FlagsTest, FindsASecondRound) {
-  a.by_flags().expose(1, 0, {a.await(1, 0)});
-  b.by_flags().expose(0, 0);
-  b.await(0, 0);
-  expect("plan 0 goes by flags, but step 1 shows something after an await");
+  a.by_flags().signal(1, 0, {a.wait(1, 0)});
+  b.by_flags().signal(0, 0);
+  b.wait(0, 0);
+  expect("plan 0 goes by flags, but step 1 publishes something after a wait");
 }
 
 TEST_F(FlagsTest, FindsWhatIsWrittenTooEarly) {
   a.by_flags().copy(in(0, 8), out(8, 8));
   exchange(a, 1);
   exchange(b, 0);
-  expect("step 0 writes before all that is awaited has come");
+  expect("step 0 writes before all waits are complete");
 }
 
-TEST_F(FlagsTest, FindsWhatIsShownAndThenWritten) {
+TEST_F(FlagsTest, FindsWhatIsPublishedAndThenWritten) {
   exchange(a, 1);
   exchange(b, 0);
   a.copy(in(8, 8), a.shared(8));
-  expect("step 4 writes what may have been shown");
+  expect("step 4 writes what may have been published");
 }
 
 }  // namespace

@@ -110,19 +110,19 @@ Places places(const Layout& layout, const Parts& parts) {
       }
     }
     if (copy.given_boxes().empty())
-      for (const LayoutCell& cell : layout.local_cells(rank)) {
+      for (const LayoutTile& tile : layout.local_tiles(rank)) {
         auto& axes = indices.emplace_back();
-        for (std::size_t d = 0; d < cell.shape.size(); ++d) {
+        for (std::size_t d = 0; d < tile.shape.size(); ++d) {
           axes.emplace_back();
           for (std::int64_t i = 0; i < copy.shape()[d]; ++i)
-            if (copy.axes()[d].interval_of(i) % copy.axes()[d].coordinates() == cell.coordinate[d])
+            if (copy.axes()[d].interval_of(i) % copy.axes()[d].coordinates() == tile.coordinate[d])
               axes.back().push_back(i);
         }
       }
     for (std::size_t part = 0; part < indices.size(); ++part) {
       Index shape;
       for (const Index& along : indices[part]) shape.push_back(static_cast<std::int64_t>(along.size()));
-      const LocalMemory::Cell& place = parts[static_cast<std::size_t>(rank)][part];
+      const LocalMemory::Tile& place = parts[static_cast<std::size_t>(rank)][part];
       for_each_index(shape, [&](const Index& inside) {
         Index global;
         std::int64_t local = place.offset_elems;
@@ -164,7 +164,7 @@ Parts random_parts(std::mt19937& random, const Layout& layout, std::int32_t rank
       std::vector<std::size_t> order(shape.size());
       std::iota(order.begin(), order.end(), std::size_t{0});
       std::shuffle(order.begin(), order.end(), random);
-      LocalMemory::Cell part{at, Index(shape.size())};
+      LocalMemory::Tile part{at, Index(shape.size())};
       std::int64_t stride = pick(random, 1, 2);
       for (const std::size_t d : order) {
         const bool backwards = shape[d] > 0 && pick(random, 0, 3) == 0;
@@ -187,7 +187,7 @@ std::vector<std::int64_t> random_leading(std::mt19937& random, const Layout& lay
   std::vector<std::int64_t> leading;
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
     const auto shape = layout.local_shape(rank);
-    const bool has_one = !layout.local_cells(rank).empty() && shape.size() == 2;
+    const bool has_one = !layout.local_tiles(rank).empty() && shape.size() == 2;
     leading.push_back(has_one ? shape[layout.storage() == Order::row_major ? 1 : 0] + pick(random, 0, 3) : 0);
   }
   return leading;
@@ -214,18 +214,19 @@ std::size_t count(const Plan& plan, StepKind kind) {
 // So an operation whose arguments are wrong somewhere has moved nothing.
 void expect_that_no_rank_writes_before_all_have_started(std::span<const Plan> plans) {
   plan::Events events(plans);
-  using Key = std::tuple<StepKind, std::size_t, std::size_t, std::uint32_t>;  // taker's kind, giver, taker, tag
+  using Key =
+      std::tuple<StepKind, std::size_t, std::size_t, std::uint32_t>;  // consumer's kind, producer, consumer, tag
   std::map<Key, plan::Events::Event> given;
   const auto for_each_step = [&](const auto& action) {
     for (std::size_t rank = 0; rank < plans.size(); ++rank)
       for (StepId id = 0; id < plans[rank].steps.size(); ++id) action(rank, id, plans[rank].steps[id]);
   };
   for_each_step([&](std::size_t rank, StepId id, const Step& step) {
-    if (const auto taker = plan::taker_of(step.kind))
-      given[{*taker, rank, static_cast<std::size_t>(step.peer), step.tag}] = events.start(rank, id);
+    if (const auto consumer = plan::consumer_of(step.kind))
+      given[{*consumer, rank, static_cast<std::size_t>(step.peer), step.tag}] = events.start(rank, id);
   });
   for_each_step([&](std::size_t rank, StepId id, const Step& step) {
-    if (plan::takes(step.kind))
+    if (plan::consumes(step.kind))
       events.add(given.at({step.kind, static_cast<std::size_t>(step.peer), rank, step.tag}), events.end(rank, id));
   });
   for (std::size_t rank = 0; rank < plans.size(); ++rank) {

@@ -16,10 +16,10 @@ using Value = std::complex<double>;
 using Index = std::vector<std::int64_t>;
 
 /// Where each rank's arrays lie, in memory of their own: with padding, in any order of dimensions, also backwards.
-using Parts = std::vector<std::vector<LocalMemory::Cell>>;
+using Parts = std::vector<std::vector<LocalMemory::Tile>>;
 Parts random_parts(std::mt19937& random, const Layout& layout, std::int32_t ranks);
 
-/// One leading dimension for each rank, 0 where the rank does not have one cell.
+/// One leading dimension for each rank, 0 where the rank does not have one tile.
 std::vector<std::int64_t> random_leading(std::mt19937& random, const Layout& layout, std::int32_t ranks);
 
 struct Case {

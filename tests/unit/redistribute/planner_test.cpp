@@ -238,7 +238,7 @@ TEST(RedistributionPlan, ABatchMovesWhatItsPairsMove) {
   const Layout rows = Layout::even({4, 4}, 2);
   const Layout columns = Layout::even({4, 4}, 2, 1);
   const std::vector<LayoutPair> small(3, {rows, columns});
-  EXPECT_EQ(count(plan_redistribution(small, {}, {0, {0, 0}}), StepKind::expose), 1u);
+  EXPECT_EQ(count(plan_redistribution(small, {}, {0, {0, 0}}), StepKind::signal), 1u);
   EXPECT_EQ(count(plan_redistribution(small, {}, {0, {0, 1}}), StepKind::send), 2u) << "with that of the barrier";
 }
 
@@ -318,7 +318,7 @@ TEST(RedistributionPlan, SendsWithoutPackingWhatIsContiguous) {
   EXPECT_TRUE(plan.blocks.empty());
 }
 
-TEST(RedistributionPlan, RanksOfANodePassCellsRatherThanMessages) {
+TEST(RedistributionPlan, RanksOfANodePassStagingBuffersRatherThanMessages) {
   const Layout source = Layout::block_cyclic({600, 600}, {32, 32}, {2, 2});
   const Layout target = Layout::block_cyclic({600, 600}, {128, 128}, {2, 2});
   for (const std::uint64_t limit : {std::uint64_t{1} << 20, std::uint64_t{1} << 16})
@@ -332,28 +332,29 @@ TEST(RedistributionPlan, RanksOfANodePassCellsRatherThanMessages) {
         return step.kind == StepKind::send && step.from.size_bytes > 0;
       })) << "only the barrier sends";
     }
-  // Without shared memory, and where a pair has more than the tags for cells last for.
+  // Without shared memory, and where a pair has more than the tags for staging buffers last for.
   const Layout vast = Layout::even({1 << 20, 1 << 16}, 2);
   const Layout other = Layout::even({1 << 20, 1 << 16}, 2, 1);
   for (const Plan& plan : plans_of({source, target, {}, 4, 1.0, 0.0, 1, 0})) EXPECT_EQ(plan.shared_bytes, 0u);
   for (const Plan& plan : plans_of({vast, other, {}, 2})) EXPECT_EQ(plan.shared_bytes, 0u);
 }
 
-TEST(RedistributionPlan, RanksOfANodeLendWhatLiesInLongRuns) {
+TEST(RedistributionPlan, RanksOfANodeOfferWhatLiesInLongRuns) {
   std::mt19937 random(37);
   // All runs are 12 rows of 16 elements.
   Case c{Layout::block_cyclic({96, 16}, {12, 16}, {2, 1}), Layout::even({96, 16}, 2), {.segment_bytes = 1024}, 2};
   const auto kinds = [](const Plan& plan) {
-    return std::array{count(plan, StepKind::lend), count(plan, StepKind::borrow), count(plan, StepKind::unpack)};
+    return std::array{count(plan, StepKind::offer_read), count(plan, StepKind::remote_read),
+                      count(plan, StepKind::unpack)};
   };
-  const auto expect_loans = [&](bool packed) {
+  const auto expect_remote_reads = [&](bool packed) {
     for (const Plan& plan : plans_of(c)) {
       // Two runs of 1536 bytes go to the other rank, each as 1024 and 512.
       EXPECT_EQ(kinds(plan), (std::array<std::size_t, 3>{4, 4, 0}));
       EXPECT_EQ(plan.shared_bytes, 0u);
       EXPECT_EQ(plan.scratch_bytes > 0, packed);
       for (const Step& step : plan.steps) {
-        if (step.kind != StepKind::lend) continue;
+        if (step.kind != StepKind::offer_read) continue;
         EXPECT_EQ(step.from.buffer, packed ? Buffer::scratch : Buffer::input);
         EXPECT_LE(step.from.size_bytes, 1024u);
       }
@@ -365,32 +366,32 @@ TEST(RedistributionPlan, RanksOfANodeLendWhatLiesInLongRuns) {
     expect_correct(c, random);
     c.beta = 0.0;
   };
-  expect_loans(false);
-  // Whether its memory is contiguous is for the lender alone to know.
+  expect_remote_reads(false);
+  // Whether its memory is contiguous is for the source alone to know.
   c.target_leading_elems = {16, 21};
-  expect_loans(false);
+  expect_remote_reads(false);
   c.source_leading_elems = {17, 17};
-  expect_loans(true);
+  expect_remote_reads(true);
   c.source_leading_elems = c.target_leading_elems = {};
 
-  const auto expect_cells = [&](const char* why) {
+  const auto expect_staging = [&](const char* why) {
     for (const Plan& plan : plans_of(c)) {
-      EXPECT_EQ(count(plan, StepKind::lend), 0u) << why;
+      EXPECT_EQ(count(plan, StepKind::offer_read), 0u) << why;
       EXPECT_GT(count(plan, StepKind::unpack), 0u) << why;
     }
     expect_correct(c, random);
   };
   c.single_copy = false;
-  expect_cells("no rank can read another's memory");
+  expect_staging("no rank can read another's memory");
   c.single_copy = true;
   c.options.source_dtype = DType::float32;
-  expect_cells("it is converted");
+  expect_staging("it is converted");
   c.options.source_dtype = {};
   c.options.segment_bytes = std::uint64_t{1} << 20;
-  expect_cells("the runs are short");
+  expect_staging("the runs are short");
   c.options = {.op = MatrixOp::transpose, .segment_bytes = 1024};
   c.target = Layout::even({16, 96}, 2);
-  expect_cells("it is transposed");
+  expect_staging("it is transposed");
 }
 
 TEST(RedistributionPlan, BlocksAreCoalesced) {
@@ -413,7 +414,7 @@ TEST(RedistributionPlan, SizesBeyondThirtyTwoBits) {
   for (const Plan& plan : plans) {
     EXPECT_EQ(plan.input_bytes, static_cast<std::uint64_t>(giga) * 1024 * 8);
     for (const Step& step : plan.steps)
-      if (step.kind == StepKind::send || step.kind == StepKind::lend) sent += step.from.size_bytes;
+      if (step.kind == StepKind::send || step.kind == StepKind::offer_read) sent += step.from.size_bytes;
   }
   EXPECT_EQ(sent, relabel(source, target, {.element_bytes = 8}).bytes_before);
   EXPECT_EQ(sent, static_cast<std::uint64_t>(giga) * 1024 * 4 * 8 / 4 * 3);

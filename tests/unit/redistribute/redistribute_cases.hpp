@@ -22,10 +22,10 @@ inline std::vector<std::int64_t> random_shape(std::mt19937& random, int dimensio
   return shape;
 }
 
-/// Axes of either kind, and owners at random or one cell per rank.
+/// Axes of either kind, and owners at random or one tile per rank.
 inline Layout random_layout(std::mt19937& random, const std::vector<std::int64_t>& shape, std::int32_t max_ranks) {
   std::vector<Axis> axes;
-  std::size_t cells = 1;
+  std::size_t tiles = 1;
   for (const std::int64_t length : shape) {
     if (pick(random, 0, 1) == 0) {
       const std::int64_t block = pick(random, 1, 7);
@@ -36,12 +36,12 @@ inline Layout random_layout(std::mt19937& random, const std::vector<std::int64_t
       while (borders.back() < length) borders.push_back(std::min(length, borders.back() + pick(random, 1, 9)));
       axes.push_back(Axis::cut(std::move(borders)));
     }
-    cells *= static_cast<std::size_t>(axes.back().coordinates());
+    tiles *= static_cast<std::size_t>(axes.back().coordinates());
   }
-  std::vector<std::int32_t> owners(cells);
+  std::vector<std::int32_t> owners(tiles);
   auto ranks = static_cast<std::int32_t>(pick(random, 1, max_ranks));
-  if (cells <= static_cast<std::size_t>(max_ranks) && cells > 0 && pick(random, 0, 1) == 0) {
-    ranks = static_cast<std::int32_t>(cells);
+  if (tiles <= static_cast<std::size_t>(max_ranks) && tiles > 0 && pick(random, 0, 1) == 0) {
+    ranks = static_cast<std::int32_t>(tiles);
     std::iota(owners.begin(), owners.end(), 0);
     std::shuffle(owners.begin(), owners.end(), random);
   } else {

@@ -19,9 +19,9 @@ using Pair = std::pair<std::int32_t, std::int32_t>;
 
 struct Traffic {
   std::map<Pair, std::uint64_t> message_bytes;
-  std::map<Pair, std::uint64_t> cell_bytes;
-  std::map<Pair, std::uint64_t> loan_bytes;
-  std::uint64_t most_messages = 0;  ///< of a pair, loans among them
+  std::map<Pair, std::uint64_t> staging_bytes;
+  std::map<Pair, std::uint64_t> remote_read_bytes;
+  std::uint64_t most_messages = 0;  ///< of a pair, remote reads among them
   std::uint64_t longest_bytes = 0;  ///< of all messages
   std::uint64_t kept_bytes = 0;
 };
@@ -38,7 +38,8 @@ std::uint64_t elems_of(const Plan& plan, const Step& step) {
 enum class Verified : bool { no, yes };
 
 /// The plans of all ranks, and what they move, which has to be what the layouts' volumes say. The verifier's time grows
-/// with the square of the uses of cells, and with the number of runs of memory, which transpositions have many of.
+/// with the square of the uses of staging buffers, and with the number of runs of memory, which transpositions have
+/// many of.
 Traffic checked(const std::vector<LayoutPair>& pairs, const RedistributionOptions& options,
                 const std::vector<std::int32_t>& nodes, Verified verified = Verified::yes, bool single_copy = true) {
   const auto element_bytes = static_cast<std::uint64_t>(size_bytes(options.dtype));
@@ -56,13 +57,14 @@ Traffic checked(const std::vector<LayoutPair>& pairs, const RedistributionOption
     for (const Step& step : plan.steps) {
       EXPECT_LE(step.tag, kMaxTag);
       if (step.kind == StepKind::unpack)
-        traffic.cell_bytes[{step.peer, plan.rank}] += elems_of(plan, step) * element_bytes;
+        traffic.staging_bytes[{step.peer, plan.rank}] += elems_of(plan, step) * element_bytes;
       if (step.kind == StepKind::transform && step.from.buffer == Buffer::input && step.to.buffer == Buffer::output)
         traffic.kept_bytes += elems_of(plan, step) * element_bytes;
-      const bool is_loan = step.kind == StepKind::lend;
-      if ((step.kind != StepKind::send && !is_loan) || step.from.size_bytes == 0) continue;
+      const bool is_remote_read = step.kind == StepKind::offer_read;
+      if ((step.kind != StepKind::send && !is_remote_read) || step.from.size_bytes == 0) continue;
       EXPECT_TRUE(tags[step.peer].insert(step.tag).second) << "tag " << step.tag << " twice";
-      (is_loan ? traffic.loan_bytes : traffic.message_bytes)[{plan.rank, step.peer}] += step.from.size_bytes;
+      (is_remote_read ? traffic.remote_read_bytes : traffic.message_bytes)[{plan.rank, step.peer}] +=
+          step.from.size_bytes;
       traffic.longest_bytes = std::max(traffic.longest_bytes, step.from.size_bytes);
     }
     for (const auto& [peer, used] : tags)
@@ -79,23 +81,23 @@ Traffic checked(const std::vector<LayoutPair>& pairs, const RedistributionOption
       kept_bytes += volume_bytes;
       continue;
     }
-    EXPECT_EQ(traffic.message_bytes[pair] + traffic.cell_bytes[pair] + traffic.loan_bytes[pair], volume_bytes)
+    EXPECT_EQ(traffic.message_bytes[pair] + traffic.staging_bytes[pair] + traffic.remote_read_bytes[pair], volume_bytes)
         << "rank " << pair.first << " to rank " << pair.second;
   }
   EXPECT_EQ(traffic.kept_bytes, kept_bytes);
-  for (auto* each : {&traffic.message_bytes, &traffic.cell_bytes, &traffic.loan_bytes})
+  for (auto* each : {&traffic.message_bytes, &traffic.staging_bytes, &traffic.remote_read_bytes})
     std::erase_if(*each, [](const auto& entry) { return entry.second == 0; });
   return traffic;
 }
 
-TEST(RedistributionSizes, APairInsideANodeUsesMessagesWhereTheTagsForCellsDoNotLast) {
-  // A cell is 128 KiB and may be half full; each use takes two of the 2^16 tags.
+TEST(RedistributionSizes, APairInsideANodeUsesMessagesWhereTheTagsForStagingDoNotLast) {
+  // A staging buffer is 128 KiB and may be half full; each use takes two of the 2^16 tags.
   for (const std::int64_t pair_gibi : {1, 2, 5}) {
     const Layout rows = Layout::even({2 * kKibi * pair_gibi, 2 * 128 * kKibi}, 2);
     const Layout columns = Layout::even({2 * kKibi * pair_gibi, 2 * 128 * kKibi}, 2, 1);
     const Traffic traffic = checked({{rows, columns}}, {.dtype = DType::float64}, {0, 0},
                                     pair_gibi < 2 ? Verified::no : Verified::yes, false);
-    EXPECT_EQ(traffic.cell_bytes.size(), pair_gibi < 2 ? 2u : 0u) << pair_gibi << " GiB";
+    EXPECT_EQ(traffic.staging_bytes.size(), pair_gibi < 2 ? 2u : 0u) << pair_gibi << " GiB";
     EXPECT_EQ(traffic.message_bytes.size(), pair_gibi < 2 ? 0u : 2u) << pair_gibi << " GiB";
   }
 }
@@ -108,12 +110,12 @@ TEST(RedistributionSizes, EachPairOfRanksChoosesForItself) {
   const std::map<Pair, std::uint64_t> vast{{{0, 1}, 40u * kGibi}};
   const std::map<Pair, std::uint64_t> between{{{1, 2}, 400u * 8}};
   const std::map<Pair, std::uint64_t> near{{{1, 0}, 600u * 8}};
-  EXPECT_EQ(traffic.loan_bytes, vast);
+  EXPECT_EQ(traffic.remote_read_bytes, vast);
   EXPECT_EQ(traffic.message_bytes, between);
-  EXPECT_EQ(traffic.cell_bytes, near);
+  EXPECT_EQ(traffic.staging_bytes, near);
   const Traffic apart = checked({{source, target}}, {.dtype = DType::uint8}, {0, 0, 1, 1}, Verified::yes, false);
   EXPECT_EQ(apart.message_bytes, (std::map<Pair, std::uint64_t>{*vast.begin(), *between.begin()}));
-  EXPECT_EQ(apart.cell_bytes, near);
+  EXPECT_EQ(apart.staging_bytes, near);
 }
 
 TEST(RedistributionSizes, TranspositionOfMoreThanFourGibibytesForAPair) {
@@ -134,16 +136,16 @@ TEST(RedistributionSizes, BeyondTwoToTheForty) {
   const Layout target = Layout::even({kTebi}, 4);
   for (const std::vector<std::int32_t>& nodes : {std::vector<std::int32_t>{0, 0, 1, 1}, {0, 1, 2, 3}}) {
     const Traffic traffic = checked({{source, target}}, {.dtype = DType::float64}, nodes);
-    EXPECT_EQ(traffic.loan_bytes.size(), nodes[1] == 0 ? 4u : 0u);
-    EXPECT_EQ(traffic.message_bytes.size() + traffic.loan_bytes.size(), 12u);
-    for (const auto& moved : {traffic.message_bytes, traffic.loan_bytes})
+    EXPECT_EQ(traffic.remote_read_bytes.size(), nodes[1] == 0 ? 4u : 0u);
+    EXPECT_EQ(traffic.message_bytes.size() + traffic.remote_read_bytes.size(), 12u);
+    for (const auto& moved : {traffic.message_bytes, traffic.remote_read_bytes})
       for (const auto& [pair, moved_bytes] : moved) EXPECT_EQ(moved_bytes, static_cast<std::uint64_t>(kTebi) / 16 * 8);
     EXPECT_LE(traffic.most_messages, 2u * 16384 + 1);
   }
   // One element short of what 63 bits hold in bytes.
   const std::int64_t most = (std::int64_t{1} << 60) - 1;
   const Traffic vast = checked({{Layout::whole({most}, 0, 2), Layout::whole({most}, 1, 2)}}, {}, {0, 0});
-  EXPECT_EQ(vast.loan_bytes.at({0, 1}), static_cast<std::uint64_t>(most) * 8);
+  EXPECT_EQ(vast.remote_read_bytes.at({0, 1}), static_cast<std::uint64_t>(most) * 8);
 }
 
 TEST(RedistributionSizes, PartsAndBatchesBeyondTwoToTheForty) {

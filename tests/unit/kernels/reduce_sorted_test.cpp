@@ -1,4 +1,4 @@
-#include "kernels/fold.hpp"
+#include "kernels/reduce_sorted.hpp"
 
 #include <gtest/gtest.h>
 
@@ -37,10 +37,10 @@ std::vector<std::byte> copied_bytes(const std::vector<T>& values) {
   return bytes;
 }
 
-std::vector<std::byte> folded(const Arithmetic& arithmetic, const std::vector<std::vector<std::byte>>& parts) {
+std::vector<std::byte> reduced(const Arithmetic& arithmetic, const std::vector<std::vector<std::byte>>& parts) {
   const std::vector<ConstBytes> views(parts.begin(), parts.end());
   std::vector<std::byte> to(parts[0].size(), std::byte{0x5a});
-  fold(arithmetic, views, to);
+  reduce_sorted(arithmetic, views, to);
   return to;
 }
 
@@ -88,7 +88,7 @@ std::vector<std::byte> wild_elements(DType dtype, std::size_t count, std::mt1993
   }
 }
 
-TEST(Fold, GivesTheSameBitsForEveryOrderAndPlace) {
+TEST(ReduceSorted, GivesTheSameBitsForEveryOrderAndPlace) {
   std::mt19937 random(3);
   for (int dtype = 0; dtype <= static_cast<int>(DType::float64_float64); ++dtype)
     for (int op = 0; op <= static_cast<int>(ReduceOp::maxloc); ++op) {
@@ -101,9 +101,9 @@ TEST(Fold, GivesTheSameBitsForEveryOrderAndPlace) {
         constexpr std::size_t kCount = 97;
         std::vector<std::vector<std::byte>> parts;
         for (std::size_t i = 0; i < ranks; ++i) parts.push_back(wild_elements(arithmetic.dtype, kCount, random));
-        const std::vector<std::byte> expected = folded(arithmetic, parts);
+        const std::vector<std::byte> expected = reduced(arithmetic, parts);
         std::ranges::shuffle(parts, random);
-        ASSERT_EQ(folded(arithmetic, parts), expected) << ranks << " parts in another order";
+        ASSERT_EQ(reduced(arithmetic, parts), expected) << ranks << " parts in another order";
         // An element alone, as if the message had been cut there: other instructions work on it.
         for (const std::size_t at : {std::size_t{0}, std::size_t{40}, kCount - 1}) {
           std::vector<std::vector<std::byte>> alone;
@@ -112,7 +112,7 @@ TEST(Fold, GivesTheSameBitsForEveryOrderAndPlace) {
             alone.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(element_bytes));
           }
           const auto begin = expected.begin() + static_cast<std::ptrdiff_t>(at * element_bytes);
-          ASSERT_EQ(folded(arithmetic, alone),
+          ASSERT_EQ(reduced(arithmetic, alone),
                     std::vector<std::byte>(begin, begin + static_cast<std::ptrdiff_t>(element_bytes)))
               << ranks << " parts, element " << at << " alone";
         }
@@ -120,7 +120,7 @@ TEST(Fold, GivesTheSameBitsForEveryOrderAndPlace) {
     }
 }
 
-TEST(Fold, TheOrderWouldMatter) {  // or the test above would show nothing
+TEST(ReduceSorted, TheOrderWouldMatter) {  // or the test above would show nothing
   std::mt19937 random(3);
   std::vector<std::vector<std::byte>> parts;
   for (int i = 0; i < 8; ++i) parts.push_back(wild_elements(DType::float32, 97, random));
@@ -134,7 +134,7 @@ TEST(Fold, TheOrderWouldMatter) {  // or the test above would show nothing
   EXPECT_NE(in_order(), one);
 }
 
-TEST(Fold, IsCloseToTheExactSum) {
+TEST(ReduceSorted, IsCloseToTheExactSum) {
   std::mt19937 random(5);
   constexpr std::size_t kRanks = 64, kCount = 500;
   std::vector<std::vector<std::byte>> parts;
@@ -148,7 +148,7 @@ TEST(Fold, IsCloseToTheExactSum) {
     }
     parts.push_back(copied_bytes(values));
   }
-  const std::vector<std::byte> sums = folded({.dtype = DType::float32}, parts);
+  const std::vector<std::byte> sums = reduced({.dtype = DType::float32}, parts);
   for (std::size_t j = 0; j < kCount; ++j) {
     float sum;
     std::memcpy(&sum, &sums[j * 4], 4);
@@ -156,20 +156,20 @@ TEST(Fold, IsCloseToTheExactSum) {
   }
 }
 
-TEST(Fold, SmallMagnitudesMeetFirst) {
+TEST(ReduceSorted, SmallMagnitudesMeetFirst) {
   // 2^24 + 1 + 1 is 2^24 + 2 only where the ones are added to each other.
   for (const std::vector<float>& order : {std::vector<float>{0x1p24f, 1, 1}, {1, 0x1p24f, 1}, {1, 1, 0x1p24f}}) {
     std::vector<std::vector<std::byte>> parts;
     for (const float value : order) parts.push_back(copied_bytes(std::vector<float>{value}));
-    EXPECT_EQ(folded({.dtype = DType::float32}, parts), copied_bytes(std::vector<float>{0x1p24f + 2}));
+    EXPECT_EQ(reduced({.dtype = DType::float32}, parts), copied_bytes(std::vector<float>{0x1p24f + 2}));
   }
 }
 
-TEST(Fold, NansHaveOnePatternAndZerosTheirSign) {
+TEST(ReduceSorted, NansHaveOnePatternAndZerosTheirSign) {
   const auto sum = [](std::vector<double> values) {
     std::vector<std::vector<std::byte>> parts;
     for (const double value : values) parts.push_back(copied_bytes(std::vector<double>{value}));
-    return folded({.dtype = DType::float64}, parts);
+    return reduced({.dtype = DType::float64}, parts);
   };
   const std::vector<std::byte> nan = copied_bytes(std::vector<double>{std::numeric_limits<double>::quiet_NaN()});
   EXPECT_EQ(sum({INFINITY, -INFINITY, 1}), nan);
@@ -178,7 +178,7 @@ TEST(Fold, NansHaveOnePatternAndZerosTheirSign) {
   EXPECT_EQ(sum({-0.0, 0.0, -0.0}), copied_bytes(std::vector<double>{0.0}));
 }
 
-TEST(Fold, TakesOperationsOfTheUser) {
+TEST(ReduceSorted, TakesOperationsOfTheUser) {
   // Three bytes, a weighted mean that is not associative: its bits depend on the order.
   UserOp mean{.combine =
                   [](ConstBytes from, Bytes to) {
@@ -191,9 +191,9 @@ TEST(Fold, TakesOperationsOfTheUser) {
   std::mt19937 random(9);
   std::vector<std::vector<std::byte>> parts;
   for (int i = 0; i < 5; ++i) parts.push_back(wild_elements(DType::uint8, 30'000, random));
-  const std::vector<std::byte> expected = folded(arithmetic, parts);
+  const std::vector<std::byte> expected = reduced(arithmetic, parts);
   std::ranges::reverse(parts);
-  EXPECT_EQ(folded(arithmetic, parts), expected);
+  EXPECT_EQ(reduced(arithmetic, parts), expected);
 }
 
 }  // namespace

@@ -19,16 +19,16 @@ struct NodeProcess {
   bool member = true;  ///< of the communicator; others keep their cores, and get no worker
 };
 
-struct Seat {
+struct WorkerPin {
   int process = 0;                    ///< whose thread it is, an index into the given processes
   int cpu = kAnyCpu;                  ///< where it runs, alone
   static constexpr int kAnyCpu = -1;  ///< wherever its process may run
 
-  friend bool operator==(const Seat&, const Seat&) = default;
+  friend bool operator==(const WorkerPin&, const WorkerPin&) = default;
 };
 
-struct Placement {
-  std::vector<Seat> seats;
+struct CpuPlacement {
+  std::vector<WorkerPin> pins;
   std::string reason;  ///< one sentence for report()
 };
 
@@ -42,7 +42,7 @@ struct Placement {
 ///
 /// `processes` come in an order that all communicators of the node agree on (members of several have their own cores
 /// then), and one of them at least is a member.
-Placement place_workers(const Topology& topology, std::span<const NodeProcess> processes, int wanted);
+CpuPlacement place_workers(const Topology& topology, std::span<const NodeProcess> processes, int wanted);
 
 /// What a node does whose ranks wish for different numbers: none if one wants none, else the smallest number.
 int agreed_wish(std::span<const int> wishes);

@@ -1,5 +1,5 @@
-// Long messages in parts: whole, given up by their sender, and withdrawn by their receiver.
-#include "engine/parts.hpp"
+// Long messages in fragments: whole, given up by their sender, and withdrawn by their receiver.
+#include "engine/fragments.hpp"
 
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ TEST_P(PartsOf, ArriveAsOneMessageInOrder) {
   const std::vector<std::byte> other = message(GetParam(), 2);
   std::vector<std::byte> to(GetParam());
   std::vector<std::byte> to_other(GetParam());
-  Parts sending, sending_other, receiving, receiving_other;
+  Fragments sending, sending_other, receiving, receiving_other;
   receiving.irecv(receiver_, to, 0, kTag);
   EXPECT_EQ(receiving.test(receiver_), std::nullopt);
   sending.isend(sender_, one, 1, kTag);
@@ -52,7 +52,7 @@ TEST_P(PartsOf, ArriveAsOneMessageInOrder) {
 
 TEST_P(PartsOf, AreCompleteWithAnEmptyMessageInTheirPlace) {
   std::vector<std::byte> to(GetParam());
-  Parts sending, receiving;
+  Fragments sending, receiving;
   receiving.irecv(receiver_, to, 0, kTag);
   sending.isend(sender_, {}, 1, kTag);
   EXPECT_EQ(receiving.test(receiver_), 0u);
@@ -70,10 +70,10 @@ TEST_P(PartsOf, MayBeReceivedElsewhereOnceWithdrawn) {
   const std::vector<std::byte> sent = message(GetParam(), 3);
   std::vector<std::byte> to(GetParam());
   std::vector<std::byte> elsewhere(GetParam());
-  Parts sending, receiving;
+  Fragments sending, receiving;
   receiving.irecv(receiver_, to, 0, kTag);
   ASSERT_TRUE(receiving.withdraw(receiver_));
-  Parts rest = receiving;
+  Fragments rest = receiving;
   rest.irecv_rest(receiver_, elsewhere, 0, kTag);
   sending.isend(sender_, sent, 1, kTag);
   EXPECT_EQ(rest.test(receiver_), GetParam());
@@ -84,20 +84,20 @@ TEST_P(PartsOf, MayBeReceivedElsewhereOnceWithdrawn) {
 TEST_P(PartsOf, LeaveNothingToWithdrawOnceTheyHaveCome) {
   const std::vector<std::byte> sent = message(GetParam(), 4);
   std::vector<std::byte> to(GetParam());
-  Parts sending, receiving;
+  Fragments sending, receiving;
   receiving.irecv(receiver_, to, 0, kTag);
   sending.isend(sender_, sent, 1, kTag);
   EXPECT_FALSE(receiving.withdraw(receiver_));
   EXPECT_EQ(to, sent);
 }
 
-TEST(Parts, AreReceivedElsewhereFromTheFirstOneThatHasNotCome) {
+TEST(Fragments, AreReceivedElsewhereFromTheFirstOneThatHasNotCome) {
   auto transports = make_local_transports({0, 1});
   constexpr std::uint64_t kSize = 3 * kEager - 7;
   const std::vector<std::byte> sent = message(kSize, 6);
   std::vector<std::byte> to(kSize);
   std::vector<std::byte> elsewhere(kSize);
-  Parts receiving;
+  Fragments receiving;
   receiving.irecv(*transports[1], to, 0, kTag);
   const ConstBytes bytes = sent;
   const std::uint64_t first = kSize / 3;

@@ -9,34 +9,35 @@ namespace penstock::engine {
 
 class Segment;
 
-inline constexpr std::uint32_t kBoardTasks = 1024;  ///< of one plan; the planners' kMaxTasks must not be larger
-inline constexpr std::uint32_t kBoardSets = 64;     ///< share steps of one plan
+inline constexpr std::uint32_t kMaxTasks = 1024;     ///< of one plan; the planners' kMaxTasks must not be larger
+inline constexpr std::uint32_t kMaxTaskGroups = 64;  ///< share steps of one plan
 
-/// An operation with shared tasks uses the slot `sequence % kSlots` of the board. A rank enters it only when all ranks
-/// of the node have completed the operation that had the slot before, so nothing is ever reset: every value says to
-/// which operation it belongs.
+/// An operation with shared tasks uses the slot `sequence % kSlots` of the task table. A rank enters it only when all
+/// ranks of the node have completed the operation that had the slot before, so nothing is ever reset: every value says
+/// to which operation it belongs.
 ///
 /// The invariant that keeps memory safe: a task runs only between start_running() and stop_running(), and only if none
 /// of the ranks that it touches had failed the operation at a moment in between. So a rank that has made its failure
 /// visible and then sees nobody running may give back its memory.
-class Board {
+class TaskTable {
  public:
   static constexpr std::uint32_t kSlots = 16;
 
-  /// Where a rank's buffers of one operation lie. Written by that rank alone, before it enters its first set.
+  /// Where a rank's buffers of one operation lie. Written by that rank alone, before it enters its first group.
   struct alignas(64) Entry {
     std::atomic<std::uint64_t> sequence_plus_1{0};  ///< of the operation that the rest belongs to
     std::uint64_t signature = 0;
-    std::array<std::uint64_t, 4> address{};  ///< by Buffer; of `shared` the offset in the rank's arena
-    std::atomic<std::uint64_t> entered{0};   ///< bits: the sets whose share step this rank has come to
+    std::array<std::uint64_t, 4> address{};  ///< by Buffer; of `shared` the offset in the rank's ring
+    std::atomic<std::uint64_t> entered{0};   ///< bits: the groups whose publish_tasks step this rank has come to
     std::atomic<std::uint32_t> running{0};   ///< tasks of this operation that this rank's threads work on
-    std::array<std::atomic<std::uint32_t>, kBoardSets> left{};  ///< by set: tasks that touch this rank and are not done
+    std::array<std::atomic<std::uint32_t>, kMaxTaskGroups>
+        left{};  ///< by group: tasks that touch this rank and are not done
   };
 
   static std::uint64_t bytes(std::uint32_t ranks);
 
-  /// Memory that is zero is an empty board, so that any rank may be the first to need it.
-  Board(std::byte* memory, std::uint32_t ranks) : memory_(memory), ranks_(ranks) {}
+  /// Memory that is zero is an empty task table, so that any rank may be the first to need it.
+  TaskTable(std::byte* memory, std::uint32_t ranks) : memory_(memory), ranks_(ranks) {}
 
   Entry& entry(std::uint64_t sequence, std::uint32_t local_rank) const;
 

@@ -21,17 +21,17 @@ namespace {
 
 constexpr int kLate = 2;
 
-class Silence {
+class StallTimeout {
  public:
-  explicit Silence(std::int64_t after_ms) { options().silence_ms = after_ms; }
-  ~Silence() { options().silence_ms = 30000; }
+  explicit StallTimeout(std::int64_t after_ms) { options().stall_timeout_ms = after_ms; }
+  ~StallTimeout() { options().stall_timeout_ms = 30000; }
 };
 
-bool has_told(const Comm& comm) { return comm.report().find("silence: in 1 operations") != std::string::npos; }
+bool has_told(const Comm& comm) { return comm.report().find("stall warning: in 1 operations") != std::string::npos; }
 
 /// The reports of all ranks after an allreduce to which one rank came late: when `wait` returns, which is given the
 /// communicators of the others. They have started theirs by then.
-std::vector<std::string> reports(const std::vector<std::int32_t>& nodes, const Collective& what,
+std::vector<std::string> reports(const std::vector<std::int32_t>& nodes, const Collective& collective,
                                  const std::function<void(const std::vector<const Comm*>&)>& wait) {
   auto transports = engine::make_local_transports(nodes);
   std::vector<std::string> said(nodes.size());
@@ -42,10 +42,10 @@ std::vector<std::string> reports(const std::vector<std::int32_t>& nodes, const C
     threads.emplace_back([&, rank] {
       Comm comm = make_comm([&] { return std::move(transports[rank]); }, {.progress_cores = 0});
       comms[rank] = &comm;
-      const std::vector<std::int32_t> ones(what.count, 1);
-      std::vector<std::int32_t> sums(what.count);
+      const std::vector<std::int32_t> ones(collective.count, 1);
+      std::vector<std::int32_t> sums(collective.count);
       const auto start = [&] {
-        return comm.start(what, std::as_bytes(std::span(ones)), std::as_writable_bytes(std::span(sums)));
+        return comm.start(collective, std::as_bytes(std::span(ones)), std::as_writable_bytes(std::span(sums)));
       };
       if (rank == kLate) {
         started.arrive_and_wait();
@@ -58,7 +58,7 @@ std::vector<std::string> reports(const std::vector<std::int32_t>& nodes, const C
         started.arrive_and_wait();
         request.wait();
       }
-      EXPECT_EQ(sums, std::vector<std::int32_t>(what.count, comm.size()));
+      EXPECT_EQ(sums, std::vector<std::int32_t>(collective.count, comm.size()));
       said[rank] = comm.report();
     });
   for (std::thread& thread : threads) thread.join();
@@ -74,11 +74,11 @@ std::size_t count_of(const std::string& text, const std::string& what) {
 class SilentRank : public testing::TestWithParam<std::vector<std::int32_t>> {};
 
 TEST_P(SilentRank, IsNamedOnce) {
-  const Silence silence(1);
-  Collective what{.kind = CollectiveKind::allreduce, .count = 1000, .dtype = DType::int32};
-  what.algorithm = "ring";  // rank 0 waits for rank 3, which waits for rank 2
+  const StallTimeout stall_timeout(1);
+  Collective collective{.kind = CollectiveKind::allreduce, .count = 1000, .dtype = DType::int32};
+  collective.algorithm = "ring";  // rank 0 waits for rank 3, which waits for rank 2
   testing::internal::CaptureStderr();
-  const std::vector<std::string> said = reports(GetParam(), what, [](const std::vector<const Comm*>& others) {
+  const std::vector<std::string> said = reports(GetParam(), collective, [](const std::vector<const Comm*>& others) {
     for (const Comm* other : others) EXPECT_TRUE(test::eventually([other] { return has_told(*other); }));
   });
   const std::string text = testing::internal::GetCapturedStderr();
@@ -88,17 +88,17 @@ TEST_P(SilentRank, IsNamedOnce) {
   EXPECT_NE(text.find("allreduce/ring"), std::string::npos) << text;
   EXPECT_EQ(count_of(text, "rank 2, from which nothing has come"), 1u) << text;
   EXPECT_EQ(count_of(text, "from which more has to come"), 2u) << "the others wait for ranks that have come: " << text;
-  EXPECT_NE(said[3].find("silence: in 1 operations"), std::string::npos) << said[3];
-  EXPECT_EQ(said[kLate].find("silence:"), std::string::npos) << said[kLate];
+  EXPECT_NE(said[3].find("stall warning: in 1 operations"), std::string::npos) << said[3];
+  EXPECT_EQ(said[kLate].find("stall warning:"), std::string::npos) << said[kLate];
 }
 
 TEST_P(SilentRank, IsNotNamedBeforeItsTimeNorWhereNobodyWantsToKnow) {
-  Collective what{.kind = CollectiveKind::allreduce, .count = 1000, .dtype = DType::int32};
+  Collective collective{.kind = CollectiveKind::allreduce, .count = 1000, .dtype = DType::int32};
   testing::internal::CaptureStderr();
   static constexpr std::chrono::milliseconds kSeveralChecks{700};
   for (const std::int64_t after_ms : {std::int64_t{0}, std::int64_t{24 * 3600 * 1000}}) {
-    const Silence silence(after_ms);
-    reports(GetParam(), what, [](const auto&) { std::this_thread::sleep_for(kSeveralChecks); });
+    const StallTimeout stall_timeout(after_ms);
+    reports(GetParam(), collective, [](const auto&) { std::this_thread::sleep_for(kSeveralChecks); });
   }
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }

@@ -8,11 +8,11 @@
 
 namespace penstock::redistribute {
 
-/// The shared memory of a rank: a few times one cell for each other rank of its node, in the order of the ranks. It
-/// depends on nothing else, so a target knows where each of its sources puts a segment.
-class Cells {
+/// The shared memory of a rank: a few times one staging buffer for each other rank of its node, in the order of the
+/// ranks. It depends on nothing else, so a target knows where each of its sources puts a segment.
+class StagingBuffers {
  public:
-  Cells(const Team& team, std::uint64_t most_bytes) : team_(team) {
+  StagingBuffers(const Team& team, std::uint64_t most_bytes) : team_(team) {
     for (const std::int32_t node : team.node_of_rank)
       if (node == team.node_of_rank[static_cast<std::size_t>(team.rank)]) ++neighbours_;
     --neighbours_;
@@ -24,18 +24,18 @@ class Cells {
   }
 
   static std::size_t per_pair() { return kPerPair; }
-  /// Of one cell; 0 where there is not enough shared memory.
+  /// Of one staging buffer; 0 where there is not enough shared memory.
   std::uint64_t size_bytes() const { return size_bytes_; }
   std::uint64_t total_bytes() const { return neighbours_ * kPerPair * stride_bytes(); }
 
   /// Where `source` puts its `use`-th segment for `target`.
-  Region cell(std::int32_t source, std::int32_t target, std::size_t use, std::uint64_t segment_bytes) const {
+  Region buffer(std::int32_t source, std::int32_t target, std::size_t use, std::uint64_t segment_bytes) const {
     std::uint64_t place = 0;
     for (std::int32_t rank = 0; rank < target; ++rank)
       if (rank != source && team_.same_node(rank, source)) ++place;
     return {(use % kPerPair * neighbours_ + place) * stride_bytes(), segment_bytes, Buffer::shared};
   }
-  /// All cells of a source for its `use`-th segments, which lie side by side.
+  /// All staging buffers of a source for its `use`-th segments, which lie side by side.
   Region row(std::size_t use) const {
     const std::uint64_t row_bytes = neighbours_ * stride_bytes();
     return {use % kPerPair * row_bytes, row_bytes, Buffer::shared};

@@ -9,9 +9,9 @@ namespace penstock::engine {
 
 /// A ring: operations take space in the order of their sequence, and the oldest is given back first. Peers may read an
 /// operation's space until they have completed that operation, so it is free only when every rank of the node has.
-class Arena {
+class RingAllocator {
  public:
-  explicit Arena(std::uint64_t bytes) : bytes_(bytes) {}
+  explicit RingAllocator(std::uint64_t bytes) : bytes_(bytes) {}
 
   /// The largest space that is certain to become available once older operations are over.
   std::uint64_t limit_bytes() const { return bytes_; }

@@ -17,7 +17,7 @@ bool depends_on_order(DType dtype);
 /// neighbours combined, then neighbours of these. Every part is as long as `to` and does not overlap it. Numbers of up
 /// to 8 bytes, and sums of complex ones, are sorted by magnitude, so that small ones meet first; all other elements by
 /// their bytes. NaN has one pattern in the result. Local and non-blocking; any thread.
-void fold(const Arithmetic& arithmetic, std::span<const ConstBytes> parts, Bytes to);
+void reduce_sorted(const Arithmetic& arithmetic, std::span<const ConstBytes> parts, Bytes to);
 
 /// Neighbouring parts of one size.
 inline std::vector<ConstBytes> parts_of(ConstBytes all, std::uint64_t part_bytes) {

@@ -1,4 +1,4 @@
-#include "kernels/fold.hpp"
+#include "kernels/reduce_sorted.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -148,7 +148,7 @@ bool depends_on_order(DType dtype) {
   }
 }
 
-void fold(const Arithmetic& arithmetic, std::span<const ConstBytes> parts, Bytes to) {
+void reduce_sorted(const Arithmetic& arithmetic, std::span<const ConstBytes> parts, Bytes to) {
   assert(!parts.empty());
   if (to.empty()) return;
   const std::size_t element_bytes = arithmetic.user ? arithmetic.user->element_bytes : size_bytes(arithmetic.dtype);

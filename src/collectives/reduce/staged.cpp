@@ -1,37 +1,37 @@
-// Each rank combines one part of every segment: it gets that part of the others' contributions through cells, and
-// shows the sum in cells to those who want it. Cost: 2m(n-1)/n bytes copied twice per rank (root: in and out), and as
-// many flags. Valid on one node.
+// Each rank combines one part of every segment: it gets that part of the others' contributions through staging buffers,
+// and shows the sum in staging buffers to those who want it. Cost: 2m(n-1)/n bytes copied twice per rank (root: in and
+// out), and as many flags. Valid on one node.
 #include <utility>
 
-#include "collectives/parts/cells.hpp"
+#include "collectives/parts/staging.hpp"
 
 namespace penstock::collectives {
 namespace {
 
-class CellReduction {
+class StagedReduction {
  public:
-  CellReduction(const Team& team, const Collective& what, std::string algorithm)
+  StagedReduction(const Team& team, const Collective& collective, std::string algorithm)
       : team_(team),
-        what_(what),
-        segments_(team, what, static_cast<std::uint32_t>(team.size()), static_cast<std::uint32_t>(team.size())),
+        collective_(collective),
+        segments_(team, collective, static_cast<std::uint32_t>(team.size()), static_cast<std::uint32_t>(team.size())),
         sequence_(std::move(algorithm), team),
-        cell_sums_(sequence_, team, what, segments_.cell_bytes()),
+        staged_sums_(sequence_, team, collective, segments_.buffer_bytes()),
         peers_(others(team, team.rank)),
-        own_(contribution(team, what)),
-        result_(result(team, what)),
-        is_for_all_(what.kind == CollectiveKind::allreduce) {
+        own_(contribution(team, collective)),
+        result_(result(team, collective)),
+        is_for_all_(collective.kind == CollectiveKind::allreduce) {
     const auto size = static_cast<std::uint64_t>(team.size());
-    if (segments_.count() > 0) sequence_.shared(size * CellSegments::kInFlight * segments_.cell_bytes());
+    if (segments_.count() > 0) sequence_.shared(size * StagedSegments::kInFlight * segments_.buffer_bytes());
   }
 
   Plan plan() && {
     // One segment ahead, so that sums are not waited for with nothing to do.
     for (std::uint32_t s = 0; s < segments_.count() + 2; ++s) {
-      if (s < segments_.count()) show(s);
+      if (s < segments_.count()) publish(s);
       if (s >= 1 && s - 1 < segments_.count()) combine(s - 1);
       if (s >= 2) collect(s - 2);
     }
-    return finish(std::move(sequence_), team_, what_);
+    return finish(std::move(sequence_), team_, collective_);
   }
 
  private:
@@ -39,16 +39,16 @@ class CellReduction {
     return segments_.part(whole, segment, static_cast<std::uint32_t>(rank));
   }
   /// The stream of contributions from one rank to another: in the writer's memory by the reader's rank.
-  CellStream contributions(int writer, int reader) const {
+  StagingStream contributions(int writer, int reader) const {
     return {segments_, static_cast<std::uint32_t>(reader), 0,
             static_cast<std::uint64_t>(reader - (reader > writer ? 1 : 0))};
   }
-  CellStream sums(int writer) const {
+  StagingStream sums(int writer) const {
     return {segments_, static_cast<std::uint32_t>(writer), 1, static_cast<std::uint64_t>(team_.size() - 1)};
   }
-  bool keeps_result() const { return is_for_all_ || team_.rank == what_.root; }
+  bool keeps_result() const { return is_for_all_ || team_.rank == collective_.root; }
 
-  void show(std::uint32_t segment) {
+  void publish(std::uint32_t segment) {
     for (const int peer : peers_)
       contributions(team_.rank, peer).put(sequence_.at(0, segment), segment, part(own_, segment, peer), {&peer, 1});
   }
@@ -57,12 +57,12 @@ class CellReduction {
     const Region own = part(own_, segment, team_.rank);
     if (own.size_bytes == 0) return;
     const Region target = keeps_result() ? part(result_, segment, team_.rank) : Region{};
-    const Region sum = cell_sums_.combine(
+    const Region sum = staged_sums_.combine(
         own, target, [&](int rank, Region to) { contributions(rank, team_.rank).get(sequence_, segment, rank, to); });
     if (is_for_all_)
       sums(team_.rank).put(sequence_, segment, sum, peers_);
-    else if (team_.rank != what_.root)
-      sums(team_.rank).put(sequence_, segment, sum, {&what_.root, 1});
+    else if (team_.rank != collective_.root)
+      sums(team_.rank).put(sequence_, segment, sum, {&collective_.root, 1});
     if (keeps_result()) sequence_.copy(sum, target);
   }
 
@@ -72,10 +72,10 @@ class CellReduction {
   }
 
   const Team& team_;
-  const Collective& what_;
-  CellSegments segments_;
+  const Collective& collective_;
+  StagedSegments segments_;
   Sequence sequence_;
-  CellSums cell_sums_;
+  StagedSums staged_sums_;
   std::vector<int> peers_;
   Region own_;
   Region result_;
@@ -84,8 +84,8 @@ class CellReduction {
 
 }  // namespace
 
-Plan reduce_through_cells(const std::string& algorithm, const Team& team, const Collective& what) {
-  return CellReduction(team, what, algorithm).plan();
+Plan reduce_through_staging(const std::string& algorithm, const Team& team, const Collective& collective) {
+  return StagedReduction(team, collective, algorithm).plan();
 }
 
 }  // namespace penstock::collectives

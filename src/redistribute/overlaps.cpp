@@ -1,12 +1,12 @@
-#include "redistribute/tiles.hpp"
+#include "redistribute/overlaps.hpp"
 
 #include <algorithm>
 
 namespace penstock::redistribute {
 namespace {
 
-constexpr std::int64_t kTileElems = 128;  // side of a tile
-constexpr std::int64_t kPartElems = 512;  // side of a square of tiles, where the two memories differ in order
+constexpr std::int64_t kSquareElems = 128;  // side of an overlap
+constexpr std::int64_t kPartElems = 512;    // side of a square of overlaps, where the two memories differ in order
 
 std::vector<Run> cut_runs(const std::vector<Run>& runs, std::int64_t limit) {
   std::vector<Run> result;
@@ -31,7 +31,7 @@ std::int64_t root(std::int64_t value, std::size_t exponent) {
     return left >= 1;
   };
   std::int64_t n = 1;
-  while (n < kTileElems && fits(n + 1)) ++n;
+  while (n < kSquareElems && fits(n + 1)) ++n;
   return n;
 }
 
@@ -43,28 +43,28 @@ std::int64_t Piece::elems() const {
   return product;
 }
 
-std::vector<Segment> Tiles::cut(const Package& package, std::int64_t segment_elems) {
-  const std::size_t first = tiles_.size();
+std::vector<Segment> Overlaps::cut(const Package& package, std::int64_t segment_elems) {
+  const std::size_t first = overlaps_.size();
   for (const Piece& piece : package) cut(piece, segment_elems);
   std::vector<Segment> segments;
-  for (std::size_t i = first; i < tiles_.size(); ++i) {
-    if (segments.empty() || segments.back().elems + tiles_[i].elems > segment_elems) segments.push_back({i, i, 0});
-    segments.back().end_tile = i + 1;
-    segments.back().elems += tiles_[i].elems;
+  for (std::size_t i = first; i < overlaps_.size(); ++i) {
+    if (segments.empty() || segments.back().elems + overlaps_[i].elems > segment_elems) segments.push_back({i, i, 0});
+    segments.back().end_overlap = i + 1;
+    segments.back().elems += overlaps_[i].elems;
   }
   return segments;
 }
 
-LayoutCell Tiles::cell(redistribute::Side side, std::int64_t index) const {
+LayoutTile Overlaps::tile(redistribute::Side side, std::int64_t index) const {
   const bool is_source = side == redistribute::Side::source;
   const auto& placed = placed_[is_source ? 0 : 1];
   if (const auto found = placed.find(index); found != placed.end()) return found->second;
-  return (is_source ? pairing_.source() : pairing_.target()).cell(index);
+  return (is_source ? pairing_.source() : pairing_.target()).tile(index);
 }
 
-void Tiles::cut(const Piece& piece, std::int64_t segment_elems) {
-  const LayoutCell source = cell(redistribute::Side::source, piece.source_cell);
-  const LayoutCell target = cell(redistribute::Side::target, piece.target_cell);
+void Overlaps::cut(const Piece& piece, std::int64_t segment_elems) {
+  const LayoutTile source = tile(redistribute::Side::source, piece.source_tile);
+  const LayoutTile target = tile(redistribute::Side::target, piece.target_tile);
   const std::size_t dimensions = source_order_.size();
   std::vector<std::vector<Run>> runs(dimensions);
   std::vector<std::vector<std::size_t>> parts(dimensions);  // borders among the runs
@@ -74,7 +74,7 @@ void Tiles::cut(const Piece& piece, std::int64_t segment_elems) {
     const std::size_t d = source_order_[i];
     const SharedRuns& shared = *piece.axes[d];
     const std::int64_t room = segment_elems / tile_elems;
-    const std::int64_t limit = is_dense ? room : same_order_ ? std::min(room, kTileElems) : root(room, i + 1);
+    const std::int64_t limit = is_dense ? room : same_order_ ? std::min(room, kSquareElems) : root(room, i + 1);
     runs[d] = cut_runs(shared.runs, limit);
     tile_elems *= longest(runs[d]);
     is_dense = is_dense && shared.runs.size() == 1 && shared.elems == source.shape[d] &&
@@ -107,9 +107,9 @@ void Tiles::cut(const Piece& piece, std::int64_t segment_elems) {
   visit_parts(visit_parts, 0);
 }
 
-std::int64_t Tiles::runs(const Piece& piece) const {
-  const LayoutCell source = pairing_.source().cell(piece.source_cell);
-  const LayoutCell target = pairing_.target().cell(piece.target_cell);
+std::int64_t Overlaps::runs(const Piece& piece) const {
+  const LayoutTile source = pairing_.source().tile(piece.source_tile);
+  const LayoutTile target = pairing_.target().tile(piece.target_tile);
   std::int64_t count = 1;
   std::int64_t run_elems = 1;
   bool is_dense = same_order_;  // all faster dimensions are whole on both sides
@@ -133,45 +133,46 @@ std::int64_t Tiles::runs(const Piece& piece) const {
   return count;
 }
 
-void Tiles::add(const LayoutCell& source, const LayoutCell& target, const std::vector<const Run*>& runs) {
-  Tile tile{source.local_offset_elems, target.local_offset_elems, 1, sides_.size()};
+void Overlaps::add(const LayoutTile& source, const LayoutTile& target, const std::vector<const Run*>& runs) {
+  Overlap overlap{source.local_offset_elems, target.local_offset_elems, 1, sides_.size()};
   for (const std::size_t d : source_order_) {
     const Run& run = *runs[d];
     const std::int64_t source_stride = source.strides_elems[d];
     const std::int64_t target_stride = target.strides_elems[pairing_.target_dimension(d)];
-    tile.source_offset += run.source * source_stride;
-    tile.target_offset += run.target * target_stride;
-    tile.elems *= run.length;
+    overlap.source_offset += run.source * source_stride;
+    overlap.target_offset += run.target * target_stride;
+    overlap.elems *= run.length;
     sides_.push_back({run.length, source_stride * run.source_step, target_stride * run.target_step});
   }
-  tiles_.push_back(tile);
+  overlaps_.push_back(overlap);
 }
 
-void Tiles::lay_out(const Segment& segment, Route route, BlockList& list) {
+void Overlaps::lay_out(const Segment& segment, Route route, BlockList& list) {
   struct Placed {
     std::int64_t package_offset;
-    const Tile* tile;
+    const Overlap* overlap;
   };
   std::vector<Placed> placed;
   std::int64_t package_offset = 0;
-  for (std::size_t i = segment.first_tile; i < segment.end_tile; ++i) {
-    placed.push_back({package_offset, &tiles_[i]});
-    package_offset += tiles_[i].elems;
+  for (std::size_t i = segment.first_overlap; i < segment.end_overlap; ++i) {
+    placed.push_back({package_offset, &overlaps_[i]});
+    package_offset += overlaps_[i].elems;
   }
   if (route == Route::package_to_target)
-    std::stable_sort(placed.begin(), placed.end(),
-                     [](const Placed& a, const Placed& b) { return a.tile->target_offset < b.tile->target_offset; });
+    std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
+      return a.overlap->target_offset < b.overlap->target_offset;
+    });
   list.clear();
-  for (const auto& [offset, tile] : placed) {
+  for (const auto& [offset, overlap] : placed) {
     std::int64_t package_stride = 1;
     box_.clear();
     for (std::size_t i = pairing_.dimensions(); i-- > 0; package_stride *= box_.back().length) {
-      const Side& side = sides_[tile->first_side + i];
+      const Side& side = sides_[overlap->first_side + i];
       box_.push_back({side.length, route == Route::package_to_target ? package_stride : side.source_stride,
                       route == Route::source_to_package ? package_stride : side.target_stride});
     }
-    list.add(route == Route::package_to_target ? offset : tile->source_offset,
-             route == Route::source_to_package ? offset : tile->target_offset, box_);
+    list.add(route == Route::package_to_target ? offset : overlap->source_offset,
+             route == Route::source_to_package ? offset : overlap->target_offset, box_);
   }
 }
 

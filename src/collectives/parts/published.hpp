@@ -10,11 +10,11 @@
 namespace penstock::collectives {
 
 /// Bytes that the rank that shows most shows, equal on all ranks.
-std::uint64_t shown_bytes(const Team& team, const Collective& what);
+std::uint64_t published_bytes(const Team& team, const Collective& collective);
 
-class Shown {
+class Published {
  public:
-  Shown(std::string algorithm, const Team& team, const Collective& what);
+  Published(std::string algorithm, const Team& team, const Collective& collective);
 
   /// Who sees whose contribution. One of these, once; `own` is that of this rank, if it has any.
   void to_all(Region own);
@@ -31,11 +31,11 @@ class Shown {
 
  private:
   // `count` ranks from `first` on, modulo their number.
-  void show(Region own, int first, int count);
-  void await(int first, int count);
+  void publish(Region own, int first, int count);
+  void wait(int first, int count);
 
   const Team& team_;
-  const Collective& what_;
+  const Collective& collective_;
   Sequence sequence_;
   Region own_{};  ///< where this rank reads it itself: others take away the cache lines of what is shown
 };

@@ -1,7 +1,8 @@
-// Streams through shared memory: a writer copies a buffer into a few cells in turn, its readers copy it out of them.
+// Streams through shared memory: a writer copies a buffer into a few staging buffers in turn, its readers copy it out
+// of them.
 //
-// Two copies instead of the one that a system call makes (process_vm_readv), but cells stay in the caches, and nobody
-// looks up the pages of another process. What fits in the last-level cache passes several times as fast.
+// Two copies instead of the one that a system call makes (process_vm_readv), but staging buffers stay in the caches,
+// and nobody looks up the pages of another process. What fits in the last-level cache passes several times as fast.
 #pragma once
 
 #include <span>
@@ -12,20 +13,21 @@
 
 namespace penstock::collectives {
 
-/// A buffer of `what`, cut so that cells for a few segments of it fit in a rank's part of shared memory.
-class CellSegments {
+/// A buffer of `collective`, cut so that staging buffers for a few segments of it fit in a rank's part of shared
+/// memory.
+class StagedSegments {
  public:
   static constexpr std::uint32_t kInFlight = 4;
 
-  /// A segment has some parts, each as long as a cell; a rank needs some cells for each segment in flight. Segments of
-  /// what.segment_bytes, if they are not too long.
-  CellSegments(const Team& team, const Collective& what, std::uint32_t parts, std::uint32_t cells);
+  /// A segment has some parts, each as long as a staging buffer; a rank needs some staging buffers for each segment in
+  /// flight. Segments of collective.segment_bytes, if they are not too long.
+  StagedSegments(const Team& team, const Collective& collective, std::uint32_t parts, std::uint32_t buffers);
 
   std::uint32_t count() const { return count_; }
   /// Segments, from the first one on, whose part `index` is not empty.
   std::uint32_t count(std::uint32_t index) const;
   /// Of the longest part of a segment, up to a multiple of 64.
-  std::uint64_t cell_bytes() const { return cell_bytes_; }
+  std::uint64_t buffer_bytes() const { return buffer_bytes_; }
   /// Segment `segment` of a buffer of the operation, and part `index` of it.
   Region of(Region whole, std::uint32_t segment) const;
   Region part(Region whole, std::uint32_t segment, std::uint32_t index) const;
@@ -35,44 +37,44 @@ class CellSegments {
 
   std::uint64_t elements_;
   std::uint64_t element_bytes_;
-  std::uint64_t cell_bytes_ = 0;
+  std::uint64_t buffer_bytes_ = 0;
   std::uint32_t count_ = 0;
   std::uint32_t parts_;
 };
 
-/// The cells in which a writer shows one part of each segment to its readers. Writer and readers make equal ones. Empty
-/// parts are left out: both sides know their size.
-class CellStream {
+/// The staging buffers in which a writer shows one part of each segment to its readers. Writer and readers make equal
+/// ones. Empty parts are left out: both sides know their size.
+class StagingStream {
  public:
   /// `number` tells the streams between two ranks apart; streams of one writer follow each other in its shared memory.
-  CellStream(const CellSegments& segments, std::uint32_t part, std::uint32_t number, std::uint64_t index_in_memory)
-      : cell_bytes_(segments.cell_bytes()),
-        first_byte_(index_in_memory * CellSegments::kInFlight * segments.cell_bytes()),
+  StagingStream(const StagedSegments& segments, std::uint32_t part, std::uint32_t number, std::uint64_t index_in_memory)
+      : buffer_bytes_(segments.buffer_bytes()),
+        first_byte_(index_in_memory * StagedSegments::kInFlight * segments.buffer_bytes()),
         segments_(segments.count(part)),
         number_(number) {}
 
-  /// Copies `from` into the cell of `segment` once all readers are done with what was in it, and shows it.
+  /// Copies `from` into the staging buffer of `segment` once all readers are done with what was in it, and shows it.
   void put(Sequence& sequence, std::uint32_t segment, Region from, std::span<const int> readers) const;
-  /// Copies the cell out into `to`, and gives it back.
+  /// Copies the staging buffer out into `to`, and gives it back.
   void get(Sequence& sequence, std::uint32_t segment, int writer, Region to) const;
 
  private:
   static constexpr std::uint32_t kStreams = 2;  // between two ranks in each direction
 
-  Region cell(std::uint32_t segment, std::uint64_t size_bytes) const;
+  Region buffer(std::uint32_t segment, std::uint64_t size_bytes) const;
   std::uint32_t full_tag(std::uint32_t segment) const { return (segment * kStreams + number_) * 2; }
   std::uint32_t free_tag(std::uint32_t segment) const { return full_tag(segment) + 1; }
 
-  std::uint64_t cell_bytes_;
+  std::uint64_t buffer_bytes_;
   std::uint64_t first_byte_;
   std::uint32_t segments_;
   std::uint32_t number_;
 };
 
 /// Combines what all ranks contribute to one part of a segment, in the order of the ranks.
-class CellSums {
+class StagedSums {
  public:
-  CellSums(Sequence& sequence, const Team& team, const Collective& what, std::uint64_t most_bytes);
+  StagedSums(Sequence& sequence, const Team& team, const Collective& collective, std::uint64_t most_bytes);
 
   /// `get(rank, to)` copies the contribution of another rank; `own` is this rank's. Returns where the sum lies: in
   /// `target` if that is neither empty nor where a contribution lies, else in scratch memory, which the sum after the

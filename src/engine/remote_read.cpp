@@ -1,4 +1,4 @@
-#include "engine/borrow.hpp"
+#include "engine/remote_read.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -28,14 +28,14 @@ std::uint64_t advanced(std::uint64_t offset, std::uint64_t steps, std::int64_t s
   return offset + static_cast<std::uint64_t>(static_cast<std::int64_t>(steps) * stride);
 }
 
-class Borrower {
+class RemoteReader {
  public:
-  Borrower(const Step& step, const Arithmetic& arithmetic, Lent lent, Bytes to)
+  RemoteReader(const Step& step, const Arithmetic& arithmetic, RemoteMemory offered, Bytes to)
       : step_(step),
         arithmetic_(arithmetic),
         types_(plan::element_types(arithmetic, step)),
         from_bytes_(size_bytes(types_.from)),
-        lent_(lent),
+        offered_(offered),
         to_(to),
         moves_(types_.from == types_.to && kernels::is_move(arithmetic, types_.to, step.scaled)) {}
 
@@ -55,7 +55,7 @@ class Borrower {
     for (std::uint64_t row = 0; row < block.rows && error == 0; ++row) {
       const std::uint64_t from = advanced(block.from_offset_elems, row, block.from_row_stride_elems);
       const std::uint64_t to = advanced(block.to_offset_elems, row, block.to_row_stride_elems);
-      error = read_memory(lent_.process, lent_.address + from * from_bytes_,
+      error = read_memory(offered_.process, offered_.address + from * from_bytes_,
                           to_.subspan(to * from_bytes_, block.columns * from_bytes_));
     }
     return error;
@@ -100,7 +100,7 @@ class Borrower {
     extend(part.columns, part.from_column_stride_elems);
     const Bytes here(near, reach * from_bytes_);
     const std::uint64_t first = part.from_offset_elems - before;
-    if (const int error = read_memory(lent_.process, lent_.address + first * from_bytes_, here)) return error;
+    if (const int error = read_memory(offered_.process, offered_.address + first * from_bytes_, here)) return error;
     part.from_offset_elems = before;
     kernels::transform(arithmetic_, types_, {&part, 1}, step_.scaled, here, to_);
     return 0;
@@ -110,18 +110,18 @@ class Borrower {
   const Arithmetic& arithmetic_;
   const kernels::ElementTypes types_;
   const std::size_t from_bytes_;
-  const Lent lent_;
+  const RemoteMemory offered_;
   const Bytes to_;
   const bool moves_;
 };
 
 }  // namespace
 
-int borrow(const Plan& plan, const Step& step, const Arithmetic& arithmetic, Lent lent, Bytes to) {
-  Borrower borrower(step, arithmetic, lent, to);
+int remote_read(const Plan& plan, const Step& step, const Arithmetic& arithmetic, RemoteMemory offered, Bytes to) {
+  RemoteReader reader(step, arithmetic, offered, to);
   int error = 0;
   for (std::uint32_t i = 0; i < step.block_count && error == 0; ++i)
-    error = borrower.take(plan.blocks[step.first_block + i]);
+    error = reader.take(plan.blocks[step.first_block + i]);
   return error;
 }
 

@@ -1,5 +1,5 @@
-// What `borrow` moves is what `transform` moves, and only where it is to go.
-#include "engine/borrow.hpp"
+// What `remote_read` moves is what `transform` moves, and only where it is to go.
+#include "engine/remote_read.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -61,12 +61,12 @@ TEST(Borrow, EqualsATransform) {
     const Arithmetic arithmetic{.dtype = DType::float32,
                                 .alpha = i % 3 == 0 ? 1.0 : static_cast<double>(pick(0, 3)),
                                 .beta = static_cast<double>(i % 3 == 0 ? 0 : pick(0, 1))};
-    PlanBuilder builder("test/borrow", 0, 2);
-    builder.borrow(source.size() * 4, 1, 0, {0, target.size() * 4, Buffer::output}, {&block, 1}, {});
+    PlanBuilder builder("test/remote_read", 0, 2);
+    builder.remote_read(source.size() * 4, 1, 0, {0, target.size() * 4, Buffer::output}, {&block, 1}, {});
     const Plan plan = std::move(builder).finish(0, target.size() * 4);
     kernels::transform(arithmetic, {&block, 1}, true, bytes_of(source), bytes_of(expected));
-    ASSERT_EQ(borrow(plan, plan.steps[0], arithmetic, {::getpid(), std::bit_cast<std::uint64_t>(source.data())},
-                     bytes_of(target)),
+    ASSERT_EQ(remote_read(plan, plan.steps[0], arithmetic, {::getpid(), std::bit_cast<std::uint64_t>(source.data())},
+                          bytes_of(target)),
               0);
     ASSERT_EQ(target, expected) << "case " << i;
   }
@@ -75,19 +75,20 @@ TEST(Borrow, EqualsATransform) {
 TEST(Borrow, SaysWhyItCannotRead) {
   const Block line{.rows = 1, .columns = 1 << 14, .from_column_stride_elems = 1, .to_column_stride_elems = 1};
   std::vector<std::byte> target(1 << 14);
-  PlanBuilder builder("test/borrow", 0, 2);
-  builder.borrow(target.size(), 1, 0, {0, target.size(), Buffer::output}, {&line, 1}, {});
+  PlanBuilder builder("test/remote_read", 0, 2);
+  builder.remote_read(target.size(), 1, 0, {0, target.size(), Buffer::output}, {&line, 1}, {});
   const Plan plan = std::move(builder).finish(0, target.size());
   for (const double alpha : {1.0, 2.0})
-    EXPECT_EQ(borrow(plan, plan.steps[0], {.dtype = DType::uint8, .alpha = alpha}, {::getpid(), 16}, target), EFAULT);
+    EXPECT_EQ(remote_read(plan, plan.steps[0], {.dtype = DType::uint8, .alpha = alpha}, {::getpid(), 16}, target),
+              EFAULT);
 }
 
-TEST(Loans, AreTakenWhileMuchElseMoves) {
-  // Each rank lends each other one, some before and some after the others come for it.
+TEST(RemoteReads, AreTakenWhileMuchElseMoves) {
+  // Each rank offers each other one, some before and some after the others come for it.
   constexpr std::uint64_t kElems = 100'000;
   run_ranks(ranks_of(one_node(3)), [&](Engine& engine, int rank) {
     constexpr int kRanks = 3, kParts = 5;
-    PlanBuilder builder("test/loans", rank, kRanks);
+    PlanBuilder builder("test/remote reads", rank, kRanks);
     const Block line{.rows = 1, .columns = kElems, .from_column_stride_elems = 1, .to_column_stride_elems = 1};
     for (int peer = 0; peer < kRanks; ++peer)
       for (int part = 0; part < kParts; ++part) {
@@ -95,8 +96,8 @@ TEST(Loans, AreTakenWhileMuchElseMoves) {
         const auto tag = static_cast<std::uint32_t>(part);
         const std::uint64_t from_bytes = tag * kElems * 4;
         const std::uint64_t to_bytes = static_cast<std::uint64_t>(peer) * kParts * kElems * 4 + from_bytes;
-        builder.lend({from_bytes, kElems * 4, Buffer::input}, peer, tag, {});
-        builder.borrow(kElems * 4, peer, tag, {to_bytes, kElems * 4, Buffer::output}, {&line, 1}, {});
+        builder.offer_read({from_bytes, kElems * 4, Buffer::input}, peer, tag, {});
+        builder.remote_read(kElems * 4, peer, tag, {to_bytes, kElems * 4, Buffer::output}, {&line, 1}, {});
       }
     const auto plan =
         std::make_shared<const Plan>(std::move(builder).finish(kParts * kElems * 4, kRanks * kParts * kElems * 4));
@@ -114,15 +115,15 @@ TEST(Loans, AreTakenWhileMuchElseMoves) {
   });
 }
 
-TEST(Loans, AreRefusedWhereNoRankCanReadAnothersMemory) {
+TEST(RemoteReads, AreRefusedWhereNoRankCanReadAnothersMemory) {
   RanksOptions options = ranks_of(one_node(2));
   options.engine.single_copy = false;
   run_ranks(options, [&](Engine& engine, int rank) {
-    PlanBuilder builder("test/loans", rank, 2);
+    PlanBuilder builder("test/remote reads", rank, 2);
     if (rank == 0)
-      builder.lend({0, 8, Buffer::input}, 1, 0, {});
+      builder.offer_read({0, 8, Buffer::input}, 1, 0, {});
     else
-      builder.borrow(8, 0, 0, {0, 8, Buffer::output}, {}, {});
+      builder.remote_read(8, 0, 0, {0, 8, Buffer::output}, {}, {});
     std::vector<std::byte> memory(8);
     const auto plan = std::make_shared<const Plan>(std::move(builder).finish(8, 8));
     EXPECT_THROW(engine.start(plan, {memory, memory}, {}, 5)->wait(), Error);

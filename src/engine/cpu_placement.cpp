@@ -1,4 +1,4 @@
-#include "engine/placement.hpp"
+#include "engine/cpu_placement.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -29,7 +29,7 @@ class Placer {
       if (usable_.has(cpu.number)) cores_[cpu.core].push_back(&cpu);
   }
 
-  Placement place(int wanted) {
+  CpuPlacement place(int wanted) {
     const std::vector<Share> free = deal(first_cpus_of_free_cores());
     const std::vector<Share> loose = loose_cores();
     if (wanted == kAutomaticWorkers) {
@@ -39,31 +39,31 @@ class Placer {
         share.insert(share.end(), loose[p].begin(), loose[p].end());
         if (share.size() > static_cast<std::size_t>(processes_[p].ranks))
           share.resize(static_cast<std::size_t>(processes_[p].ranks));
-        for (const int cpu : share) seats_.push_back({static_cast<int>(p), cpu});
+        for (const int cpu : share) pins_.push_back({static_cast<int>(p), cpu});
       }
-      return {seats_, automatic_reason()};
+      return {pins_, automatic_reason()};
     }
     int members = 0;
     for (const NodeProcess& process : processes_) members += process.member ? process.ranks : 0;
     const int most = std::min(kMostWorkers, std::max(usable_.count(), members));
     const auto count = static_cast<std::size_t>(std::min(wanted, most));
-    seat(free, count);
-    seat(loose, count);
+    pin(free, count);
+    pin(loose, count);
     std::vector<std::string> parts = where();
-    const std::size_t unshared = seats_.size();
-    seat(deal(idle_hardware_threads()), count);
-    if (seats_.size() > unshared)
-      parts.push_back(std::to_string(seats_.size() - unshared) + " on idle hardware threads of the ranks' cores");
-    const std::size_t alone = seats_.size();
-    seat(std::vector<Share>(processes_.size(), Share(count, Seat::kAnyCpu)), count);
-    if (seats_.size() > alone) parts.push_back(std::to_string(seats_.size() - alone) + " on cores of the ranks");
+    const std::size_t unshared = pins_.size();
+    pin(deal(idle_hardware_threads()), count);
+    if (pins_.size() > unshared)
+      parts.push_back(std::to_string(pins_.size() - unshared) + " on idle hardware threads of the ranks' cores");
+    const std::size_t alone = pins_.size();
+    pin(std::vector<Share>(processes_.size(), Share(count, WorkerPin::kAnyCpu)), count);
+    if (pins_.size() > alone) parts.push_back(std::to_string(pins_.size() - alone) + " on cores of the ranks");
     std::string why = ", as asked for";
     if (wanted > most)
       why = ", since " + std::to_string(wanted) + " were asked for, more than the " +
             (most == kMostWorkers      ? std::to_string(most) + " that a node may have"
              : most == usable_.count() ? counted(static_cast<std::size_t>(most), "CPU") + " of the job here"
                                        : counted(static_cast<std::size_t>(most), "rank") + " here");
-    return {seats_, std::to_string(count) + why + ": " + joined(parts) + unknown()};
+    return {pins_, std::to_string(count) + why + ": " + joined(parts) + unknown()};
   }
 
  private:
@@ -156,7 +156,7 @@ class Placer {
                              [&](std::size_t p) { return on_core(processes_[p], core.second); });
       if (cores <= ranks || members.empty()) continue;
       loose_count_ += cores - ranks;
-      for (std::size_t i = 0; i < cores - ranks; ++i) shares[members[i % members.size()]].push_back(Seat::kAnyCpu);
+      for (std::size_t i = 0; i < cores - ranks; ++i) shares[members[i % members.size()]].push_back(WorkerPin::kAnyCpu);
     }
     return shares;
   }
@@ -165,22 +165,22 @@ class Placer {
     return std::any_of(cpus.begin(), cpus.end(), [&](const Cpu* cpu) { return process.bound.has(cpu->number); });
   }
 
-  /// Takes from the shares of the members until there are `count` seats: always a process with the fewest.
-  void seat(const std::vector<Share>& shares, std::size_t count) {
+  /// Takes from the shares of the members until there are `count` pins: always a process with the fewest.
+  void pin(const std::vector<Share>& shares, std::size_t count) {
     std::vector<std::size_t> used(processes_.size(), 0);
-    while (seats_.size() < count) {
+    while (pins_.size() < count) {
       std::tuple best{std::numeric_limits<std::size_t>::max(), std::size_t{0}};
       for (std::size_t p = 0; p < processes_.size(); ++p)
-        if (processes_[p].member && used[p] < shares[p].size()) best = std::min(best, std::tuple{seats_of(p), p});
-      const auto [seats, process] = best;
-      if (seats == std::numeric_limits<std::size_t>::max()) return;
-      seats_.push_back({static_cast<int>(process), shares[process][used[process]++]});
+        if (processes_[p].member && used[p] < shares[p].size()) best = std::min(best, std::tuple{pins_of(p), p});
+      const auto [pins, process] = best;
+      if (pins == std::numeric_limits<std::size_t>::max()) return;
+      pins_.push_back({static_cast<int>(process), shares[process][used[process]++]});
     }
   }
 
-  std::size_t seats_of(std::size_t process) const {
+  std::size_t pins_of(std::size_t process) const {
     return static_cast<std::size_t>(std::count_if(
-        seats_.begin(), seats_.end(), [&](const Seat& seat) { return seat.process == static_cast<int>(process); }));
+        pins_.begin(), pins_.end(), [&](const WorkerPin& pin) { return pin.process == static_cast<int>(process); }));
   }
 
   std::string facts() const {
@@ -188,15 +188,15 @@ class Placer {
   }
 
   std::string automatic_reason() const {
-    if (seats_.empty()) return "0, since no core is free: " + facts() + unknown();
-    return std::to_string(seats_.size()) + ", for " + facts() + ": " + joined(where()) + unknown();
+    if (pins_.empty()) return "0, since no core is free: " + facts() + unknown();
+    return std::to_string(pins_.size()) + ", for " + facts() + ": " + joined(where()) + unknown();
   }
 
   /// The workers so far, which are on free and on loose cores.
   std::vector<std::string> where() const {
     CpuSet pinned;
-    for (const Seat& seat : seats_) pinned.add(seat.cpu);
-    const std::size_t floating = seats_.size() - static_cast<std::size_t>(pinned.count());
+    for (const WorkerPin& pin : pins_) pinned.add(pin.cpu);
+    const std::size_t floating = pins_.size() - static_cast<std::size_t>(pinned.count());
     std::vector<std::string> parts;
     if (!pinned.empty())
       parts.push_back(std::to_string(pinned.count()) + " on CPU " + pinned.text() + ", to which no rank is bound");
@@ -226,12 +226,12 @@ class Placer {
   std::size_t ranks_ = 0;
   std::size_t loose_count_ = 0;
   std::size_t unknown_ = 0;
-  std::vector<Seat> seats_;
+  std::vector<WorkerPin> pins_;
 };
 
 }  // namespace
 
-Placement place_workers(const Topology& topology, std::span<const NodeProcess> processes, int wanted) {
+CpuPlacement place_workers(const Topology& topology, std::span<const NodeProcess> processes, int wanted) {
   if (wanted == 0) return {{}, "0, as asked for"};
   return Placer(topology, processes).place(wanted);
 }

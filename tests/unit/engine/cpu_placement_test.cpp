@@ -1,5 +1,5 @@
 // Where workers go: cases worked out by hand, and rules that hold on random machines.
-#include "engine/placement.hpp"
+#include "engine/cpu_placement.hpp"
 
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ struct Placing {
   Machine machine;
   std::vector<NodeProcess> processes;
   int wanted;
-  std::vector<Seat> seats;
+  std::vector<WorkerPin> pins;
   std::string said;  ///< in the reason
 };
 
@@ -57,17 +57,17 @@ class Placed : public testing::TestWithParam<Placing> {};
 
 TEST_P(Placed, AsByHand) {
   const Placing& given = GetParam();
-  const Placement placement = place_workers(given.machine.topology(), given.processes, given.wanted);
-  ASSERT_EQ(placement.seats.size(), given.seats.size()) << placement.reason;
-  for (std::size_t i = 0; i < given.seats.size(); ++i) {
-    EXPECT_EQ(placement.seats[i].process, given.seats[i].process) << "seat " << i << ": " << placement.reason;
-    EXPECT_EQ(placement.seats[i].cpu, given.seats[i].cpu) << "seat " << i << ": " << placement.reason;
+  const CpuPlacement placement = place_workers(given.machine.topology(), given.processes, given.wanted);
+  ASSERT_EQ(placement.pins.size(), given.pins.size()) << placement.reason;
+  for (std::size_t i = 0; i < given.pins.size(); ++i) {
+    EXPECT_EQ(placement.pins[i].process, given.pins[i].process) << "pin " << i << ": " << placement.reason;
+    EXPECT_EQ(placement.pins[i].cpu, given.pins[i].cpu) << "pin " << i << ": " << placement.reason;
   }
   EXPECT_NE(placement.reason.find(given.said), std::string::npos) << placement.reason;
 }
 
 constexpr int kAuto = kAutomaticWorkers;
-constexpr int kAny = Seat::kAnyCpu;
+constexpr int kAny = WorkerPin::kAnyCpu;
 const Machine kTwo{.cores_per_cache = 2};
 const Machine kEight{.cores_per_cache = 8};
 const Machine kTwoNodes{.nodes = 2, .caches_per_node = 2, .cores_per_cache = 2};                      // 8 cores
@@ -218,39 +218,39 @@ struct Job {
   }
 };
 
-TEST(Placement, KeepsItsRulesOnRandomMachines) {
+TEST(CpuPlacement, KeepsItsRulesOnRandomMachines) {
   std::mt19937 random(20);
   for (int trial = 0; trial < 3000; ++trial) {
     const Job job(random);
     const int wanted = trial % 2 == 0 ? kAutomaticWorkers : std::uniform_int_distribution<int>(1, 40)(random);
-    const Placement placement = place_workers(job.topology, job.processes, wanted);
+    const CpuPlacement placement = place_workers(job.topology, job.processes, wanted);
     SCOPED_TRACE("trial " + std::to_string(trial) + ", wanted " + std::to_string(wanted) + "\n" + job.text() +
                  placement.reason);
     std::set<int> cores;
-    std::map<int, int> seats_of;
-    for (const Seat& seat : placement.seats) {
-      const NodeProcess& process = job.processes[static_cast<std::size_t>(seat.process)];
-      ++seats_of[seat.process];
+    std::map<int, int> pins_of;
+    for (const WorkerPin& pin : placement.pins) {
+      const NodeProcess& process = job.processes[static_cast<std::size_t>(pin.process)];
+      ++pins_of[pin.process];
       EXPECT_TRUE(process.member);
-      if (seat.cpu == Seat::kAnyCpu) continue;
-      EXPECT_TRUE(process.inherited.has(seat.cpu)) << "CPU " << seat.cpu << " is not the job's";
-      EXPECT_FALSE(job.bound().has(seat.cpu)) << "a rank is bound to CPU " << seat.cpu;
-      const int core = job.cpu(seat.cpu).core;
+      if (pin.cpu == WorkerPin::kAnyCpu) continue;
+      EXPECT_TRUE(process.inherited.has(pin.cpu)) << "CPU " << pin.cpu << " is not the job's";
+      EXPECT_FALSE(job.bound().has(pin.cpu)) << "a rank is bound to CPU " << pin.cpu;
+      const int core = job.cpu(pin.cpu).core;
       if (wanted != kAutomaticWorkers && job.rank_uses(core)) continue;
-      EXPECT_FALSE(job.rank_uses(core)) << "a rank is bound to the core of CPU " << seat.cpu;
+      EXPECT_FALSE(job.rank_uses(core)) << "a rank is bound to the core of CPU " << pin.cpu;
       EXPECT_TRUE(cores.insert(core).second) << "two workers on core " << core;
     }
-    for (const auto& [process, seats] : seats_of)
-      EXPECT_TRUE(wanted != kAuto || seats <= job.processes[static_cast<std::size_t>(process)].ranks);
+    for (const auto& [process, pins] : pins_of)
+      EXPECT_TRUE(wanted != kAuto || pins <= job.processes[static_cast<std::size_t>(process)].ranks);
     int ranks = 0;
     for (const NodeProcess& process : job.processes) ranks += process.member ? process.ranks : 0;
     const int most = std::min(wanted, std::max(job.processes[0].inherited.count(), ranks));
-    EXPECT_TRUE(wanted == kAuto || static_cast<int>(placement.seats.size()) == most);
-    EXPECT_TRUE(placement.reason.starts_with(std::to_string(placement.seats.size())));
+    EXPECT_TRUE(wanted == kAuto || static_cast<int>(placement.pins.size()) == most);
+    EXPECT_TRUE(placement.reason.starts_with(std::to_string(placement.pins.size())));
   }
 }
 
-TEST(Placement, EverySpareCoreHasAWorkerUpToOnePerRank) {
+TEST(CpuPlacement, EverySpareCoreHasAWorkerUpToOnePerRank) {
   for (const bool pinned : {false, true})
     for (int cores = 1; cores <= 12; ++cores)
       for (int ranks = 1; ranks <= cores; ++ranks) {
@@ -263,13 +263,13 @@ TEST(Placement, EverySpareCoreHasAWorkerUpToOnePerRank) {
           own.add(rank + cores);
           processes.push_back({.bound = pinned ? own : all, .inherited = all});
         }
-        const Placement placement = place_workers(machine.topology(), processes, kAuto);
-        EXPECT_EQ(static_cast<int>(placement.seats.size()), std::min(ranks, cores - ranks)) << placement.reason;
-        for (const Seat& seat : placement.seats) EXPECT_EQ(seat.cpu != kAny, pinned) << placement.reason;
+        const CpuPlacement placement = place_workers(machine.topology(), processes, kAuto);
+        EXPECT_EQ(static_cast<int>(placement.pins.size()), std::min(ranks, cores - ranks)) << placement.reason;
+        for (const WorkerPin& pin : placement.pins) EXPECT_EQ(pin.cpu != kAny, pinned) << placement.reason;
       }
 }
 
-TEST(Placement, CommunicatorsOfOneNodeHaveCoresOfTheirOwn) {
+TEST(CpuPlacement, CommunicatorsOfOneNodeHaveCoresOfTheirOwn) {
   std::mt19937 random(22);
   for (int trial = 0; trial < 1000; ++trial) {
     Job job(random);
@@ -277,14 +277,14 @@ TEST(Placement, CommunicatorsOfOneNodeHaveCoresOfTheirOwn) {
     for (int part = 0; part < 2; ++part) {
       for (std::size_t p = 0; p < job.processes.size(); ++p) job.processes[p].member = static_cast<int>(p) % 2 == part;
       if (job.processes.size() == 1 && part == 1) continue;
-      for (const Seat& seat : place_workers(job.topology, job.processes, kAutomaticWorkers).seats)
-        if (seat.cpu != kAny && !owner.emplace(seat.cpu, seat.process).second)
-          ADD_FAILURE() << "two workers on CPU " << seat.cpu << "\n" << job.text();
+      for (const WorkerPin& pin : place_workers(job.topology, job.processes, kAutomaticWorkers).pins)
+        if (pin.cpu != kAny && !owner.emplace(pin.cpu, pin.process).second)
+          ADD_FAILURE() << "two workers on CPU " << pin.cpu << "\n" << job.text();
     }
   }
 }
 
-TEST(Placement, TheFewestWishesCount) {
+TEST(CpuPlacement, TheFewestWishesCount) {
   EXPECT_EQ(agreed_wish(std::vector<int>{kAuto, kAuto}), kAuto);
   EXPECT_EQ(agreed_wish(std::vector<int>{kAuto, 3, 2}), 2);
   EXPECT_EQ(agreed_wish(std::vector<int>{4, 0, kAuto}), 0);

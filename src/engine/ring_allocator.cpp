@@ -1,8 +1,8 @@
-#include "engine/arena.hpp"
+#include "engine/ring_allocator.hpp"
 
 namespace penstock::engine {
 
-std::optional<std::uint64_t> Arena::take(std::uint64_t sequence, std::uint64_t bytes) {
+std::optional<std::uint64_t> RingAllocator::take(std::uint64_t sequence, std::uint64_t bytes) {
   bytes = (bytes + 63) / 64 * 64;
   std::uint64_t offset = 0;
   if (!blocks_.empty()) {
@@ -24,7 +24,7 @@ std::optional<std::uint64_t> Arena::take(std::uint64_t sequence, std::uint64_t b
   return offset;
 }
 
-void Arena::free_before(std::uint64_t sequence) {
+void RingAllocator::free_before(std::uint64_t sequence) {
   while (!blocks_.empty() && blocks_.front().sequence < sequence) blocks_.pop_front();
 }
 

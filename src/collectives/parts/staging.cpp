@@ -1,0 +1,124 @@
+#include "collectives/parts/staging.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace penstock::collectives {
+namespace {
+
+constexpr std::uint64_t kMostStagedBytes = 256 << 10;  // together, those in flight stay in a core's second-level cache
+constexpr std::uint64_t kLeastStagedBytes = 512;       // below, signals cost more than copies
+constexpr std::uint32_t kMostSegments = 64;  // with default settings 32 MiB for sums of two ranks, 16 MiB for copies
+constexpr std::uint64_t kMostShortSteps = 768;
+
+/// The longest staging buffer that leaves room for the staging buffers of another operation.
+std::uint64_t room_bytes(const Team& team, std::uint32_t buffers) {
+  const std::uint64_t bytes = team.shared_limit_bytes / 2 / StagedSegments::kInFlight / buffers / 64 * 64;
+  return std::min(bytes, kMostStagedBytes);
+}
+
+/// Where some ranks only write and others only read, a few segments let them do so at the same time.
+std::uint64_t default_segment_bytes(const Collective& collective, std::uint32_t parts) {
+  constexpr std::uint64_t kLeastBytes = 64 << 10;  // below, it is quicker to copy all and then to signal
+  if (!is_rooted(collective.kind) || parts > 1) return kMostStagedBytes * parts;
+  return std::clamp(collective.count * collective.item_bytes() / StagedSegments::kInFlight, kLeastBytes,
+                    kMostStagedBytes);
+}
+
+}  // namespace
+
+StagedSegments::StagedSegments(const Team& team, const Collective& collective, std::uint32_t parts,
+                               std::uint32_t buffers)
+    : elements_(collective.count), element_bytes_(collective.item_bytes()), parts_(parts) {
+  if (elements_ == 0) return;
+  const std::uint64_t most_elements = room_bytes(team, buffers) / element_bytes_ * parts;
+  const std::uint64_t wanted_bytes =
+      collective.segment_bytes == 0 ? default_segment_bytes(collective, parts) : collective.segment_bytes;
+  const std::uint64_t wanted_elements = wanted_bytes / element_bytes_;
+  // Segments shorter than there is room for are for trying out; all plans together have steps for every pair of ranks.
+  const auto size = static_cast<std::uint64_t>(team.size());
+  const std::uint64_t most_short = std::max<std::uint64_t>(2, kMostShortSteps / (size * size));
+  const std::uint64_t least_elements = (elements_ + most_short - 1) / most_short;
+  const std::uint64_t segment_elements = std::min(std::max(wanted_elements, least_elements), most_elements);
+  count_ = static_cast<std::uint32_t>((elements_ + segment_elements - 1) / segment_elements);
+  const std::uint64_t longest = (elements_ + count_ - 1) / count_;
+  buffer_bytes_ = ((longest + parts - 1) / parts * element_bytes_ + 63) / 64 * 64;
+}
+
+std::uint64_t StagedSegments::elements(std::uint32_t segment) const {
+  return elements_ / count_ + (segment < elements_ % count_ ? 1 : 0);
+}
+
+std::uint32_t StagedSegments::count(std::uint32_t index) const {
+  if (count_ == 0 || elements_ / count_ > index) return count_;
+  return elements_ / count_ == index ? static_cast<std::uint32_t>(elements_ % count_) : 0;
+}
+
+Region StagedSegments::of(Region whole, std::uint32_t segment) const {
+  return part_of(whole, elements_, element_bytes_, count_, segment);
+}
+
+Region StagedSegments::part(Region whole, std::uint32_t segment, std::uint32_t index) const {
+  return part_of(of(whole, segment), elements(segment), element_bytes_, parts_, index);
+}
+
+Region StagingStream::buffer(std::uint32_t segment, std::uint64_t size_bytes) const {
+  return {first_byte_ + segment % StagedSegments::kInFlight * buffer_bytes_, size_bytes, Buffer::shared};
+}
+
+void StagingStream::put(Sequence& sequence, std::uint32_t segment, Region from, std::span<const int> readers) const {
+  if (from.size_bytes == 0) return;
+  std::vector<StepId> free;
+  if (segment >= StagedSegments::kInFlight)
+    for (const int reader : readers)
+      free.push_back(sequence.wait(reader, free_tag(segment - StagedSegments::kInFlight)));
+  sequence.copy(from, buffer(segment, from.size_bytes), free);
+  for (const int reader : readers) sequence.publish(buffer(segment, from.size_bytes), reader, full_tag(segment));
+}
+
+void StagingStream::get(Sequence& sequence, std::uint32_t segment, int writer, Region to) const {
+  if (to.size_bytes == 0) return;
+  sequence.wait(writer, full_tag(segment));
+  const StepId read = sequence.read(buffer(segment, to.size_bytes), writer, to);
+  if (segment + StagedSegments::kInFlight < segments_) sequence.publish({}, writer, free_tag(segment), {read});
+}
+
+StagedSums::StagedSums(Sequence& sequence, const Team& team, const Collective& collective, std::uint64_t most_bytes)
+    : sequence_(sequence),
+      team_(team),
+      most_bytes_(most_bytes),
+      landings_(sequence.scratch(kInFlight * most_bytes)),
+      sums_(sequence.scratch(kInFlight * most_bytes)) {
+  for (int rank = team.size() - 1; rank >= 0; --rank) order_.push_back(rank);
+  // What is got first lands in the sum, where this rank's own would have to be copied. One rank alone combines a part,
+  // so all have the same bits whatever an operation does with operands that change places (two NaNs, zeros of two
+  // signs).
+  if (collective.commutative && order_.front() == team.rank) std::swap(order_[0], order_[1]);
+}
+
+namespace {
+
+bool fit_on_node(const Team& team, const Collective& collective, std::uint32_t parts, std::uint32_t buffers) {
+  if (team.size() < 2 || node_count(team) > 1) return false;
+  if (room_bytes(team, buffers) < std::max<std::uint64_t>(kLeastStagedBytes, collective.item_bytes())) return false;
+  return StagedSegments(team, collective, parts, buffers).count() <= kMostSegments;
+}
+
+}  // namespace
+
+bool node_staging(const Team& team, const Collective& collective) {
+  const auto size = static_cast<std::uint32_t>(team.size());
+  const bool differ = collective.kind == CollectiveKind::scatter || collective.kind == CollectiveKind::alltoall;
+  const std::uint32_t parts = computes(collective.kind) ? size : 1;
+  return fit_on_node(team, collective, parts, differ ? size - 1 : parts);
+}
+
+bool node_whole_staging(const Team& team, const Collective& collective) { return fit_on_node(team, collective, 1, 1); }
+
+std::vector<int> others(const Team& team, int rank) {
+  std::vector<int> ranks;
+  for (int i = 1; i < team.size(); ++i) ranks.push_back((rank + i) % team.size());
+  return ranks;
+}
+
+}  // namespace penstock::collectives
