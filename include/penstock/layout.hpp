@@ -203,10 +203,10 @@ class PENSTOCK_API Layout {
 
   /// The subarray of this shape at `begin`, on the same ranks. Each rank's local array then holds its part of the
   /// subarray only.
-  Layout window(std::span<const std::int64_t> begin, std::span<const std::int64_t> shape) const;
+  Layout subarray(std::span<const std::int64_t> begin, std::span<const std::int64_t> shape) const;
   /// Placement of the subarray's tiles in `memory`, this rank's memory for the whole array.
-  LocalMemory window_memory(std::span<const std::int64_t> begin, std::span<const std::int64_t> shape, std::int32_t rank,
-                            const LocalMemory& memory) const;
+  LocalMemory subarray_memory(std::span<const std::int64_t> begin, std::span<const std::int64_t> shape,
+                              std::int32_t rank, const LocalMemory& memory) const;
 
   /// The same layout with rank r's tiles owned by permutation[r]; local arrays do not change. The permutation may be
   /// longer than ranks(); the result has as many ranks as it.
@@ -225,8 +225,8 @@ class PENSTOCK_API Layout {
   Layout() = default;
   std::vector<std::int64_t> tile_coordinate(std::int64_t index) const;
   /// For each axis, the coordinates that a subarray keeps, in its order.
-  std::vector<std::vector<std::int64_t>> window_coordinates(std::span<const std::int64_t> begin,
-                                                            std::span<const std::int64_t> shape) const;
+  std::vector<std::vector<std::int64_t>> subarray_coordinates(std::span<const std::int64_t> begin,
+                                                              std::span<const std::int64_t> shape) const;
   std::int64_t tile_index(std::span<const std::int64_t> coordinate) const;
   /// The same layout with rank r's part owned by owners[r], of `ranks` ranks.
   Layout with_owners(std::span<const std::int32_t> owners, std::int32_t ranks) const;

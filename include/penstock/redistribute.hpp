@@ -45,16 +45,17 @@ struct RedistributionOptions {
   std::int64_t target_leading_elems = 0;
 
   DType input_dtype() const { return source_dtype.value_or(dtype); }
-  bool has_window() const { return !source_begin.empty() || !target_begin.empty() || !shape.empty(); }
+  bool has_subarray() const { return !source_begin.empty() || !target_begin.empty() || !shape.empty(); }
 };
 
 /// The subarrays of source and target that the options select, as layouts. Pass them to relabel() and
 /// transfer_volumes(). Throws Error(invalid_argument) if a subarray does not lie inside its array.
-struct MovedParts {
+struct MovedLayouts {
   Layout source;
   Layout target;
 };
-PENSTOCK_API MovedParts moved_parts(const Layout& source, const Layout& target, const RedistributionOptions& options);
+PENSTOCK_API MovedLayouts moved_layouts(const Layout& source, const Layout& target,
+                                        const RedistributionOptions& options);
 
 /// The plan of one rank of a team, which may be larger than either layout. Pure and local. Between nodes, the plan
 /// sends one message per pair of ranks and segment; the source packs it, and the target unpacks it with op, alpha and

@@ -302,13 +302,13 @@ class Layout:
         """All blocks of a rank."""
         return [LayoutBlock(*block) for block in self._native.blocks(rank)]
 
-    def window(self, begin: Sequence[int], shape: Sequence[int]) -> Layout:
+    def subarray(self, begin: Sequence[int], shape: Sequence[int]) -> Layout:
         """The subarray of this shape that starts at ``begin``, on the same ranks.
 
         Each rank's local array holds its part of the subarray only. To redistribute a subarray in place, pass its
         bounds to :meth:`Comm.plan_redistribute`.
         """
-        return Layout(self._native.window(_integers(begin), _integers(shape)))
+        return Layout(self._native.subarray(_integers(begin), _integers(shape)))
 
     @property
     def copies(self) -> int:

@@ -137,8 +137,8 @@ void bind_layout(nb::module_& module) {
       .def("blocks", &python::blocks,
            nb::sig("def blocks(self, rank: int, /) -> "
                    "list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]]"))
-      .def("window", [](const Layout& layout, const python::Lengths& begin,
-                        const python::Lengths& shape) { return layout.window(begin, shape); })
+      .def("subarray", [](const Layout& layout, const python::Lengths& begin,
+                          const python::Lengths& shape) { return layout.subarray(begin, shape); })
       .def_prop_ro("copies", &Layout::copies)
       .def("copy", [](const Layout& layout, std::int32_t index) { return Layout(layout.copy(index)); })
       .def("on_ranks", [](const Layout& layout, const std::vector<std::int32_t>& ranks,

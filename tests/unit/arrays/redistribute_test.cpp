@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "arrays/apart.hpp"
+#include "arrays/disjoint.hpp"
 #include "arrays/planned_redistribution.hpp"
 #include "arrays/recent_redistributions.hpp"
 #include "comm/state.hpp"
