@@ -1,4 +1,4 @@
-"""Input pipelines: training samples, read and decoded in parallel with the computation."""
+"""Training samples, read and decoded in parallel behind the computation."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _Chain = _penstock.dataset.Chain
 
 
 class Skipped(NamedTuple):
-    """A sample that :meth:`Dataset.ignore_errors` dropped."""
+    """A sample that :meth:`Dataset.ignore_errors` left out."""
 
-    path: str  #: For samples in memory: "sample 17 in memory".
-    index: int  # type: ignore[assignment]  #: Index in the source; hides tuple.index.
+    path: str  #: for samples in memory: "sample 17 in memory"
+    index: int  # type: ignore[assignment]  #: place in the source; hides the method of tuples
     epoch: int
-    position: int  #: Position in the epoch, over all ranks.
+    position: int  #: place in the epoch, counted over all ranks
     reason: str
 
 
 class Stats(NamedTuple):
-    """Statistics of a dataset so far. Times are summed over threads."""
+    """What a dataset has done so far; the seconds of the threads are added up."""
 
-    wait_s: float = 0.0  #: The consumer waited for a batch.
-    read_s: float = 0.0  #: Threads read.
-    decode_s: float = 0.0  #: Threads decoded.
-    map_s: float = 0.0  #: Threads ran map functions.
+    wait_s: float = 0.0  #: the consumer stood still
+    read_s: float = 0.0  #: threads in reads
+    decode_s: float = 0.0  #: threads in decoders
+    map_s: float = 0.0  #: threads in map functions
     read_bytes: int = 0
-    samples: int = 0  #: Delivered.
-    batches: int = 0  #: Delivered.
-    skipped: int = 0  #: Dropped from delivered batches.
+    samples: int = 0  #: delivered
+    batches: int = 0  #: delivered
+    skipped: int = 0  #: of the batches delivered
 
 
 class Dataset:
@@ -52,26 +52,26 @@ class Dataset:
                 .ignore_errors().batch(64).prefetch(2).shard(comm))
         for images, labels in ds: ...
 
-    Every stage returns a new dataset and leaves the old one unchanged. A stage that does not fit the chain raises
-    :class:`penstock.Error` at once. The pipeline's threads do all work without the GIL. They sleep while the prefetch queue
-    is full.
+    Every stage gives a new dataset and leaves the old one as it is; a stage that does not fit the chain raises
+    :class:`penstock.Error` at once. Threads do all the work, without the GIL, and sleep when the prefetched batches
+    are full.
 
-    **Epochs.** One iteration is one epoch (or ``repeat(n)`` epochs); the next iteration is the next epoch. After an early
-    exit from the loop, the next iteration continues with the next batch. A dataset has one iterator at a time; making a new
-    one closes the old one.
+    **Epochs.** One iteration is one epoch (or ``repeat(n)`` of them), the next iteration is the next epoch. A loop that
+    is left early keeps its place: the next iteration goes on with the next batch. A dataset has one iterator at a
+    time; taking a new one closes the old one.
 
-    **Order.** The order is a permutation computed from (seed, epoch, position). It does not depend on the number of ranks,
-    on threads or on timing. Skipped samples keep their position.
+    **Order.** The order is a permutation computed from (seed, epoch, position). It depends neither on the number of
+    ranks, nor on threads, nor on timing; skipped samples keep their place in it.
 
-    **State.** :meth:`state_dict` is exact after every *consumed* batch, however many are prefetched. It can be loaded with
-    another number of ranks or threads, and with another batch size.
+    **State.** :meth:`state_dict` is exact after every batch that was *consumed*, however many are prefetched, and may be
+    loaded with any other number of ranks and threads and any other batch size.
 
-    **Memory.** A batch's arrays are memory of the pipeline, writable. The memory returns to the pipeline when the last array
-    is garbage collected. If you keep arrays, the pipeline allocates more.
+    **Memory.** The arrays of a batch are the pipeline's own memory, writable, and go back to it when the last of them is
+    garbage collected. Keeping them is safe and merely makes the pipeline allocate more.
     """
 
     def __init__(self, chain: Any, *, seed: int | None = None, epochs: int = 1, with_indices: bool = False) -> None:
-        """For internal use. Start with :meth:`from_files` or :meth:`from_bytes`."""
+        """For the stages only; start with :meth:`from_files` or :meth:`from_bytes`."""
         if not isinstance(chain, _Chain):
             raise Error("a Dataset is not made directly; use Dataset.from_files(paths, labels)")
         self._chain = chain
@@ -90,7 +90,7 @@ class Dataset:
     def from_files(
         paths: Iterable[str | os.PathLike[str]], labels: Sequence[int] | NDArray[Any] | None = None
     ) -> Dataset:
-        """One sample per file. ``labels`` are integers, one per path. Default: 0."""
+        """One sample per file. ``labels`` are integers, one per path; without them every label is 0."""
         if isinstance(paths, (str, bytes, os.PathLike)):
             raise Error(f"paths is the single path {os.fspath(paths)!r}; expected a list of paths")
         try:
@@ -101,13 +101,13 @@ class Dataset:
 
     @staticmethod
     def from_bytes(samples: Iterable[Any], labels: Sequence[int] | NDArray[Any] | None = None) -> Dataset:
-        """One sample per bytes-like object, such as an encoded image. The objects are copied."""
+        """One sample per bytes-like object (an encoded image, for instance); they are copied."""
         return Dataset(_Chain.from_bytes(list(samples), _labels(labels)))
 
     def interleave(self, *others: Dataset, block: int = 1) -> Dataset:
-        """Take ``block`` samples of each dataset in turn, this one first, until all are exhausted.
+        """``block`` samples of this and of every other dataset in turn, until all are exhausted.
 
-        The datasets may have been shuffled, taken from, skipped and interleaved. Apply other stages afterwards.
+        All of them may have been shuffled, taken from, skipped and interleaved; other stages go behind.
         """
         chains = []
         for other in (self, *others):
@@ -122,16 +122,16 @@ class Dataset:
     # Which samples, in which order.
 
     def shuffle(self, seed: int = 0) -> Dataset:
-        """Permute the samples, differently in every epoch. Takes no memory and no start-up time."""
+        """Another order of all samples in every epoch. Needs no memory and no time to start."""
         seed = _count(seed, "seed") & 0xFFFF_FFFF_FFFF_FFFF
         return self._with(self._chain.shuffle(seed), seed=seed)
 
     def take(self, samples: int) -> Dataset:
-        """The first ``samples`` of the current order."""
+        """Only the first samples of the order as it is here."""
         return self._with(self._chain.take(_count(samples, "samples")))
 
     def skip(self, samples: int) -> Dataset:
-        """All but the first ``samples`` of the current order."""
+        """All but the first samples of the order as it is here."""
         return self._with(self._chain.skip(_count(samples, "samples")))
 
     # What happens to a sample.
@@ -144,19 +144,19 @@ class Dataset:
         format: str = "auto",
         num_parallel_calls: int | None = None,
     ) -> Dataset:
-        """Decode images of any known format to RGB arrays (height, width, 3).
+        """Images of any known format to (height, width, 3) arrays, RGB.
 
         Parameters
         ----------
         size
-            (height, width) to which every image is scaled while it is decoded. None keeps each image's size; a ``map()``
-            must then make them equal.
+            (height, width) to stretch every image to, as it is decoded; None leaves each its own size, for a
+            ``map()`` that makes them alike.
         dtype
-            uint8, or float32 with values in [0, 1].
+            uint8, or float32 for values in [0, 1].
         format
-            A name of ``penstock.dataset.decoder_names()``; or "auto", which detects the format from a file's first bytes.
+            A name of ``penstock.dataset.decoder_names()``, or "auto": chosen by each file's first bytes.
         num_parallel_calls
-            Threads of the pipeline. None: the option ``io_threads``.
+            Threads of the pipeline; None is the option ``io_threads``.
         """
         shape: tuple[int, ...] = ()
         if size is not None:
@@ -170,22 +170,22 @@ class Dataset:
     def decode_jpeg(
         self, size: tuple[int, int] | None = None, dtype: Any = np.uint8, *, num_parallel_calls: int | None = None
     ) -> Dataset:
-        """Decode JPEG images to RGB arrays; see :meth:`decode`. Other data is an error of its sample."""
+        """JPEG images to RGB arrays, see :meth:`decode`. Everything else is an error of its sample."""
         return self.decode(size, dtype, format="jpeg", num_parallel_calls=num_parallel_calls)
 
     def decode_raw(
         self, shape: Sequence[int], dtype: Any = np.uint8, *, num_parallel_calls: int | None = None
     ) -> Dataset:
-        """Read files that hold exactly the bytes of an array of this shape and type."""
+        """Files that hold the bytes of an array of this shape and type, and nothing else."""
         extents = [_count(extent, "an extent of the shape") for extent in shape]
         return self._with(self._chain.decode("none", extents, _dtype_name(dtype), _threads(num_parallel_calls)))
 
     def map(self, function: Callable[..., Any], num_parallel_calls: int | None = None) -> Dataset:
-        """Apply ``function(array, label)``, which returns the new array or (array, label).
+        """``function(array, label)`` gives the new array, or (array, label).
 
-        It runs on the pipeline's threads with the GIL, on at most ``num_parallel_calls`` of them. It may change the array in
-        place. Its result may have any shape and type, equal for all samples of a batch. Before a decode stage it gets a
-        file's bytes as a 1-d uint8 array.
+        It runs on the pipeline's threads with the GIL, on at most ``num_parallel_calls`` at a time. Its array may have
+        any shape and type as long as all samples of a batch agree; it may change the given array in place. Before a
+        decode stage it gets the bytes of the file as a 1-d uint8 array.
         """
         if not callable(function):
             raise Error(f"map() got a {type(function).__name__}; expected a function of (array, label)")
@@ -196,39 +196,39 @@ class Dataset:
                 if len(result) != 2:
                     raise TypeError(f"the map function returned {len(result)} values; expected array or (array, label)")
                 result, label = result
-            # ascontiguousarray turns a 0-d array into a 1-d array
+            # ascontiguousarray would give a scalar one dimension
             return np.asarray(result, order="C"), operator.index(label)
 
         return self._with(self._chain.map(call, _threads(num_parallel_calls)))
 
     def cache(self) -> Dataset:
-        """Keep the samples of this stage in memory: later epochs neither read nor decode them again."""
+        """Keeps the samples as they are here in memory: later epochs neither read nor decode them again."""
         return self._with(self._chain.cache())
 
     def ignore_errors(self, limit: int | None = None) -> Dataset:
-        """Drop samples whose read or earlier stage fails.
+        """Leaves out samples for which the read or a stage before this one fails.
 
-        They keep their position in the order, so their batch is smaller. :attr:`skipped` records them. More than ``limit``
-        of them in one iteration on this rank are an error.
+        They keep their place in the order, so their batch is that much smaller, and are recorded in :attr:`skipped`.
+        With a ``limit``, more of them in one iteration on this rank are an error.
         """
         return self._with(self._chain.ignore_errors(-1 if limit is None else _count(limit, "limit")))
 
     # How samples are delivered.
 
     def batch(self, samples: int, drop_remainder: bool = False) -> Dataset:
-        """Group samples into batches. ``samples`` is per batch over all ranks if shard() follows, else per rank."""
+        """Batches of so many samples: of all ranks together if shard() comes later, else of each rank."""
         return self._with(self._chain.batch(_count(samples, "samples"), bool(drop_remainder)))
 
     def prefetch(self, batches: int) -> Dataset:
-        """Prepare up to this many batches ahead. 0, the default, starts when a batch is requested."""
+        """Makes up to this many batches ahead. 0, the default, starts when a batch is asked for."""
         return self._with(self._chain.prefetch(_count(batches, "batches")))
 
     def shard(self, comm: Any, size: int | None = None) -> Dataset:
-        """Keep this rank's part: ``shard(comm)``, ``shard((rank, size))`` or ``shard(rank, size)``.
+        """This rank's part: ``shard(comm)``, ``shard((rank, size))`` or ``shard(rank, size)``.
 
-        After batch(), every batch is split into contiguous parts that differ by at most one sample. Before batch(), every
-        rank gets every size-th sample. All ranks get the same number of batches; some may be empty. ``comm`` is any object
-        with rank and size (mpi4py's or Penstock's). Local.
+        After batch() every batch is split into contiguous parts that differ by at most one sample; before batch()
+        every rank gets every size-th sample. All ranks see the same number of batches; some may be empty. ``comm`` is
+        anything with rank and size (mpi4py's or Penstock's); nothing is communicated.
         """
         if size is not None:
             rank = comm
@@ -241,48 +241,49 @@ class Dataset:
         return self._with(self._chain.shard(_count(rank, "rank"), _count(size, "size")))
 
     def repeat(self, epochs: int | None = None) -> Dataset:
-        """One iteration covers this many epochs, without a pause between them. None: it never ends."""
+        """One iteration covers this many epochs without a break between them; None: it never ends."""
         epochs = 0 if epochs is None else _count(epochs, "epochs")
         return self._with(self._chain.repeat(epochs), epochs=epochs)
 
     def with_indices(self) -> Dataset:
-        """Iterate over (images, labels, indices), with the indices of the samples in the source."""
+        """Iteration gives (images, labels, indices), the indices of the samples in the source."""
         return self._with(self._chain, with_indices=True)
 
     # Iteration and state.
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], ...]]:
-        """Yields (images, labels) of this rank's part of every batch, from the current position to the end of the epoch.
+        """(images, labels) of this rank's part of every batch, from where the dataset stands to the end of the epoch.
 
-        Images are an array (samples, *shape); without a decode or map stage, a list of 1-d uint8 arrays. Labels are int64.
+        Images are a NumPy array (samples, *shape), or a list of 1-d uint8 arrays where nothing decodes or maps them;
+        labels are int64.
         """
         self._stop()
         self._running = _Iteration(self)
         return self._running
 
     def __len__(self) -> int:
-        """Number of batches in a whole iteration."""
+        """Batches of a whole iteration."""
         if self._epochs == 0:
             raise Error("a dataset that repeats without end has no length")
         return self._chain.batches * self._epochs
 
     @property
     def samples(self) -> int:
-        """Number of samples in one epoch, over all ranks, including those that will be skipped."""
+        """Samples of one epoch, over all ranks, those to be skipped among them."""
         return self._chain.samples
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next batch."""
+        """The epoch that the next batch belongs to."""
         return self._epoch
 
     def indices(self, epoch: int, begin: int = 0, end: int | None = None) -> NDArray[Any]:
-        """Source indices of the samples at [begin, end) of an epoch's order, over all ranks."""
+        """Indices in the source of the samples at [begin, end) of an epoch's order, over all ranks."""
         end = self.samples if end is None else end
         return np.array([self._chain.index_at(epoch, i) for i in range(begin, end)], dtype=np.int64)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position after the last consumed batch, as a small dict of numbers and strings."""
+        """Where the dataset stands after the last batch that was consumed: a few numbers and strings."""
         return {
             "version": 1,
             "seed": self._seed,
@@ -292,7 +293,7 @@ class Dataset:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue at the position of another dataset with the same order. Ranks, batch size and threads may differ."""
+        """Goes on where another dataset with the same order stood; its ranks, batch size and threads do not matter."""
         try:
             version, order = int(state["version"]), str(state["order"])
             epoch, position = int(state["epoch"]), int(state["position"])
@@ -312,12 +313,12 @@ class Dataset:
 
     @property
     def skipped(self) -> list[Skipped]:
-        """Samples that :meth:`ignore_errors` has dropped so far, on this rank, in order."""
+        """What :meth:`ignore_errors` left out so far, on this rank, in order."""
         return self._past_skipped + (self._running.skipped() if self._running else [])
 
     @property
     def stats(self) -> Stats:
-        """Statistics so far, on this rank."""
+        """Seconds waited, read, decoded and mapped, and what was delivered, on this rank so far."""
         now = self._running.stats() if self._running else Stats()
         return Stats._make(a + b for a, b in zip(self._past_stats, now))
 
@@ -336,7 +337,7 @@ class Dataset:
 
 
 class _Iteration:
-    """One pass over a dataset. Advances the dataset's position."""
+    """One pass over a dataset; moves the dataset's state along."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = weakref.ref(dataset)
@@ -361,7 +362,7 @@ class _Iteration:
                 dataset._stop()
             raise StopIteration
         given = arrays if self._with_indices else arrays[:2]
-        # A list only if the chain neither decodes nor maps. Typed as an array, so that loops need not narrow a union.
+        # Arrays in all but chains that neither decode nor map; a union would have to be told apart in every loop.
         return cast("tuple[NDArray[Any], ...]", given)
 
     def skipped(self) -> list[Skipped]:
@@ -376,7 +377,7 @@ class _Iteration:
         _open.discard(self)
 
 
-# Threads that call map functions must end before the interpreter.
+# Threads that call map functions must end before the interpreter does.
 _open: weakref.WeakSet[_Iteration] = weakref.WeakSet()
 
 
@@ -388,7 +389,7 @@ def _close_all() -> None:
 
 
 def decoder_names() -> list[str]:
-    """The formats that decode() accepts."""
+    """The formats that decode() knows."""
     return _penstock.dataset.decoder_names()
 
 

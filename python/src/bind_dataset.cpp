@@ -1,4 +1,4 @@
-// _penstock.dataset, on which penstock.dataset is built.
+// Datasets. penstock/dataset.py makes the public class of these.
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -56,7 +56,7 @@ nb::capsule owner_of(T value) {
   return nb::capsule(new T(std::move(value)), [](void* p) noexcept { delete static_cast<T*>(p); });
 }
 
-/// (images, labels, indices). The arrays share the batch; the last of them returns it to the pipeline.
+/// (images, labels, indices). All arrays share the batch, which goes back to the pipeline with the last of them.
 nb::tuple arrays(const Batch& batch) {
   const nb::capsule owner = owner_of(batch);
   nb::object images;
@@ -74,8 +74,8 @@ nb::tuple arrays(const Batch& batch) {
                         numpy_array(batch.indices().data(), {DType::uint64, {}}, batch.indices().size(), owner));
 }
 
-/// Map functions that C++ holds. Python's garbage collector cannot see these references, and a function often refers to
-/// its dataset through its module. So they are released before the interpreter ends.
+/// The map functions that C++ holds on to. Python's collector cannot see these references, and a function often leads
+/// back to its dataset through its module, so they are let go of before the interpreter ends.
 class HeldFunction {
  public:
   explicit HeldFunction(nb::callable function) : function_(std::move(function)) { all().insert(this); }
@@ -90,7 +90,7 @@ class HeldFunction {
   }
 
   static void forget_all() {
-    std::vector<nb::object> going;  // destructors may run any Python code
+    std::vector<nb::object> going;  // their destructors may run anything
     for (HeldFunction* held : all()) going.push_back(std::exchange(held->function_, nb::object()));
   }
 
@@ -103,13 +103,12 @@ class HeldFunction {
   nb::object function_;
 };
 
-/// Calls function(array, label) -> (contiguous array, label). The array owns the sample's memory, so the caller may
-/// keep it.
+/// Calls function(array, label) -> (contiguous array, label). The array owns the sample's memory, so it may be kept.
 class PythonMap {
  public:
   explicit PythonMap(nb::callable function)
       : function_(new HeldFunction(std::move(function)), [](HeldFunction* p) {
-          // A thread may release it last, after the interpreter has ended.
+          // Threads may let go of it last, even after the interpreter is gone.
           if (!Py_IsInitialized()) return;
           const nb::gil_scoped_acquire gil;
           delete p;
@@ -140,7 +139,7 @@ class PythonMap {
   std::shared_ptr<HeldFunction> function_;
 };
 
-/// An iterator that waits without the GIL: its threads may need the GIL to finish.
+/// An iterator that never waits with the GIL held: its threads may need it to come to an end.
 class PythonIterator {
  public:
   explicit PythonIterator(DatasetIterator iterator) : iterator_(std::move(iterator)) {}
@@ -156,7 +155,7 @@ class PythonIterator {
   }
 
   nb::object next() {
-    // A copy, so that close() on another thread does not destroy the pipeline during this call.
+    // A copy, so that close() from another thread cannot take the pipeline away.
     std::optional<DatasetIterator> iterator = iterator_;
     if (!iterator) throw Error(ErrorCode::invalid_argument, "this iterator is closed; take a new one from the dataset");
     std::optional<Batch> batch;
