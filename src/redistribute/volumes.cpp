@@ -84,20 +84,21 @@ void redistribute::visit_volumes(const Layout& source, const Layout& target, Mat
   });
 }
 
-// Count first: touching new memory takes longer than computing the volumes again.
-// Counted first: touching new memory takes longer than the volumes.
-std::size_t count = 0;
-redistribute::visit_volumes(source, target, op, [&](std::span<const PairVolume> of_rank) { count += of_rank.size(); });
-std::vector<PairVolume> result;
-result.reserve(count);
-redistribute::visit_volumes(source, target, op, [&](std::span<const PairVolume> of_rank) {
-  result.insert(result.end(), of_rank.begin(), of_rank.end());
-});
-if (source.copies() > 1 || target.copies() > 1)
-  std::sort(result.begin(), result.end(), [](const PairVolume& a, const PairVolume& b) {
-    return std::pair(a.source, a.target) < std::pair(b.source, b.target);
+std::vector<PairVolume> transfer_volumes(const Layout& source, const Layout& target, MatrixOp op) {
+  // Count first: touching new memory takes longer than computing the volumes again.
+  std::size_t count = 0;
+  redistribute::visit_volumes(source, target, op,
+                              [&](std::span<const PairVolume> of_rank) { count += of_rank.size(); });
+  std::vector<PairVolume> result;
+  result.reserve(count);
+  redistribute::visit_volumes(source, target, op, [&](std::span<const PairVolume> of_rank) {
+    result.insert(result.end(), of_rank.begin(), of_rank.end());
   });
-return result;
+  if (source.copies() > 1 || target.copies() > 1)
+    std::sort(result.begin(), result.end(), [](const PairVolume& a, const PairVolume& b) {
+      return std::pair(a.source, a.target) < std::pair(b.source, b.target);
+    });
+  return result;
 }
 
 }  // namespace penstock
