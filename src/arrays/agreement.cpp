@@ -55,7 +55,7 @@ void check_agreement(Comm& comm, std::uint64_t sources, std::uint64_t targets, c
         {"op", all[r].op != all[0].op},
         {"choice to relabel", all[r].relabel != all[0].relabel},
         {"segment length", all[r].segment_bytes != all[0].segment_bytes},
-        {"part to be moved", all[r].part != all[0].part}};
+        {"subarray to be moved", all[r].part != all[0].part}};
     for (const auto& [what, differs] : differences)
       if (differs)
         throw Error(ErrorCode::mismatch,
@@ -147,7 +147,7 @@ std::shared_ptr<PlannedRedistribution> PlannedRedistribution::plan(Comm& comm, s
     if (pairs.size() > 1 &&
         (options.has_subarray() || options.source_leading_elems != 0 || options.target_leading_elems != 0))
       throw Error(ErrorCode::invalid_argument,
-                  "redistribute: a part or a leading dimension given for several pairs; plan those one by one");
+                  "redistribute: a subarray or a leading dimension given for several pairs; plan them one by one");
     for (const LayoutPair& pair : pairs) {
       for (const auto& [layout, hashed] : {std::pair(&pair.source, &sources), std::pair(&pair.target, &targets)}) {
         const std::string text = layout->serialize();

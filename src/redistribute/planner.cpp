@@ -486,7 +486,8 @@ MatrixOp matrix_op_from_name(std::string_view name) {
 MovedLayouts moved_layouts(const Layout& source, const Layout& target, const RedistributionOptions& options) {
   if (!options.has_subarray()) return {source, target};
   if (options.shape.empty())
-    throw Error(ErrorCode::invalid_argument, "redistribute: a part begins somewhere, but its shape is not given");
+    throw Error(ErrorCode::invalid_argument,
+                "redistribute: source_begin or target_begin given without shape; give the shape of the subarray");
   std::vector<std::int64_t> source_begin = options.source_begin;
   std::vector<std::int64_t> target_begin = options.target_begin;
   if (source_begin.empty()) source_begin.resize(source.dimensions(), 0);

@@ -175,7 +175,7 @@ def test_ranks_must_agree_on_the_part(comm: ps.Comm) -> None:
     if comm.size == 1:
         pytest.skip("needs two ranks")
     layout = ps.Layout.whole((8, 8), ranks=comm.size)
-    with pytest.raises(ps.Error, match="part to be moved of rank") as caught:
+    with pytest.raises(ps.Error, match="subarray to be moved of rank") as caught:
         comm.plan_redistribute(layout, layout, np.float64, shape=(2, 1 + min(comm.rank, 1)))
     assert caught.value.code == "mismatch"
 
