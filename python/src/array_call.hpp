@@ -11,7 +11,7 @@ struct ArrayCall {
   CollectiveKind kind;
   int op;  ///< a ReduceOp; -1 for other operations
   int root;
-  const nanobind::dict& how;  ///< keywords, see penstock.CollectiveOptions
+  const nanobind::dict& options;  ///< keywords, see penstock.CollectiveOptions
 };
 
 /// Runs the collective if it qualifies for the fast path. Otherwise returns false without an effect; the general path

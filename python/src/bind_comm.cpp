@@ -14,7 +14,7 @@
 
 #include "array_call.hpp"
 #include "buffer.hpp"
-#include "how.hpp"
+#include "collective_options.hpp"
 #include "pending_request.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/error.hpp"
@@ -187,15 +187,15 @@ struct Started {
 
 /// Empty if there is no plan; then start nothing.
 std::optional<Started> to_start(Comm& comm, const std::string& kind, nb::handle input, nb::handle output,
-                                const std::string& op, int root, bool in_place, const nb::dict& how, nb::handle blocks,
-                                nb::handle user) {
+                                const std::string& op, int root, bool in_place, const nb::dict& options,
+                                nb::handle blocks, nb::handle user) {
   try {
     Started wanted;
     wanted.call = parse(comm, kind, input, output, op, root, in_place, blocks);
     wanted.call.user = user_op(user);
     if (!has_plan(wanted.call)) return std::nullopt;
     wanted.collective = describe(comm, wanted.call);
-    apply(how, wanted.collective);
+    apply(options, wanted.collective);
     return wanted;
   } catch (const Error& error) {
     const nb::gil_scoped_release released;
@@ -206,9 +206,9 @@ std::optional<Started> to_start(Comm& comm, const std::string& kind, nb::handle 
 
 /// Empty if there is no plan; then nothing was started.
 std::optional<PendingRequest> start(Comm& comm, const std::string& kind, nb::handle input, nb::handle output,
-                                    const std::string& op, int root, bool in_place, const nb::dict& how,
+                                    const std::string& op, int root, bool in_place, const nb::dict& options,
                                     nb::handle blocks, nb::handle user) {
-  std::optional<Started> wanted = to_start(comm, kind, input, output, op, root, in_place, how, blocks, user);
+  std::optional<Started> wanted = to_start(comm, kind, input, output, op, root, in_place, options, blocks, user);
   if (!wanted) return std::nullopt;
   Call& call = wanted->call;
   Request request;
@@ -221,8 +221,8 @@ std::optional<PendingRequest> start(Comm& comm, const std::string& kind, nb::han
 
 /// False if there is no plan.
 bool run(Comm& comm, const std::string& kind, nb::handle input, nb::handle output, const std::string& op, int root,
-         bool in_place, const nb::dict& how, nb::handle blocks, nb::handle user) {
-  std::optional<Started> wanted = to_start(comm, kind, input, output, op, root, in_place, how, blocks, user);
+         bool in_place, const nb::dict& options, nb::handle blocks, nb::handle user) {
+  std::optional<Started> wanted = to_start(comm, kind, input, output, op, root, in_place, options, blocks, user);
   if (!wanted) return false;
   Call& call = wanted->call;
   const nb::gil_scoped_release released;
@@ -265,7 +265,7 @@ Comm* comm_from_address(std::uintptr_t function, std::uintptr_t mpi_comm, int pr
 }
 
 std::string explain(const Comm& comm, const std::string& kind, std::uint64_t size_bytes, const std::string& dtype,
-                    const std::string& op, int root, const nb::dict& how) {
+                    const std::string& op, int root, const nb::dict& options) {
   Collective collective;
   collective.kind = collective_kind_from_name(kind);
   collective.dtype = dtype_from_name(dtype);
@@ -277,7 +277,7 @@ std::string explain(const Comm& comm, const std::string& kind, std::uint64_t siz
                 std::to_string(size_bytes) + " bytes are no whole number of " + dtype + " elements");
   if (!computes(collective.kind)) collective.dtype = DType::uint8;
   collective.count = size_bytes / penstock::size_bytes(collective.dtype);
-  apply(how, collective);
+  apply(options, collective);
   return comm.explain(collective);
 }
 
@@ -319,30 +319,31 @@ void bind_comm(nb::module_& module) {
       .def_prop_ro("rank", &Comm::rank)
       .def_prop_ro("size", &Comm::size)
       .def("start", &python::start, nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"),
-           nb::arg("root"), nb::arg("in_place"), nb::arg("how"), nb::arg("blocks") = nb::none(),
+           nb::arg("root"), nb::arg("in_place"), nb::arg("options"), nb::arg("blocks") = nb::none(),
            nb::arg("user") = nb::none(),
            nb::sig("def start(self, kind: str, input: object, output: object, op: str, root: int, in_place: bool, "
-                   "how: collections.abc.Mapping[str, object], "
+                   "options: collections.abc.Mapping[str, object], "
                    "blocks: collections.abc.Sequence[list[int] | None] | None = None, "
                    "user: tuple[collections.abc.Callable[[memoryview, memoryview], object], int, bool] | None = None) "
                    "-> Request | None"))
       .def("run", &python::run, nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"),
-           nb::arg("root"), nb::arg("in_place"), nb::arg("how"), nb::arg("blocks") = nb::none(),
+           nb::arg("root"), nb::arg("in_place"), nb::arg("options"), nb::arg("blocks") = nb::none(),
            nb::arg("user") = nb::none(),
            nb::sig("def run(self, kind: str, input: object, output: object, op: str, root: int, in_place: bool, "
-                   "how: collections.abc.Mapping[str, object], "
+                   "options: collections.abc.Mapping[str, object], "
                    "blocks: collections.abc.Sequence[list[int] | None] | None = None, "
                    "user: tuple[collections.abc.Callable[[memoryview, memoryview], object], int, bool] | None = None) "
                    "-> bool"))
       .def(
           "run_on_arrays",
-          [](Comm& comm, int kind, int op, int root, nb::handle input, nb::handle output, const nb::dict& how) {
+          [](Comm& comm, int kind, int op, int root, nb::handle input, nb::handle output, const nb::dict& options) {
             return python::run_on_arrays(
-                comm, {.kind = static_cast<CollectiveKind>(kind), .op = op, .root = root, .how = how}, input, output);
+                comm, {.kind = static_cast<CollectiveKind>(kind), .op = op, .root = root, .options = options}, input,
+                output);
           },
           nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(),
           nb::sig("def run_on_arrays(self, kind: int, op: int, root: int, input: object, output: object, "
-                  "how: collections.abc.Mapping[str, object], /) -> bool"))
+                  "options: collections.abc.Mapping[str, object], /) -> bool"))
       .def_prop_ro("any_thread", &Comm::any_thread)
       .def("guard", &python::guard)
       .def("fail_next", &Comm::fail_next, nb::call_guard<nb::gil_scoped_release>())
@@ -353,7 +354,7 @@ void bind_comm(nb::module_& module) {
       .def("run_task", &python::run_task)
       .def("explain", &python::explain,
            nb::sig("def explain(self, kind: str, size_bytes: int, dtype: str, op: str, root: int, "
-                   "how: collections.abc.Mapping[str, object], /) -> str"))
+                   "options: collections.abc.Mapping[str, object], /) -> str"))
       .def("report", &Comm::report);
 
   // Numbers for run_on_arrays().

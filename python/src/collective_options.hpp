@@ -8,6 +8,6 @@
 namespace penstock::python {
 
 /// Sets `collective` from keywords. Throws Error(invalid_argument) for an unknown keyword or an invalid value.
-void apply(const nanobind::dict& how, Collective& collective);
+void apply(const nanobind::dict& options, Collective& collective);
 
 }  // namespace penstock::python
