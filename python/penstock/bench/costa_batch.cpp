@@ -1,5 +1,5 @@
-// Batches with COSTA for `penstock bench redistribute`: COSTA's library of prefixed routines has no batches. Build it against
-// COSTA's headers and library, with their MPI, and give its path in PENSTOCK_BENCH_COSTA_BATCH:
+// Batches with COSTA for `penstock bench redistribute`: COSTA's library of prefixed routines has no batches. Build it
+// against COSTA's headers and library, with their MPI, and give its path in PENSTOCK_BENCH_COSTA_BATCH:
 //   mpicxx -std=c++17 -O3 -fopenmp -shared -fPIC -I$COSTA/src costa_batch.cpp $COSTA_LIBRARY -o libcosta_batch.so
 // COSTA's headers include MPI's.
 #include <costa/grid2grid/transform.hpp>
