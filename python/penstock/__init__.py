@@ -1,11 +1,11 @@
 """Penstock moves the data of parallel programs while their cores compute.
 
-Importing it needs neither MPI nor mpi4py: every public name is loaded from its part on first use.
+Importing it needs neither MPI nor mpi4py: public names are loaded on first use.
 """
 
 from penstock.error import Error
 
-TYPE_CHECKING = False  # checkers take it for typing's, whose import would double the time of this one
+TYPE_CHECKING = False  # type checkers treat it as typing's, whose import would double the import time
 if TYPE_CHECKING:
     from penstock import dataset, model, plan, redistribute, trace
     from penstock._penstock import __version__
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.request import Prequest, Request
     from penstock.store import Blob, BlobInfo, CheckReport, LogEntry, Snapshot, Store
 
-# A public name is in a line above, in one of _PARTS and in __all__; tests/typing/test_names.py compares them.
+# A public name is listed above, in _PARTS and in __all__. tests/typing/test_names.py compares them.
 _PARTS = {
     "_penstock": ("__version__",),
     "call": ("CollectiveOptions",),
@@ -73,7 +73,7 @@ __all__ = [
     "trace",
 ]
 
-if not TYPE_CHECKING:  # a checker would take any name for one that this finds
+if not TYPE_CHECKING:  # with __getattr__, type checkers would accept any name
     _HOME = {name: part for part, names in _PARTS.items() for name in names}
 
     def __getattr__(name):
