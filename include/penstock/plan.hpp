@@ -59,7 +59,7 @@ enum class StepKind : std::uint8_t {
   unpack,         ///< a `transform` whose `from` lies where that of a `read` does
   publish_tasks,  ///< this rank's memory is ready for the tasks [first_block, first_block + block_count) of
                   ///< Plan::tasks; complete when those of them that touch it are, whoever ran them
-  offer_read,   ///< `peer` (same node, see Team::single_copy) may read `from` under `tag`; complete when it has
+  offer_read,     ///< `peer` (same node, see Team::single_copy) may read `from` under `tag`; complete when it has
   remote_read,  ///< a `transform` of what `peer` offers under `tag`, as long as `from`, straight from the peer's memory
 };
 

@@ -1,4 +1,4 @@
-// Which blob a name stands for: see "Names" in docs/design/store.md.
+// Which blob a name stands for: see "Names" in docs/design/store-snapshots.md.
 #include <algorithm>
 #include <set>
 

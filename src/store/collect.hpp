@@ -21,7 +21,7 @@ std::set<std::string> list_folders(const Backend& backend);
 /// Removes those of `folders` that are not in use, by removed blobs or by clones that nobody completed in time.
 void collect_folders(const std::shared_ptr<Backend>& backend, const std::set<std::string>& folders,
                      const std::set<std::string>& in_use, std::chrono::seconds lease, GcReport& report);
-/// See "Collecting" in docs/design/store.md. Adds what it does to `report`.
+/// See docs/design/store-collecting.md. Adds what it does to `report`.
 void collect_blob(BlobState& blob, const GcOptions& options, GcReport& report);
 
 }  // namespace penstock::store

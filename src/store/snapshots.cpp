@@ -1,4 +1,4 @@
-// Tags, compaction and clones: see "Snapshots" in docs/design/store.md.
+// Tags, compaction and clones: see docs/design/store-snapshots.md.
 #include <algorithm>
 
 #include "penstock/error.hpp"

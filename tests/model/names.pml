@@ -1,4 +1,4 @@
-/* What a name of the versioned store stands for ("Names" in docs/design/store.md) as a model for Spin.
+/* What a name of the versioned store stands for ("Names" in docs/design/store-snapshots.md) as a model for Spin.
  *
  * Creators, removers and collectors take their steps in every possible order; one that died or sleeps takes no further
  * step, as in publication.pml. Listing goes one number at a time, from the highest down, while others create and remove:

@@ -1,4 +1,4 @@
-/* Tags, clones and power cuts of the versioned store ("Snapshots" in docs/design/store.md) as a model for Spin.
+/* Tags, clones and power cuts of the versioned store (docs/design/store-snapshots.md) as a model for Spin.
  *
  * A blob has versions 1 and 2. Somebody tags version 1, somebody clones it, somebody writes version 3, collectors keep
  * from version 2 on and free what belongs to no clone, all in every possible order; who died takes no further step. At one

@@ -256,6 +256,8 @@ def _pip(given: list[str]) -> str:
 def _python(given: list[str]) -> str:
     if given[:1] == ["-c"]:
         ast.parse(given[1])
+    elif given and (ROOT / given[0]).is_file():
+        return "it changes this checkout; tests/tooling checks its result"
     elif not given or given[0] != "example.py":
         raise UnknownCommandError(f"expected python example.py, the page's own, not python {given}")
     return ""
