@@ -12,7 +12,7 @@
 
 namespace penstock::arrays {
 
-/// Placement of this rank's arrays, one entry per pair. Empty entry: dense, as the layout says.
+/// Where this rank's arrays lie, one entry per pair. Empty entry: dense, as the layout says.
 struct MemoryPlacement {
   std::vector<std::optional<LocalMemory>> inputs;
   std::vector<std::optional<LocalMemory>> outputs;
