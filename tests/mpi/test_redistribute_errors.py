@@ -158,14 +158,14 @@ def test_wrong_batches_are_errors_everywhere(comm: ps.Comm) -> None:
     ("options", "message"),
     [
         ({"shape": (9, 1)}, "does not lie in dimension 0"),
-        ({"source_begin": (1, 1)}, "shape is not given"),
+        ({"source_begin": (1, 1)}, "given without shape"),
         ({"shape": (2,)}, "dimensions"),
         ({"source_leading": "x"}, "whole numbers|failed"),
         ({"source_leading": 1}, "leading dimension is 1|wrong arguments|failed"),
         ({"target_begin": "x", "shape": (1, 1)}, "whole numbers|failed"),
     ],
 )
-def test_wrong_parts_are_errors(comm: ps.Comm, options: dict, message: str) -> None:
+def test_wrong_subarrays_are_errors(comm: ps.Comm, options: dict, message: str) -> None:
     layout = ps.Layout.block_cyclic((8, 8), (8, 2), (1, comm.size), storage="column")
     with pytest.raises(ps.Error, match=message):
         comm.plan_redistribute(layout, layout, np.float64, **options)
