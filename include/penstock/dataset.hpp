@@ -22,7 +22,7 @@ struct Slot;
 class Pipeline;
 }  // namespace dataset
 
-/// Element type and shape of one sample. A sample that was not decoded is a line of uint8, as long as its file.
+/// Element type and shape of one sample. A sample that was not decoded is 1-d, uint8, as long as its file.
 struct SampleForm {
   DType dtype = DType::uint8;
   std::vector<std::uint64_t> shape;
@@ -32,13 +32,57 @@ struct SampleForm {
   bool operator==(const SampleForm&) const = default;
 };
 
-/// One sample on its way through map(). The function may change everything but `index` and `epoch`.
+/// One sample on its way through map(). The function may change everything but `index`, `epoch` and `position`.
 struct Sample {
   SampleForm form;
   std::vector<std::byte> data;
+  /// The sample, if it is an object of the program; `form` and `data` then mean nothing. See ObjectSource.
+  std::shared_ptr<void> object;
   std::int64_t label = 0;
   std::uint64_t index = 0;  ///< place in the source
   std::uint64_t epoch = 0;
+  std::uint64_t position = 0;  ///< place in the epoch, counted over all ranks
+  bool keep = true;            ///< false: its batch goes without it, and nothing is recorded
+};
+
+/// What one sample may take at most. More is an error of that sample, which ignore_errors() can ignore.
+struct SampleLimits {
+  std::uint64_t bytes = std::uint64_t{1} << 30;   ///< as it is stored
+  std::uint64_t pixels = std::uint64_t{1} << 28;  ///< of an image, before it is scaled
+  /// From the start of its read to the end of its last map function. 0: no limit. The thread of a sample that takes
+  /// longer is replaced by another one.
+  std::chrono::milliseconds time{0};
+};
+
+struct IgnoreOptions {
+  /// More samples than this on this rank in one iterator, or in those whose states it continues, are an error. -1: no
+  /// limit.
+  std::int64_t max = -1;
+  /// Another sample of the epoch, a function of the epoch and the position, takes the place of an ignored one.
+  bool replace = false;
+};
+
+/// Samples that are objects of the program. The functions are called by several threads at once.
+struct ObjectSource {
+  std::uint64_t size = 0;
+  std::function<std::shared_ptr<void>(std::uint64_t index)> get;
+  std::function<std::string(std::uint64_t index)> name;  ///< for messages
+  std::string digest;                                    ///< see Dataset::digest()
+};
+
+/// What a Dataset needs to know of a program's objects. All but `collate` may be empty.
+struct ObjectCalls {
+  struct Collated {
+    std::shared_ptr<void> object;
+    std::uint64_t size_bytes = 0;
+  };
+  /// The batch of these samples. Runs on the threads of the pipeline.
+  std::function<Collated(std::span<const std::shared_ptr<void>> samples)> collate;
+  /// What cache() gives to the stages behind it, which may change it.
+  std::function<std::shared_ptr<void>(const std::shared_ptr<void>&)> copy;
+  /// Says where a thread (a pthread_t) stands that exceeds the limit of time or keeps an iterator from closing, and
+  /// ends the function that it runs, if possible.
+  std::function<std::string(std::uint64_t thread)> interrupt;
 };
 
 struct DecodeOptions {
@@ -58,6 +102,7 @@ struct DecodeOptions {
 struct DatasetState {
   std::uint64_t epoch = 0;
   std::uint64_t position = 0;  ///< the next sample of that epoch, counted over all ranks
+  std::uint64_t skipped = 0;   ///< by ignore_errors() on this rank, since the first epoch of these `repeat` epochs
   bool operator==(const DatasetState&) const = default;
 };
 
@@ -72,10 +117,13 @@ struct SkippedSample {
 
 /// Since the iterator was made. The seconds of the threads are added up, so they may exceed the time that passed.
 struct DatasetStats {
-  double wait_s = 0;    ///< the consumer stood still
-  double read_s = 0;    ///< threads in reads
-  double decode_s = 0;  ///< threads in decoders
-  double map_s = 0;     ///< threads in map functions
+  double wait_s = 0;     ///< the consumer stood still
+  double read_s = 0;     ///< threads in reads
+  double decode_s = 0;   ///< threads in decoders
+  double map_s = 0;      ///< threads in map functions
+  double collate_s = 0;  ///< threads laying samples together
+  double elapsed_s = 0;  ///< since the iterator was made
+  std::uint64_t threads = 0;
   std::uint64_t read_bytes = 0;
   std::uint64_t samples = 0;  ///< delivered
   std::uint64_t batches = 0;  ///< delivered
@@ -94,7 +142,8 @@ class PENSTOCK_API Batch {
   Bytes data() const;
   Bytes sample(std::uint64_t i) const;
   std::span<std::int64_t> labels() const;
-  std::span<std::uint64_t> indices() const;  ///< of the samples in the source
+  std::span<std::uint64_t> indices() const;     ///< of the samples in the source
+  const std::shared_ptr<void>& object() const;  ///< what ObjectCalls::collate made of a batch of objects
 
   explicit Batch(std::shared_ptr<dataset::Slot> slot) : slot_(std::move(slot)) {}
 
@@ -102,8 +151,12 @@ class PENSTOCK_API Batch {
   std::shared_ptr<dataset::Slot> slot_;
 };
 
-/// One pass over a dataset. Not thread-safe but for state(), stats() and skipped(). The destructor stops the threads,
-/// at any time; it waits for the samples that are in their hands.
+/// One pass over a dataset. Only state(), stats() and skipped() may be called by several threads at once. The
+/// destructor stops the threads at any time. It waits until they have finished their samples, but not longer than the
+/// limit of time (see Dataset::limits), if there is one: a thread that hangs is left behind.
+///
+/// A child process that a fork() leaves with an iterator has none of its threads: every function then throws
+/// Error(unsupported), and the destructor does nothing.
 class PENSTOCK_API DatasetIterator {
  public:
   explicit DatasetIterator(std::shared_ptr<dataset::Pipeline> pipeline) : pipeline_(std::move(pipeline)) {}
@@ -116,7 +169,10 @@ class PENSTOCK_API DatasetIterator {
 
   DatasetState state() const;  ///< after the last batch that next() returned
   DatasetStats stats() const;
-  std::vector<SkippedSample> skipped() const;  ///< of the batches that next() returned
+  /// Of the batches that next() returned, without the `first` of them.
+  std::vector<SkippedSample> skipped(std::size_t first = 0) const;
+  /// Ends the iterator, like the destructor. Returns where the threads stand that it left behind.
+  std::vector<std::string> close();
 
  private:
   std::shared_ptr<dataset::Pipeline> pipeline_;
@@ -130,9 +186,15 @@ class PENSTOCK_API Dataset {
   /// `labels` has one per path, or is empty: all 0.
   static Dataset from_files(std::vector<std::string> paths, std::vector<std::int64_t> labels = {});
   static Dataset from_bytes(std::vector<std::vector<std::byte>> samples, std::vector<std::int64_t> labels = {});
+  static Dataset from_objects(ObjectSource source);
   /// Takes `block` samples of each dataset in turn until all are exhausted. The datasets may have been shuffled, taken
-  /// from, skipped and interleaved, nothing else.
+  /// from, skipped, mixed and interleaved, nothing else.
   static Dataset interleave(std::span<const Dataset> datasets, std::uint64_t block = 1);
+  /// Each dataset's share of any run of samples is its weight, rounded. An epoch ends with the dataset that is
+  /// exhausted first or, if `samples` are given, after so many: a dataset that is too small then starts again, in the
+  /// order of another epoch. The same datasets as for interleave().
+  static Dataset mix(std::span<const Dataset> datasets, std::span<const std::uint32_t> weights,
+                     std::optional<std::uint64_t> samples = std::nullopt);
 
   // Which samples, in which order.
 
@@ -148,16 +210,21 @@ class PENSTOCK_API Dataset {
   Dataset map(std::function<void(Sample&)> function, int parallel = 0) const;
   /// Keeps the samples as they are here, in memory, from one epoch to the next; shared by all iterators.
   Dataset cache() const;
-  /// Leaves out samples for which a stage before this one failed, and keeps a record. They keep their place in the
-  /// order, so their batch is smaller. More than `limit` on this rank in one iterator are an error; -1: no limit.
-  Dataset ignore_errors(std::int64_t limit = -1) const;
+  /// Leaves out samples for which the read or a stage before this one failed, and keeps a record. They keep their place
+  /// in the order, so their batch is smaller, unless they are replaced.
+  Dataset ignore_errors(const IgnoreOptions& options = {}) const;
+  /// Of every sample, wherever this stage stands.
+  Dataset limits(const SampleLimits& limits) const;
+  /// Needed if the source or a map function gives objects.
+  Dataset objects(ObjectCalls calls) const;
 
   // How samples are delivered.
 
   /// `samples` of all ranks together if shard() comes after, else of each rank.
   Dataset batch(std::uint64_t samples, bool drop_remainder = false) const;
-  /// Up to this many batches are made ahead. 0: work starts when a batch is asked for.
-  Dataset prefetch(int batches) const;
+  /// Up to this many batches are made ahead, as far as they take no more than `max_bytes` together (0: no limit; one
+  /// batch is always made). 0 batches: work starts when a batch is asked for.
+  Dataset prefetch(int batches, std::uint64_t max_bytes = 0) const;
   /// After batch(): a contiguous part of every batch, the parts differing by at most one sample. Before batch(): every
   /// size-th sample. In both cases all ranks see the same number of batches, some of which may be empty.
   Dataset shard(int rank, int size) const;
@@ -168,6 +235,9 @@ class PENSTOCK_API Dataset {
   std::uint64_t batches() const;  ///< of one epoch
   /// What happens to the order: equal for datasets that can take each other's state.
   std::string order() const;
+  /// 32 hexadecimal digits of the list of samples, part of saved states: of the paths below their common folder and of
+  /// the labels, or of the samples in memory. Takes the time to hash them.
+  std::string digest() const;
   /// Index in the source of a sample of the global order.
   std::uint64_t index_at(std::uint64_t epoch, std::uint64_t position) const;
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from penstock.call import CollectiveOptions
     from penstock.checkpoint import Checkpointer, CheckpointHandle
     from penstock.comm import Comm
-    from penstock.dataset import Dataset, Skipped, Stats
+    from penstock.dataset import Dataset, Skipped, Stats, TreeDataset
     from penstock.file import File, FileRequest
     from penstock.layout import DistArray, Layout, LayoutBlock
     from penstock.layout_convert import Darray, Subarray
@@ -26,7 +26,7 @@ _PARTS = {
     "call": ("CollectiveOptions",),
     "checkpoint": ("CheckpointHandle", "Checkpointer"),
     "comm": ("Comm",),
-    "dataset": ("Dataset", "Skipped", "Stats"),
+    "dataset": ("Dataset", "Skipped", "Stats", "TreeDataset"),
     "file": ("File", "FileRequest"),
     "layout": ("DistArray", "Layout", "LayoutBlock"),
     "layout_convert": ("Darray", "Subarray"),
@@ -64,6 +64,7 @@ __all__ = [
     "Store",
     "Subarray",
     "TransferCost",
+    "TreeDataset",
     "__version__",
     "dataset",
     "model",

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
+import dataclasses
+import functools
+import json
+import math
 import operator
 import os
+import sys
+import traceback
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from penstock import _penstock
+from penstock import _penstock, sample_tree
 from penstock.error import Error
+from penstock.sample_tree import Padding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from typing_extensions import Self
 
 _Chain = _penstock.dataset.Chain
+_D = TypeVar("_D", bound="Dataset")
 
 
 class Skipped(NamedTuple):
@@ -33,32 +44,60 @@ class Skipped(NamedTuple):
 class Stats(NamedTuple):
     """What a dataset has done so far; the seconds of the threads are added up."""
 
-    wait_s: float = 0.0  #: the consumer stood still
+    wait_s: float = 0.0  #: the program waited for batches
     read_s: float = 0.0  #: threads in reads
     decode_s: float = 0.0  #: threads in decoders
     map_s: float = 0.0  #: threads in map functions
+    collate_s: float = 0.0  #: threads laying samples together
+    elapsed_s: float = 0.0  #: from the first request of an iteration to its end
+    threads: int = 0
     read_bytes: int = 0
     samples: int = 0  #: delivered
     batches: int = 0  #: delivered
     skipped: int = 0  #: of the batches delivered
 
 
+class Interrupted(BaseException):
+    """Raised inside a function of a dataset that takes longer than :meth:`Dataset.limits` allows, or that keeps an
+    iteration from closing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """What the stages of a dataset say to its Python side."""
+
+    seed: int | None = None
+    epochs: int = 1
+    with_indices: bool = False
+    prefetch: bool = False  #: was chosen
+    random_stages: int = 0
+    limits: tuple[int, int, int] = (1 << 30, 1 << 28, 0)  #: bytes, pixels, milliseconds
+    log: Callable[[Skipped], Any] | str | None = None
+    digest: Callable[[], str] = lambda: ""
+
+
 class Dataset:
-    """A chain of stages from files to batches of NumPy arrays.
+    """A chain of stages from files, arrays or other sources to batches of NumPy arrays.
 
     ::
 
         ds = (Dataset.from_files(paths, labels).shuffle(seed=1).decode_jpeg(size=(224, 224))
-                .ignore_errors().batch(64).prefetch(2).shard(comm))
+                .ignore_errors().batch(64).shard(comm))
         for images, labels in ds: ...
 
     Every stage gives a new dataset and leaves the old one as it is; a stage that does not fit the chain raises
-    :class:`penstock.Error` at once. Threads do all the work, without the GIL, and sleep when the prefetched batches
-    are full.
+    :class:`penstock.Error` at once. Threads do the work, and sleep when the prefetched batches are full. They hold the GIL
+    only in Python functions.
 
-    **Epochs.** One iteration is one epoch (or ``repeat(n)`` of them), the next iteration is the next epoch. A loop that
-    is left early keeps its place: the next iteration goes on with the next batch. A dataset has one iterator at a
-    time; taking a new one closes the old one.
+    **Samples.** From files and bytes, a sample is an array and an integer label: ``map(fn)`` calls ``fn(array, label)``, and
+    a batch is ``(arrays, labels)``. From other sources, or once a map function has returned one, a sample is a tree:
+    arrays, numbers, strings, bytes and None in dicts, tuples, named tuples and dataclasses. ``map(fn)`` then calls
+    ``fn(sample)``, and a batch is a tree of the same form: arrays and numbers have one more dimension in front, strings,
+    bytes and None are lists.
+
+    **Epochs.** One iteration is one epoch (or ``repeat(n)`` of them), the next iteration is the next epoch. A loop that is
+    left early ends its iteration; to go on where it stood, load its state. A dataset has one iterator at a time; taking a
+    new one closes the old one.
 
     **Order.** The order is a permutation computed from (seed, epoch, position). It depends neither on the number of
     ranks, nor on threads, nor on timing; skipped samples keep their place in it.
@@ -66,20 +105,23 @@ class Dataset:
     **State.** :meth:`state_dict` is exact after every batch that was *consumed*, however many are prefetched, and may be
     loaded with any other number of ranks and threads and any other batch size.
 
-    **Memory.** The arrays of a batch are the pipeline's own memory, writable, and go back to it when the last of them is
-    garbage collected. Keeping them is safe and merely makes the pipeline allocate more.
+    **Memory.** The arrays of a batch of files are the pipeline's own memory, writable, and go back to it when the last of
+    them is garbage collected. Keeping them is safe and merely makes the pipeline allocate more.
+
+    **Processes.** A forked child has none of the pipeline's threads: iterators of the parent raise there. The dataset
+    itself works in the child, with a new iteration.
     """
 
-    def __init__(self, chain: Any, *, seed: int | None = None, epochs: int = 1, with_indices: bool = False) -> None:
-        """For the stages only; start with :meth:`from_files` or :meth:`from_bytes`."""
+    def __init__(self, chain: Any, options: _Options | None = None) -> None:
+        """For the stages only; start with :meth:`from_files`, :meth:`from_source` or another source."""
         if not isinstance(chain, _Chain):
             raise Error("a Dataset is not made directly; use Dataset.from_files(paths, labels)")
         self._chain = chain
-        self._seed = seed
-        self._epochs = epochs
-        self._with_indices = with_indices
+        self._options = options or _Options()
         self._epoch = 0
         self._position = 0
+        self._skipped_before = 0  # of the iteration that the state stands in
+        self._skipped_total = 0
         self._running: _Iteration | None = None
         self._past_stats = Stats()
         self._past_skipped: list[Skipped] = []
@@ -97,40 +139,69 @@ class Dataset:
             encoded = [os.fsencode(path) for path in paths]
         except TypeError as error:
             raise Error("paths must hold strings or path objects", cause=str(error)) from None
-        return Dataset(_Chain.from_files(encoded, _labels(labels)))
+        return Dataset(*_source(_Chain.from_files(encoded, _labels(labels))))
 
     @staticmethod
     def from_bytes(samples: Iterable[Any], labels: Sequence[int] | NDArray[Any] | None = None) -> Dataset:
         """One sample per bytes-like object (an encoded image, for instance); they are copied."""
-        return Dataset(_Chain.from_bytes(list(samples), _labels(labels)))
+        return Dataset(*_source(_Chain.from_bytes(list(samples), _labels(labels))))
 
-    def interleave(self, *others: Dataset, block: int = 1) -> Dataset:
+    @staticmethod
+    def from_source(source: Any, *, digest: str | None = None) -> TreeDataset:
+        """Anything with ``len(source)`` and ``source[index]``: a torch or Hugging Face dataset, a Grain source, a list.
+
+        A sample is what ``source[index]`` gives: a tree, or one array or number. It is called by several threads at once.
+        ``digest`` names the list of samples and its version; a state refuses a source with another digest. Without one,
+        the type and the length of the source stand for it.
+        """
+        if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+            raise Error(f"from_source() got a {type(source).__name__}; expected an object with len() and [index]")
+        name = type(source).__name__
+        size = len(source)
+        if digest is None:
+            digest = source.digest() if isinstance(source, sample_tree.ArraySource) else name
+        chain = _Chain.from_objects(size, source.__getitem__, lambda i: f"sample {i} of {name}", digest)
+        return TreeDataset(*_source(chain))
+
+    @staticmethod
+    def from_arrays(arrays: Any) -> TreeDataset:
+        """One sample per index of the first dimension of an array, or of all arrays of a tree. They are not copied, and
+        the stages get read-only views of them."""
+        return Dataset.from_source(sample_tree.ArraySource(arrays))
+
+    @staticmethod
+    def mix(datasets: Sequence[_D], weights: Sequence[float], *, samples: int | None = None) -> _D:
+        """Samples of several datasets, so that every stretch of the order holds them in the proportion of ``weights``.
+
+        An epoch ends when the first dataset is exhausted or, with ``samples``, after so many: a dataset that is too small
+        starts again, in another order if it is shuffled. All of them may have been shuffled, taken from, skipped, mixed
+        and interleaved; other stages go behind.
+        """
+        whole = _integer_weights(weights)
+        if samples is not None:
+            samples = _count(samples, "samples")
+        return _joined(datasets, "mix()", lambda chains: _Chain.mix(chains, whole, samples))
+
+    def interleave(self, *others: Self, block: int = 1) -> Self:
         """``block`` samples of this and of every other dataset in turn, until all are exhausted.
 
         All of them may have been shuffled, taken from, skipped and interleaved; other stages go behind.
         """
-        chains = []
-        for other in (self, *others):
-            if not isinstance(other, Dataset):
-                raise Error(f"interleave() got a {type(other).__name__}; expected datasets")
-            chains.append(other._chain)
-        seeds = {d._seed for d in (self, *others)}
-        return self._with(
-            _Chain.interleave(chains, _count(block, "block")), seed=seeds.pop() if len(seeds) == 1 else None
-        )
+        size = _count(block, "block")
+        return _joined([self, *others], "interleave()", lambda chains: _Chain.interleave(chains, size))
 
     # Which samples, in which order.
 
-    def shuffle(self, seed: int = 0) -> Dataset:
+    def shuffle(self, seed: int = 0) -> Self:
         """Another order of all samples in every epoch. Needs no memory and no time to start."""
         seed = _count(seed, "seed") & 0xFFFF_FFFF_FFFF_FFFF
         return self._with(self._chain.shuffle(seed), seed=seed)
 
-    def take(self, samples: int) -> Dataset:
+    def take(self, samples: int) -> Self:
         """Only the first samples of the order as it is here."""
         return self._with(self._chain.take(_count(samples, "samples")))
 
-    def skip(self, samples: int) -> Dataset:
+    def skip(self, samples: int) -> Self:
         """All but the first samples of the order as it is here."""
         return self._with(self._chain.skip(_count(samples, "samples")))
 
@@ -143,7 +214,7 @@ class Dataset:
         *,
         format: str = "auto",
         num_parallel_calls: int | None = None,
-    ) -> Dataset:
+    ) -> Self:
         """Images of any known format to (height, width, 3) arrays, RGB.
 
         Parameters
@@ -165,65 +236,153 @@ class Dataset:
             except (TypeError, ValueError):
                 raise Error(f"size is {size!r}; expected (height, width)") from None
             shape = (_count(height, "the height"), _count(width, "the width"), 3)
+        self._check_files("decode()")
         return self._with(self._chain.decode(format, shape, _dtype_name(dtype), _threads(num_parallel_calls)))
 
     def decode_jpeg(
         self, size: tuple[int, int] | None = None, dtype: Any = np.uint8, *, num_parallel_calls: int | None = None
-    ) -> Dataset:
+    ) -> Self:
         """JPEG images to RGB arrays, see :meth:`decode`. Everything else is an error of its sample."""
         return self.decode(size, dtype, format="jpeg", num_parallel_calls=num_parallel_calls)
 
-    def decode_raw(
-        self, shape: Sequence[int], dtype: Any = np.uint8, *, num_parallel_calls: int | None = None
-    ) -> Dataset:
+    def decode_raw(self, shape: Sequence[int], dtype: Any = np.uint8, *, num_parallel_calls: int | None = None) -> Self:
         """Files that hold the bytes of an array of this shape and type, and nothing else."""
         extents = [_count(extent, "an extent of the shape") for extent in shape]
+        self._check_files("decode_raw()")
         return self._with(self._chain.decode("none", extents, _dtype_name(dtype), _threads(num_parallel_calls)))
 
-    def map(self, function: Callable[..., Any], num_parallel_calls: int | None = None) -> Dataset:
-        """``function(array, label)`` gives the new array, or (array, label).
+    def map(self, function: Callable[..., Any], num_parallel_calls: int | None = None) -> Self:
+        """``function(array, label)`` gives the new array, or (array, label), or a tree; ``function(tree)`` a tree.
 
-        It runs on the pipeline's threads with the GIL, on at most ``num_parallel_calls`` at a time. Its array may have
-        any shape and type as long as all samples of a batch agree; it may change the given array in place. Before a
-        decode stage it gets the bytes of the file as a 1-d uint8 array.
+        It runs on the pipeline's threads with the GIL, on at most ``num_parallel_calls`` at a time. Arrays may have any
+        shape and type as long as all samples of a batch agree, and may be changed in place, but for those of
+        :meth:`from_arrays`. Before a decode stage the function gets the bytes of the file as a 1-d uint8 array.
         """
-        if not callable(function):
-            raise Error(f"map() got a {type(function).__name__}; expected a function of (array, label)")
+        _check_function(function, "map()")
 
-        def call(array: NDArray[Any], label: int) -> tuple[NDArray[Any], int]:
-            result = function(array, label)
-            if isinstance(result, tuple):
-                if len(result) != 2:
-                    raise TypeError(f"the map function returned {len(result)} values; expected array or (array, label)")
-                result, label = result
-            # ascontiguousarray would give a scalar one dimension
-            return np.asarray(result, order="C"), operator.index(label)
+        def call(value: Any, label: int | None, _: Any) -> tuple[Any, int | None]:
+            return _given(function(value) if label is None else function(value, label), label)
 
         return self._with(self._chain.map(call, _threads(num_parallel_calls)))
 
-    def cache(self) -> Dataset:
+    def random_map(
+        self, function: Callable[..., Any], num_parallel_calls: int | None = None, *, seed: int | None = None
+    ) -> Self:
+        """:meth:`map` with a NumPy random generator as the last argument: ``function(array, label, rng)`` or
+        ``function(tree, rng)``.
+
+        The generator is a function of the seed, the epoch and the sample, so augmentation is the same on any number of
+        ranks and threads and after any resume. ``seed`` is that of shuffle() if it is not given.
+        """
+        _check_function(function, "random_map()")
+        if seed is None:
+            seed = self._options.seed or 0
+        # Philox is a counter-based generator (Salmon et al., SC'11): every key and counter is an independent stream.
+        key = np.array([_count(seed, "seed") & 0xFFFF_FFFF_FFFF_FFFF, self._options.random_stages], np.uint64)
+
+        def call(value: Any, label: int | None, sample: tuple[int, int, int]) -> tuple[Any, int | None]:
+            epoch, index, position = sample
+            counter = np.array([0, position, index, epoch], np.uint64)
+            rng = np.random.Generator(np.random.Philox(key=key, counter=counter))
+            return _given(function(value, rng) if label is None else function(value, label, rng), label)
+
+        return self._with(
+            self._chain.map(call, _threads(num_parallel_calls)), random_stages=self._options.random_stages + 1
+        )
+
+    def filter(self, predicate: Callable[..., Any], num_parallel_calls: int | None = None) -> Self:
+        """Keeps the samples for which ``predicate(array, label)`` or ``predicate(tree)`` is true.
+
+        The others keep their place in the order, so their batch is that much smaller: no rank needs to know what the
+        others keep, and the state stays exact.
+        """
+        _check_function(predicate, "filter()")
+
+        def call(value: Any, label: int | None, _: Any) -> tuple[Any, int | None] | None:
+            kept = predicate(value) if label is None else predicate(value, label)
+            return (value, label) if kept else None
+
+        return self._with(self._chain.map(call, _threads(num_parallel_calls)))
+
+    def cache(self) -> Self:
         """Keeps the samples as they are here in memory: later epochs neither read nor decode them again."""
         return self._with(self._chain.cache())
 
-    def ignore_errors(self, limit: int | None = None) -> Dataset:
-        """Leaves out samples for which the read or a stage before this one fails.
+    def limits(
+        self, *, max_bytes: int | None = None, max_pixels: int | None = None, max_seconds: float | None = None
+    ) -> Self:
+        """What one sample may take. More is an error of that sample, which :meth:`ignore_errors` can ignore.
 
-        They keep their place in the order, so their batch is that much smaller, and are recorded in :attr:`skipped`.
-        With a ``limit``, more of them in one iteration on this rank are an error.
+        Parameters
+        ----------
+        max_bytes
+            Of its file; 1 GiB by default.
+        max_pixels
+            Of its image, before it is scaled; 268,435,456 by default.
+        max_seconds
+            From the start of its read to the end of its last map function; no limit by default. The error says where the
+            thread stands. A Python function is interrupted; another thread takes the place of one that does not return.
         """
-        return self._with(self._chain.ignore_errors(-1 if limit is None else _count(limit, "limit")))
+        size, pixels, milliseconds = self._options.limits
+        size = size if max_bytes is None else _count(max_bytes, "max_bytes")
+        pixels = pixels if max_pixels is None else _count(max_pixels, "max_pixels")
+        if max_seconds is not None:
+            if not (isinstance(max_seconds, (int, float)) and 0.001 <= max_seconds < 1e9):
+                raise Error(f"max_seconds is {max_seconds!r}; expected seconds, at least 0.001")
+            milliseconds = math.ceil(max_seconds * 1000)
+        return self._with(self._chain.limits(size, pixels, milliseconds), limits=(size, pixels, milliseconds))
+
+    def ignore_errors(
+        self,
+        max: int | None = None,
+        *,
+        replace: bool = False,
+        log: Callable[[Skipped], Any] | str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """Leaves out samples for which the read or a stage before this one fails. They are recorded in :attr:`skipped`.
+
+        Parameters
+        ----------
+        max
+            More of them in one iteration on this rank are an error.
+        replace
+            Another sample of the epoch takes the place, so that batches keep their size. Which one depends on the epoch
+            and the position only. Without it, the batch is that much smaller.
+        log
+            A function that is called with each :class:`Skipped` as its batch is delivered, or the path of a file that
+            gets a line of JSON for each.
+        """
+        if log is not None and not callable(log):
+            log = os.fspath(log)
+        ignore = (-1 if max is None else _count(max, "max"), bool(replace))
+        return self._with(self._chain.ignore_errors(*ignore), log=log)
 
     # How samples are delivered.
 
-    def batch(self, samples: int, drop_remainder: bool = False) -> Dataset:
+    def batch(self, samples: int, drop_remainder: bool = False) -> Self:
         """Batches of so many samples: of all ranks together if shard() comes later, else of each rank."""
         return self._with(self._chain.batch(_count(samples, "samples"), bool(drop_remainder)))
 
-    def prefetch(self, batches: int) -> Dataset:
-        """Makes up to this many batches ahead. 0, the default, starts when a batch is asked for."""
-        return self._with(self._chain.prefetch(_count(batches, "batches")))
+    def pad(self, value: Any = 0, *, length: int | None = None, multiple: int = 1) -> Self:
+        """Makes arrays of different lengths alike in their first dimension when a batch of trees is laid together.
 
-    def shard(self, comm: Any, size: int | None = None) -> Dataset:
+        They get the length of the longest in this rank's part of the batch, or ``length``, rounded up to a multiple of
+        ``multiple``; ``value`` fills them up. Longer ones are an error.
+        """
+        padding = Padding(
+            value, None if length is None else _count(length, "length"), operator.index(_positive(multiple, "multiple"))
+        )
+        return self._with(_with_calls(self._chain, padding))
+
+    def prefetch(self, batches: int, *, max_bytes: int | None = None) -> Self:
+        """Makes up to this many batches ahead, as far as they take no more than ``max_bytes`` together; one is always made.
+
+        Without this stage, 2 batches of up to 256 MiB together are made ahead. 0 starts when a batch is asked for.
+        """
+        limit = 0 if max_bytes is None else _positive(max_bytes, "max_bytes")
+        return self._with(self._chain.prefetch(_count(batches, "batches"), limit), prefetch=True)
+
+    def shard(self, comm: Any, size: int | None = None) -> Self:
         """This rank's part: ``shard(comm)``, ``shard((rank, size))`` or ``shard(rank, size)``.
 
         After batch() every batch is split into contiguous parts that differ by at most one sample; before batch()
@@ -240,32 +399,33 @@ class Dataset:
             raise Error(f"shard() got a {type(comm).__name__}; expected a communicator, or (rank, size)")
         return self._with(self._chain.shard(_count(rank, "rank"), _count(size, "size")))
 
-    def repeat(self, epochs: int | None = None) -> Dataset:
+    def repeat(self, epochs: int | None = None) -> Self:
         """One iteration covers this many epochs without a break between them; None: it never ends."""
         epochs = 0 if epochs is None else _count(epochs, "epochs")
         return self._with(self._chain.repeat(epochs), epochs=epochs)
 
-    def with_indices(self) -> Dataset:
+    def with_indices(self) -> Self:
         """Iteration gives (images, labels, indices), the indices of the samples in the source."""
         return self._with(self._chain, with_indices=True)
 
     # Iteration and state.
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], ...]]:
-        """(images, labels) of this rank's part of every batch, from where the dataset stands to the end of the epoch.
+        """This rank's part of every batch, from where the dataset stands to the end of the iteration.
 
-        Images are a NumPy array (samples, *shape), or a list of 1-d uint8 arrays where nothing decodes or maps them;
-        labels are int64.
+        From files and bytes: (images, labels), a NumPy array (samples, *shape), or a list of 1-d uint8 arrays if nothing
+        decodes or maps them, and int64. From other sources: trees. A batch without samples has arrays of length 0; before
+        the first batch of trees with samples it is None.
         """
-        self._stop()
+        self._stop(left_early=True)
         self._running = _Iteration(self)
         return self._running
 
     def __len__(self) -> int:
         """Batches of a whole iteration."""
-        if self._epochs == 0:
+        if self._options.epochs == 0:
             raise Error("a dataset that repeats without end has no length")
-        return self._chain.batches * self._epochs
+        return self._chain.batches * self._options.epochs
 
     @property
     def samples(self) -> int:
@@ -285,96 +445,178 @@ class Dataset:
     def state_dict(self) -> dict[str, Any]:
         """Where the dataset stands after the last batch that was consumed: a few numbers and strings."""
         return {
-            "version": 1,
-            "seed": self._seed,
+            "version": 2,
+            "seed": self._options.seed,
             "epoch": self._epoch,
             "position": self._position,
             "order": self._chain.order,
+            "samples": self._options.digest(),
+            "skipped": self._skipped_total,
+            "skipped_in_iteration": self._skipped_before,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where another dataset with the same order stood; its ranks, batch size and threads do not matter."""
+        """Goes on where another dataset with the same samples and order stood; its ranks, batch size and threads do not
+        matter. States of version 1, which lack the digest of the samples and the counts, are taken, too."""
         try:
             version, order = int(state["version"]), str(state["order"])
             epoch, position = int(state["epoch"]), int(state["position"])
+            digest = str(state["samples"]) if version > 1 else None
+            skipped = [int(state[name]) if version > 1 else 0 for name in ("skipped", "skipped_in_iteration")]
         except (KeyError, TypeError, ValueError) as error:
             raise Error("this is not the state of a dataset", cause=repr(error)) from None
-        if version != 1:
-            raise Error(f"the state has version {version}; this Penstock reads version 1", code="unsupported")
+        if version not in (1, 2):
+            raise Error(f"the state has version {version}; this Penstock reads versions 1 and 2", code="unsupported")
         if order != self._chain.order:
             raise Error(
                 f"the state was saved by a dataset with the order '{order}', this one has '{self._chain.order}'; "
-                "build it from the same samples with the same shuffle, take, skip and interleave"
+                "build it from the same samples with the same shuffle, take, skip, mix and interleave"
+            )
+        if digest is not None and digest != self._options.digest():
+            raise Error(
+                f"the state was saved with another list of samples: its digest is {digest}, this one's is "
+                f"{self._options.digest()}; pass the same samples and labels in the same order"
             )
         if epoch < 0 or not 0 <= position <= self.samples:
             raise Error(f"the state stands at epoch {epoch}, position {position}, in epochs of {self.samples} samples")
         self._stop()
         self._epoch, self._position = epoch, position
+        self._skipped_total, self._skipped_before = skipped
 
     @property
     def skipped(self) -> list[Skipped]:
         """What :meth:`ignore_errors` left out so far, on this rank, in order."""
-        return self._past_skipped + (self._running.skipped() if self._running else [])
+        return self._past_skipped + (self._running.skipped if self._running else [])
 
     @property
     def stats(self) -> Stats:
         """Seconds waited, read, decoded and mapped, and what was delivered, on this rank so far."""
         now = self._running.stats() if self._running else Stats()
-        return Stats._make(a + b for a, b in zip(self._past_stats, now))
+        return Stats._make(a + b for a, b in zip(self._past_stats, now))._replace(
+            threads=max(self._past_stats.threads, now.threads)
+        )
+
+    def report(self) -> str:
+        """In words: how fast the batches came, what the threads did, and which stage is the bottleneck."""
+        return _report(self.stats)
+
+    def close(self) -> None:
+        """Ends the iteration that is under way, and its threads."""
+        self._stop()
 
     def __repr__(self) -> str:
         return f"<penstock.Dataset: {self._chain.order}; at epoch {self._epoch}, position {self._position}>"
 
-    def _with(self, chain: Any, **changed: Any) -> Dataset:
-        kept = {"seed": self._seed, "epochs": self._epochs, "with_indices": self._with_indices}
-        return Dataset(chain, **{**kept, **changed})
+    def _with(self, chain: Any, **changed: Any) -> Self:
+        return type(self)(chain, dataclasses.replace(self._options, **changed))
 
-    def _stop(self) -> None:
-        if self._running is not None:
-            running, skipped, stats = self._running, self.skipped, self.stats
-            self._running, self._past_skipped, self._past_stats = None, skipped, stats
-            running.close()
+    def _check_files(self, stage: str) -> None:
+        if isinstance(self, TreeDataset):
+            raise Error(f"{stage} decodes files and bytes, and these samples come from another source; use map()")
+
+    def _stop(self, left_early: bool = False) -> None:
+        running, self._running = self._running, None
+        if running is None:
+            return
+        if not running.forked():
+            self._past_skipped = self._past_skipped + running.skipped
+            self._past_stats = Stats._make(a + b for a, b in zip(self._past_stats, running.stats()))._replace(
+                threads=max(self._past_stats.threads, running.stats().threads)
+            )
+        if left_early and running.delivered and self._epoch < running.end_epoch:
+            endless = self._options.epochs == 0
+            self._epoch, self._position = self._epoch + 1 if endless else int(running.end_epoch), 0
+            self._skipped_before = 0
+        running.close()
+
+
+class TreeDataset(Dataset):
+    """A :class:`Dataset` whose source gives trees, so that its batches are trees."""
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[Any]: ...
+
+
+_DEFAULT_PREFETCH = (2, 256 << 20)
 
 
 class _Iteration:
     """One pass over a dataset; moves the dataset's state along."""
 
     def __init__(self, dataset: Dataset) -> None:
+        options = dataset._options
         self._dataset = weakref.ref(dataset)
-        self._core = dataset._chain.iterate(dataset._epoch, dataset._position)
-        self._with_indices = dataset._with_indices
+        self._options = options
+        self._process = os.getpid()
+        chain = dataset._chain if options.prefetch else dataset._chain.prefetch(*_DEFAULT_PREFETCH)
+        self._core = chain.iterate(
+            dataset._epoch, dataset._position, dataset._skipped_before, isinstance(dataset, TreeDataset)
+        )
+        self._last_tree: Any = None
         self._done = False
+        self.delivered = False
+        self.skipped: list[Skipped] = []
+        self.end_epoch = math.inf if options.epochs == 0 else (dataset._epoch // options.epochs + 1) * options.epochs
         _open.add(self)
 
     def __iter__(self) -> _Iteration:
         return self
 
-    def __next__(self) -> tuple[NDArray[Any], ...]:
+    def __next__(self) -> Any:
         if self._done:
             raise StopIteration
-        arrays = self._core.next()
+        batch = self._core.next()
         dataset = self._dataset()
-        if dataset is not None and dataset._running is self:
-            dataset._epoch, dataset._position = self._core.state()
-        if arrays is None:
+        current = dataset is not None and dataset._running is self
+        new = [
+            Skipped(os.fsdecode(path), index, epoch, place, why)
+            for path, index, epoch, place, why in self._core.skipped(len(self.skipped))
+        ]
+        self.skipped += new
+        if dataset is not None and current:
+            dataset._epoch, dataset._position, dataset._skipped_before = self._core.state()
+            dataset._skipped_total += len(new)
+        for one in new:
+            self._log(one)
+        if batch is None:
             self._done = True
-            if dataset is not None and dataset._running is self:
+            if dataset is not None and current:
                 dataset._stop()
             raise StopIteration
-        given = arrays if self._with_indices else arrays[:2]
-        # Arrays in all but chains that neither decode nor map; a union would have to be told apart in every loop.
-        return cast("tuple[NDArray[Any], ...]", given)
+        self.delivered = True
+        samples, labels, indices = batch
+        if labels is not None:
+            return (samples, labels, indices) if self._options.with_indices else (samples, labels)
+        if samples is not None:
+            self._last_tree = samples
+        elif self._last_tree is not None:
+            samples = sample_tree.emptied(self._last_tree)
+        return (samples, indices) if self._options.with_indices else samples
 
-    def skipped(self) -> list[Skipped]:
-        rows = self._core.skipped()
-        return [Skipped(os.fsdecode(path), index, epoch, place, why) for path, index, epoch, place, why in rows]
+    def _log(self, skipped: Skipped) -> None:
+        log = self._options.log
+        if callable(log):
+            log(skipped)
+        elif log is not None:
+            with open(log, "a", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(json.dumps(skipped._asdict()) + "\n")
+
+    def forked(self) -> bool:
+        return os.getpid() != self._process
 
     def stats(self) -> Stats:
         return Stats(*self._core.stats())
 
     def close(self) -> None:
-        self._core.close()
+        left_behind = self._core.close()
         _open.discard(self)
+        for where in left_behind:
+            warnings.warn(
+                "a function of this dataset does not return; its thread is left behind" + (where and f": {where}"),
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
 
 # Threads that call map functions must end before the interpreter does.
@@ -386,6 +628,93 @@ def _close_all() -> None:
     for iteration in list(_open):
         iteration.close()
     _penstock.dataset.forget_functions()
+
+
+def _interrupt(thread: int) -> str:
+    """Where a thread stands; raises Interrupted in the Python function that it runs."""
+    frame = sys._current_frames().get(thread)
+    if frame is None:
+        return ""
+    where = "it stands at\n" + "".join(traceback.format_stack(frame)).rstrip()
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Interrupted))
+    return where
+
+
+def _with_calls(chain: Any, padding: Padding | None = None) -> Any:
+    return chain.objects(functools.partial(sample_tree.collate, padding=padding), sample_tree.copied, _interrupt)
+
+
+def _source(chain: Any) -> tuple[Any, _Options]:
+    return _with_calls(chain), _Options(digest=functools.cache(chain.digest))
+
+
+def _joined(datasets: Sequence[_D], stage: str, join: Callable[[list[Any]], Any]) -> _D:
+    for dataset in datasets:
+        if not isinstance(dataset, Dataset):
+            raise Error(f"{stage} got a {type(dataset).__name__}; expected datasets")
+    if len({type(dataset) for dataset in datasets}) > 1:
+        raise Error(f"{stage} got datasets of files and of trees; expected one kind")
+    chain = join([dataset._chain for dataset in datasets])
+    seeds = {dataset._options.seed for dataset in datasets}
+    options = _Options(
+        seed=seeds.pop() if len(seeds) == 1 else None,
+        limits=datasets[0]._options.limits,
+        digest=functools.cache(chain.digest),
+    )
+    return type(datasets[0])(chain, options)
+
+
+def _given(result: Any, label: int | None) -> tuple[Any, int | None]:
+    """What a map function returned, as the pipeline takes it: (array, label), or (tree, None)."""
+    if result is None:
+        raise TypeError("the map function returned None; expected a sample")
+    if label is None:
+        return result, None
+    if isinstance(result, tuple) and not hasattr(result, "_fields"):
+        if len(result) != 2:
+            raise TypeError(f"the map function returned {len(result)} values; expected array, (array, label) or a tree")
+        result, label = result[0], operator.index(result[1])
+    if sample_tree.is_tree(result):
+        return result, None
+    # ascontiguousarray would give a scalar one dimension
+    return np.asarray(result, order="C"), label
+
+
+def _report(stats: Stats) -> str:
+    if stats.batches == 0:
+        return "No batch was delivered."
+    stages = {
+        "reading": stats.read_s,
+        "decoding": stats.decode_s,
+        "map functions": stats.map_s,
+        "laying batches together": stats.collate_s,
+    }
+    advice = {
+        "reading": "Files are read by all threads at once, so more threads (num_parallel_calls=) or faster storage help.",
+        "decoding": "More threads (num_parallel_calls=) help up to the number of cores, as do smaller images and cache().",
+        "map functions": "Python functions hold the GIL, so work in NumPy or another library that releases it helps.",
+        "laying batches together": "Smaller samples help, and files whose decode stage is the last one.",
+    }
+    worked = sum(stages.values())
+    available = max(stats.elapsed_s * stats.threads, 1e-9)
+    waited = stats.wait_s / max(stats.elapsed_s, 1e-9)
+    busy = min(worked / available, 1.0)
+    lines = [
+        f"{stats.batches:,} batches of {stats.samples:,} samples in {stats.elapsed_s:.2f} s: "
+        f"{stats.samples / max(stats.elapsed_s, 1e-9):,.0f} samples/s, "
+        f"{stats.read_bytes / 1e6 / max(stats.elapsed_s, 1e-9):,.1f} MB/s read; {stats.skipped:,} samples skipped.",
+        f"The program waited {waited:.0%} of the time for batches. The {stats.threads} threads were busy {busy:.0%} of it: "
+        + ", ".join(f"{name} {seconds / max(worked, 1e-9):.0%}" for name, seconds in stages.items() if seconds > 0)
+        + ".",
+    ]
+    slowest = max(stages, key=lambda name: stages[name])
+    if waited < 0.05:
+        lines.append("The program is the bottleneck: batches were ready when it asked for them.")
+    elif busy < 0.5:
+        lines.append("The window is the bottleneck: threads had nothing to do. Prefetch more batches, or more bytes.")
+    else:
+        lines.append(f"The bottleneck is {slowest}. {advice[slowest]}")
+    return "\n".join(lines)
 
 
 def decoder_names() -> list[str]:
@@ -410,6 +739,30 @@ def _count(value: Any, what: str) -> int:
     if number < 0:
         raise Error(f"{what} is {number}; expected 0 or more")
     return number
+
+
+def _positive(value: Any, what: str) -> int:
+    number = _count(value, what)
+    if number == 0:
+        raise Error(f"{what} is 0; expected 1 or more")
+    return number
+
+
+def _integer_weights(weights: Sequence[float]) -> list[int]:
+    values = [float(weight) for weight in weights]
+    if not values or not all(math.isfinite(value) and value > 0 for value in values):
+        raise Error(f"the weights are {list(weights)}; expected numbers above 0")
+    if all(value.is_integer() and value < 1 << 20 for value in values):
+        whole = [int(value) for value in values]
+    else:
+        whole = [max(1, round(value / sum(values) * 1_000_000)) for value in values]
+    divisor = math.gcd(*whole)
+    return [weight // divisor for weight in whole]
+
+
+def _check_function(function: Any, stage: str) -> None:
+    if not callable(function):
+        raise Error(f"{stage} got a {type(function).__name__}; expected a function")
 
 
 def _threads(value: int | None) -> int:

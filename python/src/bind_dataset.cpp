@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -56,9 +58,24 @@ nb::capsule owner_of(T value) {
   return nb::capsule(new T(std::move(value)), [](void* p) noexcept { delete static_cast<T*>(p); });
 }
 
-/// (images, labels, indices). All arrays share the batch, which goes back to the pipeline with the last of them.
-nb::tuple arrays(const Batch& batch) {
+/// Keeps a Python object alive for C++, which may let go of it on any thread, even after the interpreter's end.
+std::shared_ptr<void> shared_object(nb::object object) {
+  return {object.release().ptr(), [](void* p) {
+            if (!Py_IsInitialized()) return;
+            const nb::gil_scoped_acquire gil;
+            Py_DECREF(static_cast<PyObject*>(p));
+          }};
+}
+
+nb::object borrowed(const std::shared_ptr<void>& object) { return nb::borrow(static_cast<PyObject*>(object.get())); }
+
+/// (samples, labels, indices). All arrays share the batch, which goes back to the pipeline with the last of them. A
+/// batch of trees is (tree, None, indices); the tree is None for an empty batch.
+nb::tuple arrays(const Batch& batch, bool trees) {
   const nb::capsule owner = owner_of(batch);
+  const nb::object indices = numpy_array(batch.indices().data(), {DType::uint64, {}}, batch.indices().size(), owner);
+  if (batch.object()) return nb::make_tuple(borrowed(batch.object()), nb::none(), indices);
+  if (trees && batch.size() == 0) return nb::make_tuple(nb::none(), nb::none(), indices);
   nb::object images;
   if (batch.ragged()) {
     nb::list samples;
@@ -71,11 +88,11 @@ nb::tuple arrays(const Batch& batch) {
     images = numpy_array(batch.data().data(), batch.form(), batch.size(), owner);
   }
   return nb::make_tuple(images, numpy_array(batch.labels().data(), {DType::int64, {}}, batch.labels().size(), owner),
-                        numpy_array(batch.indices().data(), {DType::uint64, {}}, batch.indices().size(), owner));
+                        indices);
 }
 
-/// The map functions that C++ holds on to. Python's collector cannot see these references, and a function often leads
-/// back to its dataset through its module, so they are let go of before the interpreter ends.
+/// The functions that C++ holds on to. Python's collector cannot see these references, and a function often leads back
+/// to its dataset through its module, so they are let go of before the interpreter ends.
 class HeldFunction {
  public:
   explicit HeldFunction(nb::callable function) : function_(std::move(function)) { all().insert(this); }
@@ -83,10 +100,19 @@ class HeldFunction {
   HeldFunction(const HeldFunction&) = delete;
   HeldFunction& operator=(const HeldFunction&) = delete;
 
-  nb::object call(const nb::object& array, std::int64_t label) const {
+  template <class... Arguments>
+  nb::object operator()(Arguments&&... arguments) const {
     const nb::object function = function_;
-    if (!function.is_valid()) throw Error(ErrorCode::invalid_argument, "is mapped after the end of the interpreter");
-    return function(array, label);
+    if (!function.is_valid()) throw Error(ErrorCode::invalid_argument, "is needed after the end of the interpreter");
+    return function(std::forward<Arguments>(arguments)...);
+  }
+
+  static std::shared_ptr<HeldFunction> make(nb::callable function) {
+    return {new HeldFunction(std::move(function)), [](HeldFunction* p) {
+              if (!Py_IsInitialized()) return;
+              const nb::gil_scoped_acquire gil;
+              delete p;
+            }};
   }
 
   static void forget_all() {
@@ -103,32 +129,41 @@ class HeldFunction {
   nb::object function_;
 };
 
-/// Calls function(array, label) -> (contiguous array, label). The array owns the sample's memory, so it may be kept.
+/// Calls a stage: function(sample, label, (epoch, index, position)), where the sample is an array with an integer
+/// label, or a tree with None. It returns (array, label), (tree, None), or None if the sample is not kept. The array
+/// owns the sample's memory, so the function may keep it.
 class PythonMap {
  public:
-  explicit PythonMap(nb::callable function)
-      : function_(new HeldFunction(std::move(function)), [](HeldFunction* p) {
-          // Threads may let go of it last, even after the interpreter is gone.
-          if (!Py_IsInitialized()) return;
-          const nb::gil_scoped_acquire gil;
-          delete p;
-        }) {}
+  explicit PythonMap(nb::callable function) : function_(HeldFunction::make(std::move(function))) {}
 
   void operator()(Sample& sample) const {
     const nb::gil_scoped_acquire gil;
     try {
-      auto* data = new std::vector<std::byte>(std::move(sample.data));
-      const nb::capsule owner(data, [](void* p) noexcept { delete static_cast<std::vector<std::byte>*>(p); });
-      const nb::object result =
-          function_->call(numpy_array(data->data(), sample.form, std::nullopt, owner), sample.label);
+      nb::object value, label = nb::none();
+      if (sample.object) {
+        value = borrowed(sample.object);
+      } else {
+        auto* data = new std::vector<std::byte>(std::move(sample.data));
+        const nb::capsule owner(data, [](void* p) noexcept { delete static_cast<std::vector<std::byte>*>(p); });
+        value = numpy_array(data->data(), sample.form, std::nullopt, owner);
+        label = nb::int_(sample.label);
+      }
+      const nb::object result = (*function_)(value, label, nb::make_tuple(sample.epoch, sample.index, sample.position));
+      sample.keep = !result.is_none();
+      if (!sample.keep) return;
+      if (result[1].is_none()) {
+        sample.object = shared_object(nb::borrow(result[0]));
+        return;
+      }
       const python::ArrayView view =
           python::view(result[0], python::Access::read, "the array that the map function returned");
+      sample.object.reset();
       sample.form.dtype = view.dtype();
       sample.form.shape.assign(view.shape().begin(), view.shape().end());
       sample.data.assign(view.bytes().begin(), view.bytes().end());
       sample.label = nb::cast<std::int64_t>(result[1]);
     } catch (nb::python_error& error) {
-      throw Error(ErrorCode::invalid_argument, "makes the map function fail", -1, error.what());
+      throw Error(ErrorCode::invalid_argument, "makes its stage fail", -1, error.what());
     } catch (const nb::cast_error& error) {
       throw Error(ErrorCode::invalid_argument, "gets a label from the map function that is no integer of 64 bits", -1,
                   error.what());
@@ -139,19 +174,86 @@ class PythonMap {
   std::shared_ptr<HeldFunction> function_;
 };
 
-/// An iterator that never waits with the GIL held: its threads may need it to come to an end.
+ObjectCalls object_calls(nb::callable collate, nb::callable copy, nb::callable interrupt) {
+  const auto held_collate = HeldFunction::make(std::move(collate));
+  const auto held_copy = HeldFunction::make(std::move(copy));
+  const auto held_interrupt = HeldFunction::make(std::move(interrupt));
+  ObjectCalls calls;
+  calls.collate = [held_collate](std::span<const std::shared_ptr<void>> samples) {
+    const nb::gil_scoped_acquire gil;
+    try {
+      nb::list list;
+      for (const std::shared_ptr<void>& sample : samples) list.append(borrowed(sample));
+      const nb::object made = (*held_collate)(list);
+      const auto size_bytes = nb::cast<std::uint64_t>(made[1]);
+      return ObjectCalls::Collated{shared_object(nb::borrow(made[0])), size_bytes};
+    } catch (nb::python_error& error) {
+      throw Error(ErrorCode::invalid_argument, "is in a batch that cannot be laid together", -1, error.what());
+    }
+  };
+  calls.copy = [held_copy](const std::shared_ptr<void>& object) {
+    const nb::gil_scoped_acquire gil;
+    try {
+      return shared_object((*held_copy)(borrowed(object)));
+    } catch (nb::python_error& error) {
+      throw Error(ErrorCode::invalid_argument, "cannot be copied for the cache", -1, error.what());
+    }
+  };
+  calls.interrupt = [held_interrupt](std::uint64_t thread) {
+    if (!Py_IsInitialized()) return std::string();
+    const nb::gil_scoped_acquire gil;
+    try {
+      return nb::cast<std::string>((*held_interrupt)(thread));
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+  };
+  return calls;
+}
+
+Dataset from_objects(std::uint64_t size, nb::callable get, nb::callable name, const std::string& digest) {
+  const auto held_get = HeldFunction::make(std::move(get));
+  const auto held_name = HeldFunction::make(std::move(name));
+  ObjectSource source;
+  source.size = size;
+  source.digest = digest;
+  source.get = [held_get](std::uint64_t index) {
+    const nb::gil_scoped_acquire gil;
+    try {
+      return shared_object((*held_get)(index));
+    } catch (nb::python_error& error) {
+      throw Error(ErrorCode::io, "cannot be read", -1, error.what());
+    }
+  };
+  source.name = [held_name](std::uint64_t index) {
+    const nb::gil_scoped_acquire gil;
+    try {
+      return nb::cast<std::string>((*held_name)(index));
+    } catch (const std::exception&) {
+      return "sample " + std::to_string(index);
+    }
+  };
+  return Dataset::from_objects(std::move(source));
+}
+
+/// An iterator that never waits with the GIL held, neither for a batch nor for a lock: its threads may need the GIL to
+/// go on.
 class PythonIterator {
  public:
-  explicit PythonIterator(DatasetIterator iterator) : iterator_(std::move(iterator)) {}
+  PythonIterator(DatasetIterator iterator, bool trees) : iterator_(std::move(iterator)), trees_(trees) {}
   ~PythonIterator() { close(); }
   PythonIterator(const PythonIterator&) = delete;
   PythonIterator& operator=(const PythonIterator&) = delete;
 
-  void close() {
+  /// Where the threads stand that do not end.
+  std::vector<std::string> close() {
     std::optional<DatasetIterator> closing;
     std::swap(closing, iterator_);
+    std::vector<std::string> left_behind;
     const nb::gil_scoped_release release;
+    if (closing) left_behind = closing->close();
     closing.reset();
+    return left_behind;
   }
 
   nb::object next() {
@@ -168,17 +270,20 @@ class PythonIterator {
       }
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
     }
-    return batch ? nb::object(arrays(*batch)) : nb::none();
+    return batch ? nb::object(arrays(*batch, trees_)) : nb::none();
   }
 
-  const DatasetIterator& get() const {
-    if (!iterator_)
-      throw Error(ErrorCode::invalid_argument, "this iterator is closed; take a new one from the dataset");
-    return *iterator_;
+  template <class Query>
+  auto ask(Query query) const {
+    const std::optional<DatasetIterator> iterator = iterator_;
+    if (!iterator) throw Error(ErrorCode::invalid_argument, "this iterator is closed; take a new one from the dataset");
+    const nb::gil_scoped_release release;
+    return query(*iterator);
   }
 
  private:
   std::optional<DatasetIterator> iterator_;
+  bool trees_;
 };
 
 std::vector<std::int64_t> labels_from(const nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig>& labels) {
@@ -222,28 +327,39 @@ void bind_dataset(nb::module_& module) {
       .def("close", &PythonIterator::close)
       .def("state",
            [](const PythonIterator& self) {
-             const DatasetState state = self.get().state();
-             return std::make_tuple(state.epoch, state.position);
+             const DatasetState state = self.ask([](const DatasetIterator& it) { return it.state(); });
+             return std::make_tuple(state.epoch, state.position, state.skipped);
            })
       .def("stats",
            [](const PythonIterator& self) {
-             const DatasetStats s = self.get().stats();
-             return std::make_tuple(s.wait_s, s.read_s, s.decode_s, s.map_s, s.read_bytes, s.samples, s.batches,
-                                    s.skipped);
+             const DatasetStats s = self.ask([](const DatasetIterator& it) { return it.stats(); });
+             return std::make_tuple(s.wait_s, s.read_s, s.decode_s, s.map_s, s.collate_s, s.elapsed_s, s.threads,
+                                    s.read_bytes, s.samples, s.batches, s.skipped);
            })
-      .def("skipped", [](const PythonIterator& self) {
-        std::vector<SkippedRow> rows;
-        for (const SkippedSample& one : self.get().skipped())
-          rows.emplace_back(nb::bytes(one.path.data(), one.path.size()), one.index, one.epoch, one.position,
-                            one.reason);
-        return rows;
-      });
+      .def(
+          "skipped",
+          [](const PythonIterator& self, std::size_t first) {
+            std::vector<SkippedRow> rows;
+            for (const SkippedSample& one : self.ask([first](const DatasetIterator& it) { return it.skipped(first); }))
+              rows.emplace_back(nb::bytes(one.path.data(), one.path.size()), one.index, one.epoch, one.position,
+                                one.reason);
+            return rows;
+          },
+          nb::arg("first"));
   nb::class_<Dataset>(part, "Chain")
       .def_static("from_files", &from_files, nb::arg("paths"), nb::arg("labels"),
                   nb::sig("def from_files(paths: list[bytes], labels: numpy.typing.NDArray[numpy.int64]) -> Chain"))
       .def_static("from_bytes", &from_bytes, nb::arg("samples"), nb::arg("labels"),
                   nb::sig("def from_bytes(samples: list[typing.Any], "
                           "labels: numpy.typing.NDArray[numpy.int64]) -> Chain"))
+      .def_static("from_objects", &from_objects, nb::arg("size"), nb::arg("get"), nb::arg("name"), nb::arg("digest"),
+                  nb::sig("def from_objects(size: int, get: collections.abc.Callable[[int], typing.Any], "
+                          "name: collections.abc.Callable[[int], str], digest: str) -> Chain"))
+      .def_static(
+          "mix",
+          [](const std::vector<Dataset>& chains, const std::vector<std::uint32_t>& weights,
+             std::optional<std::uint64_t> samples) { return Dataset::mix(chains, weights, samples); },
+          nb::arg("chains"), nb::arg("weights"), nb::arg("samples").none())
       .def_static(
           "interleave",
           [](const std::vector<Dataset>& chains, std::uint64_t block) { return Dataset::interleave(chains, block); },
@@ -264,22 +380,43 @@ void bind_dataset(nb::module_& module) {
             return self.map(PythonMap(std::move(function)), parallel);
           },
           nb::arg("function"), nb::arg("parallel"),
-          nb::sig("def map(self, function: collections.abc.Callable[[numpy.typing.NDArray[typing.Any], int], "
-                  "tuple[numpy.typing.NDArray[typing.Any], int]], parallel: int) -> Chain"))
+          nb::sig("def map(self, function: collections.abc.Callable[[typing.Any, typing.Any, tuple[int, int, int]], "
+                  "tuple[typing.Any, int | None] | None], parallel: int) -> Chain"))
       .def("cache", &Dataset::cache)
-      .def("ignore_errors", &Dataset::ignore_errors, nb::arg("limit"))
+      .def(
+          "ignore_errors",
+          [](const Dataset& self, std::int64_t max, bool replace) {
+            return self.ignore_errors({max, replace});
+          },
+          nb::arg("max"), nb::arg("replace"))
+      .def(
+          "limits",
+          [](const Dataset& self, std::uint64_t bytes, std::uint64_t pixels, std::int64_t milliseconds) {
+            return self.limits({bytes, pixels, std::chrono::milliseconds(milliseconds)});
+          },
+          nb::arg("bytes"), nb::arg("pixels"), nb::arg("milliseconds"))
+      .def(
+          "objects",
+          [](const Dataset& self, nb::callable collate, nb::callable copy, nb::callable interrupt) {
+            return self.objects(object_calls(std::move(collate), std::move(copy), std::move(interrupt)));
+          },
+          nb::arg("collate"), nb::arg("copy"), nb::arg("interrupt"),
+          nb::sig("def objects(self, collate: collections.abc.Callable[[list[typing.Any]], tuple[typing.Any, int]], "
+                  "copy: collections.abc.Callable[[typing.Any], typing.Any], "
+                  "interrupt: collections.abc.Callable[[int], str]) -> Chain"))
       .def("batch", &Dataset::batch, nb::arg("samples"), nb::arg("drop_remainder"))
-      .def("prefetch", &Dataset::prefetch, nb::arg("batches"))
+      .def("prefetch", &Dataset::prefetch, nb::arg("batches"), nb::arg("max_bytes"))
       .def("shard", &Dataset::shard, nb::arg("rank"), nb::arg("size"))
       .def("repeat", &Dataset::repeat, nb::arg("epochs"))
       .def_prop_ro("samples", &Dataset::samples)
       .def_prop_ro("batches", &Dataset::batches)
       .def_prop_ro("order", &Dataset::order)
+      .def("digest", &Dataset::digest, nb::call_guard<nb::gil_scoped_release>())
       .def("index_at", &Dataset::index_at, nb::arg("epoch"), nb::arg("position"))
       .def(
           "iterate",
-          [](const Dataset& self, std::uint64_t epoch, std::uint64_t position) {
-            return new PythonIterator(self.iterate({epoch, position}));
+          [](const Dataset& self, std::uint64_t epoch, std::uint64_t position, std::uint64_t skipped, bool trees) {
+            return new PythonIterator(self.iterate({epoch, position, skipped}), trees);
           },
-          nb::arg("epoch"), nb::arg("position"));
+          nb::arg("epoch"), nb::arg("position"), nb::arg("skipped"), nb::arg("trees"));
 }

@@ -227,6 +227,7 @@ def cpp(options: Options) -> Result:
         log,
         PENSTOCK_TEST_KILLS="1000" if options.all else "64",
         PENSTOCK_TEST_DEATHS="20" if options.all else "2",
+        PENSTOCK_TEST_FUZZ="100000" if options.all else "400",
     )
 
 

@@ -1,6 +1,9 @@
 #include "dataset/chain.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "dataset/decoder.hpp"
@@ -13,14 +16,26 @@ using dataset::Chain;
 
 namespace dataset {
 
+namespace {
+
+// One lock for all caches, so that fork() can take it: a child then finds it free.
+std::mutex caches;
+
+}  // namespace
+
+Cache::Cache() {
+  static const int registered = pthread_atfork([] { caches.lock(); }, [] { caches.unlock(); }, [] { caches.unlock(); });
+  static_cast<void>(registered);
+}
+
 std::shared_ptr<const Sample> Cache::find(std::uint64_t index) const {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(caches);
   const auto found = samples_.find(index);
   return found == samples_.end() ? nullptr : found->second;
 }
 
 void Cache::insert(std::shared_ptr<const Sample> sample) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(caches);
   samples_.emplace(sample->index, std::move(sample));
 }
 
@@ -44,6 +59,33 @@ Dataset from_source(dataset::SourcePtr source) {
   chain->order = dataset::sequential(source->size());
   chain->source = std::move(source);
   return Dataset(std::move(chain));
+}
+
+/// What several datasets have for one that is made of them.
+struct Several {
+  std::shared_ptr<Chain> chain;
+  std::vector<dataset::OrderPtr> orders;
+  std::vector<std::uint64_t> sizes;
+};
+
+Several together(const std::vector<const Chain*>& parts, const std::string& stage) {
+  if (parts.empty()) refuse(stage + " needs at least one dataset");
+  Several several{std::make_shared<Chain>(), {}, {}};
+  std::vector<dataset::SourcePtr> sources;
+  for (const Chain* part : parts) {
+    if (!part->stages.empty() || part->cache || part->ignored_stages || part->sharding || part->prefetch != 0 ||
+        part->repeat != 1)
+      refuse(stage +
+             " takes datasets that have only been shuffled, taken from, skipped, mixed or interleaved; put the other "
+             "stages behind it, where they serve all of them");
+    several.orders.push_back(part->order);
+    sources.push_back(part->source);
+    several.sizes.push_back(part->source->size());
+  }
+  several.chain->calls = parts.front()->calls;
+  several.chain->limits = parts.front()->limits;
+  several.chain->source = dataset::concatenated(std::move(sources));
+  return several;
 }
 
 // Saved positions count in the order of all ranks, so nothing may reorder what one rank has been dealt.
@@ -86,27 +128,32 @@ Dataset Dataset::from_bytes(std::vector<std::vector<std::byte>> samples, std::ve
   return from_source(dataset::memory_source(std::move(samples), std::move(labels)));
 }
 
+Dataset Dataset::from_objects(ObjectSource source) { return from_source(dataset::object_source(std::move(source))); }
+
 Dataset Dataset::interleave(std::span<const Dataset> datasets, std::uint64_t block) {
-  if (datasets.empty()) refuse("interleave() needs at least one dataset");
   if (block == 0) refuse("interleave() cannot take blocks of 0 samples; expected 1 or more");
-  std::vector<dataset::OrderPtr> orders;
-  std::vector<dataset::SourcePtr> sources;
-  std::vector<std::uint64_t> sizes;
-  for (const Dataset& one : datasets) {
-    const Chain& chain = *one.chain_;
-    if (!chain.stages.empty() || chain.cache || chain.ignored_stages || chain.sharding || chain.prefetch != 0 ||
-        chain.repeat != 1)
-      refuse(
-          "interleave() takes datasets that have only been shuffled, taken from, skipped or interleaved; put the "
-          "other stages behind it, where they serve all of them");
-    orders.push_back(chain.order);
-    sources.push_back(chain.source);
-    sizes.push_back(chain.source->size());
+  std::vector<const Chain*> parts;
+  for (const Dataset& one : datasets) parts.push_back(one.chain_.get());
+  Several several = together(parts, "interleave()");
+  several.chain->order = dataset::interleaved(std::move(several.orders), several.sizes, block);
+  return Dataset(std::move(several.chain));
+}
+
+Dataset Dataset::mix(std::span<const Dataset> datasets, std::span<const std::uint32_t> weights,
+                     std::optional<std::uint64_t> samples) {
+  if (datasets.size() != weights.size())
+    refuse("mix() got " + std::to_string(weights.size()) + " weights for " + std::to_string(datasets.size()) +
+           " datasets; pass one for each");
+  std::vector<const Chain*> parts;
+  for (std::size_t i = 0; i < datasets.size(); ++i) {
+    if (weights[i] == 0) refuse("mix() got a weight of 0; leave that dataset out");
+    if (samples.value_or(0) > 0 && datasets[i].samples() == 0) refuse("mix() cannot repeat a dataset without samples");
+    parts.push_back(datasets[i].chain_.get());
   }
-  auto chain = std::make_shared<Chain>();
-  chain->source = dataset::concatenated(std::move(sources));
-  chain->order = dataset::interleaved(std::move(orders), sizes, block);
-  return Dataset(std::move(chain));
+  Several several = together(parts, "mix()");
+  several.chain->order =
+      dataset::mixed(std::move(several.orders), several.sizes, {weights.begin(), weights.end()}, samples);
+  return Dataset(std::move(several.chain));
 }
 
 Dataset Dataset::shuffle(std::uint64_t seed) const {
@@ -148,8 +195,7 @@ Dataset Dataset::map(std::function<void(Sample&)> function, int parallel) const 
   check_threads(parallel, "the number of parallel calls of map()");
   auto chain = copy(*chain_);
   chain->threads = std::max(chain->threads, parallel);
-  auto limit = parallel == 0 ? nullptr : std::make_shared<std::counting_semaphore<>>(parallel);
-  chain->stages.emplace_back(dataset::MapStage{std::move(function), std::move(limit)});
+  chain->stages.emplace_back(dataset::MapStage{std::move(function), parallel});
   return Dataset(std::move(chain));
 }
 
@@ -162,12 +208,30 @@ Dataset Dataset::cache() const {
   return Dataset(std::move(chain));
 }
 
-Dataset Dataset::ignore_errors(std::int64_t limit) const {
+Dataset Dataset::ignore_errors(const IgnoreOptions& options) const {
   check_on_samples(*chain_, "ignore_errors()");
-  if (limit < -1) refuse("ignore_errors() cannot have the limit " + std::to_string(limit) + "; expected -1 or more");
+  if (options.max < -1)
+    refuse("ignore_errors() cannot have the maximum " + std::to_string(options.max) + "; expected -1 or more");
   auto chain = copy(*chain_);
   chain->ignored_stages = chain->stages.size();
-  chain->ignore_limit = limit;
+  chain->ignore = options;
+  return Dataset(std::move(chain));
+}
+
+Dataset Dataset::limits(const SampleLimits& limits) const {
+  if (limits.bytes == 0 || limits.pixels == 0 || limits.time.count() < 0)
+    refuse("a sample cannot have the limits " + std::to_string(limits.bytes) + " bytes, " +
+           std::to_string(limits.pixels) + " pixels, " + std::to_string(limits.time.count()) +
+           " ms; expected at least 1 byte, 1 pixel and 0 ms");
+  auto chain = copy(*chain_);
+  chain->limits = limits;
+  return Dataset(std::move(chain));
+}
+
+Dataset Dataset::objects(ObjectCalls calls) const {
+  if (!calls.collate) refuse("objects() needs a function that makes a batch of samples");
+  auto chain = copy(*chain_);
+  chain->calls = std::move(calls);
   return Dataset(std::move(chain));
 }
 
@@ -185,12 +249,13 @@ Dataset Dataset::batch(std::uint64_t samples, bool drop_remainder) const {
   return Dataset(std::move(chain));
 }
 
-Dataset Dataset::prefetch(int batches) const {
+Dataset Dataset::prefetch(int batches, std::uint64_t max_bytes) const {
   if (!chain_->batched) refuse("prefetch() counts batches; put it after batch()");
   if (batches < 0 || batches > (1 << 20))
     refuse("cannot prefetch " + std::to_string(batches) + " batches; expected 0 or more");
   auto chain = copy(*chain_);
   chain->prefetch = batches;
+  chain->prefetch_max_bytes = max_bytes;
   return Dataset(std::move(chain));
 }
 
@@ -224,6 +289,8 @@ std::uint64_t Dataset::batches() const {
 
 std::string Dataset::order() const { return chain_->order->describe(); }
 
+std::string Dataset::digest() const { return chain_->source->digest(); }
+
 std::uint64_t Dataset::index_at(std::uint64_t epoch, std::uint64_t position) const {
   if (position >= samples())
     refuse("there is no position " + std::to_string(position) + " in an epoch of " + std::to_string(samples()) +
@@ -237,7 +304,7 @@ DatasetIterator Dataset::iterate(const DatasetState& from) const {
     refuse("cannot start at position " + std::to_string(from.position) + " in an epoch of " +
            std::to_string(samples()) + " samples; is this the dataset that the state was saved from?");
   if (chain_->repeat == 0 && batches() == 0) refuse("an epoch without a batch cannot be repeated without end");
-  return DatasetIterator(std::make_shared<dataset::Pipeline>(chain_, from));
+  return DatasetIterator(dataset::Pipeline::start(chain_, from));
 }
 
 }  // namespace penstock

@@ -4,9 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <semaphore>
 #include <unordered_map>
 #include <variant>
 #include <vector>
@@ -17,20 +15,20 @@
 
 namespace penstock::dataset {
 
-/// Samples that were decoded before, by their index in the source. Thread-safe.
+/// Samples that were decoded before, by their index in the source. Thread-safe, and usable in a forked child.
 class Cache {
  public:
+  Cache();
   std::shared_ptr<const Sample> find(std::uint64_t index) const;
   void insert(std::shared_ptr<const Sample> sample);
 
  private:
-  mutable std::mutex mutex_;
   std::unordered_map<std::uint64_t, std::shared_ptr<const Sample>> samples_;
 };
 
 struct MapStage {
   std::function<void(Sample&)> function;
-  std::shared_ptr<std::counting_semaphore<>> limit;  ///< none: as many as there are threads
+  int parallel = 0;  ///< calls at a time; 0: as many as there are threads
 };
 
 using Stage = std::variant<DecodeOptions, MapStage>;
@@ -43,16 +41,21 @@ struct Chain {
   std::size_t cached_stages = 0;  ///< the cache holds what so many stages made
   /// Errors of so many stages are ignored; the read counts as ignored as soon as there is a value.
   std::optional<std::size_t> ignored_stages;
-  std::int64_t ignore_limit = -1;
+  IgnoreOptions ignore;
+  SampleLimits limits;
+  ObjectCalls calls;
   std::optional<Sharding> sharding;  ///< set by batch() or shard(), whichever comes first
   bool batched = false;
   bool sharded = false;
   int prefetch = 0;
+  std::uint64_t prefetch_max_bytes = 0;  ///< 0: no limit
   std::uint64_t repeat = 1;
   int threads = 0;
 
-  /// Samples are delivered as they were read.
+  /// Samples are delivered as they were read, unless they are objects.
   bool undecoded() const { return stages.empty(); }
+  /// Errors of a sample's read (0) or n-th stage are ignored.
+  bool ignores(std::size_t stage) const { return ignored_stages && stage <= *ignored_stages; }
   /// Of the delivered samples, where it is known before the first of them.
   std::optional<SampleForm> fixed_form() const;
 };

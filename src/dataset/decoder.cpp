@@ -52,12 +52,13 @@ void check(const DecodeOptions& options) {
     decoder_from_name(options.format).check(options);
 }
 
-void DecoderSet::decode(ConstBytes encoded, const DecodeOptions& options, Destination& destination) {
+void DecoderSet::decode(ConstBytes encoded, const DecodeOptions& options, const DecodeContext& context,
+                        Destination& destination) {
   for (std::size_t i = 0; i < decoders_.size(); ++i) {
     const DecoderRow& row = decoders()[i];
     if (options.format == "auto" ? !row.recognises(encoded) : row.name != options.format) continue;
     if (!decoders_[i]) decoders_[i] = row.make();
-    decoders_[i]->decode(encoded, options, destination);
+    decoders_[i]->decode(encoded, options, context, destination);
     return;
   }
   throw Error(ErrorCode::corrupt, encoded.empty() ? "is empty" : "starts with the bytes of no known format");

@@ -26,12 +26,21 @@ class Destination {
   SampleForm form_;
 };
 
+/// Which sample is decoded, and what it may take.
+struct DecodeContext {
+  std::uint64_t max_pixels = SampleLimits().pixels;
+  std::uint64_t epoch = 0;
+  std::uint64_t index = 0;
+  std::uint64_t position = 0;
+};
+
 /// Used by one thread at a time; keeps its scratch memory from one sample to the next.
 class Decoder {
  public:
   virtual ~Decoder() = default;
   /// Throws Error(corrupt) that says what is wrong with the bytes; the destination's content is then undefined.
-  virtual void decode(ConstBytes encoded, const DecodeOptions& options, Destination& destination) = 0;
+  virtual void decode(ConstBytes encoded, const DecodeOptions& options, const DecodeContext& context,
+                      Destination& destination) = 0;
 };
 
 struct DecoderRow {
@@ -53,7 +62,7 @@ void check(const DecodeOptions& options);
 class DecoderSet {
  public:
   DecoderSet() : decoders_(decoders().size()) {}
-  void decode(ConstBytes encoded, const DecodeOptions& options, Destination& destination);
+  void decode(ConstBytes encoded, const DecodeOptions& options, const DecodeContext& context, Destination& destination);
 
  private:
   std::vector<std::unique_ptr<Decoder>> decoders_;

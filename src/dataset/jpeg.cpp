@@ -17,10 +17,13 @@ namespace penstock::dataset {
 
 namespace {
 
-// What a small file may ask for at most; real photographs stay far below.
-constexpr std::uint64_t kMaxPixels = std::uint64_t{1} << 28;
-constexpr long kMaxCoefficientBytes = 1L << 30;
-constexpr int kMaxScans = 500;
+// The coefficients of a progressive image, 2 bytes each, of three components without subsampling.
+constexpr std::uint64_t kMaxCoefficientBytesPerPixel = 6;
+// A progressive image takes a pass over its coefficients for each scan, and a scan may take 10 bytes of the file.
+// Encoders make at most a few dozen. The limit for large images keeps the work for one sample within that for so many
+// pixels.
+constexpr std::uint64_t kMaxScans = 500;
+constexpr std::uint64_t kMaxScansOfLargestImage = 16;
 
 // What libjpeg warns of although the image is whole.
 bool harmless(int message) {
@@ -35,6 +38,7 @@ struct Library {
   jpeg_error_mgr errors;
   jpeg_progress_mgr progress;
   std::jmp_buf out;
+  std::uint64_t max_scans;
   char text[JMSG_LENGTH_MAX];
 
   static Library& of(j_common_ptr common) { return *static_cast<Library*>(common->client_data); }
@@ -42,7 +46,8 @@ struct Library {
   [[noreturn]] static void on_error(j_common_ptr common) {
     Library& self = of(common);
     if (common->err->msg_code == JERR_NO_BACKING_STORE)
-      std::snprintf(self.text, sizeof self.text, "its coefficients need more than %ld MiB", kMaxCoefficientBytes >> 20);
+      std::snprintf(self.text, sizeof self.text, "its coefficients need more than %ld MiB",
+                    self.info.mem->max_memory_to_use >> 20);
     else
       common->err->format_message(common, self.text);
     std::longjmp(self.out, 1);
@@ -54,11 +59,11 @@ struct Library {
 
   static void on_output(j_common_ptr) {}
 
-  // A few kilobytes of scans can keep a decoder busy for minutes.
   static void on_progress(j_common_ptr common) {
-    if (reinterpret_cast<j_decompress_ptr>(common)->input_scan_number <= kMaxScans) return;
     Library& self = of(common);
-    std::snprintf(self.text, sizeof self.text, "it has more than %d scans", kMaxScans);
+    if (static_cast<std::uint64_t>(self.info.input_scan_number) <= self.max_scans) return;
+    std::snprintf(self.text, sizeof self.text, "it has more than %d scans, the limit for its size",
+                  static_cast<int>(self.max_scans));
     std::longjmp(self.out, 1);
   }
 
@@ -71,7 +76,6 @@ struct Library {
     progress.progress_monitor = on_progress;
     if (setjmp(out)) return false;
     jpeg_create_decompress(&info);
-    info.mem->max_memory_to_use = kMaxCoefficientBytes;
     info.progress = &progress;
     return true;
   }
@@ -125,12 +129,20 @@ class JpegDecoder : public Decoder {
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
-  void decode(ConstBytes encoded, const DecodeOptions& options, Destination& destination) override {
+  void decode(ConstBytes encoded, const DecodeOptions& options, const DecodeContext& context,
+              Destination& destination) override {
     jpeg_decompress_struct& info = library_.info;
     require(library_.read_header(reinterpret_cast<const unsigned char*>(encoded.data()), encoded.size()));
-    if (std::uint64_t{info.image_width} * info.image_height > kMaxPixels)
+    const std::uint64_t pixels = std::uint64_t{info.image_width} * info.image_height;
+    if (pixels > context.max_pixels)
       refuse("it has " + std::to_string(info.image_width) + " x " + std::to_string(info.image_height) +
-             " pixels, more than " + std::to_string(kMaxPixels));
+             " pixels, more than the limit of " + std::to_string(context.max_pixels));
+    // libjpeg needs some memory for any image, and none has more than 65,500 x 65,500 pixels.
+    const auto memory_pixels = std::clamp(context.max_pixels, std::uint64_t{1} << 22, std::uint64_t{1} << 32);
+    info.mem->max_memory_to_use = static_cast<long>(memory_pixels * kMaxCoefficientBytesPerPixel);
+    library_.max_scans =
+        std::min(kMaxScans, kMaxScansOfLargestImage *
+                                std::min(kMaxScans, context.max_pixels / std::max<std::uint64_t>(pixels, 1)));
     info.out_color_space = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK ? JCS_CMYK : JCS_RGB;
     Resizer::Size target{static_cast<int>(info.image_height), static_cast<int>(info.image_width)};
     if (!options.shape.empty()) target = {static_cast<int>(options.shape[0]), static_cast<int>(options.shape[1])};

@@ -10,7 +10,8 @@ namespace {
 
 class NoneDecoder : public Decoder {
  public:
-  void decode(ConstBytes encoded, const DecodeOptions& options, Destination& destination) override {
+  void decode(ConstBytes encoded, const DecodeOptions& options, const DecodeContext&,
+              Destination& destination) override {
     const SampleForm form{options.dtype, options.shape};
     if (encoded.size() != form.size_bytes())
       throw Error(ErrorCode::corrupt, "holds " + std::to_string(encoded.size()) + " bytes where " + form.describe() +

@@ -125,6 +125,81 @@ class Interleaved : public Order {
   std::vector<Stretch> stretches_;
 };
 
+class Mixed : public Order {
+ public:
+  Mixed(std::vector<OrderPtr> orders, const std::vector<std::uint64_t>& source_sizes,
+        std::vector<std::uint32_t> weights, std::optional<std::uint64_t> samples)
+      : orders_(std::move(orders)), weights_(std::move(weights)) {
+    assert(!orders_.empty() && orders_.size() == source_sizes.size() && orders_.size() == weights_.size());
+    std::uint64_t offset = 0;
+    for (std::size_t k = 0; k < orders_.size(); ++k) {
+      offsets_.push_back(offset);
+      offset += source_sizes[k];
+      weights_after_.push_back(weights_[k]);
+    }
+    for (std::size_t k = orders_.size() - 1; k-- > 0;) weights_after_[k] += weights_after_[k + 1];
+    size_ = samples ? *samples : until_one_is_exhausted();
+    for (std::size_t k = 0; k < orders_.size(); ++k) {
+      const std::uint64_t own = orders_[k]->size(), needed = given_by(k, size_);
+      passes_.push_back(own == 0 ? 0 : (needed + own - 1) / own);
+    }
+  }
+
+  std::uint64_t size() const override { return size_; }
+
+  std::uint64_t at(std::uint64_t epoch, std::uint64_t position) const override {
+    std::size_t k = 0;
+    for (; k + 1 < orders_.size(); ++k) {
+      const std::uint64_t before = given_by_first(k, position);
+      if (given_by_first(k, position + 1) != before) {
+        position = before;
+        break;
+      }
+      position -= before;
+    }
+    const std::uint64_t own = orders_[k]->size();
+    return offsets_[k] + orders_[k]->at(epoch * passes_[k] + position / own, position % own);
+  }
+
+  std::string describe() const override {
+    std::string text = "mix " + std::to_string(size_) + " of";
+    for (std::size_t k = 0; k < orders_.size(); ++k)
+      text += " " + std::to_string(weights_[k]) + " x (" + orders_[k]->describe() + ")";
+    return text;
+  }
+
+ private:
+  /// Of the first `count` samples of the orders from k on, so many come from order k.
+  std::uint64_t given_by_first(std::size_t k, std::uint64_t count) const {
+    // In two parts, which do not overflow: a count of whole rounds and the rest.
+    const std::uint64_t all = weights_after_[k], rest = count % all;
+    return count / all * weights_[k] + (rest * weights_[k] + all / 2) / all;
+  }
+  /// Of the first `count` samples of all orders, so many come from order k.
+  std::uint64_t given_by(std::size_t k, std::uint64_t count) const {
+    for (std::size_t i = 0; i < k; ++i) count -= given_by_first(i, count);
+    return k + 1 == orders_.size() ? count : given_by_first(k, count);
+  }
+  std::uint64_t until_one_is_exhausted() const {
+    std::uint64_t fits = 0, beyond = 1;
+    for (const OrderPtr& order : orders_) beyond += order->size();
+    while (fits + 1 < beyond) {
+      const std::uint64_t middle = fits + (beyond - fits) / 2;
+      bool enough = true;
+      for (std::size_t k = 0; k < orders_.size(); ++k) enough = enough && given_by(k, middle) <= orders_[k]->size();
+      (enough ? fits : beyond) = middle;
+    }
+    return fits;
+  }
+
+  std::vector<OrderPtr> orders_;
+  std::vector<std::uint32_t> weights_;
+  std::vector<std::uint64_t> weights_after_;  ///< of the orders from k on, together
+  std::vector<std::uint64_t> offsets_;
+  std::vector<std::uint64_t> passes_;  ///< how often an epoch begins order k
+  std::uint64_t size_ = 0;
+};
+
 }  // namespace
 
 OrderPtr sequential(std::uint64_t size) { return std::make_shared<Sequential>(size); }
@@ -138,6 +213,11 @@ OrderPtr window(OrderPtr order, std::uint64_t first, std::uint64_t size) {
 OrderPtr interleaved(std::vector<OrderPtr> orders, const std::vector<std::uint64_t>& source_sizes,
                      std::uint64_t block) {
   return std::make_shared<Interleaved>(std::move(orders), source_sizes, block);
+}
+
+OrderPtr mixed(std::vector<OrderPtr> orders, const std::vector<std::uint64_t>& source_sizes,
+               std::vector<std::uint32_t> weights, std::optional<std::uint64_t> samples) {
+  return std::make_shared<Mixed>(std::move(orders), source_sizes, std::move(weights), samples);
 }
 
 std::uint64_t Sharding::end(std::uint64_t position, std::uint64_t samples) const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,12 @@ OrderPtr shuffled(OrderPtr order, std::uint64_t seed);
 OrderPtr window(OrderPtr order, std::uint64_t first, std::uint64_t size);
 /// `block` samples of each in turn; the sources of the orders are taken as concatenated, `source_sizes` long.
 OrderPtr interleaved(std::vector<OrderPtr> orders, const std::vector<std::uint64_t>& source_sizes, std::uint64_t block);
+
+/// The share of each order in any run of positions is its weight, rounded: the positions are divided between two groups
+/// of orders by Bresenham's line, and each group's in the same way. An order that is exhausted before `samples` starts
+/// again with another epoch's; without `samples`, the first that is exhausted ends it. Sources as for interleaved().
+OrderPtr mixed(std::vector<OrderPtr> orders, const std::vector<std::uint64_t>& source_sizes,
+               std::vector<std::uint32_t> weights, std::optional<std::uint64_t> samples);
 
 /// A global batch and this rank's part of it.
 struct Share {

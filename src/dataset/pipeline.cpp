@@ -32,6 +32,13 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
+// A closing iterator waits so long for functions that can be interrupted, and so long again once they are.
+constexpr std::chrono::milliseconds kPatience{5000};
+constexpr std::chrono::milliseconds kAfterInterrupt{1000};
+
+// A place whose replacements fail, too, so often in a row stays empty.
+constexpr std::uint64_t kReplacements = 16;
+
 std::size_t thread_count(const Chain& chain) {
   if (chain.threads > 0) return static_cast<std::size_t>(chain.threads);
   return static_cast<std::size_t>(std::clamp<std::int64_t>(options().io_threads, 1, 1024));
@@ -39,42 +46,110 @@ std::size_t thread_count(const Chain& chain) {
 
 }  // namespace
 
+std::shared_ptr<Pipeline> Pipeline::start(std::shared_ptr<const Chain> chain, const DatasetState& from) {
+  auto pipeline = std::make_shared<Pipeline>(std::move(chain), from);
+  {
+    const std::lock_guard lock(pipeline->mutex_);
+    const std::size_t count = thread_count(*pipeline->chain_);
+    try {
+      for (std::size_t i = 0; i < count; ++i) pipeline->start_thread();
+    } catch (const std::system_error& error) {
+      // Fewer threads do the same work.
+      if (pipeline->threads_.empty())
+        throw Error(ErrorCode::io, "no thread can be started to read samples", -1, error.what());
+    }
+    pipeline->stats_.threads = pipeline->threads_.size();
+  }
+  return {pipeline.get(), [pipeline](Pipeline*) { pipeline->close(); }};
+}
+
 Pipeline::Pipeline(std::shared_ptr<const Chain> chain, const DatasetState& from)
     : chain_(std::move(chain)),
       fixed_form_(chain_->fixed_form()),
       slots_(std::make_shared<SlotPool>(static_cast<std::size_t>(chain_->prefetch) + 2)),
-      opening_(from),
+      opening_{from.epoch, from.position, 0},
       end_epoch_(chain_->repeat == 0 ? ~std::uint64_t{0} : (from.epoch / chain_->repeat + 1) * chain_->repeat),
+      from_skipped_(from.skipped),
       consumed_(from) {
   if (fixed_form_) last_form_ = *fixed_form_;
-  const SignalsBlocked blocked;
-  const std::size_t count = thread_count(*chain_);
-  threads_.reserve(count);
-  try {
-    for (std::size_t i = 0; i < count; ++i)
-      threads_.emplace_back([this] {
-        pthread_setname_np(pthread_self(), "penstock-loader");
-        Worker worker(*chain_, fixed_form_);
-        run(worker);
-      });
-  } catch (const std::system_error& error) {
-    if (!threads_.empty()) return;  // fewer threads do the same work
-    throw Error(ErrorCode::io, "no thread can be started to read samples", -1, error.what());
+  for (const Stage& stage : chain_->stages) {
+    const auto* map = std::get_if<MapStage>(&stage);
+    call_limits_.push_back(
+        map == nullptr || map->parallel == 0 ? nullptr : std::make_unique<std::counting_semaphore<>>(map->parallel));
   }
 }
 
-Pipeline::~Pipeline() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
+/// Under the lock.
+void Pipeline::start_thread() {
+  const SignalsBlocked blocked;
+  Thread& self = threads_.emplace_back();
+  try {
+    self.thread = std::thread([keep = shared_from_this(), &self] {
+      pthread_setname_np(pthread_self(), "penstock-loader");
+      keep->run(self);
+    });
+  } catch (...) {
+    threads_.pop_back();
+    throw;
   }
+  self.handle = static_cast<std::uint64_t>(self.thread.native_handle());
+}
+
+/// Threads that were given up may never end.
+bool Pipeline::all_ended() const {
+  return std::ranges::all_of(threads_, [](const Thread& thread) { return thread.ended || thread.attempt.given_up(); });
+}
+
+std::vector<std::string> Pipeline::close() {
+  if (getpid() != process_) return {};
+  std::unique_lock lock(mutex_);
+  if (std::exchange(closed_, true)) return {};
+  stopping_ = true;
   work_ready_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  batch_ready_.notify_all();
+  std::vector<std::string> left_behind;
+  const bool may_leave = chain_->limits.time.count() > 0 || chain_->calls.interrupt;
+  if (may_leave) {
+    const auto patience = chain_->limits.time.count() > 0 ? chain_->limits.time : kPatience;
+    if (!thread_ended_.wait_for(lock, patience, [this] { return all_ended(); }) && chain_->calls.interrupt) {
+      std::vector<std::uint64_t> handles;
+      for (const Thread& thread : threads_)
+        if (!thread.ended && !thread.attempt.given_up()) handles.push_back(thread.handle);
+      lock.unlock();
+      for (const std::uint64_t handle : handles) left_behind.push_back(chain_->calls.interrupt(handle));
+      lock.lock();
+      if (thread_ended_.wait_for(lock, kAfterInterrupt, [this] { return all_ended(); })) left_behind.clear();
+    }
+  } else {
+    thread_ended_.wait(lock, [this] { return all_ended(); });
+  }
+  std::vector<std::thread> ended;
+  for (Thread& thread : threads_) {
+    if (!thread.thread.joinable()) continue;
+    if (thread.ended)
+      ended.push_back(std::move(thread.thread));
+    else
+      thread.thread.detach();
+  }
+  lock.unlock();
+  for (std::thread& thread : ended) thread.join();
+  return left_behind;
+}
+
+void Pipeline::check_process() const {
+  if (getpid() == process_) return;
+  throw Error(ErrorCode::unsupported,
+              "this iterator belongs to process " + std::to_string(process_) +
+                  ", and its threads do not exist in the " + "forked process " + std::to_string(getpid()) +
+                  "; make an iterator in the child, or start child processes by spawn instead of fork");
 }
 
 bool Pipeline::can_open() const {
-  const std::size_t limit = chain_->prefetch > 0 ? static_cast<std::size_t>(chain_->prefetch) : (waiting_ ? 1 : 0);
-  return !all_opened_ && !failure_ && window_.size() < limit;
+  if (all_opened_ || failure_) return false;
+  if (window_.empty()) return chain_->prefetch > 0 || waiting_;
+  const std::uint64_t limit = chain_->prefetch_max_bytes;
+  return window_.size() < static_cast<std::size_t>(chain_->prefetch) &&
+         (limit == 0 || (batch_bytes_ > 0 && window_bytes_ + batch_bytes_ <= limit));
 }
 
 void Pipeline::open() {
@@ -82,23 +157,23 @@ void Pipeline::open() {
   const std::uint64_t samples = chain_->order->size();
   std::uint64_t end = sharding.end(opening_.position, samples);
   if (end == opening_.position) {
-    opening_ = {opening_.epoch + 1, 0};
+    opening_ = {opening_.epoch + 1, 0, 0};
     end = sharding.end(0, samples);
     if (opening_.epoch == end_epoch_ || end == 0) {
       all_opened_ = true;
       return;
     }
   }
-  auto work = std::make_unique<Work>();
+  auto work = std::make_shared<Work>();
   work->epoch = opening_.epoch;
   work->share = sharding.share(opening_.position, end);
   opening_.position = end;
-  if (sharding.end(end, samples) == end) opening_ = {opening_.epoch + 1, 0};
+  if (sharding.end(end, samples) == end) opening_ = {opening_.epoch + 1, 0, 0};
   all_opened_ = opening_.epoch == end_epoch_;
   work->after = opening_;
   work->slot = slots_->take();
   Slot& slot = *work->slot;
-  slot.ragged = chain_->undecoded();
+  slot.ragged = chain_->undecoded() && !chain_->source->gives_objects();
   slot.form = fixed_form_.value_or(SampleForm{});
   slot.labels.resize(work->share.count);
   slot.indices.resize(work->share.count);
@@ -107,28 +182,90 @@ void Pipeline::open() {
     std::uint64_t bytes = 0;
     if (__builtin_mul_overflow(fixed_form_->size_bytes(), work->share.count, &bytes)) throw std::bad_alloc();
     slot.reserve(bytes);
+    work->size_bytes = bytes;
   } else {
+    work->size_bytes = batch_bytes_;
     work->collected.resize(slot.ragged ? 0 : work->share.count);
   }
   work->complete = work->share.count == 0;
+  batch_bytes_ = std::max(batch_bytes_, work->size_bytes);
+  window_bytes_ += work->size_bytes;
   window_.push_back(std::move(work));
 }
 
-Work* Pipeline::claimable() {
-  for (; fully_claimed_ < window_.size(); ++fully_claimed_) {
-    Work& work = *window_[fully_claimed_];
-    if (work.claimed < work.share.count) return &work;
+/// Under the lock. The oldest sample that no thread makes yet.
+bool Pipeline::claim(Attempt& attempt) {
+  if (!retries_.empty()) {
+    Retry& retry = retries_.front();
+    attempt.begin(std::move(retry.work), retry.place, retry.number);
+    retries_.pop_front();
+    return true;
   }
-  return nullptr;
+  for (; fully_claimed_ < window_.size(); ++fully_claimed_) {
+    const std::shared_ptr<Work>& work = window_[fully_claimed_];
+    if (work->claimed == work->share.count) continue;
+    attempt.begin(work, work->claimed++, 0);
+    return true;
+  }
+  return false;
 }
 
-void Pipeline::run(Worker& worker) {
+/// Under the lock. True if the batch has all its samples now.
+bool Pipeline::settle(const std::shared_ptr<Work>& work, std::uint64_t place, std::uint64_t number,
+                      Worker::Result result) {
+  if (result.dropped) work->dropped.push_back(place);
+  if (result.failure) {
+    Work::Failure& failure = *result.failure;
+    const bool again = failure.ignored && chain_->ignore.replace && number < kReplacements;
+    failure.replaced = again;
+    // A replacement that fails is recorded at its own place.
+    if (number == 0 || !failure.ignored)
+      work->failures.push_back(std::move(failure));
+    else if (!again)
+      work->dropped.push_back(place);
+    if (again) {
+      retries_.push_back({work, place, number + 1});
+      work_ready_.notify_one();
+      return false;
+    }
+  }
+  return ++work->done == work->share.count;
+}
+
+/// Lays the samples of a batch together, without the lock.
+void Pipeline::complete(Work& work, std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  const auto fail = [&](ErrorCode code, const std::string& message, const std::string& cause) {
+    work.failures.push_back({0, 0, work.share.first, code, message, cause, false, false});
+  };
+  const auto begin = Clock::now();
+  const std::uint64_t estimate_bytes = work.size_bytes;
+  try {
+    finish(work);
+  } catch (const std::bad_alloc&) {
+    fail(ErrorCode::no_space, "is in a batch that needs more memory than there is; use smaller batches", {});
+  } catch (const Error& error) {
+    fail(error.code(), error.message(), error.cause());
+  } catch (const std::exception& error) {
+    fail(ErrorCode::invalid_argument, "is in a batch that cannot be laid together", error.what());
+  }
+  lock.lock();
+  stats_.collate_s += std::chrono::duration<double>(Clock::now() - begin).count();
+  window_bytes_ += work.size_bytes - estimate_bytes;
+  batch_bytes_ = std::max(batch_bytes_, work.size_bytes);
+  work.complete = true;
+  batch_ready_.notify_one();
+  if (can_open()) work_ready_.notify_one();
+}
+
+void Pipeline::run(Thread& self) {
+  Worker worker(*chain_, fixed_form_, call_limits_);
   std::unique_lock lock(mutex_);
   for (;;) {
-    Work* work = nullptr;
-    work_ready_.wait(lock, [&] { return stopping_ || (work = claimable()) != nullptr || can_open(); });
-    if (stopping_) return;
-    if (work == nullptr) {
+    bool claimed = false;
+    work_ready_.wait(lock, [&] { return stopping_ || (claimed = claim(self.attempt)) || can_open(); });
+    if (stopping_) break;
+    if (!claimed) {
       try {
         open();
       } catch (const std::exception& error) {
@@ -141,61 +278,126 @@ void Pipeline::run(Worker& worker) {
       batch_ready_.notify_one();
       continue;
     }
-    const std::uint64_t place = work->claimed++;
     lock.unlock();
     SampleTimes times;
-    std::optional<Work::Failure> failure = worker.make(*work, place, times);
+    Worker::Result result = worker.make(self.attempt, times);
     lock.lock();
     stats_.read_s += times.read_s;
     stats_.decode_s += times.decode_s;
     stats_.map_s += times.map_s;
     stats_.read_bytes += times.read_bytes;
-    if (failure) work->failures.push_back(std::move(*failure));
-    if (++work->done < work->share.count) continue;
-    lock.unlock();
-    try {
-      finish(*work);
-    } catch (const std::bad_alloc&) {
-      work->failures.push_back({0, ErrorCode::no_space, "is in a batch that finds no memory", {}, false});
+    if (self.attempt.given_up()) break;  // another thread does its work
+    const std::shared_ptr<Work> work = self.attempt.work();
+    self.attempt.end();
+    if (settle(work, self.attempt.place(), self.attempt.number(), std::move(result))) complete(*work, lock);
+  }
+  self.ended = true;
+  thread_ended_.notify_all();
+}
+
+/// When the consumer should look for samples that take too long.
+std::optional<Pipeline::Clock::time_point> Pipeline::next_deadline() const {
+  std::optional<Clock::time_point> first;
+  if (chain_->limits.time.count() == 0) return first;
+  for (const Thread& thread : threads_)
+    if (thread.attempt.work() && !thread.attempt.given_up() && !thread.attempt.queued()) {
+      const auto deadline = thread.attempt.begun() + chain_->limits.time;
+      first = first ? std::min(*first, deadline) : deadline;
     }
+  return first;
+}
+
+void Pipeline::give_up_overdue(std::unique_lock<std::mutex>& lock) {
+  if (chain_->limits.time.count() == 0) return;
+  struct Overdue {
+    std::uint64_t handle;
+    std::shared_ptr<Work> work;
+    std::uint64_t place, number;
+    std::size_t stage;
+  };
+  std::vector<Overdue> overdue;
+  for (Thread& thread : threads_) {
+    Attempt& attempt = thread.attempt;
+    if (!attempt.work() || attempt.given_up() || attempt.queued()) continue;
+    if (Clock::now() - attempt.begun() < chain_->limits.time || !attempt.give_up()) continue;
+    attempt.leave_call();
+    overdue.push_back({thread.handle, attempt.work(), attempt.place(), attempt.number(), attempt.stage()});
+  }
+  for (const Overdue& one : overdue) {
+    const std::uint64_t position = one.work->share.first + one.place * one.work->share.stride;
+    // Without the lock: the hook may wait for a thread that waits for the lock.
+    lock.unlock();
+    const std::string where = chain_->calls.interrupt ? chain_->calls.interrupt(one.handle) : std::string();
+    const std::uint64_t index =
+        chain_->order->at(one.work->epoch, replacement(one.work->epoch, position, one.number, chain_->order->size()));
     lock.lock();
-    work->complete = true;
-    batch_ready_.notify_one();
+    Work::Failure failure{one.place, index, position, ErrorCode::io, {}, where, chain_->ignores(one.stage), false};
+    failure.message = std::string(one.stage == 0 ? "is not read" : "is not through its stages") +
+                      " within the limit of " + std::to_string(chain_->limits.time.count()) + " ms per sample";
+    try {
+      start_thread();
+    } catch (const std::system_error&) {  // the others go on
+    }
+    if (settle(one.work, one.place, one.number, {std::move(failure), false})) complete(*one.work, lock);
   }
 }
 
-/// Closes the gaps of failed samples, and lays the samples of a batch together whose form was not known beforehand.
+/// Closes the gaps of samples that are missing, and lays the others together if their form was not known beforehand.
 void Pipeline::finish(Work& work) const {
   Slot& slot = *work.slot;
   const std::uint64_t count = work.share.count;
+  std::vector<std::uint64_t> missing = work.dropped;
+  for (const Work::Failure& failure : work.failures)
+    if (!failure.replaced) missing.push_back(failure.place);
+  std::ranges::sort(missing);
   std::ranges::sort(work.failures, {}, &Work::Failure::place);
   std::vector<std::uint64_t> kept;
   kept.reserve(count);
-  auto failure = work.failures.begin();
+  auto gap = missing.begin();
   for (std::uint64_t i = 0; i < count; ++i) {
-    if (failure != work.failures.end() && failure->place == i)
-      ++failure;
+    if (gap != missing.end() && *gap == i)
+      ++gap;
     else
       kept.push_back(i);
   }
+  const bool objects = !work.collected.empty() && !kept.empty() && work.collected[kept.front()].object;
   if (!work.collected.empty() && !kept.empty()) {
-    slot.form = work.collected[kept.front()].form;
+    const Sample& first = work.collected[kept.front()];
     for (std::uint64_t i : kept) {
-      if (work.collected[i].form == slot.form) continue;
+      const Sample& sample = work.collected[i];
+      if (objects ? sample.object != nullptr : !sample.object && sample.form == first.form) continue;
+      const auto name = [](const Sample& s) { return s.object ? std::string("an object") : s.form.describe(); };
+      const std::uint64_t position = work.share.first + i * work.share.stride;
       work.failures.push_back({i,
+                               slot.indices[i],
+                               position,
                                ErrorCode::invalid_argument,
-                               "is " + work.collected[i].form.describe() + " in a batch of " + slot.form.describe() +
+                               "is " + name(sample) + " in a batch of " + name(first) +
                                    "; give decode() a size, or let map() make all samples alike",
                                {},
+                               false,
                                false});
       return;
     }
-    slot.reserve(slot.form.size_bytes() * kept.size());
   }
-  const std::uint64_t sample_bytes = slot.ragged ? 0 : slot.form.size_bytes();
+  if (objects) {
+    if (!chain_->calls.collate) throw Error(ErrorCode::invalid_argument, "is an object, and objects() was not called");
+    std::vector<std::shared_ptr<void>> samples;
+    samples.reserve(kept.size());
+    for (std::uint64_t i : kept) samples.push_back(std::move(work.collected[i].object));
+    ObjectCalls::Collated made = chain_->calls.collate(samples);
+    slot.object = std::move(made.object);
+    work.size_bytes = made.size_bytes;
+    slot.form = {};
+  } else if (!work.collected.empty() && !kept.empty()) {
+    slot.form = work.collected[kept.front()].form;
+    slot.reserve(slot.form.size_bytes() * kept.size());
+    work.size_bytes = slot.form.size_bytes() * kept.size();
+  }
+  const std::uint64_t sample_bytes = slot.ragged || objects ? 0 : slot.form.size_bytes();
   for (std::uint64_t to = 0; to < kept.size(); ++to) {
     const std::uint64_t from = kept[to];
-    if (!work.collected.empty())
+    if (!work.collected.empty() && !objects)
       std::memcpy(slot.data() + to * sample_bytes, work.collected[from].data.data(), sample_bytes);
     if (from == to) continue;
     slot.labels[to] = slot.labels[from];
@@ -206,48 +408,69 @@ void Pipeline::finish(Work& work) const {
       std::memcpy(slot.data() + to * sample_bytes, slot.data() + from * sample_bytes, sample_bytes);
   }
   work.collected.clear();
-  if (work.failures.empty()) return;
+  if (missing.empty()) return;
   slot.labels.resize(kept.size());
   slot.indices.resize(kept.size());
   if (slot.ragged) slot.pieces.resize(kept.size());
 }
 
 bool Pipeline::front_ready() const {
-  if (failure_) return true;
+  if (failure_ || stopping_) return true;
   return window_.empty() ? all_opened_ : window_.front()->complete;
 }
 
 bool Pipeline::ready_within(std::chrono::milliseconds limit) {
-  const auto begin = std::chrono::steady_clock::now();
+  check_process();
+  const auto begin = Clock::now();
+  const auto end = begin + limit;
   const trace::Span span("wait for batch", "application");
   std::unique_lock lock(mutex_);
   waiting_ = true;
   if (can_open()) work_ready_.notify_one();
-  const bool ready = batch_ready_.wait_for(lock, limit, [this] { return front_ready(); });
-  stats_.wait_s += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  bool ready = front_ready();
+  while (!ready && Clock::now() < end) {
+    give_up_overdue(lock);
+    // Threads begin samples that this does not know of; none of them is overdue before the limit has passed.
+    auto until = end;
+    if (const auto deadline = next_deadline()) until = std::min(until, *deadline);
+    if (chain_->limits.time.count() > 0) until = std::min(until, Clock::now() + chain_->limits.time);
+    ready = batch_ready_.wait_until(lock, until, [this] { return front_ready(); });
+  }
+  stats_.wait_s += std::chrono::duration<double>(Clock::now() - begin).count();
   return ready;
 }
 
 std::optional<Batch> Pipeline::next() {
   while (!ready_within(std::chrono::hours(1))) {
   }
-  const std::unique_lock lock(mutex_);
+  std::unique_lock lock(mutex_);
   waiting_ = false;
+  if (stopping_) throw Error(ErrorCode::invalid_argument, "this iterator is closed; take a new one from the dataset");
   if (window_.empty() && !failure_) failure_ = open_failure_;
   if (failure_) std::rethrow_exception(failure_);
   if (window_.empty()) {
     consumed_ = opening_;
     return std::nullopt;
   }
-  const std::unique_ptr<Work> work = std::move(window_.front());
+  const std::shared_ptr<Work> work = std::move(window_.front());
   window_.pop_front();
+  window_bytes_ -= work->size_bytes;
   if (fully_claimed_ > 0) --fully_claimed_;
-  check_failures(*work);
+  std::vector<std::string> names;
+  if (!work->failures.empty()) {
+    // Without the lock: the source may ask the program.
+    lock.unlock();
+    for (const Work::Failure& failure : work->failures) names.push_back(chain_->source->name(failure.index));
+    lock.lock();
+  }
+  check_failures(*work, names);
 
   Slot& slot = *work->slot;
   if (slot.labels.empty() && slot.form.shape.empty()) slot.form = last_form_;
   last_form_ = slot.form;
+  const std::uint64_t skipped = from_skipped_ + stats_.skipped;
   consumed_ = work->after;
+  consumed_.skipped = consumed_.epoch == end_epoch_ ? 0 : skipped;
   stats_.samples += slot.labels.size();
   ++stats_.batches;
   if (can_open()) work_ready_.notify_one();
@@ -255,40 +478,45 @@ std::optional<Batch> Pipeline::next() {
 }
 
 /// Keeps the record of ignored failures; throws for the first of the others.
-void Pipeline::check_failures(const Work& work) {
+void Pipeline::check_failures(const Work& work, const std::vector<std::string>& names) {
   const auto fail = [this](ErrorCode code, const std::string& message, const std::string& cause) {
     failure_ = std::make_exception_ptr(Error(code, message, -1, cause));
     std::rethrow_exception(failure_);
   };
-  for (const Work::Failure& failure : work.failures) {
-    const std::uint64_t position = work.share.first + failure.place * work.share.stride;
-    const std::uint64_t index = chain_->order->at(work.epoch, position);
-    const std::string path = chain_->source->name(index);
+  for (std::size_t i = 0; i < work.failures.size(); ++i) {
+    const Work::Failure& failure = work.failures[i];
+    const std::string& path = names[i];
     if (!failure.ignored) fail(failure.code, path + " " + failure.message, failure.cause);
     ++stats_.skipped;
-    skipped_.push_back({path, index, work.epoch, position, failure.reason()});
-    if (chain_->ignore_limit >= 0 && stats_.skipped > static_cast<std::uint64_t>(chain_->ignore_limit))
+    skipped_.push_back({path, failure.index, work.epoch, failure.position, failure.reason()});
+    const std::uint64_t all = from_skipped_ + stats_.skipped;
+    if (chain_->ignore.max >= 0 && all > static_cast<std::uint64_t>(chain_->ignore.max))
       fail(failure.code,
-           std::to_string(stats_.skipped) + " samples cannot be used, more than the " +
-               std::to_string(chain_->ignore_limit) + " that ignore_errors() allows; the last is " + path + ", which " +
-               failure.message,
+           std::to_string(all) + " samples cannot be used, more than the " + std::to_string(chain_->ignore.max) +
+               " that ignore_errors() allows; the last is " + path + ", which " + failure.message,
            failure.cause);
   }
 }
 
 DatasetState Pipeline::state() const {
+  check_process();
   const std::lock_guard lock(mutex_);
   return consumed_;
 }
 
 DatasetStats Pipeline::stats() const {
+  check_process();
   const std::lock_guard lock(mutex_);
-  return stats_;
+  DatasetStats stats = stats_;
+  stats.elapsed_s = std::chrono::duration<double>(Clock::now() - begin_).count();
+  return stats;
 }
 
-std::vector<SkippedSample> Pipeline::skipped() const {
+std::vector<SkippedSample> Pipeline::skipped(std::size_t first) const {
+  check_process();
   const std::lock_guard lock(mutex_);
-  return skipped_;
+  if (first >= skipped_.size()) return {};
+  return {skipped_.begin() + static_cast<std::ptrdiff_t>(first), skipped_.end()};
 }
 
 }  // namespace penstock::dataset
@@ -299,8 +527,10 @@ std::uint64_t Batch::size() const { return slot_->labels.size(); }
 bool Batch::ragged() const { return slot_->ragged; }
 const SampleForm& Batch::form() const { return slot_->form; }
 
+const std::shared_ptr<void>& Batch::object() const { return slot_->object; }
+
 Bytes Batch::data() const {
-  if (slot_->ragged || slot_->labels.empty()) return {};
+  if (slot_->ragged || slot_->object || slot_->labels.empty()) return {};
   return {slot_->data(), slot_->form.size_bytes() * size()};
 }
 
@@ -319,6 +549,7 @@ std::optional<Batch> DatasetIterator::next() { return pipeline_->next(); }
 bool DatasetIterator::ready_within(std::chrono::milliseconds limit) { return pipeline_->ready_within(limit); }
 DatasetState DatasetIterator::state() const { return pipeline_->state(); }
 DatasetStats DatasetIterator::stats() const { return pipeline_->stats(); }
-std::vector<SkippedSample> DatasetIterator::skipped() const { return pipeline_->skipped(); }
+std::vector<SkippedSample> DatasetIterator::skipped(std::size_t first) const { return pipeline_->skipped(first); }
+std::vector<std::string> DatasetIterator::close() { return pipeline_->close(); }
 
 }  // namespace penstock

@@ -1,61 +1,41 @@
 // The threads that make batches.
 #pragma once
 
+#include <unistd.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "dataset/chain.hpp"
 #include "dataset/slot.hpp"
+#include "dataset/worker.hpp"
 #include "penstock/dataset.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::dataset {
 
-class Worker;
-
-/// A batch that is being made.
-struct Work {
-  std::uint64_t epoch = 0;
-  Share share;
-  DatasetState after;  ///< where the dataset stands once this batch is consumed
-  std::shared_ptr<Slot> slot;
-  std::vector<Sample> collected;  ///< the samples, where their form is not known beforehand
-  struct Failure {
-    std::uint64_t place;  ///< within the batch
-    ErrorCode code;
-    std::string message;
-    std::string cause;
-    bool ignored;
-    std::string reason() const { return cause.empty() ? message : message + ": " + cause; }
-  };
-  std::vector<Failure> failures;
-  std::uint64_t claimed = 0;
-  std::uint64_t done = 0;
-  bool complete = false;
-};
-
-/// What a thread did for one sample.
-struct SampleTimes {
-  double read_s = 0;
-  double decode_s = 0;
-  double map_s = 0;
-  std::uint64_t read_bytes = 0;
-};
-
 /// Threads claim samples one by one, in order, from the batches inside the prefetch window; the consumer takes finished
-/// batches from its front. So a slow sample delays its own batch only, and order never depends on the threads.
-class Pipeline {
+/// batches from its front. So a slow sample delays its own batch only, and the order never depends on the threads.
+///
+/// A thread that exceeds the limit of time for its sample is given up: the consumer completes the sample as failed,
+/// another thread takes over, and the first one ends if it ever returns. Therefore the threads share the ownership of
+/// the pipeline.
+class Pipeline : public std::enable_shared_from_this<Pipeline> {
  public:
+  /// The last owner of what this returns closes the pipeline.
+  static std::shared_ptr<Pipeline> start(std::shared_ptr<const Chain> chain, const DatasetState& from);
+
   Pipeline(std::shared_ptr<const Chain> chain, const DatasetState& from);
-  ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
@@ -63,32 +43,62 @@ class Pipeline {
   bool ready_within(std::chrono::milliseconds limit);
   DatasetState state() const;
   DatasetStats stats() const;
-  std::vector<SkippedSample> skipped() const;
+  std::vector<SkippedSample> skipped(std::size_t first) const;
+  std::vector<std::string> close();
 
  private:
-  void run(Worker& worker);
+  using Clock = std::chrono::steady_clock;
+  struct Thread {
+    std::thread thread;
+    std::uint64_t handle = 0;  ///< its pthread_t
+    Attempt attempt;
+    bool ended = false;
+  };
+  struct Retry {
+    std::shared_ptr<Work> work;
+    std::uint64_t place;
+    std::uint64_t number;
+  };
+
+  void start_thread();
+  void run(Thread& self);
   bool can_open() const;
   void open();
-  Work* claimable();
+  bool claim(Attempt& attempt);
+  bool settle(const std::shared_ptr<Work>& work, std::uint64_t place, std::uint64_t number, Worker::Result result);
+  void complete(Work& work, std::unique_lock<std::mutex>& lock);
   void finish(Work& work) const;
+  void give_up_overdue(std::unique_lock<std::mutex>& lock);
+  std::optional<Clock::time_point> next_deadline() const;
+  bool all_ended() const;
   bool front_ready() const;
-  void check_failures(const Work& work);
+  void check_failures(const Work& work, const std::vector<std::string>& names);
+  void check_process() const;
 
   const std::shared_ptr<const Chain> chain_;
   const std::optional<SampleForm> fixed_form_;
   const std::shared_ptr<SlotPool> slots_;
+  const pid_t process_ = getpid();
+  const Clock::time_point begin_ = Clock::now();
+  CallLimits call_limits_;
 
   mutable std::mutex mutex_;
   std::condition_variable work_ready_;
   std::condition_variable batch_ready_;
-  std::deque<std::unique_ptr<Work>> window_;
+  std::condition_variable thread_ended_;
+  std::deque<std::shared_ptr<Work>> window_;
   std::size_t fully_claimed_ = 0;  ///< of the window's first batches
+  std::deque<Retry> retries_;
+  std::uint64_t window_bytes_ = 0;
+  std::uint64_t batch_bytes_ = 0;  ///< of the largest batch so far
   DatasetState opening_;           ///< the next batch to open
   std::uint64_t end_epoch_;        ///< where it ends
   bool all_opened_ = false;
   bool waiting_ = false;
   bool stopping_ = false;
+  bool closed_ = false;
 
+  const std::uint64_t from_skipped_;
   DatasetState consumed_;
   std::exception_ptr failure_;       ///< given to the consumer
   std::exception_ptr open_failure_;  ///< comes after the batches of the window
@@ -96,7 +106,7 @@ class Pipeline {
   std::vector<SkippedSample> skipped_;
   DatasetStats stats_;
 
-  std::vector<std::thread> threads_;
+  std::list<Thread> threads_;
 };
 
 }  // namespace penstock::dataset

@@ -32,6 +32,9 @@ std::shared_ptr<Slot> SlotPool::take() {
 
 void SlotPool::give(std::unique_ptr<Slot> slot) {
   slot->pieces.clear();
+  slot->object.reset();
+  // In a forked child the lock may be held by a thread that exists in the parent only.
+  if (getpid() != process_) return;
   const std::lock_guard lock(mutex_);
   if (free_.size() < kept_) free_.push_back(std::move(slot));
 }

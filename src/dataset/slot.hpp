@@ -1,6 +1,8 @@
 // Memory of batches, used again and again.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -17,6 +19,7 @@ struct Slot {
   std::vector<std::int64_t> labels;            ///< one per sample
   std::vector<std::uint64_t> indices;          ///< one per sample
   std::vector<std::vector<std::byte>> pieces;  ///< the samples, if ragged
+  std::shared_ptr<void> object;                ///< the batch, if the samples are objects
 
   /// At least this much dense memory, aligned for any vector unit; the old content is lost.
   void reserve(std::uint64_t bytes);
@@ -42,6 +45,7 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
  private:
   void give(std::unique_ptr<Slot> slot);
 
+  const pid_t process_ = getpid();
   std::mutex mutex_;
   std::vector<std::unique_ptr<Slot>> free_;
   std::size_t kept_;

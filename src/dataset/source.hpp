@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/dataset.hpp"
 #include "penstock/types.hpp"
 
 namespace penstock::dataset {
@@ -19,14 +20,21 @@ class Source {
   /// For messages and records: the path, or which sample in memory.
   virtual std::string name(std::uint64_t index) const = 0;
   /// The whole sample: in `buffer`, whose old content is lost, or in the source itself. Blocking. Throws
-  /// Error(not_found) or Error(io), whose message goes on where the name ends.
-  virtual ConstBytes read(std::uint64_t index, std::vector<std::byte>& buffer) const = 0;
+  /// Error(not_found), Error(io) or, for more than `max_bytes`, Error(invalid_argument). The message continues a
+  /// sentence that begins with the name.
+  virtual ConstBytes read(std::uint64_t index, std::uint64_t max_bytes, std::vector<std::byte>& buffer) const = 0;
+  /// The sample, if it is an object of the program; read() then throws.
+  virtual std::shared_ptr<void> object(std::uint64_t) const { return nullptr; }
+  virtual bool gives_objects() const { return false; }
+  /// Hexadecimal digits, equal for equal lists of samples.
+  virtual std::string digest() const = 0;
 };
 
 using SourcePtr = std::shared_ptr<const Source>;
 
 SourcePtr file_source(std::vector<std::string> paths, std::vector<std::int64_t> labels);
 SourcePtr memory_source(std::vector<std::vector<std::byte>> samples, std::vector<std::int64_t> labels);
+SourcePtr object_source(ObjectSource source);
 /// The samples of each, one source after another.
 SourcePtr concatenated(std::vector<SourcePtr> sources);
 

@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "base/hash.hpp"
 #include "penstock/trace.hpp"
 
 namespace penstock::dataset {
@@ -26,132 +27,160 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_;
 };
 
-class Permit {
+class Call {
  public:
-  explicit Permit(std::counting_semaphore<>* limit) : limit_(limit) {
-    if (limit_ != nullptr) limit_->acquire();
-  }
-  ~Permit() {
-    if (limit_ != nullptr) limit_->release();
-  }
-  Permit(const Permit&) = delete;
-  Permit& operator=(const Permit&) = delete;
+  Call(Attempt& attempt, std::counting_semaphore<>* bound) : attempt_(attempt) { attempt_.enter_call(bound); }
+  ~Call() { attempt_.leave_call(); }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
 
  private:
-  std::counting_semaphore<>* limit_;
+  Attempt& attempt_;
 };
 
 }  // namespace
 
-std::optional<Work::Failure> Worker::make(Work& work, std::uint64_t place, SampleTimes& times) noexcept {
-  const auto fail = [&](ErrorCode code, const std::string& message, const std::string& cause, bool ignored) {
-    return Work::Failure{place, code, message, cause, ignored};
+std::uint64_t replacement(std::uint64_t epoch, std::uint64_t position, std::uint64_t number, std::uint64_t samples) {
+  if (number == 0) return position;
+  return base::mix(base::mix(base::mix(base::kSeed, epoch), position), number) % samples;
+}
+
+Worker::Result Worker::make(Attempt& attempt, SampleTimes& times) noexcept {
+  const Work& work = *attempt.work();
+  Sample& sample = sample_;
+  sample.epoch = work.epoch;
+  sample.position = work.share.first + attempt.place() * work.share.stride;
+  sample.index = 0;
+  sample.keep = true;
+  const auto fail = [&](ErrorCode code, const std::string& message, const std::string& cause) {
+    return Result{Work::Failure{attempt.place(), sample.index, sample.position, code, message, cause,
+                                chain_.ignores(attempt.stage()), false},
+                  false};
   };
-  std::size_t stage = 0;
-  // Stage 0 is the read, which is covered wherever ignore_errors() stands.
-  const auto covered = [&] { return chain_.ignored_stages && stage <= *chain_.ignored_stages; };
   try {
-    make_or_throw(work, place, times, stage);
-    return std::nullopt;
+    return {std::nullopt, !make_or_throw(attempt, times, sample)};
   } catch (const Error& error) {
-    return fail(error.code(), error.message(), error.cause(), covered());
+    return fail(error.code(), error.message(), error.cause());
   } catch (const std::bad_alloc&) {
-    return fail(ErrorCode::no_space, "out of memory", {}, false);
+    return fail(ErrorCode::no_space, "needs more memory than there is", {});
+  } catch (const std::length_error&) {
+    return fail(ErrorCode::no_space, "needs more memory than there is", {});
   } catch (const std::exception& error) {
-    return fail(ErrorCode::invalid_argument, "the map function failed", error.what(), covered());
+    return fail(ErrorCode::invalid_argument, "makes its stage fail", error.what());
   } catch (...) {
-    return fail(ErrorCode::invalid_argument, "the map function failed with something that is no std::exception", {},
-                covered());
+    return fail(ErrorCode::invalid_argument, "makes its stage fail with something that is no std::exception", {});
   }
 }
 
-void Worker::decode(const DecodeOptions& options, ConstBytes encoded, Destination& destination, SampleTimes& times) {
-  const Stopwatch time(times.decode_s);
-  const trace::Span span("decode", kLane, encoded.size());
-  decoders_.decode(encoded, options, destination);
+ConstBytes Worker::read(Sample& sample, SampleTimes& times) {
+  const Stopwatch time(times.read_s);
+  const trace::Span span("read", kLane);
+  sample.object = chain_.source->object(sample.index);
+  if (sample.object) return {};
+  const ConstBytes bytes = chain_.source->read(sample.index, chain_.limits.bytes, file_);
+  times.read_bytes += bytes.size();
+  sample.form = {DType::uint8, {bytes.size()}};
+  return bytes;
 }
 
-void Worker::make_or_throw(Work& work, std::uint64_t place, SampleTimes& times, std::size_t& stage) {
-  const std::uint64_t position = work.share.first + place * work.share.stride;
-  const std::uint64_t index = chain_.order->at(work.epoch, position);
-  Slot& slot = *work.slot;
-  slot.indices[place] = index;
-  slot.labels[place] = sample_.label = chain_.source->label(index);
-  sample_.index = index;
-  sample_.epoch = work.epoch;
+void Worker::decode(const DecodeOptions& options, ConstBytes encoded, const Sample& sample, Destination& destination,
+                    SampleTimes& times) {
+  const Stopwatch time(times.decode_s);
+  const trace::Span span("decode", kLane, encoded.size());
+  if (sample.object) throw Error(ErrorCode::invalid_argument, "is an object, which cannot be decoded");
+  decoders_.decode(encoded, options, {chain_.limits.pixels, sample.epoch, sample.index, sample.position}, destination);
+}
+
+void Worker::call(std::size_t stage, Attempt& attempt, Sample& sample, SampleTimes& times) {
+  const Call call(attempt, call_limits_[stage].get());
+  const Stopwatch time(times.map_s);
+  const trace::Span span("map", kLane);
+  std::get<MapStage>(chain_.stages[stage]).function(sample);
+  if (sample.keep && !sample.object && sample.data.size() != sample.form.size_bytes())
+    throw Error(ErrorCode::invalid_argument, "has " + std::to_string(sample.data.size()) + " bytes for " +
+                                                 sample.form.describe() + " after its map function");
+}
+
+/// False if the batch goes without the sample.
+bool Worker::make_or_throw(Attempt& attempt, SampleTimes& times, Sample& sample) {
+  Work& work = *attempt.work();
+  const std::uint64_t place = attempt.place();
+  sample.index =
+      chain_.order->at(work.epoch, replacement(work.epoch, sample.position, attempt.number(), chain_.order->size()));
+  sample.label = chain_.source->label(sample.index);
 
   ConstBytes current;
   std::size_t made = 0;
-  const std::shared_ptr<const Sample> cached = chain_.cache ? chain_.cache->find(index) : nullptr;
+  const std::shared_ptr<const Sample> cached = chain_.cache ? chain_.cache->find(sample.index) : nullptr;
   if (cached) {
-    sample_ = *cached;
-    sample_.epoch = work.epoch;
-    current = sample_.data;
+    sample.form = cached->form;
+    sample.data = cached->data;
+    sample.object = cached->object && chain_.calls.copy ? chain_.calls.copy(cached->object) : cached->object;
+    sample.label = cached->label;
+    current = sample.data;
     made = chain_.cached_stages;
   } else {
-    {
-      const Stopwatch time(times.read_s);
-      const trace::Span span("read", kLane);
-      current = chain_.source->read(index, file_);
-    }
-    times.read_bytes += current.size();
-    sample_.form = {DType::uint8, {current.size()}};
+    current = read(sample, times);
   }
   const auto own = [&] {
-    if (current.data() == sample_.data.data() && current.size() == sample_.data.size()) return;
-    sample_.data.assign(current.begin(), current.end());
-    current = sample_.data;
+    if (sample.object || (current.data() == sample.data.data() && current.size() == sample.data.size())) return;
+    sample.data.assign(current.begin(), current.end());
+    current = sample.data;
   };
   const auto remember = [&] {
-    if (!chain_.cache || cached || made != chain_.cached_stages) return;
+    if (!chain_.cache || cached || made != chain_.cached_stages || !sample.keep) return;
     own();
-    chain_.cache->insert(std::make_shared<const Sample>(sample_));
+    auto copy = std::make_shared<Sample>(sample);
+    if (copy->object && chain_.calls.copy) copy->object = chain_.calls.copy(copy->object);
+    chain_.cache->insert(std::move(copy));
   };
 
   if (made == 0) remember();
+  Slot& slot = *work.slot;
   const std::uint64_t sample_bytes = fixed_form_ ? fixed_form_->size_bytes() : 0;
   const Bytes target(fixed_form_ ? slot.data() + place * sample_bytes : nullptr, sample_bytes);
-  for (; made < chain_.stages.size();) {
-    stage = made + 1;
+  bool stored = false;
+  while (made < chain_.stages.size()) {
+    attempt.enter(made + 1);
     if (const auto* options = std::get_if<DecodeOptions>(&chain_.stages[made])) {
-      const bool last = made + 1 == chain_.stages.size();
       const bool cached_here = chain_.cache && chain_.cached_stages == made + 1;
-      if (last && fixed_form_ && !cached_here) {
+      if (fixed_form_ && made + 1 == chain_.stages.size() && !cached_here) {
+        if (!attempt.may_store()) return false;
         Destination destination(target, *fixed_form_);
-        decode(*options, current, destination, times);
-        return;
+        decode(*options, current, sample, destination, times);
+        stored = true;
+        break;
       }
       Destination destination(spare_);
-      decode(*options, current, destination, times);
-      std::swap(sample_.data, spare_);
-      sample_.form = destination.form();
+      decode(*options, current, sample, destination, times);
+      std::swap(sample.data, spare_);
+      sample.form = destination.form();
     } else {
       own();
-      const auto& map = std::get<MapStage>(chain_.stages[made]);
-      const Permit permit(map.limit.get());
-      const Stopwatch time(times.map_s);
-      const trace::Span span("map", kLane);
-      map.function(sample_);
-      if (sample_.data.size() != sample_.form.size_bytes())
-        throw Error(ErrorCode::invalid_argument, "the map function left " + std::to_string(sample_.data.size()) +
-                                                     " bytes for " + sample_.form.describe());
-      slot.labels[place] = sample_.label;
+      call(made, attempt, sample, times);
+      if (!sample.keep) return false;
     }
-    current = sample_.data;
+    current = sample.data;
     ++made;
     remember();
   }
 
-  slot.labels[place] = sample_.label;
+  if (!attempt.may_store()) return false;
+  slot.indices[place] = sample.index;
+  slot.labels[place] = sample.label;
+  if (stored) return true;
   if (fixed_form_) {
     std::memcpy(target.data(), current.data(), target.size());
-  } else if (chain_.undecoded()) {
+  } else if (slot.ragged) {
+    if (sample.object) throw Error(ErrorCode::invalid_argument, "is an object in a batch of files");
     slot.pieces[place].assign(current.begin(), current.end());
   } else {
     own();
-    work.collected[place].form = sample_.form;
-    work.collected[place].data.swap(sample_.data);
+    work.collected[place].form = sample.form;
+    work.collected[place].data.swap(sample.data);
+    work.collected[place].object = std::move(sample.object);
   }
+  return true;
 }
 
 }  // namespace penstock::dataset

@@ -1,33 +1,155 @@
 // What one thread needs to make samples.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <semaphore>
 #include <vector>
 
 #include "dataset/chain.hpp"
 #include "dataset/decoder.hpp"
-#include "dataset/pipeline.hpp"
+#include "dataset/slot.hpp"
+#include "penstock/dataset.hpp"
+#include "penstock/error.hpp"
 
 namespace penstock::dataset {
 
-class Worker {
- public:
-  Worker(const Chain& chain, const std::optional<SampleForm>& fixed_form) : chain_(chain), fixed_form_(fixed_form) {}
+/// A batch that is being made.
+struct Work {
+  std::uint64_t epoch = 0;
+  Share share;
+  DatasetState after;  ///< where the dataset stands once this batch is consumed
+  std::shared_ptr<Slot> slot;
+  std::vector<Sample> collected;  ///< the samples, if their form is not known beforehand
+  struct Failure {
+    std::uint64_t place;  ///< within the batch
+    std::uint64_t index;
+    std::uint64_t position;
+    ErrorCode code;
+    std::string message;
+    std::string cause;
+    bool ignored = false;
+    bool replaced = false;  ///< another sample is in its place
+    std::string reason() const { return cause.empty() ? message : message + ": " + cause; }
+  };
+  std::vector<Failure> failures;
+  std::vector<std::uint64_t> dropped;  ///< places of samples that a map function does not keep
+  std::uint64_t claimed = 0;
+  std::uint64_t done = 0;
+  std::uint64_t size_bytes = 0;  ///< an estimate, until it is complete
+  bool complete = false;
+};
 
-  /// Makes one sample of a batch, in its place. Places of one batch may be filled by several threads at once. Returns
-  /// the failure, if there is one; throws nothing.
-  std::optional<Work::Failure> make(Work& work, std::uint64_t place, SampleTimes& times) noexcept;
+/// What a thread did for one sample.
+struct SampleTimes {
+  double read_s = 0;
+  double decode_s = 0;
+  double map_s = 0;
+  std::uint64_t read_bytes = 0;
+};
+
+/// One try to make one sample. The thread that makes it and a consumer that waits for it share it.
+class Attempt {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Under the pipeline's lock.
+  void begin(std::shared_ptr<Work> work, std::uint64_t place, std::uint64_t number) {
+    work_ = std::move(work);
+    place_ = place;
+    number_ = number;
+    stage_ = 0;
+    state_ = State::running;
+    begin_ = Clock::now().time_since_epoch();
+  }
+  void end() { work_.reset(); }
+
+  const std::shared_ptr<Work>& work() const { return work_; }
+  std::uint64_t place() const { return place_; }
+  /// 0, or how often a sample of this place failed before.
+  std::uint64_t number() const { return number_; }
+  /// Without the time that it waited for other calls of a map function.
+  Clock::time_point begun() const { return Clock::time_point(begin_); }
+  /// 0 for the read, n for the n-th stage.
+  std::size_t stage() const { return stage_; }
+  void enter(std::size_t stage) { stage_ = stage; }
+
+  /// The thread asks before it writes to the batch. False: the sample was given up, and the batch may be gone.
+  bool may_store() { return move_on(State::storing); }
+  /// The consumer asks. False: the sample is about to be complete.
+  bool give_up() { return move_on(State::given_up); }
+  bool given_up() const { return state_ == State::given_up; }
+
+  /// Takes a permit of the bound on parallel calls, which may be null. That time does not count.
+  void enter_call(std::counting_semaphore<>* bound) {
+    if (bound == nullptr) return;
+    queued_ = true;
+    const auto asked = Clock::now();
+    bound->acquire();
+    begin_ = begin_.load() + (Clock::now() - asked);
+    permit_ = bound;
+    queued_ = false;
+    if (given_up()) leave_call();
+  }
+  /// Gives it back. A consumer that gives the attempt up does it for a function that may never return.
+  void leave_call() {
+    if (auto* permit = permit_.exchange(nullptr)) permit->release();
+  }
+  bool queued() const { return queued_; }
 
  private:
-  void make_or_throw(Work& work, std::uint64_t place, SampleTimes& times, std::size_t& stage);
-  void decode(const DecodeOptions& options, ConstBytes encoded, Destination& destination, SampleTimes& times);
+  enum class State { running, storing, given_up };
+  bool move_on(State to) {
+    State expected = State::running;
+    return state_.compare_exchange_strong(expected, to) || expected == to;
+  }
+
+  std::shared_ptr<Work> work_;
+  std::uint64_t place_ = 0;
+  std::uint64_t number_ = 0;
+  std::atomic<std::size_t> stage_ = 0;
+  std::atomic<State> state_ = State::running;
+  std::atomic<std::counting_semaphore<>*> permit_ = nullptr;
+  std::atomic<bool> queued_ = false;
+  std::atomic<Clock::duration> begin_ = Clock::duration::zero();
+};
+
+/// The bounds on parallel calls, one per stage; null where there is none.
+using CallLimits = std::vector<std::unique_ptr<std::counting_semaphore<>>>;
+
+class Worker {
+ public:
+  Worker(const Chain& chain, const std::optional<SampleForm>& fixed_form, const CallLimits& call_limits)
+      : chain_(chain), fixed_form_(fixed_form), call_limits_(call_limits) {}
+
+  struct Result {
+    std::optional<Work::Failure> failure;
+    bool dropped = false;
+  };
+  /// Makes one sample of a batch, in its place. Places of one batch may be filled by several threads at once. Throws
+  /// nothing.
+  Result make(Attempt& attempt, SampleTimes& times) noexcept;
+
+ private:
+  bool make_or_throw(Attempt& attempt, SampleTimes& times, Sample& sample);
+  ConstBytes read(Sample& sample, SampleTimes& times);
+  void decode(const DecodeOptions& options, ConstBytes encoded, const Sample& sample, Destination& destination,
+              SampleTimes& times);
+  void call(std::size_t stage, Attempt& attempt, Sample& sample, SampleTimes& times);
 
   const Chain& chain_;
   const std::optional<SampleForm>& fixed_form_;
+  const CallLimits& call_limits_;
   DecoderSet decoders_;
   std::vector<std::byte> file_;
   std::vector<std::byte> spare_;
   Sample sample_;
 };
+
+/// Which sample of an epoch takes the place of the one at `position` once `number` samples have failed there.
+std::uint64_t replacement(std::uint64_t epoch, std::uint64_t position, std::uint64_t number, std::uint64_t samples);
 
 }  // namespace penstock::dataset

@@ -175,22 +175,41 @@ def test_resuming_gives_exactly_the_rest(count, batch, stop, prefetch, new_batch
     assert all(rank.state_dict()["epoch"] == 2 for rank in ranks)
 
 
-def test_epochs_follow_each_other_and_a_broken_loop_goes_on():
+def test_epochs_follow_each_other_and_a_broken_loop_ends_its_own():
     ds = numbers(10).shuffle(2).batch(4).prefetch(2)
     assert values(ds) == ds.indices(0).tolist()
     assert values(ds) == ds.indices(1).tolist()
     for _ in ds:
         break
-    assert ds.state_dict()["position"] == 4
+    state = ds.state_dict()
+    assert (state["epoch"], state["position"]) == (2, 4)
+    assert values(ds) == ds.indices(3).tolist()
+    ds.load_state_dict(state)
     assert values(ds) == ds.indices(2, 4).tolist()
     assert ds.epoch == 3
+    for _ in zip(range(len(ds)), ds):  # takes every batch and never asks for the end
+        pass
+    assert ds.epoch == 4
+    assert values(ds) == ds.indices(4).tolist()
+
+
+def test_leaving_a_repeated_iteration_ends_all_its_epochs():
+    ds = numbers(10).batch(5).repeat(3)
+    for _ in ds:
+        break
+    next(iter(ds))
+    assert ds.epoch == 3
+    endless = numbers(10).batch(5).repeat()
+    next(iter(endless))
+    next(iter(endless))
+    assert (endless.epoch, endless.state_dict()["position"]) == (1, 5)
 
 
 def test_a_new_iterator_closes_the_old_one():
     ds = numbers(10).batch(2)
     old = iter(ds)
     next(old)
-    assert next(iter(ds))[0][0, 0] == 2
+    assert next(iter(ds))[0][0, 0] == 0
     with pytest.raises(ps.Error, match="closed"):
         next(old)
 
@@ -200,11 +219,28 @@ def test_states_of_other_data_are_refused():
     for other in (numbers(11).shuffle(1).batch(2), numbers(10).shuffle(2).batch(2), numbers(10).batch(2)):
         with pytest.raises(ps.Error, match="order"):
             other.load_state_dict(state)
+    other_samples = ps.Dataset.from_bytes([bytes(4)] * 10, np.arange(10) + 1000).shuffle(1).batch(2)
+    other_labels = ps.Dataset.from_bytes([i.to_bytes(4, "little") for i in range(10)]).shuffle(1).batch(2)
+    for other in (other_samples, other_labels):
+        with pytest.raises(ps.Error, match="another list of samples"):
+            other.load_state_dict(state)
     same = numbers(10).shuffle(1).batch(3)
     for bad in ({}, {**state, "version": 9}, {**state, "position": 11}, {**state, "epoch": "x"}, None):
         with pytest.raises(ps.Error):
             same.load_state_dict(bad)
     same.load_state_dict(state)
+    old = {name: state[name] for name in ("seed", "epoch", "position", "order")}
+    same.load_state_dict({**old, "version": 1, "position": 6})
+    assert values(same) == same.indices(0, 6).tolist()
+
+
+def test_a_list_of_files_keeps_its_digest_when_its_folder_moves(paths, tmp_path):
+    for path in paths:
+        (tmp_path / path.name).write_bytes(b"only the names count")
+    state = ps.Dataset.from_files(paths).batch(2).state_dict()
+    ps.Dataset.from_files([tmp_path / path.name for path in paths]).batch(2).load_state_dict(state)
+    with pytest.raises(ps.Error, match="another list"):
+        ps.Dataset.from_files(paths[::-1]).batch(2).load_state_dict(state)
 
 
 def test_arrays_own_their_memory():
@@ -260,7 +296,7 @@ def test_bad_files_are_skipped_and_recorded(paths, tmp_path):
         next(iterator)
     assert caught.value.code == "not_found"
     assert strict.state_dict()["position"] == 3
-    limited = ps.Dataset.from_files(mixed).decode_jpeg((16, 16)).ignore_errors(limit=2).batch(3)
+    limited = ps.Dataset.from_files(mixed).decode_jpeg((16, 16)).ignore_errors(max=2).batch(3)
     with pytest.raises(ps.Error, match="more than the 2"):
         list(limited)
 
@@ -300,7 +336,7 @@ def test_a_failing_map_says_where(paths):
     ds = base.ignore_errors().batch(4)
     assert sum(len(labels) for _, labels in ds) == 11
     assert "three" in ds.skipped[0].reason
-    for returned in (None, (1, 2, 3), ("a", "b"), np.array(["x"])):
+    for returned in (None, (1, 2, 3), ("a", "b"), np.array(["x"]), {"a": {1}}):
         with pytest.raises(ps.Error):
             list(numbers(2).map(lambda a, _, r=returned: r).batch(2))
     with pytest.raises(ps.Error, match="in a batch of"):

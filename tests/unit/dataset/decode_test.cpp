@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -23,7 +24,7 @@ std::vector<std::byte> decode(const std::vector<std::byte>& file, const DecodeOp
   DecoderSet decoders;
   std::vector<std::byte> result;
   Destination destination(result);
-  decoders.decode(file, options, destination);
+  decoders.decode(file, options, {}, destination);
   if (form != nullptr) *form = destination.form();
   return result;
 }
@@ -96,32 +97,70 @@ TEST(Jpeg, DamagedFilesAreRefusedAndTheDecoderGoesOn) {
       std::vector<std::byte> result;
       Destination destination(result);
       const std::vector<std::byte> cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
-      EXPECT_THROW(decoders.decode(cut, {}, destination), Error) << size;
-      decoders.decode(whole, {}, destination);
+      EXPECT_THROW(decoders.decode(cut, {}, {}, destination), Error) << size;
+      decoders.decode(whole, {}, {}, destination);
       EXPECT_EQ(result, expected);
     }
   }
 }
 
+/// A file with a few random changes: bytes, stretches left out, doubled or moved, a cut.
+std::vector<std::byte> mutated(std::vector<std::byte> file, std::mt19937& random) {
+  const auto place = [&] { return file.begin() + static_cast<std::ptrdiff_t>(random() % file.size()); };
+  for (unsigned left = 1 + random() % 4; left > 0 && file.size() > 16; --left) {
+    auto first = place(), last = place();
+    if (last < first) std::swap(first, last);
+    switch (random() % 8) {
+      case 0: file.erase(first, std::min(last, first + 64)); break;
+      case 1: {
+        const std::vector<std::byte> piece(first, std::min(last, first + 512));
+        file.insert(place(), piece.begin(), piece.end());
+        break;
+      }
+      case 2: file.resize(file.size() - random() % (file.size() / 2)); break;
+      case 3: *first = std::byte{0xff}; break;
+      case 4: std::rotate(first, first + (last - first) / 2, last); break;
+      default: *first = static_cast<std::byte>(random());
+    }
+  }
+  return file;
+}
+
+/// PENSTOCK_TEST_FUZZ, the number of files per format, is larger in `./dev test --all`.
+int fuzz_trials() {
+  const char* chosen = std::getenv("PENSTOCK_TEST_FUZZ");
+  return chosen == nullptr ? 400 : std::atoi(chosen);
+}
+
 // Whatever the bytes, the result is an image or an error, never a crash (asan looks on).
-TEST(Jpeg, RandomDamageIsSurvived) {
+void expect_damage_is_survived(const std::vector<std::vector<std::byte>>& files) {
   std::mt19937 random(1);
-  const auto whole = make_jpeg({120, 90, 3, 80, true, true, 0});
   DecoderSet decoders;
+  const DecodeContext context{.max_pixels = 1 << 16};
   int refused = 0;
-  for (int trial = 0; trial < 400; ++trial) {
-    auto file = whole;
-    for (int hits = 0; hits < 4; ++hits) file[random() % file.size()] = static_cast<std::byte>(random());
+  const int trials = fuzz_trials();
+  for (int trial = 0; trial < trials; ++trial) {
+    const auto file = mutated(files[random() % files.size()], random);
     std::vector<std::byte> result;
     Destination destination(result);
+    DecodeOptions options{"auto", {32, 32, 3}, trial % 2 == 0 ? DType::uint8 : DType::float32, 0};
+    if (trial % 3 == 0) options.shape = {};
     try {
-      decoders.decode(file, {"jpeg", {32, 32, 3}, DType::uint8, 0}, destination);
+      decoders.decode(file, options, context, destination);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::corrupt);
       ++refused;
     }
   }
-  EXPECT_GT(refused, 50);
+  EXPECT_GT(refused, trials / 8);
+}
+
+TEST(Jpeg, RandomDamageIsSurvived) {
+  std::vector<std::vector<std::byte>> files;
+  for (int components : {1, 3, 4})
+    for (bool progressive : {false, true})
+      files.push_back(make_jpeg({120, 90, components, 80, progressive, true, progressive ? 0 : 1}));
+  expect_damage_is_survived(files);
 }
 
 TEST(Jpeg, AHugeImageInASmallFileIsRefused) {
@@ -132,6 +171,32 @@ TEST(Jpeg, AHugeImageInASmallFileIsRefused) {
       break;
     }
   EXPECT_NE(refusal(file).find("pixels"), std::string::npos);
+}
+
+TEST(Jpeg, AnImageWithTooManyScansIsRefused) {
+  ImageOptions image{64, 48, 3, 90, true, false, 0};
+  image.refinements = 1;  // 379 scans
+  const auto many = make_jpeg(image);
+  expect_image(image, decode(many, {}), 48, 64);
+  image.refinements = 2;  // 568
+  EXPECT_NE(refusal(make_jpeg(image)).find("more than 500 scans"), std::string::npos);
+  // The larger an image is, the fewer scans it may have, so that the work for one stays bounded.
+  DecoderSet decoders;
+  std::vector<std::byte> result;
+  Destination destination(result);
+  EXPECT_THROW(decoders.decode(many, {}, {.max_pixels = 64 * 48}, destination), Error);
+  EXPECT_NO_THROW(
+      decoders.decode(make_jpeg({64, 48, 3, 90, true, false, 0}), {}, {.max_pixels = 64 * 48}, destination));
+}
+
+TEST(Jpeg, ThePrecisionOfTwelveBitsIsRefused) {
+  auto file = make_jpeg({});
+  for (std::size_t i = 0; i + 9 < file.size(); ++i)
+    if (file[i] == std::byte{0xff} && file[i + 1] == std::byte{0xc0}) {
+      file[i + 4] = std::byte{12};
+      break;
+    }
+  EXPECT_NE(refusal(file).find("precision"), std::string::npos) << refusal(file);
 }
 
 TEST(Decoder, IsChosenByContent) {

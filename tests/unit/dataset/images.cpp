@@ -29,6 +29,17 @@ std::vector<std::byte> make_jpeg(const ImageOptions& options, int shade) {
   if (options.components == 3 && !options.subsampled)
     info.comp_info[0].h_samp_factor = info.comp_info[0].v_samp_factor = 1;
   if (options.progressive) jpeg_simple_progression(&info);
+  std::vector<jpeg_scan_info> scans;
+  if (options.refinements > 0) {
+    scans.push_back({3, {0, 1, 2, 0}, 0, 0, 0, 0});
+    for (int component = 0; component < 3; ++component)
+      for (int coefficient = 1; coefficient < 64; ++coefficient)
+        for (int low = options.refinements; low >= 0; --low)
+          scans.push_back(
+              {1, {component, 0, 0, 0}, coefficient, coefficient, low == options.refinements ? 0 : low + 1, low});
+    info.scan_info = scans.data();
+    info.num_scans = static_cast<int>(scans.size());
+  }
   info.restart_in_rows = options.restart_rows;
   jpeg_start_compress(&info, TRUE);
   std::vector<JSAMPLE> row(static_cast<std::size_t>(options.width) * static_cast<std::size_t>(options.components));

@@ -15,6 +15,7 @@ struct ImageOptions {
   bool progressive = false;
   bool subsampled = false;  ///< 4:2:0
   int restart_rows = 0;     ///< restart markers after so many rows of blocks
+  int refinements = 0;      ///< RGB: a scan for each coefficient and for each refinement of it, 190 + 189 for each
 };
 
 /// A smooth image whose first pixel value is a function of `shade`, so that images can be told apart.

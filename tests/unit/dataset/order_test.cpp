@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -139,6 +140,61 @@ TEST(Sharding, RemainderIsDroppedOnlyWhenAsked) {
   EXPECT_EQ((Sharding{4, 0, 2, true, true}.end(8, 10)), 8u);
   EXPECT_EQ((Sharding{4, 0, 2, false, false}.end(0, 10)), 8u);
   EXPECT_EQ((Sharding{4, 0, 2, true, false}.end(10, 10)), 10u);
+}
+
+// Every stretch of the order holds the datasets in proportion, and each of them comes in its own order.
+TEST(Mixed, SharesAreTheWeightsOfEveryStretch) {
+  for (const std::vector<std::uint32_t>& weights :
+       {std::vector<std::uint32_t>{1}, {1, 1}, {7, 3}, {1, 1000}, {5, 0x80000000u, 3}, {2, 3, 5, 7}}) {
+    std::vector<OrderPtr> orders;
+    std::vector<std::uint64_t> sizes;
+    std::uint64_t all = 0;
+    for (const std::uint32_t weight : weights) {
+      sizes.push_back(100 + 37 * sizes.size());
+      orders.push_back(sequential(sizes.back()));
+      all += weight;
+    }
+    const OrderPtr order = mixed(orders, sizes, weights, 3000);
+    ASSERT_EQ(order->size(), 3000u);
+    std::vector<std::uint64_t> given(weights.size(), 0);
+    for (std::uint64_t position = 0; position < order->size(); ++position) {
+      std::uint64_t index = order->at(0, position);
+      std::size_t k = 0;
+      for (; index >= sizes[k]; ++k) index -= sizes[k];
+      ASSERT_EQ(index, given[k] % sizes[k]) << position;
+      ++given[k];
+      for (std::size_t i = 0; i < weights.size(); ++i) {
+        const double share = static_cast<double>(weights[i]) / static_cast<double>(all);
+        ASSERT_NEAR(static_cast<double>(given[i]), share * static_cast<double>(position + 1), 2.0);
+      }
+    }
+  }
+}
+
+TEST(Mixed, EndsWithTheFirstThatIsExhausted) {
+  const OrderPtr order = mixed({sequential(30), sequential(1000)}, {30, 1000}, {1, 3}, std::nullopt);
+  std::set<std::uint64_t> seen;
+  for (std::uint64_t position = 0; position < order->size(); ++position)
+    EXPECT_TRUE(seen.insert(order->at(0, position)).second);
+  EXPECT_TRUE(seen.contains(29));
+  EXPECT_NEAR(static_cast<double>(order->size()), 120, 3);
+  EXPECT_EQ(mixed({sequential(5), sequential(0)}, {5, 0}, {1, 1}, std::nullopt)->size(), 1u);
+}
+
+TEST(Mixed, ARepeatedDatasetComesInAnotherOrderEachTime) {
+  const OrderPtr order = mixed({shuffled(sequential(50), 3), sequential(1000)}, {50, 1000}, {1, 1}, 400);
+  std::vector<std::vector<std::uint64_t>> passes(1);
+  for (std::uint64_t epoch : {0, 1})
+    for (std::uint64_t position = 0; position < 400; ++position) {
+      const std::uint64_t index = order->at(epoch, position);
+      if (index >= 50) continue;
+      if (passes.back().size() == 50) passes.emplace_back();
+      passes.back().push_back(index);
+    }
+  ASSERT_EQ(passes.size(), 8u);
+  const std::set<std::vector<std::uint64_t>> different(passes.begin(), passes.end());
+  EXPECT_EQ(different.size(), 8u);
+  for (const auto& pass : passes) EXPECT_EQ(std::set<std::uint64_t>(pass.begin(), pass.end()).size(), 50u);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -346,7 +347,7 @@ TEST(Pipeline, BadFilesAreSkippedInPlaceAndRecorded) {
     EXPECT_NE(skipped[i].reason.find(reasons[i]), std::string::npos) << skipped[i].reason;
   }
 
-  auto limited = base.ignore_errors(1).batch(3).iterate();
+  auto limited = base.ignore_errors({1}).batch(3).iterate();
   EXPECT_TRUE(limited.next());
   EXPECT_THROW(limited.next(), Error);
 }
@@ -381,6 +382,153 @@ TEST(Pipeline, IgnoreErrorsCoversWhatStandsBeforeIt) {
   EXPECT_NE(covered.skipped().at(0).reason.find("three"), std::string::npos);
   auto uncovered = numbers(6).ignore_errors().map(fail).batch(6).iterate();
   EXPECT_THROW(uncovered.next(), Error);
+}
+
+TEST(Pipeline, LimitsAreErrorsOfTheirSample) {
+  const Folder folder;
+  const std::string small = folder.write("small", make_jpeg({})), large = folder.path("sparse");
+  folder.write("sparse", {});
+  std::error_code refused;
+  std::filesystem::resize_file(large, std::uintmax_t{1} << 61, refused);
+  if (refused) std::filesystem::resize_file(large, std::uintmax_t{1} << 40);
+  const Dataset base = Dataset::from_files({small, large, small}).decode({"auto", {8, 8, 3}, DType::uint8, 0});
+  auto ignoring = base.ignore_errors().batch(3).iterate();
+  EXPECT_EQ(ignoring.next()->size(), 2u);
+  EXPECT_NE(ignoring.skipped().at(0).reason.find("limit of 1073741824 bytes"), std::string::npos);
+  auto strict = base.batch(3).iterate();
+  try {
+    strict.next();
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find(large), std::string::npos) << error.message();
+  }
+  auto pixels = base.limits({.bytes = 1 << 20, .pixels = 64 * 48 - 1}).ignore_errors().batch(3).iterate();
+  EXPECT_EQ(pixels.next()->size(), 0u);
+  EXPECT_NE(pixels.skipped().at(0).reason.find("limit of 3071"), std::string::npos);
+  EXPECT_THROW(base.limits({.bytes = 0}), Error);
+}
+
+TEST(Pipeline, ASampleThatTakesTooLongIsGivenUp) {
+  std::atomic<bool> release = false;
+  std::atomic<int> returned = 0;
+  const Dataset base = numbers(12)
+                           .map(
+                               [&](Sample& sample) {
+                                 if (sample.index % 5 != 2) return;
+                                 while (!release) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                 ++returned;
+                               },
+                               2)
+                           .limits({.time = std::chrono::milliseconds(100)});
+  {
+    auto iterator = base.ignore_errors().batch(4).prefetch(2).iterate();
+    EXPECT_EQ(drain(iterator), (std::vector<std::uint64_t>{0, 1, 3, 4, 5, 6, 8, 9, 10, 11}));
+    ASSERT_EQ(iterator.skipped().size(), 2u);
+    EXPECT_NE(iterator.skipped()[1].reason.find("limit of 100 ms"), std::string::npos);
+    auto strict = base.batch(4).iterate();
+    EXPECT_THROW(strict.next(), Error);
+  }  // returns although the functions have not
+  release = true;
+  EXPECT_TRUE(test::eventually([&returned] { return returned >= 3; }));
+}
+
+TEST(Pipeline, AForkedChildGetsAnErrorAndEndsCleanly) {
+  const Dataset dataset = numbers(40).cache().map([](Sample&) {}, 2).batch(4).prefetch(3);
+  auto iterator = std::make_unique<DatasetIterator>(dataset.iterate());
+  const auto held = iterator->next();
+  const pid_t child = fork();
+  if (child == 0) {
+    int result = 1;
+    try {
+      iterator->next();
+    } catch (const Error& error) {
+      result = error.code() == ErrorCode::unsupported ? 0 : 2;
+    }
+    iterator.reset();
+    auto own = dataset.iterate();
+    if (drain(own).size() != 40) result = 3;
+    _exit(result);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(drain(*iterator).size(), 36u);
+}
+
+TEST(Pipeline, ReplacementsAreTheSameForAnyThreadsAndBatches) {
+  const auto fail = [](Sample& sample) {
+    if (sample.index % 3 == 0) throw std::runtime_error("a third");
+  };
+  std::vector<std::uint64_t> first;
+  for (int threads : {1, 4})
+    for (std::uint64_t batch : {5, 30}) {
+      const Dataset dataset = numbers(30).shuffle(1).map(fail, threads).ignore_errors({.replace = true}).batch(batch);
+      auto iterator = dataset.prefetch(3).iterate({2, 0});
+      const auto seen = drain(iterator);
+      EXPECT_EQ(seen.size(), 30u);
+      for (const std::uint64_t value : seen) EXPECT_NE(value % 3, 0u);
+      if (first.empty()) first = seen;
+      EXPECT_EQ(seen, first);
+      EXPECT_EQ(iterator.skipped().size(), 10u);
+      EXPECT_EQ(iterator.state(), (DatasetState{3, 0}));
+    }
+}
+
+TEST(Pipeline, PrefetchStaysWithinItsBytes) {
+  std::atomic<int> made = 0;
+  const auto count = [&](Sample&) { ++made; };
+  auto iterator = numbers(100).map(count, 2).batch(10).prefetch(8, 3 * 20 + 10).iterate();
+  EXPECT_TRUE(test::eventually([&made] { return made >= 30; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(made, 30);
+  ASSERT_TRUE(iterator.next());
+  EXPECT_TRUE(test::eventually([&made] { return made >= 40; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(made, 40);
+  EXPECT_EQ(drain(iterator).size(), 90u);
+  // One batch is made even if it is larger than all bytes.
+  auto single = numbers(20).map(count).batch(10).prefetch(8, 1).iterate();
+  EXPECT_EQ(drain(single).size(), 20u);
+}
+
+TEST(Pipeline, ObjectsAreLaidTogetherByTheProgram) {
+  ObjectSource source;
+  source.size = 10;
+  source.get = [](std::uint64_t index) -> std::shared_ptr<void> {
+    if (index == 4) throw std::runtime_error("four");
+    return std::make_shared<std::uint64_t>(index);
+  };
+  source.name = [](std::uint64_t index) { return "number " + std::to_string(index); };
+  ObjectCalls calls;
+  calls.collate = [](std::span<const std::shared_ptr<void>> samples) {
+    auto sum = std::make_shared<std::uint64_t>(0);
+    for (const auto& sample : samples) *sum += *static_cast<const std::uint64_t*>(sample.get());
+    return ObjectCalls::Collated{sum, 8};
+  };
+  calls.copy = [](const std::shared_ptr<void>& object) {
+    return std::make_shared<std::uint64_t>(*static_cast<const std::uint64_t*>(object.get()));
+  };
+  const Dataset base = Dataset::from_objects(source).objects(calls);
+  const auto change = [](Sample& sample) {
+    *static_cast<std::uint64_t*>(sample.object.get()) += 100;
+    sample.keep = sample.index != 9;
+  };
+  const Dataset dataset = base.cache().map(change).ignore_errors().batch(5).prefetch(1);
+  for (int epoch = 0; epoch < 2; ++epoch) {  // what the cache holds is not changed
+    auto iterator = dataset.iterate();
+    const auto first = iterator.next(), second = iterator.next();
+    EXPECT_EQ(first->size(), 4u);
+    EXPECT_EQ(*static_cast<const std::uint64_t*>(first->object().get()), 0u + 1 + 2 + 3 + 400);
+    EXPECT_EQ(second->size(), 4u);
+    EXPECT_EQ(*static_cast<const std::uint64_t*>(second->object().get()), 5u + 6 + 7 + 8 + 400);
+    ASSERT_EQ(iterator.skipped().size(), 1u);
+    EXPECT_EQ(iterator.skipped()[0].path, "number 4");
+  }
+  auto undecodable = base.decode({"auto", {8, 8, 3}, DType::uint8, 0}).batch(1).iterate();
+  EXPECT_THROW(undecodable.next(), Error);
+  auto untold = Dataset::from_objects(source).batch(2).iterate();
+  EXPECT_THROW(untold.next(), Error);
 }
 
 TEST(Pipeline, CanBeDestroyedAtAnyTime) {
@@ -418,7 +566,7 @@ TEST(Dataset, StagesThatDoNotFitAreRefused) {
   EXPECT_THROW(base.map(nullptr), Error);
   EXPECT_THROW(base.decode({}), Error);
   EXPECT_THROW(base.cache().cache(), Error);
-  EXPECT_THROW(base.ignore_errors(-2), Error);
+  EXPECT_THROW(base.ignore_errors({-2}), Error);
   EXPECT_THROW(base.batch(2).iterate({0, 11}), Error);
   EXPECT_THROW(base.index_at(0, 10), Error);
   EXPECT_THROW(Dataset::from_files({"a", "b"}, {1}), Error);
