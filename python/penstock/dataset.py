@@ -632,7 +632,7 @@ def _close_all() -> None:
 
 
 def _interrupt(thread: int) -> str:
-    """Returns where a thread is (file and line), and raises Interrupted in the Python function that it runs."""
+    """Returns the stack of a thread, and raises Interrupted in the Python function that it runs."""
     frame = sys._current_frames().get(thread)
     if frame is None:
         return ""
