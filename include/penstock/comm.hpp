@@ -1,6 +1,7 @@
 // A communicator whose collectives are Penstock's.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -102,6 +103,11 @@ class PENSTOCK_API Comm {
                 std::uint64_t signature, Bytes scratch = {});
   /// Fails the next operation on all ranks, with this rank's message. See engine::Engine::fail_next.
   void fail_next(const std::string& message) noexcept;
+
+  /// From now on an operation in which nothing moves for this long, while it waits for other ranks, fails: here with
+  /// Error(timed_out), which says whom it waited for, and with Error(peer_failed) on the ranks that have not completed
+  /// it. 0: never, as at first. Local; any thread. Not for MPI's own collectives.
+  void set_timeout(std::chrono::milliseconds timeout) noexcept;
 
   /// Small values of all ranks, for agreement; blocking and collective.
   void allgather(ConstBytes mine, Bytes all);

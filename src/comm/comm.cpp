@@ -109,6 +109,8 @@ Request Comm::start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes ou
 
 void Comm::fail_next(const std::string& message) noexcept { state_->fail_next(message); }
 
+void Comm::set_timeout(std::chrono::milliseconds timeout) noexcept { state_->set_timeout(timeout); }
+
 void Comm::allgather(ConstBytes mine, Bytes all) {
   run({.kind = CollectiveKind::allgather, .count = mine.size()}, mine, all);
 }

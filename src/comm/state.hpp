@@ -60,6 +60,7 @@ class State {
                 std::uint64_t signature);
   /// See engine::Engine::fail_next.
   void fail_next(const std::string& message) noexcept;
+  void set_timeout(std::chrono::milliseconds timeout) noexcept { engine_->set_timeout(timeout); }
   std::string report();
 
  private:

@@ -1,6 +1,7 @@
 // Runs plans: one engine per communicator; the progress threads of a process serve all its engines.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -72,6 +73,10 @@ class Engine {
   /// Takes part in the next operation by failing it: every rank that has not completed it gets Error(peer_failed)
   /// with this message and rank. For arguments that only this rank knows to be wrong. Never blocks, never throws.
   virtual void fail_next(const std::string& message) noexcept = 0;
+
+  /// From now on an operation of this rank in which nothing moves for this long, while it waits for others, fails on
+  /// all ranks with Error(timed_out) or Error(peer_failed); 0: never, as at first. Any thread.
+  virtual void set_timeout(std::chrono::milliseconds timeout) noexcept = 0;
 
   /// One line per fact: transport, shared memory, progress threads and what was given up, with the reason.
   virtual std::string report() const = 0;

@@ -183,6 +183,11 @@ void Executor::fail_next(const std::string& message) noexcept try {
   // Out of memory while failing: the peers' check finds this rank gone or different.
 }
 
+void Executor::set_timeout(std::chrono::milliseconds timeout) noexcept {
+  const std::lock_guard lock(mutex_);
+  detector.set_timeout(timeout);
+}
+
 void Executor::drop(Operation& operation) noexcept {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (lock.owns_lock()) {

@@ -36,9 +36,11 @@ class FailureDetector {
 
   /// Fails the operation if it waits for a rank that has gone; asks the others now and then what they call.
   void check(Operation& operation, const std::vector<int>& peers);
-  /// Names, once for each operation, the ranks that do not come: of `peers`, those of which nothing has come. `mark`
-  /// differs whenever something has come for the operation.
-  void watch_stall(const Operation& operation, std::vector<int> peers, std::vector<int> absent, std::uint64_t mark);
+  /// See Engine::set_timeout.
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  /// Names, once for each operation, the ranks that do not come: of `peers`, those of which nothing has come; fails it
+  /// when the timeout is over. `mark` differs whenever something has come for the operation.
+  void watch_stall(Operation& operation, std::vector<int> peers, std::vector<int> absent, std::uint64_t mark);
   std::string report() const;
 
  private:
@@ -61,6 +63,7 @@ class FailureDetector {
   };
   Dead dead_;  ///< of any node; what others found out, too
   PerOperation<Watched> watched_;
+  std::chrono::milliseconds timeout_{0};
   std::uint64_t stalls_ = 0;
   std::string last_stall_;
 };

@@ -162,6 +162,7 @@ void Routes::check(Operation& operation) {
   std::erase_if(absent,
                 [&](int peer) { return any([&](const auto& each) { return each.has_heard(operation, peer); }); });
   detector.watch_stall(operation, peers, std::move(absent), mark);
+  if (operation.has_failed()) return;
   detector.check(operation, peers);
 }
 
