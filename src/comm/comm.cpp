@@ -41,7 +41,7 @@ Request::Run::~Run() {
   try {
     wait();
   } catch (const std::exception&) {
-    // Whoever drops a request does not ask how it ended.
+    // A destructor has no caller to report the error to.
   }
 }
 
@@ -129,7 +129,7 @@ void Comm::agree(const std::function<void()>& action) {
   allgather({&mine, 1}, failed);
   const auto first = std::find(failed.begin(), failed.end(), std::byte{1});
   if (first == failed.end()) return;
-  // All ranks know now that one failed; what it says is worth another operation.
+  // All ranks know now that one has failed. A second operation distributes its text.
   const int first_rank = static_cast<int>(first - failed.begin());
   run({.kind = CollectiveKind::bcast, .count = text.size(), .root = first_rank}, {},
       std::as_writable_bytes(std::span(text)));

@@ -1,4 +1,4 @@
-// The third level: which ranks of a node share a last-level cache and memory.
+// The third level (Team::domain_of_rank): which ranks of a node share a last-level cache and a NUMA node.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace penstock::comm {
 
-/// Of the calling process: engine::domain_of its CPUs, -1 where it may use all of its node. Local; reads the topology
-/// of the machine only where the process is bound.
+/// The domain of the calling process (engine::domain_of its CPUs); -1 if it may use the whole node. Local. Reads the
+/// topology only if the process is bound.
 std::int32_t local_domain();
 
-/// Team::domain_of_rank from the local_domains of all ranks. Pure. A node one of whose ranks belongs to no domain is
-/// one domain as a whole. Empty where that tells no more than the nodes do: one domain per node, or one per rank.
+/// Team::domain_of_rank from local_domain() of all ranks. Pure. If a rank of a node has no domain, the node is one
+/// domain. Empty if domains add nothing to the nodes: one domain per node, or one rank per domain.
 std::vector<std::int32_t> domains_of_ranks(std::span<const std::int32_t> node_of_rank,
                                            std::span<const std::int32_t> local_domains);
 

@@ -28,11 +28,11 @@ int wanted_progress_cores(const CommOptions& given) {
   return static_cast<int>(std::min<std::int64_t>(wanted, std::numeric_limits<int>::max()));
 }
 
-/// What every rank tells the others: what it failed with, if it did, or what its process may use.
+/// What each rank tells the others: its failure, if it has one, and its settings.
 struct RankInfo {
   std::int32_t code;
   std::array<char, 506> text;
-  std::uint8_t tunes;  ///< asks for a tuning table
+  std::uint8_t tunes;  ///< it has a tuning table
   std::uint8_t debug;
   std::uint8_t native;
   std::int32_t domain;
@@ -45,7 +45,7 @@ void write_failure(RankInfo& info, ErrorCode code, const char* text) {
   std::strncpy(info.text.data(), text, info.text.size() - 1);
 }
 
-/// Every rank comes here, and throws where one of them has a failure in its info: that rank `failure`.
+/// Called by all ranks. If a rank has a failure, all ranks throw; that rank throws its own `failure`.
 void exchange(engine::Transport& transport, const RankInfo& mine, std::span<RankInfo> all, std::exception_ptr failure) {
   transport.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(all));
   if (failure != nullptr) std::rethrow_exception(failure);
@@ -59,7 +59,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   Link link = make_link();
   if (link.duplicate) make_link = std::move(link.duplicate);
   std::unique_ptr<engine::Transport> transport = std::move(link.transport);
-  // Without memory to hear of the others this rank could not tell them. From here on they would wait for it.
+  // Allocated first: without it, this rank could not tell the others about a failure, and they would wait for it.
   std::vector<RankInfo> infos(static_cast<std::size_t>(transport->size()));
   RankInfo mine{};
   std::exception_ptr failure;
@@ -126,7 +126,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     try {
       run([state] { delete state; });
     } catch (const std::exception&) {
-      // Out of memory: what cannot be ended here stays.
+      // Out of memory: the communicator is leaked.
     }
   };
   return Comm(std::shared_ptr<State>(

@@ -1,4 +1,4 @@
-// The table of measured choices that a communicator uses: read and judged by rank 0, then the same on all ranks.
+// Reads the tuning table of a communicator: rank 0 reads and checks it, then broadcasts it.
 #include <cstdio>
 #include <fstream>
 #include <mutex>
@@ -17,12 +17,12 @@ std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw Error(ErrorCode::not_found, "it cannot be opened");
   std::ostringstream text;
-  // Nothing at all counts as a failure, too; an empty file is no table either way.
+  // Reading an empty file also sets the fail bit; it is not a table either.
   if (!(text << file.rdbuf())) throw Error(ErrorCode::io, "it cannot be read");
   return std::move(text).str();
 }
 
-/// Communicators come in numbers; a table that is of no use to them is worth one line.
+/// Programs make many communicators, so the warning about a table is printed once.
 void warn_once(const std::string& text) {
   static std::mutex mutex;
   static std::set<std::string> said;
@@ -47,7 +47,7 @@ void read_tuning(engine::Engine& engine, Facts& facts, const std::string& path) 
       warn_once("tuning: " + text + "; the default algorithms are used");
     }
   }
-  // Not through the plan cache: its contents are what the application has run.
+  // Not through the plan cache, which has the application's plans.
   const auto tell = [&](Bytes data) {
     const Collective collective{.kind = CollectiveKind::bcast, .count = data.size()};
     engine
@@ -55,7 +55,7 @@ void read_tuning(engine::Engine& engine, Facts& facts, const std::string& path) 
                signature(collective))
         ->wait();
   };
-  // The thread level and the settings of the MPI library may be others here; what rank 0 found counts.
+  // Thread level and MPI settings of this rank may differ; those of rank 0 count.
   std::string mpi = facts.mpi;
   std::uint64_t head[4] = {text.size(), useful ? 1u : 0u, facts.any_thread ? 1u : 0u, mpi.size()};
   tell(std::as_writable_bytes(std::span(head)));

@@ -21,7 +21,7 @@ constexpr const char* kNoThreads = "MPI was initialized without MPI_THREAD_MULTI
 using Decision = WorkerDecision;
 static_assert(CpuSet::kMaxCpus <= 1 << 15);
 
-/// Processes of a node, each with its lowest local rank; those of others have none.
+/// The processes of a node, each with its lowest local rank; non-members have none.
 struct Processes {
   std::vector<NodeProcess> all;
   std::vector<std::int16_t> local_rank;
@@ -56,7 +56,7 @@ Processes processes_of(std::span<const WorkerInfo> node) {
          -1,
          {.bound = engine::cpus_of_process(other), .inherited = node[0].inherited, .ranks = 1, .member = false}});
   }
-  // The order in which the launcher started them is the same for every communicator.
+  // Ordered as the launcher started them, which is equal for all communicators.
   std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.started < b.started; });
   Processes processes;
   for (Found& each : found) {
@@ -136,7 +136,7 @@ Workers WorkerAgreement::reach(engine::Transport& transport, std::span<const Wor
     try {
       decision = decide(node_, static_cast<int>(nodes.size()));
     } catch (const std::exception& error) {
-      // The other ranks must hear of a decision, and without workers everything works.
+      // The other ranks need a decision, and everything works without workers.
       std::snprintf(decision.reason.data(), decision.reason.size(), "0, since looking for cores failed: %s",
                     error.what());
     }

@@ -1,5 +1,4 @@
-// How the ranks of a communicator agree on its progress threads (workers): how many of a node, in which processes,
-// where.
+// The ranks of a communicator agree on its progress threads (workers): their number per node, processes and CPUs.
 #pragma once
 
 #include <array>
@@ -14,9 +13,9 @@
 
 namespace penstock::comm {
 
-/// What a rank tells the others; sent as it is.
+/// What a rank tells the others. Sent as bytes.
 struct WorkerInfo {
-  std::uint64_t process = 0;  ///< the same for ranks that are threads of one process, else different
+  std::uint64_t process = 0;  ///< identifies the process: equal for ranks that are threads of one process
   std::int32_t started = 0;   ///< see engine::Inheritance
   std::int32_t wanted = 0;    ///< CommOptions::progress_cores
   std::int32_t any_thread = 0;
@@ -25,16 +24,16 @@ struct WorkerInfo {
   engine::CpuSet inherited;
 };
 
-/// Of the calling process. Local.
+/// The information about the calling process. Local.
 WorkerInfo worker_info(int wanted, const engine::Transport& transport);
 
 struct Workers {
   std::vector<std::int32_t> cpus;  ///< one entry per worker of this process: its CPU, or -1
-  std::int32_t per_node = 0;       ///< the fewest of any node; the same on all ranks
-  std::string reason;              ///< how many on this node, where, and why
+  std::int32_t per_node = 0;       ///< workers per node: the minimum over the nodes, equal on all ranks
+  std::string reason;              ///< how many on this node, on which CPUs, and why
 };
 
-/// What the lowest rank of a node tells the others; sent as it is.
+/// The decision of the lowest rank of a node. Sent as bytes.
 struct WorkerDecision {
   struct Worker {
     std::int16_t local_rank;
@@ -45,18 +44,18 @@ struct WorkerDecision {
   std::array<char, 316> reason;
 };
 
-/// How the ranks agree. Local until reach(), and all memory that it needs: a rank that lacks some can still tell the
-/// others, who would wait for it.
+/// The agreement. The constructor is local and allocates all memory that reach() needs: if that fails, the rank can
+/// still tell the others, which would otherwise wait for it.
 class WorkerAgreement {
  public:
   explicit WorkerAgreement(const engine::Transport& transport);
-  /// Collective, once: `infos` of all ranks. The lowest rank of each node decides, so that a node reads its topology
-  /// once.
+  /// Collective, called once. `infos` has one entry per rank. The lowest rank of each node decides, so that only one
+  /// process of a node reads the topology.
   Workers reach(engine::Transport& transport, std::span<const WorkerInfo> infos);
 
  private:
   std::vector<std::size_t> neighbours_;  ///< the ranks of this node
-  std::vector<WorkerInfo> node_;         ///< theirs
+  std::vector<WorkerInfo> node_;         ///< their infos
   std::vector<WorkerDecision> decisions_;
   std::vector<bool> seen_;  ///< by node
   Workers mine_;

@@ -20,7 +20,7 @@
 namespace penstock::engine {
 namespace {
 
-/// Room for the kernel's mask, which may be longer than what is kept of it.
+/// Room for the kernel's mask, which may be longer than CpuSet.
 struct KernelMask {
   static constexpr int kCpus = 16384;
   static constexpr std::size_t kBytes = CPU_ALLOC_SIZE(kCpus);
@@ -44,8 +44,8 @@ CpuSet cpus_of_thread(pid_t thread) {
 
 std::string proc(pid_t process, const char* what) { return "/proc/" + std::to_string(process) + "/" + what; }
 
-/// Empty where the process has ended, be it between opening and reading: copying a whole buffer keeps such an error in
-/// the stream, which iterators over it would throw.
+/// Empty if the process has ended, even between open and read. Copying the whole stream buffer does not throw then,
+/// while iterators over it would.
 std::string content(const std::string& path) {
   std::ostringstream content;
   content << std::ifstream(path, std::ios::binary).rdbuf();
@@ -65,7 +65,7 @@ std::vector<pid_t> threads_of(pid_t process) {
 }
 
 std::optional<pid_t> parent_of(pid_t process) {
-  // The name in parentheses may hold anything; state and parent follow the last one.
+  // The name in parentheses may contain any characters; state and parent follow the last parenthesis.
   const std::string stat = content(proc(process, "stat"));
   const std::size_t end = stat.rfind(')');
   if (end == std::string::npos) return std::nullopt;
@@ -76,7 +76,7 @@ std::optional<pid_t> parent_of(pid_t process) {
   return parent;
 }
 
-/// Whether a launcher has told the process, when it was started, which rank it is.
+/// Whether the initial environment of the process has a rank from a launcher.
 bool started_as_rank(pid_t process) {
   const std::string environment = '\0' + content(proc(process, "environ"));
   for (const char* variable : {"PMI_RANK=", "PMIX_RANK=", "OMPI_COMM_WORLD_RANK="})
@@ -158,8 +158,8 @@ CpuSet cpus_of_process(pid_t process) {
 }
 
 CpuSet allowed_cpus() {
-  // Of what a thread asks for, the kernel grants what the control group allows. A thread for the question only, so
-  // that none of the application moves.
+  // The kernel reduces a requested mask to what the control group allows. A temporary thread asks, so that no thread of
+  // the application moves.
   CpuSet allowed;
   try {
     std::thread([&allowed] {

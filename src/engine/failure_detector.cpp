@@ -54,7 +54,7 @@ FailureDetector::Watched& FailureDetector::watched(const Operation& operation) {
 }
 
 void FailureDetector::check(Operation& operation, const std::vector<int>& peers) {
-  // The first check, then 2, 4, 8 ... checks later: a late rank must not be buried in probes.
+  // Probes at the first check, then after 2, 4, 8, … checks, so that a late rank does not get too many.
   std::uint32_t& probes_sent = watched(operation).probes_sent;
   const bool probe = ((probes_sent + 1) & probes_sent) == 0;
   ++probes_sent;
@@ -66,7 +66,7 @@ void FailureDetector::check(Operation& operation, const std::vector<int>& peers)
   }
 }
 
-// Called every now and then by a thread that waits.
+// A waiting thread calls it periodically.
 void FailureDetector::watch_stall(Operation& operation, std::vector<int> peers, std::vector<int> absent,
                                   std::uint64_t mark) {
   Watched& watched = this->watched(operation);
@@ -80,9 +80,9 @@ void FailureDetector::watch_stall(Operation& operation, std::vector<int> peers, 
   std::erase(peers, core_.rank);
   std::erase(absent, core_.rank);
   const bool is_over = timeout_.count() > 0 && still >= timeout_;
-  const bool is_silent =
+  const bool is_stalled =
       core_.options.stall_timeout_ms > 0 && !watched.is_told && still.count() >= core_.options.stall_timeout_ms;
-  if (peers.empty() || (!is_over && !is_silent)) return;
+  if (peers.empty() || (!is_over && !is_stalled)) return;
   const std::string seconds =
       std::to_string(still.count() / 1000) + "." + std::to_string(still.count() / 100 % 10) + " s";
   const std::string whom = base::ranks_text(absent.empty() ? peers : absent) +

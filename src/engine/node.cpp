@@ -17,22 +17,22 @@
 namespace penstock::engine {
 namespace {
 
-/// What every rank tells the others first.
+/// The first exchange: what each rank offers.
 struct RankInfo {
   std::int32_t process;
-  std::uint16_t communicator;   ///< as rank 0 counts them
-  std::uint64_t probe_address;  ///< where the others may try to read probe_value
+  std::uint16_t communicator;   ///< Node::communicator; rank 0's counts
+  std::uint64_t probe_address;  ///< other ranks test single copy by reading probe_value there
   std::uint64_t probe_value;
   std::uint64_t eager_bytes;
-  std::uint64_t limit_bytes;  ///< of the node's segment, as its first rank sees it; 0: there can be none
-  HeapAddress heap;           ///< no descriptor: this rank has none
+  std::uint64_t limit_bytes;  ///< of the node's segment; the first rank's counts; 0: no segment possible
+  HeapAddress heap;           ///< no descriptor: this rank has no heap
 };
 
-/// What every rank found then.
+/// The second exchange: what each rank could set up.
 struct SetupResult {
   std::uint8_t mapped;
   std::uint8_t single_copy;
-  std::uint8_t has_text;  ///< to say why not
+  std::uint8_t has_text;  ///< it has a text that says what failed
   std::uint64_t block_offset;
 };
 
@@ -51,7 +51,7 @@ std::vector<T> gather(Transport& transport, const T& mine) {
   return all;
 }
 
-/// The layout of a node's segment, from what its first rank has told.
+/// The layout of a node's segment, from the information of its first rank.
 SegmentLayout layout_of(std::uint32_t ranks, const RankInfo& first) {
   return SegmentLayout::fit(ranks, first.eager_bytes, first.limit_bytes);
 }
@@ -64,7 +64,7 @@ std::string try_single_copy(const std::vector<RankInfo>& infos, const std::vecto
         read_memory(static_cast<pid_t>(info.process), info.probe_address, std::as_writable_bytes(std::span(&value, 1)));
     if (error != 0) return "process_vm_readv: " + std::generic_category().message(error);
     if (value != info.probe_value) return "the ranks do not see each other's process numbers";
-    // Changes nothing, so that the others may do it at the same time.
+    // Writes the same value, so that several ranks may do it at the same time.
     const int refused =
         write_memory(static_cast<pid_t>(info.process), info.probe_address, std::as_bytes(std::span(&value, 1)));
     if (refused != 0) return "process_vm_writev: " + std::generic_category().message(refused);
@@ -84,7 +84,7 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
   const auto local_rank = static_cast<std::uint32_t>(std::find(neighbours.begin(), neighbours.end(), transport.rank()) -
                                                      neighbours.begin());
 
-  // Atomic only so that the other threads of a LocalTransport may read it by a system call while it lives.
+  // Atomic, since other threads of a LocalTransport read it by a system call.
   static std::atomic<std::uint64_t> probe{std::random_device{}() | std::uint64_t{1} << 40};
   RankInfo info{};
   info.process = ::getpid();
@@ -100,7 +100,7 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
       info.heap = Heap::of_process()->address();
       if (local_rank == 0) {
         const std::uint64_t free_bytes = Heap::free_bytes();
-        info.limit_bytes = std::min(options.shared_bytes, free_bytes / 2);  // others need some, too
+        info.limit_bytes = std::min(options.shared_bytes, free_bytes / 2);  // leaves memory for other communicators
         if (layout_of(local_size, info).ranks == 0) {
           info.limit_bytes = 0;
           throw Error(ErrorCode::no_space, "too little for " + std::to_string(local_size) +
@@ -142,7 +142,7 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
   else
     node.segment.reset();
 
-  // The same on all ranks: a node shares memory when all its ranks could.
+  // Equal on all ranks: a node shares memory if all its ranks could map it.
   std::map<std::int32_t, bool> shares;
   std::map<std::int32_t, std::uint32_t> sizes;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
@@ -169,14 +169,14 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
     if (!shares[nodes[rank]]) continue;
     if (results[rank].single_copy == 0) node.team.single_copy = false;
     if (infos[rank].limit_bytes == 0) continue;
-    // The first rank of its node.
+    // Only for the first rank of each node.
     const SegmentLayout layout = layout_of(sizes[nodes[rank]], infos[rank]);
     node.shared_limit_bytes =
         node.shared_limit_bytes == 0 ? layout.ring_bytes : std::min(node.shared_limit_bytes, layout.ring_bytes);
     if (layout.task_table_offset_bytes == 0) node.team.single_copy = false;
   }
   node.team.shared_limit_bytes = node.shared_limit_bytes;
-  // Where a node became several, nobody knows how many of these have one.
+  // If a node was split into several, it is unknown which of these has the workers.
   node.team.progress_cores = numbers.size() == shares.size() ? options.progress_cores : 0;
   std::vector<std::int32_t> workers = options.progress_cpus;
   workers.resize(static_cast<std::size_t>(std::max(options.progress_threads, 0)), -1);

@@ -12,7 +12,8 @@ namespace penstock::engine {
 namespace {
 
 constexpr std::uint64_t kPage = Heap::kPageBytes;
-// Far from where arrays begin, which copies like best (kernels/copy.hpp): at the begin of a page or a little behind it.
+// Arrays usually begin at a page or a little behind it. Copies are fastest if their source and target have different
+// offsets in a page (kernels/copy.hpp), so the ring begins half a page behind one.
 constexpr std::uint64_t kRingBehindPage = kPage / 2;
 constexpr std::uint64_t kSmallStride = sizeof(Cell) + Segment::kSmallPayloadBytes;
 static_assert(kSmallStride % 64 == 0 && sizeof(RankSlot) % 64 == 0);
@@ -88,7 +89,7 @@ Segment::Segment(const SegmentLayout& layout, std::uint32_t local_rank)
 }
 
 Segment::~Segment() {
-  if (heap_->is_inherited()) return;  // the parent's to give back
+  if (heap_->is_inherited()) return;  // the parent releases it
   if (!is_joined_) {
     heap_->give_back(offset_, layout_.block_bytes, {});
     return;
@@ -106,7 +107,7 @@ Segment::~Segment() {
   try {
     heap_->give_back(offset_, layout_.block_bytes, is_unused);
   } catch (const std::bad_alloc&) {
-    // What nobody remembers stays taken.
+    // Without memory for the record, the block stays allocated.
   }
 }
 
