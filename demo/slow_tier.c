@@ -1,6 +1,6 @@
-/* The demo's emulated slow tier: a library for LD_PRELOAD that limits the rate of all reads and writes below one folder. All
-   processes with the same state file share the rate, as if they shared a device. Both ways of the demo are slowed down alike.
-   It needs neither root nor a kernel module.
+/* The demo's emulated slow tier: a library for LD_PRELOAD that limits the rate of all reads and writes below one
+   folder. All processes with the same state file share the rate, as if they shared a device. Both ways of the demo are
+   slowed down alike. It needs neither root nor a kernel module.
 
    PENSTOCK_DEMO_TIER=<folder, absolute>    PENSTOCK_DEMO_TIER_STATE=<file of a struct Device, made by tier.py> */
 #define _GNU_SOURCE
