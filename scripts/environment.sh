@@ -174,12 +174,28 @@ set_up_intel_mpi() {
   pip_install impi-rt --no-deps --ignore-installed --no-warn-script-location --prefix "$mpi_dir/impi" impi-rt==2021.19.0
 }
 
-# What single tests want and skip without: impi-rt, or packages of Debian's.
+# PyTorch in a virtual environment of its own, build/torch-env, which sees the packages of build/env. The build for CPUs
+# alone: the plain one brings gigabytes of libraries for GPUs.
+set_up_torch() {
+  local torch_env="$PENSTOCK_ROOT/build/torch-env" own
+  "$torch_env/bin/python" -c 'import torch' >/dev/null 2>&1 && return 0
+  say "PyTorch for CPUs in build/torch-env"
+  "$env_dir/bin/python" -m venv "$torch_env"
+  own="$("$torch_env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+  "$env_dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$own/penstock-env.pth"
+  "$torch_env/bin/python" -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 30 \
+    --extra-index-url https://download.pytorch.org/whl/cpu 'torch==2.13.0+cpu' expecttest >&2 ||
+    die "pip could not install torch==2.13.0+cpu"
+}
+
+# What single tests want and skip without: impi-rt, torch, or packages of Debian's.
 set_up_more() {
   local package
   for package in "$@"; do
     if [[ "$package" == impi-rt ]]; then
       set_up_intel_mpi
+    elif [[ "$package" == torch ]]; then
+      set_up_torch
     elif ! dpkg-query -W "$package" >/dev/null 2>&1; then
       [[ "$(id -u)" == 0 ]] || die "installing $package takes root"
       say "installing $package"

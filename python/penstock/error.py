@@ -10,7 +10,7 @@ class Error(RuntimeError):
     ----------
     code : str
         The kind of failure, a name of ``errors.def``: "invalid_argument", "mismatch", "not_found", "exists",
-        "corrupt", "io", "no_space", "unsupported", "mpi", "peer_failed" or "internal".
+        "corrupt", "io", "no_space", "unsupported", "mpi", "peer_failed", "internal" or "timed_out".
     rank : int
         The rank that failed first, or -1 where no communicator is involved.
     cause : str

@@ -1,4 +1,6 @@
 // Communicators: _penstock.Comm and _penstock.Request, over which penstock.comm builds the mpi4py class.
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -346,6 +348,12 @@ void bind_comm(nb::module_& module) {
       .def_prop_ro("any_thread", &Comm::any_thread)
       .def("guard", &python::guard)
       .def("fail_next", &Comm::fail_next, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "set_timeout",
+          [](Comm& comm, double seconds) {
+            comm.set_timeout(std::chrono::milliseconds(static_cast<std::int64_t>(std::min(seconds, 1e9) * 1e3)));
+          },
+          nb::arg("seconds"), nb::call_guard<nb::gil_scoped_release>())
       .def(
           "duplicate", [](const Comm& comm) { return python::without_gil(comm.duplicate()); },
           nb::rv_policy::take_ownership, nb::call_guard<nb::gil_scoped_release>())

@@ -241,14 +241,18 @@ def python(_: Options) -> Result:
 
 
 def mpi_tests(
-    name: str, launch: list[str | Path], tests: Sequence[Path] = (ROOT / "tests/mpi",), **environment: str
+    name: str,
+    launch: list[str | Path],
+    tests: Sequence[Path] = (ROOT / "tests/mpi",),
+    python: str | Path = "python",
+    **environment: str,
 ) -> Result:
     """Collective tests under one launcher: a test has passed when it passed on every rank."""
     log, prefix = log_of(name), LOGS / f"{name}.rank"
     for old in LOGS.glob(f"{name}.rank.*"):
         old.unlink()
     status, _ = run(
-        [*launch, "python", ROOT / "scripts/mpi_pytest.py", prefix, *tests],
+        [*launch, python, ROOT / "scripts/mpi_pytest.py", prefix, *tests],
         log,
         more_logs=lambda: sorted(LOGS.glob(f"{name}.rank.*.log")),
         PENSTOCK_TEST_HUNG_S=f"{HUNG_S:.0f}",
@@ -401,6 +405,40 @@ def mpi4py(options: Options) -> Result:
     return mpi4py_comparison.mpi4py_suite(MPIS, log_of("mpi4py"))
 
 
+#: Of a virtual environment with what build/env has, and PyTorch.
+TORCH_PYTHON = ROOT / "build/torch-env/bin/python"
+TORCH_RANKS = {"mpich": (1, 2, 4), "openmpi": (3,)}
+
+
+@suite(
+    "torch",
+    f"PyTorch's backend on {', '.join(map(str, sorted(sum(TORCH_RANKS.values(), ()))))} ranks, and PyTorch's own tests "
+    "(PyTorch is only fetched with --all)",
+    quick=False,
+    alone=True,
+)
+def torch(options: Options) -> Result:
+    log = log_of("torch")
+    if options.all:
+        run([ROOT / "dev", "setup", "--with", "torch"], log)
+    if (
+        not TORCH_PYTHON.exists()
+        or subprocess.run([TORCH_PYTHON, "-c", "import torch"], capture_output=True).returncode
+    ):
+        return Result.skip(f"PyTorch is not in {relative(TORCH_PYTHON)}; --all installs it there")
+    if reason := build("release", log):
+        return Result.failure(reason)
+    result = Result()
+    for mpi, numbers in TORCH_RANKS.items():
+        for ranks in numbers:
+            launch: list[str | Path] = [ROOT / "dev", "exec", "mpiexec", "-n", str(ranks)]
+            result.add(
+                mpi_tests(f"torch-{mpi}-{ranks}", launch, (ROOT / "tests/torch",), TORCH_PYTHON, PENSTOCK_MPI=mpi)
+            )
+    result.add(pytest(log, ROOT / "tests/torch_programs"))
+    return result
+
+
 @suite(
     "scalapack", "libpenstock_scalapack in ScaLAPACK's own test programs (Debian's; fetched with --all)", quick=False
 )
@@ -464,6 +502,8 @@ KNOWN_FOLDERS = {
     "demo",
     "scalapack",
     "ceph",
+    "torch",
+    "torch_programs",
 }
 for _folder in sorted({path.parent for path in (ROOT / "tests").glob("*/test_*.py")}):
     if _folder.name not in KNOWN_FOLDERS:

@@ -468,9 +468,8 @@ class Planner {
   std::uint64_t output_bytes_ = 0;
   BlockList list_;
   std::vector<StepId> made_;
-  std::map<std::int32_t, StepId>
-      first_filled_;            ///< the awaits of the peers' first staging buffers, where they come first
-  std::vector<StepId> filled_;  ///< the last step that fills each row of staging buffers
+  std::map<std::int32_t, StepId> first_filled_;  ///< the waits for the peers' first staging buffers, if they come first
+  std::vector<StepId> filled_;                   ///< the last step that fills each row of staging buffers
   std::size_t block_count_ = 0;
 };
 

@@ -14,7 +14,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MPIS = ["mpich", "openmpi"]
-PYTHON_EXAMPLES = sorted(path.stem for path in (ROOT / "examples" / "python").glob("*.py"))
+PYTHON_EXAMPLES = sorted(
+    path.stem
+    for path in (ROOT / "examples" / "python").glob("*.py")
+    if "import torch" not in path.read_text()  # tests/torch_programs runs those
+)
 WITHOUT_MPI = {"versions"}
 
 

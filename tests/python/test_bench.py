@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -251,6 +252,8 @@ def bench(*arguments):
 @pytest.mark.parametrize("name", [name for name in CASES if name != "overlap"])
 def test_each_benchmark_runs(name):
     mpi = installations()[0]
+    if name == "torch" and importlib.util.find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed; tests/torch_programs runs it where it is")
     quick = {
         "collectives": ["--ops", "bcast,allreduce,scatter,alltoall,reduce_scatter_block,scan", "--bytes", "8,1K"],
         "redistribute": ["--orders", "200"],

@@ -124,7 +124,7 @@ def with_prelude(text: str) -> str:
 
 
 def uses_mpi(text: str) -> bool:
-    return "mpi4py" in text
+    return "mpi4py" in text or "penstock.torch" in text
 
 
 def test_all_pages_are_read() -> None:
@@ -161,7 +161,12 @@ def test_python(snippet: Snippet, mpi: str, ranks: int, tmp_path: Path, moved: C
     text = with_prelude(snippet.text)
     (tmp_path / "example.py").write_text(moved(text))
     launch = ["mpiexec", "-n", str(ranks)] if uses_mpi(text) else []
-    output = run(*launch, "python", "example.py", cwd=tmp_path, mpi=mpi)
+    python: str | Path = "python"
+    if "import torch" in text:
+        python = ROOT / "build/torch-env/bin/python"
+        if not python.exists():
+            pytest.skip("PyTorch is not in build/torch-env; ./dev setup --with torch installs it")
+    output = run(*launch, python, "example.py", cwd=tmp_path, mpi=mpi)
     if "print(" in text:
         assert output.strip()
     for picture in re.findall(r"\.plot\(\"([^\"]+)\"", text):

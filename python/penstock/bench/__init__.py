@@ -16,4 +16,5 @@ CASES = {
     "overlap": "penstock.bench.overlap",
     "redistribute": "penstock.bench.redistribute",
     "store": "penstock.bench.store",
+    "torch": "penstock.bench.torch",
 }

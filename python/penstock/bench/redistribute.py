@@ -15,8 +15,8 @@ from penstock.bench.runner import Measured, Program
 
 SUMMARY = (
     "A square matrix of float64 from 32x32 to 128x128 blocks (COSTA's Figure 2): Penstock, also under ScaLAPACK's names "
-    "(penstock-names), ScaLAPACK, COSTA, and a copy: each rank's part of the source to warm memory by memcpy, which streams "
-    "past the caches where parts are long, all ranks at once. And three matrices, by three runs of a kept plan and batched "
+    "(penstock-names), ScaLAPACK, COSTA, and a copy: each rank's part of the source to warm memory by memcpy, which uses "
+    "non-temporal stores if parts are long, all ranks at once. And three matrices, by three runs of a kept plan and batched "
     "(time per matrix). All that one MPI runs is measured in turns in the same jobs. COSTA is its library of prefixed "
     "routines, libcosta_prefixed_scalapack, or what PENSTOCK_BENCH_COSTA names, under the MPI it is linked to; its batches "
     "need bench/costa_batch.cpp of this package, built to what PENSTOCK_BENCH_COSTA_BATCH names."
