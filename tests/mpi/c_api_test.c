@@ -325,6 +325,34 @@ static void check_fails_everywhere(const penstock_comm* comm, int status, pensto
 }
 
 /* On one rank; the others must not wait for it. */
+static void places_that_are_null(penstock_comm* comm) {
+  const int rank = penstock_comm_rank(comm);
+  const int expected = rank == 0 ? PENSTOCK_invalid_argument : PENSTOCK_peer_failed;
+  penstock_comm* made = NULL;
+  penstock_comm** const place = rank == 0 ? NULL : &made;
+  CHECK(penstock_comm_create(MPI_COMM_WORLD, 0, place) == expected && made == NULL);
+  CHECK(strstr(penstock_last_error(), "comm is NULL") != NULL);
+  CHECK(penstock_comm_duplicate(comm, place) == expected && made == NULL);
+  CHECK(strstr(penstock_last_error(), "duplicate is NULL") != NULL);
+
+  const int64_t shape[1] = {4};
+  const int64_t block[1] = {4};
+  const int64_t grid[1] = {1};
+  penstock_layout* layout = NULL;
+  CHECK(penstock_layout_block_cyclic(1, shape, block, grid, 0, 0, &layout) == 0);
+  penstock_redistribution* plan = NULL;
+  CHECK(penstock_redistribution_create(comm, layout, layout, PENSTOCK_float64, 'N', 0, rank == 0 ? NULL : &plan) ==
+        expected);
+  CHECK(plan == NULL && strstr(penstock_last_error(), "redistribution is NULL") != NULL);
+  CHECK(penstock_redistribution_create(comm, rank == 0 ? NULL : layout, layout, PENSTOCK_float64, 'N', 0, &plan) ==
+        expected);
+  CHECK(penstock_redistribution_create(comm, layout, layout, PENSTOCK_float64, rank == 0 ? '?' : 'N', 0, &plan) ==
+        expected);
+  penstock_layout_free(layout);
+  CHECK(penstock_barrier(comm) == 0);
+}
+
+/* On one rank; the others must not wait for it. */
 static void requests_that_are_null(penstock_comm* comm) {
   double x[2] = {0, 0};
   double y[2] = {0, 0};
@@ -555,6 +583,7 @@ int main(int argc, char** argv) {
   user_operations(comm);
   reproducible_operations(comm);
   mistakes(comm);
+  places_that_are_null(comm);
   requests_that_are_null(comm);
   scans_in_place_on_some_ranks(comm);
   report(comm);
