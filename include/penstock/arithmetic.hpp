@@ -25,29 +25,28 @@ struct Block {
   std::int64_t to_column_stride_elems = 0;  ///< step in `to` for the next column of `from`
 };
 
-/// A reduction operation of the caller's own.
+/// A reduction operation of the caller, as MPI_Op_create makes. Must be associative.
 struct UserOp {
-  /// to[i] = from[i] (op) to[i] for all elements of two ranges of one size, which begin at multiples of the element
-  /// size from memory aligned for any type or from the start of the caller's buffers. Has to be associative. Called by
-  /// any thread, by several at once, and in any process of the node; what it throws fails the operation on all ranks.
+  /// to[i] = from[i] (op) to[i] for all elements of two ranges of the same size. Each range begins at a multiple of the
+  /// element size, counted from memory aligned for any type or from the start of the caller's buffer. Any thread of any
+  /// process of the node may call it, several at once. If it throws, the operation fails on all ranks.
   std::function<void(ConstBytes from, Bytes to)> combine;
   std::uint64_t element_bytes = 1;
-  bool commutative =
-      true;  ///< false: the elements are combined in the order of the ranks, `from` having the lower ones
+  bool commutative = true;  ///< false: elements are combined in rank order; `from` has the lower ranks
 };
 
-/// What the arithmetic steps of a plan compute; given when a plan is run, not when it is built.
+/// What the arithmetic steps of a plan compute. Given when a plan is run, not when it is built.
 struct Arithmetic {
   DType dtype = DType::uint8;  ///< element type of reduce and transform
-  /// Element type of the input, where transforms convert; messages, scratch and shared memory then hold the smaller of
-  /// the two types, and the arithmetic is that of `dtype`.
+  /// Element type of the input, if transforms convert. Messages, scratch and shared memory then hold the smaller of the
+  /// two types (the wire type). Arithmetic is done in `dtype`.
   std::optional<DType> input_dtype = {};
   ReduceOp op = ReduceOp::sum;
-  bool reproducible = false;  ///< shared tasks combine their sources as `reduce_sorted` does
+  bool reproducible = false;  ///< tasks combine their sources as `reduce_sorted` does
   bool conjugate = false;     ///< with `scaled`: conjugate the source elements
   std::complex<double> alpha = 1.0;
   std::complex<double> beta = 0.0;       ///< with 0 the target is not read, so it may hold NaN
-  std::shared_ptr<const UserOp> user{};  ///< of reduce, instead of dtype and op, where it is not null
+  std::shared_ptr<const UserOp> user{};  ///< of reductions; replaces dtype and op unless it is nullptr
 };
 
 }  // namespace penstock

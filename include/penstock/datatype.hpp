@@ -1,4 +1,4 @@
-// Items that lie in memory with holes, or in another order than they are sent: MPI's derived datatypes, flattened.
+// MPI's derived datatypes, flattened: items that have holes in memory, or another order in memory than in a message.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace penstock {
 
-/// What one item is made of, as MPI's type map with the element types left out. A handle: copies share the pieces,
-/// which never change. make_datatype in <penstock/mpi.hpp> gives that of an MPI_Datatype.
+/// The layout of one item: MPI's type map without the element types. A handle: copies share the pieces, which never
+/// change. make_datatype in <penstock/mpi.hpp> makes one from an MPI_Datatype.
 class PENSTOCK_API Datatype {
  public:
   struct Piece {
@@ -23,22 +23,22 @@ class PENSTOCK_API Datatype {
 
   /// One byte.
   Datatype();
-  /// The pieces in the order in which they are sent; neighbours that touch become one. The next item begins
-  /// `extent_bytes` behind the address of this one. Throws Error(invalid_argument) for a negative size.
+  /// `pieces` have the order in which they are sent; adjacent ones are merged. The next item begins `extent_bytes`
+  /// behind the address of this one. Throws Error(invalid_argument) for a negative size.
   Datatype(std::vector<Piece> pieces, std::int64_t extent_bytes);
 
   std::span<const Piece> pieces() const;
   std::int64_t extent_bytes() const;
   std::uint64_t size_bytes() const;  ///< of the data in an item
-  std::int64_t begin_bytes() const;  ///< of the piece that lies first, from the address of the item; 0 without pieces
-  std::int64_t end_bytes() const;    ///< behind the piece that lies last
-  /// Whether items that follow each other in memory do so without holes, in the order in which they are sent.
+  std::int64_t begin_bytes() const;  ///< offset of the lowest piece from the address of the item; 0 without pieces
+  std::int64_t end_bytes() const;    ///< end of the highest piece
+  /// Whether consecutive items have no holes, and the order in memory is that of the message.
   bool is_contiguous() const;
-  /// Whether the pieces can be absolute addresses (MPI_BOTTOM): all lie behind the page of the null pointer.
+  /// Whether the pieces can be absolute addresses (MPI_BOTTOM): all of them lie above the page of the null pointer.
   bool is_absolute() const;
 
-  /// Copies `count` items from and to contiguous memory of count * size_bytes(). `items` may be null where the pieces
-  /// have absolute addresses. Local; any thread.
+  /// Copy `count` items to and from contiguous memory of count * size_bytes() bytes. `items` may be null if the pieces
+  /// are absolute addresses. Local, any thread.
   void pack(const void* items, std::uint64_t count, Bytes packed) const;
   void unpack(ConstBytes packed, void* items, std::uint64_t count) const;
 
@@ -47,8 +47,9 @@ class PENSTOCK_API Datatype {
   std::shared_ptr<const Data> data_;
 };
 
-/// What a rank sends in a collective on items: `count` of them to (as) each block, from `data` on; or as `blocks` says,
-/// in items and extents, where MPI's operation has lists. Means nothing where MPI's arguments would mean nothing.
+/// What a rank sends in a collective on items. Each block has `count` items, from `data` on. If MPI's operation has
+/// lists on this side, `blocks` gives counts in items and displacements in extents. Ignored if MPI ignores the
+/// corresponding arguments.
 struct SendItems {
   const void* data = nullptr;
   std::uint64_t count = 0;
@@ -56,7 +57,7 @@ struct SendItems {
   Blocks blocks{};  ///< scatterv and alltoallv
 };
 
-/// What a rank receives.
+/// What a rank receives, likewise.
 struct ReceiveItems {
   void* data = nullptr;
   std::uint64_t count = 0;

@@ -18,8 +18,8 @@ enum class ErrorCode : int {
 /// The name of a code as errors.def spells it, for example "invalid_argument".
 PENSTOCK_API std::string_view name(ErrorCode code) noexcept;
 
-/// Thrown by every C++ function of Penstock that fails. The message says what was given, what was expected and
-/// what to do. `rank` is the rank that failed first, or -1 where no communicator is involved.
+/// Every C++ function of Penstock that fails throws this. The message says what was given, what was expected and what
+/// to do. `rank` is the rank that failed first, or -1 if no communicator is involved.
 class PENSTOCK_API Error : public std::exception {
  public:
   Error(ErrorCode code, std::string message, int rank = -1, std::string cause = {});

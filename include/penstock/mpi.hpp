@@ -1,5 +1,5 @@
-// Penstock's communicators from MPI's. Needs mpi.h, and the library penstock_<abi> of the MPI in use
-// (penstock::mpich, penstock::openmpi or penstock::abi in CMake).
+// Makes Penstock's communicators and datatypes from MPI's. Needs mpi.h, and the library penstock_<abi> of the MPI in
+// use (in CMake penstock::mpich, penstock::openmpi or penstock::abi).
 #pragma once
 
 #ifndef PENSTOCK_MPI_HEADER
@@ -13,16 +13,15 @@
 
 namespace penstock {
 
-/// A communicator of the same ranks as `mpi`, on private duplicates of it: it may be freed afterwards. Collective and
-/// blocking. Throws Error(invalid_argument) for MPI_COMM_NULL, inter-communicators and outside of MPI_Init and
-/// MPI_Finalize, Error(mpi) where MPI fails; a failure on one rank is one on all, except for a failure of MPI itself.
-/// The handle may be kept beyond MPI_Finalize; using it then throws Error(mpi).
+/// A communicator of the same ranks as `mpi`, on private duplicates of it; `mpi` may be freed afterwards. Collective,
+/// blocking. Throws Error(invalid_argument) for MPI_COMM_NULL, for inter-communicators, and before MPI_Init or after
+/// MPI_Finalize; throws Error(mpi) if MPI fails. A failure on one rank throws on all ranks, unless MPI itself failed.
+/// The handle may outlive MPI_Finalize; using it then throws Error(mpi).
 PENSTOCK_API Comm make_comm(MPI_Comm mpi, const CommOptions& options = {});
 
-/// What an item of `mpi`, predefined or made by any nesting of MPI's constructors, consists of. Flattened once: the
-/// result is kept as an attribute of the datatype, which may be freed afterwards and need not be committed. Local; any
-/// thread where MPI allows it. Throws Error(invalid_argument) for MPI_DATATYPE_NULL, Error(unsupported) for
-/// constructors that MPI 4 does not know.
+/// The layout of an item of `mpi`, predefined or derived. The result is cached as an attribute of the MPI datatype,
+/// which may be freed afterwards and need not be committed. Local; any thread if MPI allows it. Throws
+/// Error(invalid_argument) for MPI_DATATYPE_NULL, and Error(unsupported) for constructors that MPI 4 does not have.
 PENSTOCK_API Datatype make_datatype(MPI_Datatype mpi);
 
 }  // namespace penstock

@@ -20,19 +20,19 @@ struct Options {
 #include "penstock/options.def"
 #undef PENSTOCK_OPTION
 
-  /// Sets one by its name. Throws Error(invalid_argument) that says what is expected.
+  /// Sets an option by its name. Throws Error(invalid_argument) that says what is expected.
   PENSTOCK_API void set(std::string_view name, std::string_view value);
 };
 
-/// The options of this process. The first call reads the environment; it throws Error(invalid_argument) when a
-/// PENSTOCK_* variable of the table cannot be parsed. Change it only before other parts of Penstock are used.
+/// The options of this process. The first call reads the environment. It throws Error(invalid_argument) if a PENSTOCK_*
+/// variable of the table cannot be parsed. Change options only before other parts of Penstock are used.
 PENSTOCK_API Options& options();
 
 struct OptionRow {
   std::string name;
   std::string environment;
   std::string type;
-  std::string value;  ///< as it is now
+  std::string value;  ///< the current one
   std::string meaning;
 };
 

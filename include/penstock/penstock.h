@@ -1,8 +1,8 @@
 /* The C interface of Penstock: communicators, stores, layouts and redistribution. C11.
  *
- * Every function that can fail returns 0 or a negative penstock_status; penstock_last_error() then has the text. No C++
- * exception leaves them, nothing aborts. Objects are handles that their _free function destroys (NULL is ignored);
- * output parameters are set on success only. Communicators come from <penstock/penstock_mpi.h>.
+ * Every function that can fail returns 0 or a negative penstock_status; penstock_last_error() then returns the text. No
+ * function throws or aborts. Objects are handles; their _free function destroys them and ignores NULL. Output
+ * parameters are set on success only. <penstock/penstock_mpi.h> makes communicators.
  */
 #ifndef PENSTOCK_H
 #define PENSTOCK_H
@@ -31,7 +31,7 @@ typedef enum penstock_dtype {
 #include "penstock/dtypes.def"
 #undef PENSTOCK_OTHER_DTYPE
 #undef PENSTOCK_DTYPE
-  PENSTOCK_no_dtype = -0x7fffffff - 1 /* so that any int may be passed, and refused, without undefined behaviour */
+  PENSTOCK_no_dtype = -0x7fffffff - 1 /* makes any int a valid value, so that a wrong one is refused */
 } penstock_dtype;
 
 /* PENSTOCK_sum, PENSTOCK_max, …: the rows of reduce_ops.def. */
@@ -60,41 +60,41 @@ typedef struct penstock_blob penstock_blob;
 typedef struct penstock_layout penstock_layout;
 typedef struct penstock_redistribution penstock_redistribution;
 
-/* The text of the last failure in this thread; "" when nothing has failed. Valid until the next failure. */
+/* The text of the last failure in this thread; "" if there was none. Valid until the next failure. */
 PENSTOCK_API const char* penstock_last_error(void);
-/* The rank that failed first in that failure, or -1 where no communicator was involved. */
+/* The rank that failed first in that failure; -1 if no communicator was involved. */
 PENSTOCK_API int penstock_last_error_rank(void);
-/* The name of a status, "invalid_argument"; "success" for 0; "unknown" for what is none. */
+/* The name of a status: "invalid_argument", "success" for 0, "unknown" for other numbers. */
 PENSTOCK_API const char* penstock_status_name(int status);
 
-/* ---- Communicators: called by all ranks in the same order, by one thread at a time. ---- */
+/* ---- Communicators. All ranks call collectives in the same order, one thread at a time. ---- */
 
 PENSTOCK_API int penstock_comm_rank(const penstock_comm* comm);
 PENSTOCK_API int penstock_comm_size(const penstock_comm* comm);
-/* The same ranks with an order of operations of their own. Collective. */
+/* The same ranks with an own order of operations, as MPI_Comm_dup makes. Collective. */
 PENSTOCK_API int penstock_comm_duplicate(const penstock_comm* comm, penstock_comm** duplicate);
-/* Requests of it stay valid. */
+/* Its requests stay valid. */
 PENSTOCK_API void penstock_comm_free(penstock_comm* comm);
-/* Transport, shared memory, progress threads, and what was given up with the reason, one per line. Writes at most
- * capacity - 1 bytes and a zero; *length is the length of the whole text and may be NULL. */
+/* Transport, shared memory, progress threads, and which of them is off, with the reason: one fact per line. Writes at
+ * most capacity - 1 bytes and a zero. *length is the length of the whole text; `length` may be NULL. */
 PENSTOCK_API int penstock_comm_report(const penstock_comm* comm, char* text, size_t capacity, size_t* length);
 
-/* From now on, calls of this collective that run on this communicator use this algorithm (`penstock plan list` has
- * their names; "native" is MPI's own) and, unless 0, this length of segments; NULL or "" leaves the choice to Penstock
- * again. Local; all ranks do the same between the same operations. Duplicates begin without. Fails with
- * PENSTOCK_invalid_argument for an unknown name; one that does not fit a call fails there, on all ranks. */
+/* Sets the algorithm, and unless 0 the segment length, of later calls of this collective on this communicator.
+ * `penstock plan list` lists the names; "native" is MPI's own collective. NULL or "" lets Penstock choose again. Local.
+ * All ranks must make the same calls of it between the same operations. Duplicates do not inherit it. Fails with
+ * PENSTOCK_invalid_argument for an unknown name. An algorithm that does not fit a call fails that call on all ranks. */
 PENSTOCK_API int penstock_comm_use(penstock_comm* comm, penstock_collective collective, const char* algorithm,
                                    uint64_t segment_bytes);
 
-/* Given as `send` (as `receive` of scatter and scatterv), on the root of rooted operations, on any rank of scan and
- * exscan, or on all ranks of the others: the rank's own part lies in the other buffer, where MPI_IN_PLACE wants it. */
+/* MPI_IN_PLACE: the rank's own part lies in the other buffer. Pass it as `send` (scatter and scatterv: as `receive`):
+ * at the root of rooted operations, on any rank in scan and exscan, on all ranks in the others. */
 #define PENSTOCK_IN_PLACE ((void*)(intptr_t)-1)
 
-/* Collectives as MPI's. `count` is in elements: of one rank's part (for gather, scatter, allgather, alltoall and
- * reduce_scatter_block, of one block). Lists of counts and displacements have an entry per rank, in elements;
- * displacements may be NULL where the blocks follow each other, and lists are copied. Buffers and lists that are not
- * significant on a rank may be NULL. Counts, types, operations and roots must fit together: where they do not, and
- * where an argument is wrong on one rank, all ranks concerned get an error and none hangs. */
+/* Collectives as in MPI. `count` is the number of elements of one rank; of one block in gather, scatter, allgather,
+ * alltoall and reduce_scatter_block. Lists of counts and displacements have one entry per rank, in elements; they are
+ * copied. `displacements` may be NULL if the blocks follow each other. Buffers and lists that are not significant on a
+ * rank may be NULL. If counts, types, operations or roots of the ranks do not match, or an argument is wrong on one
+ * rank, all ranks concerned get an error, and none hangs. */
 PENSTOCK_API int penstock_barrier(penstock_comm* comm);
 PENSTOCK_API int penstock_bcast(penstock_comm* comm, void* buffer, uint64_t count, penstock_dtype dtype, int root);
 PENSTOCK_API int penstock_reduce(penstock_comm* comm, const void* send, void* receive, uint64_t count,
@@ -129,7 +129,7 @@ PENSTOCK_API int penstock_scan(penstock_comm* comm, const void* send, void* rece
 PENSTOCK_API int penstock_exscan(penstock_comm* comm, const void* send, void* receive, uint64_t count,
                                  penstock_dtype dtype, penstock_reduce_op op);
 
-/* The same, started: the buffers belong to the operation until test or wait says that it is complete. */
+/* Non-blocking forms. The buffers belong to the operation until penstock_test or penstock_wait reports completion. */
 PENSTOCK_API int penstock_ibarrier(penstock_comm* comm, penstock_request** request);
 PENSTOCK_API int penstock_ibcast(penstock_comm* comm, void* buffer, uint64_t count, penstock_dtype dtype, int root,
                                  penstock_request** request);
@@ -168,7 +168,7 @@ PENSTOCK_API int penstock_iscan(penstock_comm* comm, const void* send, void* rec
 PENSTOCK_API int penstock_iexscan(penstock_comm* comm, const void* send, void* receive, uint64_t count,
                                   penstock_dtype dtype, penstock_reduce_op op, penstock_request** request);
 
-/* The same, to be started any number of times on the same buffers. Making one is local. */
+/* Persistent forms: penstock_start starts them any number of times on the same buffers. Making one is local. */
 PENSTOCK_API int penstock_barrier_init(penstock_comm* comm, penstock_persistent** persistent);
 PENSTOCK_API int penstock_bcast_init(penstock_comm* comm, void* buffer, uint64_t count, penstock_dtype dtype, int root,
                                      penstock_persistent** persistent);
@@ -208,23 +208,23 @@ PENSTOCK_API int penstock_scan_init(penstock_comm* comm, const void* send, void*
                                     penstock_dtype dtype, penstock_reduce_op op, penstock_persistent** persistent);
 PENSTOCK_API int penstock_exscan_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
                                       penstock_dtype dtype, penstock_reduce_op op, penstock_persistent** persistent);
-/* The previous request of it must be complete. */
+/* Its previous request must be complete. */
 PENSTOCK_API int penstock_start(penstock_persistent* persistent, penstock_request** request);
 PENSTOCK_API void penstock_persistent_free(penstock_persistent* persistent);
 
-/* Operations of the program's own: to[i] = from[i] (op) to[i] for `count` elements, `from` having the lower ranks where
- * it does not commute. Has to be associative and the same on all ranks; called by any thread, by several at once.
- * Freeing one leaves operations that were started with it alone. */
+/* User-defined operations, as MPI_Op_create makes: to[i] = from[i] (op) to[i] for `count` elements. If the operation
+ * does not commute, `from` has the lower ranks. It must be associative and equal on all ranks. Any thread may call it,
+ * several at once. Freeing it does not affect operations that have been started. */
 typedef void (*penstock_combine)(const void* from, void* to, uint64_t count, void* context);
 PENSTOCK_API int penstock_op_create(penstock_combine combine, void* context, uint64_t element_bytes, int commutative,
                                     penstock_op** op);
-/* One of the predefined operations with the same bits for any placement, order of the ranks and cut into messages: the
- * contributions to each element are combined in an order that follows from their values (scan and exscan: in the order
- * of the ranks). All ranks give such an operation, or none. */
+/* A predefined operation for reproducible reductions: the same bits for any placement, rank order and segmentation. The
+ * contributions to each element are sorted by value before they are combined; scan and exscan combine in rank order.
+ * Either all ranks pass such an operation or none does. */
 PENSTOCK_API int penstock_op_create_reproducible(penstock_dtype dtype, penstock_reduce_op reduce_op, penstock_op** op);
 PENSTOCK_API void penstock_op_free(penstock_op* op);
 
-/* Reductions by such an operation, whose elements `count` counts; in three forms, too. */
+/* Reductions by such an operation. `count` counts its elements. Blocking, non-blocking and persistent forms. */
 PENSTOCK_API int penstock_reduce_by(penstock_comm* comm, const void* send, void* receive, uint64_t count,
                                     const penstock_op* op, int root);
 PENSTOCK_API int penstock_allreduce_by(penstock_comm* comm, const void* send, void* receive, uint64_t count,
@@ -264,12 +264,12 @@ PENSTOCK_API int penstock_scan_by_init(penstock_comm* comm, const void* send, vo
 PENSTOCK_API int penstock_exscan_by_init(penstock_comm* comm, const void* send, void* receive, uint64_t count,
                                          const penstock_op* op, penstock_persistent** persistent);
 
-/* What a rank sends or receives in a collective on items of a datatype, which penstock_datatype_create in
- * <penstock/penstock_mpi.h> gives: `count` items in (for) each block, from `buffer` on; or, where MPI's operation has
- * lists on this side, blocks with counts and displacements, an entry per rank, in items and extents; displacements may
- * be NULL. A buffer may be PENSTOCK_IN_PLACE. The struct and its lists are copied; `datatype` NULL means bytes. */
+/* What a rank sends or receives in a collective on items of a datatype. Each block has `count` items, from `buffer` on.
+ * If MPI's operation has lists on this side, `counts` (in items) and `displacements` (in extents, may be NULL) have one
+ * entry per rank. `buffer` may be PENSTOCK_IN_PLACE. `datatype` NULL means bytes; penstock_datatype_create in
+ * <penstock/penstock_mpi.h> makes others. The struct and its lists are copied. */
 typedef struct penstock_items {
-  void* buffer; /* only read from where it is sent */
+  void* buffer; /* of a sender: only read */
   uint64_t count;
   const penstock_datatype* datatype;
   const uint64_t* counts;
@@ -277,9 +277,9 @@ typedef struct penstock_items {
 } penstock_items;
 
 PENSTOCK_API void penstock_datatype_free(penstock_datatype* datatype);
-/* Collectives that move data, on items that are packed and unpacked where they are not contiguous. The datatypes of the
- * two sides, and of two ranks, may differ where the bytes that are sent fit those that are received. A side that means
- * nothing on a rank may be NULL; bcast uses `receive` alone. In three forms, as all collectives. */
+/* Collectives that move data, on items of datatypes. Items that are not contiguous are packed and unpacked. The
+ * datatypes of the two sides, and of two ranks, may differ if the numbers of bytes match. A side that is not
+ * significant on a rank may be NULL. bcast uses `receive` alone. Blocking, non-blocking and persistent forms. */
 PENSTOCK_API int penstock_collective_items(penstock_comm* comm, penstock_collective collective,
                                            const penstock_items* send, const penstock_items* receive, int root);
 PENSTOCK_API int penstock_icollective_items(penstock_comm* comm, penstock_collective collective,
@@ -289,8 +289,8 @@ PENSTOCK_API int penstock_collective_items_init(penstock_comm* comm, penstock_co
                                                 const penstock_items* send, const penstock_items* receive, int root,
                                                 penstock_persistent** persistent);
 
-/* Wait, or look whether *request is complete. Once it is, also when it has failed, the request is freed and *request
- * becomes NULL; a NULL request is complete. The failure of the operation is returned once, here. */
+/* Complete a request, as MPI_Wait and MPI_Test. When it has completed or failed, it is freed and *request becomes NULL.
+ * A NULL request is complete. They return the failure of the operation, once. */
 PENSTOCK_API int penstock_wait(penstock_request** request);
 PENSTOCK_API int penstock_test(penstock_request** request, int* complete);
 
@@ -304,87 +304,89 @@ typedef struct penstock_region {
 
 #define PENSTOCK_LATEST UINT64_MAX
 
-/* "file:///scratch/run7" or "memory:name"; made where it does not exist. */
+/* "file:///scratch/run7" or "memory:name"; created if it does not exist. */
 PENSTOCK_API int penstock_store_open(const char* url, penstock_store** store);
 PENSTOCK_API void penstock_store_free(penstock_store* store);
 PENSTOCK_API int penstock_blob_create(penstock_store* store, const char* name, uint64_t size_bytes,
                                       penstock_blob** blob);
 PENSTOCK_API int penstock_blob_open(penstock_store* store, const char* name, penstock_blob** blob);
 PENSTOCK_API void penstock_blob_free(penstock_blob* blob);
-/* One atomic, durable update of all regions, which must not overlap; *version is the version that it made. */
+/* Writes all regions as one atomic, durable update; they must not overlap. *version is the version that it makes. */
 PENSTOCK_API int penstock_blob_write(penstock_blob* blob, const penstock_region* regions, size_t count,
                                      uint64_t* version);
-/* Fills the regions from one version, verifying checksums. */
+/* Fills the regions from one version and verifies checksums. */
 PENSTOCK_API int penstock_blob_read(penstock_blob* blob, const penstock_region* regions, size_t count,
                                     uint64_t version);
 PENSTOCK_API int penstock_blob_latest(penstock_blob* blob, uint64_t* version);
 PENSTOCK_API int penstock_blob_size(penstock_blob* blob, uint64_t* size_bytes);
-/* Waits until `version` exists; *exists is 0 when it does not within the time. */
+/* Waits until `version` exists. *exists is 0 if it did not appear within the time. */
 PENSTOCK_API int penstock_blob_wait(penstock_blob* blob, uint64_t version, double timeout_s, int* exists);
 
 /* ---- Layouts and redistribution. See <penstock/layout.hpp> and <penstock/redistribute.hpp>. ---- */
 
-/* ScaLAPACK's block-cyclic layout of an array of `dimensions` dimensions; ranks are numbered over the process grid, and
- * local arrays stored, in row-major (0) or column-major (1) order. Arrays have one entry per dimension. */
+/* ScaLAPACK's block-cyclic layout of an array of `dimensions` dimensions. `grid_column_major` numbers the ranks over
+ * the process grid, `storage_column_major` stores local arrays: row-major (0) or column-major (1). Arrays have one
+ * entry per dimension. */
 PENSTOCK_API int penstock_layout_block_cyclic(int dimensions, const int64_t* shape, const int64_t* block,
                                               const int64_t* grid, int grid_column_major, int storage_column_major,
                                               penstock_layout** layout);
-/* Any grid of two dimensions: row_splits has block_rows + 1 borders from 0 to the number of rows, column_splits
- * likewise; owners has one rank per block, columns fastest; `ranks` is the number of ranks. */
+/* Any grid of two dimensions. `row_splits` has block_rows + 1 borders, from 0 to the number of rows; `column_splits`
+ * likewise. `owners` has one rank per block, columns fastest. `ranks` is the number of ranks. */
 PENSTOCK_API int penstock_layout_grid(int64_t block_rows, const int64_t* row_splits, int64_t block_columns,
                                       const int64_t* column_splits, const int32_t* owners, int32_t ranks,
                                       penstock_layout** layout);
 PENSTOCK_API void penstock_layout_free(penstock_layout* layout);
 PENSTOCK_API int penstock_layout_local_size(const penstock_layout* layout, int32_t rank, int64_t* size_elems);
-/* What a rank has, as arrays: its boxes, of a layout made of boxes, otherwise its blocks. *parts is their number; where
- * `shapes` is not NULL, the first `capacity` of them are written there, one entry per dimension each. */
+/* The arrays of a rank: its boxes if the layout is made of boxes, otherwise its tiles. *parts is their number. If
+ * `shapes` is not NULL, the first `capacity` shapes are written there, one entry per dimension each. */
 PENSTOCK_API int penstock_layout_local_parts(const penstock_layout* layout, int32_t rank, int64_t* parts,
                                              int64_t* shapes, int64_t capacity);
 
-/* op is 'N', 'T' or 'C'; with relabel, ranks get the parts of the target that leave the least to communicate.
- * Collective. */
+/* op is 'N', 'T' or 'C'. With `relabel` the ranks are permuted so that the fewest bytes change their rank. Collective.
+ */
 PENSTOCK_API int penstock_redistribution_create(penstock_comm* comm, const penstock_layout* source,
                                                 const penstock_layout* target, penstock_dtype dtype, char op,
                                                 int relabel, penstock_redistribution** redistribution);
-/* The same with a source of another type: its elements are converted to the target's, then alpha, op and beta are
- * applied. Not from complex to real or from floating point to integers. */
+/* The same with a source of another type. Its elements are converted to the type of the target before alpha, op and
+ * beta are applied. Complex to real and floating point to integer are refused. */
 PENSTOCK_API int penstock_redistribution_create_converting(penstock_comm* comm, const penstock_layout* source,
                                                            penstock_dtype source_dtype, const penstock_layout* target,
                                                            penstock_dtype target_dtype, char op, int relabel,
                                                            penstock_redistribution** redistribution);
 PENSTOCK_API void penstock_redistribution_free(penstock_redistribution* redistribution);
-/* Bytes that change their rank without and with relabeling, and the lengths of this rank's parts. Pointers may be NULL.
- */
+/* The bytes that change their rank without and with relabeling, and the lengths of this rank's memory. Pointers may be
+ * NULL. */
 PENSTOCK_API int penstock_redistribution_info(const penstock_redistribution* redistribution, uint64_t* bytes_before,
                                               uint64_t* bytes_after, int64_t* input_elems, int64_t* output_elems);
-/* output = alpha*op(input) + beta*output on this rank's parts, sizes in elements as _info gives them. Collective. */
+/* output = alpha*op(input) + beta*output. penstock_redistribution_info gives the sizes of this rank's input and output.
+ * Collective. */
 PENSTOCK_API int penstock_redistribute(const penstock_redistribution* redistribution, const void* input, void* output,
                                        double alpha, double beta);
 PENSTOCK_API int penstock_iredistribute(const penstock_redistribution* redistribution, const void* input, void* output,
                                         double alpha, double beta, penstock_request** request);
 
-/* Memory for what is on its way, in place of the communicator's: at any address, apart from input and output; may be
- * used again when the request is complete. *bytes is how many a rank needs, and may be 0. */
+/* Scratch memory of the caller in place of the communicator's: any alignment, not overlapping input or output, reusable
+ * when the request is complete. *bytes is the size that this rank needs; it may be 0. */
 PENSTOCK_API int penstock_redistribution_workspace(const penstock_redistribution* redistribution, uint64_t* bytes);
 PENSTOCK_API int penstock_iredistribute_in(const penstock_redistribution* redistribution, const void* input,
                                            void* output, double alpha, double beta, void* workspace,
                                            uint64_t workspace_bytes, penstock_request** request);
 
-/* This rank's parts of an array (penstock_layout_local_parts) in memory of their own: the first element of each, and
- * `dimensions` strides in elements for each, one part after another. */
+/* This rank's arrays (penstock_layout_local_parts), each at an address of its own: `data` has the first element of
+ * each, `strides_elems` `dimensions` strides for each, in elements. */
 typedef struct penstock_parts {
   int64_t parts;
   void* const* data;
   const int64_t* strides_elems;
 } penstock_parts;
-/* `workspace` may be NULL. Ranks may differ in which form they call. */
+/* `workspace` may be NULL. Ranks may call different forms. */
 PENSTOCK_API int penstock_iredistribute_parts(const penstock_redistribution* redistribution,
                                               const penstock_parts* input, const penstock_parts* output, double alpha,
                                               double beta, void* workspace, uint64_t workspace_bytes,
                                               penstock_request** request);
 
-/* output = alpha*op(input) + beta*output without a redistribution of the caller's own: the communicator keeps the plans
- * of the last 16 different calls, as far as 64 MiB hold them, so an equal one starts at once. Collective. */
+/* output = alpha*op(input) + beta*output without a penstock_redistribution. The communicator caches the plans of the
+ * last 16 different calls, at most 64 MiB of them, so a repeated call needs no planning. Collective. */
 PENSTOCK_API int penstock_iredistribute_once(penstock_comm* comm, const penstock_layout* source,
                                              penstock_dtype source_dtype, const void* input,
                                              const penstock_layout* target, penstock_dtype target_dtype, void* output,

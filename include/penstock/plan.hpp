@@ -27,8 +27,8 @@ enum class Buffer : std::uint16_t {
   input,    ///< the caller's send buffer; never written
   output,   ///< the caller's receive buffer
   scratch,  ///< private to this rank and this run of the plan
-  shared,   ///< this rank's part of memory that the ranks of its node can read; it stays as it is until all of them
-            ///< have completed this run of the plan
+  shared,   ///< this rank's part of the node's shared memory. Unchanged until all ranks of the node have completed this
+            ///< run of the plan
 };
 
 /// A contiguous range of one buffer.
@@ -50,21 +50,21 @@ enum class StepKind : std::uint8_t {
   recv,           ///< `to` is filled with the message of `peer` under `tag`
   copy,           ///< to = from
   reduce,         ///< to = from (op) to, element by element, as MPI_Reduce_local
-  reduce_sorted,  ///< to = the parts of `from`, each as long as `to`, combined in an order that follows from their
-                  ///< values
+  reduce_sorted,  ///< to = the blocks of `from`, each as long as `to`, sorted by value and then combined: the result
+                  ///< does not depend on the order of the blocks
   transform,      ///< the blocks [first_block, first_block + block_count), see Block
-  signal,         ///< tells `peer` (same node) under `tag` that this rank has come here; orders memory before it
-  wait,           ///< waits for the `signal` of `peer` under `tag`
-  read,           ///< to = the region `from` of the `shared` buffer of `peer` (same node), after a `wait` of it
+  signal,         ///< tells `peer` (same node) under `tag` that the dependencies are complete; a release fence
+  wait,           ///< waits for the `signal` of `peer` under `tag`; an acquire fence
+  read,           ///< to = the region `from` of the `shared` buffer of `peer` (same node), after a `wait` for `peer`
   unpack,         ///< a `transform` whose `from` lies where that of a `read` does
-  publish_tasks,  ///< this rank's memory is ready for the tasks [first_block, first_block + block_count) of
-                  ///< Plan::tasks; complete when those of them that touch it are, whoever ran them
-  offer_read,     ///< `peer` (same node, see Team::single_copy) may read `from` under `tag`; complete when it has
-  remote_read,  ///< a `transform` of what `peer` offers under `tag`, as long as `from`, straight from the peer's memory
+  publish_tasks,  ///< this rank's memory is ready for the task group [first_task(), first_task() + task_count()).
+                  ///< Complete when all tasks of the group that touch this rank's memory are, whichever core ran them
+  offer_read,     ///< lets `peer` (same node, needs Team::single_copy) read `from` under `tag`; complete when it has
+  remote_read,    ///< a `transform` that reads what `peer` offers under `tag` straight from the peer's memory
 };
 
-/// A region of a buffer of one rank. Where a rank has no input (or output), its part of the output (input) stands for
-/// it, see Plan::stand_in_offset_bytes: so MPI_IN_PLACE of a root changes nothing in the plans of the others.
+/// A region of a buffer of one rank. If a rank has no input, its output stands for it, and the other way round: see
+/// Plan::stand_in_offset_bytes. So MPI_IN_PLACE at the root does not change the plans of the other ranks.
 struct RankRegion {
   Region region{};
   std::int32_t rank = 0;
@@ -72,9 +72,9 @@ struct RankRegion {
   friend bool operator==(const RankRegion&, const RankRegion&) = default;
 };
 
-/// A piece of work on the memory of ranks of one node, which any core of the node may do, once all of these ranks have
-/// come to their `publish_tasks` step: every target = source 0 (op) (source 1 (op) (...)), element by element; with one
-/// source a copy. All regions have the same size. A target may be one of the sources, exactly.
+/// Work on the memory of several ranks of one node that any core of the node may run. It can run once each of these
+/// ranks has published it. Every target = source 0 (op) (source 1 (op) (...)), element by element; one source: a copy.
+/// All regions have the same size. A target may be equal to a source.
 struct SharedTask {
   static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
@@ -84,7 +84,7 @@ struct SharedTask {
   std::array<std::uint32_t, 2> after{kNone, kNone};  ///< earlier tasks that must be complete
   std::uint32_t segment = 0;
   std::uint16_t level = 0;     ///< as Step::level
-  Lane lane = Lane::progress;  ///< application: progress threads leave it to the threads in start, test and wait
+  Lane lane = Lane::progress;  ///< application: only threads in start, test and wait run it
 };
 
 inline constexpr std::uint32_t kMaxTag = (1u << 16) - 1;
@@ -97,17 +97,21 @@ struct Step {
   std::uint32_t tag = 0;  ///< distinguishes messages between the same two ranks within the plan; at most kMaxTag
   std::uint32_t first_dependency = 0;  ///< into Plan::dependencies
   std::uint32_t dependency_count = 0;
-  std::uint32_t first_block = 0;  ///< into Plan::blocks, of a `publish_tasks` into Plan::tasks
+  std::uint32_t first_block = 0;  ///< into Plan::blocks; of a `publish_tasks` see first_task()
   std::uint32_t block_count = 0;
   std::uint32_t segment = 0;  ///< pipeline segment, for the passes and the trace
   std::uint16_t level = 0;    ///< level of the tree, 1 at the root; 0 where there is no tree
   StepKind kind = StepKind::copy;
   Lane lane = Lane::progress;
-  bool scaled = false;  ///< of steps with blocks: apply op, alpha and beta (a plain move otherwise)
+  bool scaled = false;  ///< of steps with blocks: apply op, alpha and beta; otherwise a plain copy
+
+  /// Of a `publish_tasks`: its task group, into Plan::tasks. Takes the place of the blocks, which it does not have.
+  std::uint32_t first_task() const { return first_block; }
+  std::uint32_t task_count() const { return block_count; }
 };
 
-/// This rank's steps. A dependency always has a smaller StepId than the step that waits for it, so the order of
-/// `steps` is itself a legal order and a plan cannot contain a cycle.
+/// This rank's steps. A dependency has a smaller StepId than the step that waits for it. So the order of `steps` is a
+/// legal order, and a plan has no cycle.
 struct Plan {
   std::string algorithm;  ///< for example "allreduce/ring"
   std::int32_t rank = 0;
@@ -116,13 +120,14 @@ struct Plan {
   std::uint64_t output_bytes = 0;
   std::uint64_t scratch_bytes = 0;
   std::uint64_t shared_bytes = 0;
-  /// With input_bytes == 0 where the input of tasks lies in the output; with output_bytes == 0 the other way round.
+  /// With input_bytes == 0: the offset in the output that stands for the input of tasks. With output_bytes == 0: the
+  /// offset in the input that stands for their output.
   std::uint64_t stand_in_offset_bytes = 0;
-  std::uint16_t tree_levels = 0;         ///< height of the tree that `level` counts, equal on all ranks; 0: not a tree
-  std::uint16_t application_levels = 0;  ///< of these, the last ones that run on Lane::application
-  /// One short exchange inside a node, equal on all ranks: each rank shows its shared buffer once, so that one flag
-  /// beside it tells all its peers. No tags, tasks and messages, at most kFlaggedBytes of shared memory, and until it
-  /// has awaited all that it awaits a rank writes nothing but that.
+  std::uint16_t tree_levels = 0;         ///< height of the tree that `level` counts, equal on all ranks; 0: no tree
+  std::uint16_t application_levels = 0;  ///< how many of them, from the leaves on, run on Lane::application
+  /// One short exchange inside a node, equal on all ranks. Each rank publishes its shared buffer once, so one flag
+  /// beside the buffer signals all peers. Such a plan has no tags, tasks and messages, and at most kFlaggedBytes of
+  /// shared memory. Until all its waits are complete, a rank writes nothing but its shared buffer.
   bool by_flags = false;
   std::vector<Step> steps;
   std::vector<StepId> dependencies;
@@ -131,7 +136,7 @@ struct Plan {
   std::vector<RankRegion> task_regions;  ///< the same on all ranks of a node
 };
 
-/// Appends steps to a plan; the one way in which planners write plans.
+/// Appends steps to a plan. All planners use it.
 class PlanBuilder {
  public:
   using After = std::initializer_list<StepId>;
@@ -143,7 +148,7 @@ class PlanBuilder {
     plan_.size = size;
   }
 
-  /// Level and segment that the following steps get.
+  /// Sets the level and the segment of the steps that follow.
   PlanBuilder& at(std::uint16_t level, std::uint32_t segment = 0) {
     level_ = level;
     segment_ = segment;
@@ -176,7 +181,7 @@ class PlanBuilder {
   }
   StepId remote_read(std::uint64_t size_bytes, int peer, std::uint32_t tag, Region to, std::span<const Block> blocks,
                      std::span<const StepId> after) {
-    const Region from{0, size_bytes, Buffer::scratch};  // of whose element type remote reads are
+    const Region from{0, size_bytes, Buffer::scratch};  // remote reads have the element type of scratch memory
     return add_blocks({.from = from, .to = to, .peer = peer, .tag = tag, .kind = StepKind::remote_read, .scaled = true},
                       blocks, after);
   }
@@ -190,7 +195,7 @@ class PlanBuilder {
     return add({.from = from, .to = to, .peer = peer, .kind = StepKind::read}, after);
   }
 
-  /// Adds a task to the plan; its number. `publish_tasks` offers tasks that have been added.
+  /// Adds a task to the plan and returns its index. publish_tasks() publishes tasks that have been added.
   std::uint32_t task(const SharedTask& task, std::span<const RankRegion> sources, std::span<const RankRegion> targets) {
     SharedTask& added = plan_.tasks.emplace_back(task);
     added.first_region = static_cast<std::uint32_t>(plan_.task_regions.size());
@@ -270,17 +275,17 @@ class PlanBuilder {
 
 class Tuning;
 
-/// The ranks that take part, and the node on which each lives. Nodes are numbered from 0 by first appearance. Ranks of
-/// one node share memory: where that is impossible, every rank is a node of its own.
+/// The ranks that take part, and the node of each. Nodes are numbered from 0 by first appearance. Ranks of one node
+/// share memory; a rank that cannot counts as a node of its own.
 struct Team {
   std::int32_t rank = 0;
   std::vector<std::int32_t> node_of_rank;  ///< one entry per rank
   bool single_copy = true;                 ///< ranks of a node can read and write each other's memory
-  std::int32_t progress_cores = 0;         ///< communication cores of a node: the fewest of any node
-  std::uint64_t shared_limit_bytes = std::uint64_t{1} << 20;  ///< the largest Plan::shared_bytes; what nodes have
-  std::shared_ptr<const Tuning> tuning{};                     ///< measured choices, the same on all ranks; or none
-  /// Of a third level, one entry per rank: ranks whose cores share a last-level cache and memory (NUMA) are in one
-  /// domain, no two nodes have the same. Empty where the nodes have no such parts, or it is not known.
+  std::int32_t progress_cores = 0;         ///< communication cores per node: the minimum over the nodes
+  std::uint64_t shared_limit_bytes = std::uint64_t{1} << 20;  ///< the largest possible Plan::shared_bytes
+  std::shared_ptr<const Tuning> tuning{};                     ///< measured choices, equal on all ranks; or nullptr
+  /// The third level, one entry per rank. Ranks whose cores share a last-level cache and a NUMA node are in one domain.
+  /// Domains of different nodes have different numbers. Empty if the nodes have one domain each, or it is unknown.
   std::vector<std::int32_t> domain_of_rank{};
 
   std::int32_t size() const { return static_cast<std::int32_t>(node_of_rank.size()); }
@@ -289,7 +294,7 @@ struct Team {
   }
 };
 
-/// Size of the elements in each buffer: all the same, or as transforms convert them (Arithmetic::input_dtype).
+/// Size of the elements in each buffer. The sizes differ if transforms convert (Arithmetic::input_dtype).
 struct ElementBytes {
   std::uint64_t input;
   std::uint64_t wire;  ///< scratch, shared memory and messages
@@ -305,16 +310,17 @@ struct ElementBytes {
   }
 };
 
-/// Checks the plans of all ranks (plans[r] is the plan of rank r) against each other and against what a plan promises:
-/// each send has exactly one recv of the same size, each wait its signal; tags are unique per pair of ranks and small
-/// enough; dependencies point backwards; regions and blocks lie inside their buffers; the input is never written; no
-/// two steps touch the same memory, one writing, without an order between them, nor a `read` or `unpack` and a step of
-/// the owner
-/// without an order through signal and wait, nor two shared tasks, nor a task and a step that may run while the rank
-/// shares its memory; shared memory is used inside a node only; tasks are the same on all ranks of a node; and whether
-/// sends are buffered or wait for their receiver, no order of execution can deadlock.
-/// Returns one sentence per finding (the first 100); empty means correct. `element_bytes` is the size of the elements
-/// of reduce and transform, if known. Local, any thread.
+/// Checks the plans of all ranks against each other; plans[r] is the plan of rank r. It checks that
+/// - each send has one recv of the same size, each signal one wait, each offer_read one remote_read
+/// - tags are unique per pair of ranks, and at most kMaxTag
+/// - dependencies point backwards; regions and blocks lie inside their buffers; the input is never written
+/// - two steps that touch the same memory, one of them writing, have an order. The same holds for a `read` or `unpack`
+///   and a step of the owner (ordered by signal and wait), for two tasks, and for a task and a step that may run while
+///   the memory is published
+/// - shared memory is used inside a node only; tasks are equal on all ranks of a node
+/// - no order of execution deadlocks, whether sends are buffered or synchronous
+/// Returns one sentence per finding, the first 100; none means correct. `element_bytes` is the element size of reduce
+/// and transform, if known. Local, any thread.
 PENSTOCK_API std::vector<std::string> verify(std::span<const Plan> plans, std::span<const std::int32_t> node_of_rank,
                                              ElementBytes element_bytes = 1);
 

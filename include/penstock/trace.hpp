@@ -1,4 +1,4 @@
-// What every thread did when: spans on lanes, written as a Chrome trace (ui.perfetto.dev reads it).
+// Traces: spans of time per thread and lane, written in Chrome's trace format, which ui.perfetto.dev reads.
 #pragma once
 
 #include <atomic>
@@ -11,13 +11,13 @@
 
 namespace penstock::trace {
 
-/// A finished span. Times are CLOCK_MONOTONIC, so traces of the processes of one machine fit together.
+/// A finished span. Times are CLOCK_MONOTONIC, so traces of the processes of one machine can be merged.
 struct Event {
-  const char* name;  ///< what was done, "reduce"
-  const char* lane;  ///< where it belongs in a drawing, "progress"
+  const char* name;  ///< of the work: "reduce"
+  const char* lane;  ///< row of the drawing: "progress"
   std::uint64_t begin_ns;
   std::uint64_t end_ns;
-  std::uint64_t bytes;  ///< 0 where bytes mean nothing
+  std::uint64_t bytes;  ///< 0 if the work has no size
   std::uint64_t thread;
   std::int32_t core = -1;  ///< on which the span ended
 };
@@ -37,17 +37,17 @@ PENSTOCK_API void stop();
 /// A pointer that lives as long as the process, for names made at run time.
 PENSTOCK_API const char* intern(std::string_view text);
 
-/// All events so far, in the order of their begin, and forgets them.
+/// Removes and returns all events so far, ordered by their begin.
 PENSTOCK_API std::vector<Event> take();
 
-/// The events as a Chrome trace: {"traceEvents": [...]}; `process` becomes the pid, so give the rank.
+/// The events as a Chrome trace: {"traceEvents": [...]}. `process` becomes the pid; usually the rank.
 PENSTOCK_API std::string to_json(const std::vector<Event>& events, int process);
 
-/// Starts recording, and writes the events of this process to `<prefix>.<pid>.json` when it exits. The option `trace`
-/// calls it.
+/// Starts recording, and writes the events of this process to `<prefix>.<pid>.json` at exit. The option `trace` calls
+/// it.
 PENSTOCK_API void write_at_exit(const std::string& prefix);
 
-/// Records the time of its life. Costs one relaxed load when tracing is off.
+/// Records its own lifetime as an event. Costs one relaxed load if tracing is off.
 class Span {
  public:
   Span(const char* name, const char* lane, std::uint64_t bytes = 0) noexcept {

@@ -1,5 +1,5 @@
-// Measured choices of algorithms, and the parts of hierarchical collectives that are measured to make them (paper 001).
-// `penstock tune` makes tables; a communicator reads the one that the option `tuning` names.
+// Measured choices of algorithms, and the tasks of hierarchical collectives that are measured for them (paper 001).
+// `penstock tune` makes tables. A communicator reads the one that the option `tuning` names.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,24 @@
 
 namespace penstock {
 
-/// What happens to one segment in a hierarchical collective (paper 001, figures 1 and 5): reductions (r) and broadcasts
-/// (b), inside a node through shared memory (s) and between the nodes' leaders (i).
+/// A stage of one segment in a hierarchical collective (paper 001, figures 1 and 5): r reduces, b broadcasts; s works
+/// inside a node through shared memory, i between the leaders of the nodes.
 enum class Stage : std::uint8_t { sr, ir, ib, sb };
 
-/// One of the paper's tasks, such as sbib: its stages run at the same time, each on a segment of its own. `collective`
-/// counts the elements of one segment and names an algorithm that is a pipeline over two levels (levels.def); its kind
-/// is not looked at. The buffers, both, hold four segments, in the order of Stage. Local; pure; any thread. Throws
-/// Error(invalid_argument) for an algorithm that has no tasks or does not fit the team.
+/// The plan of one of the paper's tasks, such as sbib: its stages run at the same time, each on its own segment.
+/// `collective` gives the elements of one segment and an algorithm of levels.def; its kind is ignored. Input and output
+/// hold four segments each, in the order of Stage. Local, pure, any thread. Throws Error(invalid_argument) for an
+/// algorithm that has no tasks or does not fit the team.
 PENSTOCK_API Plan plan_task(const Team& team, const Collective& collective, std::span<const Stage> stages);
 
-/// For what a table was measured: it is used for nothing else.
+/// Where a table was measured. It is used only where all members are equal.
 struct TuningKey {
   std::string mpi;           ///< library, version, and what the environment sets about its own collectives
   std::string thread_level;  ///< "multiple" or "below multiple"
   std::uint64_t nodes = 0;
-  std::string ranks_per_node;  ///< "2 3": of each node
-  std::string placement;  ///< the node of each rank: "0*2 1*3" has two ranks on node 0, then three on node 1. Behind
-                          ///< "; domains ", if there are several in a node, the domain of each
+  std::string ranks_per_node;  ///< "2 3": one number per node
+  std::string placement;       ///< the node of each rank: "0*2 1*3" is two ranks on node 0, then three on node 1. If
+                               ///< nodes have several domains, "; domains " and the domain of each rank follow
   std::uint64_t progress_cores = 0;
   std::string single_copy;  ///< "on" or "off"
 
@@ -53,7 +53,8 @@ class PENSTOCK_API Tuning {
     std::uint64_t segment_bytes = 0;
     std::uint64_t nanoseconds = 0;  ///< of the slowest rank, a median
   };
-  /// What was measured for one operation and size, what is preferred first: the best, or what cannot be told from it.
+  /// The measurements of one operation and size. The preferred candidate comes first: the best one, or one whose
+  /// difference from the best is within the noise.
   struct Point {
     std::uint64_t bytes = 0;               ///< of one rank's contribution
     std::uint64_t native_nanoseconds = 0;  ///< MPI's own collective, called by itself; 0: not measured
@@ -65,16 +66,16 @@ class PENSTOCK_API Tuning {
     std::string reason;
   };
 
-  /// Reads a table file and keeps the part that was made for `key`. Throws Error(corrupt) for text that is no table of
-  /// this format, Error(unsupported) for one of another version or with algorithms that do not exist, and
-  /// Error(not_found), naming the closest, where no part is for `key`. Version 1 had MPI's own collective beside the
-  /// candidates instead of among them: such a table never chooses it.
+  /// Reads a table file and keeps the part for `key`. Throws Error(corrupt) if the text is no table, Error(unsupported)
+  /// for another version or an unknown algorithm (such as those of a table of Penstock 0.1 that have new names), and
+  /// Error(not_found), naming the closest part, if no part is for `key`. Tables of version 1 never choose MPI's own
+  /// collective, since it is not among their candidates.
   static Tuning parse(std::string_view text, const TuningKey& key);
 
-  /// The preferred algorithm for `collective`: of a size that was measured, or of both neighbouring sizes, or, where
-  /// these differ, the best by interpolating the times of the candidates that both have, on logarithmic scales. Nothing
-  /// for operations without points. Candidates that do not fit are passed over, and so is MPI's own collective unless
-  /// `with_native`.
+  /// The preferred algorithm for `collective`. If its size was not measured and the neighbouring sizes prefer different
+  /// algorithms, the times of the candidates that both sizes have are interpolated on logarithmic scales, and the
+  /// shortest wins. std::nullopt if the operation was not measured. Skips candidates that do not fit, and MPI's own
+  /// collective unless `with_native`.
   std::optional<Found> find(const Team& team, const Collective& collective, bool with_native = false) const;
 
   std::size_t point_count() const;

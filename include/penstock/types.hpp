@@ -27,7 +27,7 @@ struct Bool8 {
   std::uint8_t value;
 };
 
-/// What minloc and maxloc combine: a value, and where it is.
+/// The pair that minloc and maxloc combine: a value and its index.
 template <class Value, class Place>
 struct Located {
   Value value;
@@ -63,11 +63,11 @@ PENSTOCK_API std::string_view name(ReduceOp op) noexcept;
 /// The type with this name ("float32"). Throws Error(invalid_argument) that lists the known names.
 PENSTOCK_API DType dtype_from_name(std::string_view name);
 PENSTOCK_API ReduceOp reduce_op_from_name(std::string_view name);
-/// Bitwise operations exist for integers only, logical ones for integers and bool8, min and max for everything but
-/// complex numbers, minloc and maxloc for the pairs alone, as in MPI.
+/// Whether the operation exists for the type, as in MPI: bitwise ones for integers, logical ones for integers and
+/// bool8, min and max for all but complex numbers, minloc and maxloc for pairs.
 PENSTOCK_API bool defined_for(ReduceOp op, DType dtype) noexcept;
 PENSTOCK_API bool is_complex(DType dtype) noexcept;
-/// Whether it is none of the pairs and truth values.
+/// Whether the type is neither a pair nor bool8.
 PENSTOCK_API bool is_number(DType dtype) noexcept;
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// Hashes of what calls ask for: within one run of a program, the same in all of its processes.
+// Hashes of arguments. Equal in all processes of one run of a program; not stable between versions.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@ namespace penstock::base {
 
 inline constexpr std::uint64_t kSeed = 0x9e3779b97f4a7c15u;
 
-/// The hash of what `seed` stands for, followed by `word`.
+/// The hash of the sequence that `seed` is the hash of, followed by `word`.
 constexpr std::uint64_t mix(std::uint64_t seed, std::uint64_t word) {
   seed = (std::rotl(seed, 27) ^ word) * 0xff51afd7ed558ccdu;
   return seed ^ seed >> 32;

@@ -119,7 +119,7 @@ class Value::Parser {
     }
   }
 
-  /// quoted() writes \u for control characters alone, so surrogate pairs do not occur in manifests.
+  /// quoted() writes \u only for control characters, so manifests have no surrogate pairs.
   void append_code_point(std::string& to) {
     unsigned code = 0;
     const std::string_view digits = text_.substr(at_, 4);

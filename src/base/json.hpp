@@ -1,4 +1,4 @@
-// As much JSON as reports and manifests need.
+// A small JSON writer and parser, for reports, manifests and tuning tables.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace penstock::json {
 
-/// `text` in quotes, with what JSON demands escaped. Bytes beyond ASCII pass as they are.
+/// `text` as a JSON string. Bytes beyond ASCII are not changed.
 std::string quoted(std::string_view text);
 
 /// An object, written member by member.
 class Object {
  public:
-  /// A member whose value is JSON already.
+  /// A member whose value is given as JSON.
   Object& raw(std::string_view key, std::string_view value) {
     ((text_ += text_.empty() ? "{" : ", ") += quoted(key)) += ": ";
     text_ += value;
@@ -29,10 +29,10 @@ class Object {
   std::string text_;
 };
 
-/// A parsed value. Accessors throw Error(corrupt) that names what was expected.
+/// A parsed value. Accessors of the wrong type throw Error(corrupt), which names the expected type.
 class Value {
  public:
-  /// The whole text must be one value.
+  /// Parses a text that is one value.
   static Value parse(std::string_view text);
 
   const Value& at(std::string_view key) const;

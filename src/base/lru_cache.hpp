@@ -1,4 +1,4 @@
-// A cache that is bounded in bytes and forgets what was used least recently.
+// A cache with a limit in bytes that evicts the least recently used entries.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace penstock::base {
 
-/// The entry added last stays even if it alone exceeds the bound: a call that is repeated would be prepared each time
-/// otherwise. Keys are copied, so they are small or refer into their values. Not thread-safe.
+/// The entry added last stays even if it exceeds the limit alone; otherwise a repeated call would be planned each time.
+/// Keys are copied, so they should be small or refer to their values. Not thread-safe.
 template <class Key, class Value, class Hash = std::hash<Key>, class Equal = std::equal_to<Key>>
 class LruCache {
  public:
@@ -33,7 +33,7 @@ class LruCache {
   void use(Handle entry) {
     if (entry != entries_.begin()) entries_.splice(entries_.begin(), entries_, entry);
   }
-  /// Adds a key that is not there, and evicts what has no room beside it.
+  /// Adds a key that the cache does not have, and evicts entries beyond the limit.
   Handle add(Key key, Value value, std::uint64_t size_bytes) {
     entries_.push_front({std::move(key), std::move(value), size_bytes});
     index_.emplace(entries_.front().key, entries_.begin());

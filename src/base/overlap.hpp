@@ -1,4 +1,4 @@
-// Ranges of memory or of a buffer, and what they have in common.
+// Overlap of ranges of memory or of a buffer.
 #pragma once
 
 #include <functional>
@@ -7,8 +7,8 @@
 
 namespace penstock::base {
 
-/// Whether [a_begin, a_end) and [b_begin, b_end) share anything; an empty range shares nothing. Pointers may be into
-/// different objects.
+/// Whether [a_begin, a_end) and [b_begin, b_end) overlap; an empty range does not. Pointers may point into different
+/// objects.
 template <class At>
 constexpr bool overlap(At a_begin, At a_end, At b_begin, At b_end) {
   const std::less<At> before;

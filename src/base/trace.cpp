@@ -65,7 +65,7 @@ void record(const Event& event) noexcept try {
   buffer.events.back().thread = buffer.thread;
   buffer.events.back().core = ::sched_getcpu();
 } catch (...) {
-  // Out of memory: the trace loses an event, the program nothing.
+  // Out of memory: the event is lost.
 }
 
 }  // namespace detail

@@ -1,4 +1,4 @@
-// Collectives: each operation in three forms, blocking, started and persistent. A penstock_persistent is a
+// Collectives: each operation in a blocking, a non-blocking and a persistent form. A penstock_persistent is a
 // penstock::Persistent.
 #include <cstdint>
 #include <limits>
@@ -16,7 +16,7 @@
 namespace penstock::c {
 namespace {
 
-/// The arguments of a collective as C gives them.
+/// The arguments of a C call.
 struct Call {
   const char* function;
   CollectiveKind kind;
@@ -31,10 +31,10 @@ struct Call {
   const std::uint64_t* receive_counts = nullptr;
   const std::uint64_t* receive_displacements = nullptr;
   const penstock_op* user = nullptr;
-  bool is_by = false;  ///< `user` has to be given
+  bool is_by = false;  ///< the function takes a penstock_op, so `user` is required
 };
 
-/// A penstock_op: an operation of the user's, or one of ours in any order with the same bits.
+/// A penstock_op: a user operation, or a predefined one for reproducible reductions.
 struct OpHandle {
   std::shared_ptr<const UserOp> user;
   DType dtype = DType::uint8;
@@ -49,8 +49,8 @@ struct Arguments {
   std::shared_ptr<const UserOp> user;
 };
 
-/// C gives no sizes: the spans are what the counts and the operation ask for, empty where a pointer is null. Where they
-/// are places in the buffer that count, the library finds out how far they reach.
+/// C passes no sizes, so spans get the sizes that counts and operation need; a null pointer gives an empty span. With
+/// displacements the library computes the extent.
 std::uint64_t send_bytes(const Collective& collective, std::uint64_t ranks) {
   const std::uint64_t element_bytes = collective.item_bytes();
   switch (collective.kind) {

@@ -1,4 +1,4 @@
-// The opaque handles of the C interface are C++ objects in disguise.
+// The opaque handles of the C interface: pointers to C++ objects.
 #pragma once
 
 #include <utility>
@@ -25,7 +25,7 @@ const Object& unwrap(const Handle* handle) {
   return *reinterpret_cast<const Object*>(handle);
 }
 
-/// The object, now the caller's; the handle becomes null.
+/// Moves the object to the caller and sets the handle to null.
 template <typename Object, typename Handle>
 Object* release(Handle*& handle) {
   return reinterpret_cast<Object*>(std::exchange(handle, nullptr));

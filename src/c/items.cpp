@@ -19,7 +19,7 @@ struct ItemsCall {
   ReceiveItems receive;
 };
 
-/// Fills in a SendItems or ReceiveItems; returns whether the rank's own part lies on the other side.
+/// Fills a SendItems or ReceiveItems. Returns whether it is PENSTOCK_IN_PLACE.
 template <class Side>
 bool read_side(const penstock_items* given, std::size_t ranks, Side& side) {
   if (given == nullptr) return false;

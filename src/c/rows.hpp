@@ -1,4 +1,4 @@
-// The enumerations of the C interface are rows of tables; a C program may pass any number.
+// Checks enumerations of the C interface, which are rows of tables: a C program can pass any number.
 #pragma once
 
 #include <string>

@@ -58,6 +58,6 @@ const char* penstock_last_error(void) { return last().text.c_str(); }
 int penstock_last_error_rank(void) { return last().rank; }
 
 const char* penstock_status_name(int status) {
-  // The names are literals of errors.def and so end with a zero.
+  // The names are literals of errors.def, so they are zero-terminated.
   return status == PENSTOCK_success ? "success" : penstock::name(static_cast<penstock::ErrorCode>(status)).data();
 }

@@ -1,4 +1,4 @@
-// How the C interface ends: exceptions become a status and a text that belongs to the thread.
+// Turns exceptions into a status, and a text per thread.
 #pragma once
 
 #include <exception>
@@ -11,10 +11,10 @@
 
 namespace penstock::c {
 
-/// The status of the exception that is being handled; keeps its text for penstock_last_error().
+/// The status of the current exception. Stores its text for penstock_last_error().
 PENSTOCK_API int status_of_exception() noexcept;
 
-/// Runs `action`; 0, or the status of what it threw.
+/// Runs `action`. Returns 0, or the status of the exception that it threw.
 template <typename Action>
 int guarded(Action&& action) noexcept {
   try {
@@ -25,8 +25,8 @@ int guarded(Action&& action) noexcept {
   }
 }
 
-/// Runs `check`, which judges the arguments of an operation that the other ranks start, too. What it throws fails the
-/// next operation of `target` on all of them: they would wait for this rank.
+/// Runs `check` on the arguments of a collective operation. If it throws, the next operation of `target` fails on all
+/// ranks, which would otherwise wait for this one.
 template <typename Target, typename Check>
 auto or_fail(Target&& target, Check&& check) {
   try {

@@ -98,7 +98,7 @@ int penstock_blob_wait(penstock_blob* blob, uint64_t version, double timeout_s, 
   return guarded([&] {
     require(blob, "penstock_blob_wait", "blob");
     require(exists, "penstock_blob_wait", "exists");
-    constexpr double kLongest_s = 1e9;  // what nanoseconds can hold, about 30 years
+    constexpr double kLongest_s = 1e9;  // about 30 years, within the range of nanoseconds
     if (!(timeout_s >= 0))
       throw Error(ErrorCode::invalid_argument,
                   "penstock_blob_wait: timeout_s is " + std::to_string(timeout_s) + "; expected 0 or more seconds");

@@ -76,7 +76,7 @@ class Records {
     };
     const auto number = [](std::uint64_t value) { return std::to_string(static_cast<std::int64_t>(value)); };
     compare("root", kRoot, number);
-    if (!found_.empty()) return;  // what is counted where follows from it
+    if (!found_.empty()) return;  // differences of the counts follow from it
     const bool knows_alone =
         kind == CollectiveKind::gatherv || kind == CollectiveKind::scatterv || kind == CollectiveKind::alltoallv;
     if (!knows_alone) compare("count", kCount, amount);
@@ -210,7 +210,7 @@ void Agreements::begin_failed() noexcept {
     if (auto agreement = begin([&] { return record_of_failure(engine_.team().size()); }))
       unwatched_.push_back(std::move(agreement));
   } catch (const std::exception&) {
-    // Out of memory: the other ranks find this one different.
+    // Out of memory: the other ranks find that this one has called something else.
   }
 }
 

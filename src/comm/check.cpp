@@ -14,14 +14,14 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
-/// Whether the operation names the places of the blocks in this buffer, so that it may be longer.
+/// Whether the operation has displacements for this buffer, which may then be longer than its blocks.
 bool has_places(CollectiveKind kind, bool is_send) {
   if (kind == CollectiveKind::alltoallv) return true;
   return is_send ? kind == CollectiveKind::scatterv
                  : kind == CollectiveKind::gatherv || kind == CollectiveKind::allgatherv;
 }
 
-/// What `plan` needs of what was given.
+/// The part of the given span that `plan` needs.
 template <class Span>
 Span fitting(const Collective& collective, bool is_send, Span given, std::uint64_t needed_bytes) {
   const bool may_be_longer = has_places(collective.kind, is_send);
@@ -35,7 +35,7 @@ Span fitting(const Collective& collective, bool is_send, Span given, std::uint64
          " bytes; expected " + std::to_string(needed_bytes) + of);
 }
 
-/// False, and nothing changed, where the bytes cannot be counted.
+/// Returns false and changes nothing if the number of bytes is too large.
 bool count_in_bytes(Collective& collective) {
   const auto element_bytes = static_cast<std::uint64_t>(size_bytes(collective.dtype));
   Collective in_bytes = collective;
@@ -83,13 +83,13 @@ Collective normalized(const Collective& asked, int rank) {
   collective.element_bytes = 0;
   collective.commutative = true;
   collective.reproducible = false;
-  count_in_bytes(collective);  // too large a size keeps its type: choose() refuses it and says so
+  count_in_bytes(collective);  // choose() refuses sizes that are too large
   return collective;
 }
 
 std::uint64_t signature(const Collective& collective) {
   const bool in_place = collective.in_place && !is_in_place_alone(collective.kind);
-  // Whether the counts that only this rank knows fit shows in the sizes of the messages.
+  // Counts that only this rank knows are checked by the sizes of the messages.
   const bool knows_alone = collective.kind == CollectiveKind::gatherv || collective.kind == CollectiveKind::scatterv ||
                            collective.kind == CollectiveKind::alltoallv;
   const std::array<std::uint64_t, 9> words{
@@ -119,7 +119,7 @@ std::uint64_t local_hash(const Collective& collective) {
 }
 
 engine::Bindings bind(const Collective& collective, const Plan& plan, ConstBytes input, Bytes output) {
-  // A plan asks for nothing where MPI says that a buffer is not significant; whatever was passed there is ignored.
+  // If MPI says that a buffer is not significant, the plan needs 0 bytes of it, and the given span is ignored.
   engine::Bindings bindings;
   if (plan.input_bytes != 0) {
     bindings.input = fitting(collective, true, input, plan.input_bytes);

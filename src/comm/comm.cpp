@@ -41,7 +41,7 @@ Request::Run::~Run() {
   try {
     wait();
   } catch (const std::exception&) {
-    // Whoever drops a request does not ask how it ended.
+    // A destructor has no caller to report the error to.
   }
 }
 
@@ -109,6 +109,8 @@ Request Comm::start(std::shared_ptr<const Plan> plan, ConstBytes input, Bytes ou
 
 void Comm::fail_next(const std::string& message) noexcept { state_->fail_next(message); }
 
+void Comm::set_timeout(std::chrono::milliseconds timeout) noexcept { state_->set_timeout(timeout); }
+
 void Comm::allgather(ConstBytes mine, Bytes all) {
   run({.kind = CollectiveKind::allgather, .count = mine.size()}, mine, all);
 }
@@ -127,7 +129,7 @@ void Comm::agree(const std::function<void()>& action) {
   allgather({&mine, 1}, failed);
   const auto first = std::find(failed.begin(), failed.end(), std::byte{1});
   if (first == failed.end()) return;
-  // All ranks know now that one failed; what it says is worth another operation.
+  // All ranks know now that one has failed. A second operation distributes its text.
   const int first_rank = static_cast<int>(first - failed.begin());
   run({.kind = CollectiveKind::bcast, .count = text.size(), .root = first_rank}, {},
       std::as_writable_bytes(std::span(text)));

@@ -17,7 +17,7 @@ struct Datatype::Data {
   std::uint64_t size_bytes = 0;
   std::int64_t begin_bytes = 0;
   std::int64_t end_bytes = 0;
-  std::int64_t piece_bytes = 0;  ///< of all pieces alike; 0 where they differ
+  std::int64_t piece_bytes = 0;  ///< the size of every piece; 0 if sizes differ
 };
 
 namespace {
@@ -39,7 +39,7 @@ std::vector<Datatype::Piece> joined(const std::vector<Datatype::Piece>& given) {
 }
 
 /// Calls copy(address of a piece, offset in the packed memory, size) for all pieces of `count` items. Addresses are
-/// numbers: where the datatype has absolute ones, items are at null.
+/// numbers, since `items` is null if the datatype has absolute addresses.
 template <class Address, class Copy>
 void for_pieces(const Datatype& type, Address items, std::uint64_t count, const Copy& copy) {
   std::size_t packed = 0;
@@ -52,7 +52,7 @@ void for_pieces(const Datatype& type, Address items, std::uint64_t count, const 
     }
 }
 
-/// As for_pieces. A size that the compiler knows makes a copy of an element an instruction instead of a call.
+/// As for_pieces, with a compile-time size of the pieces, so that a copy is an instruction instead of a call.
 template <class Address, class Copy>
 void copy_pieces(const Datatype& type, std::int64_t piece_bytes, Address items, std::uint64_t count, const Copy& copy) {
   const auto fixed = [&]<std::size_t size>() {

@@ -1,18 +1,20 @@
-// The third level: which ranks of a node share a last-level cache and memory.
+// The third level (Team::domain_of_rank): which ranks of a node share a last-level cache and a NUMA node.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "engine/cpu_set.hpp"
+
 namespace penstock::comm {
 
-/// Of the calling process: engine::domain_of its CPUs, -1 where it may use all of its node. Local; reads the topology
-/// of the machine only where the process is bound.
-std::int32_t local_domain();
+/// Of the calling process, whose threads are bound to these CPUs: engine::domain_of them, -1 where it may use all of
+/// its node. Local; reads the topology of the machine only where the process is bound.
+std::int32_t local_domain(const engine::CpuSet& bound);
 
-/// Team::domain_of_rank from the local_domains of all ranks. Pure. A node one of whose ranks belongs to no domain is
-/// one domain as a whole. Empty where that tells no more than the nodes do: one domain per node, or one per rank.
+/// Team::domain_of_rank from local_domain() of all ranks. Pure. If a rank of a node has no domain, the node is one
+/// domain. Empty if domains add nothing to the nodes: one domain per node, or one rank per domain.
 std::vector<std::int32_t> domains_of_ranks(std::span<const std::int32_t> node_of_rank,
                                            std::span<const std::int32_t> local_domains);
 

@@ -29,11 +29,11 @@ std::uint64_t plus(std::uint64_t a, std::uint64_t b) {
 bool scatters(CollectiveKind kind) { return kind == CollectiveKind::scatter || kind == CollectiveKind::scatterv; }
 bool gathers(CollectiveKind kind) { return kind == CollectiveKind::gather || kind == CollectiveKind::gatherv; }
 
-/// Which buffers mean something on this rank.
+/// Which buffers are significant on this rank.
 struct Roles {
   bool sends = true;
   bool receives = true;
-  bool keeps = false;  ///< the rank's own part lies where it receives
+  bool keeps = false;  ///< in place: the rank's own part lies in the receive buffer
   std::uint64_t sent_blocks = 1;
   std::uint64_t received_blocks = 1;
 };
@@ -87,7 +87,7 @@ ItemMemory::ItemMemory(const Datatype& datatype, std::byte* data, std::uint64_t 
     }
   }
   std::uint64_t size_bytes = 0;
-  std::uint64_t end_bytes = 0;  // of the memory, where the items are contiguous
+  std::uint64_t end_bytes = 0;  // of the memory, if the items are contiguous
   for (const Place& place : places_) {
     const std::uint64_t place_bytes = times(place.count, item_bytes);
     size_bytes = plus(size_bytes, place_bytes);
@@ -112,7 +112,7 @@ void ItemMemory::for_places(const std::function<void(std::byte*, std::uint64_t, 
   std::size_t next = 0;
   for (const Place& place : places_) {
     const std::size_t place_bytes = place.count * datatype_.size_bytes();
-    // A number: at null the datatype has absolute addresses.
+    // As a number: `data` is null if the datatype has absolute addresses.
     const auto address = reinterpret_cast<std::uintptr_t>(data_) +
                          static_cast<std::uintptr_t>(place.displacement_extents * datatype_.extent_bytes());
     action(reinterpret_cast<std::byte*>(address), place.count, bytes_.subspan(next, place_bytes));

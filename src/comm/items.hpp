@@ -1,4 +1,4 @@
-// Collectives on items of datatypes: what a rank sends and receives as contiguous bytes, packed where it is not.
+// Collectives on items of datatypes, turned into collectives on contiguous bytes; other items are packed.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@
 
 namespace penstock::comm {
 
-/// All items of one side of a call.
+/// The items of one side of a call.
 class ItemMemory {
  public:
   ItemMemory() = default;
-  /// `count` items in each of `block_count` blocks that follow each other, or what `blocks` says. Throws
-  /// Error(invalid_argument) for more than 2^63 bytes and for items at null.
+  /// `count` items in each of `block_count` consecutive blocks, or those of `blocks`. Throws Error(invalid_argument)
+  /// for more than 2^63 bytes, and if `data` is null.
   ItemMemory(const Datatype& datatype, std::byte* data, std::uint64_t count, std::uint64_t block_count,
              const Blocks& blocks);
 
-  /// The items themselves, or memory for them; valid as long as this or what it was moved to.
+  /// The items themselves if they are contiguous, otherwise memory for packing them. Valid while this object lives.
   Bytes bytes() const { return bytes_; }
-  /// Where the blocks lie in bytes(), in bytes.
+  /// The blocks in bytes(), with counts and displacements in bytes.
   const Blocks& blocks() const { return blocks_; }
   void pack() const;
   void unpack() const;
@@ -35,42 +35,42 @@ class ItemMemory {
     std::uint64_t count = 0;
   };
 
-  /// Calls action(address of the first item, count, their bytes) for each place.
+  /// Calls action(address of the first item, count, their bytes) for each block.
   void for_places(const std::function<void(std::byte*, std::uint64_t, Bytes)>& action) const;
 
   Datatype datatype_{};
   std::byte* data_ = nullptr;
   std::vector<Place> places_;
-  std::unique_ptr<std::byte[]> packed_;  ///< none: the items are contiguous
+  std::unique_ptr<std::byte[]> packed_;  ///< nullptr: the items are contiguous
   Bytes bytes_;
   Blocks blocks_;
 };
 
-/// A call on items as one on bytes.
+/// A call on items as a call on bytes.
 struct ItemCall {
   Collective collective;
   ItemMemory send;
   ItemMemory receive;
-  bool unpacks = false;  ///< whether the call changes what is received
+  bool unpacks = false;  ///< whether received items must be unpacked
 };
 
-/// Packs what this rank contributes. Of `collective` counts, blocks and dtype mean nothing. Throws
-/// Error(invalid_argument) for operations that compute, lists that are missing, and two sides of different sizes.
+/// Packs this rank's contribution. Ignores counts, blocks and dtype of `collective`. Throws Error(invalid_argument) for
+/// operations that compute, missing lists, and two sides of different sizes.
 ItemCall item_call(Collective collective, int rank, int ranks, const SendItems& send, const ReceiveItems& receive);
 
-/// What is left to do when the operation is complete. Thread-safe.
+/// Unpacks the received items when the operation is complete. Thread-safe.
 class Unpacking {
  public:
   explicit Unpacking(ItemCall call) : call_(std::move(call)) {}
-  /// The first time unless it has been dropped: puts what came where it belongs.
+  /// The first call unpacks, unless drop() came first.
   void finish();
-  /// The operation has failed.
+  /// The operation has failed: nothing is unpacked.
   void drop() noexcept;
 
  private:
   std::mutex mutex_;
   bool is_open_ = true;
-  ItemCall call_;  ///< its memory is the operation's
+  ItemCall call_;  ///< owns the memory of the operation
 };
 
 }  // namespace penstock::comm

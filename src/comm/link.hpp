@@ -1,6 +1,7 @@
-// What a communicator is made over.
+// What a communicator is built on: a transport, and optionally the library's own collectives.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -13,24 +14,26 @@
 namespace penstock::comm {
 
 struct Link;
-/// A new link between the same ranks; called collectively, once for each communicator.
+/// Makes a new link between the same ranks. Collective, once per communicator.
 using MakeLink = std::function<Link()>;
 
-/// Without `native` everything is Penstock's own.
+/// If `native` is nullptr, all collectives are Penstock's own.
 struct Link {
   Link(std::unique_ptr<engine::Transport> given, std::unique_ptr<Native> own = nullptr)
       : transport(std::move(given)), native(std::move(own)) {}
 
   std::unique_ptr<engine::Transport> transport;
-  std::unique_ptr<Native> native;  ///< to be destroyed before the transport
-  /// Runs what ends the communicator, on a thread that may call the library: this one at once, or another one later.
-  /// Any thread. Empty: any thread may.
+  std::unique_ptr<Native> native;  ///< destroyed before the transport
+  /// What failed on this rank after the transport was made: making the communicator then fails on all ranks.
+  std::exception_ptr failure{};
+  /// Runs the action that ends the communicator on a thread that may call the library: on this one at once, or on
+  /// another one later. Any thread may call it. Empty: any thread may call the library.
   std::function<void(std::function<void()>)> end{};
-  /// Makes the links of duplicates, as long as the transport is there. Empty: as this one was made.
+  /// Makes the links of duplicates while the transport lives. Empty: as this one was made.
   MakeLink duplicate{};
 };
 
-/// Collective; where it fails on one rank, it fails on all.
+/// Collective. If it fails on one rank, it fails on all.
 PENSTOCK_API Comm make_comm(MakeLink make_link, const CommOptions& options);
 
 }  // namespace penstock::comm

@@ -1,4 +1,4 @@
-// Which operations are left to MPI's own collectives.
+// Decides which operations MPI's own collectives run.
 #include <string>
 #include <utility>
 
@@ -11,7 +11,7 @@
 namespace penstock::comm {
 namespace {
 
-/// The buffers that the operation needs, and nothing to do.
+/// A plan without steps that has the sizes of the buffers.
 Plan sizes_alone(const Team& team, const Collective& collective) {
   plan::Sequence nothing(std::string(name(collective.kind)) + "/" + std::string(Native::kName), team);
   return collectives::finish(std::move(nothing), team, collective);
@@ -34,7 +34,7 @@ std::shared_ptr<const std::string> Planner::native_reason(const Collective& coll
                     ": MPI's own collective was asked for (algorithm 'native'), but it cannot serve this: it takes "
                     "predefined types and operations that MPI has, lengths below 2^31 elements of all ranks together, "
                     "and no reproducible reductions");
-  // What the debug level is for, MPI would not tell: whose arguments differ, and who failed.
+  // MPI does not report whose arguments differ and which rank failed, so at debug level 1 Penstock's algorithms run.
   if (facts_.debug) return nullptr;
   if (is_named) return std::make_shared<const std::string>("asked for by name");
   const bool asks_for_ours =

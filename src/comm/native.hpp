@@ -1,4 +1,4 @@
-// What a communicator can leave to the collectives of the library below it. src/mpi implements it for each MPI ABI.
+// The interface to the collectives of the MPI library. src/mpi implements it for each MPI ABI.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,14 @@
 
 namespace penstock::comm {
 
-/// Operations that the library runs by itself, on a communicator that nobody else starts operations on. All ranks start
-/// the same ones in the same order and in the same form, blocking or not. Failures throw Error(mpi).
+/// Runs collectives of the library on a private communicator. All ranks start the same operations in the same order and
+/// the same form, blocking or not. Failures throw Error(mpi).
 class Native {
  public:
-  /// As the caller's algorithm, and in tuning tables.
+  /// The name of the algorithm, in calls and in tuning tables.
   static constexpr std::string_view kName = "native";
 
-  /// An operation in flight. Not thread-safe. Its buffers must live until test() was true or has thrown.
+  /// An operation in flight. Not thread-safe. Its buffers must live until test() has returned true or thrown.
   class Pending {
    public:
     virtual ~Pending() = default;
@@ -25,13 +25,13 @@ class Native {
 
   virtual ~Native() = default;
 
-  /// Whether the library has this operation, for these elements and sizes. The same on all ranks: a function of what
-  /// all of them know. Takes a normalized operation.
+  /// Whether the library can run this operation with these elements and sizes. Equal on all ranks. Takes a normalized
+  /// operation.
   virtual bool serves(const Collective& collective) const = 0;
-  /// Whether any thread of any rank may call the library, so that one can wait inside of it while another goes on
-  /// with what else is in flight. The same on all ranks.
+  /// Whether any thread of any rank may call the library: then one thread can block in it while another makes progress
+  /// with other operations. Equal on all ranks.
   virtual bool may_block() const = 0;
-  /// Spans as large as the operation needs, see State.
+  /// Blocking. The spans have the sizes that the operation needs.
   virtual void run(const Collective& collective, ConstBytes input, Bytes output) = 0;
   virtual std::unique_ptr<Pending> start(const Collective& collective, ConstBytes input, Bytes output) = 0;
 };

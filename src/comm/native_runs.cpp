@@ -21,7 +21,7 @@ void require_own_process() {
                 "own program (spawn), or fork before MPI_Init");
 }
 
-/// Has nothing to do: whoever waits for it drives all others.
+/// A pollable without work: a thread that waits for it drives all others.
 class Idle final : public engine::Pollable {
  public:
   bool progress(Caller) noexcept override { return false; }
@@ -36,8 +36,8 @@ class Idle final : public engine::Pollable {
   engine::Doorbell bell_;
 };
 
-/// While it lives, a thread drives what would otherwise wait for this one to come back from the library. The peers of
-/// other operations may need that before they come to this one.
+/// While it lives, a thread drives the other pollables, since the calling thread is blocked in the library. The peers
+/// may need progress of other operations before they start this one.
 class Meanwhile {
  public:
   Meanwhile() {
@@ -69,7 +69,7 @@ class Meanwhile {
 
 }  // namespace
 
-/// A span of the trace, as the engine's operations have one.
+/// A span of the trace, as for the engine's operations.
 class NativeSpan {
  public:
   NativeSpan(const Collective& collective, std::uint64_t bytes) : kind_(collective.kind), bytes_(bytes) {
@@ -91,7 +91,7 @@ class NativeSpan {
   std::uint64_t begin_ns_ = 0;
 };
 
-/// An operation that was started, and the caller's handle to it.
+/// A started operation; also the caller's handle.
 class NativeRuns::Run final : public engine::Run {
  public:
   Run(std::shared_ptr<NativeRuns> runs, const Collective& collective, std::uint64_t bytes)
@@ -123,7 +123,7 @@ class NativeRuns::Run final : public engine::Run {
   }
   bool done() const noexcept override { return finished_.load(std::memory_order_acquire); }
 
-  /// With the lock of NativeRuns. True when it is over.
+  /// Call it with the lock of NativeRuns. True if the operation is over.
   bool look() noexcept {
     try {
       if (!pending_->test()) return false;
@@ -201,7 +201,7 @@ bool NativeRuns::progress(Caller caller) noexcept {
     }
     next = in_flight_.erase(next);
     moved = true;
-    run->finish();  // its owner may destroy it from here on
+    run->finish();  // its owner may destroy it now
   }
   if (in_flight_.empty()) active.store(false, std::memory_order_seq_cst);
   if (moved) bell_.ring();

@@ -1,4 +1,4 @@
-// Runs what Native does, beside the engines of the process: its operations are waited for like theirs.
+// Runs operations of Native as pollables of the process, so that waiting works as for the engine's operations.
 #pragma once
 
 #include <atomic>
@@ -16,14 +16,14 @@ namespace penstock::comm {
 
 class NativeRuns final : public engine::Pollable, public std::enable_shared_from_this<NativeRuns> {
  public:
-  /// `any_thread`: this rank's progress threads may call the library. `has_workers`: there are some.
+  /// `any_thread`: progress threads of this rank may call the library. `has_workers`: there are progress threads.
   NativeRuns(std::unique_ptr<Native> native, bool any_thread, bool has_workers);
   ~NativeRuns();
   NativeRuns(const NativeRuns&) = delete;
   NativeRuns& operator=(const NativeRuns&) = delete;
 
   const Native& native() const { return *native_; }
-  /// Blocking. What else is in flight in this process goes on meanwhile.
+  /// Blocking. Other operations of this process make progress meanwhile.
   void run(const Collective& collective, ConstBytes input, Bytes output);
   std::shared_ptr<engine::Run> start(const Collective& collective, ConstBytes input, Bytes output);
 

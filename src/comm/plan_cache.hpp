@@ -1,4 +1,4 @@
-// The plans of a communicator's collectives, kept for the next equal call.
+// The cache of a communicator's collective plans.
 #pragma once
 
 #include <array>
@@ -13,24 +13,26 @@
 
 namespace penstock::comm {
 
+/// A plan in the cache.
+/// A plan in the cache.
 struct Planned {
   Collective collective;  ///< normalized
   std::shared_ptr<const Plan> plan;
   std::uint64_t signature = 0;
-  std::uint64_t runs = 0;  ///< under the lock of the cache
-  /// Of MPI's own collective: why. The plan has the sizes of the buffers alone then. Otherwise nullptr.
+  std::uint64_t runs = 0;  ///< protected by the cache's lock
+  /// If MPI's own collective runs: the reason; the plan then only has the sizes of the buffers. Otherwise nullptr.
   std::shared_ptr<const std::string> native_reason{};
 
   std::uint64_t memory_bytes() const;
 };
 
-/// Any thread. What a caller has got from it lives on when it is evicted.
+/// Any thread. Callers share the ownership of plans, which survive their eviction.
 class PlanCache {
  public:
   explicit PlanCache(std::uint64_t most_bytes) : plans_(most_bytes) {}
 
-  /// The plan for `asked`, counted as one run: made by `make(normalized)` unless an operation that `normalize(asked)`
-  /// equals has one.
+  /// The plan for `asked`; counts one run. Looks up `normalize(asked)`, and calls `make(normalized)` if it is not
+  /// cached.
   template <class Normalize, class Make>
   std::shared_ptr<const Planned> get(const Collective& asked, const Normalize& normalize, const Make& make) {
     Recent& recent = recent_[static_cast<std::size_t>(asked.kind)];
@@ -53,15 +55,15 @@ class PlanCache {
     ++recent.entry->value->runs;
     return recent.entry->value;
   }
-  /// Of calls of this kind that mean something else from now on.
+  /// Later calls of this kind are normalized again, because Comm::use has changed their meaning.
   void forget_recent(CollectiveKind kind);
 
-  /// The most recently used one first, under the lock.
+  /// Visits all plans under the lock, the most recently used one first.
   void for_each(const std::function<void(const Planned&)>& visit);
   std::uint64_t size_bytes();
 
  private:
-  /// Of the operation that a Planned holds.
+  /// Refers to Planned::collective.
   using Key = std::reference_wrapper<const Collective>;
   struct Hash {
     std::size_t operator()(const Collective& collective) const;
@@ -70,7 +72,7 @@ class PlanCache {
     bool operator()(const Collective& a, const Collective& b) const { return a == b; }
   };
   using Plans = base::LruCache<Key, std::shared_ptr<Planned>, Hash, Equal>;
-  /// The latest call of a kind. A program makes the same one again and again.
+  /// The latest call of a kind: programs often repeat a call.
   struct Recent {
     Collective asked;
     Plans::Handle entry;

@@ -82,7 +82,7 @@ json::Object Planner::facts_of(const Planned& planned) const {
 
 std::string Planner::explain(const Collective& asked) const {
   const Collective collective = normalized(with_used(asked), facts_.team.rank);
-  // A plan of its own, so that the report counts only what ran.
+  // Not through the cache, so that the report only has plans that ran.
   return facts_of(make_planned(collective)).finish();
 }
 

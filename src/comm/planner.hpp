@@ -1,4 +1,4 @@
-// Which plan a call of a collective gets.
+// Decides which plan a call of a collective gets.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace penstock::comm {
 
 class Planner {
  public:
-  /// Both outlive it. `native` is nullptr where MPI's own collectives are not at hand.
+  /// Both arguments must outlive it. `native` is nullptr if MPI's own collectives are not available.
   Planner(const Facts& facts, const Native* native) : facts_(facts), native_(native), plans_(facts.plan_cache_bytes) {}
 
   /// See Comm::use.
@@ -25,7 +25,7 @@ class Planner {
   PlanCache& plans() { return plans_; }
 
   std::string explain(const Collective& asked) const;
-  /// What ran, how often and why: a line for each plan, and the members of a JSON array.
+  /// The plans that ran, how often and why: as lines of text, and as members of a JSON array.
   std::string ran_text();
   std::string ran_json();
 
@@ -35,14 +35,14 @@ class Planner {
     std::uint64_t segment_bytes = 0;
   };
 
-  /// With the algorithm that is to be used where none is named.
+  /// Adds the algorithm of Comm::use if the call names none.
   Collective with_used(const Collective& asked) const;
   Planned make_planned(const Collective& normalized_what) const;
-  /// Why MPI's own collective is to serve it; nullptr where one of ours is. The same on all ranks. Throws
-  /// Error(invalid_argument) where it is asked for by name and cannot.
+  /// Why MPI's own collective runs it; nullptr if an algorithm of Penstock does. Equal on all ranks. Throws
+  /// Error(invalid_argument) if the call names "native" and MPI cannot run it.
   std::shared_ptr<const std::string> native_reason(const Collective& normalized_what) const;
   Choice choice(const Planned& planned) const;
-  /// What is known of a plan, as the members of a JSON object.
+  /// Describes a plan as the members of a JSON object.
   json::Object facts_of(const Planned& planned) const;
 
   const Facts& facts_;

@@ -14,7 +14,7 @@ Guard::Guard(std::string operation, ConstBytes sent)
 
 void Guard::check() {
   if (mutex_ == nullptr) return;
-  // Whoever waits for the operation, too, may change the memory when it has returned.
+  // Another thread that waits for the operation may change the memory once its wait has returned.
   const std::lock_guard lock(*mutex_);
   const ConstBytes sent = std::exchange(sent_, {});
   if (sent.empty() || store::checksum(sent) == before_) return;
@@ -31,7 +31,7 @@ bool Started::test() {
     try {
       is_complete = run->test();
     } catch (const Error&) {
-      if (agreement != nullptr) agreement->wait();  // the records say more than the operation's own failure
+      if (agreement != nullptr) agreement->wait();  // its text says more than the operation's own failure
       throw;
     }
     if (!is_complete) return false;

@@ -1,4 +1,4 @@
-// An operation that runs, with what is watched of it at debug level 1.
+// A started operation, with its checks at debug level 1.
 #pragma once
 
 #include <cstddef>
@@ -14,23 +14,23 @@
 
 namespace penstock::comm {
 
-/// What an operation sends, watched at debug level 1. Thread-safe.
+/// Detects changes of an operation's send buffer, at debug level 1. Thread-safe.
 class Guard {
  public:
   Guard() = default;
   Guard(std::string operation, ConstBytes sent);
-  /// Throws Error(invalid_argument), once, when the memory has changed since the operation started.
+  /// Throws Error(invalid_argument), once, if the memory has changed since the operation started.
   void check();
 
  private:
-  std::unique_ptr<std::mutex> mutex_;  ///< or nullptr: nothing is watched
+  std::unique_ptr<std::mutex> mutex_;  ///< nullptr: nothing is checked
   std::string operation_;
   ConstBytes sent_;
   store::Checksum before_;
 };
 
 struct Started {
-  /// Of an exscan in place: what this rank contributes, which the others may read in their own time. Outlives the run.
+  /// Of an exscan in place: a copy of this rank's contribution, which the other ranks read. Outlives the run.
   std::shared_ptr<const std::vector<std::byte>> contribution{};
   std::shared_ptr<engine::Run> run;
   Guard guard{};

@@ -46,8 +46,8 @@ State::Prepared State::prepare(const Collective& given, ConstBytes input, Bytes 
       change().commutative = user->commutative;
     }
     if (given.kind == CollectiveKind::exscan && given.in_place) {
-      // Tasks of a node name the memory of other ranks: it has to be the same one on those that are in place and on
-      // those that are not.
+      // Tasks access the memory of other ranks, so it must be the same buffer on ranks that are in place and on ranks
+      // that are not.
       prepared.contribution = std::make_shared<const std::vector<std::byte>>(output.begin(), output.end());
       change().in_place = false;
       input = *prepared.contribution;
@@ -60,9 +60,9 @@ State::Prepared State::prepare(const Collective& given, ConstBytes input, Bytes 
     prepared.planned = planner_.plan(collective);
     prepared.bindings = comm::bind(collective, *prepared.planned->plan, input, output);
   } catch (const std::exception& error) {
-    // MPI cannot be told; this rank's next call of the operation is the one that the others wait for.
+    // MPI cannot be told. The other ranks wait until this rank calls the operation again.
     if (prepared.planned != nullptr && prepared.planned->native_reason != nullptr) throw;
-    // This rank alone may know; the others must not wait for it.
+    // Perhaps only this rank knows the error. Fail the operation, so that the others do not wait.
     fail_next(error.what());
     throw;
   }
@@ -134,7 +134,7 @@ State::~State() {
     file << line << std::flush;
     if (!file) std::fprintf(stderr, "penstock: cannot write the report %s\n", path.c_str());
   } catch (const std::exception&) {
-    // Out of memory at the end: the report is lost, the program is not.
+    // Out of memory: the report is lost.
   }
 }
 

@@ -1,4 +1,4 @@
-// What Penstock keeps for a communicator.
+// The state of a communicator.
 #pragma once
 
 #include <memory>
@@ -24,8 +24,8 @@ namespace penstock {
 
 namespace comm {
 
-/// Brings the parts together: the planner says what a call is to run, the engine or MPI runs it, and at debug level 1
-/// the ranks agree on it.
+/// Owned by the copies of a Comm. The planner decides what a call runs, the engine or MPI runs it, and at debug level 1
+/// the ranks first agree on it.
 class State {
  public:
   State(std::shared_ptr<engine::Engine> engine, std::shared_ptr<NativeRuns> native, MakeLink make_link, Facts facts)
@@ -35,7 +35,7 @@ class State {
         facts_(std::move(facts)),
         planner_(facts_, native_ == nullptr ? nullptr : &native_->native()),
         agreements_(*engine_, facts_.debug) {}
-  /// Writes what ran where the option `report` asks for it.
+  /// Writes the report if the option `report` is set.
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -45,8 +45,8 @@ class State {
   engine::Engine& engine() { return *engine_; }
   Planner& planner() { return planner_; }
   Comm duplicate() const { return make_comm(make_link_, facts_.options); }
-  /// What a layer above keeps with the communicator: one object of each type, made of these arguments when it is first
-  /// asked for. For whoever calls the communicator: by one thread at a time.
+  /// State of a layer above: one object of each type, constructed from these arguments by the first call. One thread at
+  /// a time.
   template <class T, class... Arguments>
   T& kept_with(Arguments&&... arguments) {
     std::shared_ptr<void>& slot = kept_[typeid(T)];
@@ -60,6 +60,7 @@ class State {
                 std::uint64_t signature);
   /// See engine::Engine::fail_next.
   void fail_next(const std::string& message) noexcept;
+  void set_timeout(std::chrono::milliseconds timeout) noexcept { engine_->set_timeout(timeout); }
   std::string report();
 
  private:
@@ -69,8 +70,8 @@ class State {
     std::shared_ptr<const std::vector<std::byte>> contribution{};  ///< see Started
   };
   Started start(const Prepared& prepared, std::shared_ptr<const UserOp> user);
-  /// Throws what is wrong with the arguments, after the other ranks have been told. A rank that fails before it has
-  /// called MPI's own collective tells nobody.
+  /// Throws if the arguments are wrong, after it has failed the operation on the other ranks. If MPI's own collective
+  /// would run, the other ranks are not told.
   Prepared prepare(const Collective& given, ConstBytes input, Bytes output, const UserOp* user);
 
   std::shared_ptr<engine::Engine> engine_;
@@ -95,7 +96,7 @@ struct Request::Run {
   void wait();
 
   std::shared_ptr<comm::State> state;          ///< outlives the run
-  std::unique_ptr<comm::Unpacking> unpacking;  ///< of a call on items; its memory outlives the run, too
+  std::unique_ptr<comm::Unpacking> unpacking;  ///< of a call on items; its memory outlives the run
   comm::Started started;
 };
 

@@ -1,4 +1,4 @@
-// The table of measured choices that a communicator uses: read and judged by rank 0, then the same on all ranks.
+// Reads the tuning table of a communicator: rank 0 reads and checks it, then broadcasts it.
 #include <cstdio>
 #include <fstream>
 #include <mutex>
@@ -17,12 +17,12 @@ std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw Error(ErrorCode::not_found, "it cannot be opened");
   std::ostringstream text;
-  // Nothing at all counts as a failure, too; an empty file is no table either way.
+  // Reading an empty file also sets the fail bit; it is not a table either.
   if (!(text << file.rdbuf())) throw Error(ErrorCode::io, "it cannot be read");
   return std::move(text).str();
 }
 
-/// Communicators come in numbers; a table that is of no use to them is worth one line.
+/// Programs make many communicators, so the warning about a table is printed once.
 void warn_once(const std::string& text) {
   static std::mutex mutex;
   static std::set<std::string> said;
@@ -47,22 +47,29 @@ void read_tuning(engine::Engine& engine, Facts& facts, const std::string& path) 
       warn_once("tuning: " + text + "; the default algorithms are used");
     }
   }
-  // Not through the plan cache: its contents are what the application has run.
+  // Not through the plan cache, which has the application's plans.
+  int left = 3;
   const auto tell = [&](Bytes data) {
     const Collective collective{.kind = CollectiveKind::bcast, .count = data.size()};
-    engine
-        .start(std::make_shared<const Plan>(plan_collective(facts.team, collective)), {.input = {}, .output = data}, {},
-               signature(collective))
-        ->wait();
+    const auto run = engine.start(std::make_shared<const Plan>(plan_collective(facts.team, collective)),
+                                  {.input = {}, .output = data}, {}, signature(collective));
+    --left;
+    run->wait();
   };
-  // The thread level and the settings of the MPI library may be others here; what rank 0 found counts.
+  // Thread level and MPI settings of this rank may differ; those of rank 0 count.
   std::string mpi = facts.mpi;
   std::uint64_t head[4] = {text.size(), useful ? 1u : 0u, facts.any_thread ? 1u : 0u, mpi.size()};
-  tell(std::as_writable_bytes(std::span(head)));
-  text.resize(head[0]);
-  tell(std::as_writable_bytes(std::span(text)));
-  mpi.resize(head[3]);
-  tell(std::as_writable_bytes(std::span(mpi)));
+  try {
+    tell(std::as_writable_bytes(std::span(head)));
+    text.resize(head[0]);
+    tell(std::as_writable_bytes(std::span(text)));
+    mpi.resize(head[3]);
+    tell(std::as_writable_bytes(std::span(mpi)));
+  } catch (...) {
+    // Out of memory, here or elsewhere: the others wait for this rank's part in all of them.
+    for (; left > 0; --left) engine.fail_next("reading the tuning table failed");
+    throw;
+  }
   if (head[1] == 0) {
     facts.tuning = text;
     return;

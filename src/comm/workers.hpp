@@ -1,9 +1,10 @@
-// How the ranks of a communicator agree on its progress threads (workers): how many of a node, in which processes,
-// where.
+// The ranks of a communicator agree on its progress threads (workers): their number per node, processes and CPUs.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,9 +15,9 @@
 
 namespace penstock::comm {
 
-/// What a rank tells the others; sent as it is.
+/// What a rank tells the others. Sent as bytes.
 struct WorkerInfo {
-  std::uint64_t process = 0;  ///< the same for ranks that are threads of one process, else different
+  std::uint64_t process = 0;  ///< identifies the process: equal for ranks that are threads of one process
   std::int32_t started = 0;   ///< see engine::Inheritance
   std::int32_t wanted = 0;    ///< CommOptions::progress_cores
   std::int32_t any_thread = 0;
@@ -25,16 +26,16 @@ struct WorkerInfo {
   engine::CpuSet inherited;
 };
 
-/// Of the calling process. Local.
-WorkerInfo worker_info(int wanted, const engine::Transport& transport);
+/// Of the calling process, whose threads are bound to these CPUs. Local.
+WorkerInfo worker_info(int wanted, const engine::Transport& transport, const engine::CpuSet& bound);
 
 struct Workers {
   std::vector<std::int32_t> cpus;  ///< one entry per worker of this process: its CPU, or -1
-  std::int32_t per_node = 0;       ///< the fewest of any node; the same on all ranks
-  std::string reason;              ///< how many on this node, where, and why
+  std::int32_t per_node = 0;       ///< workers per node: the minimum over the nodes, equal on all ranks
+  std::string reason;              ///< how many on this node, on which CPUs, and why
 };
 
-/// What the lowest rank of a node tells the others; sent as it is.
+/// The decision of the lowest rank of a node. Sent as bytes.
 struct WorkerDecision {
   struct Worker {
     std::int16_t local_rank;
@@ -45,21 +46,24 @@ struct WorkerDecision {
   std::array<char, 316> reason;
 };
 
-/// How the ranks agree. Local until reach(), and all memory that it needs: a rank that lacks some can still tell the
-/// others, who would wait for it.
+/// How the ranks agree. Takes all memory that it needs until a decision when it is made: a rank that lacks some can
+/// tell the others, who would wait for it.
 class WorkerAgreement {
  public:
   explicit WorkerAgreement(const engine::Transport& transport);
-  /// Collective, once: `infos` of all ranks. The lowest rank of each node decides, so that a node reads its topology
-  /// once.
-  Workers reach(engine::Transport& transport, std::span<const WorkerInfo> infos);
+
+  /// What this rank is to tell the others, knowing the infos of all; empty where no rank has to. The lowest rank of
+  /// each node decides, so that a node reads its topology once.
+  std::optional<WorkerDecision> decide(std::span<const WorkerInfo> infos);
+  /// From what the ranks were told: of each at most once, and of the lowest of a node only.
+  Workers reach(std::span<const WorkerInfo> infos, const std::function<WorkerDecision(std::size_t rank)>& told_by);
 
  private:
+  const std::vector<std::int32_t>& nodes_;
+  const std::size_t rank_;
   std::vector<std::size_t> neighbours_;  ///< the ranks of this node
   std::vector<WorkerInfo> node_;         ///< theirs
-  std::vector<WorkerDecision> decisions_;
-  std::vector<bool> seen_;  ///< by node
-  Workers mine_;
+  bool is_wanted_ = false;               ///< by a rank
 };
 
 }  // namespace penstock::comm

@@ -30,7 +30,8 @@ void CellMessages::send(int peer, const Header& header, ConstBytes payload, Oper
     return;
   std::byte* const copy = core_.buffers.take(payload.size());
   kernels::copy_bytes(copy, payload.data(), payload.size());
-  // The caller may leave the library once its operation is over, and then nobody sends what still waits.
+  // The operation must not finish before the message has left: its caller may leave the library, and nothing would send
+  // it.
   if (owner != nullptr) core_.hold(*owner);
   add_to_backlog(local_rank, {header, {copy, payload.size()}, copy, owner});
 }
@@ -96,7 +97,7 @@ bool CellMessages::stream(Send& transfer) {
 }
 
 bool CellMessages::receive() {
-  constexpr int kAtOnce = 64;  // then other work gets its turn
+  constexpr int kAtOnce = 64;  // per call, so that other work gets its turn
   int received = 0;
   for (; received < kAtOnce; ++received) {
     Cell* const cell = cells_.receive();
@@ -131,7 +132,8 @@ void CellMessages::on_cts(const Header& header) {
 }
 
 void CellMessages::on_data(const Header& header, ConstBytes payload) {
-  // A sender that streams may sleep for want of cells. Without a fence this can miss it; its naps are short.
+  // A sender that streams may sleep because it has no free cell. Without a fence this can miss it, but its sleeps are
+  // short.
   core_.slot(core_.local(static_cast<int>(header.source))).bell.ring();
   Receive* const transfer = receives_.find(header.receiver_transfer);
   if (transfer == nullptr || transfer->operation->sequence != header.sequence) return;

@@ -1,4 +1,4 @@
-// Messages between the ranks of a node, through cells of shared memory.
+// Messages between the ranks of a node, through the cells of a shared-memory queue (cells.hpp).
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace penstock::engine {
 
-/// Short messages go whole. Long ones are announced: the receiver reads them by itself, and says when it has (fin), or
-/// asks for them in pieces (cts, then data).
+/// Short messages are sent eagerly. For long ones the sender sends rts; then the receiver reads the sender's memory and
+/// answers fin (rendezvous get), or answers cts and gets the message in pieces (data).
 class CellMessages final : public Mechanism {
  public:
   explicit CellMessages(Core& core) : core_(core), cells_(*core.node.segment), backlog_(core.node.ranks.size()) {}
@@ -22,7 +22,7 @@ class CellMessages final : public Mechanism {
   }
 
   void post(Operation& operation, StepId step);
-  /// Control messages. Copies the payload, and holds the owner while it waits for a cell.
+  /// Sends a control message. Copies the payload. `owner` does not finish while the message waits for a cell.
   void send(int peer, const Header& header, ConstBytes payload, Operation* owner);
   void receive_pieces(Operation& operation, StepId step, const Header& rts);
   bool receive();  ///< true when something came
@@ -49,9 +49,9 @@ class CellMessages final : public Mechanism {
   struct Outgoing {
     Header header;
     ConstBytes payload{};
-    std::byte* copy = nullptr;          ///< the payload, when it is the engine's
-    Operation* operation = nullptr;     ///< waits for it; or nullptr
-    StepId step = CompiledPlan::kNone;  ///< complete when it has left; kNone: the operation is held until then
+    std::byte* copy = nullptr;          ///< the payload, if the engine owns it
+    Operation* operation = nullptr;     ///< the operation that waits for it, or nullptr
+    StepId step = CompiledPlan::kNone;  ///< complete when the message has left; kNone: the operation waits until then
   };
   struct Send {
     Operation* operation = nullptr;

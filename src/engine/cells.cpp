@@ -8,7 +8,7 @@
 namespace penstock::engine {
 namespace {
 
-// Receivers keep a cell each meanwhile: so few that every sender has others.
+// Each receiver keeps its last cell for a while. With so few ranks, every sender has other cells.
 constexpr std::uint32_t kFewRanks = 8;
 constexpr int kPatience = 100;
 constexpr std::uint32_t kFirstCells = 4;
@@ -29,17 +29,17 @@ Cells::Cells(Segment& segment)
   free_.reserve(segment.layout().cells_per_rank);
 }
 
-// Never one alone: the receiver keeps the last one until another follows.
+// At least two cells: the receiver keeps the last one until another follows.
 std::uint32_t Cells::quota_of(std::uint32_t cells) const {
   const std::uint32_t peers = std::max(segment_.layout().ranks - 1, 1u);
   return peers == 1 ? cells : std::max({cells / 2 / peers, std::min(cells / 4, 8u), 2u});
 }
 
-// Twice as many as before. Without memory for them the others have to do: short messages go through the small ones.
+// Doubles the number of large cells. Without memory for them, short messages use the small cells.
 bool Cells::grow() {
   const std::uint32_t all = segment_.layout().cells_per_rank;
   if (large_ == all) return false;
-  // Somebody may have given memory back meanwhile; asking is a system call.
+  // Memory may have been freed meanwhile. Asking is a system call, so it is done at growing intervals.
   if (refused_ > 0 && !std::has_single_bit(++asked_)) return false;
   const std::uint32_t wanted = std::min(all, std::max(kFirstCells, 2 * large_));
   try {
@@ -64,7 +64,7 @@ std::uint64_t Cells::most_payload_bytes(std::uint64_t wanted) {
 }
 
 void Cells::reclaim(std::size_t at_most) {
-  // Returned cells are collected from the oldest on; those still in use keep their place at the end of the ring.
+  // Collects returned cells, the oldest first; cells still in use move to the end of the ring.
   for (std::size_t looked = std::min(at_most, taken_count_); looked > 0; --looked) {
     const Taken oldest = taken_[taken_first_];
     taken_first_ = taken_first_ + 1 == taken_.size() ? 0 : taken_first_ + 1;
@@ -82,7 +82,7 @@ void Cells::reclaim(std::size_t at_most) {
 Cell* Cells::take(std::uint32_t to_local_rank, std::uint64_t payload_bytes) {
   const bool fits_small = payload_bytes <= Segment::kSmallPayloadBytes;
   const auto has_none = [&] { return free_.empty() && (!fits_small || free_small_.empty()); };
-  // Looking at the oldest keeps one or two cells going round, which stay in the caches of both sides.
+  // Checking the oldest cell reuses the same one or two cells, which stay in the caches of both sides.
   reclaim(1);
   if (has_none() || taken_by_[to_local_rank] >= quota_) reclaim(taken_count_);
   if (taken_by_[to_local_rank] >= quota_ || (has_none() && !grow())) return nullptr;
@@ -93,7 +93,7 @@ Cell* Cells::take(std::uint32_t to_local_rank, std::uint64_t payload_bytes) {
   ++taken_count_;
   ++taken_by_[to_local_rank];
   Cell& cell = segment_.cell(index);
-  // In this order, so that a cell that was taken and not sent leads nowhere; see mend().
+  // In this order, so that a cell that was taken but not sent has no successor; see mend().
   cell.next.store(0, std::memory_order_relaxed);
   cell.in_use.store(to_local_rank + 1, std::memory_order_release);
   return &cell;
@@ -134,15 +134,15 @@ Cell* Cells::next_message() {
 Cell* Cells::receive() {
   if (Cell* message = next_message()) return message;
   if (head_ == stub_ || ++empty_looks_ <= patience_) return nullptr;
-  // Unless a sender is just appending.
+  // Unless a sender is appending.
   if (slot_.queue_tail.load(std::memory_order_acquire) == head_) append(slot_, stub_);
   return next_message();
 }
 
-// A sender that dies between the two stores of append() leaves a queue whose head leads nowhere, although its tail is
-// further on. RankSlot::sending says of every rank which cell it was appending, to whichever queue the cell names. So
-// the gap at the head is that of a rank that has gone if no rank that lives is appending here. Whether such a cell had
-// been put into the queue shows in the cell: it is the tail or leads on, which a cell that was only taken does not.
+// A sender that dies between the two stores of append() leaves a gap: the head has no successor, but the tail is
+// further on. RankSlot::sending names the cell that each rank was appending, and the cell names its queue. If no live
+// rank is appending to this queue, a dead rank left the gap. Its cell is in the queue if it is the tail or has a
+// successor; a cell that was only taken is neither.
 bool Cells::mend(const std::vector<bool>& gone) {
   const std::uint32_t tail = slot_.queue_tail.load(std::memory_order_seq_cst);
   Cell& head = segment_.cell(head_);
@@ -158,7 +158,7 @@ bool Cells::mend(const std::vector<bool>& gone) {
     const bool is_queued = sending - 1 == tail || segment_.cell(sending - 1).next.load(std::memory_order_seq_cst) != 0;
     if (is_queued && sending - 1 != head_ && !is_linked(sending - 1)) lost.push_back(sending - 1);
   }
-  // If several ranks died here, the part of the queue that ends at the tail comes last.
+  // If several ranks died, the part of the queue that ends at the tail comes last.
   const auto leads_to_tail = [&](std::uint32_t index) {
     while (index != tail) {
       const std::uint32_t next = segment_.cell(index).next.load(std::memory_order_seq_cst);

@@ -1,9 +1,10 @@
-// Messages through shared cells, without locks: every receiver has one queue that all ranks of its node append to.
+// The shared-memory message queue: lock-free, one queue per receiver, to which all ranks of its node append cells.
 //
-// As in Nemesis (Buntinas, Mercier, Gropp 2006), with the stub of Vyukov's queue instead of a compare-and-swap: the
-// receiver never waits for a sender that was stopped between its two stores. A cell belongs to its sender: it takes
-// one of its own that is free, fills it and appends it; the receiver clears in_use when it has emptied it and another
-// one follows, which it is itself if need be: its stub. That costs both sides a cache line, so it comes after a while.
+// As in Nemesis (Buntinas, Mercier, Gropp 2006), with the stub of Vyukov's queue instead of a compare-and-swap, so the
+// receiver never waits for a sender that was stopped between its two stores.
+// A cell belongs to its sender. The sender takes a free cell of its own, fills it and appends it. The receiver clears
+// in_use when it has emptied the cell and another cell follows. If none follows for a while, the receiver appends its
+// own stub, so that the last cell is returned too. This costs both sides a cache line, so it is not done at once.
 #pragma once
 
 #include <cstdint>
@@ -13,29 +14,30 @@
 
 namespace penstock::engine {
 
-/// One rank's end: its queue and its own cells. One thread at a time.
+/// One rank's end of the queues: it receives from its queue and sends its own cells. One thread at a time.
 class Cells {
  public:
   explicit Cells(Segment& segment);
 
-  /// The largest payload of at most `wanted` bytes that take() has a cell for, now or later: less where /dev/shm is
+  /// The largest payload, at most `wanted` bytes, for which take() can have a cell. Less than `wanted` if /dev/shm is
   /// full.
   std::uint64_t most_payload_bytes(std::uint64_t wanted);
-  /// A free cell for a message to that rank, or nullptr: then all are in use, or the receiver has its share of them
-  /// (so that a rank that does not listen leaves some for the others). Fill header and payload, then send().
+  /// A free cell for a message to that rank. nullptr if all cells are in use, or if that receiver holds its quota of
+  /// them; the quota keeps a rank that does not receive from blocking the others. Fill header and payload, then call
+  /// send().
   Cell* take(std::uint32_t to_local_rank, std::uint64_t payload_bytes = 0);
-  /// Sends the cell that was taken last.
+  /// Sends the cell that take() returned last.
   void send();
 
-  /// The next message to this rank, or nullptr. It is there until the next call.
+  /// The next message to this rank, or nullptr. Valid until the next call.
   Cell* receive();
 
-  /// If the queue is cut at its head because a rank died while it appended a message, links that message, so that it
-  /// and all that came after it are received. `gone`, by local rank: whose processes have ended. True if it did;
-  /// receive() may then meet the next such gap.
+  /// Repairs the queue if a rank died between the two stores of an append: links its cell, so that this message and all
+  /// later ones are received. `gone`, by local rank: whether the process has ended. Returns true if it repaired a gap;
+  /// receive() may then reach another one.
   bool mend(const std::vector<bool>& gone);
 
-  /// Sequentially consistent look for sleepers: false while a message is there or about to be.
+  /// For threads that are about to sleep. Sequentially consistent: false if a message is there or is being appended.
   bool empty() const noexcept;
 
  private:
@@ -55,19 +57,19 @@ class Cells {
   Segment& segment_;
   RankSlot& slot_;
   const std::uint32_t stub_;
-  const int patience_;  ///< looks at an empty queue before its last cell is given back
+  const int patience_;  ///< how many polls of an empty queue come before its last cell is returned
   int empty_looks_ = 0;
   std::uint32_t head_;         ///< the last message that was received, or the stub
-  std::uint32_t large_ = 0;    ///< cells that are not small and have memory
-  std::uint32_t refused_ = 0;  ///< times that there was none for more of them
-  std::uint32_t asked_ = 0;    ///< and how often since it was asked for
+  std::uint32_t large_ = 0;    ///< large cells that have memory
+  std::uint32_t refused_ = 0;  ///< how often the system had no memory for more of them
+  std::uint32_t asked_ = 0;    ///< calls of grow() since the last refusal
   std::uint32_t quota_;
   std::vector<std::uint32_t> free_;  ///< not small
   std::vector<std::uint32_t> free_small_;
-  std::vector<Taken> taken_;  ///< a ring in the order of sending
+  std::vector<Taken> taken_;  ///< cells in use, a ring in the order of sending
   std::size_t taken_first_ = 0;
   std::size_t taken_count_ = 0;
-  std::vector<std::uint32_t> taken_by_;  ///< cells that each receiver has not returned yet, as far as known
+  std::vector<std::uint32_t> taken_by_;  ///< by receiver: cells that it has not returned, as far as known
 };
 
 }  // namespace penstock::engine

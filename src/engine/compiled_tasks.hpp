@@ -1,4 +1,4 @@
-// The shared tasks of a plan, turned round for the ranks of a node, which are numbered locally from 0 here.
+// The tasks of a plan, indexed for running them. Ranks are local ranks of the node here, numbered from 0.
 #pragma once
 
 #include <cstdint>
@@ -13,31 +13,34 @@ namespace penstock::engine {
 /// Throws Error(invalid_argument) that names the plan.
 [[noreturn]] void reject_plan(const Plan& plan, const std::string& why);
 
+/// Made once per plan, as CompiledPlan.
+/// Made once per plan, as CompiledPlan.
 class CompiledTasks {
  public:
   CompiledTasks() = default;
-  /// Throws Error(invalid_argument) where the tasks cannot be run: too many, regions outside of this rank's buffers,
-  /// ranks of other nodes, steps that do not publish each task exactly once, no single copy.
+  /// Throws Error(invalid_argument) if the tasks cannot be run: too many tasks or groups, regions outside of this
+  /// rank's buffers, ranks of other nodes, tasks that are not published exactly once, no single copy.
   CompiledTasks(const Plan& plan, const Team& team);
 
   std::uint32_t count() const { return static_cast<std::uint32_t>(group_.size()); }
   std::uint32_t group_count() const { return static_cast<std::uint32_t>(own_count_.size()); }
 
-  /// A group is what one publish_tasks step publishes; they are numbered in the order of the steps, on all ranks alike.
+  /// A task group is what one publish_tasks step publishes. Groups are numbered in the order of the steps, equally on
+  /// all ranks.
   std::uint32_t group_of_task(std::uint32_t task) const { return group_[task]; }
   StepId step_of_group(std::uint32_t group) const { return step_[group]; }
   std::uint32_t group_of_step(StepId step) const;
-  /// Tasks of the group that touch this rank.
+  /// The number of tasks of the group that touch this rank's memory.
   std::uint32_t own_count(std::uint32_t group) const { return own_count_[group]; }
 
-  /// The local ranks that a task touches, each once.
+  /// The local ranks whose memory a task touches, each once.
   std::span<const std::uint32_t> ranks(std::uint32_t task) const { return ranks_.of(task); }
   /// The tasks that wait for it.
   std::span<const std::uint32_t> next(std::uint32_t task) const { return next_.of(task); }
   bool is_ordered() const { return !next_.values.empty(); }
 
-  /// Tasks that are placed on the application's cores and wait for no others than such: the part of a split tree that
-  /// comes before the rest.
+  /// Tasks on the application lane that depend on application-lane tasks only: the part of a split tree that runs
+  /// before the rest.
   std::span<const std::uint32_t> front() const { return front_; }
 
  private:

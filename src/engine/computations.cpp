@@ -12,9 +12,9 @@
 namespace penstock::engine {
 namespace {
 
-constexpr std::uint64_t kInlineBytes = 4096;           // smaller steps cost less than handing them out
-constexpr std::uint64_t kLongCellBytes = 32 << 10;     // how shorter ones are written makes no difference that shows
-constexpr std::uint64_t kLargeOutputBytes = 16 << 20;  // of half the length, what is streamed takes longer
+constexpr std::uint64_t kInlineBytes = 4096;           // running a smaller step costs less than handing it to a thread
+constexpr std::uint64_t kLongStagedBytes = 32 << 10;   // for shorter staging buffers the kind of store does not matter
+constexpr std::uint64_t kLargeOutputBytes = 16 << 20;  // for half the length non-temporal stores are slower
 constexpr std::uint64_t kStreamedRunBytes = 4096;
 
 const char* name_of(StepKind kind) {
@@ -33,7 +33,7 @@ const char* name_of(StepKind kind) {
 void Computations::post(Operation& operation, StepId step, ConstBytes from) {
   const Step& what = operation.step(step);
   const bool may_run = what.lane == Lane::progress || core_.caller == Caller::application;
-  // An operation of the user's must not run under the lock: it may need another one, such as Python's.
+  // A user operation must not run under the lock: it may need another lock, such as Python's.
   const bool is_users =
       operation.call.arithmetic.user && (what.kind == StepKind::reduce || what.kind == StepKind::reduce_sorted);
   if (std::max(what.from.size_bytes, what.to.size_bytes) > kInlineBytes || !may_run || is_users)
@@ -48,10 +48,11 @@ bool Computations::run(const Work& work) {
   return true;
 }
 
-// What far readers get goes through memory: they would wait longer for each line from the caches of this core, and this
-// core for theirs. So does what no cache will hold: an ordinary store first reads the line that it overwrites.
+// Whether to use non-temporal stores. They are faster if the readers are far: cache lines then take longer from another
+// core's caches than from memory. They are also faster for targets larger than the caches: an ordinary store first
+// reads the line that it overwrites.
 bool Computations::streams(const Operation& operation, const Step& step, Bytes to) {
-  if (step.to.buffer == Buffer::shared) return to.size() >= kLongCellBytes && distance_.is_far(to);
+  if (step.to.buffer == Buffer::shared) return to.size() >= kLongStagedBytes && distance_.is_far(to);
   return step.to.buffer == Buffer::output && operation.call.bindings.output.size() >= kLargeOutputBytes &&
          to.size() >= kStreamedRunBytes;
 }

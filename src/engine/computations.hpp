@@ -1,4 +1,4 @@
-// Steps that combine and copy memory that this process has mapped.
+// Runs the steps that combine, transform and copy memory that this process has mapped.
 #pragma once
 
 #include "engine/core.hpp"
@@ -6,16 +6,18 @@
 
 namespace penstock::engine {
 
+/// Runs short steps at once, and long ones on a thread without the engine's lock.
+/// Runs short steps at once, and long ones on a thread without the engine's lock.
 class Computations final : public Mechanism, private Worker {
  public:
   explicit Computations(Core& core) : core_(core) {}
 
   void post(Operation& operation, StepId step, ConstBytes from);
-  /// With or without the lock: touches nothing but the step's memory.
+  /// Runs the step. Touches only the step's memory, so it needs no lock.
   void compute(const Operation& operation, StepId step, ConstBytes from);
 
   void cancel(Operation&) override {}
-  void waits_for(const Operation&, std::vector<int>&) const override {}  // each waits for other steps alone
+  void waits_for(const Operation&, std::vector<int>&) const override {}  // they wait for other steps only
 
  private:
   bool run(const Work& work) override;
@@ -23,7 +25,7 @@ class Computations final : public Mechanism, private Worker {
   bool streams(const Operation& operation, const Step& step, Bytes to);
 
   Core& core_;
-  Distance distance_;  ///< of those who read this rank's shared memory
+  Distance distance_;  ///< of the readers of this rank's shared memory
 };
 
 }  // namespace penstock::engine

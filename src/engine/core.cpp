@@ -19,7 +19,7 @@ std::string traced_name(const Plan& plan) {
 
 }  // namespace
 
-Core::Core(std::unique_ptr<Transport> by, const EngineOptions& given, Node on)
+Core::Core(std::shared_ptr<Transport> by, const EngineOptions& given, Node on)
     : node(std::move(on)),
       options(given),
       rank(node.team.rank),
@@ -116,7 +116,7 @@ bool Core::run_work(std::unique_lock<std::mutex>& lock, Lane lane) {
   if (!run_unlocked(*work.operation, lock, [&] { result = work.worker->run(work); })) return true;
   work.worker->finish(work, result);
   drain();
-  // Whoever sleeps in wait() runs the application lane.
+  // A thread that sleeps in wait() must wake to run the application lane.
   if (caller == Caller::progress_thread && has_work(Lane::application)) own_bell.ring();
   return true;
 }
@@ -134,7 +134,7 @@ void Core::fail(Operation& operation, const Error& error, bool tell_all, int par
     for (int peer = 0; tell_all && peer < node.team.size(); ++peer)
       if (peer != rank) send_notice(peer, operation.sequence, *operation.error, is_death, partner);
   } catch (const std::bad_alloc&) {
-    // The peers find out when they look for this rank's messages.
+    // The peers find this failure when they wait for this rank's messages.
   }
   finish_if_over(operation);
 }
@@ -152,7 +152,7 @@ void Core::fail(Operation& operation, const std::exception_ptr& thrown, const ch
 }
 
 void Core::fail_mismatch(Operation& operation, int peer, const std::string& what) {
-  // Ranks that heard of a death at different operations call different things afterwards: the death is what to report.
+  // Ranks that learned of a death in different operations may call different operations afterwards. Report the death.
   if (const int gone = detector.find_dead(); gone >= 0)
     return fail(operation, FailureDetector::has_gone(gone, describe(operation)));
   fail(operation,
@@ -164,7 +164,7 @@ void Core::fail_mismatch(Operation& operation, int peer, const std::string& what
 }
 
 void Core::fail_all(const Error& error) noexcept {
-  // Finishing moves the window, so it is looked at by sequence.
+  // Finishing an operation moves the window, so this iterates by sequence.
   const auto for_each = [&](auto&& function) {
     for (std::uint64_t sequence = operations.base(); sequence < operations.next(); ++sequence)
       if (Operation* const each = operations.find(sequence); each != nullptr && !each->is_finished()) function(*each);
@@ -202,7 +202,7 @@ void Core::on_notice(const Header& header, ConstBytes payload) {
   const int origin = static_cast<int>(header.source);
   if (notice.partner == rank)
     fail(failing, Error(static_cast<ErrorCode>(notice.code), text, origin), notice.is_told_to_all == 0);
-  else if (notice.is_death != 0)  // of a third rank
+  else if (notice.is_death != 0)  // a third rank has died
     fail(failing, PeerGone(text, notice.culprit), notice.is_told_to_all == 0);
   else
     fail(failing,
@@ -210,7 +210,8 @@ void Core::on_notice(const Header& header, ConstBytes payload) {
          false);
 }
 
-// A message for an operation that is over here. If it was completed without that message, its sender waits in vain.
+// A message for an operation that is over here. If it was completed without that message, its sender waits for an
+// answer.
 void Core::on_late(const Header& header) {
   const OperationTable::Past& past = operations.past(header.sequence);
   if (past.sequence == header.sequence && past.failed) return;

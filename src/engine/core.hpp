@@ -1,4 +1,4 @@
-// The core of the engine: which operations there are, which of their steps may run, and how one fails.
+// The core of the engine: the operations, which of their steps may run, and how operations fail.
 #pragma once
 
 #include <array>
@@ -18,10 +18,10 @@
 
 namespace penstock::engine {
 
-/// What mechanisms see of the engine. Protected by the engine's lock.
+/// The engine as mechanisms see it. The engine's lock protects it.
 class Core {
  public:
-  Core(std::unique_ptr<Transport> by, const EngineOptions& given, Node on);
+  Core(std::shared_ptr<Transport> by, const EngineOptions& given, Node on);
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
@@ -37,12 +37,12 @@ class Core {
   bool may_call_transport() const {
     return has_remote && !transport_broken && (caller == Caller::application || transport->any_thread());
   }
-  /// No rank of the node that lives works on an operation before this one.
+  /// All live ranks of the node have completed all operations before this sequence.
   std::uint64_t completed_by_all() const;
-  /// Adds the ranks that are furthest behind, by what they publish, where that keeps the operation from going on.
+  /// Adds the ranks whose published counter `reached` is the smallest, if that keeps the operation from going on.
   void add_last(std::atomic<std::uint64_t> RankSlot::*reached, const Operation& operation,
                 std::vector<int>& peers) const;
-  /// Of the operation's shared memory in this rank's ring.
+  /// Offset of the operation's shared memory in this rank's ring.
   std::uint64_t shared_offset(const Operation& operation) const {
     return operation.shared == nullptr ? 0 : static_cast<std::uint64_t>(operation.shared - node.segment->ring(self()));
   }
@@ -58,7 +58,7 @@ class Core {
   void launch(Operation& operation);
   void drain();
   void finish_if_over(Operation& operation);
-  /// The operation is not over before what was held is released.
+  /// hold() keeps the operation from finishing until release().
   void hold(Operation& operation) { ++operation.in_flight; }
   void release(Operation& operation) {
     --operation.in_flight;
@@ -68,7 +68,7 @@ class Core {
   void add_work(Lane lane, const Work& work) { work_[static_cast<std::size_t>(lane)].push(work); }
   bool has_work(Lane lane) const { return !work_[static_cast<std::size_t>(lane)].empty(); }
   bool run_work(std::unique_lock<std::mutex>& lock, Lane lane);
-  /// Runs the function without the lock. What it throws fails the operation; false where that has failed.
+  /// Runs the function without the lock. If it throws, the operation fails. Returns false if the operation has failed.
   template <typename Function>
   bool run_unlocked(Operation& operation, std::unique_lock<std::mutex>& lock, Function function) {
     ++operation.executing;
@@ -89,28 +89,28 @@ class Core {
     return false;
   }
 
-  /// A mismatch has a partner: the rank that shares it.
+  /// Fails the operation here and on the other ranks. A mismatch has a `partner`: the other rank concerned.
   void fail(Operation& operation, const Error& error, bool tell_all = true, int partner = -1);
-  /// What is no Error becomes one.
+  /// The same for any exception.
   void fail(Operation& operation, const std::exception_ptr& thrown, const char* what);
   void fail_mismatch(Operation& operation, int peer, const std::string& what);
   void fail_all(const Error& error) noexcept;
   void on_notice(const Header& header, ConstBytes payload);
-  void on_late(const Header& header);  ///< the operation is over here
+  void on_late(const Header& header);  ///< a message for an operation that is over here
 
-  // What goes from a mechanism to others.
-  /// A message that belongs to a step or an operation.
+  // Calls from one mechanism to others.
+  /// A message for a step or an operation has come.
   virtual void arrive(const Header& header, ConstBytes payload) = 0;
-  /// To a step that is ready for it.
+  /// Gives a message to a step that is ready for it.
   virtual void deliver(Operation& operation, StepId step, const Header& header, ConstBytes payload) = 0;
-  /// Copies the payload. An owner is not over before the message has left.
+  /// Sends a control message. Copies the payload. `owner` does not finish before the message has left.
   virtual void send(int peer, const Header& header, ConstBytes payload, Operation* owner) = 0;
 
   const Node node;
   const EngineOptions options;
   const int rank;
   const bool has_remote;  ///< ranks of other nodes
-  std::unique_ptr<Transport> transport;
+  std::shared_ptr<Transport> transport;
   bool transport_broken = false;
   Caller caller = Caller::application;  ///< of the thread that holds the lock
   BufferPool buffers;
@@ -122,7 +122,7 @@ class Core {
   ~Core() = default;
 
   virtual void issue(Operation& operation, StepId step) = 0;
-  // All mechanisms at once.
+  // Call all mechanisms.
   virtual void begin(Operation& operation) = 0;
   virtual void end(Operation& operation) = 0;
   virtual void cancel(Operation& operation) = 0;

@@ -67,7 +67,7 @@ class Placer {
   }
 
  private:
-  using Share = std::vector<int>;  ///< CPUs for workers of one process, the best first
+  using Share = std::vector<int>;  ///< CPUs for the workers of one process, the best first
 
   void complete(NodeProcess& process) {
     const CpuSet all = topology_.all();
@@ -96,13 +96,14 @@ class Placer {
     return found;
   }
 
-  /// Deals CPUs out: always to a process with the fewest, among these the first process and then the nearest pair.
+  /// Deals out CPUs one at a time, to a process with the fewest; of these, the first process goes first, then the
+  /// nearest pair of process and CPU.
   std::vector<Share> deal(std::vector<const Cpu*> left) const {
     std::vector<Share> shares(processes_.size());
     const std::vector<std::vector<int>> distances = distances_to(left);
     std::vector<bool> taken(left.size(), false);
     for (std::size_t round = 0; round < left.size(); ++round) {
-      // The first process leads its node between nodes, so it goes first whatever the distance.
+      // The first process is the leader of its node, so it goes first at any distance.
       std::tuple best{std::numeric_limits<std::size_t>::max(), true, 0, std::size_t{0}, std::size_t{0}};
       for (std::size_t p = 0; p < processes_.size(); ++p)
         for (std::size_t c = 0; c < left.size(); ++c)
@@ -128,7 +129,7 @@ class Placer {
     return distances;
   }
 
-  /// Processes whose cores overlap form a group; the cores that it has beyond its ranks go round.
+  /// Processes whose cores overlap form a group. The cores that a group has beyond its ranks are dealt out in turn.
   std::vector<Share> loose_cores() {
     std::vector<std::size_t> group(processes_.size());
     std::iota(group.begin(), group.end(), std::size_t{0});
@@ -165,7 +166,7 @@ class Placer {
     return std::any_of(cpus.begin(), cpus.end(), [&](const Cpu* cpu) { return process.bound.has(cpu->number); });
   }
 
-  /// Takes from the shares of the members until there are `count` pins: always a process with the fewest.
+  /// Pins workers of the members to their shares until there are `count`, always of a process with the fewest.
   void pin(const std::vector<Share>& shares, std::size_t count) {
     std::vector<std::size_t> used(processes_.size(), 0);
     while (pins_.size() < count) {
@@ -192,7 +193,7 @@ class Placer {
     return std::to_string(pins_.size()) + ", for " + facts() + ": " + joined(where()) + unknown();
   }
 
-  /// The workers so far, which are on free and on loose cores.
+  /// Describes the workers so far, which are on free and on loose cores.
   std::vector<std::string> where() const {
     CpuSet pinned;
     for (const WorkerPin& pin : pins_) pinned.add(pin.cpu);

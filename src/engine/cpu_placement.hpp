@@ -1,4 +1,4 @@
-// On which cores of a node the progress threads (workers) of its processes run.
+// Decides on which cores of a node the progress threads (workers) of its processes run.
 #pragma once
 
 #include <span>
@@ -12,36 +12,40 @@ namespace penstock::engine {
 inline constexpr int kAutomaticWorkers = -1;
 inline constexpr int kMostWorkers = 128;  ///< of one node
 
+/// A process of the job on this node.
 struct NodeProcess {
-  CpuSet bound;        ///< where its threads may run; empty: unknown, which counts as all of `inherited`
-  CpuSet inherited;    ///< what the launcher gave to the job here; holds `bound`. Empty: unknown, counts as `bound`
-  int ranks = 1;       ///< of the communicator; more than one where threads are ranks
-  bool member = true;  ///< of the communicator; others keep their cores, and get no worker
+  CpuSet bound;        ///< where its threads may run; empty: unknown, treated as `inherited`
+  CpuSet inherited;    ///< what the launcher gave to the job on this node, a superset of `bound`; empty: unknown
+  int ranks = 1;       ///< ranks of the communicator in it; more than one if threads are ranks
+  bool member = true;  ///< whether it belongs to the communicator; others keep their cores and get no workers
 };
 
+/// A worker: its process and its CPU.
 struct WorkerPin {
-  int process = 0;                    ///< whose thread it is, an index into the given processes
-  int cpu = kAnyCpu;                  ///< where it runs, alone
-  static constexpr int kAnyCpu = -1;  ///< wherever its process may run
+  int process = 0;                    ///< index into the given processes
+  int cpu = kAnyCpu;                  ///< the CPU that it is pinned to
+  static constexpr int kAnyCpu = -1;  ///< not pinned: it may run where its process may
 
   friend bool operator==(const WorkerPin&, const WorkerPin&) = default;
 };
 
+/// The workers of a node.
+/// The workers of a node.
 struct CpuPlacement {
   std::vector<WorkerPin> pins;
   std::string reason;  ///< one sentence for report()
 };
 
-/// Pure. A core is free where some process may use it and none is bound to it. Free cores are dealt out to the
-/// processes, members or not, one after the other, nearest first. Cores that processes share are loose where they
-/// are more than the ranks: the kernel's scheduler finds them, so workers there are not pinned.
+/// Pure. A core is *free* if a process may use it and no process is bound to it. Free cores are dealt out to the
+/// processes, members or not, one at a time, nearest first. Processes that may run on the same cores, more than they
+/// have ranks, leave some of them *loose*: the kernel's scheduler finds those, so workers there are not pinned.
 ///
-/// kAutomaticWorkers: each member has as many workers as it has ranks, at most, on its free and then its loose cores.
-/// More than 0: that many, on free cores, then loose ones, then hardware threads that nobody is bound to, then on the
-/// cores of the ranks, of which the last are not pinned; at most one per CPU, or per rank where these are more.
+/// `wanted` == kAutomaticWorkers: each member gets at most one worker per rank, on its free and then its loose cores.
+/// `wanted` > 0: that many workers on free cores, then loose ones, then hardware threads that no process is bound to,
+/// then the ranks' own cores, where they are not pinned. At most one per CPU, or one per rank if there are more ranks.
 ///
-/// `processes` come in an order that all communicators of the node agree on (members of several have their own cores
-/// then), and one of them at least is a member.
+/// All communicators of the node must pass `processes` in the same order, so that workers of different communicators
+/// get different cores. At least one process is a member.
 CpuPlacement place_workers(const Topology& topology, std::span<const NodeProcess> processes, int wanted);
 
 /// What a node does whose ranks wish for different numbers: none if one wants none, else the smallest number.

@@ -1,4 +1,4 @@
-// CPUs by the kernel's numbers: sets of them, and which ones processes of this node may use.
+// Sets of CPUs, by the kernel's numbers, and which CPUs processes of this node may use.
 #pragma once
 
 #include <sys/types.h>
@@ -11,12 +11,12 @@
 
 namespace penstock::engine {
 
-/// Travels between ranks as it is. CPUs from kMaxCpus on are left out everywhere.
+/// Ranks exchange it as bytes. CPUs from kMaxCpus on are ignored.
 class CpuSet {
  public:
   static constexpr int kMaxCpus = 1024;
 
-  /// From the kernel's form, "0-3,8"; stops where the text is not of that form.
+  /// Parses the kernel's format, "0-3,8", up to the first error.
   static CpuSet parse(std::string_view text);
   std::string text() const;
 
@@ -41,27 +41,36 @@ class CpuSet {
   std::array<std::uint64_t, kMaxCpus / 64> words_{};
 };
 
-/// The name of progress threads, by which they are told from the application's.
+/// The name of progress threads, which distinguishes them from the application's threads.
 inline constexpr const char* kWorkerName = "penstock";
 
-/// Where the threads of the application in `process` may run, all together; empty where that cannot be read.
+/// The union of the CPUs on which the application threads of `process` may run; empty if it cannot be read.
 CpuSet cpus_of_process(pid_t process);
 
-/// The largest CPU set that a thread of this process could have: the control group's.
+/// The largest CPU set that a thread of this process could have: that of its control group, read once.
 CpuSet allowed_cpus();
+
+/// How this process was started. Found once.
+struct Launch {
+  pid_t process = 0;     ///< this one
+  pid_t started = 0;     ///< the process that the launcher started: this one, or a script around it
+  pid_t launcher = 0;    ///< 0: none, or one of another user
+  CpuSet launcher_cpus;  ///< when it was found
+};
+Launch launch();
 
 /// What a launcher (mpiexec and its like) gave to this process.
 struct Inheritance {
-  pid_t started = 0;   ///< the process that the launcher started: this one, or a script around it
-  pid_t launcher = 0;  ///< 0 where there is none, or it is another user's
-  CpuSet cpus;         ///< the launcher's own and this process's; the control group may allow less, see Topology
+  pid_t started = 0;   ///< as Launch has it
+  pid_t launcher = 0;  ///< as Launch has it
+  CpuSet cpus;  ///< the CPUs of the launcher and of this process; the control group may allow fewer, see Topology
 };
 Inheritance inheritance();
 
-/// Other processes that the launcher started as ranks on this node, whatever communicator they are in.
+/// The other processes that the launcher started as ranks on this node, in any communicator.
 std::vector<pid_t> ranks_started_by(pid_t launcher);
 
-/// Lets a thread run on `cpus` only. False where the kernel refuses.
+/// Pins a thread to `cpus`. False if the kernel refuses.
 bool bind_thread(pthread_t thread, const CpuSet& cpus);
 
 }  // namespace penstock::engine

@@ -11,18 +11,18 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kCacheLineBytes = 64;
 constexpr std::size_t kLines = 4;
-constexpr std::uint32_t kEvery = 4;     // calls: to look takes some percent of filling 64 KiB
-constexpr std::int64_t kMostNs = 1000;  // more is somebody else's turn on this core
-constexpr std::uint32_t kFarNs = 110;   // with the clock's 25: 35 to 70 on one chip, 130 to 220 from another
-constexpr std::uint32_t kWeight = 8;    // of what is known against one line
+constexpr std::uint32_t kEvery = 4;     // calls per measurement, which costs some percent of filling 64 KiB
+constexpr std::int64_t kMostNs = 1000;  // longer times mean that the thread was descheduled
+constexpr std::uint32_t kFarNs = 110;   // with 25 for the clock: 35 to 70 within a chip, 130 to 220 from another chip
+constexpr std::uint32_t kWeight = 8;    // of the average against one line
 constexpr std::size_t kLeastBytes = (kLines + 1) * kCacheLineBytes;
 
-/// Takes a line for writing, and adds nothing to it: some of it may be in use.
+/// Gets a line in exclusive state by adding 0, since others may use it.
 void take(std::byte* line) noexcept {
 #if defined(__x86_64__)
   asm volatile("lock; addl $0, %0" : "+m"(*reinterpret_cast<std::uint32_t*>(line)) : : "memory", "cc");
 #else
-  static_cast<void>(line);  // all seem near
+  static_cast<void>(line);  // then all cores count as near
 #endif
 }
 

@@ -1,4 +1,4 @@
-// How far away the cores are that last had this rank's shared memory in their caches.
+// Measures how far away the cores are that last had this rank's shared memory in their caches.
 #pragma once
 
 #include <atomic>
@@ -8,18 +8,18 @@
 
 namespace penstock::engine {
 
-/// Where processes run changes, and which cores share a cache is not always known (virtual machines move theirs), so it
-/// is measured again and again, on the memory that it is about. Any thread.
+/// Processes move between cores, and virtual machines do not always tell which cores share a cache. So the distance is
+/// measured repeatedly, on the memory in question. Any thread.
 class Distance {
  public:
-  /// To be asked before memory is filled that others have read: whether they are so far away that a line takes longer
-  /// from their caches than from memory, so what is written for them had better go there. Leaves the content as it is,
-  /// whatever others write there meanwhile.
+  /// Call it before writing memory that other cores have read. True if a cache line takes longer from their caches than
+  /// from main memory; then non-temporal stores are better. Does not change the content, even if others write it
+  /// meanwhile.
   bool is_far(Bytes memory) noexcept;
 
  private:
   std::atomic<std::uint32_t> calls_{0};
-  std::atomic<std::uint32_t> average_ns_{0};  ///< that getting a line takes
+  std::atomic<std::uint32_t> average_ns_{0};  ///< moving average: time to get a line
 };
 
 }  // namespace penstock::engine

@@ -13,7 +13,7 @@
 namespace penstock::engine {
 namespace {
 
-// The kernel's struct futex_waitv and its numbers; headers older than Linux 5.16 lack them.
+// The kernel's struct futex_waitv and its constants, which headers older than Linux 5.16 do not have.
 struct WaitEntry {
   std::uint64_t value;
   std::uint64_t address;

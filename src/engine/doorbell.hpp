@@ -1,4 +1,4 @@
-// Sleeping until another thread or process has something to say.
+// Doorbells: threads sleep until another thread or process rings.
 #pragma once
 
 #include <atomic>
@@ -8,9 +8,9 @@
 
 namespace penstock::engine {
 
-/// Lives in shared memory, or in a process for its own threads. A sleeper raises `sleepers`, reads `word`, looks once
-/// more for work, and then sleeps while `word` keeps its value. A waker makes its work visible by a sequentially
-/// consistent operation and then calls ring(): either the waker sees the sleeper or the sleeper sees the work.
+/// A futex in shared memory, or in one process for its own threads. A sleeper raises `sleepers`, reads `word`, checks
+/// for work once more, and sleeps while `word` keeps its value. A waker publishes its work by a sequentially consistent
+/// operation and then calls ring(). So either the waker sees the sleeper or the sleeper sees the work.
 struct Doorbell {
   std::atomic<std::uint32_t> word{0};
   std::atomic<std::uint32_t> sleepers{0};
@@ -21,16 +21,16 @@ struct Doorbell {
   void ring_always() noexcept;
 };
 
-/// A doorbell and the value that its word had before the last look for work.
+/// A doorbell, and the value of its word before the last check for work.
 struct Listening {
   Doorbell* bell;
   std::uint32_t value;
 };
 
-/// Sleeps until one of the words differs from its value, or the time is over; may return early. Where the kernel
-/// cannot wait for several words, waits for the first only, and then not longer than 200 microseconds.
+/// Sleeps until one of the words differs from its value or the time is over. May return early. If the kernel cannot
+/// wait for several words, it waits for the first one only, at most 200 microseconds.
 void sleep_on(std::span<const Listening> bells, std::chrono::nanoseconds timeout) noexcept;
 
-inline constexpr std::size_t kMaxListening = 128;  ///< longer lists are cut, and the sleep kept short
+inline constexpr std::size_t kMaxListening = 128;  ///< with more bells, the rest is ignored and the sleep is short
 
 }  // namespace penstock::engine

@@ -1,6 +1,7 @@
-// Runs plans: one engine per communicator; the progress threads of a process serve all its engines.
+// The engine, which runs plans. One per communicator; the progress threads of a process drive all its engines.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,67 +14,75 @@
 namespace penstock::engine {
 
 struct EngineOptions {
-  int progress_threads = 0;  ///< of the process, unless others want more; 0: progress in start, test and wait only
-  std::vector<std::int32_t> progress_cpus{};  ///< the n-th thread runs there; -1 or missing: wherever its process may
-  std::int32_t progress_cores = 0;            ///< Team::progress_cores; the same on all ranks
-  std::uint64_t eager_bytes = 16 << 10;       ///< up to here a message is copied into shared cells at once
+  int progress_threads = 0;  ///< of the process; other engines may want more; 0: progress in start, test and wait only
+  std::vector<std::int32_t> progress_cpus{};  ///< the CPU of the n-th thread; -1 or missing: not pinned
+  std::int32_t progress_cores = 0;            ///< Team::progress_cores; equal on all ranks
+  std::uint64_t eager_bytes = 16 << 10;       ///< the longest message that is sent eagerly, through cells
   std::uint64_t shared_bytes = 64 << 20;      ///< shared memory that a node may use for this communicator
   bool shared_memory = true;                  ///< off: all messages go through the transport
-  std::int64_t stall_timeout_ms = 30000;      ///< after which a waiting rank names those that it waits for; 0: never
-  bool single_copy = true;                    ///< read a peer's memory directly where the kernel allows it
+  std::int64_t stall_timeout_ms = 30000;      ///< after which a waiting rank prints a stall warning; 0: never
+  bool single_copy = true;                    ///< read a peer's memory directly, if the kernel allows it
 };
 
-/// The memory that a run of a plan works on; stays the caller's, valid until the run has completed.
+/// The memory of a run of a plan. The caller owns it; it must stay valid until the run has completed.
 struct Bindings {
   ConstBytes input;
   Bytes output;
-  Bytes scratch{};  ///< at a multiple of 64 bytes; empty: the engine's own, which it keeps for later runs
+  Bytes scratch{};  ///< aligned to 64 bytes; empty: from the engine's pool
 };
 
-/// One run of a plan on this rank. Thread-safe; completes without being waited for when there is a progress thread.
+/// One run of a plan on this rank. Thread-safe. With a progress thread it completes without test() or wait().
 class Run {
  public:
-  virtual ~Run() = default;  ///< waits when the run has not completed
+  virtual ~Run() = default;  ///< waits until the run has completed
 
-  /// True once complete. Makes progress when there is no progress thread, and runs steps of the application lane.
-  /// Throws the run's Error once; afterwards returns true.
+  /// True once complete. Makes progress if there is no progress thread, and runs steps of the application lane. Throws
+  /// the run's Error once, and returns true afterwards.
   virtual bool test() = 0;
   virtual void wait() = 0;
-  /// Whether it is over, without making progress and without throwing.
+  /// Whether it has completed or failed. Makes no progress and does not throw.
   virtual bool done() const noexcept = 0;
 };
 
+struct Node;
+
 class Engine {
  public:
-  /// Collective. Sets up the node's shared memory; where that is impossible (too small /dev/shm, say) messages go
-  /// through the transport on all ranks of the node, and report() says so.
-  static std::shared_ptr<Engine> create(std::unique_ptr<Transport> transport, const EngineOptions& options);
+  /// Collective. Sets up the node's shared memory. If that fails, for example because /dev/shm is too small, all ranks
+  /// of the node use the transport, and report() says so.
+  static std::shared_ptr<Engine> create(std::shared_ptr<Transport> transport, const EngineOptions& options);
+  /// Local: by a caller who has set up the node (NodeSetup).
+  static std::shared_ptr<Engine> create(std::shared_ptr<Transport> transport, const EngineOptions& options, Node node);
   virtual ~Engine() = default;
 
-  /// Ranks of a node whose shared memory could not be set up count as nodes of their own: plan with this team, not
-  /// with the transport's nodes. The same on all ranks.
+  /// The team to plan with. Ranks without shared memory count as nodes of their own, so it can differ from the
+  /// transport's nodes. Equal on all ranks.
   virtual const Team& team() const = 0;
 
-  /// The largest Plan::shared_bytes that a rank can have; the same on all ranks, 0 without shared memory.
+  /// The largest possible Plan::shared_bytes. Equal on all ranks; 0 without shared memory.
   virtual std::uint64_t shared_limit_bytes() const = 0;
 
-  /// Starts the next operation of this communicator. All ranks start the same operations in the same order; the
-  /// n-th start of one rank belongs to the n-th start of the others. `signature` (operation, root, count, type)
-  /// travels with the messages: a difference between ranks is Error(mismatch) on both. Never blocks. A plan that
-  /// cannot be run (wrong rank or size, short bindings) fails the operation on all ranks; the Run delivers it.
-  /// In a child of fork() it throws Error(unsupported).
+  /// Starts the next operation of this communicator. Never blocks. All ranks start the same operations in the same
+  /// order: the n-th start of one rank matches the n-th start of the others. Messages carry `signature` (a hash of
+  /// operation, root, count and type); if it differs between two ranks, both get Error(mismatch). A plan that cannot be
+  /// run (wrong rank or size, short bindings) fails the operation on all ranks; the Run throws it. In a child of fork()
+  /// start() throws Error(unsupported).
   virtual std::shared_ptr<Run> start(std::shared_ptr<const Plan> plan, const Bindings& bindings,
                                      const Arithmetic& arithmetic, std::uint64_t signature) = 0;
 
-  /// start(), and wait() for it. Sooner than both where the plan goes by flags and nothing else is in flight.
+  /// start() and wait(). Takes the fast path if the plan goes by flags and nothing else is in flight.
   virtual void run(std::shared_ptr<const Plan> plan, const Bindings& bindings, const Arithmetic& arithmetic,
                    std::uint64_t signature) = 0;
 
-  /// Takes part in the next operation by failing it: every rank that has not completed it gets Error(peer_failed)
-  /// with this message and rank. For arguments that only this rank knows to be wrong. Never blocks, never throws.
+  /// Takes part in the next operation by failing it. Every rank that has not completed it gets Error(peer_failed) with
+  /// this message and rank. For arguments that only this rank knows to be wrong. Never blocks or throws.
   virtual void fail_next(const std::string& message) noexcept = 0;
 
-  /// One line per fact: transport, shared memory, progress threads and what was given up, with the reason.
+  /// Sets the timeout of operations. An operation of this rank that has waited for others this long without progress
+  /// fails on all ranks, with Error(timed_out) or Error(peer_failed). 0, the default: never. Any thread.
+  virtual void set_timeout(std::chrono::milliseconds timeout) noexcept = 0;
+
+  /// Transport, shared memory, progress threads, and which of them is off, with the reason: one fact per line.
   virtual std::string report() const = 0;
 };
 

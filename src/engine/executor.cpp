@@ -1,5 +1,6 @@
 #include "engine/executor.hpp"
 
+#include <new>
 #include <utility>
 
 #include "penstock/trace.hpp"
@@ -7,15 +8,16 @@
 namespace penstock::engine {
 namespace {
 
-/// What is freed is used again, by MPI for a later communicator, and there data could arrive that is still on its way.
-void keep_for_ever(std::unique_ptr<Transport> transport) {
+/// Leaks the transport. MPI would reuse its context for a later communicator, which could receive messages still in
+/// flight.
+void keep_for_ever(std::shared_ptr<Transport> transport) {
   static std::mutex mutex;
-  static auto* const kept = new std::vector<std::unique_ptr<Transport>>;
+  static auto* const kept = new std::vector<std::shared_ptr<Transport>>;
   const std::lock_guard lock(mutex);
   kept->push_back(std::move(transport));
 }
 
-/// The caller's handle to an operation.
+/// The caller's handle of an operation.
 class OperationRun final : public Run {
  public:
   OperationRun(std::shared_ptr<Executor> executor, Operation& operation)
@@ -54,7 +56,7 @@ class OperationRun final : public Run {
  private:
   void deliver() {
     if (!operation_.error || delivered_.exchange(true)) return;
-    // The caller may never call again, and its peers wait for the news.
+    // The caller may not call again, and its peers wait for the notice.
     executor_->progress(Caller::application);
     throw *operation_.error;
   }
@@ -66,12 +68,18 @@ class OperationRun final : public Run {
 
 }  // namespace
 
-std::shared_ptr<Engine> Engine::create(std::unique_ptr<Transport> transport, const EngineOptions& options) {
-  Node node = Node::set_up(*transport, options);
+std::shared_ptr<Engine> Engine::create(std::shared_ptr<Transport> transport, const EngineOptions& options) {
+  NodeSetup setup(*transport, options);
+  setup.exchange_facts();
+  setup.exchange_results();
+  return create(std::move(transport), options, setup.finish(options));
+}
+
+std::shared_ptr<Engine> Engine::create(std::shared_ptr<Transport> transport, const EngineOptions& options, Node node) {
   return std::make_shared<Executor>(std::move(transport), options, std::move(node));
 }
 
-Executor::Executor(std::unique_ptr<Transport> by, const EngineOptions& given, Node on)
+Executor::Executor(std::shared_ptr<Transport> by, const EngineOptions& given, Node on)
     : Routes(std::move(by), given, std::move(on)) {
   wants_thread = options.progress_threads > 0;
   Progress::of_process().add(*this);
@@ -80,25 +88,26 @@ Executor::Executor(std::unique_ptr<Transport> by, const EngineOptions& given, No
 Executor::~Executor() {
   Progress::of_process().remove(*this);
   if (Progress::in_forked_child()) {
-    static_cast<void>(transport.release());  // its library belongs to the parent
+    new (std::nothrow)
+        std::shared_ptr<Transport>(std::move(transport));  // a forked child must not call the parent's MPI
     return;
   }
   try {
     if (has<CellMessages>()) {
       the<CellMessages>().send_waiting();
-      // What this rank has completed is not missing after it has gone.
+      // Publish what this rank has completed, so that it is not missed in these operations after it has left.
       if (!operations.has_unfinished()) own_slot().completed_before.store(operations.next(), std::memory_order_release);
     }
     const bool quiet = !has_remote || the<RemoteMessages>().close();
     if (!quiet) keep_for_ever(std::move(transport));
   } catch (...) {
-    // Nobody is left to be told.
+    // No caller is left to report it to.
   }
 }
 
 void Executor::run(std::shared_ptr<const Plan> plan, const Bindings& bindings, const Arithmetic& arithmetic,
                    std::uint64_t signature) {
-  // An operation of the user's must not run under the lock.
+  // A user operation must not run under the lock.
   if (plan->by_flags && has<FlagExchange>() && !arithmetic.user && !trace::enabled() && !Progress::in_forked_child()) {
     const std::lock_guard lock(mutex_);
     const auto compute = [&](const Operation& operation, StepId step) {
@@ -131,14 +140,14 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
   finish_if_over(started);
   const bool has_tasks = started.is_running() && started.call.compiled->tasks().count() > 0;
   const bool has_workers = node.team.progress_cores > 0;
-  // Without workers nobody else runs the rest of the tree meanwhile.
+  // Only with workers, which run the rest of the tree meanwhile.
   while (has_tasks && has_workers && the<SharedTasks>().run_front(started, lock)) {
   }
   update_active();
-  // One that was over at once still hears of the failures of others.
+  // An operation that completed at once still processes notices of failures.
   const bool has_news = run->done() && has<CellMessages>() && !the<CellMessages>().is_empty();
   lock.unlock();
-  // What workers can do is not done at the expense of the caller's time.
+  // If workers can make progress, the caller's time is not used for it.
   if (has_news || (!run->done() && !wants_thread && !(has_tasks && has_workers))) progress(Caller::application);
   if (run->done()) Progress::completed_in_start(*this);
   if (active.load(std::memory_order_relaxed)) Progress::of_process().attention(*this);
@@ -174,13 +183,18 @@ void Executor::fail_next(const std::string& message) noexcept try {
     Operation& failing = operations.at(operations.next());
     operations.start(failing);
     fail(failing, Error(ErrorCode::invalid_argument, message, rank));
-    finish_if_over(failing);  // also where a peer's failure had come before
+    finish_if_over(failing);  // also if a peer's failure has come before
     update_active();
   }
   progress(Caller::application);
   if (active.load()) Progress::of_process().attention(*this);
 } catch (const std::exception&) {
-  // Out of memory while failing: the peers' check finds this rank gone or different.
+  // Out of memory while failing: the peers' check finds that this rank has died or has called something else.
+}
+
+void Executor::set_timeout(std::chrono::milliseconds timeout) noexcept {
+  const std::lock_guard lock(mutex_);
+  detector.set_timeout(timeout);
 }
 
 void Executor::drop(Operation& operation) noexcept {
@@ -196,7 +210,7 @@ void Executor::drop(Operation& operation) noexcept {
   }
 }
 
-// Where an operation starts or makes progress: what was let go meanwhile is needed no earlier.
+// Takes over dropped operations. Called when an operation starts or makes progress, which is early enough.
 void Executor::take_back() {
   if (let_go_.load(std::memory_order_relaxed) == nullptr) return;
   Operation* next = let_go_.exchange(nullptr, std::memory_order_acquire);
@@ -207,7 +221,7 @@ void Executor::take_back() {
   }
 }
 
-// And then drops what may take a lock of the caller's.
+// Unlocks, then destroys user operations, which may take a lock of the caller.
 void Executor::unlock(std::unique_lock<std::mutex>& lock) noexcept {
   const auto dropped = operations.take_dropped();
   lock.unlock();
@@ -281,8 +295,8 @@ void Executor::update_active() {
   polls_transport.store(the<RemoteMessages>().expects_messages(), std::memory_order_relaxed);
 }
 
-// Driven by whoever finds nothing to do (Progress). What it must not forget: everything that an operation waits for is
-// either named by a mechanism's waits_for(), or given back by ranks that are not gone.
+// Progress calls it. It relies on this: everything that an operation waits for is named by waits_for() of a mechanism,
+// or is released by live ranks.
 void Executor::check_peers(Caller by) noexcept {
   const std::lock_guard lock(mutex_);
   caller = by;
@@ -293,9 +307,9 @@ void Executor::check_peers(Caller by) noexcept {
       if (waiting != nullptr && waiting->call.plan && !waiting->has_failed() && !waiting->is_finished())
         check(*waiting);
     }
-    if (has<SharedTasks>()) the<SharedTasks>().poll();  // nobody is served any more
+    if (has<SharedTasks>()) the<SharedTasks>().poll();  // operations that ran tasks for dead ranks can end
   } catch (const std::exception&) {
-    // Nothing is lost: the next check tries again.
+    // The next check tries again.
   }
   update_active();
 }

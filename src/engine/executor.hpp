@@ -10,10 +10,10 @@
 
 namespace penstock::engine {
 
-/// What callers and the threads that drive it see: takes the lock.
+/// The engine as callers and driving threads see it. Its members take the lock and call Routes.
 class Executor final : public Engine, public Pollable, private Routes, public std::enable_shared_from_this<Executor> {
  public:
-  Executor(std::unique_ptr<Transport> by, const EngineOptions& given, Node on);
+  Executor(std::shared_ptr<Transport> by, const EngineOptions& given, Node on);
   ~Executor() override;
 
   const Team& team() const override { return node.team; }
@@ -23,6 +23,7 @@ class Executor final : public Engine, public Pollable, private Routes, public st
   void run(std::shared_ptr<const Plan> plan, const Bindings& bindings, const Arithmetic& arithmetic,
            std::uint64_t signature) override;
   void fail_next(const std::string& message) noexcept override;
+  void set_timeout(std::chrono::milliseconds timeout) noexcept override;
   std::string report() const override;
 
   bool progress(Caller by) noexcept override;
@@ -33,14 +34,13 @@ class Executor final : public Engine, public Pollable, private Routes, public st
   void poke() noexcept override;
   Doorbell& bell() noexcept override { return own_bell; }
 
-  /// The caller's Run is gone; the operation has finished. Never waits for the lock: an MPI that is called under it may
-  /// run an operation of the user's in Python, where memory is collected, or which waits for the interpreter's lock
-  /// that the caller holds.
+  /// The caller's Run is destroyed after the operation has finished. Never waits for the lock: the thread that holds it
+  /// may be running a Python reduction inside MPI, which waits for the interpreter lock that the caller holds.
   void drop(Operation& operation) noexcept;
 
  private:
   void prepare(Operation& operation, std::shared_ptr<const Plan>&& plan);
-  /// Does it with what is thrown turned into failures of all operations.
+  /// Runs the function. If it throws, all operations fail.
   template <typename Function>
   bool guarded(Function function) noexcept;
   void update_active();
@@ -48,7 +48,7 @@ class Executor final : public Engine, public Pollable, private Routes, public st
   void unlock(std::unique_lock<std::mutex>& lock) noexcept;
 
   mutable std::mutex mutex_;
-  std::atomic<Operation*> let_go_{nullptr};  ///< by their Runs, while others had the lock
+  std::atomic<Operation*> let_go_{nullptr};  ///< list of operations that were dropped while another thread had the lock
   PlanCache plans_;
 };
 

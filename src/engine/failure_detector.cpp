@@ -54,7 +54,7 @@ FailureDetector::Watched& FailureDetector::watched(const Operation& operation) {
 }
 
 void FailureDetector::check(Operation& operation, const std::vector<int>& peers) {
-  // The first check, then 2, 4, 8 ... checks later: a late rank must not be buried in probes.
+  // Probes at the first check, then after 2, 4, 8, … checks, so that a late rank does not get too many.
   std::uint32_t& probes_sent = watched(operation).probes_sent;
   const bool probe = ((probes_sent + 1) & probes_sent) == 0;
   ++probes_sent;
@@ -66,8 +66,8 @@ void FailureDetector::check(Operation& operation, const std::vector<int>& peers)
   }
 }
 
-// Called every now and then by a thread that waits.
-void FailureDetector::watch_stall(const Operation& operation, std::vector<int> peers, std::vector<int> absent,
+// A waiting thread calls it periodically.
+void FailureDetector::watch_stall(Operation& operation, std::vector<int> peers, std::vector<int> absent,
                                   std::uint64_t mark) {
   Watched& watched = this->watched(operation);
   const auto now = std::chrono::steady_clock::now();
@@ -79,14 +79,22 @@ void FailureDetector::watch_stall(const Operation& operation, std::vector<int> p
   const auto still = std::chrono::duration_cast<std::chrono::milliseconds>(now - watched.still_since);
   std::erase(peers, core_.rank);
   std::erase(absent, core_.rank);
-  if (core_.options.stall_timeout_ms <= 0 || watched.is_told || still.count() < core_.options.stall_timeout_ms ||
-      peers.empty())
-    return;
+  const bool is_over = timeout_.count() > 0 && still >= timeout_;
+  const bool is_stalled =
+      core_.options.stall_timeout_ms > 0 && !watched.is_told && still.count() >= core_.options.stall_timeout_ms;
+  if (peers.empty() || (!is_over && !is_stalled)) return;
+  const std::string seconds =
+      std::to_string(still.count() / 1000) + "." + std::to_string(still.count() / 100 % 10) + " s";
+  const std::string whom = base::ranks_text(absent.empty() ? peers : absent) +
+                           (absent.empty() ? ", from which more has to come" : ", from which nothing has come");
+  if (is_over)
+    return core_.fail(operation, Error(ErrorCode::timed_out,
+                                       core_.describe(operation) + " timed out: rank " + std::to_string(core_.rank) +
+                                           " has heard nothing for " + seconds + " and waits for " + whom,
+                                       core_.rank));
   watched.is_told = true;
-  last_stall_ = "rank " + std::to_string(core_.rank) + " has heard nothing for " +
-                std::to_string(still.count() / 1000) + "." + std::to_string(still.count() / 100 % 10) + " s in " +
-                core_.describe(operation) + ": it waits for " + base::ranks_text(absent.empty() ? peers : absent) +
-                (absent.empty() ? ", from which more has to come" : ", from which nothing has come") +
+  last_stall_ = "rank " + std::to_string(core_.rank) + " has heard nothing for " + seconds + " in " +
+                core_.describe(operation) + ": it waits for " + whom +
                 "; it goes on waiting (PENSTOCK_STALL_TIMEOUT_MS=0: without this line)";
   ++stalls_;
   std::fprintf(stderr, "penstock: %s\n", last_stall_.c_str());

@@ -1,4 +1,4 @@
-// Which ranks have died, and who is waited for: one detector per engine, asked by whoever finds nothing to do.
+// Finds ranks that have died, and prints stall warnings. One per engine. Threads that find nothing to do call it.
 #pragma once
 
 #include <chrono>
@@ -13,32 +13,35 @@ namespace penstock::engine {
 
 class Core;
 
-/// Protected by the engine's lock.
+/// The engine's lock protects it.
 class FailureDetector {
  public:
   explicit FailureDetector(Core& core);
 
-  /// Looks which processes of the node have ended: true if there is a new one.
+  /// Checks which processes of the node have ended. True if there is a new one.
   bool find_new();
-  const std::vector<bool>& gone() const { return gone_; }  ///< by local rank: gets no messages any more
+  const std::vector<bool>& gone() const { return gone_; }  ///< by local rank: it has died and receives nothing more
   bool is_gone(std::uint32_t local_rank) const { return gone_[local_rank]; }
   bool has_gone_ranks() const { return has_gone_ranks_; }
   bool knows_of_any() const { return has_gone_ranks_ || dead_.rank >= 0; }
 
-  /// The rank will never complete this operation, and so none after it.
+  /// The rank has died before it completed this operation, so it completes none after it.
   void note_death(int rank, std::uint64_t sequence);
-  /// A rank whose process has ended, or that has given up the communicator; -1 if there is none.
+  /// A rank whose process has ended or that has released the communicator; -1 if there is none.
   int find_dead() const;
-  /// A rank that went before it had completed the operation, whether or not this rank waits for it; or -1. All ranks
-  /// hear of a death like this, also those whose part of an algorithm does without the dead one.
+  /// A rank that died before it completed the operation, whether or not this rank waits for it; or -1. So all ranks
+  /// learn of a death, including those that exchange nothing with the dead rank.
   int find_gone_in(const Operation& operation) const;
   static PeerGone has_gone(int peer, const std::string& where);
 
-  /// Fails the operation if it waits for a rank that has gone; asks the others now and then what they call.
+  /// Fails the operation if it waits for a rank that has died. Sends probes to the other ranks from time to time.
   void check(Operation& operation, const std::vector<int>& peers);
-  /// Names, once for each operation, the ranks that do not come: of `peers`, those of which nothing has come. `mark`
-  /// differs whenever something has come for the operation.
-  void watch_stall(const Operation& operation, std::vector<int> peers, std::vector<int> absent, std::uint64_t mark);
+  /// See Engine::set_timeout.
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  /// Prints a stall warning, once per operation, when it has waited for stall_timeout_ms without progress. It names the
+  /// ranks of `peers` from which nothing has come. Fails the operation when the timeout of set_timeout() is over.
+  /// `mark` changes whenever something has come for the operation.
+  void watch_stall(Operation& operation, std::vector<int> peers, std::vector<int> absent, std::uint64_t mark);
   std::string report() const;
 
  private:
@@ -57,10 +60,11 @@ class FailureDetector {
   bool has_gone_ranks_ = false;
   struct Dead {
     int rank = -1;
-    std::uint64_t from_sequence = 0;  ///< the first operation that it has not completed, as far as known
+    std::uint64_t from_sequence = 0;  ///< the first operation that it did not complete, as far as known
   };
-  Dead dead_;  ///< of any node; what others found out, too
+  Dead dead_;  ///< a dead rank of any node, found here or reported by others
   PerOperation<Watched> watched_;
+  std::chrono::milliseconds timeout_{0};
   std::uint64_t stalls_ = 0;
   std::string last_stall_;
 };

@@ -1,4 +1,5 @@
-// How the ranks of a node know that one of them has given up an operation, whose memory they may be reading.
+// Bits in shared memory by which a rank tells its node that it has failed an operation, whose memory peers may be
+// reading.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +10,14 @@
 
 namespace penstock::engine {
 
-/// Thrown where a rank is found dead, and nowhere else: no operation after this one can be completed.
+/// Thrown only if a rank is found dead. Neither this operation nor a later one can be completed.
 class PeerGone final : public Error {
  public:
   PeerGone(const std::string& text, int rank) : Error(ErrorCode::peer_failed, text, rank) {}
 };
 
-/// A bit for each operation of a rank that others may read from. An operation uses that of its sequence modulo
-/// RankSlot::kFailureBits, and does not begin before the one that had it is over: see may_begin().
+/// One bit per operation and rank. An operation uses the bit of its sequence modulo RankSlot::kFailureBits. It may
+/// begin only when the previous user of the bit is over: may_begin().
 class Failures {
  public:
   static bool may_begin(std::uint64_t sequence, std::uint64_t completed_before) {
@@ -26,9 +27,10 @@ class Failures {
     std::atomic<std::uint64_t>& word = word_of(own, sequence);
     if (word.load(std::memory_order_relaxed) & bit_of(sequence)) word.fetch_and(~bit_of(sequence));
   }
-  /// Before the memory of the operation is given back.
+  /// Called before the memory of the operation is released.
   static void add(RankSlot& own, std::uint64_t sequence) { word_of(own, sequence).fetch_or(bit_of(sequence)); }
-  /// Asked after memory of an operation was read that cannot be completed without the reader: if it is over, it failed.
+  /// A reader asks after it has read memory of the operation. The peer cannot complete the operation without the
+  /// reader, so if it is over at the peer, it failed.
   static bool has(RankSlot& peer, std::uint64_t sequence) {
     return (word_of(peer, sequence).load(std::memory_order_seq_cst) & bit_of(sequence)) != 0 ||
            peer.completed_before.load(std::memory_order_seq_cst) > sequence;

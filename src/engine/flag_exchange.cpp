@@ -9,8 +9,8 @@
 namespace penstock::engine {
 namespace {
 
-constexpr int kLooks = 200;        // some microseconds: longer than the others need where each rank has a core
-constexpr int kLooksInCrowd = 20;  // where the others need this core to come
+constexpr int kLooks = 200;        // some microseconds: enough for the other ranks if each rank has a core
+constexpr int kLooksInCrowd = 20;  // if ranks share cores, others need this core
 
 }  // namespace
 
@@ -68,7 +68,7 @@ ConstBytes FlagExchange::of_peer(const Operation& operation, const Step& step) c
   return {flags_.of(core_.local(step.peer), operation.sequence).data + step.from.offset_bytes, step.from.size_bytes};
 }
 
-/// A wait that is over, and does not know it yet.
+/// A wait step whose flag is published but which is not complete.
 StepId FlagExchange::find_published(const Operation& operation) const {
   if (operation.is_running() && !operation.has_failed())
     for (const StepId step : states_[operation].waiting)
@@ -88,7 +88,7 @@ bool FlagExchange::receive() {
       core_.complete(*operation, step);
       core_.drain();
     }
-    return true;  // it may have left flagged_
+    return true;  // the operation may have left flagged_
   }
   return false;
 }
@@ -110,7 +110,7 @@ void FlagExchange::cancel(Operation& operation) {
 }
 
 StepId FlagExchange::find_missing(const Operation& operation, int peer) const {
-  // What goes by flags is in no order with messages.
+  // Flags have no order with messages.
   for (const StepId step : states_[operation].waiting)
     if (operation.step(step).peer == peer && !has_published(operation, operation.step(step))) return step;
   return CompiledPlan::kNone;

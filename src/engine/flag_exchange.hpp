@@ -1,5 +1,5 @@
-// Plans of one short exchange inside a node (Plan::by_flags): by flags in shared memory in place of messages, and,
-// where nothing else is in flight, in one go.
+// Runs plans of one short exchange inside a node (Plan::by_flags) by flags in shared memory instead of messages. If
+// nothing else is in flight, the fast path runs the whole plan in one call.
 #pragma once
 
 #include <utility>
@@ -15,25 +15,26 @@ class FlagExchange final : public Mechanism {
  public:
   explicit FlagExchange(Core& core);
 
-  /// Whether it may be launched now; otherwise it is launched as soon as its flag is free.
+  /// Whether the operation may be launched now. If not, it is deferred until its flag is free.
   bool admit(Operation& operation);
-  /// A signal or wait step.
+  /// Starts a signal or wait step.
   void post(Operation& operation, StepId step);
-  /// The memory of the peer that a step of the operation reads.
+  /// The peer's memory that the step reads.
   ConstBytes of_peer(const Operation& operation, const Step& step) const;
-  /// What the step writes was shown already, when the operation was tried in one go.
+  /// Whether the fast path has already published what the step writes.
   bool is_published(const Operation& operation, const Step& step) const {
     return step.to.buffer == Buffer::shared && states_[operation].is_published;
   }
-  /// The peer has completed the operation: a step that still waits for it, or kNone.
+  /// For a peer that has completed the operation: a step that still waits for this peer, or kNone.
   StepId find_missing(const Operation& operation, int peer) const;
 
-  /// Tries the next operation in one go. False: it has not begun. `compute` does a step of an operation.
+  /// The fast path: tries to run the next operation within this call. False: start() must run it; it may have been
+  /// published. `compute` runs a computing step.
   template <typename Compute>
   bool run_fast_path(const std::shared_ptr<const Plan>& plan, const Bindings& bindings, const Arithmetic& arithmetic,
                      std::uint64_t signature, PlanCache& plans, Compute compute);
 
-  bool receive();  ///< true when a flag was awaited that is shown
+  bool receive();  ///< completes waits whose flags are published; true if there were any
   bool poll() override { return !flagged_.empty() && poll_flagged(); }
   bool has_work(Caller) const override;
   bool needs_polling(Caller) const override { return !deferred_.empty(); }
@@ -62,12 +63,12 @@ class FlagExchange final : public Mechanism {
 
   Core& core_;
   Flags flags_;
-  const int looks_;                  ///< at a flag, before the operation is started as others are
-  std::vector<Operation*> flagged_;  ///< not over, in the order of their start
-  Fifo<Operation*> deferred_;        ///< of these, the ones that wait for a flag
+  const int looks_;                  ///< polls of a flag before the fast path gives up
+  std::vector<Operation*> flagged_;  ///< operations by flags that are not over, in the order of their start
+  Fifo<Operation*> deferred_;        ///< those of them that wait for a free flag
   PerOperation<State> states_;
-  Operation fast_{~std::uint32_t{0}};  ///< what run_fast_path() runs
-  std::uint64_t published_for_ = 0;    ///< sequence + 1 of what it has shown for, and then left to start()
+  Operation fast_{~std::uint32_t{0}};  ///< the operation of the fast path
+  std::uint64_t published_for_ = 0;  ///< sequence + 1 of the operation that the fast path published and left to start()
 };
 
 template <typename Compute>
@@ -86,7 +87,7 @@ bool FlagExchange::run_fast_path(const std::shared_ptr<const Plan>& plan, const 
       flags_.take();
       call.compiled = plans.get(plan, core_.node.team, core_.node.shared_limit_bytes);
     } catch (const std::exception&) {
-      return false;  // as below
+      return false;  // start() fails the same way, and tells all ranks
     }
     call.plan = plan;
   }
@@ -98,7 +99,7 @@ bool FlagExchange::run_fast_path(const std::shared_ptr<const Plan>& plan, const 
   fast_.scratch = bindings.scratch.empty() ? core_.buffers.take(plan->scratch_bytes) : bindings.scratch.data();
   bool is_over = true;
   try {
-    // The order of the steps is a legal one.
+    // The order of a plan's steps is a legal order.
     for (StepId id = 0; id < plan->steps.size() && is_over; ++id) {
       const Step& step = plan->steps[id];
       if (step.kind == StepKind::signal)
@@ -109,7 +110,7 @@ bool FlagExchange::run_fast_path(const std::shared_ptr<const Plan>& plan, const 
         compute(fast_, id);
     }
   } catch (const std::exception&) {
-    is_over = false;  // start() fails by it, too, and tells all
+    is_over = false;  // start() fails the same way, and tells all ranks
   }
   if (bindings.scratch.empty()) core_.buffers.give_back(fast_.scratch, plan->scratch_bytes);
   if (!is_over) {

@@ -43,7 +43,7 @@ void Flags::publish(std::uint64_t sequence, std::uint64_t signature) {
   used_for = sequence + 1;
   Flag& flag = of(segment_.local_rank(), sequence);
   flag.signature = signature;
-  // So that a peer that goes to sleep sees it, or this rank sees that the peer sleeps (Doorbell).
+  // Sequentially consistent: either a peer that goes to sleep sees the flag, or this rank sees the sleeper (Doorbell).
   flag.published.store(sequence + 1, std::memory_order_seq_cst);
 }
 

@@ -21,9 +21,10 @@
 namespace penstock::engine {
 namespace {
 
-// Addresses only: room for ten thousand communicators and more.
+// Addresses without memory: room for more than ten thousand communicators.
 constexpr std::uint64_t kMostReservedBytes = std::uint64_t{64} << 30;
 constexpr std::uint64_t kFewestReservedBytes = std::uint64_t{64} << 20;
+constexpr std::size_t kMostKept = 4;  // of some pages each
 
 [[noreturn]] void throw_system(const std::string& what, int error) {
   throw Error(error == ENOSPC || error == ENOMEM ? ErrorCode::no_space : ErrorCode::io, what, -1,
@@ -34,7 +35,7 @@ std::string path_of(std::int32_t process, std::int32_t descriptor) {
   return "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
 }
 
-/// A file in /dev/shm without a name: nothing is left there, whoever dies when.
+/// An unnamed file in /dev/shm: nothing is left behind when processes die.
 int open_nameless() {
   const int nameless = ::open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (nameless >= 0) return nameless;
@@ -45,7 +46,7 @@ int open_nameless() {
   return named;
 }
 
-/// So much that the heaps of as many processes as there are CPUs find room among a process's addresses.
+/// A size such that the heaps of one process per CPU fit in a process's address space.
 std::uint64_t wanted_bytes() {
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kMostReservedBytes;
@@ -94,17 +95,16 @@ void HeapRanges::give_back(std::uint64_t offset, std::uint64_t bytes) {
   free_.erase(range);
 }
 
-/// The heaps that this process has open. A child of fork() shares the open files, and with them the lock that tells the
-/// peers that its parent lives: it closes them before it runs anything else. (A program that the child executes has
-/// them closed by O_CLOEXEC.)
+/// The heaps that this process has open. A child of fork() inherits the open files, and with them the lock that tells
+/// peers that its parent lives, so it closes them first. (exec closes them by O_CLOEXEC.)
 class Heap::Registry {
  public:
-  /// While it is held there is no fork(): no child gets a descriptor that is not in the list yet.
+  /// fork() takes it too, so no child inherits a descriptor that is not in the list.
   static std::mutex& mutex() {
     static auto* const mutex = new std::mutex;  // leaked: fork() may be called while static objects are destroyed
     return *mutex;
   }
-  /// Under the mutex.
+  /// Call it with the mutex.
   static Registry& of_process() {
     static const bool registered = ::pthread_atfork([] { mutex().lock(); }, [] { mutex().unlock(); },
                                                     [] {
@@ -128,7 +128,7 @@ class Heap::Registry {
   }
 
   static Registry* current_;
-  Registry* const inherited_from_;  ///< the parent's: its memory may still be looked at here, and is never unmapped
+  Registry* const inherited_from_;  ///< the parent's; its memory may still be read here, so it is never unmapped
   bool is_inherited_ = false;
 };
 
@@ -181,7 +181,7 @@ std::shared_ptr<Heap> Heap::open(const HeapAddress& address) {
   heap->descriptor_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (heap->descriptor_ < 0) throw_system("cannot open the shared memory " + path, errno);
   struct stat facts {};
-  // Where the ranks do not see each other's process numbers it is another process's.
+  // If ranks do not see each other's process ids (PID namespaces), it may be a file of another process.
   if (::fstat(heap->descriptor_, &facts) != 0 || facts.st_dev != address.device || facts.st_ino != address.inode)
     throw Error(ErrorCode::io, "cannot open the shared memory " + path + ": it is another file");
   heap->map(address.reserved_bytes);
@@ -192,13 +192,13 @@ std::shared_ptr<Heap> Heap::open(const HeapAddress& address) {
 void Heap::map(std::uint64_t bytes) {
   void* const base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
   if (base == MAP_FAILED) throw_system("cannot map " + std::to_string(bytes) + " bytes of shared memory", errno);
-  ::madvise(base, bytes, MADV_DONTDUMP);  // a core file would have all of the addresses
+  ::madvise(base, bytes, MADV_DONTDUMP);  // or core files would have all these addresses
   base_ = static_cast<std::byte*>(base);
   address_.reserved_bytes = bytes;
 }
 
-// Held by the open file, so the kernel drops the lock whenever and however this process goes. Not by the one that is
-// mapped: a child of fork() keeps its mappings, and they their file.
+// The lock belongs to an open file, so the kernel drops it when this process ends in any way. It is not the file that
+// is mapped: mappings keep their file open, and a child of fork() keeps the mappings.
 void Heap::lock_as_owner() {
   lock_ = ::open(path_of(::getpid(), descriptor_).c_str(), O_RDWR | O_CLOEXEC);
   if (lock_ < 0) throw_system("cannot open the shared memory again", errno);
@@ -225,16 +225,30 @@ std::uint64_t Heap::free_bytes() noexcept {
   return std::uint64_t{facts.f_bavail} * facts.f_frsize;
 }
 
-std::uint64_t Heap::take(std::uint64_t bytes) {
+std::uint64_t Heap::take(std::uint64_t bytes, std::uint64_t head_bytes) {
   const std::lock_guard lock(mutex_);
   reclaim();
+  const auto same = std::ranges::find_if(
+      kept_, [&](const Left& left) { return left.bytes == bytes && left.head_bytes == head_bytes; });
+  if (same != kept_.end()) {
+    const std::uint64_t offset = same->offset;
+    kept_.erase(same);
+    return offset;
+  }
+  try {
+    return ranges_.take(bytes);
+  } catch (const Error&) {
+    if (kept_.empty()) throw;
+  }
+  for (const Left& left : kept_) release(left);
+  kept_.clear();
   return ranges_.take(bytes);
 }
 
 void Heap::commit(std::uint64_t offset, std::uint64_t bytes) {
   const std::uint64_t begin = offset / kPageBytes * kPageBytes;
   int error = 0;
-  // Without memory of its own a page would show as SIGBUS at some later access, when /dev/shm is full.
+  // Allocates the pages now. Otherwise, if /dev/shm is full, a later access would raise SIGBUS.
   do {
     error = ::posix_fallocate(descriptor_, static_cast<off_t>(begin), static_cast<off_t>(offset + bytes - begin));
   } while (error == EINTR);  // a signal of the application's, such as a profiler's timer
@@ -244,20 +258,28 @@ void Heap::commit(std::uint64_t offset, std::uint64_t bytes) {
                  error);
 }
 
-void Heap::give_back(std::uint64_t offset, std::uint64_t bytes, std::function<bool()> is_unused) {
+void Heap::give_back(std::uint64_t offset, std::uint64_t bytes, std::function<Use()> use, std::uint64_t head_bytes) {
   const std::lock_guard lock(mutex_);
-  left_.push_back({offset, bytes, std::move(is_unused)});
+  left_.push_back({offset, bytes, head_bytes, std::move(use)});
   reclaim();
 }
 
 void Heap::reclaim() {
   std::erase_if(left_, [this](const Left& left) {
-    if (left.is_unused && !left.is_unused()) return false;
-    ::fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(left.offset),
-                static_cast<off_t>(left.bytes));
-    ranges_.give_back(left.offset, left.bytes);
+    const Use use = left.use ? left.use() : Use::none;
+    if (use == Use::some) return false;
+    if (use == Use::head && kept_.size() < kMostKept)
+      kept_.push_back({left.offset, left.bytes, left.head_bytes, {}});
+    else
+      release(left);
     return true;
   });
+}
+
+void Heap::release(const Left& left) {
+  ::fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(left.offset),
+              static_cast<off_t>(left.bytes));
+  ranges_.give_back(left.offset, left.bytes);
 }
 
 std::uint64_t Heap::committed_bytes() const noexcept {
@@ -267,7 +289,9 @@ std::uint64_t Heap::committed_bytes() const noexcept {
 
 std::uint64_t Heap::taken_bytes() const {
   const std::lock_guard lock(mutex_);
-  return ranges_.taken_bytes();
+  std::uint64_t taken = ranges_.taken_bytes();
+  for (const Left& left : kept_) taken -= left.bytes;
+  return taken;
 }
 
 }  // namespace penstock::engine

@@ -1,7 +1,7 @@
-// The shared memory of a process: one file without a name, from which all its communicators take.
+// The shared memory of a process: one unnamed file, from which all its communicators allocate.
 //
-// A process takes memory for itself alone, so no lock is shared between processes and none can be left behind by one
-// that dies. Its peers map the whole heap once, whatever the number of communicators.
+// A process allocates for itself only, so no lock is shared between processes, and a process that dies leaves none
+// behind. Peers map the whole heap once for all communicators.
 #pragma once
 
 #include <cstdint>
@@ -13,42 +13,42 @@
 
 namespace penstock::engine {
 
-/// Where the other processes of the node find a heap; travels between ranks as it is.
+/// How the other processes of the node find a heap. Ranks exchange it as bytes.
 struct HeapAddress {
   std::int32_t process = 0;
   std::int32_t descriptor = -1;  ///< in that process
-  std::uint64_t device = 0;      ///< with `inode`: which file it must be
+  std::uint64_t device = 0;      ///< with `inode`: identifies the file
   std::uint64_t inode = 0;
   std::uint64_t reserved_bytes = 0;
 };
 
-/// Which parts of a range of offsets are taken. Offsets and sizes are multiples of a page. One thread at a time.
+/// Allocates ranges of offsets. Offsets and sizes are multiples of a page. One thread at a time.
 class HeapRanges {
  public:
   explicit HeapRanges(std::uint64_t bytes);
 
   /// The lowest free range of that size. Throws Error(no_space).
   std::uint64_t take(std::uint64_t bytes);
-  /// A range as it was taken.
+  /// Frees a range that take() returned.
   void give_back(std::uint64_t offset, std::uint64_t bytes);
   std::uint64_t taken_bytes() const { return taken_bytes_; }
 
  private:
-  std::map<std::uint64_t, std::uint64_t> free_;  ///< offset to size; neighbours are joined
+  std::map<std::uint64_t, std::uint64_t> free_;  ///< offset to size; adjacent ranges are merged
   std::uint64_t taken_bytes_ = 0;
 };
 
-/// The heap of this process or of a peer, as mapped here. Thread-safe. Throws Error(no_space) or Error(io) where the
-/// system refuses. In a child of fork() the heaps of its parent are left alone, and it gets one of its own.
+/// The heap of this process or of a peer, as mapped here. Thread-safe. Throws Error(no_space) or Error(io) if the
+/// system refuses. A child of fork() does not use its parent's heaps; it gets its own.
 class Heap : public std::enable_shared_from_this<Heap> {
  public:
   static constexpr std::uint64_t kPageBytes = 4096;
 
-  /// Made by the first call, and kept until the process ends.
+  /// This process's heap. The first call makes it; it lives until the process ends.
   static std::shared_ptr<Heap> of_process();
-  /// Maps it by the first call, and keeps it while the process that owns it lives.
+  /// A peer's heap. The first call maps it; it stays mapped while its process lives.
   static std::shared_ptr<Heap> open(const HeapAddress& address);
-  /// What may be taken there now, as far as that is known.
+  /// The memory that can be committed now, as far as that is known.
   static std::uint64_t free_bytes() noexcept;
 
   ~Heap();
@@ -57,18 +57,27 @@ class Heap : public std::enable_shared_from_this<Heap> {
 
   const HeapAddress& address() const { return address_; }
   std::byte* base() const { return base_; }
-  /// Whether the process that owns it lives: false once it has ended, also if a child that it forked lives on.
+  /// Whether its process lives. False once it has ended, even if a forked child lives on.
   bool is_alive() const noexcept;
   /// Whether it belongs to the process that forked this one.
   bool is_inherited() const noexcept { return inherited_; }
 
-  /// Takes addresses, without memory. Only of the own heap.
-  std::uint64_t take(std::uint64_t bytes);
-  /// Gives these addresses memory, which is zero where it is new, so that no access can fault. Of any heap.
+  /// What somebody may still do with a range that was given back.
+  enum class Use {
+    some,  ///< it stays taken
+    head,  ///< none, and only its head has memory
+    none
+  };
+
+  /// Allocates addresses without memory, or a range of that size and head that was given back as Use::head: its head
+  /// has the memory as it was left. Only for the own heap.
+  std::uint64_t take(std::uint64_t bytes, std::uint64_t head_bytes = 0);
+  /// Gives memory to these addresses, so that no access faults. New memory is zero. For any heap.
   void commit(std::uint64_t offset, std::uint64_t bytes);
-  /// Gives back what was taken, as soon as `is_unused` (empty: now): asked now, and by later calls of take() and
-  /// give_back().
-  void give_back(std::uint64_t offset, std::uint64_t bytes, std::function<bool()> is_unused);
+  /// Frees what take() returned as soon as `use` (empty: at once) allows it. It is asked now, and by later calls of
+  /// take() and give_back(). A few ranges of which only the head has memory keep it for the next take() of the same
+  /// size: the successor of a hardly used communicator needs no system calls and has no page faults.
+  void give_back(std::uint64_t offset, std::uint64_t bytes, std::function<Use()> use, std::uint64_t head_bytes = 0);
 
   std::uint64_t committed_bytes() const noexcept;
   std::uint64_t taken_bytes() const;
@@ -77,7 +86,8 @@ class Heap : public std::enable_shared_from_this<Heap> {
   struct Left {
     std::uint64_t offset;
     std::uint64_t bytes;
-    std::function<bool()> is_unused;
+    std::uint64_t head_bytes;
+    std::function<Use()> use;
   };
   class Registry;
 
@@ -87,6 +97,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
   void lock_as_owner();
   void close_descriptors() noexcept;
   void reclaim();
+  void release(const Left& left);
 
   HeapAddress address_;
   int descriptor_ = -1;
@@ -97,6 +108,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
   mutable std::mutex mutex_;
   HeapRanges ranges_{0};
   std::vector<Left> left_;
+  std::vector<Left> kept_;  ///< with the memory of their heads
 };
 
 }  // namespace penstock::engine

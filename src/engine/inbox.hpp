@@ -1,4 +1,4 @@
-// Which message belongs to which step, whatever it came through.
+// Matches messages with steps, for messages of all mechanisms.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,8 @@
 
 namespace penstock::engine {
 
-/// Messages and steps that take one meet here, by kind, source and tag; whichever comes first waits.
+/// Matches by kind, source and tag. A message that comes before its step is stored; a step that comes first is marked
+/// as posted.
 class Inbox final : public Mechanism {
  public:
   explicit Inbox(Core& core) : core_(core) {}
@@ -22,7 +23,8 @@ class Inbox final : public Mechanism {
     if (state.arrived[step] != nullptr) deliver(operation, step);
   }
   void arrive(const Header& header, ConstBytes payload);
-  /// The peer has completed the operation: what it sent came before this. A step that still waits for it, or kNone.
+  /// For a peer that has completed the operation, so that all its messages have come: a step that still waits for this
+  /// peer, or kNone.
   StepId find_missing(const Operation& operation, int peer) const;
 
   void begin(Operation& operation) override;
@@ -31,18 +33,18 @@ class Inbox final : public Mechanism {
   bool has_heard(const Operation& operation, int peer) const override;
 
  private:
-  /// A message that came before its step was ready.
+  /// A message whose step was not ready.
   struct Stored {
     Header header;
-    std::byte* payload = nullptr;  ///< of the engine's pool
+    std::byte* payload = nullptr;  ///< from the engine's pool
     std::uint64_t payload_bytes = 0;
     Stored* next = nullptr;
   };
   enum StepFlag : std::uint8_t { matched = 1, posted = 2 };
   struct State {
     std::vector<std::uint8_t> flags;  ///< StepFlag, by step
-    std::vector<Stored*> arrived;     ///< by step: matched before the step was ready
-    Stored* early_first = nullptr;    ///< came before the operation began
+    std::vector<Stored*> arrived;     ///< by step: the matched message, if the step was not ready
+    Stored* early_first = nullptr;    ///< list of messages that came before the operation began
     Stored* early_last = nullptr;
   };
 

@@ -22,7 +22,8 @@ namespace {
 
 using engine::CpuSet;
 
-/// Asked by a child about its parent: what a rank may do with its neighbour's memory, which is not its child's either.
+/// Tests whether a child can read its parent's memory. That is what a rank needs: its neighbour is not its child
+/// either.
 std::string single_copy() {
   std::uint64_t value = 42;
   const pid_t parent = ::getpid();

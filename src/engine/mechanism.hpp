@@ -1,4 +1,4 @@
-// What every way of moving and combining data owes to the engine.
+// The interface between the engine's core and its mechanisms: the ways of moving and combining data.
 #pragma once
 
 #include <cstdint>
@@ -9,49 +9,50 @@
 
 namespace penstock::engine {
 
-/// One way in which steps are done. It owns what it knows of each operation, and knows the core, but no other
-/// mechanism. All calls are under the engine's lock.
+/// Runs some kinds of steps. It owns its state of each operation (PerOperation). It knows the core, but no other
+/// mechanism. The engine's lock protects all calls.
 class Mechanism {
  public:
   Mechanism() = default;
   Mechanism(const Mechanism&) = delete;
   Mechanism& operator=(const Mechanism&) = delete;
 
-  /// Adds the ranks that have to do something before what the operation has here can go on; this rank may be among
-  /// them. A rank that is forgotten here is waited for in vain when it dies.
+  /// Adds the ranks that the operation's steps here wait for; this rank may be among them. The failure detector relies
+  /// on it: if a rank is left out and dies, the operation hangs.
   virtual void waits_for(const Operation& operation, std::vector<int>& peers) const = 0;
-  /// The operation has failed: forgets all that it has here.
+  /// The operation has failed: drops its state here.
   virtual void cancel(Operation& operation) = 0;
 
-  virtual bool poll() { return false; }                       ///< does what can be done now; true when something moved
-  virtual bool has_work(Caller) const { return false; }       ///< poll() would do something
-  virtual bool needs_polling(Caller) const { return false; }  ///< something may happen without the bell
-  virtual bool is_idle() const { return true; }               ///< nothing is left that outlives its operation
+  virtual bool poll() { return false; }                       ///< makes progress; true if something moved
+  virtual bool has_work(Caller) const { return false; }       ///< whether poll() would do something
+  virtual bool needs_polling(Caller) const { return false; }  ///< whether work can appear without the bell being rung
+  virtual bool is_idle() const { return true; }               ///< whether nothing is left that outlives its operation
 
-  virtual void begin(Operation&) {}                                  ///< its steps will be issued
+  virtual void begin(Operation&) {}                                  ///< its steps are about to be issued
   virtual void end(Operation&) {}                                    ///< it has finished
-  virtual bool is_touched(const Operation&) const { return false; }  ///< others work on its memory although it failed
-  virtual void give_up(std::uint32_t) {}                             ///< the local rank has gone
-  virtual bool has_heard(const Operation&, int) const { return false; }    ///< of this peer in this operation
-  virtual std::uint64_t moved_bytes(const Operation&) const { return 0; }  ///< of steps that are not complete
+  virtual bool is_touched(const Operation&) const { return false; }  ///< it has failed, but peers still use its memory
+  virtual void give_up(std::uint32_t) {}                             ///< this local rank has died
+  virtual bool has_heard(const Operation&, int) const { return false; }    ///< the peer has sent something for it
+  virtual std::uint64_t moved_bytes(const Operation&) const { return 0; }  ///< by steps that are not complete
 
  protected:
   ~Mechanism() = default;
 };
 
-/// Work for a thread outside of the lock.
+/// A step for a thread that does not hold the lock.
 class Worker;
 struct Work {
   Operation* operation = nullptr;
   StepId step = 0;
-  std::uint32_t transfer = 0;  ///< of the sender, where that waits for the end
-  std::uint64_t address = 0;   ///< of what is read, in the peer's process or here
+  std::uint32_t transfer = 0;  ///< the sender's id of the transfer, if it waits for fin
+  std::uint64_t address = 0;   ///< of the source, in the peer's process or in this one
   Worker* worker = nullptr;
 };
 class Worker {
  public:
-  virtual bool run(const Work& work) = 0;                  ///< without the lock
-  virtual void finish(const Work& work, bool result) = 0;  ///< unless it threw, or the operation has failed meanwhile
+  virtual bool run(const Work& work) = 0;  ///< called without the lock
+  virtual void finish(const Work& work,
+                      bool result) = 0;  ///< with the lock; not if run() threw or the operation failed
 
  protected:
   ~Worker() = default;

@@ -1,4 +1,4 @@
-// What travels between ranks, through shared cells and transport packets alike.
+// The engine's messages, in cells of shared memory and in packets of the transport.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@ namespace penstock::engine {
 
 enum class MessageKind : std::uint8_t {
   eager,       ///< a whole message
-  rts,         ///< a long message is ready at `address` of the sender; asks for fin or cts
-  cts,         ///< the receiver is ready: stream it in `data` messages, or send it under the transport tag `address`
+  rts,         ///< request to send: a long message is ready at `address` of the sender; answered by fin or cts
+  cts,         ///< clear to send: stream the message as `data`, or send it under the transport tag `address`
   data,        ///< a piece of a long message, at offset `address` of it
-  fin,         ///< the receiver has copied the long message, or read the remote read, by itself
-  offer_read,  ///< an offer_read step: `bytes` at `address` of the sender may be read; asks for fin
-  signal,      ///< a signal step; the sender's shared buffer of this operation lies at `address` of its ring
+  fin,         ///< the receiver has read the long message, or the offered memory
+  offer_read,  ///< an offer_read step: `bytes` at `address` of the sender may be read; answered by fin
+  signal,      ///< a signal step: the sender's shared buffer of this operation lies at offset `address` of its ring
   notice,      ///< the operation failed at the source; the payload is a Notice and the text
-  probe,       ///< nothing but the signature: makes a difference between ranks show while they wait for each other
-  completed,   ///< answers a probe: the operation is over at the source, which has sent all it will
+  probe,       ///< carries the signature, so that a mismatch is found while ranks wait for each other
+  completed,   ///< answers a probe: the operation is complete at the source, which sends nothing more for it
 };
 
 struct Header {
@@ -26,7 +26,7 @@ struct Header {
   std::uint64_t address = 0;  ///< see MessageKind
   std::uint32_t source = 0;   ///< rank in the communicator
   std::uint32_t tag = 0;
-  std::uint32_t sender_transfer = 0;  ///< ids of the two ends of a long message, each chosen by its end
+  std::uint32_t sender_transfer = 0;  ///< the sender's and the receiver's id of a long message
   std::uint32_t receiver_transfer = 0;
   std::uint32_t payload_bytes = 0;  ///< that follow this header
   MessageKind kind = MessageKind::eager;
@@ -36,10 +36,11 @@ static_assert(sizeof(Header) == 56 && std::is_trivially_copyable_v<Header>);
 
 struct Notice {
   std::int32_t code = 0;      ///< ErrorCode
-  std::int32_t is_death = 0;  ///< the culprit was found dead; 1 or 0
+  std::int32_t is_death = 0;  ///< 1: the culprit has died
   std::int32_t culprit = -1;  ///< Error::rank()
-  std::int32_t partner = -1;  ///< the rank that shares the failure (mismatch); or -1
-  /// 1 or 0. A rank that has completed the operation tells the one alone that asked, and that one the others.
+  std::int32_t partner = -1;  ///< of a mismatch: the other rank concerned; or -1
+  /// 1: the source sends the notice to all ranks. 0: to the receiver only, which must send it on. A rank that has
+  /// completed the operation answers a probe so.
   std::int32_t is_told_to_all = 1;
 };
 inline constexpr std::uint32_t kNoticeTextBytes = 900;

@@ -1,4 +1,4 @@
-// One run of a plan: what every mechanism needs to know of it.
+// One run of a plan, as all mechanisms see it.
 #pragma once
 
 #include <atomic>
@@ -12,21 +12,21 @@
 
 namespace penstock::engine {
 
-/// What start() was given, and what follows from that alone.
+/// The arguments of start(), and what is derived from them.
 struct Call {
   std::shared_ptr<const Plan> plan{};
   std::shared_ptr<const CompiledPlan> compiled{};
   Bindings bindings{};
   Arithmetic arithmetic{};
   std::uint64_t signature = 0;
-  std::uint64_t begin_ns = 0;  ///< when tracing
+  std::uint64_t begin_ns = 0;  ///< if tracing is on
 };
 
-/// Protected by the engine's lock, but for `finished`. Made by start(), or earlier by the first message for an
-/// operation that this rank has not started yet. Its record is used again when nobody owns it any more.
+/// The engine's lock protects all but `finished`. start() makes it, or the first message for an operation that this
+/// rank has not started. OperationTable owns the record and reuses it when `owners` is 0.
 struct Operation {
   enum class Stage : std::uint8_t {
-    expected,  ///< something has come for it
+    expected,  ///< a message has come for it
     started,   ///< start() or fail_next() has been called
     running,   ///< its steps are being issued
   };
@@ -42,18 +42,18 @@ struct Operation {
   ConstBytes source(const Region& region) const;
 
   const std::uint32_t index;  ///< of the record, see PerOperation
-  std::uint32_t owners = 0;   ///< of the record: the table's window, and the caller's Run
+  std::uint32_t owners = 0;   ///< users of the record: the table's window and the caller's Run
   std::uint64_t sequence = 0;
   Call call;
   Stage stage = Stage::expected;
   std::optional<Error> error;
   std::byte* scratch = nullptr;
   std::byte* shared = nullptr;
-  std::vector<std::uint32_t> waiting_for;  ///< dependencies left, by step
+  std::vector<std::uint32_t> waiting_for;  ///< by step: dependencies that are not complete
   std::size_t steps_left = 0;
-  std::uint32_t executing = 0;  ///< threads that work for it outside of the lock
-  std::uint32_t in_flight = 0;  ///< transport calls for it, and control messages that wait for cells
-  std::uint32_t pins = 0;       ///< reasons to keep the record in the window although the operation has finished
+  std::uint32_t executing = 0;  ///< threads that run its steps without the lock
+  std::uint32_t in_flight = 0;  ///< its transport calls, and its control messages that wait for cells
+  std::uint32_t pins = 0;       ///< keep the record in the window although the operation has finished
   std::atomic<bool> finished{false};
   Operation* next_let_go = nullptr;  ///< in Executor::let_go_
 };
@@ -71,8 +71,8 @@ inline ConstBytes Operation::source(const Region& region) const {
   return target(region);
 }
 
-/// A mechanism's own state of each operation. It stays where it is, and keeps its memory for later operations: whoever
-/// uses it sets it anew when the operation begins.
+/// A mechanism's state of each operation. States do not move, and are reused by later operations: the mechanism resets
+/// the state when an operation begins.
 template <typename State>
 class PerOperation {
  public:

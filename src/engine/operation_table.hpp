@@ -1,4 +1,4 @@
-// The operations of a communicator that are not over on this rank, and what is remembered of those that are.
+// The operations of a communicator: those that are not over on this rank, and the signatures of recent ones that are.
 #pragma once
 
 #include <array>
@@ -13,7 +13,8 @@ namespace penstock::engine {
 
 class Segment;
 
-/// A window over the sequence of operations: all before base() are over here, and the ranks of the node can see that.
+/// A window over the sequence of operations. All operations before base() are over here, and RankSlot tells the node
+/// so.
 class OperationTable {
  public:
   struct Past {
@@ -29,20 +30,20 @@ class OperationTable {
   bool has_unfinished() const { return unfinished_ > 0; }
   bool is_empty() const { return window_.empty(); }
 
-  /// Makes the record if this is the first that is heard of the operation.
+  /// Makes the record if the operation has none.
   Operation& at(std::uint64_t sequence);
-  Operation* find(std::uint64_t sequence) const;  ///< nullptr where nothing is known, or it is over
+  Operation* find(std::uint64_t sequence) const;  ///< nullptr if it has no record, or is over
   void start(Operation& next);
-  /// start(), and the end of the operation, where the window is empty.
+  /// start() and the end of the operation at once, if the window is empty.
   void run_through(std::uint64_t signature);
   void finish(Operation& operation);
   void advance();
-  void drop(Operation& operation);  ///< by its Run
+  void drop(Operation& operation);  ///< its Run is destroyed
 
   const Past& past(std::uint64_t sequence) const { return past_[sequence % past_.size()]; }
 
-  /// Operations of the caller's own that ended with their last operation. They may take a lock of the caller's, so they
-  /// are dropped without the engine's.
+  /// User operations (UserOp) whose last operation is over. Destroying them may take a lock of the caller, so it is
+  /// done without the engine's lock.
   bool has_dropped() const { return !dropped_.empty(); }
   std::vector<std::shared_ptr<const UserOp>> take_dropped() { return std::exchange(dropped_, {}); }
 
@@ -54,7 +55,7 @@ class OperationTable {
   std::uint64_t next_ = 0;
   std::uint64_t base_ = 0;
   std::size_t unfinished_ = 0;
-  Fifo<Operation*> window_;  ///< from base_ on; nullptr where nothing is known yet
+  Fifo<Operation*> window_;  ///< from base_ on; nullptr: no record yet
   std::vector<std::unique_ptr<Operation>> records_;
   std::vector<Operation*> idle_;
   std::array<Past, 256> past_;

@@ -10,7 +10,7 @@
 
 namespace penstock::engine {
 
-// True when the message has been read; false when its sender has failed meanwhile.
+// True if the message has been read; false if its sender has failed meanwhile.
 bool PeerReads::run(const Work& work) {
   const Operation& operation = *work.operation;
   const Step& what = operation.step(work.step);
@@ -21,10 +21,10 @@ bool PeerReads::run(const Work& work) {
   const int error = what.kind == StepKind::remote_read
                         ? remote_read(operation.plan(), what, operation.call.arithmetic, {process, work.address}, to)
                         : read_memory(process, work.address, to);
-  // The sender's memory is the message's only until its operation is over, and it shows a failure before that.
+  // The sender's memory is valid only until its operation is over. It sets its failure bit before that.
   if (Failures::has(core_.slot(peer), operation.sequence)) return false;
   if (error == 0) return true;
-  // A process that ends gives up its memory before its files.
+  // A process that ends loses its memory before the kernel closes its files.
   if (error == ESRCH || !core_.node.segment->is_alive(peer))
     throw PeerGone("rank " + std::to_string(what.peer) + " has gone while rank " + std::to_string(core_.rank) +
                        " read a message from its memory: its process ended",

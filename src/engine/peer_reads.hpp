@@ -1,4 +1,4 @@
-// Long messages and remote reads that the receiver reads from the sender's memory by itself: one copy.
+// The receiver's side of long messages and remote_read steps inside a node: it reads the sender's memory, one copy.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,13 @@
 
 namespace penstock::engine {
 
+/// Reads the memory of peers on threads that do not hold the engine's lock.
+/// Reads the memory of peers on threads that do not hold the engine's lock.
 class PeerReads final : public Mechanism, private Worker {
  public:
   explicit PeerReads(Core& core) : core_(core) {}
 
-  /// What the header announces lies ready in the sender's memory.
+  /// The data that `header` describes can be read from the sender's memory.
   void post(Operation& operation, StepId step, const Header& header) {
     core_.add_work(operation.step(step).lane, {&operation, step, header.sender_transfer, header.address, this});
   }
@@ -34,7 +36,7 @@ class PeerReads final : public Mechanism, private Worker {
   void finish(const Work& work, bool was_valid) override;
 
   Core& core_;
-  std::vector<Refused> refused_;  ///< their senders have failed, whose notices will come
+  std::vector<Refused> refused_;  ///< reads whose senders have failed; their notices are on their way
 };
 
 }  // namespace penstock::engine

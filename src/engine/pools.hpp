@@ -1,4 +1,4 @@
-// Containers that keep their memory, so that nothing allocates once an engine has warmed up.
+// Containers that keep their memory, so that an engine that has warmed up does not allocate.
 #pragma once
 
 #include <array>
@@ -53,7 +53,7 @@ class Fifo {
   std::size_t count_ = 0;
 };
 
-/// Records that messages refer to by a number. An old number finds nothing once its record has been removed.
+/// Records that messages refer to by an id. Ids of removed records are not reused: they find nothing.
 template <typename T>
 class SlotTable {
  public:
@@ -104,7 +104,7 @@ class SlotTable {
   std::vector<std::uint32_t> free_;
 };
 
-/// Memory in sizes of powers of two, aligned to 64 bytes, kept for the next user up to a limit.
+/// A pool of buffers: sizes are powers of two, aligned to 64 bytes. Free buffers are kept up to a limit.
 class BufferPool {
  public:
   BufferPool() = default;
@@ -129,7 +129,7 @@ class BufferPool {
     if (memory == nullptr) throw std::bad_alloc();
     return static_cast<std::byte*>(memory);
   }
-  /// `bytes` as it was given to take().
+  /// `bytes` must be the argument of take().
   void give_back(std::byte* buffer, std::uint64_t bytes) {
     if (buffer == nullptr) return;
     const std::size_t order = order_of(bytes);

@@ -17,23 +17,23 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-constexpr int kSpins = 10;   // polls in a row before the core is offered to others
-constexpr int kYields = 90;  // polls with a yield between them before sleeping
+constexpr int kSpins = 10;   // polls before the thread yields its core
+constexpr int kYields = 90;  // polls with yields before the thread sleeps
 constexpr int kSlowSpins = 4;
 constexpr int kTransportSpins = 2;
 constexpr milliseconds kLongestSleep{100};
-constexpr milliseconds kPoke{2};  // how long a message of the application may stay with a thread that waits
+constexpr milliseconds kPoke{2};  // interval of Transport::poke in a waiting thread
 constexpr microseconds kShortestNap{20};
 constexpr microseconds kLongestNap{500};
-constexpr microseconds kLongestSlowNap{80};  // less than the memory of a link takes to fill
+constexpr microseconds kLongestSlowNap{80};  // shorter than the buffers of a link take to drain
 constexpr nanoseconds kPeerCheck = milliseconds(200);
-constexpr std::uint32_t kBusyRounds = 256;  // of progress between two looks at the clock
+constexpr std::uint32_t kBusyRounds = 256;  // rounds of progress between two reads of the clock
 
 std::atomic<bool> forked{false};
 
 }  // namespace
 
-// Leaked on purpose: engines and the thread may outlive static objects at exit.
+// Leaked on purpose: engines and threads may outlive static objects at exit.
 Progress& Progress::of_process() {
   static auto* instance = new Progress;
   return *instance;
@@ -42,7 +42,7 @@ Progress& Progress::of_process() {
 Progress::Progress()
     : threads_(
           mutex_, [this](const std::atomic<bool>& stop) { thread_loop(stop); }, [this] { ring_all(); }) {
-  // The lock is taken across fork() so that the child never finds it held by a thread that it does not have.
+  // fork() takes the lock, so that the child does not inherit it locked by a thread that it does not have.
   ::pthread_atfork([] { of_process().mutex_.lock(); }, [] { of_process().mutex_.unlock(); },
                    [] {
                      forked.store(true, std::memory_order_relaxed);
@@ -65,7 +65,7 @@ void Progress::remove(Pollable& pollable) {
     std::erase(all_, &pollable);
     count_.store(all_.size(), std::memory_order_relaxed);
   }
-  ring_all();  // sleepers hold what they listen to
+  ring_all();  // sleepers count as users of what they listen to
   while (pollable.users.load(std::memory_order_acquire) > 0) ::sched_yield();
 }
 
@@ -114,7 +114,7 @@ void Progress::sleep(const Sleeper& sleeper, int sleeps) {
     bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
     listening[count++] = {&bell, bell.word.load(std::memory_order_seq_cst)};
   };
-  // A thread that waits drives its engine by itself.
+  // A waiting thread drives its own engine.
   const auto is_left_alone = [&](const Pollable& pollable) {
     return is_worker && pollable.waiters.load(std::memory_order_seq_cst) > 0;
   };
@@ -123,7 +123,7 @@ void Progress::sleep(const Sleeper& sleeper, int sleeps) {
   for (Pollable* pollable : sleeper.acquired)
     if (!is_left_alone(*pollable)) listen(pollable->bell());
 
-  // What changed before the words were read rings no more.
+  // Changes before the words were read do not ring any more, so check for them.
   bool idle = !sleeper.ended.load(std::memory_order_seq_cst) &&
               generation_.load(std::memory_order_seq_cst) == sleeper.generation;
   if (sleeper.home != nullptr) {
@@ -141,7 +141,7 @@ void Progress::sleep(const Sleeper& sleeper, int sleeps) {
     if (polling)
       timeout = std::min<nanoseconds>(kShortestNap * (1 << std::min(sleeps, 5)), slow ? kLongestSlowNap : kLongestNap);
     if (!is_worker) timeout = std::min<nanoseconds>(timeout, kPoke);
-    // With nothing in flight only attention() can end the sleep of a progress thread.
+    // If nothing is in flight, only attention() ends the sleep of a progress thread.
     if (is_worker && sleeper.acquired.empty()) timeout = std::chrono::hours(24);
     sleep_on({listening.data(), count}, timeout);
   }
@@ -155,17 +155,17 @@ bool Progress::has_unpolled() {
   });
 }
 
-// Whoever finds nothing to do drives it: threads that wait, loops of tests, and progress threads.
+// Called by all threads that find nothing to do: waiting threads, test() and progress threads.
 void Progress::check_peers_if_due(Pollable& pollable, Caller caller) noexcept {
   const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch() / nanoseconds(1);
   std::int64_t last = pollable.checked_ns.load(std::memory_order_relaxed);
   if (last != 0 && now - last < kPeerCheck.count()) return;
-  // One thread of several.
+  // Only one of several threads does it.
   if (pollable.checked_ns.compare_exchange_strong(last, now, std::memory_order_relaxed) && last != 0)
     pollable.check_peers(caller);
 }
 
-// Messages of ranks that run ahead can keep a thread busy for ever, and hide that another rank is missed.
+// Messages of ranks that run ahead can keep a thread busy for ever, so peers are checked in busy rounds too.
 bool Progress::progress_and_check(Pollable& pollable, Caller caller) noexcept {
   if (!pollable.progress(caller)) return false;
   const std::uint32_t rounds = pollable.busy_rounds.load(std::memory_order_relaxed) + 1;
@@ -176,7 +176,7 @@ bool Progress::progress_and_check(Pollable& pollable, Caller caller) noexcept {
 
 void Progress::completed_in_start(Pollable& pollable) noexcept {
   timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);  // a tenth of the other's time, and finer than is needed here
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);  // ten times faster, and precise enough here
   const std::int64_t now_ns = now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
   if (now_ns - pollable.checked_at_start_ns < kPeerCheck.count()) return;
   pollable.checked_at_start_ns = now_ns;
@@ -239,7 +239,7 @@ void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
   int idle = kSpins;
   int sleeps = 0;
   while (!stop.load(std::memory_order_acquire)) {
-    // While it spins it keeps what it holds, so that several threads do not meet at one lock all the time.
+    // Keeps its pollables while it spins, so that several threads do not contend for the lock.
     const std::uint64_t now = generation_.load(std::memory_order_seq_cst);
     if (now != generation || idle >= kSpins) {
       generation = now;
@@ -249,7 +249,7 @@ void Progress::thread_loop(const std::atomic<bool>& stop) noexcept {
     bool moved = false;
     bool all_waited_for = true;
     for (Pollable* pollable : acquired) {
-      // A thread that waits drives its engine by itself, faster than two threads that contend for it.
+      // A waiting thread drives its own engine; two threads would contend for its lock.
       const bool waited_for = pollable->waiters.load(std::memory_order_seq_cst) > 0;
       moved |= waited_for ? pollable->help() : progress_and_check(*pollable, Caller::progress_thread);
       all_waited_for &= waited_for;

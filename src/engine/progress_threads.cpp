@@ -55,7 +55,7 @@ void ProgressThreads::start_locked() {
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals belong to the application's threads
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals go to the application's threads
   try {
     workers_.reserve(cpus_.size());
     while (workers_.size() < cpus_.size()) {
@@ -67,13 +67,13 @@ void ProgressThreads::start_locked() {
     }
     lacks_some_.store(false, std::memory_order_relaxed);
   } catch (const std::exception&) {
-    // No thread to be had: the others do its work, or progress happens in test and wait, as without one.
+    // No thread could be made. Other threads do its work, or progress happens in test and wait.
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void ProgressThreads::place(Worker& worker, std::int32_t cpu) {
-  // The thread that starts it may be bound to less than the process, as OpenMP does.
+  // The starting thread may be bound to fewer CPUs than the process, for example by OpenMP.
   CpuSet cpus;
   cpus.add(cpu);
   worker.cpu = cpu;

@@ -1,4 +1,4 @@
-// The progress threads (workers) of this process: how many there are, and where they run.
+// The progress threads (workers) of this process: their number and their CPUs.
 #pragma once
 
 #include <atomic>
@@ -11,21 +11,21 @@
 
 namespace penstock::engine {
 
-/// As many threads as the largest claim that is held, from the moment at which they are first needed.
+/// Runs as many threads as the largest claim asks for. They start when they are first needed.
 class ProgressThreads {
  public:
-  /// What a thread does until it is told to stop. noexcept in all but its type.
+  /// The body of a thread; returns when `stop` is set. Must not throw.
   using Loop = std::function<void(const std::atomic<bool>& stop)>;
 
-  /// The mutex protects what is here, too: a fork() takes it. `wake` lets all threads look at `stop`; without the
-  /// mutex.
+  /// `mutex` protects this object too, and fork() takes it. `wake` makes all threads check `stop`; it is called without
+  /// the mutex.
   ProgressThreads(std::mutex& mutex, Loop loop, std::function<void()> wake)
       : mutex_(mutex), loop_(std::move(loop)), wake_(std::move(wake)) {}
 
   /// See Progress::claim_threads.
   [[nodiscard]] std::shared_ptr<const void> claim(std::vector<std::int32_t> cpus);
 
-  /// Starts those that are claimed and do not run yet. Where the system refuses, there are fewer.
+  /// Starts the claimed threads that do not run yet; fewer if the system refuses.
   void start() {
     if (!lacks_some_.load(std::memory_order_relaxed)) return;
     const std::lock_guard lock(mutex_);
@@ -41,8 +41,8 @@ class ProgressThreads {
   };
 
   void end(const Claim* claim);
-  /// After a change of the claims: pins the threads that stay; the others are told to stop and returned, to be joined
-  /// without the lock.
+  /// Adapts the threads to changed claims: pins those that stay, stops the others and returns them. Join them without
+  /// the lock.
   std::vector<std::unique_ptr<Worker>> fit();
   void start_locked();
   static void place(Worker& worker, std::int32_t cpu);
@@ -52,8 +52,8 @@ class ProgressThreads {
   const std::function<void()> wake_;
   std::vector<std::unique_ptr<const Claim>> claims_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<std::int32_t> cpus_;       ///< the largest claim: what workers_ becomes when they are needed
-  std::atomic<bool> lacks_some_{false};  ///< workers_ has fewer
+  std::vector<std::int32_t> cpus_;       ///< the largest claim
+  std::atomic<bool> lacks_some_{false};  ///< fewer threads run than cpus_ asks for
 };
 
 }  // namespace penstock::engine

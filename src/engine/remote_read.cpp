@@ -11,10 +11,10 @@
 namespace penstock::engine {
 namespace {
 
-constexpr std::size_t kLongRunBytes = 8 << 10;  // shorter ones cost more as calls than as a second pass
+constexpr std::size_t kLongRunBytes = 8 << 10;  // for shorter runs one system call each costs more than a second copy
 constexpr std::size_t kPartBytes = 64 << 10;    // stays in the second-level cache
 
-/// As one row, where its rows follow each other on both sides.
+/// Merges the rows of a block into one if they are adjacent on both sides.
 Block joined(Block block) {
   const auto columns = static_cast<std::int64_t>(block.columns);
   if (block.from_row_stride_elems == columns && block.to_row_stride_elems == columns) {
@@ -88,7 +88,7 @@ class RemoteReader {
 
   int take_part(Block part) {
     alignas(64) thread_local std::byte near[kPartBytes];
-    // What lies before its first element, and how far it reaches in all.
+    // The bytes before its first element, and its extent.
     std::uint64_t before = 0;
     std::uint64_t reach = 1;
     const auto extend = [&](std::uint64_t count, std::int64_t stride) {

@@ -1,4 +1,4 @@
-// The `remote_read` step: blocks from the memory of another process straight to where they belong.
+// The `remote_read` step: copies blocks from the memory of another process to their targets, without a copy in between.
 #pragma once
 
 #include <sys/types.h>
@@ -7,12 +7,13 @@
 
 namespace penstock::engine {
 
+/// Memory that a peer offers.
 struct RemoteMemory {
-  pid_t process;  ///< may be this one
+  pid_t process;  ///< may be this process
   std::uint64_t address;
 };
 
-/// Does the step of the plan. Returns 0 or what read_memory() does; then parts of `to` have been written.
+/// Runs the step. Returns 0, or the error of read_memory(); then parts of `to` have been written.
 int remote_read(const Plan& plan, const Step& step, const Arithmetic& arithmetic, RemoteMemory offered, Bytes to);
 
 }  // namespace penstock::engine

@@ -1,4 +1,4 @@
-// Space for Buffer::shared in this rank's part of the segment.
+// Allocates Buffer::shared of operations from the ring of this rank: its part of the node's shared memory.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,20 @@
 
 namespace penstock::engine {
 
-/// A ring: operations take space in the order of their sequence, and the oldest is given back first. Peers may read an
-/// operation's space until they have completed that operation, so it is free only when every rank of the node has.
+/// Hands out offsets, no memory. Operations allocate in the order of their sequence and free in the same order. Peers
+/// may read the space of an operation until they have completed it, so it is freed when all ranks of the node have. The
+/// engine's lock protects it.
 class RingAllocator {
  public:
   explicit RingAllocator(std::uint64_t bytes) : bytes_(bytes) {}
 
-  /// The largest space that is certain to become available once older operations are over.
+  /// The size of the ring: the largest space that an operation can get.
   std::uint64_t limit_bytes() const { return bytes_; }
 
-  /// Offset of the space, or nothing while older operations hold too much.
+  /// The offset of the space, or std::nullopt until older operations are freed.
   std::optional<std::uint64_t> take(std::uint64_t sequence, std::uint64_t bytes);
 
-  /// Gives back the space of all operations before `sequence`.
+  /// Frees the space of all operations before `sequence`.
   void free_before(std::uint64_t sequence);
 
  private:

@@ -9,7 +9,7 @@
 
 namespace penstock::engine {
 
-Routes::Routes(std::unique_ptr<Transport> by, const EngineOptions& given, Node on)
+Routes::Routes(std::shared_ptr<Transport> by, const EngineOptions& given, Node on)
     : Core(std::move(by), given, std::move(on)) {
   if (node.segment != nullptr) {
     add<CellMessages>();
@@ -118,7 +118,7 @@ void Routes::send(int peer, const Header& header, ConstBytes payload, Operation*
                         : the<RemoteMessages>().send(peer, header, payload, owner);
 }
 
-// Ranks whose counts alone differ have the same signature.
+// Ranks whose counts differ have the same signature, so a missing message is found here.
 void Routes::on_completed(const Header& header) {
   if (header.sequence < operations.base()) return;
   Operation& waiting = operations.at(header.sequence);
@@ -133,7 +133,7 @@ void Routes::on_completed(const Header& header) {
                     std::to_string(rank) + " expected from it");
 }
 
-// What they sent before they went counts: they may have completed an operation.
+// Receives what dead ranks sent before they died: they may have completed an operation.
 void Routes::receive_from_the_dead() {
   const bool has_new = detector.find_new();
   if (detector.has_gone_ranks()) {
@@ -162,6 +162,7 @@ void Routes::check(Operation& operation) {
   std::erase_if(absent,
                 [&](int peer) { return any([&](const auto& each) { return each.has_heard(operation, peer); }); });
   detector.watch_stall(operation, peers, std::move(absent), mark);
+  if (operation.has_failed()) return;
   detector.check(operation, peers);
 }
 

@@ -1,4 +1,4 @@
-// Which mechanism does a step, and where a message goes.
+// Which mechanism runs a step, and which one gets a message.
 #pragma once
 
 #include <memory>
@@ -17,10 +17,10 @@
 
 namespace penstock::engine {
 
-/// The core with its mechanisms: the one place that knows them all. Under the engine's lock.
+/// The core with its mechanisms; the only class that knows them all. The engine's lock protects it.
 class Routes : public Core {
  protected:
-  Routes(std::unique_ptr<Transport> by, const EngineOptions& given, Node on);
+  Routes(std::shared_ptr<Transport> by, const EngineOptions& given, Node on);
   ~Routes() = default;
 
   template <typename M>
@@ -40,9 +40,9 @@ class Routes : public Core {
     return std::apply([&](const auto&... each) { return ((each && predicate(*each)) || ...); }, mechanisms_);
   }
 
-  /// Whether the operation may be launched now; otherwise a mechanism does it later.
+  /// Whether the operation may be launched now. If not, a mechanism has deferred it and launches it later.
   bool admit(Operation& operation);
-  /// What a step of computation reads.
+  /// The memory that a computing step reads.
   ConstBytes source_of(const Operation& operation, const Step& step);
   bool poll();
   void receive_from_the_dead();
@@ -50,7 +50,7 @@ class Routes : public Core {
   void check(Operation& operation);
 
  private:
-  /// In the order in which they are polled. Absent where there is no shared memory, or no other node.
+  /// In the order in which they are polled. Those for shared memory or for other nodes are absent if there is none.
   using Mechanisms = std::tuple<std::optional<CellMessages>, std::optional<RemoteMessages>, std::optional<FlagExchange>,
                                 std::optional<SharedTasks>, std::optional<SharedBuffers>, std::optional<PeerReads>,
                                 std::optional<Computations>, std::optional<Inbox>>;

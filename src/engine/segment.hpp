@@ -1,11 +1,10 @@
-// The memory that the ranks of one node share for one communicator: how it is laid out, made and given back.
+// The memory that the ranks of one node share for one communicator: its layout, its setup and its release.
 //
-// Each rank has a block of addresses in the heap of its process, of which only the first page has memory from the
-// beginning. The rest is committed by whoever needs it first, before anybody knows that it is there:
-//  - cells and ring of a rank by that rank, before a message tells a peer of them
-//  - flags of a rank by that rank, which then raises RankSlot::has_flags
-//  - the task table, in the block of the first rank, by each rank that enters tasks: memory that is there stays as it
-//  is
+// Each rank has a block of addresses in the heap of its process. Only the first page has memory from the beginning. The
+// rest is committed on first use, before a peer learns of it:
+//  - cells and ring of a rank by that rank, before a message names them
+//  - flags of a rank by that rank, which then sets RankSlot::has_flags
+//  - the task table, in the block of the first rank, by each rank that publishes tasks; committing it again is harmless
 #pragma once
 
 #include <array>
@@ -21,75 +20,78 @@
 
 namespace penstock::engine {
 
-/// A message on its way: a link of the receiver's queue, then header and payload.
+/// A cell of the message queue: a link of the receiver's queue, then header and payload.
 struct Cell {
   std::atomic<std::uint32_t> next{0};    ///< index + 1 of the next cell of the queue
-  std::atomic<std::uint32_t> in_use{0};  ///< the receiver's local rank + 1, set by the owner; 0 from the receiver: free
+  std::atomic<std::uint32_t> in_use{0};  ///< the owner sets the receiver's local rank + 1; the receiver sets 0: free
   Header header;
 
   std::byte* payload() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
 };
 static_assert(sizeof(Cell) == 64);
 
-/// What one rank shows to the others of its node.
+/// What one rank publishes to the others of its node.
 struct RankSlot {
   static constexpr std::uint64_t kFailureBits = 4096;
 
-  alignas(64) std::atomic<std::uint32_t> queue_tail{0};  ///< index of the last cell of the queue of messages to it
+  alignas(64) std::atomic<std::uint32_t> queue_tail{0};  ///< index of the last cell of its queue
   alignas(64) std::atomic<std::uint32_t> sending{0};  ///< index + 1 of the cell that it is appending to a queue; or 0
   alignas(64) Doorbell bell;
-  std::atomic<std::uint32_t> has_flags{0};                     ///< 1 once its flags have memory
-  std::atomic<std::uint32_t> large_cells{0};                   ///< of its cells, besides the small ones, have memory
+  std::atomic<std::uint32_t> has_flags{0};    ///< 1 once its flags have memory
+  std::atomic<std::uint32_t> large_cells{0};  ///< of its cells, besides the small ones, have memory
+  std::atomic<std::uint32_t> has_more{0};  ///< 1 once anything else in its block has memory, but for what it had first
   alignas(64) std::atomic<std::uint64_t> completed_before{0};  ///< all operations with a smaller sequence are over
   std::atomic<std::uint64_t> past_flags_of{0};  ///< it reads no flags of operations with a smaller sequence any more
   std::atomic<std::uint64_t> failed[kFailureBits / 64]{};  ///< see Failures
 };
 
+/// Sizes and offsets, equal on all ranks of the node.
 struct SegmentLayout {
   std::uint32_t ranks = 0;
-  std::uint32_t cells_per_rank = 0;  ///< that a rank may take, besides the small ones that it always has
-  std::uint64_t payload_bytes = 0;   ///< of such a cell
+  std::uint32_t cells_per_rank = 0;  ///< large cells of a rank; the small ones come on top
+  std::uint64_t payload_bytes = 0;   ///< of a large cell
   std::uint64_t ring_bytes = 0;      ///< of a rank
   std::uint64_t cell_stride_bytes = 0;
-  // In the block of a rank.
+  // Offsets in the block of a rank.
   std::uint64_t stub_offset_bytes = 0;
   std::uint64_t flags_offset_bytes = 0;
   std::uint64_t cells_offset_bytes = 0;
   std::uint64_t task_table_offset_bytes = 0;  ///< 0: there is no task table, so no shared tasks
   std::uint64_t ring_offset_bytes = 0;
   std::uint64_t block_bytes = 0;
-  std::uint64_t total_bytes = 0;  ///< that the node takes at most
+  std::uint64_t total_bytes = 0;  ///< the most memory that the node uses
 
-  /// The largest useful layout within `limit_bytes`; ranks == 0 when not even the smallest fits.
+  /// The largest useful layout within `limit_bytes`; ranks == 0 if not even the smallest fits.
   static SegmentLayout fit(std::uint32_t ranks, std::uint64_t eager_bytes, std::uint64_t limit_bytes);
 };
 
-/// Where a rank's block lies, for the others of its node; travels between ranks as it is.
+/// Where a rank's block lies. Ranks exchange it as bytes.
 struct BlockAddress {
   HeapAddress heap;
   std::uint64_t offset = 0;
 };
 
-/// One rank's view of the segment. Throws Error(no_space) or Error(io) where the system refuses.
+/// One rank's view of the segment. It owns this rank's block, and maps those of the others. Throws Error(no_space) or
+/// Error(io) if the system refuses.
 class Segment {
  public:
-  /// Of every rank, there for each message that must not fail for want of memory.
+  /// Every rank has these cells from the beginning, for messages that must not fail for lack of memory.
   static constexpr std::uint32_t kSmallCells = 7;
   static constexpr std::uint64_t kSmallPayloadBytes = 960;
   static_assert(kSmallPayloadBytes >= kNoticeBytes);
 
-  /// Takes this rank's own block.
+  /// Allocates this rank's block.
   Segment(const SegmentLayout& layout, std::uint32_t local_rank);
-  /// Gives it back once no rank that lives has the segment.
+  /// Releases the block when no live rank uses the segment.
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
   BlockAddress address() const;
-  /// Finds the heap of a peer: what may fail of join().
+  /// Maps the heap of a peer. May fail.
   void meet(std::uint32_t local_rank, const HeapAddress& heap);
-  /// Finds the blocks of all ranks, after meet() with each, and once all of them have done so. `offset_of`: their
-  /// address().offset, by local rank.
+  /// Locates the blocks of all ranks. Call it when all ranks have called meet() for all ranks. It cannot fail.
+  /// `offset_of`: their address().offset, by local rank.
   template <typename Function>
   void join(Function offset_of) {
     for (std::uint32_t rank = 0; rank < layout_.ranks; ++rank) blocks_[rank] = heaps_[rank]->base() + offset_of(rank);
@@ -100,19 +102,20 @@ class Segment {
   std::uint32_t local_rank() const { return local_rank_; }
 
   RankSlot& slot(std::uint32_t local_rank) const { return *reinterpret_cast<RankSlot*>(block(local_rank)); }
-  /// An index names a rank and one of its cells: its stub, for the end of its queue, the small ones, then the others.
+  /// A cell index encodes a rank and one of its cells: first its stub (cells.hpp), then the small cells, then the large
+  /// ones.
   Cell& cell(std::uint32_t index) const {
     return *reinterpret_cast<Cell*>(block(index / kCellsOfRank) + cell_offset_[index % kCellsOfRank]);
   }
   static std::uint32_t stub(std::uint32_t local_rank) { return local_rank * kCellsOfRank; }
   static std::uint32_t first_cell(std::uint32_t local_rank) { return stub(local_rank) + 1; }
-  /// How many of a rank's cells have memory.
+  /// The number of cells of a rank that have memory.
   std::uint32_t cells_of(std::uint32_t local_rank) const {
     return kSmallCells + slot(local_rank).large_cells.load(std::memory_order_acquire);
   }
   static bool is_small(std::uint32_t index) { return index % kCellsOfRank <= kSmallCells; }
   std::byte* ring(std::uint32_t local_rank) const { return block(local_rank) + layout_.ring_offset_bytes; }
-  /// nullptr while they have no memory.
+  /// nullptr until they have memory.
   std::byte* flags(std::uint32_t local_rank) const {
     return slot(local_rank).has_flags.load(std::memory_order_seq_cst) == 0
                ? nullptr
@@ -120,20 +123,20 @@ class Segment {
   }
   std::byte* task_table() const { return block(0) + layout_.task_table_offset_bytes; }
 
-  /// Gives memory to the first `count` of this rank's cells that are not small.
+  /// Commits the first `count` large cells of this rank.
   void commit_cells(std::uint32_t count);
-  /// To the first bytes of this rank's ring.
+  /// Commits the first `bytes` of this rank's ring.
   void commit_ring(std::uint64_t bytes);
   void commit_flags();
   void commit_task_table();
 
-  /// Whether that rank still has the segment: false once its process has ended or it has given the segment back, also
-  /// if a child that it forked lives on.
+  /// Whether that rank still uses the segment: false if its process has ended, even if a forked child lives on, or if
+  /// it has released the segment.
   bool is_alive(std::uint32_t local_rank) const noexcept;
 
  private:
   static constexpr std::uint32_t kCellsOfRank = 128;
-  using Leavers = std::atomic<std::uint64_t>;  ///< 64 ranks, a bit each: who has given the segment back
+  using Leavers = std::atomic<std::uint64_t>;  ///< a bit per rank, of 64 ranks: it has released the segment
 
   std::byte* block(std::uint32_t local_rank) const { return blocks_[local_rank]; }
   Leavers& leavers(std::uint32_t of_local_rank, std::uint32_t local_rank) const;

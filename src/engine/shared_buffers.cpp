@@ -33,7 +33,7 @@ bool SharedBuffers::poll() {
     try {
       if (!take(next)) break;
     } catch (const Error& error) {
-      core_.fail(next, error);  // and so it is deferred no more
+      core_.fail(next, error);  // removes it from deferred_
       continue;
     }
     deferred_.pop();

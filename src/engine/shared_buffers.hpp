@@ -1,4 +1,4 @@
-// Plan::shared_bytes of an operation: where it lies here and at the peers, and what waits for it.
+// Places Plan::shared_bytes of each operation in this rank's ring, and knows where the peers placed theirs.
 #pragma once
 
 #include <optional>
@@ -9,18 +9,18 @@
 
 namespace penstock::engine {
 
-/// Also keeps operations back whose place among the Failures is not free.
+/// Defers operations until there is space in the ring and their bit of Failures is free.
 class SharedBuffers final : public Mechanism {
  public:
   explicit SharedBuffers(Core& core) : core_(core) {
     if (core.node.segment) ring_.emplace(core.node.segment->layout().ring_bytes);
   }
 
-  /// Whether it may be launched now; otherwise it is launched as soon as there is space.
+  /// Whether the operation may be launched now. If not, it is deferred and launched by poll().
   bool admit(Operation& operation);
-  /// A peer signals its buffer.
+  /// The first signal of a peer told where its buffer lies.
   void set_peer(const Operation& operation, int peer, std::uint64_t offset_bytes);
-  /// The memory of the peer that a step of the operation reads.
+  /// The peer's memory that the step reads.
   ConstBytes of_peer(const Operation& operation, const Step& step) const;
 
   bool poll() override;

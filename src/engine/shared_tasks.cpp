@@ -26,7 +26,7 @@ void SharedTasks::begin(Operation& operation) {
 }
 
 void SharedTasks::post(Operation& operation, StepId step) {
-  // Not behind those that are deferred: they may wait for the slot that this operation has.
+  // Does not queue behind deferred steps: they may wait for the slot that this operation uses.
   if (!slot_is_free(operation)) return deferred_.push_back({&operation, step});
   enter(operation, step);
 }
@@ -55,8 +55,8 @@ void SharedTasks::enter(Operation& operation, StepId step) {
   own.entered.fetch_or(bit(group), std::memory_order_seq_cst);
   task_table_.change(operation.sequence);
 
-  // A rank that called something else has not come to this operation: of two such ranks at least one sees the other
-  // when it enters, and tells everybody.
+  // Compares the signatures of all ranks that have entered. Of two ranks that differ, the later one sees the other and
+  // reports it.
   for (std::uint32_t rank = 0; rank < ranks(); ++rank)
     if (has_come(operation, rank) && entry(operation, rank).signature != operation.call.signature)
       return core_.fail_mismatch(operation, core_.node.ranks[rank],
@@ -81,8 +81,8 @@ bool SharedTasks::is_ready(const Operation& operation, std::uint32_t task) const
   });
 }
 
-// One sleeper is enough for a task that any thread may take, another one for each task; what is left to applications
-// needs one of them.
+// Wakes a sleeper for a task that has become ready. Any thread of the node can run it, so one sleeper is enough; `turn`
+// starts the search at a different rank for each task. A task on the application lane wakes the ranks that it touches.
 void SharedTasks::wake_for(const Operation& operation, std::uint32_t task, std::uint32_t turn) {
   const auto wake = [&](std::uint32_t rank) {
     Doorbell& bell = core_.slot(rank).bell;
@@ -98,8 +98,8 @@ void SharedTasks::wake_for(const Operation& operation, std::uint32_t task, std::
     if (wake((core_.self() + turn + i) % ranks())) return;
 }
 
-// The next task that the caller may run now. Tasks without an order are begun at another place by each rank, so that
-// they rarely reach for the same one, and for blocks of the ranks it is the own one.
+// The next task that the caller may run. If tasks have no order, each rank starts at a different one, to avoid
+// contention; with one task per rank it starts at its own.
 std::optional<std::uint32_t> SharedTasks::find_task(const Operation& operation, Caller caller) const {
   const CompiledTasks& tasks = tasks_of(operation);
   State& state = states_[operation];
@@ -141,7 +141,7 @@ bool SharedTasks::run(std::unique_lock<std::mutex>& lock) {
         run_task(*operation, *task, lock);
         return true;
       }
-      if (!task_table_.is_claimed(operation->sequence, *task)) break;  // a rank has failed; its notice will come
+      if (!task_table_.is_claimed(operation->sequence, *task)) break;  // a rank has failed; its notice is on its way
     }
   }
   return false;
@@ -159,7 +159,7 @@ bool SharedTasks::run_front(Operation& operation, std::unique_lock<std::mutex>& 
 
 void SharedTasks::run_task(Operation& operation, std::uint32_t task, std::unique_lock<std::mutex>& lock) {
   const Caller caller = core_.caller;
-  // A progress thread does not listen to the bell of an engine whose own thread waits.
+  // Progress threads do not listen to the bell of an engine that a waiting thread drives, so they are woken explicitly.
   if (core_.options.progress_threads > 0 && caller == Caller::application &&
       states_[operation].scan_from + 1 < tasks_of(operation).count())
     Progress::of_process().help_wanted();
@@ -195,7 +195,7 @@ void SharedTasks::move_data(const Operation& operation, std::uint32_t id, Caller
   const TaskResult result =
       engine::run_task(operation.call.arithmetic, all.first(task.source_count), all.subspan(task.source_count), bytes);
   if (result.error == 0) return;
-  // A process that ends gives up its memory before its files.
+  // A process that ends loses its memory before the kernel closes its files.
   if (result.error == ESRCH || !core_.node.segment->is_alive(core_.local(result.rank)))
     throw PeerGone(
         "rank " + std::to_string(result.rank) + " has gone in " + core_.describe(operation) + ": its process ended",
@@ -219,12 +219,12 @@ void SharedTasks::finish_task(const Operation& operation, std::uint32_t task) {
       if (is_ready(operation, next)) wake_for(operation, next, ++woken);
   }
   if (done < tasks.count()) return;
-  // Progress threads may wait for the end of an operation that is over for their own rank.
+  // Progress threads of ranks whose own part is over may wait for the end of the operation.
   for (std::uint32_t rank = 0; rank < ranks(); ++rank) core_.slot(rank).bell.ring();
 }
 
-// A rank whose own part is over still serves the others where it has a progress thread: its operation stays known.
-// Not if a rank has gone: it will not finish what it had begun.
+// With progress threads, a rank whose own part is over still runs tasks of the others, so the operation stays in its
+// window. If a rank has died, its tasks never complete, so this ends.
 bool SharedTasks::is_serving(const Operation& operation) const {
   return core_.options.progress_threads > 0 && !operation.has_failed() && !core_.detector.has_gone_ranks() &&
          task_table_.done_count(operation.sequence) < tasks_of(operation).count();
@@ -263,7 +263,7 @@ bool SharedTasks::poll() {
 
 bool SharedTasks::leave(Operation& operation) {
   State& state = states_[operation];
-  // A thread may still be at the end of a task that it ran for others.
+  // A thread may still be finishing a task of another rank.
   if (!state.is_published || !operation.is_finished() || operation.executing > 0 || is_serving(operation)) return false;
   state.is_published = false;
   --operation.pins;
@@ -293,7 +293,7 @@ bool SharedTasks::has_work(Caller caller) const {
 }
 
 bool SharedTasks::needs_polling(Caller) const {
-  // A failed operation waits in silence until nobody works on this rank's memory any more.
+  // A failed operation waits, without a bell, until no rank uses this rank's memory.
   return !deferred_.empty() || std::ranges::any_of(published_, &Operation::has_failed);
 }
 

@@ -1,4 +1,4 @@
-// Tasks that the ranks of a node share (Plan::tasks): any thread of the node runs them.
+// The tasks of plans (Plan::tasks): ranks publish them in the node's TaskTable, and any thread of the node runs them.
 #pragma once
 
 #include <array>
@@ -10,6 +10,8 @@
 
 namespace penstock::engine {
 
+/// Publishes this rank's task groups and runs tasks of all ranks of the node.
+/// Publishes this rank's task groups and runs tasks of all ranks of the node.
 class SharedTasks final : public Mechanism {
  public:
   explicit SharedTasks(Core& core)
@@ -19,10 +21,10 @@ class SharedTasks final : public Mechanism {
   void reserve(const Operation& operation) {
     if (tasks_of(operation).count() > 0) core_.node.segment->commit_task_table();
   }
-  /// A publish_tasks step.
+  /// Starts a publish_tasks step.
   void post(Operation& operation, StepId step);
   bool run(std::unique_lock<std::mutex>& lock);
-  /// Runs one of the tasks at the front, of any rank: which of the ranks that it needs comes last cannot be known.
+  /// Runs one of the tasks that the operation needs first (CompiledTasks::front), whichever rank's memory it touches.
   bool run_front(Operation& operation, std::unique_lock<std::mutex>& lock);
 
   bool poll() override;
@@ -40,12 +42,12 @@ class SharedTasks final : public Mechanism {
 
  private:
   struct State {
-    bool is_published = false;  ///< in published_, which keeps the operation in the window
-    std::uint64_t entered_groups =
-        0;                          ///< bits: publish_tasks steps whose tasks this rank has entered on the task table
-    std::uint64_t open_groups = 0;  ///< of these, the ones that are not complete
-    std::uint32_t scan_from = 0;    ///< no task before it is left to claim
-    std::array<std::uint64_t, 2> scanned{};  ///< by Caller: version of the task table + 1 when no task could be claimed
+    bool is_published = false;         ///< it is in published_, which keeps it in the window
+    std::uint64_t entered_groups = 0;  ///< bits: task groups that this rank has published
+    std::uint64_t open_groups = 0;     ///< bits: those of them that are not complete
+    std::uint32_t scan_from = 0;       ///< all tasks before it are claimed
+    /// By Caller: TaskTable::version() + 1 when no task could be claimed last.
+    std::array<std::uint64_t, 2> scanned{};
   };
   struct Publication {
     Operation* operation;
@@ -77,8 +79,8 @@ class SharedTasks final : public Mechanism {
   Core& core_;
   TaskTable task_table_;
   PerOperation<State> states_;
-  std::vector<Publication> deferred_;  ///< waiting for their slot of the task table
-  std::vector<Operation*> published_;  ///< with tasks that somebody may still run, in the order of their start
+  std::vector<Publication> deferred_;  ///< wait until their slot of the task table is free
+  std::vector<Operation*> published_;  ///< may still have tasks to run; in the order of their start
 };
 
 }  // namespace penstock::engine

@@ -1,4 +1,4 @@
-// Reading and writing another process's memory directly, where the kernel allows it.
+// Reads and writes another process's memory (process_vm_readv and process_vm_writev), if the kernel allows it.
 #pragma once
 
 #include <sys/types.h>
@@ -9,8 +9,8 @@
 
 namespace penstock::engine {
 
-/// Fills `to` from `address` of the process (may be this one). Returns 0 or errno: EPERM and ENOSYS where containers
-/// or Yama forbid it, EFAULT and ESRCH when the memory or the process is gone.
+/// Fills `to` from `address` in `process`, which may be this one. Returns 0 or an errno: EPERM or ENOSYS if a container
+/// or Yama forbids it, EFAULT or ESRCH if the memory or the process is gone.
 int read_memory(pid_t process, std::uint64_t address, Bytes to) noexcept;
 /// The same in the other direction.
 int write_memory(pid_t process, std::uint64_t address, ConstBytes from) noexcept;

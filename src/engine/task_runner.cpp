@@ -15,13 +15,13 @@
 namespace penstock::engine {
 namespace {
 
-// Two blocks fit in the second-level cache, and a system call per block costs little beside copying it.
+// Two blocks fit in the second-level cache, and a system call per block is cheap compared with its copy.
 constexpr std::uint64_t kBlockBytes = 64 << 10;
-// Of all sources together, where the operation needs all of them at once.
+// For all sources together, if the operation needs all of them at once.
 constexpr std::uint64_t kReduceSortedBytes = 256 << 10;
 
-// Room for a block that begins at any place in a line. Where it lies in its line as the memory of the other process
-// does, the kernel's copies run at full speed on every processor (kernels/copy.hpp).
+// Room for a block at any offset in a cache line. With the same offset as in the other process, the kernel's copies run
+// at full speed on every processor (kernels/copy.hpp).
 constexpr std::uint64_t kLineBytes = 64;
 using Block = std::array<std::byte, kBlockBytes + kLineBytes>;
 
@@ -55,7 +55,7 @@ int put(ConstBytes from, const Place& to, std::uint64_t offset_bytes) {
   return 0;
 }
 
-// Of several sources, all of which are needed at once.
+// For several sources, all of which are needed at once.
 TaskResult reduce_sorted_task(const Arithmetic& arithmetic, std::span<const Place> sources,
                               std::span<const Place> targets, std::uint64_t size_bytes) {
   const std::uint64_t element_bytes =
@@ -106,7 +106,7 @@ TaskResult run_task(const Arithmetic& arithmetic, std::span<const Place> sources
     if (sources.size() == 1 && last.process == 0) {
       value = {here(last, offset), bytes};
     } else if (sources.size() == 1 && targets[0].process == 0) {
-      // The first target is this process's: a single copy, from which the others get theirs.
+      // The first target is in this process: copy to it directly, and from it to the others.
       const Bytes to(here(targets[0], offset), bytes);
       if (const int error = fetch(last, offset, to); error != 0) return {error, last.rank};
       value = to;
@@ -126,7 +126,7 @@ TaskResult run_task(const Arithmetic& arithmetic, std::span<const Place> sources
       value = sum;
     }
     for (const Place& target : targets.subspan(first_target)) {
-      // In place: what is there already, in memory that may be read-only.
+      // In place: the data is there already, in memory that may be read-only.
       if (sources.size() == 1 && target.process == last.process && target.address == last.address) continue;
       if (const int error = put(value, target, offset); error != 0) return {error, target.rank};
     }

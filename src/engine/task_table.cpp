@@ -4,7 +4,7 @@
 
 namespace penstock::engine {
 
-// A slot: counters, the states of the tasks, the entries of the ranks.
+// The layout of a slot: counters, states of the tasks, entries of the ranks.
 namespace {
 
 constexpr std::uint64_t kStatesOffset = 64;

@@ -1,4 +1,5 @@
-// The state of shared tasks (plan.hpp) in the node's segment: which ranks have come, who does what, what is done.
+// The state of tasks (SharedTask) in the node's shared memory: which ranks have published them, which are claimed,
+// which are done.
 #pragma once
 
 #include <array>
@@ -10,46 +11,47 @@ namespace penstock::engine {
 class Segment;
 
 inline constexpr std::uint32_t kMaxTasks = 1024;     ///< of one plan; the planners' kMaxTasks must not be larger
-inline constexpr std::uint32_t kMaxTaskGroups = 64;  ///< share steps of one plan
+inline constexpr std::uint32_t kMaxTaskGroups = 64;  ///< of one plan: one per publish_tasks step
 
-/// An operation with shared tasks uses the slot `sequence % kSlots` of the task table. A rank enters it only when all
-/// ranks of the node have completed the operation that had the slot before, so nothing is ever reset: every value says
-/// to which operation it belongs.
+/// An operation with tasks uses the slot `sequence % kSlots`. A rank enters the slot only when all ranks of the node
+/// have completed the operation that used it before. Nothing is reset: every value names the operation that it belongs
+/// to.
 ///
-/// The invariant that keeps memory safe: a task runs only between start_running() and stop_running(), and only if none
-/// of the ranks that it touches had failed the operation at a moment in between. So a rank that has made its failure
-/// visible and then sees nobody running may give back its memory.
+/// Invariant that keeps memory safe: a rank counts a task in Entry::running before it claims the task, and claims it
+/// only if none of the ranks that the task touches has failed the operation. So when a rank has published its failure
+/// and then sees no rank running a task of the operation, it may release its memory.
 class TaskTable {
  public:
   static constexpr std::uint32_t kSlots = 16;
 
-  /// Where a rank's buffers of one operation lie. Written by that rank alone, before it enters its first group.
+  /// One rank's part of a slot: where its buffers of the operation lie. Only that rank writes it, before it publishes
+  /// its first group.
   struct alignas(64) Entry {
-    std::atomic<std::uint64_t> sequence_plus_1{0};  ///< of the operation that the rest belongs to
+    std::atomic<std::uint64_t> sequence_plus_1{0};  ///< names the operation that the entry belongs to
     std::uint64_t signature = 0;
     std::array<std::uint64_t, 4> address{};  ///< by Buffer; of `shared` the offset in the rank's ring
-    std::atomic<std::uint64_t> entered{0};   ///< bits: the groups whose publish_tasks step this rank has come to
-    std::atomic<std::uint32_t> running{0};   ///< tasks of this operation that this rank's threads work on
+    std::atomic<std::uint64_t> entered{0};   ///< bits: the task groups that this rank has published
+    std::atomic<std::uint32_t> running{0};   ///< tasks of this operation that threads of this rank run
     std::array<std::atomic<std::uint32_t>, kMaxTaskGroups>
-        left{};  ///< by group: tasks that touch this rank and are not done
+        left{};  ///< by group: tasks that touch this rank's memory and are not done
   };
 
   static std::uint64_t bytes(std::uint32_t ranks);
 
-  /// Memory that is zero is an empty task table, so that any rank may be the first to need it.
+  /// Zeroed memory is an empty table, so any rank can be the first to use it.
   TaskTable(std::byte* memory, std::uint32_t ranks) : memory_(memory), ranks_(ranks) {}
 
   Entry& entry(std::uint64_t sequence, std::uint32_t local_rank) const;
 
   bool is_claimed(std::uint64_t sequence, std::uint32_t task) const { return phase(sequence, task) != 0; }
   bool is_done(std::uint64_t sequence, std::uint32_t task) const { return phase(sequence, task) == kDone; }
-  /// True for one caller.
+  /// True for exactly one caller.
   bool claim(std::uint64_t sequence, std::uint32_t task) const;
-  /// Makes what the task has written visible; returns how many tasks of the operation are done.
+  /// Marks the task as done and publishes its writes. Returns how many tasks of the operation are done.
   std::uint32_t finish(std::uint64_t sequence, std::uint32_t task) const;
   std::uint32_t done_count(std::uint64_t sequence) const;
 
-  /// Differs after something may have become ready.
+  /// Changes whenever a task may have become ready.
   std::uint32_t version(std::uint64_t sequence) const;
   void change(std::uint64_t sequence) const;
 

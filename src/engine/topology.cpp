@@ -22,7 +22,7 @@ std::optional<std::string> line_of(const std::string& path) {
   return line;
 }
 
-/// The lowest CPU of the set in that file, which names the set; or `otherwise`.
+/// The lowest CPU of the set in that file, which identifies the set; or `otherwise`.
 int first_cpu(const std::string& path, int otherwise) {
   const std::optional<std::string> line = line_of(path);
   const std::vector<int> cpus = line ? CpuSet::parse(*line).cpus() : std::vector<int>{};
@@ -45,8 +45,8 @@ int last_level_cache(const std::string& cpu_folder) {
 
 #ifdef PENSTOCK_HWLOC
 
-// Opened when it is needed, by which time MPI has been loaded with the hwloc that it wants: linked to, an older one
-// could come first and take that one's place.
+// Opened by dlopen when it is needed: MPI has then loaded the hwloc that it wants. If Penstock linked hwloc, an older
+// version could be loaded first and replace MPI's.
 class Hwloc {
  public:
   static const Hwloc* open() {
@@ -99,7 +99,7 @@ std::optional<Topology> read_topology_by_hwloc() {
   const auto destroy = [hwloc](hwloc_topology* topology) { hwloc->topology_destroy(topology); };
   const std::unique_ptr<hwloc_topology, decltype(destroy)> machine(raw, destroy);
   hwloc->topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
-  // It moves the calling thread from CPU to CPU, to learn what Linux says as well.
+  // The x86 component moves the calling thread over all CPUs, for information that Linux gives too.
   hwloc->topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
   if (hwloc->topology_load(raw) != 0) return std::nullopt;
 
@@ -111,7 +111,7 @@ std::optional<Topology> read_topology_by_hwloc() {
     Cpu cpu{.number = static_cast<int>(pu->os_index), .core = static_cast<int>(pu->logical_index)};
     for (hwloc_obj_t above = pu->parent; above != nullptr; above = above->parent) {
       if (above->type == HWLOC_OBJ_CORE) cpu.core = static_cast<int>(above->logical_index);
-      // The outermost one is met last. Ids of caches of different levels must differ.
+      // The outermost cache comes last. Ids of caches of different levels must differ.
       if (hwloc->obj_type_is_dcache(above->type))
         cpu.cache = static_cast<int>(above->logical_index) * 16 + static_cast<int>(above->attr->cache.depth);
     }
@@ -160,7 +160,7 @@ CpuSet Topology::all() const {
 }
 
 int Topology::distance(const Cpu& a, const Cpu& b) const {
-  constexpr int kOtherNode = 20;  // what firmware tells of a neighbour
+  constexpr int kOtherNode = 20;  // the usual SLIT distance of a neighbour
   if (a.core == b.core) return 0;
   if (a.node == b.node) return a.cache == b.cache ? 1 : 2;
   const auto from = static_cast<std::size_t>(a.node);

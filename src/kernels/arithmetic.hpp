@@ -1,4 +1,4 @@
-// What the arithmetic steps of a plan do to memory: the one place where element types become code.
+// The arithmetic of plan steps on memory. All code that depends on element types is here.
 #pragma once
 
 #include <span>
@@ -8,44 +8,44 @@
 
 namespace penstock::kernels {
 
-// Local and non-blocking; touch nothing but their arguments; any thread. `from` and `to` must not overlap and need no
-// alignment. What a plan can get wrong here is a broken invariant (assert): verify() finds it beforehand.
+// Local, non-blocking, any thread; they access only their arguments. `from` and `to` must not overlap and need no
+// alignment. Preconditions that depend on the plan are asserted: verify() has checked them.
 
-/// to[i] = from[i] (op) to[i], as MPI_Reduce_local. Equal sizes, whole elements, and defined_for(op, dtype).
-/// Integers wrap; float16 and bfloat16 are computed in float and rounded to nearest even.
+/// to[i] = from[i] (op) to[i], as MPI_Reduce_local. Sizes are equal and multiples of the element size; defined_for(op,
+/// dtype) holds. Integers wrap; float16 and bfloat16 are computed in float and rounded to nearest even.
 void reduce(const Arithmetic& arithmetic, ConstBytes from, Bytes to);
 
-/// The element types of the two sides of a transform or unpack step.
+/// The element types of source and target of a transform, unpack or remote_read step.
 struct ElementTypes {
   DType from;
   DType to;
 };
 
-/// Whether what is written is to stay in the caches: if it is shorter than they are, or never.
+/// How to write the target: through the caches unless it is larger than they are, or always by non-temporal stores.
 enum class Stores : bool { by_size, past_caches };
 
-/// Every block of a transform step (see Block; offsets count from the start of `from` and `to`). With `scaled`
-/// to = alpha*op(from) + beta*to in the arithmetic of the dtype, op conjugating on request; otherwise to = from.
-/// With beta == 0 the target is not read. alpha and beta must have passed check_scaling().
-/// Where the types of the two sides differ, the elements of `from` are converted first.
+/// Moves all blocks of a step; offsets count from the start of `from` and `to`. With `scaled`, to = alpha*op(from) +
+/// beta*to in the arithmetic of the dtype, where op conjugates if asked; otherwise to = from. With beta == 0 the target
+/// is not read. alpha and beta must have passed check_scaling(). If the types of the two sides differ, elements of
+/// `from` are converted first.
 void transform(const Arithmetic& arithmetic, const ElementTypes& types, std::span<const Block> blocks, bool scaled,
                ConstBytes from, Bytes to, Stores stores = Stores::by_size);
 /// The same without a conversion.
 void transform(const Arithmetic& arithmetic, std::span<const Block> blocks, bool scaled, ConstBytes from, Bytes to,
                Stores stores = Stores::by_size);
 
-/// Whether elements of this type stay as they are in such a step.
+/// Whether such a step copies elements of this type unchanged.
 bool is_move(const Arithmetic& arithmetic, DType dtype, bool scaled);
 
-/// What messages hold of an input and an output of these types: the smaller elements.
+/// The wire type: the element type of messages between an input and an output of these types, the smaller one.
 DType wire_dtype(DType input, DType output);
 
-/// Throws Error(invalid_argument) where elements lose more than precision: from complex to real, from floating point
-/// to integers.
+/// Throws Error(invalid_argument) for conversions that lose more than precision: complex to real, floating point to
+/// integer.
 void check_conversion(DType from, DType to);
 
-/// Throws Error(invalid_argument) where alpha or beta cannot be converted to the dtype: an imaginary part for a real
-/// type, a fraction or a value out of range for an integer. For the front ends, before anything is started.
+/// Throws Error(invalid_argument) if alpha or beta cannot be converted to the dtype: an imaginary part for a real type,
+/// a fraction or a value out of range for an integer type. Front ends call it before they start an operation.
 void check_scaling(const Arithmetic& arithmetic);
 
 }  // namespace penstock::kernels

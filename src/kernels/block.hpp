@@ -1,4 +1,4 @@
-// Blocks, turned so that loops over them run along memory.
+// Normalizes blocks so that inner loops run along contiguous memory.
 #pragma once
 
 #include <cstdlib>
@@ -8,7 +8,7 @@
 
 namespace penstock::kernels {
 
-/// With the columns as close together in `from` as they can be.
+/// Swaps rows and columns if that makes the column stride of `from` smaller.
 inline Block columns_first(Block block) {
   const bool rows_are_closer = block.columns == 1 || (block.rows > 1 && std::abs(block.from_row_stride_elems) <
                                                                             std::abs(block.from_column_stride_elems));

@@ -1,4 +1,4 @@
-// Elements of one type as elements of another.
+// Conversion of elements from one type to another.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace penstock::kernels {
 
-/// to[i] = from[i * step_bytes] for `count` elements, rounded to nearest even; neither needs to be aligned. Integers
-/// wrap.
+/// Converts `count` elements that are `step_bytes` apart in `from` to contiguous ones in `to`. Rounds to nearest even;
+/// integers wrap. Needs no alignment.
 using Convert = void (*)(const std::byte* from, std::ptrdiff_t step_bytes, std::byte* to, std::size_t count);
 
-/// Null where the conversion would lose more than precision: from complex to real, from floating point to integer.
+/// nullptr for conversions that lose more than precision: complex to real, floating point to integer.
 Convert conversion(DType from, DType to) noexcept;
 
 }  // namespace penstock::kernels

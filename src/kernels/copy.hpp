@@ -6,14 +6,14 @@
 
 namespace penstock::kernels {
 
-/// memcpy by `rep movsb`, which writes whole lines without fetching what it overwrites, from wherever that is: memory,
-/// or the caches of other cores. False, and nothing done, where the processor has no quick one for these addresses.
+/// memcpy by `rep movsb`, which writes whole cache lines without fetching them first, from memory or from other cores'
+/// caches. Returns false and copies nothing if the processor is not fast at it for these addresses.
 bool copy_as_string(std::byte* __restrict to, const std::byte* __restrict from, std::size_t size_bytes);
 
-/// As copy_bytes(), for what is long.
+/// As copy_bytes(), for long copies.
 void copy_long(std::byte* __restrict to, const std::byte* __restrict from, std::size_t size_bytes);
 
-/// memcpy, in the quickest way that does not depend on where source and target lie.
+/// memcpy, by the method that is fastest if nothing is known about where source and target are cached.
 inline void copy_bytes(std::byte* __restrict to, const std::byte* __restrict from, std::size_t size_bytes) {
   constexpr std::size_t kLongBytes = 2048;
   if (size_bytes >= kLongBytes)

@@ -1,4 +1,5 @@
-// Elements in raw memory. Buffers of users need not be aligned, so every access is a memcpy, which costs nothing.
+// Elements in raw memory. User buffers may be unaligned, so every access is a memcpy, which compiles to one load or
+// store.
 #pragma once
 
 #include <complex>
@@ -59,7 +60,7 @@ inline void store(std::byte* at, std::complex<double> value) {
   store(at + sizeof(double), value.imag());
 }
 
-/// The unsigned type in which integer arithmetic wraps without undefined behaviour and without promotion to int.
+/// The unsigned type for integer arithmetic: it wraps without undefined behaviour and without promotion to int.
 template <class T>
 using Wrapping = std::conditional_t<(sizeof(T) < 4), std::uint32_t, std::make_unsigned_t<T>>;
 

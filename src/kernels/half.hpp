@@ -8,8 +8,8 @@
 
 namespace penstock::kernels {
 
-/// `yes` or `no`, by a mask: of a conditional expression the compiler would make a branch around the floating-point
-/// operations on one side, which it may not undo because they could trap.
+/// Selects `yes` or `no` by a mask. For a conditional expression the compiler makes a branch around the floating-point
+/// operations of one side, since they could trap.
 inline std::uint32_t select(bool condition, std::uint32_t yes, std::uint32_t no) {
   const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
   return (yes & mask) | (no & ~mask);

@@ -1,4 +1,4 @@
-// Conversions between float and the 16-bit floating types, many at once. The same bits as half.hpp.
+// Vectorized conversions between float and the 16-bit floating types. The same bits as half.hpp.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct HalfVectors<Vectors::avx2, Float16> {
 
 template <>
 struct HalfVectors<Vectors::avx512, Float16> {
-  // GCC 12 takes what the functions without a mask leave undefined for a mistake of ours.
+  // GCC 12 warns about undefined lanes in the intrinsics without a mask.
   static constexpr __mmask16 kAll = 0xffff;
 
   PENSTOCK_FOR_AVX512 static void widen(const std::byte* from, float* to) {
@@ -69,7 +69,7 @@ struct HalfVectors<Vectors::avx2, BFloat16> {
   }
   PENSTOCK_FOR_AVX2 static void narrow(const float* from, std::byte* to) {
     for (std::size_t i = 0; i < kHalvesAtOnce; i += 16) {
-      // Packing works on each half of the registers by itself.
+      // Packing works on each 128-bit half separately.
       const __m256i packed = _mm256_packus_epi32(rounded(from + i), rounded(from + i + 8));
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 2 * i), _mm256_permute4x64_epi64(packed, 0xd8));
     }

@@ -1,4 +1,4 @@
-// The operations of reduce_ops.def on elements, and the types in which they are computed.
+// The operations of reduce_ops.def on elements, and the types in which they compute.
 #pragma once
 
 #include <complex>
@@ -10,7 +10,7 @@
 
 namespace penstock::kernels {
 
-// One function object per row of reduce_ops.def, callable for exactly the types that defined_for() names.
+// One function object per row of reduce_ops.def, callable for exactly the types for which defined_for() is true.
 // NOLINTBEGIN(readability-identifier-naming): named as the rows are
 namespace ops {
 
@@ -38,7 +38,7 @@ struct prod {
   T operator()(T a, T b) const {
     return a * b;
   }
-  // Written out because operator* of std::complex calls a library function that repairs infinities, one by one.
+  // operator* of std::complex would call a library function per element, which handles infinities.
   template <class T>
   std::complex<T> operator()(std::complex<T> a, std::complex<T> b) const {
     return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
@@ -107,7 +107,7 @@ struct lxor {
   }
 };
 
-// Of equal values the one with the lower place, as in MPI.
+// Of equal values, the one with the lower index wins, as in MPI.
 struct minloc {
   template <class V, class P>
   Located<V, P> operator()(Located<V, P> a, Located<V, P> b) const {

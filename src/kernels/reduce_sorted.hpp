@@ -1,4 +1,4 @@
-// Reductions whose bits do not depend on the order of what they combine.
+// Reproducible reductions: the result does not depend on the order of the contributions.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace penstock::kernels {
 
-/// Whether predefined operations on elements of this type may give other bits in another order. Not so for integers,
-/// which wrap, and truth values.
+/// Whether predefined operations on this type can give other bits in another order. False for integers, which wrap, and
+/// for bool8.
 bool depends_on_order(DType dtype);
 
-/// to[i] = the i-th elements of all parts, combined in an order that follows from their values alone: sorted, then
-/// neighbours combined, then neighbours of these. Every part is as long as `to` and does not overlap it. Numbers of up
-/// to 8 bytes, and sums of complex ones, are sorted by magnitude, so that small ones meet first; all other elements by
-/// their bytes. NaN has one pattern in the result. Local and non-blocking; any thread.
+/// to[i] = the combination of the i-th elements of all parts. They are sorted by value; then neighbours are combined
+/// pairwise until one is left. Every part is as long as `to` and does not overlap it. Numbers of up to 8 bytes, and
+/// complex numbers in sums, are sorted by magnitude, so that small ones are combined first; all other elements by their
+/// bytes. A NaN in the result has a fixed bit pattern. Local, non-blocking, any thread.
 void reduce_sorted(const Arithmetic& arithmetic, std::span<const ConstBytes> parts, Bytes to);
 
-/// Neighbouring parts of one size.
+/// Cuts `from` into consecutive parts of one size.
 inline std::vector<ConstBytes> parts_of(ConstBytes all, std::uint64_t part_bytes) {
   std::vector<ConstBytes> parts;
   for (std::uint64_t at = 0; part_bytes > 0 && at + part_bytes <= all.size(); at += part_bytes)

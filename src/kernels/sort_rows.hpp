@@ -1,4 +1,4 @@
-// Sorting of columns: element i of all rows, for all i at once, by a network that vector instructions can follow.
+// Sorts columns: element i of all rows, for all i at once, by a sorting network, which vectorizes.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +10,18 @@
 
 namespace penstock::kernels {
 
-/// The comparisons that sort any `count` values: Batcher's merge exchange (Knuth, The Art of Computer Programming,
-/// volume 3, algorithm 5.2.2M). Of each pair the smaller value goes to the first place.
+/// The compare-exchange pairs that sort any `count` values: Batcher's merge exchange (Knuth, The Art of Computer
+/// Programming, volume 3, algorithm 5.2.2M). The smaller value of a pair goes to the first index.
 std::vector<std::pair<std::uint32_t, std::uint32_t>> sorting_network(std::uint32_t count);
 
-/// How the bits of the keys are to be ordered.
+/// The order of the keys.
 enum class Keys : std::uint8_t {
-  magnitude16,  ///< floating-point numbers of 16 bits, smaller magnitudes first, of equal ones the positive
+  magnitude16,  ///< 16-bit floating-point numbers, smaller magnitudes first; of equal magnitudes the positive one first
   magnitude32,
   magnitude64,
 };
 
-/// Sorts every column of `count` rows of `row_bytes`, which begin `stride_bytes` apart in aligned memory.
+/// Sorts every column of `count` rows of `row_bytes` bytes, which begin `stride_bytes` apart in aligned memory.
 struct Rows {
   std::byte* first;
   std::size_t count;

@@ -1,5 +1,5 @@
-// Stores that go past the caches. A target that is larger than they are would push everything else out of them, and
-// an ordinary store first reads the line that it is about to overwrite.
+// Non-temporal stores. They do not evict other data from the caches, while ordinary stores to a target larger than the
+// caches do. And they do not read the cache line that they overwrite.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,11 @@ inline constexpr bool kCanStream = false;
 #endif
 
 inline constexpr std::size_t kLineBytes = 64;
-/// Targets from this size on are streamed: a second-level cache does not hold them beside what is read.
+/// Targets of at least this size are written by non-temporal stores: they do not fit in a second-level cache beside the
+/// source.
 inline constexpr std::size_t kStreamedBytes = std::size_t{4} << 20;
 
-/// Stores 16 bytes to an address that is a multiple of 16. What is streamed should fill whole lines.
+/// Stores 16 bytes to an address that is a multiple of 16. Consecutive stores should fill whole cache lines.
 inline void stream_16(std::byte* to, const std::byte* from) {
 #if defined(__SSE2__)
   _mm_stream_si128(reinterpret_cast<__m128i*>(to), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
@@ -32,24 +33,25 @@ inline void stream_16(std::byte* to, const std::byte* from) {
 #endif
 }
 
-/// Streamed stores are in no order with others until this.
+/// Orders non-temporal stores before later stores.
 inline void end_streaming() {
 #if defined(__SSE2__)
   _mm_sfence();
 #endif
 }
 
-/// Fetches the lines that a row has in part: a store that waits for one holds up the streamed ones behind it.
+/// Prefetches the cache lines that a row covers partly: a store that waits for such a line stalls the non-temporal
+/// stores behind it.
 inline void expect_row(const std::byte* to, std::size_t size_bytes) {
   if (reinterpret_cast<std::uintptr_t>(to) % kLineBytes != 0) __builtin_prefetch(to, 1);
   if (reinterpret_cast<std::uintptr_t>(to + size_bytes) % kLineBytes != 0) __builtin_prefetch(to + size_bytes - 1, 1);
 }
-/// Fetches a line into the second-level cache only: on its way into the first it holds one of the few buffers there
-/// until memory has answered.
+/// Prefetches a line into the second-level cache only. A prefetch into the first level would occupy one of its few line
+/// fill buffers until memory answers.
 inline void fetch(const std::byte* line) { __builtin_prefetch(line, 0, 2); }
 
-/// How many rows ahead a far source is fetched: few, since rows that lie a power of two apart share a few sets of the
-/// cache and push each other out of it before they are used.
+/// How many rows ahead an uncached source is prefetched. Few, since rows that are a power of two apart map to the same
+/// cache sets and would evict each other before they are used.
 inline std::size_t rows_ahead(std::size_t row_bytes) {
   constexpr std::size_t kAheadBytes = 4096;
   return std::clamp<std::size_t>(kAheadBytes / std::max<std::size_t>(row_bytes, 1), 2, 16);
@@ -59,8 +61,8 @@ inline void fetch_row(const std::byte* from, std::size_t size_bytes) {
   for (std::size_t at = 0; at < size_bytes; at += kLineBytes) fetch(from + at);
 }
 
-/// memcpy from memory that the caches do not hold: while a row is copied, as much of a `later` one is fetched, line by
-/// line, since the processor itself notices only that a long row goes on, and fetches in bursts wait for each other.
+/// memcpy from uncached memory. While it copies a row, it prefetches as much of a `later` row, line by line. The
+/// hardware prefetcher only follows a long row, and bursts of prefetches wait for each other.
 inline void copy_far_row(std::byte* __restrict to, const std::byte* __restrict from, std::size_t size_bytes,
                          const std::byte* later) {
   std::size_t at = 0;
@@ -74,7 +76,7 @@ inline void copy_far_row(std::byte* __restrict to, const std::byte* __restrict f
   }
 }
 
-/// memcpy that streams the whole lines of the target; with a `later` row as copy_far_row().
+/// memcpy by non-temporal stores for the whole cache lines of the target; with a `later` row as copy_far_row().
 inline void stream_row(std::byte* __restrict to, const std::byte* __restrict from, std::size_t size_bytes,
                        const std::byte* later = nullptr) {
   const std::size_t head_bytes = -reinterpret_cast<std::uintptr_t>(to) % kLineBytes;
@@ -92,7 +94,7 @@ inline void stream_row(std::byte* __restrict to, const std::byte* __restrict fro
   std::memcpy(to + at, from + at, size_bytes - at);
 }
 
-/// memcpy past the caches.
+/// memcpy by non-temporal stores.
 inline void stream_bytes(std::byte* __restrict to, const std::byte* __restrict from, std::size_t size_bytes) {
   stream_row(to, from, size_bytes);
   end_streaming();

@@ -1,5 +1,5 @@
-// The transposition of a block in memory: squares that are one cache line wide change sides in registers, so that each
-// line of either side is touched once however far apart the lines lie.
+// Transposes a block in memory. Squares one cache line wide are transposed in registers, so each cache line of either
+// side is accessed once, for any strides.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace penstock::kernels {
 
 namespace detail {
 
-// 16 bytes are the widest registers that every x86-64 and ARMv8 has.
+// Every x86-64 and ARMv8 processor has registers of 16 bytes.
 template <class T>
 struct Lanes {
   static constexpr std::size_t kCount = 16 / sizeof(T);
@@ -65,8 +65,8 @@ inline void transpose_registers(const std::byte* from, std::ptrdiff_t from_strid
     typename L::Vector rows[kLanes], next[kLanes];
     for (std::size_t i = 0; i < kLanes; ++i)
       std::memcpy(&rows[i], from + static_cast<std::ptrdiff_t>(i) * from_stride, 16);
-    // Interleaving row i with row i + kLanes/2 rotates the bits of the index (row, lane) by one; log2(kLanes) of them
-    // swap both.
+    // Interleaving row i with row i + kLanes/2 rotates the bits of the index (row, lane) by one. log2(kLanes) such
+    // rounds swap row and lane.
     for (std::size_t stage = 1; stage < kLanes; stage *= 2) {
       for (std::size_t i = 0; i < kLanes / 2; ++i) {
         next[2 * i] = L::low(rows[i], rows[i + kLanes / 2]);
@@ -78,7 +78,7 @@ inline void transpose_registers(const std::byte* from, std::ptrdiff_t from_strid
   }
 }
 
-/// A kernel of this processor and what it computes, for the parts that it can take.
+/// A kernel of this processor, and the part of the block that it can do.
 struct Lines {
   TransposeKernel kernel;
   Factors factors;
@@ -88,11 +88,11 @@ template <class T, bool kIsMove, bool kStreams, class UpdateRow>
 void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape, const Lines& lines,
                const UpdateRow& update_row) {
   constexpr std::size_t kLanes = std::max<std::size_t>(16 / sizeof(T), 1);
-  // Moves go to their place at once; what is computed gets rows that are long enough for a loop.
+  // Plain moves are stored directly; arithmetic gets rows that are long enough for a loop.
   constexpr std::size_t kComputed = sizeof(T) >= 16 ? 16 : sizeof(T) >= 4 ? 32 : 64;
   constexpr std::size_t kSquare = kIsMove ? std::clamp<std::size_t>(64 / sizeof(T), kLanes, 16) : kComputed;
-  // Around the squares, parts that the first-level cache holds, and around those, parts that a page is wide, so that
-  // the translation of an address is looked up once however far apart the rows lie.
+  // Two more levels of blocking around the squares: parts that fit in the first-level cache, and parts one page wide,
+  // so that each address translation is looked up once, for any distance of the rows.
   constexpr std::size_t kPart = 64;
   constexpr std::size_t kPage = 4096 / sizeof(T);
   constexpr auto kSize = static_cast<std::ptrdiff_t>(sizeof(T));
@@ -166,7 +166,7 @@ void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape
 
 }  // namespace detail
 
-/// What a kernel may do of a transposition: the work, and the factors where there are any.
+/// The part of a transposition for a kernel: the work, and the factors if there are any.
 struct LinesWork {
   LineWork work;
   bool reads_target = false;
@@ -174,7 +174,7 @@ struct LinesWork {
 };
 
 struct TransposeMemory {
-  bool streams;  ///< past the caches where the rows of the target allow it
+  bool streams;  ///< by non-temporal stores, if the rows of the target are aligned for them
   bool is_far;   ///< the source is not in the caches
 };
 
@@ -189,7 +189,7 @@ void transpose_near(const std::byte* from, std::byte* to, const TransposeShape& 
             work->factors};
   };
   if (streams) {
-    // A square writes one line of each row: begin with the columns before the first border of a line.
+    // A square writes one cache line of each row, so the columns before the first line border come first.
     const std::size_t head_bytes = -reinterpret_cast<std::uintptr_t>(to) % kLineBytes;
     const std::size_t head = head_bytes / sizeof(T);
     const bool has_lines = shape.to_outer_bytes % static_cast<std::ptrdiff_t>(kLineBytes) == 0 &&
@@ -212,15 +212,15 @@ void transpose_near(const std::byte* from, std::byte* to, const TransposeShape& 
 
 inline constexpr std::size_t kStagedRowBytes = 512;
 
-/// Calls update_row(const std::byte* elements, std::byte* to, count) for pieces of rows of `to` that no kernel takes,
-/// or moves elements where kIsMove.
+/// Calls update_row(const std::byte* elements, std::byte* to, count) for pieces of rows of `to` that no kernel does.
+/// With kIsMove it copies the elements itself.
 template <class T, bool kIsMove, bool kStreams, class UpdateRow>
 void transpose(const std::byte* from, std::byte* to, const TransposeShape& shape, const LinesWork* work,
                const TransposeMemory& memory, const UpdateRow& update_row) {
   if (!memory.is_far)
     return detail::transpose_near<T, kIsMove, kStreams>(from, to, shape, work, memory.streams, update_row);
-  // Row after row of a part is brought near first: reading across rows that lie a power of two apart, each line would
-  // push out another before all of it is used.
+  // First copies the rows of a part to a staging area. Reading across rows that are a power of two apart would evict
+  // each cache line before all of it is used.
   constexpr std::size_t kOuters = kStagedRowBytes / sizeof(T), kInners = 64;
   constexpr std::size_t kStrideBytes = kStagedRowBytes + kLineBytes;  // no power of two
   constexpr std::size_t kLineElems = kLineBytes / sizeof(T);

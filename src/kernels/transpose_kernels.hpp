@@ -1,4 +1,4 @@
-// Transpositions in registers that fill whole cache lines of the target, for processors that have the vectors for it.
+// Transposition kernels that fill whole cache lines of the target from vector registers.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +22,12 @@ struct Factors {
 
 enum class LineStore : std::uint8_t {
   plain,
-  streamed,      ///< past the caches: `to` and its stride are multiples of a line
+  streamed,      ///< non-temporal stores; `to` and its stride are multiples of a cache line
   reads_target,  ///< beta is not 0
 };
 inline constexpr std::size_t kLineStores = 3;
 
-/// What becomes of the elements on their way.
+/// The arithmetic on the elements.
 enum class LineWork : std::uint8_t {
   move_4,
   move_8,
@@ -40,18 +40,18 @@ enum class LineWork : std::uint8_t {
   multiply_complex128,
 };
 inline constexpr std::size_t kLineWorks = 9;
-inline constexpr std::size_t kMoves = 3;  ///< the first of them
+inline constexpr std::size_t kMoves = 3;  ///< the first kMoves are plain moves
 
-/// Works on shapes that are multiples of its square; any alignment but for what LineStore says.
+/// For shapes that are multiples of its square. Any alignment, except for LineStore::streamed.
 struct TransposeKernel {
   using Run = void (*)(const std::byte* from, std::byte* to, const TransposeShape& shape, const Factors& factors);
-  Run run = nullptr;  ///< null where there is none for such vectors
+  Run run = nullptr;  ///< nullptr if there is none for these vectors
   std::size_t outer = 1, inner = 1;
 };
 
 enum class Vectors : std::uint8_t;  // vectors.hpp
 
-/// By vectors that the processor has.
+/// The kernel for these vectors; the processor must have them.
 TransposeKernel transpose_kernel(Vectors vectors, LineWork work, LineStore store) noexcept;
 
 }  // namespace penstock::kernels

@@ -1,4 +1,4 @@
-// Which vector instructions the arithmetic uses: the widest that the processor has, with the same bits as without.
+// Selects vector instructions: the widest ones that the processor has. All give the same bits as scalar code.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,17 @@
 namespace penstock::kernels {
 
 enum class Vectors : std::uint8_t {
-  plain,   ///< what every processor has that this was compiled for
+  plain,   ///< those that the build assumes
   avx2,    ///< with F16C
   avx512,  ///< F, BW, DQ and VL
 };
 inline constexpr std::size_t kVectors = 3;
 
-/// Whether this processor has them.
+/// Whether this processor has these instructions.
 bool has(Vectors vectors);
 Vectors widest_vectors();
 
-/// As reduce(), by vectors that the processor has.
+/// As reduce(), with these instructions, which the processor must have.
 void reduce(Vectors vectors, const Arithmetic& arithmetic, ConstBytes from, Bytes to);
 
 }  // namespace penstock::kernels

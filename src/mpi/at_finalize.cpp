@@ -18,13 +18,13 @@ std::recursive_mutex& mutex() {
   return *lock;
 }
 
-// In the order in which they were made: communicators, which the actions free, are made in the same order on all ranks.
+// In the order of their construction. Actions free communicators, which are made in the same order on all ranks.
 std::map<std::uint64_t, std::function<void()>*>& actions() {
   static auto* const by_number = new std::map<std::uint64_t, std::function<void()>*>;
   return *by_number;
 }
 
-// MPI deletes the attributes of MPI_COMM_SELF first of all in MPI_Finalize (MPI 3.1, 8.7.1).
+// MPI_Finalize first deletes the attributes of MPI_COMM_SELF (MPI 3.1, 8.7.1).
 int run_actions(MPI_Comm, int, void*, void*) {
   const std::lock_guard lock(mutex());
   while (!actions().empty()) {

@@ -1,4 +1,4 @@
-// Something that has to happen before MPI ends.
+// Actions at the beginning of MPI_Finalize.
 #pragma once
 
 #include <functional>
@@ -6,8 +6,8 @@
 
 namespace penstock::mpi {
 
-/// While it lives, its action runs once at the beginning of MPI_Finalize, when MPI still works. Destroying it from
-/// another thread waits while the action runs. Movable; empty when default-constructed.
+/// If it lives when MPI_Finalize begins, its action runs once; MPI still works then. Its destructor waits while another
+/// thread runs the action. Movable; empty if default-constructed.
 class AtFinalize {
  public:
   AtFinalize() = default;

@@ -1,4 +1,4 @@
-// MPI's return codes as Penstock's exceptions.
+// Turns MPI's return codes into Penstock's exceptions.
 #pragma once
 
 #include PENSTOCK_MPI_HEADER
@@ -13,13 +13,13 @@ std::string error_text(int result);
 /// Throws Error(mpi) with the name of the function and MPI's text unless `result` is MPI_SUCCESS.
 void check(int result, const char* function);
 
-/// A duplicate of `parent`, with errors returned. Collective. Where MPI has no communicator left, it throws Error(mpi)
-/// on all ranks, whatever the error handler of `parent` does.
+/// A duplicate of `parent` with MPI_ERRORS_RETURN. Collective. If MPI has no communicator left, it throws Error(mpi) on
+/// all ranks, for any error handler of `parent`.
 MPI_Comm duplicate(MPI_Comm parent);
 
 /// Throws Error(invalid_argument) before MPI_Init and after MPI_Finalize.
 void require_running();
-/// Between MPI_Init and MPI_Finalize.
+/// Whether MPI is initialized and not finalized.
 bool running();
 /// Whether MPI allows this thread to call it.
 bool may_call();

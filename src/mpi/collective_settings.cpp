@@ -10,8 +10,8 @@
 namespace penstock::mpi {
 namespace {
 
-/// Of Open MPI, MPICH, and Intel MPI. Launchers put what is given to them as options into the environment, too; those
-/// of MPICH set much else there, such as the network interface.
+/// The prefixes of Open MPI, MPICH and Intel MPI. Launchers also pass their options by the environment. MPICH's
+/// launchers set other variables too, such as the network interface.
 bool is_about_collectives(std::string_view setting) {
   constexpr std::string_view kMpich = "MPIR_CVAR_";
   constexpr std::array<std::string_view, 8> kWords{"COLL",    "BCAST",    "REDUCE", "GATHER",

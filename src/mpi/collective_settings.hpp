@@ -4,8 +4,8 @@
 
 namespace penstock::mpi {
 
-/// What this process's environment sets about the MPI library's own collectives, such as
-/// "OMPI_MCA_coll_han_priority=100": names in order, with a space between two. Empty where it sets nothing.
+/// The environment variables of this process that affect the MPI library's own collectives, such as
+/// "OMPI_MCA_coll_han_priority=100": sorted by name, separated by spaces. Empty if there are none.
 std::string collective_settings();
 
 }  // namespace penstock::mpi

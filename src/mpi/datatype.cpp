@@ -1,5 +1,4 @@
-// MPI's datatypes, taken apart by their envelopes. Which arguments each constructor has, and in which order they come
-// back, is in MPI 4.1, section 5.1.13.
+// Decodes MPI's datatypes by their envelopes. MPI 4.1, section 5.1.13, lists the arguments of each constructor.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +25,7 @@ using Integers = std::vector<std::int64_t>;
 
 struct Contents {
   int combiner = MPI_COMBINER_NAMED;
-  Integers integers;  ///< counts, in the order of the constructor's arguments, whether they came as int or MPI_Count
+  Integers integers;  ///< int and MPI_Count arguments, in the order of the constructor's arguments
   Integers addresses;
   std::vector<MPI_Datatype> types;
 };
@@ -42,10 +41,9 @@ bool is_derived(int combiner) {
 }
 
 #if MPI_VERSION >= 4
-/// How many of the large counts are arguments that would be integers in the constructor without them; the others stand
-/// for addresses.
+/// How many of the large counts are int arguments in the constructor without large counts; the others are addresses.
 std::size_t counts_that_are_integers(int combiner, const Integers& counts) {
-  if (counts.empty()) return 0;  // made by the constructor without large counts
+  if (counts.empty()) return 0;  // the constructor without large counts
   switch (combiner) {
     case MPI_COMBINER_RESIZED: return 0;
     case MPI_COMBINER_HVECTOR:
@@ -112,7 +110,7 @@ std::int64_t extent_of(MPI_Datatype datatype) {
   return extent;
 }
 
-/// Only pairs have holes, and of those that MPI names only this one has a hole between its parts.
+/// Of the named types only pairs have holes, and only this one has a hole between its members.
 Datatype named(MPI_Datatype datatype) {
   MPI_Aint lower = 0;
   MPI_Aint extent = 0;
@@ -130,7 +128,7 @@ Datatype named(MPI_Datatype datatype) {
                                           std::to_string(extent) + " cannot be taken apart");
 }
 
-/// Copies of the pieces of `old` at each of `offsets`, in that order.
+/// The pieces of `old`, repeated at each of `offsets`, in that order.
 std::vector<Piece> at(const Datatype& old, std::span<const std::int64_t> offsets_bytes) {
   std::vector<Piece> pieces;
   pieces.reserve(offsets_bytes.size() * old.pieces().size());
@@ -139,7 +137,7 @@ std::vector<Piece> at(const Datatype& old, std::span<const std::int64_t> offsets
   return pieces;
 }
 
-/// `count` items one after another, as one.
+/// `count` consecutive items as one item.
 Datatype run(const Datatype& old, std::int64_t count) {
   Integers offsets(static_cast<std::size_t>(std::max<std::int64_t>(count, 0)));
   for (std::size_t i = 0; i < offsets.size(); ++i) offsets[i] = static_cast<std::int64_t>(i) * old.extent_bytes();
@@ -152,14 +150,14 @@ void append(std::vector<Piece>& pieces, const Datatype& old, std::int64_t length
   pieces.insert(pieces.end(), placed.begin(), placed.end());
 }
 
-/// The arguments of constructors, as what they place where.
+/// Reads the arguments of a constructor.
 struct Builder {
   const Contents& from;
   const std::vector<Datatype>& olds;
 
   std::int64_t integer(std::size_t i) const { return from.integers.at(i); }
   std::size_t length(std::size_t i) const { return static_cast<std::size_t>(integer(i)); }
-  /// A displacement: in bytes where the constructor has addresses, else in extents of the old type.
+  /// A displacement: in bytes if the constructor has addresses, otherwise in extents of the old type.
   std::int64_t displacement(std::size_t address, std::size_t integer_index) const {
     return from.addresses.empty() ? integer(integer_index) * olds.front().extent_bytes() : from.addresses.at(address);
   }
@@ -224,7 +222,7 @@ struct Builder {
     };
     Integers sizes;
     std::vector<Integers> indices(dimensions);
-    // The place of the rank in the grid is by rows, whatever the order of the array.
+    // The ranks of the grid are in row-major order, for any order of the array.
     std::int64_t rank = integer(1);
     for (std::size_t dimension = dimensions; dimension-- > 0;) {
       const std::int64_t processes = argument(3, dimension);
@@ -236,7 +234,7 @@ struct Builder {
     return array(sizes, indices, integer(3 + 4 * dimensions) == MPI_ORDER_FORTRAN);
   }
 
-  /// The indices of one dimension of a distributed array that lie at `place`.
+  /// The indices of one dimension of a distributed array that belong to grid coordinate `place`.
   static Integers owned(std::int64_t extent, std::int64_t distribution, std::int64_t block, std::int64_t processes,
                         std::int64_t place) {
     if (distribution == MPI_DISTRIBUTE_NONE) {
@@ -253,7 +251,7 @@ struct Builder {
 
 Datatype flattened(MPI_Datatype datatype);
 
-/// The datatypes that MPI hands out are the caller's to free, but for the predefined ones.
+/// The caller must free the datatypes that MPI returns, except for predefined ones.
 std::vector<Datatype> flattened_olds(const std::vector<MPI_Datatype>& types) {
   std::vector<Datatype> olds;
   for (MPI_Datatype type : types) {
@@ -299,7 +297,7 @@ extern "C" int forget_flattened(MPI_Datatype, int, void* kept, void*) {
   return MPI_SUCCESS;
 }
 
-/// Under which datatypes keep what they are flattened to. A duplicate is flattened again.
+/// The attribute that caches the flattened datatype. Duplicates do not inherit it.
 int attribute() {
   static const int key = [] {
     int made = MPI_KEYVAL_INVALID;
@@ -327,7 +325,7 @@ Datatype make_datatype(MPI_Datatype datatype) {
   auto made = std::make_unique<Datatype>(mpi::flattened(datatype));
   Datatype result = *made;
   mpi::check(MPI_Type_set_attr(datatype, mpi::attribute(), made.get()), "MPI_Type_set_attr");
-  static_cast<void>(made.release());  // forget_flattened has it
+  static_cast<void>(made.release());  // forget_flattened deletes it
   return result;
 }
 

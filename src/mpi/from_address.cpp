@@ -1,9 +1,9 @@
-// How Python, which knows neither mpi.h nor this library at build time, comes to what is made of MPI's objects.
+// Entry points for Python, which has neither mpi.h nor this library at build time.
 #include "penstock/export.hpp"
 #include "penstock/mpi.hpp"
 
-// New objects, to be deleted by the caller, for the handles that lie at the addresses. C++ in all but their names: they
-// throw what make_comm and make_datatype throw. bind_comm.cpp and bind_datatype.cpp of python/src call them.
+// They return new objects for the MPI handles at the addresses; the caller deletes them. Only their names have C
+// linkage: they throw what make_comm and make_datatype throw. python/src/bind_comm.cpp and bind_datatype.cpp call them.
 
 extern "C" PENSTOCK_API penstock::Comm* penstock_comm_from_address(const void* mpi_comm,
                                                                    const penstock::CommOptions* options) {

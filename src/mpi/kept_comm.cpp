@@ -1,4 +1,4 @@
-// How code that knows neither mpi.h nor this library's ABI comes to a communicator for ranks that it keeps meeting.
+// Entry point for code that has neither mpi.h nor this library's ABI: a cached communicator for a group of ranks.
 #include <memory>
 #include <vector>
 
@@ -19,9 +19,9 @@ MPI_Comm from_integer(int handle) {
 #endif
 }
 
-/// Communicators of the same ranks in the same order share one: whoever makes a new MPI communicator for each call
-/// finds it again. All ranks of a group have it, or none, since making it is collective. An attribute of the MPI
-/// communicator spares it the search.
+/// MPI communicators with the same ranks in the same order share one communicator, so a program can make a new MPI
+/// communicator for each call. Making it is collective, so all ranks of a group have it or none. An attribute of the
+/// MPI communicator caches the result of the search.
 class Kept {
  public:
   Kept() {
@@ -39,7 +39,7 @@ class Kept {
     check(MPI_Comm_group(comm, &group), "MPI_Comm_group");
     Comm* kept = find(group);
     if (kept == nullptr) {
-      // Blocking calls make their own progress.
+      // Blocking calls need no progress threads.
       comms_.push_back({group, std::make_unique<Comm>(make_comm(comm, {.progress_cores = 0}))});
       kept = comms_.back().comm.get();
     } else {
@@ -55,7 +55,7 @@ class Kept {
     std::unique_ptr<Comm> comm;
   };
 
-  /// Not by ranks of MPI_COMM_WORLD: processes that have been spawned are none.
+  /// Does not use ranks of MPI_COMM_WORLD: spawned processes are not in it.
   Comm* find(MPI_Group group) const {
     for (const Known& known : comms_) {
       int relation = MPI_UNEQUAL;
@@ -73,9 +73,9 @@ class Kept {
 }  // namespace
 }  // namespace penstock::mpi
 
-/// The communicator of the ranks of an MPI communicator, which is given as Fortran knows it: made by the first call,
-/// collectively, and kept until MPI_Finalize. For blocking calls, one thread at a time. C++ in all but its name: throws
-/// what make_comm throws. src/scalapack calls it.
+/// The communicator for the ranks of an MPI communicator, given as a Fortran handle. The first call makes it and is
+/// collective; it lives until MPI_Finalize. For blocking calls, one thread at a time. Only its name has C linkage: it
+/// throws what make_comm throws. src/scalapack calls it.
 extern "C" PENSTOCK_API penstock::Comm* penstock_kept_comm(int fortran_comm) {
   penstock::mpi::require_running();
   static auto* const kept = new penstock::mpi::Kept;  // never destroyed: MPI_Finalize may run in an exit handler

@@ -16,13 +16,13 @@
 namespace penstock::mpi {
 namespace {
 
-/// One entry per rank; empty where they are not this rank's business.
+/// One entry per rank; empty if not significant on this rank.
 struct Lists {
   std::vector<int> counts;
   std::vector<int> displacements;
 };
 
-/// The arguments of a call as MPI wants them, and what they need to live.
+/// The arguments of an MPI call, with the memory that they refer to.
 struct Call {
   const void* send = nullptr;
   void* receive = nullptr;
@@ -32,12 +32,12 @@ struct Call {
   int root = 0;
   Lists from{};                      ///< of scatterv and alltoallv
   Lists into{};                      ///< of gatherv, allgatherv, alltoallv and reduce_scatter
-  std::vector<std::byte> nowhere{};  ///< for results that MPI says are none
+  std::vector<std::byte> nowhere{};  ///< receives results that are not significant
 };
 
-/// Without a request the blocking form.
+/// The blocking form if there is no request.
 void call(CollectiveKind kind, Call& c, MPI_Comm comm, MPI_Request* request) {
-// MPI_Ibcast is spelled with a small letter where MPI_Bcast has a large one.
+// MPI_Ibcast has a lower-case letter where MPI_Bcast has an upper-case one.
 #define PENSTOCK_NATIVE(large, small, ...)                                           \
   check(request == nullptr ? MPI_##large(__VA_ARGS__ __VA_OPT__(, ) comm)            \
                            : MPI_I##small(__VA_ARGS__ __VA_OPT__(, ) comm, request), \
@@ -123,7 +123,7 @@ class MpiNative final : public comm::Native {
         (collective.element_bytes != 0 || collective.reproducible ||
          datatype_of(collective.dtype) == MPI_DATATYPE_NULL || !defined_for(collective.op, collective.dtype)))
       return false;
-    // Of counts and displacements some are known to one rank alone, which then fails alone, see lists_of().
+    // Only one rank may know some counts and displacements; it then fails alone, see lists_of().
     if (has_counts(collective.kind)) return true;
     return collective.count <= kMost / static_cast<std::uint64_t>(size_);
   }
@@ -156,7 +156,7 @@ class MpiNative final : public comm::Native {
                                             "one of Penstock's algorithms on all ranks");
   }
 
-  /// As MPI's ints. Counts that are not given are all the same, displacements follow from the counts.
+  /// As MPI's ints. Missing counts are all equal; missing displacements follow from the counts.
   Lists lists_of(const Collective& collective, const Blocks& blocks) const {
     Lists lists;
     if (is_rooted(collective.kind) && collective.root != rank_) return lists;
@@ -180,7 +180,7 @@ class MpiNative final : public comm::Native {
       c.type = datatype_of(collective.dtype);
       c.op = op_of(collective.op);
     }
-    // Of bytes that are moved every type is the same, and normalized operations count in them.
+    // Normalized operations that only move data count in bytes.
     const bool at_root = collective.root == rank_;
     if (collective.in_place && (!is_rooted(collective.kind) || at_root)) {
       if (collective.kind == CollectiveKind::scatter)

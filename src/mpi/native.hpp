@@ -9,8 +9,8 @@
 
 namespace penstock::mpi {
 
-/// On a communicator of which nobody else uses the collectives, with errors returned; it must live as long as the
-/// result is used, or until MPI_Finalize. `may_block` as Native has it.
+/// `comm` must be private and have MPI_ERRORS_RETURN. It must outlive the result, or live until MPI_Finalize.
+/// `may_block`: see Native.
 std::unique_ptr<comm::Native> make_native(MPI_Comm comm, bool may_block);
 
 }  // namespace penstock::mpi

@@ -25,7 +25,7 @@ MPI_Datatype datatype_of(DType dtype) {
     case DType::int16_int32: return MPI_SHORT_INT;
     case DType::int32_int32: return MPI_2INT;
     case DType::int64_int32: return MPI_LONG_INT;
-    // MPI has no 16-bit floats, and Fortran's pairs are not in every MPI.
+    // MPI has no 16-bit floating types, and some MPI libraries lack Fortran's pairs.
     case DType::float16:
     case DType::bfloat16:
     case DType::float32_float32:

@@ -1,4 +1,4 @@
-// Element types and operations as MPI has them.
+// The MPI datatypes and operations of Penstock's element types and operations.
 #pragma once
 
 #include PENSTOCK_MPI_HEADER
@@ -7,7 +7,7 @@
 
 namespace penstock::mpi {
 
-/// MPI_DATATYPE_NULL where MPI has no predefined type with this layout.
+/// MPI_DATATYPE_NULL if MPI has no predefined type with this layout.
 MPI_Datatype datatype_of(DType dtype);
 MPI_Op op_of(ReduceOp op);
 

@@ -1,4 +1,4 @@
-// The element types of the two sides of a step that moves blocks.
+// The element types of source and target of a step that moves blocks.
 #pragma once
 
 #include "kernels/arithmetic.hpp"

@@ -6,7 +6,7 @@
 
 namespace penstock::plan {
 
-/// In what a plan breaks the promise of Plan::by_flags; empty where it does not, or makes none.
+/// How the plan violates Plan::by_flags; empty if it does not, or if by_flags is false.
 std::string broken_promise_of_flags(const Plan& plan);
 
 }  // namespace penstock::plan

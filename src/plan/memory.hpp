@@ -1,4 +1,4 @@
-// What a plan costs whoever keeps it.
+// The memory that a cached plan takes.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace penstock::plan {
 
-/// With what the engine makes of it, which is about as much again for steps and dependencies.
+/// Includes the engine's compiled form, which takes about as much again for steps and dependencies.
 inline std::uint64_t memory_bytes(const Plan& plan) {
   return sizeof(Plan) + plan.algorithm.capacity() + 2 * plan.steps.capacity() * sizeof(Step) +
          2 * plan.dependencies.capacity() * sizeof(StepId) + plan.blocks.capacity() * sizeof(Block) +

@@ -48,8 +48,8 @@ std::string describe(const Step& step) {
       return kind + " " + std::to_string(step.block_count) + " blocks of " + std::to_string(step.from.size_bytes) +
              " bytes of " + peer + tag + " to " + describe(step.to);
     case StepKind::publish_tasks:
-      return kind + " tasks [" + std::to_string(step.first_block) + ", " +
-             std::to_string(step.first_block + step.block_count) + ")";
+      return kind + " tasks [" + std::to_string(step.first_task()) + ", " +
+             std::to_string(step.first_task() + step.task_count()) + ")";
   }
   return kind;
 }

@@ -1,4 +1,4 @@
-// The words for the parts of a plan, for messages and printers.
+// The names of the parts of a plan, for error texts and printers.
 #pragma once
 
 #include <string>

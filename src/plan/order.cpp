@@ -36,7 +36,7 @@ void Events::add(Event before, Event after) {
 
 std::pair<std::size_t, StepId> Events::step_of(Event event) const {
   const std::size_t step = event / 2;
-  // The last rank that begins at or before the step; ranks without steps share their begin with the next one.
+  // The last rank whose first step is at or before it: a rank without steps has the same first step as the next rank.
   const auto next = std::upper_bound(first_step_.begin(), first_step_.end(), step);
   const auto rank = static_cast<std::size_t>(next - first_step_.begin()) - 1;
   return {rank, static_cast<StepId>(step - first_step_[rank])};
@@ -58,7 +58,7 @@ std::vector<std::pair<std::size_t, StepId>> Events::find_cycle() const {
   }
   if (done == ends_.size()) return {};
 
-  // Every event that is left waits for another one that is left; following those must come to a circle.
+  // Every remaining event waits for another remaining one, so following these edges reaches a cycle.
   std::vector<Event> waits_for(waits.size(), waits.size());
   for (const Edge& edge : edges_)
     if (waits[edge.before] > 0) waits_for[edge.after] = edge.before;

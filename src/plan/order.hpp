@@ -1,4 +1,4 @@
-// Which step comes before which: inside one plan, and between the plans of all ranks.
+// The order of steps: inside one plan, and across the plans of all ranks.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,13 @@ inline std::span<const StepId> dependencies(const Plan& plan, StepId step) {
   return std::span(plan.dependencies).subspan(plan.steps[step].first_dependency, plan.steps[step].dependency_count);
 }
 
-/// Steps that move `blocks` of the plan.
+/// Whether the step moves blocks of Plan::blocks.
 constexpr bool has_blocks(StepKind kind) {
   return kind == StepKind::transform || kind == StepKind::unpack || kind == StepKind::remote_read;
 }
 
-/// Steps of two ranks that meet under a tag: the kind of step at the peer that takes what this one gives.
+/// Steps of two ranks that match under a tag. For a producer (send, signal, offer_read): the kind of its consumer at
+/// the peer. For other kinds: none.
 constexpr std::optional<StepKind> consumer_of(StepKind kind) {
   switch (kind) {
     case StepKind::send: return StepKind::recv;
@@ -31,20 +32,20 @@ constexpr std::optional<StepKind> consumer_of(StepKind kind) {
   }
 }
 
-/// Steps that wait for one of the peer's that gives.
+/// Whether the step is a consumer: it waits for a producer of the peer.
 constexpr bool consumes(StepKind kind) {
   return kind == StepKind::recv || kind == StepKind::wait || kind == StepKind::remote_read;
 }
 
-/// The length of what such a step takes.
+/// The length of the message that a consumer takes.
 constexpr std::uint64_t consumed_bytes(const Step& step) {
   return has_blocks(step.kind) ? step.from.size_bytes : step.to.size_bytes;
 }
 
-/// Steps that may wait until the peer takes what they give.
+/// Whether a producer may wait for its consumer to start.
 constexpr bool waits_for_consumer(StepKind kind) { return kind == StepKind::send || kind == StepKind::offer_read; }
 
-/// What a kind of step does to memory.
+/// The memory that a kind of step accesses.
 struct Touches {
   bool has_peer;
   bool reads;         ///< `from`, of this rank
@@ -66,7 +67,7 @@ constexpr Touches touches(StepKind kind) {
     case StepKind::wait: return {true, false, false, false};
     case StepKind::read:
     case StepKind::unpack: return {true, false, true, true};
-    case StepKind::publish_tasks: return {false, false, false, false};  // its tasks do
+    case StepKind::publish_tasks: return {false, false, false, false};  // its tasks access memory
   }
   return {};
 }
@@ -86,7 +87,7 @@ class Order {
   std::vector<std::uint64_t> before_;  // one row of bits per step
 };
 
-/// A send and its recv, or a signal and its wait.
+/// A matching producer and consumer, such as a send and its recv.
 struct Link {
   std::size_t producer;  ///< rank
   StepId producer_step;
@@ -94,8 +95,8 @@ struct Link {
   StepId consumer_step;
 };
 
-/// The starts and ends of the steps of all ranks as one graph. It has the edges of the plans: a step starts before it
-/// ends, and after its dependencies have ended. Others are added.
+/// A graph of the starts and ends of the steps of all ranks. The constructor adds the edges of the plans: a step starts
+/// before it ends, and after its dependencies have ended. add() adds others.
 class Events {
  public:
   using Event = std::size_t;
@@ -106,13 +107,13 @@ class Events {
   Event end(std::size_t rank, StepId step) const { return start(rank, step) + 1; }
   void add(Event before, Event after);
 
-  /// Steps (rank, step) that wait for each other in a circle, each for the next one; empty if there are none.
+  /// A cycle of steps (rank, step), each of which waits for the next one; empty if there is none.
   std::vector<std::pair<std::size_t, StepId>> find_cycle() const;
-  /// The events that lie after `from`, or, not `forward`, before it; with `from` itself.
+  /// By event: whether it is `from`, or comes after it (forward) or before it (not forward).
   std::vector<bool> reachable(Event from, bool forward) const;
 
  private:
-  // One list of edges, threaded twice: verifying makes graphs of many thousand events, most with one or two edges.
+  // Two linked lists of edges per event: graphs have many thousands of events, most with one or two edges.
   using EdgeId = std::size_t;
   static constexpr EdgeId kNone = SIZE_MAX;
   struct Edge {

@@ -65,7 +65,7 @@ std::string to_json(const Plan& plan, StepId id) {
     object.raw("blocks", "[" + blocks + "]").raw("scaled", step.scaled ? "true" : "false");
   }
   if (step.kind == StepKind::publish_tasks)
-    object.number("first_task", step.first_block).number("task_count", step.block_count);
+    object.number("first_task", step.first_task()).number("task_count", step.task_count());
   return object.number("level", step.level)
       .number("segment", step.segment)
       .string("lane", plan::name(step.lane))
@@ -130,7 +130,7 @@ std::string to_text(const Plan& plan) {
 
 namespace {
 
-// The tasks that this rank stands for, being the lowest that they touch, with the publishers that offer their memory.
+// Draws the tasks whose lowest rank is this one, with edges from the publish_tasks steps of their ranks.
 std::string shared_tasks_in_dot(const Plan& plan, const std::function<std::string(int, std::size_t)>& step_node) {
   std::string text;
   const auto task_node = [](int rank, std::size_t task) {
@@ -149,10 +149,10 @@ std::string shared_tasks_in_dot(const Plan& plan, const std::function<std::strin
     for (const std::uint32_t earlier : task.after)
       if (earlier != SharedTask::kNone)
         text += "  " + task_node(lowest_rank(plan.tasks[earlier]), earlier) + " -> " + self + ";\n";
-    // All ranks of a node publisher a task in the same step.
+    // All ranks of a node publish a task in the same step.
     for (StepId step = 0; step < plan.steps.size(); ++step)
       if (plan.steps[step].kind == StepKind::publish_tasks &&
-          id - plan.steps[step].first_block < plan.steps[step].block_count)
+          id - plan.steps[step].first_task() < plan.steps[step].task_count())
         text += "  " + step_node(plan.rank, step) + " -> " + self + " [style=dotted, constraint=false, color=gray];\n";
   }
   return text;

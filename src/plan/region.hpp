@@ -1,4 +1,4 @@
-// Regions against the buffers that they lie in, and against each other.
+// Relations of regions: to their buffer, and to each other.
 #pragma once
 
 #include <array>

@@ -47,7 +47,7 @@ void Sequence::has_read(Region region, StepId step) {
   std::uint64_t at_bytes = region.offset_bytes;
   auto it = split(all, at_bytes);
   while (at_bytes < end_bytes) {
-    if (it == all.end() || it->first > at_bytes) {  // read before any write: the caller's data
+    if (it == all.end() || it->first > at_bytes) {  // nothing has written it: the caller's data
       const std::uint64_t gap_end_bytes = it == all.end() ? end_bytes : std::min(end_bytes, it->first);
       it = all.emplace_hint(it, at_bytes, Piece{gap_end_bytes, kNone, {}});
     }

@@ -1,4 +1,4 @@
-// Writes a plan as if its steps ran one after the other; the dependencies follow from the memory that they touch.
+// Builds a plan from a sequential program: it derives the dependencies from the memory that the steps access.
 #pragma once
 
 #include <array>
@@ -18,17 +18,19 @@ struct Move {
   Region to;
 };
 
-/// A planner calls the members in the order of a correct sequential program of its rank. Each step then waits for
-/// exactly the earlier steps that wrote what it reads or used what it overwrites, so that whatever can overlap does:
-/// a loop over segments becomes a pipeline. Beyond memory,
-/// - a `signal` waits for every earlier write of this rank's shared buffer, and a `read` for the latest `wait` of its
-///   peer. Overwriting shared memory that a peer has been shown needs a wait that the caller names in `after`;
-/// - steps on empty regions and copies of a region to itself are left out (kNone is returned). Sender and receiver
-///   know the size, so both leave the message out. A message without content (a signal) is `empty_send`/`empty_recv`;
-/// - a `publish_tasks` of tasks waits for, and later steps wait for it, by what the tasks touch of this rank.
+/// A planner calls the members in the order of a correct sequential program of its rank. Each step waits for exactly
+/// the earlier steps that wrote what it reads, or that used what it overwrites. So steps overlap if they can: a loop
+/// over segments becomes a pipeline. Further rules:
+/// - A `signal` waits for every earlier write of this rank's shared buffer, a `read` for the latest `wait` for its
+/// peer.
+///   Before a rank overwrites published memory, the caller must name the wait for its readers in `after`.
+/// - A step on an empty region, and a copy of a region to itself, is left out; kNone is returned. Sender and receiver
+/// know
+///   the size, so both leave the message out. An empty message that orders two ranks is `empty_send` and `empty_recv`.
+/// - `publish_tasks` takes part in this order by the memory of this rank that its tasks access.
 class Sequence {
  public:
-  /// Further steps to wait for; kNone among them counts for nothing.
+  /// Further steps to wait for; kNone is ignored.
   struct After : std::span<const StepId> {
     After() = default;
     After(std::initializer_list<StepId> steps) : span(steps.begin(), steps.size()) {}
@@ -58,11 +60,11 @@ class Sequence {
   StepId reduce(Region from, Region to, After after = {});
   /// See StepKind::reduce_sorted.
   StepId reduce_sorted(Region from, Region to, After after = {});
-  /// All copies of `moves` as one step. Their sources lie in one buffer, their targets in one buffer, and no source
-  /// overlaps a target; `element_bytes` is the size of what the plan computes with.
+  /// All copies of `moves` as one step. All sources lie in one buffer, all targets in one buffer, and no source
+  /// overlaps a target. `element_bytes` is the element size of the plan.
   StepId move(std::span<const Move> moves, std::uint64_t element_bytes, After after = {});
   StepId signal(int peer, std::uint32_t tag, After after = {});
-  /// A signal of this part of the shared buffer alone; of nothing, where the region is empty.
+  /// A signal that waits for the writes of this region of the shared buffer only; with an empty region, for none.
   StepId publish(Region published, int peer, std::uint32_t tag, After after = {});
   StepId wait(int peer, std::uint32_t tag, After after = {});
   StepId read(Region from, int peer, Region to, After after = {});
@@ -72,7 +74,7 @@ class Sequence {
   std::uint32_t task(const SharedTask& task, std::span<const RankRegion> sources, std::span<const RankRegion> targets) {
     return builder_.task(task, sources, targets);
   }
-  /// Offers the tasks that were added since the last share; kNone if there are none.
+  /// Publishes the tasks that were added since the last publish_tasks(); kNone if there are none.
   StepId publish_tasks(After after = {});
 
   /// Reserves memory, aligned to 64 bytes.
@@ -84,7 +86,7 @@ class Sequence {
   }
 
  private:
-  // A piece of a buffer, by its first byte, and the steps that touched it last.
+  // A piece of a buffer, keyed by its first byte, and the steps that accessed it last.
   struct Piece {
     std::uint64_t end_bytes;
     StepId writer;
@@ -103,7 +105,7 @@ class Sequence {
 
   PlanBuilder builder_;
   std::array<Pieces, 4> pieces_;     // by Buffer
-  std::map<int, StepId> last_wait_;  // the latest wait of each peer
+  std::map<int, StepId> last_wait_;  // by peer
   std::vector<StepId> waits_;        // of the step being added
   std::uint32_t shared_tasks_ = 0;
 };

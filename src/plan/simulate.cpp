@@ -114,7 +114,7 @@ class Simulation {
     fail("deadlock with " + std::to_string(steps_left_) + " steps left" + waiting);
   }
 
-  // Uniform over two draws, or of the two the one of the faster rank.
+  // One of two random candidates: the first, or the one of the faster rank.
   std::size_t choose() {
     const std::size_t a = random_() % ready_.size();
     const std::size_t b = random_() % ready_.size();
@@ -147,7 +147,7 @@ class Simulation {
     if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
   }
 
-  /// Of steps that meet: the same for both kinds.
+  /// Equal for both kinds of steps that match.
   Channel& channel(StepKind kind, std::size_t source, std::size_t destination, std::uint32_t tag) {
     const auto met = static_cast<std::uint64_t>(consumer_of(kind).value_or(kind));
     return channels_[((static_cast<std::uint64_t>(source) << 23 | destination) << 17 | tag) << 4 | met];
@@ -226,7 +226,7 @@ class Simulation {
     return ranks;
   }
 
-  // All ranks that a task touches know it under the same number, so the lowest of them stands for it.
+  // All ranks of a task know it under the same number; the lowest one stands for it.
   TaskState& task_state(const Plan& plan, std::uint32_t id) {
     const std::set<std::size_t> ranks = ranks_of(plan, plan.tasks[id]);
     const auto [entry, is_new] = task_states_.try_emplace({*ranks.begin(), id});
@@ -245,7 +245,7 @@ class Simulation {
     const Plan& plan = plans_[ref.rank];
     const Step& step = step_of(ref);
     std::uint32_t touching = 0;
-    for (std::uint32_t id = step.first_block; id < step.first_block + step.block_count; ++id) {
+    for (std::uint32_t id = step.first_task(); id < step.first_task() + step.task_count(); ++id) {
       if (!touches(plan, plan.tasks[id], plan.rank)) continue;
       ++touching;
       TaskState& state = task_state(plan, id);
@@ -279,7 +279,7 @@ class Simulation {
     for (const std::size_t rank : ranks)
       for (StepId step = 0; step < plans_[rank].steps.size(); ++step) {
         const Step& publisher = plans_[rank].steps[step];
-        if (publisher.kind == StepKind::publish_tasks && id - publisher.first_block < publisher.block_count &&
+        if (publisher.kind == StepKind::publish_tasks && id - publisher.first_task() < publisher.task_count() &&
             --shares_left_.at({rank, step}) == 0)
           complete({rank, step});
       }

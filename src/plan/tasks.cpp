@@ -29,11 +29,11 @@ std::vector<StepId> publishers_of(const Plan& plan) {
   std::vector<StepId> publisher(plan.tasks.size(), kNotPublished);
   for (StepId id = 0; id < plan.steps.size(); ++id)
     if (const Step& step = plan.steps[id]; step.kind == StepKind::publish_tasks)
-      std::fill_n(publisher.begin() + step.first_block, step.block_count, id);
+      std::fill_n(publisher.begin() + step.first_task(), step.task_count(), id);
   return publisher;
 }
 
-// By task: itself and what has to be complete before it, as rows of bits.
+// By task: the task itself and all tasks that must be complete before it, as rows of bits.
 class Ancestors {
  public:
   explicit Ancestors(const Plan& plan) : words_((plan.tasks.size() + 63) / 64), rows_(words_ * plan.tasks.size()) {
@@ -142,7 +142,7 @@ class TaskVerifier {
       std::vector<int> shared(plan.tasks.size());
       for (const Step& step : plans_[rank].steps)
         if (step.kind == StepKind::publish_tasks)
-          for (std::uint32_t i = 0; i < step.block_count; ++i) ++shared[step.first_block + i];
+          for (std::uint32_t i = 0; i < step.task_count(); ++i) ++shared[step.first_task() + i];
       for (std::size_t id = 0; id < plan.tasks.size(); ++id) {
         if (shared[id] > 1) found(where(plan, id) + ": rank " + std::to_string(rank) + " publishes it twice");
         if (shared[id] == 0 && touches(plan, plan.tasks[id], static_cast<int>(rank)))
@@ -158,8 +158,7 @@ class TaskVerifier {
     bool is_write;
   };
 
-  // Tasks of different publishers of a rank are ordered by its publishers, which verify() checks like all steps of a
-  // rank.
+  // Tasks of different publish_tasks steps are ordered by these steps, which verify() checks like all steps of a rank.
   void check_memory(const Plan& plan) {
     const Ancestors ancestors(plan);
     std::vector<Access> all;

@@ -1,4 +1,4 @@
-// What the shared tasks of a plan touch and compute.
+// What the tasks of a plan (SharedTask) access and compute.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ inline std::span<const SharedTask> tasks(const Plan& plan, const Step& publisher
 
 bool touches(const Plan& plan, const SharedTask& task, int rank);
 
-/// Where a task's region lies in the memory of the rank whose plan `owner` is, see RankRegion.
+/// The region of a task in the buffers of the rank whose plan is `owner`, see RankRegion.
 inline Region resolved(const Plan& owner, Region region) {
   const bool is_input = region.buffer == Buffer::input;
   if (is_input ? owner.input_bytes > 0 : region.buffer != Buffer::output || owner.output_bytes > 0) return region;
@@ -38,12 +38,13 @@ inline Region resolved(const Plan& owner, Region region) {
 /// Every target = source 0 (op) (source 1 (op) (...)).
 void run_task(const Arithmetic& arithmetic, std::span<const ConstBytes> sources, std::span<const Bytes> targets);
 
-/// One sentence per finding about the tasks: what verify() promises of them, beside the order between `publish_tasks`
-/// and the other steps of a rank. `plans` have passed the checks of single steps.
+/// The part of verify() about tasks, except for the order of publish_tasks and other steps of a rank. One sentence per
+/// finding. `plans` must have passed the checks of single steps.
 std::vector<std::string> verify_tasks(std::span<const Plan> plans, std::span<const std::int32_t> node_of_rank,
                                       std::uint64_t element_bytes);
 
-/// Lets a publisher end after the start of the publishers of all ranks that its tasks wait for. For verified tasks.
+/// Adds edges: a publish_tasks step ends after the start of all publish_tasks steps that its tasks wait for. For
+/// verified tasks.
 void add_task_edges(std::span<const Plan> plans, Events& events);
 
 /// "reduce input[0, 64) of 0, input[0, 64) of 1 to output[0, 64) of 0".

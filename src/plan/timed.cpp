@@ -22,7 +22,7 @@ constexpr int kAnyRank = -1;
 
 // The start or the end of a step, or a task. Only ends and tasks can be work.
 struct Action {
-  // Of the work, if it is any: from rank to rank, so many edges of so many bytes.
+  // Of work: its ranks, and how many edges of how many bytes.
   int from = 0;
   int to = 0;
   int level = 0;  // 0 outside of trees
@@ -30,7 +30,7 @@ struct Action {
   std::int64_t edges = 0;
   std::uint64_t bytes = 0;
   Lane lane = Lane::progress;
-  int rank = kAnyRank;  // whose core it needs on Lane::application
+  int rank = kAnyRank;  // on Lane::application: the rank whose core it needs
   int node = 0;
   std::size_t waits = 0;
   std::vector<ActionId> next{};
@@ -123,17 +123,17 @@ class Graph {
     }
   }
 
-  // A task runs between the start and the end of the shares of its ranks.
+  // A task runs between the start and the end of the publish_tasks steps of its ranks.
   void offer(std::size_t rank, std::uint32_t number, ActionId task) {
     for (StepId id = 0; id < plans_[rank].steps.size(); ++id) {
       const Step& step = plans_[rank].steps[id];
-      if (step.kind != StepKind::publish_tasks || number - step.first_block >= step.block_count) continue;
+      if (step.kind != StepKind::publish_tasks || number - step.first_task() >= step.task_count()) continue;
       order(start_of(rank, id), task);
       order(task, end(start_of(rank, id)));
     }
   }
 
-  // A sum of k contributions takes k - 1 edges, and writing it to more than one target one for each further one.
+  // A sum of k contributions takes k - 1 edges, and each target beyond the first takes one more.
   static std::int64_t edge_count(std::span<const RankRegion> from, std::span<const RankRegion> to) {
     if (from.size() > 1) return static_cast<std::int64_t>(from.size() + to.size()) - 2;
     return std::ranges::count_if(to, [&](const RankRegion& each) { return each.rank != from[0].rank; });
@@ -146,7 +146,7 @@ class Graph {
   std::map<std::tuple<StepKind, std::int32_t, std::int32_t, std::uint32_t>, ActionId> unmatched_;  // starts
 };
 
-// One run of a graph: whatever is ready and finds a core starts, earlier levels first.
+// One run of a graph: ready actions start when a core is free, earlier levels first.
 class Run {
  public:
   Run(const Graph& graph, const Timing& timing)
@@ -215,7 +215,7 @@ class Run {
 
   void begin_computation() { running_.push({now_ + timing_.computation, kComputation, kProgressCore}); }
 
-  // These wait for nothing any more; what costs nothing is complete.
+  // Actions that have become ready. Those that take no time complete at once.
   void make_ready(std::vector<ActionId> ids) {
     while (!ids.empty()) {
       const ActionId id = ids.back();

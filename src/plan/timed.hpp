@@ -1,4 +1,4 @@
-// Runs the plans of all ranks on simulated time: how long they take on so many cores, without running anything.
+// Simulates the time that the plans of all ranks take on given cores. Runs no step.
 #pragma once
 
 #include <cstdint>
@@ -10,31 +10,31 @@
 
 namespace penstock::plan {
 
-/// The order in which the levels of a tree follow each other; where cores are scarce, earlier ones go first.
+/// The order of the levels of a tree. If cores are scarce, earlier levels run first.
 enum class LevelOrder : std::uint8_t {
   from_root,         ///< bcast, scatter
   to_root,           ///< reduce, gather
-  to_root_and_back,  ///< allreduce, on one node, the root being rank 0
+  to_root_and_back,  ///< allreduce on one node with rank 0 as root
 };
 
 struct Timing {
   LevelOrder order = LevelOrder::from_root;
-  /// No level begins before the one that it follows is complete, as equation 4 of paper 000 assumes.
+  /// A level begins when the previous level is complete, as equation 4 of paper 000 assumes.
   bool levels_in_sequence = false;
-  /// Threads that have computed and wait take work of Lane::progress too, as those of the engine do.
+  /// Threads that have finished their computation also run Lane::progress, as in the engine.
   bool waiting_helps = false;
-  int progress_cores = 1;  ///< of each node; 0: what they would do is done on the cores of the ranks, when these wait
+  int progress_cores = 1;  ///< per node; 0: the ranks' cores do their work while they wait
   double computation = 0;  ///< of each rank, on its core
-  /// What it takes a core of a lane to move so many bytes between ranks and combine them with what is there. Empty: 1
-  /// for every edge that carries data.
+  /// The time in which a core of a lane moves so many bytes between ranks and combines them. Empty: 1 for every edge
+  /// that carries data.
   std::function<double(Lane lane, std::uint64_t bytes)> edge_cost{};
 };
 
-/// The time from a common start to the last end of a step, for each of `timings`. Each rank has a core of the
-/// application, which runs what a plan places on Lane::application: edges towards the root before the computation,
-/// others after it. Each node has cores of communication, which serve all of its ranks; shared tasks take any core of
-/// their lane that is free. The work of a message is that of its receiver; steps inside a rank cost nothing. The plans
-/// are correct ones (see verify). Local; pure; any thread. Throws Error(internal) where they come to a deadlock.
+/// For each of `timings`, the time from a common start to the end of the last step. Each rank has an application core,
+/// which runs Lane::application: edges towards the root before the computation, others after it. Each node has
+/// communication cores, which work for all of its ranks. Tasks run on any free core of their lane. The receiver does
+/// the work of a message; steps inside a rank take no time. The plans must be correct (verify). Local, pure, any
+/// thread. Throws Error(internal) if they deadlock.
 std::vector<double> makespans(std::span<const Plan> plans, std::span<const std::int32_t> node_of_rank,
                               std::span<const Timing> timings);
 

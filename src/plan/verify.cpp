@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kMaxFindings = 100;
 
-// A range of one buffer that a step touches.
+// A range of one buffer that a step accesses.
 struct Access {
   std::uint64_t begin_bytes, end_bytes;
   StepId step;
@@ -28,7 +28,7 @@ struct Access {
   bool is_write;
 };
 
-// The bytes that one side of a transform touches: a run for each row of each block, neighbouring runs joined.
+// The bytes that one side of a transform accesses: one run per row of each block, adjacent runs merged.
 struct Footprint {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> runs;
   bool is_inside = true;  // of the region
@@ -88,7 +88,7 @@ class Verifier {
       return findings_;
     }
     for (std::size_t rank = 0; rank < plans_.size(); ++rank) check_plan(rank);
-    // What follows relies on indices that have just been checked.
+    // The checks below use the indices that were checked above.
     if (!findings_.empty()) return findings_;
     for (std::string& finding : plan::verify_tasks(plans_, node_of_rank_, element_bytes_.output))
       found(std::move(finding));
@@ -167,7 +167,8 @@ class Verifier {
          step.to.size_bytes % element_bytes_.output != 0))
       found(where(rank, id) + ": not a whole number of parts, each of whole elements");
     if (plan::has_blocks(step.kind)) check_blocks(rank, id);
-    if (step.kind == StepKind::publish_tasks && std::uint64_t{step.first_block} + step.block_count > plan.tasks.size())
+    if (step.kind == StepKind::publish_tasks &&
+        std::uint64_t{step.first_task()} + step.task_count() > plan.tasks.size())
       found(where(rank, id) + ": its tasks lie outside of the plan's list");
   }
 
@@ -284,7 +285,7 @@ class Verifier {
     }
   }
 
-  // Every step is two events, its start and its end. A send may wait for its receiver to have started.
+  // Every step is two events: its start and its end. A send may wait until its recv has started.
   void check_deadlock() {
     plan::Events events(plans_);
     for (const plan::Link& link : links_) {
@@ -300,7 +301,7 @@ class Verifier {
     found("deadlock: " + text);
   }
 
-  // Remote reads against the owner's writes, over dependencies and signal → wait alone: messages order no memory.
+  // Reads of shared memory against the owner's writes. Only dependencies and signal → wait order them; messages do not.
   void check_reads() {
     std::map<std::size_t, std::vector<std::pair<std::size_t, StepId>>> reads_of;  // by owner
     for (std::size_t rank = 0; rank < plans_.size(); ++rank) {

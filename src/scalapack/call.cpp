@@ -21,7 +21,7 @@
 namespace penstock::scalapack {
 namespace {
 
-/// What one process tells the others about a call that they have no plan for.
+/// What one process tells the others about a call without a cached plan.
 struct RankInfo {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
@@ -34,7 +34,7 @@ struct Numbers {
   std::uint64_t complaints = 0;
 };
 
-/// The keys of all ranks add up to one that identifies the call, so a rank's own depends on the rank.
+/// The sum of the keys of all ranks identifies the call, so each rank's key depends on its rank.
 Numbers numbers_of(const RankInfo& info, const Routine& routine, int rank) {
   std::int32_t words[sizeof(RankInfo) / sizeof(std::int32_t)];
   static_assert(std::is_trivially_copyable_v<RankInfo> && sizeof(words) == sizeof(RankInfo));
@@ -49,7 +49,7 @@ Numbers numbers_of(const RankInfo& info, const Routine& routine, int rank) {
   return numbers;
 }
 
-/// One process's part of the work.
+/// The work of one process for a call.
 class Caller {
  public:
   Caller(const Routine& routine, const Call& call)
@@ -59,7 +59,7 @@ class Caller {
         source_columns_(routine.op == MatrixOp::none ? call.columns : call.rows) {
     info_.source = read_operand(call.source_descriptor, call.source_row, call.source_column, routine.descriptors);
     info_.target = read_operand(call.target_descriptor, call.target_row, call.target_column, routine.descriptors);
-    if (info_.source.present == 0 && info_.target.present == 0) return;  // knows nothing that counts
+    if (info_.source.present == 0 && info_.target.present == 0) return;  // this process has neither matrix
     info_.rows = call.rows;
     info_.columns = call.columns;
   }
@@ -77,7 +77,7 @@ class Caller {
 
   bool is_known() const { return scalapack::is_known(info_.source) && scalapack::is_known(info_.target); }
 
-  /// Whether alpha is 0: the source is not read then, so it may hold anything.
+  /// Whether alpha is 0: the source is not read then, and may contain anything.
   bool only_scales() const { return call_.alpha == 0.0; }
 
   template <typename T>
@@ -92,7 +92,7 @@ class Caller {
     }
   }
 
-  /// Collective. False where some process has a complaint.
+  /// Collective. False if some process has found an error.
   bool agree(Comm& comm, bool complains) {
     Numbers mine = numbers_of(info_, routine_, comm.rank());
     mine.complaints = complains ? 1 : 0;
@@ -104,8 +104,9 @@ class Caller {
     return sum.complaints == 0;
   }
 
-  /// What was agreed about an equal call, where this process can tell that it is equal on all of them: both matrices
-  /// are on the grid of the call, whose processes the communicator has row by row. Leading dimensions may differ.
+  /// The cached agreement on an equal call, if this process can tell that the call is equal on all processes: both
+  /// matrices are on the grid of the call, whose processes the communicator has in row-major order. Leading dimensions
+  /// may differ.
   Agreed* known(const Comm& comm) {
     if (!sees_all(comm)) return nullptr;
     RankInfo shared = info_;
@@ -248,7 +249,7 @@ class Caller {
   std::int64_t source_columns_;
   RankInfo info_;
   Key key_{};
-  std::optional<Key> arguments_;  ///< where this process sees all
+  std::optional<Key> arguments_;  ///< if this process knows all arguments
 };
 
 void scale(const Routine& routine, const Caller& caller) {
@@ -269,7 +270,7 @@ Plans& plans_of(const Comm& comm) {
 }
 
 bool run(const Routine& routine, const Call& call) noexcept {
-  // As ScaLAPACK does: whoever has nothing to do need not wait for the others.
+  // As in ScaLAPACK, a process without work does not wait for the others.
   if (call.rows == 0 || call.columns == 0 || (call.alpha == 0.0 && call.beta == 1.0)) return true;
   try {
     Counts& counts = counts_of(routine.name);
@@ -310,7 +311,7 @@ bool run(const Routine& routine, const Call& call) noexcept {
     } catch (const Error& error) {
       plans.clear();
       ++counts.failed;
-      // What contradicts itself is seen by all, and so is what another has said; one of them says it.
+      // All processes see a contradiction, and the errors of others, so only one of them prints it.
       const bool seen_by_all = error.code() == ErrorCode::mismatch || error.code() == ErrorCode::peer_failed;
       if (!seen_by_all || comm.rank() == 0) warn(call.context, routine.name, error.what());
     }

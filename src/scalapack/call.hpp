@@ -1,4 +1,4 @@
-// One call of a routine, from its arguments to the moved matrix.
+// Runs one call of a ScaLAPACK routine.
 #pragma once
 
 #include <complex>
@@ -10,7 +10,7 @@
 
 namespace penstock::scalapack {
 
-/// What a routine does, whatever its arguments: a row of routines.def.
+/// A routine: a row of routines.def.
 struct Routine {
   const char* name;  ///< "PDGEMR2D"
   DType dtype;
@@ -20,7 +20,7 @@ struct Routine {
   Position target;
 };
 
-/// sub(target) = alpha*op(sub(source)) + beta*sub(target), all of it from one process's view.
+/// sub(target) = alpha*op(sub(source)) + beta*sub(target): the arguments of one process.
 struct Call {
   std::int64_t rows = 0;  ///< of sub(target)
   std::int64_t columns = 0;
@@ -30,14 +30,14 @@ struct Call {
   void* output = nullptr;
   const int* target_descriptor = nullptr;
   int target_row = 1, target_column = 1;
-  int context = -1;  ///< of the call: holds all processes of both
+  int context = -1;  ///< of the call; has all processes of both matrices
   int context_parameter = 0;
   std::complex<double> alpha = 1.0;
   std::complex<double> beta = 0.0;
 };
 
-/// Collective over the context of the call. Never throws: what is wrong is printed, and no process moves anything.
-/// False where layouts do not know the operands, on all processes alike; nothing has happened then.
+/// Collective over the context of the call. Never throws: it prints errors, and then no process moves data. Returns
+/// false on all processes, without any effect, if layouts cannot describe the operands.
 bool run(const Routine& routine, const Call& call) noexcept;
 
 }  // namespace penstock::scalapack

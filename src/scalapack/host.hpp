@@ -1,4 +1,4 @@
-// What the program that called us brings along: the BLACS, and ScaLAPACK's error handler.
+// The BLACS and ScaLAPACK's error handler of the calling program, found at run time.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace penstock::scalapack {
 
-/// A process grid as one process sees it; rows < 0 where the process is not in it.
+/// A process grid as one process sees it; rows < 0 if the process is not in it.
 struct Grid {
   int rows = -1;
   int columns = -1;
@@ -17,18 +17,18 @@ struct Grid {
   bool has_me() const { return row >= 0 && column >= 0 && row < rows && column < columns; }
 };
 
-/// Local. Throws Error(unsupported) when there is no BLACS in this process.
+/// Local. Throws Error(unsupported) if this process has no BLACS.
 Grid grid_of(int context);
 
-/// The communicator of all processes of a context that this process is in. Collective over the context at the first
-/// call for these processes, local afterwards.
+/// The communicator of all processes of a context. This process must be in it. The first call for these processes is
+/// collective over the context, later ones are local.
 Comm& comm_of(int context);
 
-/// Tells the user that an argument is illegal, as ScaLAPACK does: its pxerbla with the number of the parameter (or
-/// 100 * its number + the number of the entry of a descriptor), preceded by a sentence that says what is wrong.
+/// Reports an illegal argument as ScaLAPACK does: prints `text` and calls pxerbla with the number of the parameter (for
+/// an entry of a descriptor 100 * parameter + entry).
 void complain(int context, const char* routine, int parameter, const std::string& text) noexcept;
 
-/// Something that is no argument's fault, on stderr.
+/// Prints another error on stderr.
 void warn(int context, const char* routine, const std::string& text) noexcept;
 
 }  // namespace penstock::scalapack

@@ -21,7 +21,8 @@ Axis axis(std::int64_t length, std::int64_t block, std::int64_t first_block, std
   return Axis::cyclic(length, block, processes, block - first_block);
 }
 
-/// One dimension of an operand: its processes are a row (column) of the grid, or one where the matrix is replicated.
+/// One dimension of an operand. Its processes are a row (column) of the grid, or a single one if the matrix is
+/// replicated.
 struct Dimension {
   Axis axis;
   std::int64_t coordinate;  ///< of this process: how many steps after the process with the first block it stands
@@ -51,8 +52,8 @@ Dimension column_dimension(const Operand& mine) {
 
 std::int64_t local_length(const Dimension& dimension) { return dimension.axis.local_length(dimension.coordinate); }
 
-/// Of each row (column) of the grid that the first block may be on, the order of the processes; a replicated matrix
-/// has one order of a single process for each copy.
+/// The order of the processes, starting at the one with the first block; a replicated matrix has one order of a single
+/// process per copy.
 std::vector<std::vector<std::int32_t>> orders(std::int32_t processes, std::int32_t first) {
   std::vector<std::vector<std::int32_t>> copies;
   if (is_replicated(first)) {

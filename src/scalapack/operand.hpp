@@ -12,8 +12,8 @@
 
 namespace penstock::scalapack {
 
-/// What one process knows of an operand; all zeros where it is not in the operand's context. Processes exchange it as
-/// bytes. The names of ScaLAPACK and the PBLAS in brackets.
+/// What one process knows about an operand; all zeros if it is not in the operand's context. Processes exchange it as
+/// bytes. ScaLAPACK's and the PBLAS's names in brackets.
 struct Operand {
   std::int32_t present = 0;
   // Equal on all processes of the context.
@@ -30,8 +30,8 @@ struct Operand {
   bool agrees_with(const Operand& other) const;
 };
 
-/// Where an operand stands in the parameters of a routine, counted from 1: its row index (IA), then its column index,
-/// then its descriptor.
+/// The position of an operand in the parameters of a routine, counted from 1: its row index (IA), followed by its
+/// column index and its descriptor.
 struct Position {
   char name;  ///< 'A'
   int row_index;
@@ -39,7 +39,7 @@ struct Position {
 };
 
 enum class Descriptors {
-  redist,  ///< 9 entries, whose type nobody reads (P?GEMR2D)
+  redist,  ///< 9 entries, whose type is ignored (P?GEMR2D)
   pblas    ///< 9 entries (type 1), or 11 with the lengths of the first blocks (type 2)
 };
 
@@ -48,14 +48,14 @@ struct Complaint {
   std::string text;
 };
 
-/// The entries of a descriptor where this process is in its context. Local.
+/// Reads a descriptor, if this process is in its context. Local.
 Operand read_operand(const int* descriptor, int row_index, int column_index, Descriptors kind);
 
-/// The first thing that is wrong with a submatrix of rows x columns elements, as far as this process can see. Local.
+/// The first error of a submatrix of rows x columns elements that this process can find. Local.
 std::optional<Complaint> check(const Operand& operand, const int* descriptor, std::int64_t rows, std::int64_t columns,
                                const Position& position, Descriptors kind);
 
-/// Whether layouts know it: not with a first block that is longer than the others.
+/// Whether a Layout can describe it: not if the first block is longer than the others.
 bool is_known(const Operand& operand);
 
 /// The elements of the submatrix that one process has, in its local array.
@@ -72,11 +72,11 @@ struct LocalPart {
 };
 LocalPart local_part(const Operand& mine, std::int64_t rows, std::int64_t columns);
 
-/// The operand as all processes of the call have told it, by rank, and what its layout is. Pure: equal on all ranks.
-/// Throws Error(mismatch) where they contradict each other.
+/// The layout of an operand, from what all processes know about it, by rank. Pure, so equal on all ranks. Throws
+/// Error(mismatch) if they contradict each other.
 Layout layout_of(std::span<const Operand> by_rank, const Position& position);
 
-/// As Layout::local_memory() wants it: 0 where this process has nothing.
+/// The argument for Layout::local_memory(); 0 if this process has no elements.
 std::int64_t leading_elems_of(const Operand& mine);
 
 }  // namespace penstock::scalapack

@@ -1,4 +1,4 @@
-// The plans of past calls.
+// The cached plans of past calls.
 #pragma once
 
 #include <array>
@@ -14,11 +14,11 @@
 
 namespace penstock::scalapack {
 
-/// What identifies a call on all its processes together.
+/// Identifies a call on all its processes.
 using Key = std::array<std::uint64_t, 2>;
 
-/// What the last calls on one communicator came to. All its ranks ask for the same keys in the same order, so they find
-/// or miss one together, and forget the same ones.
+/// The results of the last calls on one communicator. All ranks look up the same keys in the same order, so they hit,
+/// miss and evict the same ones.
 template <typename Result>
 class Recent {
  public:
@@ -44,7 +44,7 @@ class Recent {
   std::list<std::pair<Key, Result>> results_;  // the latest first
 };
 
-/// What all processes agreed on about a call of which each sees everything but the others' leading dimensions.
+/// The agreement on a call of which each process knows everything but the leading dimensions of the others.
 struct Agreed {
   Layout source;
   Layout target;
@@ -56,14 +56,14 @@ struct Plans {
   Recent<std::shared_ptr<const Plan>> by_sum;  ///< by the sum of what the processes know
   Recent<Agreed> by_arguments;                 ///< by what each process knows
 
-  /// After a failure, when it is not sure any more that all ranks know the same.
+  /// After a failure, when the caches of the ranks may differ.
   void clear() {
     by_sum.clear();
     by_arguments.clear();
   }
 };
 
-/// Those of a communicator that comm_of() has returned.
+/// The plans of a communicator that comm_of() has returned.
 Plans& plans_of(const Comm& comm);
 
 }  // namespace penstock::scalapack

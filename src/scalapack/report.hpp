@@ -1,4 +1,4 @@
-// How often each routine was served.
+// Counts the calls of each routine.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@ namespace penstock::scalapack {
 
 struct Counts {
   std::uint64_t calls = 0;
-  std::uint64_t plans = 0;      ///< calls that had to be planned first
-  std::uint64_t passed_on = 0;  ///< calls that the next library was left to serve
+  std::uint64_t plans = 0;      ///< calls that needed a new plan
+  std::uint64_t passed_on = 0;  ///< calls passed on to the next library
   std::uint64_t failed = 0;
 };
 
-/// The counts of a routine, by a name that lives as long as the process. Where the option `report` names a file, all
-/// of them are appended to it when the process exits.
+/// The counts of a routine. `routine` must live as long as the process. If the option `report` is set, all counts are
+/// appended to that file at exit.
 Counts& counts_of(const char* routine);
 
 }  // namespace penstock::scalapack

@@ -31,7 +31,7 @@ const void* library_of(const void* address) {
   return dladdr(address, &info) != 0 ? info.dli_fbase : nullptr;
 }
 
-/// The same routine of another library: the one after this, or the one that the process knows by this name.
+/// The same routine of another library: the next definition after this one, or any that the process has by this name.
 template <typename Function>
 Function next(const char* symbol, const char* routine, int context) {
   static const char here = 0;
@@ -52,7 +52,7 @@ using namespace penstock;
 using scalapack::Call;
 using scalapack::Routine;
 
-// The Fortran name does not call the C name, which may be another library's where that comes first.
+// The Fortran name does not call the C name, since that may be resolved to another library.
 #define PENSTOCK_GEMR2D(letter, name, dtype)                                                                     \
   static constexpr Routine k##letter##Gemr2d = scalapack::gemr2d(name, DType::dtype);                            \
   extern "C" PENSTOCK_API void Cp##letter##gemr2d(int m, int n, const void* a, int ia, int ja, const int* desca, \

@@ -1,4 +1,4 @@
-"""Redistribution of a block-cyclic matrix, against ScaLAPACK and COSTA where they are installed and against a plain copy."""
+"""Benchmark: redistribution of a block-cyclic matrix, against ScaLAPACK, COSTA and a plain copy."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from penstock.bench.runner import Measured, Program
 
 SUMMARY = (
     "A square matrix of float64 from 32x32 to 128x128 blocks (COSTA's Figure 2): Penstock, also under ScaLAPACK's names "
-    "(penstock-names), ScaLAPACK, COSTA, and a copy: each rank's part of the source to warm memory by memcpy, which streams "
-    "past the caches where parts are long, all ranks at once. And three matrices, by three runs of a kept plan and batched "
+    "(penstock-names), ScaLAPACK, COSTA, and a copy: each rank's part of the source to warm memory by memcpy, which uses "
+    "non-temporal stores if parts are long, all ranks at once. And three matrices, by three runs of a kept plan and batched "
     "(time per matrix). All that one MPI runs is measured in turns in the same jobs. COSTA is its library of prefixed "
     "routines, libcosta_prefixed_scalapack, or what PENSTOCK_BENCH_COSTA names, under the MPI it is linked to; its batches "
     "need bench/costa_batch.cpp of this package, built to what PENSTOCK_BENCH_COSTA_BATCH names."
@@ -33,7 +33,7 @@ BATCH = 3
 
 
 def missing(mpi: Installation) -> dict[str, str]:
-    """Peer → why it is not here."""
+    """Peer → why it is unavailable."""
 
     def absent(what: str, library: Path | None, how: str) -> str:
         if library is None:
@@ -84,7 +84,7 @@ def grid_of(ranks: int) -> tuple[int, int]:
 
 
 def measure(program: str, parameters: dict[str, Any]) -> Measured:
-    """Of all peers of one job."""
+    """Measure all peers of one job."""
     from mpi4py import MPI
 
     import penstock as ps
@@ -114,7 +114,7 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
 
 
 class _Problem:
-    """`count` matrices, each in memory of its own: else the later ones would be found in the caches."""
+    """`count` matrices, each in its own memory: otherwise the later ones would be in the caches."""
 
     def __init__(self, comm: Any, world: Any, op: str, order: int, count: int) -> None:
         import penstock as ps

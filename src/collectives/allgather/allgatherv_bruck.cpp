@@ -1,7 +1,6 @@
-// As allgather_bruck, with blocks of the ranks' own sizes: each rank collects them, own one first, and puts them in
-// their places at the end.
-// Cost: ceil(log2 n) rounds, all blocks but one sent, all blocks copied. Valid for every team and size; for short
-// blocks.
+// As allgather_bruck, with blocks of different sizes. Each rank gathers them in scratch memory, its own block first,
+// and copies them to their places at the end. Cost: ceil(log2 n) rounds, all blocks but one sent, all blocks copied.
+// Valid for every team and size; for short blocks.
 #include <algorithm>
 #include <vector>
 
@@ -12,7 +11,7 @@ namespace penstock::collectives {
 Plan allgatherv_bruck(const Team& team, const Collective& collective) {
   const int size = team.size();
   const int rank = team.rank;
-  std::vector<Region> blocks;  // of rank, rank + 1, … as they lie in the result
+  std::vector<Region> blocks;  // of rank, rank + 1, …: their places in the result
   std::vector<std::uint64_t> begin_bytes{0};
   for (int i = 0; i < size; ++i) {
     blocks.push_back(receive_block(team, collective, (rank + i) % size));

@@ -1,6 +1,6 @@
-// As allgather_divided, with blocks of the ranks' own sizes and places. The places may differ between the ranks, which
-// do not know those of others: they lie one after another in scratch memory of each rank, from which it takes them.
-// Cost: between 2 and 3 copies per block and rank, shared by all cores that have time. Valid on one node.
+// As allgather_divided, with blocks of different sizes and displacements. Displacements can differ between ranks, and a
+// rank does not know those of others. So the blocks go to the scratch memory of each rank, one after another, and each
+// rank copies them to their places. Cost: 2 to 3 copies per block and rank, by all free cores. Valid on one node.
 #include <algorithm>
 #include <array>
 

@@ -1,4 +1,4 @@
-// As allgather_ring, with blocks of the ranks' own sizes and places.
+// As allgather_ring, with blocks of different sizes and displacements.
 // Cost: n - 1 rounds, all blocks but one sent. Valid for every team and size; for long blocks.
 #include "collectives/parts/blocks.hpp"
 #include "collectives/parts/group.hpp"

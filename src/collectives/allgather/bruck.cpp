@@ -1,7 +1,6 @@
-// In round k each rank sends the blocks that it has, up to 2^k of them, 2^k ranks back. Blocks are collected in scratch
-// memory, own one first, and turned into the order of the ranks at the end (Bruck et al. 1997).
-// Cost: ceil(log2 n) rounds, m * (n - 1) bytes sent, m * n bytes copied. Valid for every team and size; for short
-// blocks.
+// In round k each rank sends the blocks that it has, at most 2^k, to the rank 2^k before it. It gathers blocks in
+// scratch memory, its own first, and rotates them into rank order at the end (Bruck et al. 1997). Cost: ceil(log2 n)
+// rounds, m * (n - 1) bytes sent, m * n bytes copied. Valid for every team and size; for short blocks.
 #include <algorithm>
 
 #include "collectives/parts/stage.hpp"
@@ -14,7 +13,7 @@ Plan allgather_bruck(const Team& team, const Collective& collective) {
   const std::uint64_t bytes = block_bytes(collective);
   const Region all = result(team, collective);
   Sequence sequence("allgather/bruck", team);
-  // Rank 0 needs no turn at the end, so it collects in the result.
+  // Rank 0 needs no rotation, so it gathers in the result.
   const Region collected = rank == 0 ? all : sequence.scratch(all.size_bytes);
   const auto blocks = [&](int first, int count) {
     return Region{collected.offset_bytes + static_cast<std::uint64_t>(first) * bytes,

@@ -1,5 +1,5 @@
-// Every rank's block is copied to a few ranks at a time, in segments; each is a task that any core of the node may
-// take. Cost: between 1 and 2 copies per block and rank, shared by all cores that have time. Valid on one node.
+// Each task copies one segment of a block to a few ranks; any core of the node may run it. Cost: 1 to 2 copies per
+// block and rank, by all free cores. Valid on one node.
 #include <algorithm>
 #include <array>
 

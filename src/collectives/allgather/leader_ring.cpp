@@ -1,6 +1,7 @@
-// Inside each node the blocks are exchanged; the leaders pass the blocks of whole nodes around a ring; each node
-// spreads what arrives. Blocks that lie side by side in the result travel together. Cost: k - 1 rounds between k nodes;
-// a node receives the blocks of the others once. Valid for every team and size; for long blocks.
+// The ranks of each node exchange their blocks. The leaders pass the blocks of whole nodes around a ring, and each
+// leader spreads received blocks inside its node. Blocks that are adjacent in the result travel in one message. Cost: k
+// - 1 rounds between k nodes; a node receives the blocks of the others once. Valid for every team and size; for long
+// blocks.
 #include <algorithm>
 #include <array>
 
@@ -19,7 +20,7 @@ struct Piece {
   Region region;
 };
 
-// What travels as one message; in the same order on all ranks.
+// A message of the ring. All ranks have the pieces in the same order.
 std::vector<Piece> cut(const std::vector<std::vector<int>>& by_node, const Collective& collective, Region all) {
   std::vector<std::pair<std::size_t, Run>> runs;
   for (std::size_t node = 0; node < by_node.size(); ++node) {
@@ -59,7 +60,7 @@ Plan allgather_leader_ring(const Team& team, const Collective& collective) {
   Sequence sequence("allgather/leader_ring", team);
 
   if (!by_tasks) {
-    // The others get their own block back with those of the node.
+    // The others also receive their own block, as part of their node's.
     if (node.self == 0) sequence.copy(own, block_of(all, collective, team.rank));
     for (int i = 1; i < node.size(); ++i) {
       if (node.self == 0) sequence.recv(block_of(all, collective, node[i]), node[i], 0);
@@ -89,7 +90,7 @@ Plan allgather_leader_ring(const Team& team, const Collective& collective) {
   if (!by_tasks)
     for (std::size_t i = 0; i < pieces.size(); ++i)
       if (pieces[i].node == here) pass_on(i);
-  // A share for every few pieces: the engine has room for few.
+  // One task group per several pieces, since the engine has room for kMaxTaskGroups.
   const std::size_t per_group = (pieces.size() + kMaxTaskGroups - 2) / (kMaxTaskGroups - 1);
   std::size_t unpublished = 0;
   for (std::size_t round = 0; round + 1 < nodes; ++round) {

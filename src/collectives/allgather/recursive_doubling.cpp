@@ -1,5 +1,5 @@
-// Ranks at distance 1, 2, 4, … exchange all blocks that they have, which are neighbours in the result.
-// Cost: log2 n rounds, m * (n - 1) bytes sent. Valid where n is a power of two; for short blocks.
+// Ranks at distance 1, 2, 4, … exchange all blocks that they have, which are adjacent in the result.
+// Cost: log2 n rounds, m * (n - 1) bytes sent. Valid if n is a power of two; for short blocks.
 #include "collectives/parts/stage.hpp"
 
 namespace penstock::collectives {

@@ -1,5 +1,5 @@
-// All show their blocks and read those of the others. Valid where all ranks share memory and what they show is
-// small.
+// Each rank publishes its block and reads those of the others.
+// Valid if all ranks are on one node and the published data is small.
 #include <utility>
 
 #include "collectives/parts/published.hpp"

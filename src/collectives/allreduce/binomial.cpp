@@ -1,5 +1,4 @@
-// Reduction to the first rank and broadcast from it, along one binomial tree; both move in opposite directions at the
-// same time, a segment apart.
+// Reduction to the first rank and broadcast from it, along one binomial tree. The two overlap, one segment apart.
 // Cost: 2 * ceil(log2 n) rounds; the first rank receives and sends every segment ceil(log2 n) times. Valid for every
 // team and size.
 #include "collectives/parts/stage.hpp"

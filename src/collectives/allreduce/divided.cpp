@@ -1,5 +1,5 @@
 // As reduce_divided, but each segment's sum is written to all ranks.
-// Cost: 2n segments moved per segment of the result, shared by all cores that have time. Valid on one node.
+// Cost: 2n segments moved per segment of the result, by all free cores. Valid on one node.
 #include "collectives/parts/node_tasks.hpp"
 
 namespace penstock::collectives {

@@ -1,11 +1,11 @@
-// allreduce by an exchange among equals (exchange.hpp): of all ranks, or of the leaders of the nodes, between which the
-// data is combined and spread inside the nodes. Valid for every team and size.
+// allreduce by an exchange (exchange.hpp) among all ranks; or among the leaders of the nodes, with a combination inside
+// the nodes before it and a broadcast inside the nodes after it. Valid for every team and size.
 #include "collectives/choose/planners.hpp"
 #include "collectives/parts/leaders.hpp"
 
 namespace penstock::collectives {
 
-// Partners at short distances, and neighbours in the ring, are on the same node.
+// In this order, partners at short distances and neighbours in the ring are on the same node.
 Plan allreduce_by_exchange(const std::string& algorithm, const Team& team, const Collective& collective,
                            AllreduceExchange exchange) {
   Sequence sequence(algorithm, team);

@@ -1,6 +1,6 @@
-// Reduction along a binomial tree over the ranks in their order, lower ranks always on the left, to rank 0, and
-// broadcast back along it, a segment apart. For operations that do not commute. Cost: 2 * ceil(log2 n) rounds, in
-// segments. Valid for every team and size.
+// Reduction to rank 0 along a binomial tree over the ranks in rank order, lower ranks on the left, and broadcast back,
+// one segment apart. For operations that do not commute. Cost: 2 * ceil(log2 n) rounds, in segments. Valid for every
+// team and size.
 #include "collectives/parts/in_order.hpp"
 
 namespace penstock::collectives {

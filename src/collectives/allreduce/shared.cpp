@@ -1,5 +1,5 @@
-// All show their contributions and combine all of them, in the order of the ranks: every rank has the same bits.
-// Valid where all ranks share memory and what they show is small.
+// Each rank publishes its contribution and combines all of them in rank order, so all ranks get the same bits.
+// Valid if all ranks are on one node and the published data is small.
 #include <utility>
 
 #include "collectives/parts/published.hpp"

@@ -1,7 +1,6 @@
-// Blocks travel by the bits of their distance: in round k all blocks whose distance has bit k go 2^k ranks on, packed
-// into one message (Bruck et al. 1997).
-// Cost: ceil(log2 n) rounds of m * n / 2 bytes at most, 3 * m * n bytes copied. Valid for every team and size; for
-// short blocks.
+// In round k all blocks whose distance to their target has bit k travel 2^k ranks, packed into one message (Bruck et
+// al. 1997). Cost: ceil(log2 n) rounds of m * n / 2 bytes at most, 3 * m * n bytes copied. Valid for every team and
+// size; for short blocks.
 #include <algorithm>
 #include <vector>
 
@@ -16,7 +15,7 @@ Plan alltoall_bruck(const Team& team, const Collective& collective) {
   const Region all = result(team, collective);
   const Region own = contribution(team, collective);
   Sequence sequence("alltoall/bruck", team);
-  // Block number d is the one that still has to go d ranks on, or has come from d ranks behind.
+  // Block d still has to travel d ranks, or has come from d ranks behind.
   const Region turned = sequence.scratch(all.size_bytes);
   const auto blocks = [&](int first, int count) {
     return Region{turned.offset_bytes + static_cast<std::uint64_t>(first) * bytes,
@@ -37,7 +36,7 @@ Plan alltoall_bruck(const Team& team, const Collective& collective) {
     Region out = packed[0];
     Region in = packed[1];
     out.size_bytes = in.size_bytes = moving_bytes;
-    if (moving.size() == 1) out = moving[0];  // goes, and comes, without being packed
+    if (moving.size() == 1) out = moving[0];  // a single block needs no packing
     std::uint64_t at_bytes = out.offset_bytes;
     if (moving.size() > 1) {
       std::vector<Move> pack;

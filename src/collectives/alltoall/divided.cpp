@@ -1,6 +1,6 @@
-// Every block is copied to its place by a task that any core of the node may take. In place the ranks first copy what
-// they have, since the blocks of others take its place.
-// Cost: 1 to 2 copies per block, one more in place, shared by all cores that have time. Valid on one node.
+// Each block is copied by a task that any core of the node may run. In place, each rank first copies its blocks to
+// scratch memory, since received blocks overwrite them. Cost: 1 to 2 copies per block, one more in place, by all free
+// cores. Valid on one node.
 #include <array>
 
 #include "collectives/parts/node_tasks.hpp"

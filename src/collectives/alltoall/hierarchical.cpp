@@ -1,7 +1,7 @@
-// The leader of a node collects what its ranks send to other nodes, exchanges one message with each other leader, and
-// deals out what has come; blocks inside the node go directly.
-// Cost: 2 rounds inside the nodes, one message of m * ranks * ranks bytes per pair of nodes. Valid on several nodes, of
-// any sizes and with ranks in any order; for short blocks, of which there would be ranks * ranks messages otherwise.
+// The leader of a node gathers the blocks that its ranks send to other nodes, exchanges one message with each other
+// leader and scatters the received blocks. Blocks inside the node are sent directly. Cost: 2 rounds inside the nodes,
+// one message of m * ranks * ranks bytes per pair of nodes. Valid on several nodes of any sizes, with ranks in any
+// order; for short blocks, since it saves ranks * ranks messages per pair of nodes.
 #include <vector>
 
 #include "collectives/parts/blocks.hpp"
@@ -33,7 +33,7 @@ Plan alltoall_hierarchical(const Team& team, const Collective& collective) {
   Sequence sequence("alltoall/hierarchical", team);
   if (bytes == 0) return finish(std::move(sequence), team, collective);
 
-  // What this rank sends to other nodes, node by node.
+  // The blocks that this rank sends to other nodes, node by node.
   const Region up = sequence.scratch(far_bytes);
   Pieces pieces;
   std::uint64_t at_bytes = up.offset_bytes;
@@ -45,7 +45,7 @@ Plan alltoall_hierarchical(const Team& team, const Collective& collective) {
       }
   sequence.move(pieces, element_bytes);
 
-  // Inside the node; in place through a copy, so that nothing is overwritten that is still to be sent.
+  // Blocks inside the node. In place they are copied first, since receives overwrite them.
   for (const int peer : local) {
     Region from = block_of(own, collective, peer);
     if (collective.in_place && peer != team.rank) {
@@ -59,7 +59,8 @@ Plan alltoall_hierarchical(const Team& team, const Collective& collective) {
     if (peer != team.rank) sequence.recv(block_of(all, collective, peer), peer, kDirectTag);
   sequence.copy(block_of(own, collective, team.rank), block_of(all, collective, team.rank));
 
-  // A row per rank of this node, in the order in which `up` is; then a row per rank in the order of the messages down.
+  // Rows of blocks: one per rank of this node in the order of `up`, then one per rank in the order of the messages
+  // down.
   Region down = sequence.scratch(far_bytes);
   if (team.rank != leader) {
     sequence.send(up, leader, kUpTag);
@@ -73,7 +74,7 @@ Plan alltoall_hierarchical(const Team& team, const Collective& collective) {
     };
     sequence.copy(up, row(collected, 0));
     for (std::size_t i = 1; i < local.size(); ++i) sequence.recv(row(collected, i), local[i], kUpTag);
-    std::uint64_t before_bytes = 0;  // of a row, where the blocks for (and from) the node begin
+    std::uint64_t before_bytes = 0;  // offset in a row of the blocks for (and from) the node
     for (std::size_t node = 0; node < nodes.size(); ++node) {
       if (node == own_node) continue;
       const std::uint64_t part_bytes = nodes[node].size() * bytes;
@@ -86,7 +87,7 @@ Plan alltoall_hierarchical(const Team& team, const Collective& collective) {
       sequence.move(pieces, element_bytes);
       sequence.send(out, nodes[node].front(), kAlltoallBetweenTag);
       sequence.recv(in, nodes[node].front(), kAlltoallBetweenTag);
-      // It came as [sender][receiver].
+      // Received blocks are ordered [sender][receiver].
       pieces.clear();
       for (std::size_t sender = 0; sender < nodes[node].size(); ++sender)
         for (std::size_t i = 0; i < local.size(); ++i)

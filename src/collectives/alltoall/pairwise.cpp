@@ -1,7 +1,7 @@
-// alltoall and alltoallv: in round k each rank sends to the one k places ahead in the ring of the nodes and receives
-// from the one k places behind, a few rounds at a time. In place the two ranks of a pair exchange in the same round,
-// through a little scratch memory.
-// Cost: n - 1 rounds, each block sent once. Valid for every team and size; a rank needs to know its own blocks only.
+// alltoall and alltoallv: in round k each rank sends to the rank k places ahead in node order and receives from the
+// rank k places behind. A few rounds overlap. In place, the two ranks of a pair exchange in the same round through
+// scratch memory. Cost: n - 1 rounds, each block sent once. Valid for every team and size; a rank only knows its own
+// blocks.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -14,13 +14,13 @@ namespace penstock::collectives {
 namespace {
 
 constexpr int kRoundsInFlight = 4;
-// Of long blocks: a link that several pairs of ranks share is used best while all of them send. Memory holds what
-// waits.
+// For long blocks. A link that several pairs of ranks share has the best throughput while all of them send, so several
+// rounds overlap.
 constexpr int kLongRoundsInFlight = 8;
 constexpr std::uint64_t kLongBytes = 2 << 20;
 constexpr std::uint64_t kMostWaitingBytes = 32 << 20;
 constexpr std::uint64_t kMaxPairwisePieces = 1024;  // of all blocks: bounds the length of the plan
-// Inside a node the kernel copies a piece at once, and asking it again and again costs a sixth of the time.
+// Inside a node a piece is copied by one system call, so larger pieces save calls.
 constexpr std::uint64_t kNearPieceBytes = 1 << 20;
 
 int rounds_in_flight(std::uint64_t block_bytes) {
@@ -28,7 +28,7 @@ int rounds_in_flight(std::uint64_t block_bytes) {
   return block_bytes >= kLongBytes && fits ? kLongRoundsInFlight : kRoundsInFlight;
 }
 
-/// The pieces that a block to or from `peer` travels in, and their tags: as many for its sender as for its receiver.
+/// The pieces of a block to or from `peer`, and their tags. Sender and receiver compute the same pieces.
 template <typename Action>
 void for_each_piece(const Team& team, int peer, Region block, const Action& action) {
   const std::uint64_t most = kMaxPairwisePieces / static_cast<std::uint64_t>(team.size());

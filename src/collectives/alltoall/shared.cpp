@@ -1,5 +1,5 @@
-// All show the blocks that they have for all, and read those for them. Valid where all ranks share memory and what
-// they show is small.
+// Each rank publishes its blocks for all ranks, and reads those for it.
+// Valid if all ranks are on one node and the published data is small.
 #include <utility>
 
 #include "collectives/parts/published.hpp"

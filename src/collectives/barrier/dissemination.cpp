@@ -1,4 +1,5 @@
-// In round k each rank tells the one 2^k ahead that it, and all that it has heard of, have come.
+// A dissemination barrier: in round k each rank sends an empty message to the rank 2^k ahead, after those of the rounds
+// before have come.
 // Cost: ceil(log2 n) rounds of empty messages. Valid for every team.
 #include "collectives/parts/stage.hpp"
 

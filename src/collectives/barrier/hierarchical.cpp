@@ -1,6 +1,6 @@
-// The ranks of a node raise a flag for their leader, the leaders agree by dissemination, and each leader raises a flag
-// for every rank of its node.
-// Cost: 2 flags per rank inside a node, ceil(log2 nodes) rounds of empty messages between them. Valid for every team.
+// The ranks of a node signal their leader, the leaders run a dissemination barrier, and each leader signals the ranks
+// of its node. Cost: 2 signals per rank inside a node, ceil(log2 nodes) rounds of empty messages between nodes. Valid
+// for every team.
 #include "collectives/parts/stage.hpp"
 
 namespace penstock::collectives {
@@ -13,7 +13,7 @@ Plan barrier_hierarchical(const Team& team, const Collective& collective) {
     sequence.wait(node[0], 0, {here});
     return finish(std::move(sequence), team, collective);
   }
-  // A chain of waits, so that one step stands for all of them.
+  // A chain of waits, so that the last one stands for all of them.
   StepId here = Sequence::kNone;
   for (int i = 1; i < node.size(); ++i) here = sequence.wait(node[i], 0, {here});
   const StepId everywhere = dissemination_stage(sequence, leaders(team, 0), 0, here);

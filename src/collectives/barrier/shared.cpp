@@ -1,4 +1,4 @@
-// All raise a flag for all. Valid where all ranks share memory and what they show is small.
+// Each rank publishes a flag and waits for the flags of all others. Valid if all ranks are on one node.
 #include <utility>
 
 #include "collectives/parts/published.hpp"

@@ -1,4 +1,4 @@
-// Broadcast along a binomial tree, in segments that follow each other through the tree.
+// Broadcast along a binomial tree, as a pipeline of segments.
 // Cost: ceil(log2 n) rounds; the root sends every segment ceil(log2 n) times. Valid for every team and size.
 #include "collectives/parts/stage.hpp"
 

@@ -1,6 +1,6 @@
-// The buffer is cut into segments; copying one to a few ranks is a task that any core of the node may take: progress
-// threads while the ranks compute, and every rank that waits. A rank that comes late delays its own few alone.
-// Cost: between 1 and 2 copies per segment and rank, shared by all cores that have time. Valid on one node.
+// The buffer is cut into segments. A task copies one segment to a few ranks. Any core of the node may run it: progress
+// threads while the ranks compute, and ranks that wait. A late rank only delays its own tasks.
+// Cost: 1 to 2 copies per segment and rank, by all free cores. Valid on one node.
 #include <algorithm>
 #include <array>
 
@@ -10,7 +10,7 @@ namespace penstock::collectives {
 
 namespace {
 constexpr std::uint64_t kBcastSegmentBytes = 64 << 10;
-constexpr int kBcastTargets = 4;  // read once, written so often: a compromise between copies and waiting for each other
+constexpr int kBcastTargets = 4;  // per task: more targets save reads of the source, fewer wait for fewer ranks
 }  // namespace
 
 Plan bcast_divided(const Team& team, const Collective& collective) {

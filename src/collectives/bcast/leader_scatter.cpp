@@ -1,6 +1,6 @@
-// The root deals its data out to the nodes' leaders, who pass the parts around a ring; each node spreads what arrives.
-// Cost: log2 k + k - 1 rounds between k nodes, about 2 * m bytes sent by the root and m by the others. Valid for every
-// team and size; for messages of medium length on many nodes.
+// The root scatters its data to the leaders of the nodes, which allgather the parts in a ring and spread them inside
+// their nodes. Cost: log2 k + k - 1 rounds between k nodes, about 2 * m bytes sent by the root and m by the others.
+// Valid for every team and size; for messages of medium length on many nodes.
 #include "collectives/parts/leaders.hpp"
 
 namespace penstock::collectives {

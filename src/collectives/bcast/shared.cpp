@@ -1,5 +1,5 @@
-// The root shows its buffer, and the others read it. Valid where all ranks share memory and what they show is
-// small.
+// The root publishes its buffer, and the others read it.
+// Valid if all ranks are on one node and the published data is small.
 #include <utility>
 
 #include "collectives/parts/published.hpp"

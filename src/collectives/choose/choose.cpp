@@ -40,7 +40,7 @@ void check_counts(const Team& team, const Collective& collective);
 
 bool is_prefix(CollectiveKind kind) { return kind == CollectiveKind::scan || kind == CollectiveKind::exscan; }
 
-/// Whether the order matters that a reproducible operation fixes.
+/// Whether a reproducible operation must fix the order of combination: whether the bits depend on it.
 bool fixes_order(const Collective& collective) {
   return collective.reproducible && computes(collective.kind) &&
          (collective.element_bytes != 0 || kernels::depends_on_order(collective.dtype));
@@ -80,7 +80,7 @@ bool fits(const Algorithm& row, const Team& team, const Collective& collective) 
          (!fixes_order(collective) || row.reproducible);
 }
 
-// nullptr where none is named.
+// nullptr if the call names none.
 const Algorithm* named(const Team& team, const Collective& collective) {
   if (collective.algorithm.empty()) return nullptr;
   const Algorithm* algorithm = find(collective.kind, collective.algorithm);
@@ -101,7 +101,7 @@ struct Default {
 
 std::string kib(std::uint64_t bytes) { return std::to_string(bytes >> 10) + " KiB"; }
 
-// Blocks must not be received over each other.
+// Received blocks must not overlap.
 void check_apart(const Collective& collective, const Blocks& blocks, int size) {
   if (blocks.displacements.empty()) return;
   std::vector<std::array<std::uint64_t, 3>> runs;
@@ -142,7 +142,7 @@ void check_blocks(const Team& team, const Collective& collective, const Blocks& 
   }
 }
 
-// Of what this rank knows alone, too.
+// Also checks what only this rank knows.
 void check_counts(const Team& team, const Collective& collective) {
   const bool is_far = is_rooted(collective.kind) && team.rank != collective.root;
   if (is_far || !has_counts(collective.kind)) return;
@@ -175,8 +175,8 @@ bool has_split_tree(CollectiveKind kind) {
          kind == CollectiveKind::allreduce;
 }
 
-// Beside a computation that would last as long as the blocking operation, if all cores computed: the paper's choice.
-// Where the edges are shared tasks, ranks that wait take what is left of every level.
+// The paper's choice: beside a computation that lasts as long as the blocking operation if all cores compute. If the
+// edges are tasks, waiting ranks help with all levels.
 SplitPoint split_point(const Team& team, const Collective& collective) {
   SplitModel model{.kind = collective.kind,
                    .bytes = static_cast<double>(collectives::block_bytes(collective)),
@@ -197,19 +197,19 @@ std::string described(const SplitPoint& point) {
          (point.prefers_divided() ? ", dividing is better" : "");
 }
 
-// Until they are measured (tuner), limits follow the usual reasoning: few rounds while latency dominates, few bytes
-// when bandwidth does. Two nodes or more, one with several ranks, make a hierarchy.
+// The defaults without a tuning table: few rounds for short messages, few bytes for long ones. Two nodes or more, one
+// of them with several ranks, make a hierarchy.
 Default choose_default(const Team& team, const Collective& collective) {
-  constexpr std::uint64_t kLatencyBytes = 32 << 10;   // up to here a message costs about as much as an empty one
+  constexpr std::uint64_t kLatencyBytes = 32 << 10;   // shorter messages cost about as much as empty ones
   constexpr std::uint64_t kDoublingBytes = 64 << 10;  // between leaders its segments overlap with the work inside nodes
-  constexpr std::uint64_t kPipelineBytes = 512 << 10;  // from here on a long pipeline is full most of the time
+  constexpr std::uint64_t kPipelineBytes = 512 << 10;  // for longer data a long pipeline is full most of the time
   constexpr std::uint64_t kBruckBytes = 8 << 10;
-  // Everybody needs all of a sum: seeing it in one round is worth messages, too, where others stop with the flags.
+  // In an allreduce all ranks need all data: one round is worth messages too, while others use flags only.
   const std::uint64_t most_published_bytes = collective.kind == CollectiveKind::allreduce ? 8 << 10 : kFlaggedBytes;
   constexpr std::uint64_t kRingPartBytes = 4 << 10;
-  constexpr std::uint64_t kDividedBytes = 96 << 10;  // below, agreeing on who does what costs more than it gains
+  constexpr std::uint64_t kDividedBytes = 96 << 10;  // below, claiming tasks costs more than it gains
   constexpr std::uint64_t kLeastStagedBytes = 16 << 10;
-  constexpr std::uint64_t kCachedBytes = 16 << 20;  // what all ranks together get fits in a last-level cache
+  constexpr std::uint64_t kCachedBytes = 16 << 20;  // received by all ranks together: fits in a last-level cache
   constexpr std::uint64_t kMostStagedWholeBytes = 1 << 20;
   constexpr int kLongChain = 64;
   constexpr int kSharedRanks = 16;
@@ -241,7 +241,8 @@ Default choose_default(const Team& team, const Collective& collective) {
         collective.kind == CollectiveKind::reduce_scatter || collective.kind == CollectiveKind::reduce_scatter_block;
     return {is_scattered ? "pairwise" : "ordered", "the operation does not commute"};
   }
-  // Ranks that all wait copy through the caches; what is longer than these, the kernel copies once instead of twice.
+  // If all ranks wait, staging buffers in the caches are faster. For data larger than the caches, the kernel's single
+  // copy is.
   const std::uint64_t most_staged_bytes = collective.kind == CollectiveKind::alltoall ? kCachedBytes / 2 / (size * size)
                                           : collective.kind == CollectiveKind::allgather ? kCachedBytes / (size * size)
                                                                                          : kCachedBytes / size;
@@ -364,7 +365,7 @@ Choice choose(const Team& team, const Collective& collective) {
   Choice choice{named(team, collective), "asked for by name"};
   if (choice.algorithm == nullptr) {
     std::optional<Tuning::Found> tuned;
-    // The table knows nothing of counts, some of which are one rank's own, nor of orders.
+    // Tables have no entries for counts, some of which only one rank knows, nor for orders of combination.
     const bool is_measured = !has_counts(collective.kind) && collective.commutative && !fixes_order(collective);
     if (team.tuning != nullptr && collective.split == Collective::kAutomatic && is_measured)
       tuned = team.tuning->find(team, collective);
@@ -374,7 +375,7 @@ Choice choose(const Team& team, const Collective& collective) {
   }
   if (collective.segment_bytes != 0) choice.segment_bytes = collective.segment_bytes;
   if (!has_split_tree(collective.kind) || choice.algorithm->name == "divided") return choice;
-  // Only the levels inside the nodes are wide and short; those between them belong on the cores of communication.
+  // Only levels inside the nodes are split. Levels between nodes belong on communication cores.
   const int inside = collectives::levels(collectives::largest_node(team), collective.radix);
   if (collective.split != Collective::kAutomatic)
     choice.split = std::min(collective.split, inside);

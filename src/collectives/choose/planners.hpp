@@ -1,4 +1,4 @@
-// The planners that several rows of algorithms.def share. `algorithm` is the name of the row: "scan/chain".
+// The planners that several rows of algorithms.def use. `algorithm` is the name of the row: "scan/chain".
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,8 @@ Plan prefix_divided(const std::string& algorithm, const Team& team, const Collec
 /// Among all ranks.
 Plan allreduce_by_exchange(const std::string& algorithm, const Team& team, const Collective& collective,
                            AllreduceExchange exchange);
-/// Combined inside the nodes, exchanged among their leaders, spread inside the nodes. With several slots as many ranks
-/// of each node lead a part of the data each, where one core cannot fill the network (Bayatpour et al. 2017).
+/// Combines inside the nodes, exchanges among the leaders, spreads inside the nodes. With several slots, several ranks
+/// of a node each lead a part of the data, for networks that one core cannot saturate (Bayatpour et al. 2017).
 struct LeadersExchange {
   AllreduceExchange exchange;
   std::size_t most_slots = 1;

@@ -50,7 +50,7 @@ void check(SplitCores cores) {
 bool grows(const SplitModel& model) {
   return model.kind == CollectiveKind::gather || model.kind == CollectiveKind::scatter;
 }
-// An allreduce passes the tree twice, and the same levels of it are split at both ends.
+// An allreduce passes the tree twice; both passes have the same split.
 bool goes_from_root(const SplitModel& model) {
   return model.kind != CollectiveKind::reduce && model.kind != CollectiveKind::gather;
 }
@@ -58,8 +58,8 @@ bool goes_to_root(const SplitModel& model) {
   return model.kind != CollectiveKind::bcast && model.kind != CollectiveKind::scatter;
 }
 
-// The work at one level of a tree as pieces that are independent of each other. All are equal but the last, which may
-// be smaller, since only the subtree of the highest index can be cut short.
+// The work at one level of a tree: independent pieces. All are equal but the last one, which can be smaller: only the
+// subtree of the highest index can be incomplete.
 struct Level {
   std::int64_t pieces = 0;
   double piece = 0;
@@ -74,7 +74,7 @@ struct Level {
   }
 };
 
-// The same for cores that take pieces of edges: so many, the last of which may be a part of one.
+// The same if cores take pieces of edges; the last piece may be incomplete.
 struct Pieces {
   double count = 0;
   double on_application = 0;
@@ -82,8 +82,8 @@ struct Pieces {
 
   double on_application_cores(int cores) const { return folded(count, cores, on_application); }
 
-  // The end of the level that begins at `now` on the cores of communication, if those of the application compute until
-  // `computed` and then take what nobody has begun.
+  // The end of a level that begins at `now` on the communication cores. Application cores compute until `computed` and
+  // then take pieces that have not begun.
   double end(double now, SplitCores cores, double computed) const {
     if (now >= computed)
       return now + folded(count, cores.ranks + cores.progress, std::max(on_application, on_progress));
@@ -132,7 +132,7 @@ class TreeTimes {
     return sum;
   }
 
-  // Where waiting threads help.
+  // If waiting threads help.
   double helped(SplitCores cores, int split, double computation) const {
     double application = 0;
     double now = 0;
@@ -154,8 +154,8 @@ class TreeTimes {
   int first_split(int split) const { return height_ - std::clamp(split, 0, height_) + 1; }
   bool passes(bool to_root) const { return to_root ? goes_to_root(model_) : goes_from_root(model_); }
 
-  // Index v of the tree has the parent that v becomes with its lowest digit other than 0, to the base of the radix, set
-  // to 0; the place of that digit, from the height down, is the level.
+  // Written to the base of the radix, the parent of v is v with its lowest non-zero digit set to 0. The position of
+  // that digit, counted down from the height, is the level.
   Level at(int level, bool to_root, const EdgeCost& cost, double segments) const {
     std::int64_t subtree = 1;
     for (int i = level; i < height_; ++i) subtree *= model_.radix;
@@ -167,7 +167,7 @@ class TreeTimes {
     };
     const double whole = edge(subtree);
     const double cut = edge(std::min(subtree, ranks_ - last));
-    // What goes to one rank goes there one after another; what comes from one rank is fetched by the others at once.
+    // Messages to one rank are sequential; messages from one rank are read by their receivers in parallel.
     if (!to_root) return {count - count / model_.radix, whole, cut};
     const std::int64_t earlier_siblings = last % family / subtree - 1;
     return {last / family + 1, (model_.radix - 1) * whole, static_cast<double>(earlier_siblings) * whole + cut};
@@ -255,13 +255,13 @@ double divided_time(const SplitModel& model, SplitCores cores, double computatio
   const double by_application = whole(model.costs.application);
   const double by_progress = whole(model.costs.progress);
   if (by_application == 0 || (cores.progress > 0 && by_progress == 0)) return computation;
-  // What a core does in a unit of time, as a part of the whole.
+  // The fraction of the work that a core does per unit of time.
   const double application_rate = 1 / by_application;
   const double progress_rate = cores.progress > 0 ? 1 / by_progress : 0;
   const double left = 1 - cores.progress * progress_rate * computation;
   if (left <= 0) return computation;
   const double shared = left / (cores.ranks * application_rate + cores.progress * progress_rate);
-  // A sum is made of all contributions at once, a copy goes to one rank at a time.
+  // A piece of a sum combines all contributions; a piece of a copy goes to one rank.
   const double pieces = segments * (computes(model.kind) ? 1 : edges);
   return computation + (fluid ? shared : std::max(shared, by_application / pieces));
 }

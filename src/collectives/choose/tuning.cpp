@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kFormat = "penstock-tuning";
 constexpr std::uint64_t kVersion = 2;
-constexpr std::uint64_t kOldestVersion = 1;  // without MPI's own among the candidates
+constexpr std::uint64_t kOldestVersion = 1;  // has no native candidates
 constexpr std::string_view kNative = "native";
 
 const Algorithm* find_row(CollectiveKind kind, std::string_view name) {

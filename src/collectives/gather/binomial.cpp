@@ -1,6 +1,6 @@
-// Blocks are collected along a binomial tree: each inner rank receives the blocks of its subtrees behind its own and
-// passes all of them on in one message. The tree follows the nodes; the root sorts blocks into the order of the ranks.
-// Cost: ceil(log2 n) rounds, at most m * n / 2 bytes sent by a rank. Valid for every team and size; for short blocks.
+// Gather along a binomial tree: each inner rank receives the blocks of its subtree behind its own block and sends all
+// of them on in one message. The tree follows the nodes; the root reorders the blocks. Cost: ceil(log2 n) rounds, at
+// most m * n / 2 bytes sent by a rank. Valid for every team and size; for short blocks.
 #include "collectives/parts/stage.hpp"
 
 namespace penstock::collectives {

@@ -1,4 +1,4 @@
-// Every rank sends its block to the root, which receives each in its place and alone knows how large the others are.
+// Every rank sends its block to the root, which receives each block in its place. Only the root knows all sizes.
 // Cost: n - 1 messages at the root, the own block sent by each rank. Valid for every team and size.
 #include "collectives/parts/blocks.hpp"
 

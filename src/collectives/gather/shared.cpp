@@ -1,4 +1,5 @@
-// All show their blocks, and the root reads them. Valid where all ranks share memory and what they show is small.
+// Each rank publishes its block, and the root reads all of them.
+// Valid if all ranks are on one node and the published data is small.
 #include <utility>
 
 #include "collectives/parts/published.hpp"

@@ -1,6 +1,6 @@
-// Gather along a k-nomial tree whose edges are tasks that any core of the node may take; split by level between the
-// cores of communication and those of the application (paper 000, the variant with growing buffers). A rank's own block
-// goes to its parent directly, those of its subtree from where they were gathered: no block is copied inside a rank.
+// Gather along a k-nomial tree. Its edges are tasks that any core of the node may run; the split assigns levels to
+// communication cores and application cores (paper 000, the variant with growing buffers). A rank's own block goes to
+// its parent from the input, those of its subtree from the memory in which they were gathered: no copies inside a rank.
 // Cost: m * n / 2 * log_k(n) bytes at most, in ceil(log_k n) levels. Valid on one node.
 #include <array>
 #include <ranges>
@@ -18,7 +18,7 @@ Plan gather_tree(const Team& team, const Collective& collective) {
   sequence.tree_levels(levels(team.size(), collective.radix));
   GrowingTasks tasks(sequence, team.size());
   for (const Edge& edge : edges(team.size(), collective.radix) | std::views::reverse) {
-    // Scratch of index v holds the blocks of the indices [v + 1, v + count).
+    // The scratch memory of index v has the blocks of the indices [v + 1, v + count).
     Region gathered{0, static_cast<std::uint64_t>(edge.count - 1) * bytes, Buffer::scratch};
     if (group[edge.child] == team.rank && edge.count > 1) sequence.scratch(gathered.size_bytes);
     const auto move = [&](Region from, Region to) {

@@ -9,12 +9,12 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint64_t kSharedBytesPerRank = 64 << 10;  // the engine never has less where it has any
+constexpr std::uint64_t kSharedBytesPerRank = 64 << 10;  // the engine's minimum, if it has shared memory
 constexpr std::uint64_t kSharedBytesPerNode = 1 << 20;
 
 bool is_root(const Team& team, const Collective& collective) { return team.rank == collective.root; }
 
-// Whether MPI_IN_PLACE has a meaning on this rank.
+// Whether MPI_IN_PLACE is significant on this rank.
 bool in_place(const Team& team, const Collective& collective) {
   return collective.in_place && (!is_rooted(collective.kind) || is_root(team, collective));
 }
@@ -112,13 +112,13 @@ Region block_of(Region all, const Collective& collective, int rank) { return blo
 
 Plan finish(Sequence&& sequence, const Team& team, const Collective& collective) {
   std::uint64_t output_bytes = result(team, collective).size_bytes;
-  if (in_place(team, collective)) {  // the parts that this rank contributes lie there, and more of them than it gets
+  if (in_place(team, collective)) {  // the buffer has this rank's contribution, which is larger than its result
     const Region own = contribution(team, collective);
     if (own.buffer == Buffer::output && own.size_bytes > 0)
       output_bytes = std::max(output_bytes, own.offset_bytes + own.size_bytes);
   }
   Plan plan = std::move(sequence).finish(whole_input(team, collective).size_bytes, output_bytes);
-  // In place on the root alone, which the others do not know.
+  // Only the root knows whether it is in place.
   if (is_root(team, collective) && collective.in_place &&
       (collective.kind == CollectiveKind::gather || collective.kind == CollectiveKind::scatter))
     plan.stand_in_offset_bytes = block_bytes(collective) * static_cast<std::uint64_t>(team.rank);

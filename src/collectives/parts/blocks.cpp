@@ -1,4 +1,4 @@
-// Where the blocks of the ranks lie: one after another, or by counts and displacements.
+// The places of the ranks' blocks: consecutive, or by counts and displacements.
 #include "collectives/parts/blocks.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ std::uint64_t displacement_of(const Blocks& blocks, const Collective& collective
 
 std::uint64_t extent_bytes(const Blocks& blocks, const Collective& collective, int size) {
   std::uint64_t end = 0;
-  std::uint64_t next = 0;  // where the next block begins unless there are displacements
+  std::uint64_t next = 0;  // begin of the next block if there are no displacements
   for (int rank = 0; rank < size; ++rank) {
     const std::uint64_t count = count_of(blocks, collective, rank);
     const std::uint64_t begin =

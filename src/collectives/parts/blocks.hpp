@@ -1,4 +1,4 @@
-// The blocks of the ranks in the buffers of an operation, with counts and displacements or without.
+// The blocks of the ranks in the buffers of an operation, with or without counts and displacements.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 namespace penstock::collectives {
 
 std::uint64_t count_of(const Blocks& blocks, const Collective& collective, int rank);
-/// O(ranks) where it follows from the counts.
+/// O(ranks) if it is a sum of counts.
 std::uint64_t displacement_of(const Blocks& blocks, const Collective& collective, int rank);
-/// Bytes up to the end of the last block that is not empty.
+/// Bytes up to the end of the last non-empty block.
 std::uint64_t extent_bytes(const Blocks& blocks, const Collective& collective, int size);
 
 /// The ranks of each node, ascending.

@@ -8,7 +8,7 @@ namespace {
 constexpr std::uint64_t kMaxExchangePieces = 512;  // parts times segments: bounds the length of the plan
 constexpr std::uint64_t kMaxExchangeSegments = 64;
 
-/// Two places that take turns, so that the next message can arrive while this one is being added.
+/// Two alternating buffers, so that the next message can arrive while the current one is added.
 class Landing {
  public:
   Landing(Sequence& sequence, std::uint64_t bytes) {
@@ -21,8 +21,7 @@ class Landing {
   unsigned turn_ = 0;
 };
 
-/// Recursive halving and doubling over the parts [first, first + count) of a buffer that is cut into `extras.full`
-/// parts.
+/// Recursive halving and doubling over a buffer that is cut into ExtraRanks::full parts.
 class Halving {
  public:
   Halving(Sequence& sequence, const Group& group, const Exchange& exchange)
@@ -33,7 +32,7 @@ class Halving {
 
   bool leaves() const { return extras_.leaves(group_.self); }
 
-  /// Ranks that leave are done with this, but for the result.
+  /// Ranks that leave only receive the result afterwards.
   void combine() {
     if (given_.prepare) given_.prepare(given_.own, Sequence::kNone);
     const int self = group_.self;
@@ -69,7 +68,7 @@ class Halving {
     }
   }
 
-  /// The results of all, on all that did not leave.
+  /// Recursive doubling: all kept ranks get the whole result.
   void collect() {
     if (leaves()) return;
     const int kept_index = extras_.kept_index(group_.self);
@@ -83,7 +82,7 @@ class Halving {
     }
   }
 
-  /// The results of all on the one with the kept_index number 0.
+  /// The rank with kept_index 0 gets the whole result.
   void collect_at_first() {
     if (leaves()) return;
     const int kept_index = extras_.kept_index(group_.self);
@@ -99,7 +98,7 @@ class Halving {
     }
   }
 
-  /// Those that left get the result of the neighbour that stayed; with `only_first`, the first of the group alone.
+  /// Ranks that left get the result from their neighbour; with `only_first` only the first rank of the group.
   void return_to_extras(bool only_first) {
     const int self = group_.self;
     const std::uint32_t tag = given_.first_tag + 1;
@@ -150,7 +149,7 @@ void ring_allreduce(Sequence& sequence, const Group& ring, const Exchange& given
   const std::uint64_t part_bytes = given.elements * given.element_bytes / parts;
   const std::uint64_t segments = pieces_of(part_bytes, given.segment_bytes, kMaxExchangePieces / parts);
 
-  // Segment s of the part that is `steps` ranks behind this one on the ring.
+  // Segment s of the part of the rank `steps` places behind this one in the ring.
   const auto piece = [&](Region whole, int steps, std::uint64_t s) {
     const auto index = static_cast<std::uint64_t>((ring.self + 2 * size - steps) % size);
     const Region part = part_of(whole, given.elements, given.element_bytes, parts, index);
@@ -242,7 +241,7 @@ void scatter_allgather(Sequence& sequence, const Group& group, const Exchange& g
                    static_cast<std::uint64_t>((part + size) % size) * segments + s);
   };
   const Tree tree = binomial(group);
-  // One tag per piece and direction; a piece comes down once at most, and around once at most.
+  // One tag per piece and direction: a rank gets a piece at most once from the tree and at most once from the ring.
   const auto tag = [&](int part, std::uint64_t s) {
     return given.first_tag +
            static_cast<std::uint32_t>(static_cast<std::uint64_t>((part + size) % size) * segments + s);
@@ -257,7 +256,7 @@ void scatter_allgather(Sequence& sequence, const Group& group, const Exchange& g
   const auto around = static_cast<std::uint32_t>(parts * segments);
   for (int round = 0; round < size - 1; ++round)
     for (std::uint64_t s = 0; s < segments; ++s) {
-      // The first of the group has everything, so nobody sends it anything.
+      // The first rank of the group has all data, so it receives nothing.
       if ((group.self + 1) % size != 0)
         sequence.send(piece(group.self - round, s), next, around + tag(group.self - round, s));
       if (group.self != 0)

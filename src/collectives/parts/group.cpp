@@ -158,8 +158,8 @@ Tree binary(const Group& group) {
 }
 
 Tree two_tree(const Group& group, int which) {
-  // The indices 1 .. last in the order of the tree: v has the height of its lowest bit, so the odd ones are leaves. The
-  // other tree has them one further, or turned round, whichever makes the odd ones even.
+  // In-order tree over the indices 1 .. last: the height of v is the position of its lowest bit, so odd indices are
+  // leaves. The other tree shifts the indices by one, or reverses them, whichever turns odd indices into even ones.
   const int last = group.size() - 1;
   const auto place = [&](int index) {
     if (which == 0 || index == 0) return index;

@@ -1,4 +1,4 @@
-// Orders of ranks, and trees over them.
+// Ordered groups of ranks, and trees over them.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace penstock::collectives {
 
-/// The ranks of a team that take part in a stage, in the order in which an algorithm numbers them.
+/// The ranks that take part in a stage, in the order in which the algorithm numbers them.
 struct Group {
   std::vector<int> ranks;
   int self = -1;  ///< this rank's index; -1 if it does not take part
@@ -18,27 +18,27 @@ struct Group {
   int operator[](int index) const { return ranks[static_cast<std::size_t>(index)]; }
 };
 
-/// All ranks, node by node: `first`, the other ranks of its node, then those of the next nodes. Trees and rings over
-/// this order cross between nodes as rarely as they can, however the ranks are placed.
+/// All ranks, node by node, `first` and its node first. Trees and rings over this order cross between nodes as rarely
+/// as possible, for any placement of the ranks.
 Group by_node(const Team& team, int first);
-/// The leaders of all nodes: `first` for its node (which comes first), the lowest rank for the others.
+/// One leader per node: `first` for its node, which comes first, and the lowest rank for the others.
 Group leaders(const Team& team, int first);
 /// The ranks of this rank's node, its leader first.
 Group node_group(const Team& team, int first);
-/// The most ranks that any node has, and the number of nodes.
+/// The largest number of ranks on a node.
 int largest_node(const Team& team);
 int node_count(const Team& team);
 
-/// The ranks of each node: the node of `first`, which leads it, comes first, then the others in cyclic order.
+/// The ranks of each node, leaders first. The node of `first` comes first, the others follow in cyclic order.
 std::vector<std::vector<int>> ranks_by_node(const Team& team, int first);
-/// Of each of `by_node` the rank at `slot`.
+/// The rank at index `slot` of each node.
 Group slot_group(const std::vector<std::vector<int>>& by_node, std::size_t slot, int self);
 
-/// Ranks beyond the largest power of two give what they have to a neighbour first: of the positions 0 .. 2*extra-1 the
-/// even ones leave, the odd ones stay; the others stay as they are. `kept_index` numbers those that stay.
+/// For algorithms that need a power of two of ranks. Of the positions 0 .. 2*extra-1 the even ones first send their
+/// data to their odd neighbour and leave; all other positions are kept. `kept_index` numbers the kept positions.
 struct ExtraRanks {
-  int full;  ///< how many stay
-  int extra;
+  int full;   ///< the number of kept positions, a power of two
+  int extra;  ///< the number of positions that leave
 
   explicit ExtraRanks(int size);
   bool leaves(int position) const { return position < 2 * extra && position % 2 == 0; }
@@ -50,12 +50,12 @@ struct ExtraRanks {
 /// ceil(log2(size)): rounds of a binomial tree or of recursive doubling.
 int log2_ceil(int size);
 
-/// A rank's place in a tree over a group.
+/// A tree over a group, as one of its ranks sees it.
 struct Tree {
   struct Edge {
     int rank;
     int level;  ///< 1 next to the root
-    int first;  ///< the child's subtree holds the indices [first, first + count) of the group
+    int first;  ///< the child's subtree has the indices [first, first + count) of the group
     int count;
   };
   int parent = -1;  ///< a rank; -1 at the root
@@ -65,23 +65,23 @@ struct Tree {
   std::vector<Edge> children;  ///< largest subtree first
 };
 
-/// A tree over this rank's node, whose root is the first of `node`: binomial, or where the node has several domains
-/// (Team::domain_of_rank) one between a rank of each, and one inside each of these, so that data goes from domain to
-/// domain once. A subtree is no range of indices of `node` then.
+/// A tree over this rank's node, rooted at the first rank of `node`. If the node has one domain it is binomial. If it
+/// has several (Team::domain_of_rank), a tree over one rank per domain, with a tree inside each domain below it: data
+/// enters each domain once. Subtrees are then not ranges of indices of `node`.
 Tree tree_of_node(const Team& team, const Group& node);
 /// The height of the highest tree_of_node in the team.
 int levels_of_nodes(const Team& team);
 
-/// Index 0 is the root; index v has the parent v - 2^b, b its lowest set bit. Every subtree is a contiguous range.
+/// Index 0 is the root; the parent of v is v - 2^b, where b is its lowest set bit. Every subtree is a range of indices.
 Tree binomial(const Group& group);
-/// Index v has the parent (v - 1) / 2. Its levels are not counted, as those of the following: a split tree (paper 000)
-/// needs a narrow and a wide end of contiguous subtrees.
+/// The parent of v is (v - 1) / 2. Tree::levels is 0 for this and the following trees: a split tree (paper 000) needs
+/// subtrees that are ranges of indices.
 Tree binary(const Group& group);
-/// One of two binary trees (`which` is 0 or 1) below the root, index 0: whoever has children in one is a leaf of the
-/// other, so that with half of the data along each every rank but the root receives and sends it once (Sanders, Speck
-/// and Träff 2009).
+/// One of two binary trees (`which` is 0 or 1) below the root, index 0. A rank that has children in one tree is a leaf
+/// of the other. With half of the data along each tree, every rank but the root receives and sends the data once
+/// (Sanders, Speck and Träff 2009).
 Tree two_tree(const Group& group, int which);
-/// Index v has the parent v - 1.
+/// The parent of v is v - 1.
 Tree chain(const Group& group);
 
 }  // namespace penstock::collectives

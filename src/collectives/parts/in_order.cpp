@@ -7,7 +7,7 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint32_t kOrderedInFlight = 4;  // segments for which an inner rank holds memory
+constexpr std::uint32_t kOrderedInFlight = 4;  // segments for which an inner rank has memory
 
 }  // namespace
 
@@ -24,7 +24,7 @@ OrderedStage::OrderedStage(Sequence& sequence, const Tree& tree, const Segments&
 
 Region OrderedStage::run(std::uint32_t segment, Region own) {
   Region value = own;
-  for (std::size_t i = tree_.children.size(); i-- > 0;) {  // the next ranks first
+  for (std::size_t i = tree_.children.size(); i-- > 0;) {  // the subtree of the next ranks first
     const std::uint64_t number = segment % in_flight_ * tree_.children.size() + i;
     const Region into{scratch_.offset_bytes + number * slot_bytes_, own.size_bytes, Buffer::scratch};
     sequence_.at(0, segment).recv(into, tree_.children[i].rank, stage_.tag(segment));

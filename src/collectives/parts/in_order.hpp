@@ -1,4 +1,4 @@
-// Reductions in the order of the ranks, for operations that do not commute.
+// Reductions in rank order, for operations that do not commute.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,14 @@
 
 namespace penstock::collectives {
 
-/// A binomial tree over the ranks in their order, rooted at rank 0: the subtree of a rank holds the ranks that follow
-/// it.
+/// A binomial tree over the ranks in rank order, rooted at rank 0. A subtree has consecutive ranks, its root first.
 Tree tree_in_order(const Team& team);
 
-/// Combines a segment after the other of what the ranks of tree_in_order() contribute, lower ranks on the left.
+/// Combines the contributions of the ranks of tree_in_order(), segment by segment, lower ranks on the left.
 class OrderedStage {
  public:
   OrderedStage(Sequence& sequence, const Tree& tree, const Segments& segments, StageId stage);
-  /// Where the sum over this rank's subtree lies: in `own` if it has no children.
+  /// Returns the sum over this rank's subtree; `own` if it has no children.
   Region run(std::uint32_t segment, Region own);
 
  private:

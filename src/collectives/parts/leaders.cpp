@@ -14,8 +14,8 @@ constexpr std::uint64_t kMessageBytes = 16 << 10;  // shared memory takes messag
 constexpr std::uint64_t kBatchBytes = 256 << 10;   // of a part
 constexpr std::uint64_t kRingBatchBytes = 64 << 10;
 constexpr std::uint64_t kMaxTaskPieces = kMaxTasks / kMaxTaskGroups;
-// Batches that are combined before the exchange needs them. All at once would keep the cores busy while the first ones
-// could be on their way already.
+// How many batches are combined before the exchange needs them. With more, the cores would combine while the first ones
+// could be sent already.
 constexpr std::size_t kBatchesAhead = 2;
 
 }  // namespace
@@ -47,8 +47,8 @@ Leaders::Leaders(Sequence& sequence, const Team& team, const Collective& collect
   } else {
     cuts_ = static_cast<std::uint32_t>(pieces_of(bytes, segment_bytes(), most));
   }
-  // A ring of the nodes begins with the parts of this node and of the one before it, goes on downwards, and has the
-  // part of the next node complete first.
+  // The ring first sends the parts of this node and of the previous one, then continues downwards. The part of the next
+  // node is complete first.
   const std::uint32_t here = static_cast<std::uint32_t>(index * cuts_ / nodes);
   const auto behind = [&](std::uint32_t cut, std::uint32_t batch) { return (cut + cuts_ - batch / subs_) % cuts_; };
   for (std::uint32_t batch = 0; batch < cuts_ * subs_; ++batch) to_combine_.push_back(batch);

@@ -1,5 +1,5 @@
-// Collectives that work inside the nodes, then among ranks of all nodes, then inside the nodes again, on buffers that
-// are not a pipeline of segments: between the nodes every part of the data takes a way of its own.
+// Hierarchical collectives that are not pipelines of segments: combine inside the nodes, exchange between leaders of
+// the nodes, spread inside the nodes.
 #pragma once
 
 #include <cstdint>
@@ -10,34 +10,33 @@
 
 namespace penstock::collectives {
 
-/// Who leads what. The buffer is cut into `slots` parts; part j of a node's data is led by the rank at slot j of its
-/// node.
+/// Divides the buffer into `slots` parts. The rank at index j of each node leads part j.
 class Leaders {
  public:
-  /// `team` is kept as a reference. `most_slots` is held down to what the smallest node has; `first` leads its node.
-  /// `sides`: 2 for an operation that both combines and spreads.
+  /// `team` must outlive it. There are at most `most_slots` slots, and at most as many as the smallest node has ranks.
+  /// `first` leads its node. `sides`: 2 for an operation that both combines and spreads, otherwise 1.
   Leaders(Sequence& sequence, const Team& team, const Collective& collective, int first, std::size_t most_slots,
           std::uint32_t sides);
 
   std::size_t slots() const { return slots_; }
   bool has_slot(std::size_t slot) const { return node_.self == static_cast<int>(slot); }
   bool by_tasks() const { return by_tasks_; }
-  /// For the exchange, so that it overlaps with what goes on inside the nodes; 0: its own.
+  /// Segment length of the exchange, so that it overlaps with the work inside the nodes; 0: the exchange's default.
   std::uint64_t segment_bytes() const;
   bool is_alone() const { return node_.size() == 1; }
-  /// The ranks at this slot of all nodes, beginning with the node of `first`.
+  /// The leaders of this slot, the node of `first` first.
   Group group(std::size_t slot) const { return slot_group(by_node_, slot, node_[node_.self]); }
   Region part(Region whole, std::size_t slot) const;
 
-  /// Every part of `own` of all ranks of the node is combined into `into` of its leader (the same region on all ranks
-  /// of the node), unless that is alone.
+  /// Combines each part of `own` of all ranks of the node into `into` of the part's leader. `into` is the same region
+  /// on all ranks of the node. Does nothing if the node has one rank.
   void combine(Region own, Region into);
-  /// The same, a few batches at a time: prepare() (see Exchange) writes what the exchange between the leaders needs
-  /// next, combine_rest() what is left.
+  /// The same in batches. prepare() (see Exchange) writes the batch that the exchange needs next, combine_rest() the
+  /// remaining ones.
   void combine_later(Region own, Region into);
   void prepare(Region used, StepId sent);
   void combine_rest();
-  /// Every part of `data` goes from its leader to the node.
+  /// Copies each part of `data` from its leader to all ranks of the node.
   void spread(Region data);
 
  private:
@@ -56,8 +55,8 @@ class Leaders {
   // A slot's part of the data is cut into `cuts_` parts of `subs_` batches each.
   std::uint32_t cuts_ = 1;
   std::uint32_t subs_ = 1;
-  std::vector<std::uint32_t> to_combine_;  ///< batches, in the order in which they are needed
-  std::vector<std::uint32_t> to_spread_;   ///< in the order in which they become ready
+  std::vector<std::uint32_t> to_combine_;  ///< batches, in the order in which the exchange needs them
+  std::vector<std::uint32_t> to_spread_;   ///< batches, in the order in which the exchange completes them
   Region own_;
   Region into_;
   std::size_t combined_ = 0;  ///< of to_combine_

@@ -9,7 +9,7 @@ namespace penstock::collectives {
 namespace {
 
 constexpr std::uint64_t kLevelTaskBytes = 64 << 10;  // of messages: below, a few copies cost less than agreeing on them
-constexpr int kFewRanks = 8;  // of a node: their sums by messages wait for less than shared tasks
+constexpr int kFewRanks = 8;  // per node: with so few, reductions by messages have less waiting than tasks
 
 constexpr std::array kRows = {
 #define PENSTOCK_LEVELS(name, between, inside) LevelsRow{#name, Between::between, Inside::inside},
@@ -89,7 +89,7 @@ Levels::Levels(Sequence& sequence, const Team& team, const Collective& collectiv
   if (by_tasks_) {
     const std::uint32_t most = kMaxTaskGroups / groups_of(collective.kind);
     per_batch = (segments_.count() + most - 1) / most;
-    // The same on all ranks of the node: a root has room for the sum, another leader of a reduction makes some.
+    // The same region on all ranks of the node: the root's output, or scratch memory of another leader.
     const std::uint64_t bytes = block_bytes(collective);
     const bool has_room = collective.kind == CollectiveKind::allreduce || node_[0] == collective.root;
     sum_of_node_ = {0, bytes, has_room ? Buffer::output : Buffer::scratch};
@@ -125,7 +125,7 @@ Region Levels::into(std::uint32_t segment) const {
 
 void Levels::sr(Batch batch) {
   if (by_tasks_) {
-    // The root's part of the others' tasks: where it has no input, its output stands for it.
+    // If the root has no input, its output stands for it in the tasks of the others.
     const Region from =
         collective_.kind == CollectiveKind::reduce ? Region{0, block_bytes(collective_), Buffer::input} : own_;
     combine_on_node(sequence_, node_, collective_, segments_.of(from, batch.first, batch.count),

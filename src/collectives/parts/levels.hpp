@@ -1,5 +1,5 @@
-// Collectives over two levels, nodes and the ranks inside them, as pipelines of segments (paper 001, section III): a
-// composition of four stages that each move one segment.
+// Collectives over two levels, between nodes and inside them, as pipelines of segments (paper 001, section III). They
+// are composed of four stages, each of which moves one segment.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace penstock::collectives {
 
-/// How the leaders of the nodes are joined.
+/// The tree over the leaders of the nodes.
 enum class Between : std::uint8_t { binomial, binary, chain, two_tree };
-/// How the ranks of a node are: by messages along a binomial tree; by tasks that any core of the node takes, so that
-/// one core of communication serves all of its ranks; or by tasks where those are possible and the message is long.
+/// How data moves inside a node: by messages along a binomial tree; by tasks, which any core of the node runs, so that
+/// one communication core works for all ranks; automatic: by tasks if they are possible and the message is long.
 enum class Inside : std::uint8_t { messages, tasks, automatic };
 
 struct LevelsRow {
@@ -28,12 +28,12 @@ struct LevelsRow {
 /// The row of levels.def with this name, or nullptr.
 const LevelsRow* levels_row(std::string_view name);
 
-/// The stages of one rank. The paper's names: sr and ir reduce inside the nodes and between their leaders, ib and sb
-/// broadcast between the leaders and inside the nodes. What runs one after the other here overlaps wherever the data
-/// allows it: ib(0) with sr(1), and so on.
+/// The stages of one rank, with the paper's names: sr reduces inside a node, ir between the leaders, ib broadcasts
+/// between the leaders, sb inside a node. Stages that do not depend on each other overlap when the plan runs: ib(0)
+/// with sr(1).
 class Levels {
  public:
-  /// Neighbouring segments that pass through a node's shared memory together: the engine has room for few shares.
+  /// Consecutive segments that are published as one task group, since the engine has room for kMaxTaskGroups.
   struct Batch {
     std::uint32_t first;
     std::uint32_t count;
@@ -59,13 +59,13 @@ class Levels {
   bool by_tasks_;
   Region own_;
   Region target_;
-  Region sum_of_node_;  ///< with tasks: of the leader
+  Region sum_of_node_;  ///< with tasks: at the leader
   int levels_between_ = 0;
   Tree inner_;
-  std::vector<Tree> trees_;  ///< between the leaders, taking turns; empty on other ranks
+  std::vector<Tree> trees_;  ///< between the leaders; segments take turns; empty on other ranks
   std::optional<ReduceStage> up_inside_;
   std::vector<ReduceStage> up_between_;
-  std::vector<Region> sums_;  ///< by segment: where the sum lies that this rank has so far
+  std::vector<Region> sums_;  ///< by segment: this rank's partial sum
   std::vector<Batch> batches_;
 };
 

@@ -1,4 +1,4 @@
-// What the planners of shared tasks are made of: algorithms in which any core of the node may move any rank's data.
+// Building blocks for planners of tasks (SharedTask): any core of the node may move any rank's data.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 namespace penstock::collectives {
 
 inline constexpr std::uint64_t kTreeSegmentBytes = 128 << 10;
-// As many as the engine has room for in one plan.
+// The largest number of tasks of one plan that the engine accepts.
 inline constexpr std::uint32_t kMaxTasks = 1024;
 
 /// An edge of a k-nomial tree over the indices [0, size), 0 being the root.
@@ -19,27 +19,28 @@ struct Edge {
   int parent;
   int child;
   int level;  ///< 1 next to the root
-  int count;  ///< the child's subtree holds the indices [child, child + count)
+  int count;  ///< the child's subtree has the indices [child, child + count)
 };
 /// ceil(log_radix(size)): levels of a k-nomial tree.
 int levels(int size, int radix);
-/// All edges, level by level from the root: at each level every rank of the tree so far gets radix - 1 children. With
-/// radix 2 the binomial tree of paper 000, figure 1.
+/// All edges, level by level from the root. At each level every rank that is in the tree gets radix - 1 children. Radix
+/// 2 is the binomial tree of paper 000, figure 1.
 std::vector<Edge> edges(int size, int radix);
 
-/// The ranks of a team on one node: the root of `collective`, then the others in cyclic order.
+/// The ranks of a team on one node: the root of `collective` first, then the others in cyclic order.
 Group from_root(const Team& team, const Collective& collective);
 
 /// Segments for a plan of `tasks_per_segment` tasks each.
 Segments task_segments(const Collective& collective, std::uint64_t default_bytes, int tasks_per_segment);
 
-/// `region` of each of `ranks`.
+/// The same region of each of `ranks`.
 std::vector<RankRegion> of_each(std::span<const int> ranks, Region region);
 std::vector<int> everyone(const Team& team);
 
-/// The part of a hierarchical plan inside a node, as tasks that a later publish_tasks() offers: they combine `from` of
-/// all ranks into `into` of the one at `slot`, or copy `data` of that one to the others. In at most `most_pieces`
-/// pieces, so that several cores take part; nothing on a node of one rank.
+/// The part of a hierarchical plan inside a node, as tasks that a later publish_tasks() publishes. combine_on_node()
+/// combines `from` of all ranks into `into` of the rank at `slot`; spread_on_node() copies `data` of that rank to the
+/// others. The work is cut into at most `most_pieces` tasks, so that several cores take part. No tasks on a node of one
+/// rank.
 struct NodeWork {
   std::uint32_t segment = 0;
   std::size_t slot = 0;
@@ -49,16 +50,16 @@ void combine_on_node(Sequence& sequence, const Group& node, const Collective& co
                      const NodeWork& work);
 void spread_on_node(Sequence& sequence, const Group& node, const Collective& collective, Region data,
                     const NodeWork& work);
-/// The most shares in a plan that the engine has room for.
+/// The largest number of publish_tasks steps of one plan that the engine accepts.
 inline constexpr std::uint32_t kMaxTaskGroups = 64;
 
-/// Tasks on one buffer of every rank, in an order that makes the data of each rank grow: the next task on a rank's data
-/// waits for the last one.
+/// Tasks on one buffer of every rank that extend the data of each rank: a task on a rank's data waits for the previous
+/// one.
 class GrowingTasks {
  public:
   GrowingTasks(Sequence& sequence, int size) : sequence_(sequence), last_(static_cast<std::size_t>(size), kNone) {}
 
-  /// Adds a task that reads what `from` (an index) has, and adds to what `to` has.
+  /// Adds a task that reads the data of `from` (an index) and extends that of `to`.
   void add(int level, std::uint32_t segment, int from, int to, std::span<const RankRegion> sources, RankRegion target);
 
  private:

@@ -1,6 +1,5 @@
-// Rows `shared`: each rank shows the others of its node what they need, once, and takes what it needs from what they
-// show. Short data goes by flags (Plan::by_flags). Cost: 1 round; each rank reads what it needs of what the others
-// show.
+// The planner of the rows `shared`: each rank publishes its contribution in shared memory once, and reads what it needs
+// from the others. Short data goes by flags (Plan::by_flags). Cost: 1 round.
 #pragma once
 
 #include <string>
@@ -9,22 +8,23 @@
 
 namespace penstock::collectives {
 
-/// Bytes that the rank that shows most shows, equal on all ranks.
+/// The largest number of bytes that a rank publishes; equal on all ranks.
 std::uint64_t published_bytes(const Team& team, const Collective& collective);
 
 class Published {
  public:
   Published(std::string algorithm, const Team& team, const Collective& collective);
 
-  /// Who sees whose contribution. One of these, once; `own` is that of this rank, if it has any.
+  /// Which ranks read the contribution of which. Call exactly one of these, once. `own` is this rank's contribution, if
+  /// it has one.
   void to_all(Region own);
   void to_root(Region own);
   void from_root(Region own);
   void to_higher(Region own);
 
-  /// to = the part of what `rank`, this one or one that it sees, contributes that begins at `offset_bytes`.
+  /// to = the bytes from `offset_bytes` on of the contribution of `rank`: this rank, or one that it reads.
   void take(int rank, std::uint64_t offset_bytes, Region to);
-  /// to = those parts of the ranks 0 to count - 1, combined in the order of the ranks.
+  /// to = the same bytes of the ranks 0 to count - 1, combined in rank order.
   void combine(int count, std::uint64_t offset_bytes, Region to);
 
   Plan finish() &&;
@@ -37,7 +37,7 @@ class Published {
   const Team& team_;
   const Collective& collective_;
   Sequence sequence_;
-  Region own_{};  ///< where this rank reads it itself: others take away the cache lines of what is shown
+  Region own_{};  ///< this rank reads its private copy, since readers take the cache lines of the published one
 };
 
 }  // namespace penstock::collectives

@@ -5,7 +5,7 @@
 namespace penstock::collectives {
 namespace {
 
-constexpr std::uint32_t kStageInFlight = 8;  // segments for which an inner rank of a reduction holds memory
+constexpr std::uint32_t kStageInFlight = 8;  // segments for which an inner rank of a reduction has memory
 
 }  // namespace
 
@@ -86,7 +86,7 @@ ReduceStage::ReduceStage(Sequence& sequence, const Tree& tree, std::uint32_t cou
       stage_(stage),
       in_flight_(std::min(count, kStageInFlight)),
       slot_bytes_((largest_bytes + 63) / 64 * 64) {
-  // For each segment in flight one slot per child to receive in, and one for the sum.
+  // For each segment in flight: one receive slot per child, and one slot for the sum.
   if (!tree_.children.empty()) scratch_ = sequence_.scratch(in_flight_ * slot_bytes_ * (tree_.children.size() + 1));
 }
 
@@ -98,7 +98,7 @@ Region ReduceStage::slot(std::uint32_t segment, std::size_t index, Region like) 
 Region ReduceStage::run(std::uint32_t segment, Region own, Region target) {
   if (target.size_bytes == 0 && !tree_.children.empty()) target = slot(segment, tree_.children.size(), own);
   Accumulator sum(own, target);
-  for (std::size_t i = tree_.children.size(); i-- > 0;) {  // the smallest subtree is the first to be complete
+  for (std::size_t i = tree_.children.size(); i-- > 0;) {  // the smallest subtree completes first
     const Tree::Edge& child = tree_.children[i];
     sequence_.at(stage_.levels_above + child.level, segment);
     sum.add(sequence_, child.rank, stage_.tag(segment), slot(segment, i, own));

@@ -11,15 +11,15 @@ constexpr std::uint64_t kLeastStagedBytes = 512;       // below, signals cost mo
 constexpr std::uint32_t kMostSegments = 64;  // with default settings 32 MiB for sums of two ranks, 16 MiB for copies
 constexpr std::uint64_t kMostShortSteps = 768;
 
-/// The longest staging buffer that leaves room for the staging buffers of another operation.
+/// The largest staging buffer that leaves room for those of another operation.
 std::uint64_t room_bytes(const Team& team, std::uint32_t buffers) {
   const std::uint64_t bytes = team.shared_limit_bytes / 2 / StagedSegments::kInFlight / buffers / 64 * 64;
   return std::min(bytes, kMostStagedBytes);
 }
 
-/// Where some ranks only write and others only read, a few segments let them do so at the same time.
+/// If some ranks only write and others only read, a few segments let them overlap.
 std::uint64_t default_segment_bytes(const Collective& collective, std::uint32_t parts) {
-  constexpr std::uint64_t kLeastBytes = 64 << 10;  // below, it is quicker to copy all and then to signal
+  constexpr std::uint64_t kLeastBytes = 64 << 10;  // below, one segment is faster
   if (!is_rooted(collective.kind) || parts > 1) return kMostStagedBytes * parts;
   return std::clamp(collective.count * collective.item_bytes() / StagedSegments::kInFlight, kLeastBytes,
                     kMostStagedBytes);
@@ -35,7 +35,7 @@ StagedSegments::StagedSegments(const Team& team, const Collective& collective, s
   const std::uint64_t wanted_bytes =
       collective.segment_bytes == 0 ? default_segment_bytes(collective, parts) : collective.segment_bytes;
   const std::uint64_t wanted_elements = wanted_bytes / element_bytes_;
-  // Segments shorter than there is room for are for trying out; all plans together have steps for every pair of ranks.
+  // Segments may be shorter than they need to be, within a limit: all plans together have steps per pair of ranks.
   const auto size = static_cast<std::uint64_t>(team.size());
   const std::uint64_t most_short = std::max<std::uint64_t>(2, kMostShortSteps / (size * size));
   const std::uint64_t least_elements = (elements_ + most_short - 1) / most_short;
@@ -90,8 +90,8 @@ StagedSums::StagedSums(Sequence& sequence, const Team& team, const Collective& c
       landings_(sequence.scratch(kInFlight * most_bytes)),
       sums_(sequence.scratch(kInFlight * most_bytes)) {
   for (int rank = team.size() - 1; rank >= 0; --rank) order_.push_back(rank);
-  // What is got first lands in the sum, where this rank's own would have to be copied. One rank alone combines a part,
-  // so all have the same bits whatever an operation does with operands that change places (two NaNs, zeros of two
+  // The first contribution is copied into the sum; if it is another rank's, this rank's own needs no copy. Only one
+  // rank combines a part, so all ranks get the same bits even if swapped operands give others (two NaNs, zeros of two
   // signs).
   if (collective.commutative && order_.front() == team.rank) std::swap(order_[0], order_[1]);
 }

@@ -1,8 +1,8 @@
-// Streams through shared memory: a writer copies a buffer into a few staging buffers in turn, its readers copy it out
-// of them.
+// Copy-in/copy-out through shared memory: a writer copies its buffer into a few staging buffers in turn, its readers
+// copy it out of them.
 //
-// Two copies instead of the one that a system call makes (process_vm_readv), but staging buffers stay in the caches,
-// and nobody looks up the pages of another process. What fits in the last-level cache passes several times as fast.
+// It needs two copies, while process_vm_readv needs one. But the staging buffers stay in the caches, and no pages of
+// another process are looked up. It is faster for data that fits in the last-level cache.
 #pragma once
 
 #include <span>
@@ -13,22 +13,22 @@
 
 namespace penstock::collectives {
 
-/// A buffer of `collective`, cut so that staging buffers for a few segments of it fit in a rank's part of shared
+/// Cuts a buffer of `collective` into segments so that the staging buffers of kInFlight segments fit in a rank's shared
 /// memory.
 class StagedSegments {
  public:
   static constexpr std::uint32_t kInFlight = 4;
 
-  /// A segment has some parts, each as long as a staging buffer; a rank needs some staging buffers for each segment in
-  /// flight. Segments of collective.segment_bytes, if they are not too long.
+  /// Each segment has `parts` parts, each at most as long as a staging buffer. A rank needs `buffers` staging buffers
+  /// per segment in flight. Segments have collective.segment_bytes if they fit.
   StagedSegments(const Team& team, const Collective& collective, std::uint32_t parts, std::uint32_t buffers);
 
   std::uint32_t count() const { return count_; }
-  /// Segments, from the first one on, whose part `index` is not empty.
+  /// The number of segments whose part `index` is not empty; they come first.
   std::uint32_t count(std::uint32_t index) const;
-  /// Of the longest part of a segment, up to a multiple of 64.
+  /// Length of a staging buffer: of the longest part, rounded up to a multiple of 64.
   std::uint64_t buffer_bytes() const { return buffer_bytes_; }
-  /// Segment `segment` of a buffer of the operation, and part `index` of it.
+  /// Segment `segment` of a buffer of the operation, and its part `index`.
   Region of(Region whole, std::uint32_t segment) const;
   Region part(Region whole, std::uint32_t segment, std::uint32_t index) const;
 
@@ -42,20 +42,21 @@ class StagedSegments {
   std::uint32_t parts_;
 };
 
-/// The staging buffers in which a writer shows one part of each segment to its readers. Writer and readers make equal
-/// ones. Empty parts are left out: both sides know their size.
+/// The staging buffers through which one writer passes one part of each segment to its readers. Writer and readers
+/// construct equal streams. Empty parts are left out, since both sides know their size.
 class StagingStream {
  public:
-  /// `number` tells the streams between two ranks apart; streams of one writer follow each other in its shared memory.
+  /// `number` distinguishes the streams between two ranks. `index_in_memory` is the index of this stream among those of
+  /// its writer, which follow each other in the writer's shared memory.
   StagingStream(const StagedSegments& segments, std::uint32_t part, std::uint32_t number, std::uint64_t index_in_memory)
       : buffer_bytes_(segments.buffer_bytes()),
         first_byte_(index_in_memory * StagedSegments::kInFlight * segments.buffer_bytes()),
         segments_(segments.count(part)),
         number_(number) {}
 
-  /// Copies `from` into the staging buffer of `segment` once all readers are done with what was in it, and shows it.
+  /// Waits until all readers have released the staging buffer of `segment`, copies `from` into it and publishes it.
   void put(Sequence& sequence, std::uint32_t segment, Region from, std::span<const int> readers) const;
-  /// Copies the staging buffer out into `to`, and gives it back.
+  /// Waits for the staging buffer, copies it into `to` and releases it.
   void get(Sequence& sequence, std::uint32_t segment, int writer, Region to) const;
 
  private:
@@ -71,14 +72,14 @@ class StagingStream {
   std::uint32_t number_;
 };
 
-/// Combines what all ranks contribute to one part of a segment, in the order of the ranks.
+/// Combines the contributions of all ranks to one part of a segment, in rank order.
 class StagedSums {
  public:
   StagedSums(Sequence& sequence, const Team& team, const Collective& collective, std::uint64_t most_bytes);
 
-  /// `get(rank, to)` copies the contribution of another rank; `own` is this rank's. Returns where the sum lies: in
-  /// `target` if that is neither empty nor where a contribution lies, else in scratch memory, which the sum after the
-  /// next one takes.
+  /// `get(rank, to)` copies the contribution of another rank; `own` is this rank's. Returns the sum: in `target`,
+  /// unless that is empty or `own` lies in the output. Then the sum is in scratch memory, which the sum after the next
+  /// one overwrites.
   template <typename Get>
   Region combine(Region own, Region target, const Get& get) {
     const bool in_target = target.size_bytes > 0 && own.buffer == Buffer::input;
@@ -113,7 +114,7 @@ class StagedSums {
   std::uint32_t sum_uses_ = 0;
 };
 
-/// All ranks but `rank`, beginning with the next one.
+/// All ranks but `rank`, in cyclic order from the next one on.
 std::vector<int> others(const Team& team, int rank);
 
 }  // namespace penstock::collectives

@@ -1,4 +1,4 @@
-// Reduction along a binomial tree, in segments that follow each other through the tree.
+// Reduction along a binomial tree, as a pipeline of segments.
 // Cost: ceil(log2 n) rounds; the root receives every segment ceil(log2 n) times. Valid for every team and size.
 #include "collectives/parts/stage.hpp"
 

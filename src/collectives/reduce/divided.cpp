@@ -1,7 +1,7 @@
-// The buffer is cut into segments; each is a task on the memory of all ranks of the node that any core may take:
-// progress threads while the ranks compute, and every rank that waits. Each segment is read once from each rank and
-// summed in cache, in the order of the ranks, so the result does not depend on who did it.
-// Cost: n + 1 segments moved per segment of the result, shared by all cores that have time. Valid on one node.
+// The buffer is cut into segments. A task combines one segment of all ranks of the node. Any core may run it: progress
+// threads while the ranks compute, and ranks that wait. It reads each segment once from each rank and combines in rank
+// order in the cache, so the result does not depend on the core.
+// Cost: n + 1 segments moved per segment of the result, by all free cores. Valid on one node.
 #include <array>
 
 #include "collectives/parts/node_tasks.hpp"

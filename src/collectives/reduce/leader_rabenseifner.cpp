@@ -1,6 +1,6 @@
-// Combined inside each node, then among the leaders by recursive halving; the parts are collected at the root's node.
-// Cost: 2 * log2 k rounds between k nodes, about 2 * m bytes at the root and m elsewhere; m more for some where k is no
-// power of two. Valid for every team and size; for messages of medium length.
+// Combines inside each node, then among the leaders by recursive halving; the root's leader gathers the parts.
+// Cost: 2 * log2 k rounds between k nodes, about 2 * m bytes at the root and m elsewhere; m more for some leaders if k
+// is not a power of two. Valid for every team and size; for messages of medium length.
 #include "collectives/parts/leaders.hpp"
 
 namespace penstock::collectives {
@@ -9,7 +9,7 @@ Plan reduce_leader_rabenseifner(const Team& team, const Collective& collective) 
   const std::uint64_t bytes = block_bytes(collective);
   Sequence sequence("reduce/leader_rabenseifner", team);
   Leaders leaders(sequence, team, collective, collective.root, 1, 1);
-  // The same on all ranks of a node: the root has room for the sum, another leader makes some.
+  // The same region on all ranks of a node: the root's output, or scratch memory of another leader.
   const bool has_room = team.same_node(team.rank, collective.root);
   const Region sum{0, bytes, has_room ? Buffer::output : Buffer::scratch};
   if (leaders.has_slot(0) && !has_room) sequence.scratch(bytes);

@@ -1,6 +1,6 @@
-// Reduction along a binomial tree over the ranks in their order, lower ranks always on the left, to rank 0, which
-// passes the result on to the root. For operations that do not commute. Cost: ceil(log2 n) rounds, one more unless rank
-// 0 is the root, in segments. Valid for every team and size.
+// Reduction to rank 0 along a binomial tree over the ranks in rank order, lower ranks on the left; rank 0 sends the
+// result to the root. For operations that do not commute. Cost: ceil(log2 n) rounds, one more unless rank 0 is the
+// root, in segments. Valid for every team and size.
 #include "collectives/parts/in_order.hpp"
 
 namespace penstock::collectives {

@@ -1,10 +1,9 @@
-// Reductions in an order that follows from the values: each element's contributions come together on one rank, which
-// sorts and combines them (kernels/reduce_sorted.hpp).
-// Each rank combines a part of every element's contributions, in pieces: those of piece k arrive while piece k - 1 is
-// sorted and the sums of piece k - 2 travel. No sum is formed on the way, since it would depend on who forms it; so
-// between nodes every rank's contributions travel, where other algorithms send one sum for each node.
-// Cost: m * (n - 1) / n bytes sent and as many for the results; 2 * m / pieces bytes of memory. Valid for every team
-// and size.
+// Reproducible reductions: one rank gets all contributions to an element, sorts and combines them
+// (kernels/reduce_sorted.hpp).
+// Each rank combines a part of the elements, in pieces: piece k arrives while piece k - 1 is sorted and the sums of
+// piece k - 2 are sent. Partial sums would depend on the placement, so none are formed: the contributions of all ranks
+// travel between nodes, while other algorithms send one sum per node. Cost: m * (n - 1) / n bytes sent and as many for
+// the results; 2 * m / pieces bytes of memory. Valid for every team and size.
 #include <algorithm>
 
 #include "collectives/parts/blocks.hpp"
@@ -17,13 +16,13 @@ namespace {
 constexpr std::uint64_t kMostPieces = 16;
 constexpr std::uint64_t kMostMessages = 128;  // in one direction: bounds the length of the plan
 
-/// Room for what all ranks contribute to one piece of the result, for a few pieces in turn.
+/// Scratch memory for the contributions of all ranks to one piece of the result; a few pieces take turns.
 class SortedPieces {
  public:
   SortedPieces(Sequence& sequence, const Team& team, std::uint64_t largest_bytes);
 
-  /// Gets this rank's piece from every rank, and combines it into `target`. `own` is this rank's contribution to it;
-  /// `give(peer)` the contribution to the piece that `peer` combines meanwhile, empty where there is none.
+  /// Receives the contributions of all ranks to this rank's piece, and combines them into `target`. `own` is this
+  /// rank's contribution to it. `give(peer)` is its contribution to the piece of `peer`, or empty.
   template <class Give>
   void run(std::uint32_t number, Region own, Region target, const Give& give) {
     const int size = ring_.size();
@@ -144,7 +143,7 @@ Plan reduce_parts_sorted(const std::string& algorithm, const Team& team, const C
     sequence.copy(mine, target);
     return finish(std::move(sequence), team, collective);
   }
-  // In place the result covers parts that are still to be sent, in the order in which steps may run.
+  // In place, the result overlaps parts that have not been sent.
   const Region sum = collective.in_place ? sequence.scratch(target.size_bytes) : target;
   SortedPieces sorted(sequence, team, mine.size_bytes);
   sorted.run(0, mine, sum, [&](int peer) { return part_of_rank(own, collective, peer); });

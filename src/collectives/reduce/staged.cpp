@@ -1,6 +1,5 @@
-// Each rank combines one part of every segment: it gets that part of the others' contributions through staging buffers,
-// and shows the sum in staging buffers to those who want it. Cost: 2m(n-1)/n bytes copied twice per rank (root: in and
-// out), and as many flags. Valid on one node.
+// Each rank combines one part of every segment. It gets that part of the other contributions through staging buffers,
+// and publishes the sum in staging buffers. Cost: 2m(n-1)/n bytes, each copied twice, per rank. Valid on one node.
 #include <utility>
 
 #include "collectives/parts/staging.hpp"
@@ -25,7 +24,7 @@ class StagedReduction {
   }
 
   Plan plan() && {
-    // One segment ahead, so that sums are not waited for with nothing to do.
+    // One segment ahead, so that a rank has work while it waits for sums.
     for (std::uint32_t s = 0; s < segments_.count() + 2; ++s) {
       if (s < segments_.count()) publish(s);
       if (s >= 1 && s - 1 < segments_.count()) combine(s - 1);
@@ -38,7 +37,7 @@ class StagedReduction {
   Region part(Region whole, std::uint32_t segment, int rank) const {
     return segments_.part(whole, segment, static_cast<std::uint32_t>(rank));
   }
-  /// The stream of contributions from one rank to another: in the writer's memory by the reader's rank.
+  /// The stream of contributions from `writer` to `reader`. Streams of a writer are ordered by reader.
   StagingStream contributions(int writer, int reader) const {
     return {segments_, static_cast<std::uint32_t>(reader), 0,
             static_cast<std::uint64_t>(reader - (reader > writer ? 1 : 0))};

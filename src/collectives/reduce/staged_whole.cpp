@@ -1,5 +1,5 @@
-// The root gets the contributions of the others through staging buffers and combines them alone. Cost: m bytes in on
-// each of the others, m(n-1) bytes out and combined at the root, at the same time. Valid on one node.
+// The root gets all contributions through staging buffers and combines them alone. Cost: m bytes copied in by each
+// other rank, m(n-1) bytes copied out and combined by the root; both overlap. Valid on one node.
 #include "collectives/parts/staging.hpp"
 
 namespace penstock::collectives {

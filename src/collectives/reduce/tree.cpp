@@ -1,5 +1,5 @@
-// Reduction along a k-nomial tree whose edges are tasks that any core of the node may take; split between the cores of
-// communication and those of the application by level (paper 000, section 3).
+// Reduction along a k-nomial tree. Its edges are tasks that any core of the node may run. The split assigns levels to
+// communication cores and application cores (paper 000, section 3).
 // Cost: n - 1 reductions in ceil(log_k n) levels. Valid on one node.
 #include <algorithm>
 #include <array>
@@ -16,7 +16,7 @@ Plan reduce_tree(const Team& team, const Collective& collective) {
   const Segments segments = task_segments(collective, kTreeSegmentBytes, team.size() - 1);
   Sequence sequence("reduce/tree", team);
   sequence.tree_levels(levels(team.size(), collective.radix));
-  // Where the sum of a rank's subtree lies: nowhere but in its input until its first child has come.
+  // The region of the sum over a rank's subtree; the input until the first child has been added.
   std::vector<Region> value(group.ranks.size(), Region{0, bytes, Buffer::input});
   const auto sum_of = [&](int index) { return Region{0, bytes, index == 0 ? Buffer::output : Buffer::scratch}; };
   if (std::ranges::any_of(tree, [&](const Edge& edge) { return edge.parent > 0 && group[edge.parent] == team.rank; }))

@@ -1,5 +1,5 @@
-// All show their contributions and combine the parts for them, in the order of the ranks. Valid where all ranks
-// share memory and what they show is small.
+// Each rank publishes its contribution, and combines its own part of all of them in rank order.
+// Valid if all ranks are on one node and the published data is small.
 #include <utility>
 
 #include "collectives/parts/published.hpp"

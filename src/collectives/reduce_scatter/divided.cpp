@@ -1,7 +1,6 @@
-// reduce_scatter and reduce_scatter_block: the sum of each part, in segments, is a task on the memory of all ranks of
-// the node that any core may take, combined in the order of the ranks.
-// Cost: n + 1 segments moved per segment of a result, shared by all cores that have time; in place a copy more. Valid
-// on one node.
+// reduce_scatter and reduce_scatter_block: a task combines one segment of a part of all ranks of the node in rank
+// order. Any core may run it. Cost: n + 1 segments moved per segment of a result, by all free cores; in place one copy
+// more. Valid on one node.
 #include <algorithm>
 #include <array>
 
@@ -22,7 +21,7 @@ Plan reduce_parts_divided(const std::string& algorithm, const Team& team, const 
   const Region own = contribution(team, collective);
   Sequence sequence(algorithm, team);
   Region from{0, own.size_bytes, Buffer::input};
-  if (collective.in_place) {  // the results cover parts that others have to read
+  if (collective.in_place) {  // the results overlap parts that other ranks read
     from = sequence.scratch(own.size_bytes);
     sequence.copy(own, from);
   }

@@ -1,8 +1,7 @@
-// reduce_scatter and reduce_scatter_block: ranks at distance n/2, n/4, … exchange the half of the parts that the other
-// one keeps. Ranks beyond the largest power of two give everything to a neighbour first and get their part from it at
-// the end (Thakur, Rabenseifner and Gropp 2005).
-// Cost: floor(log2 n) rounds, m * (n - 1) bytes, 2 rounds more unless n is a power of two. Valid for every team and
-// size; for short parts.
+// reduce_scatter and reduce_scatter_block: ranks at distance n/2, n/4, … send each other the half of the parts that the
+// partner keeps. Ranks beyond the largest power of two first send everything to a neighbour, which sends them their
+// part at the end (Thakur, Rabenseifner and Gropp 2005). Cost: floor(log2 n) rounds, m * (n - 1) bytes, 2 rounds more
+// unless n is a power of two. Valid for every team and size; for short parts.
 #include <bit>
 
 #include "collectives/parts/blocks.hpp"
@@ -14,7 +13,8 @@ constexpr std::uint32_t kExtraTag = 0;
 constexpr std::uint32_t kResultTag = 1;
 constexpr std::uint32_t kFirstRoundTag = 2;
 
-// The ranks 0 .. 2*extra-1 combine in pairs, the odd one staying; kept_index ranks stand for neighbouring parts.
+// Of the ranks 0 .. 2*extra-1 the odd ones stay and combine for their even neighbour too. kept_index numbers the ranks
+// that stay; each stands for one or two consecutive parts.
 struct NeighbourExtras {
   int extra;
 
@@ -41,7 +41,7 @@ Plan reduce_parts_halving(const std::string& algorithm, const Team& team, const 
     sequence.recv(target, rank + 1, kResultTag);
     return finish(std::move(sequence), team, collective);
   }
-  Region value = own;  // where this rank's sums lie
+  Region value = own;  // the region of this rank's sums
   Region sums = size > 1 ? sequence.scratch(own.size_bytes) : own;
   const auto receive = [&](Run run, int peer, std::uint32_t tag) {
     const Region into = parts_of(sums, collective, run);

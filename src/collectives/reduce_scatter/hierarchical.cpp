@@ -1,7 +1,7 @@
-// reduce_scatter and reduce_scatter_block: the ranks of a node combine everything at their leader, the leaders exchange
-// what belongs to each other's nodes and combine that, and each deals the parts of its ranks out.
-// Cost: ceil(log2 ranks) rounds inside a node, one message per pair of nodes, 1 round inside. Valid on several nodes,
-// of any sizes and with ranks in any order; for short parts.
+// reduce_scatter and reduce_scatter_block: the ranks of a node combine everything at their leader. The leaders exchange
+// and combine the parts of each other's nodes, and scatter the parts inside their nodes. Cost: ceil(log2 ranks) rounds
+// inside a node, one message per pair of nodes, 1 round inside. Valid on several nodes, of any sizes and with ranks in
+// any order; for short parts.
 #include <vector>
 
 #include "collectives/parts/blocks.hpp"
@@ -38,7 +38,7 @@ Plan reduce_parts_hierarchical(const std::string& algorithm, const Team& team, c
     return finish(std::move(sequence), team, collective);
   }
 
-  // The parts of each node as one piece of memory.
+  // Packs the parts of each node.
   const Region of_node = has_sums ? sums : own;
   const auto bytes_of = [&](std::size_t node) {
     std::uint64_t bytes = 0;

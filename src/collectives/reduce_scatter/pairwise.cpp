@@ -1,6 +1,6 @@
-// reduce_scatter and reduce_scatter_block: every rank gets its part from each other one and combines them in the order
-// of the ranks, from the last one down, so that any associative operation will do.
-// Cost: n - 1 messages of one part sent and received, the least possible. Valid for every team and size.
+// reduce_scatter and reduce_scatter_block: each rank receives its part from every other rank and combines in rank
+// order, from the last rank down, so the operation need not commute. Cost: n - 1 messages of one part sent and
+// received, the minimum. Valid for every team and size.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -19,12 +19,12 @@ Plan reduce_parts_pairwise(const std::string& algorithm, const Team& team, const
   const Region own = contribution(team, collective);
   const Region target = result(team, collective);
   Sequence sequence(algorithm, team);
-  // In place the result covers parts that are still to be sent.
+  // In place, the result overlaps parts that have not been sent.
   const Region sum = collective.in_place && size > 1 ? sequence.scratch(target.size_bytes) : target;
   std::array<Region, kPairwiseInFlight> landing;
   for (Region& region : landing) region = size > 1 ? sequence.scratch(target.size_bytes) : Region{};
   const Region mine = part_of_rank(own, collective, team.rank);
-  // All ranks take their parts in the same order, so each sends when the others come to it.
+  // All receivers have the same order of senders, so each rank sends in the order in which it is received.
   for (int peer = 0; peer < size; ++peer)
     if (peer != team.rank) sequence.send(part_of_rank(own, collective, peer), peer, 0);
   for (int peer = size - 1; peer >= 0; --peer) {

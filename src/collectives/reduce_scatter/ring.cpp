@@ -1,7 +1,6 @@
-// reduce_scatter and reduce_scatter_block: each part travels once around the ring and is combined on its way, ending at
-// its rank. Ranks of a node are neighbours in the ring. Parts are cut into segments, which are combined while the next
-// ones arrive.
-// Cost: n - 1 rounds, all parts but the own one sent, the least possible. Valid for every team and size.
+// reduce_scatter and reduce_scatter_block: each part travels once around the ring to its rank and is combined on its
+// way. Ranks of a node are neighbours in the ring. Segments of a part are combined while the next ones arrive. Cost: n
+// - 1 rounds, all parts but the own one sent, the minimum. Valid for every team and size.
 #include <algorithm>
 
 #include "collectives/parts/blocks.hpp"
@@ -33,7 +32,7 @@ Plan reduce_parts_ring(const std::string& algorithm, const Team& team, const Col
   };
   Sequence sequence(algorithm, team);
   if (size == 1) sequence.copy(own, target);
-  // Sums lie in two landing places by turns; the last one in the result, unless that is still being read.
+  // Sums alternate between two scratch regions. The last one goes to the result, unless that is still being read.
   Region landing[2];
   if (size > 1)
     for (Region& region : landing) region = sequence.scratch(largest_elements * element_bytes);
@@ -54,7 +53,7 @@ Plan reduce_parts_ring(const std::string& algorithm, const Team& team, const Col
       sequence.reduce(piece(part_of_rank(own, collective, received), received, s), piece(into, received, s));
     }
     if (!is_last) continue;
-    // Not before all parts that lie there have been sent.
+    // Waits until all parts in that memory have been sent.
     for (std::uint64_t s = 0; s < segments; ++s)
       sequence.at(0, static_cast<std::uint32_t>(s)).copy(piece(into, received, s), piece(target, received, s));
   }

@@ -1,7 +1,6 @@
-// scan and exscan: each rank combines what comes from the rank before it with its own contribution and passes it on, a
-// segment at a time.
-// Cost: n - 1 + segments - 1 rounds of one segment, m bytes sent. Valid for every team and size, in the order of the
-// ranks; for long messages.
+// scan and exscan: each rank combines the message of the previous rank with its own contribution and sends it on,
+// segment by segment. Cost: n - 1 + segments - 1 rounds of one segment, m bytes sent. Valid for every team and size;
+// combines in rank order; for long messages.
 #include "collectives/parts/stage.hpp"
 
 namespace penstock::collectives {
@@ -18,7 +17,7 @@ Plan prefix_chain(const std::string& algorithm, const Team& team, const Collecti
   const bool has_next = team.rank + 1 < team.size();
   Sequence sequence(algorithm, team);
   const bool is_inclusive = collective.kind == CollectiveKind::scan;
-  Region slots[kChainInFlight];  // of what arrives (scan), or of what goes on (exscan)
+  Region slots[kChainInFlight];  // for received (scan) or sent (exscan) segments
   if (team.rank > 0 && (is_inclusive || has_next))
     for (Region& slot : slots) slot = sequence.scratch(segments.largest_bytes());
   for (std::uint32_t s = 0; s < segments.count(); ++s) {

@@ -1,6 +1,6 @@
-// scan and exscan: for each segment and rank a task combines the result of the rank before with a contribution; any
-// core of the node may take it, and the segments follow each other through the ranks. Cost: 3 segments moved per
-// segment of a result, shared by all cores that have time. Valid on one node, in the order of the ranks.
+// scan and exscan: for each segment and rank, a task combines the result of the previous rank with a contribution. Any
+// core of the node may run it. Segments form a pipeline over the ranks. Cost: 3 segments moved per segment of a result,
+// by all free cores. Valid on one node; combines in rank order.
 #include <array>
 
 #include "collectives/parts/node_tasks.hpp"

@@ -1,7 +1,6 @@
-// scan and exscan: after round k a rank has combined what the 2^k ranks before it and itself contributed. exscan first
-// shifts the contributions by one rank.
-// Cost: ceil(log2 n) rounds of m bytes, one more for exscan. Valid for every team and size, in the order of the ranks;
-// for short messages.
+// scan and exscan: after k rounds a rank has combined its contribution with those of the 2^k - 1 ranks before it.
+// exscan first shifts the contributions by one rank. Cost: ceil(log2 n) rounds of m bytes, one more for exscan. Valid
+// for every team and size; combines in rank order; for short messages.
 #include "collectives/parts/node_tasks.hpp"
 #include "collectives/scan/prefix.hpp"
 
@@ -35,7 +34,7 @@ Plan prefix_doubling(const std::string& algorithm, const Team& team, const Colle
     return finish(std::move(sequence), team, collective);
   }
   Region shifted = own;
-  if (collective.in_place && team.rank > 0) {  // its place is needed for what comes
+  if (collective.in_place && team.rank > 0) {  // the result overwrites the contribution
     shifted = sequence.scratch(own.size_bytes);
     sequence.copy(own, shifted);
   }

@@ -1,5 +1,5 @@
-// All show their contributions to higher ranks and combine those of the lower ones, in order. Valid where all ranks
-// share memory and what they show is small.
+// Each rank publishes its contribution to the higher ranks, and combines those of the lower ranks in order.
+// Valid if all ranks are on one node and the published data is small.
 #include <utility>
 
 #include "collectives/parts/published.hpp"

@@ -1,7 +1,7 @@
-// scan and exscan: the ranks of each node scan among themselves, the last ones of the nodes scan what their nodes have
-// together, and what comes from the nodes before is combined with everyone's result.
-// Cost: ceil(log2 ranks) rounds inside the nodes, ceil(log2 nodes) + 1 between, ceil(log2 ranks) inside. Valid where
-// the ranks of each node follow each other; in the order of the ranks.
+// scan and exscan: a scan inside each node; an exscan of the sums of the nodes among their last ranks; then each rank
+// combines the sum of the previous nodes with its result.
+// Cost: ceil(log2 ranks) rounds inside the nodes, ceil(log2 nodes) + 1 between, ceil(log2 ranks) inside. Valid if the
+// ranks of each node are consecutive; combines in rank order.
 #include "collectives/parts/blocks.hpp"
 #include "collectives/parts/stage.hpp"
 #include "collectives/scan/prefix.hpp"
@@ -28,7 +28,7 @@ Plan prefix_hierarchical(const std::string& algorithm, const Team& team, const C
   const Region target = result(team, collective);
   Sequence sequence(algorithm, team);
 
-  // Nobody comes after the last rank of all, whose contribution to an exscan is in no result.
+  // The contribution of the last rank of all is in no result of an exscan.
   std::vector<int> scanning = local;
   if (!is_inclusive && node + 1 == static_cast<int>(nodes.size())) scanning.pop_back();
   const Region inside = is_inclusive ? target : sequence.scratch(own.size_bytes);
@@ -41,7 +41,7 @@ Plan prefix_hierarchical(const std::string& algorithm, const Team& team, const C
     if (self > 0) sequence.recv(target, team.rank - 1, kNeighbourTag);
   }
 
-  // What the nodes before have together, on the last rank of each node but the first.
+  // The sum over the previous nodes, on the last rank of each node but the first.
   const Region before = node > 0 ? sequence.scratch(own.size_bytes) : Region{};
   if (is_last) {
     if (node + 1 < static_cast<int>(nodes.size()))

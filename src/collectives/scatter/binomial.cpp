@@ -1,6 +1,6 @@
-// The mirror of gather_binomial: each inner rank receives the blocks of its whole subtree in one message and passes
-// on those of each child's. The tree follows the nodes; the root brings blocks into that order where they are not.
-// Cost: ceil(log2 n) rounds, m * (n - 1) bytes sent by the root. Valid for every team and size; for short blocks.
+// The mirror of gather_binomial: each inner rank receives the blocks of its subtree in one message and sends each child
+// the blocks of the child's subtree. The tree follows the nodes; if necessary, the root reorders the blocks. Cost:
+// ceil(log2 n) rounds, m * (n - 1) bytes sent by the root. Valid for every team and size; for short blocks.
 #include "collectives/parts/stage.hpp"
 
 namespace penstock::collectives {

@@ -1,6 +1,5 @@
-// Every rank's block is copied from its place at the root, in segments; each is a task that any core of the node may
-// take.
-// Cost: 1 or 2 copies per block, shared by all cores that have time. Valid on one node.
+// Each task copies one segment of a block from the root to its rank; any core of the node may run it.
+// Cost: 1 or 2 copies per block, by all free cores. Valid on one node.
 #include <array>
 
 #include "collectives/parts/node_tasks.hpp"

@@ -1,4 +1,4 @@
-// The root sends each rank its block from its place; it alone knows how large the others are.
+// The root sends each rank its block. Only the root knows the sizes of all blocks.
 // Cost: n - 1 messages at the root, the own block received by each rank. Valid for every team and size.
 #include "collectives/parts/blocks.hpp"
 

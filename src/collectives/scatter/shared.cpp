@@ -1,5 +1,5 @@
-// The root shows all blocks, and each rank reads its own. Valid where all ranks share memory and what they show is
-// small.
+// The root publishes all blocks, and each rank reads its own.
+// Valid if all ranks are on one node and the published data is small.
 #include <utility>
 
 #include "collectives/parts/published.hpp"

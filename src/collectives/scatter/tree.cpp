@@ -1,5 +1,5 @@
-// The mirror of gather_tree: a rank's own block comes from its parent directly, those of its subtree to where its
-// children take them.
+// The mirror of gather_tree: a rank's own block goes to its output, the blocks of its subtree to memory from which its
+// children read them.
 // Cost: m * n / 2 * log_k(n) bytes at most, in ceil(log_k n) levels. Valid on one node.
 #include <array>
 

@@ -18,7 +18,7 @@ Plan leader_ring(int rank) {
 }
 
 const RankRegion& first_region(const Plan& plan, const Step& publisher) {
-  return plan.task_regions[plan.tasks[publisher.first_block].first_region];
+  return plan.task_regions[plan.tasks[publisher.first_task()].first_region];
 }
 
 TEST(LeaderRing, CombinesWhatItSendsFirstBeforeTheRest) {
@@ -30,7 +30,7 @@ TEST(LeaderRing, CombinesWhatItSendsFirstBeforeTheRest) {
   EXPECT_EQ(first_region(plan, *at_once.front()).region.offset_bytes, kBytes / 4) << "the part of node 1";
   std::uint64_t bytes = 0;
   for (const Step* publisher : at_once)
-    for (std::uint32_t task = publisher->first_block; task < publisher->first_block + publisher->block_count; ++task)
+    for (std::uint32_t task = publisher->first_task(); task < publisher->first_task() + publisher->task_count(); ++task)
       bytes += plan.task_regions[plan.tasks[task].first_region].region.size_bytes;
   EXPECT_LE(bytes, kBytes / 8) << "before anything is sent";
 }

@@ -109,6 +109,31 @@ TEST_P(Failures, ARankThatStartsLateGetsItAtOnce) {
   });
 }
 
+TEST_P(Failures, AnOperationThatARankDoesNotCallTimesOutOnAllOthers) {
+  std::atomic<int> failed{0};
+  std::atomic<int> timed_out{0};
+  run_ranks(ranks(), [&](Engine& engine, int rank) {
+    const int late = size() - 1;
+    engine.set_timeout(milliseconds(300));
+    if (rank == late)
+      while (failed < late) std::this_thread::sleep_for(milliseconds(5));
+    std::vector<std::uint32_t> in(50000);
+    std::vector<std::uint32_t> out(50000);
+    const auto plan = allreduce_plan(rank, size(), 200000);
+    const auto error = error_of(*engine.start(plan, {bytes_of(in), bytes_of(out)}, kAddUint32, 7));
+    ++failed;
+    ASSERT_TRUE(error) << "rank " << rank;
+    EXPECT_NE(error->message().find("timed out"), std::string::npos) << error->what();
+    const bool is_own = error->code() == ErrorCode::timed_out;
+    timed_out += is_own ? 1 : 0;
+    EXPECT_TRUE(is_own || error->code() == ErrorCode::peer_failed) << error->what();
+    EXPECT_TRUE(rank != late || !is_own);
+    engine.set_timeout(milliseconds(0));
+    expect_next_operation_works(engine, rank);
+  });
+  EXPECT_GT(timed_out, 0);
+}
+
 TEST_P(Failures, DifferentSizesAreAMismatchOnBothRanks) {
   for (const std::uint64_t elems : {10u, 50000u})
     run_ranks(ranks(), [&](Engine& engine, int rank) {

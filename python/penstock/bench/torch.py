@@ -1,0 +1,179 @@
+"""Backend "penstock" of torch.distributed against gloo."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from penstock.bench import runner
+from penstock.bench.installation import Installation
+from penstock.bench.runner import Program, Report
+from penstock.text_table import columns
+
+SUMMARY = (
+    'Collectives of torch.distributed through backend "penstock" and through gloo, in turns in the same jobs, and a '
+    "training step of DistributedDataParallel: how much of its communication is hidden behind the backward pass. Times are "
+    "those of torch's Python functions."
+)
+BACKENDS = ("gloo", "penstock")
+COLLECTIVES = ("barrier", "allreduce", "reduce_scatter", "all_gather")
+OPERATIONS = (*COLLECTIVES, "ddp")
+CHOICES = {"ops": OPERATIONS}
+
+OPTIONS = {
+    "ops": (list(OPERATIONS), ["barrier", "allreduce", "ddp"], "what to measure"),
+    "bytes": (
+        [8, 1024, 64 << 10, 1 << 20, 25 << 20],
+        [8, 64 << 10, 1 << 20],
+        "bytes of the tensor of allreduce, of the input of reduce_scatter and of the output of all_gather, in float32",
+    ),
+    "budget_s": (1.0, 0.2, "seconds for one setting in one job"),
+    "ddp_width": (1024, 256, "width of the layers of the network that DDP trains"),
+    "ddp_layers": (6, 4, "its number of layers"),
+    "ddp_samples": (64, 32, "samples of each rank in a step"),
+    "ddp_bucket_mb": (4.0, 0.25, "MiB of a bucket of gradients"),
+    "progress_cores": ("auto", "auto", "communication cores of each node: auto, 0, or a number"),
+}
+RANKS = [2, 4]
+MINUTES = 8
+
+
+def missing(_: Installation) -> dict[str, str]:
+    if importlib.util.find_spec("torch") is not None:
+        return {}
+    return dict.fromkeys(BACKENDS, "PyTorch is not installed for the Python that runs the benchmark")
+
+
+def programs(mpi: Installation) -> list[Program]:
+    if missing(mpi):
+        return []
+    return [Program(name, BACKENDS[:position], job="in turns") for position, name in enumerate(BACKENDS)]
+
+
+def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:
+    """Of all peers of one job."""
+    import torch
+    import torch.distributed as dist
+    from mpi4py import MPI
+
+    import penstock.torch
+    from penstock.bench.worker import times_of
+
+    torch.set_num_threads(1)
+    cores = parameters["progress_cores"]
+    options = penstock.torch.Options(progress_cores=cores if cores == "auto" else int(cores))
+    dist.init_process_group("penstock", pg_options=options)
+    groups = {name: dist.new_group(backend=name) for name in program.split(",")}
+    rows: runner.Measured = []
+
+    def add(operation: str, size_bytes: int, seconds: dict[str, float]) -> None:
+        rows.extend(
+            ({"program": name, "operation": operation, "bytes": size_bytes}, [value]) for name, value in seconds.items()
+        )
+
+    budget_s = parameters["budget_s"] * len(groups)
+    for operation in parameters["ops"]:
+        if operation == "ddp":
+            for step, actions in _training(groups, parameters).items():
+                add(f"ddp {step}", 0, times_of(MPI.COMM_WORLD, actions, budget_s))
+            continue
+        for size_bytes in [0] if operation == "barrier" else parameters["bytes"]:
+            runs = {name: _collective(operation, size_bytes, group) for name, group in groups.items()}
+            add(operation, size_bytes, times_of(MPI.COMM_WORLD, runs, budget_s))
+    dist.destroy_process_group()
+    return rows
+
+
+def _collective(operation: str, size_bytes: int, group: Any) -> Callable[[], object]:
+    import torch
+    import torch.distributed as dist
+
+    if operation == "barrier":
+        return partial(dist.barrier, group)
+    count = max(1, size_bytes // 4)
+    if operation == "allreduce":
+        tensor = torch.zeros(count)
+        return partial(dist.all_reduce, tensor, group=group)
+    part = torch.zeros(max(1, count // group.size()))
+    whole = torch.zeros(part.numel() * group.size())
+    if operation == "reduce_scatter":
+        # PyTorch 2.13 renamed both.
+        reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+        return partial(reduce_scatter, part, whole, group=group)
+    all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    return partial(all_gather, whole, part, group=group)
+
+
+def _training(groups: dict[str, Any], parameters: dict[str, Any]) -> dict[str, dict[str, Callable[[], object]]]:
+    """What a step takes with communication and without, and the communication alone."""
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+
+    width, samples = parameters["ddp_width"], parameters["ddp_samples"]
+    inputs = torch.randn(samples, width)
+    actions: dict[str, dict[str, Callable[[], object]]] = {"computation": {}, "communication": {}, "step": {}}
+
+    def step(model: nn.Module) -> None:
+        model(inputs).square().mean().backward()
+
+    def computation(model: Any) -> None:
+        with model.no_sync():
+            step(model)
+
+    def communication(buckets: list[Any], group: Any) -> None:
+        works = [dist.all_reduce(bucket, group=group, async_op=True) for bucket in buckets]
+        for work in works:
+            work.wait()
+
+    for name, group in groups.items():
+        layers: list[nn.Module] = []
+        for _ in range(parameters["ddp_layers"]):
+            layers += [nn.Linear(width, width), nn.Tanh()]
+        model = nn.parallel.DistributedDataParallel(
+            nn.Sequential(*layers),
+            process_group=group,
+            bucket_cap_mb=parameters["ddp_bucket_mb"],
+            gradient_as_bucket_view=True,
+        )
+        count = sum(each.numel() for each in model.parameters())
+        bucket = max(1, int(parameters["ddp_bucket_mb"] * (1 << 20)) // 4)
+        buckets = list(torch.zeros(count).split(bucket))
+        for _ in range(3):  # DDP arranges its buckets after the first step
+            step(model)
+        actions["computation"][name] = partial(computation, model)
+        actions["communication"][name] = partial(communication, buckets, group)
+        actions["step"][name] = partial(step, model)
+    return actions
+
+
+def summarize(report: Report) -> dict[str, Any]:
+    """For each number of ranks and backend the share of the communication that DDP hides: 1 is all of it."""
+    seconds = {
+        (row.setting["ranks"], row.setting["operation"], peer): value
+        for row in report.rows
+        for peer, value in row.seconds.items()
+    }
+    hidden = []
+    for ranks, operation, peer in seconds:
+        if operation != "ddp step":
+            continue
+        step, computation, communication = (
+            seconds[ranks, f"ddp {name}", peer] for name in ("step", "computation", "communication")
+        )
+        share = 1 - (step - computation) / communication
+        hidden.append({"ranks": ranks, "peer": peer, "step_s": step, "hidden_share": min(1.0, max(0.0, share))})
+    return {"hidden": hidden}
+
+
+def table(report: Report) -> str:
+    text = runner.table(report)
+    if not report.summary["hidden"]:
+        return text
+    lines = [["ranks", "peer", "DDP step", "of the communication hidden"]]
+    for facts in report.summary["hidden"]:
+        cells = [str(facts["ranks"]), facts["peer"], runner.seconds_text(facts["step_s"])]
+        lines.append([*cells, f"{facts['hidden_share']:.2f}"])
+    return text + "\n\n" + columns(lines, keys=2)

@@ -1,0 +1,42 @@
+"""``backend="penstock"`` for torch.distributed, in programs that an MPI launcher starts.
+
+>>> import torch.distributed as dist
+>>> import penstock.torch
+>>> dist.init_process_group("penstock")            # rank, size and store come from MPI
+
+Importing this module registers the backend; MPI is initialized by the first ``init_process_group``. What it does, how it
+is launched and how it differs from gloo is in docs/integrations/pytorch.md.
+"""
+
+from __future__ import annotations
+
+from penstock.error import Error
+
+try:
+    import torch.distributed as _dist
+except ImportError as _error:
+    raise Error(
+        "penstock.torch needs PyTorch, which is not installed; pip install torch (for CPUs alone add "
+        "--index-url https://download.pytorch.org/whl/cpu)",
+        "unsupported",
+        cause=str(_error),
+    ) from _error
+
+from penstock.torch.creation import Options, create
+from penstock.torch.launch import register_rendezvous
+from penstock.torch.process_group import ProcessGroup
+
+__all__ = ["Options", "ProcessGroup", "register"]
+
+
+def register() -> None:
+    """Make the backend known to torch.distributed; importing this module has done so."""
+    if "PENSTOCK" in _dist.Backend._plugins:
+        return
+    if not _dist.is_available():
+        raise Error("this PyTorch was built without torch.distributed; install one that has it", "unsupported")
+    _dist.Backend.register_backend("penstock", create, extended_api=True, devices=["cpu"])
+    register_rendezvous()
+
+
+register()

@@ -1,0 +1,104 @@
+"""How process groups come into being, and what becomes of them when the process ends."""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from penstock import _penstock, mpi_abi
+from penstock.error import Error
+from penstock.torch.launch import check_size, initialized_mpi
+from penstock.torch.process_group import ProcessGroup
+from penstock.torch.work import completer
+
+#: What tags of MPI reach at least.
+_TAGS = 32767
+#: At the end of the process, for operations whose futures nobody waited for.
+_PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What ``pg_options`` of ``init_process_group`` and ``new_group`` may be; without, that of the default group holds.
+
+    Parameters
+    ----------
+    progress_cores : "auto" or int
+        Communication cores of each node, which make progress while the ranks compute; as for :class:`penstock.Comm`.
+    """
+
+    progress_cores: str | int = "auto"
+
+
+class _Default:
+    """What other groups need to know of the default group."""
+
+    options = Options()
+    #: Of each of its ranks, the one in MPI's world.
+    mpi_ranks: list[int] = []  # noqa: RUF012
+
+
+_open_groups: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
+
+
+def create(given: Any, options: Any = None) -> ProcessGroup:
+    """What torch calls for each group, on its members alone. Collective over them."""
+    MPI = initialized_mpi()
+    members = list(given.global_ranks_in_group)  # empty for the default group
+    if not members:
+        check_size(MPI, given.group_size)
+    if options is not None and not isinstance(options, Options):
+        raise Error(f"pg_options is a {type(options).__name__}; expected penstock.torch.Options")
+    if options is None:
+        options = Options() if not members else _Default.options
+    comm = _sub_communicator(MPI, members, given.group_id) if members else _world(MPI, given.group_rank)
+    cores = -1 if options.progress_cores == "auto" else options.progress_cores
+    try:
+        core = _penstock.comm_from_address(
+            mpi_abi.entry_point(MPI, "penstock_comm_from_address"),
+            MPI._addressof(comm),
+            cores if isinstance(cores, int) and cores >= -1 else -2,  # which the library refuses, on all ranks
+        )
+    except Error as error:
+        if error.code == "invalid_argument":
+            raise Error(
+                f'progress_cores is {options.progress_cores!r}; expected "auto", 0, or a number of cores per node'
+            ) from error
+        raise
+    if not members:
+        _Default.options = options
+    group = ProcessGroup(given, comm, core)
+    _open_groups.add(group)
+    return group
+
+
+def _world(MPI: Any, rank: int) -> Any:
+    """All ranks of MPI in the order of torch's. Collective."""
+    world = MPI.COMM_WORLD
+    _Default.mpi_ranks = [mpi_rank for _, mpi_rank in sorted(zip(world.allgather(rank), range(world.Get_size())))]
+    if len(set(world.allgather(rank))) != world.Get_size():
+        raise Error(f"rank is {rank} here and on another process; give each rank of MPI a rank of its own")
+    return world.Split(0, rank)
+
+
+def _sub_communicator(MPI: Any, members: list[int], name: str) -> Any:
+    """Collective over the members alone, as torch calls nobody else."""
+    world = MPI.COMM_WORLD.Get_group()
+    group = world.Incl([_Default.mpi_ranks[member] for member in members])
+    try:
+        # The tag keeps groups with common members apart where they are made at the same time.
+        return MPI.COMM_WORLD.Create_group(group, zlib.crc32(name.encode()) % _TAGS)
+    finally:
+        group.Free()
+        world.Free()
+
+
+@atexit.register
+def _abandon_all() -> None:
+    """Before MPI ends. Ranks that still wait for this one hear that it has gone."""
+    for group in list(_open_groups):
+        group.abandon()
+    completer.stop(_PATIENCE_S)

@@ -1,0 +1,45 @@
+"""Every rank runs every test at the same time, as in tests/mpi; what PyTorch's gloo does is the reference."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not HAS_TORCH:
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason="PyTorch is not installed"))
+
+
+@pytest.fixture(scope="session")
+def group() -> Iterator[Any]:
+    """The default group, of backend "penstock"; rank, size and store come from MPI."""
+    import penstock.torch  # noqa: F401
+    import torch.distributed as dist
+
+    dist.init_process_group("penstock", timeout=timedelta(minutes=10))
+    yield dist.group.WORLD
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="session")
+def gloo(group: Any) -> Any:
+    """The same ranks on gloo."""
+    import torch.distributed as dist
+
+    return dist.new_group(backend="gloo")
+
+
+@pytest.fixture(autouse=True)
+def _together(group: Any) -> None:
+    """Each test begins on all ranks at once."""
+    from mpi4py import MPI
+
+    MPI.COMM_WORLD.Barrier()
