@@ -185,12 +185,6 @@ class Blob:
         if snapshot.damage:
             warnings.warn(snapshot.damage, DamageWarning, stacklevel=2)
         return snapshot
-        """Fill the buffers of ``[(offset, buffer), ...]`` from one version. Default: the newest."""
-        self._core.read(regions, version)
-
-    def snapshot(self, version: int | None = None) -> Snapshot:
-        """A snapshot of one version. Default: the newest."""
-        return Snapshot(self._core.snapshot(version))
 
     def wait(self, version: int, timeout: float | None = None) -> bool:
         """Wait until `version` exists. Returns False after `timeout` seconds; None waits forever."""
