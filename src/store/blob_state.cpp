@@ -191,8 +191,8 @@ void BlobState::check_log() {
   std::string damage;
   try {
     backend_->settle();
-    // Of objects that were not synced some may be there although those that were put before them are not. In this order:
-    // a repair that fills the gap meanwhile makes versions the newest that would not have been looked at.
+    // Of objects that were not synced some may be there although those that were put before them are not. In this
+    // order: a repair that fills the gap meanwhile makes versions the newest that would not have been looked at.
     if (backend_->may_be_torn()) {
       const std::vector<std::string> stray = beyond_newest();
       if (!stray.empty()) {
