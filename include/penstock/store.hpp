@@ -45,7 +45,9 @@ struct LogEntry {
   std::uint64_t version = 0;
   std::int64_t time_ns = 0;  ///< since 1970, by the clock of the writer
   std::string writer;        ///< host:process
-  std::string kind;          ///< "write", "append", "resize", "fence" (left by gc), or "void": collected before it came
+  /// "write", "append", "resize"; "fence" (left by gc); "void": collected before it came; "unreadable": its record is
+  /// damaged; "lost": it was, and repair has put in its place that nothing was written.
+  std::string kind;
   std::uint64_t bytes = 0;
   std::uint64_t regions = 0;
 };
@@ -67,16 +69,20 @@ class PENSTOCK_API Snapshot {
  public:
   std::uint64_t version() const;
   std::uint64_t size_bytes() const;
+  /// Why this is not the newest version although that was asked for: a record is damaged. Else empty.
+  const std::string& damage() const { return damage_; }
 
   /// Fills all regions; bytes that were never written are zero. Every chunk that is touched is verified: a wrong
   /// checksum throws corrupt with object, offset, expected and found checksum. Regions must lie in [0, size_bytes()).
   void read(std::span<const ReadRegion> regions) const;
 
-  Snapshot(std::shared_ptr<store::BlobState> blob, std::shared_ptr<const store::VersionMap> map);
+  Snapshot(std::shared_ptr<store::BlobState> blob, std::shared_ptr<const store::VersionMap> map,
+           std::string damage = {});
 
  private:
   std::shared_ptr<store::BlobState> blob_;
   std::shared_ptr<const store::VersionMap> map_;
+  std::string damage_;
 };
 
 /// Data that is stored but belongs to no version yet. Any process that has opened the blob may commit it, once.
@@ -95,7 +101,8 @@ class PENSTOCK_API Blob {
   bool grows() const;
 
   /// Makes one version out of the newest one and all regions: a reader sees all of them or none. When the call returns
-  /// the version is durable. Regions may be empty but must not overlap each other, and must lie in [0, size) unless the
+  /// the version is durable, and so are all before it. Throws corrupt, and writes nothing, where the newest version
+  /// cannot be read. Regions may be empty but must not overlap each other, and must lie in [0, size) unless the
   /// blob grows. On an Error nothing was written, except where its message says that the outcome is unknown.
   std::uint64_t write(std::span<const WriteRegion> regions);
 
@@ -117,7 +124,8 @@ class PENSTOCK_API Blob {
   /// Frees what was staged and will not be committed; gc would do so later.
   void discard(const StagedWrite& part) noexcept;
 
-  /// Throws not_found for versions that do not exist yet or were collected.
+  /// Throws not_found for versions that do not exist yet or were collected, corrupt where a record that it needs is
+  /// damaged. The newest version is then the newest that can be read; Snapshot::damage says so.
   Snapshot snapshot(std::uint64_t version = kLatest) const;
   void read(std::span<const ReadRegion> regions, std::uint64_t version = kLatest) const;
   /// Waits until `version` exists. Versions of this process end the wait at once, others within 10 ms. False when it
@@ -159,9 +167,10 @@ struct BlobOptions {
 struct BlobInfo {
   std::string name;
   std::uint64_t size_bytes = 0;
-  std::uint64_t first_version = 0;  ///< the oldest that can be read
-  std::uint64_t latest_version = 0;
+  std::uint64_t first_version = 0;   ///< the oldest that can be read
+  std::uint64_t latest_version = 0;  ///< that can be read
   bool grows = false;
+  std::string damage;  ///< why newer versions cannot be read; empty where there are none
 };
 
 /// What `check` found. The store is sound when `problems` is empty.
@@ -172,7 +181,27 @@ struct CheckReport {
   std::uint64_t bytes = 0;
   std::uint64_t garbage_objects = 0;  ///< of writes that were never committed or versions that were collected
   std::uint64_t garbage_bytes = 0;
+  std::uint64_t lost_versions = 0;  ///< that repair has given up
   std::vector<std::string> problems;
+};
+
+struct RepairOptions {
+  bool apply = false;  ///< false: only says what it would do
+  /// Gives up versions whose data is damaged or missing, too: they read as the versions before them.
+  bool drop_damaged_data = false;
+};
+
+/// One thing that `repair` does, or would do.
+struct RepairAction {
+  std::string blob;
+  std::string object;  ///< the damaged one
+  std::string reason;  ///< what is wrong with it
+  std::string action;  ///< what follows
+};
+
+struct RepairReport {
+  std::vector<RepairAction> actions;
+  std::vector<std::string> remaining;  ///< problems that it cannot mend, or not without other options
 };
 
 struct GcOptions {
@@ -213,6 +242,11 @@ class PENSTOCK_API Store {
 
   /// Reads everything and verifies every checksum and reference. Reports what is broken instead of throwing.
   CheckReport check() const;
+  /// Finds what a loss of power, a failing device or a hand has damaged, and with `apply` mends it, so that everything
+  /// else can be read and written again. Nothing is thrown away: damaged objects are kept under the blob's lost/.
+  /// Nothing that can be read changes, but versions that were read through a damaged record. Others may use the store
+  /// meanwhile.
+  RepairReport repair(const RepairOptions& options);
   /// Frees the space of old versions, dead writers and earlier interrupted runs. May run at any time, also while
   /// others read, write and collect.
   GcReport gc(const GcOptions& options);

@@ -1,4 +1,4 @@
-// penstock.store: see python/penstock/store.py.
+// _penstock.Store, Blob and Snapshot, on which penstock.store is built.
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -30,12 +30,12 @@ using OptionalVersion = std::optional<Version>;
 
 std::uint64_t number(const OptionalVersion& version) { return version ? std::uint64_t{*version} : kLatest; }
 
-/// Of any float; what is negative or no number is -1 s.
+/// From any float. Negative numbers and NaN become -1 s.
 std::chrono::nanoseconds duration(double seconds) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>((seconds >= 0 ? std::min(seconds, 1e9) : -1) * 1e9));
 }
 
-/// The (offset, buffer) pairs of a call, with the buffers held.
+/// The (offset, buffer) pairs of a call. Keeps the buffers alive.
 class Regions {
  public:
   Regions(nb::handle pairs, Access access) {
@@ -65,8 +65,8 @@ class Regions {
 
  private:
   Bytes hold(nb::handle object, Access access) {
-    // Thousands of regions are usual, and their element types do not matter: the plain way takes a fraction of the
-    // time.
+    // Calls often have thousands of regions, and element types do not matter here: the buffer protocol alone takes a
+    // fraction of the time.
     if (Py_buffer buffer; PyObject_CheckBuffer(object.ptr()) != 0) {
       if (PyObject_GetBuffer(object.ptr(), &buffer, access == Access::write ? PyBUF_WRITABLE : PyBUF_SIMPLE) == 0) {
         buffers_.push_back(buffer);
@@ -151,6 +151,7 @@ nb::list blobs_of(const Store& store) {
     row["first_version"] = blob.first_version;
     row["latest_version"] = blob.latest_version;
     row["grows"] = blob.grows;
+    row["damage"] = blob.damage;
     rows.append(row);
   }
   return rows;
@@ -169,6 +170,7 @@ nb::dict check_all(const Store& store) {
   row["bytes"] = report.bytes;
   row["garbage_objects"] = report.garbage_objects;
   row["garbage_bytes"] = report.garbage_bytes;
+  row["lost_versions"] = report.lost_versions;
   row["problems"] = report.problems;
   return row;
 }
@@ -178,6 +180,28 @@ nb::dict row_of(const GcReport& report) {
   row["versions_removed"] = report.versions_removed;
   row["objects_removed"] = report.objects_removed;
   row["bytes_freed"] = report.bytes_freed;
+  return row;
+}
+
+nb::dict repair_all(Store& store, bool apply, bool drop_damaged_data) {
+  RepairReport report;
+  {
+    const nb::gil_scoped_release released;
+    report = store.repair({.apply = apply, .drop_damaged_data = drop_damaged_data});
+  }
+  nb::list actions;
+  for (const RepairAction& action : report.actions) {
+    nb::dict row;
+    row["blob"] = action.blob;
+    row["object"] = action.object;
+    row["reason"] = action.reason;
+    row["action"] = action.action;
+    actions.append(row);
+  }
+  nb::dict row;
+  row["applied"] = apply;
+  row["actions"] = actions;
+  row["remaining"] = report.remaining;
   return row;
 }
 
@@ -210,6 +234,7 @@ void bind_store(nb::module_& module) {
   nb::class_<Snapshot>(module, "Snapshot")
       .def_prop_ro("version", &Snapshot::version)
       .def_prop_ro("size", &Snapshot::size_bytes)
+      .def_prop_ro("damage", &Snapshot::damage)
       .def("read", &read_snapshot, nb::arg("regions"),
            nb::sig("def read(self, regions: collections.abc.Iterable[tuple[int, object]]) -> None"));
   nb::class_<Blob>(module, "Blob")
@@ -293,6 +318,8 @@ void bind_store(nb::module_& module) {
           nb::arg("name"), nb::arg("version").none(), nb::arg("new_name"), released())
       .def("remove", &remove_blob, nb::arg("name"), nb::sig("def remove(self, name: str) -> dict[str, int]"))
       .def("check", &check_all, nb::sig("def check(self) -> penstock.store.CheckReport"))
+      .def("repair", &repair_all, nb::arg("apply"), nb::arg("drop_damaged_data"),
+           nb::sig("def repair(self, apply: bool, drop_damaged_data: bool) -> penstock.store.RepairReport"))
       .def("gc", &collect, nb::arg("keep_last").none(), nb::arg("keep_for"), nb::arg("lease"),
            nb::sig("def gc(self, keep_last: int | None, keep_for: float, lease: float) -> dict[str, int]"))
       .def(

@@ -97,6 +97,15 @@ std::vector<std::vector<std::byte>> Backend::contents_of(std::span<const std::st
   return all;
 }
 
+std::vector<std::string> Backend::list_parts(std::string_view prefix) const {
+  std::vector<std::string> parts;
+  for (const std::string& key : list(prefix)) {
+    std::string part = key.substr(prefix.size() + 1, key.find('/', prefix.size() + 1) - prefix.size() - 1);
+    if (parts.empty() || parts.back() != part) parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
 std::vector<std::string> Backend::list_unchanged(std::string_view prefix) const {
   std::vector<std::string> found = list(prefix);
   for (std::vector<std::string> again; (again = list(prefix)) != found;) found = std::move(again);
@@ -128,7 +137,19 @@ Backend::ReadShape Backend::read_shape() const { return {128 << 10, usable_cores
 
 void Backend::sync() {}
 
+void Backend::replace(std::string_view key, std::span<const ConstBytes> pieces) {
+  remove(key);
+  put_if_absent(key, pieces);
+}
+
+void Backend::prune(std::string_view) {}
+
 std::uint64_t Backend::reclaim(std::chrono::seconds) { return 0; }
+
+std::shared_ptr<Backend> durable_backend(const std::shared_ptr<Backend>& backend) {
+  auto twin = backend->durable_twin();
+  return twin ? twin : backend;
+}
 
 void check_key(std::string_view key) {
   if (valid_key(key)) return;

@@ -77,6 +77,10 @@ class Backend {
   /// Keys that start with `prefix` + '/', sorted.
   virtual std::vector<std::string> list(std::string_view prefix) const = 0;
 
+  /// The first parts of the keys that start with `prefix` + '/', behind it, sorted. A backend may also name parts whose
+  /// keys were all removed.
+  virtual std::vector<std::string> list_parts(std::string_view prefix) const;
+
   /// As list, as two listings in a row saw them, or as all keys were at one instant. Of keys that only go when others
   /// have come that stand for them, one listing may miss both; two equal ones cannot: see "Marks" in
   /// docs/design/store.md.
@@ -95,6 +99,28 @@ class Backend {
   /// Makes all objects durable, also those of other processes on this host that did not wait for that.
   virtual void sync();
 
+  /// The same place, where every put is durable; null if this one is such already. For what must not be lost although
+  /// the caller does not wait for anything else: see durable_backend.
+  virtual std::shared_ptr<Backend> durable_twin() const { return nullptr; }
+
+  /// Called when an object was put that relies on older ones: makes durable what processes that do not wait for the
+  /// device have put here before it. Costs a look where there are no such processes, and nothing where puts are not
+  /// durable. Throws unsupported where such processes run on other hosts and their data cannot be reached.
+  virtual void settle() {}
+
+  /// Whether a process that did not wait for the device was here, and not under the running kernel: if that ended by a
+  /// loss of power, objects may be torn or missing.
+  virtual bool may_be_torn() const { return false; }
+  /// All objects that are here are whole; may_be_torn is false until another kernel runs.
+  virtual void declare_whole() {}
+
+  /// Puts `pieces` in the place of an object, durably; other readers see the old or the new one. For repair alone,
+  /// which replaces objects that nobody can read. By default in two steps: readers may see neither.
+  virtual void replace(std::string_view key, std::span<const ConstBytes> pieces);
+
+  /// All keys that started with `prefix` + '/' were removed: frees what the backend itself keeps for them.
+  virtual void prune(std::string_view prefix);
+
   /// Frees what writers that died inside a put have left behind, if it is older than `age`. A writer that lives and
   /// is slower than that has to write a second time. Returns the number of bytes freed.
   virtual std::uint64_t reclaim(std::chrono::seconds age);
@@ -112,6 +138,9 @@ struct BackendOptions {
 /// "memory:" alone is a new one that its last owner frees), "file:///path", "rados://pool/name". Schemes are rows of
 /// backends.def.
 std::shared_ptr<Backend> open_backend(std::string_view url, const BackendOptions& options = {});
+
+/// The place of `backend`, where every put is durable.
+std::shared_ptr<Backend> durable_backend(const std::shared_ptr<Backend>& backend);
 
 /// Throws invalid_argument unless `key` has the form that Backend describes.
 void check_key(std::string_view key);

@@ -8,8 +8,9 @@ namespace penstock {
 
 namespace {
 
-std::string kind_text(store::RecordKind kind) {
-  switch (kind) {
+std::string kind_text(const store::Record& record) {
+  if (stands_for_lost(record)) return "lost";
+  switch (record.kind) {
     case store::RecordKind::write: return "write";
     case store::RecordKind::append: return "append";
     case store::RecordKind::resize: return "resize";
@@ -26,8 +27,9 @@ void check_grows(const store::BlobState& blob, const char* what) {
 
 }  // namespace
 
-Snapshot::Snapshot(std::shared_ptr<store::BlobState> blob, std::shared_ptr<const store::VersionMap> map)
-    : blob_(std::move(blob)), map_(std::move(map)) {}
+Snapshot::Snapshot(std::shared_ptr<store::BlobState> blob, std::shared_ptr<const store::VersionMap> map,
+                   std::string damage)
+    : blob_(std::move(blob)), map_(std::move(map)), damage_(std::move(damage)) {}
 
 std::uint64_t Snapshot::version() const { return map_->version(); }
 
@@ -39,7 +41,7 @@ const std::string& Blob::name() const { return state_->name(); }
 
 std::uint64_t Blob::latest() const { return state_->latest(); }
 
-std::uint64_t Blob::size_bytes() const { return state_->map_at(kLatest)->size_bytes(); }
+std::uint64_t Blob::size_bytes() const { return state_->readable_at(kLatest).map->size_bytes(); }
 
 bool Blob::grows() const { return state_->grows(); }
 
@@ -104,10 +106,13 @@ void Blob::discard(const StagedWrite& staged) noexcept {
   }
 }
 
-Snapshot Blob::snapshot(std::uint64_t version) const { return {state_, state_->readable_map_at(version)}; }
+Snapshot Blob::snapshot(std::uint64_t version) const {
+  store::BlobState::Readable found = state_->readable_at(version);
+  return {state_, std::move(found.map), std::move(found.damage)};
+}
 
 void Blob::read(std::span<const ReadRegion> regions, std::uint64_t version) const {
-  state_->read(*state_->readable_map_at(version), regions);
+  state_->read(*state_->readable_at(version).map, regions);
 }
 
 bool Blob::wait(std::uint64_t version, std::chrono::nanoseconds timeout) const {
@@ -146,19 +151,33 @@ std::vector<LogEntry> Blob::log(std::uint64_t first) const {
   std::vector<LogEntry> entries;
   const std::uint64_t newest = state_->latest();
   first = std::max({first, std::uint64_t{1}, state_->marks().keep_from});
-  // Whether a version is void depends on the fences before it.
+  // Whether a version is void depends on the fences before it, which are not known behind one that cannot be read.
   std::optional<store::VersionMap> map;
+  const auto unless_damaged = [](const auto& action) {
+    try {
+      action();
+      return true;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::corrupt) throw;
+      return false;
+    }
+  };
   if (first <= newest) {
-    map = *state_->map_at(std::max(first - 1, state_->marks().keep_from));
+    unless_damaged([&] { map = *state_->map_at(std::max(first - 1, state_->marks().keep_from)); });
   }
   for (std::uint64_t version = first; version <= newest; ++version) {
-    const store::Record record = state_->record(version);
-    LogEntry entry{version, record.time_ns, record.writer, kind_text(record.kind), 0, 0};
+    store::Record record;
+    if (!unless_damaged([&] { record = state_->record(version); })) {
+      entries.push_back({version, 0, "", "unreadable", 0, 0});
+      map.reset();
+      continue;
+    }
+    LogEntry entry{version, record.time_ns, record.writer, kind_text(record), 0, 0};
     for (const store::Part& part : record.parts) {
       entry.regions += part.extents.size();
       for (const store::Extent& extent : part.extents) entry.bytes += extent.size_bytes;
     }
-    if (map->version() < version && !map->apply(record)) entry.kind = "void";
+    if (map && map->version() < version && !map->apply(record)) entry.kind = "void";
     entries.push_back(std::move(entry));
   }
   return entries;

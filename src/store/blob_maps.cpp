@@ -172,6 +172,41 @@ std::shared_ptr<const VersionMap> BlobState::readable_map_at(std::uint64_t versi
   return map_at(version);
 }
 
+BlobState::Readable BlobState::readable_at(std::uint64_t version) {
+  try {
+    return {readable_map_at(version), {}};
+  } catch (const Error& error) {
+    if (version != kLatest || error.code() != ErrorCode::corrupt) throw;
+    auto map = std::make_shared<const VersionMap>(map_before_damage());
+    std::string damage = title() + ": version " + std::to_string(map->version()) + " is read in place of the newest, " +
+                         "which is damaged ('penstock store repair " + backend_->url() +
+                         "' shows what can be mended): " + error.what();
+    return {std::move(map), std::move(damage)};
+  }
+}
+
+VersionMap BlobState::map_before_damage() {
+  for (;;) {
+    const std::uint64_t keep_from = marks().keep_from;
+    try {
+      const std::uint64_t newest = latest();
+      std::optional<Record> ignored;
+      VersionMap map = nearest_index(newest, keep_from, ignored);
+      const std::uint64_t from = map.version();
+      try {
+        replay(map, newest);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::corrupt) throw;
+      }
+      if (marks().keep_from <= from) return map;
+    } catch (const Error& error) {
+      // As in rebuild().
+      if (error.code() != ErrorCode::not_found) throw;
+      if (marks().keep_from == keep_from) throw Error(ErrorCode::corrupt, error.message(), -1, error.cause());
+    }
+  }
+}
+
 bool BlobState::is_shorter_from_index(std::uint64_t from, std::uint64_t version) const {
   if (version - from <= kReplayUnasked) return false;
   const std::vector<std::string> indexes = backend_->list(key("index"));
@@ -269,10 +304,11 @@ void BlobState::read(const VersionMap& map, std::span<const ReadRegion> regions)
     }
     scattered.run();
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::not_found) throw;
+    const bool missing = error.code() == ErrorCode::not_found;
+    if (!missing && (error.code() != ErrorCode::corrupt || !map.compacted())) throw;
     const Marks found = marks();
     if (map.compacted()) {
-      // What made it contiguous was given up; the places that the log names are there, or say why not.
+      // What made it contiguous was given up or is damaged; the places that the log names are there, or say why not.
       const auto plain = map_at(map.version());
       return read(*plain, regions);
     }

@@ -37,6 +37,7 @@ struct BlobState::News {
   std::mutex mutex;
   std::condition_variable changed;
   std::uint64_t newest = 0;
+  std::atomic<bool> log_checked{false};
 
   static std::shared_ptr<News> of(const std::string& blob) {
     static std::mutex mutex;
@@ -73,28 +74,50 @@ std::string BlobState::title() const { return backend_->url() + ", blob '" + nam
 
 std::shared_ptr<BlobState> BlobState::create(std::shared_ptr<Backend> backend, std::string_view name,
                                              const BlobOptions& options) {
-  std::shared_ptr<BlobState> blob(new BlobState(std::move(backend), name));
-  if (options.size_bytes > kMostBlobBytes) {
-    throw Error(ErrorCode::invalid_argument, blob->title() + ": a size of " + std::to_string(options.size_bytes) +
-                                                 " bytes was given, at most 2^63 is possible");
+  // Without its entry a blob is lost as a whole: so also those wait for the device here that do not for their writes.
+  const std::shared_ptr<Backend> durable = durable_backend(backend);
+  for (;;) {
+    std::shared_ptr<BlobState> blob(new BlobState(durable, name));
+    if (options.size_bytes > kMostBlobBytes) {
+      throw Error(ErrorCode::invalid_argument, blob->title() + ": a size of " + std::to_string(options.size_bytes) +
+                                                   " bytes was given, at most 2^63 is possible");
+    }
+    blob->size_bytes_ = options.size_bytes;
+    blob->grows_ = options.grows;
+    blob->blob_id_ = random_number();
+    if (!blob->announce()) continue;
+    if (durable == backend) return blob;
+    std::shared_ptr<BlobState> other(new BlobState(backend, name));
+    other->folder_ = blob->folder_;
+    other->blob_id_ = blob->blob_id_;
+    other->size_bytes_ = blob->size_bytes_;
+    other->made_ns_ = blob->made_ns_;
+    other->grows_ = blob->grows_;
+    other->has_witness_ = blob->has_witness_;
+    other->follow_news();
+    return other;
   }
-  blob->size_bytes_ = options.size_bytes;
-  blob->grows_ = options.grows;
-  blob->blob_id_ = random_number();
-  blob->announce();
-  return blob;
 }
 
-std::string BlobState::new_folder() {
+void BlobState::begin_folder() {
   char name[80];
   std::snprintf(name, sizeof name, "%s/%020llu-%016llx", std::string(kFolders).c_str(),
                 static_cast<unsigned long long>(now_ns()), static_cast<unsigned long long>(random_number()));
-  return name;
+  folder_ = name;
+  has_witness_ = true;
+  made_ns_ = now_ns();
+  const std::vector<std::byte> sealed = witness();
+  const ConstBytes piece(sealed);
+  backend_->put_if_absent(alive_key(), std::span(&piece, 1));
+}
+
+// The order matters: whoever frees the folder removes the witness before this mark.
+bool BlobState::is_removed() const {
+  return backend_->exists(gone_key()) || (has_witness_ && !backend_->exists(alive_key()));
 }
 
 std::shared_ptr<BlobState> BlobState::prepare_clone(std::string_view name, const VersionMap& map) const {
   std::shared_ptr<BlobState> clone(new BlobState(backend_, name));
-  clone->folder_ = new_folder();
   clone->grows_ = grows_;
   clone->size_bytes_ = map.size_bytes();
   clone->blob_id_ = random_number();
@@ -105,10 +128,13 @@ void BlobState::follow_news() { news_ = News::of(title() + ' ' + folder_); }
 
 BlobState::Marks BlobState::marks() const {
   Marks marks;
+  bool gone = has_witness_;
   for (const std::string& mark : backend_->list_unchanged(key("gc"))) {
     const std::string_view name = std::string_view(mark).substr(mark.find_last_of('/') + 1);
+    if (name == kAlive) gone = false;
     if (name == kGone) {
-      throw Error(ErrorCode::not_found, title() + " was removed; create it again, or list the store's blobs");
+      gone = true;
+      break;
     }
     const std::size_t dash = name.find('-');
     if (dash == std::string_view::npos) continue;
@@ -116,6 +142,7 @@ BlobState::Marks BlobState::marks() const {
     if (name.starts_with("keep-")) marks.keep_from = std::max(marks.keep_from, number);
     if (name.starts_with("fence-")) marks.fence_below = std::max(marks.fence_below, number);
   }
+  if (gone) throw Error(ErrorCode::not_found, title() + " was removed; create it again, or list the store's blobs");
   return marks;
 }
 
@@ -156,6 +183,59 @@ bool BlobState::wait(std::uint64_t version, std::chrono::nanoseconds timeout) {
     news_->changed.wait_until(lock, std::min<std::chrono::steady_clock::time_point>(deadline, now + pause),
                               [&] { return news_->newest >= version; });
     pause = std::min(pause * 2, std::chrono::microseconds(10'000));
+  }
+}
+
+void BlobState::check_log() {
+  if (news_->log_checked.load()) return;
+  std::string damage;
+  try {
+    backend_->settle();
+    // Of objects that were not synced some may be there although those that were put before them are not. In this
+    // order: a repair that fills the gap meanwhile makes versions the newest that would not have been looked at.
+    if (backend_->may_be_torn()) {
+      const std::vector<std::string> stray = beyond_newest();
+      if (!stray.empty()) {
+        damage = "the object " + stray.front() + " is there, and the record of version " +
+                 std::to_string(known_.load() + 1) + " is missing";
+      }
+    }
+    map_at(kLatest);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::corrupt) throw;
+    damage = error.what();
+  }
+  if (!damage.empty()) {
+    throw Error(ErrorCode::corrupt,
+                title() +
+                    ": nothing can be written, because what follows a damaged version cannot be read; 'penstock store "
+                    "repair " +
+                    backend_->url() + "' shows what can be mended",
+                -1, damage);
+  }
+  news_->log_checked = true;
+}
+
+std::vector<std::string> BlobState::beyond_newest() {
+  std::vector<std::string> found;
+  for (const char* folder : {"versions", "index", "compact"}) {
+    for (std::string& object : backend_->list(key(folder))) found.push_back(std::move(object));
+  }
+  // What others have put by now belongs to versions that are there by now.
+  const std::uint64_t newest = latest();
+  std::erase_if(found, [&](const std::string& object) { return number_of(object) <= newest; });
+  return found;
+}
+
+void BlobState::settle(std::uint64_t version) {
+  try {
+    backend_->settle();
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                title() + ": version " + std::to_string(version) +
+                    " was made, but it may get lost with the power, since versions before it are not on the device: " +
+                    error.message(),
+                -1, error.cause());
   }
 }
 

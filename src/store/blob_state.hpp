@@ -1,20 +1,24 @@
 // One blob in a backend: its log of records and the maps that replaying it gives. The protocol and why it is safe:
 // docs/design/store.md.
 //
-//   catalog/<name>                    header: identity, size, whether it grows, folder
-//   successors/<name>/<number>        the same, of a blob with the name of one that was removed
-//   blobs/<name>/data/<base>-<time>-<writer>   data of one write; <base> is the newest version known before
-//   blobs/<name>/versions/<number>    record of one version, created exclusively, last
-//   blobs/<name>/index/<number>       the whole map of a version; saves replaying, and holds versions that a tag keeps
-//   blobs/<name>/compact/<number>     another map of the version, to a contiguous copy of its data; only saves time
-//   blobs/<name>/tags/<tag>           the number of a version that gc keeps
-//   blobs/<name>/gc/fence-<number>    a gc gives up, or gave up, all uncommitted data with a base below <number>
-//   blobs/<name>/gc/keep-<number>     versions below <number> are collected, except those with a tag
-//   blobs/<name>/gc/gone              the blob was removed
-//   blobs/<name>/gc/unfinished        a gc takes a clone that no entry names for one of a dead process
+//   catalog/<name>             the entry of a name: identity, size, whether it grows, folder
+//   successors/<name>/<number> the same, after the first blob of this name
+//   freed/<number>             entries up to <number> may have been freed; see "Names" in docs/design/store.md
 //
-// Clones, and blobs with the name of one that was removed, have homes/<time>-<random> in place of blobs/<name>
-// (folders/<time>-<random> where an earlier Penstock made them).
+// The folder of a blob is places/<time>-<random>. Of blobs that Penstock 0.1 made it is blobs/<name>, or
+// homes/<time>-<random>; those have no gc/alive, and keep gc/gone for ever. In it:
+//
+//   data/<base>-<time>-<writer>   data of one write; <base> is the newest version known before
+//   versions/<number>    record of one version, created exclusively, last
+//   index/<number>       the whole map of a version; saves replaying, and holds versions that a tag keeps
+//   compact/<number>     another map of the version, to a contiguous copy of its data; only saves time
+//   tags/<tag>           the number of a version that gc keeps
+//   gc/alive             put first and removed with the data: where it is missing, the blob was removed
+//   gc/fence-<number>    a gc gives up, or gave up, all uncommitted data with a base below <number>
+//   gc/keep-<number>     versions below <number> are collected, except those with a tag
+//   gc/gone              the blob was removed
+//   gc/unfinished        a gc takes a blob that no entry names for one of a dead process
+//   lost/<object>        what repair has taken away, for people to look at
 #pragma once
 
 #include <atomic>
@@ -37,10 +41,11 @@
 
 namespace penstock::store {
 
-/// Where blobs have folders of their own. A gc that knows no successors of names would take theirs for leftovers: so
-/// new folders are where it does not look.
-inline constexpr std::string_view kFolders = "homes";
-inline constexpr std::string_view kFormerFolders = "folders";
+/// Where blobs have their folders. A collector of Penstock 0.1 would take those for leftovers in "homes" and "folders",
+/// where it looks for blobs of its own.
+inline constexpr std::string_view kFolders = "places";
+inline constexpr std::string_view kFormerFolders[] = {"homes", "folders"};
+inline constexpr std::string_view kAlive = "alive";
 inline constexpr std::string_view kGone = "gone";
 inline constexpr std::string_view kUnfinished = "unfinished";
 inline constexpr std::uint64_t kInlineBytes = 4 << 10;
@@ -67,12 +72,27 @@ class BlobState {
   static std::shared_ptr<BlobState> find(const std::shared_ptr<Backend>& backend, std::string_view name);
   /// Names that stand for a blob, or did.
   static std::set<std::string> names(const Backend& backend);
-  /// Those of all blobs that are there.
-  static std::set<std::string> folders_in_use(const std::shared_ptr<Backend>& backend);
+  /// All folders that an entry names, also those of blobs that were removed.
+  static std::set<std::string> named_folders(const std::shared_ptr<Backend>& backend);
   /// From here on the blob does not exist any more. False, and nothing changes, where another removal came before.
   bool remove();
-  /// Frees what is left of blobs of this name that were removed.
-  static void free_removed(const std::shared_ptr<Backend>& backend, std::string_view name, GcReport& report);
+  /// An entry of a name that stands for no blob only because something is damaged.
+  struct DamagedEntry {
+    std::string object;
+    std::string reason;
+    std::vector<std::byte> content;  ///< to put in its place; empty where that is not known
+    std::string action;              ///< what putting it there does
+  };
+  /// What the witness in a folder says. Throws not_found, corrupt.
+  struct Witness {
+    std::string name;
+    std::vector<std::byte> entry;
+  };
+  static Witness read_witness(const Backend& backend, const std::string& folder);
+  static std::vector<DamagedEntry> damaged_entries(const std::shared_ptr<Backend>& backend, std::string_view name);
+  /// Frees what is left of blobs that were removed: what is in their folders, and, of those that were made before the
+  /// lease began, also their names.
+  static void free_names(const std::shared_ptr<Backend>& backend, std::chrono::seconds lease, GcReport& report);
 
   Backend& backend() const { return *backend_; }
   const std::string& name() const { return name_; }
@@ -88,12 +108,24 @@ class BlobState {
   std::shared_ptr<const VersionMap> map_at(std::uint64_t version);
   /// A map of the same bytes, contiguous where the version was compacted.
   std::shared_ptr<const VersionMap> readable_map_at(std::uint64_t version);
+  struct Readable {
+    std::shared_ptr<const VersionMap> map;
+    std::string damage;  ///< why this is older than the newest version; empty if it is not
+  };
+  /// As readable_map_at. Of kLatest the newest that can be read, which is older where a record is damaged.
+  Readable readable_at(std::uint64_t version);
   void read(const VersionMap& map, std::span<const ReadRegion> regions);
 
   void check_regions(std::span<const WriteRegion> regions) const;
+  /// Throws corrupt where the newest version cannot be read: what is written after it could not be read either. Looks
+  /// once in a process.
+  void check_log();
+  /// Records, indexes and compacted maps of versions that do not exist.
+  std::vector<std::string> beyond_newest();
   Part stage(std::span<const WriteRegion> regions);
   std::optional<std::uint64_t> commit(RecordKind kind, std::vector<Part> parts, std::uint64_t number = 0);
 
+  bool is_removed() const;
   /// What the collector has announced.
   struct Marks {
     std::uint64_t keep_from = 0;    ///< versions below are collected
@@ -108,12 +140,15 @@ class BlobState {
   void untag(std::string_view name);
   /// Name and version of all tags, by name.
   std::vector<std::pair<std::string, std::uint64_t>> tags() const;
+  std::uint64_t read_tag(std::string_view name) const;
   void compact(std::uint64_t version);
   void clone(std::uint64_t version, std::string_view name);
   std::optional<VersionMap> read_compacted(std::uint64_t version) const;
 
   const std::string& folder() const { return folder_; }
   std::string key(std::string_view folder) const { return folder_ + '/' + std::string(folder); }
+  bool has_witness() const { return has_witness_; }
+  std::string alive_key() const { return key("gc/") + std::string(kAlive); }
   std::string gone_key() const { return key("gc/") + std::string(kGone); }
   std::string tag_key(std::string_view name) const;
   std::string compacted_key(std::uint64_t version) const { return numbered_key(key("compact"), version); }
@@ -126,7 +161,13 @@ class BlobState {
   struct News;
 
   BlobState(std::shared_ptr<Backend> backend, std::string_view name);
-  static std::string new_folder();
+  /// Takes a new folder, which exists from here on.
+  void begin_folder();
+  /// What an entry of the name holds, and its copy in the folder.
+  std::vector<std::byte> header() const;
+  std::vector<std::byte> witness() const;
+  DamagedEntry substitute(const std::string& entry, const std::string& reason);
+  static std::uint64_t freed_numbers(const Backend& backend);
   /// A blob with the size of `map` in a folder of its own, which nobody sees before announce().
   std::shared_ptr<BlobState> prepare_clone(std::string_view name, const VersionMap& map) const;
   struct Standing;
@@ -135,8 +176,9 @@ class BlobState {
   /// False where the entry is not there (any more).
   bool read_entry(const std::string& entry);
   void follow_news();
-  /// Creates the entry of the name; throws exists.
-  void announce();
+  /// Creates the entry of the name; throws exists. False where a gc took the blob, or what its name was chosen by, away
+  /// meanwhile: then this blob counts as removed.
+  bool announce();
   /// Whether a map of `version` is better built from an index than from one of version `from`.
   bool is_shorter_from_index(std::uint64_t from, std::uint64_t version) const;
   void put_index_if_due(std::uint64_t version);
@@ -156,6 +198,9 @@ class BlobState {
   std::uint64_t writer() const;
   static std::string writer_name();
   Record decode_of(std::uint64_t version, std::span<const std::byte> sealed) const;
+  /// The newest version before the first record that cannot be read.
+  VersionMap map_before_damage();
+  void settle(std::uint64_t version);
   bool given_up(const Record& record, std::uint64_t version);
   void remove_if_uncommitted(const Record& record, std::uint64_t first);
 
@@ -166,7 +211,9 @@ class BlobState {
   std::shared_ptr<News> news_;
   std::uint64_t blob_id_ = 0;
   std::uint64_t size_bytes_ = 0;
+  std::int64_t made_ns_ = 0;  ///< as its entry says
   bool grows_ = false;
+  bool has_witness_ = false;  ///< gc/alive is in the folder as long as the blob is
 
   std::atomic<std::uint64_t> known_{0};        ///< a version that existed
   std::atomic<std::uint64_t> known_index_{0};  ///< a version that had an index

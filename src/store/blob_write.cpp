@@ -43,6 +43,7 @@ void BlobState::check_regions(std::span<const WriteRegion> regions) const {
 }
 
 Part BlobState::stage(std::span<const WriteRegion> regions) {
+  check_log();
   Part part;
   std::vector<ConstBytes> pieces;
   std::uint64_t total_bytes = 0;
@@ -72,6 +73,7 @@ Part BlobState::stage(std::span<const WriteRegion> regions) {
 }
 
 std::optional<std::uint64_t> BlobState::commit(RecordKind kind, std::vector<Part> parts, std::uint64_t number) {
+  check_log();
   Record record;
   record.kind = kind;
   record.blob_id = blob_id_;
@@ -101,6 +103,7 @@ std::optional<std::uint64_t> BlobState::commit(RecordKind kind, std::vector<Part
     throw;
   }
   if (given_up(record, version)) return std::nullopt;
+  settle(version);
   learn(version);
   if (version % (regions <= kFewRegions ? kIndexConsideredForFew : kIndexConsidered) == 0) {
     try {
@@ -139,7 +142,7 @@ bool BlobState::given_up(const Record& record, std::uint64_t version) {
     cause = "all versions below " + std::to_string(found.keep_from) + " were collected meanwhile";
     backend_->remove(record_key(version));
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::not_found && backend_->exists(gone_key())) throw;
+    if (error.code() == ErrorCode::not_found && is_removed()) throw;
     cause = error.what();
   }
   throw Error(ErrorCode::io,

@@ -38,6 +38,12 @@ void check_object(const Backend& backend, const Source& source, CheckReport& rep
 
 }  // namespace
 
+void verify_object(const Backend& backend, const Source& source) {
+  CheckReport report;
+  check_object(backend, source, report);
+  if (!report.problems.empty()) throw Error(ErrorCode::corrupt, report.problems.front());
+}
+
 void check_blob(BlobState& blob, CheckReport& report) {
   const Backend& backend = blob.backend();
   const auto guarded = [&](const auto& action) {
@@ -50,6 +56,12 @@ void check_blob(BlobState& blob, CheckReport& report) {
     }
   };
   ++report.blobs;
+  if (blob.has_witness()) {
+    guarded([&] {
+      if (BlobState::read_witness(backend, blob.folder()).name == blob.name()) return;
+      throw Error(ErrorCode::corrupt, backend.url() + ": object " + blob.alive_key() + " is of another blob");
+    });
+  }
   const std::uint64_t newest = blob.latest();
   const std::uint64_t keep_from = blob.marks().keep_from;
   std::map<std::string, std::shared_ptr<const Source>> reachable;
@@ -77,44 +89,45 @@ void check_blob(BlobState& blob, CheckReport& report) {
   });
   std::set<std::uint64_t> indexes;
   for (const std::string& index : backend.list(blob.key("index"))) indexes.insert(number_of(index));
-  for (std::uint64_t version = keep_from + 1; based && version <= newest; ++version) {
+  // What the map before this version is: known, or, behind a record that is damaged or was lost, as the next index
+  // says.
+  enum class Before : std::uint8_t { known, lost, unknown } before = based ? Before::known : Before::unknown;
+  for (std::uint64_t version = keep_from + 1; version <= newest; ++version) {
     Record record;
-    if (!guarded([&] { record = blob.record(version); })) {
-      // Later maps are wrong without this record, but the objects of later records can still be verified.
-      for (++version; version <= newest; ++version) {
-        guarded([&] {
-          for (const Part& part : blob.record(version).parts) {
-            if (!part.object.key.empty()) {
-              reachable.emplace(part.object.key, std::make_shared<const Source>(part.object));
-            }
-          }
-        });
+    if (guarded([&] { record = blob.record(version); })) {
+      // Behind damage it is not known which records are void; the objects of all of them should be there.
+      const bool counts = before == Before::unknown || map.apply(record);
+      if (stands_for_lost(record)) {
+        ++report.lost_versions;
+        if (before == Before::known) before = Before::lost;
       }
-      break;
-    }
-    ++report.versions;
-    if (map.apply(record)) {
+      if (before != Before::unknown) ++report.versions;
       for (const Part& part : record.parts) {
-        if (!part.object.key.empty()) {
-          reachable.emplace(part.object.key, std::make_shared<const Source>(part.object));
-        }
+        if (!counts || part.object.key.empty()) continue;
+        reachable.emplace(part.object.key, std::make_shared<const Source>(part.object));
       }
+    } else {
+      before = Before::unknown;
     }
     if (!indexes.contains(version)) continue;
     guarded([&] {
-      if (blob.read_index(version) == map) return;
-      throw Error(ErrorCode::corrupt, backend.url() + ": object " + blob.index_key(version) +
-                                          " differs from what the records say; remove it");
+      VersionMap index = blob.read_index(version);
+      if (before == Before::known && !(index == map)) {
+        throw Error(ErrorCode::corrupt, backend.url() + ": object " + blob.index_key(version) +
+                                            " differs from what the records say; remove it");
+      }
+      if (before == Before::unknown) ++report.versions;
+      reach(index);
+      map = std::move(index);
+      before = Before::known;
     });
   }
-  for (const std::string& key : backend.list(blob.key("versions"))) {
-    guarded([&] {
-      if (number_of(key) <= newest) return;
-      throw Error(ErrorCode::corrupt, backend.url() + ": object " + key +
-                                          " cannot be reached, for the record of version " +
-                                          std::to_string(newest + 1) + " is missing; restore it from a copy");
-    });
-  }
+  guarded([&] {
+    for (const std::string& object : blob.beyond_newest()) {
+      report.problems.push_back(backend.url() + ": object " + object + " belongs to no version, for the record of " +
+                                std::to_string(newest + 1) + " is missing; see 'penstock store repair'");
+    }
+  });
   for (const auto& [key, source] : reachable) {
     guarded([&] { check_object(backend, *source, report); });
   }

@@ -72,11 +72,19 @@ std::set<std::string> needed_objects(BlobState& blob, std::uint64_t keep_from, s
   }
   VersionMap map = *blob.map_at(keep_from);
   add_sources(map, needed);
+  bool lost = false;
   for (std::uint64_t version = keep_from + 1; version <= newest; ++version) {
     const Record record = blob.record(version);
+    lost = lost || stands_for_lost(record);
     if (!map.apply(record)) continue;
     for (const Part& part : record.parts) {
       if (!part.object.key.empty()) needed.insert(part.object.key);
+    }
+  }
+  // What a lost record named may still be named by a map that was made before it got lost.
+  if (lost) {
+    for (const std::uint64_t version : numbers_below(blob, "index")) {
+      if (version > keep_from) add_sources_if_there([&] { return blob.read_index(version); }, needed);
     }
   }
   return needed;
@@ -152,7 +160,10 @@ void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
   // The latter go only behind a fence: from there on they can no longer be committed.
   const std::vector<std::string> stored = backend.list(blob.key("data"));
   const std::set<std::string> committed = committed_objects(blob, kept_from, keep_from);
+  // An index or a mark must not outlive the version that it names, nor what that is read from.
+  backend.settle();
   if (keep_from > 0) blob.put_index(keep_from);
+  backend.settle();
   if (keep_from > kept_from) put_mark(blob, "keep-", keep_from);
   // Tags are looked for after the announcement: whoever tags an older version from now on sees it and fails.
   std::set<std::string> needed = needed_objects(blob, keep_from, newest);
@@ -188,6 +199,8 @@ void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
     if (needed.contains(key)) continue;
     if (committed.contains(key) || parse(key).base < fence_below) objects.push_back(key);
   }
+  // Others may have put, without waiting for the device, what stands for that.
+  if (!indexes.empty() || !records.empty() || !objects.empty()) backend.settle();
   for (const auto* keys : {&indexes, &records, &objects}) report.bytes_freed += total_bytes(backend, *keys);
   backend.remove_all(indexes);
   report.versions_removed += backend.remove_all(records);
@@ -197,21 +210,36 @@ void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
 
 }  // namespace
 
+void put_keep_mark(BlobState& blob, std::uint64_t version) { put_mark(blob, "keep-", version); }
+
 GcReport remove_folder(Backend& backend, const std::string& folder) {
-  backend.put_if_absent(folder + "/gc/" + std::string(kGone), {});
+  const std::string marks = folder + "/gc/";
+  backend.put_if_absent(marks + std::string(kGone), {});
   std::vector<std::string> keys = backend.list(folder);
-  std::erase(keys, folder + "/gc/" + std::string(kGone));
+  std::erase(keys, marks + std::string(kGone));
+  std::erase(keys, marks + std::string(kUnfinished));
   GcReport report;
   report.bytes_freed = total_bytes(backend, keys);
   report.objects_removed = backend.remove_all(keys);
   return report;
 }
 
+void erase_folder(Backend& backend, const std::string& folder) {
+  const std::string marks = folder + "/gc/";
+  const bool has_witness = folder.starts_with(std::string(kFolders) + '/');
+  // In this order: a creator tells by the second whether its blob was removed or given up.
+  if (has_witness) backend.remove(marks + std::string(kGone));
+  backend.remove(marks + std::string(kUnfinished));
+  if (has_witness) backend.prune(folder);
+}
+
 std::set<std::string> list_folders(const Backend& backend) {
   std::set<std::string> folders;
-  for (const std::string_view root : {kFolders, kFormerFolders}) {
-    for (const std::string& key : backend.list(root)) folders.insert(key.substr(0, key.find('/', root.size() + 1)));
-  }
+  const auto add = [&](std::string_view root) {
+    for (const std::string& part : backend.list_parts(root)) folders.insert(std::string(root) + '/' + part);
+  };
+  add(kFolders);
+  for (const std::string_view root : kFormerFolders) add(root);
   return folders;
 }
 
@@ -219,28 +247,28 @@ void collect_folders(const std::shared_ptr<Backend>& backend, const std::set<std
                      const std::set<std::string>& in_use, std::chrono::seconds lease, GcReport& report) {
   const std::int64_t deadline_ns = begin_of(lease);
   std::vector<std::string> removed;
-  std::vector<std::string> unfinished;
   for (const std::string& folder : folders) {
     std::int64_t made_ns = 0;
     std::from_chars(folder.data() + folder.find('/') + 1, folder.data() + folder.size(), made_ns);
     if (in_use.contains(folder) || made_ns > deadline_ns) continue;
-    if (backend->exists(folder + "/gc/" + std::string(kGone))) {
-      removed.push_back(folder);
-    } else {
-      backend->put_if_absent(folder + "/gc/" + std::string(kUnfinished), {});
-      unfinished.push_back(folder);
+    if (backend->list(folder).empty()) {
+      backend->prune(folder);
+      continue;
     }
+    if (!backend->exists(folder + "/gc/" + std::string(kGone))) {
+      backend->put_if_absent(folder + "/gc/" + std::string(kUnfinished), {});
+    }
+    removed.push_back(folder);
   }
-  // Whoever completes a clone from now on sees the mark; who did before is seen.
-  if (!unfinished.empty()) {
-    const std::set<std::string> completed = BlobState::folders_in_use(backend);
-    std::erase_if(unfinished, [&](const std::string& folder) { return completed.contains(folder); });
-  }
-  removed.insert(removed.end(), unfinished.begin(), unfinished.end());
+  // Whoever completes a blob from now on sees the mark; who did before is seen.
+  if (removed.empty()) return;
+  const std::set<std::string> named = BlobState::named_folders(backend);
+  std::erase_if(removed, [&](const std::string& folder) { return named.contains(folder); });
   for (const std::string& folder : removed) {
     const GcReport freed = remove_folder(*backend, folder);
     report.bytes_freed += freed.bytes_freed;
     report.objects_removed += freed.objects_removed;
+    erase_folder(*backend, folder);
   }
 }
 

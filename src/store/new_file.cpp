@@ -59,7 +59,9 @@ void NewFile::write(std::span<const ConstBytes> pieces) {
 }
 
 void NewFile::sync() {
-  if (calls_.fdatasync(fd_) < 0) fail_call("cannot sync " + path_, errno);
+  while (calls_.fdatasync(fd_) < 0) {
+    if (errno != EINTR) fail_call("cannot sync " + path_, errno);
+  }
 }
 
 void NewFile::close() {
@@ -77,6 +79,11 @@ NewFile::Link NewFile::link_to(const std::string& target) {
   if (error == EEXIST) return Link::exists;
   if (error == ENOENT && !there && errno == ENOENT) return Link::vanished;
   fail_call("cannot create " + target + " from " + path_, error);
+}
+
+void NewFile::rename_to(const std::string& target) {
+  if (calls_.rename(path_, target) < 0) fail_call("cannot put " + path_ + " in the place of " + target, errno);
+  kept_ = true;
 }
 
 FileStatus NewFile::status() const {

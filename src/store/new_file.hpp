@@ -33,6 +33,8 @@ class NewFile {
   enum class Link { made, exists, vanished };
   /// Gives the file a second name. `vanished`: a reclaim took this file for one of a dead writer.
   Link link_to(const std::string& target);
+  /// Takes the place of what `target` names, or becomes it.
+  void rename_to(const std::string& target);
   /// The path stays.
   void keep() { kept_ = true; }
 

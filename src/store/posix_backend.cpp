@@ -26,7 +26,21 @@ namespace {
 
 constexpr std::string_view kFormatFile = "PENSTOCK";
 constexpr std::string_view kTemporary = ".tmp";
+/// unsynced/<kernel>: processes under this kernel put objects without waiting for the device.
+constexpr std::string_view kUnsynced = "unsynced";
 constexpr std::size_t kOpenFiles = 64;
+/// How often a put makes a directory again that was pruned under it.
+constexpr int kPruned = 8;
+
+/// As the call says; one that a signal interrupted is repeated.
+template <typename Call>
+int uninterrupted(const Call& call) {
+  for (;;) {
+    const int result = call();
+    if (result >= 0 || errno != EINTR) return result;
+  }
+}
+
 ConstBytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
 
 /// A file descriptor that closes itself; for files that are only read.
@@ -57,6 +71,7 @@ class PosixBackend final : public Backend {
     const std::string target = path(key);
     FileStatus status;
     if (calls_.stat(target, status) == 0) return false;
+    say_unsynced();
     return publish(
         pieces, [&](NewFile& file) { return file.link_to(target); }, parent(target));
   }
@@ -64,17 +79,20 @@ class PosixBackend final : public Backend {
   void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces) override {
     check_key(key);
     const std::string target = path(key);
-    make_directory(parent(target));
-    NewFile file(calls_, target);
-    file.write(pieces);
-    if (durable_) file.sync();
-    file.close();
-    sync_directory(parent(target));
-    file.keep();
+    say_unsynced();
+    in_directory(parent(target), [&] {
+      NewFile file(calls_, target);
+      file.write(pieces);
+      if (durable_) file.sync();
+      file.close();
+      sync_directory(parent(target));
+      file.keep();
+    });
   }
 
   std::uint64_t append(std::string_view prefix, std::uint64_t first, std::span<const ConstBytes> pieces) override {
     check_key(prefix);
+    say_unsynced();
     const auto link_to_first_free = [&](NewFile& file) {
       for (;; ++first) {
         const auto link = file.link_to(path(numbered_key(prefix, first)));
@@ -131,6 +149,20 @@ class PosixBackend final : public Backend {
     return keys;
   }
 
+  std::vector<std::string> list_parts(std::string_view prefix) const override {
+    check_key(prefix);
+    std::vector<DirectoryEntry> entries;
+    if (calls_.list(path(prefix), entries) < 0 && errno != ENOENT && errno != ENOTDIR) {
+      fail_call("cannot list " + path(prefix), errno);
+    }
+    std::vector<std::string> parts;
+    for (auto& [name, kind] : entries) {
+      if (!name.starts_with('.')) parts.push_back(std::move(name));
+    }
+    std::sort(parts.begin(), parts.end());
+    return parts;
+  }
+
   bool remove(std::string_view key) override {
     const std::string one(key);
     return remove_all(std::span(&one, 1)) == 1;
@@ -156,6 +188,7 @@ class PosixBackend final : public Backend {
 
   void copy_all(std::span<const std::pair<std::string, std::string>> keys) override {
     std::set<std::string> directories;
+    say_unsynced();
     for (const auto& pair : keys) {
       const auto& [from, to] = pair;
       check_key(from);
@@ -176,7 +209,63 @@ class PosixBackend final : public Backend {
   }
 
   void sync() override {
-    if (!durable_ && calls_.sync_file_system(root_) < 0) fail_call("cannot sync the file system of " + root_, errno);
+    if (uninterrupted([&] { return calls_.sync_file_system(root_); }) < 0) {
+      fail_call("cannot sync the file system of " + root_, errno);
+    }
+  }
+
+  std::shared_ptr<Backend> durable_twin() const override {
+    if (durable_) return nullptr;
+    return std::make_shared<PosixBackend>(root_, url_, BackendOptions{.create = false, .durable = true}, calls_);
+  }
+
+  void settle() override {
+    if (!durable_) return;
+    bool here = false;
+    bool elsewhere = false;
+    for (const std::string& mark : list(kUnsynced)) (mark == unsynced_key() ? here : elsewhere) = true;
+    // On a local file system the kernel of any other mark has ended, and what is here now lies on the device. Over NFS
+    // files are on the server when they are closed, which is before anybody hears of them.
+    if (elsewhere && calls_.file_system(root_) == FileSystemKind::other) {
+      throw Error(ErrorCode::unsupported,
+                  url_ +
+                      ": another host has written here with durable=False, and what it wrote cannot be made durable "
+                      "from this one; open the store with durable=False here too, or, once no process of the other "
+                      "host writes to it, run 'penstock store repair --apply " +
+                      url_ + "'");
+    }
+    if (here) sync();
+  }
+
+  bool may_be_torn() const override {
+    const std::vector<std::string> marks = list(kUnsynced);
+    return std::any_of(marks.begin(), marks.end(), [&](const std::string& mark) { return mark != unsynced_key(); });
+  }
+
+  void declare_whole() override {
+    std::vector<std::string> marks = list(kUnsynced);
+    std::erase(marks, unsynced_key());
+    if (!marks.empty()) remove_all(marks);
+  }
+
+  void replace(std::string_view key, std::span<const ConstBytes> pieces) override {
+    check_key(key);
+    const std::string target = path(key);
+    make_directory(root_ + '/' + std::string(kTemporary));
+    in_directory(parent(target), [&] {
+      NewFile file(calls_, temporary_path());
+      file.write(pieces);
+      file.sync();
+      file.close();
+      file.rename_to(target);
+      forget_file(std::string(key));
+      sync_directory(parent(target));
+    });
+  }
+
+  void prune(std::string_view prefix) override {
+    check_key(prefix);
+    if (prune_below(path(prefix))) sync_directory(parent(path(prefix)));
   }
 
   std::uint64_t reclaim(std::chrono::seconds age) override {
@@ -216,6 +305,10 @@ class PosixBackend final : public Backend {
 
   void open_root(bool create) {
     FileStatus status;
+    // A store is founded once, so even processes that wait for nothing else wait for that.
+    if (!durable_ && create && calls_.stat(path(kFormatFile), status) < 0) {
+      PosixBackend(root_, url_, {.create = true, .durable = true}, calls_);
+    }
     if (calls_.stat(root_, status) < 0) {
       if (errno != ENOENT) fail_call(url_ + ": cannot look at " + root_, errno);
       if (!create) {
@@ -231,6 +324,22 @@ class PosixBackend final : public Backend {
       found_store(create);
     }
     check_format();
+    if (calls_.file_system(root_) != FileSystemKind::local) probe();
+  }
+
+  /// What is not known to create links exclusively is tried out, unless it can only be read.
+  void probe() {
+    if (!calls_.can_write(root_)) return;
+    try {
+      probe_safety(*this);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::no_space || error.code() == ErrorCode::unsupported) throw;
+      throw Error(ErrorCode::unsupported,
+                  url_ + ": the file system of " + root_ +
+                      " cannot hold a store, which needs hard links (link(2)) that are created exclusively; use a "
+                      "directory on another file system",
+                  -1, error.what());
+    }
   }
 
   void found_store(bool create) {
@@ -273,15 +382,63 @@ class PosixBackend final : public Backend {
     }
     // What stands above the root may be closed to us; then it is not ours to make durable either.
     const bool above = directory.size() <= root_.size();
-    if (durable_ && calls_.sync_directory(parent(directory)) < 0 && !(above && errno == EACCES)) {
+    if (durable_ && uninterrupted([&] { return calls_.sync_directory(parent(directory)); }) < 0 &&
+        !(above && errno == EACCES)) {
       fail_call("cannot sync directory " + parent(directory), errno);
     }
     const std::lock_guard lock(directories_mutex_);
     directories_.insert(directory);
   }
 
-  void sync_directory(const std::string& directory) {
-    if (durable_ && calls_.sync_directory(directory) < 0) fail_call("cannot sync directory " + directory, errno);
+  void sync_directory(std::string directory) {
+    if (!durable_) return;
+    while (uninterrupted([&] { return calls_.sync_directory(directory); }) < 0) {
+      // One that was pruned was empty; what remains to be made durable is that it is gone.
+      if (errno != ENOENT || directory.size() <= root_.size()) fail_call("cannot sync directory " + directory, errno);
+      directory = parent(directory);
+    }
+  }
+
+  /// Runs `action`, which puts something into the directory. A prune by another process may take the directory away
+  /// while it is empty; then it is made again.
+  template <typename Action>
+  void in_directory(const std::string& directory, const Action& action) {
+    for (int attempt = 0;; ++attempt) {
+      make_directory(directory);
+      FileStatus status;
+      try {
+        return action();
+      } catch (const Error& error) {
+        if (attempt == kPruned || error.code() != ErrorCode::io || calls_.stat(directory, status) == 0) throw;
+      }
+      forget_directories(directory);
+    }
+  }
+
+  void forget_directories(const std::string& directory) {
+    const std::lock_guard lock(directories_mutex_);
+    for (std::string above = directory; above.size() > root_.size(); above = parent(above)) directories_.erase(above);
+  }
+
+  /// Removes the directory if no file is below it. False if it is not there any more, or stays.
+  bool prune_below(const std::string& directory) {
+    std::vector<DirectoryEntry> entries;
+    if (calls_.list(directory, entries) < 0) return false;
+    for (const auto& [name, kind] : entries) {
+      if (kind != DirectoryEntry::Kind::file) prune_below(directory + '/' + name);
+    }
+    forget_directories(directory);
+    return calls_.rmdir(directory) == 0;
+  }
+
+  std::string unsynced_key() const { return numbered_key(kUnsynced, calls_.kernel()); }
+
+  /// Before the first object that is not durable: this mark itself is, so that whoever comes after a loss of power
+  /// knows.
+  void say_unsynced() {
+    if (durable_ || said_unsynced_.load()) return;
+    PosixBackend(root_, url_, {.create = false, .durable = true}, calls_).put_if_absent(unsynced_key(), {});
+    said_unsynced_ = true;
   }
 
   /// Writes a temporary file, lets `link` give it its name in `directory`, and makes all of it durable.
@@ -293,12 +450,12 @@ class PosixBackend final : public Backend {
       file.write(pieces);
       if (durable_) file.sync();
       file.close();
-      make_directory(directory);
-      const NewFile::Link result = link(file);
-      if (result == NewFile::Link::vanished) continue;
-      if (result == NewFile::Link::exists) return false;
-      sync_directory(directory);
-      return true;
+      NewFile::Link result = NewFile::Link::vanished;
+      in_directory(directory, [&] {
+        result = link(file);
+        if (result == NewFile::Link::made) sync_directory(directory);
+      });
+      if (result != NewFile::Link::vanished) return result == NewFile::Link::made;
     }
   }
 
@@ -406,6 +563,7 @@ class PosixBackend final : public Backend {
   PosixCalls& calls_;
   std::uint64_t writer_ = 0;
   std::atomic<std::uint64_t> counter_{0};
+  std::atomic<bool> said_unsynced_{false};
   std::mutex directories_mutex_;
   std::set<std::string> directories_;
   mutable std::mutex files_mutex_;

@@ -1,5 +1,6 @@
 // Objects as files below one directory. Needs of the file system no more than link(2), which is atomic everywhere
-// (NFS and the parallel file systems included); never fcntl, flock or rename over an existing name.
+// (NFS and the parallel file systems included); never fcntl or flock, and rename over an existing name for repair
+// alone.
 #pragma once
 
 #include <memory>

@@ -3,9 +3,11 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
 #include <string_view>
 
 namespace penstock::store {
@@ -34,7 +36,7 @@ int open_and(int (*call)(int), const std::string& directory) {
 int PosixCalls::open_to_read(const std::string& path) { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); }
 
 int PosixCalls::create(const std::string& path) {
-  return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
 
 int PosixCalls::close(int fd) { return ::close(fd); }
@@ -64,7 +66,11 @@ int PosixCalls::link(const std::string& from, const std::string& to) { return ::
 
 int PosixCalls::unlink(const std::string& path) { return ::unlink(path.c_str()); }
 
-int PosixCalls::mkdir(const std::string& path) { return ::mkdir(path.c_str(), 0755); }
+int PosixCalls::rename(const std::string& from, const std::string& to) { return ::rename(from.c_str(), to.c_str()); }
+
+int PosixCalls::mkdir(const std::string& path) { return ::mkdir(path.c_str(), 0777); }
+
+int PosixCalls::rmdir(const std::string& path) { return ::rmdir(path.c_str()); }
 
 int PosixCalls::fstat(int fd, FileStatus& status) {
   struct stat found;
@@ -98,6 +104,46 @@ int PosixCalls::list(const std::string& path, std::vector<DirectoryEntry>& entri
   ::closedir(directory);
   errno = error;
   return error == 0 ? 0 : -1;
+}
+
+bool PosixCalls::can_write(const std::string& directory) { return ::access(directory.c_str(), W_OK | X_OK) == 0; }
+
+FileSystemKind PosixCalls::file_system(const std::string& path) {
+  // statfs(2); of file systems that it does not list, the kernel's own headers.
+  constexpr std::uint64_t kLocal[] = {
+      0xef53,      // ext2, ext3, ext4
+      0x58465342,  // xfs
+      0x9123683e,  // btrfs
+      0x01021994,  // tmpfs
+      0x858458f6,  // ramfs
+      0xf2f52010,  // f2fs
+      0x2fc12fc1,  // zfs
+      0xca451a4e,  // bcachefs
+      0x3153464a,  // jfs
+      0x3434,      // nilfs2
+  };
+  constexpr std::uint64_t kNfs = 0x6969;
+  constexpr std::uint64_t kOverlay = 0x794c7630;
+  struct statfs found;
+  if (::statfs(path.c_str(), &found) < 0) return FileSystemKind::other;
+  const auto type = static_cast<std::uint32_t>(found.f_type);
+  if (type == kNfs) return FileSystemKind::nfs;
+  if (type == kOverlay) return FileSystemKind::overlay;
+  for (const std::uint64_t local : kLocal) {
+    if (type == local) return FileSystemKind::local;
+  }
+  return FileSystemKind::other;
+}
+
+std::uint64_t PosixCalls::kernel() {
+  static const std::uint64_t number = [] {
+    std::string id;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+    std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+    for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    return hash;
+  }();
+  return number;
 }
 
 PosixCalls& PosixCalls::system() {

@@ -24,6 +24,13 @@ struct DirectoryEntry {
   Kind kind = Kind::unknown;
 };
 
+enum class FileSystemKind : std::uint8_t {
+  local,    ///< of one kernel, and known to create links exclusively
+  overlay,  ///< of one kernel; what it can do depends on the layers
+  nfs,      ///< of several hosts; what was written is on the server when the file is closed
+  other,    ///< of several hosts, or unknown
+};
+
 /// Every function behaves as the call it is named after: -1 and errno on failure. Thread-safe.
 class PosixCalls {
  public:
@@ -41,11 +48,21 @@ class PosixCalls {
   virtual int sync_file_system(const std::string& path);
   virtual int link(const std::string& from, const std::string& to);
   virtual int unlink(const std::string& path);
+  virtual int rename(const std::string& from, const std::string& to);
   virtual int mkdir(const std::string& path);
+  virtual int rmdir(const std::string& path);
   virtual int fstat(int fd, FileStatus& status);
   virtual int stat(const std::string& path, FileStatus& status);
   /// What is in a directory without "." and "..", in any order.
   virtual int list(const std::string& path, std::vector<DirectoryEntry>& entries);
+
+  /// Whether this process may create files in a directory.
+  virtual bool can_write(const std::string& directory);
+  /// Of the file system that holds an existing path.
+  virtual FileSystemKind file_system(const std::string& path);
+  /// A number of the running kernel: another one after each start of the machine. What one kernel's processes wrote
+  /// lies in one page cache, also if they run in different containers.
+  virtual std::uint64_t kernel();
 
   /// The operating system's.
   static PosixCalls& system();

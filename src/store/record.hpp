@@ -47,6 +47,10 @@ struct Record {
   std::vector<Part> parts;
 };
 
+/// What repair puts in the place of a record that nobody can read: a fence that fences nothing. Penstock 0.1 reads it
+/// as that, too.
+inline bool stands_for_lost(const Record& record) { return record.kind == RecordKind::fence && record.number == 0; }
+
 std::vector<std::byte> encode(const Record& record);
 /// Throws corrupt that names `source`; unsupported for a newer format.
 Record decode_record(ConstBytes sealed, const std::string& source);

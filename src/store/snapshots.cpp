@@ -36,7 +36,10 @@ void BlobState::tag(std::string_view name, std::uint64_t version) {
   const std::string tag_name = tag_key(name);
   version = map_at(version)->version();
   if (const std::uint64_t keep_from = marks().keep_from; version < keep_from) fail_collected(version, keep_from);
+  // Neither may outlive the version, nor what that is read from.
+  backend_->settle();
   put_index(version);
+  backend_->settle();
   Encoder encoder;
   encode_head(encoder, kTagMagic);
   encoder.number(blob_id_);
@@ -61,18 +64,24 @@ void BlobState::untag(std::string_view name) {
 std::vector<std::pair<std::string, std::uint64_t>> BlobState::tags() const {
   std::vector<std::pair<std::string, std::uint64_t>> found;
   for (const std::string& tag_name : backend_->list(key("tags"))) {
-    const std::string source = backend_->url() + ": object " + tag_name;
+    const std::string name = tag_name.substr(tag_name.find_last_of('/') + 1);
     try {
-      const std::vector<std::byte> sealed = read_all(*backend_, tag_name);
-      Decoder decoder(unseal(sealed, source), source);
-      decode_head(decoder, kTagMagic, source);
-      if (decoder.number<std::uint64_t>() != blob_id_) decoder.fail("belongs to another blob");
-      found.emplace_back(tag_name.substr(tag_name.find_last_of('/') + 1), decoder.number<std::uint64_t>());
+      found.emplace_back(name, read_tag(name));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::not_found) throw;  // removed at this moment
     }
   }
   return found;
+}
+
+std::uint64_t BlobState::read_tag(std::string_view name) const {
+  const std::string object = tag_key(name);
+  const std::string source = backend_->url() + ": object " + object;
+  const std::vector<std::byte> sealed = read_all(*backend_, object);
+  Decoder decoder(unseal(sealed, source), source);
+  decode_head(decoder, kTagMagic, source);
+  if (decoder.number<std::uint64_t>() != blob_id_) decoder.fail("belongs to another blob");
+  return decoder.number<std::uint64_t>();
 }
 
 void BlobState::compact(std::uint64_t version) {
@@ -98,8 +107,9 @@ void BlobState::compact(std::uint64_t version) {
     const std::vector<std::byte> sealed = map->moved(parts).encode();
     const ConstBytes piece(sealed);
     const bool mine = backend_->put_if_absent(name, std::span(&piece, 1));
-    // As for a writer: a gc that is not announced by now sees what we put; one that is may have given us up.
-    const bool given_up = base < marks().fence_below;
+    // A gc lists the compacted maps after it has appended its fence. So it sees ours, unless its fence is in the log by
+    // now; the mark alone says nothing, for its gc may have died before the fence.
+    const bool given_up = base < marks().fence_below && map_at(kLatest)->fences(base);
     if (mine && !given_up) return;
     if (mine) backend_->remove(name);
     for (const Part& part : parts) {
@@ -114,6 +124,7 @@ void BlobState::clone(std::uint64_t version, std::string_view name) {
   if (find(backend_, clone->name())) {
     throw Error(ErrorCode::exists, clone->title() + " exists already; choose another name");
   }
+  clone->begin_folder();
   std::vector<std::pair<std::string, std::string>> copies;
   for (const auto& source : map->sources()) {
     if (!source->is_object()) continue;
@@ -146,13 +157,13 @@ void BlobState::clone(std::uint64_t version, std::string_view name) {
   put(clone->index_key(1), first.encode());
   put(clone->record_key(1), encode(record));
   put(numbered_key(clone->key("gc"), 1).insert(clone->key("gc/").size(), "keep-"), {});
-  clone->announce();
-  // A gc that takes the new folder for a leftover, because all this took longer than the lease, has said so before it
-  // looked for our entry; when that mark goes with the rest, the other is there.
-  const bool given_up = backend_->exists(clone->key("gc/") + std::string(kUnfinished));
-  if (!given_up && !backend_->exists(clone->gone_key())) return;
-  clone->remove();
-  throw Error(ErrorCode::io, clone->title() + ": a gc took the unfinished clone for one of a dead process; repeat it");
+  backend_->settle();  // also what it shares
+  if (!clone->announce()) {
+    throw Error(ErrorCode::io,
+                clone->title() +
+                    ": a gc took the unfinished clone for one of a dead process; repeat it, and give gc a "
+                    "longer lease");
+  }
 }
 
 }  // namespace penstock::store

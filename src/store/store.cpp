@@ -1,5 +1,6 @@
 #include "penstock/store.hpp"
 
+#include <exception>
 #include <memory>
 #include <set>
 
@@ -14,15 +15,20 @@ namespace penstock {
 namespace {
 
 /// Calls action(blob) for every blob. One that is removed meanwhile is left out, as if that had happened before.
-template <typename Action>
-void for_each_blob(const std::shared_ptr<store::Backend>& backend, const Action& action) {
+/// Calls on_damage(name, error) for one that is damaged, and goes on.
+template <typename Action, typename OnDamage>
+void for_each_blob(const std::shared_ptr<store::Backend>& backend, const Action& action, const OnDamage& on_damage) {
   for (const std::string& name : store::BlobState::names(*backend)) {
-    const auto blob = store::BlobState::find(backend, name);
-    if (!blob) continue;
+    std::shared_ptr<store::BlobState> blob;
     try {
-      action(blob);
+      blob = store::BlobState::find(backend, name);
+      if (blob) action(blob);
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::not_found || !backend->exists(blob->gone_key())) throw;
+      if (error.code() == ErrorCode::corrupt) {
+        on_damage(name, error);
+      } else if (error.code() != ErrorCode::not_found || !blob || !blob->is_removed()) {
+        throw;
+      }
     }
   }
 }
@@ -44,23 +50,31 @@ bool Store::exists(std::string_view name) const { return store::BlobState::find(
 
 std::vector<BlobInfo> Store::list() const {
   std::vector<BlobInfo> blobs;
-  for_each_blob(backend_, [&](const auto& blob) {
-    const auto map = blob->map_at(kLatest);
-    blobs.push_back({blob->name(), map->size_bytes(), blob->marks().keep_from, map->version(), blob->grows()});
+  const auto add = [&](const auto& blob) {
+    auto [map, damage] = blob->readable_at(kLatest);
+    blobs.push_back(
+        {blob->name(), map->size_bytes(), blob->marks().keep_from, map->version(), blob->grows(), std::move(damage)});
+  };
+  for_each_blob(backend_, add, [&](const std::string& name, const Error& error) {
+    blobs.push_back({.name = name, .damage = error.what()});
   });
   return blobs;
 }
 
 CheckReport Store::check() const {
   CheckReport report;
+  for_each_blob(
+      backend_, [&](const auto& blob) { store::check_blob(*blob, report); },
+      [&](const std::string&, const Error& error) { report.problems.push_back(error.what()); });
+  // Names that stand for no blob only because something is missing.
   for (const std::string& name : store::BlobState::names(*backend_)) {
-    std::shared_ptr<store::BlobState> blob;
     try {
-      blob = store::BlobState::find(backend_, name);
-      if (blob) store::check_blob(*blob, report);
+      if (store::BlobState::find(backend_, name)) continue;
+      for (const auto& entry : store::BlobState::damaged_entries(backend_, name)) {
+        report.problems.push_back(backend_->url() + ": blob '" + name + "': " + entry.reason);
+      }
     } catch (const Error& error) {
-      const bool gone = blob && error.code() == ErrorCode::not_found && backend_->exists(blob->gone_key());
-      if (!gone) report.problems.push_back(error.what());
+      if (error.code() != ErrorCode::corrupt) throw;  // reported above
     }
   }
   return report;
@@ -77,20 +91,25 @@ GcReport Store::gc(const GcOptions& options) {
   if (options.keep_for.count() < 0) {
     throw Error(ErrorCode::invalid_argument, backend_->url() + ": gc cannot keep versions for a negative time");
   }
+  // What is removed must not come before what it relies on, whether this store waits for the device or not.
+  const std::shared_ptr<store::Backend> backend = store::durable_backend(backend_);
   GcReport report;
-  // In this order: a folder gets its first object after its entry in the catalog, or belongs to an unfinished clone.
-  const std::set<std::string> folders = store::list_folders(*backend_);
+  // In this order: a folder gets its first object after its entry in the catalog, or belongs to an unfinished blob.
+  const std::set<std::string> folders = store::list_folders(*backend);
   std::set<std::string> in_use;
-  for_each_blob(backend_, [&](const auto& blob) {
+  std::exception_ptr damage;
+  const auto collect = [&](const auto& blob) {
     in_use.insert(blob->folder());
     store::collect_blob(*blob, options, report);
+  };
+  for_each_blob(backend, collect, [&](const std::string&, const Error&) {
+    if (!damage) damage = std::current_exception();
   });
-  for (const std::string& name : store::BlobState::names(*backend_)) {
-    store::BlobState::free_removed(backend_, name, report);
-  }
-  store::collect_folders(backend_, folders, in_use, options.lease, report);
-  store::collect_counters(*backend_, options.lease, report);
-  report.bytes_freed += backend_->reclaim(options.lease);
+  store::BlobState::free_names(backend, options.lease, report);
+  store::collect_folders(backend, folders, in_use, options.lease, report);
+  store::collect_counters(*backend, options.lease, report);
+  report.bytes_freed += backend->reclaim(options.lease);
+  if (damage) std::rethrow_exception(damage);
   return report;
 }
 
@@ -100,12 +119,13 @@ Blob Store::clone(std::string_view name, std::uint64_t version, std::string_view
 }
 
 GcReport Store::remove(std::string_view name) {
-  const auto blob = store::BlobState::open(backend_, name);
+  const std::shared_ptr<store::Backend> backend = store::durable_backend(backend_);
+  const auto blob = store::BlobState::open(backend, name);
   // From this mark on no write succeeds, so nothing is lost when its data goes.
   if (!blob->remove()) {
     throw Error(ErrorCode::not_found, blob->title() + " was removed by another call at this moment");
   }
-  return store::remove_folder(*backend_, blob->folder());
+  return store::remove_folder(*backend, blob->folder());
 }
 
 void Store::sync() { backend_->sync(); }

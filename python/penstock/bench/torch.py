@@ -99,8 +99,11 @@ def _collective(operation: str, size_bytes: int, group: Any) -> Callable[[], obj
     part = torch.zeros(max(1, count // group.size()))
     whole = torch.zeros(part.numel() * group.size())
     if operation == "reduce_scatter":
-        return partial(dist.reduce_scatter_tensor, part, whole, group=group)
-    return partial(dist.all_gather_into_tensor, whole, part, group=group)
+        # PyTorch 2.13 renamed both.
+        reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+        return partial(reduce_scatter, part, whole, group=group)
+    all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    return partial(all_gather, whole, part, group=group)
 
 
 def _training(groups: dict[str, Any], parameters: dict[str, Any]) -> dict[str, dict[str, Callable[[], object]]]:

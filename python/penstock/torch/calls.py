@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from penstock.error import Error
-from penstock.torch.elements import Gathered, Reduction, apart, bytes_of, check, elements_of
+from penstock.torch.elements import Gathered, apart, bytes_of, check, elements_of
+from penstock.torch.elements import reduction as reduction_of
 
 
 class Call:
@@ -64,7 +65,7 @@ class Calls:
 
     def allreduce(self, opts: Any, tensors: Any) -> Call:
         tensor = one(tensors, "tensor")
-        reduction = Reduction(opts.reduceOp, tensor.dtype)
+        reduction = reduction_of(opts.reduceOp, tensor.dtype)
         memory = elements_of(tensor, "tensor", reduction.dtype, True)
         reduction.before(tensor, in_place=True)
         finish = (lambda: tensor.detach().div_(self._size)) if reduction.averages else None
@@ -72,7 +73,7 @@ class Calls:
 
     def reduce(self, opts: Any, tensors: Any) -> Call:
         tensor = one(tensors, "tensor")
-        reduction = Reduction(opts.reduceOp, tensor.dtype)
+        reduction = reduction_of(opts.reduceOp, tensor.dtype)
         at_root = self._rank == opts.rootRank
         check(tensor, "tensor", True)
         mine = reduction.before(tensor, in_place=at_root)
@@ -143,7 +144,7 @@ class Calls:
         return self._scattered_reduction(opts, output, input, None)
 
     def _scattered_reduction(self, opts: Any, output: Tensor, input: Tensor, counts: list[int] | None) -> Call:
-        reduction = Reduction(opts.reduceOp, input.dtype)
+        reduction = reduction_of(opts.reduceOp, input.dtype)
         _check_types(input, output, "input", "output")
         check(input, "input")
         check(output, "output")

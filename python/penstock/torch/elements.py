@@ -117,10 +117,10 @@ def apart(sent: Tensor, received: Tensor) -> Tensor:
 class Reduction:
     """A reduction of torch.distributed as one of Penstock's. An average is a sum that the caller divides."""
 
-    __slots__ = ("_factor", "_kind", "dtype", "op")
+    __slots__ = ("_factor", "averages", "dtype", "op")
 
     def __init__(self, given: Any, dtype: torch.dtype) -> None:
-        self._kind = kind = _number(given)
+        kind = hash(given)  # of an operation: its number, in a tenth of the time that its property takes
         self._factor = given.factor if kind == _PREMUL_SUM else None
         name, op = _NAMES.get(dtype), _OPS.get(kind)
         if op is None:
@@ -134,23 +134,29 @@ class Reduction:
             raise Error(
                 f"{op_name(given)} of {dtype} is not defined; reduce floating-point elements, or use SUM and divide"
             )
+        self.averages: bool = kind == _AVG
         self.dtype: str = name
         self.op: str = _OPS_OF_BOOL[op] if name == "bool8" else op
 
-    @property
-    def averages(self) -> bool:
-        return self._kind == _AVG
-
     def before(self, tensor: Tensor, in_place: bool) -> Tensor:
         """What this rank contributes, which with `in_place` lies in `tensor` itself."""
-        if self._kind != _PREMUL_SUM:
+        if self._factor is None:
             return tensor
         return tensor.detach().mul_(self._factor) if in_place else tensor.detach() * self._factor
 
 
-def _number(given: Any) -> int:
-    """Of an operation, in a tenth of the time that its property takes."""
-    return hash(given)
+_reductions: dict[tuple[int, torch.dtype], Reduction] = {}
+
+
+def reduction(given: Any, dtype: torch.dtype) -> Reduction:
+    """The reduction that torch's `given` asks for; those without a factor are made once."""
+    key = (hash(given), dtype)
+    found = _reductions.get(key)
+    if found is None:
+        found = Reduction(given, dtype)
+        if key[0] != _PREMUL_SUM:
+            _reductions[key] = found
+    return found
 
 
 def op_name(given: Any) -> str:

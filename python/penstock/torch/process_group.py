@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C import _distributed_c10d as c10d
+from torch.distributed import Work as _TorchWork
 
 from penstock import _penstock
 from penstock.error import Error
@@ -19,7 +20,7 @@ from penstock.torch.calls import Call, Calls, one, one_list
 from penstock.torch.elements import bytes_of
 from penstock.torch.point_to_point import Message, MessageWork
 from penstock.torch.sparse import check_sparse, is_sparse, sum_sparse
-from penstock.torch.work import All, Incomplete, Work
+from penstock.torch.work import All, Done, Incomplete, Work
 
 _BARRIER = _penstock.COLLECTIVES["barrier"]
 _AS_CHOSEN: dict[str, Any] = {}  # how a collective runs
@@ -125,7 +126,7 @@ class ProcessGroup(dist.ProcessGroup):
     def _start_coalescing(self, device: Any) -> None:
         pass
 
-    def _end_coalescing(self, device: Any) -> Work:
+    def _end_coalescing(self, device: Any) -> _TorchWork:
         """Operations start at once here; this one is complete when those before it are."""
         return Work(All(_incomplete.pending_of(self)), [])
 
@@ -175,7 +176,7 @@ class ProcessGroup(dist.ProcessGroup):
             error.rank,
         )
 
-    def _do(self, prepare: Callable[..., Call], opts: Any, *arguments: Any) -> Work:
+    def _do(self, prepare: Callable[..., Call], opts: Any, *arguments: Any) -> _TorchWork:
         try:
             call = prepare(opts, *arguments)
         except Exception as error:
@@ -195,9 +196,9 @@ class ProcessGroup(dist.ProcessGroup):
             raise self.explained(error) from None
         if call.finish is not None:
             call.finish()
-        return Work(None, call.result)
+        return Done(call.result)
 
-    def _do_each(self, prepare: Callable[..., Call], opts: Any, *lists: Sequence[Any]) -> Work:
+    def _do_each(self, prepare: Callable[..., Call], opts: Any, *lists: Sequence[Any]) -> _TorchWork:
         """One operation for each entry of the lists, in flight at once."""
         count = max(map(len, lists), default=0)
         try:
@@ -229,10 +230,10 @@ class ProcessGroup(dist.ProcessGroup):
 
     # -- one tensor on each rank ------------------------------------------------------------------------------------
 
-    def broadcast(self, tensors: Any, opts: Any = None, *_: Any) -> Work:
+    def broadcast(self, tensors: Any, opts: Any = None, *_: Any) -> _TorchWork:
         return self._do(self._calls.broadcast, _options(opts, c10d.BroadcastOptions), tensors)
 
-    def allreduce(self, tensors: Any, opts: Any = None, *_: Any) -> Work:
+    def allreduce(self, tensors: Any, opts: Any = None, *_: Any) -> _TorchWork:
         if is_sparse(tensors):
             tensor = one(tensors, "tensor")
             try:
@@ -240,16 +241,16 @@ class ProcessGroup(dist.ProcessGroup):
             except Error as error:
                 self._refuse(error)
             sum_sparse(self, tensor)
-            return Work(None, [tensor])
+            return Done([tensor])
         return self._do(self._calls.allreduce, _options(opts, c10d.AllreduceOptions), tensors)
 
-    def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> Work:
+    def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> _TorchWork:
         return self._do_each(self._calls.allreduce, _options(opts, c10d.AllreduceCoalescedOptions), tensors)
 
-    def reduce(self, tensors: Any, opts: Any = None, *_: Any) -> Work:
+    def reduce(self, tensors: Any, opts: Any = None, *_: Any) -> _TorchWork:
         return self._do(self._calls.reduce, _options(opts, c10d.ReduceOptions), tensors)
 
-    def barrier(self, opts: Any = None, *_: Any) -> Work:
+    def barrier(self, opts: Any = None, *_: Any) -> _TorchWork:
         opts = _options(opts, c10d.BarrierOptions)
         if opts.asyncOp:
             return self._do(lambda _: Call("barrier", None, None, None, []), opts)
@@ -259,7 +260,7 @@ class ProcessGroup(dist.ProcessGroup):
             core.run_on_arrays(_BARRIER, -1, 0, None, None, _AS_CHOSEN)
         except Error as error:
             raise self.explained(error) from None
-        return Work(None, [])
+        return Done([])
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """A barrier with a timeout of its own, whose error names the ranks that have not come."""
@@ -272,55 +273,55 @@ class ProcessGroup(dist.ProcessGroup):
 
     # -- a tensor of each rank for every rank -----------------------------------------------------------------------
 
-    def allgather(self, outputs: Any, inputs: Any, opts: Any = None, *_: Any) -> Work:
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None, *_: Any) -> _TorchWork:
         return self._do(
             self._calls.allgather, _options(opts, c10d.AllgatherOptions), one_list(outputs, "output_tensors"), inputs
         )
 
-    def allgather_coalesced(self, outputs: Sequence[Any], inputs: Sequence[Tensor], opts: Any = None) -> Work:
+    def allgather_coalesced(self, outputs: Sequence[Any], inputs: Sequence[Tensor], opts: Any = None) -> _TorchWork:
         # c10d gives a list for each rank, of a tensor for each input.
         by_input = [list(each) for each in zip(*outputs)]
         return self._do_each(self._calls.allgather, _options(opts, c10d.AllgatherOptions), by_input, inputs)
 
-    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> _TorchWork:
         return self._do(self._calls.all_gather_single, _options(opts, c10d.AllgatherOptions), output, input)
 
     _allgather_base = all_gather_single
 
     def all_gather_single_coalesced(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
-    ) -> Work:
+    ) -> _TorchWork:
         return self._do_each(self._calls.all_gather_single, _options(opts, c10d.AllgatherOptions), outputs, inputs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    def gather(self, outputs: Any, inputs: Any, opts: Any = None, *_: Any) -> Work:
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None, *_: Any) -> _TorchWork:
         return self._do(self._calls.gather, _options(opts, c10d.GatherOptions), outputs, inputs)
 
     # -- a part for each rank ---------------------------------------------------------------------------------------
 
-    def scatter(self, outputs: Any, inputs: Any, opts: Any = None, *_: Any) -> Work:
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None, *_: Any) -> _TorchWork:
         return self._do(self._calls.scatter, _options(opts, c10d.ScatterOptions), outputs, inputs)
 
-    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, *_: Any) -> Work:
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, *_: Any) -> _TorchWork:
         opts = _options(opts, c10d.ReduceScatterOptions)
         return self._do(self._calls.reduce_scatter, opts, outputs, one_list(inputs, "input_tensors"))
 
-    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> _TorchWork:
         return self._do(self._calls.reduce_scatter_single, _options(opts, c10d.ReduceScatterOptions), output, input)
 
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
-    ) -> Work:
+    ) -> _TorchWork:
         return self._do_each(
             self._calls.reduce_scatter_single, _options(opts, c10d.ReduceScatterOptions), outputs, inputs
         )
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def alltoall(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None, *_: Any) -> Work:
+    def alltoall(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None, *_: Any) -> _TorchWork:
         return self._do(self._calls.alltoall, _options(opts, c10d.AllToAllOptions), outputs, inputs)
 
     def all_to_all_single(
@@ -331,7 +332,7 @@ class ProcessGroup(dist.ProcessGroup):
         input_split_sizes: Sequence[int] | None = None,
         opts: Any = None,
         *_: Any,
-    ) -> Work:
+    ) -> _TorchWork:
         splits = (output_split_sizes, input_split_sizes)
         return self._do(self._calls.all_to_all_single, _options(opts, c10d.AllToAllOptions), output, input, *splits)
 
@@ -339,25 +340,25 @@ class ProcessGroup(dist.ProcessGroup):
 
     # -- between two ranks ------------------------------------------------------------------------------------------
 
-    def send(self, tensors: Any, dstRank: int, tag: int) -> Work:
+    def send(self, tensors: Any, dstRank: int, tag: int) -> _TorchWork:
         tensor = one(tensors, "tensor")
         self._calls.check_rank(dstRank, "dst")
         request = self._comm.Isend([bytes_of(tensor, "tensor", True), _mpi().BYTE], dstRank, tag)
         return self._message(request, tensor, f"send to rank {dstRank} (tag {tag})")
 
-    def recv(self, tensors: Any, srcRank: int, tag: int) -> Work:
+    def recv(self, tensors: Any, srcRank: int, tag: int) -> _TorchWork:
         self._calls.check_rank(srcRank, "src")
         return self._receive(tensors, srcRank, tag, f"recv from rank {srcRank} (tag {tag})")
 
-    def recv_anysource(self, tensors: Any, tag: int) -> Work:
+    def recv_anysource(self, tensors: Any, tag: int) -> _TorchWork:
         return self._receive(tensors, _mpi().ANY_SOURCE, tag, f"recv from any rank (tag {tag})")
 
-    def _receive(self, tensors: Any, source: int, tag: int, what: str) -> Work:
+    def _receive(self, tensors: Any, source: int, tag: int, what: str) -> _TorchWork:
         tensor = one(tensors, "tensor")
         request = self._comm.Irecv([bytes_of(tensor, "tensor", True), _mpi().BYTE], source, tag)
         return self._message(request, tensor, what, tensor.nbytes)
 
-    def _message(self, request: Any, tensor: Tensor, what: str, expected_bytes: int | None = None) -> Work:
+    def _message(self, request: Any, tensor: Tensor, what: str, expected_bytes: int | None = None) -> _TorchWork:
         message = Message(request, tensor, what, expected_bytes, self._timeout_s, _incomplete.make_progress)
         work = MessageWork(message, tensor, what)
         _incomplete.add(work)

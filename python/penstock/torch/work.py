@@ -160,6 +160,36 @@ class Work(_TorchWork):
             return self._future
 
 
+class Done(_TorchWork):
+    """An operation that was complete when its call returned."""
+
+    def __init__(self, result: list[Any]) -> None:
+        super().__init__()
+        self._result = result
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    is_success = is_completed
+
+    def exception(self) -> None:
+        return None
+
+    def synchronize(self) -> None:
+        pass
+
+    def result(self) -> list[Any]:
+        return self._result
+
+    def get_future(self) -> Any:
+        future: Any = torch.futures.Future()
+        future.set_result(self._result)
+        return future
+
+
 class _Completer:
     """A thread that completes the operations whose futures were asked for, in the order in which they were.
 

@@ -20,7 +20,7 @@ class Collect : public testing::Test {
   static constexpr std::chrono::seconds kNow{0};
 
   Collect() : backend_(open_backend("memory:")), interrupted_(std::make_shared<Interrupted>(backend_)) {
-    BlobState::create(backend_, "field", {.size_bytes = kSize});
+    folder_ = BlobState::create(backend_, "field", {.size_bytes = kSize})->folder();
   }
 
   Blob open() const { return Blob(BlobState::open(backend_, "field")); }
@@ -67,6 +67,7 @@ class Collect : public testing::Test {
   }
 
   std::shared_ptr<Backend> backend_;
+  std::string folder_;
   std::shared_ptr<Interrupted> interrupted_;
 };
 
@@ -127,7 +128,7 @@ TEST_F(Collect, KeepsOldObjectsThatANewVersionStillShows) {
   EXPECT_EQ(value_at(open().snapshot(), 49'999), 1);
   EXPECT_EQ(value_at(open().snapshot(), 9'999), 1);
   EXPECT_EQ(value_at(open().snapshot(), 12'000), 20);
-  EXPECT_EQ(backend_->list("blobs/field/data").size(), 2u);
+  EXPECT_EQ(backend_->list(folder_ + "/data").size(), 2u);
   EXPECT_TRUE(check().problems.empty());
 }
 
@@ -196,7 +197,7 @@ TEST_F(Collect, AWriterThatSleptWhileItsNumberWasCollectedNeverGetsIt) {
   EXPECT_EQ(newest, 103u);
   EXPECT_EQ(sleeper.latest(), newest);
   EXPECT_EQ(value_at(open().snapshot(), 5), 2);
-  EXPECT_FALSE(backend_->exists(numbered_key("blobs/field/versions", 2)));
+  EXPECT_FALSE(backend_->exists(numbered_key(folder_ + "/versions", 2)));
   EXPECT_EQ(write(sleeper, 3), newest + 1);
   EXPECT_TRUE(check().problems.empty());
   collect(1);
@@ -226,7 +227,7 @@ TEST_F(Collect, AWriterThatSleptTooLongSaysThatItDoesNotKnow) {
   };
   EXPECT_EQ(code_of([&] { write(sleeper, 2); }), ErrorCode::io);
   EXPECT_EQ(value_at(open().snapshot(), 5), 50);
-  EXPECT_FALSE(backend_->exists(numbered_key("blobs/field/versions", 2)));
+  EXPECT_FALSE(backend_->exists(numbered_key(folder_ + "/versions", 2)));
   EXPECT_TRUE(check().problems.empty());
 }
 
@@ -239,7 +240,7 @@ TEST_F(Collect, AReaderDoesNotReplayWhatASleeperLeftInACollectedPlace) {
   collect(11);
   // The sleeper saw 48 and dies right after its record took the place of version 49.
   Record record;
-  std::vector<std::byte> sealed = read_all(*backend_, numbered_key("blobs/field/versions", 50));
+  std::vector<std::byte> sealed = read_all(*backend_, numbered_key(folder_ + "/versions", 50));
   record = decode_record(sealed, "record");
   Part part;
   part.base = 48;
@@ -248,11 +249,11 @@ TEST_F(Collect, AReaderDoesNotReplayWhatASleeperLeftInACollectedPlace) {
   record.parts.assign(1, part);
   sealed = encode(record);
   const ConstBytes piece(sealed);
-  EXPECT_TRUE(backend_->put_if_absent(numbered_key("blobs/field/versions", 49), std::span(&piece, 1)));
+  EXPECT_TRUE(backend_->put_if_absent(numbered_key(folder_ + "/versions", 49), std::span(&piece, 1)));
   EXPECT_EQ(value_at(reader.snapshot(), 5), 49);
   EXPECT_EQ(value_at(open().snapshot(), 5), 49);
   collect();
-  EXPECT_FALSE(backend_->exists(numbered_key("blobs/field/versions", 49)));
+  EXPECT_FALSE(backend_->exists(numbered_key(folder_ + "/versions", 49)));
 }
 
 TEST_F(Collect, AnInterruptedRunIsFinishedByTheNext) {
@@ -260,13 +261,13 @@ TEST_F(Collect, AnInterruptedRunIsFinishedByTheNext) {
   for (int i = 1; i <= 20; ++i) write(blob, i);
   // As if the collector had died after its announcement.
   BlobState::open(backend_, "field")->put_index(15);
-  backend_->put_if_absent("blobs/field/gc/keep-00000000000000000015", {});
+  backend_->put_if_absent(folder_ + "/gc/keep-00000000000000000015", {});
   EXPECT_EQ(code_of([&] { open().snapshot(3); }), ErrorCode::not_found);
   EXPECT_EQ(value_at(open().snapshot(15), 5), 15);
   EXPECT_TRUE(check().problems.empty());
   collect();
-  EXPECT_EQ(backend_->list("blobs/field/versions").size(), 7u) << "15 to 20 and a fence";
-  EXPECT_EQ(backend_->list("blobs/field/data").size(), 6u);
+  EXPECT_EQ(backend_->list(folder_ + "/versions").size(), 7u) << "15 to 20 and a fence";
+  EXPECT_EQ(backend_->list(folder_ + "/data").size(), 6u);
   EXPECT_TRUE(check().problems.empty());
 }
 
@@ -276,7 +277,7 @@ TEST_F(Collect, MarksThatOthersStandForAreRemovedAndNeverMissed) {
     write(blob, run);
     blob.stage(std::vector<WriteRegion>{{0, std::vector<std::byte>(10'000)}});  // dies
     collect(1);
-    EXPECT_LE(backend_->list("blobs/field/gc").size(), 4u) << "after run " << run;
+    EXPECT_LE(backend_->list(folder_ + "/gc").size(), 5u) << "after run " << run;
   }
   // Two runs take place while somebody lists: what was there is gone when he comes to it, what is new came too late.
   const auto late = BlobState::open(interrupted_, "field");
@@ -286,7 +287,7 @@ TEST_F(Collect, MarksThatOthersStandForAreRemovedAndNeverMissed) {
   EXPECT_GT(fence_below, 0u);
   int listings = 0;
   interrupted_->after_list = [&](std::string_view prefix, std::vector<std::string>& keys) {
-    if (prefix != "blobs/field/gc" || listings++ > 0) return;
+    if (prefix != folder_ + "/gc" || listings++ > 0) return;
     for (int run = 0; run < 2; ++run) {
       write(blob, 30 + run);
       blob.stage(std::vector<WriteRegion>{{0, std::vector<std::byte>(10'000)}});
@@ -364,6 +365,48 @@ TEST_F(Collect, RandomHistoriesAgreeWithAModel) {
     EXPECT_TRUE(report.problems.empty()) << report.problems.front();
     EXPECT_EQ(report.garbage_objects, 0u) << "a writer that finished leaves none";
   }
+}
+
+TEST_F(Collect, CompactingEndsWhereACollectorDiedBetweenItsMarkAndItsFence) {
+  Blob blob = open();
+  write(blob, 1);
+  write(blob, 2, 10'000, 5'000);
+  ASSERT_TRUE(backend_->put_if_absent(folder_ + "/gc/fence-00000000000000000003", {}));
+  int puts = 0;
+  const std::function<void()> count = [&] {
+    if (++puts > 20) throw Error(ErrorCode::internal, "compacting goes on and on");
+    interrupted_->before_put = count;
+  };
+  interrupted_->before_put = count;
+  open_interrupted().compact();
+  EXPECT_EQ(backend_->list(folder_ + "/compact").size(), 1u);
+  // Whoever finishes what the dead collector began leaves the compacted data alone.
+  collect(1);
+  const Snapshot snapshot = open().snapshot(2);
+  EXPECT_EQ(value_at(snapshot, 4'999), 1);
+  EXPECT_EQ(value_at(snapshot, 5'000), 2);
+}
+
+TEST_F(Collect, CompactingIsRepeatedWhereAFenceCameBeforeIt) {
+  Blob blob = open();
+  write(blob, 1);
+  // The collector runs when the copy is stored and its map is not.
+  int puts = 0;
+  const std::function<void()> second = [&] {
+    if (++puts < 2) {
+      interrupted_->before_put = second;
+      return;
+    }
+    collect();
+  };
+  interrupted_->before_put = second;
+  open_interrupted().compact();
+  ASSERT_EQ(puts, 2);
+  EXPECT_EQ(backend_->list(folder_ + "/compact").size(), 1u);
+  EXPECT_EQ(value_at(open().snapshot(1), 0), 1);
+  CheckReport report;
+  check_blob(*BlobState::open(backend_, "field"), report);
+  EXPECT_TRUE(report.problems.empty()) << report.problems.front();
 }
 
 }  // namespace

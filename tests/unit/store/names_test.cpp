@@ -1,6 +1,8 @@
 // What a name stands for when some who create or remove it sleep between their steps, and others do not.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "penstock/error.hpp"
 #include "store/blob_state.hpp"
 #include "store/collect.hpp"
@@ -15,7 +17,7 @@ constexpr std::uint64_t kSize = 20'000;
 class Names : public testing::Test {
  protected:
   Names() : backend_(open_backend("memory:")), slow_(std::make_shared<Interrupted>(backend_)) {
-    create();
+    first_ = create();
     EXPECT_TRUE(find()->remove());
   }
 
@@ -23,29 +25,37 @@ class Names : public testing::Test {
   std::shared_ptr<BlobState> create_slowly() { return BlobState::create(slow_, "field", {.size_bytes = kSize}); }
   std::shared_ptr<BlobState> find() { return BlobState::find(backend_, "field"); }
   std::size_t successors() { return backend_->list("successors/field").size(); }
-  void collect() {
+  /// The witness of a blob is put before its entry.
+  void before_entry(std::function<void()> action) {
+    slow_->before_put = [this, action = std::move(action)] { slow_->before_put = action; };
+  }
+  void after_entry(std::function<void()> action) {
+    slow_->after_put = [this, action = std::move(action)] { slow_->after_put = action; };
+  }
+  void collect(std::chrono::seconds lease = std::chrono::hours(1)) {
     GcReport report;
-    BlobState::free_removed(backend_, "field", report);
+    BlobState::free_names(backend_, lease, report);
   }
 
   std::shared_ptr<Backend> backend_;
   std::shared_ptr<Interrupted> slow_;
+  std::shared_ptr<BlobState> first_;  ///< which was removed
 };
 
 TEST_F(Names, ACreatorWhoseNumberWasUsedMeanwhileReportsThatItExists) {
-  slow_->before_put = [&] { create(); };
+  before_entry([&] { create(); });
   EXPECT_EQ(code_of([&] { create_slowly(); }), ErrorCode::exists);
   EXPECT_EQ(successors(), 1u);
 }
 
 TEST_F(Names, ACreatorWhoseNumberWasUsedAndFreedMeanwhileTakesNobodysPlace) {
   std::string folder;
-  slow_->before_put = [&] {
+  before_entry([&] {
     create()->remove();
     folder = create()->folder();
     collect();
     EXPECT_EQ(successors(), 1u) << "the number is not free, so the test tries nothing";
-  };
+  });
   EXPECT_EQ(code_of([&] { create_slowly(); }), ErrorCode::exists);
   EXPECT_EQ(successors(), 1u);
   ASSERT_NE(find(), nullptr);
@@ -54,12 +64,12 @@ TEST_F(Names, ACreatorWhoseNumberWasUsedAndFreedMeanwhileTakesNobodysPlace) {
 
 TEST_F(Names, WhatADeadCreatorLeftThereIsSeenByNobodyAndCollected) {
   std::string folder;
-  slow_->before_put = [&] {
+  before_entry([&] {
     create()->remove();
     folder = create()->folder();
     collect();
-  };
-  slow_->after_put = [] { throw Error(ErrorCode::io, "it dies"); };
+  });
+  after_entry([] { throw Error(ErrorCode::io, "it dies"); });
   EXPECT_EQ(code_of([&] { create_slowly(); }), ErrorCode::io);
   EXPECT_EQ(successors(), 2u);
   EXPECT_EQ(find()->folder(), folder);
@@ -69,11 +79,11 @@ TEST_F(Names, WhatADeadCreatorLeftThereIsSeenByNobodyAndCollected) {
 }
 
 TEST_F(Names, ACreatorThatWasRemovedAndSucceededBeforeItLooksReportsSuccess) {
-  slow_->after_put = [&] {
+  after_entry([&] {
     EXPECT_TRUE(find()->remove());
     create();
     collect();
-  };
+  });
   const auto created = create_slowly();
   EXPECT_TRUE(backend_->exists(created->gone_key()));
   ASSERT_NE(find(), nullptr);
@@ -102,16 +112,86 @@ TEST_F(Names, AReaderThatListedBeforeTheNumberWasFreedDoesNotFindWhoeverTookItTh
 }
 
 TEST_F(Names, ABlobStaysWhereTheMarkOfItsPredecessorIsLost) {
+  const std::string first = first_->folder();
   const std::string folder = create()->folder();
-  ASSERT_TRUE(backend_->remove("blobs/field/gc/gone"));
+  ASSERT_TRUE(backend_->remove(first + "/gc/gone"));
   ASSERT_NE(find(), nullptr);
   EXPECT_EQ(find()->folder(), folder);
 }
 
 TEST_F(Names, FoldersOfSuccessorsAreNotWhereAnOlderCollectorLooks) {
   create();
-  EXPECT_TRUE(find()->folder().starts_with("homes/")) << find()->folder();
+  EXPECT_TRUE(find()->folder().starts_with("places/")) << find()->folder();
   EXPECT_TRUE(backend_->list("folders").empty());
+  EXPECT_TRUE(backend_->list("homes").empty());
+}
+
+TEST_F(Names, NothingOfARemovedBlobStays) {
+  create()->remove();
+  collect();
+  EXPECT_FALSE(backend_->list("catalog").empty()) << "its creator may not have looked yet";
+  collect(std::chrono::seconds(0));
+  for (const char* folder : {"catalog", "successors", "places"}) EXPECT_TRUE(backend_->list(folder).empty()) << folder;
+  EXPECT_EQ(backend_->list("freed").size(), 1u);
+  EXPECT_TRUE(BlobState::names(*backend_).empty());
+  // Rounds of creating and removing leave no more than one round does.
+  for (int round = 0; round < 3; ++round) {
+    const auto blob = create();
+    EXPECT_EQ(code_of([&] { create(); }), ErrorCode::exists);
+    EXPECT_EQ(find()->folder(), blob->folder());
+    EXPECT_TRUE(find()->remove());
+    collect(std::chrono::seconds(0));
+  }
+  EXPECT_LE(backend_->list("freed").size(), 2u);
+  EXPECT_TRUE(backend_->list("places").empty());
+}
+
+TEST_F(Names, AWriterThatSleptThroughRemovalAndFreeingIsToldSo) {
+  collect(std::chrono::seconds(0));
+  create();
+  const std::vector<std::byte> data(kSize, std::byte{7});
+  const WriteRegion region{0, data};
+  Blob writer(BlobState::open(slow_, "field"));
+  writer.write(std::span(&region, 1));
+  slow_->before_append = [&] {
+    find()->remove();
+    collect(std::chrono::seconds(0));
+    EXPECT_TRUE(backend_->list("places").empty());
+  };
+  EXPECT_EQ(code_of([&] { writer.write(std::span(&region, 1)); }), ErrorCode::not_found);
+  // What it left there is nobody's.
+  create();
+  GcReport report;
+  collect_folders(backend_, list_folders(*backend_), {find()->folder()}, std::chrono::seconds(0), report);
+  EXPECT_EQ(list_folders(*backend_).size(), 1u);
+  EXPECT_EQ(find()->latest(), 0u);
+}
+
+TEST_F(Names, ACreatorThatSleptWhileNamesWereFreedBeginsAnew) {
+  before_entry([&] { collect(std::chrono::seconds(0)); });
+  const auto made = create_slowly();
+  ASSERT_NE(find(), nullptr);
+  EXPECT_EQ(find()->folder(), made->folder());
+  EXPECT_FALSE(made->is_removed());
+  // If meanwhile the name was taken, that one stays.
+  made->remove();
+  std::string folder;
+  before_entry([&] {
+    collect(std::chrono::seconds(0));
+    folder = create()->folder();
+  });
+  EXPECT_EQ(code_of([&] { create_slowly(); }), ErrorCode::exists);
+  EXPECT_EQ(find()->folder(), folder);
+}
+
+TEST_F(Names, ARemoverThatSleptWhileItsBlobWasFreedRemovesNothing) {
+  const auto slow = create();
+  EXPECT_TRUE(find()->remove());
+  collect(std::chrono::seconds(0));
+  const auto next = create();
+  EXPECT_FALSE(slow->remove());
+  ASSERT_NE(find(), nullptr);
+  EXPECT_EQ(find()->folder(), next->folder());
 }
 
 TEST_F(Names, AClonePutUpBehindTheBackOfACollectorStays) {
@@ -140,8 +220,7 @@ TEST_F(Names, ACloneThatACollectorGaveUpIsNotReportedAsMade) {
   slow_->after_list = [&](std::string_view prefix, std::vector<std::string>&) {
     if (prefix != "successors/copy" || ++listed != 2) return;
     GcReport report;
-    const std::set<std::string> in_use = BlobState::folders_in_use(backend_);
-    collect_folders(backend_, list_folders(*backend_), in_use, std::chrono::seconds(0), report);
+    collect_folders(backend_, list_folders(*backend_), {}, std::chrono::seconds(0), report);
     freed = report.objects_removed;
   };
   EXPECT_EQ(code_of([&] { BlobState::open(slow_, "field")->clone(1, "copy"); }), ErrorCode::io);

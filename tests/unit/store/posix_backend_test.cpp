@@ -198,6 +198,10 @@ TEST(PosixBackend, WithoutDurabilityNothingIsSynced) {
   Counting calls;
   const auto quick = open_directory(directory.path() + "/quick", directory.url("quick"), {.durable = false}, calls);
   EXPECT_TRUE(put(*quick, "a/b", "x"));
+  EXPECT_GT(calls.syncs, 0) << "founding, and the mark that says what comes, are durable";
+  calls.syncs = 0;
+  EXPECT_TRUE(put(*quick, "a/c", "x"));
+  EXPECT_TRUE(put(*quick, "d/e", "x"));
   EXPECT_EQ(calls.syncs, 0);
   const auto safe = open_directory(directory.path() + "/safe", directory.url("safe"), {}, calls);
   EXPECT_TRUE(put(*safe, "a/b", "x"));

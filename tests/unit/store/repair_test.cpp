@@ -1,0 +1,295 @@
+// What damage leaves readable, what it stops, and what repair makes of it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "penstock/error.hpp"
+#include "penstock/store.hpp"
+#include "store/backend.hpp"
+#include "store/blob_state.hpp"
+#include "unit/store/outcomes.hpp"
+#include "unit/store/schemes.hpp"
+#include "unit/store/temporary_directory.hpp"
+
+namespace penstock {
+namespace {
+
+constexpr std::uint64_t kRepairBytes = 100'000;
+
+class Repair : public testing::TestWithParam<std::string> {
+ protected:
+  Repair() : url_(store::test_url(GetParam(), directory_)), store_(url_, {.durable = false}) {
+    backend_ = store::open_backend(url_, {.durable = false});
+    Blob blob = store_.create("field", {.size_bytes = kRepairBytes});
+    folder_ = store::BlobState::open(backend_, "field")->folder();
+    truth_.emplace_back(kRepairBytes);
+  }
+
+  /// Version i has the value i in regions that overlap those of its neighbours.
+  void write_versions(int count, std::size_t size = 6'000) {
+    Blob blob = open();
+    for (int i = 0; i < count; ++i) {
+      const std::uint64_t offset = truth_.size() * 1'500 % (kRepairBytes - size);
+      const std::vector<std::byte> data(size, static_cast<std::byte>(truth_.size()));
+      const WriteRegion region{offset, data};
+      ASSERT_EQ(blob.write(std::span(&region, 1)), truth_.size());
+      truth_.push_back(truth_.back());
+      std::copy(data.begin(), data.end(), truth_.back().begin() + static_cast<std::ptrdiff_t>(offset));
+      written_.push_back({offset, size});
+    }
+  }
+
+  /// Version `version` as if `lost` had never been written.
+  std::vector<std::byte> truth_without(std::uint64_t version, std::uint64_t lost) const {
+    std::vector<std::byte> data(kRepairBytes);
+    for (std::uint64_t v = 1; v <= version; ++v) {
+      if (v == lost) continue;
+      const auto [offset, size] = written_[v - 1];
+      std::fill_n(data.begin() + static_cast<std::ptrdiff_t>(offset), size, static_cast<std::byte>(v));
+    }
+    return data;
+  }
+
+  void flip(const std::string& object) {
+    std::vector<std::byte> data = store::read_all(*backend_, object);
+    ASSERT_FALSE(data.empty()) << object;
+    data[data.size() / 2] ^= std::byte{4};
+    const ConstBytes piece(data);
+    backend_->replace(object, std::span(&piece, 1));
+  }
+  std::string record(std::uint64_t version) const { return store::numbered_key(folder_ + "/versions", version); }
+
+  /// As another process sees it.
+  Blob open(const std::string& name = "field") const { return Store(url_, {.create = false}).open(name); }
+  std::uint64_t write_one() const {
+    const std::vector<std::byte> data(10, std::byte{1});
+    const WriteRegion region{0, data};
+    return open().write(std::span(&region, 1));
+  }
+  RepairReport repair(const RepairOptions& options = {.apply = true}) { return store_.repair(options); }
+  void expect_sound() const {
+    const CheckReport report = store_.check();
+    EXPECT_TRUE(report.problems.empty()) << report.problems.front();
+    EXPECT_TRUE(Store(url_).repair({}).actions.empty());
+  }
+
+  const TemporaryDirectory directory_;
+  const std::string url_;
+  Store store_;
+  std::shared_ptr<store::Backend> backend_;
+  std::string folder_;
+  std::vector<std::vector<std::byte>> truth_;
+  std::vector<std::pair<std::uint64_t, std::size_t>> written_;
+};
+
+TEST_P(Repair, AnUnreadableRecordStopsWritersButNotReaders) {
+  write_versions(5);
+  flip(record(3));
+  const Blob blob = open();
+  EXPECT_EQ(blob.latest(), 5u);
+  const Snapshot newest = blob.snapshot();
+  EXPECT_EQ(newest.version(), 2u);
+  EXPECT_EQ(whole(newest), truth_[2]);
+  EXPECT_NE(newest.damage().find("version 2 is read in place of the newest"), std::string::npos) << newest.damage();
+  EXPECT_NE(newest.damage().find("repair"), std::string::npos) << newest.damage();
+  EXPECT_TRUE(blob.snapshot(1).damage().empty());
+  EXPECT_EQ(code_of([&] { blob.snapshot(4); }), ErrorCode::corrupt);
+  EXPECT_EQ(code_of([&] { write_one(); }), ErrorCode::corrupt);
+  EXPECT_EQ(open().latest(), 5u) << "nothing was written";
+  EXPECT_EQ(blob.log()[2].kind, "unreadable");
+  EXPECT_EQ(blob.log().size(), 5u);
+  EXPECT_FALSE(store_.list()[0].damage.empty());
+  EXPECT_EQ(store_.list()[0].latest_version, 2u);
+  EXPECT_EQ(store_.check().problems.size(), 1u);
+}
+
+TEST_P(Repair, GivesUpWhatAnUnreadableRecordWroteAndNothingElse) {
+  write_versions(5);
+  flip(record(3));
+  const RepairReport plan = repair({});
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].object, record(3));
+  EXPECT_EQ(plan.actions[0].blob, "field");
+  EXPECT_TRUE(plan.remaining.empty());
+  EXPECT_EQ(code_of([&] { open().snapshot(4); }), ErrorCode::corrupt) << "a dry run changed something";
+  EXPECT_EQ(repair().actions.size(), 1u);
+  for (std::uint64_t version = 0; version <= 5; ++version) {
+    EXPECT_EQ(whole(open().snapshot(version)), truth_without(version, 3)) << version;
+  }
+  EXPECT_EQ(open().log()[2].kind, "lost");
+  EXPECT_EQ(store_.check().lost_versions, 1u);
+  EXPECT_EQ(backend_->list(folder_ + "/lost").size(), 1u);
+  EXPECT_EQ(write_one(), 6u);
+  expect_sound();
+  store_.gc({.keep_last = 2, .lease = std::chrono::seconds(0)});
+  expect_sound();
+}
+
+TEST_P(Repair, VersionsWithAnIndexBehindTheLossStayAsTheyWere) {
+  write_versions(6);
+  store::BlobState::open(backend_, "field")->put_index(4);
+  write_versions(2);
+  flip(record(2));
+  EXPECT_EQ(whole(open().snapshot()), truth_[8]) << "an index comes after the damage";
+  EXPECT_TRUE(open().snapshot().damage().empty());
+  EXPECT_FALSE(store_.check().problems.empty());
+  repair();
+  for (const std::uint64_t version : {0, 1, 4, 5, 6, 7, 8}) {
+    EXPECT_EQ(whole(open().snapshot(version)), truth_[version]) << version;
+  }
+  EXPECT_EQ(whole(open().snapshot(3)), truth_without(3, 2));
+  expect_sound();
+  // The data of the lost write is what the index names.
+  store_.gc({.lease = std::chrono::seconds(0)});
+  EXPECT_EQ(whole(open().snapshot(8)), truth_[8]);
+  expect_sound();
+}
+
+TEST_P(Repair, FillsAGapSoThatNobodyWritesInThePast) {
+  write_versions(5);
+  backend_->remove(record(4));
+  EXPECT_EQ(whole(open().snapshot()), truth_[3]);
+  EXPECT_FALSE(store_.check().problems.empty());
+  ASSERT_EQ(repair().actions.size(), 1u);
+  EXPECT_EQ(whole(open().snapshot()), truth_without(5, 4));
+  EXPECT_EQ(write_one(), 6u);
+  expect_sound();
+}
+
+TEST_P(Repair, DamagedDataIsGivenUpOnlyIfAskedTo) {
+  write_versions(5);
+  for (const std::string& object : backend_->list(folder_ + "/data")) {
+    if (object.find("/data/" + std::string(19, '0') + "2-") != std::string::npos) flip(object);  // of version 3
+  }
+  const RepairReport kept = repair();
+  EXPECT_TRUE(kept.actions.empty());
+  ASSERT_EQ(kept.remaining.size(), 1u);
+  EXPECT_NE(kept.remaining[0].find("version 3"), std::string::npos) << kept.remaining[0];
+  EXPECT_EQ(code_of([&] { whole(open().snapshot()); }), ErrorCode::corrupt);
+  store::BlobState::open(backend_, "field")->put_index(4);
+  const RepairReport dropped = repair({.apply = true, .drop_damaged_data = true});
+  EXPECT_EQ(dropped.actions.size(), 2u) << "the write, and the index that refers to it";
+  EXPECT_EQ(whole(open().snapshot()), truth_without(5, 3));
+  expect_sound();
+}
+
+TEST_P(Repair, TagsIndexesAndCompactedMapsThatCannotBeReadGo) {
+  write_versions(4);
+  Blob blob = open();
+  blob.tag("good", 2);
+  blob.tag("bad", 3);
+  blob.compact(4);
+  flip(folder_ + "/tags/bad");
+  flip(store::numbered_key(folder_ + "/index", 3));
+  flip(store::numbered_key(folder_ + "/compact", 4));
+  EXPECT_EQ(code_of([&] { store_.gc({.keep_last = 1}); }), ErrorCode::corrupt);
+  EXPECT_EQ(whole(open().snapshot()), truth_[4]);
+  EXPECT_EQ(repair().actions.size(), 3u);
+  ASSERT_EQ(open().tags().size(), 1u);
+  EXPECT_EQ(open().tags()[0].name, "good");
+  expect_sound();
+  store_.gc({.keep_last = 1, .lease = std::chrono::seconds(0)});
+  EXPECT_EQ(whole(open().snapshot(2)), truth_[2]);
+  EXPECT_EQ(whole(open().snapshot(4)), truth_[4]);
+  expect_sound();
+}
+
+TEST_P(Repair, WithoutTheBaseOfTheLogVersionsAfterTheNextIndexRemain) {
+  write_versions(6);
+  store_.gc({.keep_last = 4, .lease = std::chrono::seconds(0)});  // keeps 3 to 6, on index 3
+  write_versions(2);
+  const std::string base = store::numbered_key(folder_ + "/index", 3);
+  flip(base);
+  EXPECT_EQ(repair().remaining.size(), 1u) << "nothing to go on";
+  // As if the writer of version 6 had put one.
+  const auto truth = truth_[6];
+  flip(base);
+  store::BlobState::open(backend_, "field")->put_index(6);
+  flip(base);
+  EXPECT_EQ(repair().actions.size(), 1u);
+  EXPECT_EQ(whole(open().snapshot(6)), truth_[6]);
+  EXPECT_EQ(whole(open().snapshot(8)), truth_[8]);
+  EXPECT_EQ(code_of([&] { open().snapshot(5); }), ErrorCode::not_found);
+  expect_sound();
+}
+
+TEST_P(Repair, AnEntryComesBackFromItsCopyAndTheCopyFromTheEntry) {
+  write_versions(3);
+  store_.create("other", {.size_bytes = 10});
+  flip("catalog/field");
+  EXPECT_EQ(code_of([&] { open(); }), ErrorCode::corrupt);
+  EXPECT_EQ(store_.list().size(), 2u) << "one damaged blob hides the others";
+  EXPECT_FALSE(store_.check().problems.empty());
+  ASSERT_EQ(repair().actions.size(), 1u);
+  EXPECT_EQ(whole(open().snapshot()), truth_[3]);
+  expect_sound();
+
+  const std::string witness = folder_ + "/gc/alive";
+  for (const bool missing : {false, true}) {
+    if (missing) {
+      backend_->remove(witness);
+    } else {
+      flip(witness);
+    }
+    EXPECT_FALSE(store_.check().problems.empty()) << missing;
+    try {
+      store_.gc({.keep_last = 1, .lease = std::chrono::seconds(0)});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::corrupt);
+    }
+    ASSERT_EQ(repair().actions.size(), 1u) << missing;
+    EXPECT_EQ(whole(open().snapshot(3)), truth_[3]);
+    expect_sound();
+  }
+}
+
+TEST_P(Repair, ATornEntryOfABlobThatHoldsNothingFreesTheName) {
+  store_.create("torn", {.size_bytes = 10});
+  const std::string folder = store::BlobState::open(backend_, "torn")->folder();
+  flip("catalog/torn");
+  flip(folder + "/gc/alive");
+  ASSERT_EQ(repair().actions.size(), 1u);
+  EXPECT_FALSE(store_.exists("torn"));
+  EXPECT_EQ(store_.create("torn", {.size_bytes = 20}).size_bytes(), 20u);
+  expect_sound();
+}
+
+TEST_P(Repair, AfterAnyDamageTheRestIsReadableAndWritable) {
+  std::mt19937 random(11);
+  write_versions(60, 5'000);
+  open().tag("kept", 20);
+  open().compact(20);
+  store_.gc({.keep_last = 50, .lease = std::chrono::seconds(0)});
+  for (int round = 0; round < 12; ++round) {
+    std::vector<std::string> objects = backend_->list(folder_);
+    std::erase_if(objects, [&](const std::string& object) {
+      return object.find("/lost/") != std::string::npos || object.find("/gc/") != std::string::npos ||
+             object == store::numbered_key(folder_ + "/index", 11);
+    });
+    for (int i = 0; i < 3; ++i) {
+      const std::string& object = objects[random() % objects.size()];
+      if (!backend_->exists(object)) continue;
+      if (random() % 3 == 0) {
+        backend_->remove(object);
+      } else {
+        flip(object);
+      }
+    }
+    const std::uint64_t before = open().latest();
+    const RepairReport report = repair({.apply = true, .drop_damaged_data = true});
+    // Data that only the base of the log names has no record that could be given up.
+    if (!report.remaining.empty()) return;
+    const CheckReport found = store_.check();
+    ASSERT_TRUE(found.problems.empty()) << "round " << round << ": " << found.problems.front();
+    ASSERT_TRUE(open().snapshot().damage().empty());
+    whole(open().snapshot());
+    ASSERT_GT(write_one(), before == 60 ? 59u : 58u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Repair, testing::ValuesIn(store::test_schemes()),
+                         [](const auto& scheme) { return scheme.param; });
+
+}  // namespace
+}  // namespace penstock
