@@ -88,8 +88,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", DESIGN, ids=lambda page: page.name)
-def test_a_design_page_is_short_and_holds_no_timing(page: Path) -> None:
+def test_a_design_page_states_its_problem_is_short_and_holds_no_timing(page: Path) -> None:
     text = page.read_text()
+    assert "**Problem.**" in text
     lines = len(text.splitlines())
     assert lines <= MOST_DESIGN_LINES, f"{lines} lines; split it by subject, or cut what is history"
     assert TIMING.findall(text) == [], "timings belong to docs/measurements"
@@ -144,6 +145,19 @@ def test_pages_that_sources_name_exist() -> None:
     assert wrong == []
 
 
+def files_named(text: str) -> set[str]:
+    """The source files that prose names, such as `parts/levels.hpp`."""
+    return set(re.findall(r"`([\w./-]+\.(?:hpp|cpp|def|py|pml|h))`", FENCE.sub("", text)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    made_by_the_reader = {"src/collectives/bcast/linear.cpp"} if page.name == "add-an-algorithm.md" else set()
+    names = [f"/{name}" for name in tracked()]
+    wanted = files_named(page.read_text()) - made_by_the_reader
+    assert [each for each in sorted(wanted) if not any(name.endswith(f"/{each}") for name in names)] == []
+
+
 # -- the checks themselves must be able to fail -------------------------------------------------------------------------
 
 
@@ -181,3 +195,7 @@ def test_what_a_page_of_measurements_lacks_is_found() -> None:
     table = "| **Date** | 2026-01-02 |\n| **Machine** | one |\n| **Versions** | MPI |\n"
     assert missing_in(table + "**Command.** as root:\n\n```sh\nls\n```\n") == []
     assert missing_in("| **Date** | today |\n") == ["**Date**", "**Machine**", "**Versions**", "**Command.**"]
+
+
+def test_files_that_a_page_names_are_found() -> None:
+    assert files_named("`a/b.hpp` b.cpp `c.def`, `.def` `d.md`\n```cpp\n`e.h`\n```\n") == {"a/b.hpp", "c.def"}
