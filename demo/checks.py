@@ -1,4 +1,4 @@
-"""What the demo verifies; each check can fail, and the demo then ends with an error."""
+"""The checks of the demo. If one fails, the demo ends with an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runner import Records
 def verify(
     job: Job, killed: Records, restarted: Records, reference: Records, snapshots: dict, left: dict
 ) -> list[dict]:
-    """`job` is the killed one, `reference` ran without a kill, `left` is what what_is_left() found after the kill."""
+    """`job` is the killed job; `reference` ran without a kill; `left` is the result of what_is_left() after the kill."""
     checks = []
 
     def check(key: str, what: str, ok: bool, detail: str) -> None:
@@ -50,7 +50,7 @@ def verify(
     )
     corrupt = {i for i, image in enumerate(job.images) if image["corrupt"]}
     steps_per_epoch = -(-len(job.images) // job.batch)
-    epoch = {**undisturbed, **joined}  # the killed run may end before its first epoch does
+    epoch = {**undisturbed, **joined}  # the killed run may end before its first epoch is complete
     seen = [i for s in range(steps_per_epoch) for i in epoch.get(s, [])]
     expected = set(range(len(job.images))) - corrupt
     check(
@@ -85,18 +85,18 @@ def verify(
 
 
 def farthest(curve: dict[int, float], other: dict[int, float]) -> float:
-    """How far apart two curves are at most."""
+    """The largest difference of two curves."""
     return max((abs(curve[s] - other[s]) for s in set(curve) & set(other)), default=0.0)
 
 
 def largest_difference(curve: dict[int, float], other: dict[int, float]) -> float:
-    """The largest relative one, of the steps that both have."""
+    """The largest relative difference, over the steps that both have."""
     both = set(curve) & set(other)
     return max((abs(curve[s] - other[s]) / max(abs(other[s]), 1e-3) for s in both), default=0.0)
 
 
 def what_is_left(job: Job) -> dict:
-    """The shared field after a kill, the Penstock way: the latest version and its step, None if it mixes several."""
+    """The shared field after a kill, with Penstock: the latest version and its step (None if it mixes several steps)."""
     blob = ps.Store(job.store_url).open(job.blob)
     buffer = np.empty(field.FILE_BYTES, np.uint8)
     version = blob.latest
@@ -105,7 +105,7 @@ def what_is_left(job: Job) -> dict:
 
 
 def what_is_left_plain(path: Path) -> dict:
-    """And the plain way: how many bytes are of which step."""
+    """The shared file after a kill, the plain way: the number of bytes from each step."""
     content = np.fromfile(path, np.float32).reshape(field.WIDTH, field.HEIGHT)
     start = field.initial(np.arange(field.WIDTH), np.arange(field.HEIGHT)).T
     steps, counts = np.unique(np.where(content == 0, 0, content - start), return_counts=True)

@@ -1,4 +1,4 @@
-"""The times of the phases on the application thread, and the same phases as spans of the trace."""
+"""Times the phases on the application thread, and records them as spans of the trace."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ class Clock:
         self._lengths.clear()
 
     def lengths(self) -> dict[str, list[float]]:
-        """Phase → seconds of each time, since clear()."""
+        """Phase → its durations in seconds, since clear()."""
         return dict(self._lengths)

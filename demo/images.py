@@ -1,8 +1,8 @@
-"""JPEG files for the demo, made once out of real photographs and then cached.
+"""JPEG files for the demo, made from real photographs, and cached.
 
-The photographs ship inside scikit-image, of which nothing is imported: its files suffice (pip install --no-deps). Each file is
-a random crop of one of them, scaled and encoded anew, so that sizes (log-normal, median near 12 KB), qualities, chroma subsampling
-and progressive scans vary as in a real data set. The label is the photograph. A few files are corrupt.
+The photographs are files of scikit-image, which is not imported (pip install --no-deps suffices). Each JPEG file is a random
+crop, scaled and encoded anew: sizes (log-normal, median near 12 KB), qualities, chroma subsampling and progressive scans vary as
+in a real data set. The label is the photograph. A few files are corrupt.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ PHOTOGRAPHS = [
 
 
 def make(directory: Path, progress: Callable[[int, int], None] = lambda done, of: None) -> Path:
-    """A JSON list of {"path", "label", "corrupt"}; makes the files if they are not there yet."""
+    """Make the files, if they do not exist. Returns a JSON list of {"path", "label", "corrupt"}."""
     index = directory / "images.json"
     if index.exists():
         return index
-    _photographs()  # whether they are there is known before anything is removed
+    _photographs()  # raises if they are missing, before anything is removed
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     with ProcessPoolExecutor() as pool:
@@ -47,7 +47,7 @@ def make(directory: Path, progress: Callable[[int, int], None] = lambda done, of
         for image in pool.map(_make_one, range(COUNT), [directory] * COUNT, chunksize=16):
             images.append(image)
             progress(len(images), COUNT)
-    # The index comes last: without it the next run starts anew.
+    # Write the index last: without it, the next run starts over.
     unfinished = directory / "images.json.unfinished"
     unfinished.write_text(json.dumps(images))
     unfinished.rename(index)

@@ -1,4 +1,4 @@
-"""What main.py tells the processes of a run: written as JSON, read by every rank."""
+"""The description of a job, which main.py writes as JSON and every rank reads."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import penstock as ps
 
 @dataclass
 class Job:
-    records: str  # folder for what this start of the run did
+    records: str  # folder for the records of this start of the run
     slow: str  # folder in the slow tier; a restart uses the same one
     fast: str  # folder of the burst buffer
     images_json: str
     steps: int
     batch: int
-    segment_steps: int = 0  # each way runs so many in turn; 0: all of them at once
-    # The steps after which there is a dump and a checkpoint, as (first, every).
+    segment_steps: int = 0  # steps that each way runs in turn; 0: all at once
+    # The steps with a dump and with a checkpoint, as (first, every).
     dump_steps: tuple[int, int] = (2, 6)
     save_steps: tuple[int, int] = (5, 12)
-    kill_step: int = 0  # the dump whose writing the run is killed in; 0: it ends by itself
+    kill_step: int = 0  # the run is killed while it writes the dump of this step; 0: it is not killed
     image_size: int = 64
-    io_threads: int = 2  # per rank, both ways
-    prefetch: int = 3  # batches, both ways
+    io_threads: int = 2  # per rank, for both ways
+    prefetch: int = 3  # batches, for both ways
     blob: str = "field"
 
     @property
@@ -45,7 +45,7 @@ class Job:
         return [image["path"] for image in self.images]
 
     def samples(self) -> ps.Dataset:
-        """The images in their order. Both ways read them in the same one, so that their losses can be compared."""
+        """The images in order. Both ways read them in the same order, so that their losses can be compared."""
         return ps.Dataset.from_files(self.paths, range(len(self.paths))).shuffle(seed=7)
 
     def dumps(self, steps_done: int) -> bool:

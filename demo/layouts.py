@@ -1,4 +1,4 @@
-"""The two layouts of the field, and what moves between them."""
+"""The two layouts of the field, and the bytes that move between them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import penstock as ps
 
 
 def layouts_of(ranks: int) -> tuple[ps.Layout, ps.Layout]:
-    """Of the field as it is computed, and of its transpose as it is dumped."""
+    """(layout of the computed field, layout of its transpose, which is dumped)."""
     shape, block = (field.HEIGHT, field.WIDTH), (field.BLOCK, field.WIDTH)
     computed = ps.Layout.block_cyclic(shape, block=block, grid=field.grid_of(ranks))
     return computed, ps.Layout.grid([0, field.WIDTH], field.tile_splits(ranks), list(range(ranks)))
 
 
 def relabelings(ranks: tuple[int, ...]) -> list[dict]:
-    """The bytes that a dump moves between so many ranks: computed, not run."""
+    """The bytes that a dump moves, for each number of ranks. Computed, not run."""
     found = [(n, ps.relabel(*layouts_of(n), np.float32, op="T", ranks=n)) for n in ranks]
     return [{"ranks": n, "bytes_before": r.bytes_before, "bytes_after": r.bytes_after} for n, r in found]

@@ -1,11 +1,11 @@
-"""The demo: a data-parallel training run that needs all five parts of Penstock, beside the same work done the plain way.
+"""The demo: a data-parallel training run that uses all five parts of Penstock, compared with the same work done the plain way.
 
-1. Measures how long a step computes, and sets the emulated tier and link by it, so that waiting is what is compared.
-2. Both ways in one job, segment by segment in turn, a reader beside them that follows the shared field.
-3. Penstock on --ranks ranks, killed with SIGKILL while it writes the shared field, then restarted on --restart-ranks ranks.
-4. The same kill and restart the plain way.
+1. Measures the compute time of a step, and derives from it the rates of the emulated tier and link: waiting is what is compared.
+2. Runs both ways in one job, segment by segment in turn. A reader follows the shared field.
+3. Runs Penstock on --ranks ranks, kills it with SIGKILL while it writes the shared field, restarts it on --restart-ranks ranks.
+4. Does the same kill and restart the plain way.
 
-Then it verifies what must hold, prints a table, and writes one self-contained page.
+Then it checks the results, prints a table, and writes a self-contained page.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ HERE = Path(__file__).parent
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
 SEGMENT_STEPS = 12
 RESTART_STEPS = 36
-KILL_STEP = 26  # while the dump of this step is being written; the last checkpoint is that of step 17
+KILL_STEP = 26  # the kill hits the dump of this step; the last checkpoint is that of step 17
 
 BATCHES = (16, 32, 64, 128)
 CALIBRATION_BATCH = 32
-STEP_S = 0.05  # a step should not compute longer than this, so that the demo stays short
+STEP_S = 0.05  # upper limit for the compute of a step, to keep the demo short
 
-# How slow the emulated tier and link are: what the plain way has to move takes so many times the compute of a step.
+# Rates of the emulated tier and link: the plain way's data takes this many times the compute of a step.
 CHECKPOINT_IN_STEPS = 3.0
 GRADIENTS_IN_STEPS = 0.4
 
 
 class Demo:
-    """The jobs, one after another; each leaves what it found in `found`, which becomes the JSON and the page."""
+    """The jobs, in sequence. Each adds its results to `found`, which becomes the JSON and the page."""
 
     def __init__(self, runner: Runner, ranks: int, restart_ranks: int, pairs: int, progress: Progress) -> None:
         self.runner, self.ranks, self.restart_ranks, self.pairs = runner, ranks, restart_ranks, pairs
         self.progress = progress
-        # A rank is a core: with more of them, both ways would wait for cores.
+        # One rank per core: with more, both ways would wait for cores.
         self.compared_ranks = max(2, min(ranks, CORES))
         self.load = os.getloadavg()[0]
         self.found: dict = {}
@@ -73,7 +73,7 @@ class Demo:
             self.runner.run("calibrate", job, self.compared_ranks)
             advance(1)
         found = json.loads((Path(job.records) / "calibration.json").read_text())
-        # The compute of a step grows with the batch: the largest one that keeps the demo short.
+        # The compute of a step grows with the batch. Choose the largest batch that keeps the demo short.
         self.batch = max(
             (b for b in BATCHES if b / CALIBRATION_BATCH * found["compute_s"] <= STEP_S), default=BATCHES[0]
         )
@@ -178,7 +178,7 @@ class Demo:
 
 
 class _Task:
-    """A line of the progress display; calling it says how much is done."""
+    """A line of the progress display. Call it with the amount done."""
 
     def __init__(self, progress: Progress, what: str, total: int) -> None:
         self._progress, self._what, self._total = progress, what, total
@@ -234,20 +234,20 @@ def print_tables(console: Console, measures: dict[str, Measure], found: dict) ->
 
 @click.command()
 @click.option(
-    "--ranks", default=4, show_default=True, help="Ranks that are killed; the comparison takes no more than cores."
+    "--ranks", default=4, show_default=True, help="Ranks of the killed run; the comparison uses at most one per core."
 )
-@click.option("--restart-ranks", default=3, show_default=True, help="Ranks after the kill.")
-@click.option("--pairs", default=5, show_default=True, type=click.IntRange(1), help="Segments of each way that count.")
+@click.option("--restart-ranks", default=3, show_default=True, help="Ranks of the restarted run.")
+@click.option("--pairs", default=5, show_default=True, type=click.IntRange(1), help="Measured segments of each way.")
 @click.option("--report", "report_path", default="demo-report.html", show_default=True, type=click.Path(path_type=Path))
 @click.option(
     "--directory",
     default=HERE.parent / "build" / "demo",
     type=click.Path(path_type=Path),
-    help="Where the images and the runs' files are kept; build/demo by default.",
+    help="Folder for the images and the runs' files. Default: build/demo.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the measurements as JSON.")
 def main(ranks: int, restart_ranks: int, pairs: int, report_path: Path, directory: Path, as_json: bool) -> None:
-    """Trains a small network with all five parts of Penstock beside the plain way, kills both and restarts them."""
+    """Trains a small network with all five parts of Penstock and the plain way, kills both and restarts them."""
     if ranks < 1 or restart_ranks < 1:
         raise click.ClickException(f"--ranks is {ranks} and --restart-ranks {restart_ranks}; expected 1 or more")
     console = Console(stderr=as_json)

@@ -1,4 +1,4 @@
-"""From the records of a comparison to numbers: medians with their spread, of both ways, pair by pair."""
+"""Turns the records of a comparison into numbers: medians with their spread, for both ways, pair by pair."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAYS = ("plain", "penstock")
 
 @dataclass
 class Measure:
-    """Milliseconds both ways; the n-th of each were taken one after the other."""
+    """A quantity in milliseconds, for both ways. The n-th values of both were measured one after the other."""
 
     key: str
     name: str
@@ -31,12 +31,12 @@ class Measure:
 
     @property
     def pairs_won(self) -> int:
-        """Pairs in which it was shorter with Penstock."""
+        """Number of pairs in which Penstock was shorter."""
         return sum(fast < plain for plain, fast in zip(self.plain, self.penstock, strict=True))
 
     @property
     def verdict(self) -> str:
-        """A difference counts if every pair shows it and the spreads do not overlap."""
+        """A difference counts if every pair shows it, and if the spreads do not overlap."""
         if max(self.penstock) < min(self.plain):
             return "shorter"
         return "longer" if min(self.penstock) > max(self.plain) else "unclear"
@@ -54,8 +54,8 @@ class Measure:
         return {"name": self.name, "verdict": self.verdict, "pairs_won": self.pairs_won, **rows}
 
 
-# What is measured in each segment: key, what the page calls it, and of one rank's segment the seconds.
-# The sums of a segment are divided by its steps or dumps; it has one checkpoint.
+# Measured in each segment: (key, name on the page, seconds of one rank's segment).
+# Sums over a segment are divided by its number of steps or dumps; it has one checkpoint.
 PER_STEP = [
     ("compute", "compute", "compute, per step"),
     ("next_batch", "next batch", "next batch, per step"),
@@ -69,7 +69,7 @@ PER_SEGMENT = [
     ("checkpoint", "checkpoint", "checkpoint"),
     ("settle", "settle", "wait until it is in the slow tier"),
 ]
-WARM_UP = 1  # segments of each way that are not counted: connections and caches
+WARM_UP = 1  # segments of each way that do not count: connections and caches
 
 
 def measures(records: dict[str, Records], job: Job) -> dict[str, Measure]:
@@ -102,7 +102,7 @@ def _length(segment: dict) -> float:
 
 
 def drained_s(records: Records) -> list[float]:
-    """Per checkpoint: seconds from the beginning of its save until the last rank's part was in the slow tier."""
+    """For each checkpoint: seconds from the start of its save until all ranks' parts were in the slow tier."""
     found = []
     segments = [result["segments"][WARM_UP:] for result in records.results]
     spans = list(records.spans().values())
@@ -119,7 +119,7 @@ def drained_s(records: Records) -> list[float]:
 
 
 def tier_bytes(records: Records, kind: str) -> float:
-    """What went through the slow tier in a segment, all ranks and threads: the device counts it."""
+    """Bytes through the slow tier in a segment, over all ranks and threads, as the emulated device counts them."""
     return statistics.median(
         max(result["segments"][n][f"tier_{kind}_bytes"] for result in records.results)
         for n in range(WARM_UP, len(records.results[0]["segments"]))
@@ -134,7 +134,7 @@ def round_rate(rate: float, least: float) -> int:
 
 
 def timeline(records: dict[str, Records]) -> dict:
-    """The last segment of each way: spans per rank and lane, in milliseconds since the segment began."""
+    """The last segment of each way: spans per rank and lane, in milliseconds since the segment's start."""
     found = {}
     for way in WAYS:
         rows: dict[tuple[int, str], list[tuple[str, float, float]]] = {}
@@ -153,7 +153,7 @@ def timeline(records: dict[str, Records]) -> dict:
 
 
 def _merged(spans: list[tuple[str, float, float]]) -> list[tuple[str, float, float]]:
-    """Neighbouring spans of one name are one where nobody could see a gap."""
+    """Merges neighbouring spans of one name if the gap between them is too small to see."""
     merged: list[tuple[str, float, float]] = []
     for name, begin, end in sorted(spans, key=lambda s: s[1]):
         if merged and merged[-1][0] == name and begin - merged[-1][2] < 0.5:

@@ -1,7 +1,7 @@
 """A small convolutional network in NumPy: float32, real forward and backward passes, SGD with momentum.
 
-The loss is a sum over samples, and gradients are sums, so they add up over ranks; `update` divides by the number of samples of
-the whole batch. The result does not depend on how the batch was dealt to ranks, up to float32 rounding.
+Loss and gradients are sums over samples, so they add up over ranks. `update` divides by the number of samples in the global
+batch. The result does not depend on the distribution of the batch over ranks, up to float32 rounding.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MOMENTUM = 0.9
 class Network:
     """Three times (3x3 convolution, ReLU, 2x2 average pooling), then two dense layers and softmax.
 
-    `parameters` and `momentum` are flat vectors, so a checkpoint or a redistribution sees one array each; the layers work on
-    views of them. `gradients` is laid out alike, and `backward` yields it piece by piece.
+    `parameters` and `momentum` are flat vectors, so a checkpoint or a redistribution handles one array each; the layers use views
+    of them. `gradients` has the same structure, and `backward` yields it piece by piece.
     """
 
     def __init__(self, image_size: int, classes: int, seed: int) -> None:
@@ -51,7 +51,7 @@ class Network:
         self._output_gradient = np.empty(0, np.float32)
 
     def forward(self, images: np.ndarray, labels: np.ndarray) -> float:
-        """The sum of the samples' losses. `images` are uint8, (n, height, width, 3); n may be 0."""
+        """The sum of the samples' losses. `images` is uint8 of shape (n, height, width, 3); n may be 0."""
         x = images.astype(np.float32) * np.float32(1 / 127.5) - np.float32(1)
         self._saved = []
         for layer in range(len(CHANNELS) - 1):
@@ -76,8 +76,8 @@ class Network:
         return float(-np.log(np.maximum(chosen, 1e-30)).sum())
 
     def backward(self) -> Iterator[np.ndarray]:
-        """The gradients of the last forward pass, layer by layer from the last one: each piece is final when it is yielded,
-        and may be summed over the ranks in place while the next one is computed."""
+        """Yields the gradients of the last forward pass, layer by layer from the last one. A yielded piece is final: it may be
+        summed over the ranks in place while the next one is computed."""
         flat, hidden, shape = self._saved[-1]
         g = self._output_gradient
         self._piece(-2)[:] = hidden.T @ g
@@ -99,7 +99,7 @@ class Network:
                 g = _image_gradient(g @ self._weights[2 * layer].T, input_shape)
 
     def update(self, samples: int) -> None:
-        """One step of SGD with the gradients as they are now, summed over `samples` samples."""
+        """One step of SGD with the current gradients, which are sums over `samples` samples."""
         self.momentum *= np.float32(MOMENTUM)
         self.momentum += self.gradients * np.float32(1 / max(samples, 1))
         self.parameters -= np.float32(LEARNING_RATE) * self.momentum
@@ -109,7 +109,7 @@ class Network:
         return self.gradients[piece].reshape(shape)
 
     def _both(self, index: int) -> np.ndarray:
-        """Weights and biases of a layer lie next to each other."""
+        """Weights and biases of a layer, which are adjacent."""
         return self.gradients[self._pieces[index][0].start : self._pieces[index + 1][0].stop]
 
 

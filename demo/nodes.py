@@ -1,4 +1,4 @@
-"""Two emulated nodes with a link of a stated rate between them: network namespaces, where the machine allows them."""
+"""Two emulated nodes (network namespaces) with a link of a given rate between them, if the machine allows them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COUNT = 2
 
 
 class EmulatedNodes:
-    """``with EmulatedNodes(directory) as nodes:``; nothing of the machine's own network is touched, and all of it is gone after."""
+    """``with EmulatedNodes(directory) as nodes:``. Leaves the machine's own network alone, and removes everything at the end."""
 
     def __init__(self, directory: Path) -> None:
         self._environment = {
@@ -20,7 +20,7 @@ class EmulatedNodes:
             "PENSTOCK_CLUSTER_STATE": str(directory / "nodes"),
         }
         self.rate_mbit = 0
-        self.left_out = "they were not asked for"  #: why there are none; empty if there are
+        self.left_out = "they were not asked for"  #: Why there are none; empty if there are.
 
     def __enter__(self) -> EmulatedNodes:
         return self
@@ -39,7 +39,7 @@ class EmulatedNodes:
         self.rate_mbit, self.left_out = rate_mbit, ""
 
     def launcher(self, ranks: int) -> list[str]:
-        """What goes before the command of a job; without nodes, mpiexec."""
+        """The launcher of a job; without emulated nodes, mpiexec."""
         if not self.rate_mbit:
             return ["mpiexec", "-n", str(ranks)]
         return ["bash", str(ROOT / "scripts" / "commands" / "cluster.sh"), "run", "-n", str(ranks)]

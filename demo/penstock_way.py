@@ -1,5 +1,5 @@
-"""The demo's work with Penstock: the next batch, the sums of the gradients, the redistribution of the field, its dump and
-the checkpoint all move while the network computes."""
+"""The demo's work with Penstock: the next batch, the sums of the gradients, the redistribution of the field, its dump and the
+checkpoint all proceed while the network computes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 class PenstockWay:
     def __init__(self, job: Job, clock: Clock) -> None:
-        # One core per rank moves data, also where the ranks have no core to spare: it sleeps while nothing is under way.
+        # One communication core per rank, even if no core is spare: its thread sleeps while nothing is in flight.
         ranks_of_node = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED).size
         self.comm = ps.Comm(MPI.COMM_WORLD, progress_cores=ranks_of_node)
         self.rank, self.ranks = self.comm.rank, self.comm.size
@@ -40,7 +40,7 @@ class PenstockWay:
         self._position = self._rank_of_tile.index(self.rank)
         self._tile = np.empty(self._to_tiles.target.local_shape(self.rank), np.float32)
         self._edges = np.empty((self.ranks, *field.edges(self._tile).shape), np.float32)
-        self._snapshot = np.empty_like(self.field)  # what is redistributed while the field already changes
+        self._snapshot = np.empty_like(self.field)  # redistributed while the field already changes
         self._moving = self._exchanging = self._writing = None
         self._dumped_step = 0
 
@@ -60,7 +60,7 @@ class PenstockWay:
         return len(self._dataset.skipped)
 
     def restore(self, network) -> int:
-        """The step to go on with: 0 without a checkpoint. Weights, field and loader position are resharded."""
+        """The step to continue with; 0 without a checkpoint. Weights, field and loader position are resharded."""
         step = 0
         if self._checkpoints.latest is not None:
             step, tree = self._checkpoints.restore({"field": self._layout}, dataset=self._dataset)
@@ -88,7 +88,7 @@ class PenstockWay:
             self._dumped_step = step
 
     def poll(self) -> None:
-        """Called once a step: hands the dump on to its next stage, on all ranks in the same step."""
+        """Starts the next stage of the dump. Called once per step, so all ranks do it in the same step."""
         if self._exchanging is not None:
             with self.clock("redistribute"):
                 self._exchanging.Wait()
@@ -121,12 +121,12 @@ class PenstockWay:
             )
 
     def wait_saved(self) -> None:
-        """Until nothing of the last checkpoint is under way."""
+        """Waits until the last checkpoint is drained."""
         if self._saved is not None:
             self._saved.wait("drained")
 
     def settle(self) -> None:
-        """Until everything that was begun is where it belongs: the dump in the file, the checkpoint in the slow tier."""
+        """Waits until everything started is in place: the dump in the file, the checkpoint in the slow tier."""
         while self._moving is not None or self._exchanging is not None:
             self.poll()
         self._finish_writing()

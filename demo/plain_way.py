@@ -1,5 +1,5 @@
-"""The demo's work as it is usually done, and done with care: threads that read ahead, MPI's non-blocking sums of the gradients,
-MPI-IO in atomic mode, and checkpoints that rank 0 writes under another name and renames while everybody waits."""
+"""The demo's work as it is usually done, with care: threads that read ahead, MPI's non-blocking sums of the gradients, MPI-IO in
+atomic mode, and checkpoints that rank 0 writes under another name and then renames, while all ranks wait."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PlainWay:
         return self._input.skipped
 
     def restore(self, network) -> int:
-        """Rank 0 reads the newest checkpoint and hands it out: each rank cuts its part of the field out of the whole."""
+        """Rank 0 reads the newest checkpoint and sends it to all ranks. Each takes its part of the field."""
         newest = max(self._checkpoints.glob("step-*.npz"), default=None, key=_step_of) if self.rank == 0 else None
         whole = np.empty((field.HEIGHT, field.WIDTH), np.float32)
         step = 0
@@ -55,7 +55,7 @@ class PlainWay:
             for array in (network.parameters, network.momentum, whole):
                 self.comm.Bcast(array, root=0)
             self.field[:] = whole[np.ix_(*self._indices[self.rank])]
-        # A place in the order that follows from the step, as long as the batch stays the same.
+        # The position in the order follows from the step, as long as the batch size stays the same.
         self._input.start(step)
         return step
 
@@ -103,7 +103,7 @@ class PlainWay:
         pass
 
     def settle(self) -> None:
-        """Nothing is under way: the dump and the checkpoint were finished when their calls returned."""
+        """Nothing to wait for: the dump and the checkpoint were complete when their calls returned."""
 
     def finish(self) -> dict:
         self._input.stop()
@@ -145,9 +145,9 @@ def _step_of(path: Path) -> int:
 
 
 class _Reader:
-    """Reads, decodes and batches ahead with as many threads and batches as the Penstock way; corrupt images are left out.
+    """Reads, decodes and batches ahead, with as many threads and batches as the Penstock way. Skips corrupt images.
 
-    Pillow decodes without the GIL. The order is that of the Penstock way, so that both see the same samples.
+    Pillow decodes without the GIL. The order is that of the Penstock way, so both see the same samples.
     """
 
     def __init__(self, job: Job, rank: int, ranks: int) -> None:
@@ -177,7 +177,7 @@ class _Reader:
         self._ahead.append([(index, self._pool.submit(self._decode, index)) for index in next(self._shares)])
 
     def _shares_from(self, step: int) -> Iterator[np.ndarray]:
-        """This rank's part of each batch."""
+        """Yields this rank's part of each batch."""
         batch, count = self._job.batch, len(self._job.paths)
         steps_per_epoch = -(-count // batch)
         while True:

@@ -1,11 +1,11 @@
-"""A process of its own that follows the shared field while a job writes it, and looks whether what it reads is consistent.
+"""A separate process that follows the shared field while a job writes it, and checks whether its reads are consistent.
 
 usage: reader.py penstock STORE_URL BLOB STOP_FILE RESULT_FILE
        reader.py plain PATH - STOP_FILE RESULT_FILE
 
-It is not part of the MPI job, and reads until STOP_FILE exists. With Penstock it takes no lock: it reads whatever version is the
-latest, and at the end every version that it missed. The plain way it locks the whole file as MPI-IO's atomic mode does, and
-reads it again whenever it has changed.
+It is not part of the MPI job, and reads until STOP_FILE exists. With Penstock it takes no lock: it reads the latest version, and
+at the end all versions that it missed. The plain way, it locks the whole file as MPI-IO's atomic mode does, and reads the file
+again whenever it has changed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def follow_file(path: Path, stop: Path) -> dict:
             lock_waits_s.append(time.monotonic() - begin)
             seen = path.stat().st_mtime_ns
             content = np.fromfile(file, np.float32)
-        if (content == 0).any():  # no element of a field is 0: not all of it has been written yet
+        if (content == 0).any():  # no element of a field is 0, so the file is not complete yet
             continue
         reads += 1
         mixed += field.step_of(content) is None

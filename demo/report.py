@@ -1,4 +1,4 @@
-"""The demo's page: one self-contained HTML file, made from the measurements of one run."""
+"""The demo's page: one self-contained HTML file with the results of one run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ul.checks small { display:block; text-indent:0; color:var(--dim); line-height:1.
 
 
 def number(value: float) -> str:
-    """Three digits at most, none that mean nothing: 0.042, 4.9, 214, 12 340; the space is one that no line breaks at."""
+    """At most three significant digits: 0.042, 4.9, 214, 12 340. The space does not break."""
     if value == 0:
         return "0"
     if value >= 1000:
@@ -46,7 +46,7 @@ def number(value: float) -> str:
 
 
 def stacked_bar(label: str, pieces: Sequence[tuple[str, str, float]], longest: float, unit: str) -> str:
-    """Pieces of (name, colour, value) on a scale that ends at `longest`."""
+    """Pieces (name, colour, value) on a scale that ends at `longest`."""
     total = sum(value for _, _, value in pieces)
     inside = "".join(
         f'<i style="width:{100 * value / longest:.3f}%;background:var(--{colour})" title="{escape(name)}: {number(value)} {unit}"></i>'
@@ -68,7 +68,7 @@ def checklist(items: Iterable[tuple[bool, str, str]]) -> str:
 
 
 VERDICTS = {"shorter": "shorter", "longer": "longer", "unclear": "no clear difference"}
-_PHASES = [  # of a segment: measure, colour, name, and what the measure is per
+_PHASES = [  # of a segment: (measure, colour, name, what the measure is per)
     ("compute", "pale", "compute", "steps"),
     ("next_batch", "green", "next batch", "steps"),
     ("sum_gradients", "orange", "sums of gradients", "steps"),
@@ -77,7 +77,7 @@ _PHASES = [  # of a segment: measure, colour, name, and what the measure is per
     ("checkpoint", "brown", "checkpoint", "checkpoints"),
     ("settle", "slate", "wait until it is in the slow tier", "checkpoints"),
 ]
-# Colour of a span: of the application's by its phase, of the other lanes' by lane.
+# Colour of a span: on the application lane by phase, on other lanes by lane.
 _SPANS = {
     "compute": "pale",
     "next batch": "green",
@@ -98,29 +98,29 @@ _LANES = {
 
 
 def write(path: Path, found: dict, measures: dict[str, Measure], timeline: dict) -> None:
-    """`found` is what --json prints."""
+    """`found` is the output of --json."""
     view = _View(found, measures)
     steps = found["settings"]["segment_steps"]
     body = [
         header(
             "What a training run waits for, and what it keeps when it is killed",
             view.machine(),
-            "One job trains the same network on the same samples the plain way and with Penstock, "
-            f"{steps} steps of each in turn, {found['machine']['pairs']} times. A bar is the median, a dot is one "
-            "measurement. The plain way is NumPy, mpi4py, MPI-IO and Pillow, written with care.",
+            "One job trains the same network on the same samples in two ways: plain and with Penstock. The ways alternate "
+            f"every {steps} steps, {found['machine']['pairs']} times. A bar is the median; a dot is one measurement. "
+            "The plain way uses NumPy, mpi4py, MPI-IO and Pillow, with care.",
         ),
         section("What holds on any machine", cards([view.checkpoint(), view.snapshots(), view.kill()])),
         section(
             "What else a step waits for",
             cards([view.gradients(), view.redistribution(), view.tiles(), view.batches()]),
-            note="Bytes that move behind the computation need cores and links too. So these depend on the machine more than the ones "
-            "above, and a wait that got longer is shown like one that got shorter.",
+            note="Background transfers need cores and links too. So these results depend more on the machine than those above. "
+            "Longer waits are shown as well as shorter ones.",
         ),
         section(f"Where the time of {steps} steps goes", cards([view.whole(), card("", view.stacks(), wide=True)])),
         section(
             "The last segment of each way, on one scale",
             card("", _timeline(timeline)),
-            note="Above the plain way, below Penstock: what the application thread of each rank does, and what Penstock's threads do behind it.",
+            note="Above: the plain way. Below: Penstock. Shown are the application thread of each rank and Penstock's background threads.",
         ),
         section("What was verified", card("", checklist((c["ok"], c["what"], c["detail"]) for c in found["checks"]))),
         section("The loss, with and without the kill", card("", view.losses())),
@@ -130,7 +130,7 @@ def write(path: Path, found: dict, measures: dict[str, Measure], timeline: dict)
 
 
 class _View:
-    """The sentences and charts of the page."""
+    """The texts and charts of the page."""
 
     def __init__(self, found: dict, measures: dict[str, Measure]) -> None:
         self.found, self.measures = found, measures
@@ -152,22 +152,22 @@ class _View:
     def checkpoint(self) -> str:
         m, size = self.measures["checkpoint"], _mb(self.found["bytes"]["checkpoint"])
         drained = self.found["drained_ms"]
-        arrived = f" It was there after {number(drained['median'])} ms (median)." if drained else ""
+        arrived = f" It was drained after {number(drained['median'])} ms (median)." if drained else ""
         return card(
-            self._title("A checkpoint holds the training up for", m),
+            self._title("A checkpoint blocks the training for", m),
             self._bars(m),
             notes=[
                 (
                     "How",
-                    f"{size} per checkpoint: weights, momentum and a field{self._to_tier()}. Plain: rank 0 gathers the field, writes all of it under "
-                    "another name, calls fsync and renames; everybody waits. Penstock: save() returns after each rank has copied its part; "
-                    f"threads write it to a burst buffer and from there to the slow tier.{arrived}",
+                    f"{size} per checkpoint: weights, momentum and a field{self._to_tier()}. Plain: rank 0 gathers the field, writes it under "
+                    "another name, calls fsync and renames; all ranks wait. Penstock: save() returns after each rank has copied its part; "
+                    f"threads write it to a burst buffer, and drain it to the slow tier.{arrived}",
                 ),
                 (
                     "Limit",
-                    "The tier is not faster for it: checkpoints that come faster than the tier takes them queue up, and the training then waits for "
-                    "the oldest. A thread around the plain write hides it too; what that leaves to do is the copy, the gathering, "
-                    "and the ranks' agreement that a checkpoint is complete.",
+                    "The tier does not become faster. If checkpoints are saved faster than it can take them, they queue up, and the training "
+                    "waits for the oldest. A thread around the plain write would hide it too; the copy, the gathering, and the ranks' "
+                    "agreement that a checkpoint is complete would remain.",
                 ),
             ],
         )
@@ -205,16 +205,16 @@ class _View:
             notes=[
                 (
                     "How",
-                    f"Every rank gets SIGKILL when a third of the dump of step {self.settings['kill_step']} is written, the plain way at once, Penstock's behind the next two steps. The plain way restarts well too, since this one was written "
-                    "with care: it renames finished checkpoints, knows how to cut the field anew, and computes its place in the samples from the "
-                    "step. Its loss is the shared file, written in place: what a kill leaves there can be of two steps, and nothing "
-                    "says so. A version of Penstock's file appears whole or not at all.",
+                    f"Every rank gets SIGKILL when a third of the dump of step {self.settings['kill_step']} is written: the plain way at once, with Penstock during the next two steps. The plain way restarts well too, since it was written "
+                    "with care: it renames complete checkpoints, reshards the field, and computes its position in the samples from the "
+                    "step. It loses the shared file, which is written in place: after a kill it may mix two steps, and no reader can "
+                    "tell. A version of Penstock's file appears completely or not at all.",
                 ),
                 (
                     "Limit",
-                    "Steps since the last checkpoint are lost either way. The last row says how often one could save "
-                    "if checkpoints may take 1 % of the time (for Penstock no more often than the slow tier takes them), and so how much a kill costs "
-                    "at most. The plain place in the samples is right only while batch size and files stay as they are.",
+                    "Both ways lose the steps since the last checkpoint. The last row is the interval at which checkpoints take 1 % of the "
+                    "time (with Penstock, at least the time to drain one). It limits the cost of a kill. The plain position in the samples "
+                    "is right only if batch size and files do not change.",
                 ),
             ],
             wide=True,
@@ -244,14 +244,14 @@ class _View:
             notes=[
                 (
                     "How",
-                    "A process outside of the job follows the file while all ranks write overlapping tiles of it. Every element tells which step it is "
-                    "from. Plain: the file of MPI-IO in atomic mode, read under the lock that this mode uses, whenever it has changed. "
-                    "Penstock: the latest version, and after the run each one that was missed.",
+                    "A process outside of the job follows the file while all ranks write overlapping tiles of it. Every element tells its step. "
+                    "Plain: it reads the file of MPI-IO's atomic mode whenever it has changed, under the lock of that mode. "
+                    "Penstock: it reads the latest version, and after the run all versions that it missed.",
                 ),
                 (
                     "Limit",
-                    "How many plain reads mix steps is a matter of when they fall: the lock orders single writes, and a step is one write of each rank. "
-                    "That Penstock's mix none is a property of the format. Versions take space until they are removed.",
+                    "The number of plain reads that mix steps depends on timing: the lock orders single writes, and a step is one write per rank. "
+                    "Penstock's format excludes mixed reads. Versions take space until they are removed.",
                 ),
             ],
         )
@@ -269,14 +269,14 @@ class _View:
             notes=[
                 (
                     "How",
-                    "A segment of steps with two dumps and one checkpoint. It ends when all three are in the slow tier, so nothing that was put "
-                    f"off is left out.{counted}",
+                    "A segment of steps with two dumps and one checkpoint. It ends when all three are in the slow tier, so deferred work "
+                    f"is included.{counted}",
                 ),
                 (
                     "Limit",
-                    "The emulated rates decide how much there is to hide. With a faster tier the difference is smaller, with a slower one larger."
+                    "The emulated rates decide how much can be hidden: less with a faster tier, more with a slower one."
                     if self.tier["emulated"]
-                    else "Without an emulated tier it is a matter of this machine's disk how much there is to hide.",
+                    else "Without an emulated tier, this machine's disk decides how much can be hidden.",
                 ),
             ],
             wide=True,
@@ -287,7 +287,7 @@ class _View:
         over = (
             f"over a link of {self.link['rate_mbit_s']} Mbit/s"
             if self.link["emulated"]
-            else f"in shared memory, for there is no emulated link here: {escape(self.link['left_out'])}"
+            else f"in shared memory, without an emulated link: {escape(self.link['left_out'])}"
         )
         return card(
             self._title("For the sums of the gradients, a step waits", m),
@@ -295,13 +295,13 @@ class _View:
             notes=[
                 (
                     "How",
-                    f"{size} per step {over}. Both ways start an Iallreduce per layer as soon as the layer's gradient is known, and wait for all of them after the "
-                    "backward pass. The plain one is MPI's, which moves bytes mostly while MPI is called; Penstock's threads always do. Starting counts as waiting.",
+                    f"{size} per step {over}. Both ways start an Iallreduce per layer as soon as the layer's gradient is computed, and wait for all after the "
+                    "backward pass. The plain one is MPI's, which makes progress mostly inside MPI calls; Penstock's threads always do. Starting counts as waiting.",
                 ),
                 (
                     "Limit",
-                    "Either wait contains the wait for the slower rank. Sums are hidden only as long as there is something left to compute, "
-                    "and moving bytes takes time of the cores that compute. MPIs with a progress thread of their own narrow the difference.",
+                    "Both waits include the wait for the slower rank. Sums are hidden only while there is something to compute, and "
+                    "transfers take time of the cores that compute. An MPI with its own progress thread narrows the difference.",
                 ),
             ],
         )
@@ -314,20 +314,20 @@ class _View:
             notes=[
                 (
                     "How",
-                    f"Of {_mb(b['field'])}, {_mb(b['redistributed'])} change their rank (plain "
-                    f"{_mb(b['redistributed_plain'])}): from a block-cyclic layout to transposed strips, whose borders are then exchanged. Plain: packed, "
-                    "Alltoallv, unpacked, Allgather. Penstock: one copy, the rest during the next two steps.",
+                    f"Of {_mb(b['field'])}, {_mb(b['redistributed'])} change rank (plain "
+                    f"{_mb(b['redistributed_plain'])}): from a block-cyclic layout to transposed strips, whose borders are then exchanged. Plain: pack, "
+                    "Alltoallv, unpack, Allgather. Penstock: one copy; the rest runs during the next two steps.",
                 ),
                 (
                     "Relabeling",
-                    "Which rank gets which strip is free, so Penstock chooses what moves fewest bytes. For these layouts: "
+                    "Any rank may own any strip, so Penstock chooses the owners that move the fewest bytes. For these layouts: "
                     + "; ".join(
                         f"{r['ranks']} ranks {_mb(r['bytes_after'])} instead of {_mb(r['bytes_before'])}"
                         for r in self.found["relabeling"]
                     )
                     + " (computed, not run).",
                 ),
-                ("Limit", "The copy stays, and the strips are two steps late."),
+                ("Limit", "The copy remains, and the strips are two steps late."),
             ],
         )
 
@@ -339,10 +339,10 @@ class _View:
             notes=[
                 (
                     "How",
-                    f"Plain: a collective write in MPI-IO's atomic mode{self._to_tier()}. Penstock: an Iwrite_at_all; the version appears when all ranks' parts are "
+                    f"Plain: a collective write in MPI-IO's atomic mode{self._to_tier()}. Penstock: an Iwrite_at_all; the version appears when the parts of all ranks are "
                     "durable.",
                 ),
-                ("Limit", "The plain file is not synced, Penstock's is."),
+                ("Limit", "Penstock syncs its file; the plain way does not."),
             ],
         )
 
@@ -354,12 +354,12 @@ class _View:
             notes=[
                 (
                     "How",
-                    "Both ways read the same JPEG files in the same order from the local disk, with as many threads and as many batches ahead.",
+                    "Both ways read the same JPEG files in the same order from the local disk, with equally many threads and prefetched batches.",
                 ),
                 (
                     "Limit",
-                    "As long as the cores suffice to decode, nobody waits either way, and this is no reason to change. What "
-                    "Penstock adds is the exact place in the samples, for any number of ranks and any batch size after a restart.",
+                    "If there are enough cores to decode, neither way waits, and this is no reason to change. Penstock adds the exact "
+                    "position in the samples after a restart, for any number of ranks and any batch size.",
                 ),
             ],
         )
@@ -389,11 +389,11 @@ class _View:
             + stacked_bar("plain", pieces["plain"], longest, "ms")
             + stacked_bar("Penstock", pieces["penstock"], longest, "ms")
             + table("Where the time goes", ("milliseconds", "plain", "Penstock", "with Penstock"), rows, numbers=(1, 2))
-            + "<p class=note>Shorter and longer mean that no measurement of one way reaches into the other's. "
+            + "<p class=note>Shorter and longer mean that the measurements of the two ways do not overlap. "
             + (
                 "Computing takes longer with Penstock: its threads share the ranks' cores, which is the price of the shorter waits."
                 if self.measures["compute"].verdict == "longer"
-                else "Penstock's threads share the ranks' cores; that computing gets longer for it could not be told from the spread."
+                else "Penstock's threads share the ranks' cores; any effect on computing is within the spread."
             )
             + "</p>"
         )
@@ -413,18 +413,18 @@ class _View:
         )
         return (
             chart
-            + "<p class=note>Both ways see the same samples in the same order, so their losses follow each other. They are not equal "
-            f"(they are {self.found['loss_difference_plain']:.2f} apart at most): Pillow and Penstock scale pictures down by other filters, so "
-            "pixels differ in their last bits, and training makes more of that. The killed run differs from the one that was not killed by "
-            "rounding alone, since sums over other numbers of ranks are rounded otherwise.</p>"
+            + "<p class=note>Both ways see the same samples in the same order, so their losses are close. They differ by up to "
+            f"{self.found['loss_difference_plain']:.2f}: Pillow and Penstock scale images with different filters, so pixels differ in their last "
+            "bits, and training amplifies that. The killed run differs from the undisturbed one by rounding only, since sums over another "
+            "number of ranks round differently.</p>"
         )
 
     def method(self) -> str:
         calibration = self.found["calibration"]
         tier = (
-            f"<b>The slow tier is emulated</b>: {self.tier['rate_mb_s']} MB/s, for all processes together, first come, first served. A small library between the "
-            "programs and the C library paces every read and write below one folder (demo/slow_tier.c), whichever way it comes from. It paces bytes, not "
-            f"the opening or renaming of files. One process that writes a checkpoint's bytes got {number(self.tier['measured_mb_s'])} MB/s with it, "
+            f"<b>The slow tier is emulated</b>: {self.tier['rate_mb_s']} MB/s, for all processes together, first come, first served. A preloaded library (demo/slow_tier.c) limits the rate "
+            "of all reads and writes below one folder, for both ways. It does not slow down opening or "
+            f"renaming files. One process that writes the bytes of a checkpoint reached {number(self.tier['measured_mb_s'])} MB/s with it, "
             f"{number(self.tier['disk_mb_s'])} MB/s without."
             if self.tier["emulated"]
             else f"<b>The slow tier is left out</b>, files go to the disk at its own rate ({number(self.tier['disk_mb_s'])} MB/s): {escape(self.tier['left_out'])}."
@@ -432,18 +432,18 @@ class _View:
         link = (
             f"<b>The link is emulated</b>: two network namespaces, {self.link['rate_mbit_s']} Mbit/s in each direction by the kernel's token bucket."
             if self.link["emulated"]
-            else f"<b>There is no emulated link</b>: {escape(self.link['left_out'])}. All ranks share memory, so nothing here is about networks."
+            else f"<b>There is no emulated link</b>: {escape(self.link['left_out'])}. All ranks share memory, so nothing here shows networks."
         )
         items = [
             tier,
             link,
-            f"<b>Emulated rates follow from this machine</b>: a step computes for {number(1e3 * calibration['compute_s'])} ms here, measured at the start on "
+            f"<b>Emulated rates depend on this machine</b>: a step computes for {number(1e3 * calibration['compute_s'])} ms, measured at the start on "
             f"{calibration['ranks']} ranks. The tier takes about {self.settings['checkpoint_in_steps']:g} steps for a checkpoint, the link about {self.settings['gradients_in_steps']:g} of a step for the "
-            "gradients, to the nearest 1, 2 or 5.",
-            "<b>In turn</b>: both ways run in the same processes, a segment of each, and each goes first as often as the other. The first segment of each is not "
-            "counted. While one way runs, the other one's threads sleep, once they have read their batches ahead.",
+            "gradients, rounded to 1, 2 or 5.",
+            "<b>In turn</b>: both ways run in the same processes, one segment each; each goes first equally often. The first segment of each is "
+            "warm-up. While one way runs, the other way's threads sleep, once they have prefetched their batches.",
             "<b>Not shown</b>: real networks and parallel file systems, many nodes, a large network, accelerators. Two emulated nodes share the cores and the "
-            "page cache of one machine. <code>./dev bench</code> measures the parts one by one, against other libraries.",
+            "page cache of one machine. <code>./dev bench</code> compares the parts separately with other libraries.",
         ]
         return '<div class="text"><ul>' + "".join(f"<li>{item}</li>" for item in items) + "</ul></div>"
 

@@ -1,4 +1,4 @@
-"""Starts the jobs of the demo under mpiexec, follows them, and kills those that are to be killed."""
+"""Starts the demo's jobs under mpiexec, follows them, and kills those with a kill_step."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from nodes import EmulatedNodes
 from tier import SlowTier
 
 HERE = Path(__file__).parent
-STUCK_S = 300  # without one more step
+STUCK_S = 300  # a job fails if it does not finish a step in this time
 
 
 @dataclass
 class Records:
-    """What one way left of one finished (or killed) job."""
+    """The records of one way in one finished or killed job."""
 
     path: Path
     results: list[dict]
@@ -43,7 +43,7 @@ class Records:
         return {step: sorted(ids) for step, ids in steps.items()}
 
     def spans(self) -> dict[int, list[tuple[str, str, int, int]]]:
-        """Rank → (name, lane, begin, end) in nanoseconds."""
+        """Rank → [(name, lane, begin, end)], in nanoseconds."""
         return {
             int(path.stem.split("-")[1]): [tuple(json.loads(line)[:4]) for line in _whole_lines(path)]
             for path in sorted(self.path.glob("spans-*.jsonl"))
@@ -55,7 +55,7 @@ class Records:
 
 
 def _whole_lines(path: Path) -> list[str]:
-    """A killed process may have torn its last line off."""
+    """Complete lines only: a killed process may have torn its last line."""
     text = path.read_text() if path.exists() else ""
     return text[: text.rfind("\n") + 1].splitlines()
 
@@ -66,7 +66,7 @@ class Runner:
         self._starts = 0
 
     def job(self, name: str, **options: object) -> Job:
-        """A job whose checkpoints and files are those of the other jobs of this name."""
+        """A job. Jobs with the same name share checkpoints and files."""
         self._starts += 1
         folders = {
             "records": self.directory / f"{self._starts}-{name}",
@@ -85,7 +85,7 @@ class Runner:
         on_nodes: bool = False,
         progress: Callable[[int], None] = lambda steps: None,
     ) -> dict[str, Records]:
-        """Runs train.py; the records of each way. A job with a kill_step is killed when a third of that step's dump is written."""
+        """Runs train.py. Returns the records of each way. A job with a kill_step is killed when a third of that dump is written."""
         records = Path(job.records)
         launcher = self.nodes.launcher(ranks) if on_nodes else ["mpiexec", "-n", str(ranks)]
         command = [*launcher, sys.executable, str(HERE / "train.py"), way, str(job.write(records / "job.json"))]
@@ -111,7 +111,7 @@ class Runner:
         return found
 
     def _follow(self, process: subprocess.Popen, job: Job, records: Path, progress: Callable[[int], None]) -> bool:
-        """Until the job has ended; whether it was killed here."""
+        """Waits until the job has ended. Returns whether it was killed here."""
         steps, last_progress = -1, time.monotonic()
         while process.poll() is None:
             time.sleep(0.005 if job.kill_step else 0.05)
@@ -141,7 +141,7 @@ def kill_ranks(records: Path) -> None:
 
 
 class SnapshotReader:
-    """Starts reader.py beside a job; result() stops it."""
+    """Runs reader.py beside a job. result() stops it."""
 
     def __init__(self, way: str, job: Job) -> None:
         records = Path(job.records)

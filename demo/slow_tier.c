@@ -1,6 +1,6 @@
-/* The demo's slow tier: a library for LD_PRELOAD that paces all reading and writing below one folder, by every process
-   that names the same state file, as if they shared one device of a given rate. It paces whoever does it, so both ways
-   of the demo are slowed alike; it needs neither root nor a kernel module.
+/* The demo's emulated slow tier: a library for LD_PRELOAD that limits the rate of all reads and writes below one
+   folder. All processes with the same state file share the rate, as if they shared a device. Both ways of the demo are
+   slowed down alike. It needs neither root nor a kernel module.
 
    PENSTOCK_DEMO_TIER=<folder, absolute>    PENSTOCK_DEMO_TIER_STATE=<file of a struct Device, made by tier.py> */
 #define _GNU_SOURCE
@@ -19,7 +19,7 @@
 
 struct Device {
   uint64_t bytes_per_s;
-  _Atomic uint64_t free_at_ns; /* CLOCK_MONOTONIC: when the device has done what it was given so far */
+  _Atomic uint64_t free_at_ns; /* CLOCK_MONOTONIC: when the device will have finished its current work */
   _Atomic uint64_t read_bytes;
   _Atomic uint64_t written_bytes;
 };
@@ -63,7 +63,7 @@ static int noted(const char* path, int fd) {
   return fd;
 }
 
-/* First come, first served: takes the device's next free time, and sleeps until it is over. */
+/* First come, first served: reserves the device's next free time, and sleeps until that has passed. */
 static ssize_t paced(int fd, ssize_t bytes, int is_write) {
   if (bytes <= 0 || fd < 0 || fd >= kDescriptors || !atomic_load(&is_paced[fd])) return bytes;
   const int error = errno;
@@ -99,7 +99,7 @@ static ssize_t paced(int fd, ssize_t bytes, int is_write) {
     va_end(rest);                                      \
     return noted(path, next(at, path, flags, mode));   \
   }
-/* In pieces, as a device takes them: what reads the file meanwhile, or kills the writer, finds part of it written. */
+/* Writes in pieces, as a device does: a concurrent reader, or a kill of the writer, finds part of the data written. */
 static ssize_t written(int fd, const struct iovec* from, int n, off64_t at,
                        ssize_t (*piece)(int, const void*, size_t, off64_t)) {
   ssize_t done = 0;
@@ -173,7 +173,7 @@ WRITE(pwritev, (int fd, const struct iovec* from, int n, off_t at), TYPES(int, c
 WRITE(pwritev64, (int fd, const struct iovec* from, int n, off64_t at), TYPES(int, const struct iovec*, int, off64_t),
       (fd, from, n, at), written(fd, from, n, at, piece_there))
 
-/* Flags other than none are of direct or asynchronous output: not what is emulated, and passed on whole. */
+/* Flags mean direct or asynchronous output, which is not emulated: such calls pass through unchanged. */
 #define WRITE2(name)                                                                        \
   ssize_t name(int fd, const struct iovec* from, int n, off64_t at, int flags) {            \
     NEXT(#name, ssize_t, int, const struct iovec*, int, off64_t, int);                      \

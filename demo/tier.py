@@ -1,4 +1,4 @@
-"""The slow tier that the demo emulates: a folder whose files are read and written at a stated rate, by whichever process."""
+"""The emulated slow tier: a folder whose files all processes read and write at a given rate."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _DEVICE = struct.Struct("=QQQQ")  # struct Device of slow_tier.c
 
 
 class SlowTier:
-    """`environment` slows down the processes that are started with it. Without a rate nothing is slowed down."""
+    """`environment` slows down the processes that are started with it. Without a rate, nothing is slowed down."""
 
     def __init__(self, folder: Path, library: Path | None, left_out: str = "") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.left_out = left_out  #: why nothing can be slowed down
+        self.left_out = left_out  #: Why nothing can be slowed down.
         self._state = folder.parent / f"{folder.name}.device"
         self._state.write_bytes(_DEVICE.pack(1, 0, 0, 0))
         self._file = open(self._state, "r+b")
@@ -44,12 +44,12 @@ class SlowTier:
         return {**state, "LD_PRELOAD": ":".join(preload)}
 
     def counts(self) -> tuple[int, int]:
-        """Bytes read and written so far."""
+        """(bytes read, bytes written) so far."""
         return _DEVICE.unpack_from(self._device)[2:4]
 
 
 def counts_of_this_process() -> tuple[int, int]:
-    """The same, read by a process that is slowed down; zeros by others."""
+    """The same counts, in a process that is slowed down; zeros in others."""
     state = os.environ.get("PENSTOCK_DEMO_TIER_STATE")
     return _DEVICE.unpack(Path(state).read_bytes())[2:4] if state else (0, 0)
 
@@ -60,7 +60,7 @@ def make(directory: Path) -> SlowTier:
 
 
 def _build(directory: Path) -> tuple[Path | None, str]:
-    """Compiles the library: its path, or None and why there is none."""
+    """Compiles the library. Returns (its path, "") or (None, why it is missing)."""
     if not sys.platform.startswith("linux"):
         return None, f"LD_PRELOAD is a matter of Linux, and this is {sys.platform}"
     library = directory / "slow_tier.so"
@@ -87,7 +87,7 @@ os.unlink(path)
 
 
 def measured_bytes_per_s(tier: SlowTier, nbytes: int) -> float:
-    """What one process gets when it writes `nbytes` to the folder, fsync included."""
+    """The rate at which one process writes `nbytes` to the folder, including fsync."""
     command = [sys.executable, "-c", _PROBE, str(tier.folder / "probe"), str(nbytes)]
     run = subprocess.run(command, env={**os.environ, **tier.environment}, capture_output=True, text=True, check=True)
     return nbytes / float(run.stdout)

@@ -1,9 +1,9 @@
-"""One rank of the demo's training run; main.py starts it under mpiexec.
+"""One rank of the demo's training run. main.py starts it under mpiexec.
 
 usage: train.py WAY JOB_JSON
 
-WAY is penstock, plain, both (in turn, segment by segment) or calibrate (one rank's compute alone). A run goes on from the newest
-checkpoint if there is one. What main.py needs to compare and to verify goes into <records>/<way>/.
+WAY is penstock, plain, both (in turn, segment by segment) or calibrate (one rank's compute alone). A run continues from the newest
+checkpoint, if there is one. Records for main.py's comparison and checks go into <records>/<way>/.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from itertools import chain
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a rank is one core; set before NumPy is loaded
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # one core per rank; set before NumPy is loaded
 
 import field
 import job as jobs
@@ -37,7 +37,7 @@ COMPUTE = "compute"
 
 
 class Run:
-    """A training run one way: its own network, field, input and records."""
+    """One way's training run: its own network, field, input and records."""
 
     def __init__(self, name: str, job: Job) -> None:
         self.name, self.job = name, job
@@ -62,10 +62,10 @@ class Run:
         self.way.on_write = self._write_begins
 
     def train(self, steps: int) -> None:
-        """One segment; it ends when everything that it began is where it belongs."""
+        """Trains one segment. It ends when everything that it started is complete."""
         way, clock = self.way, self.clock
         clock.clear()
-        ps.trace.take()  # what the other way left
+        ps.trace.take()  # discard the other way's spans
         moved_before = tier.counts_of_this_process()
         way.comm.Barrier()
         begin_ns = ps.trace.now_ns()
@@ -142,17 +142,17 @@ def main(way: str, job: Job) -> None:
     runs = [Run(name, job) for name in (WAYS if way == "both" else [way])]
     length = job.segment_steps or job.steps
     for number in range(-(-(job.steps - runs[0].first_step) // length)):
-        # In turn, and each way first as often as the other.
+        # In turn; each way goes first equally often.
         for run in runs if number % 2 == 0 else reversed(runs):
             run.train(length)
     if job.kill_step:
-        signal.pause()  # for the kill
+        signal.pause()  # wait for the kill
     for run in runs:
         run.finish()
 
 
 def calibrate(job: Job) -> None:
-    """How long the computation of a step takes where every rank computes and nothing is waited for."""
+    """Measures the computation of a step while all ranks compute and nothing is waited for."""
     comm = MPI.COMM_WORLD
     origins = np.array([image["label"] for image in job.images])
     network = Network(job.image_size, int(origins.max()) + 1, seed=1)
@@ -182,7 +182,7 @@ def calibrate(job: Job) -> None:
 
 
 def backward(network, clock):
-    """The gradients layer by layer, last layer first, with the clock running only while they are computed."""
+    """The gradients layer by layer, last layer first. The clock runs only while they are computed."""
     layers = network.backward()
     while True:
         with clock(COMPUTE):
@@ -193,7 +193,7 @@ def backward(network, clock):
 
 
 class Lines:
-    """A file of JSON lines; what was written survives the process, however it ends."""
+    """A file of JSON lines. Each line survives the process, however it ends."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -207,5 +207,5 @@ def write_spans(spans: Lines) -> None:
 
 
 if __name__ == "__main__":
-    with spmd.program("demo"):  # a rank that fails must not leave the others waiting
+    with spmd.program("demo"):  # a failed rank must not leave the others waiting
         main(sys.argv[1], jobs.read(sys.argv[2]))

@@ -1,5 +1,5 @@
-"""A small Ceph of plain processes in a directory of its own: a monitor, OSDs with BlueStore on files, on request a
-metadata server. All of them end with this process, however that ends.
+"""A small Ceph cluster of plain processes in one directory: a monitor, OSDs (BlueStore on files) and, on request, a metadata
+server. All of them end with this process, however it ends.
 
 with Ceph(Path("/tmp/ceph"), osds=3) as ceph:
     ceph.make_pool("penstock")
@@ -26,17 +26,17 @@ SEARCH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbi
 
 
 class CephError(RuntimeError):
-    """A part of Ceph did not start; the message ends with what its log says."""
+    """A Ceph daemon did not start. The message ends with the end of its log."""
 
 
 def missing_packages(file_system: bool = False) -> list[str]:
-    """Debian's names of what this machine lacks."""
+    """Debian packages that are missing on this machine."""
     wanted = {**PROGRAMS, **(FILE_SYSTEM_PROGRAMS if file_system else {})}
     return [package for program, package in wanted.items() if shutil.which(program, path=SEARCH) is None]
 
 
 class Ceph:
-    """A cluster that listens on `address`; `enter` is a prefix of commands that run inside another network."""
+    """A cluster that listens on `address`. `enter` is a command prefix that enters another network namespace."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Ceph:
         self._enter = list(enter)
         self._settings = settings or {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        # What the project's own environment adds for its MPI and its Python is none of Ceph's.
+        # Ceph must not see what the project's environment sets for its MPI and its Python.
         self._environment = {
             key: value for key, value in os.environ.items() if key not in ("LD_LIBRARY_PATH", "PYTHONPATH")
         }
@@ -81,7 +81,7 @@ class Ceph:
         self.stop()
 
     def command(self, *words: str, timeout_s: float = 60) -> str:
-        """`ceph WORDS…`, and what it prints."""
+        """The output of `ceph WORDS…`."""
         done = subprocess.run(
             [*self._enter, "ceph", "--connect-timeout", "20", *words],
             env=self._environment,
@@ -95,7 +95,7 @@ class Ceph:
         return done.stdout
 
     def make_pool(self, name: str, size: int = 3, groups: int = 16) -> None:
-        """A pool that accepts writes while all but one of its `size` copies are reachable."""
+        """A pool that accepts writes as long as one of its `size` copies is reachable."""
         self.command("osd", "pool", "create", name, str(groups))
         confirm = ("--yes-i-really-mean-it",) if size == 1 else ()
         self.command("osd", "pool", "set", name, "size", str(size), *confirm)
@@ -105,7 +105,7 @@ class Ceph:
         self._start(f"osd.{number}", ["ceph-osd", "-f", "-i", str(number)])
 
     def kill_osd(self, number: int) -> None:
-        """As a power cut would: SIGKILL."""
+        """SIGKILL, as in a power cut."""
         process = self._processes.pop(f"osd.{number}")
         process.kill()
         process.wait()
@@ -119,7 +119,7 @@ class Ceph:
 
     @contextlib.contextmanager
     def mounted(self, place: Path, enter: Sequence[str] = (), name: str = "fuse") -> Iterator[Path]:
-        """Mounts the file system for as long as the context lasts; `enter` as for the cluster, `name` starts with fuse."""
+        """Mounts the file system while the context lasts. `enter` is as for the cluster; `name` starts with fuse."""
         place.mkdir(parents=True, exist_ok=True)
         self._start(name, ["ceph-fuse", "-f", "--id", "admin", str(place)], enter=enter)
         shown = [*enter, "sh", "-c", f"grep -q ' {place} fuse' /proc/self/mounts"]
@@ -139,7 +139,7 @@ class Ceph:
         self._wait("the metadata server", lambda: "up:active" in self.command("mds", "stat"))
 
     def stop(self) -> None:
-        # Clients first, the monitor last: whoever outlives what it talks to takes long to notice.
+        # Clients first, the monitor last: a daemon whose peer is gone takes long to end.
         for name in reversed(list(self._processes)):
             self._end(name)
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -185,7 +185,7 @@ class Ceph:
             "osd heartbeat grace": "4",
             "mon osd min down reporters": "1",
             "osd op num shards": "2",
-            # The kernel learns too late what other clients wrote: ROMIO's atomic mode would read old bytes, and write them back.
+            # The kernel's page cache misses writes of other clients: ROMIO's atomic mode would write old bytes back.
             "fuse disable pagecache": "true",
             **self._settings,
         }
@@ -216,7 +216,7 @@ class Ceph:
 
     def _start(self, name: str, words: list[str], enter: Sequence[str] | None = None) -> None:
         prefix = self._enter if enter is None else list(enter)
-        # A session of its own: Ctrl-C is for this process, which ends the others in order.
+        # Its own session: Ctrl-C reaches only this process, which ends the others in order.
         with (self.directory / f"{name}.out").open("ab") as out:
             self._processes[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *prefix, *words],

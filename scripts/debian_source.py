@@ -1,4 +1,4 @@
-"""Upstream's sources of a Debian package, without a change to the system's list of sources."""
+"""Upstream sources of a Debian package, fetched without changing the system's sources.list."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ TIMEOUT_S = 240
 
 
 class NoSourceError(Exception):
-    """Why there are none, in one line."""
+    """Why there are no sources, in one line."""
 
 
 def _apt(folder: Path, *arguments: str) -> str:
-    # Lists and caches of its own: neither needs root, and the system's packages stay what they are.
+    # Private lists and caches: no need for root, and no effect on the system's packages.
     options = {
         "Dir::Etc::sourcelist": folder / "sources.list",
         "Dir::Etc::sourceparts": "-",
@@ -43,7 +43,7 @@ def _apt(folder: Path, *arguments: str) -> str:
 
 
 def fetch(package: str, folder: Path) -> Path:
-    """The folder with upstream's sources of a source package, in `folder`, where they are kept."""
+    """The folder with the upstream sources of a source package. Cached in `folder`."""
     if shutil.which("apt-get") is None:
         raise NoSourceError("only Debian's apt-get fetches them")
     upstream = folder / "upstream"

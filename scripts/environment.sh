@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Sourced by ./dev and its commands: what a machine needs, how it is brought there, and the environment to run in.
-# Every step looks first and returns at once when nothing is missing.
+# Sourced by ./dev and its commands: installs what a machine lacks, and defines the environment to run in.
+# Every step returns at once if nothing is missing.
 #
-# What a command needs is one of these sets, each with those before it:
+# A command needs one of these sets; each includes those above it:
 #
 #   set_up   for                      Debian packages      files of scripts/             MPIs of requirements-mpi.txt
 #   build    the programs compiled    packages_of_build    requirements-build.txt        the one of PENSTOCK_MPI, or MPICH
@@ -88,8 +88,8 @@ set_up_packages() {
   [[ -z "${missing// /}" ]] || die "still missing after apt-get: $missing"
 }
 
-# What single tests want, and skip without: spin checks the model of the store's protocol, fuse3 mounts stores. Tried once
-# per build folder.
+# Optional: tests skip without them. spin checks the model of the store's protocol; fuse3 mounts stores. Tried once per build
+# folder.
 set_up_optional_packages() {
   local stamp="$PENSTOCK_ROOT/build/.optional-packages" wanted=()
   [[ -e "$stamp" ]] && return 0
@@ -110,18 +110,18 @@ set_up_venv() {
   python="$(find_python)" || die "no python3 (3.10 or newer) with venv and headers was found"
   say "Python environment in build/env ($("$python" --version))"
   [[ -x "$env_dir/bin/python" ]] || "$python" -m venv "$env_dir"
-  # The command of the package, for the one that is built here.
+  # The `penstock` command of the package built here.
   printf '#!/bin/sh\nexec python -m penstock "$@"\n' >"$env_dir/bin/penstock"
   chmod +x "$env_dir/bin/penstock"
 }
 
-# pip_install WHAT OPTION…: what is imported is compiled to bytecode then, rather than everything now.
+# pip_install WHAT OPTION…: without compiling to bytecode, which imports do on first use.
 pip_install() {
   "$env_dir/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "${@:2}" >&2 ||
     die "pip could not install $1"
 }
 
-# set_up_python FILE [OPTION…]: the packages of a file of scripts/, in build/env.
+# set_up_python FILE [OPTION…]: installs the packages of a file of scripts/ into build/env.
 set_up_python() {
   local file="$scripts/$1" stamp="$env_dir/.$1"
   cmp -s "$file" "$stamp" && return 0
@@ -130,7 +130,7 @@ set_up_python() {
   cp "$file" "$stamp"
 }
 
-# set_up_mpi NAME…: those of scripts/requirements-mpi.txt, each in a prefix of its own.
+# set_up_mpi NAME…: installs MPIs of scripts/requirements-mpi.txt, each into its own prefix.
 set_up_mpi() {
   local name requirement version
   for name in "$@"; do
@@ -144,8 +144,8 @@ set_up_mpi() {
   done
 }
 
-# set_up [build|demo|all]: the sets are at the head of this file. Two commands started at once must not install into each
-# other.
+# set_up [build|demo|all]: the sets are listed at the top of this file. A lock keeps concurrent commands from installing at the
+# same time.
 set_up() {
   local level="${1:-all}" mpis=("${PENSTOCK_MPI:-mpich}") mpi_installer
   mkdir -p "$PENSTOCK_ROOT/build"
@@ -162,7 +162,7 @@ set_up() {
   set_up_python requirements-build.txt
   if [[ "$level" != build ]]; then set_up_python requirements-demo.txt; fi
   if [[ "$level" == all ]]; then set_up_python requirements.txt; fi
-  # Last: pip complains at each later call of what these packages lack.
+  # Last: pip warns in each later call that these packages lack dependencies.
   if [[ "$level" != build ]]; then set_up_python requirements-data.txt --no-deps; fi
   wait "$mpi_installer" || exit 1
   exec 9>&-
@@ -174,8 +174,8 @@ set_up_intel_mpi() {
   pip_install impi-rt --no-deps --ignore-installed --no-warn-script-location --prefix "$mpi_dir/impi" impi-rt==2021.19.0
 }
 
-# PyTorch in a virtual environment of its own, build/torch-env, which sees the packages of build/env. The build for CPUs
-# alone: the plain one brings gigabytes of libraries for GPUs.
+# PyTorch in its own virtual environment, build/torch-env, which sees the packages of build/env. The CPU build: the default
+# build has gigabytes of GPU libraries.
 set_up_torch() {
   local torch_env="$PENSTOCK_ROOT/build/torch-env" own
   "$torch_env/bin/python" -c 'import torch' >/dev/null 2>&1 && return 0
@@ -188,7 +188,7 @@ set_up_torch() {
     die "pip could not install torch==2.13.0+cpu"
 }
 
-# What single tests want and skip without: impi-rt, torch, or packages of Debian's.
+# Optional: tests skip without them. impi-rt, torch, or Debian packages.
 set_up_more() {
   local package
   for package in "$@"; do
@@ -216,7 +216,7 @@ without() {
   printf '%s' "$kept"
 }
 
-# PENSTOCK_MPI=mpich|openmpi chooses the MPI, PENSTOCK_BUILD the build tree whose Python package is imported.
+# PENSTOCK_MPI=mpich|openmpi selects the MPI; PENSTOCK_BUILD selects the build tree of the Python package.
 enter_environment() {
   local mpi="${PENSTOCK_MPI:-mpich}" prefix
   prefix="$mpi_dir/$mpi"
@@ -225,18 +225,18 @@ enter_environment() {
   export PENSTOCK_MPI="$mpi"
   export PENSTOCK_BUILD="${PENSTOCK_BUILD:-$PENSTOCK_ROOT/build/release}"
   export VIRTUAL_ENV="$env_dir"
-  # Whatever an outer ./dev exec put there goes first: two MPIs in one environment are none.
+  # Remove what an outer ./dev exec has set: two MPIs in one environment conflict.
   PATH="$env_dir/bin:$prefix/bin:$(without "$PENSTOCK_ROOT/build" "$PATH")"
   LD_LIBRARY_PATH="$prefix/lib:$(without "$PENSTOCK_ROOT/build" "${LD_LIBRARY_PATH:-}")"
   PYTHONPATH="$PENSTOCK_BUILD/python:$(without "$PENSTOCK_ROOT/build" "${PYTHONPATH:-}")"
   export PATH="${PATH%:}" LD_LIBRARY_PATH="${LD_LIBRARY_PATH%:}" PYTHONPATH="${PYTHONPATH%:}"
   export MPI4PY_MPIABI="${mpi/#impi*/mpich}"
   export PYTHONUNBUFFERED=1
-  # Clones of the repository, and its wheel, share what was compiled before: same compiler names, relative paths.
+  # Share the compiler cache between clones of the repository and its wheel: same compiler names, relative paths.
   export CC="${CC:-cc}" CXX="${CXX:-c++}"
   export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$PENSTOCK_ROOT}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
   unset PYTHONHOME
-  # More ranks than cores is the normal case on a developer's machine.
+  # On a developer's machine ranks usually outnumber cores.
   export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" OPENBLAS_NUM_THREADS="${OPENBLAS_NUM_THREADS:-1}"
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   export PRTE_MCA_rmaps_default_mapping_policy="${PRTE_MCA_rmaps_default_mapping_policy:-slot:oversubscribe}"
@@ -244,8 +244,8 @@ enter_environment() {
   export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
 }
 
-# build_preset PRESET [TARGET…]: configure when the tree is new, the presets changed, or an MPI or GoogleTest came, then
-# build.
+# build_preset PRESET [TARGET…]: builds; configures before if the tree is new, the presets changed, or an MPI or GoogleTest was
+# installed.
 build_preset() {
   local preset="$1" tree="$PENSTOCK_ROOT/build/$1" options=() found
   shift

@@ -1,4 +1,4 @@
-"""mpi4py's own tests, natively and through Penstock: fetched, run by tests/mpi/mpi4py_suite.py, and compared one by one."""
+"""Compares mpi4py's own tests, run natively and through Penstock by tests/mpi/mpi4py_suite.py."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from testing import LOGS, ROOT, Result, relative, run
 sys.path.insert(0, str(ROOT / "tests/mpi"))
 from mpi4py_differences import DIFFERENCES
 
-FETCH_TIMEOUT_S = 1200  # pip builds the metadata, for which it installs mpi4py's build requirements
-#: Each hang or crash ends a job, and the next goes on behind it.
+FETCH_TIMEOUT_S = 1200  # pip builds metadata, for which it installs mpi4py's build requirements
+#: A hang or crash ends a job; the next job continues after that test.
 MOST_JOBS = 30
 RANKS = (1, 2, 3, 4)
 WORST_FIRST = ("hung", "failed", "skipped", "passed")
 
 
 class NoSourceError(Exception):
-    """Why there are none, in one line."""
+    """Why there are no sources, in one line."""
 
 
 def fetch(folder: Path) -> Path:
-    """The folder with the tests of the mpi4py that scripts/requirements.txt pins, in `folder`, where they are kept."""
+    """The folder with the tests of the mpi4py version in scripts/requirements.txt. Cached in `folder`."""
     requirement = re.search(r"^mpi4py==\S+", (ROOT / "scripts/requirements.txt").read_text(), re.MULTILINE)
     if requirement is None:
         raise NoSourceError("scripts/requirements.txt pins no mpi4py")
@@ -54,7 +54,7 @@ def fetch(folder: Path) -> Path:
 
 
 def outcomes(results: Path, ranks: int) -> dict[str, tuple[str, str]]:
-    """By test: how it ended on the rank where it ended worst, and why."""
+    """Test → (worst outcome over all ranks, reason)."""
     worst: dict[str, tuple[str, str]] = {}
     for rank in range(ranks):
         of_rank: dict[str, tuple[str, str]] = {}
@@ -99,7 +99,7 @@ def expected_difference(test: str) -> str | None:
 
 
 def compare(mpis: tuple[str, ...], tests: Path, log: Path) -> Result:
-    """A test has passed when it ends as it does natively, or its difference is in the table."""
+    """A test passes if its outcome equals the native one, or if its difference is listed."""
     result, used = Result(), set()
     differences = LOGS / f"{log.stem}.differences"
     differences.write_text("")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What MPI's launchers call in place of ssh: node_agent.sh [OPTIONS] HOST COMMAND… enters the namespaces of an emulated
-# node (see commands/cluster.sh) and runs the command there.
+# MPI launchers call this instead of ssh: node_agent.sh [OPTIONS] HOST COMMAND… enters the namespaces of an emulated node (see
+# commands/cluster.sh) and runs the command there.
 set -euo pipefail
 while [[ "${1:-}" == -* ]]; do shift; done
 host="$1"

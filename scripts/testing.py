@@ -1,4 +1,4 @@
-"""What the suites of ./dev test share: running a command into a log, and counting what it reports."""
+"""Shared by the suites of ./dev test: running a command into a log, and counting its results."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pathlib import Path
 ROOT = Path(os.environ["PENSTOCK_ROOT"])
 LOGS = ROOT / "build" / "test-logs"
 
-#: A test that takes longer, or a command that writes nothing for as long, hangs: what a machine does, however slow, it
-#: does in less. There are no limits on what a suite or a build takes as a whole.
+#: A test that runs longer, or a command that writes nothing for this long, hangs. Even a slow machine needs less. Suites and
+#: builds as a whole have no limit.
 HUNG_S = float(os.environ.get("PENSTOCK_TEST_HUNG_S", "1800"))
-#: Tests end before the command that runs them, since they show where they hang.
+#: A test is ended before the command that runs it, since the test shows where it hangs.
 SILENT_S = 1.2 * HUNG_S
 
 
 @dataclass
 class Result:
-    """Counts of one suite. A suite that could not run counts as one failure, one that had no reason to run as one skip."""
+    """Counts of one suite. A suite that could not run is one failure; a suite that need not run is one skip."""
 
     passed: int = 0
     failed: int = 0
@@ -50,7 +50,7 @@ class Result:
 
 
 def sizes(files: Iterable[Path]) -> list[int]:
-    """Of those files that are there."""
+    """Sizes of the files that exist."""
     found = []
     for file in files:
         with contextlib.suppress(FileNotFoundError):
@@ -65,12 +65,12 @@ def last_line(log: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-#: In the logs of pytest, GoogleTest and compilers: what failed, and where in the project's own code.
+#: Lines in the logs of pytest, GoogleTest and compilers that tell what failed, and where in the project's own code.
 TELLING = re.compile(r'^E  |: Failure$|\[  FAILED  \]|\berror: |^Fatal |^\s+File ".*/(tests|scripts|penstock)/')
 
 
 def excerpt(log: Path, telling: int = 12, last: int = 3) -> list[str]:
-    """The last lines that tell of a failure, and the last ones of all."""
+    """The last lines of a log that tell of a failure, and its very last lines."""
     lines = [line.rstrip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
     chosen = [i for i, line in enumerate(lines) if TELLING.search(line)][-telling:]
     chosen += range(max(0, len(lines) - last), len(lines))
@@ -78,14 +78,14 @@ def excerpt(log: Path, telling: int = 12, last: int = 3) -> list[str]:
 
 
 def named_logs(notes: Iterable[str]) -> list[Path]:
-    """The logs that notes on failures refer to, which may be patterns."""
+    """The logs that notes on failures refer to. A note may contain a pattern."""
     words = [word.rstrip(",.") for note in notes for word in note.split()]
     patterns = dict.fromkeys(word for word in words if word.startswith(f"{relative(LOGS)}/"))
     return list(dict.fromkeys(log for pattern in patterns for log in sorted(ROOT.glob(pattern)) if log.is_file()))
 
 
 def wait(process: subprocess.Popen[bytes], silent_s: float, progress: Callable[[], list[int]]) -> bool:
-    """Until the process ends: true. Or until its progress has been the same for silent_s: false."""
+    """Waits until the process ends (True), or until its progress has not changed for silent_s (False)."""
     before, since = progress(), time.monotonic()
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -105,10 +105,10 @@ def run(
     more_logs: Callable[[], Iterable[Path]] = tuple,
     **environment: str,
 ) -> tuple[int, str]:
-    """Exit status and output of a command; the output is also appended to the log.
+    """(exit status, output) of a command. The output is also appended to the log.
 
-    A command that has written nothing for silent_s, neither to the log nor to the files that `more_logs` lists, is ended,
-    with status 124 and a line that says what it wrote last.
+    A command that writes nothing for silent_s, neither to the log nor to the files of `more_logs`, is ended with status 124
+    and a line with its last output.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     words = [str(word) for word in command]
@@ -129,7 +129,7 @@ def run(
             status = process.returncode
         else:
             said = "".join(f"\n  {relative(file)}: {last_line(file)}" for file in [log, *more_logs()])
-            # SIGTERM first: launchers pass it on to their ranks.
+            # SIGTERM first: launchers forward it to their ranks.
             process.terminate()
             try:
                 process.wait(60)
@@ -148,13 +148,13 @@ def relative(path: Path) -> str:
 
 
 def ended(status: int, log: Path) -> str:
-    """How a command ended that named no failure."""
+    """Describes the end of a command that named no failure."""
     hung = f"hung (nothing was written for {SILENT_S:.0f} s)"
     return f"{hung if status == 124 else f'ended with status {status}'}, see {relative(log)}"
 
 
 def count_junit(path: Path, status: int, log: Path) -> Result:
-    """The counts in a JUnit file; a run that failed without naming a test counts as one failure."""
+    """The counts in a JUnit file. A failed run that names no test is one failure."""
     result = Result()
     try:
         root = ElementTree.parse(path).getroot()
@@ -189,7 +189,7 @@ def count_ok_lines(output: str, status: int, log: Path) -> Result:
 
 
 class Timed:
-    """Seconds that passed, and core seconds of the processes that were started and ended meanwhile."""
+    """Wall-clock seconds of a context, and core seconds of the processes that ended in it."""
 
     def __init__(self) -> None:
         self.seconds = self.cpu_seconds = 0.0

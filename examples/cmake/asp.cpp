@@ -1,6 +1,6 @@
-// All-pairs shortest paths by Floyd and Warshall, the rows of the matrix dealt out to the ranks: in step k the owner of
-// row k broadcasts it, so that broadcasts bound how far this scales. mpiexec -n 4 asp [vertices] [--native]
-// --native broadcasts by MPI_Bcast instead. The paths are compared with those of one rank where vertices <= 1024.
+// All-pairs shortest paths (Floyd-Warshall), with the matrix distributed by rows. In step k the owner of row k
+// broadcasts it, so broadcasts limit the scaling. Usage: mpiexec -n 4 asp [vertices] [--native]
+// --native broadcasts with MPI_Bcast instead. For up to 1024 vertices the paths are compared with those of one rank.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr std::int32_t kFar = 1 << 29;  // twice it still fits
+constexpr std::int32_t kFar = 1 << 29;  // 2 * kFar does not overflow
 
 std::vector<std::int32_t> graph(int vertices) {
   std::vector<std::int32_t> lengths(static_cast<std::size_t>(vertices) * static_cast<std::size_t>(vertices), kFar);

@@ -1,4 +1,4 @@
-// Computes while an allreduce is under way: mpiexec -n 4 ./overlap
+// Overlaps a computation with an allreduce: mpiexec -n 4 ./overlap
 #include <mpi.h>
 #include <penstock/error.hpp>
 #include <penstock/mpi.hpp>
@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
         {.kind = penstock::CollectiveKind::allreduce, .count = gradient.size(), .dtype = penstock::DType::float32},
         std::as_bytes(std::span(gradient)), std::as_writable_bytes(std::span(total)));
     double sum = 0;
-    for (int i = 1; i < 10'000'000; ++i) sum += 1.0 / (double(i) * i);  // meanwhile
+    for (int i = 1; i < 10'000'000; ++i) sum += 1.0 / (double(i) * i);  // runs during the allreduce
     request.wait();
     if (comm.rank() == 0) std::cout << "pi " << std::sqrt(6 * sum) << ", ranks " << total.back() << "\n";
     status = total.back() == static_cast<float>(comm.size()) ? 0 : 1;

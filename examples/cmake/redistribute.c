@@ -1,4 +1,4 @@
-/* A matrix from block-cyclic rows to block-cyclic columns, transposed, in C: mpiexec -n 4 ./redistribute */
+/* Transposes a matrix from block-cyclic rows to block-cyclic columns, in C: mpiexec -n 4 ./redistribute */
 #include <mpi.h>
 #include <penstock/penstock_mpi.h>
 #include <stdio.h>

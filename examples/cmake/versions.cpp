@@ -1,4 +1,4 @@
-// One atomic, non-contiguous update of a shared blob, and two snapshots of it: ./versions file:///tmp/example
+// One atomic, non-contiguous write to a shared blob, and two snapshots of it: ./versions file:///tmp/example
 #include <penstock/error.hpp>
 #include <penstock/store.hpp>
 

@@ -1,4 +1,4 @@
-"""Data-parallel training: gradients averaged in buckets while the backward pass goes on.
+"""Data-parallel training: gradients are averaged in buckets while the backward pass continues.
 
 ./dev exec mpiexec -n 4 python -m mpi4py examples/python/gradients.py
 """
@@ -12,7 +12,7 @@ LAYERS, WIDTH, SAMPLES, STEPS, RATE = 6, 64, 32, 20, 0.05
 
 
 class Buckets:
-    """Sums gradients of all ranks, a bucket at a time, in the order in which the backward pass produces them."""
+    """Sums gradients over all ranks, bucket by bucket, in the order in which the backward pass computes them."""
 
     def __init__(self, comm: ps.Comm) -> None:
         self._comm, self._size = comm, 0
@@ -29,13 +29,13 @@ class Buckets:
         if not self._waiting:
             return
         flat = np.concatenate([gradient.ravel() for gradient in self._waiting])
-        # The same bits for any number of nodes and any placement, so that a run can be repeated elsewhere.
+        # Bit-identical for any number of nodes and any placement, so that a run can be repeated elsewhere.
         request = self._comm.Iallreduce(MPI.IN_PLACE, flat, reproducible=True)
         self._running.append((request, flat, self._waiting))
         self._waiting, self._size = [], 0
 
     def finish(self) -> None:
-        """All gradients are averages afterwards."""
+        """Waits. All gradients are averages afterwards."""
         self.flush()
         for request, flat, gradients in self._running:
             request.Wait()
@@ -47,7 +47,7 @@ class Buckets:
 
 
 def gradients(weights: list[np.ndarray], inputs: np.ndarray, wanted: np.ndarray, buckets: Buckets | None) -> tuple:
-    """Loss and gradients of a network of tanh layers; each gradient is on its way as soon as it is known."""
+    """Loss and gradients of a network of tanh layers. The sum of each gradient starts as soon as it is computed."""
     values = [inputs]
     for weight in weights:
         values.append(np.tanh(values[-1] @ weight))
@@ -65,7 +65,7 @@ def gradients(weights: list[np.ndarray], inputs: np.ndarray, wanted: np.ndarray,
 
 
 with ps.Comm(MPI.COMM_WORLD) as comm:
-    rng = np.random.default_rng(1)  # the same weights and samples everywhere; each rank takes its share of the samples
+    rng = np.random.default_rng(1)  # equal weights and samples on all ranks; each rank uses its part of the samples
     weights = [rng.normal(size=(WIDTH, WIDTH)) / np.sqrt(WIDTH) for _ in range(LAYERS)]
     inputs = rng.normal(size=(SAMPLES * comm.size, WIDTH))
     wanted = np.tanh(inputs[:, ::-1])
@@ -74,7 +74,7 @@ with ps.Comm(MPI.COMM_WORLD) as comm:
     for step in range(STEPS):
         loss, found = gradients(weights, inputs[share], wanted[share], buckets)
         buckets.finish()
-        if step == 0:  # averages of shares are what one rank finds for all samples
+        if step == 0:  # the averages equal one rank's gradients for all samples
             for own, alone in zip(found, gradients(weights, inputs, wanted, None)[1], strict=True):
                 np.testing.assert_allclose(own, alone, rtol=1e-9, atol=1e-12)
         for weight, gradient in zip(weights, found, strict=True):

@@ -1,12 +1,11 @@
-"""A simulation writes, and a visualisation follows, without ever waiting for each other.
+"""A simulation writes and a visualisation follows; neither waits for the other.
 
     ./dev exec mpiexec -n 3 python -m mpi4py examples/python/live_plot.py [STORE] [PICTURE.gif|PICTURE.png] [STEPS]
 
-The last rank draws, all others simulate: waves on a torus, one stripe of rows each. Each step is one collective write, thus
-one version of the file. The viewer reads whole versions, at its own pace: each is a step as it was, however fast the
-simulation runs ahead, and the simulation does not know that it is watched. With a display the picture is live and shows the
-newest version (start a viewer of your own at any time, on any host: ``--view STORE``); without one every version, also those that
-have long been overwritten, becomes a picture of an animation.
+The last rank draws; all others simulate waves on a torus, each a stripe of rows. Each step is one collective write, which makes
+one version of the file. The viewer reads whole versions at its own pace, however far the simulation runs ahead. With a display,
+the picture is live and shows the newest version. You can start another viewer at any time, on any host: ``--view STORE``. Without
+a display, every version becomes a frame of an animation, including those that were overwritten long ago.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ STEPS = 24
 
 
 def simulate(comm: ps.Comm, url: str, steps: int) -> None:
-    """Each rank computes and writes rows; `comm` is that of the ranks that simulate."""
+    """Each rank computes and writes rows. `comm` contains the simulating ranks."""
     from mpi4py import MPI
 
     first, end = (ROWS * rank // comm.size for rank in (comm.rank, comm.rank + 1))
@@ -46,7 +45,7 @@ def simulate(comm: ps.Comm, url: str, steps: int) -> None:
 
 
 def versions(blob: ps.Blob, last: int, newest: bool) -> Iterator[tuple[int, np.ndarray]]:
-    """Every version, or the newest ones as they come, until the last one."""
+    """Yields every version, or the newest ones as they appear, up to the last."""
     seen = 0
     while seen < last and blob.wait(seen + 1, timeout=60):
         snapshot = blob.snapshot(None if newest else seen + 1)
@@ -57,7 +56,7 @@ def versions(blob: ps.Blob, last: int, newest: bool) -> Iterator[tuple[int, np.n
 
 
 def view(store: str, picture: str, last: int) -> int:
-    """Draws what it sees, on the screen or into a file; returns the number of pictures."""
+    """Draws the versions on the screen or into a file. Returns the number of frames."""
     import matplotlib
 
     live = bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")) and not picture
@@ -84,7 +83,7 @@ def view(store: str, picture: str, last: int) -> int:
 
 
 def save(figure: Any, draw: Callable[[int, np.ndarray], None], frames: list, picture: str) -> None:
-    """All pictures as an animation, or the last one alone."""
+    """Saves all frames as an animation, or the last frame as an image."""
     if picture.endswith(".gif"):
         from matplotlib.animation import FuncAnimation, PillowWriter
 
@@ -104,7 +103,7 @@ def main(store: str = "", picture: str = "", steps: str = str(STEPS)) -> None:
     viewer = world.size - 1
     place = store or world.bcast(tempfile.mkdtemp(prefix="penstock-live-") if world.rank == 0 else None)
     store = store or f"file://{place}/store"
-    if world.rank == 0:  # whoever opens the blob must find it; from here on nobody waits for anybody
+    if world.rank == 0:  # make the blob before any rank opens it; from here on no rank waits for another
         ps.Store(store, durable=False).create("waves", size=ROWS * COLUMNS * 4, grows=True)
     world.Barrier()
     group = world.Split(0 if world.rank < viewer or world.size == 1 else 1)

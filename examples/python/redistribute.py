@@ -1,4 +1,4 @@
-"""A matrix from rows to columns, transposed: ./dev exec mpiexec -n 4 python -m mpi4py examples/python/redistribute.py"""
+"""Transposes a matrix from rows to columns: ./dev exec mpiexec -n 4 python -m mpi4py examples/python/redistribute.py"""
 
 import numpy as np
 import penstock as ps

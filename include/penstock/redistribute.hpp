@@ -1,5 +1,5 @@
-// A = alpha*op(B) + beta*A, where B and A are n-d arrays in any two layouts on the ranks of one communicator
-// (COSTA, Algorithm 3), with the relabeling of the target's ranks that leaves the least to communicate (relabel.hpp).
+// Redistribution: A = alpha*op(B) + beta*A, where B and A are n-d arrays in any two layouts on the ranks of one
+// communicator (COSTA, Algorithm 3). Relabeling of the target's ranks (relabel.hpp) can reduce the communication.
 #pragma once
 
 #include <complex>
@@ -23,122 +23,122 @@ class Request;
 
 struct RedistributionOptions {
   DType dtype = DType::float64;
-  /// Of the source, where it is another: then its elements are converted to `dtype`, and alpha, beta and op are applied
-  /// to what they have become. What travels are the smaller of the two. From complex to real and from floating point
-  /// to integers there is no conversion.
+  /// Element type of the source. Empty: `dtype`. Elements are converted to `dtype`; then alpha, beta and op apply. The
+  /// smaller of the two types travels. No conversion from complex to real, or from floating point to integer.
   std::optional<DType> source_dtype = {};
   MatrixOp op = MatrixOp::none;
-  /// Whether relabel() chooses which rank gets which part of the target, and by which cost; rank 0 decides for all.
+  /// Whether relabel() permutes the target's ranks, and the cost it minimizes. Rank 0 computes it for all ranks.
   RelabelPolicy relabel = RelabelPolicy::never;
   TransferCost cost = {};
   double expected_runs = RelabelOptions{}.expected_runs;
-  /// What a rank has for another goes in segments of about this length, so that packing, moving and unpacking overlap
-  /// and happen in the caches; a few of them per pair are in flight, in scratch memory. Equal on all ranks.
+  /// Length of a segment. Data between two ranks moves in segments, so that packing, transfer and unpacking overlap and
+  /// stay in the caches. A few segments per pair are in flight, in scratch memory. Equal on all ranks.
   std::uint64_t segment_bytes = std::uint64_t{1} << 20;
 
-  /// Only a part: `shape` (of the source, before op) from `source_begin` on goes to where `target_begin` is; equal on
-  /// all ranks. Empty: all of it. What lies outside of the part in the target stays as it is.
+  /// Move a subarray only: `shape` (of the source, before op) from `source_begin` to `target_begin`. The rest of the
+  /// target keeps its values. Empty: the whole array. Equal on all ranks.
   std::vector<std::int64_t> source_begin = {};
   std::vector<std::int64_t> target_begin = {};
   std::vector<std::int64_t> shape = {};
-  /// This rank's leading dimensions, see Layout::local_memory(); ranks may differ.
+  /// Leading dimensions of this rank's local arrays, see Layout::local_memory(). Ranks may differ.
   std::int64_t source_leading_elems = 0;
   std::int64_t target_leading_elems = 0;
 
   DType input_dtype() const { return source_dtype.value_or(dtype); }
-  bool has_window() const { return !source_begin.empty() || !target_begin.empty() || !shape.empty(); }
+  bool has_subarray() const { return !source_begin.empty() || !target_begin.empty() || !shape.empty(); }
 };
 
-/// The parts of source and target that the options choose, as layouts of their own: what is moved, and what relabel()
-/// and transfer_volumes() are to be asked about. Throws Error(invalid_argument) where a part does not lie inside.
-struct MovedParts {
+/// The subarrays of source and target that the options select, as layouts. Pass them to relabel() and
+/// transfer_volumes(). Throws Error(invalid_argument) if a subarray does not lie inside its array.
+struct MovedLayouts {
   Layout source;
   Layout target;
 };
-PENSTOCK_API MovedParts moved_parts(const Layout& source, const Layout& target, const RedistributionOptions& options);
+PENSTOCK_API MovedLayouts moved_layouts(const Layout& source, const Layout& target,
+                                        const RedistributionOptions& options);
 
-/// The plan of one rank of a team (which may be larger than either layout): one message per pair of ranks and segment,
-/// packed by plain moves and unpacked with op, alpha and beta; what stays on a rank goes straight from input to output,
-/// and so do long runs between ranks of a node that can read each other's memory.
-/// No rank writes its output before all ranks have started, so an operation that fails on its arguments moves nothing.
+/// The plan of one rank of a team, which may be larger than either layout. Pure and local. Between nodes, the plan
+/// sends one message per pair of ranks and segment; the source packs it, and the target unpacks it with op, alpha and
+/// beta. Data that stays on a rank moves directly from input to output; so do long runs between ranks of a node that
+/// can read each other's memory. No rank writes its output before all ranks have started: an operation with invalid
+/// arguments writes nothing.
 PENSTOCK_API Plan plan_redistribution(const Layout& source, const Layout& target, const RedistributionOptions& options,
                                       const Team& team);
 
 struct LayoutPair {
   Layout source;
   Layout target;
-  /// Where this rank has its parts, see Layout::placed_memory(); nothing: dense, or with the options' leading
-  /// dimension. Ranks may differ.
+  /// Placement of this rank's parts, see Layout::placed_memory(). Empty: dense, or with the leading dimension of the
+  /// options. Ranks may differ.
   std::optional<LocalMemory> source_memory = {};
   std::optional<LocalMemory> target_memory = {};
 };
 
-/// One of the arrays that a rank's part of a layout consists of (Layout::local_part_shapes()), in memory of its own.
+/// One of a rank's local arrays (Layout::local_part_shapes()), with its own memory and strides.
 struct ConstStridedPart {
-  const std::byte* data = nullptr;          ///< of the first element
-  std::vector<std::int64_t> strides_elems;  ///< one per dimension, also negative ones
+  const std::byte* data = nullptr;          ///< first element (all indices 0)
+  std::vector<std::int64_t> strides_elems;  ///< one per dimension; may be negative
 };
 struct StridedPart {
   std::byte* data = nullptr;
   std::vector<std::int64_t> strides_elems;
 };
-/// All of them, for one side of one pair.
+/// All local arrays of a rank, for one side of one pair.
 using ConstStridedParts = std::vector<ConstStridedPart>;
 using StridedParts = std::vector<StridedPart>;
 
-/// Memory that a plan needs for its messages while it runs, instead of memory of the communicator: writable, at least
-/// workspace_bytes() at any address, apart from all inputs and outputs. May be given to another run when the request
-/// is complete. What it holds means nothing.
+/// Memory for the messages of a run, instead of memory of the communicator. Writable, at least workspace_bytes() at any
+/// alignment, disjoint from inputs and outputs. Belongs to the operation until the request is complete. Its contents
+/// are undefined before and after.
 using Workspace = std::optional<Bytes>;
 
-/// The same for several pairs at once, which share the messages. Input and output of the plan are the memory of the
-/// pairs one after another, each from a multiple of 64 bytes on.
+/// The same for several pairs, which share messages. The plan's input and output are the memories of the pairs, one
+/// after another, each at a multiple of 64 bytes.
 PENSTOCK_API Plan plan_redistribution(std::span<const LayoutPair> pairs, const RedistributionOptions& options,
                                       const Team& team);
 
-/// Several redistributions that are planned once and run together, any number of times: what one rank has for another
-/// in all of them goes in the same messages, so small arrays wait once. A handle: copies share the plan.
+/// Several redistributions, planned once and run together any number of times. Data of all pairs between two ranks
+/// travels in the same messages, so small arrays pay one latency. A handle: copies share the plan.
 class PENSTOCK_API RedistributionBatch {
  public:
-  /// Collective and blocking. All pairs have the options' dtype and op; each target is relabeled on its own. With more
-  /// than one pair all of each is moved, from dense memory. Throws on every rank: the same Error where the arguments
-  /// are wrong, Error(mismatch) where the ranks do not agree about them, Error(peer_failed) where another rank's are
-  /// wrong.
+  /// Plans. Collective and blocking. All pairs have the dtype and op of the options; each target is relabeled
+  /// separately. With more than one pair, whole arrays move, from dense memory. Errors, on every rank: invalid
+  /// arguments throw the same Error if all ranks pass them, Error(mismatch) if ranks pass different ones, and
+  /// Error(peer_failed) on ranks whose own arguments are valid.
   RedistributionBatch(const Comm& comm, std::vector<LayoutPair> pairs, const RedistributionOptions& options);
 
   std::size_t size() const;
-  /// Sources, and targets after relabeling: what the outputs are laid out by.
+  /// The layouts of inputs and outputs: the sources, and the targets after relabeling.
   const std::vector<LayoutPair>& pairs() const;
   const RedistributionOptions& options() const;
-  /// By pair: permutation, bytes_before and bytes_after; the identity with equal bytes unless relabeling was asked for.
+  /// One per pair. Without relabeling: the identity, with equal bytes.
   const std::vector<Relabeling>& relabelings() const;
   /// This rank's plan.
   const Plan& plan() const;
-  /// Of this rank's memory for a pair: what start() expects.
+  /// Size of this rank's memory for a pair, as start() expects it.
   std::uint64_t local_input_bytes(std::size_t pair) const;
   std::uint64_t local_output_bytes(std::size_t pair) const;
-  /// Of this rank's workspace, wherever its arrays lie: for what goes to other nodes and comes from there, and for long
-  /// runs that it offers to ranks of its node and whose memory has gaps. 0 where there is neither.
+  /// Size of this rank's workspace, for any strides. It holds messages to and from other nodes, and packed data for
+  /// remote reads by ranks of this node. 0 if there is neither.
   std::uint64_t workspace_bytes() const;
 
-  /// outputs[i] = alpha*op(inputs[i]) + beta*outputs[i] for this rank's parts of each pair, dense as the layouts say,
-  /// or with the leading dimension of the options. Collective; non-blocking, the memory belongs to the operation until
-  /// the request is complete. With beta 0 the outputs are not read. Wrong sizes, overlapping memory or factors that
-  /// the dtype cannot hold throw Error(invalid_argument) here and Error(peer_failed) on the other ranks, and no output
-  /// has changed. Allocates where the memory lies elsewhere than in the last run of a batch.
+  /// Starts outputs[i] = alpha*op(inputs[i]) + beta*outputs[i], on this rank's parts of each pair. Parts are dense as
+  /// the layouts say, or have the leading dimension of the options. Collective and non-blocking: the memory belongs to
+  /// the operation until the request is complete. With beta 0 the outputs are not read. Wrong sizes, overlapping
+  /// memory, or factors that the dtype cannot represent throw Error(invalid_argument) here and Error(peer_failed) on
+  /// the other ranks; no output changes then. Allocates if the relative placement differs from the last run of a batch.
   Request start(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs, std::complex<double> alpha = 1.0,
                 std::complex<double> beta = 0.0, Workspace workspace = {}) const;
-  /// start() and wait.
+  /// start(), then wait.
   void run(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs, std::complex<double> alpha = 1.0,
            std::complex<double> beta = 0.0, Workspace workspace = {}) const;
-  /// The same with this rank's parts anywhere and in any order of their elements; those of a pair lie whole elements
-  /// apart from each other. This rank's plan is made anew where they lie otherwise than in the last run. Ranks may
-  /// differ in which form they call.
+  /// The same with strided local arrays. The arrays of a pair must lie a multiple of the element size apart. If their
+  /// relative placement differs from the last runs, this rank plans its side again. Ranks may mix start() and this.
   Request start_parts(std::span<const ConstStridedParts> inputs, std::span<const StridedParts> outputs,
                       std::complex<double> alpha = 1.0, std::complex<double> beta = 0.0,
                       Workspace workspace = {}) const;
-  /// Instead of start(), by a rank whose caller was wrong in a way that only the caller can see: fails the operation
-  /// on all ranks with this message. Never blocks.
+  /// For a rank that cannot call start() because its caller's arguments are invalid: fails the operation on all ranks
+  /// with this message. Never blocks.
   void fail(const std::string& message) const noexcept;
 
  private:
@@ -146,7 +146,7 @@ class PENSTOCK_API RedistributionBatch {
   std::shared_ptr<State> state_;
 };
 
-/// A batch of one.
+/// A batch of one pair.
 class PENSTOCK_API Redistribution {
  public:
   Redistribution(const Comm& comm, const Layout& source, const Layout& target, const RedistributionOptions& options)
@@ -174,7 +174,7 @@ class PENSTOCK_API Redistribution {
   RedistributionBatch batch_;
 };
 
-/// What has to be known for one redistribution, see start_redistribution().
+/// The arguments of start_redistribution().
 struct RedistributionCall {
   const Layout& source;
   const Layout& target;
@@ -184,12 +184,12 @@ struct RedistributionCall {
   Workspace workspace = {};
 };
 
-/// output = alpha*op(input) + beta*output without a plan of the caller's own. Collective. The communicator keeps the
-/// plans of the last such calls, so that an equal one starts at once: equal in layouts, types, op and part (of the
-/// options), whatever the memory. A call that differs from all of those plans together with the other ranks, and
-/// blocks as long. All ranks give the same but for memory, leading dimensions and workspace; where they do not, all get
-/// Error(mismatch), or Error(peer_failed) with its text, and nothing was written. Relabeling would change the target:
-/// Error(invalid_argument).
+/// Starts output = alpha*op(input) + beta*output with a plan that the communicator caches. Collective. A call with the
+/// layouts, types, op and subarray of a cached plan starts at once, whatever its memory. Another call plans first, and
+/// blocks until all ranks have planned. All ranks pass equal arguments, except memory, leading dimensions and
+/// workspace. If they differ, all ranks throw Error(mismatch), or Error(peer_failed) with its text, and nothing is
+/// written. Options that ask for relabeling throw Error(invalid_argument), since relabeling changes the target's
+/// layout.
 PENSTOCK_API Request start_redistribution(const Comm& comm, const RedistributionCall& call, ConstBytes input,
                                           Bytes output);
 PENSTOCK_API Request start_redistribution(const Comm& comm, const RedistributionCall& call,

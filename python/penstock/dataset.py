@@ -1,4 +1,4 @@
-"""Training samples, read and decoded in parallel behind the computation."""
+"""Input pipelines: training samples, read and decoded in parallel with the computation."""
 
 from __future__ import annotations
 
@@ -32,46 +32,45 @@ _D = TypeVar("_D", bound="Dataset")
 
 
 class Skipped(NamedTuple):
-    """A sample that :meth:`Dataset.ignore_errors` left out."""
+    """A sample that :meth:`Dataset.ignore_errors` dropped."""
 
-    path: str  #: for samples in memory: "sample 17 in memory"
-    index: int  # type: ignore[assignment]  #: place in the source; hides the method of tuples
+    path: str  #: For samples in memory: "sample 17 in memory".
+    index: int  # type: ignore[assignment]  #: Index in the source; hides tuple.index.
     epoch: int
-    position: int  #: place in the epoch, counted over all ranks
+    position: int  #: Position in the epoch, over all ranks.
     reason: str
 
 
 class Stats(NamedTuple):
-    """What a dataset has done so far; the seconds of the threads are added up."""
+    """Statistics of a dataset so far. Times are summed over threads."""
 
-    wait_s: float = 0.0  #: the program waited for batches
-    read_s: float = 0.0  #: threads in reads
-    decode_s: float = 0.0  #: threads in decoders
-    map_s: float = 0.0  #: threads in map functions
-    collate_s: float = 0.0  #: threads laying samples together
-    elapsed_s: float = 0.0  #: from the first request of an iteration to its end
+    wait_s: float = 0.0  #: The program waited for batches.
+    read_s: float = 0.0  #: Threads read.
+    decode_s: float = 0.0  #: Threads decoded.
+    map_s: float = 0.0  #: Threads ran map functions.
+    collate_s: float = 0.0  #: Threads collated samples into batches.
+    elapsed_s: float = 0.0  #: From the first request of an iteration to its end.
     threads: int = 0
     read_bytes: int = 0
-    samples: int = 0  #: delivered
-    batches: int = 0  #: delivered
-    skipped: int = 0  #: of the batches delivered
+    samples: int = 0  #: Delivered.
+    batches: int = 0  #: Delivered.
+    skipped: int = 0  #: Dropped from delivered batches.
 
 
 class Interrupted(BaseException):
-    """Raised inside a function of a dataset that takes longer than :meth:`Dataset.limits` allows, or that keeps an
-    iteration from closing."""
+    """Raised inside a function of a dataset that exceeds :meth:`Dataset.limits`, or that keeps an iteration from closing."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Options:
-    """What the stages of a dataset say to its Python side."""
+    """Options of stages that the Python side implements."""
 
     seed: int | None = None
     epochs: int = 1
     with_indices: bool = False
-    prefetch: bool = False  #: was chosen
+    prefetch: bool = False  #: Whether prefetch() was called.
     random_stages: int = 0
-    limits: tuple[int, int, int] = (1 << 30, 1 << 28, 0)  #: bytes, pixels, milliseconds
+    limits: tuple[int, int, int] = (1 << 30, 1 << 28, 0)  #: (bytes, pixels, milliseconds).
     log: Callable[[Skipped], Any] | str | None = None
     digest: Callable[[], str] = lambda: ""
 
@@ -85,42 +84,42 @@ class Dataset:
                 .ignore_errors().batch(64).shard(comm))
         for images, labels in ds: ...
 
-    Every stage gives a new dataset and leaves the old one as it is; a stage that does not fit the chain raises
-    :class:`penstock.Error` at once. Threads do the work, and sleep when the prefetched batches are full. They hold the GIL
-    only in Python functions.
+    Every stage returns a new dataset and leaves the old one unchanged. A stage that does not fit the chain raises
+    :class:`penstock.Error` at once. Threads do the work. They sleep while the prefetch queue is full, and hold the GIL only
+    in Python functions.
 
-    **Samples.** From files and bytes, a sample is an array and an integer label: ``map(fn)`` calls ``fn(array, label)``, and
-    a batch is ``(arrays, labels)``. From other sources, or once a map function has returned one, a sample is a tree:
+    **Samples.** From files and bytes, a sample is an array with an integer label: ``map(fn)`` calls ``fn(array, label)``, and
+    a batch is ``(arrays, labels)``. From other sources, or once a map function has returned a tree, a sample is a tree:
     arrays, numbers, strings, bytes and None in dicts, tuples, named tuples and dataclasses. ``map(fn)`` then calls
-    ``fn(sample)``, and a batch is a tree of the same form: arrays and numbers have one more dimension in front, strings,
-    bytes and None are lists.
+    ``fn(sample)``, and a batch is a tree with the same structure: arrays and numbers get a new first dimension; strings,
+    bytes and None become lists.
 
-    **Epochs.** One iteration is one epoch (or ``repeat(n)`` of them), the next iteration is the next epoch. A loop that is
-    left early ends its iteration; to go on where it stood, load its state. A dataset has one iterator at a time; taking a
-    new one closes the old one.
+    **Epochs.** One iteration is one epoch (or ``repeat(n)`` epochs); the next iteration is the next epoch. Leaving a loop
+    early ends its iteration; to continue there, load its state. A dataset has one iterator at a time; making a new one closes
+    the old one.
 
-    **Order.** The order is a permutation computed from (seed, epoch, position). It depends neither on the number of
-    ranks, nor on threads, nor on timing; skipped samples keep their place in it.
+    **Order.** The order is a permutation computed from (seed, epoch, position). It does not depend on the number of ranks, on
+    threads or on timing. Skipped samples keep their position.
 
-    **State.** :meth:`state_dict` is exact after every batch that was *consumed*, however many are prefetched, and may be
-    loaded with any other number of ranks and threads and any other batch size.
+    **State.** :meth:`state_dict` is exact after every *consumed* batch, however many are prefetched. It can be loaded with
+    another number of ranks or threads, and with another batch size.
 
-    **Memory.** The arrays of a batch of files are the pipeline's own memory, writable, and go back to it when the last of
-    them is garbage collected. Keeping them is safe and merely makes the pipeline allocate more.
+    **Memory.** The arrays of a batch of files are memory of the pipeline, writable. The memory returns to the pipeline when
+    the last array is garbage collected. If you keep arrays, the pipeline allocates more.
 
-    **Processes.** A forked child has none of the pipeline's threads: iterators of the parent raise there. The dataset
-    itself works in the child, with a new iteration.
+    **Processes.** A forked child has none of the pipeline's threads: the parent's iterators raise there. The dataset itself
+    works in the child, with a new iteration.
     """
 
     def __init__(self, chain: Any, options: _Options | None = None) -> None:
-        """For the stages only; start with :meth:`from_files`, :meth:`from_source` or another source."""
+        """For internal use. Start with :meth:`from_files`, :meth:`from_source` or another source."""
         if not isinstance(chain, _Chain):
             raise Error("a Dataset is not made directly; use Dataset.from_files(paths, labels)")
         self._chain = chain
         self._options = options or _Options()
         self._epoch = 0
         self._position = 0
-        self._skipped_before = 0  # of the iteration that the state stands in
+        self._skipped_before = 0  # in the iteration of the loaded state
         self._skipped_total = 0
         self._running: _Iteration | None = None
         self._past_stats = Stats()
@@ -132,7 +131,7 @@ class Dataset:
     def from_files(
         paths: Iterable[str | os.PathLike[str]], labels: Sequence[int] | NDArray[Any] | None = None
     ) -> Dataset:
-        """One sample per file. ``labels`` are integers, one per path; without them every label is 0."""
+        """One sample per file. ``labels`` are integers, one per path. Default: 0."""
         if isinstance(paths, (str, bytes, os.PathLike)):
             raise Error(f"paths is the single path {os.fspath(paths)!r}; expected a list of paths")
         try:
@@ -143,16 +142,17 @@ class Dataset:
 
     @staticmethod
     def from_bytes(samples: Iterable[Any], labels: Sequence[int] | NDArray[Any] | None = None) -> Dataset:
-        """One sample per bytes-like object (an encoded image, for instance); they are copied."""
+        """One sample per bytes-like object, such as an encoded image. The objects are copied."""
         return Dataset(*_source(_Chain.from_bytes(list(samples), _labels(labels))))
 
     @staticmethod
     def from_source(source: Any, *, digest: str | None = None) -> TreeDataset:
-        """Anything with ``len(source)`` and ``source[index]``: a torch or Hugging Face dataset, a Grain source, a list.
+        """One sample per index of an object with ``len(source)`` and ``source[index]``, such as a torch or Hugging Face
+        dataset, a Grain source or a list.
 
-        A sample is what ``source[index]`` gives: a tree, or one array or number. It is called by several threads at once.
-        ``digest`` names the list of samples and its version; a state refuses a source with another digest. Without one,
-        the type and the length of the source stand for it.
+        A sample is the result of ``source[index]``: a tree, an array or a number. Several threads call it at once. ``digest``
+        identifies the list of samples and its version; a state with another digest is rejected. Default: the type and the
+        length of the source.
         """
         if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
             raise Error(f"from_source() got a {type(source).__name__}; expected an object with len() and [index]")
@@ -165,17 +165,17 @@ class Dataset:
 
     @staticmethod
     def from_arrays(arrays: Any) -> TreeDataset:
-        """One sample per index of the first dimension of an array, or of all arrays of a tree. They are not copied, and
-        the stages get read-only views of them."""
+        """One sample per index of the first dimension of an array, or of all arrays of a tree. The arrays are not copied;
+        stages get read-only views."""
         return Dataset.from_source(sample_tree.ArraySource(arrays))
 
     @staticmethod
     def mix(datasets: Sequence[_D], weights: Sequence[float], *, samples: int | None = None) -> _D:
-        """Samples of several datasets, so that every stretch of the order holds them in the proportion of ``weights``.
+        """Mix samples of several datasets: every stretch of the order contains them in proportion to ``weights``.
 
-        An epoch ends when the first dataset is exhausted or, with ``samples``, after so many: a dataset that is too small
-        starts again, in another order if it is shuffled. All of them may have been shuffled, taken from, skipped, mixed
-        and interleaved; other stages go behind.
+        An epoch ends when the first dataset is exhausted. With ``samples``, it ends after that many; a smaller dataset
+        restarts, in another order if it is shuffled. The datasets may have been shuffled, taken from, skipped, mixed and
+        interleaved. Apply other stages afterwards.
         """
         whole = _integer_weights(weights)
         if samples is not None:
@@ -183,9 +183,9 @@ class Dataset:
         return _joined(datasets, "mix()", lambda chains: _Chain.mix(chains, whole, samples))
 
     def interleave(self, *others: Self, block: int = 1) -> Self:
-        """``block`` samples of this and of every other dataset in turn, until all are exhausted.
+        """Take ``block`` samples of each dataset in turn, this one first, until all are exhausted.
 
-        All of them may have been shuffled, taken from, skipped and interleaved; other stages go behind.
+        The datasets may have been shuffled, taken from, skipped and interleaved. Apply other stages afterwards.
         """
         size = _count(block, "block")
         return _joined([self, *others], "interleave()", lambda chains: _Chain.interleave(chains, size))
@@ -193,16 +193,16 @@ class Dataset:
     # Which samples, in which order.
 
     def shuffle(self, seed: int = 0) -> Self:
-        """Another order of all samples in every epoch. Needs no memory and no time to start."""
+        """Permute the samples, differently in every epoch. Takes no memory and no start-up time."""
         seed = _count(seed, "seed") & 0xFFFF_FFFF_FFFF_FFFF
         return self._with(self._chain.shuffle(seed), seed=seed)
 
     def take(self, samples: int) -> Self:
-        """Only the first samples of the order as it is here."""
+        """The first ``samples`` of the current order."""
         return self._with(self._chain.take(_count(samples, "samples")))
 
     def skip(self, samples: int) -> Self:
-        """All but the first samples of the order as it is here."""
+        """All but the first ``samples`` of the current order."""
         return self._with(self._chain.skip(_count(samples, "samples")))
 
     # What happens to a sample.
@@ -215,19 +215,19 @@ class Dataset:
         format: str = "auto",
         num_parallel_calls: int | None = None,
     ) -> Self:
-        """Images of any known format to (height, width, 3) arrays, RGB.
+        """Decode images of any known format to RGB arrays (height, width, 3).
 
         Parameters
         ----------
         size
-            (height, width) to stretch every image to, as it is decoded; None leaves each its own size, for a
-            ``map()`` that makes them alike.
+            (height, width) to which every image is scaled while it is decoded. None keeps each image's size; a ``map()``
+            must then make them equal.
         dtype
-            uint8, or float32 for values in [0, 1].
+            uint8, or float32 with values in [0, 1].
         format
-            A name of ``penstock.dataset.decoder_names()``, or "auto": chosen by each file's first bytes.
+            A name of ``penstock.dataset.decoder_names()``; or "auto", which detects the format from a file's first bytes.
         num_parallel_calls
-            Threads of the pipeline; None is the option ``io_threads``.
+            Threads of the pipeline. None: the option ``io_threads``.
         """
         shape: tuple[int, ...] = ()
         if size is not None:
@@ -242,21 +242,22 @@ class Dataset:
     def decode_jpeg(
         self, size: tuple[int, int] | None = None, dtype: Any = np.uint8, *, num_parallel_calls: int | None = None
     ) -> Self:
-        """JPEG images to RGB arrays, see :meth:`decode`. Everything else is an error of its sample."""
+        """Decode JPEG images to RGB arrays; see :meth:`decode`. Other data is an error of its sample."""
         return self.decode(size, dtype, format="jpeg", num_parallel_calls=num_parallel_calls)
 
     def decode_raw(self, shape: Sequence[int], dtype: Any = np.uint8, *, num_parallel_calls: int | None = None) -> Self:
-        """Files that hold the bytes of an array of this shape and type, and nothing else."""
+        """Read files that hold exactly the bytes of an array of this shape and type."""
         extents = [_count(extent, "an extent of the shape") for extent in shape]
         self._check_files("decode_raw()")
         return self._with(self._chain.decode("none", extents, _dtype_name(dtype), _threads(num_parallel_calls)))
 
     def map(self, function: Callable[..., Any], num_parallel_calls: int | None = None) -> Self:
-        """``function(array, label)`` gives the new array, or (array, label), or a tree; ``function(tree)`` a tree.
+        """Apply ``function(array, label)``, which returns the new array, (array, label) or a tree; or ``function(tree)``, which
+        returns a tree.
 
-        It runs on the pipeline's threads with the GIL, on at most ``num_parallel_calls`` at a time. Arrays may have any
-        shape and type as long as all samples of a batch agree, and may be changed in place, but for those of
-        :meth:`from_arrays`. Before a decode stage the function gets the bytes of the file as a 1-d uint8 array.
+        It runs on the pipeline's threads with the GIL, on at most ``num_parallel_calls`` of them. Arrays may be changed in
+        place, except those of :meth:`from_arrays`. Results may have any shape and type, equal for all samples of a batch.
+        Before a decode stage it gets a file's bytes as a 1-d uint8 array.
         """
         _check_function(function, "map()")
 
@@ -271,8 +272,8 @@ class Dataset:
         """:meth:`map` with a NumPy random generator as the last argument: ``function(array, label, rng)`` or
         ``function(tree, rng)``.
 
-        The generator is a function of the seed, the epoch and the sample, so augmentation is the same on any number of
-        ranks and threads and after any resume. ``seed`` is that of shuffle() if it is not given.
+        The generator depends only on the seed, the epoch and the sample. So augmentation is the same on any number of ranks
+        and threads, and after a resume. ``seed`` defaults to that of shuffle().
         """
         _check_function(function, "random_map()")
         if seed is None:
@@ -291,10 +292,10 @@ class Dataset:
         )
 
     def filter(self, predicate: Callable[..., Any], num_parallel_calls: int | None = None) -> Self:
-        """Keeps the samples for which ``predicate(array, label)`` or ``predicate(tree)`` is true.
+        """Keep the samples for which ``predicate(array, label)`` or ``predicate(tree)`` is true.
 
-        The others keep their place in the order, so their batch is that much smaller: no rank needs to know what the
-        others keep, and the state stays exact.
+        The others keep their position in the order, so their batch is smaller: ranks need not exchange what they keep, and
+        the state stays exact.
         """
         _check_function(predicate, "filter()")
 
@@ -305,23 +306,23 @@ class Dataset:
         return self._with(self._chain.map(call, _threads(num_parallel_calls)))
 
     def cache(self) -> Self:
-        """Keeps the samples as they are here in memory: later epochs neither read nor decode them again."""
+        """Keep the samples of this stage in memory: later epochs neither read nor decode them again."""
         return self._with(self._chain.cache())
 
     def limits(
         self, *, max_bytes: int | None = None, max_pixels: int | None = None, max_seconds: float | None = None
     ) -> Self:
-        """What one sample may take. More is an error of that sample, which :meth:`ignore_errors` can ignore.
+        """Limit the resources of one sample. Exceeding a limit is an error of that sample; see :meth:`ignore_errors`.
 
         Parameters
         ----------
         max_bytes
-            Of its file; 1 GiB by default.
+            Size of its file. Default: 1 GiB.
         max_pixels
-            Of its image, before it is scaled; 268,435,456 by default.
+            Size of its image before it is scaled. Default: 268,435,456.
         max_seconds
-            From the start of its read to the end of its last map function; no limit by default. The error says where the
-            thread stands. A Python function is interrupted; another thread takes the place of one that does not return.
+            Time from the start of its read to the end of its last map function. Default: no limit. The error says where the
+            thread is. A Python function is interrupted; a thread that does not return is replaced.
         """
         size, pixels, milliseconds = self._options.limits
         size = size if max_bytes is None else _count(max_bytes, "max_bytes")
@@ -339,18 +340,18 @@ class Dataset:
         replace: bool = False,
         log: Callable[[Skipped], Any] | str | os.PathLike[str] | None = None,
     ) -> Self:
-        """Leaves out samples for which the read or a stage before this one fails. They are recorded in :attr:`skipped`.
+        """Drop samples whose read or earlier stage fails. :attr:`skipped` records them.
 
         Parameters
         ----------
         max
-            More of them in one iteration on this rank are an error.
+            More dropped samples than this, in one iteration on this rank, are an error.
         replace
-            Another sample of the epoch takes the place, so that batches keep their size. Which one depends on the epoch
-            and the position only. Without it, the batch is that much smaller.
+            Replace a dropped sample by another one of the epoch, so that batches keep their size. The choice depends only on
+            the epoch and the position. Without it, the batch is smaller.
         log
-            A function that is called with each :class:`Skipped` as its batch is delivered, or the path of a file that
-            gets a line of JSON for each.
+            A function that is called with each :class:`Skipped` when its batch is delivered; or the path of a file that gets
+            a line of JSON for each.
         """
         if log is not None and not callable(log):
             log = os.fspath(log)
@@ -360,14 +361,14 @@ class Dataset:
     # How samples are delivered.
 
     def batch(self, samples: int, drop_remainder: bool = False) -> Self:
-        """Batches of so many samples: of all ranks together if shard() comes later, else of each rank."""
+        """Group samples into batches. ``samples`` is per batch over all ranks if shard() follows, else per rank."""
         return self._with(self._chain.batch(_count(samples, "samples"), bool(drop_remainder)))
 
     def pad(self, value: Any = 0, *, length: int | None = None, multiple: int = 1) -> Self:
-        """Makes arrays of different lengths alike in their first dimension when a batch of trees is laid together.
+        """Pad arrays of different lengths along their first dimension when samples are collated into a batch of trees.
 
         They get the length of the longest in this rank's part of the batch, or ``length``, rounded up to a multiple of
-        ``multiple``; ``value`` fills them up. Longer ones are an error.
+        ``multiple``. ``value`` fills them. Longer arrays are an error.
         """
         padding = Padding(
             value, None if length is None else _count(length, "length"), operator.index(_positive(multiple, "multiple"))
@@ -375,19 +376,19 @@ class Dataset:
         return self._with(_with_calls(self._chain, padding))
 
     def prefetch(self, batches: int, *, max_bytes: int | None = None) -> Self:
-        """Makes up to this many batches ahead, as far as they take no more than ``max_bytes`` together; one is always made.
+        """Prepare up to this many batches ahead, but at most ``max_bytes`` of them; at least one.
 
-        Without this stage, 2 batches of up to 256 MiB together are made ahead. 0 starts when a batch is asked for.
+        Default: 2 batches, up to 256 MiB. 0 starts when a batch is requested.
         """
         limit = 0 if max_bytes is None else _positive(max_bytes, "max_bytes")
         return self._with(self._chain.prefetch(_count(batches, "batches"), limit), prefetch=True)
 
     def shard(self, comm: Any, size: int | None = None) -> Self:
-        """This rank's part: ``shard(comm)``, ``shard((rank, size))`` or ``shard(rank, size)``.
+        """Keep this rank's part: ``shard(comm)``, ``shard((rank, size))`` or ``shard(rank, size)``.
 
-        After batch() every batch is split into contiguous parts that differ by at most one sample; before batch()
-        every rank gets every size-th sample. All ranks see the same number of batches; some may be empty. ``comm`` is
-        anything with rank and size (mpi4py's or Penstock's); nothing is communicated.
+        After batch(), every batch is split into contiguous parts that differ by at most one sample. Before batch(), every
+        rank gets every size-th sample. All ranks get the same number of batches; some may be empty. ``comm`` is any object
+        with rank and size (mpi4py's or Penstock's). Local.
         """
         if size is not None:
             rank = comm
@@ -400,50 +401,50 @@ class Dataset:
         return self._with(self._chain.shard(_count(rank, "rank"), _count(size, "size")))
 
     def repeat(self, epochs: int | None = None) -> Self:
-        """One iteration covers this many epochs without a break between them; None: it never ends."""
+        """One iteration covers this many epochs, without a pause between them. None: it never ends."""
         epochs = 0 if epochs is None else _count(epochs, "epochs")
         return self._with(self._chain.repeat(epochs), epochs=epochs)
 
     def with_indices(self) -> Self:
-        """Iteration gives (images, labels, indices), the indices of the samples in the source."""
+        """Iterate over (images, labels, indices), with the indices of the samples in the source."""
         return self._with(self._chain, with_indices=True)
 
     # Iteration and state.
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], ...]]:
-        """This rank's part of every batch, from where the dataset stands to the end of the iteration.
+        """Yields this rank's part of every batch, from the current position to the end of the iteration.
 
-        From files and bytes: (images, labels), a NumPy array (samples, *shape), or a list of 1-d uint8 arrays if nothing
-        decodes or maps them, and int64. From other sources: trees. A batch without samples has arrays of length 0; before
-        the first batch of trees with samples it is None.
+        From files and bytes: (images, labels). Images are an array (samples, *shape); without a decode or map stage, a list of
+        1-d uint8 arrays. Labels are int64. From other sources: trees. An empty batch has arrays of length 0; before the first
+        non-empty batch of trees it is None.
         """
         self._stop(left_early=True)
         self._running = _Iteration(self)
         return self._running
 
     def __len__(self) -> int:
-        """Batches of a whole iteration."""
+        """Number of batches in a whole iteration."""
         if self._options.epochs == 0:
             raise Error("a dataset that repeats without end has no length")
         return self._chain.batches * self._options.epochs
 
     @property
     def samples(self) -> int:
-        """Samples of one epoch, over all ranks, those to be skipped among them."""
+        """Number of samples in one epoch, over all ranks, including those that will be skipped."""
         return self._chain.samples
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next batch belongs to."""
+        """The epoch of the next batch."""
         return self._epoch
 
     def indices(self, epoch: int, begin: int = 0, end: int | None = None) -> NDArray[Any]:
-        """Indices in the source of the samples at [begin, end) of an epoch's order, over all ranks."""
+        """Source indices of the samples at [begin, end) of an epoch's order, over all ranks."""
         end = self.samples if end is None else end
         return np.array([self._chain.index_at(epoch, i) for i in range(begin, end)], dtype=np.int64)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the dataset stands after the last batch that was consumed: a few numbers and strings."""
+        """The position after the last consumed batch, as a small dict of numbers and strings."""
         return {
             "version": 2,
             "seed": self._options.seed,
@@ -456,8 +457,8 @@ class Dataset:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where another dataset with the same samples and order stood; its ranks, batch size and threads do not
-        matter. States of version 1, which lack the digest of the samples and the counts, are taken, too."""
+        """Continue at the position of another dataset with the same samples and order. Ranks, batch size and threads may
+        differ. States of version 1 lack the digest and the counts; they are accepted."""
         try:
             version, order = int(state["version"]), str(state["order"])
             epoch, position = int(state["epoch"]), int(state["position"])
@@ -485,23 +486,23 @@ class Dataset:
 
     @property
     def skipped(self) -> list[Skipped]:
-        """What :meth:`ignore_errors` left out so far, on this rank, in order."""
+        """Samples that :meth:`ignore_errors` has dropped so far, on this rank, in order."""
         return self._past_skipped + (self._running.skipped if self._running else [])
 
     @property
     def stats(self) -> Stats:
-        """Seconds waited, read, decoded and mapped, and what was delivered, on this rank so far."""
+        """Statistics so far, on this rank."""
         now = self._running.stats() if self._running else Stats()
         return Stats._make(a + b for a, b in zip(self._past_stats, now))._replace(
             threads=max(self._past_stats.threads, now.threads)
         )
 
     def report(self) -> str:
-        """In words: how fast the batches came, what the threads did, and which stage is the bottleneck."""
+        """A summary in words: the rate of batches, the work of the threads, and the bottleneck."""
         return _report(self.stats)
 
     def close(self) -> None:
-        """Ends the iteration that is under way, and its threads."""
+        """End the running iteration and its threads."""
         self._stop()
 
     def __repr__(self) -> str:
@@ -531,7 +532,7 @@ class Dataset:
 
 
 class TreeDataset(Dataset):
-    """A :class:`Dataset` whose source gives trees, so that its batches are trees."""
+    """A :class:`Dataset` whose samples and batches are trees."""
 
     if TYPE_CHECKING:
 
@@ -542,7 +543,7 @@ _DEFAULT_PREFETCH = (2, 256 << 20)
 
 
 class _Iteration:
-    """One pass over a dataset; moves the dataset's state along."""
+    """One pass over a dataset. Advances the dataset's position."""
 
     def __init__(self, dataset: Dataset) -> None:
         options = dataset._options
@@ -619,7 +620,7 @@ class _Iteration:
             )
 
 
-# Threads that call map functions must end before the interpreter does.
+# Threads that call map functions must end before the interpreter.
 _open: weakref.WeakSet[_Iteration] = weakref.WeakSet()
 
 
@@ -631,7 +632,7 @@ def _close_all() -> None:
 
 
 def _interrupt(thread: int) -> str:
-    """Where a thread stands; raises Interrupted in the Python function that it runs."""
+    """Returns the stack of a thread, and raises Interrupted in the Python function that it runs."""
     frame = sys._current_frames().get(thread)
     if frame is None:
         return ""
@@ -665,7 +666,7 @@ def _joined(datasets: Sequence[_D], stage: str, join: Callable[[list[Any]], Any]
 
 
 def _given(result: Any, label: int | None) -> tuple[Any, int | None]:
-    """What a map function returned, as the pipeline takes it: (array, label), or (tree, None)."""
+    """The result of a map function, as the pipeline takes it: (array, label) or (tree, None)."""
     if result is None:
         raise TypeError("the map function returned None; expected a sample")
     if label is None:
@@ -676,7 +677,7 @@ def _given(result: Any, label: int | None) -> tuple[Any, int | None]:
         result, label = result[0], operator.index(result[1])
     if sample_tree.is_tree(result):
         return result, None
-    # ascontiguousarray would give a scalar one dimension
+    # ascontiguousarray turns a 0-d array into a 1-d array
     return np.asarray(result, order="C"), label
 
 
@@ -718,7 +719,7 @@ def _report(stats: Stats) -> str:
 
 
 def decoder_names() -> list[str]:
-    """The formats that decode() knows."""
+    """The formats that decode() accepts."""
     return _penstock.dataset.decoder_names()
 
 

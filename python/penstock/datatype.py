@@ -1,4 +1,4 @@
-"""MPI datatypes as lists of bytes: what a file view and a message need."""
+"""MPI datatypes as lists of byte ranges, for file views and messages."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def _entry_point() -> int:
 
 
 def flatten(datatype: Any) -> _penstock.Datatype:
-    """The bytes of one item of `datatype`, in typemap order; neighbours that touch are one.
+    """The byte ranges of one item of `datatype`, in typemap order; adjacent ranges are merged.
 
-    Any nesting of MPI's constructors is taken apart, once: the result is kept with the datatype until it is freed.
+    Any nesting of MPI's type constructors is decoded, once: the result is cached until the datatype is freed.
     """
     return _penstock.datatype_from_address(_entry_point(), MPI._addressof(datatype))

@@ -1,4 +1,4 @@
-"""matplotlib, for all that draws: an extra of Penstock, so every plot asks for it here."""
+"""Access to matplotlib, an optional dependency: every plot imports it through here."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from penstock.error import Error
 
-#: For the help of options that draw.
+#: Help text of options that draw.
 NEEDS_MATPLOTLIB = "PNG, SVG or PDF, by the name of the file; needs matplotlib (pip install 'penstock[plot]')."
 
 
 def import_matplotlib() -> Any:
-    """``matplotlib``; raises Error("unsupported") that says what to install if it cannot be imported."""
+    """``matplotlib``. Raises Error("unsupported"), which says what to install, if it cannot be imported."""
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -26,7 +26,7 @@ def import_matplotlib() -> Any:
 
 
 def pyplot() -> Any:
-    """matplotlib's, set to draw into files."""
+    """matplotlib.pyplot with a file backend."""
     import_matplotlib().use("Agg")
     from matplotlib import pyplot as found
 
@@ -34,7 +34,7 @@ def pyplot() -> Any:
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
-    """Raise what `save` would, before anything long is run to have something to draw."""
+    """Raise the errors of `save` early, before a long computation."""
     import_matplotlib()
     from matplotlib.backend_bases import FigureCanvasBase
 
@@ -52,7 +52,7 @@ def check_path(path: str | os.PathLike[str]) -> None:
 
 
 def save(figure: Any, path: str | os.PathLike[str], dpi: int = 120) -> None:
-    """Write an image file; its name says of what format."""
+    """Write an image file. The suffix of its name chooses the format."""
     check_path(path)
     try:
         figure.savefig(path, dpi=dpi)

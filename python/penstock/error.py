@@ -1,10 +1,10 @@
-"""The one exception that Penstock raises."""
+"""The exception that Penstock raises."""
 
 from __future__ import annotations
 
 
 class Error(RuntimeError):
-    """A failure of Penstock; its text says what was given, what was expected and what to do.
+    """A failure of Penstock. Its text says what was given, what was expected and what to do.
 
     Attributes
     ----------
@@ -12,9 +12,9 @@ class Error(RuntimeError):
         The kind of failure, a name of ``errors.def``: "invalid_argument", "mismatch", "not_found", "exists",
         "corrupt", "io", "no_space", "unsupported", "mpi", "peer_failed", "internal" or "timed_out".
     rank : int
-        The rank that failed first, or -1 where no communicator is involved.
+        The rank that failed first, or -1 if no communicator is involved.
     cause : str
-        The text of the system or library error behind this one; empty when there is none.
+        The underlying error of the system or a library. Empty if there is none.
     """
 
     def __init__(self, message: str, code: str = "invalid_argument", rank: int = -1, cause: str = "") -> None:

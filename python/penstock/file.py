@@ -1,7 +1,7 @@
-"""Files that many ranks write at once: the methods of mpi4py's ``MPI.File``, on a versioned store.
+"""Parallel files: the methods of mpi4py's ``MPI.File`` on a versioned store.
 
-Every write is atomic and makes one version, without any lock; a collective write of all ranks makes one version
-together. Readers that hold a snapshot are never disturbed.
+Each write is atomic and makes one version, without locks. A collective write of all ranks makes one version. A snapshot
+keeps its content while others write.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _ERRHANDLERS = (MPI.ERRORS_RETURN, MPI.ERRORS_ARE_FATAL, MPI.ERRORS_ABORT)
 
 
 class FileRequest(Request):
-    """An access that has been started. The buffer belongs to it until ``Wait`` has returned."""
+    """An access that has been started. The buffer belongs to it until it is complete."""
 
     def Wait(self, status: Any = None) -> bool:
-        """Wait until the access is complete and raise its Error, if any."""
+        """Wait until the access is complete. Raises its Error, if any."""
         pending, self._pending = self._pending, None
         if pending is not None:
             _set_count(status, pending.wait() or 0)
@@ -48,7 +48,7 @@ class FileRequest(Request):
         return True
 
     def Test(self, status: Any = None) -> bool:
-        """Whether the access is complete; raises its Error, if any."""
+        """Whether the access is complete. Raises its Error, if any."""
         if self._pending is not None and not self._pending.test():
             return False
         return self.Wait(status)
@@ -58,14 +58,15 @@ FileRequest.__name__ = "penstock.FileRequest"
 
 
 class File:
-    """A shared file. Made by `File.Open`; a context manager that closes it.
+    """A file that all ranks of a communicator share. Made by `File.Open`. As a context manager it closes itself.
 
-    Offsets count etypes of the view, as in MPI. Methods with ``_all`` or ``_ordered`` in their names, and `Open`,
-    `Close`, `Set_view`, `Set_size`, `Preallocate`, `Set_atomicity`, `Seek_shared` and `Sync` are collective: all ranks call them, and
-    where one fails, all raise and nothing is written. Buffers are anything that mpi4py takes, derived datatypes included.
+    Offsets count etypes of the view, as in MPI. Buffers are anything that mpi4py takes, including derived datatypes.
+    Methods with ``_all`` or ``_ordered`` in their names are collective, and so are `Open`, `Close`, `Set_view`, `Set_size`,
+    `Preallocate`, `Set_atomicity`, `Seek_shared` and `Sync`. If a collective call fails on one rank, it raises on all
+    ranks and writes nothing.
 
-    Writes return the number of the version that they made; mpi4py's return None. ``File(file)`` is the same open file
-    once more, for constructors of subclasses; `File()` is none, which is equal to ``MPI.FILE_NULL``.
+    Writes return the version that they made; mpi4py's return None. ``File(file)`` is another handle of the same open file,
+    for constructors of subclasses. `File()` is closed and equals ``MPI.FILE_NULL``.
     """
 
     _core: _penstock.File | None
@@ -90,22 +91,24 @@ class File:
         self._filetype = MPI.BYTE
         self._displacement = 0
         self._info: dict[str, str] = {}
-        self._split: tuple[str, FileRequest, Any] | None = None  # with its buffer, which has to live as long
+        self._split: tuple[str, FileRequest, Any] | None = None  # keeps the buffer alive
         self._errhandler = MPI.ERRORS_RETURN
         return self
 
     @classmethod
     def Open(cls, comm: Any, filename: str, amode: int = MPI.MODE_RDONLY, info: Any = None) -> File:
-        """Open the blob at the end of a store's URL: "file:///scratch/run7/field". Collective.
+        """Open the blob that ends a store's URL: "file:///scratch/run7/field". Collective.
 
         Parameters
         ----------
         comm : penstock.Comm, mpi4py.MPI.Intracomm or None
-            None opens it for this process alone.
+            None opens the file for this process alone.
+        filename : str
+            URL of the store, "/", and the name of the blob. Equal on all ranks.
         amode : int
-            mpi4py's MODE_* constants. MODE_CREATE also makes the store; MODE_DELETE_ON_CLOSE removes the blob.
+            MODE_* constants of mpi4py. MODE_CREATE also makes the store; MODE_DELETE_ON_CLOSE removes the blob.
         info : mpi4py.MPI.Info or dict, optional
-            "penstock_durable": "false" makes only `Sync` survive a loss of power; the default is every write.
+            "penstock_durable": "false" makes only `Sync` survive a power loss. Default: every write does.
         """
         own = comm is not None and not isinstance(comm, Comm)
         used = Comm(comm) if own else comm
@@ -114,7 +117,7 @@ class File:
             options = _options(filename, amode, info)
         except Error as error:
             if group is not None:
-                group.fail_next(str(error))  # the other ranks must not wait for this one
+                group.fail_next(str(error))  # the other ranks wait in File.open
             raise
         core = _penstock.File.open(group, filename, options)
         file = cls.__new__(cls)._open(core, used, amode, filename)
@@ -124,12 +127,12 @@ class File:
 
     @classmethod
     def Delete(cls, filename: str, info: Any = None) -> None:
-        """Remove the blob at the end of a store's URL, with all its versions and tags. Local."""
+        """Remove the blob that ends a store's URL, with all its versions and tags. Local."""
         place, _, name = filename.rpartition("/")
         Store(place, create=False).remove(name)
 
     def Close(self) -> None:
-        """Collective. With MODE_DELETE_ON_CLOSE the blob and all its versions are gone when this returns."""
+        """Close the file. With MODE_DELETE_ON_CLOSE, remove the blob and all its versions. Collective."""
         self._opened().close()
         self._core = None
         if self._own_comm and self._comm is not None:
@@ -137,21 +140,21 @@ class File:
         self._comm = None
 
     def free(self) -> None:
-        """`Close`, if it is open."""
+        """`Close`, if the file is open."""
         if self:
             self.Close()
 
     def __bool__(self) -> bool:
         return self._core is not None
 
-    # Without a hash, as mpi4py's: what is equal changes when a file is closed.
+    # No hash, as in mpi4py: equality changes when a file is closed.
     def __eq__(self, other: object) -> bool:
         if isinstance(other, File):
             return self._core is other._core
         return not self and not other if isinstance(other, type(MPI.FILE_NULL)) else NotImplemented
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self:  # as mpi4py says it
+        if self:  # the message is mpi4py's
             raise ValueError(f"cannot serialize '{type(self).__module__}.{type(self).__name__}' instance")
         return (type(self), ())
 
@@ -159,7 +162,7 @@ class File:
         return self
 
     def __exit__(self, error: object, *rest: object) -> None:
-        # After an error the other ranks may never come to a collective call.
+        # After an error the other ranks may never reach a collective Close.
         if error is None:
             self.Close()
 
@@ -172,12 +175,12 @@ class File:
 
     @property
     def blob(self) -> Blob:
-        """The versioned blob below, for its log and its other versions."""
+        """The versioned blob that holds the file: its log and its other versions."""
         return Blob(self._opened().blob)
 
     @property
     def version(self) -> int:
-        """The newest version, or the pinned one of a snapshot."""
+        """The version of a snapshot, else the newest version."""
         return self._opened().version
 
     @property
@@ -213,9 +216,9 @@ class File:
         return self._of_group("rank")
 
     def Get_errhandler(self) -> MPI.Errhandler:
-        """What `Set_errhandler` was given, MPI.ERRORS_RETURN at first."""
+        """The handler that `Set_errhandler` set. Default: MPI.ERRORS_RETURN."""
         self._opened()
-        # A handle that the caller may free: MPI counts those that a communicator gives away, not copies.
+        # The caller may free the result, and MPI counts only handles that an object returns, not copies.
         holder = MPI.COMM_SELF
         before = holder.Get_errhandler()
         holder.Set_errhandler(self._errhandler)
@@ -226,7 +229,7 @@ class File:
             before.Free()
 
     def Set_errhandler(self, errhandler: Any) -> None:
-        """Remember one of MPI's own handlers. With each of them errors are raised as penstock.Error and end no program."""
+        """Remember one of MPI's predefined handlers. Errors are always raised as penstock.Error and never abort."""
         self._opened()
         if errhandler not in _ERRHANDLERS:
             raise Error(
@@ -237,16 +240,16 @@ class File:
         self._errhandler = next(known for known in _ERRHANDLERS if known == errhandler)
 
     def Call_errhandler(self, errorcode: int) -> None:
-        """Does nothing, as MPI.ERRORS_RETURN does."""
+        """Do nothing, as MPI.ERRORS_RETURN does."""
         self._opened()
 
     def Set_info(self, info: Any) -> None:
-        """Hints are remembered; what counts is what `Open` was given. Collective."""
+        """Remember hints. Only the info given to `Open` has an effect. Collective."""
         if info is not None and info != MPI.INFO_NULL:
             self._info.update({str(key): str(info.get(key)) for key in info})
 
     def Get_info(self) -> MPI.Info:
-        """A new MPI.Info with the hints of `Open` and `Set_info`; the caller frees it."""
+        """A new MPI.Info with the hints of `Open` and `Set_info`. The caller frees it."""
         return MPI.Info.Create(self._info)
 
     @property
@@ -258,11 +261,11 @@ class File:
         self.Set_info(info)
 
     def Get_type_extent(self, datatype: MPI.Datatype) -> int:
-        """Bytes from one item of `datatype` to the next in the file: as in memory, for data is stored natively."""
+        """Extent of `datatype` in the file, in bytes: as in memory, since the data representation is native."""
         return datatype.extent
 
     def Get_size(self) -> int:
-        """Bytes."""
+        """Size of the file in bytes."""
         return self._opened().size
 
     @property
@@ -270,15 +273,15 @@ class File:
         return self.Get_size()
 
     def Set_size(self, size: int) -> None:
-        """Cut or extend with zeros. Collective."""
+        """Truncate, or extend with zeros. `size` is in bytes. Collective."""
         self._opened().set_size(size)
 
     def Preallocate(self, size: int) -> None:
-        """Extend with zeros to at least `size` bytes. Collective."""
+        """Extend with zeros to at least `size` bytes. Never truncates. Collective."""
         self._opened().preallocate(size)
 
     def Set_atomicity(self, flag: bool) -> None:
-        """Every access is atomic anyway. Collective."""
+        """Remember the flag. Every access is atomic in either mode. Collective."""
         self._opened().set_atomicity(bool(flag))
 
     def Get_atomicity(self) -> bool:
@@ -293,12 +296,14 @@ class File:
         self.Set_atomicity(flag)
 
     def Sync(self) -> None:
-        """What any rank wrote before is durable, and visible to all ranks after. Collective."""
+        """Make earlier writes of all ranks durable, and visible to all ranks. Collective."""
         self._opened().sync()
 
     def snapshot(self, version: int | None = None) -> File:
-        """This file as it is at one version, the newest by default: read-only, with the same view, its own pointer, and
-        unaffected by later writes. Local: its methods are not collective."""
+        """A read-only file at one version, by default the newest, with this file's view and a pointer of its own.
+
+        Later writes do not change it. Local, and so are all its methods.
+        """
         pinned = File()._open(self._opened().snapshot(version), None, MPI.MODE_RDONLY, self._url)
         pinned._etype, pinned._filetype, pinned._displacement = self._etype, self._filetype, self._displacement
         return pinned
@@ -308,9 +313,9 @@ class File:
     def Set_view(
         self, disp: int = 0, etype: Any = None, filetype: Any = None, datarep: str = "native", info: Any = None
     ) -> None:
-        """Show the bytes of `filetype`, repeated from byte `disp` on, in units of `etype`. Collective.
+        """Show the bytes of `filetype`, repeated from byte `disp` on, in units of `etype`. Collective; ranks may differ.
 
-        The file type is any MPI datatype whose bytes ascend: subarray, vector, indexed, struct, resized and so on.
+        `filetype` is any MPI datatype whose bytes ascend: subarray, vector, indexed, struct, resized and so on.
         """
         with self._or_fail_on_all():
             if datarep != "native":
@@ -322,7 +327,7 @@ class File:
         self._displacement, self._etype, self._filetype = disp, etype, filetype
 
     def Get_view(self) -> tuple[int, MPI.Datatype, MPI.Datatype, str]:
-        """(disp, etype, filetype, datarep)"""
+        """The view as (disp, etype, filetype, datarep)."""
         return self._displacement, self._etype, self._filetype, "native"
 
     def Seek(self, offset: int, whence: int = MPI.SEEK_SET) -> None:
@@ -341,10 +346,10 @@ class File:
         return self._opened().position_shared
 
     def Get_byte_offset(self, offset: int) -> int:
-        """Where an offset of the view lies in the file."""
+        """The position in the file, in bytes, of an offset of the view."""
         return self._opened().byte_offset(offset)
 
-    # ---- access: one atomic version per independent write, one per collective write
+    # ---- data access. A write makes one version; so does a collective write of all ranks
 
     def Write_at(self, offset: int, buf: Any, status: Any = None) -> int:
         return self._write("write_at", buf, status, offset)
@@ -377,8 +382,10 @@ class File:
         self._read("read_ordered", buf, status)
 
     def Write_shared(self, buf: Any, status: Any = None) -> int:
-        """At the pointer that all ranks share, which moves on at once: every access has a place of its own, in an order
-        that chance decides. Not collective, and no rank waits for another."""
+        """Write at the shared pointer and advance it. Local: no rank waits for another.
+
+        Each access gets a place of its own. The order of concurrent accesses is undefined, as in MPI.
+        """
         return self._write("write_shared", buf, status)
 
     def Read_shared(self, buf: Any, status: Any = None) -> None:
@@ -397,11 +404,11 @@ class File:
         return self._start_read("start_read_at", buf, offset)
 
     def Iwrite_at_all(self, offset: int, buf: Any) -> FileRequest:
-        """Collective; all collective accesses of a file take place in the order of the calls."""
+        """Start `Write_at_all`. Collective. Collective accesses of one file run in the order of their calls."""
         return self._start_write("start_write_at_all", buf, offset)
 
     def Iread_at_all(self, offset: int, buf: Any) -> FileRequest:
-        """Collective, as :meth:`Iwrite_at_all`."""
+        """Start `Read_at_all`. Collective, as :meth:`Iwrite_at_all`."""
         return self._start_read("start_read_at_all", buf, offset)
 
     def Iwrite(self, buf: Any) -> FileRequest:
@@ -416,7 +423,7 @@ class File:
     def Iread_all(self, buf: Any) -> FileRequest:
         return self._advancing(self.Iread_at_all, buf)
 
-    # ---- split collective access: one at a time per file, the same buffer at its end
+    # ---- split collectives: one at a time per file; _begin and _end take the same buffer
 
     def Write_at_all_begin(self, offset: int, buf: Any) -> None:
         self._begin("Write_at_all", buf, lambda: self.Iwrite_at_all(offset, buf))
@@ -469,7 +476,7 @@ class File:
         self._split = None
         request.Wait(status)
 
-    # ---- what they have in common; `access` is the core's method, collective if it ends with _all or _ordered
+    # ---- shared by the methods above; `access` names a method of _penstock.File, collective if it ends with _all or _ordered
 
     def _write(self, access: str, buf: Any, status: Any, *offset: int) -> int:
         given = self._message(access, buf)
@@ -483,7 +490,7 @@ class File:
         given = self._message(access, buf)
         call = getattr(self._opened(), access)
         if isinstance(given, Derived):
-            data = given.landing(keep=True)
+            data = given.receive_buffer(keep=True)
             count = call(*offset, data)
             given.unpack(data)
         else:
@@ -501,8 +508,8 @@ class File:
         call = getattr(self._opened(), access)
         if not isinstance(given, Derived):
             return FileRequest(call(*offset, given))
-        # What lies beyond the end of the file keeps its value, so the memory starts as it is.
-        data = given.landing(keep=True)
+        # Bytes beyond the end of the file keep their values, so the packed memory starts with them.
+        data = given.receive_buffer(keep=True)
         return FileRequest(call(*offset, data), lambda: given.unpack(data))
 
     def _message(self, access: str, buf: Any) -> Any:
@@ -513,7 +520,7 @@ class File:
 
     @contextlib.contextmanager
     def _or_fail_on_all(self) -> Iterator[None]:
-        """Arguments of a collective call: where they are wrong, the other ranks must not wait for this one."""
+        """Checks arguments of a collective call. If they are wrong, the call fails on all ranks: nobody waits for this one."""
         try:
             yield
         except Exception as error:
@@ -521,7 +528,7 @@ class File:
             raise
 
     def _advancing(self, start: Callable[[int, Any], FileRequest], buf: Any) -> FileRequest:
-        """Starts an access at the individual pointer, which moves on at once."""
+        """Start an access at the individual pointer and advance the pointer."""
         request = start(self._opened().position, buf)
         self._opened().seek(_size(buf) // self._etype.Get_size(), _penstock.Whence.current)
         return request

@@ -1,4 +1,4 @@
-"""Who owns which part of a global n-d array, and a rank's part as NumPy memory."""
+"""Layouts: which rank owns which elements of a global n-d array. Distributed arrays: a rank's elements in NumPy memory."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ else:
 
     _Local = TypeVar("_Local")
 
-LINE_BYTES = 64  #: of a cache line
+LINE_BYTES = 64  #: Length of a cache line.
 
 
 class LayoutBlock(NamedTuple):
-    """One block of a layout as its owner holds it; lengths in elements, one entry per dimension."""
+    """One block of a layout in its owner's memory. Lengths are in elements; tuples have one entry per dimension."""
 
     global_start: tuple[int, ...]
     shape: tuple[int, ...]
@@ -37,11 +37,12 @@ class LayoutBlock(NamedTuple):
 
 
 class Layout:
-    """A distribution of a global n-d array over ranks. Immutable; compares by value; can be pickled.
+    """The distribution of a global n-d array over ranks. Immutable, hashable, picklable; compares by value.
 
-    Every dimension is cut into intervals; a rank owns whole products of them. Make one with :meth:`block_cyclic`,
-    :meth:`grid`, :meth:`even` or :meth:`whole`; wrong arguments raise :class:`penstock.Error` that names the first
-    offence. ``storage`` is the order of the elements of a rank's local array: "row" (C) or "column" (Fortran).
+    A layout is a grid. Each dimension is cut into intervals; a block is a product of intervals; each block has one owner.
+    Make one with :meth:`block_cyclic`, :meth:`grid`, :meth:`even`, :meth:`whole`, :meth:`boxes` or :meth:`replicated`.
+    ``storage`` is the element order of a rank's local array: "row" (C) or "column" (Fortran).
+    All methods are local. Invalid arguments raise :class:`penstock.Error`, which names the first of them.
     """
 
     __slots__ = ("_native", "_text")
@@ -62,21 +63,39 @@ class Layout:
         first: Sequence[int] = (),
         ranks: Sequence[int] = (),
     ) -> Layout:
-        """ScaLAPACK's layout: dimension d is cut into blocks of ``block[d]``, dealt cyclically to ``grid[d]`` processes.
+        """ScaLAPACK's layout: blocks of ``block[d]`` elements, dealt cyclically to ``grid[d]`` processes along dimension d.
 
-        Ranks are numbered over the process grid in ``order``, "row" or "column"; or they are ``ranks``, in that order.
-        ``first`` are the coordinates of the process with the first block (RSRC and CSRC), by default all 0.
+        Parameters
+        ----------
+        shape, block, grid : sequence of int
+            Shape of the array, of a block and of the process grid; one entry per dimension.
+        order : str
+            How ranks are numbered over the process grid: "row" or "column".
+        storage : str
+            Element order of the local arrays: "row" or "column".
+        first : sequence of int
+            Grid coordinates of the process that owns the first block (RSRC and CSRC). Default: all 0.
+        ranks : sequence of int
+            Rank of each process of the grid, in ``order``. Default: 0, 1, 2 and so on.
         """
         shape, block, grid, first, ranks = (_integers(values) for values in (shape, block, grid, first, ranks))
         return cls(_penstock.Layout.block_cyclic(shape, block, grid, first, ranks, order, storage))
 
     @classmethod
     def grid(cls, *splits_and_owners: ArrayLike, ranks: int | None = None, storage: str = "row") -> Layout:
-        """Any grid: ``Layout.grid(row_splits, col_splits, owners)``, with one list of splits per dimension.
+        """A general grid: ``Layout.grid(row_splits, col_splits, owners)``, with one list of splits per dimension.
 
-        Splits are the borders of a dimension, from 0 to its length; ``owners`` has one rank for each block so made,
-        as an array of that many dimensions or flat in C order. ``ranks`` is the number of ranks, by default the
-        greatest owner + 1. A rank's blocks lie one after another in its memory, in C order of the blocks.
+        A rank's blocks lie one after another in its memory, in C order of the blocks.
+
+        Parameters
+        ----------
+        *splits_and_owners : array_like
+            First one list per dimension: the borders of its intervals, increasing from 0 to the length. Last the owners:
+            one rank per block, as an n-d array or flat in C order.
+        ranks : int
+            Number of ranks. Default: the largest owner + 1.
+        storage : str
+            Element order of each block: "row" or "column".
         """
         if not splits_and_owners:
             raise Error("Layout.grid: no owners given; expected one list of splits per dimension, then the owners")
@@ -88,7 +107,7 @@ class Layout:
 
     @classmethod
     def even(cls, shape: Sequence[int], ranks: int, axis: int = 0) -> Layout:
-        """The array cut along one axis into ``ranks`` nearly equal pieces, the first ones longer by one."""
+        """The array cut along one axis into ``ranks`` nearly equal pieces. The first pieces may be one longer."""
         return cls(_penstock.Layout.even(_integers(shape), ranks, axis))
 
     @classmethod
@@ -104,10 +123,10 @@ class Layout:
         ranks: int | None = None,
         storage: str = "row",
     ) -> Layout:
-        """Any boxes (owner, begin, shape) that make up the array, each element in exactly one of them.
+        """Boxes (owner, begin, shape) that tile the array: each element lies in exactly one box.
 
-        A rank's boxes lie one after another in its memory in the order given, each dense; the one box of a rank is its
-        local array. ``ranks`` is the number of ranks, by default the greatest owner + 1.
+        A rank's boxes lie one after another in its memory, in the given order, each dense. If a rank has a single box,
+        that box is its local array. ``ranks`` is the number of ranks. Default: the largest owner + 1.
         """
         given = []
         for box in boxes:
@@ -123,10 +142,10 @@ class Layout:
 
     @classmethod
     def replicated(cls, copies: Iterable[Layout]) -> Layout:
-        """The same array several times: each of the layouts holds all of it, on ranks of its own.
+        """Several copies of one array. Each of the given layouts holds the whole array, on ranks of its own.
 
-        As a source, ranks read the copy that they have a part of, others take turns; as a target all copies are
-        written. :meth:`on_ranks` makes copies on other ranks out of one.
+        As a source: a rank reads the copy that it owns a part of; ranks outside of the source take turns. As a target:
+        all copies are written. :meth:`on_ranks` places a copy of a layout on other ranks.
         """
         copies = list(copies)
         if wrong := [type(copy).__name__ for copy in copies if not isinstance(copy, Layout)]:
@@ -137,11 +156,19 @@ class Layout:
     def from_scalapack(
         cls, descriptor: Sequence[int], grid: Sequence[int], order: str = "row", *, ranks: Sequence[int] = ()
     ) -> Layout:
-        """The layout of ScaLAPACK's 9 integers on a process grid, ``grid`` = (rows, columns).
+        """The layout that a ScaLAPACK array descriptor (9 integers) describes on a process grid.
 
-        Ranks are numbered over the grid in ``order`` (that of BLACS_GRIDINIT), "row" or "column"; or they are
-        ``ranks``, in that order. The descriptor's last entry, the leading dimension, belongs to a rank's memory: give it to
-        :meth:`Comm.plan_redistribute` as ``source_leading`` or ``target_leading``. Its context is not read.
+        Parameters
+        ----------
+        descriptor : sequence of int
+            ScaLAPACK's DESC. The context is ignored. The leading dimension (LLD) belongs to one rank's memory: pass it to
+            :meth:`Comm.plan_redistribute` as ``source_leading`` or ``target_leading``.
+        grid : sequence of int
+            (rows, columns) of the process grid.
+        order : str
+            How BLACS_GRIDINIT numbered the ranks: "row" or "column".
+        ranks : sequence of int
+            Rank of each process of the grid, in ``order``. Default: 0, 1, 2 and so on.
         """
         from penstock import layout_convert
 
@@ -157,10 +184,16 @@ class Layout:
         ranks: Sequence[int] = (),
         leading: int = 0,
     ) -> NDArray[Any]:
-        """ScaLAPACK's 9 integers (int32) for a rank of a process grid; see :meth:`from_scalapack`.
+        """The ScaLAPACK array descriptor (9 integers, int32) of a rank; see :meth:`from_scalapack`.
 
-        ``context`` is the BLACS context of the grid; ``leading`` the leading dimension, by default that of a dense local
-        array. Raises :class:`penstock.Error` where the layout is not block-cyclic on that grid, in column order.
+        Raises :class:`penstock.Error` if the layout is not block-cyclic on that grid with column-major storage.
+
+        Parameters
+        ----------
+        context : int
+            BLACS context of the grid.
+        leading : int
+            Leading dimension (LLD). Default: that of a dense local array.
         """
         from penstock import layout_convert
 
@@ -175,16 +208,16 @@ class Layout:
         psizes: Sequence[int],
         order: int | None = None,
     ) -> Layout:
-        """The layout of ``MPI.Datatype.Create_darray`` with these arguments, for all its ranks."""
+        """The layout of all ranks of ``MPI.Datatype.Create_darray`` with these arguments."""
         from penstock import layout_convert
 
         return layout_convert.from_darray(gsizes, distribs, dargs, psizes, order)
 
     def to_darray(self, grid: Sequence[int]) -> layout_convert.Darray:
-        """(size, gsizes, distribs, dargs, psizes, order) for ``MPI.Datatype.Create_darray`` on this process grid.
+        """Arguments (size, gsizes, distribs, dargs, psizes, order) for ``MPI.Datatype.Create_darray`` on a process grid.
 
-        Its second argument, the rank, is to be put after the size. Raises :class:`penstock.Error` where the layout is not
-        block-cyclic on ranks in row order of the grid, which is MPI's.
+        Insert the rank after the size. Raises :class:`penstock.Error` if the layout is not block-cyclic, or if its ranks
+        are not numbered in row order of the grid, as MPI numbers them.
         """
         from penstock import layout_convert
 
@@ -198,27 +231,27 @@ class Layout:
         starts: Sequence[Sequence[int]],
         order: int | None = None,
     ) -> Layout:
-        """The layout in which rank r has ``MPI.Datatype.Create_subarray(sizes, subsizes[r], starts[r], order)``.
+        """The layout in which rank r owns ``MPI.Datatype.Create_subarray(sizes, subsizes[r], starts[r], order)``.
 
-        The subarrays make up the array, each element in exactly one; one with a 0 in its sizes is none.
+        The subarrays tile the array: each element lies in exactly one. A subarray with a 0 among its sizes is empty.
         """
         from penstock import layout_convert
 
         return layout_convert.from_subarrays(sizes, subsizes, starts, order)
 
     def to_subarray(self, rank: int) -> layout_convert.Subarray:
-        """(sizes, subsizes, starts, order) for ``MPI.Datatype.Create_subarray`` of what a rank owns, if that is one box."""
+        """Arguments (sizes, subsizes, starts, order) for ``MPI.Datatype.Create_subarray``, if the rank owns one box."""
         from penstock import layout_convert
 
         return layout_convert.to_subarray(self, rank)
 
     @classmethod
     def parse(cls, text: str) -> Layout:
-        """The layout that :meth:`serialize` made this text of."""
+        """The layout that :meth:`serialize` turned into ``text``."""
         return cls(_penstock.Layout.parse(text))
 
     def serialize(self) -> str:
-        """One line of text, from which :meth:`parse` makes an equal layout."""
+        """The layout as one line of text. :meth:`parse` makes an equal layout from it."""
         if self._text is None:
             self._text = self._native.serialize()
         return self._text
@@ -238,7 +271,7 @@ class Layout:
 
     @property
     def ranks(self) -> int:
-        """Number of ranks that the layout is for; ranks from there on own nothing."""
+        """Number of ranks. Higher ranks own nothing."""
         return self._native.ranks
 
     @property
@@ -246,11 +279,11 @@ class Layout:
         return self._native.storage
 
     def splits(self, axis: int) -> list[int]:
-        """The borders of the blocks along one axis."""
+        """The borders of the blocks along one axis, from 0 to its length."""
         return self._native.splits(axis)
 
     def owner(self, *block_index: int) -> int:
-        """The rank of the block with these indices, one per dimension."""
+        """The owner of a block, given its index along each dimension."""
         return self._native.owner(list(block_index))
 
     def local_size(self, rank: int) -> int:
@@ -258,50 +291,51 @@ class Layout:
         return self._native.local_size(rank)
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
-        """Shape of a rank's local array, or its length alone if it holds several blocks one after another."""
+        """Shape of a rank's local array: n-d if the rank owns one tile or box, else (number of elements,)."""
         return self._native.local_shape(rank)
 
     def part_shapes(self, rank: int) -> list[tuple[int, ...]]:
-        """Shapes of the arrays that a rank has: its boxes, of a layout made of boxes, in their order; its blocks otherwise."""
+        """Shapes of a rank's local arrays: of its boxes, if the layout was made of boxes; else of its tiles."""
         return self._native.part_shapes(rank)
 
     def local_blocks(self, rank: int) -> list[LayoutBlock]:
-        """Every block that a rank owns."""
+        """All blocks of a rank."""
         return [LayoutBlock(*block) for block in self._native.blocks(rank)]
 
-    def window(self, begin: Sequence[int], shape: Sequence[int]) -> Layout:
-        """The part of the array that begins at ``begin``, on the same ranks, each with a memory for this part alone.
+    def subarray(self, begin: Sequence[int], shape: Sequence[int]) -> Layout:
+        """The subarray of this shape that starts at ``begin``, on the same ranks.
 
-        To redistribute a part where it lies, see :meth:`Comm.plan_redistribute`.
+        Each rank's local array holds its part of the subarray only. To redistribute a subarray in place, pass its
+        bounds to :meth:`Comm.plan_redistribute`.
         """
-        return Layout(self._native.window(_integers(begin), _integers(shape)))
+        return Layout(self._native.subarray(_integers(begin), _integers(shape)))
 
     @property
     def copies(self) -> int:
-        """How often the layout holds the array: 1, but for :meth:`replicated`."""
+        """Number of copies of the array: 1, except for :meth:`replicated`."""
         return self._native.copies
 
     def copy(self, index: int) -> Layout:
-        """One copy of a replicated layout; the layout itself where there is only one."""
+        """One copy of a replicated layout. A layout with one copy returns itself."""
         if not 0 <= index < self.copies:
             raise Error(f"Layout.copy: index is {index}, expected 0 to {self.copies - 1}")
         return Layout(self._native.copy(index))
 
     def on_ranks(self, ranks: Sequence[int], total: int | None = None) -> Layout:
-        """The same layout among more ranks: what rank r has goes to ``ranks[r]`` of ``total`` (default: as many as needed).
+        """The same layout on other ranks: rank r's part goes to ``ranks[r]`` of ``total`` (default: largest rank + 1).
 
-        So layouts of different groups of processes, which may overlap or not, come together in a communicator that
-        holds all of them: ``layout.on_ranks(group.Translate_ranks(None, union_group))``.
+        Use it to bring layouts of different process groups into one communicator that contains them all:
+        ``layout.on_ranks(group.Translate_ranks(None, union_group))``.
         """
         numbers = _integers(ranks)
         return Layout(self._native.on_ranks(numbers, max(numbers, default=-1) + 1 if total is None else total))
 
     def relabeled(self, permutation: Sequence[int]) -> Layout:
-        """The same layout with rank r's blocks given to ``permutation[r]``."""
+        """The same layout with rank r's blocks owned by ``permutation[r]``."""
         return Layout(self._native.relabeled(_integers(permutation)))
 
     def local_views(self, rank: int, local: NDArray[Any]) -> Iterator[tuple[NDArray[Any], tuple[NDArray[Any], ...]]]:
-        """For each dense part of a rank: its view of ``local``, and the global indices of each of its dimensions."""
+        """Yields (view of ``local``, global indices along each dimension) for each tile of a rank."""
         flat = local.reshape(-1, order="A")
         for offset, shape, strides, axes in self._native.tiles(rank):
             indices = _indices(axes)
@@ -314,7 +348,7 @@ class Layout:
             yield view, indices
 
     def _part_indices(self, rank: int) -> list[tuple[NDArray[Any], ...]]:
-        """For each array of part_shapes() the global indices of each of its dimensions."""
+        """The global indices along each dimension, for each array of :meth:`part_shapes`."""
         begins = self._native.box_begins(rank)
         if begins:
             boxes = zip(begins, self.part_shapes(rank))
@@ -322,7 +356,7 @@ class Layout:
         return [_indices(axes) for _, _, _, axes in self._native.tiles(rank)]
 
     def _same_places(self, other: Layout) -> bool:
-        """Whether every rank has the same elements at the same places of its memory, however the layouts are written."""
+        """Whether all ranks hold the same elements at the same offsets. Layouts of different form may do so."""
         if (self.shape, self.storage) != (other.shape, other.storage):
             return False
 
@@ -351,20 +385,22 @@ class Layout:
 
 
 class DistArray(Generic[_Local]):
-    """One rank's part of a global array: NumPy memory and the layout that says what it is.
+    """One rank's part of a distributed array: its layout and its elements in NumPy memory.
 
     Parameters
     ----------
     layout : Layout
+        The distribution of the global array.
     local : ndarray or sequence of ndarray
-        The rank's elements: an array of ``layout.local_shape(rank)`` with any strides, so that it may be a view of another
-        array in either order; or a contiguous 1-d array of all of them in the layout's storage order; or, for a
-        rank that has several arrays, a list with one for each of ``layout.part_shapes(rank)``, each anywhere and with any
-        strides. They are kept, not copied.
+        The rank's elements, kept and not copied. One of:
+
+        - an array of ``layout.local_shape(rank)`` with any strides, for example a view of another array;
+        - a contiguous 1-d array in the layout's storage order;
+        - a list with one array for each of ``layout.part_shapes(rank)``, each with any strides.
     rank : int
-        Whose part it is.
+        The rank that owns the elements.
     dtype : dtype
-        Of an empty list; otherwise the arrays tell.
+        Element type. Needed only if ``local`` is an empty list.
     """
 
     __slots__ = ("_dtype", "layout", "local", "rank")
@@ -425,7 +461,7 @@ class DistArray(Generic[_Local]):
         return parts
 
     def _views(self) -> Iterator[tuple[NDArray[Any], tuple[NDArray[Any], ...]]]:
-        """This rank's elements as arrays, each with the global indices of its dimensions."""
+        """Yields (array, global indices along each dimension) for this rank's elements."""
         if isinstance(self.local, list) or [self.local.shape] == self.layout.part_shapes(self.rank):
             parts = self.local if isinstance(self.local, list) else [self.local]
             return zip(parts, self.layout._part_indices(self.rank))
@@ -433,7 +469,7 @@ class DistArray(Generic[_Local]):
 
     @classmethod
     def empty(cls: type[DistArray[Any]], layout: Layout, dtype: DTypeLike = np.float64, rank: int = 0) -> DistArray:
-        """Uninitialized memory for a rank's part, at the border of a cache line."""
+        """Uninitialized memory for a rank's part, aligned to a cache line."""
         order: Literal["C", "F"] = "C" if layout.storage == "row" else "F"
         shape = layout.local_shape(rank)
         nbytes = layout.local_size(rank) * np.dtype(dtype).itemsize
@@ -449,7 +485,7 @@ class DistArray(Generic[_Local]):
 
     @classmethod
     def from_global(cls: type[DistArray[Any]], layout: Layout, array: ArrayLike, rank: int = 0) -> DistArray:
-        """A rank's part of a global array that is at hand, copied."""
+        """A rank's part of a global array, copied from ``array``, which holds all of it."""
         array = np.asarray(array)
         if array.shape != layout.shape:
             raise Error(f"DistArray.from_global: the array has the shape {array.shape}, the layout {layout.shape}")
@@ -457,7 +493,7 @@ class DistArray(Generic[_Local]):
         return part.fill_from(array)
 
     def fill_from(self, array: ArrayLike) -> Self:
-        """Copies this part out of a global array that is at hand, and returns it."""
+        """Copy this rank's part from ``array``, which holds the whole global array. Returns self."""
         array = np.asarray(array)
         if array.shape != self.layout.shape:
             raise Error(f"DistArray.fill_from: the array has the shape {array.shape}, the layout {self.layout.shape}")
@@ -466,7 +502,7 @@ class DistArray(Generic[_Local]):
         return self
 
     def to_global(self, out: NDArray[Any]) -> NDArray[Any]:
-        """Writes this part into its place in a global array, and returns that array."""
+        """Write this rank's part to its place in the global array ``out``. Returns ``out``."""
         if out.shape != self.layout.shape:
             raise Error(f"DistArray.to_global: out has the shape {out.shape}, the layout {self.layout.shape}")
         for view, indices in self._views():
@@ -475,7 +511,7 @@ class DistArray(Generic[_Local]):
 
     @staticmethod
     def assemble(parts: Iterable[DistArray]) -> NDArray[Any]:
-        """The global array of which these are all parts."""
+        """The global array, assembled from the parts of all ranks in this process."""
         parts = list(parts)
         if not parts:
             raise Error("DistArray.assemble: no parts given; expected those of all ranks")
@@ -486,9 +522,9 @@ class DistArray(Generic[_Local]):
 
     @classmethod
     def from_dlpack(cls: type[DistArray[Any]], layout: Layout, local: Any, rank: int = 0) -> DistArray:
-        """A rank's part in the memory of any library that speaks DLPack (PyTorch, JAX, CuPy, …), which is not copied.
+        """A rank's part in the memory of a DLPack library (PyTorch, JAX, CuPy, …). The memory is not copied.
 
-        It has to be memory of the host. As NumPy says, what is read-only there (arrays of JAX) can only be a source.
+        It must be host memory. Read-only memory (arrays of JAX) can only be a source.
         """
         try:
             view = np.from_dlpack(local)
@@ -500,7 +536,7 @@ class DistArray(Generic[_Local]):
         return cls(layout, view, rank)
 
     def __dlpack__(self, **options: Any) -> Any:
-        """This rank's memory for other libraries, not copied: ``torch.from_dlpack(part)``."""
+        """This rank's memory for a DLPack library, not copied: ``torch.from_dlpack(part)``."""
         return self._only_array().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -523,7 +559,7 @@ class DistArray(Generic[_Local]):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the global array."""
+        """Shape of the global array."""
         return self.layout.shape
 
     def __repr__(self) -> str:
@@ -533,7 +569,7 @@ class DistArray(Generic[_Local]):
 
 
 def _indices(axes: list[tuple[list[int], list[int]]]) -> tuple[NDArray[Any], ...]:
-    """The global indices of a tile along each dimension, from the begins and lengths of its intervals."""
+    """The global indices of a tile along each dimension, from the starts and lengths of its intervals."""
     indices = []
     for starts, lengths in axes:
         pieces = [np.arange(start, start + length) for start, length in zip(starts, lengths)]
@@ -542,7 +578,7 @@ def _indices(axes: list[tuple[list[int], list[int]]]) -> tuple[NDArray[Any], ...
 
 
 def _integers(values: ArrayLike) -> list[int]:
-    """Whole numbers as a flat list, whatever holds them."""
+    """A flat list of integers. Raises Error for other numbers."""
     array = np.asarray(values)
     if array.size == 0:
         return []

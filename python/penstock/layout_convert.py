@@ -1,4 +1,4 @@
-"""Layouts from and to the descriptions of ScaLAPACK and MPI."""
+"""Conversion of layouts from and to ScaLAPACK descriptors and MPI datatype arguments."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def from_darray(
             raise Error(
                 f"Layout.from_darray: distribs has {kind} for axis {axis}; expected an MPI.DISTRIBUTE_ constant"
             )
-    # MPI numbers the processes in row order, whatever the order of the array.
+    # MPI numbers processes in row-major order, whatever the array's order.
     return Layout.block_cyclic(lists[0], blocks, lists[3], "row", _storage(MPI, order, "from_darray"))
 
 

@@ -1,4 +1,4 @@
-"""The picture of :meth:`penstock.Redistribution.plot`: who owns what before and after."""
+"""The drawing of :meth:`penstock.Redistribution.plot`: the owners before and after."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from penstock.layout import Layout
 
 _MOST_TILES = 256  # along one axis of a drawing; more are sampled
-_MOST_NUMBERS = 24  # blocks along an axis that still have their rank written into them
+_MOST_NUMBERS = 24  # with more blocks along an axis, their ranks are not printed
 _MOST_COLORS = 20
 
 
 def owners_on_grid(layout: Layout, index: tuple[int, ...] = ()) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """(row borders, column borders, owner of each block between them) of the first two axes.
+    """(row borders, column borders, owner of each block) along the first two axes.
 
-    ``index`` is the position along the other axes, by default 0. One axis is drawn as a row. Of more than
-    256 blocks along an axis, only those at 256 equally spaced positions are looked at.
+    ``index`` is the position along the other axes; default 0. A 1-d array is one row. If an axis has more than 256 blocks,
+    the owners at 256 equally spaced positions are returned.
     """
     shape = layout.shape
     beyond = max(len(shape) - 2, 0)
@@ -49,7 +49,7 @@ def owners_on_grid(layout: Layout, index: tuple[int, ...] = ()) -> tuple[NDArray
 
 
 def _borders(layout: Layout, axis: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Borders to be drawn along an axis, and the number of the block between each two."""
+    """Borders to draw along an axis, and the index of the block between each two."""
     length = layout.shape[axis]
     splits = np.asarray(layout.splits(axis))
     if len(splits) <= _MOST_TILES + 1:
@@ -66,7 +66,7 @@ def _block_at(layout: Layout, axis: int, position: int) -> int:
 def draw(
     layouts: dict[str, Layout], path: str | os.PathLike[str], title: str = "", index: tuple[int, ...] = ()
 ) -> None:
-    """The layouts side by side, a color for each rank, as an image file."""
+    """Draw the layouts side by side into an image file, with one color per rank."""
     drawn = {name: owners_on_grid(layout, index) for name, layout in layouts.items()}
     mpl = import_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg

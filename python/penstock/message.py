@@ -1,7 +1,7 @@
-"""mpi4py's buffer specifications: an array, or [array, count, displacement, datatype] with parts left out.
+"""mpi4py's buffer specifications: an array, or [array, count, displacement, datatype] with optional items.
 
-One parser, :func:`parse`, takes them apart for messages and for messages with a block for each rank; what is left out is
-inferred as mpi4py does.
+:func:`parse` splits a specification, for a message and for a message with one block per rank. Omitted items are inferred as
+mpi4py does.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ _PAIRS = {
 }
 
 
-# -- taking a specification apart -------------------------------------------------------------------------------------
+# -- parsing ----------------------------------------------------------------------------------------------------------
 
 
 class Spec(NamedTuple):
-    """The parts of a buffer specification as they were given; None for what was left out."""
+    """The items of a buffer specification. Omitted items are None."""
 
-    array: Any  #: None also where there is no buffer; MPI.BOTTOM where the datatype has absolute addresses
+    array: Any  #: None if there is no buffer. MPI.BOTTOM if the datatype has absolute addresses.
     count: Any
     displacement: Any
-    datatype: Any  #: an MPI.Datatype
+    datatype: Any  #: An MPI.Datatype.
 
 
 def parse(spec: Any, has_blocks: bool = False) -> Spec:
-    """Take `spec` apart; with `has_blocks` count and displacement may be lists, so that only a tuple is a pair of them."""
+    """Split `spec`. With `has_blocks`, count and displacement may be lists; then only a tuple is a pair of both."""
     if not isinstance(spec, (list, tuple)):
         return Spec(spec, None, None, None)
     count, displacement, datatype = None, None, None
@@ -99,7 +99,7 @@ def _datatype(given: Any) -> Any:
 
 
 def is_bottom(array: Any) -> bool:
-    """Whether addresses are absolute. MPI.BOTTOM equals 0, so identity it is."""
+    """Whether addresses are absolute. MPI.BOTTOM equals 0, so compare identity."""
     return array is MPI.BOTTOM
 
 
@@ -118,7 +118,7 @@ def _count(given: Any, what: str = "count") -> int:
 
 
 def _is_list(given: Any) -> bool:
-    """Whether `given` has a number for each rank. A NumPy array without dimensions has no length."""
+    """Whether `given` has one number per rank. A 0-d NumPy array has no length."""
     try:
         len(given)
     except TypeError:
@@ -134,7 +134,7 @@ def _list(given: Any, ranks: int, what: str) -> list[int]:
 
 
 def numbers(given: Any, ranks: int, what: str) -> list[int]:
-    """A non-negative integer for each rank, given as such or as one for all of them."""
+    """One non-negative integer per rank. A single number applies to all ranks."""
     each = _list(given, ranks, what) if _is_list(given) else [_integer(given, what)] * ranks
     if any(number < 0 for number in each):
         raise Error(f"a buffer specification has {what} {each!r}; expected non-negative integers")
@@ -145,15 +145,15 @@ def numbers(given: Any, ranks: int, what: str) -> list[int]:
 
 
 class Memory(NamedTuple):
-    """What an array's memory holds."""
+    """Size and element type of an array's memory."""
 
     size_bytes: int
     item_bytes: int
-    dtype: str  #: of dtypes.def; "" for what Penstock can only move
+    dtype: str  #: A name of dtypes.def. "" if Penstock can move the elements but not compute with them.
 
 
 def memory_of(array: Any) -> Memory:
-    """Of any object with the buffer protocol or DLPack; nothing for None and MPI.BOTTOM."""
+    """The memory of an object with the buffer protocol or DLPack. None and MPI.BOTTOM have no bytes."""
     if array is None or is_bottom(array):
         return Memory(0, 1, "")
     try:
@@ -180,7 +180,7 @@ def _is_array(given: Any) -> bool:
 
 
 class Derived:
-    """Items of a derived datatype, which travel packed."""
+    """Items of a derived datatype. They travel packed."""
 
     def __init__(self, array: Any, offset_bytes: int, count: int, datatype: Any) -> None:
         self._array = None if is_bottom(array) else array
@@ -200,20 +200,20 @@ class Derived:
         self._datatype.pack(self._array, self._offset_bytes, self._count, packed)
 
     def unpack(self, packed: Any) -> None:
-        """Copy the elements back to where they belong."""
+        """Copy packed elements back to their places."""
         self._datatype.unpack(packed, self._array, self._offset_bytes, self._count)
 
     def check_writable(self) -> None:
         self._datatype.check(self._array, self._offset_bytes, self._count, writes=True)
 
-    def landing(self, keep: bool) -> bytearray:
-        """Contiguous memory to receive in, which holds the elements already if `keep`. Refuses read-only arrays."""
+    def receive_buffer(self, keep: bool) -> bytearray:
+        """Contiguous memory to receive into. With `keep` it holds the current elements. Rejects read-only arrays."""
         self.check_writable()
         return self.pack() if keep else bytearray(self.size_bytes)
 
 
 class DerivedBlocks:
-    """Blocks of a derived datatype, which travel packed one after another."""
+    """Blocks of a derived datatype. They travel packed, one after another."""
 
     def __init__(self, blocks: list[Derived]) -> None:
         self._blocks = blocks
@@ -234,19 +234,19 @@ class DerivedBlocks:
         return packed
 
     def unpack(self, packed: bytearray) -> None:
-        """Copy the elements back to where they belong."""
+        """Copy packed elements back to their places."""
         for block, part in self._parts(packed):
             block.unpack(part)
 
-    def landing(self, keep: bool) -> bytearray:
-        """As of :class:`Derived`."""
+    def receive_buffer(self, keep: bool) -> bytearray:
+        """As :meth:`Derived.receive_buffer`."""
         for block in self._blocks:
             block.check_writable()
         return self.pack() if keep else bytearray(self.size_bytes)
 
 
 def _element(array: Any, datatype: Any, computes: bool = False) -> tuple[int, str | None] | None:
-    """Size in bytes and type of an element; None where the datatype is a derived one, or addresses are absolute."""
+    """(bytes, type) of an element. None for a derived datatype and for absolute addresses."""
     if is_bottom(array):
         if datatype is None:
             raise Error("a buffer specification has MPI.BOTTOM and no datatype; expected one with absolute addresses")
@@ -261,7 +261,7 @@ def _element(array: Any, datatype: Any, computes: bool = False) -> tuple[int, st
 
 
 def _items(array: Any, offset_bytes: int, item_bytes: int) -> int:
-    """How many items an array has from an offset on, for a count that was left out."""
+    """Number of items in an array from an offset on, if the count was omitted."""
     size_bytes = memory_of(array).size_bytes - offset_bytes
     if size_bytes == 0:
         return 0
@@ -280,9 +280,9 @@ def _items(array: Any, offset_bytes: int, item_bytes: int) -> int:
 def _resolved(
     spec: Any, blocks: int, item_bytes: int | None = None, computes: bool = False
 ) -> tuple[Any, Any, int, int | None]:
-    """(array, element as of _element(), offset in bytes, count or None for all that follows) of a specification.
+    """Resolve a specification to (array, element as of _element(), offset in bytes, count or None for the rest).
 
-    With `item_bytes` elements are of that size, whatever the datatype.
+    With `item_bytes`, elements have that size, whatever the datatype.
     """
     array, given_count, given_displacement, datatype = parse(spec)
     count = None if given_count is None else _count(given_count)
@@ -297,12 +297,10 @@ def _resolved(
 
 
 def message(spec: Any, blocks: int = 1, computes: bool = False) -> Any:
-    """What `spec` names, as the extension takes it; `blocks` is by how many ranks its count is multiplied.
+    """`spec` as the extension takes it: the array, (array, offset in bytes, size in bytes, element type), or a Derived.
 
-    With `computes` pairs of a value and a place are elements, though they may have holes.
-
-    Returns the array itself, (array, offset in bytes, size in bytes, element type), or a ``Derived``.
-    Element type "" stands for one that Penstock can move but not compute with.
+    `blocks` multiplies the count: the number of ranks it applies to. With `computes`, value-index pairs (MPI.DOUBLE_INT)
+    are elements, although they may have padding. Element type "" means that Penstock can only move the elements.
     """
     if not isinstance(spec, (list, tuple)):
         return spec
@@ -328,7 +326,7 @@ def region_of(spec: Any, blocks: int, item_bytes: int) -> tuple[Any, int, int]:
 
 
 def item_count(spec: Any) -> int:
-    """How many items of its datatype `spec` names."""
+    """Number of datatype items that `spec` describes."""
     array, known, offset_bytes, count = _resolved(spec, 1, computes=True)
     if array is None or count is not None:
         return count or 0
@@ -336,13 +334,13 @@ def item_count(spec: Any) -> int:
 
 
 def datatype_of(spec: Any) -> Any:
-    """The MPI.Datatype of `spec`: what it says, or what mpi4py takes for the array's elements."""
+    """The MPI.Datatype of `spec`: as given, or as mpi4py infers it from the array."""
     array, _, _, datatype = parse(spec)
     return datatype if datatype is not None else MPI.Datatype.fromcode(memoryview(array).format.lstrip("@=<>"))
 
 
 class Blocks:
-    """A buffer with a block for each rank: what the extension takes, and where the blocks lie, in bytes."""
+    """A buffer with one block per rank: the buffer for the extension, and counts and displacements in bytes."""
 
     def __init__(self, given: Any, counts: list[int], displacements: list[int] | None) -> None:
         self.given = given
@@ -351,11 +349,11 @@ class Blocks:
 
 
 def block_message(spec: Any, ranks: int) -> Blocks | DerivedBlocks:
-    """What `spec` names: [array, counts], [array, (counts, displacements)], [array, counts, displacements, datatype].
+    """Resolve [array, counts], [array, (counts, displacements)] or [array, counts, displacements, datatype].
 
-    Counts and displacements are in items of the datatype. Without counts the array is divided as evenly as it can be,
-    the first ranks having the remainder; one number for them is the length of each block. Without displacements the
-    blocks follow each other; one number for them is the distance from each block to the next.
+    Counts and displacements are in items of the datatype. A single count is the length of each block. Without counts the
+    array is divided evenly; the first ranks get the remainder. A single displacement is the distance between blocks.
+    Without displacements the blocks are contiguous.
     """
     array, given_counts, given_displacements, datatype = parse(spec, has_blocks=True)
     known = _element(array, datatype)
@@ -381,7 +379,7 @@ def block_message(spec: Any, ranks: int) -> Blocks | DerivedBlocks:
             [Derived(array, place * item_bytes, count, datatype) for count, place in zip(counts, places)]
         )
     if places is not None:
-        # Where a block is empty its displacement means nothing.
+        # The displacement of an empty block has no meaning.
         places = [place if count else 0 for count, place in zip(counts, places)]
         if any(place < 0 for place in places):
             raise Error(f"a buffer specification has displacements {places}, which lie before the buffer")
@@ -394,7 +392,7 @@ _COMPUTED = {"b", "B", "h", "H", "i", "I", "l", "L", "q", "Q", "n", "N", "e", "f
 
 
 def is_computed(given: Any) -> bool:
-    """Whether Penstock computes with the elements of what message() returned."""
+    """Whether Penstock can compute with the elements of a result of message()."""
     if isinstance(given, Derived):
         return False
     if isinstance(given, tuple):
@@ -403,6 +401,6 @@ def is_computed(given: Any) -> bool:
         given = given[0]
     try:
         code = memoryview(given).format
-    except (TypeError, ValueError, BufferError):  # no buffer but DLPack, or bfloat16: the extension looks at it
+    except (TypeError, ValueError, BufferError):  # DLPack only, or bfloat16: the extension decides
         return True
     return code.lstrip("@=<") in _COMPUTED

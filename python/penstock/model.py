@@ -1,4 +1,4 @@
-"""Analytic models, without MPI and without running anything: what to expect of a machine, and how to divide it."""
+"""Analytic models of the split-tree: expected times, and the best division of a node's cores. Local; needs no MPI."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from penstock.error import Error
 
 __all__ = ["EdgeCost", "SplitAdvice", "SplitPoint", "StepCosts", "split"]
 
-# The algorithms of shared tasks cut a buffer into such segments; one of unknown length into 16.
+# Shared-task algorithms cut a buffer into segments of this length; a buffer of unknown length into 16.
 _SEGMENT_BYTES = 128 << 10
 
 
 class EdgeCost(NamedTuple):
-    """What it takes to move a message along one edge of a tree, in seconds, and in a reduction to combine it."""
+    """Seconds to move a message along one edge of a tree and, in a reduction, to combine it."""
 
     latency: float
     per_byte: float
 
 
 class StepCosts(NamedTuple):
-    """Measured on a core of the application, and on one of communication."""
+    """Measured edge costs on an application core and on a communication core."""
 
     application: EdgeCost
     progress: EdgeCost
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> StepCosts:
-        """From a JSON file: ``{"application_s": {"latency": …, "per_byte": …}, "progress_s": {…}}``."""
+        """Read a JSON file: ``{"application_s": {"latency": …, "per_byte": …}, "progress_s": {…}}``."""
         try:
             facts = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
@@ -57,16 +57,16 @@ def _edge_cost(path: str | os.PathLike[str], facts: object, key: str) -> EdgeCos
 
 @dataclass(frozen=True)
 class SplitPoint:
-    """What the model says about one number of ranks; lists are by S, the levels on the cores of the application."""
+    """The model for one number of ranks. Lists are indexed by S, the number of tree levels on application cores."""
 
-    n: int  #: ranks, each on a core of its own
-    progress_cores: int  #: the others, which communicate for all ranks
-    best_s: int  #: the smallest S with the shortest ``t``; the height of the tree where no core is left to communicate
-    t: list[float]  #: computation and collective, overlapped (equation 5)
-    t_communication: list[float]  #: the collective alone (equation 4)
-    t_blocking: float  #: the blocking collective alone (equation 1)
-    t_divided: float  #: computation and collective, the collective cut into segments instead of levels
-    compute: float  #: the computation alone
+    n: int  #: Ranks, each on an application core.
+    progress_cores: int  #: The other cores: they communicate for all ranks.
+    best_s: int  #: The smallest S with the shortest ``t``. Without communication cores: the height of the tree.
+    t: list[float]  #: Computation overlapped with the collective (equation 5).
+    t_communication: list[float]  #: The collective alone (equation 4).
+    t_blocking: float  #: The blocking collective alone (equation 1).
+    t_divided: float  #: Computation overlapped with the collective, which is cut into segments instead of levels.
+    compute: float  #: The computation alone.
 
     @property
     def best_t(self) -> float:
@@ -75,25 +75,25 @@ class SplitPoint:
 
 @dataclass(frozen=True)
 class SplitAdvice:
-    """The model for every way to divide the cores of a node; made by :func:`split`."""
+    """The model for all divisions of a node's cores. Made by :func:`split`."""
 
     cores: int
     op: str
-    ratio: float  #: of the computation to the blocking collective, on all cores
+    ratio: float  #: Time of the computation / time of the blocking collective, both on all cores.
     radix: int
-    nbytes: int | None  #: per rank; of the block of one rank for gather and scatter
-    waiting_helps: bool  #: whether cores that have computed take what is left of any level
-    unit: str  #: of all times: "s", or "buffer", the transfer of one buffer (of one block for gather and scatter)
-    points: list[SplitPoint]  #: for 1 rank to as many as there are cores
-    best: SplitPoint  #: with the shortest time, by levels
+    nbytes: int | None  #: Per rank; for gather and scatter, of one rank's block.
+    waiting_helps: bool  #: Whether application cores take over remaining levels after computing.
+    unit: str  #: Of all times: "s"; or "buffer", the transfer time of one buffer (of one block for gather and scatter).
+    points: list[SplitPoint]  #: For 1 rank up to one rank per core.
+    best: SplitPoint  #: The point with the shortest time, split by levels.
 
     @property
     def best_divided(self) -> SplitPoint:
-        """The point with the shortest time if the collective is cut into segments."""
+        """The point with the shortest time if the collective is cut into segments instead of levels."""
         return min(self.points, key=lambda point: point.t_divided)
 
     def ranges(self) -> list[tuple[SplitPoint, SplitPoint]]:
-        """The first and the last point of each range of ranks with the same best S."""
+        """(first point, last point) of each range of ranks with the same best S."""
         found: list[tuple[SplitPoint, SplitPoint]] = []
         for point in self.points:
             same = found and found[-1][1].best_s == point.best_s and point.progress_cores > 0
@@ -104,7 +104,7 @@ class SplitAdvice:
         return found
 
     def plot(self, path: str | os.PathLike[str]) -> None:
-        """Figures 2 and 3 (or 4, where the buffer grows) of the paper, as an image; needs matplotlib."""
+        """Draw Figures 2 and 3 (or 4, if the buffer grows) of the paper into an image. Needs matplotlib."""
         from penstock.model_plot import draw
 
         draw(self, path)
@@ -120,14 +120,23 @@ def split(
     costs: StepCosts | str | os.PathLike[str] | None = None,
     waiting_helps: bool = False,
 ) -> SplitAdvice:
-    """How a tree collective beside a computation depends on the number of ranks and on the split S of its tree.
+    """Model a tree collective that overlaps a computation, for each number of ranks and each split S of the tree.
 
-    ``cores`` are those of one node, of ranks and of communication together. ``op`` is "bcast", "reduce", "gather",
-    "scatter" or "allreduce". The computation would take ``ratio`` times as long as the blocking collective if both
-    had all cores. ``costs``, or a file of them, are measured times of a step, and need ``nbytes``; without them 1 is
-    the transfer of one buffer. The last S levels of the tree run on the cores of the application. With ``waiting_helps`` these
-    take what is left of the others too once they have computed, in segments, as Penstock's do; without it they do
-    not, which is the paper's model. Local, pure.
+    Local. The last S tree levels run on application cores, the others on communication cores.
+
+    Parameters
+    ----------
+    cores : int
+        Cores of one node, for application and communication together.
+    op : str
+        "bcast", "reduce", "gather", "scatter" or "allreduce".
+    ratio : float
+        Time of the computation / time of the blocking collective, if both had all cores.
+    costs : StepCosts or path, optional
+        Measured times of a step; they need ``nbytes``. Without them, times are in transfers of one buffer.
+    waiting_helps : bool
+        Whether application cores take over remaining levels after computing, in segments, as in Penstock. False is the
+        paper's model.
     """
     if isinstance(costs, (str, os.PathLike)):
         costs = StepCosts.load(costs)

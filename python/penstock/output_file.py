@@ -1,4 +1,4 @@
-"""Files that a command writes at its end: checked at its beginning, and replaced as a whole or not at all."""
+"""Output files of commands: checked at the start, written at the end, replaced atomically."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.error import Error
 
 
 def require_writable(path: Path) -> None:
-    """Raise penstock.Error unless `write` could make or replace `path` now. Local; leaves nothing behind."""
+    """Raise penstock.Error if `write` could not create or replace `path` now. Local; leaves no file behind."""
     if path.is_dir():
         raise Error(f"the output '{path}' is a directory; give the name of a file", "io")
     if not path.parent.is_dir():
@@ -26,7 +26,7 @@ def require_writable(path: Path) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Replace `path` by `text`: whoever reads it finds the old content or the new. Raises OSError. Local."""
+    """Replace `path` by `text` atomically. Raises OSError. Local."""
     temporary = path.with_name(path.name + ".new")
     try:
         temporary.write_text(text, encoding="utf-8")
@@ -34,5 +34,5 @@ def write(path: Path, text: str) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        error.filename, error.filename2 = str(path), None  # what the user knows
+        error.filename, error.filename2 = str(path), None  # the name that the user gave
         raise

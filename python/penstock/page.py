@@ -1,7 +1,7 @@
-"""Pages that Penstock writes for a browser: one style, text, tables and charts, in one file that needs nothing else.
+"""HTML pages for a browser: one style, text, tables and charts, in one self-contained file.
 
-Light or dark as the reader's system is, and readable on a phone. Charts say in words what they show. Curves differ in dashes
-and markers, or in width, as well as in colour. What is called a text is escaped here; everything else is HTML.
+The colors follow the reader's light or dark mode; the layout suits a phone. Charts have text descriptions. Curves differ by
+dashes and markers, or by width, as well as by color. Parameters that are "texts" are escaped here; all others are HTML.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import count
 
-# Colours have names, --grey to --slate, so that pages can say which of them means what.
+# Colors have names, --grey to --slate; a page decides what each means.
 STYLE = """
 :root { color-scheme: light dark; --fg:#1b1f24; --bg:#f7f6f3; --card:#fff; --line:#dedbd4; --dim:#5d646e; --good:#20763a; --bad:#b3261e;
   --grey:#8b8f97; --blue:#1f6fd1; --pale:#b9c3d0; --green:#3f9c58; --orange:#d9730d; --purple:#9a5fb0; --brown:#8a5a44; --slate:#5a6b7b }
@@ -53,8 +53,8 @@ _UNITS = "ns|µs|ms|s|B|KiB|MiB|MB|MB/s|Mbit/s|%"
 
 
 def page(title: str, content: Iterable[str], *, style: str = "") -> str:
-    """A whole page; `title`, a text, is that of the browser's window. `style` is for what only this page has."""
-    body = re.sub(rf"(\d) ({_UNITS})(?![\w/])", "\\1\u00a0\\2", "\n".join(content))  # a number stays with its unit
+    """A whole page. `title`, a text, is the window title. `style` holds the page's own CSS."""
+    body = re.sub(rf"(\d) ({_UNITS})(?![\w/])", "\\1\u00a0\\2", "\n".join(content))  # keep numbers and units together
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -63,30 +63,30 @@ def page(title: str, content: Iterable[str], *, style: str = "") -> str:
 
 
 def header(title: str, machine: str, lead: str) -> str:
-    """The texts `title` and `machine`, where it was measured; and what the page says in short."""
+    """The header: texts `title` and `machine` (where it was measured), and `lead`, a summary."""
     return f'<header><h1>{escape(title)}</h1><p class="dim">{escape(machine)}</p><p class="lead">{lead}</p></header>'
 
 
 def section(title: str, *content: str, note: str = "") -> str:
-    """`title` is a text."""
+    """A section. `title` is a text."""
     below = f'<p class="section-note">{note}</p>' if note else ""
     return f"<section><h2>{escape(title)}</h2>{below}{''.join(content)}</section>"
 
 
 def cards(items: Iterable[str]) -> str:
-    """Two beside each other if there is room."""
+    """Cards, two per row if there is room."""
     return f'<div class="cards">{"".join(items)}</div>'
 
 
 def card(title: str, *content: str, notes: Sequence[tuple[str, str]] = (), wide: bool = False) -> str:
-    """With notes below, each of a text that names it and what it says."""
+    """A card with notes below, each a pair of a name (a text) and its content."""
     below = "".join(f'<p class="note"><b>{escape(name)}.</b> {note}</p>' for name, note in notes)
     heading = f"<h3>{title}</h3>" if title else ""
     return f'<article class="card{" wide" if wide else ""}">{heading}{"".join(content)}{below}</article>'
 
 
 def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
-    """`title` and `heads` are texts. The first cell of a row is its heading; the columns `numbers` are aligned to the right."""
+    """A table. `title` and `heads` are texts. The first column holds row headings. Columns `numbers` are right-aligned."""
     kinds = [' class="number"' if column in numbers else "" for column in range(len(heads))]
     top = "".join(f'<th scope="col"{kind}>{escape(head)}</th>' for head, kind in zip(heads, kinds))
     body = "".join(
@@ -108,7 +108,7 @@ _ids = count()
 
 
 def svg(width: int, height: float, title: str, description: str, content: str) -> str:
-    """A picture with two texts. It gets smaller with the screen as long as its own text can be read; then it scrolls."""
+    """An SVG image with two texts. It shrinks with the screen while its own text is readable, then scrolls."""
     number = next(_ids)
     return _scrolling(
         title,
@@ -118,7 +118,7 @@ def svg(width: int, height: float, title: str, description: str, content: str) -
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> str:
-    """Of (name, colour)."""
+    """A legend of (name, color) pairs."""
     return _legend((f'<i style="background:var(--{colour})"></i>', name) for name, colour in entries)
 
 
@@ -128,7 +128,7 @@ def _legend(entries: Iterable[tuple[str, str]]) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """To the median of the values, with a dot for each if there are several. The name tells it from others of its row."""
+    """A bar up to the median of the values, with a dot per value if there are several. `name` labels it within its row."""
 
     colour: str
     values: Sequence[float]
@@ -136,7 +136,7 @@ class Bar:
 
 
 def bars(title: str, rows: Sequence[tuple[str, Sequence[Bar]]], shown: Callable[[float], str]) -> str:
-    """Rows of (label, bars), with their values as texts; a legend if the bars have names."""
+    """Rows of (label, bars), with values as texts, and a legend if the bars have names."""
     longest = max((value for _, row in rows for bar in row for value in bar.values), default=0.0) or 1.0
     parts = []
     for label, row in rows:
@@ -158,7 +158,7 @@ def bars(title: str, rows: Sequence[tuple[str, Sequence[Bar]]], shown: Callable[
 
 @dataclass(frozen=True)
 class Curve:
-    """Points (x, y), at least one, and if they are known the low and the high end of y of each."""
+    """At least one point (x, y); optionally the lower and upper end of y at each point."""
 
     label: str
     colour: str
@@ -169,7 +169,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Axis:
-    """`shown` makes a value a text."""
+    """An axis. `shown` formats a value as text."""
 
     label: str
     shown: Callable[[float], str]
@@ -177,20 +177,20 @@ class Axis:
 
 
 def tick_step(least: float) -> float:
-    """The next of …, 1, 2, 5, 10, 20, …"""
+    """The next larger of …, 1, 2, 5, 10, 20, …"""
     power = 10.0 ** math.floor(math.log10(max(least, 1e-9)))
     return next(k for k in (1, 2, 5, 10) if k * power >= least * 0.999) * power
 
 
 def _multiples(low: float, high: float) -> list[float]:
-    """About six round numbers that contain both."""
+    """About six round numbers whose range contains both."""
     step = tick_step((high - low) / 6)
     first, last = math.floor(low / step), math.ceil(high / step)
     return [k * step for k in range(first, max(last, first + 1) + 1)]
 
 
 def _decades(low: float, high: float) -> list[float]:
-    """At most nine powers of ten that contain two positive numbers."""
+    """At most nine powers of ten whose range contains two positive numbers."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     step = max(1, -(-(last - first) // 8))
     return [10.0**power for power in range(first, max(last, first + 1) + step, step)]
@@ -221,10 +221,10 @@ def _stroke(number: int, curve: Curve, *, dashed: bool) -> str:
 
 
 def line_chart(title: str, curves: Sequence[Curve], x_axis: Axis, y_axis: Axis, *, markers: bool = True) -> str:
-    """Curves, the first below the others, with a legend.
+    """Curves with a legend. The first curve is drawn first.
 
-    Without markers, as for many points, they have no dashes either: give them widths that get smaller, so that one that
-    lies on another hides nothing of it.
+    Without markers, for curves with many points, there are no dashes either: give the curves decreasing widths, so that
+    overlapping curves stay visible.
     """
     width, height, left, right, top, bottom = 900, 300, 78, 12, 10, 48
     xs = sorted({x for curve in curves for x, _ in curve.points})
@@ -275,7 +275,7 @@ def _points(
     x_at: Callable[[float], float],
     y_at: Callable[[float], float],
 ) -> list[str]:
-    """A marker for each point of the curve, with its interval, and its values for those who point at it."""
+    """A marker for each point of the curve, its interval, and a tooltip with its values."""
     parts = []
     for (x, y), interval in zip(curve.points, [*curve.intervals, *[None] * len(curve.points)]):
         says = f"{curve.label}, {x_axis.shown(x)}: {y_axis.shown(y)}"

@@ -8,8 +8,10 @@ ORDERS = ("launched", "round-robin")
 
 
 def ordered(world: Any, order: str) -> Any:
-    """The ranks of an mpi4py communicator as they were launched, or nodes taking turns, in the order of their lowest
-    ranks, for as long as they have any. Collective."""
+    """The ranks of an mpi4py communicator in the order "launched" or "round-robin". Collective.
+
+    "round-robin" takes one rank of each node in turn; nodes are in the order of their lowest ranks.
+    """
     if order == "launched":
         return world
     from mpi4py import MPI

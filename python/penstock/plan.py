@@ -19,36 +19,36 @@ __all__ = ["Algorithm", "Plans", "algorithms", "collective"]
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A row of the table of algorithms."""
+    """A row of the algorithms table."""
 
     collective: str
     name: str
-    cost: str  #: rounds and bytes per rank, for n ranks and m bytes
+    cost: str  #: Rounds and bytes per rank, for n ranks and m bytes.
 
 
 def algorithms(collective: str | None = None) -> list[Algorithm]:
-    """Every algorithm there is, or those of one collective."""
+    """All algorithms, or those of one collective."""
     rows = [Algorithm(*row) for row in _penstock.plan.algorithms()]
     return [row for row in rows if collective in (None, row.collective)]
 
 
 class Plans:
-    """The plans of all ranks for one operation. ``plans[rank]`` is one of them as a dict; made by :func:`collective`."""
+    """The plans of all ranks for one operation. ``plans[rank]`` is a plan as a dict. Made by :func:`collective`."""
 
     def __init__(
         self, native: _penstock.plan.Plans, nodes: list[int], algorithm: str, reason: str, itemsize: int
     ) -> None:
         self._native = native
         self._itemsize = itemsize
-        self.nodes = nodes  #: the node of each rank
+        self.nodes = nodes  #: Node of each rank.
         self.algorithm = algorithm
-        self.reason = reason  #: why this algorithm
+        self.reason = reason  #: Why this algorithm was chosen.
 
     def __len__(self) -> int:
         return len(self._native)
 
     def __getitem__(self, rank: int) -> dict[str, Any]:
-        """The plan of a rank: sizes of its buffers and its ``steps``, each with its ``kind``, memory, peer and
+        """The plan of a rank: the sizes of its buffers and its ``steps``. A step has its ``kind``, memory, peer and
         ``dependencies`` (indices of earlier steps)."""
         if not 0 <= rank < len(self):
             raise IndexError(rank)
@@ -67,7 +67,7 @@ class Plans:
 
     @cached_property
     def findings(self) -> list[str]:
-        """What is wrong with the plans, by checking all ranks against each other; empty if they are correct."""
+        """Errors in the plans, found by checking all ranks against each other. Empty if the plans are correct."""
         return self._native.verify(self.nodes, self._itemsize)
 
 
@@ -90,11 +90,18 @@ def collective(
 ) -> Plans:
     """The plans of all ranks for a collective such as ``"allreduce"``. Local; needs no MPI.
 
-    ``count`` is in elements per rank (of one rank's block for gather, scatter and allgather). ``nodes`` is the node of
-    each rank, or a number of nodes over which the ranks are spread in contiguous blocks. Without ``algorithm`` it is
-    the one that a communicator of this team would choose, with ``progress_cores`` communication cores on each node;
-    ``split``, ``radix`` and ``reproducible`` are those of :class:`penstock.How`. Raises :class:`penstock.Error` for arguments that no
-    communicator would take.
+    Raises :class:`penstock.Error` for arguments that a communicator would reject.
+
+    Parameters
+    ----------
+    count : int
+        Elements per rank; for gather, scatter and allgather, of one rank's block.
+    nodes : int or sequence of int
+        The node of each rank; or a number of nodes, over which the ranks are spread in contiguous blocks.
+    algorithm : str
+        Default: what a communicator of this team would choose, with ``progress_cores`` communication cores per node.
+    split, radix, reproducible
+        As in :class:`penstock.CollectiveOptions`.
     """
     if ranks < 1:
         raise Error(f"ranks is {ranks}, expected at least 1")
@@ -132,5 +139,5 @@ def _place(ranks: int, nodes: int | Sequence[int]) -> list[int]:
     given = list(nodes)
     if len(given) != ranks:
         raise Error(f"nodes names the nodes of {len(given)} ranks, expected {ranks}")
-    order = {node: index for index, node in enumerate(dict.fromkeys(given))}  # numbered by first appearance
+    order = {node: index for index, node in enumerate(dict.fromkeys(given))}  # in order of first appearance
     return [order[node] for node in given]

@@ -1,4 +1,4 @@
-"""A = alpha * op(B) + beta * A between any two layouts (COSTA), and the relabeling that leaves the least to send."""
+"""Redistribution, A = alpha * op(B) + beta * A between any two layouts (COSTA), and relabeling for the least traffic."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from penstock.request import Request
 if TYPE_CHECKING:
     from penstock.comm import Comm
 
-    #: What a rank has of an array: memory, a list of several, or either with its layout.
+    #: A rank's part of an array: one array, a list of arrays, or a DistArray.
     Part = ArrayLike | DistArray[Any] | Sequence[ArrayLike]
 
 
 @dataclass(frozen=True)
 class Relabeling:
-    """Which rank takes which part of a target, and what that saves."""
+    """A permutation of the target's ranks, and the traffic before and after it (COSTA, Section 4)."""
 
-    permutation: list[int]  #: permutation[r] is the rank that takes the part of the target's rank r
-    bytes_before: int  #: bytes that change their rank with the target as given
-    bytes_after: int  #: and with the target relabeled
-    cost_before: float = 0.0  #: the same in the unit of the cost function
-    cost_after: float = 0.0
-    skipped: str = ""  #: why no relabeling was looked for; empty where it was, and the permutation is the best
+    permutation: list[int]  #: Rank ``permutation[r]`` takes the part of the target's rank r.
+    bytes_before: int  #: Bytes that change rank, with the target as given.
+    bytes_after: int  #: Bytes that change rank, with the target relabeled.
+    cost_before: float = 0.0  #: As bytes_before, in the unit of the cost function.
+    cost_after: float = 0.0  #: As bytes_after, in the unit of the cost function.
+    skipped: str = ""  #: Why no relabeling was computed. Empty if it was; the permutation is then optimal.
 
     @property
     def reduction_pct(self) -> float:
@@ -40,9 +40,9 @@ class Relabeling:
 
 
 class TransferCost:
-    """What it costs that one rank has something for another, in any unit; by default the bytes that change their rank.
+    """The cost of sending a package from one rank to another (w in COSTA, Section 3). Default: bytes that change rank.
 
-    An immutable value, for ``relabel`` and :meth:`Comm.plan_redistribute`.
+    Immutable. The unit is the caller's. Used by :func:`relabel` and :meth:`Comm.plan_redistribute`.
     """
 
     def __init__(self, native: _penstock.TransferCost | None = None) -> None:
@@ -50,12 +50,12 @@ class TransferCost:
 
     @classmethod
     def pairs(cls, latency: ArrayLike, per_byte: ArrayLike) -> TransferCost:
-        """``latency[i, j] + per_byte[i, j] * bytes`` from rank i to j; the diagonals are of what stays on a rank."""
+        """``latency[i, j] + per_byte[i, j] * bytes`` from rank i to rank j. The diagonal is for data that stays on a rank."""
         return cls(_penstock.TransferCost.pairs(_square("latency", latency), _square("per_byte", per_byte)))
 
     @classmethod
     def nodes(cls, node_of_rank: Sequence[int], latency: ArrayLike, per_byte: ArrayLike) -> TransferCost:
-        """The same by nodes: the diagonals are between ranks of one node, and what stays on a rank is free."""
+        """As :meth:`pairs`, by node. The diagonal is for ranks of one node. Data that stays on a rank is free."""
         native = _penstock.TransferCost.nodes(
             [int(node) for node in node_of_rank], _square("latency", latency), _square("per_byte", per_byte)
         )
@@ -63,7 +63,7 @@ class TransferCost:
 
     @classmethod
     def function(cls, cost: Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], ArrayLike]) -> TransferCost:
-        """Any function of (source rank, target rank, bytes), called with arrays that broadcast against each other."""
+        """Any function of (source rank, target rank, bytes). It is called with arrays that broadcast."""
 
         def of_part(sources: list[int], nbytes: list[int], ranks: int) -> NDArray[Any]:
             given = (
@@ -77,7 +77,7 @@ class TransferCost:
         return cls(_penstock.TransferCost.parts(of_part))
 
     def with_transformation(self, per_byte: ArrayLike) -> TransferCost:
-        """This and ``per_byte[r]`` for each byte that rank r gets, also from itself, and transforms."""
+        """This cost plus ``per_byte[r]`` for each byte that rank r receives and transforms, from itself too."""
         return TransferCost(self._native.with_transformation(np.asarray(per_byte, np.float64).ravel().tolist()))
 
 
@@ -91,7 +91,7 @@ def _square(name: str, given: ArrayLike) -> list[float]:
 def _policy(relabel: bool | str) -> str:
     if isinstance(relabel, (bool, np.bool_)):
         return "worthwhile" if relabel else "never"
-    return str(relabel)  # what is none of them is refused on all ranks
+    return str(relabel)  # an unknown policy is rejected on all ranks
 
 
 def _native_cost(cost: TransferCost | None) -> _penstock.TransferCost | None:
@@ -116,10 +116,22 @@ def relabel(
     cost: TransferCost | None = None,
     policy: str = "always",
 ) -> Relabeling:
-    """The relabeling of the target's ranks of the least cost, exactly: of the fewest bytes to communicate.
+    """The relabeling of the target's ranks with the least cost (COSTA, Algorithm 1). Exact. Local; needs no MPI.
 
-    At least ``ranks`` ranks are permuted. With the policy "worthwhile" it is not looked for where that would take
-    longer than it can save, by an estimate; see :attr:`Relabeling.skipped`. Local; needs no MPI.
+    Parameters
+    ----------
+    source, target : Layout
+    dtype : dtype or str
+        Element type that travels.
+    op : str
+        "N", "T" or "C", as for :func:`plan_redistribute`.
+    ranks : int
+        Permute at least this many ranks.
+    cost : TransferCost
+        Default: the bytes that change rank.
+    policy : str
+        "always"; "worthwhile", which skips the search if it is estimated to take longer than the relabeling saves; or
+        "never". See :attr:`Relabeling.skipped`.
     """
     _check_layouts(source, target)
     name = _dtype_name(dtype)
@@ -129,13 +141,13 @@ def relabel(
 
 
 def volumes(source: Layout, target: Layout, op: str = "N") -> NDArray[Any]:
-    """How much each rank of the source has for each rank of the target: rows of (source, target, elements)."""
+    """Elements that each rank of the source sends to each rank of the target: rows (source, target, elements). Local."""
     _check_layouts(source, target)
     return _penstock.transfer_volumes(source._native, target._native, op)
 
 
 def assign_max_weight(weights: ArrayLike) -> NDArray[Any]:
-    """The column of each row of a square matrix of integers such that the sum of the chosen weights is greatest."""
+    """Linear assignment: one column per row of a square integer matrix, with the largest sum of weights. Exact. Local."""
     matrix = np.ascontiguousarray(weights, np.int64)
     if matrix.ndim != 2:
         raise Error(f"assign_max_weight: the weights have the shape {matrix.shape}, expected (n, n)")
@@ -143,7 +155,7 @@ def assign_max_weight(weights: ArrayLike) -> NDArray[Any]:
 
 
 class Redistribution:
-    """A redistribution that is planned once and run any number of times; made by :meth:`Comm.plan_redistribute`."""
+    """A planned redistribution, to be run any number of times. Made by :meth:`Comm.plan_redistribute`."""
 
     def __init__(self, native: _penstock.Redistribution, comm: Comm, dtypes: tuple[str, str], op: str) -> None:
         self._native = native
@@ -153,21 +165,21 @@ class Redistribution:
         self.dtype: str = dtypes[1]
         self.op = op
         self.source: Layout = Layout(native.source)
-        #: The target after relabeling: what the output is laid out by.
+        #: Layout of the output: the target after relabeling.
         self.target: Layout = Layout(native.target)
         self._planned = _Planned(self.source), _Planned(self.target)
         self.relabeling: Relabeling = Relabeling(*native.relabeling)
-        #: permutation[r] is the rank that takes the part of the given target's rank r.
+        #: Rank ``permutation[r]`` takes the part of the given target's rank r.
         self.permutation: list[int] = self.relabeling.permutation
-        #: Bytes that change their rank with the target as given, and with the target relabeled; of all ranks together.
+        #: Bytes that change rank, summed over all ranks: with the target as given, and with the target relabeled.
         self.bytes_before: int = self.relabeling.bytes_before
         self.bytes_after: int = self.relabeling.bytes_after
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes of the workspace that :meth:`run` and :meth:`start` take on this rank, wherever its arrays lie. Local.
+        """Bytes of the workspace that :meth:`run` and :meth:`start` need on this rank, for any strides. Local.
 
-        For what other nodes get and have, and for long runs for ranks of its node, if its memory has gaps there.
+        The workspace holds messages to and from other nodes, and packed data for remote reads by ranks of this node.
         """
         return self._native.workspace_bytes
 
@@ -179,13 +191,20 @@ class Redistribution:
         beta: complex = 0,
         workspace: Any = None,
     ) -> None:
-        """target = alpha * op(source) + beta * target, each this rank's part. Collective and blocking.
+        """Compute target = alpha * op(source) + beta * target. Collective and blocking.
 
-        The parts are what :class:`DistArray` takes: an array with any strides, or a list of such. A rank whose
-        parts lie elsewhere relative to each other than in the last few runs plans its own side anew. ``workspace`` is memory for
-        what is on its way: any writable contiguous buffer of at least :attr:`workspace_bytes`, apart from the
-        others; by default memory of the communicator. With ``beta`` 0 the target is not read. Wrong arguments raise
-        :class:`penstock.Error` on every rank, and nothing has been written.
+        Invalid arguments raise :class:`penstock.Error` on every rank; no target is written then.
+
+        Parameters
+        ----------
+        source, target : Part
+            This rank's parts, as :class:`DistArray` takes them. If their relative placement differs from the last few
+            runs, this rank plans its side again.
+        alpha, beta : complex
+            Equal on all ranks. If ``beta`` is 0, the target is not read.
+        workspace : buffer
+            Writable contiguous memory of at least :attr:`workspace_bytes`, apart from the arrays. Default: memory of the
+            communicator.
         """
         self._native.run(self._rank, *self._memory(source, target), alpha, beta, workspace)
 
@@ -197,19 +216,25 @@ class Redistribution:
         beta: complex = 0,
         workspace: Any = None,
     ) -> Request:
-        """As :meth:`run`, but returns at once; the memory belongs to the request until it is complete."""
+        """Start :meth:`run` and return. The arrays and the workspace belong to the request until it is complete."""
         return Request(self._native.start(self._rank, *self._memory(source, target), alpha, beta, workspace))
 
     def describe(self, form: str = "text") -> str:
-        """This rank's plan, for people ("text") or programs ("json")."""
+        """This rank's plan as "text" or "json"."""
         return self._native.json() if form == "json" else self._native.text()
 
     def plot(self, path: str | os.PathLike[str], index: Sequence[int] = ()) -> None:
-        """Draws who owns what before and after, into an image file, which rank 0 writes. Collective.
+        """Draw the owners before and after into an image file, which rank 0 writes. Collective.
 
-        Of more than two dimensions the first two are drawn, at position ``index`` along the others, by default 0.
-        ``path`` and ``index`` of rank 0 count. When the call returns the file is there; if rank 0 cannot write it, all
-        ranks get its :class:`penstock.Error`. Needs matplotlib, on rank 0: ``pip install 'penstock[plot]'``.
+        The call returns when the file exists. If rank 0 cannot write it, all ranks raise its :class:`penstock.Error`.
+        Rank 0 needs matplotlib: ``pip install 'penstock[plot]'``.
+
+        Parameters
+        ----------
+        path : path-like
+            Rank 0's counts.
+        index : sequence of int
+            Position along the third and later dimensions. Default: 0. Rank 0's counts.
         """
         _plot(self._comm, lambda: _draw(path, self.source, self.target, self.relabeling, self.op, index))
 
@@ -224,7 +249,7 @@ class Redistribution:
 
 
 class RedistributionBatch:
-    """Several redistributions in one round, planned once; made by :meth:`Comm.plan_redistribute` from lists."""
+    """Several redistributions, planned and run together. Made by :meth:`Comm.plan_redistribute` from lists of layouts."""
 
     def __init__(self, native: _penstock.RedistributionBatch, comm: Comm, dtypes: tuple[str, str], op: str) -> None:
         self._native = native
@@ -234,10 +259,10 @@ class RedistributionBatch:
         self.dtype: str = dtypes[1]
         self.op = op
         self.sources: list[Layout] = [Layout(layout) for layout in native.sources]
-        #: The targets after relabeling, each on its own: what the outputs are laid out by.
+        #: Layouts of the outputs: each target after its own relabeling.
         self.targets: list[Layout] = [Layout(layout) for layout in native.targets]
         self._planned = [_Planned(layout) for layout in self.sources], [_Planned(layout) for layout in self.targets]
-        #: Of each pair.
+        #: One per pair.
         self.relabelings: list[Relabeling] = [Relabeling(*each) for each in native.relabelings]
 
     def run(
@@ -248,10 +273,9 @@ class RedistributionBatch:
         beta: complex = 0,
         workspace: Any = None,
     ) -> None:
-        """targets[i] = alpha * op(sources[i]) + beta * targets[i], each this rank's part. Collective and blocking.
+        """Compute targets[i] = alpha * op(sources[i]) + beta * targets[i] for all i. Collective and blocking.
 
-        Parts and ``workspace`` as for :meth:`Redistribution.run`. Wrong arguments raise :class:`penstock.Error` on every
-        rank, and nothing has been written.
+        Parameters and errors are those of :meth:`Redistribution.run`, with one part per pair.
         """
         self._native.run(self._rank, *self._memory(sources, targets), alpha, beta, workspace)
 
@@ -263,7 +287,7 @@ class RedistributionBatch:
         beta: complex = 0,
         workspace: Any = None,
     ) -> Request:
-        """As :meth:`run`, but returns at once; the memory belongs to the request until it is complete."""
+        """Start :meth:`run` and return. The arrays and the workspace belong to the request until it is complete."""
         return Request(self._native.start(self._rank, *self._memory(sources, targets), alpha, beta, workspace))
 
     def _memory(self, sources: Sequence[Any], targets: Sequence[Any]) -> tuple[list[object], list[object]]:
@@ -289,15 +313,15 @@ class RedistributionBatch:
 
     @property
     def workspace_bytes(self) -> int:
-        """As :attr:`Redistribution.workspace_bytes`, of the whole batch."""
+        """As :attr:`Redistribution.workspace_bytes`, for the whole batch."""
         return self._native.workspace_bytes
 
     def describe(self, form: str = "text") -> str:
-        """This rank's plan, for people ("text") or programs ("json")."""
+        """This rank's plan as "text" or "json"."""
         return self._native.json() if form == "json" else self._native.text()
 
     def plot(self, path: str | os.PathLike[str], pair: int = 0, index: Sequence[int] = ()) -> None:
-        """As :meth:`Redistribution.plot`, of one of the pairs. Collective; rank 0 writes."""
+        """As :meth:`Redistribution.plot`, for one pair. Collective; rank 0 writes."""
 
         def draw_pair() -> None:
             if not 0 <= pair < len(self):
@@ -315,7 +339,7 @@ class RedistributionBatch:
 
 
 def _plot(comm: Comm, draw: Callable[[], None]) -> None:
-    """Rank 0 draws, and all ranks learn what became of it."""
+    """Rank 0 draws. All ranks raise its error, if any."""
     if not comm:
         raise Error("plot: the communicator that the redistribution was planned on has been freed; plot before Free()")
     failure = None
@@ -324,7 +348,7 @@ def _plot(comm: Comm, draw: Callable[[], None]) -> None:
             draw()
         except Error as error:
             failure = error
-        except Exception as error:  # the other ranks must not wait for this one
+        except Exception as error:  # the other ranks wait in bcast
             failure = Error("plot: cannot draw", "internal", cause=f"{type(error).__name__}: {error}")
     failure = comm.bcast(failure)
     if failure is not None:
@@ -348,7 +372,7 @@ def _draw(
 
 
 class _Planned:
-    """A layout of a plan, and the last one that was seen to equal it: to compare them takes longer than to start."""
+    """A layout of a plan, and the last layout found equal to it: comparing layouts takes longer than starting a plan."""
 
     __slots__ = ("equal", "layout")
 
@@ -383,12 +407,12 @@ def redistribute(
     beta: complex = 0,
     workspace: Any = None,
 ) -> Request:
-    """Starts target = alpha * op(source) + beta * target. Collective over ``comm``.
+    """Start target = alpha * op(source) + beta * target. Collective over ``comm``.
 
-    Element types may differ as for :func:`plan_redistribute`. The communicator keeps the plans of the latest calls, as
-    far as the option plan_cache_bytes holds them, so an equal one (layouts, types and op; the memory may be another)
-    starts at once; a new one is planned first, together with the other ranks. Ranks that call with different layouts, types or op get
-    :class:`penstock.Error` ("mismatch"), and nothing has been written.
+    The communicator caches the plans of recent calls, up to the option plan_cache_bytes. A call with the layouts, types and
+    op of a cached plan starts at once, whatever its memory. Another call plans first, and blocks until all ranks have
+    planned. If layouts, types or op differ between ranks, all raise :class:`penstock.Error` ("mismatch") and write nothing.
+    Element types may differ as for :func:`plan_redistribute`.
     """
     core = comm._open()
     failure = _failure_of(core.rank, source, target)
@@ -407,7 +431,7 @@ def redistribute(
 
 
 def _failure_of(rank: int, source: object, target: object) -> str:
-    """What is wrong with the arrays of a call; empty if nothing is."""
+    """What is wrong with the arrays of a call, or ""."""
     for what, given in (("source", source), ("target", target)):
         if not isinstance(given, DistArray):
             return f"redistribute: the {what} is a {type(given).__name__}, expected a penstock.DistArray"
@@ -415,7 +439,7 @@ def _failure_of(rank: int, source: object, target: object) -> str:
             return f"redistribute: the {what} is the part of rank {given.rank}, this is rank {rank}"
         if isinstance(given.local, list):
             try:
-                given.dtype  # noqa: B018  raises where the list is empty
+                given.dtype  # noqa: B018  raises if the list is empty
             except Error as error:
                 return str(error)
     return ""
@@ -432,10 +456,10 @@ def plan_batch(
     cost: TransferCost | None = None,
     source_dtype: DTypeLike = None,
 ) -> RedistributionBatch:
-    """Plans targets[i] = alpha * op(sources[i]) + beta * targets[i] for all i, in one round of messages.
+    """Plan targets[i] = alpha * op(sources[i]) + beta * targets[i] for all i. Collective over ``comm``.
 
-    Collective over ``comm``. What ranks have for each other in all of the pairs travels together, so that many small
-    arrays wait once. Parameters as of :func:`plan_redistribute`, the same for all pairs.
+    Data of all pairs travels in the same messages, so many small arrays pay one latency. Parameters are those of
+    :func:`plan_redistribute`, equal for all pairs.
     """
     failure, names = "", ("", "")
     try:
@@ -477,32 +501,33 @@ def plan_redistribute(
     source_leading: int = 0,
     target_leading: int = 0,
 ) -> Redistribution:
-    """Plans target = alpha * op(source) + beta * target. Collective over ``comm``.
+    """Plan target = alpha * op(source) + beta * target. Collective over ``comm``.
+
+    All arguments are equal on all ranks, except ``cost``, ``source_leading`` and ``target_leading``.
 
     Parameters
     ----------
     source, target : Layout
-        For at most as many ranks as the communicator has; the same on all ranks.
+        They may use fewer ranks than the communicator has.
     dtype : dtype or str
-        Of both, for example ``np.float64`` or "bfloat16".
+        Element type of the target, and of the source unless ``source_dtype`` is given: ``np.float64``, "bfloat16", …
     source_dtype : dtype or str
-        Of the source, where it is another. Its elements are converted to ``dtype`` first, then ``alpha``, ``op`` and
-        ``beta`` are applied; what travels are the smaller of the two. Not from complex to real or from floating point
-        to integers.
+        Element type of the source. Elements are converted to ``dtype``; then ``alpha``, ``op`` and ``beta`` apply. The
+        smaller of the two types travels. No conversion from complex to real, or from floating point to integer.
     op : str
-        "N" (as it is), "T" (transposed) or "C" (transposed and conjugated). The last two are for two dimensions.
+        "N" (as it is), "T" (transpose) or "C" (conjugate transpose). "T" and "C" need two dimensions.
     relabel : bool or str
-        Whether the ranks of the target may be permuted so that the fewest bytes are communicated; the ``target`` of
-        the result is then the layout to use. "never" is False; "worthwhile", which is True, does nothing where finding
-        the best permutation would take longer than it can save, and says so in ``relabeling.skipped``; or "always".
+        Whether to permute the target's ranks so that the fewest bytes change rank. The result's ``target`` is then the
+        layout of the output. False or "never"; True or "worthwhile", which skips the search if it takes longer than the
+        relabeling saves, and says so in ``relabeling.skipped``; or "always".
     cost : TransferCost
-        What is to be least instead of those bytes. Only rank 0's counts.
+        The cost to minimize. Default: the bytes that change rank. Rank 0's counts.
     source_begin, target_begin, shape : sequence of int
-        Only a part: ``shape`` (of the source) from ``source_begin`` on goes to where ``target_begin`` is; by default
-        all. What lies outside of it in the target stays as it is. The same on all ranks.
+        Move a subarray only: ``shape`` (of the source, before ``op``) from ``source_begin`` to ``target_begin``. The rest
+        of the target keeps its values. Default: the whole array.
     source_leading, target_leading : int
-        The leading dimension of this rank's local array (LLD), where it is longer than the part: the array then has
-        the shape (leading, columns) in column order, or (rows, leading) in row order. 0: dense.
+        Leading dimension (LLD) of this rank's local array, in elements: its shape is then (leading, columns) in column
+        order, or (rows, leading) in row order. 0: dense. Ranks may differ.
     """
     core = comm._open()
     failure = ""
@@ -537,7 +562,7 @@ def _dtype_names(source: DTypeLike, target: DTypeLike) -> tuple[str, str]:
     return _dtype_name(target if source is None else source), _dtype_name(target)
 
 
-@functools.cache  # NumPy puts the name together each time, which takes longer than to find the plan
+@functools.cache  # NumPy builds the name on each access, which takes longer than finding the plan
 def _name_of(dtype: np.dtype[Any]) -> str:
     return dtype.name
 

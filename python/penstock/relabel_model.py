@@ -1,4 +1,4 @@
-"""What relabeling saves, as analytic volumes of the cases of COSTA (paper 002): nothing is run."""
+"""What relabeling saves in the cases of COSTA (paper 002), as analytic volumes. Nothing is run."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from penstock.redistribute import relabel, volumes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_BYTES = 8  # of a float64, which all cases of the paper are of
+_BYTES = 8  # all cases of the paper use float64
 
 
 @dataclass(frozen=True)
 class RelabelPoint:
-    """One redistribution, or several that share one relabeling."""
+    """One redistribution, or several with one common relabeling."""
 
-    setting: dict[str, Any]  #: what is varied
+    setting: dict[str, Any]  #: The varied parameters.
     ranks: int
-    bytes_total: int  #: of the arrays
-    bytes_before: int  #: that change their rank with the target as given
-    bytes_after: int  #: and with the target relabeled
-    messages: int  #: between ranks, one for each pair that has something to move, with the target as given
+    bytes_total: int  #: Size of the arrays.
+    bytes_before: int  #: Bytes that change rank, with the target as given.
+    bytes_after: int  #: Bytes that change rank, with the target relabeled.
+    messages: int  #: Pairs of different ranks with data to move, with the target as given.
 
     @property
     def reduction_pct(self) -> float:
@@ -39,21 +39,21 @@ class RelabelPoint:
 
 @dataclass(frozen=True)
 class RelabelSweep:
-    """The points of one case; made by :func:`sweep`."""
+    """The points of one case. Made by :func:`sweep`."""
 
     case: str
     title: str
     points: list[RelabelPoint]
 
     def plot(self, path: str | os.PathLike[str]) -> None:
-        """The picture of the paper, as an image; needs matplotlib."""
+        """Draw the paper's figure into an image. Needs matplotlib."""
         from penstock.relabel_plot import draw
 
         draw(self, path)
 
 
 def sweep(case: str) -> RelabelSweep:
-    """The case "figure-2", "figure-3" or "figure-6" of the paper. Local, pure; takes up to a few seconds."""
+    """Compute the paper's case "figure-2", "figure-3" or "figure-6". Local; takes up to a few seconds."""
     if case not in CASES:
         raise Error(f"there is no case {case!r} of relabeling; expected one of {', '.join(CASES)}")
     title, points = CASES[case]
@@ -89,7 +89,7 @@ def _figure_3() -> Iterable[RelabelPoint]:
         yield _point({"block": block}, source, target)
 
 
-# The multiplication of the RPA simulation: C = A^T B, where A and B are tall.
+# The matrix product of the RPA simulation: C = A^T B with tall A and B.
 _TALL, _WIDE = 3_473_408, 17_408
 
 
@@ -100,11 +100,11 @@ def _figure_6() -> Iterable[RelabelPoint]:
 
 
 def _rpa(ranks: int, order: str) -> RelabelPoint:
-    """A (transposed) and B to COSMA's layout and C back; one relabeling of COSMA's ranks for all three.
+    """A (transposed) and B to COSMA's layout, C back; with one common relabeling of COSMA's ranks.
 
-    The block-cyclic grid has one block of A and of B per process, so that C, in the same blocks, lies on the upper
-    processes only; the paper does not say how the grid is numbered, so both orders are here. COSMA halves the longest side of the multiplication until there is a part for each rank; what
-    several parts need is dealt to them evenly.
+    The block-cyclic grid has one block of A and of B per process, so C, in the same blocks, lies on the upper processes
+    only. The paper does not say how the grid is numbered; this computes both orders. COSMA halves the longest side of the
+    product until there is one part per rank. Ranks that need the same part share it evenly.
     """
     columns = 2 ** (int(math.log2(ranks)) // 2)
     grid = (ranks // columns, columns)
@@ -119,7 +119,7 @@ def _rpa(ranks: int, order: str) -> RelabelPoint:
         parts[longest] *= 2
     m, n, k = (parts[side] for side in "mnk")
     rank_of = np.arange(ranks).reshape(k, m, n)
-    # By (rows, columns) of the matrix; the ranks that need the same part have consecutive rows of it.
+    # By (rows, columns) of the matrix. Ranks that need the same part own consecutive rows of it.
     a = _dealt((_WIDE, _TALL), rank_of.transpose(1, 0, 2).reshape(m, k * n))
     b = _dealt((_TALL, _WIDE), rank_of.reshape(k * m, n))
     c = _dealt((_WIDE, _WIDE), rank_of.transpose(1, 0, 2).reshape(m * k, n))
@@ -155,7 +155,7 @@ CASES: dict[str, _Case] = {
 
 
 def facts(found: RelabelSweep) -> dict[str, object]:
-    """For JSON."""
+    """As JSON data."""
     names: Sequence[str] = ("ranks", "bytes_total", "bytes_before", "bytes_after", "reduction_pct", "messages")
     points = [{**point.setting, **{name: getattr(point, name) for name in names}} for point in found.points]
     return {"case": found.case, "title": found.title, "points": points}

@@ -1,4 +1,4 @@
-"""The pictures of :meth:`penstock.relabel_model.RelabelSweep.plot`."""
+"""The drawings of :meth:`penstock.relabel_model.RelabelSweep.plot`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BATCH = 3
 
 
 def draw(sweep: RelabelSweep, path: str | os.PathLike[str]) -> None:
-    """Draw what one case shows."""
+    """Draw the figure of one case."""
     plt = pyplot()
     width = 6.4 if sweep.case == "figure-3" else 11
     panels = 1 if sweep.case == "figure-3" else 2

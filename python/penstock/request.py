@@ -1,4 +1,4 @@
-"""Operations that have been started, of one communicator or of several."""
+"""Requests: operations that have been started, on one communicator or on several."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     class Pending(Protocol):
-        """What the extension has started, or MPI."""
+        """An operation of the extension, or of MPI."""
 
-        def wait(self) -> int | None: ...  # the bytes of an access to a file
+        def wait(self) -> int | None: ...  # bytes moved, for a file access
         def test(self) -> bool: ...
 else:
     MPI = mpi_abi.import_mpi()
@@ -26,11 +26,11 @@ else:
 class Request:
     """A collective that has been started.
 
-    The buffers belong to it until ``Wait`` has returned or ``Test`` has returned true; it keeps them alive. A failure
-    is raised once, by whichever of them sees it. Dropping a request that is not complete waits for it.
+    It keeps its buffers alive. They belong to it until ``Wait`` returns or ``Test`` returns True. A failure is raised
+    once, by the call that observes it. Dropping an incomplete request waits for it.
 
-    The methods on lists, such as ``ps.Request.Waitany``, take requests of Penstock and of mpi4py together, and answer as
-    those of ``MPI.Request`` do. Those of ``MPI.Request`` itself see only handles of MPI and raise TypeError for others.
+    The static methods, such as ``ps.Request.Waitany``, take lists that mix requests of Penstock and of mpi4py, and return
+    what ``MPI.Request``'s return. The methods of ``MPI.Request`` itself raise TypeError for Penstock's requests.
     """
 
     def __init__(self, pending: Pending | None, finish: Callable[[], None] | None = None) -> None:
@@ -38,7 +38,7 @@ class Request:
         self._finish = finish
 
     def Wait(self, status: Any = None) -> bool:
-        """Wait until the operation is complete; other Python threads run meanwhile. Returns True."""
+        """Wait until the operation is complete. Releases the GIL. Returns True."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.wait()
@@ -46,7 +46,7 @@ class Request:
         return True
 
     def Test(self, status: Any = None) -> bool:
-        """Make progress; return whether the operation is complete."""
+        """Make progress. Returns whether the operation is complete."""
         if self._pending is None:
             return True
         try:
@@ -64,7 +64,7 @@ class Request:
         self.Wait(status)
 
     def test(self, status: Any = None) -> tuple[bool, None]:
-        """Make progress; return whether the operation is complete, and None as mpi4py does."""
+        """Make progress. Returns (whether the operation is complete, None), as mpi4py does."""
         return self.Test(status), None
 
     def _is_active(self) -> bool:
@@ -77,31 +77,31 @@ class Request:
 
     @staticmethod
     def Testall(requests: Sequence[Any], statuses: list[Any] | None = None) -> bool:
-        """Make progress with requests of Penstock and of mpi4py; return whether all are complete."""
+        """Make progress on requests of Penstock and of mpi4py. Returns whether all are complete."""
         return Request.testall(requests, statuses)[0]
 
     @staticmethod
     def testall(requests: Sequence[Any], statuses: list[Any] | None = None) -> tuple[bool, list[Any] | None]:
-        """As Testall; also what mpi4py's requests received, by index, when all are complete.
+        """As Testall. Also returns the messages of mpi4py's requests, by index, once all are complete.
 
-        What those that were complete earlier than the last one received is lost; use :meth:`testsome` for it.
+        Messages of requests that completed in an earlier call are lost; :meth:`testsome` returns them.
         """
-        polled = _poll(requests, statuses)  # all of them: each makes progress
+        polled = _poll(requests, statuses)  # poll all, since each poll makes progress
         is_complete = all(one is None or one.is_complete for one in polled)
         return is_complete, [one.message if one else None for one in polled] if is_complete else None
 
     @staticmethod
     def Waitall(requests: Sequence[Any], statuses: list[Any] | None = None) -> bool:
-        """Wait for requests of Penstock and of mpi4py, in any order. Returns True.
+        """Wait for requests of Penstock and of mpi4py. Returns True.
 
-        If some fail, the first failure is raised when all are complete.
+        If some fail, it raises the first failure once all are complete.
         """
         Request.waitall(requests, statuses)
         return True
 
     @staticmethod
     def waitall(requests: Sequence[Any], statuses: list[Any] | None = None) -> list[Any]:
-        """As Waitall; returns what mpi4py's requests received, by index."""
+        """As Waitall. Returns the messages of mpi4py's requests, by index."""
         filled = _fill_in(statuses, len(requests))
         messages: list[Any] = [None] * len(requests)
         failure: BaseException | None = None
@@ -127,12 +127,12 @@ class Request:
 
     @staticmethod
     def Testany(requests: Sequence[Any], status: Any = None) -> tuple[int, bool]:
-        """Make progress; return (index, True) of one that is complete, (MPI.UNDEFINED, True) if none is active."""
+        """Make progress. Returns (index, True) of a complete request, or (MPI.UNDEFINED, True) if none is active."""
         return Request.testany(requests, status)[:2]
 
     @staticmethod
     def testany(requests: Sequence[Any], status: Any = None) -> tuple[int, bool, Any]:
-        """As Testany; also what the request received."""
+        """As Testany. Also returns the request's message."""
         is_any_active = False
         for i, request in enumerate(requests):
             polled = _poll_one(request, status)
@@ -143,12 +143,12 @@ class Request:
 
     @staticmethod
     def Waitany(requests: Sequence[Any], status: Any = None) -> int:
-        """Wait until one is complete and return its index; MPI.UNDEFINED if none is active."""
+        """Wait until one is complete. Returns its index, or MPI.UNDEFINED if none is active."""
         return Request.waitany(requests, status)[0]
 
     @staticmethod
     def waitany(requests: Sequence[Any], status: Any = None) -> tuple[int, Any]:
-        """As Waitany; also what the request received."""
+        """As Waitany. Also returns the request's message."""
         pause = _Pause()
         while True:
             index, is_complete, received = Request.testany(requests, status)
@@ -158,14 +158,14 @@ class Request:
 
     @staticmethod
     def Testsome(requests: Sequence[Any], statuses: list[Any] | None = None) -> list[int] | None:
-        """Make progress; return the indices of those that have become complete, None if none is active."""
+        """Make progress. Returns the indices of the requests that have completed, or None if none is active."""
         return Request.testsome(requests, statuses)[0]
 
     @staticmethod
     def testsome(
         requests: Sequence[Any], statuses: list[Any] | None = None
     ) -> tuple[list[int] | None, list[Any] | None]:
-        """As Testsome; also what those requests received. The first statuses are theirs, in this order."""
+        """As Testsome. Also returns their messages. The first statuses are theirs, in the same order."""
         own = None if statuses is None else [MPI.Status() for _ in requests]
         polled = _poll(requests, own)
         if all(one is None for one in polled):
@@ -177,14 +177,14 @@ class Request:
 
     @staticmethod
     def Waitsome(requests: Sequence[Any], statuses: list[Any] | None = None) -> list[int] | None:
-        """Wait until some are complete; return their indices, None if none is active."""
+        """Wait until at least one is complete. Returns the indices, or None if none is active."""
         return Request.waitsome(requests, statuses)[0]
 
     @staticmethod
     def waitsome(
         requests: Sequence[Any], statuses: list[Any] | None = None
     ) -> tuple[list[int] | None, list[Any] | None]:
-        """As Waitsome; also what those requests received."""
+        """As Waitsome. Also returns their messages."""
         pause = _Pause()
         while True:
             indices, received = Request.testsome(requests, statuses)
@@ -194,7 +194,7 @@ class Request:
 
 
 class _Pause:
-    """Sleeps for longer and longer while nothing completes."""
+    """Sleeps for linearly growing intervals while nothing completes."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
@@ -205,7 +205,7 @@ class _Pause:
 
 
 class _Polled:
-    """What a poll of an active request found."""
+    """The result of polling one active request."""
 
     __slots__ = ("is_complete", "message")
 
@@ -215,12 +215,12 @@ class _Polled:
 
 
 def _poll_one(request: Any, status: Any) -> _Polled | None:
-    """Make progress with one request; None if it is not active."""
+    """Make progress on one request. Returns None if it is inactive."""
     if isinstance(request, Request):
         return _Polled(request.Test(status)) if request._is_active() else None
     if not isinstance(request, MPI.Request):
         raise Error(f"a request is a {type(request).__name__}; expected requests of Penstock or of mpi4py")
-    # Of all of MPI's calls on one request only this one tells an inactive request from a complete one.
+    # Only this call of MPI distinguishes an inactive request from a complete one.
     indices, received = MPI.Request.testsome([request], None if status is None else [status])
     if indices is None:
         return None
@@ -233,7 +233,7 @@ def _poll(requests: Sequence[Any], statuses: list[Any] | None) -> list[_Polled |
 
 
 def _fill_in(statuses: list[Any] | None, count: int) -> list[Any]:
-    """A status for each request; a list that is too short is made longer, as mpi4py does."""
+    """One status per request. A list that is too short is extended, as mpi4py does."""
     if statuses is None:
         return [None] * count
     statuses += [MPI.Status() for _ in range(count - len(statuses))]
@@ -241,7 +241,7 @@ def _fill_in(statuses: list[Any] | None, count: int) -> list[Any]:
 
 
 class Prequest(Request):
-    """A persistent collective: ``Start`` it, ``Wait`` for it, any number of times, on the same buffers."""
+    """A persistent collective: ``Start`` and ``Wait`` any number of times, on the same buffers."""
 
     def __init__(self, start: Callable[[], Request]) -> None:
         super().__init__(None)
@@ -255,12 +255,12 @@ class Prequest(Request):
         self._running = self._start()
 
     def Wait(self, status: Any = None) -> bool:
-        """Wait until the operation is complete. Returns True, also when it has not been started."""
+        """Wait until the operation is complete. Returns True at once if it was not started."""
         running, self._running = self._running, None
         return running is None or running.Wait(status)
 
     def Test(self, status: Any = None) -> bool:
-        """Make progress; return whether the operation is complete, or not started."""
+        """Make progress. Returns whether the operation is complete or was not started."""
         if self._running is None:
             return True
         try:
@@ -276,18 +276,18 @@ class Prequest(Request):
         return self._running is not None
 
     def Free(self) -> None:
-        """Complete the operation if it is active, and let the buffers go."""
+        """Complete the operation if it is active, and release the buffers."""
         self.Wait()
         self._start = _freed_request
 
     @staticmethod
     def Startall(requests: Sequence[Any]) -> None:
-        """Start persistent requests of Penstock and of mpi4py in this order."""
+        """Start persistent requests of Penstock and of mpi4py, in the order given."""
         for request in requests:
             request.Start()
 
 
-# How mpi4py's methods on lists name what they cannot take.
+# mpi4py's TypeErrors show these names.
 Request.__name__, Prequest.__name__ = "penstock.Request", "penstock.Prequest"
 
 

@@ -1,4 +1,4 @@
-"""Samples as trees of arrays, and how they become a batch."""
+"""Samples as trees of arrays, and their collation into batches."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from penstock.error import Error
 
 
 class Padding(NamedTuple):
-    """How arrays of different lengths get one length; see :meth:`penstock.Dataset.pad`."""
+    """How arrays of different lengths are padded; see :meth:`penstock.Dataset.pad`."""
 
     value: Any = 0
-    length: int | None = None  #: of all; None: of the longest in the batch
-    multiple: int = 1  #: of which the length becomes a multiple
+    length: int | None = None  #: Length of all arrays. None: that of the longest in the batch.
+    multiple: int = 1  #: The length is rounded up to a multiple of this.
 
 
 def children(node: Any) -> list[tuple[Any, Any]] | None:
-    """(key, child) of a container, in order; None for a leaf."""
+    """[(key, child)] of a container, in order. None for a leaf."""
     if isinstance(node, Mapping):
         return list(node.items())
     if isinstance(node, tuple):
@@ -46,7 +46,7 @@ def is_tree(node: Any) -> bool:
 
 
 def mapped(function: Callable[[Any], Any], node: Any) -> Any:
-    """``function`` of every leaf, in containers like those of ``node``."""
+    """Applies ``function`` to every leaf, and keeps the containers of ``node``."""
     inner = children(node)
     if inner is None:
         return function(node)
@@ -54,7 +54,7 @@ def mapped(function: Callable[[Any], Any], node: Any) -> Any:
 
 
 def leaves(node: Any, path: str = "sample") -> Iterator[tuple[str, Any]]:
-    """(name for messages, leaf), in order."""
+    """Yields (name for messages, leaf), in order."""
     inner = children(node)
     if inner is None:
         yield path, node
@@ -64,20 +64,20 @@ def leaves(node: Any, path: str = "sample") -> Iterator[tuple[str, Any]]:
 
 
 def copied(node: Any) -> Any:
-    """A tree that may be changed without changing ``node``."""
+    """A copy that can be changed without changing ``node``."""
     return mapped(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, node)
 
 
 def emptied(batch: Any) -> Any:
-    """A batch like ``batch`` without samples."""
+    """A batch with the structure of ``batch`` and no samples."""
     return mapped(lambda leaf: leaf[:0], batch)
 
 
 def collate(samples: list[Any], padding: Padding | None = None) -> tuple[Any, int]:
-    """The batch of these samples, and its size in bytes.
+    """(batch of these samples, its size in bytes).
 
-    A batch has the containers of a sample. Arrays and numbers become arrays with one more dimension in front; strings,
-    bytes and None become lists.
+    A batch has the containers of a sample. Arrays and numbers get a new first dimension; strings, bytes and None become
+    lists.
     """
     size = [0]
     return _collate(samples, "sample", padding, size), size[0]
@@ -157,13 +157,13 @@ def _described(node: Any) -> str:
 
 
 def _fields(node: tuple[Any, ...]) -> tuple[str, ...]:
-    """The names of a named tuple's fields; empty for other tuples."""
+    """The names of a named tuple's fields. Empty for other tuples."""
     names: tuple[str, ...] = getattr(node, "_fields", ())
     return names
 
 
 class ArraySource:
-    """The samples of a tree of arrays: the n-th of each."""
+    """A source of samples from a tree of arrays: sample n is row n of each."""
 
     def __init__(self, arrays: Any) -> None:
         self._arrays = mapped(_read_only, arrays)
@@ -181,7 +181,7 @@ class ArraySource:
         return mapped(lambda array: array[index], self._arrays)
 
     def digest(self) -> str:
-        """Of names, types, shapes and some rows: hashing large arrays would take as long as reading them."""
+        """A digest of names, types, shapes and some rows: hashing large arrays would take as long as reading them."""
         import hashlib
 
         total = hashlib.sha256()

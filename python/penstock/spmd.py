@@ -1,7 +1,7 @@
-"""What all ranks of a job run alike: a failure on one rank becomes a failure on all, and is reported once.
+"""Error handling for SPMD programs: a failure on one rank becomes a failure on all ranks, reported once.
 
-``agreed`` and ``from_root`` are for the library: they raise, and leave the host program alone. ``program`` is for programs
-that own their process, such as Penstock's commands: no rank is left waiting for one that failed.
+``agreed`` and ``from_root`` are for libraries: they only raise. ``program`` is for programs that own their process, such as
+Penstock's commands: no rank is left waiting for a failed one.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from penstock.error import Error
 
 T = TypeVar("T")
 
-#: How long a rank that failed waits for the others, before it aborts the job. They come if they failed as well or have
-#: ended; others are stuck in a collective that this rank will not join.
+#: A failed rank waits this long for the others, then aborts the job. Ranks that failed too or have ended arrive in time;
+#: others are blocked in a collective that the failed rank will not join.
 GRACE_S = 5.0
 INTERRUPT_GRACE_S = 1.0
-RELAY_S = 5.0  #: how long the launcher may take to read what an aborting rank has said
-INTERRUPTED = 130  #: the shell's status for SIGINT
+RELAY_S = 5.0  #: Limit for the launcher to read the output of an aborting rank.
+INTERRUPTED = 130  #: Exit status of a shell for SIGINT.
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-#: The rank, as the launchers of MPICH, Intel MPI and Open MPI tell it before MPI is initialized.
+#: Environment variables with the rank, set by the launchers of MPICH, Intel MPI and Open MPI.
 _LAUNCHED_RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 
 
 def launched_rank() -> int | None:
-    """The rank that a launcher gave this process; None if there was none. Does not initialize MPI."""
+    """This process's rank according to its launcher, or None without a launcher. Does not initialize MPI."""
     return next((int(os.environ[name]) for name in _LAUNCHED_RANK if name in os.environ), None)
 
 
 def end_before_mpi(name: str, reason: str) -> NoReturn:
     """End a process that cannot initialize MPI, and with it the job.
 
-    The others wait for it in MPI_Init. A launcher may overlook a rank that exits there, with any status, but none
-    overlooks one that a signal ends.
+    The other ranks wait for it in MPI_Init. A launcher may ignore a rank that exits before MPI_Init, whatever its status,
+    but not one that dies by a signal.
     """
     rank = launched_rank()
     _say(name, reason if rank is None else f"{reason} [rank {rank}]")
@@ -57,7 +57,7 @@ def end_before_mpi(name: str, reason: str) -> NoReturn:
 
 
 def as_error(error: Exception) -> Error:
-    """What failed on one rank, as an Error that others can raise, too."""
+    """An exception of one rank as an Error, which other ranks can raise too."""
     if isinstance(error, Error):
         return error
     if isinstance(error, OSError) and error.errno is not None:
@@ -68,10 +68,10 @@ def as_error(error: Exception) -> Error:
 
 
 def agreed(world: Any, work: Callable[[], T]) -> T:
-    """Run `work` on this rank and return what it returns; if it fails on any rank, raise penstock.Error on all.
+    """Run `work` on this rank and return its result. If it fails on any rank, raise penstock.Error on all ranks.
 
-    Collective over `world`, a communicator of mpi4py. `work` itself must be local: a rank that fails does not come to
-    collectives in it. The error is that of the lowest rank that failed.
+    Collective over `world`, a communicator of mpi4py. `work` must be local: a failed rank does not join collectives in
+    it. The error is that of the lowest failed rank.
     """
     value, failure = _tried(work)
     failures = world.allgather(failure)
@@ -82,7 +82,7 @@ def agreed(world: Any, work: Callable[[], T]) -> T:
 
 
 def from_root(world: Any, work: Callable[[], T], root: int = 0) -> T:
-    """Run `work` on the root alone and return what it returns on all ranks, or raise its failure on all. Collective."""
+    """Run `work` on the root. Return its result on all ranks, or raise its failure on all. Collective."""
     value, failure = _tried(work) if world.rank == root else (None, None)
     value, failure = world.bcast((value, failure), root=root)
     if failure is not None:
@@ -104,26 +104,26 @@ def _of_rank(error: Error, rank: int) -> Error:
 
 @contextlib.contextmanager
 def program(name: str) -> Iterator[Any]:
-    """The body of a program that all ranks of MPI.COMM_WORLD run; gives that communicator.
+    """The body of a program that all ranks of MPI.COMM_WORLD run. Yields that communicator.
 
-    If the body fails on any rank, all ranks exit with the same status and one of them says why. A rank that fails alone,
-    while others wait for it, says why and aborts the job: only for programs that own their process.
+    If the body fails on any rank, all ranks exit with one status, and one rank reports the reason. A rank that fails
+    while others wait for it reports the reason and aborts the job. For programs that own their process.
     """
     MPI = _mpi(name)
-    # Apart from the body's own: after a failure the other ranks may still be in one of its collectives.
-    meeting_place = MPI.COMM_WORLD.Dup()
+    # Its own communicator: after a failure other ranks may still be in a collective of the body.
+    exit_comm = MPI.COMM_WORLD.Dup()
     failure: BaseException | None = None
     try:
         yield MPI.COMM_WORLD
     except BaseException as error:
         failure = error
     status = _status(failure)
-    worst, speaker = _meet(MPI, meeting_place, name, status, failure)
+    worst, reporter = _agree_on_exit(MPI, exit_comm, name, status, failure)
     if worst == 0:
-        meeting_place.Free()
+        exit_comm.Free()
         return
-    if speaker == meeting_place.rank and failure is not None:
-        _say(name, _about(failure, meeting_place))
+    if reporter == exit_comm.rank and failure is not None:
+        _say(name, _about(failure, exit_comm))
     raise SystemExit(worst)
 
 
@@ -146,12 +146,12 @@ def _status(failure: BaseException | None) -> int:
     return getattr(failure, "exit_code", 1)  # click's exceptions have one
 
 
-def _meet(MPI: Any, comm: Any, name: str, status: int, failure: BaseException | None) -> tuple[int, int]:
-    """The worst status of all ranks, and the rank that says why: the first that did not merely hear of another's
-    failure. Aborts if this rank failed and the others do not come."""
-    heard = isinstance(failure, Error) and failure.code == "peer_failed"
-    turn = 2 * comm.size if not status else comm.rank + heard * comm.size
-    mine = array("i", [status, -turn])
+def _agree_on_exit(MPI: Any, comm: Any, name: str, status: int, failure: BaseException | None) -> tuple[int, int]:
+    """(worst exit status of all ranks, rank that reports). The reporter is the first rank whose failure is not merely
+    "peer_failed". Aborts the job if this rank failed and the others do not arrive."""
+    is_consequence = isinstance(failure, Error) and failure.code == "peer_failed"
+    order = 2 * comm.size if not status else comm.rank + is_consequence * comm.size
+    mine = array("i", [status, -order])
     meeting = comm.Iallreduce(MPI.IN_PLACE, mine, op=MPI.MAX)
     grace_s = INTERRUPT_GRACE_S if isinstance(failure, KeyboardInterrupt) else GRACE_S
     end = time.monotonic() + grace_s
@@ -160,20 +160,20 @@ def _meet(MPI: Any, comm: Any, name: str, status: int, failure: BaseException | 
             _say(name, f"{_about(failure, comm)}; the other ranks wait for this one, so the job is aborted")
             _until_read(sys.stderr)
             comm.Abort(status)
-            os._exit(status)  # Abort may return before the launcher has ended this rank
+            os._exit(status)  # Abort may return before the launcher kills this rank
         time.sleep(0.002)
     return mine[0], -mine[1] % comm.size
 
 
 def _until_read(stream: Any) -> None:
-    """Wait until the launcher has read what was said: it may drop what it finds after an Abort."""
+    """Wait until the launcher has read this rank's output: it may discard output after an Abort."""
     end = time.monotonic() + RELAY_S
     with contextlib.suppress(OSError, ValueError):
         unread = array("i", [1])
         while unread[0] and time.monotonic() < end:
             fcntl.ioctl(stream.fileno(), termios.FIONREAD, unread)
             time.sleep(0.01)
-    time.sleep(RELAY_S / 10)  # it has yet to pass it on
+    time.sleep(RELAY_S / 10)  # the launcher still has to forward it
 
 
 def _about(failure: BaseException, comm: Any) -> str:
@@ -190,7 +190,7 @@ def _about(failure: BaseException, comm: Any) -> str:
 
 
 def _described(error: BaseException) -> str:
-    """One line: what, and where, for failures that nobody foresaw."""
+    """An unexpected failure in one line: type, text and source line."""
     if isinstance(error, SystemExit):
         return str(error.code)
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,6 +1,6 @@
-"""Versioned blobs: atomic writes of many regions at once, without locks, and consistent snapshots for readers.
+"""Versioned blobs: atomic writes of many regions without locks, and consistent snapshots for readers.
 
-Works in one process as well as in thousands, and needs neither MPI nor mpi4py.
+Needs neither MPI nor mpi4py. Any number of processes may share a store.
 
 >>> store = Store("memory:")
 >>> blob = store.create("field", size=8)
@@ -28,7 +28,7 @@ Regions = Iterable[tuple[int, Any]]
 
 
 class BlobInfo(TypedDict):
-    """What :meth:`Store.list` says of a blob."""
+    """A blob in the result of :meth:`Store.list`."""
 
     name: str
     size: int
@@ -38,7 +38,7 @@ class BlobInfo(TypedDict):
 
 
 class LogEntry(TypedDict):
-    """What :meth:`Blob.log` says of a version."""
+    """A version in the result of :meth:`Blob.log`."""
 
     version: int
     time: float
@@ -49,7 +49,7 @@ class LogEntry(TypedDict):
 
 
 class CheckReport(TypedDict):
-    """What :meth:`Store.check` found."""
+    """The result of :meth:`Store.check`."""
 
     blobs: int
     versions: int
@@ -61,7 +61,7 @@ class CheckReport(TypedDict):
 
 
 def split_blob_url(url: str) -> tuple[str, str]:
-    """``"…/run7/field"`` → the URL of the store and ``"field"``; what follows a "?" belongs to the store."""
+    """``"…/run7/field"`` → (URL of the store, ``"field"``). A "?" and what follows stay with the store."""
     path, mark, query = (url, "", "") if url.startswith("file:") else url.partition("?")
     place, slash, name = path.rpartition("/")
     if not slash or not name:
@@ -70,13 +70,13 @@ def split_blob_url(url: str) -> tuple[str, str]:
 
 
 class Snapshot:
-    """One version of a blob, which never changes. Readable until gc collects the version.
+    """One immutable version of a blob. Readable until gc collects the version.
 
     Attributes
     ----------
     version : int
     size : int
-        Bytes.
+        Size in bytes.
     """
 
     def __init__(self, core: _penstock.Snapshot) -> None:
@@ -85,10 +85,10 @@ class Snapshot:
         self.size: int = core.size
 
     def read(self, regions: Regions) -> None:
-        """Fill the buffers of ``[(offset, buffer), ...]``; bytes that were never written are zero.
+        """Fill the buffers of ``[(offset, buffer), ...]``. Bytes that were never written are zero.
 
-        Every chunk that is touched is verified: damaged data raises ``Error`` with code ``"corrupt"`` that names
-        object, offset, expected and found checksum.
+        Every chunk that is read is verified. Damaged data raises ``Error`` with code ``"corrupt"``, which names the object,
+        the offset, and the expected and the found checksum.
         """
         self._core.read(regions)
 
@@ -97,9 +97,9 @@ class Snapshot:
 
 
 class Blob:
-    """A sequence of bytes with numbered versions. Version 0 is all zeros; every write makes one more.
+    """A sequence of bytes with numbered versions. Version 0 is all zeros; each write makes the next version.
 
-    Made by `Store.create` and `Store.open`. Safe to use from many threads.
+    Made by `Store.create` and `Store.open`. Thread-safe; all methods block.
     """
 
     def __init__(self, core: _penstock.Blob) -> None:
@@ -111,12 +111,12 @@ class Blob:
 
     @property
     def latest(self) -> int:
-        """The newest version."""
+        """The number of the newest version."""
         return self._core.latest
 
     @property
     def size(self) -> int:
-        """Bytes, at the newest version."""
+        """Size in bytes, at the newest version."""
         return self._core.size
 
     @property
@@ -125,72 +125,72 @@ class Blob:
         return self._core.grows
 
     def write(self, regions: Regions) -> int:
-        """Make one version out of the newest one and all of ``[(offset, buffer), ...]``; return its number.
+        """Write all of ``[(offset, buffer), ...]`` as one version, on top of the newest. Returns its number.
 
-        Readers see all regions or none. When the call returns the version is durable. The regions must not overlap
-        each other and must lie inside the blob, unless it grows. Buffers are bytes, NumPy arrays or anything contiguous
-        with the buffer protocol or DLPack.
+        Readers see all regions or none. The version is durable when the call returns. The regions must not overlap and must
+        lie inside the blob, unless it grows. Buffers are bytes, NumPy arrays, or any contiguous memory with the buffer
+        protocol or DLPack.
         """
         return self._core.write(regions)
 
     def append(self, *buffers: Any) -> tuple[int, int]:
-        """Add data at the end, wherever that is by then; return (version, offset). Only for blobs that grow."""
+        """Write at the end of the newest version. Returns (version, offset). Only for blobs that grow."""
         return self._core.append(buffers)
 
     def resize(self, size: int) -> int:
-        """Cut the end off, or add zeros; return the version. Only for blobs that grow."""
+        """Truncate, or extend with zeros. Returns the version. Only for blobs that grow."""
         return self._core.resize(size)
 
     def read(self, regions: Regions, version: int | None = None) -> None:
-        """Fill the buffers of ``[(offset, buffer), ...]`` from one version, the newest by default."""
+        """Fill the buffers of ``[(offset, buffer), ...]`` from one version. Default: the newest."""
         self._core.read(regions, version)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """Pin one version, the newest by default."""
+        """A snapshot of one version. Default: the newest."""
         return Snapshot(self._core.snapshot(version))
 
     def wait(self, version: int, timeout: float | None = None) -> bool:
-        """Wait until `version` exists. False when it does not within `timeout` seconds; None waits forever."""
+        """Wait until `version` exists. Returns False after `timeout` seconds; None waits forever."""
         if timeout is not None:
             return self._core.wait(version, timeout)
-        # In short waits, so that an interrupt from the keyboard comes through.
+        # Short waits let KeyboardInterrupt through.
         while not self._core.wait(version, 0.2):
             continue
         return True
 
     def tag(self, tag: str, version: int | None = None) -> None:
-        """Name a version, the newest by default; it then stays readable whatever `Store.gc` is asked to keep.
+        """Name a version (default: the newest). `Store.gc` keeps tagged versions.
 
-        Raises ``Error`` with code ``"exists"``, or ``"not_found"`` for a version that gc has collected.
+        Raises ``Error`` with code ``"exists"``, or ``"not_found"`` if gc has collected the version.
         """
         self._core.tag(tag, version)
 
     def untag(self, tag: str) -> None:
-        """Take a tag away."""
+        """Remove a tag."""
         self._core.untag(tag)
 
     @property
     def tags(self) -> dict[str, int]:
-        """Tag → version."""
+        """All tags: name → version."""
         return self._core.tags()
 
     def diff(self, old: int, new: int | None = None) -> list[tuple[int, int]]:
-        """What was written between two versions: [(offset, size), ...], ascending. Reads no data.
+        """Byte ranges written between two versions: [(offset, size), ...], ascending. Reads no data.
 
-        Bytes that were written anew with the same value count; so do those that only the longer version has.
+        Bytes rewritten with the same value count, and so do bytes that only the longer version has.
         """
         return self._core.diff(old, new)
 
     def compact(self, version: int | None = None) -> None:
-        """Copy the data of a version, the newest by default, to one place, so that it reads like a plain file.
+        """Copy the data of a version (default: the newest) to contiguous storage, so that it reads like a plain file.
 
-        Needs as much space again, until gc frees the scattered data with the versions that need it.
+        Needs the space twice, until gc collects the other versions that use the scattered data.
         """
         self._core.compact(version)
 
     def log(self, first: int = 1) -> list[LogEntry]:
-        """Versions from `first` on, oldest first: dicts with version, time (seconds since 1970), writer, kind, bytes
-        and regions. Collected versions are left out."""
+        """Versions from `first` on, oldest first, without collected ones. A dict has version, time (seconds since 1970),
+        writer, kind, bytes and regions."""
         return self._core.log(first)
 
     def __repr__(self) -> str:
@@ -198,17 +198,17 @@ class Blob:
 
 
 class Store:
-    """A place for blobs.
+    """A collection of blobs.
 
     Parameters
     ----------
     url : str
-        "file:///scratch/run7", a directory that is made if need be; "memory:name", shared by all of this process.
+        "file:///scratch/run7", a directory, made if needed; or "memory:name", shared within this process.
     create : bool
-        Make the store where it does not exist.
+        Make the store if it does not exist.
     durable : bool
-        A version is on the device before its write returns. False: the page cache of the system is enough, which
-        survives the death of the program but not of the machine.
+        Writes return after their data is on the device. False: they return after it is in the page cache, which survives
+        the process but not a power loss.
     """
 
     def __init__(self, url: str | os.PathLike[str], create: bool = True, durable: bool = True) -> None:
@@ -219,59 +219,59 @@ class Store:
         return self._core.url
 
     def create(self, name: str, size: int = 0, grows: bool = False) -> Blob:
-        """A new blob of zeros. Raises ``Error`` with code ``"exists"``."""
+        """Make a blob of zeros. Raises ``Error`` with code ``"exists"``."""
         return Blob(self._core.create(name, size, grows))
 
     def open(self, name: str) -> Blob:
-        """Raises ``Error`` with code ``"not_found"``."""
+        """Open a blob. Raises ``Error`` with code ``"not_found"``."""
         return Blob(self._core.open(name))
 
     def __contains__(self, name: str) -> bool:
         return name in self._core
 
     def list(self) -> builtins.list[BlobInfo]:
-        """The blobs: dicts with name, size, first_version (the oldest that can be read), latest_version, grows."""
+        """All blobs: dicts with name, size, first_version (the oldest readable), latest_version and grows."""
         return self._core.list()
 
     def clone(self, name: str, new_name: str, version: int | None = None) -> Blob:
-        """A new blob whose version 1 is a version of another one, the newest by default.
+        """Make a blob whose version 1 is a version of another blob (default: the newest).
 
-        In a directory both share the data (by hard links), and each can be written, collected and removed without the
-        other.
+        In a directory both share data by hard links. Each can be written, collected and removed without the other.
         """
         return Blob(self._core.clone(name, version, new_name))
 
     def remove(self, name: str) -> dict[str, int]:
-        """Remove a blob with all versions and tags. Raises ``Error`` with code ``"not_found"``, as all handles of the blob
-        do from then on. Returns a dict with objects_removed and bytes_freed."""
+        """Remove a blob with all versions and tags. Returns a dict with objects_removed and bytes_freed.
+
+        Raises ``Error`` with code ``"not_found"``; all handles of the blob do so afterwards."""
         return self._core.remove(name)
 
     def check(self) -> CheckReport:
-        """Read everything and verify every checksum and reference. The store is sound if ``problems`` is empty."""
+        """Read everything and verify all checksums and references. The store is sound if ``problems`` is empty."""
         return self._core.check()
 
     def gc(self, keep_last: int | None = None, lease: float = 3600.0, keep_for: float | None = None) -> dict[str, int]:
-        """Free the space of old versions, of dead writers and of interrupted runs of gc.
+        """Free the space of old versions, of dead writers and of interrupted gc runs.
 
-        Safe at any time, also while others read, write and collect. Versions with a tag stay in any case.
+        Safe while others read, write and collect. Tagged versions stay.
 
         Parameters
         ----------
         keep_last : int or None
-            How many versions of each blob stay readable; None: all, or with `keep_for` the newest.
+            Versions of each blob to keep. None: all; with `keep_for`, the newest.
         lease : float
-            Seconds that a write may take before its data counts as left by a dead writer. Too short costs a slow
-            writer a second attempt, never data.
+            Seconds after which an uncommitted write counts as dead. If it is too short, a slow writer retries; no data is
+            lost.
         keep_for : float or None
-            Seconds. Versions stay, too, that were the newest at any time this long ago or less: a reader that takes a
-            snapshot has it for as long at least.
+            Also keep versions that were the newest within this many seconds. A reader's snapshot stays readable at least
+            that long.
         """
         if keep_for is not None and keep_last is None:
             keep_last = 1
         return self._core.gc(keep_last, 0.0 if keep_for is None else keep_for, lease)
 
     def export(self, name: str, path: str | os.PathLike[str], version: int | None = None) -> None:
-        """Write one version of a blob, the newest by default, as a plain file that appears when it is complete."""
+        """Write one version (default: the newest) as a plain file, atomically."""
         self._core.export(name, os.fspath(path), version)
 
     def __repr__(self) -> str:

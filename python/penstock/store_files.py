@@ -1,4 +1,4 @@
-"""A store as files: what a path names, and what an open version reads. `store_mount` shows them to the kernel."""
+"""A store as a file system: maps paths to blobs and versions. `store_mount` serves it through FUSE."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ _KEPT_SNAPSHOTS = 256
 
 
 class OpenVersion:
-    """What one open file reads. Sequential readers get what lies ahead in one read of the store, and the next one is
-    under way while the kernel fetches this one."""
+    """An open file. For sequential readers it reads large blocks of the store, one ahead of the kernel."""
 
     def __init__(self, snapshot: Snapshot, pool: ThreadPoolExecutor) -> None:
         self.snapshot = snapshot
@@ -35,7 +34,7 @@ class OpenVersion:
         first, skip = divmod(offset, _STRETCH_BYTES)
         stretches: list[Future[bytearray]] = []
         with self._lock:
-            # The kernel asks for neighbouring pieces at the same time, so that they come out of order.
+            # The kernel reads ahead with concurrent requests, which may arrive out of order.
             sequential = abs(offset - self._last) <= _STRETCH_BYTES
             self._last = offset
             known = first in self._stretches
@@ -46,7 +45,7 @@ class OpenVersion:
                 if (first + 1) * _STRETCH_BYTES < self.snapshot.size:
                     self._stretch(first + 1)
         if sequential or known:
-            # Damage nearby is none of this read's: it is found again if it was asked for.
+            # A prefetch error is not this read's. A later read of that range finds it again.
             with contextlib.suppress(Error):
                 if len(stretches) == 1:
                     return (ctypes.c_char * size).from_buffer(stretches[0].result(), skip)
@@ -70,7 +69,7 @@ class OpenVersion:
 
 
 class Files:
-    """Paths of the file system → what the store holds."""
+    """Maps paths to the blobs, versions and tags of a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -93,7 +92,7 @@ class Files:
         return known
 
     def forget(self, name: str) -> None:
-        """The blob was removed; another one of its name is another one."""
+        """Forget a removed blob. A new blob may have its name."""
         with self._lock:
             self._blobs.pop(name, None)
             self._times.pop(name, None)
@@ -114,7 +113,7 @@ class Files:
         return made
 
     def time(self, name: str, version: int) -> float:
-        """When a version was written; for one whose record gc has collected, the oldest time that is known."""
+        """When a version was written. If gc has collected its record: the oldest known time."""
         times = self._times.setdefault(name, {})
         if version not in times:
             times.update({row["version"]: row["time"] for row in self.blob(name).log(max(version, 1))})
@@ -135,7 +134,7 @@ class Files:
         return [str(number) for number in sorted(numbers)]
 
     def link(self, parts: list[str]) -> str:
-        """Where latest and the tags lead to."""
+        """The target of a link: latest or a tag."""
         blob = self.blob(parts[0])
         if parts[1] == "latest":
             return f"versions/{blob.latest}"
@@ -160,7 +159,7 @@ class Files:
 
 
 def kind_of(parts: list[str]) -> str:
-    """What a path is, by its form alone: "folder", "link", "version" or ""."""
+    """The kind of a path, by its form: "folder", "link", "version" or ""."""
     if len(parts) < 2:
         return "folder"
     if parts[1] == "latest":

@@ -1,10 +1,10 @@
-"""A read-only file system of a store: every version of every blob is a plain file. Needs libfuse, and `mfusepy`.
+"""A read-only file system of a store: every version of every blob is a plain file. Needs libfuse and `mfusepy`.
 
-    DIR/<blob>/versions/<number>      one version, which never changes
-    DIR/<blob>/latest                 a link to the newest one
-    DIR/<blob>/tags/<tag>             a link to the version that the tag names
+    DIR/<blob>/versions/<number>      one version, immutable
+    DIR/<blob>/latest                 link to the newest version
+    DIR/<blob>/tags/<tag>             link to the tagged version
 
-A program that opens a link keeps the version that it named, whatever is written meanwhile.
+A program that opens a link keeps reading that version, whatever is written meanwhile.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _LOOP_ENDED = 8
 
 
 def mount(url: str, directory: str, *, foreground: bool = False, allow_other: bool = False) -> None:
-    """Mount the store at `url` on `directory`, an empty folder that exists.
+    """Mount the store at `url` on `directory`, an existing empty directory.
 
-    In the foreground this returns when the file system was unmounted (``fusermount3 -u``, ``umount``), or the process
-    got SIGINT or SIGTERM. Otherwise it returns when the files can be read, and a process of its own serves them.
+    In the foreground, it returns after an unmount (``fusermount3 -u``, ``umount``), SIGINT or SIGTERM. Otherwise a process
+    of its own serves the files, and it returns once they are readable.
     """
     directory = os.path.abspath(directory)
     if not os.path.isdir(directory):
         raise Error(f"{directory} is no directory: make it, or give another one to mount on", "not_found")
     _check(directory)
     store = Store(url, create=False)
-    if not foreground:  # the process that serves opens it again; here it was for the sake of its errors
+    if not foreground:  # opened above only to raise its errors here; the serving process opens it again
         _spawn(url, directory, allow_other)
         return
     files = Files(store)
@@ -59,13 +59,13 @@ def mount(url: str, directory: str, *, foreground: bool = False, allow_other: bo
     if allow_other:
         options["allow_other"] = True
     threading.Thread(target=_read_ahead, args=(directory,), daemon=True).start()
-    # libfuse unmounts and returns on SIGINT and SIGTERM, unless somebody handles these already.
+    # libfuse unmounts and returns on SIGINT and SIGTERM, unless another handler is installed.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     try:
         mfusepy.FUSE(_operations(mfusepy, files), directory, raw_fi=True, foreground=True, **options)
     except RuntimeError as error:
-        # Newer versions of libfuse count the end by a signal among the failures of its loop.
+        # Newer versions of libfuse report an end by a signal as an error of its loop.
         if error.args == (_LOOP_ENDED,) and not os.path.ismount(directory):
             return
         raise Error(
@@ -74,10 +74,10 @@ def mount(url: str, directory: str, *, foreground: bool = False, allow_other: bo
 
 
 def _check(directory: str) -> None:
-    """What is missing, said before libfuse does so in its own words."""
+    """Raise clear errors for missing requirements, before libfuse raises its own."""
     newest = ctypes.util.find_library("fuse3")
     if newest is not None:
-        os.environ.setdefault("FUSE_LIBRARY_PATH", newest)  # mfusepy would take libfuse 2 where both are installed
+        os.environ.setdefault("FUSE_LIBRARY_PATH", newest)  # if both are installed, mfusepy would load libfuse 2
     try:
         import mfusepy  # noqa: F401
     except ImportError:
@@ -105,7 +105,7 @@ def _check(directory: str) -> None:
 
 
 def _spawn(url: str, directory: str, allow_other: bool) -> None:
-    """Another process rather than a fork: connections and threads do not survive one."""
+    """Serve from a new process, not a fork: connections and threads do not survive a fork."""
     words = [sys.executable, "-m", "penstock", "store", "mount", url, directory, "--foreground"]
     if allow_other:
         words.append("--allow-other")
@@ -130,7 +130,7 @@ def _spawn(url: str, directory: str, allow_other: bool) -> None:
 
 
 def _read_ahead(directory: str) -> None:
-    """Lets the kernel ask for 1 MiB at a time, where we may say so; it would do so for 128 KiB."""
+    """Raise the kernel's read-ahead from 128 KiB to 1 MiB, if permitted."""
     end = time.monotonic() + _START_S
     while not os.path.ismount(directory):
         if time.monotonic() > end:
@@ -160,7 +160,7 @@ def _operations(mfusepy: Any, files: Files) -> Any:
             if error.code == "not_found" and parts:
                 files.forget(parts[0])
             else:
-                # In the background nobody reads it any more.
+                # A background server has no terminal.
                 with contextlib.suppress(OSError):
                     print(f"{path}: {error}", file=sys.stderr, flush=True)
             raise OSError(_ERRNO.get(error.code, errno.EIO), str(error)) from None
@@ -203,7 +203,7 @@ def _operations(mfusepy: Any, files: Files) -> Any:
 
         def init_with_config(self, conn_info: Any, config_3: Any) -> None:
             if conn_info is not None:
-                # The kernel's own limits apply: up to 1 MiB at once, and as much ahead.
+                # The kernel's own limits apply: 1 MiB per request, and 1 MiB ahead.
                 conn_info.max_readahead = max(conn_info.max_readahead, 1 << 20)
                 conn_info.max_write = max(conn_info.max_write, 1 << 20)
 

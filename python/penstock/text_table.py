@@ -1,4 +1,4 @@
-"""Tables of text for people. They fit into the terminal; what is not a terminal gets the whole width."""
+"""Text tables for the terminal. Output to a file or pipe has unlimited width."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ _NUMBER = re.compile(r"[-+]?[\d,.]*\d[\d,.eE+-]*( ?(s|ms|µs|%|x))?|-|")
 
 
 def terminal_columns() -> int | None:
-    """The width of the terminal that standard output is; None where it is a file or a pipe, which no line is too long for."""
+    """The width of the terminal on standard output. None for a file or a pipe."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def columns(lines: Sequence[Sequence[str]], keys: int = 1, width: int | None = None) -> str:
-    """Lines of equally many cells, the first of them the headings, aligned: numbers to the right, words to the left.
+    """Format rows of equally many entries, headings first, in aligned columns: numbers right, words left.
 
-    In a terminal (or a `width`) that is too narrow the columns come in several tables below each other, each of which
-    begins with the first `keys` columns, which tell the rows apart. If not even one more column fits beside these, each
-    row becomes a paragraph with a line for each cell.
+    If a terminal (or `width`) is too narrow, the table is split into several, each starting with the first `keys` columns,
+    which identify the rows. If not even one more column fits, each row becomes a paragraph with one line per entry.
     """
     width = terminal_columns() if width is None else width
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
@@ -33,7 +32,7 @@ def columns(lines: Sequence[Sequence[str]], keys: int = 1, width: int | None = N
 
 
 def entry(name: str, text: str, name_columns: int) -> str:
-    """A name and what there is to say of it; in a terminal that is too narrow the text goes on below itself."""
+    """A name and its description. In a narrow terminal the description wraps below itself."""
     width = terminal_columns()
     head = name.ljust(name_columns) + _GAP
     if width is None or len(head) + len(text) <= width:
@@ -43,7 +42,7 @@ def entry(name: str, text: str, name_columns: int) -> str:
 
 
 def _groups(widths: list[int], keys: int, width: int | None) -> list[list[int]] | None:
-    """The columns of each table; None if one of them would be wider than `width`."""
+    """The columns of each table. None if one column is wider than `width`."""
     keyed, others = list(range(min(keys, len(widths)))), range(keys, len(widths))
     groups = [[*keyed]]
     for column in others:

@@ -1,8 +1,8 @@
-"""What every thread of this process did when.
+"""Traces: what each thread of this process did, and when.
 
-``start()`` switches recording on; the engine, the input pipeline, the stores and the checkpoints then leave a span for
-everything they do, and ``span`` adds the program's own. ``take()`` returns them; ``save()`` writes a file for
-ui.perfetto.dev. Off, a span costs two reads of the clock. All functions are thread-safe.
+``start()`` enables recording. The engine, the input pipeline, the stores and the checkpoints then record a span for each
+activity; ``span`` adds the program's own. ``take()`` returns the spans; ``save()`` writes a file for ui.perfetto.dev. While
+recording is off, a span costs two reads of the clock. All functions are thread-safe.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ start: Callable[[], None] = _trace.start
 stop: Callable[[], None] = _trace.stop
 enabled: Callable[[], bool] = _trace.enabled
 now_ns: Callable[[], int] = _trace.now_ns
-"""CLOCK_MONOTONIC in nanoseconds: the clock of all events."""
+"""CLOCK_MONOTONIC in nanoseconds: the clock of all spans."""
 
 span = _trace.Span
-"""``with span(name, lane="application", nbytes=0) as s: …`` records its life; afterwards ``s.seconds`` is its length."""
+"""``with span(name, lane="application", nbytes=0) as s: …`` records a span; ``s.seconds`` is then its duration."""
 
 
 class Event(NamedTuple):
-    """A finished span; times are CLOCK_MONOTONIC, so the traces of one machine's processes fit together."""
+    """A finished span. Times are CLOCK_MONOTONIC, so traces of the processes of one machine can be merged."""
 
     name: str
     lane: str
@@ -38,11 +38,11 @@ class Event(NamedTuple):
 
 
 def take() -> list[Event]:
-    """All events since the last call, in the order of their begin."""
+    """All spans since the last call, ordered by their begin."""
     return [Event(*row) for row in _trace.take()]
 
 
 def save(path: str | os.PathLike[str], process: int = 0) -> None:
-    """Takes all events and writes them as a Chrome trace; `process` (a rank, say) tells several processes apart."""
+    """Take all spans and write them as a Chrome trace. `process` distinguishes several processes: a rank, say."""
     with open(path, "w", encoding="utf-8") as file:
         file.write(_trace.take_json(process))

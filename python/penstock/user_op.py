@@ -1,4 +1,4 @@
-"""Reductions by operations, and of element types, that Penstock has no code for."""
+"""Reductions by operations, or of element types, that Penstock has no kernel for."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ else:
 
 
 class UnsuitableError(Exception):
-    """What only MPI itself can reduce."""
+    """Only MPI itself can run this reduction."""
 
 
 class UserReduction:
-    """An operation of mpi4py, or a callable, on the elements that a buffer specification names.
+    """An operation of mpi4py, or a callable, on the elements of a buffer specification.
 
-    Elements travel as they lie in memory, with the holes that a derived datatype leaves; a receive buffer with holes
-    gets only what the datatype describes.
+    Elements travel with the holes of their derived datatype. In a receive buffer with holes, only the bytes that the
+    datatype describes are written.
     """
 
     def __init__(self, op: Any, spec: Any) -> None:
@@ -48,7 +48,7 @@ class UserReduction:
         self.commutative: bool = op.Is_commutative() if isinstance(op, MPI.Op) else False
 
     def for_extension(self) -> tuple[Callable[[memoryview, memoryview], None], int, bool]:
-        """What the extension takes."""
+        """(callable, bytes per element, commutative), as the extension takes them."""
         return self._combine, max(self.element_bytes, 1), self.commutative
 
     def _combine(self, lower: memoryview, higher: memoryview) -> None:
@@ -62,17 +62,17 @@ class UserReduction:
             right[...] = combined
 
     def memory(self, spec: Any, blocks: int) -> tuple[Any, int, int, str] | None:
-        """The bytes that `spec` names, for the extension."""
+        """The bytes that `spec` describes, for the extension."""
         array, offset_bytes, size_bytes = region_of(spec, blocks, self.element_bytes)
         if array is None:
             return None
         if not self._has_holes:
             return array, offset_bytes, size_bytes, ""
-        # The holes behind the last element may lie outside of the array.
+        # The hole behind the last element may lie outside of the array.
         return self._spread(Derived(array, offset_bytes, size_bytes // self.element_bytes, self._datatype)), 0, -1, ""
 
     def receive(self, spec: Any, blocks: int, keep: bool) -> tuple[Any, Callable[[], None] | None]:
-        """The memory to receive in, and what remains to be done when the operation is complete."""
+        """(memory to receive into, function to call when the operation is complete, or None)."""
         array, offset_bytes, size_bytes = region_of(spec, blocks, self.element_bytes)
         if array is None:
             return None, None
@@ -81,11 +81,11 @@ class UserReduction:
         count = size_bytes // self.element_bytes
         target = Derived(array, offset_bytes, count, self._datatype)
         target.check_writable()
-        landed = self._spread(target) if keep else bytearray(size_bytes)
-        return landed, lambda: target.unpack(Derived(landed, 0, count, self._datatype).pack())
+        received = self._spread(target) if keep else bytearray(size_bytes)
+        return received, lambda: target.unpack(Derived(received, 0, count, self._datatype).pack())
 
     def _spread(self, elements: Derived) -> bytearray:
-        """A copy of elements as they lie in memory, with zeros in the holes."""
+        """A copy of elements with their holes; the holes are zero."""
         packed = elements.pack()
         count = len(packed) // self._datatype.Get_size() if packed else 0
         copy = bytearray(count * self.element_bytes)

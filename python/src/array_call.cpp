@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "buffer.hpp"
-#include "how.hpp"
+#include "collective_options.hpp"
 #include "penstock/error.hpp"
 
 namespace nb = nanobind;
@@ -12,17 +12,17 @@ namespace nb = nanobind;
 namespace penstock::python {
 namespace {
 
-/// An array's memory. A message of a few bytes takes less time than a memoryview and an ArrayView of it.
-class Held {
+/// An array's memory, by the buffer protocol alone: small messages take less time than a memoryview and an ArrayView.
+class BufferView {
  public:
-  Held() = default;
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-  ~Held() {
+  BufferView() = default;
+  BufferView(const BufferView&) = delete;
+  BufferView& operator=(const BufferView&) = delete;
+  ~BufferView() {
     if (buffer_.obj != nullptr) PyBuffer_Release(&buffer_);
   }
 
-  bool hold(nb::handle array, Access access) {
+  bool acquire(nb::handle array, Access access) {
     if (!PyObject_CheckBuffer(array.ptr())) return false;
     const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (access == Access::write ? PyBUF_WRITABLE : 0);
     if (PyObject_GetBuffer(array.ptr(), &buffer_, flags) == 0) return true;
@@ -40,9 +40,9 @@ class Held {
   Py_buffer buffer_{};
 };
 
-/// How many elements the operation is about; empty where the buffers do not fit it.
-std::optional<std::uint64_t> count_of(const Comm& comm, const Collective& collective, const Held& input,
-                                      const Held& output) {
+/// Number of elements of the operation. Empty if the buffers do not fit it.
+std::optional<std::uint64_t> count_of(const Comm& comm, const Collective& collective, const BufferView& input,
+                                      const BufferView& output) {
   const auto ranks = static_cast<std::uint64_t>(comm.size());
   const bool at_root = collective.root == comm.rank();
   const std::uint64_t sent = input.size_bytes();
@@ -73,19 +73,19 @@ bool run_on_arrays(Comm& comm, const ArrayCall& call, nb::handle input, nb::hand
   const bool receives = kind != CollectiveKind::barrier &&
                         ((kind != CollectiveKind::reduce && kind != CollectiveKind::gather) || at_root);
   const bool shows_output = kind == CollectiveKind::bcast && at_root;
-  Held from;
-  Held to;
-  if (sends && !from.hold(input, Access::read)) return false;
-  if (receives && !to.hold(output, shows_output ? Access::read : Access::write)) return false;
+  BufferView from;
+  BufferView to;
+  if (sends && !from.acquire(input, Access::read)) return false;
+  if (receives && !to.acquire(output, shows_output ? Access::read : Access::write)) return false;
 
   Collective collective;
   collective.kind = kind;
   collective.root = call.root;
-  if (call.how.size() > 0) {
+  if (call.options.size() > 0) {
     try {
-      apply(call.how, collective);
+      apply(call.options, collective);
     } catch (const Error&) {
-      return false;  // the other way tells everybody
+      return false;  // the general path raises the error on all ranks
     }
   }
   if (reduces) {

@@ -1,4 +1,4 @@
-// The common call of a collective: whole arrays and one of MPI's operations.
+// The fast path of collectives: whole arrays and predefined operations.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -9,13 +9,13 @@ namespace penstock::python {
 
 struct ArrayCall {
   CollectiveKind kind;
-  int op;  ///< a ReduceOp; -1 for others
+  int op;  ///< a ReduceOp; -1 for other operations
   int root;
-  const nanobind::dict& how;  ///< penstock.comm.How
+  const nanobind::dict& options;  ///< keywords, see penstock.CollectiveOptions
 };
 
-/// Runs the collective if this is such a call and its buffers fit each other. Otherwise returns false and has done
-/// nothing; the general way then takes the call, or says what is wrong with it.
+/// Runs the collective if it qualifies for the fast path. Otherwise returns false without an effect; the general path
+/// then runs it, or raises an error.
 bool run_on_arrays(Comm& comm, const ArrayCall& call, nanobind::handle input, nanobind::handle output);
 
 }  // namespace penstock::python

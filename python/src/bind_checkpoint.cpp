@@ -1,4 +1,4 @@
-// Checkpoints: _penstock.Checkpointer and _penstock.CheckpointHandle, to which penstock.checkpoint adds trees.
+// _penstock.Checkpointer and _penstock.CheckpointHandle. penstock.checkpoint adds trees of arrays.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -38,14 +38,14 @@ const char* name_of(CheckpointLevel level) {
   return "drained";
 }
 
-/// Bytes as a NumPy array that keeps them alive.
+/// A NumPy array that keeps the bytes alive.
 nb::object array_of(const RestoredArray& array) {
   auto* kept = new std::shared_ptr<std::byte>(array.memory);
   const nb::capsule owner(kept, [](void* memory) noexcept { delete static_cast<std::shared_ptr<std::byte>*>(memory); });
   return nb::cast(nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(array.local.data(), {array.local.size()}, owner));
 }
 
-/// close() ends it while Python may still hold it.
+/// Closable: close() destroys the checkpointer while Python may still hold this.
 class PyCheckpointer {
  public:
   PyCheckpointer(const std::string& url, const std::string& burst_buffer, std::int64_t keep, std::uint64_t chunk_bytes,
@@ -70,7 +70,7 @@ class PyCheckpointer {
     checkpointer_.reset();
   }
 
-  /// arrays: (name, dtype, layout, memory or None) each.
+  /// Each of `arrays` is (name, dtype, layout, memory or None).
   CheckpointHandle save(std::uint64_t step, const nb::list& arrays, const std::string& metadata) {
     std::vector<ArrayView> views;
     std::vector<CheckpointArray> given;
@@ -98,7 +98,7 @@ class PyCheckpointer {
     checkpointer.fail_save(step, Error(ErrorCode::invalid_argument, message));
   }
 
-  /// (step, [(name, dtype, layout, memory)], metadata, warnings)
+  /// Returns (step, [(name, dtype, layout, memory)], metadata, warnings).
   nb::tuple restore(std::optional<std::uint64_t> step, const nb::dict& layouts, const nb::dict& into) {
     RestoreOptions options;
     options.step = step;

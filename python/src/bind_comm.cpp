@@ -1,4 +1,4 @@
-// Communicators: _penstock.Comm and _penstock.Request, over which penstock.comm builds the mpi4py class.
+// _penstock.Comm and _penstock.Request. penstock.comm builds the mpi4py communicator on them.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 #include "array_call.hpp"
 #include "buffer.hpp"
-#include "how.hpp"
+#include "collective_options.hpp"
 #include "pending_request.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/error.hpp"
@@ -27,7 +27,7 @@ namespace nb = nanobind;
 namespace penstock::python {
 namespace {
 
-/// What a Python caller says of one collective; element type and count come from the buffers.
+/// One collective as Python describes it. Element type and count follow from the buffers.
 struct Call {
   CollectiveKind kind;
   std::optional<ReduceOp> op;
@@ -40,7 +40,7 @@ struct Call {
   std::shared_ptr<const UserOp> user{};
 };
 
-/// A callable of Python as an operation. It is called with the GIL, and its owner dropped with it.
+/// A Python callable as an operation. It is called, and released, with the GIL held.
 std::shared_ptr<const UserOp> user_op(nb::handle given) {
   if (given.is_none()) return nullptr;
   const auto parts = nb::cast<nb::tuple>(given);
@@ -67,9 +67,8 @@ std::shared_ptr<const UserOp> user_op(nb::handle given) {
       .combine = combine, .element_bytes = nb::cast<std::uint64_t>(parts[1]), .commutative = nb::cast<bool>(parts[2])});
 }
 
-/// A part of a buffer with an element type of its own, as a buffer specification of mpi4py asks for:
-/// (object, offset in bytes, size in bytes or -1 for the rest, element type). The type is a name, None for the object's
-/// own, or "" for one that Penstock only moves.
+/// Memory of a buffer specification: (object, offset in bytes, size in bytes or -1 for the rest, element type). The
+/// type is a name, None for the object's own, or "" for one that Penstock can only move.
 ArrayView message(nb::handle given, Access access, const char* argument) {
   if (given.is_none()) return {};
   if (!nb::isinstance<nb::tuple>(given)) return view(given, access, argument);
@@ -92,7 +91,7 @@ std::uint64_t blocks_of(std::uint64_t count, const Comm& comm, const char* argum
   return count / ranks;
 }
 
-/// Operations that only move data count in bytes, so their buffers may hold anything.
+/// Operations that only move data count in bytes, so their buffers may have any type.
 Collective describe(const Comm& comm, const Call& call) {
   Collective collective;
   collective.kind = call.kind;
@@ -121,7 +120,7 @@ Collective describe(const Comm& comm, const Call& call) {
         collective.dtype = mine.dtype();
         count = mine.count();
       }
-      collective.count = count;  // a remainder shows as a wrong size
+      collective.count = count;  // a remainder is reported as a wrong size
       if (call.kind == CollectiveKind::reduce_scatter_block)
         collective.count = blocks_of(count, comm, from_output ? "recvbuf" : "sendbuf");
       if (call.kind == CollectiveKind::reduce_scatter) collective.count = 0;
@@ -177,7 +176,7 @@ Call parse(const Comm& comm, const std::string& kind, nb::handle input, nb::hand
   return call;
 }
 
-/// Whether the elements that this rank contributes are of a type that Penstock computes with.
+/// Whether Penstock has kernels for the element type of this rank's contribution.
 bool has_plan(const Call& call) {
   if (!computes(call.kind) || call.user) return true;
   return (call.in_place ? call.output : call.input).known_dtype().has_value();
@@ -188,17 +187,17 @@ struct Started {
   Call call;
 };
 
-/// Empty where there is no plan; nothing is to be started then.
+/// Empty if there is no plan; then start nothing.
 std::optional<Started> to_start(Comm& comm, const std::string& kind, nb::handle input, nb::handle output,
-                                const std::string& op, int root, bool in_place, const nb::dict& how, nb::handle blocks,
-                                nb::handle user) {
+                                const std::string& op, int root, bool in_place, const nb::dict& options,
+                                nb::handle blocks, nb::handle user) {
   try {
     Started wanted;
     wanted.call = parse(comm, kind, input, output, op, root, in_place, blocks);
     wanted.call.user = user_op(user);
     if (!has_plan(wanted.call)) return std::nullopt;
     wanted.collective = describe(comm, wanted.call);
-    apply(how, wanted.collective);
+    apply(options, wanted.collective);
     return wanted;
   } catch (const Error& error) {
     const nb::gil_scoped_release released;
@@ -207,11 +206,11 @@ std::optional<Started> to_start(Comm& comm, const std::string& kind, nb::handle 
   }
 }
 
-/// Empty where there is no plan; the operation has not been started then.
+/// Empty if there is no plan; then nothing was started.
 std::optional<PendingRequest> start(Comm& comm, const std::string& kind, nb::handle input, nb::handle output,
-                                    const std::string& op, int root, bool in_place, const nb::dict& how,
+                                    const std::string& op, int root, bool in_place, const nb::dict& options,
                                     nb::handle blocks, nb::handle user) {
-  std::optional<Started> wanted = to_start(comm, kind, input, output, op, root, in_place, how, blocks, user);
+  std::optional<Started> wanted = to_start(comm, kind, input, output, op, root, in_place, options, blocks, user);
   if (!wanted) return std::nullopt;
   Call& call = wanted->call;
   Request request;
@@ -222,10 +221,10 @@ std::optional<PendingRequest> start(Comm& comm, const std::string& kind, nb::han
   return PendingRequest(std::move(request), std::move(call.input), std::move(call.output));
 }
 
-/// False where there is no plan.
+/// False if there is no plan.
 bool run(Comm& comm, const std::string& kind, nb::handle input, nb::handle output, const std::string& op, int root,
-         bool in_place, const nb::dict& how, nb::handle blocks, nb::handle user) {
-  std::optional<Started> wanted = to_start(comm, kind, input, output, op, root, in_place, how, blocks, user);
+         bool in_place, const nb::dict& options, nb::handle blocks, nb::handle user) {
+  std::optional<Started> wanted = to_start(comm, kind, input, output, op, root, in_place, options, blocks, user);
   if (!wanted) return false;
   Call& call = wanted->call;
   const nb::gil_scoped_release released;
@@ -233,8 +232,8 @@ bool run(Comm& comm, const std::string& kind, nb::handle input, nb::handle outpu
   return true;
 }
 
-/// A barrier that stands for an operation which this rank runs natively: ranks that started a plan for it instead
-/// fail, as this one does, rather than wait for each other in two libraries.
+/// A barrier in place of an operation that this rank runs natively. If other ranks have started a plan for the
+/// operation, it fails on all ranks; otherwise they would wait for each other in two libraries.
 PendingRequest guard(Comm& comm, const std::string& kind) {
   auto plan = std::make_shared<const Plan>(plan_collective(comm.team(), {}));
   const std::uint64_t signature = 0x6e61746976650000u + static_cast<std::uint64_t>(collective_kind_from_name(kind));
@@ -242,7 +241,8 @@ PendingRequest guard(Comm& comm, const std::string& kind) {
   return PendingRequest(comm.start(std::move(plan), {}, {}, {}, signature), {}, {});
 }
 
-/// The same communicator, whose end does not hold the GIL: it waits for threads that may be about to call Python.
+/// The same communicator with a destructor that releases the GIL: it waits for threads that may be about to call
+/// Python.
 Comm* without_gil(const Comm& given) {
   auto inner = std::make_unique<const Comm>(given);
   comm::State* const state = &inner->state();
@@ -267,7 +267,7 @@ Comm* comm_from_address(std::uintptr_t function, std::uintptr_t mpi_comm, int pr
 }
 
 std::string explain(const Comm& comm, const std::string& kind, std::uint64_t size_bytes, const std::string& dtype,
-                    const std::string& op, int root, const nb::dict& how) {
+                    const std::string& op, int root, const nb::dict& options) {
   Collective collective;
   collective.kind = collective_kind_from_name(kind);
   collective.dtype = dtype_from_name(dtype);
@@ -279,11 +279,11 @@ std::string explain(const Comm& comm, const std::string& kind, std::uint64_t siz
                 std::to_string(size_bytes) + " bytes are no whole number of " + dtype + " elements");
   if (!computes(collective.kind)) collective.dtype = DType::uint8;
   collective.count = size_bytes / penstock::size_bytes(collective.dtype);
-  apply(how, collective);
+  apply(options, collective);
   return comm.explain(collective);
 }
 
-/// One of the tasks that a tuner measures, on buffers of four segments each. Blocking and collective.
+/// Runs one of the tasks that the tuner measures, on buffers of four segments each. Blocking and collective.
 void run_task(Comm& comm, const std::string& algorithm, const std::vector<std::string>& stages, nb::handle input,
               nb::handle output) {
   static const std::map<std::string, Stage> kStages{
@@ -298,7 +298,7 @@ void run_task(Comm& comm, const std::string& algorithm, const std::vector<std::s
     wanted.push_back(kStages.at(stage));
     signature += std::uint64_t{1} << static_cast<unsigned>(wanted.back());
   }
-  // The plans of tasks are used over and over.
+  // Tasks run many times, so their plans are cached.
   thread_local std::map<std::string, std::shared_ptr<const Plan>> plans;
   const std::string key = comm.tuning_key() + algorithm + std::to_string(signature) + std::to_string(comm.rank());
   std::shared_ptr<const Plan>& plan = plans[key];
@@ -321,30 +321,31 @@ void bind_comm(nb::module_& module) {
       .def_prop_ro("rank", &Comm::rank)
       .def_prop_ro("size", &Comm::size)
       .def("start", &python::start, nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"),
-           nb::arg("root"), nb::arg("in_place"), nb::arg("how"), nb::arg("blocks") = nb::none(),
+           nb::arg("root"), nb::arg("in_place"), nb::arg("options"), nb::arg("blocks") = nb::none(),
            nb::arg("user") = nb::none(),
            nb::sig("def start(self, kind: str, input: object, output: object, op: str, root: int, in_place: bool, "
-                   "how: collections.abc.Mapping[str, object], "
+                   "options: collections.abc.Mapping[str, object], "
                    "blocks: collections.abc.Sequence[list[int] | None] | None = None, "
                    "user: tuple[collections.abc.Callable[[memoryview, memoryview], object], int, bool] | None = None) "
                    "-> Request | None"))
       .def("run", &python::run, nb::arg("kind"), nb::arg("input").none(), nb::arg("output").none(), nb::arg("op"),
-           nb::arg("root"), nb::arg("in_place"), nb::arg("how"), nb::arg("blocks") = nb::none(),
+           nb::arg("root"), nb::arg("in_place"), nb::arg("options"), nb::arg("blocks") = nb::none(),
            nb::arg("user") = nb::none(),
            nb::sig("def run(self, kind: str, input: object, output: object, op: str, root: int, in_place: bool, "
-                   "how: collections.abc.Mapping[str, object], "
+                   "options: collections.abc.Mapping[str, object], "
                    "blocks: collections.abc.Sequence[list[int] | None] | None = None, "
                    "user: tuple[collections.abc.Callable[[memoryview, memoryview], object], int, bool] | None = None) "
                    "-> bool"))
       .def(
           "run_on_arrays",
-          [](Comm& comm, int kind, int op, int root, nb::handle input, nb::handle output, const nb::dict& how) {
+          [](Comm& comm, int kind, int op, int root, nb::handle input, nb::handle output, const nb::dict& options) {
             return python::run_on_arrays(
-                comm, {.kind = static_cast<CollectiveKind>(kind), .op = op, .root = root, .how = how}, input, output);
+                comm, {.kind = static_cast<CollectiveKind>(kind), .op = op, .root = root, .options = options}, input,
+                output);
           },
           nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(),
           nb::sig("def run_on_arrays(self, kind: int, op: int, root: int, input: object, output: object, "
-                  "how: collections.abc.Mapping[str, object], /) -> bool"))
+                  "options: collections.abc.Mapping[str, object], /) -> bool"))
       .def_prop_ro("any_thread", &Comm::any_thread)
       .def("guard", &python::guard)
       .def("fail_next", &Comm::fail_next, nb::call_guard<nb::gil_scoped_release>())
@@ -361,10 +362,10 @@ void bind_comm(nb::module_& module) {
       .def("run_task", &python::run_task)
       .def("explain", &python::explain,
            nb::sig("def explain(self, kind: str, size_bytes: int, dtype: str, op: str, root: int, "
-                   "how: collections.abc.Mapping[str, object], /) -> str"))
+                   "options: collections.abc.Mapping[str, object], /) -> str"))
       .def("report", &Comm::report);
 
-  // The numbers that run_on_arrays() takes.
+  // Numbers for run_on_arrays().
   nb::dict kinds;
 #define PENSTOCK_COLLECTIVE(name, rooted, computes) kinds[#name] = static_cast<int>(CollectiveKind::name);
 #include "penstock/collectives.def"

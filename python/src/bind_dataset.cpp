@@ -1,4 +1,4 @@
-// Datasets. penstock/dataset.py makes the public class of these.
+// _penstock.dataset, on which penstock.dataset is built.
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -58,7 +58,7 @@ nb::capsule owner_of(T value) {
   return nb::capsule(new T(std::move(value)), [](void* p) noexcept { delete static_cast<T*>(p); });
 }
 
-/// Keeps a Python object alive for C++, which may let go of it on any thread, even after the interpreter's end.
+/// Keeps a Python object alive for C++. It may be released on any thread, even after the interpreter has ended.
 std::shared_ptr<void> shared_object(nb::object object) {
   return {object.release().ptr(), [](void* p) {
             if (!Py_IsInitialized()) return;
@@ -69,8 +69,8 @@ std::shared_ptr<void> shared_object(nb::object object) {
 
 nb::object borrowed(const std::shared_ptr<void>& object) { return nb::borrow(static_cast<PyObject*>(object.get())); }
 
-/// (samples, labels, indices). All arrays share the batch, which goes back to the pipeline with the last of them. A
-/// batch of trees is (tree, None, indices); the tree is None for an empty batch.
+/// (samples, labels, indices). The arrays share the batch; the last of them returns it to the pipeline. A batch of
+/// trees is (tree, None, indices); the tree is None for an empty batch.
 nb::tuple arrays(const Batch& batch, bool trees) {
   const nb::capsule owner = owner_of(batch);
   const nb::object indices = numpy_array(batch.indices().data(), {DType::uint64, {}}, batch.indices().size(), owner);
@@ -91,8 +91,8 @@ nb::tuple arrays(const Batch& batch, bool trees) {
                         indices);
 }
 
-/// The functions that C++ holds on to. Python's collector cannot see these references, and a function often leads back
-/// to its dataset through its module, so they are let go of before the interpreter ends.
+/// Functions that C++ holds. Python's garbage collector cannot see these references, and a function often refers to its
+/// dataset through its module. So they are released before the interpreter ends.
 class HeldFunction {
  public:
   explicit HeldFunction(nb::callable function) : function_(std::move(function)) { all().insert(this); }
@@ -116,7 +116,7 @@ class HeldFunction {
   }
 
   static void forget_all() {
-    std::vector<nb::object> going;  // their destructors may run anything
+    std::vector<nb::object> going;  // destructors may run any Python code
     for (HeldFunction* held : all()) going.push_back(std::exchange(held->function_, nb::object()));
   }
 
@@ -129,9 +129,9 @@ class HeldFunction {
   nb::object function_;
 };
 
-/// Calls a stage: function(sample, label, (epoch, index, position)), where the sample is an array with an integer
-/// label, or a tree with None. It returns (array, label), (tree, None), or None if the sample is not kept. The array
-/// owns the sample's memory, so the function may keep it.
+/// Calls a stage: function(sample, label, (epoch, index, position)). The sample is an array with an integer label, or a
+/// tree with label None. It returns (array, label), (tree, None), or None to drop the sample. The array owns the
+/// sample's memory, so the function may keep it.
 class PythonMap {
  public:
   explicit PythonMap(nb::callable function) : function_(HeldFunction::make(std::move(function))) {}
@@ -236,8 +236,7 @@ Dataset from_objects(std::uint64_t size, nb::callable get, nb::callable name, co
   return Dataset::from_objects(std::move(source));
 }
 
-/// An iterator that never waits with the GIL held, neither for a batch nor for a lock: its threads may need the GIL to
-/// go on.
+/// An iterator that never waits with the GIL held, neither for a batch nor for a lock: its threads may need the GIL.
 class PythonIterator {
  public:
   PythonIterator(DatasetIterator iterator, bool trees) : iterator_(std::move(iterator)), trees_(trees) {}
@@ -245,7 +244,7 @@ class PythonIterator {
   PythonIterator(const PythonIterator&) = delete;
   PythonIterator& operator=(const PythonIterator&) = delete;
 
-  /// Where the threads stand that do not end.
+  /// Where the threads that do not end are.
   std::vector<std::string> close() {
     std::optional<DatasetIterator> closing;
     std::swap(closing, iterator_);
@@ -257,7 +256,7 @@ class PythonIterator {
   }
 
   nb::object next() {
-    // A copy, so that close() from another thread cannot take the pipeline away.
+    // A copy, so that close() on another thread does not destroy the pipeline during this call.
     std::optional<DatasetIterator> iterator = iterator_;
     if (!iterator) throw Error(ErrorCode::invalid_argument, "this iterator is closed; take a new one from the dataset");
     std::optional<Batch> batch;

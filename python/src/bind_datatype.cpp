@@ -1,4 +1,4 @@
-// _penstock.Datatype: an MPI datatype, flattened, and what packs and unpacks its items.
+// _penstock.Datatype: a flattened MPI datatype, which packs and unpacks its items.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -22,12 +22,12 @@ namespace nb = nanobind;
 namespace penstock::python {
 namespace {
 
-/// What items lie in: an array, or for MPI.BOTTOM, which is None here, all memory, in which offsets are addresses.
+/// The memory of the items: an array; or all memory, with addresses as offsets, for None, which stands for MPI.BOTTOM.
 ArrayView memory_of(nb::handle memory, Access access) {
   return memory.is_none() ? ArrayView() : view(memory, access, "buffer");
 }
 
-/// The address of the first item, when all of them lie inside.
+/// The address of the first item. Throws if not all items lie inside the memory.
 std::byte* first_item(const Datatype& datatype, nb::handle given, const ArrayView& memory, std::int64_t offset_bytes,
                       std::int64_t count) {
   const bool is_absolute = given.is_none();
@@ -74,7 +74,7 @@ void unpack(const Datatype& datatype, nb::handle packed, nb::handle memory, std:
   datatype.unpack(from.bytes(), items, static_cast<std::uint64_t>(count));
 }
 
-/// What penstock.message has to know of an array: (size in bytes, bytes of an element, its type or "").
+/// What penstock.message needs of an array: (size in bytes, bytes per element, type or "").
 std::tuple<std::uint64_t, std::uint64_t, std::string> array_memory(nb::handle array) {
   const ArrayView memory = view(array, Access::read, "buffer");
   const std::optional<DType> dtype = memory.known_dtype();

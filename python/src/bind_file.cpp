@@ -1,4 +1,4 @@
-// penstock.file: see python/penstock/file.py. Memory is contiguous here; derived datatypes are packed in Python.
+// _penstock.File, on which penstock.file is built. Memory is contiguous here; Python packs derived datatypes.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,7 +25,7 @@ namespace {
 using Offset = python::Natural<"the offset">;
 using FileSize = python::Natural<"the size">;
 
-/// An array, or (array, offset in bytes, size in bytes or -1, element type) as penstock.message gives it.
+/// An array, or (array, offset in bytes, size in bytes or -1, element type), as penstock.message returns them.
 ArrayView memory(nb::handle given, Access access) {
   if (given.is_none()) return {};
   if (!nb::isinstance<nb::tuple>(given)) return python::view(given, access, "the buffer");
@@ -34,7 +34,7 @@ ArrayView memory(nb::handle given, Access access) {
       .part(nb::cast<std::int64_t>(parts[1]), nb::cast<std::int64_t>(parts[2]));
 }
 
-/// An operation that was started, with its memory.
+/// A started operation and its memory.
 class PendingFileRequest {
  public:
   PendingFileRequest(FileRequest request, ArrayView view) : request_(std::move(request)), view_(std::move(view)) {}
@@ -59,8 +59,8 @@ class PendingFileRequest {
 
 enum class Called { locally, together };
 
-/// What `prepare` makes of the arguments of a call. Where it fails, and the call is one of all ranks, the others must
-/// not wait for this one.
+/// The result of `prepare`, which converts the arguments of a call. If it throws in a collective call, the call fails
+/// on all ranks: nobody waits for this one.
 template <Called kCalled, typename Prepare>
 auto prepared(File& file, const Prepare& prepare) {
   try {
@@ -72,8 +72,8 @@ auto prepared(File& file, const Prepare& prepare) {
   }
 }
 
-/// One of File's calls that read the caller's memory or write to it, after a `Position` where it takes one. What is
-/// only started keeps the memory.
+/// A method of File that reads or writes the caller's memory, with or without a `Position`. A started operation keeps
+/// the memory alive.
 template <auto kCall, Called kCalled, Access kAccess, typename... Position>
 auto transfer(File& file, const Position&... position, nb::handle buffer) {
   ArrayView view = prepared<kCalled>(file, [&] {
@@ -102,7 +102,7 @@ void set_view(File& file, const python::Natural<"the displacement of a view">& d
   file.set_view(std::move(view));
 }
 
-/// set_size or preallocate.
+/// Binds set_size or preallocate.
 template <auto kCall>
 std::uint64_t resize(File& file, const FileSize& size) {
   prepared<Called::together>(file, [&] { size.check(); });

@@ -1,4 +1,4 @@
-// Layouts: _penstock.Layout, which penstock.layout wraps.
+// _penstock.Layout, which penstock.layout wraps.
 #include <algorithm>
 #include <string>
 #include <tuple>
@@ -42,7 +42,7 @@ Layout grid(std::vector<Lengths> splits, std::vector<std::int32_t> owners, std::
   return Layout::grid(std::move(splits), std::move(owners), ranks, order_from_name(storage, "storage"));
 }
 
-using Box = std::tuple<std::int32_t, Lengths, Lengths>;  // owner, begin, shape
+using Box = std::tuple<std::int32_t, Lengths, Lengths>;  // (owner, begin, shape)
 
 Layout boxes(Lengths shape, const std::vector<Box>& given, std::int32_t ranks, const std::string& storage) {
   std::vector<LayoutBox> boxes;
@@ -56,7 +56,7 @@ Layout replicated(const std::vector<const Layout*>& given) {
   return Layout::replicated(std::move(copies));
 }
 
-/// (local offset, local shape, strides, per dimension the intervals (global start, length)) of each tile of a rank.
+/// For each tile of a rank: (local offset, local shape, strides, per dimension its intervals (global starts, lengths)).
 nb::list tiles(const Layout& layout, std::int32_t rank) {
   nb::list result;
   const Layout& copy = layout.copy(std::max(layout.copy_of(rank), 0));
@@ -137,8 +137,8 @@ void bind_layout(nb::module_& module) {
       .def("blocks", &python::blocks,
            nb::sig("def blocks(self, rank: int, /) -> "
                    "list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]]"))
-      .def("window", [](const Layout& layout, const python::Lengths& begin,
-                        const python::Lengths& shape) { return layout.window(begin, shape); })
+      .def("subarray", [](const Layout& layout, const python::Lengths& begin,
+                          const python::Lengths& shape) { return layout.subarray(begin, shape); })
       .def_prop_ro("copies", &Layout::copies)
       .def("copy", [](const Layout& layout, std::int32_t index) { return Layout(layout.copy(index)); })
       .def("on_ranks", [](const Layout& layout, const std::vector<std::int32_t>& ranks,

@@ -1,4 +1,4 @@
-// What `penstock info` shows of the machine.
+// Facts about the machine for `penstock info`.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 

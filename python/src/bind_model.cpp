@@ -1,4 +1,4 @@
-// _penstock.model: analytic models. penstock.model is what users see.
+// _penstock.model: analytic models. penstock.model is the public module.
 #include <string>
 #include <utility>
 
@@ -24,7 +24,7 @@ void bind_model(nb::module_& module) {
       .def_ro("t_communication", &SplitPoint::communication)
       .def_ro("t", &SplitPoint::overlapped)
       .def_ro("t_divided", &SplitPoint::divided);
-  // Costs are pairs of a latency and a time per byte.
+  // A cost is (latency, time per byte).
   using Cost = std::pair<double, double>;
   nb::class_<SplitModel>(part, "SplitModel")
       .def("__init__",

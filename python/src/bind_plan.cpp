@@ -1,4 +1,4 @@
-// _penstock.plan: plans of collectives for any team, without a communicator. penstock.plan is what users see.
+// _penstock.plan: plans of collectives for any team, without a communicator. penstock.plan is the public module.
 #include <cstdint>
 #include <string>
 #include <tuple>
@@ -72,7 +72,7 @@ void bind_plan(nb::module_& module) {
                                               radix, reproducible));
            })
       .def_prop_ro("itemsize", [](const Collective& self) { return size_bytes(self.dtype); });
-  // The plans of all ranks; opaque, since those of many ranks are large.
+  // The plans of all ranks. Opaque, since they may be large.
   nb::class_<std::vector<Plan>>(part, "Plans")
       .def("__len__", [](const std::vector<Plan>& self) { return self.size(); })
       .def("to_text", [](const std::vector<Plan>& self, std::size_t rank) { return to_text(self.at(rank)); })

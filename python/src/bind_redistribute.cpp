@@ -1,4 +1,4 @@
-// Redistribution: _penstock.Redistribution, the volumes and the relabeling.
+// _penstock.Redistribution, and the volumes and relabeling of redistributions.
 #include <algorithm>
 #include <complex>
 #include <cstdint>
@@ -35,13 +35,13 @@ RelabelPolicy policy_from_name(const std::string& name) {
               "relabel is '" + name + "'; expected True, False, 'never', 'worthwhile' or 'always'");
 }
 
-/// Names of the element types.
+/// Names of the two element types.
 struct Names {
   std::string source;
   std::string target;
 };
 
-/// How to relabel, and by which cost; None for the volume.
+/// How to relabel, and the cost to minimize; without a cost, the volume.
 struct Relabel {
   std::string policy;
   nb::handle cost;
@@ -78,7 +78,7 @@ RedistributionBatch plan_batch(Comm& comm, const std::vector<const Layout*>& sou
   return {comm, std::move(pairs), options};
 }
 
-/// Collective. A caller who already knows that its arguments are wrong says so in `failure` instead of staying away.
+/// Collective. A caller whose arguments are invalid passes `failure`, so that the call fails on all ranks.
 Redistribution plan(Comm& comm, nb::handle source, nb::handle target, const std::pair<std::string, std::string>& dtypes,
                     const std::string& op, const std::string& relabel, nb::handle cost,
                     const std::vector<std::vector<std::int64_t>>& part, const std::vector<std::int64_t>& leading,
@@ -114,10 +114,10 @@ struct Expected {
   std::uint64_t size_bytes;
 };
 
-/// This rank's side of one pair.
+/// This rank's memory for one side of a pair.
 struct Side {
   std::vector<ArrayView> arrays;
-  /// Of each of the rank's parts, where it is not one contiguous piece of memory as the layout says.
+  /// One entry per local array. Empty if the memory is contiguous, as the layout says.
   std::vector<LocalMemory::Tile> strides;
   std::vector<std::byte*> first;
 
@@ -128,7 +128,7 @@ struct Side {
   throw Error(ErrorCode::invalid_argument, std::string(argument) + " " + has + "; expected " + expected);
 }
 
-/// As Python shows a tuple.
+/// As Python prints a tuple.
 std::string text_of(const std::vector<std::int64_t>& shape) {
   std::string text;
   for (const std::int64_t length : shape) text += (text.empty() ? "" : ", ") + std::to_string(length);
@@ -155,7 +155,7 @@ void add_part(Side& side, const ArrayView& array, const std::vector<std::int64_t
   }
 }
 
-/// Says of contiguous memory, too, where its parts lie: for the side whose other side is not contiguous.
+/// Describes contiguous memory by its arrays too, because the other side of the pair is not contiguous.
 void split(Side& side, const Expected& what, int rank) {
   if (!side.is_dense()) return;
   std::byte* at = side.arrays[0].data();
@@ -188,7 +188,7 @@ ArrayView array_of(nb::handle given, Access access, const char* argument, DType 
   return array;
 }
 
-/// A list of arrays is of the rank's parts one by one; an array with strides is its only part.
+/// A list has one array per local array of the rank. An array with strides is the rank's only one.
 Side local_side(nb::handle given, Access access, const char* argument, const Expected& what, int rank) {
   const auto& [layout, leading_elems, dtype, expected_bytes] = what;
   Side side;
@@ -254,7 +254,7 @@ struct Sides {
     const auto is_dense = [](const Side& side) { return side.is_dense(); };
     return std::ranges::all_of(inputs, is_dense) && std::ranges::all_of(outputs, is_dense);
   }
-  /// All that has to stay alive.
+  /// Everything that must stay alive during the operation.
   std::vector<ArrayView> take_arrays() && {
     std::vector<ArrayView> all;
     all.reserve(inputs.size() + outputs.size() + 1);
@@ -319,7 +319,7 @@ PendingRequest start_sides(const RedistributionBatch& batch, int rank, const nb:
   return {std::move(request), std::move(arrays)};
 }
 
-/// What one redistribution is called with.
+/// The arguments of one run of a redistribution.
 class Arguments {
  public:
   Arguments(nb::handle source, nb::handle target, nb::handle alpha, nb::handle beta, nb::handle workspace)
@@ -340,8 +340,8 @@ class Arguments {
     output_parts_ = parts_of<StridedParts>(output_);
   }
 
-  /// `start(input, output, alpha, beta, workspace)` is called without the interpreter's lock, with whole arrays or
-  /// with parts.
+  /// Calls `start(input, output, alpha, beta, workspace)` without the GIL, with contiguous memory or with strided
+  /// arrays.
   template <class Start>
   PendingRequest start(const Start& start) && {
     Request request;
@@ -391,7 +391,7 @@ PendingRequest start_redistribution(const Redistribution& redistribution, int ra
   });
 }
 
-/// One call with a plan that the communicator keeps. What the caller knows to be wrong stands in `failure`.
+/// Starts a call whose plan the communicator caches. A caller whose arguments are invalid passes `failure`.
 PendingRequest start_once(Comm& comm, nb::handle source_layout, nb::handle target_layout,
                           const std::pair<std::string, std::string>& dtypes, const std::string& op, nb::handle source,
                           nb::handle target, nb::handle alpha, nb::handle beta, nb::handle given_workspace,
@@ -443,7 +443,7 @@ nb::tuple relabel_of(const Layout& source, const Layout& target, std::size_t ele
 
 using Numbers = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-/// Calls `function` with the source ranks and the bytes of the packages, for one number of each rank.
+/// A cost that calls `function` with the source ranks and bytes of the packages. It returns one number per rank.
 TransferCost cost_of_parts(const nb::object& function) {
   const std::shared_ptr<nb::object> kept(new nb::object(function), [](nb::object* object) {
     const nb::gil_scoped_acquire acquired;
@@ -589,7 +589,7 @@ void bind_redistribute(nb::module_& module) {
              nb::sig("def plan_batch(comm: Comm, sources: collections.abc.Sequence[Layout], "
                      "targets: collections.abc.Sequence[Layout], dtypes: tuple[str, str], op: str, relabel: str, "
                      "cost: TransferCost | None, failure: str) -> RedistributionBatch"));
-  // Whatever is wrong must become an Error on all ranks, so None comes as far as the functions that say so.
+  // Invalid arguments must raise on all ranks, so None passes through to the functions that check it.
   module.def("plan_redistribute", &python::plan, nb::arg("comm"), nb::arg("source").none(), nb::arg("target").none(),
              nb::arg("dtypes"), nb::arg("op"), nb::arg("relabel"), nb::arg("cost").none(), nb::arg("part"),
              nb::arg("leading"), nb::arg("failure"),

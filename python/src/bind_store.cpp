@@ -1,4 +1,4 @@
-// penstock.store: see python/penstock/store.py.
+// _penstock.Store, Blob and Snapshot, on which penstock.store is built.
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -30,12 +30,12 @@ using OptionalVersion = std::optional<Version>;
 
 std::uint64_t number(const OptionalVersion& version) { return version ? std::uint64_t{*version} : kLatest; }
 
-/// Of any float; what is negative or no number is -1 s.
+/// From any float. Negative numbers and NaN become -1 s.
 std::chrono::nanoseconds duration(double seconds) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>((seconds >= 0 ? std::min(seconds, 1e9) : -1) * 1e9));
 }
 
-/// The (offset, buffer) pairs of a call, with the buffers held.
+/// The (offset, buffer) pairs of a call. Keeps the buffers alive.
 class Regions {
  public:
   Regions(nb::handle pairs, Access access) {
@@ -65,8 +65,8 @@ class Regions {
 
  private:
   Bytes hold(nb::handle object, Access access) {
-    // Thousands of regions are usual, and their element types do not matter: the plain way takes a fraction of the
-    // time.
+    // Calls often have thousands of regions, and element types do not matter here: the buffer protocol alone takes a
+    // fraction of the time.
     if (Py_buffer buffer; PyObject_CheckBuffer(object.ptr()) != 0) {
       if (PyObject_GetBuffer(object.ptr(), &buffer, access == Access::write ? PyBUF_WRITABLE : PyBUF_SIMPLE) == 0) {
         buffers_.push_back(buffer);

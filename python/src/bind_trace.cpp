@@ -1,4 +1,4 @@
-// penstock.trace and the table of options.
+// _penstock.trace, and the table of options.
 #include <string>
 #include <vector>
 
@@ -15,7 +15,7 @@ using namespace penstock;
 
 namespace {
 
-/// A span that Python opens and closes; the clock is read here so that Python's and C++'s spans fit together.
+/// A span that Python opens and closes. C++ reads the clock, so that Python's and C++'s spans fit together.
 class PythonSpan {
  public:
   PythonSpan(const std::string& name, const std::string& lane, std::uint64_t bytes)

@@ -19,7 +19,7 @@ std::string python_type(nb::handle object) {
   return nb::cast<std::string>(nb::handle(object.type()).attr("__qualname__"));
 }
 
-/// kind: 'i' signed, 'u' unsigned, 'f' floating point, 'c' complex.
+/// `kind`: 'i' signed, 'u' unsigned, 'f' floating point, 'c' complex.
 std::optional<DType> find_dtype(char kind, std::uint64_t item_bytes) {
 #define PENSTOCK_DTYPE(name, type, size, numpy) \
   if (kind == numpy[0] && item_bytes == (size)) return DType::name;
@@ -30,14 +30,14 @@ std::optional<DType> find_dtype(char kind, std::uint64_t item_bytes) {
   return std::nullopt;
 }
 
-/// Of all lanes of an element.
+/// Bytes of an element, with all its lanes.
 std::uint64_t item_bytes_of(nb::dlpack::dtype dtype) { return (std::uint64_t{dtype.bits} * dtype.lanes + 7) / 8; }
 
 std::optional<DType> dtype_of_dlpack(nb::dlpack::dtype dtype) {
   if (dtype.bits % 8 != 0) return std::nullopt;
   const std::uint64_t item_bytes = item_bytes_of(dtype);
   const auto code = static_cast<nb::dlpack::dtype_code>(dtype.code);
-  // Older exporters have no other way to name complex numbers.
+  // Older exporters describe complex numbers as two lanes.
   if (dtype.lanes == 2 && code == nb::dlpack::dtype_code::Float) return find_dtype('c', item_bytes);
   if (dtype.lanes != 1) return std::nullopt;
   switch (code) {
@@ -51,7 +51,7 @@ std::optional<DType> dtype_of_dlpack(nb::dlpack::dtype dtype) {
   }
 }
 
-/// NumPy arrays of ml_dtypes.bfloat16 export neither a buffer nor DLPack; their bits as uint16 do.
+/// The bits as uint16: bfloat16 arrays of ml_dtypes export neither a buffer nor DLPack.
 nb::object bits_of_bfloat16(nb::handle object) {
   if (!nb::hasattr(object, "dtype") || !nb::hasattr(object, "view")) return {};
   const nb::object dtype = object.attr("dtype");
@@ -172,7 +172,7 @@ ArrayView strided_view(nb::handle object, Access access, const char* argument) {
       result.fortran_contiguous_ = result.fortran_contiguous_ && (array.shape(d) == 1 || array.stride(d) == dense);
     if (array.size() == 0) result.c_contiguous_ = result.fortran_contiguous_ = true;
     result.data_ = static_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(array.data())));
-    result.item_bytes_ = item_bytes_of(array.dtype());  // nanobind's own sizes leave the lanes out
+    result.item_bytes_ = item_bytes_of(array.dtype());  // nanobind ignores lanes
     result.size_bytes_ = array.size() * result.item_bytes_;
     for (std::size_t d = 0; d < array.ndim(); ++d) {
       result.shape_.push_back(static_cast<std::int64_t>(array.shape(d)));
@@ -181,7 +181,7 @@ ArrayView strided_view(nb::handle object, Access access, const char* argument) {
     result.dtype_ = dtype_of_dlpack(array.dtype());
     result.held_ = "DLPack code " + std::to_string(array.dtype().code) + ", " + std::to_string(array.dtype().bits) +
                    " bits" + (array.dtype().lanes == 1 ? "" : ", " + std::to_string(array.dtype().lanes) + " lanes");
-    // A DLPack export is memory that its exporter keeps alive: hold the tensor, not only the Python object.
+    // The exporter keeps DLPack memory alive for the tensor: hold the tensor, not only the Python object.
     result.tensor_ = std::make_shared<nb::ndarray<nb::ro>>(std::move(array));
   } else {
     refuse(std::string(argument) + " is a " + python_type(object) +

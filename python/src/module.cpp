@@ -1,4 +1,4 @@
-// The extension module: calls every row of bindings.def and turns penstock::Error into Python's penstock.Error.
+// The extension module: runs the rows of bindings.def and translates penstock::Error to Python's penstock.Error.
 #include <dlfcn.h>
 
 #include <exception>
@@ -29,7 +29,7 @@ void translate_error(const std::exception_ptr& thrown, void*) {
   }
 }
 
-/// The folder of libpenstock.so: the libraries of the MPI ABIs lie next to it, in a build tree as in a wheel.
+/// The folder of libpenstock.so. The libraries for the MPI ABIs lie beside it, in a build tree and in a wheel.
 std::string library_directory() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&penstock::dtype_from_name), &info) == 0 || info.dli_fname == nullptr)

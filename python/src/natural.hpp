@@ -1,4 +1,4 @@
-// Arguments that count or number something.
+// Non-negative integer arguments.
 #pragma once
 
 #include <algorithm>
@@ -19,9 +19,8 @@ struct ArgumentName {
   char text[kSize];
 };
 
-/// An integer from 0 to 2^63. Whatever else is given is kept, and becomes an Error that names the argument when the
-/// number is asked for: a call of all ranks can then fail on all of them, and no user reads signatures of the
-/// extension's.
+/// An integer from 0 to 2^63. Another value is stored and raises an Error that names the argument when the number is
+/// read. So a collective call can fail on all ranks, and users do not see signatures of the extension.
 template <ArgumentName kName>
 class Natural {
  public:
@@ -34,7 +33,7 @@ class Natural {
       if (PyErr_Occurred() == nullptr && made.value_ <= kMost) return made;
     }
     PyErr_Clear();
-    // An object whose own repr() fails must not end the process from a caster, which may not throw.
+    // A caster must not throw, so a failing repr() must not propagate.
     const nanobind::object shown = nanobind::steal(PyObject_Repr(given.ptr()));
     const char* text = shown.is_valid() ? PyUnicode_AsUTF8(shown.ptr()) : nullptr;
     PyErr_Clear();
@@ -56,7 +55,7 @@ class Natural {
   static constexpr std::uint64_t kMost = std::uint64_t{1} << 63;
 
   std::uint64_t value_ = 0;
-  std::string wrong_;  ///< as it was given
+  std::string wrong_;  ///< repr of an invalid value
 };
 
 }  // namespace penstock::python

@@ -1,4 +1,4 @@
-// An operation that was started from Python.
+// Operations that were started from Python.
 #pragma once
 
 #include <utility>
@@ -11,7 +11,7 @@
 
 namespace penstock::python {
 
-/// The request and the memory that it works on. A destroyed one waits, so that memory cannot vanish under it.
+/// A request and the memory that it uses. The destructor waits, so that the memory outlives the operation.
 class PendingRequest {
  public:
   PendingRequest(Request request, ArrayView input, ArrayView output)
@@ -39,7 +39,7 @@ class PendingRequest {
   }
 
  private:
-  /// Without the interpreter's lock: who has the engine's may be about to call Python.
+  /// Releases the GIL: the thread that holds the engine's lock may be about to call Python.
   void drop_request() {
     const nanobind::gil_scoped_release released;
     request_ = {};

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # bench [--nodes K] [--rate RATE] [OPTION…] : stores in Ceph against MPI's atomic mode on CephFS, over emulated nodes (root)
-"""Emulated nodes write to one Ceph, which hangs on the same switch: the nodes' links are what limits them.
+"""Emulated nodes write to one Ceph on the same switch. The links of the nodes are the bottleneck.
 
-The monitor, the OSDs and the metadata server run in the network of the switch, whose side is not shaped; every node mounts
-CephFS with ceph-fuse. Penstock writes to a pool of the same OSDs with as many copies. Options that are not known here go
-to `penstock bench store`.
+The monitor, the OSDs and the metadata server run in the network of the switch, which is not shaped. Every node mounts CephFS with
+ceph-fuse. Penstock writes to a pool on the same OSDs, with the same number of copies. Unknown options are passed to
+`penstock bench store`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev ceph bench", description=__doc__)
     parser.add_argument("command", choices=["bench"])
     parser.add_argument("--nodes", type=int, default=4, help="emulated nodes, one client each (default: 4)")
-    parser.add_argument("--rate", default="200mbit", help="of each node's link (default: 200mbit)")
+    parser.add_argument("--rate", default="200mbit", help="rate of each node's link (default: 200mbit)")
     parser.add_argument("--osds", type=int, default=3, help="(default: 3)")
     parser.add_argument("--copies", type=int, default=2, help="copies of each object, for both (default: 2)")
     parser.add_argument("--json", action="store_true", help="print what penstock bench store --json prints")
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def end_jobs() -> None:
-    """A launcher that is interrupted leaves its ranks behind: whatever runs in the nodes' networks ends here."""
+    """An interrupted launcher leaves its ranks behind: end all processes in the nodes' networks."""
     hosts = ROOT / "build/cluster/hosts"
     holders = [line.split()[1] for line in hosts.read_text().splitlines()] if hosts.exists() else []
     networks = {network for holder in holders if (network := network_of(holder))} - {network_of("self")}
@@ -94,7 +94,7 @@ def bench(arguments: argparse.Namespace, rest: list[str], directory: Path) -> di
         ceph = stack.enter_context(Ceph(directory / "ceph", arguments.osds, address=ADDRESS, enter=switch))
         ceph.make_pool("penstock", arguments.copies)
         ceph.make_file_system(arguments.copies)
-        # The same path on every node, each with a mount of its own there.
+        # The same path on every node, each with its own mount.
         place = directory / "shared"
         for number, holder in enumerate(nodes):
             enter = ["nsenter", "-t", holder, "-n", "-u", "-i", "-m"]
@@ -123,7 +123,7 @@ def bench(arguments: argparse.Namespace, rest: list[str], directory: Path) -> di
 
 
 def show(report: dict, limit: float) -> None:
-    """MB/s of all nodes, how many times as fast Penstock is, and its share of what the links can carry."""
+    """Prints MB/s over all nodes, the relative speed of Penstock, and its share of the links' rate."""
     print(f"{'':32} {'ranks':>5} {'bytes':>12}  " + "  ".join(f"{peer:>16}" for peer in report["peers"]))
     for row in report["rows"]:
         setting = row["setting"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# [--all] : remove what was built, keep the environment; --all removes build/ altogether
+# [--all] : remove build trees but keep the environment; --all removes build/ altogether
 set -euo pipefail
 source "$PENSTOCK_ROOT/scripts/environment.sh"
 cd "$PENSTOCK_ROOT"

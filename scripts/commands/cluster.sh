@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # up K RATE | run [-n N] CMD… | bench CASE | down : emulated nodes with shaped links (root); ./dev cluster shows all options
 #
-# A node is a process that holds a network, UTS, IPC and mount namespace: its own host name, its own /dev/shm, and an
-# eth0 with one address. The nodes hang on a bridge in a namespace of its own, so nothing of the host's network is
-# touched, and all of it is gone when the holders end. tbf shapes both directions of each link to RATE (1gbit, 100mbit,
-# or `none`). The launcher runs on the first node and reaches the others through scripts/node_agent.sh.
+# A node is a process that holds a network, UTS, IPC and mount namespace: its own host name, its own /dev/shm, and an eth0 with
+# one address. The nodes are connected to a bridge in its own namespace, so the host's network is not touched, and everything
+# is gone when the holders end. tbf shapes both directions of each link to RATE (1gbit, 100mbit, or `none`). The launcher runs
+# on the first node and reaches the others through scripts/node_agent.sh.
 set -euo pipefail
 source "$PENSTOCK_ROOT/scripts/environment.sh"
 export PATH="$PATH:/usr/sbin:/sbin"
@@ -29,7 +29,7 @@ require_root() {
     die "cluster: this machine does not let root make namespaces (a container needs CAP_SYS_ADMIN and CAP_NET_ADMIN)"
 }
 
-# A holder is a `sleep` under a name of its own, so that a recycled process id is never mistaken for it.
+# A holder is a `sleep` with a unique name, so that a recycled process id is never mistaken for it.
 holder_name() { echo "penstock-$1-$(printf '%s' "$state" | cksum | cut -d' ' -f1)"; }
 
 is_holder() {
@@ -40,7 +40,7 @@ is_holder() {
 hold() { # hold NAME UNSHARE_OPTIONS…: starts a holder and prints its process id
   local name="$1" pid
   shift
-  # Each holder is its own session and holds none of our files, so it outlives this command and blocks nobody.
+  # Each holder has its own session and none of our files open, so it outlives this command and blocks nobody.
   # shellcheck disable=SC2016
   setsid --fork unshare "$@" bash -c 'echo $$ >"$1.new" && mv "$1.new" "$1" && exec -a "$2" sleep infinity' \
     hold "$state/$name.pid" "$(holder_name "$name")" </dev/null >/dev/null 2>&1 9>&-
@@ -55,7 +55,7 @@ hold() { # hold NAME UNSHARE_OPTIONS…: starts a holder and prints its process 
   die "cluster: the namespaces of '$name' could not be made"
 }
 
-# The processes on a node, besides its holder: those of a job whose launcher was ended by a limit of time live on.
+# The processes on a node besides its holder: ranks of a job survive if a time limit ended their launcher.
 tenants() {
   local network process
   network="$(readlink "/proc/$1/ns/net")"
@@ -194,7 +194,7 @@ case "$command" in
     require_root
     [[ -s "$state/hosts" ]] || die "cluster bench: there are no nodes; make some with ./dev cluster up 4 1gbit"
     enter_environment
-    # Jobs choose their MPI themselves.
+    # Jobs select their MPI themselves.
     launcher="$PENSTOCK_ROOT/dev cluster run"
     if [[ "${1:-}" == --ranks ]]; then
       launcher+=" --ranks ${2:?--ranks needs the ranks per node, such as 3,4}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# [OPTION…] : the training run that needs all five parts; prints a table, writes demo-report.html (--help: options)
+# [OPTION…] : a training run that uses all five parts; prints a table, writes demo-report.html (--help: options)
 set -euo pipefail
 source "$PENSTOCK_ROOT/scripts/environment.sh"
 set_up build

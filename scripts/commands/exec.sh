@@ -6,7 +6,7 @@ source "$PENSTOCK_ROOT/scripts/environment.sh"
 explicit_build="${PENSTOCK_BUILD:-}"
 set_up
 enter_environment
-# CMake takes it for the prefix of an installation: find_package(penstock) would look into the checkout.
+# CMake would take it for an installation prefix: find_package(penstock) would look into the checkout.
 export -n PENSTOCK_ROOT
 if [[ -z "$explicit_build" && ! -e "$PENSTOCK_BUILD/.built" ]]; then
   build_preset release penstock_programs

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # [--fix] [--tidy] : format of C++ and Python, ruff, the layer table, shell syntax; --fix mends, --tidy adds clang-tidy
-"""Looks at every file that git knows or would take."""
+"""Checks all files that git tracks or would add."""
 
 from __future__ import annotations
 

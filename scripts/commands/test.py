@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # [--quick] [--all] [--with-ceph] [SUITE…] : build and run every test, print a table; `./dev test --list` names the suites
-"""The test runner. A suite is a function that returns its counts; @suite gives it a name and a place in the order."""
+"""The test runner. A suite is a function that returns its counts. @suite registers it, in the order of their definition."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ from testing import (
     run,
 )
 
-# Algorithms depend on the number of ranks, and not on the MPI: small numbers are run under one MPI, and under another one
-# rank, an odd number and a power of two; the suite `nodes` adds seven ranks under each. --all runs every number.
+# Algorithms depend on the number of ranks, not on the MPI. So small numbers run under one MPI; the other gets one rank, an odd
+# number and a power of two; the suite `nodes` adds seven ranks under each. --all runs all numbers under both.
 RANKS = {"mpich": (1, 2, 3, 4), "openmpi": (1, 3, 4)}
 ALL_RANKS = (1, 2, 3, 4, 7)
 QUICK_RANKS = (2, 4)
 NODE_RANKS = "3,4"
-#: Those with more than one thread, or that several threads use.
+#: Layers with more than one thread, or used by several threads.
 TSAN_LAYERS = ("engine", "comm", "arrays", "store")
-#: Plans that are made, timed or verified on paper, by the thousand: little memory. With --all they run sanitized, too, as
-#: do the programs of tests/conformance and tests/mpi.
+#: Tests that only make, time or verify thousands of plans: little memory to check. With --all they run sanitized too, and so do
+#: the programs of tests/conformance and tests/mpi.
 ON_PAPER = "Timed|BeyondTwo|MoreMembersOfABatch|IsDescribed|Mutation"
 UNITS = sorted(f"unit_{folder.name}" for folder in (ROOT / "tests/unit").iterdir())
 MPIS = tuple(RANKS)
 PARALLEL = os.cpu_count() or 1
-#: Suites that run at a time: most leave a core without work now and then. Those whose processes wait for each other are
-#: alone, since each that the system does not run keeps the others waiting: 56 s become 270 s beside another suite.
+#: Suites that run at the same time: most leave a core idle at times. Suites whose processes wait for each other run alone: beside
+#: another suite they take about five times as long.
 LANES = 2
-#: Of what is built ahead: the processors' idle time, if anything else wants to run.
+#: For builds ahead of time: they use only idle cores.
 LOWEST_PRIORITY = 19
-MOST_LOGS = 20  #: that are quoted after a failure
+MOST_LOGS = 20  #: Logs quoted after a failure.
 
 
 @dataclass
@@ -83,8 +83,8 @@ WITHOUT_BUILD = ("layers", "tooling", "headers")
 def suite(
     name: str, what: str, quick: bool = True, builds: Sequence[str] = (), alone: bool = False
 ) -> Callable[[Callable[[Options], Result]], Callable[[Options], Result]]:
-    """Registers a suite; with quick=False, `./dev test --quick` leaves it out. `builds`, a preset and its targets, is built
-    ahead. Beside a suite that is `alone` only builds ahead run."""
+    """Registers a suite. quick=False: `./dev test --quick` leaves it out. `builds`: a preset and its targets, built ahead of time.
+    `alone`: no other suite runs at the same time, only builds."""
 
     def register(function: Callable[[Options], Result]) -> Callable[[Options], Result]:
         SUITES.append(Suite(name, what, function, quick, builds, alone))
@@ -98,13 +98,13 @@ def log_of(name: str) -> Path:
 
 
 def build_command(preset: str, *targets: str) -> list[str]:
-    """One at a time in a build tree: two of ninja would write the same files."""
+    """Locks the build tree: two ninjas would write the same files."""
     lock = LOGS / f"{preset}.building"
     return ["flock", str(lock), *fixed_addresses(preset), str(ROOT / "dev"), "build", preset, *targets]
 
 
 def build(preset: str, log: Path, *targets: str) -> str:
-    """Builds, and returns what went wrong, or nothing."""
+    """Builds. Returns what went wrong, or ""."""
     if ahead and preset != "release":
         ahead.hurry()
     status, output = run(build_command(preset, *targets), log)
@@ -117,8 +117,7 @@ def build(preset: str, log: Path, *targets: str) -> str:
 
 
 class Ahead:
-    """Builds that suites to come need, made in what the suites before them leave of the processors. What fails is built
-    again, and told, by the suite that needs it."""
+    """Builds for later suites, with idle cores. The suite that needs a failed build repeats it, and reports the failure."""
 
     def __init__(self, builds: Sequence[Sequence[str]]) -> None:
         commands = [shlex.join(build_command(*arguments)) for arguments in builds]
@@ -134,14 +133,14 @@ class Ahead:
         self.set_priority(LOWEST_PRIORITY)
 
     def set_priority(self, priority: int) -> None:
-        """Of the session as well, where the kernel shares the processors among sessions first."""
+        """Sets it for the session too, since the kernel may first share cores among sessions."""
         with contextlib.suppress(PermissionError, ProcessLookupError):
             os.setpriority(os.PRIO_PGRP, self.process.pid, priority)
         with contextlib.suppress(OSError):
             Path(f"/proc/{self.process.pid}/autogroup").write_text(str(priority))
 
     def hurry(self) -> None:
-        """Somebody waits for it now. Only root may."""
+        """Raises the priority when a suite waits for the build. Needs root."""
         self.set_priority(0)
 
     def end(self) -> None:
@@ -150,12 +149,12 @@ class Ahead:
         self.process.wait()
 
 
-#: Of this run, and of its lanes.
+#: Builds ahead of time of this run, for all lanes.
 ahead: Ahead | None = None
 
 
 def fixed_addresses(preset: str) -> list[str]:
-    """A prefix for what runs programs of a preset: older ThreadSanitizers do not know where newer kernels put memory."""
+    """A command prefix to disable address space randomization: older ThreadSanitizers fail with newer kernels' addresses."""
     command = ["setarch", "-R"]
     if preset != "tsan" or subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
         return []
@@ -186,7 +185,7 @@ def pytest(log: Path, *arguments: str | Path) -> Result:
         sys.executable,
         "-m",
         "pytest",
-        "-v",  # a test is named before it runs, so that the log ends with the one that hangs
+        "-v",  # names a test before it runs, so that a hanging test is the last line of the log
         "-rs",
         "-p",
         "no:cacheprovider",
@@ -247,7 +246,7 @@ def mpi_tests(
     python: str | Path = "python",
     **environment: str,
 ) -> Result:
-    """Collective tests under one launcher: a test has passed when it passed on every rank."""
+    """Collective tests under one launcher. A test passes if it passes on every rank."""
     log, prefix = log_of(name), LOGS / f"{name}.rank"
     for old in LOGS.glob(f"{name}.rank.*"):
         old.unlink()
@@ -478,7 +477,7 @@ def ceph(options: Options) -> Result:
 
 
 def plain_suite(folder: Path) -> None:
-    """Tests of Python in a folder that no suite above knows are a suite of their own."""
+    """Makes a suite of a folder of Python tests that no suite above covers."""
 
     @suite(folder.name, f"tests/{folder.name}", quick=False)
     def folder_suite(_: Options) -> Result:
@@ -547,7 +546,7 @@ def main() -> int:
 
 
 def next_of(waiting: Iterable[Suite], running: Iterable[Suite]) -> Suite | None:
-    """The first that may run beside the others."""
+    """The first suite that may run beside the running ones."""
     beside = list(running)
     if any(known.alone for known in beside):
         return None
@@ -555,10 +554,10 @@ def next_of(waiting: Iterable[Suite], running: Iterable[Suite]) -> Suite | None:
 
 
 def run_suites(chosen: Sequence[Suite], options: Options) -> list[tuple[Suite, Result]]:
-    """As many at a time as there are lanes, each of which is a process: what a suite uses is what its lane's children do."""
+    """Runs as many suites at a time as there are lanes. A lane is a process, so a suite's resources are those of its children."""
     waiting, running, results = list(chosen), {}, {}
     lanes = ProcessPoolExecutor(LANES, mp_context=multiprocessing.get_context("fork"))
-    # What is built ahead is needed last, and suites that are alone leave it most of the processors.
+    # Suites that need builds run last; suites that run alone leave most of the cores to the builds.
     waiting.sort(key=lambda known: (bool(known.builds), not known.alone))
     global ahead
     ahead = None if len(chosen) == 1 else Ahead([known.builds for known in chosen if known.builds])
@@ -571,7 +570,7 @@ def run_suites(chosen: Sequence[Suite], options: Options) -> list[tuple[Suite, R
                 known = running.pop(future)
                 try:
                     result = future.result()
-                except Exception as error:  # of the runner itself
+                except Exception as error:  # an error of the runner itself
                     result = Result.failure(f"{known.name} could not be run: {error!r}")
                 results[known.name] = result
                 said = "FAILED" if result.failed else "ok"
@@ -615,7 +614,7 @@ def report(results: list[tuple[Suite, Result]], seconds: float) -> int:
 
 
 def show_logs(notes: Sequence[str]) -> None:
-    """Where only this output is kept, the logs are out of reach."""
+    """Prints the ends of the logs, for those who only have this output."""
     for log in named_logs(notes)[:MOST_LOGS]:
         print(f"{relative(log)}:")
         for line in excerpt(log):

@@ -1,4 +1,4 @@
-// How the ranks come to agree about a redistribution.
+// Agreement of the ranks on a redistribution.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -14,7 +14,7 @@ namespace penstock::arrays {
 namespace {
 
 std::uint64_t hash_of_part(const RedistributionOptions& options) {
-  std::uint64_t part = options.has_window() ? 1 : 0;
+  std::uint64_t part = options.has_subarray() ? 1 : 0;
   for (const auto* list : {&options.source_begin, &options.target_begin, &options.shape}) {
     part = base::mix(part, list->size());
     for (const std::int64_t length : *list) part = base::mix(part, static_cast<std::uint64_t>(length));
@@ -23,7 +23,7 @@ std::uint64_t hash_of_part(const RedistributionOptions& options) {
 }
 
 void check_pair(const LayoutPair& pair, const RedistributionOptions& options, std::int32_t ranks) {
-  const MovedParts moved = moved_parts(pair.source, pair.target, options);
+  const MovedLayouts moved = moved_layouts(pair.source, pair.target, options);
   redistribute::Pairing(moved.source, moved.target, options.op);
   kernels::check_conversion(options.input_dtype(), options.dtype);
   const std::int32_t needed = std::max(pair.source.ranks(), pair.target.ranks());
@@ -32,7 +32,7 @@ void check_pair(const LayoutPair& pair, const RedistributionOptions& options, st
                                                  " ranks, the communicator has " + std::to_string(ranks));
 }
 
-/// Throws Error(mismatch) where the ranks do not agree about what is to be done; the signature of it where they do.
+/// Throws Error(mismatch) if the ranks' arguments differ. Otherwise sets `signature`, a hash of the arguments.
 void check_agreement(Comm& comm, std::uint64_t sources, std::uint64_t targets, const RedistributionOptions& options,
                      std::uint64_t& signature) {
   struct Digest {
@@ -55,7 +55,7 @@ void check_agreement(Comm& comm, std::uint64_t sources, std::uint64_t targets, c
         {"op", all[r].op != all[0].op},
         {"choice to relabel", all[r].relabel != all[0].relabel},
         {"segment length", all[r].segment_bytes != all[0].segment_bytes},
-        {"part to be moved", all[r].part != all[0].part}};
+        {"subarray to be moved", all[r].part != all[0].part}};
     for (const auto& [what, differs] : differences)
       if (differs)
         throw Error(ErrorCode::mismatch,
@@ -69,12 +69,12 @@ void check_agreement(Comm& comm, std::uint64_t sources, std::uint64_t targets, c
     signature = base::mix(signature, word);
 }
 
-/// What rank 0 does for all: each rank would come to the same, but would need the memory and the time of all.
-std::vector<Relabeling> decide(const std::vector<LayoutPair>& pairs, const RedistributionOptions& options,
-                               std::int32_t ranks) {
+/// Runs on rank 0. All ranks would compute the same, but each would need the memory and the time.
+std::vector<Relabeling> compute_relabelings(const std::vector<LayoutPair>& pairs, const RedistributionOptions& options,
+                                            std::int32_t ranks) {
   std::vector<Relabeling> relabelings;
   for (const LayoutPair& pair : pairs) {
-    const MovedParts moved = moved_parts(pair.source, pair.target, options);
+    const MovedLayouts moved = moved_layouts(pair.source, pair.target, options);
     relabelings.push_back(
         relabel(moved.source, moved.target,
                 {.element_bytes = size_bytes(kernels::wire_dtype(options.input_dtype(), options.dtype)),
@@ -89,8 +89,8 @@ std::vector<Relabeling> decide(const std::vector<LayoutPair>& pairs, const Redis
 
 void bcast(Comm& comm, Bytes bytes) { comm.run({.kind = CollectiveKind::bcast, .count = bytes.size()}, {}, bytes); }
 
-/// The relabelings of rank 0 on all ranks. Collective.
-std::vector<Relabeling> share(Comm& comm, std::vector<Relabeling> relabelings, std::size_t pairs) {
+/// Copies rank 0's relabelings to all ranks. Collective.
+std::vector<Relabeling> broadcast_relabelings(Comm& comm, std::vector<Relabeling> relabelings, std::size_t pairs) {
   struct Facts {
     std::uint64_t bytes_before, bytes_after;
     double cost_before, cost_after;
@@ -145,9 +145,9 @@ std::shared_ptr<PlannedRedistribution> PlannedRedistribution::plan(Comm& comm, s
     if (pairs.empty())
       throw Error(ErrorCode::invalid_argument, "redistribute: a batch without pairs given, expected at least one");
     if (pairs.size() > 1 &&
-        (options.has_window() || options.source_leading_elems != 0 || options.target_leading_elems != 0))
+        (options.has_subarray() || options.source_leading_elems != 0 || options.target_leading_elems != 0))
       throw Error(ErrorCode::invalid_argument,
-                  "redistribute: a part or a leading dimension given for several pairs; plan those one by one");
+                  "redistribute: a subarray or a leading dimension given for several pairs; plan them one by one");
     for (const LayoutPair& pair : pairs) {
       for (const auto& [layout, hashed] : {std::pair(&pair.source, &sources), std::pair(&pair.target, &targets)}) {
         const std::string text = layout->serialize();
@@ -160,9 +160,9 @@ std::shared_ptr<PlannedRedistribution> PlannedRedistribution::plan(Comm& comm, s
   check_agreement(comm, sources, targets, options, planned->signature_);
   std::vector<Relabeling> decided;
   comm.agree([&] {
-    if (comm.rank() == 0) decided = decide(pairs, options, comm.size());
+    if (comm.rank() == 0) decided = compute_relabelings(pairs, options, comm.size());
   });
-  planned->relabelings_ = share(comm, std::move(decided), pairs.size());
+  planned->relabelings_ = broadcast_relabelings(comm, std::move(decided), pairs.size());
   comm.agree([&] {
     if (options.relabel != RelabelPolicy::never)
       for (std::size_t i = 0; i < pairs.size(); ++i)

@@ -6,7 +6,7 @@
 namespace penstock::arrays {
 namespace {
 
-/// Where the memory of the pairs begins in the input or the output of a plan, as the planner has it.
+/// Offsets of the pairs' memory in the input or the output of a plan, as the planner assigns them.
 std::vector<std::uint64_t> begins(const std::vector<std::uint64_t>& sizes_bytes) {
   std::vector<std::uint64_t> result;
   std::uint64_t at = 0;
@@ -70,7 +70,7 @@ std::shared_ptr<const Plan> LocalRedistribution::plan_for(std::span<const ConstB
     if (step.to.buffer == Buffer::output)
       move_region(step.to, output_begins, outputs, output.data());
     else if (step.to.buffer == Buffer::input)
-      step.to.offset_bytes = 0;  // of a step without a target
+      step.to.offset_bytes = 0;  // the step has no target
   }
   last_.addresses.resize(count);
   for (std::size_t i = 0; i < count; ++i) last_.addresses[i] = address(i);

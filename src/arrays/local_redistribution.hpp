@@ -1,4 +1,4 @@
-// A rank's own side of a redistribution: where its parts lie, and the plan for that.
+// One rank's side of a redistribution: the placement of its arrays, and its plan.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace penstock::arrays {
 
-/// Where the parts of each pair lie, by pair; nothing: dense, as the layout says.
+/// Where this rank's arrays lie, one entry per pair. Empty entry: dense, as the layout says.
 struct MemoryPlacement {
   std::vector<std::optional<LocalMemory>> inputs;
   std::vector<std::optional<LocalMemory>> outputs;
@@ -20,7 +20,7 @@ struct MemoryPlacement {
   friend bool operator==(const MemoryPlacement&, const MemoryPlacement&) = default;
 };
 
-/// The plan of one rank for one placement. Others need not know either.
+/// The plan of one rank for one placement. Other ranks need to know neither.
 class LocalRedistribution {
  public:
   LocalRedistribution(std::span<const LayoutPair> pairs, const RedistributionOptions& options, const Team& team,
@@ -28,11 +28,11 @@ class LocalRedistribution {
 
   const MemoryPlacement& placement() const { return placement_; }
   const std::shared_ptr<const Plan>& plan() const { return plan_; }
-  /// Of this rank's memory for a pair.
+  /// Size of this rank's memory for a pair.
   std::uint64_t input_bytes(std::size_t pair) const { return input_bytes_[pair]; }
   std::uint64_t output_bytes(std::size_t pair) const { return output_bytes_[pair]; }
 
-  /// The plan for memory of the pairs that lies anywhere: `input` and `output` hold all of it.
+  /// The plan for memory at any addresses. `input` and `output` are address ranges that contain all arrays.
   std::shared_ptr<const Plan> plan_for(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
                                        ConstBytes input, Bytes output);
 
@@ -42,8 +42,8 @@ class LocalRedistribution {
   std::vector<std::uint64_t> output_bytes_;
   std::shared_ptr<const Plan> plan_;
 
-  // A plan has one input and one output. Of a batch they are all memory between its first and its last array, and the
-  // plan's regions are moved to where the arrays lie in it; that is kept for the next run with the same arrays.
+  // A plan has one input and one output. For a batch these are the address ranges from its first to its last array; the
+  // plan's regions are moved to the arrays' offsets. The moved plan is cached for the next run with the same arrays.
   struct Moved {
     std::vector<const std::byte*> addresses;
     std::shared_ptr<const Plan> plan;

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "arrays/apart.hpp"
+#include "arrays/disjoint.hpp"
 #include "base/hash.hpp"
 #include "kernels/arithmetic.hpp"
 #include "penstock/error.hpp"
@@ -22,7 +22,7 @@ void check_size(const char* what, std::uint64_t given_bytes, std::uint64_t expec
                   " elements of " + std::string(name(dtype)) + " that its layout gives to this rank");
 }
 
-/// The least range that holds all of these.
+/// The smallest address range that contains all ranges.
 template <class Range>
 Range hull(std::span<const Range> ranges) {
   auto* begin = ranges[0].data();
@@ -37,7 +37,7 @@ Range hull(std::span<const Range> ranges) {
   return {begin, end};
 }
 
-/// What the tiles of this rank touch, where its memory holds more than them.
+/// Adds the memory of this rank's tiles, for memory that is not dense.
 void add_tiles(std::vector<StridedRange>& ranges, const Layout& layout, int rank, const LocalMemory& memory,
                const std::byte* base, std::uint64_t element_bytes, const char* what, bool is_written) {
   const std::vector<LayoutTile> tiles = layout.local_tiles(rank);
@@ -54,14 +54,14 @@ void add_tiles(std::vector<StridedRange>& ranges, const Layout& layout, int rank
   }
 }
 
-/// The memory of one side of one pair: the lowest byte that its parts have, and where they lie from there on.
+/// The memory of one side of one pair: its lowest byte, and the placement of its arrays relative to that.
 struct Placed {
   const std::byte* base = nullptr;
-  std::optional<LocalMemory> memory;  ///< nothing: as the layout says
+  std::optional<LocalMemory> memory;  ///< empty: as the layout says
   std::uint64_t size_bytes = 0;
 };
 
-/// Where negative strides lead from the first element.
+/// Offset of the lowest byte from the first element, for negative strides.
 std::int64_t lowest_bytes(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides_elems,
                           std::int64_t element_bytes) {
   std::int64_t lowest = 0;
@@ -125,7 +125,7 @@ Arithmetic PlannedRedistribution::arithmetic(const Factors& factors) const {
 std::uint64_t PlannedRedistribution::workspace_bytes(const Team& team) {
   const std::lock_guard lock(mutex_);
   if (!workspace_bytes_) {
-    // What is contiguous is sent as it lies, so the most is needed where nothing is.
+    // Contiguous data is sent in place. So most workspace is needed if nothing is contiguous.
     MemoryPlacement spread;
     const auto memory_of = [&](const Layout& layout) {
       LocalMemory memory = layout.local_memory(team.rank);
@@ -201,7 +201,7 @@ void PlannedRedistribution::check(const LocalRedistribution& local, std::span<co
     add(pairs_[i].target, placement.outputs[i], outputs[i], options_.dtype, "target", true);
   }
   if (workspace) ranges.push_back(dense_range(workspace->data(), workspace->size(), "workspace", true));
-  check_apart(std::move(ranges));
+  check_disjoint(std::move(ranges));
 }
 
 Request PlannedRedistribution::launch(Comm& comm, LocalRedistribution& local, std::span<const ConstBytes> inputs,

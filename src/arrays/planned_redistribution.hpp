@@ -1,5 +1,5 @@
-// What all ranks agreed on about a redistribution, and this rank's plans for it. Knows no communicator, so that a
-// communicator can keep it.
+// What all ranks have agreed on about a redistribution, and this rank's plans for it. It holds no communicator, so that
+// a communicator can cache it.
 #pragma once
 
 #include <complex>
@@ -24,7 +24,7 @@ struct Factors {
 
 class PlannedRedistribution {
  public:
-  /// Collective, see RedistributionBatch.
+  /// Collective; see RedistributionBatch.
   static std::shared_ptr<PlannedRedistribution> plan(Comm& comm, std::vector<LayoutPair> pairs,
                                                      const RedistributionOptions& options);
 
@@ -32,19 +32,19 @@ class PlannedRedistribution {
   const std::vector<LayoutPair>& pairs() const { return pairs_; }
   const RedistributionOptions& options() const { return options_; }
   const std::vector<Relabeling>& relabelings() const { return relabelings_; }
-  /// As it was planned.
+  /// This rank's plan for the placement in the options.
   const LocalRedistribution& local() const { return *planned_; }
   std::uint64_t workspace_bytes(const Team& team);
-  /// What the plan, as it was planned, and the layouts take on the rank where they take most. Collective.
+  /// The memory of the plan and the layouts, on the rank with the most. Collective.
   std::uint64_t agree_on_bytes(Comm& comm) const;
 
-  /// Without a placement as it was planned.
+  /// `placement`: nullptr means the placement in the options.
   Request start(Comm& comm, std::span<const ConstBytes> inputs, std::span<const Bytes> outputs, const Factors& factors,
                 const Workspace& workspace, const MemoryPlacement* placement = nullptr);
   Request start_parts(Comm& comm, std::span<const ConstStridedParts> inputs, std::span<const StridedParts> outputs,
                       const Factors& factors, const Workspace& workspace);
 
-  /// This rank's memory with the leading dimensions of the options.
+  /// This rank's placement, with the leading dimensions of the options.
   static MemoryPlacement placement_of(std::span<const LayoutPair> pairs, const RedistributionOptions& options,
                                       int rank);
 
@@ -52,11 +52,11 @@ class PlannedRedistribution {
   PlannedRedistribution(std::vector<LayoutPair> pairs, const RedistributionOptions& options)
       : pairs_(std::move(pairs)), options_(options) {}
 
-  /// The plan for a placement: the latest ones are kept.
+  /// The plan for a placement. The most recent ones are cached.
   std::shared_ptr<LocalRedistribution> local_for(const MemoryPlacement& placement, const Team& team);
   Arithmetic arithmetic(const Factors& factors) const;
   void check_count(std::size_t inputs, std::size_t outputs) const;
-  /// What of the workspace the plan gets. Throws Error(invalid_argument) where it is too small.
+  /// The part of the workspace that the plan uses. Throws Error(invalid_argument) if it is too small.
   Bytes scratch_in(const Workspace& workspace, const Team& team);
   void check(const LocalRedistribution& local, std::span<const ConstBytes> inputs, std::span<const Bytes> outputs,
              const Workspace& workspace) const;
@@ -70,7 +70,7 @@ class PlannedRedistribution {
   std::uint64_t layouts_bytes_ = 0;
   std::shared_ptr<LocalRedistribution> planned_;
   std::mutex mutex_;
-  std::list<std::shared_ptr<LocalRedistribution>> placed_;  ///< the latest first
+  std::list<std::shared_ptr<LocalRedistribution>> placed_;  ///< most recent first
   std::optional<std::uint64_t> workspace_bytes_;
 };
 

@@ -16,7 +16,7 @@ bool RecentRedistributions::Key::operator==(const Key& other) const {
 }
 
 std::size_t RecentRedistributions::Hash::operator()(const Key& key) const {
-  // The lengths of arrays and parts tell most calls apart.
+  // The shapes of arrays and subarrays distinguish most calls.
   std::uint64_t mixed = static_cast<std::uint64_t>(key.options->dtype);
   for (const auto* lengths : {&key.source->shape(), &key.target->shape(), &key.options->shape,
                               &key.options->source_begin, &key.options->target_begin})

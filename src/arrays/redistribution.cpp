@@ -16,7 +16,7 @@ using arrays::MemoryPlacement;
 using arrays::PlannedRedistribution;
 using arrays::RecentRedistributions;
 
-/// The plan of an equal call before, or a new one. Collective where it is new.
+/// The cached plan of an equal call, or a new plan. Making a new one is collective.
 std::shared_ptr<PlannedRedistribution> planned_for(Comm& comm, const RedistributionCall& call) {
   if (call.options.relabel != RelabelPolicy::never) {
     const char* const message =

@@ -131,13 +131,16 @@ int penstock_redistribution_create_converting(penstock_comm* comm, const penstoc
   return guarded([&] {
     constexpr const char* kFunction = "penstock_redistribution_create";
     require(comm, kFunction, "comm");
-    require(source, kFunction, "source");
-    require(target, kFunction, "target");
-    require(redistribution, kFunction, "redistribution");
-    const RedistributionOptions options{.dtype = static_cast<DType>(target_dtype),
-                                        .source_dtype = static_cast<DType>(source_dtype),
-                                        .op = matrix_op_from_name(std::string_view(&op, 1)),
-                                        .relabel = relabel != 0 ? RelabelPolicy::worthwhile : RelabelPolicy::never};
+    RedistributionOptions options{.dtype = static_cast<DType>(target_dtype),
+                                  .source_dtype = static_cast<DType>(source_dtype),
+                                  .relabel = relabel != 0 ? RelabelPolicy::worthwhile : RelabelPolicy::never};
+    // The others would wait for a rank that goes no further.
+    unwrap<Comm>(comm).agree([&] {
+      require(source, kFunction, "source");
+      require(target, kFunction, "target");
+      require(redistribution, kFunction, "redistribution");
+      options.op = matrix_op_from_name(std::string_view(&op, 1));
+    });
     *redistribution = c::wrap<penstock_redistribution>(
         Redistribution(unwrap<Comm>(comm), unwrap<Layout>(source), unwrap<Layout>(target), options));
   });

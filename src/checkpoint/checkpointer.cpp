@@ -72,7 +72,7 @@ struct Checkpointer::State {
 
 Checkpointer::Checkpointer(std::string_view url, const CheckpointerOptions& options, std::optional<Comm> comm)
     : state_(std::make_unique<State>()) {
-  // The caller's thread has a duplicate of its own too: restore() must not get between the user's own operations.
+  // The caller's thread has its own duplicate too: collectives of restore() must not mix with the user's.
   if (comm && comm->size() > 1) comm = comm->duplicate();
   state_->caller = comm ? checkpoint::peers_of(*comm) : checkpoint::single_process();
   Tiers tiers;

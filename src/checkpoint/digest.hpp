@@ -9,13 +9,13 @@
 
 namespace penstock::checkpoint {
 
-/// In canonical (big-endian) byte order, the same on every machine.
+/// In canonical (big-endian) byte order, equal on all machines.
 using Digest = std::array<std::byte, 16>;
 
 Digest digest(ConstBytes data);
 Digest digest(std::string_view text);
 std::string to_hex(const Digest& digest);
-/// Throws corrupt for anything but 32 hexadecimal digits.
+/// Throws corrupt unless `hex` is 32 hexadecimal digits in lower case.
 Digest digest_from_hex(std::string_view hex);
 
 }  // namespace penstock::checkpoint

@@ -9,7 +9,7 @@ namespace penstock::checkpoint {
 
 namespace {
 
-/// For one dimension and one coordinate of the target: the overlaps with each coordinate of the source.
+/// For one dimension and one coordinate of the target: its overlaps with each coordinate of the source.
 using Overlaps = std::map<std::int64_t, std::vector<Overlap>>;
 
 Overlaps overlaps_of(const Axis& source, const Axis& target, std::int64_t coordinate) {
@@ -22,7 +22,7 @@ Overlaps overlaps_of(const Axis& source, const Axis& target, std::int64_t coordi
       const Overlap overlap{source.local_start(s) + at - source.start(s), target.local_start(t) + at - target.start(t),
                             stop - at};
       std::vector<Overlap>& known = overlaps[s % source.coordinates()];
-      // Neighbours on both sides are one run: with few coordinates there are few overlaps, however small the blocks.
+      // Merge adjacent overlaps: then few coordinates have few overlaps, however small the blocks.
       if (!known.empty() && known.back().source_start + known.back().length == overlap.source_start &&
           known.back().target_start + known.back().length == overlap.target_start) {
         known.back().length += overlap.length;
@@ -35,7 +35,7 @@ Overlaps overlaps_of(const Axis& source, const Axis& target, std::int64_t coordi
   return overlaps;
 }
 
-/// Takes out dimensions that are no work, and joins those that are dense on both sides: fewer, longer runs.
+/// Drops dimensions of length 1, and merges dimensions that are dense on both sides: fewer, longer runs.
 void simplify(Piece& piece) {
   std::vector<Extent> kept;
   for (Extent& extent : piece.extents) {
@@ -63,7 +63,7 @@ void simplify(Piece& piece) {
   piece.extents = std::move(kept);
 }
 
-/// The bytes of the object that `piece` can need lie in [first_byte, last_byte).
+/// Sets the range [first_byte, last_byte) of the object that holds the piece.
 void bound(Piece& piece) {
   piece.first_byte = piece.last_byte = piece.source_offset_bytes;
   for (const Extent& extent : piece.extents) {
@@ -74,8 +74,8 @@ void bound(Piece& piece) {
   piece.last_byte += piece.item_bytes;
 }
 
-/// Copies what lies in one chunk of the object. Recurses through the dimensions and leaves out what lies before or
-/// behind the chunk. Elements never straddle chunks: both begin at multiples of 64 bytes.
+/// Copies the part of a piece that lies in one chunk of the object. Recurses through the dimensions and skips what lies
+/// outside of the chunk. Elements never straddle chunks: both start at multiples of 64 bytes.
 class ChunkCopy {
  public:
   ChunkCopy(const Piece& piece, std::int64_t first, std::int64_t last, const std::function<const std::byte*()>& load)
@@ -99,7 +99,7 @@ class ChunkCopy {
     }
     const Extent& extent = piece_.extents[d];
     const std::int64_t stride = extent.source_stride_bytes;
-    // Positions whose items can lie in the chunk: source + p * stride < last, and the end of what p holds > first.
+    // Positions with data in the chunk: source + p * stride < last, and the end of p's data > first.
     const std::int64_t low = divide_up(first_ - source - inner_last_[d + 1], stride);
     const std::int64_t high = divide_up(last_ - source, stride);
     auto overlap = std::partition_point(extent.overlaps.begin(), extent.overlaps.end(),
@@ -170,7 +170,7 @@ void plan_pieces(const Layout& source, const Layout& target, int rank, std::uint
       empty = empty || at->second.empty();
     }
     if (empty) continue;
-    // Every combination of source coordinates, one per dimension, is a tile of the source.
+    // Each combination of source coordinates, one per dimension, is a tile of the source.
     std::vector<Overlaps::const_iterator> which;
     for (const Overlaps* overlaps : along) which.push_back(overlaps->begin());
     for (bool more = true; more;) {

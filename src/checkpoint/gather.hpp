@@ -1,5 +1,5 @@
-// Which bytes of saved objects make up a rank's part of an array in another layout: planned per dimension, so that
-// memory is taken for intervals, not for blocks or elements.
+// Computes which bytes of saved objects make up a rank's part of an array in another layout. It plans per dimension:
+// memory is proportional to the number of intervals, not of blocks or elements.
 #pragma once
 
 #include <cstdint>
@@ -11,38 +11,39 @@
 
 namespace penstock::checkpoint {
 
-/// A run of positions along one dimension, in a tile of the source and in a tile of the target.
+/// Consecutive positions along one dimension, in a tile of the source and in a tile of the target.
 struct Overlap {
   std::int64_t source_start = 0;
   std::int64_t target_start = 0;
   std::int64_t length = 0;
 };
 
-/// One dimension of a tile: the overlaps ascend in source_start.
+/// One dimension of a piece. Overlaps ascend in source_start.
 struct Extent {
   std::int64_t source_stride_bytes = 0;
   std::int64_t target_stride_bytes = 0;
   std::vector<Overlap> overlaps;
 };
 
-/// What one tile of the source gives to one tile of the target: the product of the overlaps of all dimensions.
+/// The elements that a tile of the source and a tile of the target share: the product of the overlaps of all
+/// dimensions.
 struct Piece {
   std::uint64_t item_bytes = 1;
-  std::uint64_t source_offset_bytes = 0;  ///< of the tile, in its rank's object
-  std::byte* target = nullptr;            ///< the tile, in this rank's memory
-  std::vector<Extent> extents;            ///< source strides descend
-  std::uint64_t first_byte = 0;           ///< the range of the object that holds it
-  std::uint64_t last_byte = 0;            ///< one past the end
+  std::uint64_t source_offset_bytes = 0;  ///< of the source's tile, in its rank's object
+  std::byte* target = nullptr;            ///< the target's tile, in this rank's memory
+  std::vector<Extent> extents;            ///< in order of descending source strides
+  std::uint64_t first_byte = 0;           ///< range of the object that holds the piece
+  std::uint64_t last_byte = 0;            ///< end of that range
 };
 
-/// Appends to pieces[r] what rank r of `source` holds of the part that `rank` has in `target`. `offsets_bytes` says
-/// where the array begins in each rank's object, `memory` is the target's local part. The shapes must be equal.
+/// Appends to pieces[r] what rank r of `source` has of `rank`'s part in `target`. `offsets_bytes` holds the array's
+/// offset in each rank's object; `memory` is the target's local part. The shapes must be equal.
 void plan_pieces(const Layout& source, const Layout& target, int rank, std::uint64_t item_bytes,
                  const std::vector<std::uint64_t>& offsets_bytes, Bytes memory,
                  std::vector<std::vector<Piece>>& pieces);
 
-/// Copies all pieces of one object: `chunk(i)` gives its i-th chunk of `chunk_bytes`, valid until the next call. Asks
-/// once for each chunk that holds a byte of a piece, in ascending order, and for no other.
+/// Copies all pieces of one object. `chunk(i)` returns chunk i of `chunk_bytes`, valid until the next call. It is
+/// called once for each chunk that holds a byte of a piece, in ascending order, and for no other.
 void fill(std::vector<Piece>& pieces, std::uint64_t chunk_bytes, const std::function<ConstBytes(std::uint64_t)>& chunk);
 
 }  // namespace penstock::checkpoint

@@ -1,4 +1,4 @@
-// One checkpoint on its way through the levels.
+// One checkpoint in progress.
 #pragma once
 
 #include <algorithm>
@@ -19,20 +19,20 @@ namespace penstock::checkpoint {
 class Job {
  public:
   // Set before the job is submitted.
-  std::uint64_t sequence = 0;  ///< the n-th save of this run
+  std::uint64_t sequence = 0;  ///< number of this save in the run
   std::uint64_t step = 0;
   std::vector<ArraySpec> arrays;
   std::string metadata;
   ConstBytes staged;
-  std::optional<Error> refused;  ///< why this rank cannot take part
+  std::optional<Error> refused;  ///< why this rank cannot save; its arguments are invalid, for example
   double stall_s = 0;
 
-  // The writer thread's, then the drainer's.
+  // Used by the writer thread, then by the drainer thread.
   ObjectInfo own;
   std::string manifest;  ///< on rank 0
 
-  /// What every rank knew when this checkpoint began: so many of the first saves were over. The same on all ranks;
-  /// valid once settled(fast).
+  /// How many of the run's first saves had finished on every rank when this one began. Equal on all ranks; valid once
+  /// settled(fast).
   std::uint64_t over_everywhere = 0;
 
   void reach(CheckpointLevel level) {
@@ -41,7 +41,7 @@ class Job {
   void fail(const Error& error) {
     update([&] { error_ = error; });
   }
-  /// No thread will touch it any more.
+  /// Marks that no thread will use this job any more.
   void close() {
     update([&] { closed_ = true; });
   }
@@ -65,7 +65,7 @@ class Job {
   bool undelivered() const {
     return locked([&] { return error_.has_value() && !delivered_; });
   }
-  /// It has reached `level` or never will.
+  /// Whether it has reached `level` or has failed.
   bool settled(CheckpointLevel level) const {
     return locked([&] { return level_ >= level || error_.has_value(); });
   }
@@ -79,18 +79,18 @@ class Job {
     changed_.wait(lock, [&] { return closed_; });
   }
 
-  /// The error that kept it from `level`, which counts as delivered from now on.
+  /// The error that kept it from `level`. It counts as delivered from then on.
   std::optional<Error> deliver_error(CheckpointLevel level) {
     const std::lock_guard lock(mutex_);
     if (level_ >= level || !error_) return std::nullopt;
     delivered_ = true;
     return error_;
   }
-  /// Its error, if it comes, is known already.
+  /// Marks a later error as delivered: the caller knows it already.
   void count_as_delivered() {
     update([&] { delivered_ = true; });
   }
-  /// Its error, if nobody has been told yet.
+  /// Its error, if it has not been delivered yet.
   std::optional<Error> deliver_error_once() {
     const std::lock_guard lock(mutex_);
     if (!error_ || std::exchange(delivered_, true)) return std::nullopt;

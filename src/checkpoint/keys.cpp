@@ -22,7 +22,7 @@ std::string stem(const Version& version) {
   return std::string(kFolder) + '/' + std::string(kStep) + digits + '.' + std::to_string(version.attempt) + '.';
 }
 
-/// Takes a decimal number off the front of `text`.
+/// Parses a decimal number at the start of `text`, and removes it from there.
 template <class Number>
 std::optional<Number> take_number(std::string_view& text) {
   Number number = 0;

@@ -1,4 +1,4 @@
-// Names of the objects of checkpoints, and what a backend holds of them.
+// Keys of the objects of checkpoints.
 #pragma once
 
 #include <compare>
@@ -12,8 +12,8 @@
 
 namespace penstock::checkpoint {
 
-/// One try to save a step. A step that is saved again gets the next attempt, so objects of different tries, of dead
-/// runs too, never share a name.
+/// One attempt to save a step. Saving a step again makes the next attempt, so objects of different attempts never share
+/// a key, not even with those of dead runs.
 struct Version {
   std::uint64_t step = 0;
   std::uint64_t attempt = 0;
@@ -28,16 +28,16 @@ std::string manifest_key(const Version& version);
 /// "step 12", or "step 12 (attempt 2)".
 std::string describe(const Version& version);
 
-/// What one backend holds of a version.
+/// The objects of a version in one backend.
 struct Holding {
   bool manifest = false;
   std::vector<int> ranks;  ///< of the data objects, ascending
 };
 
-/// Everything there, by version. Names of other things are ignored.
+/// All versions in a backend. Other keys are ignored.
 std::map<Version, Holding> list_versions(const store::Backend& backend);
 
-/// Removes the data objects of these ranks. The manifest must be gone before.
+/// Removes the data objects of these ranks. Remove the manifest first.
 void remove_data(store::Backend& backend, const Version& version, const std::vector<int>& ranks);
 
 }  // namespace penstock::checkpoint

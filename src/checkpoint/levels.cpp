@@ -1,4 +1,4 @@
-// What the two threads of a Saver do: the durable events, in their order.
+// The two threads of a Saver: the durable events in their order.
 #include <algorithm>
 #include <map>
 
@@ -10,12 +10,12 @@ namespace penstock::checkpoint {
 
 namespace {
 
-/// What each rank brings into a new checkpoint.
+/// What each rank contributes when a checkpoint begins.
 struct Begin {
   std::uint64_t step = 0;
   Digest signature{};               ///< of names, types and layouts
-  std::uint64_t first_attempt = 0;  ///< free as far as this rank can see
-  std::uint64_t over = 0;           ///< so many of the first saves are over
+  std::uint64_t first_attempt = 0;  ///< first free attempt that this rank sees
+  std::uint64_t over = 0;           ///< how many of the first saves have finished
 };
 
 Digest signature_of(const std::vector<ArraySpec>& arrays) {
@@ -61,12 +61,12 @@ void Saver::write(const std::shared_ptr<Job>& job) {
   }
 }
 
-/// Agrees that all ranks save the same thing, and on its version. Nothing is written before.
+/// Agrees that all ranks save the same arrays, and on the version. Nothing is written before.
 void Saver::begin(Job& job, const std::string& what) {
   Peers& peers = *channels_.writer;
   const std::vector<std::shared_ptr<Job>> all = jobs();
   for (const auto& earlier : all) {
-    // The burst buffer must not fill up without limit; this also bounds what a crash of its node can cost.
+    // Limits the space in the burst buffer, and the number of checkpoints that a crash of its node can lose.
     if (earlier->sequence + static_cast<std::uint64_t>(options_.undrained_max) <= job.sequence) {
       earlier->wait_until_settled(CheckpointLevel::drained);
     }
@@ -163,7 +163,7 @@ void Saver::drain(Job& job) {
   job.close();
 }
 
-/// The moment from which the checkpoint exists in `backend`. All data are durable there before.
+/// Writes the manifest. The checkpoint then exists in `backend`; all its data is durable before.
 void Saver::put_manifest(Peers& peers, store::Backend& backend, Job& job, const std::string& what) {
   struct Result {
     Outcome outcome;
@@ -187,7 +187,7 @@ void Saver::put_manifest(Peers& peers, store::Backend& backend, Job& job, const 
     return result;
   });
   if (results[0].outcome.code == 0) return;
-  // Where the manifest may have become visible all the same, the data must stay.
+  // If the manifest may have become visible despite the failure, the data must stay.
   if (results[0].gone != 0) {
     remove_quietly(backend, data_key(job.version(), peers.rank()), [this](const std::string& text) { warn(text); });
   }

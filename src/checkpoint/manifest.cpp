@@ -55,7 +55,7 @@ std::vector<std::uint64_t> object_offsets(const std::vector<ArraySpec>& arrays, 
   for (const ArraySpec& array : arrays) {
     offsets.push_back((end + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment);
     const std::uint64_t size_bytes = local_bytes(array, rank);
-    // An empty array must not push the end of the data out to its offset.
+    // An empty array must not extend the object's data to its offset.
     if (size_bytes == 0) {
       offsets.back() = 0;
     } else {

@@ -1,5 +1,5 @@
-// The manifest of a checkpoint: what was saved, where its bytes lie, and their checksums. A checkpoint exists if and
-// only if its manifest does.
+// The manifest of a checkpoint: the saved arrays, the places of their bytes, and their checksums. A checkpoint exists
+// if and only if its manifest exists.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace penstock::checkpoint {
 
-/// An array without its data.
+/// Name, type and layout of an array.
 struct ArraySpec {
   std::string name;
   DType dtype = DType::uint8;
   Layout layout;
 };
 
-/// The data object of one rank: the local arrays one after another, each at a multiple of kArrayAlignment, then the
-/// digests of all chunks. A rank without data has no object and size_bytes 0.
+/// The data object of one rank: its local arrays one after another, each at a multiple of kArrayAlignment, then the
+/// digests of all chunks. A rank without data has no object, and size_bytes is 0.
 struct ObjectInfo {
   std::uint64_t size_bytes = 0;
-  std::uint64_t data_bytes = 0;  ///< before the digests
-  Digest table{};                ///< of the digests
+  std::uint64_t data_bytes = 0;  ///< without the digests
+  Digest table{};                ///< digest of the digests
 };
 
 inline constexpr std::uint64_t kArrayAlignment = 64;
@@ -37,19 +37,19 @@ struct Manifest {
   std::vector<ArraySpec> arrays;
   std::vector<std::vector<std::uint64_t>> offsets_bytes;  ///< [array][rank], in the rank's object
   std::vector<ObjectInfo> objects;                        ///< one per rank that saved
-  std::string metadata;                                   ///< the caller's
+  std::string metadata;                                   ///< the caller's text
 
   int ranks() const { return static_cast<int>(objects.size()); }
 
   std::string serialize() const;
-  /// Checks the text's own checksum first. Throws corrupt, or unsupported for a later format.
+  /// Verifies the text's own checksum first. Throws corrupt, or unsupported for a later format.
   static Manifest parse(std::string_view text);
 };
 
-/// Bytes of an array on `rank`.
+/// Size of the array's part on `rank`.
 std::uint64_t local_bytes(const ArraySpec& array, int rank);
 
-/// Where each array begins in the object of `rank`, and at the end the size of its data.
+/// Offsets of the arrays in the object of `rank`; last, the size of its data.
 std::vector<std::uint64_t> object_offsets(const std::vector<ArraySpec>& arrays, int rank);
 
 }  // namespace penstock::checkpoint

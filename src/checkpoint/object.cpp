@@ -80,7 +80,7 @@ void ObjectReader::first_intact(const std::function<void(const store::Backend&)>
     try {
       read(*source_.tiers[tier]);
       tier_ = tier;
-      // That the burst buffer no longer has an object is no news; that it has a damaged one is.
+      // A missing object in the burst buffer is normal, since it may have been removed; a damaged one is not.
       if (damage) warn_(damage->message() + "; read from " + source_.tiers[tier]->url() + " instead");
       return;
     } catch (const Error& error) {

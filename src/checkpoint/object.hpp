@@ -1,4 +1,4 @@
-// Data objects: written with a digest per chunk, read and copied with every chunk verified.
+// Data objects: written with one digest per chunk; every chunk that is read or copied is verified.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,28 @@
 
 namespace penstock::checkpoint {
 
-/// Creates the object of `data` and verifies its length. Throws exists when the key is taken.
+/// Creates an object from `data` and verifies its length. Throws exists if the key is taken.
 ObjectInfo write_object(store::Backend& backend, const std::string& key, ConstBytes data, std::uint64_t chunk_bytes);
 
-/// Where a rank's object may be found, in the order of preference.
+/// The backends that may hold a rank's object, preferred ones first.
 struct Source {
   std::vector<const store::Backend*> tiers;
   std::string key;
 };
 
-/// Reads verified chunks of one object. What one tier lacks or holds damaged, the next one gives.
+/// Reads verified chunks of one object. If one tier lacks the object or holds it damaged, it reads the next tier.
 class ObjectReader {
  public:
-  /// `warn` hears of damage that another tier made good.
+  /// `warn` receives damage that another tier could replace.
   ObjectReader(Source source, const ObjectInfo& info, std::uint64_t chunk_bytes,
                std::function<void(const std::string&)> warn);
 
   std::uint64_t chunk_count() const;
-  /// Valid until the next call. Throws corrupt, not_found or io when no tier has it intact.
+  /// Valid until the next call. Throws corrupt, not_found or io if no tier has it intact.
   ConstBytes chunk(std::uint64_t index);
 
  private:
-  /// Lets `read` read from one tier after the other until it succeeds, beginning with the one that served last.
+  /// Calls `read` with one tier after the other until it succeeds, starting with the tier that succeeded last.
   void first_intact(const std::function<void(const store::Backend&)>& read);
 
   const Source source_;
@@ -46,8 +46,8 @@ class ObjectReader {
   std::vector<std::byte> buffer_;
 };
 
-/// Copies an object to another backend through `memory`, verifying every chunk on its way; then verifies the length of
-/// the copy. Throws exists when the key is taken.
+/// Copies an object to another backend through `memory`. Verifies every chunk on the way, then the length of the copy.
+/// Throws exists if the key is taken.
 void copy_object(const store::Backend& from, store::Backend& to, const std::string& key, const ObjectInfo& info,
                  std::uint64_t chunk_bytes, Staging& memory);
 

@@ -16,7 +16,7 @@ class SingleProcess final : public Peers {
   void broadcast(Bytes, int) override {}
 };
 
-/// Cut where a UTF-8 character begins.
+/// Truncates at the start of a UTF-8 character.
 void copy_text(char* to, std::size_t capacity, const std::string& text) {
   std::size_t length = std::min(text.size(), capacity - 1);
   if (length < text.size()) {

@@ -1,5 +1,5 @@
-// The ranks that save and restore together, as this layer needs them: two blocking collectives, and agreement on
-// outcomes built from them.
+// The ranks that save and restore together: the two blocking collectives that this layer needs, and agreement on
+// outcomes built on them.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace penstock::checkpoint {
 
-/// All members are collective and blocking, called in the same order by all ranks, by one thread at a time.
+/// All methods are collective and blocking. All ranks call them in the same order, each from one thread at a time.
 class Peers {
  public:
   virtual ~Peers() = default;
@@ -28,11 +28,11 @@ class Peers {
   virtual void broadcast(Bytes data, int root) = 0;
 };
 
-/// One process without a communicator.
+/// A single process without a communicator.
 std::shared_ptr<Peers> single_process();
 std::shared_ptr<Peers> peers_of(const Comm& comm);
 
-/// How one rank fared: what travels when the ranks agree.
+/// The outcome of one rank, as ranks exchange it.
 struct Outcome {
   std::int32_t code = 0;  ///< ErrorCode, or 0
   char text[492] = {};
@@ -40,25 +40,24 @@ struct Outcome {
   static Outcome of(const Error& error);
 };
 
-/// Runs `action` with every exception turned into an Error whose message begins with `what`.
+/// Runs `action`. Turns any exception into an Error whose message starts with `what`.
 std::optional<Error> attempt(const std::string& what, int rank, const std::function<void()>& action);
 
-/// Throws `own` where this rank failed; Error(peer_failed) with the text of the first rank that failed where it did
-/// not; nothing when no rank failed.
+/// Throws `own` if this rank failed; else Error(peer_failed) with the text of the first failed rank, if any failed.
 void deliver(const std::optional<Error>& own, const std::vector<Outcome>& outcomes, const std::string& what);
 
-/// The value of an action whose outcome alone matters.
+/// The value of an action without a result.
 struct Done {};
 
 /// What all ranks know after an action.
 template <class Value>
 struct Poll {
   std::optional<Error> own;
-  std::vector<Outcome> outcomes;  ///< one per rank, as is `values`
-  std::vector<Value> values;      ///< of a rank that failed: Value{}
+  std::vector<Outcome> outcomes;  ///< one per rank
+  std::vector<Value> values;      ///< one per rank; Value{} for a failed rank
 };
 
-/// Runs `action`, which returns a small value, on every rank, and tells every rank how all fared. Collective.
+/// Runs `action`, which returns a small value, on every rank. Every rank gets all outcomes. Collective.
 template <class Action, class Value = std::invoke_result_t<Action>>
 Poll<Value> poll(Peers& peers, const std::string& what, Action action) {
   static_assert(std::is_trivially_copyable_v<Value>);
@@ -83,7 +82,7 @@ Poll<Value> poll(Peers& peers, const std::string& what, Action action) {
   return result;
 }
 
-/// The same, but throws on every rank where `action` threw on any, see deliver(). Returns the values of all ranks.
+/// The same, but throws on every rank if `action` threw on any; see deliver(). Returns the values of all ranks.
 template <class Action, class Value = std::invoke_result_t<Action>>
 std::vector<Value> agree(Peers& peers, const std::string& what, Action action) {
   Poll<Value> result = poll(peers, what, std::move(action));
@@ -91,7 +90,7 @@ std::vector<Value> agree(Peers& peers, const std::string& what, Action action) {
   return std::move(result.values);
 }
 
-/// The vectors of all ranks. Collective. For short ones: all are padded to the longest.
+/// Exchanges the vectors of all ranks. Collective. For short vectors: all are padded to the longest.
 template <class Value>
 std::vector<std::vector<Value>> gather(Peers& peers, const std::vector<Value>& mine) {
   static_assert(std::is_trivially_copyable_v<Value>);
@@ -114,7 +113,7 @@ std::vector<std::vector<Value>> gather(Peers& peers, const std::vector<Value>& m
   return all;
 }
 
-/// The text of `root` on every rank. Collective.
+/// Copies `root`'s text to every rank. Collective.
 std::string broadcast_text(Peers& peers, std::string text, int root);
 
 }  // namespace penstock::checkpoint

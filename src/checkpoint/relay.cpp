@@ -67,7 +67,7 @@ void Relay::serve(const Wish& wish) {
     });
     for (std::size_t c = 0; c < slots_.size(); ++c) {
       if ((posted_by_all >> c & 1) == 0) continue;
-      // The posting thread sleeps until its slot is empty, so the collective may run without the lock.
+      // The posting thread sleeps until its slot is empty, so the collective runs without the lock.
       std::exception_ptr failure;
       try {
         slots_[c].collective();

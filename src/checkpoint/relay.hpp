@@ -1,5 +1,5 @@
-// Collectives of background threads where the MPI library lets only the application's thread call it: the threads
-// post them here, and the application's thread runs them inside save(), wait() and finish().
+// Runs collectives of background threads on the application's thread, if MPI lets only that thread call it. The
+// background threads post them here; the application's thread runs them inside save(), wait() and finish().
 #pragma once
 
 #include <condition_variable>
@@ -18,28 +18,28 @@ class Relay {
  public:
   Relay(std::shared_ptr<Peers> peers, int channels);
 
-  /// What the background thread `channel` calls instead of the communicator. Must not outlive the relay.
+  /// The Peers that background thread `channel` uses instead of the communicator. Must not outlive the relay.
   std::shared_ptr<Peers> channel(int channel);
 
-  /// What a rank waits for, and after how many saves it can come true.
+  /// A condition that a rank waits for, and the number of saves after which it can hold.
   struct Wish {
     std::function<bool()> satisfied;
     std::uint64_t saves = 0;
   };
 
-  /// Runs posted collectives, in rounds: the ranks tell each other what their threads wait for, and what all of them
-  /// wait for runs. Returns when `satisfied` holds on every rank, those left out whose wish needs a save that this or
-  /// another rank has yet to begin: after a failure that only some ranks saw, their calls no longer fall together.
-  /// Collective, by the application's thread.
+  /// Runs posted collectives in rounds: ranks exchange what their threads have posted, and run what all have posted.
+  /// Returns when `satisfied` holds on every rank. It ignores ranks whose wish needs a save that some rank has yet to
+  /// begin: after a failure that only some ranks saw, their calls no longer match. Collective, on the application's
+  /// thread.
   void serve(const Wish& wish);
 
-  /// This rank has begun another save.
+  /// Counts a save that this rank begins.
   void count_save() { ++saves_; }
 
  private:
   class Channel;
   struct Slot {
-    std::function<void()> collective;  ///< empty: nothing posted
+    std::function<void()> collective;  ///< empty: none posted
     std::exception_ptr failure;
   };
 
@@ -49,7 +49,7 @@ class Relay {
   std::mutex mutex_;
   std::condition_variable served_;
   std::vector<Slot> slots_;
-  std::uint64_t saves_ = 0;  // the application's thread's
+  std::uint64_t saves_ = 0;  // used by the application's thread
 };
 
 }  // namespace penstock::checkpoint

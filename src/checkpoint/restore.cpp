@@ -12,7 +12,7 @@ namespace penstock::checkpoint {
 
 namespace {
 
-/// Damage that another checkpoint can make good, unlike a wrong argument.
+/// Whether an error is damage, for which another checkpoint can be read; an invalid argument is not.
 bool is_damage(ErrorCode code) {
   return code == ErrorCode::corrupt || code == ErrorCode::not_found || code == ErrorCode::io;
 }
@@ -33,7 +33,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text + ")";
 }
 
-/// Throws unless all failures are damage; then returns how the first rank puts it. Empty when nobody failed.
+/// Throws unless all failures are damage. Returns the text of the first failed rank; empty if none failed.
 template <class Value>
 std::optional<std::string> damage_of(const Poll<Value>& poll, const std::string& what) {
   std::optional<std::string> damage;
@@ -54,7 +54,7 @@ class Restoration {
 
   Restored run() {
     std::set<Version> tried;
-    // Another run may remove old checkpoints, and complete new ones, while we look.
+    // Meanwhile another run may remove old checkpoints and complete new ones.
     while (true) {
       std::vector<Version> untried;
       for (const Version& version : candidates()) {
@@ -69,7 +69,7 @@ class Restoration {
   }
 
  private:
-  /// What is complete somewhere, ascending; the same on all ranks.
+  /// Versions that are complete in some tier, ascending. Equal on all ranks.
   std::vector<Version> candidates() {
     struct Request {
       std::uint64_t step = 0;
@@ -80,7 +80,7 @@ class Restoration {
     const std::vector<Request> requests = agree(peers_, "restore", [&] {
       std::string layouts;
       for (const auto& [name, layout] : options_.layouts) layouts += name + '\n' + layout.serialize() + '\n';
-      // The slow tier looks the same from everywhere, so one rank may ask it for all.
+      // All ranks see the same slow tier, so one rank lists it for all.
       if (peers_.rank() == 0) add_complete(*tiers_.slow, mine);
       if (tiers_.fast) {
         const auto failure = attempt("burst buffer", peers_.rank(), [&] { add_complete(*tiers_.fast, mine); });
@@ -125,7 +125,7 @@ class Restoration {
     throw Error(ErrorCode::not_found, "there is no complete " + what + " at " + where + reasons);
   }
 
-  /// Empty when it is damaged, with a warning that says how. The same on all ranks.
+  /// Empty, with a warning, if the checkpoint is damaged. Equal on all ranks.
   std::optional<Restored> try_version(const Version& version) {
     const trace::Span span("restore checkpoint", "application");
     const std::string what = "checkpoint of " + describe(version);
@@ -148,7 +148,7 @@ class Restoration {
     return restored;
   }
 
-  /// From the first rank that sees an intact one.
+  /// The manifest, from the first rank that sees an intact one.
   std::optional<Manifest> read_manifest(const Version& version, const std::string& what) {
     for (std::size_t holder = 0; holder < seen_.size(); ++holder) {
       if (!seen_[holder].contains(version)) continue;
@@ -190,7 +190,7 @@ class Restoration {
     return {tiers_.slow.get()};
   }
 
-  /// Throws invalid_argument for a name that the checkpoint does not know.
+  /// Throws invalid_argument for a name that is not in the checkpoint.
   template <class Value>
   void check_names(const Manifest& manifest, const std::map<std::string, Value>& named, const char* argument) const {
     for (const auto& [name, value] : named) {
@@ -253,7 +253,7 @@ class Restoration {
       plan_pieces(saved.layout, arrays.back().layout, peers_.rank(), size_bytes(saved.dtype), manifest.offsets_bytes[a],
                   arrays.back().local, pieces);
     }
-    // Every rank begins with another object, so that they do not all read the same one at a time.
+    // Each rank starts with another object, so that the ranks do not all read the same one.
     for (std::size_t i = 0; i < saved_ranks; ++i) {
       const std::size_t r = (static_cast<std::size_t>(peers_.rank()) + i) % saved_ranks;
       if (pieces[r].empty()) continue;

@@ -1,4 +1,4 @@
-// Restoring: the newest intact checkpoint that the ranks can reach together.
+// Restores the newest intact checkpoint that all ranks can reach.
 #pragma once
 
 #include "checkpoint/peers.hpp"
@@ -7,10 +7,10 @@
 
 namespace penstock::checkpoint {
 
-/// Checkpointer::restore. Collective.
+/// Implements Checkpointer::restore. Collective.
 Restored restore(Peers& peers, const Tiers& tiers, const RestoreOptions& options);
 
-/// Versions that have a manifest in either tier, as this rank sees them, ascending. Local.
+/// Versions with a manifest in either tier, as this rank sees them, ascending. Local.
 std::vector<Version> complete_versions(const Tiers& tiers);
 
 }  // namespace penstock::checkpoint

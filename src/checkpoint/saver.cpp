@@ -31,7 +31,7 @@ Saver::~Saver() {
   try {
     finish();
   } catch (const std::exception&) {
-    // finish() is for those who want to know.
+    // A caller that wants errors calls finish().
   }
   writer_.finish();
 }
@@ -58,15 +58,15 @@ std::shared_ptr<Job> Saver::save(std::uint64_t step, const std::vector<Checkpoin
     job->refused = failure;
   }
   if (failure) job->count_as_delivered();
-  // A rank that cannot save says so in the agreement, where the others wait for it.
+  // A rank that cannot save reports it in the agreement, in which the others wait for it.
   job->stall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   submit(job);
   if (failure) throw *failure;
   return job;
 }
 
-/// Waits until the outcome of the previous save in the first tier is known. Its staging memory is free then, and the
-/// outcome is the same on all ranks, so that all of them throw it from the same call.
+/// Waits until the previous save has settled in the first tier. Its staging memory is then free. Its outcome is equal
+/// on all ranks, so all of them throw it from the same call.
 void Saver::settle_previous() {
   const std::vector<std::shared_ptr<Job>> all = jobs();
   if (all.empty()) return;
@@ -74,8 +74,8 @@ void Saver::settle_previous() {
   wait_until_settled(*all.back(), CheckpointLevel::fast, channels_.relay.get());
 }
 
-/// The first error that all ranks know by now and this one was not told. Which ones all ranks know was agreed when
-/// the newest checkpoint began, so every rank looks at the same ones.
+/// The first error that all ranks know and that has not been thrown. Which saves all ranks know was agreed when the
+/// newest checkpoint began, so every rank checks the same ones.
 std::optional<Error> Saver::undelivered(const Job& newest) {
   std::optional<Error> first;
   const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// Saving: staging by the caller, then a writer thread and a drainer thread that take each checkpoint from level to
+// Saves checkpoints. The caller stages; then a writer thread and a drainer thread take each checkpoint from level to
 // level, in the order of docs/design/checkpoint.md.
 #pragma once
 
@@ -18,24 +18,24 @@
 
 namespace penstock::checkpoint {
 
-/// The ranks as the two threads reach them. With a relay, its channels 0 and 1 are `writer` and `drainer`.
+/// The ranks, as the two threads reach them. With a relay, its channels 0 and 1 are `writer` and `drainer`.
 struct Channels {
   std::shared_ptr<Peers> writer;
   std::shared_ptr<Peers> drainer;
-  std::shared_ptr<Relay> relay;  ///< empty: the threads may communicate themselves
+  std::shared_ptr<Relay> relay;  ///< empty: the threads communicate themselves
   int ranks_here = 1;            ///< processes that share this machine's cores
 };
 
-/// Waits until `job` has reached `level` or failed. Collective where there is a relay.
+/// Waits until `job` has reached `level` or failed. Collective with a relay.
 void wait_until_settled(Job& job, CheckpointLevel level, Relay* relay);
 
-/// The promises of Checkpointer hold here, which adds tiers from URLs and communicators to it.
+/// Implements Checkpointer, which adds tiers from URLs and communicators.
 class Saver {
  public:
   Saver(Tiers tiers, Channels channels, const CheckpointerOptions& options);
   ~Saver();
 
-  /// `wrong`: the caller knows that its arrays are; throws it.
+  /// `wrong`: the error of the caller's invalid arrays; it fails the save and is thrown.
   std::shared_ptr<Job> save(std::uint64_t step, const std::vector<CheckpointArray>& arrays, std::string_view metadata,
                             const std::optional<Error>& wrong = std::nullopt);
   void finish();
@@ -52,13 +52,13 @@ class Saver {
   void submit(const std::shared_ptr<Job>& job);
   void settle_previous();
 
-  // On the writer thread.
+  // Run on the writer thread.
   void write(const std::shared_ptr<Job>& job);
   void begin(Job& job, const std::string& what);
   void write_first_tier(Job& job, const std::string& what);
-  // On the drainer thread.
+  // Run on the drainer thread.
   void drain(Job& job);
-  // On either.
+  // Run on both.
   void put_manifest(Peers& peers, store::Backend& backend, Job& job, const std::string& what);
   void retire_after(Peers& peers, const Job& job, bool drained);
 
@@ -70,17 +70,16 @@ class Saver {
   const CheckpointerOptions options_;
   const int copy_threads_;
   Staging staging_;
-  Staging drain_memory_;    // the drainer thread's
-  bool reclaimed_ = false;  // the writer thread's
+  Staging drain_memory_;    // used by the drainer thread
+  bool reclaimed_ = false;  // used by the writer thread
 
   mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<Job>>
-      jobs_;  // those that are not closed, or whose error is not delivered, and the newest
+  std::vector<std::shared_ptr<Job>> jobs_;  // not closed, or with an undelivered error; and the newest
   std::uint64_t saves_ = 0;
   std::vector<std::string> warnings_;
 
   Worker drainer_;
-  Worker writer_;  // last: it gives the drainer work
+  Worker writer_;  // last member: it submits work to the drainer
 };
 
 }  // namespace penstock::checkpoint

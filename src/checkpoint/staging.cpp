@@ -18,10 +18,10 @@ namespace penstock::checkpoint {
 
 namespace {
 
-constexpr int kPopulateWrite = 23;                        // MADV_POPULATE_WRITE, which older headers lack
-constexpr std::uint64_t kGrain = std::uint64_t{2} << 20;  // of a huge page
+constexpr int kPopulateWrite = 23;                        // MADV_POPULATE_WRITE, missing in older headers
+constexpr std::uint64_t kGrain = std::uint64_t{2} << 20;  // size of a huge page
 
-/// Copies the part [begin, end) of all bytes, counted through the copies.
+/// Copies the bytes [begin, end), counted through all copies.
 void copy_part(std::span<const Copy> copies, std::uint64_t begin, std::uint64_t end) {
   std::uint64_t at = 0;
   for (const Copy& copy : copies) {
@@ -50,7 +50,7 @@ void Staging::reserve(std::uint64_t size_bytes) {
   }
   memory_ = static_cast<std::byte*>(memory);
   size_bytes_ = size_bytes;
-  madvise(memory_, size_bytes_, MADV_HUGEPAGE);  // only faster
+  madvise(memory_, size_bytes_, MADV_HUGEPAGE);  // optional: only faster
   if (madvise(memory_, size_bytes_, kPopulateWrite) == 0) return;
   constexpr std::uint64_t kSmallestPage = 4096;
   for (std::uint64_t at = 0; at < size_bytes_; at += kSmallestPage) memory_[at] = std::byte{0};
@@ -70,7 +70,7 @@ void copy_all(std::span<const Copy> copies, int threads) {
       others.emplace_back([copies, begin, part_bytes] { copy_part(copies, begin, begin + part_bytes); });
     }
   } catch (const std::system_error&) {
-    copy_part(copies, begin, total_bytes);  // no more threads: this one copies the rest
+    copy_part(copies, begin, total_bytes);  // no thread could be started: copy the rest here
   }
   copy_part(copies, 0, part_bytes);
   for (std::thread& other : others) other.join();

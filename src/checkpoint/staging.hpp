@@ -1,5 +1,5 @@
-// Memory that a save copies into: kept from save to save, because the first touch of fresh pages costs many times
-// the copy itself.
+// The memory that a save copies into. It is kept between saves, because the first touch of a page takes many times as
+// long as the copy.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  /// Makes room for that many bytes and touches all of it. Contents are lost when it grows. Throws
-  /// Error(no_space) when there is no memory.
+  /// Allocates this many bytes and touches them. Growing loses the contents. Throws Error(no_space) if there is no
+  /// memory.
   void reserve(std::uint64_t size_bytes);
 
   Bytes first(std::uint64_t size_bytes) { return {memory_, size_bytes}; }
@@ -33,10 +33,10 @@ struct Copy {
   std::byte* to;
 };
 
-/// Runs the copies with up to that many threads, the caller's included.
+/// Runs the copies on up to this many threads, including the caller's.
 void copy_all(std::span<const Copy> copies, int threads);
 
-/// How many threads may copy for one of `ranks_here` processes that share this machine's cores.
+/// Number of threads that may copy, for one of `ranks_here` processes that share this machine's cores.
 int copy_threads(int ranks_here);
 
 }  // namespace penstock::checkpoint

@@ -12,7 +12,7 @@ constexpr std::chrono::hours kDeadWriter{1};
 struct Victim {
   std::uint64_t fast = 0;
   Version version;
-  std::int64_t ranks = 0;  ///< one more than the last rank with data
+  std::int64_t ranks = 0;  ///< the highest rank with data, plus one
 };
 
 void try_to(const Warn& warn, const std::string& what, const std::function<void()>& action) {
@@ -33,7 +33,7 @@ std::vector<Version> slow_victims(const std::map<Version, Holding>& slow, const 
     if (!holding.manifest || retirement.saved < version) continue;
     const bool superseded = kept_steps.contains(version.step);
     const bool beyond = retirement.keep > 0 && kept_steps.size() >= static_cast<std::size_t>(retirement.keep);
-    // Other steps keep their older attempts: only the one just saved is known to be good.
+    // Other steps keep their older attempts: only the step just saved is known to be good.
     if ((superseded && version.step == retirement.saved.step) || (!superseded && beyond)) {
       victims.push_back(version);
     } else {
@@ -60,7 +60,7 @@ std::vector<Version> fast_victims(const std::map<Version, Holding>& fast, const 
   return victims;
 }
 
-/// Rank 0 alone: chooses what goes and removes its manifests, which makes it invisible.
+/// On rank 0: chooses the victims and removes their manifests, which makes them invisible.
 std::vector<Victim> remove_manifests(const Tiers& tiers, const Retirement& retirement, const Warn& warn) {
   const std::map<Version, Holding> slow = list_or_warn(*tiers.slow, warn);
   std::vector<Victim> victims;
@@ -100,7 +100,7 @@ void retire(Peers& peers, const Tiers& tiers, const Retirement& retirement, cons
   for (const Victim& victim : victims) {
     std::vector<int> ranks;
     if (victim.fast != 0) {
-      // The burst buffer may be this node's own, so each rank removes whatever it can see.
+      // The burst buffer may be local to nodes, so each rank removes all that it sees.
       ranks = seen[victim.version].ranks;
     } else {
       for (int r = peers.rank(); r < victim.ranks; r += peers.size()) ranks.push_back(r);
@@ -118,7 +118,7 @@ void reclaim(Peers& peers, const Tiers& tiers, const Warn& warn) {
     for (const auto& [version, holding] : held) {
       if (holding.manifest) complete.push_back(version);
     }
-    // Only some rank may see a manifest of a burst buffer that is local to nodes.
+    // If the burst buffer is local to nodes, only some ranks see a manifest there.
     std::set<Version> complete_somewhere;
     for (const std::vector<Version>& seen : gather(peers, complete))
       complete_somewhere.insert(seen.begin(), seen.end());

@@ -1,4 +1,4 @@
-// The places of a checkpoint, and what is kept in them.
+// The tiers of checkpoints, and the removal of old checkpoints from them.
 #pragma once
 
 #include <functional>
@@ -15,29 +15,29 @@ namespace penstock::checkpoint {
 
 struct Tiers {
   std::shared_ptr<store::Backend> slow;  ///< shared by all ranks
-  std::shared_ptr<store::Backend> fast;  ///< the burst buffer, perhaps local to each node; empty: none
+  std::shared_ptr<store::Backend> fast;  ///< the burst buffer, which may be local to each node; empty: none
 
   store::Backend& first() const { return fast ? *fast : *slow; }
 };
 
 using Warn = std::function<void(const std::string&)>;
 
-/// What follows from a version that has become durable.
+/// A version that has become durable, from which retire() derives what to remove.
 struct Retirement {
   Version saved;
-  bool drained = false;         ///< in the slow tier, not only in the burst buffer
-  int keep = 0;                 ///< newest steps to keep in the slow tier; 0: all
-  std::set<Version> under_way;  ///< still to be drained; rank 0's counts
+  bool drained = false;         ///< durable in the slow tier, not only in the burst buffer
+  int keep = 0;                 ///< how many of the newest steps to keep in the slow tier; 0: all
+  std::set<Version> under_way;  ///< versions still to be drained; rank 0's counts
 };
 
-/// Removes what `retirement` makes superfluous: in the slow tier, once `saved` is drained, older attempts at its step
-/// and steps beyond the `keep` newest up to it; in the burst buffer what is drained, or older than what is, except the
-/// newest. Manifests go first, by rank 0, then the data. Later steps, of a time line that was abandoned, stay.
-/// Collective; what cannot be removed is a warning.
+/// Removes superseded versions. Slow tier: once `saved` is drained, older attempts at its step, and steps up to it
+/// beyond the `keep` newest. Burst buffer: drained versions and older ones, except the newest. Later steps, left by an
+/// abandoned run, stay. Rank 0 removes manifests first, then each rank the data. Collective. A failed removal is a
+/// warning.
 void retire(Peers& peers, const Tiers& tiers, const Retirement& retirement, const Warn& warn);
 
-/// Removes the data of versions that have no manifest: of runs that died while they saved. Collective; only before
-/// this run's first save.
+/// Removes data without a manifest, left by runs that died while saving. Collective. Call it only before this run's
+/// first save.
 void reclaim(Peers& peers, const Tiers& tiers, const Warn& warn);
 
 }  // namespace penstock::checkpoint

@@ -1,4 +1,4 @@
-// A thread that runs tasks in the order in which they were given.
+// A thread that runs tasks in the order of their submission.
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +12,7 @@ namespace penstock::checkpoint {
 class Worker {
  public:
   Worker() : thread_([this] { run(); }) {}
-  /// Returns when all tasks have run.
+  /// Returns after all tasks have run.
   ~Worker() { finish(); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -54,7 +54,7 @@ class Worker {
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
   bool closing_ = false;
-  std::thread thread_;  // last: it uses the members above
+  std::thread thread_;  // last member: it uses those above
 };
 
 }  // namespace penstock::checkpoint

@@ -1,18 +1,14 @@
 #include "comm/domains.hpp"
 
-#include <unistd.h>
-
 #include <map>
 #include <set>
 #include <utility>
 
-#include "engine/cpu_set.hpp"
 #include "engine/topology.hpp"
 
 namespace penstock::comm {
 
-std::int32_t local_domain() {
-  const engine::CpuSet bound = engine::cpus_of_process(::getpid());
+std::int32_t local_domain(const engine::CpuSet& bound) {
   if (bound.empty() || bound == engine::allowed_cpus()) return -1;
   return engine::domain_of(engine::topology(), bound);
 }

@@ -5,11 +5,13 @@
 #include <span>
 #include <vector>
 
+#include "engine/cpu_set.hpp"
+
 namespace penstock::comm {
 
-/// The domain of the calling process (engine::domain_of its CPUs); -1 if it may use the whole node. Local. Reads the
-/// topology only if the process is bound.
-std::int32_t local_domain();
+/// Of the calling process, whose threads are bound to these CPUs: engine::domain_of them, -1 where it may use all of
+/// its node. Local; reads the topology of the machine only where the process is bound.
+std::int32_t local_domain(const engine::CpuSet& bound);
 
 /// Team::domain_of_rank from local_domain() of all ranks. Pure. If a rank of a node has no domain, the node is one
 /// domain. Empty if domains add nothing to the nodes: one domain per node, or one rank per domain.

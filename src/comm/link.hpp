@@ -1,6 +1,7 @@
 // What a communicator is built on: a transport, and optionally the library's own collectives.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -23,6 +24,8 @@ struct Link {
 
   std::unique_ptr<engine::Transport> transport;
   std::unique_ptr<Native> native;  ///< destroyed before the transport
+  /// What failed on this rank after the transport was made: making the communicator then fails on all ranks.
+  std::exception_ptr failure{};
   /// Runs the action that ends the communicator on a thread that may call the library: on this one at once, or on
   /// another one later. Any thread may call it. Empty: any thread may call the library.
   std::function<void(std::function<void()>)> end{};

@@ -1,8 +1,11 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <exception>
 #include <limits>
+#include <memory>
 #include <new>
 #include <optional>
 #include <span>
@@ -13,6 +16,7 @@
 #include "comm/domains.hpp"
 #include "comm/state.hpp"
 #include "comm/workers.hpp"
+#include "engine/node.hpp"
 #include "penstock/error.hpp"
 #include "penstock/options.hpp"
 
@@ -28,11 +32,9 @@ int wanted_progress_cores(const CommOptions& given) {
   return static_cast<int>(std::min<std::int64_t>(wanted, std::numeric_limits<int>::max()));
 }
 
-/// What each rank tells the others: its failure, if it has one, and its settings.
+/// What every rank tells the others.
 struct RankInfo {
-  std::int32_t code;
-  std::array<char, 506> text;
-  std::uint8_t tunes;  ///< it has a tuning table
+  std::uint8_t tunes;  ///< asks for a tuning table
   std::uint8_t debug;
   std::uint8_t native;
   std::int32_t domain;
@@ -40,17 +42,41 @@ struct RankInfo {
   WorkerInfo worker;
 };
 
-void write_failure(RankInfo& info, ErrorCode code, const char* text) {
-  info.code = static_cast<std::int32_t>(code);
-  std::strncpy(info.text.data(), text, info.text.size() - 1);
+RankInfo info_of(const engine::NodeSetup& setup, std::size_t rank) {
+  RankInfo info;
+  std::memcpy(&info, setup.more_facts_of(static_cast<std::int32_t>(rank)).data(), sizeof info);
+  return info;
 }
 
-/// Called by all ranks. If a rank has a failure, all ranks throw; that rank throws its own `failure`.
-void exchange(engine::Transport& transport, const RankInfo& mine, std::span<RankInfo> all, std::exception_ptr failure) {
-  transport.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(all));
+/// Runs the action on every rank. Where it throws on one, all throw: that rank the same, the others
+/// Error(peer_failed) with its text. Needs no memory.
+template <typename Action>
+void all_or_none(engine::Transport& transport, Action action) {
+  std::array<std::uint64_t, 64> text{};
+  const auto write = [&](const char* what) {
+    std::strncpy(reinterpret_cast<char*>(text.data()), what, sizeof text - 1);
+  };
+  std::exception_ptr failure;
+  try {
+    action();
+  } catch (const std::bad_alloc&) {
+    write("there is not enough memory for a communicator");
+    failure = std::current_exception();
+  } catch (const std::exception& error) {
+    write(error.what());
+    failure = std::current_exception();
+  }
+  // The lowest rank that has failed is the one that is told of.
+  const auto ranks = static_cast<std::uint64_t>(transport.size());
+  const auto own = static_cast<std::uint64_t>(transport.rank());
+  std::uint64_t ranks_from_first = failure != nullptr ? ranks - own : 0;
+  transport.maximum(std::span(&ranks_from_first, 1));
+  if (ranks_from_first == 0) return;
+  const std::uint64_t first = ranks - ranks_from_first;
+  if (own != first) text.fill(0);
+  transport.maximum(text);
   if (failure != nullptr) std::rethrow_exception(failure);
-  for (std::size_t r = 0; r < all.size(); ++r)
-    if (all[r].code != 0) throw Error(ErrorCode::peer_failed, all[r].text.data(), static_cast<int>(r));
+  throw Error(ErrorCode::peer_failed, reinterpret_cast<const char*>(text.data()), static_cast<int>(first));
 }
 
 }  // namespace
@@ -58,69 +84,56 @@ void exchange(engine::Transport& transport, const RankInfo& mine, std::span<Rank
 Comm make_comm(MakeLink make_link, const CommOptions& given) {
   Link link = make_link();
   if (link.duplicate) make_link = std::move(link.duplicate);
-  std::unique_ptr<engine::Transport> transport = std::move(link.transport);
-  // Allocated first: without it, this rank could not tell the others about a failure, and they would wait for it.
-  std::vector<RankInfo> infos(static_cast<std::size_t>(transport->size()));
+  engine::Transport& transport = *link.transport;
+  std::shared_ptr<engine::Transport> owned;  // until all ranks have made their communicator
+  std::unique_ptr<Native> native = std::move(link.native);
   RankInfo mine{};
-  std::exception_ptr failure;
   engine::EngineOptions settings;
   Facts facts;
   std::string table;
   std::vector<WorkerInfo> worker_infos;
   std::vector<std::int32_t> local_domains;
   std::optional<WorkerAgreement> workers_of_all;
-  try {
+  std::optional<engine::NodeSetup> setup;
+  all_or_none(transport, [&] {
+    if (link.failure != nullptr) std::rethrow_exception(link.failure);
+    owned = std::move(link.transport);
     const Options& wanted = options();
     settings.eager_bytes = wanted.eager_bytes;
     settings.stall_timeout_ms = wanted.stall_timeout_ms;
     settings.shared_bytes = wanted.shared_bytes;
     settings.shared_memory = wanted.shared_memory;
     settings.single_copy = wanted.single_copy;
-    const std::string description = transport->description();
+    const std::string description = transport.description();
     facts.options = given;
-    facts.any_thread = transport->any_thread();
+    facts.any_thread = transport.any_thread();
     facts.mpi = description.substr(0, description.rfind(" ("));
     facts.plan_cache_bytes = wanted.plan_cache_bytes;
     table = wanted.tuning;
-    worker_infos.resize(infos.size());
-    local_domains.resize(infos.size());
-    workers_of_all.emplace(*transport);
+    worker_infos.resize(static_cast<std::size_t>(transport.size()));
+    local_domains.resize(worker_infos.size());
+    workers_of_all.emplace(transport);
     mine.debug = wanted.debug > 0 ? 1 : 0;
     mine.native = wanted.native ? 1 : 0;
     mine.plan_cache_bytes = wanted.plan_cache_bytes;
     mine.tunes = table.empty() ? 0 : 1;
-    mine.worker = worker_info(wanted_progress_cores(given), *transport);
-    mine.domain = local_domain();
-  } catch (const std::bad_alloc&) {
-    write_failure(mine, ErrorCode::no_space, "there is not enough memory for a communicator");
-    failure = std::current_exception();
-  } catch (const Error& error) {
-    write_failure(mine, error.code(), error.what());
-    failure = std::current_exception();
-  } catch (const std::exception& error) {
-    write_failure(mine, ErrorCode::internal, error.what());
-    failure = std::current_exception();
+    const engine::CpuSet bound = engine::cpus_of_process(::getpid());
+    mine.worker = worker_info(wanted_progress_cores(given), transport, bound);
+    mine.domain = local_domain(bound);
+    setup.emplace(transport, settings, sizeof mine, sizeof(WorkerDecision));
+  });
+  setup->exchange_facts(std::as_bytes(std::span(&mine, 1)));
+  for (std::size_t rank = 0; rank < worker_infos.size(); ++rank) {
+    const RankInfo info = info_of(*setup, rank);
+    worker_infos[rank] = info.worker;
+    local_domains[rank] = info.domain;
+    facts.debug = facts.debug || info.debug != 0;
+    facts.native = facts.native && info.native != 0;
+    facts.plan_cache_bytes = std::min(facts.plan_cache_bytes, info.plan_cache_bytes);
   }
-  exchange(*transport, mine, infos, failure);
-  for (std::size_t rank = 0; rank < infos.size(); ++rank) {
-    worker_infos[rank] = infos[rank].worker;
-    local_domains[rank] = infos[rank].domain;
-    facts.debug = facts.debug || infos[rank].debug != 0;
-    facts.native = facts.native && infos[rank].native != 0;
-    facts.plan_cache_bytes = std::min(facts.plan_cache_bytes, infos[rank].plan_cache_bytes);
-  }
-  Workers workers = workers_of_all->reach(*transport, worker_infos);
-  settings.progress_threads = static_cast<int>(workers.cpus.size());
-  settings.progress_cpus = std::move(workers.cpus);
-  settings.progress_cores = workers.per_node;
-  facts.progress_reason = std::move(workers.reason);
-  std::shared_ptr<engine::Engine> engine = engine::Engine::create(std::move(transport), settings);
-  facts.team = engine->team();
-  facts.team.domain_of_rank = domains_of_ranks(engine->team().node_of_rank, local_domains);
-  std::shared_ptr<NativeRuns> native;
-  if (link.native != nullptr)
-    native = std::make_shared<NativeRuns>(std::move(link.native), facts.any_thread, settings.progress_threads > 0);
-  if (infos[0].tunes != 0) read_tuning(*engine, facts, table);
+  const bool tunes = info_of(*setup, 0).tunes != 0;
+  const std::optional<WorkerDecision> decision = workers_of_all->decide(worker_infos);
+  setup->exchange_results(decision ? std::as_bytes(std::span(&*decision, 1)) : ConstBytes{});
   const auto end = [run = std::move(link.end)](State* state) noexcept {
     if (!run) return delete state;
     try {
@@ -129,8 +142,36 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
       // Out of memory: the communicator is leaked.
     }
   };
-  return Comm(std::shared_ptr<State>(
-      new State(std::move(engine), std::move(native), std::move(make_link), std::move(facts)), end));
+  std::shared_ptr<engine::Engine> engine;
+  std::shared_ptr<State> state;
+  const auto make_state = [&] {
+    std::shared_ptr<NativeRuns> runs;
+    if (native != nullptr)
+      runs = std::make_shared<NativeRuns>(std::move(native), facts.any_thread, settings.progress_threads > 0);
+    state = {new State(std::move(engine), std::move(runs), std::move(make_link), std::move(facts)), end};
+  };
+  all_or_none(transport, [&] {
+    Workers workers = workers_of_all->reach(worker_infos, [&](std::size_t rank) {
+      WorkerDecision told{};
+      const ConstBytes bytes = setup->more_results_of(static_cast<std::int32_t>(rank));
+      std::memcpy(&told, bytes.data(), bytes.size());
+      return told;
+    });
+    settings.progress_threads = static_cast<int>(workers.cpus.size());
+    settings.progress_cpus = std::move(workers.cpus);
+    settings.progress_cores = workers.per_node;
+    facts.progress_reason = std::move(workers.reason);
+    engine = engine::Engine::create(owned, settings, setup->finish(settings));
+    facts.team = engine->team();
+    facts.team.domain_of_rank = domains_of_ranks(engine->team().node_of_rank, local_domains);
+    if (!tunes) make_state();
+  });
+  if (tunes)
+    all_or_none(transport, [&] {
+      read_tuning(*engine, facts, table);
+      make_state();
+    });
+  return Comm(std::move(state));
 }
 
 }  // namespace penstock::comm

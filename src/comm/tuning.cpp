@@ -48,21 +48,28 @@ void read_tuning(engine::Engine& engine, Facts& facts, const std::string& path) 
     }
   }
   // Not through the plan cache, which has the application's plans.
+  int left = 3;
   const auto tell = [&](Bytes data) {
     const Collective collective{.kind = CollectiveKind::bcast, .count = data.size()};
-    engine
-        .start(std::make_shared<const Plan>(plan_collective(facts.team, collective)), {.input = {}, .output = data}, {},
-               signature(collective))
-        ->wait();
+    const auto run = engine.start(std::make_shared<const Plan>(plan_collective(facts.team, collective)),
+                                  {.input = {}, .output = data}, {}, signature(collective));
+    --left;
+    run->wait();
   };
   // Thread level and MPI settings of this rank may differ; those of rank 0 count.
   std::string mpi = facts.mpi;
   std::uint64_t head[4] = {text.size(), useful ? 1u : 0u, facts.any_thread ? 1u : 0u, mpi.size()};
-  tell(std::as_writable_bytes(std::span(head)));
-  text.resize(head[0]);
-  tell(std::as_writable_bytes(std::span(text)));
-  mpi.resize(head[3]);
-  tell(std::as_writable_bytes(std::span(mpi)));
+  try {
+    tell(std::as_writable_bytes(std::span(head)));
+    text.resize(head[0]);
+    tell(std::as_writable_bytes(std::span(text)));
+    mpi.resize(head[3]);
+    tell(std::as_writable_bytes(std::span(mpi)));
+  } catch (...) {
+    // Out of memory, here or elsewhere: the others wait for this rank's part in all of them.
+    for (; left > 0; --left) engine.fail_next("reading the tuning table failed");
+    throw;
+  }
   if (head[1] == 0) {
     facts.tuning = text;
     return;

@@ -1,7 +1,5 @@
 #include "comm/workers.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -47,7 +45,7 @@ Processes processes_of(std::span<const WorkerInfo> node) {
                      {.bound = node[i].bound, .inherited = node[i].inherited, .ranks = 1, .member = true}});
   }
   const std::size_t members = found.size();
-  for (const pid_t other : engine::ranks_started_by(engine::inheritance().launcher)) {
+  for (const pid_t other : engine::ranks_started_by(engine::launch().launcher)) {
     if (std::any_of(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(members),
                     [&](const Found& member) { return member.started == other; }))
       continue;
@@ -95,7 +93,7 @@ Decision decide(std::span<const WorkerInfo> node, int ranks) {
 
 }  // namespace
 
-WorkerInfo worker_info(int wanted, const engine::Transport& transport) {
+WorkerInfo worker_info(int wanted, const engine::Transport& transport, const CpuSet& bound) {
   static const std::uint64_t process = [] {
     std::random_device random;
     return std::uint64_t{random()} << 32 | random();
@@ -105,61 +103,60 @@ WorkerInfo worker_info(int wanted, const engine::Transport& transport) {
   info.wanted = wanted;
   info.any_thread = transport.any_thread();
   if (wanted == 0 || (wanted == engine::kAutomaticWorkers && transport.size() == 1)) return info;
-  const engine::Inheritance inherited = engine::inheritance();
-  info.started = inherited.started;
-  info.bound = engine::cpus_of_process(::getpid());
-  info.inherited = inherited.cpus;
+  const engine::Launch launch = engine::launch();
+  info.started = launch.started;
+  info.bound = bound;
+  info.inherited = bound | launch.launcher_cpus;
   return info;
 }
 
-WorkerAgreement::WorkerAgreement(const engine::Transport& transport) {
-  const std::vector<std::int32_t>& nodes = transport.node_of_rank();
-  for (std::size_t rank = 0; rank < nodes.size(); ++rank)
-    if (nodes[rank] == nodes[static_cast<std::size_t>(transport.rank())]) neighbours_.push_back(rank);
+WorkerAgreement::WorkerAgreement(const engine::Transport& transport)
+    : nodes_(transport.node_of_rank()), rank_(static_cast<std::size_t>(transport.rank())) {
+  for (std::size_t rank = 0; rank < nodes_.size(); ++rank)
+    if (nodes_[rank] == nodes_[rank_]) neighbours_.push_back(rank);
   node_.resize(neighbours_.size());
-  decisions_.resize(nodes.size());
-  seen_.resize(nodes.size());
-  mine_.cpus.reserve(engine::kMostWorkers);
-  mine_.reason.reserve(sizeof(Decision));
 }
 
-Workers WorkerAgreement::reach(engine::Transport& transport, std::span<const WorkerInfo> infos) {
-  mine_.reason = "0, as asked for";
-  if (std::all_of(infos.begin(), infos.end(), [](const WorkerInfo& info) { return info.wanted == 0; }))
-    return std::move(mine_);
-
-  const std::vector<std::int32_t>& nodes = transport.node_of_rank();
-  const auto me = static_cast<std::size_t>(transport.rank());
+std::optional<WorkerDecision> WorkerAgreement::decide(std::span<const WorkerInfo> infos) {
+  is_wanted_ = std::any_of(infos.begin(), infos.end(), [](const WorkerInfo& info) { return info.wanted != 0; });
+  if (!is_wanted_) return std::nullopt;
   for (std::size_t i = 0; i < node_.size(); ++i) node_[i] = infos[neighbours_[i]];
   Decision decision{};
-  if (neighbours_[0] == me) {
+  if (neighbours_[0] == rank_) {
     try {
-      decision = decide(node_, static_cast<int>(nodes.size()));
+      decision = comm::decide(node_, static_cast<int>(nodes_.size()));
     } catch (const std::exception& error) {
       // The other ranks need a decision, and everything works without workers.
       std::snprintf(decision.reason.data(), decision.reason.size(), "0, since looking for cores failed: %s",
                     error.what());
     }
   }
-  transport.allgather(std::as_bytes(std::span(&decision, 1)), std::as_writable_bytes(std::span(decisions_)));
+  return decision;
+}
 
-  mine_.per_node = engine::kMostWorkers;
-  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
-    const auto number = static_cast<std::size_t>(nodes[rank]);
-    if (seen_[number]) continue;
-    seen_[number] = true;
-    mine_.per_node = std::min(mine_.per_node, decisions_[rank].count);
+Workers WorkerAgreement::reach(std::span<const WorkerInfo> infos,
+                               const std::function<WorkerDecision(std::size_t rank)>& told_by) {
+  Workers workers;
+  workers.reason = "0, as asked for";
+  if (!is_wanted_) return workers;
+  workers.per_node = engine::kMostWorkers;
+  std::vector<bool> seen(nodes_.size());
+  for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
+    const auto number = static_cast<std::size_t>(nodes_[rank]);
+    if (seen[number]) continue;
+    seen[number] = true;
+    workers.per_node = std::min(workers.per_node, told_by(rank).count);
   }
-  const Decision& ours = decisions_[neighbours_[0]];
+  const Decision ours = told_by(neighbours_[0]);
   for (std::int32_t i = 0; i < ours.count; ++i) {
     const Decision::Worker& worker = ours.workers[static_cast<std::size_t>(i)];
-    if (node_[static_cast<std::size_t>(worker.local_rank)].process == infos[me].process)
-      mine_.cpus.push_back(worker.cpu);
+    if (node_[static_cast<std::size_t>(worker.local_rank)].process == infos[rank_].process)
+      workers.cpus.push_back(worker.cpu);
   }
-  mine_.reason = ours.reason.data();
+  workers.reason = ours.reason.data();
   if (ours.count > 0)
-    mine_.reason.append("; ").append(std::to_string(mine_.cpus.size())).append(" of them in this process");
-  return std::move(mine_);
+    workers.reason.append("; ").append(std::to_string(workers.cpus.size())).append(" of them in this process");
+  return workers;
 }
 
 }  // namespace penstock::comm

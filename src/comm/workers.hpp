@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,8 +26,8 @@ struct WorkerInfo {
   engine::CpuSet inherited;
 };
 
-/// The information about the calling process. Local.
-WorkerInfo worker_info(int wanted, const engine::Transport& transport);
+/// Of the calling process, whose threads are bound to these CPUs. Local.
+WorkerInfo worker_info(int wanted, const engine::Transport& transport, const engine::CpuSet& bound);
 
 struct Workers {
   std::vector<std::int32_t> cpus;  ///< one entry per worker of this process: its CPU, or -1
@@ -44,21 +46,24 @@ struct WorkerDecision {
   std::array<char, 316> reason;
 };
 
-/// The agreement. The constructor is local and allocates all memory that reach() needs: if that fails, the rank can
-/// still tell the others, which would otherwise wait for it.
+/// How the ranks agree. Takes all memory that it needs until a decision when it is made: a rank that lacks some can
+/// tell the others, who would wait for it.
 class WorkerAgreement {
  public:
   explicit WorkerAgreement(const engine::Transport& transport);
-  /// Collective, called once. `infos` has one entry per rank. The lowest rank of each node decides, so that only one
-  /// process of a node reads the topology.
-  Workers reach(engine::Transport& transport, std::span<const WorkerInfo> infos);
+
+  /// What this rank is to tell the others, knowing the infos of all; empty where no rank has to. The lowest rank of
+  /// each node decides, so that a node reads its topology once.
+  std::optional<WorkerDecision> decide(std::span<const WorkerInfo> infos);
+  /// From what the ranks were told: of each at most once, and of the lowest of a node only.
+  Workers reach(std::span<const WorkerInfo> infos, const std::function<WorkerDecision(std::size_t rank)>& told_by);
 
  private:
+  const std::vector<std::int32_t>& nodes_;
+  const std::size_t rank_;
   std::vector<std::size_t> neighbours_;  ///< the ranks of this node
-  std::vector<WorkerInfo> node_;         ///< their infos
-  std::vector<WorkerDecision> decisions_;
-  std::vector<bool> seen_;  ///< by node
-  Workers mine_;
+  std::vector<WorkerInfo> node_;         ///< theirs
+  bool is_wanted_ = false;               ///< by a rank
 };
 
 }  // namespace penstock::comm

@@ -19,7 +19,7 @@ std::string traced_name(const Plan& plan) {
 
 }  // namespace
 
-Core::Core(std::unique_ptr<Transport> by, const EngineOptions& given, Node on)
+Core::Core(std::shared_ptr<Transport> by, const EngineOptions& given, Node on)
     : node(std::move(on)),
       options(given),
       rank(node.team.rank),

@@ -21,7 +21,7 @@ namespace penstock::engine {
 /// The engine as mechanisms see it. The engine's lock protects it.
 class Core {
  public:
-  Core(std::unique_ptr<Transport> by, const EngineOptions& given, Node on);
+  Core(std::shared_ptr<Transport> by, const EngineOptions& given, Node on);
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
@@ -110,7 +110,7 @@ class Core {
   const EngineOptions options;
   const int rank;
   const bool has_remote;  ///< ranks of other nodes
-  std::unique_ptr<Transport> transport;
+  std::shared_ptr<Transport> transport;
   bool transport_broken = false;
   Caller caller = Caller::application;  ///< of the thread that holds the lock
   BufferPool buffers;

@@ -1,5 +1,6 @@
 #include "engine/cpu_set.hpp"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/stat.h>
@@ -8,9 +9,9 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <filesystem>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <sstream>
 #include <system_error>
@@ -52,12 +53,14 @@ std::string content(const std::string& path) {
   return std::move(content).str();
 }
 
+// Not by std::filesystem, whose iterators end the program when they find no memory.
 std::vector<pid_t> threads_of(pid_t process) {
   std::vector<pid_t> threads;
-  std::error_code gone;
-  for (std::filesystem::directory_iterator at(proc(process, "task"), gone), end; !gone && at != end;
-       at.increment(gone)) {
-    const std::string name = at->path().filename();
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(proc(process, "task").c_str()), ::closedir);
+  while (folder != nullptr) {
+    const dirent* const entry = ::readdir(folder.get());
+    if (entry == nullptr) break;
+    const std::string_view name = entry->d_name;
     pid_t thread = 0;
     if (std::from_chars(name.data(), name.data() + name.size(), thread).ec == std::errc{}) threads.push_back(thread);
   }
@@ -151,13 +154,18 @@ CpuSet& CpuSet::operator|=(const CpuSet& other) {
 CpuSet cpus_of_process(pid_t process) {
   CpuSet cpus;
   for (const pid_t thread : threads_of(process)) {
-    const std::string name = content(proc(process, "task/") + std::to_string(thread) + "/comm");
-    if (thread == process || name != std::string(kWorkerName) + '\n') cpus |= cpus_of_thread(thread);
+    const CpuSet more = cpus_of_thread(thread);
+    if ((more & cpus) == more) continue;  // and so whose it is does not matter
+    if (thread == process ||
+        content(proc(process, "task/") + std::to_string(thread) + "/comm") != std::string(kWorkerName) + '\n')
+      cpus |= more;
   }
   return cpus;
 }
 
-CpuSet allowed_cpus() {
+namespace {
+
+CpuSet find_allowed_cpus(pid_t) {
   // The kernel reduces a requested mask to what the control group allows. A temporary thread asks, so that no thread of
   // the application moves.
   CpuSet allowed;
@@ -174,18 +182,16 @@ CpuSet allowed_cpus() {
   return allowed;
 }
 
-Inheritance inheritance() {
+Launch find_launch(pid_t process) {
   constexpr int kMostScripts = 16;
-  Inheritance found;
-  found.started = ::getpid();
-  found.cpus = cpus_of_process(found.started);
-  if (!started_as_rank(found.started)) return found;
+  Launch found{.process = process, .started = process, .launcher_cpus = {}};
+  if (!started_as_rank(process)) return found;
   for (int i = 0; i < kMostScripts; ++i) {
     const std::optional<pid_t> parent = parent_of(found.started);
     if (!parent || !is_ours(*parent)) return found;
     if (!started_as_rank(*parent)) {
       found.launcher = *parent;
-      found.cpus |= cpus_of_process(*parent);
+      found.launcher_cpus = cpus_of_process(*parent);
       return found;
     }
     found.started = *parent;
@@ -193,15 +199,46 @@ Inheritance inheritance() {
   return found;
 }
 
+/// `find` for this process, once: a child of fork() asks again.
+template <auto find>
+auto found_once() {
+  static std::mutex mutex;
+  static std::optional<std::pair<pid_t, decltype(find(0))>> known;
+  const std::lock_guard lock(mutex);
+  const pid_t process = ::getpid();
+  if (!known || known->first != process) known.emplace(process, find(process));
+  return known->second;
+}
+
+}  // namespace
+
+CpuSet allowed_cpus() { return found_once<find_allowed_cpus>(); }
+
+Launch launch() { return found_once<find_launch>(); }
+
+Inheritance inheritance() {
+  const Launch found = launch();
+  return {found.started, found.launcher, cpus_of_process(found.process) | found.launcher_cpus};
+}
+
 std::vector<pid_t> ranks_started_by(pid_t launcher) {
+  // To ask each child takes a while; as long as there are the same ones, the answer is the same.
+  static std::mutex mutex;
+  static std::string known_children;
+  static std::vector<pid_t> known_ranks;
+  if (launcher == 0) return {};
+  std::string children;
+  for (const pid_t thread : threads_of(launcher))
+    children += content(proc(launcher, "task/") + std::to_string(thread) + "/children");
+  const std::lock_guard lock(mutex);
+  if (children == known_children) return known_ranks;
   std::vector<pid_t> ranks;
-  if (launcher == 0) return ranks;
-  for (const pid_t thread : threads_of(launcher)) {
-    std::istringstream children(content(proc(launcher, "task/") + std::to_string(thread) + "/children"));
-    for (pid_t child = 0; children >> child;)
-      if (started_as_rank(child)) ranks.push_back(child);
-  }
+  std::istringstream rest(children);
+  for (pid_t child = 0; rest >> child;)
+    if (started_as_rank(child)) ranks.push_back(child);
   std::sort(ranks.begin(), ranks.end());
+  known_children = std::move(children);
+  known_ranks = ranks;
   return ranks;
 }
 

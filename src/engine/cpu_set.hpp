@@ -47,13 +47,22 @@ inline constexpr const char* kWorkerName = "penstock";
 /// The union of the CPUs on which the application threads of `process` may run; empty if it cannot be read.
 CpuSet cpus_of_process(pid_t process);
 
-/// The largest CPU set that a thread of this process could have: that of its control group.
+/// The largest CPU set that a thread of this process could have: that of its control group, read once.
 CpuSet allowed_cpus();
 
-/// What a launcher (such as mpiexec) gave to this process.
+/// How this process was started. Found once.
+struct Launch {
+  pid_t process = 0;     ///< this one
+  pid_t started = 0;     ///< the process that the launcher started: this one, or a script around it
+  pid_t launcher = 0;    ///< 0: none, or one of another user
+  CpuSet launcher_cpus;  ///< when it was found
+};
+Launch launch();
+
+/// What a launcher (mpiexec and its like) gave to this process.
 struct Inheritance {
-  pid_t started = 0;   ///< the process that the launcher started: this one, or a script around it
-  pid_t launcher = 0;  ///< 0: none, or one of another user
+  pid_t started = 0;   ///< as Launch has it
+  pid_t launcher = 0;  ///< as Launch has it
   CpuSet cpus;  ///< the CPUs of the launcher and of this process; the control group may allow fewer, see Topology
 };
 Inheritance inheritance();

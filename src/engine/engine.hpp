@@ -44,11 +44,15 @@ class Run {
   virtual bool done() const noexcept = 0;
 };
 
+struct Node;
+
 class Engine {
  public:
   /// Collective. Sets up the node's shared memory. If that fails, for example because /dev/shm is too small, all ranks
   /// of the node use the transport, and report() says so.
-  static std::shared_ptr<Engine> create(std::unique_ptr<Transport> transport, const EngineOptions& options);
+  static std::shared_ptr<Engine> create(std::shared_ptr<Transport> transport, const EngineOptions& options);
+  /// Local: by a caller who has set up the node (NodeSetup).
+  static std::shared_ptr<Engine> create(std::shared_ptr<Transport> transport, const EngineOptions& options, Node node);
   virtual ~Engine() = default;
 
   /// The team to plan with. Ranks without shared memory count as nodes of their own, so it can differ from the

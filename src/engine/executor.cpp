@@ -1,5 +1,6 @@
 #include "engine/executor.hpp"
 
+#include <new>
 #include <utility>
 
 #include "penstock/trace.hpp"
@@ -9,9 +10,9 @@ namespace {
 
 /// Leaks the transport. MPI would reuse its context for a later communicator, which could receive messages still in
 /// flight.
-void keep_for_ever(std::unique_ptr<Transport> transport) {
+void keep_for_ever(std::shared_ptr<Transport> transport) {
   static std::mutex mutex;
-  static auto* const kept = new std::vector<std::unique_ptr<Transport>>;
+  static auto* const kept = new std::vector<std::shared_ptr<Transport>>;
   const std::lock_guard lock(mutex);
   kept->push_back(std::move(transport));
 }
@@ -67,12 +68,18 @@ class OperationRun final : public Run {
 
 }  // namespace
 
-std::shared_ptr<Engine> Engine::create(std::unique_ptr<Transport> transport, const EngineOptions& options) {
-  Node node = Node::set_up(*transport, options);
+std::shared_ptr<Engine> Engine::create(std::shared_ptr<Transport> transport, const EngineOptions& options) {
+  NodeSetup setup(*transport, options);
+  setup.exchange_facts();
+  setup.exchange_results();
+  return create(std::move(transport), options, setup.finish(options));
+}
+
+std::shared_ptr<Engine> Engine::create(std::shared_ptr<Transport> transport, const EngineOptions& options, Node node) {
   return std::make_shared<Executor>(std::move(transport), options, std::move(node));
 }
 
-Executor::Executor(std::unique_ptr<Transport> by, const EngineOptions& given, Node on)
+Executor::Executor(std::shared_ptr<Transport> by, const EngineOptions& given, Node on)
     : Routes(std::move(by), given, std::move(on)) {
   wants_thread = options.progress_threads > 0;
   Progress::of_process().add(*this);
@@ -81,7 +88,8 @@ Executor::Executor(std::unique_ptr<Transport> by, const EngineOptions& given, No
 Executor::~Executor() {
   Progress::of_process().remove(*this);
   if (Progress::in_forked_child()) {
-    static_cast<void>(transport.release());  // a forked child must not call the parent's MPI
+    new (std::nothrow)
+        std::shared_ptr<Transport>(std::move(transport));  // a forked child must not call the parent's MPI
     return;
   }
   try {

@@ -13,7 +13,7 @@ namespace penstock::engine {
 /// The engine as callers and driving threads see it. Its members take the lock and call Routes.
 class Executor final : public Engine, public Pollable, private Routes, public std::enable_shared_from_this<Executor> {
  public:
-  Executor(std::unique_ptr<Transport> by, const EngineOptions& given, Node on);
+  Executor(std::shared_ptr<Transport> by, const EngineOptions& given, Node on);
   ~Executor() override;
 
   const Team& team() const override { return node.team; }

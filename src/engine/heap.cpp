@@ -24,6 +24,7 @@ namespace {
 // Addresses without memory: room for more than ten thousand communicators.
 constexpr std::uint64_t kMostReservedBytes = std::uint64_t{64} << 30;
 constexpr std::uint64_t kFewestReservedBytes = std::uint64_t{64} << 20;
+constexpr std::size_t kMostKept = 4;  // of some pages each
 
 [[noreturn]] void throw_system(const std::string& what, int error) {
   throw Error(error == ENOSPC || error == ENOMEM ? ErrorCode::no_space : ErrorCode::io, what, -1,
@@ -224,9 +225,23 @@ std::uint64_t Heap::free_bytes() noexcept {
   return std::uint64_t{facts.f_bavail} * facts.f_frsize;
 }
 
-std::uint64_t Heap::take(std::uint64_t bytes) {
+std::uint64_t Heap::take(std::uint64_t bytes, std::uint64_t head_bytes) {
   const std::lock_guard lock(mutex_);
   reclaim();
+  const auto same = std::ranges::find_if(
+      kept_, [&](const Left& left) { return left.bytes == bytes && left.head_bytes == head_bytes; });
+  if (same != kept_.end()) {
+    const std::uint64_t offset = same->offset;
+    kept_.erase(same);
+    return offset;
+  }
+  try {
+    return ranges_.take(bytes);
+  } catch (const Error&) {
+    if (kept_.empty()) throw;
+  }
+  for (const Left& left : kept_) release(left);
+  kept_.clear();
   return ranges_.take(bytes);
 }
 
@@ -243,20 +258,28 @@ void Heap::commit(std::uint64_t offset, std::uint64_t bytes) {
                  error);
 }
 
-void Heap::give_back(std::uint64_t offset, std::uint64_t bytes, std::function<bool()> is_unused) {
+void Heap::give_back(std::uint64_t offset, std::uint64_t bytes, std::function<Use()> use, std::uint64_t head_bytes) {
   const std::lock_guard lock(mutex_);
-  left_.push_back({offset, bytes, std::move(is_unused)});
+  left_.push_back({offset, bytes, head_bytes, std::move(use)});
   reclaim();
 }
 
 void Heap::reclaim() {
   std::erase_if(left_, [this](const Left& left) {
-    if (left.is_unused && !left.is_unused()) return false;
-    ::fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(left.offset),
-                static_cast<off_t>(left.bytes));
-    ranges_.give_back(left.offset, left.bytes);
+    const Use use = left.use ? left.use() : Use::none;
+    if (use == Use::some) return false;
+    if (use == Use::head && kept_.size() < kMostKept)
+      kept_.push_back({left.offset, left.bytes, left.head_bytes, {}});
+    else
+      release(left);
     return true;
   });
+}
+
+void Heap::release(const Left& left) {
+  ::fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(left.offset),
+              static_cast<off_t>(left.bytes));
+  ranges_.give_back(left.offset, left.bytes);
 }
 
 std::uint64_t Heap::committed_bytes() const noexcept {
@@ -266,7 +289,9 @@ std::uint64_t Heap::committed_bytes() const noexcept {
 
 std::uint64_t Heap::taken_bytes() const {
   const std::lock_guard lock(mutex_);
-  return ranges_.taken_bytes();
+  std::uint64_t taken = ranges_.taken_bytes();
+  for (const Left& left : kept_) taken -= left.bytes;
+  return taken;
 }
 
 }  // namespace penstock::engine

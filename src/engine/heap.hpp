@@ -62,13 +62,22 @@ class Heap : public std::enable_shared_from_this<Heap> {
   /// Whether it belongs to the process that forked this one.
   bool is_inherited() const noexcept { return inherited_; }
 
-  /// Allocates addresses without memory. Only for the own heap.
-  std::uint64_t take(std::uint64_t bytes);
+  /// What somebody may still do with a range that was given back.
+  enum class Use {
+    some,  ///< it stays taken
+    head,  ///< none, and only its head has memory
+    none
+  };
+
+  /// Allocates addresses without memory, or a range of that size and head that was given back as Use::head: its head
+  /// has the memory as it was left. Only for the own heap.
+  std::uint64_t take(std::uint64_t bytes, std::uint64_t head_bytes = 0);
   /// Gives memory to these addresses, so that no access faults. New memory is zero. For any heap.
   void commit(std::uint64_t offset, std::uint64_t bytes);
-  /// Frees what take() returned as soon as `is_unused` returns true (empty: at once). It is asked now, and by later
-  /// calls of take() and give_back().
-  void give_back(std::uint64_t offset, std::uint64_t bytes, std::function<bool()> is_unused);
+  /// Frees what take() returned as soon as `use` (empty: at once) allows it. It is asked now, and by later calls of
+  /// take() and give_back(). A few ranges of which only the head has memory keep it for the next take() of the same
+  /// size: the successor of a hardly used communicator needs no system calls and has no page faults.
+  void give_back(std::uint64_t offset, std::uint64_t bytes, std::function<Use()> use, std::uint64_t head_bytes = 0);
 
   std::uint64_t committed_bytes() const noexcept;
   std::uint64_t taken_bytes() const;
@@ -77,7 +86,8 @@ class Heap : public std::enable_shared_from_this<Heap> {
   struct Left {
     std::uint64_t offset;
     std::uint64_t bytes;
-    std::function<bool()> is_unused;
+    std::uint64_t head_bytes;
+    std::function<Use()> use;
   };
   class Registry;
 
@@ -87,6 +97,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
   void lock_as_owner();
   void close_descriptors() noexcept;
   void reclaim();
+  void release(const Left& left);
 
   HeapAddress address_;
   int descriptor_ = -1;
@@ -97,6 +108,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
   mutable std::mutex mutex_;
   HeapRanges ranges_{0};
   std::vector<Left> left_;
+  std::vector<Left> kept_;  ///< with the memory of their heads
 };
 
 }  // namespace penstock::engine

@@ -6,10 +6,11 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <random>
-#include <system_error>
+#include <utility>
 
 #include "engine/progress.hpp"
 #include "engine/single_copy.hpp"
@@ -17,8 +18,17 @@
 namespace penstock::engine {
 namespace {
 
-/// The first exchange: what each rank offers.
-struct RankInfo {
+void write(std::array<char, 256>& text, const char* what) noexcept { std::strncpy(text.data(), what, text.size() - 1); }
+
+/// The layout of a node's segment, from what its first rank has told.
+SegmentLayout layout_of(std::uint32_t ranks, std::uint64_t eager_bytes, std::uint64_t limit_bytes) {
+  return SegmentLayout::fit(ranks, eager_bytes, limit_bytes);
+}
+
+}  // namespace
+
+/// What every rank tells the others first.
+struct NodeSetup::RankInfo {
   std::int32_t process;
   std::uint16_t communicator;   ///< Node::communicator; rank 0's counts
   std::uint64_t probe_address;  ///< other ranks test single copy by reading probe_value there
@@ -28,181 +38,234 @@ struct RankInfo {
   HeapAddress heap;           ///< no descriptor: this rank has no heap
 };
 
-/// The second exchange: what each rank could set up.
-struct SetupResult {
+/// What every rank found then.
+struct NodeSetup::SetupResult {
   std::uint8_t mapped;
   std::uint8_t single_copy;
   std::uint8_t has_text;  ///< it has a text that says what failed
   std::uint64_t block_offset;
 };
 
-using Text = std::array<char, 256>;
+NodeSetup::NodeSetup(Transport& transport, const EngineOptions& options, std::size_t more_facts_bytes,
+                     std::size_t more_results_bytes)
+    : transport_(transport), options_(options) {
+  const std::vector<std::int32_t>& nodes = transport.node_of_rank();
+  const auto me = static_cast<std::size_t>(transport.rank());
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    if (nodes[rank] != nodes[me]) continue;
+    if (rank == me) local_rank_ = static_cast<std::uint32_t>(neighbours_.size());
+    neighbours_.push_back(static_cast<std::int32_t>(rank));
+  }
+  const std::size_t facts_bytes = sizeof(RankInfo) + more_facts_bytes;
+  const std::size_t results_bytes = sizeof(SetupResult) + more_results_bytes;
+  sent_.resize(std::max(facts_bytes, results_bytes));
+  facts_.bytes.resize(nodes.size() * facts_bytes);
+  results_.bytes.resize(nodes.size() * results_bytes);
+}
 
-Text text_of(const std::string& text) {
-  Text result{};
-  std::memcpy(result.data(), text.data(), std::min(text.size(), result.size() - 1));
+NodeSetup::~NodeSetup() = default;
+
+template <typename T>
+void NodeSetup::exchange(const T& mine, ConstBytes more, Told& told) {
+  told.stride_bytes = sizeof mine + more.size();
+  std::memcpy(sent_.data(), &mine, sizeof mine);
+  if (!more.empty()) std::memcpy(sent_.data() + sizeof mine, more.data(), more.size());
+  transport_.allgather(ConstBytes(sent_).first(told.stride_bytes),
+                       Bytes(told.bytes).first(told.stride_bytes * static_cast<std::size_t>(transport_.size())));
+}
+
+NodeSetup::RankInfo NodeSetup::info_of(std::int32_t rank) const {
+  RankInfo info;
+  std::memcpy(&info, facts_.bytes.data() + static_cast<std::size_t>(rank) * facts_.stride_bytes, sizeof info);
+  return info;
+}
+
+NodeSetup::SetupResult NodeSetup::result_of(std::int32_t rank) const {
+  SetupResult result;
+  std::memcpy(&result, results_.bytes.data() + static_cast<std::size_t>(rank) * results_.stride_bytes, sizeof result);
   return result;
 }
 
-template <typename T>
-std::vector<T> gather(Transport& transport, const T& mine) {
-  std::vector<T> all(static_cast<std::size_t>(transport.size()));
-  transport.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  return all;
+ConstBytes NodeSetup::more_facts_of(std::int32_t rank) const {
+  return ConstBytes(facts_.bytes)
+      .subspan(static_cast<std::size_t>(rank) * facts_.stride_bytes, facts_.stride_bytes)
+      .subspan(sizeof(RankInfo));
 }
 
-/// The layout of a node's segment, from the information of its first rank.
-SegmentLayout layout_of(std::uint32_t ranks, const RankInfo& first) {
-  return SegmentLayout::fit(ranks, first.eager_bytes, first.limit_bytes);
+ConstBytes NodeSetup::more_results_of(std::int32_t rank) const {
+  return ConstBytes(results_.bytes)
+      .subspan(static_cast<std::size_t>(rank) * results_.stride_bytes, results_.stride_bytes)
+      .subspan(sizeof(SetupResult));
 }
 
-std::string try_single_copy(const std::vector<RankInfo>& infos, const std::vector<std::int32_t>& ranks) {
-  for (const std::int32_t rank : ranks) {
-    const RankInfo& info = infos[static_cast<std::size_t>(rank)];
-    std::uint64_t value = 0;
-    const int error =
-        read_memory(static_cast<pid_t>(info.process), info.probe_address, std::as_writable_bytes(std::span(&value, 1)));
-    if (error != 0) return "process_vm_readv: " + std::generic_category().message(error);
-    if (value != info.probe_value) return "the ranks do not see each other's process numbers";
-    // Writes the same value, so that several ranks may do it at the same time.
-    const int refused =
-        write_memory(static_cast<pid_t>(info.process), info.probe_address, std::as_bytes(std::span(&value, 1)));
-    if (refused != 0) return "process_vm_writev: " + std::generic_category().message(refused);
-  }
-  return {};
-}
-
-}  // namespace
-
-Node Node::set_up(Transport& transport, const EngineOptions& options) {
-  Node node;
-  const std::vector<std::int32_t>& nodes = transport.node_of_rank();
-  const auto me = static_cast<std::size_t>(transport.rank());
-  std::vector<std::int32_t> neighbours;
-  for (std::size_t rank = 0; rank < nodes.size(); ++rank)
-    if (nodes[rank] == nodes[me]) neighbours.push_back(static_cast<std::int32_t>(rank));
-  const auto local_rank = static_cast<std::uint32_t>(std::find(neighbours.begin(), neighbours.end(), transport.rank()) -
-                                                     neighbours.begin());
-
-  // Atomic, since other threads of a LocalTransport read it by a system call.
+void NodeSetup::write_facts(RankInfo& mine, const EngineOptions& options) noexcept {
+  // Atomic only so that the other threads of a LocalTransport may read it by a system call while it lives.
   static std::atomic<std::uint64_t> probe{std::random_device{}() | std::uint64_t{1} << 40};
-  RankInfo info{};
-  info.process = ::getpid();
-  info.probe_address = reinterpret_cast<std::uint64_t>(&probe);
-  info.probe_value = probe.load();
-  info.eager_bytes = options.eager_bytes;
+  mine.process = ::getpid();
+  mine.probe_address = reinterpret_cast<std::uint64_t>(&probe);
+  mine.probe_value = probe.load();
+  mine.eager_bytes = options.eager_bytes;
   static std::atomic<std::uint64_t> communicators{std::random_device{}()};
-  info.communicator = static_cast<std::uint16_t>(communicators.fetch_add(1, std::memory_order_relaxed));
-  std::string problem = options.shared_memory ? "" : "switched off by PENSTOCK_SHARED_MEMORY";
-  const bool has_neighbours = neighbours.size() > 1;
-  const auto local_size = static_cast<std::uint32_t>(neighbours.size());
-  if (has_neighbours && problem.empty()) try {
-      info.heap = Heap::of_process()->address();
-      if (local_rank == 0) {
-        const std::uint64_t free_bytes = Heap::free_bytes();
-        info.limit_bytes = std::min(options.shared_bytes, free_bytes / 2);  // leaves memory for other communicators
-        if (layout_of(local_size, info).ranks == 0) {
-          info.limit_bytes = 0;
-          throw Error(ErrorCode::no_space, "too little for " + std::to_string(local_size) +
-                                               " ranks: PENSTOCK_SHARED_BYTES=" + std::to_string(options.shared_bytes) +
-                                               ", and half of the " + std::to_string(free_bytes) +
-                                               " bytes that are free in /dev/shm");
-        }
-      }
-    } catch (const std::exception& error) {
-      problem = error.what();
+  mine.communicator = static_cast<std::uint16_t>(communicators.fetch_add(1, std::memory_order_relaxed));
+  if (!options.shared_memory) write(problem_, "switched off by PENSTOCK_SHARED_MEMORY");
+  if (neighbours_.size() == 1 || !options.shared_memory) return;
+  try {
+    mine.heap = Heap::of_process()->address();
+    if (local_rank_ > 0) return;
+    const auto local_size = static_cast<std::uint32_t>(neighbours_.size());
+    const std::uint64_t free_bytes = Heap::free_bytes();
+    const std::uint64_t limit_bytes = std::min(options.shared_bytes, free_bytes / 2);  // others need some, too
+    if (layout_of(local_size, mine.eager_bytes, limit_bytes).ranks != 0) {
+      mine.limit_bytes = limit_bytes;
+      return;
     }
-  const std::vector<RankInfo> infos = gather(transport, info);
-  node.communicator = infos[0].communicator;
-
-  SetupResult result{};
-  std::string copy_problem;
-  if (has_neighbours) {
-    const auto has_heap = [&](std::int32_t rank) { return infos[static_cast<std::size_t>(rank)].heap.descriptor >= 0; };
-    const RankInfo& first = infos[static_cast<std::size_t>(neighbours[0])];
-    if (problem.empty() && first.limit_bytes > 0 && std::ranges::all_of(neighbours, has_heap)) try {
-        node.segment = std::make_unique<Segment>(layout_of(local_size, first), local_rank);
-        for (std::uint32_t i = 0; i < local_size; ++i)
-          node.segment->meet(i, infos[static_cast<std::size_t>(neighbours[i])].heap);
-        result.block_offset = node.segment->address().offset;
-        result.mapped = 1;
-      } catch (const std::exception& error) {
-        problem = error.what();
-      }
-    copy_problem = options.single_copy ? try_single_copy(infos, neighbours) : "switched off by PENSTOCK_SINGLE_COPY";
-    result.single_copy = copy_problem.empty();
-    result.has_text = !problem.empty();
+    throw Error(ErrorCode::no_space, "too little for " + std::to_string(local_size) + " ranks: PENSTOCK_SHARED_BYTES=" +
+                                         std::to_string(options.shared_bytes) + ", and half of the " +
+                                         std::to_string(free_bytes) + " bytes that are free in /dev/shm");
+  } catch (const std::exception& error) {
+    write(problem_, error.what());
   }
-  const std::vector<SetupResult> results = gather(transport, result);
-  const bool shares_here = has_neighbours && std::ranges::all_of(neighbours, [&](std::int32_t rank) {
-                             return results[static_cast<std::size_t>(rank)].mapped != 0;
+}
+
+void NodeSetup::exchange_facts(ConstBytes more) {
+  RankInfo mine{};
+  write_facts(mine, options_);
+  exchange(mine, more, facts_);
+}
+
+void NodeSetup::take_segment(SetupResult& mine) noexcept {
+  const RankInfo first = info_of(neighbours_[0]);
+  const bool all_have_heaps =
+      std::ranges::all_of(neighbours_, [&](std::int32_t rank) { return info_of(rank).heap.descriptor >= 0; });
+  if (problem_[0] != '\0' || first.limit_bytes == 0 || !all_have_heaps) return;
+  try {
+    const auto local_size = static_cast<std::uint32_t>(neighbours_.size());
+    segment_ = std::make_unique<Segment>(layout_of(local_size, first.eager_bytes, first.limit_bytes), local_rank_);
+    for (std::uint32_t i = 0; i < local_size; ++i) segment_->meet(i, info_of(neighbours_[i]).heap);
+    mine.block_offset = segment_->address().offset;
+    mine.mapped = 1;
+  } catch (const std::exception& error) {
+    write(problem_, error.what());
+  }
+}
+
+void NodeSetup::try_single_copy(SetupResult& mine) noexcept {
+  const auto give_up = [&](const char* what, int error) noexcept {
+    std::snprintf(copy_problem_.data(), copy_problem_.size(), "%s%s%s", what, error != 0 ? ": " : "",
+                  error != 0 ? std::strerror(error) : "");
+  };
+  if (!options_.single_copy) return give_up("switched off by PENSTOCK_SINGLE_COPY", 0);
+  for (const std::int32_t rank : neighbours_) {
+    const RankInfo peer = info_of(rank);
+    const auto process = static_cast<pid_t>(peer.process);
+    std::uint64_t value = 0;
+    const int error = read_memory(process, peer.probe_address, std::as_writable_bytes(std::span(&value, 1)));
+    if (error != 0) return give_up("process_vm_readv", error);
+    if (value != peer.probe_value) return give_up("the ranks do not see each other's process numbers", 0);
+    // Changes nothing, so that the others may do it at the same time.
+    const int refused = write_memory(process, peer.probe_address, std::as_bytes(std::span(&value, 1)));
+    if (refused != 0) return give_up("process_vm_writev", refused);
+  }
+  mine.single_copy = 1;
+}
+
+void NodeSetup::exchange_results(ConstBytes more) {
+  SetupResult mine{};
+  if (neighbours_.size() > 1) {
+    take_segment(mine);
+    try_single_copy(mine);
+    mine.has_text = problem_[0] != '\0' ? 1 : 0;
+  }
+  exchange(mine, more, results_);
+  // From here on ranks of a node have its segment together, or do without.
+  const bool shares_here = neighbours_.size() > 1 && std::ranges::all_of(neighbours_, [&](std::int32_t rank) {
+                             return result_of(rank).mapped != 0;
                            });
   if (shares_here)
-    node.segment->join([&](std::uint32_t i) { return results[static_cast<std::size_t>(neighbours[i])].block_offset; });
+    segment_->join([&](std::uint32_t i) { return result_of(neighbours_[i]).block_offset; });
   else
-    node.segment.reset();
+    segment_.reset();
+  for (std::int32_t rank = 0; rank < transport_.size() && first_with_problem_ < 0; ++rank)
+    if (result_of(rank).has_text != 0) first_with_problem_ = rank;
+  if (first_with_problem_ < 0) return;
+  std::array<std::uint64_t, sizeof(Text) / sizeof(std::uint64_t)> words{};
+  if (first_with_problem_ == transport_.rank()) std::memcpy(words.data(), problem_.data(), sizeof words);
+  transport_.maximum(words);
+  std::memcpy(first_problem_.data(), words.data(), sizeof words);
+}
 
-  // Equal on all ranks: a node shares memory if all its ranks could map it.
+/// Team and limits: the same on all ranks.
+void NodeSetup::add_levels(Node& node) const {
+  const std::vector<std::int32_t>& nodes = transport_.node_of_rank();
+  // A node shares memory when all its ranks could.
   std::map<std::int32_t, bool> shares;
   std::map<std::int32_t, std::uint32_t> sizes;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
-    const bool mapped = results[rank].mapped != 0;
+    const bool mapped = result_of(static_cast<std::int32_t>(rank)).mapped != 0;
     const auto found = shares.emplace(nodes[rank], mapped).first;
     found->second = found->second && mapped;
     ++sizes[nodes[rank]];
   }
-  const auto with_text = std::ranges::find_if(results, [](const SetupResult& each) { return each.has_text != 0; });
-  if (with_text != results.end()) {
-    const std::vector<Text> texts = gather(transport, text_of(problem));
-    const auto rank = static_cast<std::size_t>(with_text - results.begin());
-    node.facts.push_back("shared memory: given up on the node of rank " + std::to_string(rank) + ": " +
-                         texts[rank].data());
-  }
-  node.team.rank = transport.rank();
+  node.team.rank = transport_.rank();
+  node.team.node_of_rank.reserve(nodes.size());
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> numbers;
-  node.eager_bytes = infos[0].eager_bytes;
+  node.eager_bytes = info_of(0).eager_bytes;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    const RankInfo info = info_of(static_cast<std::int32_t>(rank));
     const auto key = std::pair(nodes[rank], shares[nodes[rank]] ? -1 : static_cast<std::int32_t>(rank));
     const auto number = numbers.emplace(key, static_cast<std::int32_t>(numbers.size())).first->second;
     node.team.node_of_rank.push_back(number);
-    node.eager_bytes = std::min(node.eager_bytes, infos[rank].eager_bytes);
+    node.eager_bytes = std::min(node.eager_bytes, info.eager_bytes);
     if (!shares[nodes[rank]]) continue;
-    if (results[rank].single_copy == 0) node.team.single_copy = false;
-    if (infos[rank].limit_bytes == 0) continue;
-    // Only for the first rank of each node.
-    const SegmentLayout layout = layout_of(sizes[nodes[rank]], infos[rank]);
+    if (result_of(static_cast<std::int32_t>(rank)).single_copy == 0) node.team.single_copy = false;
+    if (info.limit_bytes == 0) continue;
+    // The first rank of its node.
+    const SegmentLayout layout = layout_of(sizes[nodes[rank]], info.eager_bytes, info.limit_bytes);
     node.shared_limit_bytes =
         node.shared_limit_bytes == 0 ? layout.ring_bytes : std::min(node.shared_limit_bytes, layout.ring_bytes);
     if (layout.task_table_offset_bytes == 0) node.team.single_copy = false;
   }
   node.team.shared_limit_bytes = node.shared_limit_bytes;
-  // If a node was split into several, it is unknown which of these has the workers.
-  node.team.progress_cores = numbers.size() == shares.size() ? options.progress_cores : 0;
+  // Where a node became several, nobody knows how many of these have one.
+  node.team.progress_cores = numbers.size() == shares.size() ? options_.progress_cores : 0;
+}
+
+Node NodeSetup::finish(const EngineOptions& options) {
+  Node node;
+  options_ = options;
+  node.communicator = info_of(0).communicator;
+  if (first_with_problem_ >= 0)
+    node.facts.push_back("shared memory: given up on the node of rank " + std::to_string(first_with_problem_) + ": " +
+                         first_problem_.data());
+  add_levels(node);
   std::vector<std::int32_t> workers = options.progress_cpus;
   workers.resize(static_cast<std::size_t>(std::max(options.progress_threads, 0)), -1);
   node.workers = Progress::of_process().claim_threads(std::move(workers));
 
-  node.local_rank.assign(nodes.size(), -1);
-  if (!shares_here) {
+  node.local_rank.assign(static_cast<std::size_t>(transport_.size()), -1);
+  node.segment = std::move(segment_);
+  if (node.segment == nullptr) {
     if (node.facts.empty()) node.facts.push_back("shared memory: none, no other rank on this node");
     return node;
   }
-  node.ranks = neighbours;
+  node.ranks = neighbours_;
   node.single_copy = true;
-  for (std::size_t i = 0; i < neighbours.size(); ++i) {
-    const auto rank = static_cast<std::size_t>(neighbours[i]);
-    node.local_rank[rank] = static_cast<std::int32_t>(i);
-    node.process.push_back(static_cast<pid_t>(infos[rank].process));
-    if (results[rank].single_copy != 0) continue;
+  for (std::size_t i = 0; i < neighbours_.size(); ++i) {
+    const std::int32_t rank = neighbours_[i];
+    node.local_rank[static_cast<std::size_t>(rank)] = static_cast<std::int32_t>(i);
+    node.process.push_back(static_cast<pid_t>(info_of(rank).process));
+    if (result_of(rank).single_copy != 0) continue;
     node.single_copy = false;
-    if (copy_problem.empty()) copy_problem = "rank " + std::to_string(rank) + " says why";
+    if (copy_problem_[0] == '\0') write(copy_problem_, ("rank " + std::to_string(rank) + " says why").c_str());
   }
-  node.facts.push_back("shared memory: " + std::to_string(neighbours.size()) +
+  node.facts.push_back("shared memory: " + std::to_string(neighbours_.size()) +
                        " ranks of this node, taken as needed, " +
                        std::to_string(node.segment->layout().total_bytes >> 10) + " KiB in /dev/shm at most");
-  node.facts.push_back(node.single_copy
-                           ? "single copy: on, by process_vm_readv"
-                           : "single copy: given up, " + copy_problem + "; long messages are copied twice");
+  if (node.single_copy)
+    node.facts.push_back("single copy: on, by process_vm_readv");
+  else
+    node.facts.push_back("single copy: given up, " + std::string(copy_problem_.data()) +
+                         "; long messages are copied twice");
   return node;
 }
 

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "engine/engine.hpp"
 #include "engine/segment.hpp"
+#include "engine/transport.hpp"
 
 namespace penstock::engine {
 
@@ -27,10 +29,62 @@ struct Node {
   std::uint64_t eager_bytes = 0;         ///< the minimum over all ranks
   std::uint64_t shared_limit_bytes = 0;  ///< the smallest ring of all nodes
   std::vector<std::string> facts;        ///< for report()
-  std::shared_ptr<const void> workers;   ///< the claim on progress threads, see Progress::claim_threads
+  std::shared_ptr<const void> workers;   ///< holds the progress threads that the options ask for
+};
 
-  /// Blocking, collective. If shared memory fails on one rank, all ranks of its node do without.
-  static Node set_up(Transport& transport, const EngineOptions& options);
+/// How a Node is made: by two exchanges between the ranks, which also carry what the maker of the communicator has to
+/// say. Whatever fails on one rank makes all ranks of its node do without shared memory.
+class NodeSetup {
+ public:
+  /// Local. Takes all memory that the exchanges need; `more_*_bytes` bound what the maker adds to each.
+  NodeSetup(Transport& transport, const EngineOptions& options, std::size_t more_facts_bytes = 0,
+            std::size_t more_results_bytes = 0);
+  ~NodeSetup();
+  NodeSetup(const NodeSetup&) = delete;
+  NodeSetup& operator=(const NodeSetup&) = delete;
+
+  /// Blocking and collective, one after the other, with as many bytes on all ranks.
+  void exchange_facts(ConstBytes more = {});
+  void exchange_results(ConstBytes more = {});
+  /// What that rank has added to the facts, and to the results.
+  ConstBytes more_facts_of(std::int32_t rank) const;
+  ConstBytes more_results_of(std::int32_t rank) const;
+
+  /// Local. `options` may say more of progress than before.
+  Node finish(const EngineOptions& options);
+
+ private:
+  struct RankInfo;
+  struct SetupResult;
+  using Text = std::array<char, 256>;
+
+  /// What all ranks have told: of each first what the engine needs, then what the maker has added.
+  struct Told {
+    std::vector<std::byte> bytes;
+    std::size_t stride_bytes = 0;
+  };
+
+  template <typename T>
+  void exchange(const T& mine, ConstBytes more, Told& told);
+  RankInfo info_of(std::int32_t rank) const;
+  SetupResult result_of(std::int32_t rank) const;
+  void write_facts(RankInfo& mine, const EngineOptions& options) noexcept;
+  void take_segment(SetupResult& mine) noexcept;
+  void try_single_copy(SetupResult& mine) noexcept;
+  void add_levels(Node& node) const;
+
+  Transport& transport_;
+  EngineOptions options_;
+  std::vector<std::int32_t> neighbours_;  ///< the ranks of this node
+  std::uint32_t local_rank_ = 0;
+  Text problem_{};        ///< why this rank can share no memory
+  Text copy_problem_{};   ///< why it cannot read that of others
+  Text first_problem_{};  ///< of all ranks, the one of this rank:
+  std::int32_t first_with_problem_ = -1;
+  std::unique_ptr<Segment> segment_;
+  std::vector<std::byte> sent_;
+  Told facts_;
+  Told results_;
 };
 
 }  // namespace penstock::engine

@@ -9,7 +9,7 @@
 
 namespace penstock::engine {
 
-Routes::Routes(std::unique_ptr<Transport> by, const EngineOptions& given, Node on)
+Routes::Routes(std::shared_ptr<Transport> by, const EngineOptions& given, Node on)
     : Core(std::move(by), given, std::move(on)) {
   if (node.segment != nullptr) {
     add<CellMessages>();

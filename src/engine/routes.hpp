@@ -20,7 +20,7 @@ namespace penstock::engine {
 /// The core with its mechanisms; the only class that knows them all. The engine's lock protects it.
 class Routes : public Core {
  protected:
-  Routes(std::unique_ptr<Transport> by, const EngineOptions& given, Node on);
+  Routes(std::shared_ptr<Transport> by, const EngineOptions& given, Node on);
   ~Routes() = default;
 
   template <typename M>

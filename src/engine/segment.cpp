@@ -68,7 +68,7 @@ Segment::Segment(const SegmentLayout& layout, std::uint32_t local_rank)
     : layout_(layout),
       local_rank_(local_rank),
       heap_(Heap::of_process()),
-      offset_(heap_->take(layout.block_bytes)),
+      offset_(heap_->take(layout.block_bytes, layout.flags_offset_bytes)),
       blocks_(layout.ranks, nullptr),
       heaps_(layout.ranks) {
   for (std::uint32_t i = 0; i < kCellsOfRank; ++i)
@@ -97,15 +97,18 @@ Segment::~Segment() {
   for (std::uint32_t peer = 0; peer < layout_.ranks; ++peer)
     if (peer != local_rank_)
       leavers(peer, local_rank_).fetch_or(std::uint64_t{1} << local_rank_ % 64, std::memory_order_acq_rel);
-  const auto is_unused = [own = &leavers(local_rank_, 0), self = local_rank_, heaps = std::move(heaps_)] {
-    for (std::uint32_t peer = 0; peer < heaps.size(); ++peer)
-      if (peer != self && (own[peer / 64].load(std::memory_order_acquire) >> peer % 64 & 1) == 0 &&
-          (heaps[peer] == heaps[self] || heaps[peer]->is_alive()))
-        return false;
-    return true;
+  const auto use = [own = &leavers(local_rank_, 0), slot = &slot(local_rank_), self = local_rank_,
+                    heaps = std::move(heaps_)] {
+    bool has_died = false;  // one that dies may have been about to commit more
+    for (std::uint32_t peer = 0; peer < heaps.size(); ++peer) {
+      if (peer == self || (own[peer / 64].load(std::memory_order_acquire) >> peer % 64 & 1) != 0) continue;
+      if (heaps[peer] == heaps[self] || heaps[peer]->is_alive()) return Heap::Use::some;
+      has_died = true;
+    }
+    return has_died || slot->has_more.load(std::memory_order_relaxed) != 0 ? Heap::Use::none : Heap::Use::head;
   };
   try {
-    heap_->give_back(offset_, layout_.block_bytes, is_unused);
+    heap_->give_back(offset_, layout_.block_bytes, use, layout_.flags_offset_bytes);
   } catch (const std::bad_alloc&) {
     // Without memory for the record, the block stays allocated.
   }
@@ -119,7 +122,10 @@ Segment::Leavers& Segment::leavers(std::uint32_t of_local_rank, std::uint32_t lo
   return reinterpret_cast<Leavers*>(block(of_local_rank) + sizeof(RankSlot))[local_rank / 64];
 }
 
-void Segment::commit(std::uint64_t begin, std::uint64_t end) { heap_->commit(offset_ + begin, end - begin); }
+void Segment::commit(std::uint64_t begin, std::uint64_t end) {
+  slot(local_rank_).has_more.store(1, std::memory_order_relaxed);
+  heap_->commit(offset_ + begin, end - begin);
+}
 
 void Segment::commit_cells(std::uint32_t count) {
   std::atomic<std::uint32_t>& committed = slot(local_rank_).large_cells;
@@ -146,6 +152,7 @@ void Segment::commit_flags() {
 
 void Segment::commit_task_table() {
   if (std::exchange(has_task_table_, true)) return;
+  slot(0).has_more.store(1, std::memory_order_relaxed);
   try {
     heaps_[0]->commit(static_cast<std::uint64_t>(task_table() - heaps_[0]->base()), TaskTable::bytes(layout_.ranks));
   } catch (...) {

@@ -37,11 +37,12 @@ struct RankSlot {
   alignas(64) std::atomic<std::uint32_t> queue_tail{0};  ///< index of the last cell of its queue
   alignas(64) std::atomic<std::uint32_t> sending{0};  ///< index + 1 of the cell that it is appending to a queue; or 0
   alignas(64) Doorbell bell;
-  std::atomic<std::uint32_t> has_flags{0};                     ///< 1 once its flags have memory
-  std::atomic<std::uint32_t> large_cells{0};                   ///< how many of its large cells have memory
-  alignas(64) std::atomic<std::uint64_t> completed_before{0};  ///< it has completed all operations before this sequence
-  std::atomic<std::uint64_t> past_flags_of{0};                 ///< it reads no flags of operations before this sequence
-  std::atomic<std::uint64_t> failed[kFailureBits / 64]{};      ///< see Failures
+  std::atomic<std::uint32_t> has_flags{0};    ///< 1 once its flags have memory
+  std::atomic<std::uint32_t> large_cells{0};  ///< of its cells, besides the small ones, have memory
+  std::atomic<std::uint32_t> has_more{0};  ///< 1 once anything else in its block has memory, but for what it had first
+  alignas(64) std::atomic<std::uint64_t> completed_before{0};  ///< all operations with a smaller sequence are over
+  std::atomic<std::uint64_t> past_flags_of{0};  ///< it reads no flags of operations with a smaller sequence any more
+  std::atomic<std::uint64_t> failed[kFailureBits / 64]{};  ///< see Failures
 };
 
 /// Sizes and offsets, equal on all ranks of the node.

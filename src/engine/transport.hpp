@@ -2,8 +2,10 @@
 // src/mpi implements it for each MPI ABI; LocalTransport (threads of one process as ranks) for tests.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,6 +60,14 @@ class Transport {
 
   /// Blocking and collective, with the same number of bytes on all ranks; only while a communicator is made.
   virtual void allgather(ConstBytes mine, Bytes all) = 0;
+  /// Replaces each value by the largest that a rank gives for it; otherwise as allgather(). Where the library can, by
+  /// no memory but the values: so a rank without memory can tell the others.
+  virtual void maximum(std::span<std::uint64_t> values) {
+    std::vector<std::uint64_t> all(values.size() * static_cast<std::size_t>(size()));
+    allgather(std::as_bytes(values), std::as_writable_bytes(std::span(all)));
+    for (std::size_t i = 0; i < all.size(); ++i)
+      values[i % values.size()] = std::max(values[i % values.size()], all[i]);
+  }
 };
 
 }  // namespace penstock::engine

@@ -30,7 +30,7 @@ std::uint64_t FileRequest::wait() {
   if (!operation_) return 0;
   const std::lock_guard lock(operation_->mutex);
   if (!operation_->bytes) {
-    operation_->bytes = 0;  // an Error is delivered once
+    operation_->bytes = 0;  // an Error is thrown once
     operation_->bytes = operation_->running.get();
   }
   return *operation_->bytes;
@@ -50,7 +50,7 @@ void open_blob(File::State& state, bool create) {
       state.blob = state.store->create(blob_name, {.grows = true});
       return;
     } catch (const Error& error) {
-      // Somebody else was faster, which is just as well.
+      // Another process made it first.
       if (error.code() != ErrorCode::exists) throw;
     }
   }
@@ -94,7 +94,7 @@ FileRequest start(std::function<std::uint64_t()> action) {
   return FileRequest(std::move(operation));
 }
 
-/// Starts a collective access with the view of this moment, after those that were started before.
+/// Starts a collective access with the current view. It runs after those that were started before.
 FileRequest start_together(File::State& state, std::function<std::uint64_t(File::State&)> action) {
   auto frozen = std::make_shared<File::State>(state);
   auto run = [frozen, action = std::move(action)] {
@@ -106,7 +106,7 @@ FileRequest start_together(File::State& state, std::function<std::uint64_t(File:
   if (!state.comm || state.comm->any_thread()) {
     operation->running = std::async(std::launch::async, std::move(run));
   } else {
-    // MPI belongs to the application's thread: the access takes place here and now.
+    // Only the application's thread may call MPI, so the access runs now.
     std::packaged_task<std::uint64_t()> task(std::move(run));
     operation->running = task.get_future().share();
     task();
@@ -121,11 +121,11 @@ File File::open(const Comm& comm, std::string_view url, const FileOptions& optio
   auto state = std::make_shared<State>();
   state->url = url;
   state->options = options;
-  // What is wrong with the arguments is found before anything is made.
+  // Check the arguments before anything is created.
   state->comm = comm;
   state->agree_on(bits(options), "mode", names);
   state->comm = comm.duplicate();
-  // One rank creates, the others find.
+  // One rank creates, the others open.
   state->comm->agree([&] {
     check_options(options, url);
     if (comm.rank() == 0) open_blob(*state, options.create);
@@ -134,7 +134,7 @@ File File::open(const Comm& comm, std::string_view url, const FileOptions& optio
     if (comm.rank() != 0) open_blob(*state, false);
     if (options.append) state->position = state->blob->size_bytes();
   });
-  // Ranks that look at different moments may see different ends of the file.
+  // Ranks may see different ends of the file; rank 0's counts.
   state->open_shared(state->gather_numbers(state->position).front());
   return File(std::move(state));
 }
@@ -186,7 +186,7 @@ std::uint64_t File::read_at(std::uint64_t offset_etypes, Bytes data) const {
 }
 
 FileRequest File::start_write_at(std::uint64_t offset_etypes, ConstBytes data) {
-  // The view of this moment counts, so the regions are found before the call returns.
+  // The access uses the current view, so compute its regions before the call returns.
   auto regions = state_->regions_to_write(offset_etypes, data);
   return start([blob = *state_->blob, regions = std::move(regions), size = data.size()]() mutable {
     blob.write(regions);
@@ -197,7 +197,7 @@ FileRequest File::start_write_at(std::uint64_t offset_etypes, ConstBytes data) {
 FileRequest File::start_read_at(std::uint64_t offset_etypes, Bytes data) const {
   state_->check_open();
   auto frozen = std::make_shared<State>(*state_);
-  frozen->comm.reset();  // a communicator must not end on a thread of ours
+  frozen->comm.reset();  // the last reference to a communicator must not be dropped on a background thread
   return start([frozen, offset_etypes, data] { return frozen->read_from(frozen->newest(), offset_etypes, data); });
 }
 
@@ -294,7 +294,7 @@ void File::seek_shared(std::int64_t offset_etypes, Whence whence) {
   std::uint64_t target = 0;
   const std::uint64_t current = whence == Whence::current ? state_->agreed_shared([] {}) : 0;
   state_->agree([&] { target = state_->sought(offset_etypes, whence, current); });
-  // Ranks that look at different moments may see different ends of the file.
+  // Ranks may see different ends of the file; rank 0's counts.
   state_->restart_shared(state_->gather_numbers(target).front());
 }
 

@@ -125,7 +125,7 @@ std::uint64_t File::State::commit_together(std::uint64_t offset_etypes, ConstByt
     });
     comm->run({.kind = CollectiveKind::bcast, .count = sizeof version}, {},
               std::as_writable_bytes(std::span(&version, 1)));
-    // No version: a gc took this write for dead, because it was slower than the lease. Nothing is lost by repeating.
+    // No version: gc gave up this write, because it took longer than the lease. Stage it again.
     if (version > 0) return version;
   }
 }
@@ -173,7 +173,7 @@ std::uint64_t File::State::claim_shared(std::uint64_t size_bytes) {
 
 std::uint64_t File::State::agreed_shared(const std::function<void()>& check) {
   std::uint64_t value = 0;
-  agree(check);  // as long as a rank is on its way here it may move the pointer on
+  agree(check);  // until all ranks are here, one may still advance the pointer
   agree([&] {
     if (rank() == 0) value = shared.value();
   });
@@ -187,7 +187,7 @@ void File::State::restart_shared(std::uint64_t start_etypes) {
 
 void File::State::open_shared(std::uint64_t start_etypes) {
   const std::string store_url = store::split_blob_url(url).first;
-  // It need not survive a loss of power: the job does not, either.
+  // The pointer need not survive a power loss, which ends the job too.
   auto backend = store::open_backend(store_url, {.create = false, .durable = false});
   std::string name = store::Counter::new_name();
   if (comm)

@@ -13,7 +13,7 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 63;
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::invalid_argument, "file view: " + what); }
 
-/// Pieces that touch, in one tile and across tiles, become one; a view without holes has none at all.
+/// Merges adjacent pieces, within a repetition and across repetitions. A view without holes then has no pieces.
 void simplify(FileView& view) {
   std::vector<FileView::Piece> joined;
   for (const FileView::Piece& piece : view.pieces) {
@@ -48,11 +48,11 @@ ViewMap::ViewMap(FileView view) : view_(std::move(view)) {
              ", of the one before it; pieces must be ascending and disjoint");
     }
     end = piece.offset_bytes + piece.size_bytes;
-    tile_bytes_ += piece.size_bytes;
+    repetition_bytes_ += piece.size_bytes;
   }
-  if (tile_bytes_ == 0) refuse("the file type shows no byte");
-  if (tile_bytes_ % view_.etype_bytes != 0) {
-    refuse("the file type shows " + std::to_string(tile_bytes_) + " bytes, no multiple of the etype's " +
+  if (repetition_bytes_ == 0) refuse("the file type has no bytes");
+  if (repetition_bytes_ % view_.etype_bytes != 0) {
+    refuse("the file type has " + std::to_string(repetition_bytes_) + " bytes, no multiple of the etype's " +
            std::to_string(view_.etype_bytes));
   }
   const std::uint64_t span = end - view_.pieces.front().offset_bytes;
@@ -76,8 +76,8 @@ void ViewMap::visit(std::uint64_t position, std::uint64_t size,
     visitor(view_.displacement_bytes + position, size);
     return;
   }
-  std::uint64_t tile_start = view_.displacement_bytes + position / tile_bytes_ * view_.extent_bytes;
-  const std::uint64_t in_tile = position % tile_bytes_;
+  std::uint64_t tile_start = view_.displacement_bytes + position / repetition_bytes_ * view_.extent_bytes;
+  const std::uint64_t in_tile = position % repetition_bytes_;
   auto piece =
       static_cast<std::size_t>(std::upper_bound(data_ends_.begin(), data_ends_.end(), in_tile) - data_ends_.begin());
   std::uint64_t skip = in_tile - (data_ends_[piece] - view_.pieces[piece].size_bytes);
@@ -105,24 +105,25 @@ void ViewMap::visit(std::uint64_t position, std::uint64_t size,
 
 std::uint64_t ViewMap::file_offset(std::uint64_t position) const {
   if (contiguous()) return view_.displacement_bytes + position;
-  const std::uint64_t tile = position / tile_bytes_;
-  if (view_.extent_bytes != 0 && tile > kMostBytes / view_.extent_bytes) return kMostBytes;
-  const std::uint64_t in_tile = position % tile_bytes_;
+  const std::uint64_t repetition = position / repetition_bytes_;
+  if (view_.extent_bytes != 0 && repetition > kMostBytes / view_.extent_bytes) return kMostBytes;
+  const std::uint64_t in_tile = position % repetition_bytes_;
   const auto piece =
       static_cast<std::size_t>(std::upper_bound(data_ends_.begin(), data_ends_.end(), in_tile) - data_ends_.begin());
   const std::uint64_t before = data_ends_[piece] - view_.pieces[piece].size_bytes;
-  return view_.displacement_bytes + tile * view_.extent_bytes + view_.pieces[piece].offset_bytes + in_tile - before;
+  return view_.displacement_bytes + repetition * view_.extent_bytes + view_.pieces[piece].offset_bytes + in_tile -
+         before;
 }
 
 std::uint64_t ViewMap::data_before(std::uint64_t offset) const {
   if (offset <= view_.displacement_bytes) return 0;
   offset -= view_.displacement_bytes;
   if (contiguous()) return offset;
-  // A tile begins where its first piece does, which may lie behind the start of its extent.
+  // A repetition's data starts with its first piece, which may lie behind the start of the extent.
   const std::uint64_t first = view_.pieces.front().offset_bytes;
   if (offset <= first) return 0;
   offset -= first;
-  std::uint64_t data = offset / view_.extent_bytes * tile_bytes_;
+  std::uint64_t data = offset / view_.extent_bytes * repetition_bytes_;
   const std::uint64_t in_tile = offset % view_.extent_bytes + first;
   for (const FileView::Piece& piece : view_.pieces) {
     if (piece.offset_bytes >= in_tile) break;
@@ -136,13 +137,13 @@ std::uint64_t ViewMap::data_before(std::uint64_t offset) const {
 namespace penstock {
 
 FileView make_view(std::uint64_t displacement_bytes, std::uint64_t etype_bytes, const Datatype& filetype) {
-  if (filetype.size_bytes() == 0) file::refuse("the file type shows no byte");
+  if (filetype.size_bytes() == 0) file::refuse("the file type has no bytes");
   if (filetype.extent_bytes() < 0)
     file::refuse("the file type has a negative extent of " + std::to_string(filetype.extent_bytes()) + " bytes");
   FileView view{displacement_bytes, etype_bytes, {}, static_cast<std::uint64_t>(filetype.extent_bytes())};
   for (const Datatype::Piece& piece : filetype.pieces()) {
     if (piece.offset_bytes < 0)
-      file::refuse("the file type shows " + std::to_string(piece.size_bytes) + " bytes at " +
+      file::refuse("the file type has " + std::to_string(piece.size_bytes) + " bytes at " +
                    std::to_string(piece.offset_bytes) + ", before the displacement");
     view.pieces.push_back(
         {static_cast<std::uint64_t>(piece.offset_bytes), static_cast<std::uint64_t>(piece.size_bytes)});

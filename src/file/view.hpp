@@ -1,4 +1,4 @@
-// From positions in the data that a view shows to regions of the file.
+// Maps positions in the data of a view to regions of the file.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +11,26 @@ namespace penstock::file {
 
 class ViewMap {
  public:
-  /// Throws Error(invalid_argument) for a view that breaks a rule of FileView.
+  /// Throws Error(invalid_argument) for a view that violates FileView's rules.
   explicit ViewMap(FileView view);
 
   const FileView& view() const { return view_; }
 
-  /// Calls visit(offset in the file, size) for the data at [position, position + size), in order, joining what
-  /// touches. Throws invalid_argument when that goes beyond 2^63.
+  /// Calls visit(file offset, size) for the data at [position, position + size), in order; adjacent regions are merged.
+  /// Throws invalid_argument if the data reaches beyond 2^63.
   void visit(std::uint64_t position_bytes, std::uint64_t size_bytes,
              const std::function<void(std::uint64_t, std::uint64_t)>& visitor) const;
-  /// Where one byte of the data lies.
+  /// File offset of one byte of the data.
   std::uint64_t file_offset(std::uint64_t position_bytes) const;
-  /// How much of the data lies before an offset of the file.
+  /// Number of data bytes before a file offset.
   std::uint64_t data_before(std::uint64_t file_offset_bytes) const;
 
  private:
   bool contiguous() const { return view_.pieces.empty(); }
 
   FileView view_;
-  std::vector<std::uint64_t> data_ends_;  ///< sum of the sizes of the pieces up to and with this one
-  std::uint64_t tile_bytes_ = 0;          ///< data in one repetition
+  std::vector<std::uint64_t> data_ends_;  ///< cumulative sizes of the pieces
+  std::uint64_t repetition_bytes_ = 0;    ///< data bytes in one repetition
 };
 
 }  // namespace penstock::file

@@ -1,4 +1,4 @@
-// Sizes that fail instead of wrapping around.
+// Arithmetic on sizes that throws on overflow.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ inline std::int64_t checked_product(std::int64_t a, std::int64_t b, const char* 
   return product;
 }
 
-/// Product of non-negative numbers; a zero among them makes it 0 whatever the others are.
+/// Product of non-negative numbers. If one of them is 0, the product is 0, whatever the others are.
 inline std::int64_t checked_product(std::span<const std::int64_t> factors, const char* what) {
   for (const std::int64_t factor : factors)
     if (factor == 0) return 0;

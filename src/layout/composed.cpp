@@ -1,4 +1,4 @@
-// Layouts that are made of others: of boxes, or of copies.
+// Layouts composed of boxes, or of copies.
 #include <algorithm>
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-// Dense local arrays.
+// Strides of dense local arrays.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ void demand_same_dimensions(const std::vector<std::int64_t>& shape, const std::v
            std::to_string(other.size()));
 }
 
-/// The only one that a rank has.
+/// The rank's box if it has exactly one, else nullptr.
 const LayoutBox* the_box_of(const std::vector<LayoutBox>& boxes, std::int32_t rank) {
   const LayoutBox* found = nullptr;
   for (const LayoutBox& box : boxes)

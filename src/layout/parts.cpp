@@ -1,4 +1,4 @@
-// What a rank has, as arrays that may lie anywhere.
+// A rank's part of a layout as arrays with any placement.
 #include <algorithm>
 #include <string>
 

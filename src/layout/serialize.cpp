@@ -1,5 +1,5 @@
-// The text form of a layout: "layout1;row;4;cyclic:8192,32,2;cut:0,10,20;owners:0,1,2,3". Lists are of decimal
-// numbers; a run of n consecutive increasing owners from a is "a+n", so a grid numbered in row order stays short.
+// The text form of a layout: "layout1;row;4;cyclic:8192,32,2;cut:0,10,20;owners:0,1,2,3". Lists hold decimal numbers.
+// "a+n" stands for n consecutive owners from a on, so a grid numbered in row order stays short.
 #include <charconv>
 
 #include "layout/checked.hpp"

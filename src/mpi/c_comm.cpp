@@ -1,12 +1,23 @@
+#include <exception>
+
 #include "c/handles.hpp"
 #include "c/status.hpp"
+#include "mpi/transport.hpp"
+#include "penstock/error.hpp"
 #include "penstock/mpi.hpp"
 #include "penstock/penstock_mpi.h"
 
 int penstock_comm_create(MPI_Comm mpi, int progress_cores, penstock_comm** comm) {
   return penstock::c::guarded([&] {
-    penstock::c::require(comm, "penstock_comm_create", "comm");
-    *comm = penstock::c::wrap<penstock_comm>(penstock::make_comm(mpi, {.progress_cores = progress_cores}));
+    // The others would go on with a communicator that this rank has no place for.
+    std::exception_ptr failure;
+    try {
+      penstock::c::require(comm, "penstock_comm_create", "comm");
+    } catch (const penstock::Error&) {
+      failure = std::current_exception();
+    }
+    *comm = penstock::c::wrap<penstock_comm>(
+        penstock::mpi::make_comm_unless(failure, mpi, {.progress_cores = progress_cores}));
   });
 }
 

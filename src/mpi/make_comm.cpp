@@ -6,16 +6,23 @@
 
 namespace penstock {
 
-Comm make_comm(MPI_Comm given, const CommOptions& options) {
-  mpi::require_running();
+Comm mpi::make_comm_unless(const std::exception_ptr& failure, MPI_Comm given, const CommOptions& options) {
+  require_running();
   if (given == MPI_COMM_NULL)
     throw Error(ErrorCode::invalid_argument, "the communicator is MPI_COMM_NULL; expected one that this rank is in");
   int is_inter = 0;
-  mpi::check(MPI_Comm_test_inter(given, &is_inter), "MPI_Comm_test_inter");
+  check(MPI_Comm_test_inter(given, &is_inter), "MPI_Comm_test_inter");
   if (is_inter != 0)
     throw Error(ErrorCode::invalid_argument,
                 "the communicator is an inter-communicator; merge it with MPI_Intercomm_merge first");
-  return comm::make_comm([given] { return mpi::make_link(given); }, options);
+  const auto make = [given, failure] {
+    comm::Link link = make_link(given);
+    if (link.failure == nullptr) link.failure = failure;
+    return link;
+  };
+  return comm::make_comm(make, options);
 }
+
+Comm make_comm(MPI_Comm given, const CommOptions& options) { return mpi::make_comm_unless(nullptr, given, options); }
 
 }  // namespace penstock

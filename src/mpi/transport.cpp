@@ -1,6 +1,7 @@
 #include "mpi/transport.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -14,40 +15,11 @@
 #include "mpi/check.hpp"
 #include "mpi/collective_settings.hpp"
 #include "mpi/native.hpp"
+#include "mpi/ranks.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::mpi {
 namespace {
-
-struct Ranks {
-  std::vector<std::int32_t> node_of_rank;
-  bool any_thread;  ///< on all of them
-};
-
-Ranks find_ranks(MPI_Comm comm, int rank, int size, int thread_level) {
-  MPI_Comm node = MPI_COMM_NULL;
-  check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
-  int leader = rank;
-  const int reduced = MPI_Allreduce(MPI_IN_PLACE, &leader, 1, MPI_INT, MPI_MIN, node);
-  MPI_Comm_free(&node);
-  check(reduced, "MPI_Allreduce");
-  struct RankInfo {
-    int leader;
-    int thread_level;
-  };
-  const RankInfo mine{leader, thread_level};
-  std::vector<RankInfo> infos(static_cast<std::size_t>(size));
-  check(MPI_Allgather(&mine, 2, MPI_INT, infos.data(), 2, MPI_INT, comm), "MPI_Allgather");
-
-  Ranks ranks{.node_of_rank = {}, .any_thread = true};
-  std::unordered_map<int, std::int32_t> number;
-  for (const RankInfo& info : infos) {
-    ranks.node_of_rank.push_back(
-        number.try_emplace(info.leader, static_cast<std::int32_t>(number.size())).first->second);
-    ranks.any_thread = ranks.any_thread && info.thread_level == MPI_THREAD_MULTIPLE;
-  }
-  return ranks;
-}
 
 /// "MPICH Version:      5.0.2\nMPICH Release date: …" and "Open MPI v5.0.11, package: …" without what follows.
 std::string short_version(std::string_view text) {
@@ -63,16 +35,24 @@ std::string short_version(std::string_view text) {
 
 class MpiTransport final : public engine::Transport {
  public:
-  MpiTransport(MPI_Comm parent, std::uint64_t piece_bytes, const Ranks* known = nullptr) : piece_bytes_(piece_bytes) {
-    require_running();
-    comm_ = duplicate(parent);
-    try {
-      set_up(known);
-    } catch (...) {
-      close();
-      throw;
-    }
+  /// Local. Takes all memory that open() needs. `known`: the ranks of `parent`, where somebody has found them.
+  MpiTransport(MPI_Comm parent, std::uint64_t piece_bytes, const Ranks* known) : piece_bytes_(piece_bytes) {
+    check(MPI_Comm_rank(parent, &rank_), "MPI_Comm_rank");
+    check(MPI_Comm_size(parent, &size_), "MPI_Comm_size");
+    check(MPI_Query_thread(&thread_level_), "MPI_Query_thread");
+    if (known != nullptr)
+      ranks_ = *known;
+    else
+      finder_.emplace(size_);
+    describe();
     at_finalize_ = AtFinalize([this] { close(); });
+  }
+
+  /// Collective.
+  void open(MPI_Comm parent) {
+    comm_ = duplicate(parent);
+    if (finder_) ranks_ = finder_->find(comm_, thread_level_);
+    finder_.reset();
   }
 
   ~MpiTransport() override {
@@ -170,16 +150,15 @@ class MpiTransport final : public engine::Transport {
   }
 
   void allgather(ConstBytes mine, Bytes all) override {
-    MPI_Comm comm = MPI_COMM_NULL;
-    {
-      // The blocking call runs without the lock, so that other threads may go on meanwhile.
-      const std::lock_guard lock(mutex_);
-      require_open();
-      comm = comm_;
-    }
     check(MPI_Allgather(mine.data(), static_cast<int>(mine.size()), MPI_BYTE, all.data(), static_cast<int>(mine.size()),
-                        MPI_BYTE, comm),
+                        MPI_BYTE, open_comm()),
           "MPI_Allgather");
+  }
+
+  void maximum(std::span<std::uint64_t> values) override {
+    check(
+        MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_UINT64_T, MPI_MAX, open_comm()),
+        "MPI_Allreduce");
   }
 
  private:
@@ -197,11 +176,7 @@ class MpiTransport final : public engine::Transport {
     std::vector<std::byte> discarded{};  ///< what is too long for `to`
   };
 
-  void set_up(const Ranks* known) {
-    check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
-    check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
-    check(MPI_Query_thread(&thread_level_), "MPI_Query_thread");
-
+  void describe() {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length = 0;
     check(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
@@ -210,13 +185,18 @@ class MpiTransport final : public engine::Transport {
     description_ += " (" PENSTOCK_MPI_ABI " ABI, ";
     description_ += thread_level_ == MPI_THREAD_MULTIPLE ? "any thread" : "calling thread only";
     description_ += ")";
-
-    ranks_ = known != nullptr ? *known : find_ranks(comm_, rank_, size_, thread_level_);
   }
 
   void require_open() const {
     if (comm_ == MPI_COMM_NULL)
       throw Error(ErrorCode::mpi, "this communicator's MPI connection is closed: MPI_Finalize has been called", rank_);
+  }
+
+  /// For blocking calls, which run without the lock, so that other threads may go on meanwhile.
+  MPI_Comm open_comm() {
+    const std::lock_guard lock(mutex_);
+    require_open();
+    return comm_;
   }
 
   Handle add(const Transfer& transfer) {
@@ -427,6 +407,7 @@ class MpiTransport final : public engine::Transport {
   int size_ = 1;
   int thread_level_ = MPI_THREAD_SINGLE;
   Ranks ranks_{};
+  std::optional<RankFinder> finder_;  ///< until open()
   std::string description_;
 
   std::mutex mutex_;
@@ -476,21 +457,31 @@ class LeftBehind {
   AtFinalize at_finalize_{[this] { end_all(); }};
 };
 
-}  // namespace
-
-std::unique_ptr<engine::Transport> make_transport(MPI_Comm parent, std::uint64_t piece_bytes) {
-  return std::make_unique<MpiTransport>(parent, piece_bytes);
+std::unique_ptr<MpiTransport> open_transport(MPI_Comm parent, std::uint64_t piece_bytes, const Ranks* known) {
+  require_running();
+  LeftBehind::of_process().end_all();
+  std::unique_ptr<MpiTransport> transport;
+  std::exception_ptr failure;
+  try {
+    transport = std::make_unique<MpiTransport>(parent, piece_bytes, known);
+  } catch (const std::exception&) {
+    failure = std::current_exception();
+  }
+  require_all(parent, failure);
+  transport->open(parent);
+  return transport;
 }
 
-namespace {
-
 comm::Link link_over(MPI_Comm parent, const Ranks* known) {
-  LeftBehind::of_process().end_all();
-  auto transport = std::make_unique<MpiTransport>(parent, kPieceBytes, known);
+  std::unique_ptr<MpiTransport> transport = open_transport(parent, kPieceBytes, known);
   const MpiTransport& made = *transport;
-  // Messages and collectives of a communicator do not meet in MPI.
-  auto native = make_native(made.comm(), made.ranks().any_thread);
-  comm::Link link(std::move(transport), std::move(native));
+  comm::Link link(std::move(transport));
+  try {
+    // Messages and collectives of a communicator do not meet in MPI.
+    link.native = make_native(made.comm(), made.ranks().any_thread);
+  } catch (const std::exception&) {
+    link.failure = std::current_exception();
+  }
   // By then the caller may have freed the communicator that this one was made of.
   link.duplicate = [&made] { return link_over(made.comm(), &made.ranks()); };
   link.end = [](std::function<void()> action) { LeftBehind::of_process().end(std::move(action)); };
@@ -498,6 +489,10 @@ comm::Link link_over(MPI_Comm parent, const Ranks* known) {
 }
 
 }  // namespace
+
+std::unique_ptr<engine::Transport> make_transport(MPI_Comm parent, std::uint64_t piece_bytes) {
+  return open_transport(parent, piece_bytes, nullptr);
+}
 
 comm::Link make_link(MPI_Comm parent) { return link_over(parent, nullptr); }
 

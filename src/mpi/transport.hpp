@@ -4,6 +4,7 @@
 #include PENSTOCK_MPI_HEADER
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 
 #include "comm/state.hpp"
@@ -22,5 +23,7 @@ PENSTOCK_API std::unique_ptr<engine::Transport> make_transport(MPI_Comm parent,
                                                                std::uint64_t piece_bytes = kPieceBytes);
 /// The same, with MPI's own collectives on that duplicate.
 comm::Link make_link(MPI_Comm parent);
+/// penstock::make_comm, which fails on all ranks if one of them gives a `failure`: it could not take the communicator.
+Comm make_comm_unless(const std::exception_ptr& failure, MPI_Comm given, const CommOptions& options);
 
 }  // namespace penstock::mpi

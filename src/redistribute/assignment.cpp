@@ -12,7 +12,7 @@ std::uint64_t magnitude(std::int64_t weight) {
   return weight < 0 ? 0 - static_cast<std::uint64_t>(weight) : static_cast<std::uint64_t>(weight);
 }
 
-/// No distance may wrap around: a path goes over different weights, and over at most 2n of them.
+/// Distances must not overflow. A path visits different weights, at most 2n of them.
 void check_magnitudes(std::uint64_t n, std::span<const std::int64_t> weights) {
   constexpr std::uint64_t kLimit = std::uint64_t{1} << 61;
   std::uint64_t sum = 0;
@@ -60,7 +60,7 @@ bool is_sparse(std::int32_t n, std::size_t weights) {
 }
 
 double estimated_seconds(std::int32_t n, std::size_t weights) {
-  // Measured: the dense solver looks at a row about 60 times, at a nanosecond for two weights.
+  // The dense solver scans a row about 60 times, at about two weights per nanosecond.
   if (is_sparse(n, weights)) return 200e-9 * static_cast<double>(weights);
   return 30e-9 * static_cast<double>(n) * static_cast<double>(n);
 }

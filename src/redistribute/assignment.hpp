@@ -1,4 +1,4 @@
-// The two solvers of the linear assignment problem, and when which of them is used.
+// The two solvers of the linear assignment problem, and the choice between them.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@ namespace penstock::redistribute {
 std::vector<std::int32_t> assign_dense(std::int32_t n, std::span<const std::int64_t> weights);
 std::vector<std::int32_t> assign_sparse(std::int32_t n, std::span<const SparseWeight> weights);
 
-/// Whether so many weights above 0 are few.
+/// Whether this number of positive weights is small enough for the sparse solver.
 bool is_sparse(std::int32_t n, std::size_t weights);
-/// About how long the better of the solvers takes.
+/// Estimated time of the faster solver.
 double estimated_seconds(std::int32_t n, std::size_t weights);
 
 }  // namespace penstock::redistribute

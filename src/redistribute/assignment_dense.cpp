@@ -1,8 +1,8 @@
-// The assignment for full matrices. Bidding with a step that falls from phase to phase (D. P. Bertsekas, "The auction
-// algorithm: a distributed relaxation method for the assignment problem", Annals of Operations Research 14, 1988) finds
-// prices that are nearly right, as in S. Guthe and D. Thuerck, "Algorithm 1015: a fast scalable solver for the dense
-// linear (sum) assignment problem", ACM TOMS 47 (2021). From there on it is exact: row reduction and shortest
-// augmenting paths (R. Jonker and A. Volgenant, Computing 38, 1987), which are short because of the prices.
+// Linear assignment for dense matrices. First an auction with decreasing steps (D. P. Bertsekas, "The auction
+// algorithm: a distributed relaxation method for the assignment problem", Annals of Operations Research 14, 1988)
+// approximates the prices, as in S. Guthe and D. Thuerck, "Algorithm 1015: a fast scalable solver for the dense linear
+// (sum) assignment problem", ACM TOMS 47 (2021). The rest is exact: row reduction and shortest augmenting paths (R.
+// Jonker and A. Volgenant, Computing 38, 1987). The prices keep these paths short.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::size_t kNoIndex = static_cast<std::size_t>(-1);
 
-/// Maximises the sum of the weights. In the end each row has one of the columns whose profit, weight - price, is the
-/// greatest for it, and then no other assignment is better (duality).
+/// Maximises the sum of weights. At the end each row has a column with its largest profit, weight - price. Then no
+/// assignment is better, by duality.
 class DenseAssignment {
  public:
   DenseAssignment(std::size_t n, std::span<const std::int64_t> weights)
@@ -37,16 +37,16 @@ class DenseAssignment {
 
  private:
   static constexpr std::size_t kFewRows = 32;
-  static constexpr std::size_t kFewFree = 100;      // of so many rows one: paths are cheaper than prices
-  static constexpr std::int64_t kStepDivisor = 5;   // from phase to phase
-  static constexpr std::size_t kScansPerRow = 200;  // in all phases; hard cases take 60
+  static constexpr std::size_t kFewFree = 100;  // with fewer free rows than n / kFewFree, paths are cheaper than prices
+  static constexpr std::int64_t kStepDivisor = 5;   // between phases
+  static constexpr std::size_t kScansPerRow = 200;  // limit over all phases; hard cases take 60
   static constexpr std::int64_t kFar = std::int64_t{1} << 61;
 
   const std::int64_t* row(std::size_t i) const { return weights_.data() + i * n_; }
   TwoBest two_best(std::size_t i) const { return kernels_.two_best(row(i), price_.data(), n_); }
   std::int64_t profit(std::size_t i, std::size_t j) const { return weights_[i * n_ + j] - price_[j]; }
 
-  /// Neighbours are often alike and want the same columns; who bids last should not be all of one kind.
+  /// Random order of the rows. Neighbouring rows are often alike and want the same columns.
   void order_rows() {
     order_.resize(n_);
     std::iota(order_.begin(), order_.end(), std::size_t{0});
@@ -67,7 +67,7 @@ class DenseAssignment {
     std::fill(row_of_column_.begin(), row_of_column_.end(), kNoIndex);
   }
 
-  /// Phases of bidding until nearly all rows have a column. Only the prices matter.
+  /// Runs auction phases until nearly all rows have a column. Only the prices are kept.
   void approach_prices() {
     const auto [least, greatest] = std::minmax_element(weights_.begin(), weights_.end());
     // Prices rise by at most about n steps of each phase.
@@ -96,12 +96,12 @@ class DenseAssignment {
     }
   }
 
-  /// From any prices on: each row takes its best column and raises the price to where the second best is as good,
-  /// which may make another row free.
+  /// Each free row takes its best column and raises the price until its second best is equally good. That may free
+  /// another row. Starts from any prices.
   void reduce_rows() {
     free_all();
     free_rows_ = order_;
-    // Rows can outbid each other very often when weights are large; beyond this, augmenting paths are cheaper.
+    // With large weights, rows may outbid each other very often. Beyond this limit, augmenting paths are cheaper.
     std::size_t bids_left = 5 * n_;
     for (int pass = 0; pass < 3 && n_ > 1; ++pass) {
       std::vector<std::size_t> still_free;
@@ -142,8 +142,8 @@ class DenseAssignment {
     return best.column;
   }
 
-  /// Dijkstra over the columns, from a free row to the nearest free column. The length of a step to a column is what
-  /// its row would lose by changing to it.
+  /// Dijkstra's algorithm over columns, from a free row to the nearest free column. The length of an edge is the profit
+  /// that its row loses by changing to that column.
   void augment(std::size_t free_row) {
     std::fill(distance_.begin(), distance_.end(), kFar);
     for (std::size_t j = 0; j < n_; ++j) state_[j] = row_of_column_[j] == kNoIndex ? 0 : 1;

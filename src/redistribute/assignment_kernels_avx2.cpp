@@ -1,5 +1,5 @@
-// The same kernels for processors with AVX2. Nothing with functions that others could share may be included: code for
-// AVX2 must not take the place of anybody else's.
+// The same kernels for AVX2. Do not include headers with inline functions: the linker could choose their AVX2 versions
+// for other processors.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #pragma GCC target("avx2")
 #include "redistribute/assignment_rows.hpp"

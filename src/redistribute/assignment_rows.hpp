@@ -1,5 +1,5 @@
-// What the dense assignment does with a row of weights, which is all that takes time. Included by one source file for
-// each set of instructions: everything here is local to it.
+// Kernels on a row of weights, in which the dense assignment spends its time. One source file per instruction set
+// includes this, so everything here has internal linkage.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ TwoBest two_best(const std::int64_t* weights, const std::int64_t* prices, std::s
       best.second = profit;
     }
   };
-  // Two sets of lanes, since each comparison waits for the one before it.
+  // Two independent sets of lanes hide the latency of the comparisons.
   Lanes first[2], second[2], column[2], here[2];
   for (std::size_t set = 0; set < 2; ++set) {
     first[set] = second[set] = Lanes{kLeast, kLeast, kLeast, kLeast};

@@ -1,5 +1,5 @@
-// The assignment for matrices that are mostly zero: shortest augmenting paths over the weights that are there. A row
-// may stay without any of them, which is worth nothing; rows and columns that are left take each other in the end.
+// Linear assignment for sparse matrices: shortest augmenting paths over the nonzero weights. A row may stay unassigned,
+// with profit 0. In the end unassigned rows get the remaining columns.
 #include <algorithm>
 #include <limits>
 #include <queue>
@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::int32_t kNobody = -1;
 
-/// Maximises the sum of the weights. A row's profit from a column is weight - price; every row always has its best
-/// column, or none where all would be a loss, and a column that nobody has had is free of charge.
+/// Maximises the sum of weights. A row's profit from a column is weight - price. Every row always has its best column,
+/// or none if all profits would be negative. A column that was never assigned has price 0.
 class SparseAssignment {
  public:
   SparseAssignment(std::int32_t n, std::span<const SparseWeight> weights)
@@ -58,10 +58,10 @@ class SparseAssignment {
     row_of_column_[at(column)] = row;
   }
 
-  /// Each free row takes its best column and raises its price to where the second best is as good.
+  /// Each free row takes its best column and raises the price until its second best is equally good.
   void bid() {
     std::vector<std::int32_t> still_free;
-    // Rows can outbid each other very often when weights are large; beyond this, augmenting paths are cheaper.
+    // With large weights, rows may outbid each other very often. Beyond this limit, augmenting paths are cheaper.
     std::int64_t bids_left = 8 * static_cast<std::int64_t>(n_);
     for (std::size_t next = 0; next < free_rows_.size();) {
       if (bids_left-- == 0) {
@@ -85,7 +85,7 @@ class SparseAssignment {
           second = mine;
         }
       }
-      if (best == nullptr) continue;  // nothing is worth its price, and prices do not fall
+      if (best == nullptr) continue;  // no column has a positive profit, and prices never fall
       price_[at(best->column)] += first - second;
       const std::int32_t loser = row_of_column_[at(best->column)];
       assign(row, best->column);
@@ -99,7 +99,7 @@ class SparseAssignment {
     free_rows_ = std::move(still_free);
   }
 
-  /// From a free row to the nearest end: a free column, or a row that goes without.
+  /// Augments along the shortest path from a free row to a free column, or to a row that becomes unassigned.
   void augment(std::int32_t free_row) {
     struct Place {
       std::int64_t distance;
@@ -165,7 +165,7 @@ class SparseAssignment {
     for (const std::int32_t each : reached) distance_[at(each)] = kUnreached;
   }
 
-  /// Who has gone without takes a column that nobody has: its own where that is possible.
+  /// Assigns unassigned rows to remaining columns: to the column of the same index, if possible.
   void fill() {
     for (std::int32_t row = 0; row < n_; ++row)
       if (column_of_row_[at(row)] == kNobody && row_of_column_[at(row)] == kNobody) assign(row, row);
@@ -178,7 +178,7 @@ class SparseAssignment {
   }
 
   std::int32_t n_;
-  std::vector<std::size_t> first_;  ///< edge of each row, and one more
+  std::vector<std::size_t> first_;  ///< begin of each row's edges; last, the end
   std::vector<Edge> edges_;
   std::vector<std::int64_t> price_;
   std::vector<std::int32_t> column_of_row_;

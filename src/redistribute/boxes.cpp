@@ -22,8 +22,8 @@ void BlockList::add(std::int64_t from_offset, std::int64_t to_offset, std::vecto
   }
   sides.resize(kept);
 
-  // Columns run along the shortest stride in `from`, rows along the shortest remaining one in `to`: then each block is
-  // either rows copied or a transposition. The other dimensions are enumerated.
+  // Columns run along the shortest stride in `from`, rows along the shortest remaining stride in `to`. So each block is
+  // either a copy of rows or a transposition. The other dimensions are enumerated.
   BoxSide columns{1, 1, 1};
   BoxSide rows{1, 0, 0};
   if (!sides.empty()) {

@@ -1,4 +1,4 @@
-// n-d boxes as the 2-d blocks of a transform step.
+// Decomposes n-d boxes into the 2-d blocks of a transform step.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,22 @@
 
 namespace penstock::redistribute {
 
-/// One dimension of a box: how many elements, and how far apart they lie on either side.
+/// One dimension of a box: its length, and its stride on either side.
 struct BoxSide {
   std::int64_t length = 0;
   std::int64_t from_stride = 0;
   std::int64_t to_stride = 0;
 };
 
-/// Collects boxes as few blocks as possible: dimensions that lie densely behind one another on both sides become one,
-/// and so do blocks that continue the one before.
+/// Collects boxes as few blocks as possible: merges dimensions that are contiguous on both sides, and blocks that
+/// continue the previous one.
 class BlockList {
  public:
-  /// Offsets in elements. The sides are in no particular order; their memory is used as scratch.
+  /// Offsets are in elements. The sides may have any order; their memory is used as scratch.
   void add(std::int64_t from_offset, std::int64_t to_offset, std::vector<BoxSide>& sides);
 
   const std::vector<Block>& blocks() const { return blocks_; }
-  /// Whether everything added is one contiguous range on both sides.
+  /// Whether all boxes form one contiguous range on both sides.
   bool is_contiguous() const;
   void clear() { blocks_.clear(); }
 

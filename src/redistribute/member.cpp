@@ -10,7 +10,7 @@ namespace penstock::redistribute {
 
 namespace {
 
-/// Of a rank outside of this copy what is given says nothing.
+/// The placement of this rank's tiles. `given` does not apply to a rank outside of this copy.
 LocalMemory memory_of(const Layout& layout, std::int32_t rank, const std::optional<LocalMemory>& given,
                       std::int64_t leading_elems) {
   if (given && layout.local_size_elems(rank) > 0) {
@@ -26,12 +26,12 @@ LocalMemory memory_of(const Layout& layout, std::int32_t rank, const std::option
 }  // namespace
 
 Member::Member(const Layout& source, const Layout& target, const LayoutPair& given,
-               const RedistributionOptions& options, const Team& team, Serves serves)
+               const RedistributionOptions& options, const Team& team, ReadsCopy reads_copy)
     : rank_(team.rank),
-      parts_(moved_parts(source, target, options)),
-      pairing_(parts_.source, parts_.target, options.op),
-      overlaps_(pairing_),
-      serves_(std::move(serves)) {
+      moved_(moved_layouts(source, target, options)),
+      pairing_(moved_.source, moved_.target, options.op),
+      segmenter_(pairing_),
+      reads_copy_(std::move(reads_copy)) {
   const std::int32_t needed = std::max(source.ranks(), target.ranks());
   if (needed > team.size())
     throw Error(ErrorCode::invalid_argument, "redistribute: the layouts are for " + std::to_string(needed) +
@@ -64,8 +64,8 @@ std::map<std::int32_t, Package> Member::packages(Side side) {
   const Layout& other = side == Side::source ? pairing_.target() : pairing_.source();
   const std::size_t dimensions = pairing_.dimensions();
   std::map<std::int32_t, Package> by_rank;
-  const auto serves = [&](std::int32_t target_rank) { return !serves_ || serves_(target_rank); };
-  if (side == Side::target && !serves(rank_)) return by_rank;
+  const auto reads_copy = [&](std::int32_t target_rank) { return !reads_copy_ || reads_copy_(target_rank); };
+  if (side == Side::target && !reads_copy(rank_)) return by_rank;
   for (const LayoutTile& tile : mine.local_tiles(rank_)) {
     std::vector<const std::vector<SharedRuns>*> lists(dimensions);
     std::vector<std::int64_t> strides = pairing_.target_tile_strides();
@@ -86,13 +86,13 @@ std::map<std::int32_t, Package> Member::packages(Side side) {
       }
       const std::int32_t peer = other.owners()[static_cast<std::size_t>(other_tile)];
       const bool forward = side == Side::source;
-      if (forward && !serves(peer)) return;
+      if (forward && !reads_copy(peer)) return;
       by_rank[peer].push_back({forward ? tile.index : other_tile, forward ? other_tile : tile.index, chosen});
     };
     visit(visit, 0, 0);
   }
   for (auto& [peer, package] : by_rank)
-    std::sort(package.begin(), package.end(), [](const Piece& a, const Piece& b) {
+    std::sort(package.begin(), package.end(), [](const TileOverlap& a, const TileOverlap& b) {
       return std::pair(a.source_tile, a.target_tile) < std::pair(b.source_tile, b.target_tile);
     });
   return by_rank;
@@ -107,20 +107,20 @@ const std::vector<SharedRuns>& Member::runs(Side side, std::size_t d, std::int64
   return entry->second;
 }
 
-/// Tells the overlaps where this rank's tiles lie in its memory, whose number of elements it returns. Those of others
-/// need not be known: what travels is dense.
+/// Tells the segmenter where this rank's tiles lie in its memory. Returns the memory's number of elements. Other ranks'
+/// placement does not matter: data travels dense.
 std::int64_t Member::place(Side side, const Layout& whole, const LocalMemory& given, std::vector<std::int64_t> begin,
                            const std::vector<std::int64_t>& shape) {
-  const Layout& part = side == Side::source ? parts_.source : parts_.target;
+  const Layout& part = side == Side::source ? moved_.source : moved_.target;
   if (begin.empty()) begin.resize(whole.dimensions(), 0);
-  const LocalMemory memory = shape.empty() ? given : whole.window_memory(begin, shape, rank_, given);
+  const LocalMemory memory = shape.empty() ? given : whole.subarray_memory(begin, shape, rank_, given);
   std::vector<LayoutTile> tiles = part.local_tiles(rank_);
   for (std::size_t i = 0; i < tiles.size(); ++i) {
     const LocalMemory::Tile& place = memory.tiles.at(i);
     if (place.offset_elems == tiles[i].local_offset_elems && place.strides_elems == tiles[i].strides_elems) continue;
     tiles[i].local_offset_elems = place.offset_elems;
     tiles[i].strides_elems = place.strides_elems;
-    overlaps_.place(side, std::move(tiles[i]));
+    segmenter_.place(side, std::move(tiles[i]));
   }
   return memory.size_elems;
 }

@@ -1,4 +1,4 @@
-// One pair of layouts in a plan of several.
+// One pair of layouts of a batch.
 #pragma once
 
 #include <cstdint>
@@ -8,24 +8,24 @@
 
 #include "penstock/redistribute.hpp"
 #include "redistribute/copies.hpp"
-#include "redistribute/overlaps.hpp"
 #include "redistribute/overlay.hpp"
+#include "redistribute/segmenter.hpp"
 
 namespace penstock::redistribute {
 
-/// One pair of a batch: its overlaps, and where its memory begins in the input and the output of the plan.
+/// One pair of a batch: its segments, and the place of its memory in the input and the output of the plan.
 class Member {
  public:
-  /// Throws Error(invalid_argument) where the layouts, the part of them or the leading dimensions are wrong.
-  /// Of the target only the parts of ranks that `serves` names are moved. Neither layout is replicated.
-  /// `given` says where the whole pair lies, whatever copies of it the layouts are.
+  /// Neither layout is replicated; `reads_copy` selects the ranks of the target that read this copy of the source.
+  /// `given` is the placement of the whole pair. Throws Error(invalid_argument) for invalid layouts, subarrays or
+  /// leading dimensions.
   Member(const Layout& source, const Layout& target, const LayoutPair& given, const RedistributionOptions& options,
-         const Team& team, Serves serves = {});
-  Member(const Member&) = delete;  // the overlaps refer to the pairing
+         const Team& team, ReadsCopy reads_copy = {});
+  Member(const Member&) = delete;  // the segmenter refers to the pairing
   Member& operator=(const Member&) = delete;
 
-  Overlaps& overlaps() { return overlaps_; }
-  /// Of this rank's memory for the pair.
+  Segmenter& segmenter() { return segmenter_; }
+  /// This rank's memory for the pair.
   const Region& input() const { return input_; }
   const Region& output() const { return output_; }
   void begin_at(std::uint64_t input_bytes, std::uint64_t output_bytes) {
@@ -33,7 +33,7 @@ class Member {
     output_.offset_bytes = output_bytes;
   }
 
-  /// The packages of this rank as a source (by receiver) or as a target (by sender).
+  /// The packages of this rank: as a source, by receiver; as a target, by sender.
   std::map<std::int32_t, Package> packages(Side side);
 
  private:
@@ -42,12 +42,12 @@ class Member {
                      const std::vector<std::int64_t>& shape);
 
   std::int32_t rank_;
-  const MovedParts parts_;
+  const MovedLayouts moved_;
   Pairing pairing_;
-  Overlaps overlaps_;
+  Segmenter segmenter_;
   Region input_;
   Region output_;
-  Serves serves_;
+  ReadsCopy reads_copy_;
   std::vector<std::unordered_map<std::int64_t, std::vector<SharedRuns>>> runs_[2];
 };
 

@@ -6,9 +6,9 @@
 
 namespace penstock::redistribute {
 
-// Two of what MPIs send without asking, or one where all pairs of a node, all under way at once, would overflow what
-// switches and queues of the operating system hold: about what a link of 1 Gbit/s carries in 25 ms.
-std::uint64_t Window::message_bytes(const Team& team) {
+// Two eager messages of an MPI; or one, if all pairs of a node together would overflow the queues of switches and the
+// operating system: about what a link of 1 Gbit/s carries in 25 ms.
+std::uint64_t MessageWindow::message_bytes(const Team& team) {
   constexpr std::uint64_t kNodeBytes = std::uint64_t{3} << 20;
   std::map<std::int32_t, std::uint64_t> ranks;  // by node
   for (const std::int32_t node : team.node_of_rank) ++ranks[node];

@@ -1,4 +1,4 @@
-// Messages between ranks that share no memory, and how many of them are on their way.
+// Messages between nodes, and their flow control.
 #pragma once
 
 #include <algorithm>
@@ -9,21 +9,21 @@
 
 #include "penstock/plan.hpp"
 #include "redistribute/member.hpp"
-#include "redistribute/overlaps.hpp"
+#include "redistribute/segmenter.hpp"
 #include "redistribute/turns.hpp"
 
 namespace penstock::redistribute {
 
-/// Part of a segment or a whole one, in what travels at once.
-struct Share {
+/// A segment, or a part of one, in a bundle.
+struct Fragment {
   Member* member;
   Segment segment;
   std::uint64_t offset_bytes;
 };
 
-/// What travels at once: consecutive segments, also of several pairs.
+/// The data of one message: consecutive segments, of one or several members.
 struct Bundle {
-  std::vector<Share> shares;
+  std::vector<Fragment> fragments;
   std::uint64_t size_bytes = 0;
 };
 
@@ -34,12 +34,12 @@ struct Message {
   Bundle bundle;
 };
 
-/// The messages of one rank in one direction, in the order of their turns: their scratch memory, and which of them wait
-/// for which. Two of each pair are in flight while two more are packed or unpacked; whoever is slow holds up nobody
-/// else, and what is in flight to one node does not overflow what the way to it can hold.
-class Window {
+/// The messages of one rank in one direction, in the order of their turns: their scratch memory and their dependencies.
+/// Two messages per pair are in flight while two more are packed or unpacked. A slow peer delays no other, and the
+/// messages in flight to a node do not overflow its queues.
+class MessageWindow {
  public:
-  Window(PlanBuilder& builder, const std::vector<Message>& messages) : builder_(builder) {
+  MessageWindow(PlanBuilder& builder, const std::vector<Message>& messages) : builder_(builder) {
     std::unordered_map<std::int32_t, std::size_t> pairs;
     for (const Message& message : messages) {
       longest_bytes_ = std::max(longest_bytes_, message.bundle.size_bytes);
@@ -49,7 +49,7 @@ class Window {
     last_uses_.resize(regions_.size());
   }
 
-  /// The length of messages between nodes.
+  /// Length of messages between nodes.
   static std::uint64_t message_bytes(const Team& team);
 
   Region next(std::uint64_t size_bytes) {
@@ -57,26 +57,26 @@ class Window {
     if (region.size_bytes == 0) region = builder_.scratch(longest_bytes_);
     return {region.offset_bytes, size_bytes, region.buffer};
   }
-  /// The steps before which next() may not be written.
+  /// The steps that must be complete before the memory of next() is written.
   std::span<const StepId> busy_until() const { return last_uses_[count_ % regions_.size()]; }
-  /// The step before which the next message from or to a peer may not move.
+  /// The step that must be complete before the next message to or from a peer starts.
   StepId turn(std::int32_t peer) { return peers_[peer].moves[0]; }
   void moved_by(std::int32_t peer, StepId step) {
     std::vector<StepId>& moves = peers_[peer].moves;
     std::rotate(moves.begin(), moves.begin() + 1, moves.end());
     moves.back() = step;
   }
-  /// Of what next() returned.
+  /// Sets the last steps that use the memory of next().
   void used_by(std::span<const StepId> last_use) {
     last_uses_[count_++ % regions_.size()].assign(last_use.begin(), last_use.end());
   }
 
  private:
-  static constexpr std::size_t kInFlight = 2;  // of a pair
+  static constexpr std::size_t kInFlight = 2;  // messages per pair
   static constexpr std::size_t kMostRegions = 64;
 
   struct Peer {
-    std::vector<StepId> moves = std::vector<StepId>(kInFlight, PlanBuilder::kNone);  // the last ones
+    std::vector<StepId> moves = std::vector<StepId>(kInFlight, PlanBuilder::kNone);  // the last transfers
   };
 
   PlanBuilder& builder_;

@@ -30,8 +30,8 @@ void sum_equal_pairs(std::vector<AxisVolume>& volumes) {
   volumes.resize(kept);
 }
 
-/// Calls visit(outer coordinate, inner coordinate, elems) for the elements in [0, end), where the outer axis is walked
-/// interval by interval; an interval that spans many of the inner axis is counted by coordinate instead.
+/// Calls visit(outer coordinate, inner coordinate, elems) for the elements in [0, end). Walks the outer axis by
+/// interval. An interval that spans many inner intervals is counted by coordinate.
 template <class Visit>
 void walk(const Axis& outer, const Axis& inner, std::int64_t end, const Visit& visit) {
   for (std::int64_t i = 0; i < outer.intervals() && outer.start(i) < end; ++i) {

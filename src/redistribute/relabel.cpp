@@ -16,12 +16,12 @@ namespace {
 
 using redistribute::visit_volumes;
 
-/// What the volumes say before anything is solved.
+/// Facts about the volumes, known before the assignment is solved.
 struct Survey {
   std::int32_t ranks = 0;
   std::size_t pairs = 0;
-  std::int64_t local_elems = 0;  ///< that stay on their ranks as the target is
-  std::int64_t bound_elems = 0;  ///< no relabeling leaves more on its rank
+  std::int64_t local_elems = 0;  ///< elements that stay on their ranks, with the target as given
+  std::int64_t bound_elems = 0;  ///< upper bound of local_elems for any relabeling
 
   Survey(const Layout& source, const Layout& target, const RelabelOptions& options)
       : ranks(std::max({source.ranks(), target.ranks(), options.ranks})) {
@@ -48,7 +48,7 @@ std::string seconds_text(double seconds) {
   return text;
 }
 
-/// Why it is not worth while to look for a relabeling, if so. Of values that all ranks know.
+/// Why a search is not worthwhile; empty if it is. Depends only on values that all ranks know.
 std::string reason_to_skip(const Survey& survey, const RelabelOptions& options) {
   constexpr double kBytesPerSecond = 1e9;
   constexpr double kAlwaysWorthSeconds = 1e-3;
@@ -61,8 +61,8 @@ std::string reason_to_skip(const Survey& survey, const RelabelOptions& options) 
          seconds_text(solver_seconds) + ", and a relabeling would save at most " + seconds_text(gain_seconds);
 }
 
-/// Remark 2: relabeling x to y gains V(y, x) and loses V(x, x), and the losses are the same for every permutation, so
-/// the best one keeps the greatest sum of V(permutation[x], x) local.
+/// Remark 2: relabeling x to y gains V(y, x) and loses V(x, x). The losses are equal for every permutation, so the best
+/// permutation maximizes the sum of V(permutation[x], x).
 std::vector<std::int32_t> keep_most(const Layout& source, const Layout& target, MatrixOp op, const Survey& survey) {
   const auto n = static_cast<std::size_t>(survey.ranks);
   std::vector<std::int32_t> part_of_rank;
@@ -88,7 +88,7 @@ std::vector<std::int32_t> keep_most(const Layout& source, const Layout& target, 
   return permutation;
 }
 
-/// Which rank should take which part by any other cost: the sum over x of the cost of all packages for x.
+/// The cost of each part of the target on each rank, for costs other than the volume.
 class CostTable {
  public:
   CostTable(const Layout& source, const Layout& target, const RelabelOptions& options, std::int32_t ranks)
@@ -123,7 +123,7 @@ class CostTable {
     return result;
   }
 
-  /// The assignment is one of integers: costs times a power of two, which leaves integers what they are.
+  /// Solves the assignment with integers: costs are scaled by a power of two, which keeps integers exact.
   std::vector<std::int32_t> best() const {
     const int room = 57 - static_cast<int>(std::ceil(std::log2(static_cast<double>(n_) + 1)));
     const int exponent = greatest_ > 0 ? room - std::ilogb(greatest_) : 0;
@@ -135,7 +135,7 @@ class CostTable {
 
  private:
   std::size_t n_;
-  std::vector<double> cost_;  ///< of each part on each rank
+  std::vector<double> cost_;  ///< [part][rank]
   double greatest_ = 0;
 };
 

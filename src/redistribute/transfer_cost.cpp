@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-/// The n of n*n numbers, which must be finite.
+/// n of an n*n matrix. Throws unless both matrices are square and of equal size.
 std::size_t side_of(const char* function, const std::vector<double>& latency, const std::vector<double>& per_byte) {
   const auto n = static_cast<std::size_t>(std::llround(std::sqrt(static_cast<double>(latency.size()))));
   if (n * n != latency.size() || latency.size() != per_byte.size())
@@ -73,7 +73,7 @@ TransferCost TransferCost::nodes(std::vector<std::int32_t> node_of_rank, std::ve
           if (count[from] > 0)
             for (std::size_t to = 0; to < nodes; ++to) to_node[to] += link(from, to, count[from], bytes[from]);
         for (std::size_t r = 0; r < sums.size(); ++r) sums[r] += to_node[node(r)];
-        for (const TransferPackage& package : packages) {  // what stays on its rank is free
+        for (const TransferPackage& package : packages) {  // data that stays on its rank is free
           const auto r = static_cast<std::size_t>(package.source);
           sums[r] -= link(node(r), node(r), 1, static_cast<double>(package.bytes));
         }
@@ -98,7 +98,7 @@ TransferCost TransferCost::parts(PartCost given) {
 
 TransferCost TransferCost::with_transformation(std::vector<double> per_byte) const {
   TransferCost both = *this;
-  // The volume has no term as long as it is alone, for the integers.
+  // The volume alone has no term, so that it can be computed in integers.
   if (is_volume())
     both = parts([](std::span<const TransferPackage> packages, std::span<double> sums) {
       double bytes = 0;

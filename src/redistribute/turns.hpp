@@ -1,4 +1,4 @@
-// In which order the messages of all ranks go.
+// The order of the messages of all ranks.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@
 
 namespace penstock::redistribute {
 
-/// Where a message stands among those of all ranks. Pairs take turns, those with the most messages first. In a turn
-/// each node sends to one other and receives from one other, and its ranks share the link. Each rank sends and receives
-/// in this order; since it is the same everywhere, no circle of ranks waits for one another however few messages each
-/// has in flight.
+/// The position of a message in the order of all messages. Pairs take turns, those with the most messages left first.
+/// In one turn each node sends to one other node and receives from one other, and its ranks share the link. Every rank
+/// sends and receives in this order. It is equal on all ranks, so there is no cyclic wait, however few messages are in
+/// flight.
 struct Turn {
   std::size_t messages_left = 0;  ///< of the pair
   std::int32_t node_distance = 0;
-  std::int32_t shift = 0;  ///< between the places that source and target have in their nodes
+  std::int32_t shift = 0;  ///< from the source's to the target's position in its node
   std::int32_t source = 0;
   std::int32_t target = 0;
 
@@ -27,7 +27,7 @@ struct Turn {
   }
 };
 
-/// Knows which turn a pair of ranks has.
+/// Computes the turns of pairs of ranks.
 class Turns {
  public:
   explicit Turns(const Team& team);
@@ -40,7 +40,7 @@ class Turns {
     std::int32_t in_node = 0;
   };
   std::vector<Place> places_;                // by rank
-  std::vector<std::int32_t> ranks_of_node_;  // how many
+  std::vector<std::int32_t> ranks_of_node_;  // number of ranks, by node
 };
 
 }  // namespace penstock::redistribute

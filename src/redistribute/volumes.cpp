@@ -8,10 +8,10 @@
 namespace penstock {
 namespace {
 
-/// The volumes of one axis, those of each source coordinate together.
+/// The volumes of one axis, grouped by source coordinate.
 struct AxisTable {
   std::vector<redistribute::AxisVolume> volumes;
-  std::vector<std::size_t> first;  ///< per source coordinate, and one more
+  std::vector<std::size_t> first;  ///< begin of each source coordinate's volumes; last, the end
 
   AxisTable(const Axis& source, const Axis& target) : volumes(redistribute::axis_volumes(source, target)) {
     first.assign(static_cast<std::size_t>(source.coordinates()) + 1, 0);
@@ -25,8 +25,9 @@ struct AxisTable {
   }
 };
 
-/// Of layouts that are not replicated.
-void visit_volumes_of_copy(const Layout& source, const Layout& target, MatrixOp op, const redistribute::Serves& serves,
+/// visit_volumes() for layouts that are not replicated.
+void visit_volumes_of_copy(const Layout& source, const Layout& target, MatrixOp op,
+                           const redistribute::ReadsCopy& reads_copy,
                            const std::function<void(std::span<const PairVolume>)>& visit_source) {
   const redistribute::Pairing pairing(source, target, op);
   const std::size_t dimensions = pairing.dimensions();
@@ -66,7 +67,7 @@ void visit_volumes_of_copy(const Layout& source, const Layout& target, MatrixOp 
     }
     of_rank.clear();
     for (const std::int32_t other : touched) {
-      if (!serves || serves(other)) of_rank.push_back({rank, other, to_rank[static_cast<std::size_t>(other)]});
+      if (!reads_copy || reads_copy(other)) of_rank.push_back({rank, other, to_rank[static_cast<std::size_t>(other)]});
       to_rank[static_cast<std::size_t>(other)] = 0;
     }
     touched.clear();
@@ -78,13 +79,13 @@ void visit_volumes_of_copy(const Layout& source, const Layout& target, MatrixOp 
 
 void redistribute::visit_volumes(const Layout& source, const Layout& target, MatrixOp op,
                                  const std::function<void(std::span<const PairVolume>)>& visit_source) {
-  for_each_copy(source, target, [&](const Layout& from, const Layout& to, const Serves& serves) {
-    visit_volumes_of_copy(from, to, op, serves, visit_source);
+  for_each_copy(source, target, [&](const Layout& from, const Layout& to, const ReadsCopy& reads_copy) {
+    visit_volumes_of_copy(from, to, op, reads_copy, visit_source);
   });
 }
 
 std::vector<PairVolume> transfer_volumes(const Layout& source, const Layout& target, MatrixOp op) {
-  // Counted first: touching new memory takes longer than the volumes.
+  // Count first: touching new memory takes longer than computing the volumes again.
   std::size_t count = 0;
   redistribute::visit_volumes(source, target, op,
                               [&](std::span<const PairVolume> of_rank) { count += of_rank.size(); });

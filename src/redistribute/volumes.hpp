@@ -1,4 +1,4 @@
-// Volumes of one source rank after the other, where all of them at once would take too much memory.
+// Volumes by source rank: all volumes at once may need too much memory.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace penstock::redistribute {
 
-/// transfer_volumes() in pieces: calls visit_source with all volumes of source rank 0, 1 and so on, by target rank; of
-/// replicated layouts so for each two of their copies.
+/// Calls visit_source with the volumes of source rank 0, 1 and so on, sorted by target rank. For replicated layouts it
+/// does so for each pair of copies.
 void visit_volumes(const Layout& source, const Layout& target, MatrixOp op,
                    const std::function<void(std::span<const PairVolume>)>& visit_source);
 

@@ -1,4 +1,4 @@
-"""./dev cluster: nodes are separate, links have the rate asked for, and nothing stays behind. Needs root."""
+"""./dev cluster: nodes are separate, links have the requested rate, and nothing stays behind. Needs root."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cluster(*arguments: str, user: int | None = None) -> subprocess.CompletedPro
 
 
 def is_alive(pid: int) -> bool:
-    """A process that ended but was not yet reaped has an empty command line."""
+    """The command line of a process; empty for one that has ended but is not reaped yet."""
     try:
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
     except FileNotFoundError:
@@ -68,7 +68,7 @@ def test_nodes_are_separate_and_links_are_shaped(two_nodes: None, mpi: str) -> N
     answer = json.loads(run.stdout.strip().splitlines()[-1])
     assert [host for host, _, _ in answer["facts"]] == ["node0"] * 3 + ["node1"] * 4
     assert [size for _, size, _ in answer["facts"]] == [3] * 3 + [4] * 4
-    # Above the rate only by the burst of the shaper (256 KiB of 2 MiB); any amount below it on a busy machine.
+    # Above the rate only by the shaper's burst (256 KiB of 2 MiB); below it by any amount on a busy machine.
     assert 0 < answer["mbit"] < 1.2 * RATE_MBIT
 
 

@@ -1,4 +1,4 @@
-"""The demo's modules are scripts beside each other; the images are those of ./dev demo, made once and then cached."""
+"""The demo's modules are scripts in one folder. The images are those of ./dev demo, made once and cached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's pictures come from scikit-image's files; nothing of it is imported, so its dependencies are not needed."""
+"""The demo's photographs are files of scikit-image. Nothing of it is imported, so its dependencies are not needed."""
 
 from __future__ import annotations
 

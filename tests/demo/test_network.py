@@ -1,4 +1,4 @@
-"""The demo's network computes true gradients, and the same ones however the batch is dealt."""
+"""The demo's network computes correct gradients, for any distribution of the batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_gradients_are_those_of_finite_differences():
     network = Network(16, 5, seed=1)
     images, labels = batch(6)
     exact = gradients(network, images, labels)
-    # A direction at a time: single weights are lost in float32 rounding.
+    # Test directions: the effect of a single weight is lost in float32 rounding.
     for seed in range(5):
         direction = np.random.default_rng(seed).standard_normal(exact.size).astype(np.float32)
         direction /= np.linalg.norm(direction)

@@ -1,4 +1,4 @@
-"""The page says what the measurements say, also if that is not in Penstock's favour, and stands alone."""
+"""The page states the measurements, also those not in Penstock's favour, and is self-contained."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VOID = {"meta", "rect", "line", "polyline", "br"}
 
 
 class Outline(HTMLParser):
-    """Fails for tags that do not match; collects what a test asks about."""
+    """Fails for mismatched tags; collects what a test checks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ def test_numbers_have_no_digits_that_mean_nothing():
 
 def test_a_segment_is_the_sum_of_what_is_in_it(tmp_path):
     page = written(tmp_path, 100, 10)
-    # 12 steps of three measures, 2 dumps of two, and two once; the middle of each is 1.1 times what it was given.
+    # 12 steps of three measures, 2 dumps of two, and two once. The median of each is 1.1 times its input.
     expected = {"plain": 110 * (12 * 3 + 2 * 2 + 2), "Penstock": 11 * (12 * 3 + 2 * 2 + 2)}
     for way, total in expected.items():
         assert f"<b>{way}</b> <span class=dim>{report.number(total)}\u00a0ms</span>" in page

@@ -45,7 +45,7 @@ def test_restart_on_any_number_of_ranks_continues_the_same_run(runner, killed):
     for ranks in (3, 5):
         assert samples[ranks] == samples[2]
         for step, loss in curves[ranks].items():
-            # Sums of other parts of a batch are rounded otherwise, and what a step makes of that may double.
+            # Sums over other parts of a batch round differently, and a step may double the difference.
             assert loss == pytest.approx(curves[2][step], rel=min(1e-6 * 2 ** (step - FIRST), 5e-3))
 
 
@@ -85,7 +85,7 @@ def test_checks_tell_what_is_wrong(runner, killed):
 
 def restart_once_more(runner):
     job = runner.job("killed-3", steps=STEPS, batch=BATCH)
-    # A restart leaves checkpoints of its own: begin again with what the kill left.
+    # A restart leaves checkpoints of its own: start again from the state after the kill.
     for place in (runner.tier.folder, runner.directory / "fast"):
         shutil.rmtree(place / "killed-3")
         shutil.copytree(place / "killed", place / "killed-3")

@@ -1,4 +1,4 @@
-/* The C interface, from a program in C11. */
+/* The C API, from a C11 program. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static void collectives(penstock_comm* comm) {
   free(all);
 }
 
-/* Rank by rank around a chain, then as Penstock chooses. */
+/* With a chain algorithm, then with the automatic choice. */
 static void algorithms_by_name(penstock_comm* comm) {
   const int size = penstock_comm_size(comm);
   int32_t values[kCount] = {0};
@@ -80,7 +80,7 @@ static void algorithms_by_name(penstock_comm* comm) {
   CHECK(strstr(penstock_last_error(), "chain") != NULL);
   CHECK(penstock_comm_use(comm, (penstock_collective)999, "chain", 0) == PENSTOCK_invalid_argument);
   CHECK(penstock_comm_use(NULL, PENSTOCK_bcast, "chain", 0) == PENSTOCK_invalid_argument);
-  if (size == 3) { /* what does not fit fails where it is called */
+  if (size == 3) { /* an algorithm that does not fit fails in the call */
     CHECK(penstock_comm_use(comm, PENSTOCK_allgather, "recursive_doubling", 0) == 0);
     int32_t all[3];
     CHECK(penstock_allgather(comm, values, all, 1, PENSTOCK_int32) == PENSTOCK_invalid_argument);
@@ -89,7 +89,7 @@ static void algorithms_by_name(penstock_comm* comm) {
   }
 }
 
-/* Every rank has r + 1 elements for rank r, all of them its own number. */
+/* Every rank sends r + 1 elements to rank r, all with its own number. */
 static void blocks(penstock_comm* comm) {
   const int rank = penstock_comm_rank(comm);
   const int size = penstock_comm_size(comm);
@@ -144,7 +144,7 @@ static void blocks(penstock_comm* comm) {
   free(got);
 }
 
-/* Each rank has a matrix of ints with a column per rank; a column goes to each, and arrives as a row. */
+/* Each rank has a matrix of ints with a column per rank. Each column is sent to one rank, and arrives as a row. */
 static void datatypes(penstock_comm* comm) {
   enum { kRows = 5 };
   const int rank = penstock_comm_rank(comm);
@@ -180,7 +180,7 @@ static void datatypes(penstock_comm* comm) {
       for (int i = 0; i < kRows; ++i) CHECK(rows[r * kRows + i] == 1000 * r + i * size + rank);
   }
   penstock_persistent_free(again);
-  /* The last column of the last rank, in the first one of all. */
+  /* The last column of the last rank, received in the first column by all. */
   const penstock_items place = {
       .buffer = rank == size - 1 ? matrix + size - 1 : matrix, .count = 1, .datatype = column_type};
   CHECK(penstock_collective_items(comm, PENSTOCK_bcast, NULL, &place, size - 1) == 0);
@@ -221,7 +221,7 @@ static affine of_rank(int rank, int i) {
   return own;
 }
 
-/* Large and small values, which give other sums in another order: the ranks exchange theirs. */
+/* Large and small values, whose sum depends on the order. The ranks exchange theirs. */
 static void reproducible_operations(penstock_comm* comm) {
   const int rank = penstock_comm_rank(comm);
   const int size = penstock_comm_size(comm);
@@ -313,7 +313,7 @@ static void mistakes(penstock_comm* comm) {
   CHECK(penstock_barrier(comm) == 0);
 }
 
-/* `status` and `request` of a start to which rank 0 gave no request. */
+/* `status` and `request` of a start to which rank 0 passed no request. */
 static void check_fails_everywhere(const penstock_comm* comm, int status, penstock_request** request) {
   if (penstock_comm_rank(comm) == 0) {
     CHECK(status == PENSTOCK_invalid_argument && strstr(penstock_last_error(), "request is NULL") != NULL);
@@ -322,6 +322,34 @@ static void check_fails_everywhere(const penstock_comm* comm, int status, pensto
   if (status == 0) status = penstock_wait(request);
   CHECK(status == PENSTOCK_peer_failed && penstock_last_error_rank() == 0);
   CHECK(strstr(penstock_last_error(), "request is NULL") != NULL);
+}
+
+/* On one rank; the others must not wait for it. */
+static void places_that_are_null(penstock_comm* comm) {
+  const int rank = penstock_comm_rank(comm);
+  const int expected = rank == 0 ? PENSTOCK_invalid_argument : PENSTOCK_peer_failed;
+  penstock_comm* made = NULL;
+  penstock_comm** const place = rank == 0 ? NULL : &made;
+  CHECK(penstock_comm_create(MPI_COMM_WORLD, 0, place) == expected && made == NULL);
+  CHECK(strstr(penstock_last_error(), "comm is NULL") != NULL);
+  CHECK(penstock_comm_duplicate(comm, place) == expected && made == NULL);
+  CHECK(strstr(penstock_last_error(), "duplicate is NULL") != NULL);
+
+  const int64_t shape[1] = {4};
+  const int64_t block[1] = {4};
+  const int64_t grid[1] = {1};
+  penstock_layout* layout = NULL;
+  CHECK(penstock_layout_block_cyclic(1, shape, block, grid, 0, 0, &layout) == 0);
+  penstock_redistribution* plan = NULL;
+  CHECK(penstock_redistribution_create(comm, layout, layout, PENSTOCK_float64, 'N', 0, rank == 0 ? NULL : &plan) ==
+        expected);
+  CHECK(plan == NULL && strstr(penstock_last_error(), "redistribution is NULL") != NULL);
+  CHECK(penstock_redistribution_create(comm, rank == 0 ? NULL : layout, layout, PENSTOCK_float64, 'N', 0, &plan) ==
+        expected);
+  CHECK(penstock_redistribution_create(comm, layout, layout, PENSTOCK_float64, rank == 0 ? '?' : 'N', 0, &plan) ==
+        expected);
+  penstock_layout_free(layout);
+  CHECK(penstock_barrier(comm) == 0);
 }
 
 /* On one rank; the others must not wait for it. */
@@ -377,7 +405,7 @@ static void requests_that_are_null(penstock_comm* comm) {
   penstock_layout_free(target);
 }
 
-/* Each rank chooses for itself. */
+/* Ranks choose independently. */
 static void scans_in_place_on_some_ranks(penstock_comm* comm) {
   const int rank = penstock_comm_rank(comm);
   const uint64_t counts[] = {1, kCount, 300000};
@@ -512,7 +540,7 @@ static void redistribution(penstock_comm* comm) {
   CHECK(penstock_iredistribute_once(comm, source, PENSTOCK_float64, a, target, PENSTOCK_float64, d, 'X', 2.0, 0.0,
                                     &request) == PENSTOCK_invalid_argument);
 
-  /* The target with every second element of larger rows; the source as it is. */
+  /* The target: every second element of longer rows. The source: dense. */
   int64_t parts = 0;
   int64_t input_shape[2] = {0, 0};
   int64_t output_shape[2] = {0, 0};
@@ -555,6 +583,7 @@ int main(int argc, char** argv) {
   user_operations(comm);
   reproducible_operations(comm);
   mistakes(comm);
+  places_that_are_null(comm);
   requests_that_are_null(comm);
   scans_in_place_on_some_ranks(comm);
   report(comm);

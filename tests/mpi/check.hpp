@@ -1,4 +1,4 @@
-// A test program under mpiexec: a failed check says where and ends all ranks; one that hangs ends by itself.
+// For test programs under mpiexec: a failed check prints its place and ends all ranks; a hanging program ends itself.
 #pragma once
 
 #include PENSTOCK_MPI_HEADER
@@ -43,7 +43,7 @@ inline int world_size() {
   return size;
 }
 
-/// Initializes MPI for any thread and sets an alarm that ends a process that hangs, before CTest does.
+/// Initializes MPI with MPI_THREAD_MULTIPLE, and sets an alarm that ends a hanging process before CTest does.
 inline void begin(int* argc, char*** argv) {
   int level = 0;
   MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &level);

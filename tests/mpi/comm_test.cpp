@@ -21,7 +21,7 @@ Bytes out(std::vector<T>& values) {
 }
 
 void against_mpi(Comm& comm, int turns) {
-  std::mt19937 random(7);  // the same on all ranks
+  std::mt19937 random(7);  // equal on all ranks
   for (int turn = 0; turn < turns; ++turn) {
     const std::size_t count = random() % (turn % 4 == 0 ? 50000 : 300);
     const int root = static_cast<int>(random() % static_cast<unsigned>(comm.size()));

@@ -12,18 +12,18 @@ from mpi4py import MPI
 
 @pytest.fixture(scope="session")
 def comm() -> Iterator[ps.Comm]:
-    """One communicator of all ranks for the whole session, as a long-running program has."""
+    """One communicator of all ranks for the whole session, as in a long-running program."""
     with ps.Comm(MPI.COMM_WORLD) as made:
         yield made
 
 
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
-    """The same numbers on all ranks, other ones for each test."""
+    """Equal numbers on all ranks, different for each test."""
     return np.random.default_rng(list(request.node.name.encode()))
 
 
 @pytest.fixture(autouse=True)
 def _together() -> None:
-    """Each test begins on all ranks at once, so that the failure of one cannot disturb the next."""
+    """Each test starts on all ranks together, so that a failure does not disturb the next test."""
     MPI.COMM_WORLD.Barrier()

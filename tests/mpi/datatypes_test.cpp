@@ -1,4 +1,4 @@
-// Derived datatypes: flattened as MPI packs them, and collectives on their items against MPI's own.
+// Derived datatypes: flattened as MPI packs them; collectives on their items against MPI's own.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace penstock;
 
-/// Draws what all ranks draw, as long as they draw as often.
+/// Draws equal numbers on all ranks, as long as all draw equally often.
 struct Dice {
   std::mt19937 random;
   int operator()(int least, int most) {
@@ -40,7 +40,7 @@ class Made {
 MPI_Datatype constructed(Dice& dice, MPI_Datatype old, MPI_Aint extent) {
   MPI_Datatype made = MPI_DATATYPE_NULL;
   const int length = dice(1, 3);
-  // Blocks far enough from each other for items not to overlap, not always in ascending order.
+  // Blocks far enough apart that items do not overlap, not always ascending.
   int lengths[] = {dice(0, 2), dice(1, 3), dice(0, 3)};
   int places[] = {8, 0, 4};
   MPI_Aint addresses[] = {places[0] * extent + 3, places[1] * extent, places[2] * extent + 1};
@@ -82,7 +82,7 @@ MPI_Datatype constructed(Dice& dice, MPI_Datatype old, MPI_Aint extent) {
   return made;
 }
 
-/// Nested up to two deep; all its data are ints, so that it may be sent as such.
+/// A random datatype, nested up to two deep. All its data are ints, so it can also be sent as ints.
 Made datatype(Dice& dice) {
   MPI_Datatype type = MPI_INT;
   for (int depth = dice(1, 2); depth > 0; --depth) {
@@ -96,7 +96,7 @@ Made datatype(Dice& dice) {
   return Made(type);
 }
 
-/// Memory for items of a datatype, around the address of the first, filled with numbers.
+/// Memory for items of a datatype, around the address of the first item, filled with numbers.
 struct Memory {
   std::vector<std::uint8_t> bytes;
   std::ptrdiff_t first = 0;
@@ -184,7 +184,7 @@ void run(Comm& comm, Form form, const Collective& collective, const SendItems& s
   persistent.start().wait();
 }
 
-/// One operation of each kind; some side has a derived datatype, the other has ints or the same.
+/// Runs one operation of each kind, with a derived datatype on one side, and ints or the same type on the other.
 void collectives_are_mpis(Comm& comm, std::uint32_t seed) {
   Dice dice{std::mt19937(seed)};
   const int ranks = comm.size();
@@ -244,7 +244,7 @@ void collectives_are_mpis(Comm& comm, std::uint32_t seed) {
       run(comm, form, {.kind = CollectiveKind::alltoall, .in_place = in_place}, send, receive);
       break;
     default: {
-      // Rank r has (r + a) % 3 items for rank s, wherever they fit; the same number for all where MPI wants that.
+      // Rank r has (r + a) % 3 items for rank s, at positions that fit; equal numbers for all if MPI requires that.
       const int a = dice(0, 2);
       const bool has_places = dice(0, 1) == 1;
       std::vector<int> sends(n);
@@ -305,7 +305,7 @@ void collectives_are_mpis(Comm& comm, std::uint32_t seed) {
   CHECK(got.bytes == expected.bytes);
 }
 
-/// What one rank gets wrong, the others hear of.
+/// An error of one rank reaches the others.
 void wrong_calls(Comm& comm) {
   std::vector<int> memory(static_cast<std::size_t>(comm.size()) * 4);
   const Datatype item = make_datatype(MPI_INT);
@@ -327,10 +327,10 @@ void wrong_calls(Comm& comm) {
     const Collective collective{.kind = kind};
     CHECK_ERROR(comm.run_items(collective, {}, receive), invalid_argument);
   }
-  comm.run({}, {}, {});  // nothing of it is left
+  comm.run({}, {}, {});  // the communicator stays usable
 }
 
-/// The request is dropped: what came is put where it belongs nevertheless.
+/// The request is dropped: received data is unpacked nevertheless.
 void dropped_requests(Comm& comm) {
   MPI_Datatype column = MPI_DATATYPE_NULL;
   MPI_Type_vector(4, 1, 5, MPI_INT, &column);

@@ -1,4 +1,4 @@
-// What is open at MPI_Finalize is freed in the order in which it was made, which is the same on all ranks.
+// MPI_Finalize frees open communicators in the order of their creation, which is equal on all ranks.
 #include <optional>
 #include <vector>
 
@@ -20,7 +20,7 @@ bool is_ending = false;
 
 }  // namespace
 
-// Between the library and MPI, as MPI's profiling interface allows.
+// Intercepts calls of the library, as MPI's profiling interface allows.
 extern "C" PENSTOCK_API int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* duplicate) {
   const int result = PMPI_Comm_dup(comm, duplicate);
   if (result == MPI_SUCCESS) made().push_back(*duplicate);
@@ -37,7 +37,7 @@ extern "C" PENSTOCK_API int MPI_Comm_free(MPI_Comm* comm) {
 
 int main(int argc, char** argv) {
   begin(&argc, &argv);
-  // The later ones lie where the memory of earlier ones has become free.
+  // Later ones reuse the memory of earlier ones.
   std::vector<std::optional<penstock::Comm>> comms(12);
   for (std::size_t i = 0; i < 6; ++i) comms[i].emplace(penstock::make_comm(MPI_COMM_WORLD, {.progress_cores = 0}));
   for (std::size_t i = 0; i < 4; ++i) comms[i].reset();

@@ -1,4 +1,4 @@
-"""The three forms of a collective, for tests that give them as a parameter."""
+"""The three forms of a collective, as a test parameter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FORMS = ("blocking", "nonblocking", "persistent")
 
 
 def call(comm: Any, form: str, name: str, *arguments: Any, **how: Any) -> None:
-    """Runs `name` once; a persistent one three times, on the same buffers."""
+    """Runs `name` once; a persistent collective three times, on the same buffers."""
     if form == "blocking":
         getattr(comm, name)(*arguments, **how)
     elif form == "nonblocking":

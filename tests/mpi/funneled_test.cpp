@@ -1,4 +1,4 @@
-// A communicator that ends on a thread which may not call MPI.
+// A communicator whose last reference is dropped on a thread that may not call MPI.
 #include <optional>
 #include <thread>
 #include <vector>
@@ -15,7 +15,7 @@ std::vector<MPI_Comm> open;
 
 }  // namespace
 
-// Between the library and MPI, as MPI's profiling interface allows.
+// Intercepts calls of the library, as MPI's profiling interface allows.
 extern "C" PENSTOCK_API int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* duplicate) {
   const int result = PMPI_Comm_dup(comm, duplicate);
   open.push_back(*duplicate);
@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
     std::thread([&] { comm.reset(); }).join();
     CHECK(open == before);
     const penstock::Comm next = penstock::make_comm(MPI_COMM_WORLD, {.progress_cores = 0});
-    CHECK(open.size() == before.size());  // its own, no longer those
+    CHECK(open.size() == before.size());  // its own communicators, no longer those above
   }
   CHECK(open.empty());
   std::optional<penstock::Comm> last = penstock::make_comm(MPI_COMM_WORLD, {.progress_cores = 0});

@@ -1,4 +1,4 @@
-"""Tests of mpi4py's that end otherwise through Penstock than natively, and why: by pattern of module.class.test."""
+"""Tests of mpi4py whose outcome through Penstock differs from the native one, with reasons. Keys match module.class.test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs mpi4py's own tests on one rank of a job: natively, or with Penstock's communicators and files in MPI's place.
+"""Runs mpi4py's own tests on one rank of a job: natively, or with Penstock's communicators and files in place of MPI's.
 
 mpiexec -n N python tests/mpi/mpi4py_suite.py native|penstock FOLDER_OF_TESTS RESULTS [MODULE…]
 
@@ -18,11 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-#: A test takes milliseconds, but for those that wait for each other on ranks without cores of their own.
+#: A test takes milliseconds, unless its ranks wait for each other without a core each.
 HANG_S = float(os.environ.get("PENSTOCK_MPI4PY_TEST_S", "600"))
 
-#: What has neither collectives nor files: it starts programs of its own, looks at mpi4py's sources, its packaging or its
-#: way to translate datatypes.
+#: Tests without collectives or files: they start programs, or check mpi4py's sources, packaging or conversion of datatypes.
 LEFT_OUT = {
     "test_spawn",
     "test_dynproc",
@@ -36,14 +35,14 @@ LEFT_OUT = {
 
 
 def substitute() -> None:
-    """MPI.COMM_WORLD, MPI.COMM_SELF and MPI.File become Penstock's; what is duplicated or split from them is, too."""
+    """Replaces MPI.COMM_WORLD, MPI.COMM_SELF and MPI.File by Penstock's, and so communicators derived from them."""
     import penstock as ps
     from mpi4py import MPI
 
     mpi_file = MPI.File
 
     class File(ps.File):
-        """Tests name files by paths; Penstock by the blob in a store."""
+        """Tests name files by paths, Penstock by URLs of blobs."""
 
         @classmethod
         def Open(cls, comm: Any, filename: Any, amode: int = MPI.MODE_RDONLY, info: Any = MPI.INFO_NULL) -> Any:
@@ -59,7 +58,7 @@ def substitute() -> None:
         return f"file://{Path(os.fsdecode(filename)).absolute()}.store/blob"
 
     MPI.COMM_WORLD, MPI.COMM_SELF, MPI.File = ps.Comm(MPI.COMM_WORLD), ps.Comm(MPI.COMM_SELF), File
-    # MPI's own communicators outlive free(), and a test calls it; Penstock's would be gone for all tests that follow.
+    # A test calls free() on MPI's own communicators, which survive it. Penstock's would be lost for later tests.
     opened = (MPI.COMM_WORLD, MPI.COMM_SELF)
     for comm in opened:
         comm.free = lambda: None
@@ -68,11 +67,11 @@ def substitute() -> None:
         for comm in opened:
             del comm.free
 
-    atexit.register(may_be_freed)  # before Penstock's own handler, which was registered earlier
+    atexit.register(may_be_freed)  # runs before Penstock's own handler, which was registered earlier
 
 
 def leave_out_devices() -> None:
-    """Arrays that say they lie on a GPU, though mpi4py's tests only pretend it: Penstock refuses such memory."""
+    """Arrays that claim to be on a GPU, as mpi4py's tests pretend. Penstock rejects such memory."""
     import arrayimpl
 
     arrayimpl.ArrayBackends[:] = [backend for backend in arrayimpl.ArrayBackends if "GPU" not in backend.__name__]
@@ -87,7 +86,7 @@ def tests_of(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
 
 
 class Recorder(unittest.TestResult):
-    """Writes down when a test starts and how it ends, for whoever looks when the job is gone."""
+    """Records the start and the outcome of each test, readable after the job has died."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -139,7 +138,7 @@ def main() -> None:
 
     comm = MPI.COMM_WORLD.Dup()
     path = Path(f"{results}.{comm.rank}")
-    # What any rank began is behind all of them.
+    # All ranks have finished what any rank started.
     known = {line.split()[1] for line in path.read_text(encoding="utf-8").splitlines()} if path.exists() else set()
     known = set().union(*comm.allgather(known))
     leave_out_devices()
@@ -149,7 +148,7 @@ def main() -> None:
     for file in sorted(Path(folder).glob("test_*.py")):
         if file.stem in LEFT_OUT or (modules and file.stem not in modules):
             continue
-        # Some modules open communicators and files while they are loaded.
+        # Some modules open communicators and files on import.
         faulthandler.dump_traceback_later(HANG_S, exit=True)
         suite = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(file.stem))
         faulthandler.cancel_dump_traceback_later()

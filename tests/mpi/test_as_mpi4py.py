@@ -1,4 +1,4 @@
-"""What mpi4py's objects can do beside moving data: counts told, mixed requests, pickling, subclasses."""
+"""Features of mpi4py's objects besides moving data: exchanged counts, mixed requests, pickling, subclasses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_counts_that_the_ranks_tell_each_other(comm: ps.Comm, form: str) -> None
 
 
 def test_counts_told_wrongly(comm: ps.Comm) -> None:
-    """Whether this rank cannot say its count, or its count does not fit what is sent."""
+    """A rank that cannot determine its count, or whose count does not fit the data."""
     at = SIZE - 1
     for wrong in ([np.zeros(4), "x"], [np.zeros(4), 1.5]):
         fails(
@@ -69,7 +69,7 @@ def test_in_place_on_some_ranks(comm: ps.Comm, form: str, name: str, kind: str) 
         call(comm, form, name, MPI.IN_PLACE, spec(got), op)
     else:
         request = getattr(comm, name + "_init")(MPI.IN_PLACE, spec(got), op)
-        for _ in range(3):  # each start reads what the last one left
+        for _ in range(3):  # each start reads the result of the last one
             got[...] = mine
             request.Start()
             request.Wait()
@@ -84,7 +84,7 @@ def test_in_place_on_some_ranks(comm: ps.Comm, form: str, name: str, kind: str) 
         np.testing.assert_allclose(got, expected)
 
 
-# -- what MPI itself reduces --------------------------------------------------------------------------------------------
+# -- native reductions --------------------------------------------------------------------------------------------------
 
 
 def shifted() -> Any:
@@ -107,7 +107,7 @@ WRONG_FOR_MPI = {
 
 @pytest.mark.parametrize("what", [*WRONG_FOR_MPI, "root"])
 def test_what_only_mpi4py_rejects(comm: ps.Comm, what: str) -> None:
-    """It has to be seen before the others wait in MPI for this rank."""
+    """The error must be found before other ranks wait in MPI for this one."""
     item, op, at = shifted(), MPI.Op.Create(add, commute=True), SIZE - 1
     try:
         for kind in ("Reduce", "Allreduce"):
@@ -130,7 +130,7 @@ def test_what_only_mpi4py_rejects(comm: ps.Comm, what: str) -> None:
 
 
 def test_freed_before_the_end(comm: ps.Comm) -> None:
-    """What has been started is completed, whoever runs it."""
+    """A started operation completes, whoever runs it."""
     item, op = shifted(), MPI.Op.Create(add, commute=True)
     with ps.Comm(WORLD) as made:
         native, planned = np.zeros(4), np.zeros(4)
@@ -161,7 +161,7 @@ def test_freed_while_it_is_the_only_one() -> None:
 
 @pytest.mark.parametrize("other", ["Penstock's", "MPI's", "of another communicator"])
 def test_what_mpi_reduces_waits_for_no_wait(comm: ps.Comm, other: str) -> None:
-    """As MPI has it: where a rank waits for the request does not matter to the others."""
+    """As in MPI: other ranks do not depend on when this rank waits for its request."""
     item, op, twin = shifted(), MPI.Op.Create(add, commute=True), comm.Dup()
     between = {"Penstock's": comm, "MPI's": WORLD, "of another communicator": twin}[other]
     first, second, x, y = np.zeros(4), np.zeros(4), np.ones(3), np.zeros(3)
@@ -183,7 +183,7 @@ def test_what_mpi_reduces_waits_for_no_wait(comm: ps.Comm, other: str) -> None:
 
 
 def mixed(comm: ps.Comm) -> tuple[list[Any], np.ndarray, np.ndarray]:
-    """A request of MPI that is null, one that receives, one of Penstock, one that sends, and persistent ones."""
+    """A null request of MPI, a receive, one of Penstock, a send, and persistent requests."""
     received, total = np.zeros(3), np.zeros(3)
     requests = [
         MPI.REQUEST_NULL,
@@ -256,7 +256,7 @@ def test_received_objects(comm: ps.Comm) -> None:
 
 
 def test_lists_of_other_things(comm: ps.Comm) -> None:
-    """MPI's own methods see handles alone, and say what they were given instead."""
+    """MPI's own methods accept MPI handles only, and name what they were given instead."""
     request = comm.Ibarrier()
     for method in (MPI.Request.Waitall, MPI.Request.Waitany, MPI.Request.Testsome):
         with pytest.raises(TypeError, match=r"penstock\.Request to mpi4py"):
@@ -270,7 +270,7 @@ def test_lists_of_other_things(comm: ps.Comm) -> None:
 
 
 def test_pickled_communicators(comm: ps.Comm) -> None:
-    """As mpi4py: those of MPI's own communicators, and no others."""
+    """As in mpi4py: MPI's own communicators can be pickled, others cannot."""
     for duplicate in (pickle.loads(pickle.dumps(comm)), copy.copy(comm), copy.deepcopy(comm)):
         assert type(duplicate) is ps.Comm
         assert duplicate == comm
@@ -287,7 +287,7 @@ def test_pickled_communicators(comm: ps.Comm) -> None:
 
 
 class Named(ps.File):
-    """A file with a name of its own."""
+    """A file with its own name."""
 
     def __new__(cls, file: ps.File | None = None, name: str = "") -> Named:
         self = super().__new__(cls, file)
@@ -333,7 +333,7 @@ def test_what_else_a_file_is_asked(comm: ps.Comm, folder: str) -> None:
         handler.Free()
         file.Set_errhandler(MPI.ERRORS_ARE_FATAL)
         assert file.Get_errhandler() == MPI.ERRORS_ARE_FATAL
-        with pytest.raises(ps.Error):  # no end of the program
+        with pytest.raises(ps.Error):  # does not end the program
             file.Seek(-1)
         with pytest.raises(ValueError, match="serialize"):
             pickle.dumps(file)

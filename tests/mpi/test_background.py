@@ -1,4 +1,4 @@
-"""Operations that complete while no rank calls Penstock or MPI: one core of communication serves all ranks of a node."""
+"""Operations that complete while no rank calls Penstock or MPI: one communication core serves all ranks of a node."""
 
 import sys
 import threading
@@ -10,12 +10,12 @@ import pytest
 from mpi4py import MPI
 
 COUNT = 100_003
-PATIENCE_S = 600  # longer than anything takes that is not hung
+PATIENCE_S = 600  # only a hang takes this long
 
 
 @pytest.fixture(scope="module")
 def background():
-    """A communicator with one progress thread per node, whether a core is free for it or not."""
+    """A communicator with one progress thread per node, whether or not a core is free."""
     if MPI.COMM_WORLD.size == 1:
         pytest.skip("one rank waits for nobody")
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
@@ -25,7 +25,7 @@ def background():
 
 
 def await_memory(array: np.ndarray, expected: np.ndarray) -> None:
-    """Only looks: whatever arrives is moved by somebody else."""
+    """Polls without making progress: only progress threads can move data."""
     deadline = time.monotonic() + PATIENCE_S
     while not np.array_equal(array, expected):
         assert time.monotonic() < deadline, "nobody has moved the data"
@@ -102,7 +102,7 @@ def test_many_operations_at_once(background, rng):
 
 
 def test_a_communicator_ends_while_a_thread_is_about_to_call_python():
-    """Its end waits for threads that drive it among others; one of those needs the GIL for an operation of another."""
+    """The destructor waits for threads that drive several communicators; one of them needs the GIL for another operation."""
     world = MPI.COMM_WORLD
     if world.size == 1 or MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         pytest.skip("no thread calls Python")
@@ -125,7 +125,7 @@ def test_a_communicator_ends_while_a_thread_is_about_to_call_python():
             barrier.Wait()
             del barrier
             interval = sys.getswitchinterval()
-            sys.setswitchinterval(PATIENCE_S)  # nobody takes the GIL from this thread
+            sys.setswitchinterval(PATIENCE_S)  # this thread keeps the GIL
             leaving.set()
             ending.free()
             sys.setswitchinterval(interval)

@@ -1,4 +1,4 @@
-"""Collectives in which the ranks have blocks for each other, and the prefix sums, against the MPI library's own."""
+"""Collectives with one block per rank, and prefix sums, against the MPI library's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mpi4py import MPI
 WORLD = MPI.COMM_WORLD
 DTYPES = ("i1", "u2", "i4", "i8", "f4", "f8", "c16")
 FORMS = ("blocking", "nonblocking", "persistent")
-MOST = (0, 1, 7, 300, 20000)  # elements of the largest block
+MOST = (0, 1, 7, 300, 20000)  # maximum elements of a block
 
 
 def call(comm: Any, form: str, name: str, *arguments: Any) -> None:
@@ -28,19 +28,19 @@ def call(comm: Any, form: str, name: str, *arguments: Any) -> None:
 
 
 def numbers(seed: list[int], count: int, dtype: str) -> np.ndarray:
-    """Small whole numbers: exact in every type, in any order of combination."""
+    """Small integers: exact in every type, in any order of combination."""
     return np.random.default_rng(seed).integers(0, 3, count).astype(dtype)
 
 
 def table(rng: np.random.Generator, most: int, symmetric: bool = False) -> np.ndarray:
-    """What each rank has for each other one, the same on all ranks; a fourth of it nothing."""
+    """Counts from each rank to each other, equal on all ranks; a quarter of them 0."""
     size = WORLD.size
     counts = rng.integers(0, most + 1, (size, size)) * (rng.random((size, size)) < 0.75)
     return np.triu(counts) + np.triu(counts, 1).T if symmetric else counts
 
 
 def places(rng: np.random.Generator, counts: list[int]) -> list[int]:
-    """Displacements in no order, with gaps."""
+    """Displacements out of order, with gaps."""
     begins, at = [0] * len(counts), 0
     for rank in rng.permutation(len(counts)):
         at += int(rng.integers(0, 4))
@@ -102,7 +102,7 @@ def test_scatterv(comm: ps.Comm, rng: np.random.Generator, form: str, in_place: 
 def test_allgatherv(comm: ps.Comm, rng: np.random.Generator, form: str, in_place: bool) -> None:
     for most, dtype in cases(rng):
         counts = table(rng, most)[0].tolist()
-        begins = places(np.random.default_rng([comm.rank, most]), counts)  # each rank's own
+        begins = places(np.random.default_rng([comm.rank, most]), counts)  # different on each rank
         mine = numbers([comm.rank, most], counts[comm.rank], dtype)
         expected = np.full(extent(counts, begins), 9, dtype)
         result = expected.copy()
@@ -191,7 +191,7 @@ def test_prefix(comm: ps.Comm, rng: np.random.Generator, form: str, in_place: bo
 
 
 def test_defaults(comm: ps.Comm) -> None:
-    """What mpi4py fills in: even blocks, one count for all ranks, equal parts."""
+    """Defaults of mpi4py: even blocks, one count for all ranks, equal parts."""
     mine = np.arange(2.0 * comm.size) + 100 * comm.rank
     gathered = np.zeros(2 * comm.size)
     comm.Allgatherv(mine[:2], gathered)
@@ -208,7 +208,7 @@ def test_defaults(comm: ps.Comm) -> None:
 
 
 def test_derived_blocks(comm: ps.Comm) -> None:
-    """The columns of a matrix, each for another rank."""
+    """The columns of a matrix, one for each rank."""
     size = comm.size
     column = MPI.DOUBLE.Create_vector(3, 1, size).Create_resized(0, 8).Commit()
     try:
@@ -236,7 +236,7 @@ ALGORITHMS = [
 
 @pytest.mark.parametrize(("name", "algorithm"), ALGORITHMS)
 def test_every_algorithm(comm: ps.Comm, name: str, algorithm: str) -> None:
-    """On real ranks, short and long; those that do not fit this communicator say so on all ranks."""
+    """On real ranks, short and long. Algorithms that do not fit this communicator raise on all ranks."""
     for count in (3, 5000):
         parts = [count + rank for rank in range(comm.size)]
         blocks = np.repeat(np.arange(comm.size), count) + 1.0 * comm.rank
@@ -273,7 +273,7 @@ def test_every_algorithm(comm: ps.Comm, name: str, algorithm: str) -> None:
 @pytest.mark.parametrize("name", ["Alltoallv", "Gatherv", "Scatterv", "Allgatherv", "Reduce_scatter"])
 @pytest.mark.parametrize("wrong", [0, 3, 50])
 def test_counts_that_do_not_fit(comm: ps.Comm, name: str, wrong: int) -> None:
-    """The last rank has another count for rank 0 than that one; nobody hangs, and at least one of them is told."""
+    """The last rank has another count for rank 0 than rank 0 has. No rank hangs, and at least one of them raises."""
     size, other = comm.size, comm.rank == comm.size - 1
     failed = False
     mine, got = np.zeros(60 * size), np.zeros(60 * size)
@@ -294,9 +294,9 @@ def test_counts_that_do_not_fit(comm: ps.Comm, name: str, wrong: int) -> None:
         failed = True
         assert error.code in ("mismatch", "peer_failed", "invalid_argument"), str(error)
     total = np.zeros(5)
-    comm.Allreduce(np.ones(5), total)  # a rank that expected nothing answers for that only when it calls Penstock again
+    comm.Allreduce(np.ones(5), total)  # a rank that expected nothing responds only when it calls Penstock again
     assert (total == comm.size).all()
-    # A root whose message nobody expects may have sent it and be gone; then there is nothing to raise.
+    # A root whose message no rank expects may have sent it and returned; then it raises nothing.
     assert WORLD.allreduce(failed, MPI.LOR) or (name, wrong) == ("Scatterv", 0)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of several ranks: saved on all, restored on fewer and in other layouts; failures that only one rank has."""
+"""Checkpoints of several ranks: restored on fewer ranks and in other layouts; failures of a single rank."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHAPE = (37, 23)
 
 @pytest.fixture
 def folder() -> Iterator[pathlib.Path]:
-    """One new folder that all ranks know, on storage that all of them see; removed at the end."""
+    """A new folder on storage that all ranks see; removed at the end."""
     world = MPI.COMM_WORLD
     made = tempfile.mkdtemp(prefix="penstock-test-") if world.rank == 0 else None
     path = pathlib.Path(world.bcast(made))
@@ -127,7 +127,7 @@ def test_what_one_rank_cannot_save_fails_on_all(comm, folder):
 
 
 def test_a_burst_buffer_that_fails_on_one_rank_fails_the_checkpoint_on_all(comm, folder):
-    """Each rank has its own burst buffer, as on a node of its own."""
+    """Each rank has its own burst buffer, as on a separate node."""
     layout = ps.Layout.even(SHAPE, comm.size)
     last = comm.size - 1
     fast = folder / f"fast{comm.rank}"

@@ -28,13 +28,13 @@ def call(comm: Any, form: str, name: str, *arguments: Any) -> None:
 
 
 def values(rng: np.random.Generator, rank: int, count: int, dtype: str) -> np.ndarray:
-    """Small whole numbers: exact in every type, also as products and sums in any order."""
+    """Small integers: exact in every type, also as products and sums in any order."""
     every_rank = rng.integers(0, 3, size=(WORLD.size, count)).astype(dtype)
     return every_rank[rank].copy()
 
 
 def each_case(rng: np.random.Generator) -> list[tuple[int, str, int]]:
-    """(count, dtype, root) such that all counts and all dtypes occur, and every root."""
+    """(count, dtype, root) in combinations that cover all counts, all dtypes and all roots."""
     cases = [(count, DTYPES[rng.integers(len(DTYPES))], int(rng.integers(WORLD.size))) for count in COUNTS]
     cases += [(int(rng.integers(1, 3000)), dtype, int(rng.integers(WORLD.size))) for dtype in DTYPES]
     cases += [(17, "f8", root) for root in range(WORLD.size)]
@@ -128,7 +128,7 @@ def test_allgather(comm: ps.Comm, rng: np.random.Generator, form: str, in_place:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_barrier(comm: ps.Comm, form: str) -> None:
-    """Nobody leaves a barrier before the last has come."""
+    """No rank leaves a barrier before the last has entered it."""
     arrived = np.zeros(1, "i8")
     window = MPI.Win.Allocate(8 if comm.rank == 0 else 0, 8, comm=WORLD)
     try:
@@ -173,7 +173,7 @@ def test_every_operation(comm: ps.Comm, rng: np.random.Generator, name: str) -> 
 
 
 def test_half_precision(comm: ps.Comm) -> None:
-    """float16 has no MPI type everywhere; the plans compute it."""
+    """Not every MPI has a type for float16; the plans compute with it."""
     mine = np.full(1000, comm.rank + 1, np.float16)
     total = np.zeros_like(mine)
     comm.Allreduce(mine, total)
@@ -181,7 +181,7 @@ def test_half_precision(comm: ps.Comm) -> None:
 
 
 def test_results_do_not_depend_on_the_rank(comm: ps.Comm, rng: np.random.Generator) -> None:
-    """Rounding must not make the ranks of an allreduce disagree."""
+    """Rounding must be equal on all ranks of an allreduce."""
     for count in (10, 3000, 200000):
         mine = np.random.default_rng([comm.rank, count]).standard_normal(count)
         total = np.zeros_like(mine)
@@ -192,7 +192,7 @@ def test_results_do_not_depend_on_the_rank(comm: ps.Comm, rng: np.random.Generat
 
 
 def test_large(comm: ps.Comm) -> None:
-    """Beyond every eager limit and shared cell."""
+    """Larger than every eager limit and staging buffer."""
     count = 3 << 20
     mine = np.arange(count, dtype="f4") % 1000 + comm.rank
     total = np.zeros_like(mine)
@@ -206,7 +206,7 @@ def test_large(comm: ps.Comm) -> None:
 
 
 def test_many_in_a_row(comm: ps.Comm) -> None:
-    """Ranks run ahead of each other; nothing may mix."""
+    """Ranks run ahead of each other; operations must not mix."""
     x = np.zeros(4)
     for i in range(200):
         x[:] = comm.rank + i

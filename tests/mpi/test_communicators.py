@@ -1,4 +1,4 @@
-"""Duplicates, parts, life and reports of communicators."""
+"""Duplicates, splits, lifetime and reports of communicators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def total_of(comm: ps.Comm, value: float) -> float:
 
 
 def test_is_an_intracomm(comm: ps.Comm) -> None:
-    """Everything that is no collective of Penstock is MPI's."""
+    """Everything but Penstock's collectives is MPI's."""
     assert isinstance(comm, MPI.Intracomm)
     assert (comm.rank, comm.size) == (WORLD.rank, WORLD.size)
     assert comm.allreduce(1) == comm.size
@@ -49,7 +49,7 @@ def test_duplicate(comm: ps.Comm) -> None:
 
 
 def test_split(comm: ps.Comm) -> None:
-    """Halves in reversed order of ranks; both halves work at the same time."""
+    """Halves with reversed rank order; both work at the same time."""
     half = comm.Split(comm.rank % 2, key=-comm.rank)
     members = [r for r in range(comm.size) if r % 2 == comm.rank % 2][::-1]
     assert half.size == len(members)
@@ -93,7 +93,7 @@ def test_freed(comm: ps.Comm) -> None:
         assert total_of(made, 1) == comm.size
     with pytest.raises(ps.Error, match="freed"):
         made.Barrier()
-    made.free()  # twice is fine
+    made.free()  # a second call is allowed
     assert WORLD.allreduce(1) == comm.size
 
 
@@ -137,7 +137,7 @@ def test_report(comm: ps.Comm) -> None:
 
 @pytest.fixture
 def fatal() -> Iterator[None]:
-    """MPI's default, which mpi4py changes: an error ends the program."""
+    """MPI's default error handler, which mpi4py replaces: an error ends the program."""
     before = WORLD.Get_errhandler()
     WORLD.Set_errhandler(MPI.ERRORS_ARE_FATAL)
     yield
@@ -147,15 +147,15 @@ def fatal() -> Iterator[None]:
 
 @pytest.mark.skipif("MPICH" not in MPI.Get_library_version(), reason="has more communicators than memory")
 def test_none_left(fatal: None) -> None:
-    """MPI has a fixed number of communicators: without enough of them every rank gets an Error, and goes on."""
+    """MPI has a limited number of communicators. If too few are left, every rank raises an Error and continues."""
     own = WORLD.Dup()
-    made: list[MPI.Intracomm] = []  # of one rank each, since those wait for nobody
+    made: list[MPI.Intracomm] = []  # of one rank each, so making one waits for no rank
     with contextlib.suppress(MPI.Exception):
         while True:
             made.append(MPI.COMM_SELF.Dup())
     assert len(made) > 100
     works = False
-    while not works:  # with some more at each try
+    while not works:  # with more free communicators at each attempt
         try:
             ps.Comm(WORLD).free()
             works = True

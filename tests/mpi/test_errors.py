@@ -1,4 +1,4 @@
-"""A mistake on one rank is an Error on every rank; nobody hangs, and the communicator works on."""
+"""An error of one rank is an Error on every rank; no rank hangs, and the communicator stays usable."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_wrong_in_every_form(comm: ps.Comm) -> None:
 
 
 def test_error_among_others(comm: ps.Comm) -> None:
-    """Operations before and after the failed one are not touched."""
+    """Operations before and after the failed one are not affected."""
     first, last = np.zeros(5000), np.zeros(5000)
     before = comm.Iallreduce(np.ones(5000), first)
     error = None
@@ -118,7 +118,7 @@ def test_error_among_others(comm: ps.Comm) -> None:
     if request is not None:
         with pytest.raises(ps.Error):
             request.Wait()
-        assert request.Wait()  # once only
+        assert request.Wait()  # raises only once
     else:
         assert error is not None and error.code == "invalid_argument"
     assert (first == comm.size).all()
@@ -128,7 +128,7 @@ def test_error_among_others(comm: ps.Comm) -> None:
 @pytest.mark.skipif(WORLD.size == 1, reason="one rank agrees with itself")
 @pytest.mark.parametrize("what", ["count", "root", "operation", "dtype", "kind", "native"])
 def test_ranks_disagree(comm: ps.Comm, what: str) -> None:
-    """At least one rank of a disagreement that no rank can see alone gets an Error, and nobody hangs."""
+    """Ranks disagree in a way that no rank can see alone. At least one rank raises an Error, and none hangs."""
     other = comm.rank == comm.size - 1
     x, y = np.zeros(64), np.zeros(64)
     failed = False
@@ -153,7 +153,7 @@ def test_ranks_disagree(comm: ps.Comm, what: str) -> None:
 
 
 def test_two_roots(comm: ps.Comm) -> None:
-    """Each rank may have sent before it hears of the other root; then there is nothing to raise, and nothing to mix."""
+    """Each rank may have sent before it hears of the other root. Then it raises nothing, and nothing mixes."""
     x = np.full(64, comm.rank)
     with contextlib.suppress(ps.Error):
         comm.Bcast(x, comm.size - 1 if comm.rank == comm.size - 1 else 0)

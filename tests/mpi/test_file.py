@@ -17,7 +17,7 @@ from penstock.datatype import flatten
 
 @pytest.fixture
 def url(comm: ps.Comm) -> Iterator[str]:
-    """A store that is not there yet, the same on all ranks; the ranks share a file system, or a pool of Ceph."""
+    """A store that does not exist yet, equal on all ranks: in a shared file system, or in a pool of Ceph."""
     folder = comm.bcast(tempfile.mkdtemp(prefix="penstock-file-") if comm.rank == 0 else None)
     yield f"{os.environ.get('PENSTOCK_TEST_RADOS', 'file://')}{folder}/store"
     MPI.COMM_WORLD.Barrier()
@@ -182,7 +182,7 @@ def test_nonblocking_access_with_derived_memory(comm: ps.Comm, url: str) -> None
 
 
 def _typemap(datatype: MPI.Datatype, items: int) -> np.ndarray:
-    """Where MPI itself puts the bytes of some items, found by unpacking numbered bytes."""
+    """The positions where MPI itself puts the bytes of some items, found by unpacking numbered bytes."""
     lower, extent = datatype.Get_extent()
     packed = (np.arange(datatype.Get_size() * items) % 250 + 1).astype(np.uint8)
     # mpi4py unpacks as many items as the memory has extents.
@@ -262,7 +262,7 @@ def test_collective_accesses_that_are_started_take_place_in_order(comm: ps.Comm,
         started = [f.Iwrite_at_all(comm.rank * data.nbytes, data) for data in writes]
         everything = np.empty((comm.size, 500), np.int32)
         read = f.Iread_at_all(0, everything)
-        # A blocking collective of the file waits for its turn, and other communicators are not disturbed.
+        # A blocking collective of the file waits for its turn; other communicators are not affected.
         comm.Barrier()
         f.Sync()
         read.Wait()

@@ -1,4 +1,4 @@
-"""Random views and accesses of penstock.File, at once through the MPI's own MPI.File: the same bytes must result."""
+"""Random views and accesses, through penstock.File and through MPI.File: the bytes must be equal."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _datatype(rng: random.Random, depth: int, etype: MPI.Datatype) -> MPI.Dataty
 
 
 def _darray(rng: random.Random, old: MPI.Datatype) -> MPI.Datatype:
-    """A share that is not empty of a distributed array."""
+    """A non-empty part of a distributed array."""
     dimensions = rng.randint(1, 3)
     sizes = [rng.randint(3, 6) for _ in range(dimensions)]
     grid = [rng.randint(1, 2) for _ in range(dimensions)]
@@ -77,12 +77,12 @@ def _filetype(rng: random.Random, etype: MPI.Datatype) -> MPI.Datatype:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_views_give_the_files_of_mpi_io(comm: ps.Comm, folder: Path, seed: int) -> None:
-    """Collective and independent accesses in turns; the ranks write disjoint parts, so that order does not matter."""
+    """Alternating collective and independent accesses. Ranks write disjoint parts, so order does not matter."""
     shared = random.Random(seed)
     etype = shared.choice([MPI.BYTE, MPI.SHORT, MPI.INT, MPI.DOUBLE])
     native = MPI.File.Open(MPI.COMM_WORLD, str(folder / "native"), RDWR)
     with ps.File.Open(comm, f"file://{folder}/store/field", RDWR, info={"penstock_durable": "false"}) as ours:
-        # ROMIO fills holes behind the end of the file with what its buffer happens to hold, so there are none.
+        # ROMIO fills holes behind the end of the file with old contents of its buffer, so there are no holes.
         zeros = np.zeros(40_000, np.uint8)
         for file in (native, ours):
             file.Write_at_all(comm.rank * zeros.size, zeros)
@@ -139,7 +139,7 @@ def _same_reads(
         getattr(file, how)(offset, [data, items, etype], status)
         found.append(data[: status.Get_elements(MPI.BYTE)])
         assert file.Get_byte_offset(offset) == native.Get_byte_offset(offset)
-    # ROMIO counts bytes behind the end of the file as read where a hole of the view lies there.
+    # ROMIO counts bytes behind the end of the file as read if a hole of the view lies there.
     shorter = min(map(len, found))
     np.testing.assert_array_equal(found[1][:shorter], found[0][:shorter])
 
@@ -203,7 +203,7 @@ def test_sizes_and_hints_are_those_of_mpi_io(comm: ps.Comm, folder: Path) -> Non
         assert ours.Get_size() == 1000
         ours.Preallocate(10)
         assert ours.Get_size() == 1000
-        comm.Barrier()  # the next call takes effect at its first rank
+        comm.Barrier()  # the next call takes effect when the first rank makes it
         ours.Set_size(300)
         assert ours.Get_size() == 300
         data = np.full(20, 7, np.uint8)

@@ -1,4 +1,4 @@
-"""mpi4py's ways to name a buffer, and what has no plan."""
+"""mpi4py's notations for a buffer, and reductions without a plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORLD = MPI.COMM_WORLD
 
 
 def test_specifications(comm: ps.Comm) -> None:
-    """The same message by each of mpi4py's notations."""
+    """The same message in each of mpi4py's notations."""
     for spec in (
         lambda x: x[2:6],
         lambda x: [x[2:6], MPI.DOUBLE],
@@ -34,7 +34,7 @@ def test_specifications(comm: ps.Comm) -> None:
 
 
 def test_blocks(comm: ps.Comm) -> None:
-    """A count in a gather is that of one rank."""
+    """The count of a gather is that of one rank."""
     gathered = np.zeros(3 * comm.size + 5, "i4")
     comm.Allgather([np.full(9, comm.rank, "i4"), 3], [gathered, 3, MPI.INT])
     np.testing.assert_array_equal(gathered[: 3 * comm.size], np.repeat(np.arange(comm.size), 3))
@@ -95,7 +95,7 @@ def test_derived_datatypes(comm: ps.Comm, root: int) -> None:
 
 
 def test_flattened_datatypes(rng: np.random.Generator) -> None:
-    """Packing by the flattened form gives what MPI packs, for nested, unordered and distributed types with holes."""
+    """The flattened form packs as MPI does, for nested, unordered and distributed types with holes."""
     made = [
         MPI.DOUBLE.Create_vector(3, 2, 5),
         MPI.SHORT_INT.Create_contiguous(3),
@@ -145,7 +145,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("count", [1, 40, 3000])
 def test_operations_of_the_user(comm: ps.Comm, form: str, count: int) -> None:
-    """By MPI.Op.Create, and as a callable: combined in the order of the ranks, as MPI does."""
+    """By MPI.Op.Create, and as a callable: combined in rank order, as MPI does."""
     pair = MPI.UINT64_T.Create_contiguous(2).Commit()
     op = MPI.Op.Create(into_second, commute=False)
     try:
@@ -160,7 +160,7 @@ def test_operations_of_the_user(comm: ps.Comm, form: str, count: int) -> None:
         many = count * blocks if form == "Reduce_scatter" else count
         FORMS[form](comm, [mine, many, pair], [got, count, pair], op, root)
         np.testing.assert_array_equal(got, expected)
-        # As a callable on whole buffers: elements are uint64, so a pair must not be torn apart.
+        # A callable gets whole buffers of uint64 elements, so pairs must not be split.
         if count == 1 and blocks == 1:
             got[:] = 0
             FORMS[form](
@@ -188,7 +188,7 @@ def test_persistent_operation_of_the_user(comm: ps.Comm) -> None:
 
 
 def test_raising_operation(comm: ps.Comm) -> None:
-    """The failure of an operation on one rank is one on all that take part in it, with its text; nobody hangs."""
+    """A failure of the operation on one rank raises on all participating ranks, with its text; none hangs."""
 
     def broken(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         raise ValueError("cannot combine these")
@@ -230,7 +230,7 @@ def test_pairs(comm: ps.Comm, rng: np.random.Generator, name: str, op: MPI.Op) -
 
 
 def test_other_elements(comm: ps.Comm) -> None:
-    """Truth values, long doubles and what they are made of have plans of their own."""
+    """Booleans, long doubles and complex long doubles have plans."""
     some = np.array([comm.rank == 0, True, False])
     result = np.zeros(3, "?")
     for op, expected in ((MPI.LAND, [comm.size == 1, True, False]), (MPI.LOR, [True, True, False])):
@@ -246,12 +246,12 @@ def test_other_elements(comm: ps.Comm) -> None:
 
 
 def natives(comm: ps.Comm) -> list[str]:
-    """What MPI has run itself, in this test and those before."""
+    """The reductions that MPI ran natively, in this test and earlier ones."""
     return [line for line in comm.report().splitlines() if line.startswith("native: ")]
 
 
 def test_holes_stay(comm: ps.Comm) -> None:
-    """A reduction of a derived datatype writes what the datatype describes, and nothing between."""
+    """A reduction of a derived datatype writes the bytes that the datatype describes, and no others."""
     before = natives(comm)
     every_other = MPI.INT64_T.Create_vector(4, 1, 2).Create_resized(0, 64).Commit()
     op = MPI.Op.Create(lambda a, b, _: np.frombuffer(b, "i8")[::2].__iadd__(np.frombuffer(a, "i8")[::2]), commute=True)

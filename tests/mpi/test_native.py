@@ -1,4 +1,4 @@
-"""MPI's own collectives as an algorithm: by name, by a table, among operations of Penstock, and where they cannot serve."""
+"""MPI's own collectives as an algorithm: by name, by a table, among Penstock's operations, and if they cannot serve."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_counts_of_one_rank_alone(comm: ps.Comm, form: str, root: int) -> None:
     call(comm, form, "Scatterv", [got, (counts, places)] if at_root else None, back, root, **NATIVE)
     np.testing.assert_array_equal(back, mine)
 
-    to = [(rank + r) % 3 for r in range(n)]  # symmetric, so what is sent is as long as what comes
+    to = [(rank + r) % 3 for r in range(n)]  # symmetric, so counts sent and received are equal
     sent, arrived, wanted = np.arange(float(sum(to))) + 10 * rank, np.zeros(sum(to)), np.zeros(sum(to))
     WORLD.Alltoallv([sent, to], [wanted, to])
     call(comm, form, "Alltoallv", [sent, to], [arrived, to], **NATIVE)
@@ -109,7 +109,7 @@ def test_in_place(comm: ps.Comm, form: str) -> None:
 
 
 def test_among_operations_of_ours(comm: ps.Comm) -> None:
-    """In flight together, waited for in another order on every rank."""
+    """In flight together, waited for in a different order on every rank."""
     n, rank = WORLD.size, WORLD.rank
     for round_number in range(5):
         ours, native, more = np.zeros(200_000), np.zeros(3000), np.zeros(n * 500)
@@ -130,7 +130,7 @@ def test_among_operations_of_ours(comm: ps.Comm) -> None:
 
 @pytest.mark.parametrize("algorithm", ["", "native"])
 def test_what_others_wait_for_goes_on(comm: ps.Comm, algorithm: str) -> None:
-    """Rank 0 is inside MPI's own collective while the others still need it for an earlier operation elsewhere."""
+    """Rank 0 is inside MPI's own collective while the others still need it for an earlier operation on another communicator."""
     other = comm.Dup()
     total, agreed = np.zeros(300_000), np.zeros(2)
     request = other.Iallreduce(np.ones(300_000), total, algorithm=algorithm)
@@ -177,7 +177,7 @@ def test_what_it_cannot_serve(comm: ps.Comm, what: str) -> None:
 
 @pytest.mark.parametrize("at", [0, -1])
 def test_a_mistake_can_be_mended(comm: ps.Comm, at: int) -> None:
-    """A rank that fails before MPI is called can still make the call that the others are waiting in."""
+    """A rank that raised before it called MPI can still make the call that the others wait in."""
     total = np.zeros(8)
     if comm.rank == at % comm.size:
         with pytest.raises(ps.Error, match="72"):
@@ -204,7 +204,7 @@ def table(key: dict[str, Any], version: int = 2) -> str:
 
 @contextmanager
 def tuned(comm: ps.Comm, **options: str) -> Iterator[ps.Comm]:
-    """A communicator with a table that rank 0 has; `options` are those of rank 0 alone."""
+    """A communicator with a table that only rank 0 has. `options` are rank 0's."""
     if WORLD.rank == 0:
         folder = tempfile.TemporaryDirectory()
         path = Path(folder.name) / "table.json"
@@ -234,7 +234,7 @@ def test_a_table_chooses_it(comm: ps.Comm) -> None:
         assert values.all()
         made.Ibcast(values).Wait()
         assert "bcast/native" in made.report()
-        # What MPI cannot serve falls back to the best of ours.
+        # What MPI cannot run falls back to Penstock's best algorithm.
         sums = np.zeros(4, "f2")
         made.Allreduce(np.ones(4, "f2"), sums)
         assert (sums == made.size).all()
@@ -255,7 +255,7 @@ def test_one_rank_can_have_it_off(comm: ps.Comm, option: dict[str, str]) -> None
 def test_a_table_is_for_the_settings_of_the_mpi_library(
     comm: ps.Comm, monkeypatch: pytest.MonkeyPatch, who: int
 ) -> None:
-    """They make other collectives of MPI's own; those that rank 0 has count, on all ranks."""
+    """Ranks have different tables with other native choices; rank 0's counts on all ranks."""
     if WORLD.rank == who:
         monkeypatch.setenv("OMPI_MCA_coll_han_priority", "100")
         monkeypatch.setenv("MPIR_CVAR_BCAST_INTRA_ALGORITHM", "binomial")

@@ -1,4 +1,4 @@
-"""Communication cores: how many threads of which ranks, and that all ranks of a node agree."""
+"""Communication cores: how many progress threads each rank has, and that all ranks of a node agree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORLD = MPI.COMM_WORLD
 
 
 def said(comm: ps.Comm) -> tuple[int, int]:
-    """Progress threads of this node and of this process, as the report has them."""
+    """(progress threads of this node, of this process), from the report."""
     line = next(line for line in comm.report().splitlines() if line.startswith("progress threads: "))
     of_node = int(re.match(r"progress threads: (\d+)", line)[1])
     of_process = re.search(r"; (\d+) of them in this process$", line)
@@ -26,7 +26,7 @@ def said(comm: ps.Comm) -> tuple[int, int]:
 def threads_here() -> int:
     found = 0
     for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # threads of others end meanwhile
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # other threads may end meanwhile
             found += (task / "comm").read_text() == "penstock\n"
     return found
 

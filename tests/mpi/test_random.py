@@ -33,7 +33,7 @@ KINDS = (
 
 
 def second_after_first(a: memoryview, b: memoryview, _: MPI.Datatype) -> None:
-    """Digits of `a` before those of `b`, in one octal number each: does not commute."""
+    """Concatenates octal digits, those of `a` first: does not commute."""
     left, right = np.frombuffer(a, "u8"), np.frombuffer(b, "u8")
     digits = right >> 56
     value = ((left & ((1 << 56) - 1)) << (3 * digits)) | (right & ((1 << 56) - 1))
@@ -41,14 +41,14 @@ def second_after_first(a: memoryview, b: memoryview, _: MPI.Datatype) -> None:
 
 
 class Calls:
-    """Draws calls for one communicator; the draws are the same on all ranks but for the contents of buffers."""
+    """Draws calls for one communicator. Draws are equal on all ranks, except buffer contents."""
 
     def __init__(self, comm: ps.Comm, native: MPI.Intracomm, rng: np.random.Generator, user: MPI.Op) -> None:
         self.comm, self.native, self.rng, self.user = comm, native, rng, user
         self.rank, self.size = native.rank, native.size
 
     def random(self) -> str:
-        """One call; returns what it was."""
+        """Makes one call. Returns its description."""
         rng = self.rng
         kind = KINDS[rng.integers(len(KINDS))]
         form = FORMS[rng.integers(len(FORMS))]
@@ -234,7 +234,7 @@ class Calls:
 
 @pytest.mark.parametrize("turn", range(5))
 def test_random_calls(comm: ps.Comm, rng: np.random.Generator, turn: int) -> None:
-    """On the whole communicator, and on parts of it whose ranks are in disorder."""
+    """On the whole communicator, and on parts of it with shuffled ranks."""
     user = MPI.Op.Create(second_after_first, commute=False)
     colors, keys = rng.integers(0, 1 + turn % 3, WORLD.size), rng.permutation(WORLD.size)
     part = WORLD.Split(int(colors[WORLD.rank]), int(keys[WORLD.rank]))

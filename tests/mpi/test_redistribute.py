@@ -1,4 +1,4 @@
-"""Redistribution on real ranks against NumPy."""
+"""Redistribution on several ranks against NumPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DTYPES += ["float16", "bfloat16", "float32", "float64", "complex64", "complex128
 
 
 def random_layout(rng: np.random.Generator, shape: tuple[int, ...], ranks: int) -> ps.Layout:
-    """Any layout on up to `ranks` ranks; the same on every rank."""
+    """Any layout on up to `ranks` ranks, equal on every rank."""
     storage = str(rng.choice(["row", "column"]))
     if rng.integers(2):
         grid = [1] * len(shape)
@@ -35,7 +35,7 @@ def random_layout(rng: np.random.Generator, shape: tuple[int, ...], ranks: int) 
 
 
 def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Small whole numbers, so that every result is exact."""
+    """Small integers, so that every result is exact."""
     values = rng.integers(0 if dtype.startswith("u") else -3, 4, shape)
     if dtype.startswith("complex"):
         values = values + 1j * rng.integers(-3, 4, shape)
@@ -43,7 +43,7 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.
 
 
 def random_boxes(rng: np.random.Generator, shape: tuple[int, ...], ranks: int) -> ps.Layout:
-    """Boxes that lie anyhow: each time one of them is cut in two."""
+    """Random boxes, made by cutting one box in two, repeatedly."""
     boxes = [([0] * len(shape), list(shape))]
     for _ in range(rng.integers(0, 7)):
         begin, extent = boxes[rng.integers(len(boxes))]
@@ -58,7 +58,7 @@ def random_boxes(rng: np.random.Generator, shape: tuple[int, ...], ranks: int) -
 
 
 def random_group(rng: np.random.Generator, shape: tuple[int, ...], ranks: list[int], total: int) -> ps.Layout:
-    """Any layout on some ranks of more."""
+    """Any layout on some of the ranks."""
     make = random_boxes if rng.integers(2) else random_layout
     layout = make(rng, shape, len(ranks))
     return layout.on_ranks(ranks[: layout.ranks], total)
@@ -119,7 +119,7 @@ def test_random_layouts_equal_numpy(comm: ps.Comm, rng: np.random.Generator, op:
 
 
 def random_view(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """An array of this shape that is part of a larger one, in any order of its dimensions, also backwards."""
+    """An array of this shape inside a larger one, with any order and direction of its dimensions."""
     order = rng.permutation(len(shape))
     steps = rng.choice([1, 1, 1, 2, 3, -1, -2], len(shape))
     padding = rng.integers(0, 3, len(shape))
@@ -129,7 +129,7 @@ def random_view(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) ->
 
 
 def random_part(rng: np.random.Generator, layout: ps.Layout, dtype: str, rank: int) -> ps.DistArray:
-    """A rank's arrays: its own, or any views; one by one, or the only one."""
+    """A rank's local arrays: dense or any views; as a list or, if there is only one, as an array."""
     if rng.integers(4) == 0:
         return ps.DistArray.zeros(layout, dtype, rank)
     views = [random_view(rng, shape, dtype) for shape in layout.part_shapes(rank)]
@@ -186,7 +186,7 @@ def test_a_batch_of_views(comm: ps.Comm, rng: np.random.Generator) -> None:
 
 
 def test_both_halves_of_one_array(comm: ps.Comm) -> None:
-    """The memory between first and last element overlaps, and no element does."""
+    """The address ranges of the arrays overlap, but no element does."""
     rows = ps.Layout.even((4 * comm.size, 4 * comm.size), comm.size)
     columns = ps.Layout.even((4 * comm.size, 4 * comm.size), comm.size, 1)
     everything = np.arange(16.0 * comm.size**2).reshape(rows.shape)
@@ -327,7 +327,7 @@ def test_long_runs_wherever_they_lie(comm: ps.Comm, padding: str, factors: tuple
 
 
 def test_relabeling_by_a_cost_of_ones_own(comm: ps.Comm) -> None:
-    # Free for the next rank only, so that even what could stay is moved there.
+    # Free for the next rank only, so that even data that could stay moves there.
     layout = ps.Layout.block_cyclic((12 * comm.size, 3), (4, 3), (comm.size, 1))
     only_here = comm.rank == 0
     asked = []
@@ -361,7 +361,7 @@ def test_a_cyclic_shift_moves_nothing_after_relabeling(comm: ps.Comm) -> None:
 
 
 def padded(part: np.ndarray, storage: str, leading: int, fill: int) -> np.ndarray:
-    """A local array with room between its columns (storage "column") or rows."""
+    """A local array with padding between its columns (storage "column") or rows."""
     rows, columns = part.shape
     shape, order = ((leading, columns), "F") if storage == "column" else ((rows, leading), "C")
     array = np.full(shape, fill, part.dtype, order=order)
@@ -391,7 +391,7 @@ def test_submatrices_of_padded_arrays_on_different_processes(comm: ps.Comm, rng:
         at = [int(rng.integers(0, n - m + 1)) for n, m in zip(source.shape, shape)]
         to = [int(rng.integers(0, n - m + 1)) for n, m in zip(target.shape, moved)]
         b, a = numbers(rng, source.shape, dtype), numbers(rng, target.shape, dtype)
-        padding = rng.integers(0, 4, (2, comm.size))  # each rank has its own leading dimensions
+        padding = rng.integers(0, 4, (2, comm.size))  # a different leading dimension on each rank
         leading, local = [], []
         for k, (layout, values) in enumerate(((source, b), (target, a))):
             part = ps.DistArray.from_global(layout, values, comm.rank).local
@@ -426,7 +426,7 @@ def test_disjoint_sets_of_processes(comm: ps.Comm) -> None:
     np.testing.assert_array_equal(result.local, expected.local)
     if comm.size > 1:
         assert plan.bytes_before == values.nbytes
-        # Each part of the target moves to a rank that has most of it: some now stay.
+        # Each part of the target goes to a rank that has most of it, so some data stays.
         assert comm.plan_redistribute(source, target, np.float64, relabel=True).bytes_after < values.nbytes
 
 
@@ -439,7 +439,7 @@ def test_batches(comm: ps.Comm, rng: np.random.Generator, op: str, relabel: bool
         targets = [random_layout(rng, shape if op == "N" else shape[::-1], comm.size) for shape in shapes]
         batch = comm.plan_redistribute(sources, targets, dtype, op=op, relabel=relabel)
         assert len(batch) == len(shapes)
-        for turn in range(3):  # in new memory, in the same, in other memory
+        for turn in range(3):  # in new memory, in the same memory, in other memory
             if turn != 1:
                 values = [numbers(rng, shape, dtype) for shape in shapes]
                 given = [ps.DistArray.from_global(*pair, comm.rank) for pair in zip(sources, values)]
@@ -461,7 +461,7 @@ def test_a_plan_draws_who_owns_what(comm: ps.Comm, tmp_path: Path) -> None:
     folder = comm.bcast(tmp_path)
     for name, draw in (("plan.png", plan.plot), ("batch.png", batch.plot)):
         draw(folder / name if comm.rank == 0 else tmp_path / "nonexistent" / name)
-        # Complete on every rank, and written by rank 0 alone.
+        # The file is complete on every rank's return, and written by rank 0 alone.
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
     assert comm.rank == 0 or not list(tmp_path.iterdir())
     for wrong, text in (

@@ -1,4 +1,4 @@
-"""Redistributions that cannot be made: an error on all ranks, and nothing moved."""
+"""Invalid redistributions: an error on all ranks, and no output changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WORLD = MPI.COMM_WORLD
 
 
 def fails(comm: ps.Comm, at: int, call, code: str = "invalid_argument") -> ps.Error:
-    """Raises on every rank: with `code` where the mistake is, as a consequence elsewhere."""
+    """Raises on every rank: `code` on the rank with the error, its consequence on the others."""
     with pytest.raises(ps.Error) as caught:
         call()
     assert caught.value.code in ((code,) if comm.rank == at else ("peer_failed", "mismatch")), str(caught.value)
@@ -158,14 +158,14 @@ def test_wrong_batches_are_errors_everywhere(comm: ps.Comm) -> None:
     ("options", "message"),
     [
         ({"shape": (9, 1)}, "does not lie in dimension 0"),
-        ({"source_begin": (1, 1)}, "shape is not given"),
+        ({"source_begin": (1, 1)}, "given without shape"),
         ({"shape": (2,)}, "dimensions"),
         ({"source_leading": "x"}, "whole numbers|failed"),
         ({"source_leading": 1}, "leading dimension is 1|wrong arguments|failed"),
         ({"target_begin": "x", "shape": (1, 1)}, "whole numbers|failed"),
     ],
 )
-def test_wrong_parts_are_errors(comm: ps.Comm, options: dict, message: str) -> None:
+def test_wrong_subarrays_are_errors(comm: ps.Comm, options: dict, message: str) -> None:
     layout = ps.Layout.block_cyclic((8, 8), (8, 2), (1, comm.size), storage="column")
     with pytest.raises(ps.Error, match=message):
         comm.plan_redistribute(layout, layout, np.float64, **options)
@@ -175,7 +175,7 @@ def test_ranks_must_agree_on_the_part(comm: ps.Comm) -> None:
     if comm.size == 1:
         pytest.skip("needs two ranks")
     layout = ps.Layout.whole((8, 8), ranks=comm.size)
-    with pytest.raises(ps.Error, match="part to be moved of rank") as caught:
+    with pytest.raises(ps.Error, match="subarray to be moved of rank") as caught:
         comm.plan_redistribute(layout, layout, np.float64, shape=(2, 1 + min(comm.rank, 1)))
     assert caught.value.code == "mismatch"
 

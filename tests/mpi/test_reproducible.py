@@ -1,4 +1,4 @@
-"""Reproducible reductions on real ranks: the same bits whoever contributes what, and however long the message is."""
+"""Reproducible reductions on several ranks: bit-identical whichever rank contributes what, for all message sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COUNTS = (1, 5, 700, 9001, 60000)
 
 
 def wild(rng: np.random.Generator, count: int, dtype: str) -> np.ndarray:
-    """What each rank contributes: of all magnitudes, so that the sums of different orders differ."""
+    """Contributions of all magnitudes, so that sums in different orders differ."""
     shape = (WORLD.size, count)
     values = rng.normal(size=shape) * 10.0 ** rng.integers(-6, 4, size=shape)
     values[rng.random(shape) < 0.01] = np.inf
@@ -53,7 +53,7 @@ def test_allreduce_gives_the_same_bits_for_any_order_of_the_ranks(
         everyone = np.empty((comm.size, count), dtype)
         WORLD.Allgather(results[0], everyone)
         assert same_bits(list(everyone)), "differs between the ranks"
-        parts = "f4" if dtype == "c8" else dtype  # of a complex number its real and its imaginary one
+        parts = "f4" if dtype == "c8" else dtype  # real and imaginary parts of complex numbers
         with np.errstate(invalid="ignore"):
             np.testing.assert_allclose(
                 results[0].view(parts).astype("f8"),

@@ -1,4 +1,4 @@
-"""Operations in flight together, persistent ones, and requests that nobody waits for."""
+"""Operations in flight together, persistent operations, and requests that are never waited for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 
 def test_out_of_order(comm: ps.Comm, rng: np.random.Generator) -> None:
-    """Thirty operations in flight, waited for in another order on each rank."""
+    """Thirty operations in flight, waited for in a different order on each rank."""
     n, rank, size = 30, comm.rank, comm.size
     sent = [np.full(1 + 700 * i, rank + i, "i8") for i in range(n)]
     got = [np.zeros_like(x) for x in sent]
@@ -64,7 +64,7 @@ def test_waitall_mixes_with_mpi4py(comm: ps.Comm) -> None:
 
 
 def test_persistent(comm: ps.Comm) -> None:
-    """A persistent operation reads its buffer anew each time."""
+    """A persistent operation reads its buffer at each start."""
     x, y = np.zeros(3000), np.zeros(3000)
     request = comm.Allreduce_init(x, y)
     assert request.Test()  # not started
@@ -96,7 +96,7 @@ def test_persistent_together(comm: ps.Comm) -> None:
 
 
 def test_dropped_request(comm: ps.Comm) -> None:
-    """A request that nobody keeps still completes, and its buffers live until then."""
+    """A dropped request still completes, and its buffers live until then."""
     total = np.zeros(100000)
     comm.Iallreduce(np.ones(100000), total)
     gc.collect()
@@ -104,7 +104,7 @@ def test_dropped_request(comm: ps.Comm) -> None:
 
 
 def test_computation_meanwhile(comm: ps.Comm) -> None:
-    """The layers of a backward pass: each gradient goes out while the next is computed."""
+    """The layers of a backward pass: each gradient is reduced while the next is computed."""
     gradients = [np.full((64, 32 * (i + 1)), comm.rank + i, "f4") for i in range(6)]
     requests = []
     for gradient in reversed(gradients):

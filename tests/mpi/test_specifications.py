@@ -1,4 +1,4 @@
-"""Buffer specifications with blocks, and blocks of datatypes whose items lie anywhere, against mpi4py's own reading of them."""
+"""Buffer specifications with blocks, and derived datatypes with unusual bounds, compared with mpi4py's interpretation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_lists_are_any_sequence(comm: ps.Comm) -> None:
 
 
 def test_even_division_with_a_remainder(comm: ps.Comm) -> None:
-    """The first ranks have one item more, as mpi4py divides."""
+    """The first ranks have one more item, as in mpi4py."""
     total = 3 * SIZE + SIZE // 2
     mine = np.arange(float(3 + (RANK < SIZE // 2)))
     got, expected = np.zeros(total), np.zeros(total)
@@ -68,7 +68,7 @@ def test_what_names_no_blocks(comm: ps.Comm, what: str) -> None:
 
 
 def test_empty_blocks_lie_anywhere(comm: ps.Comm) -> None:
-    """Behind a last item whose padding the array does not have, and far away."""
+    """The padding of the last item lies outside of the array; and items far apart."""
     padded = MPI.DOUBLE.Create_resized(0, 24).Commit()
     try:
         mine = np.arange(3.0) + RANK
@@ -89,7 +89,7 @@ def test_empty_blocks_lie_anywhere(comm: ps.Comm) -> None:
 
 
 def test_items_before_their_address(comm: ps.Comm) -> None:
-    """A true lower bound below zero: the first item's address is inside of the array, and so are its bytes."""
+    """A negative true lower bound: the address of the first item is inside the array, and so are its bytes."""
     before = MPI.INT.Create_indexed([1, 1], [-1, 0]).Create_resized(0, 8).Commit()
     try:
         mine = np.arange(4, dtype="i4") + 10 * RANK
@@ -191,7 +191,7 @@ def test_dlpack_alone(comm: ps.Comm) -> None:
 
 
 class _Tensor(ctypes.Structure):
-    """DLManagedTensor of DLPack, whose tensor comes first."""
+    """DLPack's DLManagedTensor, whose first member is the tensor."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -210,7 +210,7 @@ class _Tensor(ctypes.Structure):
 
 
 class WithLanes:
-    """Elements of several numbers each, as vector types have; NumPy exports none."""
+    """Elements of several numbers each, like vector types; NumPy exports none."""
 
     def __init__(self, array: np.ndarray, lanes: int) -> None:
         self._array = array

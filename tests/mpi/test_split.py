@@ -1,4 +1,4 @@
-"""How a collective runs (split, radix, algorithm, segment_bytes) never changes what it gives."""
+"""The options of a collective (split, radix, algorithm, segment_bytes) never change its result."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ COUNTS = (1, 1000, 70001)
 
 @pytest.fixture(scope="module", params=["off", "forced"])
 def comm(request: pytest.FixtureRequest) -> Iterator[ps.Comm]:
-    """With no communication core everything runs inside the calls; with one, the upper levels of the tree do not."""
+    """Without a communication core everything runs inside the calls; with one, the upper tree levels do not."""
     with ps.Comm(WORLD, progress_cores=0 if request.param == "off" else 1) as made:
         yield made
 
 
 def contributions(rng: np.random.Generator, count: int) -> np.ndarray:
-    """One row per rank, of whole numbers that are exact in any order of additions."""
+    """One row per rank of integers that are exact in any order of additions."""
     return rng.integers(-50, 50, size=(WORLD.size, count)).astype(np.float32)
 
 
 def check(comm: ps.Comm, form: str, name: str, every: np.ndarray, root: int, in_place: bool, how: dict) -> None:
-    """`in_place` where a second run with the same buffers gives the same, so not for persistent reductions."""
+    """`in_place` if a second run with the same buffers gives the same result; so not for persistent reductions."""
     mine, at_root = every[comm.rank].copy(), comm.rank == root
     result: np.ndarray | None = None
     expected: Any = None
@@ -90,7 +90,7 @@ def test_algorithm_and_segments(comm: ps.Comm, rng: np.random.Generator, name: s
     how = {"algorithm": algorithm, "segment_bytes": 4096}
     try:
         plan = comm.explain(name.lower(), 80044, dtype="float32", **how)
-    except ps.Error as error:  # the ranks do not share a node, or a node without single copy
+    except ps.Error as error:  # ranks on different nodes, or no single copy on the node
         assert algorithm != "binomial", str(error)
         pytest.skip(str(error))
     assert plan["algorithm"] == f"{name.lower()}/{algorithm}"
@@ -104,7 +104,7 @@ def test_unknown_algorithm(comm: ps.Comm) -> None:
 
 
 def test_different_splits_in_flight(comm: ps.Comm, rng: np.random.Generator) -> None:
-    """Operations that differ in nothing else do not mix."""
+    """Operations that differ only in these options do not mix."""
     every = contributions(rng, 20000)
     totals = [np.zeros(20000, np.float32) for _ in SPLITS]
     requests = [comm.Iallreduce(every[comm.rank], total, split=split) for total, split in zip(totals, SPLITS)]

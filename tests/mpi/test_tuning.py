@@ -1,4 +1,4 @@
-"""The tuner on real ranks: it stops if its time is over, goes on where it ended, and its table names algorithms that fit."""
+"""The tuner on several ranks: it stops at its time limit, resumes, and its table names applicable algorithms."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def folder() -> Iterator[Path]:
 
 
 def measured(folder: Path) -> dict[str, Any]:
-    """What the tuner keeps beside its table; nothing on the ranks that do not have the file."""
+    """The tuner's journal; nothing on ranks without the file."""
     if WORLD.rank != 0:
         return {}
     done = json.loads((folder / "table.json.progress").read_text())["done"]
@@ -41,7 +41,7 @@ def measured(folder: Path) -> dict[str, Any]:
 
 
 class Races:
-    """Counts races, and says that the time is over after `most` of them: a limit that no load of the machine moves."""
+    """Counts races and reports the end of the time after `most` of them: a limit independent of the machine's load."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
         self.count = 0
@@ -74,7 +74,7 @@ def test_tunes_and_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert {operation: sorted(points) for operation, points in again.operations.items()} == {
         operation: [64, 70_000] for operation in ("bcast", "allreduce")
     }
-    # What was known was not measured again.
+    # Known values were not measured again.
     assert known_before
     assert {name: known_after[name] for name in known_before} == known_before
     assert len(known_after) > len(known_before)
@@ -121,7 +121,7 @@ def test_a_communicator_uses_the_table(folder: Path) -> None:
     request = tuning.TuningRequest(["bcast"], [4096], minutes=1e6)
     tuning.run(request, folder / "table.json")
     WORLD.Barrier()
-    # Rank 0 alone knows of it.
+    # Only rank 0 has the outcome.
     if WORLD.rank == 0:
         _penstock.set_option("tuning", str(folder / "table.json"))
     try:

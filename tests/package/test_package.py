@@ -1,4 +1,4 @@
-"""What a user does first: find_package, pkg-config, pip install, and the examples, each away from the sources."""
+"""A user's first steps: find_package, pkg-config, pip install, and the examples, each outside of the source tree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WITHOUT_MPI = {"versions"}
 
 
 def run(*command: str | Path, **environment: str | None) -> str:
-    """Output of a command; None removes a variable from its environment."""
+    """Output of a command. None removes an environment variable."""
     changed = {**os.environ, **{key: value for key, value in environment.items() if value is not None}}
     for key in [key for key, value in environment.items() if value is None]:
         changed.pop(key, None)
@@ -42,7 +42,7 @@ def run(*command: str | Path, **environment: str | None) -> str:
 def configure(
     source: Path, build: Path, *options: str | Path, **environment: str | None
 ) -> subprocess.CompletedProcess[str]:
-    """What CMake says about a source folder, in one line, away from any MPI that the environment names."""
+    """CMake's message about a source folder, in one line, without any MPI from the environment."""
     clean = {"PENSTOCK_MPI_ROOTS": None, "PENSTOCK_ROOT": None, **environment}
     words = ["cmake", "-S", source, "-B", build, "-G", "Ninja", *options]
     changed = {**os.environ, **{key: value for key, value in clean.items() if value is not None}}
@@ -62,13 +62,13 @@ def configure(
 
 
 def found_in_path(mpi: str) -> dict[str, str]:
-    """The environment of a user who has this MPI."""
+    """The environment of a user with this MPI."""
     prefix = ROOT / "build/mpi" / mpi
     return {"PATH": f"{prefix}/bin:{os.environ['PATH']}", "LD_LIBRARY_PATH": f"{prefix}/lib"}
 
 
 def program_that_links(folder: Path, target: str, *lines: str) -> Path:
-    """The source folder of a program against an installed Penstock; `lines` come before its target."""
+    """The source folder of a program that uses an installed Penstock. `lines` come before its target."""
     (folder / "program.cpp").write_text("int main() {}\n")
     (folder / "CMakeLists.txt").write_text(
         "\n".join(
@@ -90,7 +90,7 @@ def in_environment(mpi: str, *command: str | Path) -> str:
 
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An installation at a place where the build never was."""
+    """An installation that has been moved away from its build."""
     folder = tmp_path_factory.mktemp("prefix")
     run("cmake", "--install", ROOT / "build/release", "--prefix", folder, "--component", "library")
     return folder
@@ -219,14 +219,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--verbose"]
     roots = ";".join(str(ROOT / "build/mpi" / mpi) for mpi in MPIS)
     environment = {**os.environ, "PENSTOCK_MPI_ROOTS": roots}
-    # Its output shows the runner of the tests that it goes on.
+    # Its output shows the test runner that it is alive.
     with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         subprocess.run([*pip, "--wheel-dir", folder, ROOT], check=True, env=environment, cwd="/tmp")
     (built,) = folder.glob("penstock-*.whl")
     return built
 
 
-@pytest.mark.timeout(0)  # the first compiles the package, which takes as long as the machine needs
+@pytest.mark.timeout(0)  # compiles the package, which may take long
 def test_wheel_carries_types(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     stubs = {name.removeprefix("penstock/_penstock/") for name in names if name.endswith(".pyi")}

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 @st.composite
 def axes(draw, length):
-    """Splits of one dimension."""
+    """Splits along one dimension."""
     borders = draw(st.sets(st.integers(1, max(length - 1, 1)), max_size=4)) if length > 1 else set()
     return [0, *sorted(borders), length] if length else [0]
 
 
 @st.composite
 def boxes(draw, shape, max_ranks):
-    """Boxes (owner, begin, shape) that make up an array and lie anyhow."""
+    """Boxes (owner, begin, shape) that tile an array, in irregular positions."""
     found = [([0] * len(shape), list(shape))]
     for _ in range(draw(st.integers(0, 6))):
         begin, extent = found[draw(st.integers(0, len(found) - 1))]

@@ -1,4 +1,4 @@
-"""penstock bench: a job of each benchmark, and how repetitions become a report."""
+"""penstock bench: one job of each benchmark, and the report of several repetitions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ needs_mpi = pytest.mark.skipif(shutil.which("mpiexec") is None, reason="no mpiex
 
 
 class Case:
-    """Penstock is twice as fast as the other, which cannot run at all on 4 ranks."""
+    """Penstock is twice as fast as the peer, which cannot run on 4 ranks."""
 
     @staticmethod
     def programs(_mpi):
@@ -56,7 +56,7 @@ def test_an_interrupt_ends_the_repetitions(monkeypatch):
         return [({"bytes": 8}, [1.0])]
 
     monkeypatch.setattr(runner, "_launch", launch)
-    at = 3  # the second repetition's second job
+    at = 3  # the second job of the second repetition
     told: list[str] = []
     report = runner.run("case", Case, {}, ranks=[2], mpis=[MPI], repetitions=9, tell=told.append)
     assert report.parameters["repetitions"] == 1
@@ -370,18 +370,18 @@ class Ranked:
 
 
 def test_overlap_formulas():
-    """10 ms alone, beside 10 ms of computation."""
+    """10 ms alone, overlapped with 10 ms of computation."""
     for overlapped, imb, osu in ((10, 100, 100), (15, 50, 50), (20, 0, 0), (25, 0, 0), (9, 100, 110)):
         assert overlap_results.overlap_imb(10, 10, overlapped) == pytest.approx(imb)
         assert overlap_results.overlap_osu(10, 10, overlapped) == pytest.approx(osu)
-    # Beside 40 ms the whole collective is hidden, which IMB divides by the longer of the two.
+    # 40 ms of computation hide the whole collective; IMB divides by the longer of the two.
     assert overlap_results.overlap_imb(10, 40, 40) == pytest.approx(25)
     assert overlap_results.overlap_osu(10, 40, 40) == pytest.approx(100)
     assert overlap_results.overlap_osu(10, 40, 44) == pytest.approx(60)
 
 
 def overlap_report():
-    """Two numbers of ranks; times in seconds, as round as possible."""
+    """Two numbers of ranks, with round times in seconds."""
     times = {  # ranks → peer → (measured, split) → seconds
         4: {
             "native/mpich": {("blocking", ""): 4, ("alone", "nonblocking"): 6, ("overlapped", "nonblocking"): 8.5},
@@ -439,8 +439,8 @@ def test_overlap_is_summed_up(tmp_path):
     assert comparison["speedup"] == {"peer": pytest.approx(8.5 / 5.6), "peer_nonblocking": pytest.approx(8.5 / 5.6)}
     assert comparison["alone_to_blocking_by_ranks"] == {3: 2.0, 4: 1.25}
     assert comparison["total_to_computation_by_ranks"] == {3: pytest.approx(5.6 * 3 / 16), 4: 1.5}
-    # S = 0: two transfers, which alone take 6 s on 3 ranks and 8 s on 4, so 3.5 s each; 16 core-seconds of computation.
-    # On 3 ranks the one core left does them meanwhile, on 4 there is none.
+    # S = 0: two transfers. Alone they take 6 s on 3 ranks and 8 s on 4, so 3.5 s each. 16 core-seconds of computation.
+    # On 3 ranks the communication core does the transfers meanwhile; on 4 ranks there is none.
     assert comparison["model_s"] == {"split 0": {3: pytest.approx(7.0), 4: pytest.approx(11.0)}}
     alone = [dataclasses.replace(point, ranks=1) for point in overlap_results.points(report)]
     assert overlap_results._predictions(alone, 4) == {}  # one rank sends nothing

@@ -1,4 +1,4 @@
-"""penstock bench store: its patterns, and that it notices writes that are not atomic."""
+"""penstock bench store: its patterns, and its detection of writes that are not atomic."""
 
 from __future__ import annotations
 

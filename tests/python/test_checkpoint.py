@@ -1,4 +1,4 @@
-"""Checkpoints of one process: trees, loader state, other layouts, and a process that is killed while it saves."""
+"""Checkpoints of one process: trees, loader state, new layouts, and a process that is killed while it saves."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_error_of_the_background_comes_with_wait_and_with_the_next_save(urls, tm
     ck.save(1, {"a": np.zeros(10)}).wait("drained")
     folder = tmp_path / "fast" / "checkpoints"
     os.rename(folder, tmp_path / "away")
-    folder.write_text("a file where the folder was")  # also root gets an error from this
+    folder.write_text("a file where the folder was")  # an error for root too
     handle = ck.save(2, {"a": np.zeros(10)})
     with pytest.raises(ps.Error) as error:
         handle.wait("fast")
@@ -304,7 +304,7 @@ def test_works_without_mpi(urls):
         "import sys; sys.modules['mpi4py'] = None\n"
         "import numpy as np, penstock as ps\n"
         f"ck = ps.Checkpointer({urls['url']!r})\n"
-        "ck.save(1, {'a': np.ones(3)})\n"  # and the end of the program waits for it
+        "ck.save(1, {'a': np.ones(3)})\n"  # the end of the program waits for it
     )
     subprocess.run([sys.executable, "-c", program], check=True)
     with ps.Checkpointer(urls["url"]) as ck:

@@ -1,4 +1,4 @@
-"""The command line as a whole: what goes wrong is one line, every command has help with an example, and tables fit."""
+"""The command line as a whole: an error is one line, every command has help with an example, and tables fit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def invoke(*words: str) -> Result:
 
 
 def commands() -> dict[str, click.Command]:
-    """Every command that does something, by its words."""
+    """All commands, as lists of words; no command groups."""
     found: dict[str, click.Command] = {}
 
     def walk(command: click.Command, path: str) -> None:
@@ -109,7 +109,7 @@ def test_an_mpi_that_is_missing_is_said(tmp_path: Path) -> None:
 
 
 def without(tmp_path: Path, module: str) -> dict[str, str]:
-    """The environment of a process in which `module` cannot be imported."""
+    """The environment of a process that cannot import `module`."""
     hidden = f"import sys\nsys.modules[{module!r}] = None\n"
     (tmp_path / "sitecustomize.py").write_text(hidden)
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(shutil.which("mpiexec") is None, reason="no mpie
 RANKS = 2
 HANGS_S = 240
 
-#: Runs the command line with a fault in it, on one rank: the first argument names both.
+#: Runs the command line with an injected fault on one rank; the first argument names fault and rank.
 FAULTY = """
 import errno, os, resource, sys
 from pathlib import Path
@@ -74,7 +74,7 @@ def started(command: list[str]) -> subprocess.Popen:
 
 
 def end_of(job: subprocess.Popen) -> tuple[int, str, str]:
-    """Status and output of a job that ends by itself."""
+    """(status, output) of a job, which must end by itself."""
     try:
         out, err = job.communicate(timeout=HANGS_S)
     except subprocess.TimeoutExpired:
@@ -84,7 +84,7 @@ def end_of(job: subprocess.Popen) -> tuple[int, str, str]:
 
 
 def said(err: str, name: str = "penstock tune") -> list[str]:
-    """The lines of ours; launchers add some of their own."""
+    """Penstock's lines; launchers add their own."""
     return [line.removeprefix(f"{name}: ") for line in err.splitlines() if line.startswith(f"{name}: ")]
 
 
@@ -137,7 +137,7 @@ def test_a_file_that_is_no_table_is_left_alone(tmp_path: Path) -> None:
 def test_one_rank_fails(tmp_path: Path, fault: str, reason: str) -> None:
     status, out, err = end_of(tune(tmp_path / "t.json", fault=fault))
     assert status != 0, err
-    assert "PENSTOCK_TUNING" not in out  # of a table; launchers add lines of their own
+    assert "PENSTOCK_TUNING" not in out  # no table was written; launchers add their own lines
     lines = said(err, "penstock" if "click" in fault else "penstock tune")
     assert len(lines) == 1, err
     assert any(text in lines[0] for text in reason.split("|")), lines
@@ -150,7 +150,7 @@ def test_one_rank_fails(tmp_path: Path, fault: str, reason: str) -> None:
 def test_a_rank_that_is_interrupted_ends_the_job(tmp_path: Path) -> None:
     job = tune(tmp_path / "t.json", "--to", "16M", fault="pid@1")
     pid = int(job.stdout.readline().split()[1])
-    while not (tmp_path / "t.json.progress").exists():  # it measures
+    while not (tmp_path / "t.json.progress").exists():  # wait until it measures
         assert job.poll() is None, job.communicate()
         time.sleep(0.05)
     os.kill(pid, signal.SIGINT)
@@ -183,7 +183,7 @@ def test_help_is_printed_once() -> None:
     assert out.count("Usage:") == 1
 
 
-#: What a program of ours may do, without the tuner around it.
+#: A user's program, without the tuner.
 PROGRAM = """
 import sys
 from penstock import spmd
@@ -205,7 +205,7 @@ with spmd.program("program") as world:
         ("assert spmd.agreed(world, lambda: world.rank) == world.rank", 0, []),
         ("assert spmd.from_root(world, lambda: world.rank + 3, root=1) == 4", 0, []),
         ("spmd.from_root(world, lambda: open('/nonexist/x'), root=1)", 1, ["'/nonexist/x' cannot be used: No such file or directory (io)"]),
-        # Each hears of the other's failure, and one of them says its own.
+        # Each rank hears of the other's failure; one of them reports its own.
         ("raise Error('of rank 1', 'peer_failed') if world.rank == 0 else Error('mine')", 1, ["mine (invalid_argument)"]),
     ],
 )  # fmt: skip
@@ -229,7 +229,7 @@ def test_a_rank_that_fails_alone_aborts_the_job() -> None:
 
 
 def test_a_worker_of_a_benchmark_says_why(tmp_path: Path) -> None:
-    """In the middle of what it measures, on one rank."""
+    """A failure of one rank in the middle of a measurement."""
     broken = (
         "import sys, runpy\n"
         "from mpi4py import MPI\n"
@@ -260,7 +260,7 @@ exec(compile(source, sys.argv[1], "exec"))
 
 
 def test_an_example_ends_if_one_rank_fails(tmp_path: Path) -> None:
-    """Started as its first line says, by mpi4py's own way to run a program."""
+    """Runs it as its first line says, with mpi4py's own runner."""
     example = Path(__file__).parents[2] / "examples/python/overlap.py"
     assert "python -m mpi4py examples/python/overlap.py" in example.read_text()
     broken = tmp_path / "broken.py"

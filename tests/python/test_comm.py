@@ -1,4 +1,4 @@
-"""What penstock.Comm does in one process; tests/mpi has the rest."""
+"""penstock.Comm in one process. tests/mpi tests it on several ranks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from penstock import _penstock
 
 
 def run(program: str) -> str:
-    """Run `program` in a new interpreter and return what it prints."""
+    """Run `program` in a new interpreter. Returns its output."""
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_no_mpi_needed_to_import() -> None:
-    """Without mpi4py the package loads, and says what penstock.Comm needs."""
+    """Without mpi4py the package imports, and penstock.Comm says what it needs."""
     said = run(
         """
         import sys
@@ -64,7 +64,7 @@ def test_error() -> None:
 
 
 def test_missing_library(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    """An installation without a library for the MPI in use says which it has."""
+    """If the installation lacks a library for the MPI in use, the error names that MPI."""
     mpi = pytest.importorskip("mpi4py.MPI")
     from penstock import mpi_abi
 
@@ -76,7 +76,7 @@ def test_missing_library(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> N
 
 
 def test_one_rank() -> None:
-    """Also what a program without mpiexec sees, and the ways to a wrong buffer."""
+    """Without mpiexec, too; and with each kind of invalid buffer."""
     mpi = pytest.importorskip("mpi4py.MPI")
     with ps.Comm(mpi.COMM_SELF) as comm:
         x, y = np.arange(5.0), np.zeros(5)
@@ -94,7 +94,7 @@ def test_one_rank() -> None:
 
 
 class Tensor:
-    """An array that speaks DLPack only."""
+    """An array that supports DLPack only."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array

@@ -21,7 +21,7 @@ Image = pytest.importorskip("PIL.Image")
 
 
 def photograph(height: int, width: int, seed: int = 0) -> np.ndarray:
-    """Smooth colours with some texture: what JPEG is made for."""
+    """Smooth colours with some texture, which suit JPEG."""
     random = np.random.default_rng(seed)
     coarse = random.integers(0, 256, (5, 6, 3), dtype=np.uint8)
     smooth = np.asarray(Image.fromarray(coarse).resize((width, height), Image.BICUBIC), np.int16)
@@ -68,7 +68,7 @@ def test_odd_jpegs_decode_as_pillow_does(mode, options):
     assert images.shape == (1, 120, 171, 3)
     assert images.dtype == np.uint8
     assert labels.tolist() == [7]
-    # Pillow inverts CMYK with its own rounding and may bring another libjpeg.
+    # Pillow inverts CMYK with its own rounding, and may contain another libjpeg.
     assert np.abs(images[0] - expected).max() <= 3
 
 
@@ -156,7 +156,7 @@ def test_resuming_gives_exactly_the_rest(count, batch, stop, prefetch, new_batch
     base = numbers(count).shuffle(8)
     first = base.batch(batch).prefetch(prefetch)
     seen = [int(v) for (images, _), _ in zip(first, range(stop)) for v in images[:, 0]] if stop else []
-    # zip asks for one batch more than it uses, so go by the state alone
+    # zip requests one batch more than it uses, so only the state counts
     state = json.loads(json.dumps(first.state_dict()))
     order = [i for e in range(3) for i in base.indices(e).tolist()]
     consumed = state["epoch"] * count + state["position"]
@@ -187,7 +187,7 @@ def test_epochs_follow_each_other_and_a_broken_loop_ends_its_own():
     ds.load_state_dict(state)
     assert values(ds) == ds.indices(2, 4).tolist()
     assert ds.epoch == 3
-    for _ in zip(range(len(ds)), ds):  # takes every batch and never asks for the end
+    for _ in zip(range(len(ds)), ds):  # consumes every batch without reaching the end
         pass
     assert ds.epoch == 4
     assert values(ds) == ds.indices(4).tolist()
@@ -247,7 +247,7 @@ def test_arrays_own_their_memory():
     ds = numbers(64).batch(4).prefetch(2)
     held = [images for images, _ in ds]
     assert [int(v) for images in held for v in images[:, 0]] == list(range(64))
-    held[0][:] = -1  # writable, and nobody else's
+    held[0][:] = -1  # writable, and not shared
     assert held[1][0, 0] == 4
     places = set()
     for images, labels in ds:
@@ -447,13 +447,13 @@ def test_waiting_lets_other_threads_run():
 
     thread = threading.Thread(target=tick, daemon=True)
     thread.start()
-    # The sample is made once the other thread has run; a wait that kept it from running would not end.
+    # The sample completes once the other thread has run. A wait that blocks that thread would never end.
     assert values(numbers(1).map(map_one).batch(1)) == [0]
     assert len(ticks) == 20
 
 
 def test_leaving_at_any_time_is_clean():
-    """Iterators die in mid-epoch, with Python functions running, and at the interpreter's end."""
+    """Iterators destroyed in mid-epoch, with Python functions running, and at the interpreter's end."""
     program = """
 import time, penstock as ps
 def slow(a, label):
@@ -477,14 +477,14 @@ print("left")
 def test_interrupts_are_heard_while_waiting():
     program = """
 import os, signal, threading, penstock as ps
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts in the background
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in background jobs
 mapping, heard = threading.Event(), threading.Event()
 def map_one(a, _):
     mapping.set()
     heard.wait()
     return a
 def interrupt():
-    mapping.wait()  # and so somebody waits for the batch
+    mapping.wait()  # so a thread is waiting for the batch
     os.kill(os.getpid(), signal.SIGINT)
 threading.Thread(target=interrupt, daemon=True).start()
 iterator = iter(ps.Dataset.from_bytes([b"x"]).map(map_one).batch(1))

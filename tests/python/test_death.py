@@ -1,4 +1,4 @@
-"""Ranks that are killed in the middle of operations: what they leave behind, and what it costs the others."""
+"""Ranks killed in the middle of operations: what they leave behind, and how the others notice."""
 
 from __future__ import annotations
 
@@ -60,20 +60,20 @@ try:
         comm.Allreduce(x, y)
     answer = "no error"
 except ps.Error as error:
-    # A worker that span would never be.
+    # A progress thread that spins would never sleep.
     while not at_rest():
         pass
     answer = f"{error.code}, and {len(workers())} workers at rest"
 folder = Path(sys.argv[1])
 (folder / f"{comm.rank}.new").write_text(answer)
 (folder / f"{comm.rank}.new").rename(folder / str(comm.rank))
-# The launcher ends the job when the first rank goes.
+# The launcher ends the job when the first rank ends.
 while not ((folder / "0").exists() and (folder / "2").exists()):
     time.sleep(0.1)
 os._exit(0)
 """
 
-# Without progress threads: whoever waits or tests must find out.
+# Without progress threads: ranks that wait or test must detect the death.
 LEFT_ALONE = """
 import os, sys, time, numpy as np, penstock as ps
 from pathlib import Path
@@ -103,7 +103,7 @@ if comm.rank == 1:
         os._exit(0)
     os.execv("/bin/sh", ["sh", "-c", wait, str(folder)])
 answers = []
-for _ in range(2):  # and the next call
+for _ in range(2):  # the next call fails too
     try:
         for _ in range(100):
             complete(comm.Iallreduce(x, y))
@@ -119,7 +119,7 @@ os._exit(0)
 
 
 def segments(ranks: list[int]) -> list[str]:
-    """Those of these processes; other jobs have their own."""
+    """Shared memory of these processes; other jobs have their own."""
     names = tuple(f"penstock-{rank}-" for rank in ranks)
     return [name for name in os.listdir("/dev/shm") if name.startswith(names)]
 
@@ -141,7 +141,7 @@ def test_killed_ranks_leave_no_shared_memory() -> None:
             job.kill()
             job.wait()
         assert not segments(ranks)
-    # And a new job starts as if nothing had been.
+    # A new job is not affected.
     script = "import penstock as ps; from mpi4py import MPI; ps.Comm(MPI.COMM_WORLD).Barrier()"
     subprocess.run(mpiexec(script=script), check=True, capture_output=True)
 

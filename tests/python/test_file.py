@@ -1,4 +1,4 @@
-"""penstock.File in one process; tests/mpi/test_file.py has the ranks."""
+"""penstock.File in one process. tests/mpi/test_file.py tests it on several ranks."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_equal_files_have_no_hashes_that_differ(tmp_path: Path) -> None:
     with ps.File.Open(None, url, MPI.MODE_RDWR | MPI.MODE_CREATE) as f:
         assert f == ps.File(f)
         assert f != ps.File()
-        for file in (f, ps.File(f)):  # equal, so they would have to hash alike, before and after Close
+        for file in (f, ps.File(f)):  # equal, so their hashes would have to agree before and after Close
             with pytest.raises(TypeError, match="unhashable"):
                 hash(file)
     assert f == ps.File() == MPI.FILE_NULL

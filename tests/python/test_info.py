@@ -1,4 +1,4 @@
-"""penstock info, and what it says of this machine."""
+"""penstock info, and its facts about this machine."""
 
 from __future__ import annotations
 

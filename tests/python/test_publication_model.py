@@ -1,4 +1,4 @@
-"""The protocols of the store as models: Spin looks at every order of steps, and finds every mistake planted in them."""
+"""Models of the store's protocols: Spin explores every order of steps, and finds every planted mistake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 MODELS = Path(__file__).parent.parent / "model"
 WRITERS_AND_COLLECTOR = ["-DWRITERS=2", "-DROUNDS=1", "-DREADERS=0"]
 READER_AND_COLLECTOR = ["-DWRITERS=1", "-DROUNDS=2", "-DREADERS=1"]
-# Of a name: who begins now, beside a creator that sleeps, and a collector.
+# Roles for one name: a new creator, a sleeping creator, a collector.
 TWO_REMOVERS = ["-DCREATORS=1", "-DREMOVERS=2", "-DROUNDS=1", "-DSTART=1"]
 TWO_CREATORS = ["-DCREATORS=2", "-DREMOVERS=1", "-DROUNDS=1", "-DSTART=1"]
 NUMBER_FREED = ["-DCREATORS=1", "-DREMOVERS=1", "-DROUNDS=1", "-DSTART=2"]
@@ -32,9 +32,9 @@ Verified = tuple[int, int, str]
 
 
 def verify(folder: Path, model: str, processes: list[str], mistake: str | None = None) -> Verified:
-    """Errors, states, and all that the verifier says."""
+    """(errors, states, full output) of the verifier."""
     defines = [*processes, *([f"-D{mistake}"] if mistake else [])]
-    # A mistake is found after few states: optimizing would take longer than running.
+    # A mistake is found after few states: compiling with optimization would take longer than the run.
     optimize = "-O0" if mistake else "-O1"
     subprocess.run(["spin", *defines, "-a", MODELS / f"{model}.pml"], cwd=folder, check=True, capture_output=True)
     subprocess.run(["gcc", optimize, "-w", "-DSAFETY", "-DCOLLAPSE", "-o", "pan", "pan.c"], cwd=folder, check=True)
@@ -50,7 +50,7 @@ def verify(folder: Path, model: str, processes: list[str], mistake: str | None =
 def verifications(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[Verified]]]:
-    """Those of all tests that are selected here: each uses one core, so they run on all cores at once."""
+    """Runs all selected models in parallel: each uses one core."""
     asked = {item.nodeid: item.callspec.params for item in request.session.items if item.module is request.module}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         yield {

@@ -1,4 +1,4 @@
-"""Volumes and relabeling without MPI; the operation itself on real ranks is in tests/mpi."""
+"""Volumes and relabeling, without MPI. tests/mpi tests the operation on several ranks."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_assignments_of_many_processes(kind):
     assert sorted(columns) == list(range(n))
     begin = time.thread_time()
     expected = weights[scipy_optimize.linear_sum_assignment(weights, maximize=True)].sum()
-    # A search that takes all paths is thousands of times slower; ours is faster.
+    # An exhaustive search of augmenting paths would take thousands of times as long.
     assert ours < 100 * (time.thread_time() - begin)
     assert weights[np.arange(n), columns].sum() == expected
 
@@ -222,7 +222,7 @@ def test_the_cases_of_the_paper():
     second = points_of("figure-2")
     assert {(point["op"], point["order"]) for point in second} >= {("N", 100), ("T", 100), ("N", 200_000)}
     assert all(point["bytes_after"] <= point["bytes_before"] < 8 * point["order"] ** 2 for point in second)
-    # 100 rows are 4 blocks of 32 and one of 128: one rank gets what 16 have.
+    # 100 rows are 4 blocks of 32, and one block of 128: one rank gets the part of 16.
     assert [(p["messages"], p["bytes_total"]) for p in second if p["order"] == 100] == [(15, 80_000)] * 2
 
     sixth = points_of("figure-6")
@@ -247,7 +247,7 @@ def test_the_cases_are_drawn(case, tmp_path):
     ("arguments", "message"),
     [
         (("--from", "1,1@1x1", "--to", "1,1@1x1"), "--shape is missing"),
-        (("--case", "figure-3", "--shape", "1,1"), "has layouts of its own"),
+        (("--case", "figure-3", "--shape", "1,1"), "has its own layouts"),
         (("--shape", "1,1", "--from", "1,1@1x1", "--to", "1,1@1x1", "--plot", "x.png"), "--plot draws a --case"),
         (("--shape", "10;10", "--from", "1,1@1x1", "--to", "1,1@1x1"), "--shape is '10;10'"),
         (("--shape", "10,10", "--from", "1,1", "--to", "1,1@1x1"), "--from is '1,1'"),

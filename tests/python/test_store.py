@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from penstock.cli import main
 
-HUNG_S = 600  # longer than anything takes that is not hung
+HUNG_S = 600  # only a hang takes this long
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -171,7 +171,7 @@ def test_a_store_of_a_newer_format(tmp_path: Path) -> None:
 def test_what_is_refused_writes_nothing(tmp_path: Path) -> None:
     blob = ps.Store(f"file://{tmp_path}/store", durable=False).create("field", grows=True)
     before = sorted(tmp_path.rglob("*"))
-    large = bytes(5000)  # more than a record holds
+    large = bytes(5000)  # larger than a record can hold inline
     for regions in ([(-1, large)], [(0, large), (4999, large)], [((1 << 63) - 1, large)], [(1 << 64, large)]):
         with pytest.raises(ps.Error) as caught:
             blob.write(regions)
@@ -189,7 +189,7 @@ def test_what_is_refused_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_child_of_fork_is_another_writer(tmp_path: Path) -> None:
-    """Though both hold the same handle, and count their writes alike."""
+    """Though both have the same handle and count their writes alike."""
     url = f"file://{tmp_path}/store"
     script = """
 import os, sys, penstock as ps
@@ -218,7 +218,7 @@ assert os.waitpid(child, 0)[1] == 0
 
 @pytest.mark.parametrize(("versions", "regions", "places"), [(30, 16, 30), (1200, 1, 8), (1200, 1, 1200)])
 def test_metadata_is_small(tmp_path: Path, versions: int, regions: int, places: int) -> None:
-    """Less than 1 % of the data, for regions of 64 KiB, however many versions there are and are still to be read."""
+    """Less than 1 % of the data, for regions of 64 KiB, however many versions exist and can be read."""
     size = 64 << 10
     blob = ps.Store(f"file://{tmp_path}/store", durable=False).create("field", size=places * regions * size)
     for version in range(versions):
@@ -390,7 +390,7 @@ def test_blobs_are_made_and_written_from_the_command_line(tmp_path: Path) -> Non
         (("create", "{place}", "field", "--size", "1"), 1, "exists already"),
         (("create", "{place}", "x", "--size", "1Q"), 2, "'1Q' is no size; expected bytes such as 4096, 64K"),
         (("create", "{place}", "x", "--size", "-1"), 2, "no size"),
-        (("write", "{place}/field", "{empty}"), 2, "nothing to write"),
+        (("write", "{place}/field", "{empty}"), 2, "give a file with data"),
         (("write", "{place}/field", "{place}"), 2, "does not exist"),
         (("write", "{place}/field", "{part}", "--offset", "8"), 2, "expected it within [0, 8)"),
         (("write", "{place}/none", "{part}"), 1, "does not exist"),

@@ -1,4 +1,4 @@
-"""penstock store mount: versions as plain files, and a mount that always goes away again."""
+"""penstock store mount: versions as plain files, and a mount that is always removed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_versions_are_files(store: ps.Store, place: Path) -> None:
     found = (place / "field/versions/1").stat()
     written = {row["version"]: row["time"] for row in blob.log()}
     assert found.st_size == first.size and found.st_mtime == pytest.approx(written[1], abs=0.01)
-    # An open file keeps its version, and what is written later is seen without mounting again.
+    # An open file keeps its version. New versions appear without another mount.
     with (place / "field/latest").open("rb") as old:
         blob.write([(0, b"new")])
         blob.tag("newer")

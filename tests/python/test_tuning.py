@@ -1,4 +1,4 @@
-"""The tuner's arithmetic and its table; tests/mpi/test_tuning.py runs it."""
+"""The tuner's arithmetic and its table. tests/mpi/test_tuning.py runs it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_table_keeps_the_parts_for_other_runs(tmp_path: Path) -> None:
     assert tables["a"]["operations"][0]["points"][0]["candidates"][0]["nanoseconds"] == 3000
     point = tables["a"]["operations"][0]["points"][0]
     assert (point["why"], point["default"], point["noise"]) == (decide.MEASURED, "binomial:0", 0.04)
-    assert point["default_ratio"] == [1.5, 1.25, None]  # JSON knows no infinity
+    assert point["default_ratio"] == [1.5, 1.25, None]  # JSON has no infinity
     best = point["candidates"][0]
     assert (best["low_nanoseconds"], best["high_nanoseconds"], best["rounds"]) == (2250, 3750, 24)
     path.write_text("torn")
@@ -106,7 +106,7 @@ def report_of(found: tuning.Outcome, folder: Path) -> str:
 
 
 def texts_of_bars(page: str, title: str) -> list[str]:
-    """What a chart of bars says to those who do not see it: its labels, and each value with its name."""
+    """The text description of a bar chart: its labels, and each value with its name."""
     found = re.search(rf'<div class="bars[^"]*" role="group" aria-label="{re.escape(title)}">(.*?)</div></div>', page)
     assert found is not None, title
     seen = re.sub(r'<div aria-hidden="true">.*?</div>', "", found[1])
@@ -126,7 +126,7 @@ def test_the_report_shows_what_was_found(tmp_path: Path) -> None:
     assert "At <b>1 of 1</b> points something is faster than Penstock's default" in text
     assert "within 3% of the exhaustive best at 1 of 1 points" in text
     assert "took 5.0% of the time" in text
-    # Every chart has a title and says in words what it shows.
+    # Every chart has a title and a text description.
     assert texts_of_bars(text, "How far two measurements of the default in the same rounds are apart") == [
         "bcast, 8 B", "single times: one standard deviation, at most 25%", "all times together 2.0%",
     ]  # fmt: skip
@@ -154,14 +154,14 @@ def test_the_report_shows_what_was_found(tmp_path: Path) -> None:
 
 
 def test_the_report_draws_what_its_titles_say(tmp_path: Path) -> None:
-    """Without predictions or an exhaustive search, no title speaks of them."""
+    """Without predictions or an exhaustive search, no title mentions them."""
     found = outcome("a", 1e-6)
     text = report_of(found, tmp_path)
     headings = re.findall(r"<h2>(.*?)</h2>", text)
     assert "bcast: the choice, the default and MPI&#x27;s own" in headings
     assert not any("predict" in heading or "of all" in heading for heading in headings)
     assert "exhaustive" not in text
-    # The choice lies below the default, and that below MPI's own: the y axis of a picture points down.
+    # The choice is below the default, and the default below MPI's own: the y axis of an SVG points down.
     lines = [
         [float(pair.split(",")[1]) for pair in each.split()] for each in re.findall(r'polyline points="(.*?)"', text)
     ]

@@ -1,5 +1,5 @@
-"""What the tuner chooses and why, on a machine whose noise is a formula with a seed: it does not believe what it cannot tell
-from chance, and finds what is there."""
+"""The tuner's choices and reasons on a simulated machine with known noise: it ignores differences within the noise, and finds real
+ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCATTERS = [0.02, 0.1, 0.2]
 
 
 class Machine:
-    """Times scatter; one of twenty is a slow one; and all of a round, and of those around it, are slow together."""
+    """Random times: one in twenty is slow, and whole rounds and their neighbours are slow together."""
 
     def __init__(self, seed: int, scatter: float, factors: dict[str, float] | None = None) -> None:
         self._random = np.random.default_rng(seed)
@@ -42,7 +42,7 @@ class Machine:
 
 
 def raced_and_dueled(machine: Machine, names: list[str], default: str, model: str = "") -> Choice:
-    """As the tuner does for short messages: noise, race, duel of those that are ahead."""
+    """As the tuner does for short messages: noise, race, duel of the leaders."""
     noise = machine.noise()
     times = racing.race(machine.draw, names, references={ITSELF, default})
     ahead = sorted((name for name in names if name != default), key=times.__getitem__)[:3]
@@ -56,7 +56,7 @@ MANY = [ITSELF, *(f"a{i}:0" for i in range(16))]
 def test_without_a_difference_the_default_is_kept(scatter: float) -> None:
     found = [raced_and_dueled(Machine(seed, scatter), MANY, "a0:0") for seed in range(TRIALS)]
     assert sum(choice.name == "a0:0" for choice in found) >= 0.95 * TRIALS
-    # And it says so: one of 17 is nearly always ahead.
+    # It also says so: one of 17 nearly always leads by chance.
     assert Counter(choice.why for choice in found if choice.name == "a0:0")[decide.WITHIN] > TRIALS / 2
 
 
@@ -66,12 +66,12 @@ def test_a_difference_well_above_the_noise_is_found(scatter: float, factor: floa
     assert sum((choice.name, choice.why) == ("a7:0", decide.MEASURED) for choice in found) >= 0.95 * TRIALS
     ratios = [choice.default_ratio for choice in found if choice.default_ratio]
     assert np.median([ratio for ratio, _, _ in ratios]) == pytest.approx(1 / factor, rel=0.03)
-    assert np.mean([low <= 1 / factor <= high for _, low, high in ratios]) >= 0.9  # looking early costs a little
+    assert np.mean([low <= 1 / factor <= high for _, low, high in ratios]) >= 0.9  # early checks cost a little coverage
 
 
 @pytest.mark.parametrize("scatter", [0.01, 0.02, 0.05])
 def test_medians_of_few_rounds_are_not_believed_either(scatter: float) -> None:
-    """Long messages, or a search whose time is over: no duel, but the noise is known."""
+    """Long messages, or a search without time left: no duel, but the noise is known."""
     kept = found = 0
     for seed in range(TRIALS):
         for factors in ({}, {"a7:0": 1 / (1 + 12 * scatter)}):
@@ -108,12 +108,12 @@ def test_it_ends_when_its_time_is_over() -> None:
 
 
 def test_a_thing_that_differs_from_itself_cannot_be_beaten_by_less() -> None:
-    """The default is 10% slower the second time in each round, for whatever reason: then 6% say nothing."""
+    """The default's second measurement in each round is 10% slower, for an unknown reason. Then 6% mean nothing."""
     machine = Machine(3, 0.01, {"a:0 again": 1.1, "b:0": 0.94})
     assert duel(machine.draw, "a:0", ["b:0"], Noise(0.01, 0.0, 16, 1e-4)).why == decide.WITHIN
     machine = Machine(3, 0.01, {"b:0": 0.94})
     assert duel(machine.draw, "a:0", ["b:0"], Noise(0.01, 0.0, 16, 1e-4)).name == "b:0"
-    # Nor by less than was measured before.
+    # Nor does a lead within the noise measured before.
     machine = Machine(3, 0.01, {"b:0": 0.94})
     assert duel(machine.draw, "a:0", ["b:0"], Noise(0.01, 0.1, 16, 1e-4)).why == decide.WITHIN
 
@@ -128,7 +128,7 @@ def test_a_thing_that_differs_from_itself_cannot_be_beaten_by_less() -> None:
 )
 def test_of_equals_that_beat_the_default(challengers: list[str], model: str, expected: tuple[str, str]) -> None:
     def draw(names: list[str]) -> list[float]:
-        # The preferred one is a trace behind, which nobody can tell from chance.
+        # The preferred one is slower by less than chance explains.
         return [
             (2.0 if name.removesuffix(AGAIN) == "a:0" else 1.0 + 0.0001 * challengers.index(name)) * wobble
             for name, wobble in zip(names, np.exp(0.01 * random.standard_normal(len(names))))
@@ -158,7 +158,7 @@ def test_an_interval_holds_the_difference_as_often_as_it_says() -> None:
         found = difference(first, second)
         held += found.low <= math.log(1.1) <= found.high
     assert 0.93 * 400 <= held <= 0.985 * 400
-    # All heads of six tosses happen once in 64 times; of five, once in 32.
+    # Six tosses are all heads once in 64 times, five once in 32.
     assert difference([2.0] * 6, [1.0] * 6, 1 / 64).low == pytest.approx(math.log(2))
     assert difference([2.0] * 5, [1.0] * 5, 1 / 64).low == -math.inf
 
@@ -166,7 +166,7 @@ def test_an_interval_holds_the_difference_as_often_as_it_says() -> None:
 def test_between_which_measurements_a_median_lies() -> None:
     assert median_interval([3.0, 1.0, 2.0]) == (2.0, 1.0, 3.0)
     assert median_interval([5.0]) == (5.0, 5.0, 5.0)
-    # Of 20, the 6th and the 15th: the binomial table's.
+    # Of 20 measurements the 6th and the 15th, by a table of the binomial distribution.
     assert median_interval(list(range(1, 21))) == (10.5, 6, 15)
 
 

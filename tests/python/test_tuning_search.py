@@ -1,4 +1,4 @@
-"""How the tuner searches, on a machine that is a formula: what it chooses, and what it spends."""
+"""The tuner's search on a simulated machine: its choices, and the time it spends."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from penstock.tuning.candidates import ITSELF, SEGMENTS, Space, config_of
 from penstock.tuning.ladder import climb, expected, interpolated, merged, near_best
 from penstock.tuning.noise import Noise, noise_at, noise_of
 
-START_S, BYTE_S = 1e-4, 8e-9  #: of a message between nodes
-#: algorithm → messages before the last rank has something, and links' time for each segment from then on
+START_S, BYTE_S = 1e-4, 8e-9  #: Of a message between nodes.
+#: algorithm → (messages until the last rank has data, transfer times per segment from then on).
 OWN = SEGMENTS[2]  # length of segments, where none is asked for
 CUT = {"binomial": (2, 2.0), "chain": (3, 1.0), "binary": (2, 1.6), "two_tree": (2.4, 1.15), "slow_chain": (5, 1.3)}
-#: algorithm → messages one after the other, and links' times
+#: algorithm → (messages in sequence, transfer times).
 WHOLE = {"flat": (7, 7.0), "ring": (6, 1.5), "doubling": (2, 3.0), "halving": (4, 1.5)}
 
 
@@ -49,13 +49,13 @@ def space_at(size: int) -> Space:
 
 
 def seconds_of_all(size: int) -> float:
-    """Of the exhaustive search."""
+    """The time of the exhaustive search."""
     times = [true_seconds(name, size) for name in SPACES[size].lengths]
     return sum(times) * float(np.clip(measure.ALL_S / np.mean(times), *measure.ALL_ROUNDS))
 
 
 class Machine:
-    """Times scatter, and one of twenty is a slow one."""
+    """Random times; one in twenty is slow."""
 
     def __init__(self, seed: int, scatter: float) -> None:
         self._random = np.random.default_rng(seed)
@@ -126,14 +126,14 @@ def test_the_best_are_found_in_little_time(scatter: float) -> None:
             good.append(true_seconds(chosen(points, size), size) <= 1.03 * best)
         spent.append(machine.seconds)
     assert np.mean(good) >= 0.95
-    assert statistics.mean(spent) <= 0.09 * everything  # of which the noise is a quarter
+    assert statistics.mean(spent) <= 0.09 * everything  # a quarter of it for the noise
 
 
 def test_a_duel_counts_more_than_the_race_before_it() -> None:
     first = {"a:0": 1.0, "b:0": 1.125, "c:0": 4.0}
     assert near_best(first, "c:0") == ["c:0", "a:0", "b:0"]
     assert merged(first, {"a:0": 4.0, "b:0": 4.5}) == pytest.approx({"a:0": 4.0, "b:0": 4.5, "c:0": 16.0})
-    # The default meets the three that are close to the best, and MPI's own if that is.
+    # The default meets the three that are close to the best, and MPI's own if it is close.
     near = {"a:0": 1.0, "b:0": 1.0, "c:0": 1.0, "d:0": 1.0, ITSELF: 1.1}
     assert near_best(near, "d:0") == ["d:0", "a:0", "b:0", "c:0", ITSELF]
     assert near_best({"a:0": 1.0, "b:0": 2.0}, "a:0") == ["a:0"]
@@ -142,7 +142,7 @@ def test_a_duel_counts_more_than_the_race_before_it() -> None:
 def test_native_is_always_measured() -> None:
     points = searched(Machine(1, 0.05))
     assert all(ITSELF in times for times in points.values())
-    assert set(points) < set(SPACES)  # sizes between two with one winner are not measured
+    assert set(points) < set(SPACES)  # no measurement between two sizes with the same winner
     assert ITSELF in interpolated(SPACES, points, next(size for size in SPACES if size not in points))
 
 
@@ -182,7 +182,7 @@ def test_what_is_expected_of_a_longer_message() -> None:
         1 << 19: {"chain:30720": 6.0, "ring:0": 5.0},
     }
     behind = expected(spaces, points, [1 << 18, 1 << 19], 1 << 20)
-    # By growth chain takes 8 and ring 9; as it was, ring is ahead. Who did not race is as far behind as when it did.
+    # By growth, chain takes 8 and ring 9; by ratio, ring leads. A candidate that did not race keeps its ratio.
     assert behind == {"chain:30720": 1.0, "ring:0": 1.0, "flat:0": 2.0}
     assert ladder._contenders({"chain:15360": 1.0, "ring:0": 1.1, "flat:0": 9.0, "binary:0": 9.5}, spaces[1 << 20]) == {
         "chain:15360", "chain:30720", "ring:0", "flat:0",

@@ -1,4 +1,4 @@
-"""What the compiler made of the arithmetic, also for processors that this one is not."""
+"""The machine code of the arithmetic kernels, also for processors other than this one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 
 
 def test_nothing_multiplies_and_adds_in_one_rounding() -> None:
-    """Sums and products have the same bits for vectors of every width; compilers fuse them unasked."""
+    """Sums and products are bit-identical for vectors of every width. Compilers fuse them unless told not to."""
     if shutil.which("objdump") is None:
         pytest.skip("needs objdump (Debian: binutils)")
-    ps.Store("memory:")  # the library is loaded
+    ps.Store("memory:")  # loads the library
     maps = Path("/proc/self/maps").read_text()
     library = re.search(r"/\S*/libpenstock\.so\S*", maps)
     assert library is not None

@@ -1,4 +1,4 @@
-"""Whether a command line of the documents can be run as it is printed: every command, subcommand, flag and name exists.
+"""Checks that a command line of the documents can run as printed: every command, subcommand, flag and name exists.
 
 What is quick and safe is then run; of the rest a checker says why it is not. A command that has no checker here raises
 `UnknownCommandError`: it gets one line in `_CHECKERS`, or the page is wrong.
@@ -29,23 +29,23 @@ MOST_RANKS = 8
 
 
 class UnknownCommandError(Exception):
-    """No checker knows this command, or what it names does not exist."""
+    """No checker knows this command, or something that it names does not exist."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     words: tuple[str, ...]
-    not_run: str = ""  #: why it is only checked; empty: it is run
+    not_run: str = ""  #: Why it is only checked. Empty: it is run.
 
 
 def command_lines(script: str) -> list[str]:
-    """The commands of a shell snippet, without comments; lines that end with a backslash are joined."""
+    """The commands of a shell snippet, without comments and with continued lines joined."""
     joined = script.replace("\\\n", " ")
     return [line for line in joined.splitlines() if shlex.split(line, comments=True)]
 
 
 def check(line: str) -> Verdict:
-    """Raises UnknownCommandError, or click.UsageError for arguments that Penstock's own commands do not take."""
+    """Raises UnknownCommandError, or click.UsageError for invalid arguments of Penstock's own commands."""
     verdicts = [_check(part) for part in _parts(line)]
     reasons = [verdict.not_run for verdict in verdicts if verdict.not_run]
     return Verdict(verdicts[-1].words, "; ".join(reasons))
@@ -54,7 +54,7 @@ def check(line: str) -> Verdict:
 def _parts(line: str) -> list[list[str]]:
     """The commands of a pipeline or list."""
     parts: list[list[str]] = [[]]
-    # What a shell would put in place of $(…) is one word here.
+    # Here $(…) is one word, as its output would be.
     whole = re.sub(r"\$\(([^()]*)\)", lambda match: shlex.quote(match[0]), line)
     for word in shlex.split(whole, comments=True):
         if word in ("|", "&&", "||", ";", "&"):
@@ -92,7 +92,7 @@ def _check(words: list[str]) -> Verdict:
 
 
 def _launched(words: list[str], flags: tuple[str, ...]) -> tuple[list[str], int]:
-    """What a launcher launches, and on how many ranks."""
+    """(command, ranks) that a launcher starts."""
     ranks = 1
     while words and words[0].startswith("-"):
         if words[0] not in flags:
@@ -105,7 +105,7 @@ def _launched(words: list[str], flags: tuple[str, ...]) -> tuple[list[str], int]
 
 @functools.cache
 def _sources() -> str:
-    """What may read an environment variable, or be set by -D."""
+    """Names that may be read as environment variables or set with -D."""
     names = subprocess.run(
         ["git", "ls-files", "include", "src", "python", "scripts", "dev", "cmake", "CMakeLists.txt"],
         cwd=ROOT,
@@ -125,7 +125,7 @@ def _require_variable(name: str) -> None:
 
 
 def _penstock_command(words: list[str]) -> str:
-    """Parsed as the command line itself does it; nothing is run here."""
+    """Parses as the command line does. Runs nothing."""
     command: click.Command = main
     path, given = "penstock", list(words)
     context = click.Context(main, info_name=path)
@@ -272,7 +272,7 @@ def _cmake(given: list[str]) -> str:
     return "a build takes minutes; tests/package installs and finds the library"
 
 
-#: Options of `cmake --build` and `cmake --install`, which `cmake --help` does not list.
+#: Options of `cmake --build` and `cmake --install` that `cmake --help` does not list.
 _CMAKE_MODES = " --prefix --component --parallel --target --config --strip "
 
 

@@ -14,9 +14,9 @@ _FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,}|~{3,})(?P<language>[^`\n]*)
 
 @dataclass(frozen=True)
 class Snippet:
-    page: str  #: relative to the repository
-    line: int  #: of its first line
-    language: str  #: what follows the fence; empty if nothing does
+    page: str  #: Path in the repository.
+    line: int  #: Number of its first line.
+    language: str  #: The text after the fence; may be empty.
     text: str
 
     def __str__(self) -> str:
@@ -24,7 +24,7 @@ class Snippet:
 
 
 def snippets_of(page: Path, text: str | None = None) -> list[Snippet]:
-    """The blocks of a page in order. Raises ValueError for a fence that nothing closes."""
+    """The blocks of a page, in order. Raises ValueError for an unclosed fence."""
     found: list[Snippet] = []
     opened: re.Match[str] | None = None
     begin, lines = 0, []

@@ -1,4 +1,4 @@
-"""Every fenced block of the documents is run, under each MPI where it uses one; what is only checked says why.
+"""Runs every fenced block of the documents, under each MPI if it uses one. Blocks that are only checked say why.
 
 A block that needs what its page does not show gets a prelude, chosen by what it lacks. A language without a runner, and a
 command without a checker, fail.
@@ -25,7 +25,7 @@ from snippets.markdown import ROOT, SNIPPETS, Snippet, snippets_of
 
 MPIS = ("mpich", "openmpi")
 
-#: Name that a Python block uses and does not define → what defines it.
+#: Name that a Python block uses without defining it → code that defines it.
 PYTHON_PRELUDES = {
     "np": "import numpy as np",
     "ps": "import penstock as ps",
@@ -33,11 +33,11 @@ PYTHON_PRELUDES = {
     "comm": "import penstock as ps\nfrom mpi4py import MPI\ncomm = ps.Comm(MPI.COMM_WORLD)",
 }
 
-#: What a CMake block needs in front of it: a project, and the program that it links, which is the page's in C++.
+#: Prepended to a CMake block: a project, and the program that it links, which is the page's C++ block.
 CMAKE_PRELUDE = "cmake_minimum_required(VERSION 3.20)\nproject(example LANGUAGES C CXX)\n"
 
-#: A row of algorithms.def and its planner, as the build and the conformance tests take them: planned for all ranks of two
-#: nodes, and verified against each other.
+#: A row of algorithms.def and its planner, used as the build and the conformance tests do: planned for all ranks of two nodes, and
+#: verified against each other.
 PLANNER_PRELUDE = """
 #include <cstdio>
 #include "collectives/parts/arguments.hpp"
@@ -72,7 +72,7 @@ int main() {
 }
 """
 
-#: An algorithm that a page adds → one that is there, for the commands of the page.
+#: Algorithm that a page adds → existing algorithm, for the commands of the page.
 ADDED_ALGORITHMS = {"linear": "binomial"}
 
 
@@ -81,7 +81,7 @@ def of(*languages: str) -> list[Snippet]:
 
 
 def run(*words: str | Path, cwd: Path, mpi: str = "mpich", **environment: str) -> str:
-    """Standard output of a command in the built environment, which must succeed."""
+    """Standard output of a command in the built environment. The command must succeed."""
     done = subprocess.run(
         [str(word) for word in (ROOT / "dev", "exec", *words)],
         cwd=cwd,
@@ -98,14 +98,14 @@ def run(*words: str | Path, cwd: Path, mpi: str = "mpich", **environment: str) -
 
 @pytest.fixture
 def moved() -> Iterator[Callable[[str], str]]:
-    """Replaces the folders of the machine that a block writes to by new ones, in which nothing was run before."""
+    """Replaces folders of the machine that a block writes to by new, empty ones."""
     with tempfile.TemporaryDirectory(prefix="snippets-") as disk:
         with tempfile.TemporaryDirectory(prefix="penstock-snippets-", dir="/dev/shm") as memory:
             yield lambda text: text.replace("/tmp/", f"{disk}/").replace("/dev/shm/", f"{memory}/")
 
 
 def free_names(text: str) -> list[str]:
-    """Names that a block uses before anything in it could have defined them."""
+    """Names that a block uses before it could have defined them."""
     tree = ast.parse(text)
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
@@ -137,7 +137,7 @@ RUNNERS = {
     "cmake": "test_cmake",
     "sh": "test_commands",
     "json": "test_json",
-    "text": "",  # a drawing, a formula or an output: nothing to run
+    "text": "",  # a drawing, a formula or output
 }
 
 
@@ -149,7 +149,7 @@ def test_every_language_is_run(snippet: Snippet) -> None:
 
 
 def python_runs() -> Iterator[object]:
-    """What uses no MPI is run once; the rest under each MPI on several ranks, and on one."""
+    """Without MPI: run once. With MPI: run under each MPI, on several ranks and on one."""
     for snippet in of("python"):
         ways = [(mpi, ranks) for mpi in MPIS for ranks in (4, 1)] if uses_mpi(with_prelude(snippet.text)) else [("", 1)]
         for mpi, ranks in ways:
@@ -193,14 +193,14 @@ def build(folder: Path, cmake: str, prefix: Path, mpi: str) -> Path:
 
 
 def readme_program(folder: Path, prefix: Path, mpi: str) -> Path:
-    """The program in C++ of README.md, built as its CMake block says."""
+    """The C++ program of README.md, built as its CMake block says."""
     (program,), (cmake,) = programs("README.md")[:1], [each for each in of("cmake") if each.page == "README.md"][:1]
     (folder / "program.cpp").write_text(program.text)
     return build(folder, whole_project(cmake.text), prefix, mpi)
 
 
 def whole_project(text: str) -> str:
-    """A block of CMake with what it leaves out."""
+    """A CMake block, completed."""
     target = "" if "add_executable(program" in text else "add_executable(program program.cpp)\n"
     project = "" if "project(" in text else CMAKE_PRELUDE
     return project + target + text
@@ -231,14 +231,14 @@ def test_cpp(snippet: Snippet, prefix: Path, tmp_path: Path) -> None:
     assert snippet.text in (rows, planner), f"{snippet}: neither a program nor a row of algorithms.def and its planner"
     (tmp_path / "snippet.cpp").write_text(PLANNER_PRELUDE + planner + PLANNER_POSTLUDE.replace("ROWS", rows))
     compiler = ["c++", "-std=c++20", "-Wall", "-Werror", "-I", ROOT / "src", "-I", ROOT / "include"]
-    # What the tests in C++ are linked with: planners are not exported. Of the other layers nothing is called.
+    # Linked like the C++ tests, since planners are not exported. Nothing of the other layers is called.
     library = [ROOT / "build/release/src/libpenstock_static.a", "-Wl,--unresolved-symbols=ignore-all"]
     run(*compiler, "snippet.cpp", "-o", "snippet", *library, cwd=tmp_path)
     assert "5 plans are right" in run(tmp_path / "snippet", cwd=tmp_path)
 
 
 def planner_of(page: str) -> tuple[str, str]:
-    """The row and the planner that a page adds, each a block of its own."""
+    """The row and the planner that a page adds, each in a block of its own."""
     blocks = [snippet.text for snippet in of("cpp") if snippet.page == page]
     rows = [text for text in blocks if text.startswith("PENSTOCK_ALGORITHM")]
     planners = [text for text in blocks if "namespace penstock::collectives" in text]
@@ -276,7 +276,7 @@ def test_commands(snippet: Snippet, prefix: Path, tmp_path: Path, moved: Callabl
         run("bash", "-ec", moved(line), cwd=tmp_path, mpi=mpi, prefix=str(prefix))
 
 
-# -- the test itself must be able to fail -------------------------------------------------------------------------------
+# -- these tests must be able to fail -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import subprocess
@@ -24,6 +25,7 @@ LINK = re.compile(r"\]\(([^()\s]+)\)")
 TIMING = re.compile(r"(?<![\w.-])\d[\d.,]*\s?(?:µs|us|ms|ns|[KMG]B/s|GiB/s|MiB/s)(?!\w)")
 
 
+@functools.cache
 def tracked() -> list[str]:
     done = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],

@@ -1,4 +1,4 @@
-"""A program as a user writes it. test_types.py reads it with mypy and pyright, which must know each type here; nothing runs it.
+"""A user's program. test_types.py checks it with mypy and pyright, which must know each type here. It is never run.
 
 What a checker takes for Any is an error of its own in this file, so every expression below has a type.
 """
@@ -35,7 +35,7 @@ def collectives(vector: NDArray[np.float32], total: NDArray[np.float32]) -> None
         assert_type(plain.Get_size(), int)
 
 
-def how(keywords: ps.How) -> int:
+def options(keywords: ps.CollectiveOptions) -> int:
     return keywords.get("segment_bytes", 0)
 
 
@@ -51,7 +51,7 @@ def layouts() -> NDArray[np.float64]:
     assert_type(layout.to_darray((2, 2)), ps.Darray)
     assert_type(layout.to_subarray(0), ps.Subarray)
     part = ps.DistArray(layout, np.ones(layout.local_shape(0)), 0)
-    part.local[...] = 1  # an array, not a list of some
+    part.local[...] = 1  # an array, not a list of arrays
     assert_type(part.layout, ps.Layout)
     assert_type(part.rank, int)
     zeros = ps.DistArray.zeros(layout, np.float64)

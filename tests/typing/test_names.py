@@ -1,4 +1,4 @@
-"""The public names: each place that lists them lists the same, and what docstrings speak of can be had."""
+"""Public names: all places that list them agree, and names in docstrings exist."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INIT = ROOT / "python/penstock/__init__.py"
 
 
 def imported_for_checkers() -> dict[str, str]:
-    """Name → module, of the imports that only type checkers see."""
+    """Name → module, for the imports that only type checkers see."""
     (block,) = [
         statement
         for statement in ast.parse(INIT.read_text(encoding="utf-8")).body
@@ -52,7 +52,7 @@ def test_unknown_names_are_refused_as_by_any_module() -> None:
 
 
 def test_import_loads_none_of_the_parts() -> None:
-    """-S: without what site-packages load of their own."""
+    """With -S: without the site-packages' own imports."""
     program = (
         f"import sys\nsys.path.insert(0, {str(Path(ps.__file__).parents[1])!r})\nbefore = set(sys.modules)\n"
         "import penstock\nprint(*sorted(set(sys.modules) - before))\n"
@@ -78,12 +78,12 @@ def test_package_says_that_it_is_typed() -> None:
 ROLE = re.compile(r":(?:class|func|meth|attr|mod|data|exc):`~?([\w.]+)`")
 QUALIFIED = re.compile(r"`{1,2}((?:ps|penstock)\.[A-Za-z_][\w.]*)")
 CLASS_LIKE = re.compile(r"`{1,2}([A-Z][A-Za-z]+(?:\.\w+)?)`{1,2}")
-# mpi4py's classes and methods, which docstrings name as mpi4py does, and Python's own.
+# Classes and methods of mpi4py, which docstrings name as mpi4py does, and of Python.
 OTHERS = {"Free", "Dup", "Start", "Wait", "Test", "None", "True", "False", "MPI"}
 
 
 def documented() -> list[tuple[str, object, str]]:
-    """(where, class or module that the text belongs to, docstring) of all that is public."""
+    """(place, class or module that it documents, docstring) of all public names."""
     found: list[tuple[str, object, str]] = []
     for name in ps.__all__:
         thing = getattr(ps, name)
@@ -109,7 +109,7 @@ def documented() -> list[tuple[str, object, str]]:
 
 
 def resolves(name: str, owner: object) -> bool:
-    """Whether a reader who has imported penstock finds it: in the class, in the module of the class, or by its full name."""
+    """Whether a reader who has imported penstock finds a name: in the class, in its module, or by its full name."""
     first, *rest = name.split(".")
     if first in ("ps", "penstock"):
         return has(ps, rest)
@@ -146,7 +146,7 @@ def test_docstrings_name_only_what_can_be_had() -> None:
 
 
 def test_docstrings_with_lost_names_are_found() -> None:
-    assert not resolves("penstock.comm.How", ps.Comm)
+    assert not resolves("penstock.comm.CollectiveOptions", ps.Comm)
     assert not resolves("NoSuchClass", ps.Comm)
     assert not resolves("Comm.no_such_method", ps.Layout)
     assert resolves("Comm.plan_redistribute", ps.Layout)
@@ -154,7 +154,7 @@ def test_docstrings_with_lost_names_are_found() -> None:
 
 
 def test_public_methods_return_public_types() -> None:
-    """By their annotations: a reader must be able to name what a call gives."""
+    """By annotations: a reader must be able to name the type of a result."""
     classes = {name: value for name in ps.__all__ if inspect.isclass(value := getattr(ps, name))}
     hidden = []
     for name, each in classes.items():

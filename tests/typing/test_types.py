@@ -1,4 +1,4 @@
-"""What mypy and pyright see of the package: in a user's program, in the examples, and in the package itself."""
+"""mypy and pyright on a user's program, on the examples, and on the package itself."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 PACKAGE = Path(os.environ.get("PENSTOCK_BUILD", ROOT / "build/release")) / "python"
-# Not what users import.
+# Not imported by users.
 OWN_PROGRAMS = ("penstock.bench.", "penstock.cli.", "penstock.tuning.")
 # PyTorch is not installed for these checks, so its types, and the examples that use them, are unknown to them.
 EXAMPLES = sorted(path for path in (ROOT / "examples/python").glob("*.py") if "import torch" not in path.read_text())
-# How mypy, which calls it builtins.object, and pyright call what says nothing about a name.
+# mypy (builtins.object) and pyright for a name without a useful type.
 NOTHING_KNOWN = {"Any", "object", "builtins.object", "Unknown"}
 
 
@@ -48,7 +48,7 @@ def mypy(cache: Path, *arguments: str | Path) -> tuple[int, str]:
 
 
 def mypy_of_user(cache: Path, *arguments: str | Path) -> tuple[int, str]:
-    """As a user's mypy, which has no configuration of Penstock's and does not report what is wrong inside of it."""
+    """As a user's mypy: without Penstock's configuration, and without errors inside the package."""
     return mypy(cache, "--config-file=", "--follow-imports=silent", "--python-version=3.10", *arguments)
 
 
@@ -90,7 +90,7 @@ def test_program_of_a_user_is_clean_for_mypy(cache: Path) -> None:
 
 
 def test_program_of_a_user_is_clean_for_pyright(tmp_path: Path) -> None:
-    """In strict mode, where an expression whose type is Any or unknown is an error."""
+    """In strict mode, in which an expression of type Any or Unknown is an error."""
     status, output = pyright(tmp_path, [HERE / "consumer.py"], typeCheckingMode="strict", reportAny="error")
     assert status == 0, output
 
@@ -105,7 +105,7 @@ def public_names() -> list[str]:
 
 @pytest.fixture
 def revealing(tmp_path: Path) -> Path:
-    """A program that asks for the type of each public name, and of one that there is none of."""
+    """A program that reveals the type of each public name, and of one that does not exist."""
     program = tmp_path / "revealing.py"
     asked = "".join(f"reveal_type(ps.{name})\n" for name in public_names())
     program.write_text(f"import penstock as ps\n{asked}ps.no_such_name\n")
@@ -133,7 +133,7 @@ def test_pyright_knows_every_public_name_and_no_other(revealing: Path, tmp_path:
 
 
 def test_checks_of_programs_find_what_is_unknown(tmp_path: Path, cache: Path) -> None:
-    """Where a name were Any or of another type, the checks of consumer.py would fail."""
+    """If a name were Any or of another type, the checks in consumer.py would fail."""
     wrong = tmp_path / "wrong.py"
     wrong.write_text(
         "import penstock as ps\nfrom typing_extensions import assert_type\n\n\n"
@@ -148,7 +148,7 @@ def test_checks_of_programs_find_what_is_unknown(tmp_path: Path, cache: Path) ->
 
 
 def test_every_type_of_the_public_interface_is_stated() -> None:
-    """What is inferred may differ from one checker to another."""
+    """The two checkers may infer different types."""
     _, output = run(
         shutil.which("basedpyright") or "basedpyright", "--verifytypes", "penstock", "--ignoreexternal", "--outputjson"
     )

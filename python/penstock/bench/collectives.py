@@ -1,4 +1,4 @@
-"""Penstock's collectives and those of the MPI library below it."""
+"""Benchmark: Penstock's collectives and those of the MPI below."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUMMARY = (
     "Before each call the ranks write what they send."
 )
 
-#: Parameter → (default, for --quick, help). Lists are given on the command line with commas.
+#: Parameter → (default, default for --quick, help). Lists are comma-separated on the command line.
 OPTIONS = {
     "ops": (["bcast", "reduce", "allreduce", "allgather"], ["allreduce"], "collectives to measure"),
     "bytes": (
@@ -48,7 +48,7 @@ OPERATIONS = (
     "scan",
     "exscan",
 )
-#: What values of some parameters may be.
+#: Allowed values of parameters.
 CHOICES = {"ops": OPERATIONS, "order": ORDERS}
 
 
@@ -63,14 +63,14 @@ def programs(mpi: Installation) -> list[Program]:
     return peers
 
 
-#: What of a rate is left for data: Ethernet frames with 1448 bytes of them in 1514, as TCP fills them.
+#: Share of a link's rate for data: TCP puts 1448 bytes of data into Ethernet frames of 1514.
 TCP_SHARE = 1448 / 1514
 
 
 def limit_s(setting: dict[str, Any], nodes: int, link_mbit: float) -> float:
-    """Seconds that the busiest direction of a node's link needs at least, with `ranks` spread evenly over the nodes."""
+    """Minimum seconds for the busiest direction of a node's link, with the ranks spread evenly over the nodes."""
     size_bytes, ranks = setting["bytes"], setting["ranks"]
-    elsewhere = ranks - ranks / nodes  # ranks of other nodes
+    elsewhere = ranks - ranks / nodes  # ranks on other nodes
     through_a_link = {
         "bcast": size_bytes,
         "reduce": size_bytes,
@@ -87,7 +87,7 @@ def limit_s(setting: dict[str, Any], nodes: int, link_mbit: float) -> float:
 
 
 def summarize(report: Report) -> list[dict[str, Any]]:
-    """For each setting Penstock at its best against the best peer, and what of the links' limit it reaches."""
+    """For each setting: the best of Penstock against the best peer, and its share of the links' limit."""
     nodes, link_mbit = report.parameters["nodes"], report.parameters["link_mbit"]
     summary = []
     for row in report.rows:
@@ -113,7 +113,7 @@ def table(report: Report) -> str:
 
 
 def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:
-    """Of all peers of one job."""
+    """Measure all peers of one job."""
     from mpi4py import MPI
 
     from penstock.bench.worker import times_of
@@ -138,7 +138,7 @@ def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:
 
 
 class _Call:
-    """One operation on memory of its own, with `count` float64 from each rank, or for each where it has a part for each."""
+    """One operation on its own memory: `count` float64 per rank, or per block for operations with one block per rank."""
 
     def __init__(self, comm: Any, operation: str, count: int, how: dict[str, str]) -> None:
         ranks, rank = comm.Get_size(), comm.Get_rank()
@@ -151,7 +151,7 @@ class _Call:
         self.run = _action(comm, operation, self.mine, self.result, how)
 
     def write(self) -> None:
-        """What is sent, as a program does that has computed it: else others have it in their caches from the last time."""
+        """Write the send buffer, as a program would. Otherwise other ranks find it in their caches from the last call."""
         np.multiply(self.mine, 1.0, out=self.mine)
 
     def check(self, name: str) -> None:

@@ -1,13 +1,13 @@
-// A batch of COSTA's for `penstock bench redistribute`: its library of prefixed routines has none. Build it against
-// COSTA's headers and library, with the MPI that both are for, and give its path in PENSTOCK_BENCH_COSTA_BATCH:
+// Batches with COSTA for `penstock bench redistribute`: COSTA's library of prefixed routines has no batches. Build it
+// against COSTA's headers and library, with their MPI, and give its path in PENSTOCK_BENCH_COSTA_BATCH:
 //   mpicxx -std=c++17 -O3 -fopenmp -shared -fPIC -I$COSTA/src costa_batch.cpp $COSTA_LIBRARY -o libcosta_batch.so
-// COSTA's headers bring MPI's.
+// COSTA's headers include MPI's.
 #include <costa/grid2grid/transform.hpp>
 #include <costa/layout.hpp>
 #include <functional>
 #include <vector>
 
-/// targets[i] = op(sources[i]) of `count` square matrices on a process grid in row order; collective.
+/// targets[i] = op(sources[i]) for `count` square matrices on a process grid in row order. Collective.
 extern "C" void penstock_bench_costa_batch(int count, char op, int order, const int* grid, double* const* sources,
                                            int source_block, int source_leading, double* const* targets,
                                            int target_block, int target_leading, MPI_Fint fortran_comm) {

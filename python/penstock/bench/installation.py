@@ -1,4 +1,4 @@
-"""The MPIs of this machine, and how a job is launched under each so that it is at its best."""
+"""The MPIs of this machine, and how to launch a job under each with its best settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from penstock.error import Error
 
-#: What makes a waiting rank give up its core, for jobs with more busy threads than cores. MPICH always does.
+#: Settings with which a waiting rank yields its core, for more busy threads than cores. MPICH always yields.
 _YIELDING = {
     "mpich": {},
     "openmpi": {"OMPI_MCA_mpi_yield_when_idle": "1"},
@@ -22,27 +22,27 @@ _SPINNING = {"mpich": {}, "openmpi": {"OMPI_MCA_mpi_yield_when_idle": "0"}, "imp
 
 
 def cluster_launcher() -> list[str]:
-    """What launches jobs over the emulated nodes of `./dev cluster` instead of mpiexec; empty without them."""
+    """The launcher for the emulated nodes of `./dev cluster`, which replaces mpiexec. Empty without them."""
     return shlex.split(os.environ.get("PENSTOCK_BENCH_LAUNCHER", ""))
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a job runs, and how its ranks wait."""
+    """The cores of a job, and how its ranks wait."""
 
-    bound: bool  #: each rank to a core of its own; else all may use all cores
-    yielding: bool  #: there are more busy threads than cores
+    bound: bool  #: Each rank is bound to a core of its own. False: all may use all cores.
+    yielding: bool  #: There are more busy threads than cores.
 
 
 @dataclass(frozen=True)
 class Installation:
     """One MPI on this machine."""
 
-    name: str  #: "mpich", "openmpi" or "impi" (Intel MPI)
+    name: str  #: "mpich", "openmpi" or "impi" (Intel MPI).
     prefix: str
 
     def environment(self, placement: Placement | None = None) -> dict[str, str]:
-        """Of a job; without a placement the launcher's own settings and those of the caller hold."""
+        """Environment of a job. Without a placement: the launcher's defaults and the caller's settings."""
         env = dict(os.environ)
         env["PATH"] = f"{self.prefix}/bin:{env.get('PATH', '')}"
         env["LD_LIBRARY_PATH"] = f"{self.prefix}/lib:{env.get('LD_LIBRARY_PATH', '')}".rstrip(":")
@@ -50,8 +50,8 @@ class Installation:
         env.setdefault("OMP_NUM_THREADS", "1")
         if self.name == "impi":
             env["I_MPI_ROOT"] = self.prefix
-            env.setdefault("I_MPI_FABRICS", "shm")  # the wheel comes without libfabric
-        if cluster_launcher():  # nodes that share the cores of one machine
+            env.setdefault("I_MPI_FABRICS", "shm")  # the wheel lacks libfabric
+        if cluster_launcher():  # emulated nodes share the cores of one machine
             env.update(_YIELDING[self.name])
         if placement is not None:
             env.update((_YIELDING if placement.yielding else _SPINNING)[self.name])
@@ -70,7 +70,7 @@ class Installation:
 
 
 def installations(only: Sequence[str] = ()) -> list[Installation]:
-    """The MPIs whose mpiexec lies in PATH, or in a folder beside the one in PATH (build/mpi/mpich, build/mpi/openmpi)."""
+    """The MPIs whose mpiexec is in PATH, or in a folder beside the one in PATH (build/mpi/mpich, build/mpi/openmpi)."""
     launcher = shutil.which("mpiexec")
     if launcher is None:
         raise Error(
@@ -104,7 +104,7 @@ def _name_of(launcher: Path, prefix: Path) -> str | None:
 
 
 def cores() -> list[list[int]]:
-    """The cores that this process may use: the logical CPUs of each."""
+    """The cores that this process may use, each as a list of its logical CPUs."""
     found: dict[str, list[int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
         siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")

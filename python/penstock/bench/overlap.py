@@ -1,4 +1,4 @@
-"""Computation with a collective in flight: the fixed-problem-size benchmark of paper 000, section 6."""
+"""Benchmark: computation overlapped with a collective, with a fixed problem size (paper 000, section 6)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ to solution of Penstock and of the peers, each at its own best number of ranks.
 """
 
 OPERATIONS = ("reduce", "bcast", "allreduce", "gather", "scatter")
-#: What values of some parameters may be.
+#: Allowed values of parameters.
 CHOICES = {"ops": OPERATIONS}
 OPTIONS = {
     "ops": (list(OPERATIONS), ["reduce"], "collectives to measure"),
@@ -43,7 +43,7 @@ MINUTES = 8
 
 
 def RANKS(core_count: int) -> list[int]:
-    """One core for communication first, then none, then more and more, up to half of them."""
+    """First one core for communication, then none, then more and more, up to half of the cores."""
     left = (1, 0, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
     return [core_count - n for n in left if core_count - n >= max(2, core_count // 2)] or [2]
 
@@ -62,7 +62,7 @@ def programs(mpi: Installation) -> list[Program]:
 
 
 def prepare(parameters: dict[str, Any], jobs: Jobs) -> dict[str, Any]:
-    """Measure on all cores how fast they compute, and the blocking collectives that size the computation."""
+    """Measure on all cores the speed of the computation, and the blocking collectives that determine its size."""
     size = max(2, len(cores()))
     fastest: dict[str, float] = {}
     computations = []
@@ -103,7 +103,7 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
         for split, reason in cannot.items():
             rows.append(({"operation": collective.operation, "split": split, "cannot": reason}, []))
         actions: dict[tuple[str, str, float], Callable[[], object]] = {}
-        if program != "async":  # where blocking collectives are only slower
+        if program != "async":  # blocking collectives are only slower there
             actions["blocking", "", 0] = collective.run
         for split, (how, _) in ways.items():
             actions["alone", split, 0] = partial(collective.with_computation, 0, how)
@@ -131,9 +131,10 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
 def _ways(
     comm: Any, collective: _Collective, splits: list[str]
 ) -> tuple[dict[str, tuple[dict[str, Any], str]], dict[str, str]]:
-    """Split, as the option gives it → keywords of the collective, and the plan that they lead to.
+    """Split, as the option gives it → (keywords of the collective, resulting plan). Last, the splits that do not fit these
+    ranks, and why.
 
-    An MPI's own collectives have one way. Last, those splits that do not fit these ranks, and why.
+    An MPI's own collectives have one way.
     """
     if not hasattr(comm, "explain"):
         return {"nonblocking": ({}, "")}, {}
@@ -152,19 +153,19 @@ def _ways(
 
 
 def compute(iterations: int) -> None:
-    """A fixed amount of work in C, in registers, without the interpreter's lock: what takes its cycles makes it last."""
+    """A fixed amount of work in C, in registers, without the GIL. It takes longer if other threads take its cycles."""
     if iterations > 0:
         hashlib.pbkdf2_hmac("sha256", b"penstock", b"overlap", iterations)
 
 
 class _Collective:
-    """One operation on one size, with its buffers, checked once."""
+    """One operation at one size, with its buffers; verified once."""
 
     def __init__(self, comm: Any, operation: str, size_bytes: int) -> None:
         self.operation, self.size_bytes = operation, size_bytes
         count, size, rank = max(1, size_bytes // 4), comm.Get_size(), comm.Get_rank()
         at_root = rank == 0
-        # Every page is written: one that was never touched would be read from the cache at no cost.
+        # Write every page: reads of untouched pages come from the cache, at no cost.
         mine, result = np.full(count, 1 + rank, np.float32), np.full(count, 0, np.float32)
         all_at_root = size if at_root and operation in ("gather", "scatter") else 0
         every = np.full((all_at_root, count), 1 + rank, np.float32)
@@ -213,7 +214,7 @@ CALIBRATION_ITERATIONS = 20_000
 
 
 def _survey(world: Any, parameters: dict[str, Any]) -> Measured:
-    """A computation after each collective, as in what is to be measured: one in a tight loop finds all in the cache."""
+    """Measure a computation after each collective, as in the benchmark itself: a tight loop finds all data in the cache."""
     from penstock.bench.worker import times_of
 
     rows: Measured = []
@@ -229,7 +230,7 @@ def _survey(world: Any, parameters: dict[str, Any]) -> Measured:
 
 
 def _idle(world: Any, parameters: dict[str, Any]) -> dict[str, float]:
-    """The same computation with nothing in flight, in turns while a communicator is open and while there is none."""
+    """The same computation with no operation in flight, alternately with and without an open communicator."""
     from penstock.bench.worker import time_of
     from penstock.comm import Comm
 
@@ -237,7 +238,7 @@ def _idle(world: Any, parameters: dict[str, Any]) -> dict[str, float]:
     samples: dict[str, list[float]] = {"idle": [], "closed": []}
     for _ in range(5):
         with Comm(world) as comm:
-            comm.Allreduce(np.zeros(1), np.zeros(1))  # what progresses in the background has started now
+            comm.Allreduce(np.zeros(1), np.zeros(1))  # starts the background progress
             samples["idle"] += time_of(world, work, parameters["budget_s"] / 5)
         samples["closed"] += time_of(world, work, parameters["budget_s"] / 5)
     return {measured: statistics.median(seconds) for measured, seconds in samples.items()}

@@ -1,4 +1,4 @@
-"""What the times of `penstock bench overlap` say: overlap, time to solution, and the plots of paper 000."""
+"""Results of `penstock bench overlap`: overlap, time to solution, and the plots of paper 000."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from penstock.bench.runner import Report, left_out, seconds_text
 from penstock.drawing import pyplot, save
 from penstock.text_table import columns
 
-Case = tuple[str, int, float]  #: operation, bytes, ratio
+Case = tuple[str, int, float]  #: (operation, bytes, ratio).
 
 
 def overlap_imb(alone_s: float, computation_s: float, overlapped_s: float) -> float:
-    """Percent, as IMB-NBC has it: what was saved, by the longer of the two."""
+    """Overlap in percent as IMB-NBC defines it: time saved / the longer of the two."""
     saved = (alone_s + computation_s - overlapped_s) / max(alone_s, computation_s)
     return 100 * max(0.0, min(1.0, saved))
 
 
 def overlap_osu(alone_s: float, computation_s: float, overlapped_s: float) -> float:
-    """Percent, as the OSU benchmarks have it: the part of the communication that the computation hid."""
+    """Overlap in percent as the OSU benchmarks define it: the share of communication hidden by computation."""
     return max(0.0, 100 - 100 * (overlapped_s - computation_s) / alone_s)
 
 
 @dataclass(frozen=True)
 class Point:
-    """One way to do computation and collective on one number of ranks. Seconds of the slowest rank."""
+    """One mode of computation plus collective on one number of ranks. Seconds of the slowest rank."""
 
     operation: str
     bytes: int
     ratio: float
     ranks: int
     peer: str
-    mode: str  #: "blocking" (the collective, then the computation) or "nonblocking"; of Penstock "auto", "split 0" …
-    plan: str  #: what that ran, for Penstock
-    alone_s: float  #: the collective, started and waited for at once
+    mode: str  #: "blocking" (collective, then computation) or "nonblocking"; for Penstock "auto", "split 0", …
+    plan: str  #: The plan that ran, for Penstock.
+    alone_s: float  #: The collective, started and waited for at once.
     computation_s: float
-    total_s: float  #: both: the time to solution
+    total_s: float  #: Both: the time to solution.
     overlap_imb_percent: float
     overlap_osu_percent: float
 
@@ -56,7 +56,7 @@ class Point:
 
     @property
     def is_automatic(self) -> bool:
-        """Whether this is Penstock as it comes."""
+        """Whether this is Penstock with default settings."""
         return self.peer.startswith("penstock/") and self.mode == "auto"
 
 
@@ -100,10 +100,10 @@ def _total_s(point: Point) -> float:
 
 
 def summarize(report: Report) -> dict[str, Any]:
-    """The points, for each operation, size and ratio the comparison at everyone's best, and the cost of being idle.
+    """The points; for each operation, size and ratio the comparison of everyone's best; and the cost of being idle.
 
-    In a comparison "penstock" is Penstock with what it chooses itself (split "auto") and "speedup" is how many times as
-    fast that is; "..._by_ranks" has an entry for each number of ranks; "model_s" is what the split-tree model predicts.
+    In a comparison, "penstock" is Penstock with split "auto", and "speedup" its speed relative to the best peer.
+    "..._by_ranks" has one entry per number of ranks. "model_s" is the prediction of the split-tree model.
     """
     every = points(report)
     comparisons = [
@@ -121,7 +121,7 @@ def summarize(report: Report) -> dict[str, Any]:
 
 
 def _idle(report: Report) -> dict[str, dict[int, float]]:
-    """Peer → ranks → how much longer a computation takes while a communicator is open and nothing in flight."""
+    """Peer → ranks → time ratio of a computation with an open idle communicator to one without."""
     seconds = {
         (row.setting["measured"], peer, row.setting["ranks"]): value
         for row in report.rows
@@ -173,7 +173,7 @@ def _compare(case: Case, among: list[Point], all_cores: int) -> dict[str, Any]:
 
 
 def _predictions(own: list[Point], all_cores: int) -> dict[str, dict[int, float]]:
-    """Mode → ranks → equation 5, where a transfer of the buffer takes what the collectives alone say that it does."""
+    """Mode → ranks → equation 5, with the transfer time of a buffer taken from the collectives alone."""
     trees = {mode: int(mode.split()[1]) for mode in sorted({point.mode for point in own}) if mode.startswith("split ")}
     measured = [point for point in own if point.mode in trees and 1 < point.ranks <= all_cores]
     if not measured:
@@ -206,7 +206,7 @@ def _ratios(by_ranks: dict[int, float]) -> str:
 
 
 def table(report: Report) -> str:
-    """All points, then each comparison."""
+    """All points, then all comparisons."""
     lines = [
         [
             "operation",
@@ -251,7 +251,7 @@ def table(report: Report) -> str:
 
 
 def plot(report: Report, path: str) -> None:
-    """For each operation, size and ratio the splits (figures 5 and 6 of paper 000) and all MPIs (figure 7)."""
+    """For each operation, size and ratio: the splits (figures 5 and 6 of paper 000) and all MPIs (figure 7)."""
     plt = pyplot()
     every = points(report)
     cases = list(dict.fromkeys(point.case for point in every))
@@ -298,7 +298,7 @@ def _plot_splits(axis: Any, here: list[Point], model_s: dict[str, dict[int, floa
     _curve(axis, blocking, "computation_s", color="gray", ls="--", marker="_", ms=8, label="computation alone")
     if model_s:
         axis.plot([], [], color="black", ls=":", lw=1, label="model")
-    # Where one core carries the whole tree S = 0 is far off; what matters lies below twice the blocking way.
+    # If one core carries the whole tree, S = 0 is far off. Show what is below twice the blocking mode.
     top = max((2e3 * point.total_s for point in blocking), default=math.inf)
     axis.set_ylim(0, min(top, axis.get_ylim()[1]))
 

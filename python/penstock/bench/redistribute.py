@@ -1,4 +1,4 @@
-"""Redistribution of a block-cyclic matrix, against ScaLAPACK and COSTA where they are installed and against a plain copy."""
+"""Benchmark: redistribution of a block-cyclic matrix, against ScaLAPACK, COSTA and a plain copy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BATCH = 3
 
 
 def missing(mpi: Installation) -> dict[str, str]:
-    """Peer → why it is not here."""
+    """Peer → why it is unavailable."""
 
     def absent(what: str, library: Path | None, how: str) -> str:
         if library is None:
@@ -84,7 +84,7 @@ def grid_of(ranks: int) -> tuple[int, int]:
 
 
 def measure(program: str, parameters: dict[str, Any]) -> Measured:
-    """Of all peers of one job."""
+    """Measure all peers of one job."""
     from mpi4py import MPI
 
     import penstock as ps
@@ -114,7 +114,7 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
 
 
 class _Problem:
-    """`count` matrices, each in memory of its own: else the later ones would be found in the caches."""
+    """`count` matrices, each in its own memory: otherwise the later ones would be in the caches."""
 
     def __init__(self, comm: Any, world: Any, op: str, order: int, count: int) -> None:
         import penstock as ps

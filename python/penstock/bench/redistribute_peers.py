@@ -1,4 +1,4 @@
-"""Who else redistributes a block-cyclic matrix: ScaLAPACK, COSTA, and Penstock under ScaLAPACK's names."""
+"""Peers that redistribute a block-cyclic matrix: ScaLAPACK, COSTA, and Penstock under ScaLAPACK's names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.bench.installation import Installation, cores
 
-#: How the libraries of Open MPI, MPICH and Debian's MPICH are named in what is linked to them.
+#: Library names of Open MPI, MPICH and Debian's MPICH, as binaries that are linked to them record.
 _MPI_LIBRARIES = ("libmpi.so.40", "libmpi.so.12", "libmpich.so.12")
 
 
@@ -31,12 +31,12 @@ def costa_path() -> Path | None:
 
 
 def costa_batch_path() -> Path | None:
-    """What costa_batch.cpp has been built into."""
+    """The library built from costa_batch.cpp."""
     return _found("PENSTOCK_BENCH_COSTA_BATCH", "libcosta_batch.so", [])
 
 
 def own_path(mpi: str) -> Path | None:
-    """Penstock's library of ScaLAPACK's routines: given, installed, or where this package was built."""
+    """Penstock's library of ScaLAPACK's routines: given, installed, or in this package's build folder."""
     from penstock import _penstock
 
     built = Path(_penstock.__file__).resolve().parents[2] / "src"
@@ -51,7 +51,7 @@ def _found(variable: str, name: str, folders: Sequence[Path]) -> Path | None:
 
 
 def is_linked_to(library: Path | None, mpi: Installation) -> bool:
-    """Of another MPI it would load, and then wait for ever: a process had two."""
+    """Whether a library uses this MPI. One for another MPI would load that too, and hang: the process would have two."""
     if library is None:
         return False
     content, folder = library.read_bytes(), Path(mpi.prefix, "lib")
@@ -69,13 +69,13 @@ def _loaded(what: str, path: Path | None, mode: int) -> ctypes.CDLL:
 
 
 def share_cores(ranks: int) -> None:
-    """Before COSTA is loaded: its threads share the cores, and those that have nothing to do leave them to others."""
+    """Call it before COSTA is loaded. Its threads then share the cores, and idle ones yield."""
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(cores()) // ranks)))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 class ScalapackNames:
-    """pdgemr2d and pdtran of one library, called as Fortran is, on one of ScaLAPACK's process grids."""
+    """pdgemr2d and pdtran of one library, called with Fortran's conventions, on a ScaLAPACK process grid."""
 
     def __init__(self, world: Any, grid: tuple[int, int], blocks: tuple[int, int], whose: str) -> None:
         from mpi4py import MPI
@@ -141,7 +141,7 @@ def costa_batch(
     sources: Sequence[np.ndarray],
     targets: Sequence[np.ndarray],
 ) -> Callable[[], object]:
-    """All matrices in one of COSTA's rounds."""
+    """All matrices in one batch of COSTA."""
     share_cores(world.size)
     _loaded("COSTA", costa_path(), ctypes.RTLD_GLOBAL)
     batch = _loaded("costa_batch", costa_batch_path(), ctypes.RTLD_LOCAL).penstock_bench_costa_batch

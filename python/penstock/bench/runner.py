@@ -1,4 +1,4 @@
-"""Launches the peers of a benchmark, interleaved, and sums up what they measured."""
+"""Launches the peers of a benchmark interleaved, and summarizes their measurements."""
 
 from __future__ import annotations
 
@@ -25,35 +25,37 @@ from penstock.text_table import columns
 
 JOB_TIMEOUT_S = 600
 
-#: What one job measured: settings, and seconds of the slowest rank.
+#: The measurements of one job: (setting, seconds of the slowest rank).
 Measured = list[tuple[dict[str, Any], list[float]]]
 
 
 @dataclass(frozen=True)
 class Program:
-    """What a job runs: Penstock, or something to compare it with."""
+    """A program that a job runs: Penstock or a peer."""
 
-    name: str  #: as the case's measure() knows it
-    baselines: tuple[str, ...] = ()  #: the programs of the same MPI that it is compared with
-    environment: Mapping[str, str] = field(default_factory=dict)  #: of its jobs
-    #: Whether each rank is bound to a core, where there are enough; None leaves that to the launcher.
+    name: str  #: The name that the case's measure() knows.
+    baselines: tuple[str, ...] = ()  #: Programs of the same MPI to compare with.
+    environment: Mapping[str, str] = field(default_factory=dict)  #: Of its jobs.
+    #: Whether each rank is bound to a core, if there are enough. None leaves it to the launcher.
     bound: bool | None = None
-    once: bool = False  #: under the first MPI only
-    threads_per_rank: int = 1  #: that are busy while nothing is computed: more than cores, and waiting ranks yield
-    #: Programs of one name here run in turns in one job, so that they meet the same memory and the same neighbours.
-    #: Then measure() gets their names with commas, and its settings say in "program" whose they are, or, without
-    #: samples, in "cannot" why that one cannot be measured.
+    once: bool = False  #: Run under the first MPI only.
+    threads_per_rank: int = (
+        1  #: Busy threads while nothing is computed. With more threads than cores, waiting ranks yield.
+    )
+    #: Programs with the same job name run in turns in one job, on the same memory and beside the same other load.
+    #: measure() then gets their names comma-separated. Its settings name the program in "program"; a setting without
+    #: samples says in "cannot" why it cannot be measured.
     job: str = ""
 
 
 @dataclass
 class Row:
-    """One measured setting. Times in seconds, of the slowest rank; the median of all repetitions of a peer."""
+    """One measured setting. Seconds of the slowest rank; the median over all repetitions of a peer."""
 
     setting: dict[str, Any]
     seconds: dict[str, float] = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)
-    #: "penstock/mpich : native/mpich" → how many times as fast the first is
+    #: "penstock/mpich : native/mpich" → speed of the first relative to the second.
     speedup: dict[str, float] = field(default_factory=dict)
 
 
@@ -64,9 +66,9 @@ class Report:
     parameters: dict[str, Any]
     peers: list[str]
     rows: list[Row]
-    #: Peer → why it could not be measured; for single settings of a peer "penstock/mpich (split 2)".
+    #: Peer → why it could not be measured; for a single setting of a peer, "penstock/mpich (split 2)".
     left_out: dict[str, str]
-    summary: Any = None  #: what the case's summarize(report) makes of the rows
+    summary: Any = None  #: Result of the case's summarize(report).
 
 
 class Jobs:
@@ -80,7 +82,7 @@ class Jobs:
         tell: Callable[[str], None],
         programs: Sequence[str] = (),
     ) -> None:
-        """`programs` are the names of those to measure; all if it is empty."""
+        """`programs`: the names of those to measure. Empty: all."""
         known = dict.fromkeys(program.name for mpi in mpis for program in case.programs(mpi))
         missing = {
             (name, mpi.name): reason
@@ -106,7 +108,7 @@ class Jobs:
         self._tell = tell
 
     def groups(self) -> list[list[str]]:
-        """The peers, with those of one job together."""
+        """The peers, grouped by job."""
         together: dict[tuple[str, str], list[str]] = {}
         for peer, (mpi, program) in self.peers.items():
             together.setdefault((mpi.name, f"job {program.job}" if program.job else program.name), []).append(peer)
@@ -135,7 +137,7 @@ class Jobs:
         return by_peer
 
     def measure(self, peer: str, parameters: dict[str, Any], ranks: int, what: str = "") -> Measured:
-        """Run one job. What cannot run says why in `left_out` and is not tried again."""
+        """Run one job. If it cannot run, `left_out` gets the reason, and it is not tried again."""
         if peer in self.left_out:
             return []
         self._tell(f"{self._case_name}: {peer}, {ranks} ranks{what}")
@@ -167,9 +169,10 @@ def run(
     programs: Sequence[str] = (),
     tell: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """Run every job `repetitions` times, in turns, so that a machine that slows down slows all of them.
+    """Run every job `repetitions` times, interleaved, so that a slow phase of the machine slows all of them.
 
-    Of the case's programs only those with names in `programs`, if there are any. Once at least; not again when that would last longer than `minutes` in all, nor after an interrupt.
+    `programs` restricts the case's programs by name. Each job runs at least once. No repetition starts if it would exceed
+    `minutes` in total, or after an interrupt.
     """
     begin = time.monotonic()
     jobs = Jobs(case_name, case, mpis, tell, programs)
@@ -180,7 +183,7 @@ def run(
 
     def repeat() -> None:
         for size in ranks:
-            # In another order each time: the first after a pause has a machine that others do not have.
+            # A different order each time: the first job after a pause finds the machine in another state.
             order = jobs.groups()
             for group in order if done % 2 == 0 else reversed(order):
                 turn = f", repetition {done + 1} of {repetitions}"
@@ -220,7 +223,7 @@ def run(
 def _launch(
     case_name: str, mpi: Installation, program: Program, parameters: dict[str, Any], ranks: int
 ) -> Measured | str:
-    """What one job measured, or why it could not."""
+    """The measurements of one job, or why it failed."""
     placement = None
     if program.bound is not None:
         free = len(cores()) - ranks * program.threads_per_rank
@@ -246,12 +249,12 @@ def _launch(
     return [(row["setting"], row["seconds"]) for row in content["rows"]]
 
 
-#: What tells most of a job that failed, best first: a Python exception, then what launchers say of a signal.
+#: Patterns of the most informative line of a failed job, best first: a Python exception, then a launcher's report of a signal.
 _TELLING = (r"\b(?:[\w.]*Error|Exception)\b.*", r"(?:exited on|EXIT STRING:|KILLED BY|Caught) .*")
 
 
 def _reason(case_name: str, output: str, status: int) -> str:
-    """Why a job failed, in one line: the one that its ranks ended with (penstock.spmd), if there is one."""
+    """Why a job failed, in one line; the line that its ranks ended with (penstock.spmd), if there is one."""
     lines = [line.strip() for line in output.splitlines() if line.strip(" =-|")]
     own = f"penstock bench {case_name}: "
     if said := [line.removeprefix(own) for line in lines if line.startswith(own)]:
@@ -280,7 +283,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def table(report: Report) -> str:
-    """Settings down, peers across, and how many times as fast the compared ones are."""
+    """Settings down, peers across, then relative speeds."""
     settings = list(report.rows[0].setting) if report.rows else []
     peers = [peer for peer in report.peers if any(peer in row.seconds for row in report.rows)]
     pairs = list(dict.fromkeys(pair for row in report.rows for pair in row.speedup))
@@ -295,7 +298,7 @@ def table(report: Report) -> str:
 
 
 def left_out(report: Report) -> list[str]:
-    """What was not measured, each reason once; and repetitions for which the time did not suffice."""
+    """What was not measured, each reason once; and how many repetitions there was time for."""
     lines = [f"{', '.join(peers)} left out: {reason}" for reason, peers in by_reason(report.left_out).items()]
     wanted, done = (report.parameters.get(key, 0) for key in ("repetitions_wanted", "repetitions"))
     if done < wanted:
@@ -315,7 +318,7 @@ def by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def plot(report: Report, path: str) -> None:
-    """Time by size, one panel for each other setting; times of each peer with the range of its samples."""
+    """Time over size, one panel per other setting; each peer's times with the range of its samples."""
     plt = pyplot()
     panels: dict[str, list[Row]] = {}
     for row in report.rows:

@@ -1,4 +1,4 @@
-"""Atomic writes of overlapping, non-contiguous regions: the three experiments of paper 004, section 6."""
+"""Benchmark: atomic writes of overlapping, non-contiguous regions; the three experiments of paper 004, section 6."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from penstock.error import Error
 
 SUMMARY = """Atomic writes of overlapping regions, against the MPIs' atomic mode and against plain files.
 
-One rank: the same bytes in more and more regions, written and read back; a snapshot of scattered rows read before and
-after compaction; opening a store and reading the newest of few and of many versions; one small write. More ranks: tiles in a row, each overlapping its
-neighbours by an eighth, in short and in long rows; square numbers of ranks: mpi-tile-io's squares, with small and large
-elements. Peers: the atomic mode of MPI.File (ROMIO, OMPIO), one new plain file per process and write ("plain"), and the
-same file written again ("overwritten"). Where there are more ranks than cores, those that poll as MPI does take most of the
-cores from those that still write, or hold a lock: so each setting is measured with polling ranks (the time of the slowest), and with
-ranks that begin at an instant and sleep as soon as they are done (the time until the last is). Every result is verified: where tiles overlap, one of them must have won
-everywhere.
+One rank: the same bytes in more and more regions, written and read back; a snapshot of scattered rows, read before and
+after compaction; opening a store and reading the newest of few and of many versions; one small write. Several ranks: tiles
+in a row, each overlapping its neighbours by an eighth, with short and with long rows. Square numbers of ranks:
+mpi-tile-io's squares, with small and with large elements. Peers: the atomic mode of MPI.File (ROMIO, OMPIO), a new plain
+file per process and write ("plain"), and the same file overwritten ("overwritten"). With more ranks than cores, ranks that
+poll as MPI does take the cores from ranks that still write or hold a lock. So each setting is measured twice: with
+polling ranks (the time of the slowest), and with ranks that start together and sleep when done (the time until the last
+is done). Every result is verified: where tiles overlap, one of them must have won everywhere.
 """
 
 OPTIONS = {
@@ -51,9 +51,9 @@ OPTIONS = {
 CHOICES = {"sync": ["no", "yes"], "waiting": ["polling", "asleep"]}
 RANKS = [1, 4, 8, 16, 36]
 MINUTES = 12
-POLL_S = 5e-3  #: between two looks of a rank that waits asleep
-SETTLE_S = 0.02  #: until all ranks sleep that are to begin at an instant
-# Memory that the machine has not used for a while is slow, for whoever comes first: everybody warms up in place.
+POLL_S = 5e-3  #: Interval between polls of a rank that waits asleep.
+SETTLE_S = 0.02  #: Time for all ranks to fall asleep before they start together.
+# Memory that the machine has not used for a while is slow at first. Every peer warms up its own memory.
 WARM_UP_ROUNDS, MIN_ROUNDS, MAX_ROUNDS = 6, 5, 40
 
 
@@ -67,8 +67,8 @@ def programs(mpi: Installation) -> list[Program]:
 
 
 def prepare(parameters: dict[str, Any], jobs: Jobs) -> dict[str, Any]:
-    """Touch as much memory as the largest job needs: what was not used for long may be the hypervisor's, which takes ten
-    times as long as a copy to give a page back, and so slows down whoever comes first."""
+    """Touch as much memory as the largest job needs. The hypervisor may hold pages that were unused for long; getting one
+    back takes ten times as long as a copy, which would slow down the first peer."""
     place = Path(parameters["directory"] or tempfile.gettempdir())
     if not place.is_dir() or not os.access(place, os.W_OK):
         raise Error(f"--directory is '{place}', expected a directory that can be written to", "io")
@@ -79,13 +79,13 @@ def prepare(parameters: dict[str, Any], jobs: Jobs) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Pattern:
-    """What each rank writes: equally large rectangles of a matrix of bytes."""
+    """The regions that each rank writes: rectangles of equal size in a matrix of bytes."""
 
     setting: dict[str, Any]
     shape: tuple[int, int]
     tile: tuple[int, int]
-    starts: list[tuple[int, int]]  #: by rank
-    spread: bool = False  #: the matrix has one column of regions, with a gap of the same size behind each
+    starts: list[tuple[int, int]]  #: Upper left corner, by rank.
+    spread: bool = False  #: The matrix has one column of regions; behind each is a gap of the same size.
 
     def rectangle(self, rank: int) -> tuple[slice, slice]:
         (row, column), (rows, columns) = self.starts[rank], self.tile
@@ -168,7 +168,7 @@ def measure(program: str, parameters: dict[str, Any]) -> Measured:
 def _times(
     world: Any, target: Any, pattern: Pattern, waits: list[str], budget_s: float
 ) -> list[tuple[str, str, list[float]]]:
-    """Medians. Filling buffers, cleaning up and verifying are not measured. Ways of waiting take turns."""
+    """Medians. Filling buffers, cleaning up and verifying are not timed. The ways of waiting take turns."""
     data = store_snapshots.memory(int(np.prod(pattern.tile))).reshape(pattern.tile)
     accesses = {"write": target.write}
     if world.size == 1:
@@ -197,25 +197,25 @@ def _times(
         target.verify(turn)
     except AssertionError as error:
         failure = str(error)
-    _meet(world)
-    # Where one rank finds out, the others must not go on and wait for it.
+    _sleeping_barrier(world)
+    # If one rank finds an error, the others must not go on and wait for it.
     if failures := [found for found in world.allgather(failure) if found]:
         raise AssertionError(failures[0])
     return [(name, how, [statistics.median(values)]) for (name, how), values in samples.items()]
 
 
-def _meet(world: Any) -> None:
-    """Wait for all ranks, asleep."""
+def _sleeping_barrier(world: Any) -> None:
+    """Wait for all ranks, asleep: a barrier that does not poll."""
     arrived = world.Ibarrier()
     while not arrived.Test():
         time.sleep(POLL_S)
 
 
 def _polling(world: Any, action: Callable[[], None]) -> float:
-    """Seconds of the slowest rank, while the others wait as MPI does."""
+    """Seconds of the slowest rank, while the others poll as MPI does."""
     from mpi4py import MPI
 
-    _meet(world)
+    _sleeping_barrier(world)
     world.Barrier()
     begin = time.perf_counter()
     action()
@@ -223,12 +223,12 @@ def _polling(world: Any, action: Callable[[], None]) -> float:
 
 
 def _asleep(world: Any, action: Callable[[], None]) -> float:
-    """Seconds from an instant at which all ranks begin until the last is done; on several hosts, of the slowest."""
+    """Seconds from the common start until the last rank is done; on several hosts, of the slowest rank."""
     from mpi4py import MPI
 
-    _meet(world)
+    _sleeping_barrier(world)
     host = world.Split_type(MPI.COMM_TYPE_SHARED)
-    if 1 < host.size == world.size:  # one clock
+    if 1 < host.size == world.size:  # all ranks share one clock
         begin = world.bcast(time.monotonic() + SETTLE_S)
     else:
         world.Barrier()
@@ -237,7 +237,7 @@ def _asleep(world: Any, action: Callable[[], None]) -> float:
     time.sleep(max(0.0, begin - time.monotonic()))
     action()
     end = time.monotonic()
-    _meet(world)
+    _sleeping_barrier(world)
     return world.allreduce(end - begin, MPI.MAX)
 
 
@@ -249,7 +249,7 @@ def _value(rank: int, turn: int) -> int:
 
 
 def check_matrix(found: np.ndarray, pattern: Pattern, turn: int, gaps: bool = True) -> None:
-    """Every byte comes from the last turn, of two tiles that overlap one is on top everywhere, and `gaps` are zero."""
+    """Check that every byte comes from the last turn, that of two overlapping tiles one won everywhere, and `gaps` are 0."""
     expected = np.zeros(pattern.shape, bool)
     for rank in range(len(pattern.starts)):
         expected[pattern.rectangle(rank)] = True
@@ -271,7 +271,7 @@ def check_matrix(found: np.ndarray, pattern: Pattern, turn: int, gaps: bool = Tr
 
 
 class _File:
-    """A file of MPI's interface: the MPI's own in atomic mode, or Penstock's."""
+    """A file with MPI's interface: MPI's own in atomic mode, or Penstock's."""
 
     zeros_in_gaps = True
 
@@ -299,7 +299,7 @@ class _File:
         self._file.Sync()
         self._file.Set_view(0, MPI.BYTE, MPI.BYTE)
         if self._world.rank == 0:
-            # A view ends where the last tile does, so that bytes behind it may not exist.
+            # A view ends with its last tile, so bytes behind it may not exist.
             found = np.zeros(self._pattern.shape, np.uint8)
             self._file.Read_at(0, found.reshape(-1)[: min(found.size, self._file.Get_size())])
             check_matrix(found, self._pattern, turn, self.zeros_in_gaps)
@@ -309,7 +309,7 @@ class _File:
 
 
 class _Atomic(_File):
-    zeros_in_gaps = False  # MPI leaves open what was never written, and ROMIO writes what its buffer held before
+    zeros_in_gaps = False  # MPI leaves unwritten bytes undefined; ROMIO writes old contents of its buffer there
 
     def __init__(self, world: Any, folder: Path, pattern: Pattern, sync: bool) -> None:
         from mpi4py import MPI
@@ -331,7 +331,7 @@ class _Penstock(_File):
 
         from penstock.file import File
 
-        self._apart = isinstance(place, str)  # from the folder, which goes away by itself
+        self._apart = isinstance(place, str)  # outside of the folder, which is removed as a whole
         self._url = place if self._apart else f"file://{place}/store"
         info = {"penstock_durable": "true" if sync else "false"}
         super().__init__(
@@ -339,12 +339,12 @@ class _Penstock(_File):
         )  # fmt: skip
 
     def tidy(self) -> None:
-        """What earlier rounds wrote is not needed any more, and a disk is finite."""
+        """Remove earlier versions, since a disk is finite."""
         from penstock.store import Store
 
         if self._world.rank == 0:
             Store(self._url, create=False, durable=False).gc(keep_last=1)
-        _meet(self._world)
+        _sleeping_barrier(self._world)
 
     def close(self) -> None:
         from penstock.store import Store
@@ -355,7 +355,7 @@ class _Penstock(_File):
 
 
 class _Plain:
-    """Each process has files of its own, which nobody else sees: the most that a file system can do."""
+    """A file per process, seen by no other process: the upper limit of the file system."""
 
     def __init__(self, world: Any, folder: Path, pattern: Pattern, sync: bool) -> None:
         self._world, self._folder, self._sync, self._pattern = world, folder, sync, pattern
@@ -383,7 +383,7 @@ class _Plain:
             file.readinto(data.data.cast("B"))
 
     def tidy(self) -> None:
-        """Keep what was written last while the next is written, as Penstock does: memory that was used just now is fast."""
+        """Keep the last file while the next is written, as Penstock does: recently used memory is fast."""
         if self._number > 1:
             os.unlink(self._folder / f"{self._world.rank}-{self._number - 1}")
 
@@ -408,12 +408,12 @@ TARGETS = {"atomic": _Atomic, "plain": _Plain, "overwritten": _Overwritten, "pen
 
 
 def summarize(report: Report) -> list[str]:
-    """Return ratios between rows, one a line."""
+    """Ratios between rows, one per line."""
     return store_snapshots.summary(report)
 
 
 def table(report: Report) -> str:
-    """Settings down; MB/s of all ranks across, then how many times as fast Penstock is."""
+    """Settings down; MB/s of all ranks across, then the relative speed of Penstock."""
     settings = [key for key in report.rows[0].setting if key != "bytes"]
     peers = [peer for peer in report.peers if any(peer in row.seconds for row in report.rows)]
     pairs = list(dict.fromkeys(pair for row in report.rows for pair in row.speedup))

@@ -1,4 +1,4 @@
-"""What `penstock bench store` measures of one process: reading snapshots back, long histories, publishing."""
+"""The single-process part of `penstock bench store`: reading snapshots, long histories, publishing versions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from penstock.bench.runner import Measured, Report
 from penstock.store import Store
 
 ROW_BYTES = 64 << 10
-WRITERS = 8  #: whose rows alternate in a snapshot that is read back
-TILE_BYTES, TILE_REGIONS, TILES = 64 << 10, 16, 10  #: of a version in a long history
+WRITERS = 8  #: Writers whose rows alternate in a snapshot that is read back.
+TILE_BYTES, TILE_REGIONS, TILES = 64 << 10, 16, 10  #: Of each version in a long history.
 ROUNDS = 15
 
 
 def penstock(url: str, parameters: dict[str, Any]) -> Measured:
-    """Reading a snapshot of scattered rows before and after compaction; the newest of many versions; one small write."""
+    """A snapshot of scattered rows, read before and after compaction; the newest of many versions; one small write."""
     store = Store(url, durable=False)
     rows = _reading_back(store, int(parameters["bytes"]))
     for count in parameters["versions"]:
@@ -29,7 +29,7 @@ def penstock(url: str, parameters: dict[str, Any]) -> Measured:
 
 
 def plain(folder: Path, parameters: dict[str, Any]) -> Measured:
-    """Return the times of a plain file of the same size, once for each row of Penstock's that it is compared with."""
+    """The times of a plain file of equal size, once for each row of Penstock's that it is compared with."""
     size = _matrix_bytes(int(parameters["bytes"]))
     path = folder / "plain"
     path.write_bytes(_content(size).data)
@@ -55,7 +55,7 @@ def _reading_back(store: Store, total: int) -> Measured:
     for access in ("read", "read compacted"):
         if access == "read compacted":
             blob.compact()
-        # Opened anew: the handle of the writer knows the map already.
+        # Open the store anew: the writer's handle has the version map cached.
         reader = Store(store.url, create=False, durable=False).open("snapshot")
         found = memory(size)
         seconds = _median(lambda: reader.read([(0, found)]))  # noqa: B023
@@ -71,7 +71,7 @@ def _history(store: Store, url: str, count: int) -> tuple[dict[str, Any], list[f
     stretch = TILE_BYTES // TILE_REGIONS
     content = np.zeros(size, np.uint8)
     for version in range(count):
-        # Each tile is spread over the blob, as a column of a matrix is.
+        # Each tile is spread over the blob, like a column of a matrix.
         first = version % TILES
         starts = [(region * TILES + first) * stretch for region in range(TILE_REGIONS)]
         tile = np.full(stretch, 1 + version % 255, np.uint8)
@@ -101,9 +101,10 @@ def _publishing(store: Store) -> tuple[dict[str, Any], list[float]]:
 
 
 def memory(size: int) -> np.ndarray:
-    """Bytes from the start of a page on.
+    """Page-aligned bytes.
 
-    Some processors copy several times slower to 16 bytes behind one, where NumPy's large arrays begin or not by chance.
+    Some processors copy several times slower to addresses 16 bytes behind a page boundary, where NumPy's large arrays may
+    start.
     """
     raw = np.empty(size + 4096, np.uint8)
     start = -raw.ctypes.data % 4096
@@ -145,7 +146,7 @@ def _verify(found: np.ndarray, expected: np.ndarray) -> None:
 
 
 def summary(report: Report) -> list[str]:
-    """Ratios between rows: what regions, writers, versions and publishing cost."""
+    """Ratios between rows: the cost of regions, writers, versions and publishing."""
     lines = []
     for peer in (peer for peer in report.peers if peer.startswith("penstock/")):
         rows = [(row.setting, row.seconds[peer]) for row in report.rows if peer in row.seconds]

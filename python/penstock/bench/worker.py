@@ -16,7 +16,7 @@ MIN_ROUNDS, MAX_ROUNDS = 3, 200
 
 
 class Cannot(Error):  # noqa: N818
-    """This program cannot be measured here; the text says why."""
+    """This program cannot be measured here. The text says why."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, "unsupported")
@@ -31,11 +31,11 @@ def times_of(
     budget_s: float,
     prepare: Mapping[Any, Callable[[], object]] | None = None,
 ) -> dict[Any, float]:
-    """Seconds that each action takes on the slowest rank: the median of rounds that together take about `budget_s`.
+    """Seconds of each action on the slowest rank: the median of rounds that together take about `budget_s`. Collective.
 
-    A round runs each action once, in an order of its own, so that a machine that slows down slows all of them and none
-    has always the same before it. What `prepare` has for an action runs before it, and is not timed. Collective; `comm` is the MPI library's own, so the peers are all measured with the
-    same clock and barrier.
+    A round runs each action once, in random order: a slow phase of the machine slows all of them, and none always follows
+    the same one. The entry of `prepare` for an action runs before it, untimed. `comm` is the MPI library's own communicator,
+    so all peers are measured with the same clock and barrier.
     """
     import numpy as np
     from mpi4py import MPI
@@ -58,7 +58,7 @@ def times_of(
         return comm.bcast(int(budget_s / max(sum(once()), 1e-7)))
 
     count = rounds_within(budget_s)
-    if count > 0:  # the first round warmed up
+    if count > 0:  # the first round was the warm-up
         count = rounds_within(budget_s)
     count = min(MAX_ROUNDS, max(MIN_ROUNDS, count))
     mine = np.array([once() for _ in range(count)])

@@ -1,7 +1,7 @@
-"""The command line, `penstock`. A command is a module of this package and one line of `_COMMANDS`.
+"""The command line, `penstock`. A command is a module of this package and a line of `_COMMANDS`.
 
-Whatever goes wrong is one line on standard error: what was given, what was expected and what to do. The status is 2 for
-arguments that no run could take, and 1 for what failed.
+An error is one line on standard error: what was given, what was expected and what to do. The exit status is 2 for invalid
+arguments and 1 for other failures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ try:
 except ImportError as missing:
     spmd.end_before_mpi("penstock", f"{missing}; install Penstock's requirements on every node")
 
-# Name → module; the module has a click command of the command's name. Loaded when used: `penstock --help` is quick.
+# Command → module with a click command of that name. Imported on use, so that `penstock --help` is fast.
 _COMMANDS = {
     "bench": "penstock.cli.bench",
     "info": "penstock.cli.info",
@@ -33,10 +33,10 @@ _COMMANDS = {
     "tune": "penstock.cli.tune",
 }
 
-#: Before click 8.2 there is none: the help was printed already.
+#: click before 8.2 has no such error: it has printed the help already.
 _NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
-#: Module → what installs it.
+#: Module → command that installs it.
 _EXTRAS = {
     "matplotlib": "pip install 'penstock[plot]'",
     "mfusepy": "pip install 'penstock[fuse]'",
@@ -45,7 +45,7 @@ _EXTRAS = {
 
 
 def version() -> str:
-    """Of the installed package."""
+    """The version of the installed package."""
     try:
         return importlib.metadata.version("penstock")
     except importlib.metadata.PackageNotFoundError:
@@ -53,7 +53,7 @@ def version() -> str:
 
 
 class _Context(click.Context):
-    """Leaves in what fails under it the command that failed, such as "penstock store ls"."""
+    """Records in an exception the path of the command that failed, such as "penstock store ls"."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -96,7 +96,7 @@ class _Commands(click.Group):
             _say("penstock", "interrupted")
             status = 130
         except BrokenPipeError:
-            # The reader of a pipe has what it wanted; Python must not complain about it while it exits.
+            # The reader closed the pipe. Redirect stdout, so that Python does not report it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             status = 1
         except Exception as error:
@@ -145,13 +145,13 @@ def _say(who: str, what: str) -> None:
 
 
 @click.group("penstock", cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--debug", is_flag=True, envvar="PENSTOCK_DEBUG", help="Print the traceback of what fails, too.")
+@click.option("--debug", is_flag=True, envvar="PENSTOCK_DEBUG", help="Print tracebacks of errors.")
 @click.version_option(version(), message="%(prog)s %(version)s")
 def main(debug: bool) -> None:
-    """Moves the data of parallel programs behind their computation.
+    """Moves the data of parallel programs while they compute.
 
-    Every command takes --json; the keys of what it prints are part of the interface. What goes wrong is one line on
-    standard error, and the exit status 2 for arguments that no run could take or 1 for what failed.
+    Every command takes --json; the keys of its output are a stable interface. An error is one line on standard error.
+    The exit status is 2 for invalid arguments and 1 for other failures.
 
     \b
     Examples:

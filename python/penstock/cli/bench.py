@@ -1,4 +1,4 @@
-"""penstock bench: measure Penstock side by side with the peers that are installed."""
+"""penstock bench: benchmarks of Penstock and of the installed peers, side by side."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from penstock.error import Error
 def bench() -> None:
     """Benchmarks side by side with each installed MPI and other peers.
 
-    Peers run as jobs of their own, in turns; times are medians of the slowest rank. Machines are shared and differ: quote
-    the ratios of one run, not its seconds.
+    Peers run as separate jobs, in turns. Times are medians of the slowest rank. Machines are shared and differ: quote
+    ratios of one run, not its seconds.
     """
 
 
@@ -30,7 +30,7 @@ _SUFFIXES = {"K": 10, "M": 20, "G": 30}
 
 
 def _value(default: Any, text: str) -> Any:
-    """`text` as a value of the type of `default`; whole numbers may end in K, M or G. Raises ValueError."""
+    """`text` as a value of the type of `default`. Integers may end in K, M or G. Raises ValueError."""
     if isinstance(default, list):
         values = [_value(default[0], word) for word in text.split(",") if word]
         if not values:
@@ -50,14 +50,14 @@ def _value(default: Any, text: str) -> Any:
 
 
 def _require_choice(key: str, value: Any, choices: Sequence[str] | None) -> None:
-    """Before any job is started, which would have to fail first."""
+    """Reject an invalid choice before any job starts."""
     for word in value if isinstance(value, list) else [value]:
         if choices is not None and word not in choices:
             raise click.BadParameter(f"'{word}' is none of {', '.join(choices)}", param_hint=_flag(key))
 
 
 def _ranks(case: Any, text: str | None, quick: bool) -> list[int]:
-    """Given ones, else those of the case, which may depend on the cores; --quick takes the first."""
+    """The given numbers of ranks, else those of the case, which may depend on the cores. --quick keeps the first."""
     if text and text != "auto":
         try:
             given = _value([1], text)
@@ -71,7 +71,7 @@ def _ranks(case: Any, text: str | None, quick: bool) -> list[int]:
 
 
 def _use_cores(wanted: int) -> None:
-    """This process and the jobs that it launches run on `wanted` cores."""
+    """Restrict this process and the jobs that it launches to `wanted` cores."""
     usable = cores()
     if wanted > len(usable):
         raise click.BadParameter(f"{wanted}, but there are {len(usable)}", param_hint="--cores")
@@ -79,12 +79,12 @@ def _use_cores(wanted: int) -> None:
 
 
 def _reasons(left_out: dict[str, str]) -> str:
-    """Each reason once, with the peers that have it."""
+    """Each reason once, with the peers it applies to."""
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in runner.by_reason(left_out).items())
 
 
 def _require_no_launcher() -> None:
-    """Jobs cannot be started from each rank of a job; the first one says so for all."""
+    """Reject a start under mpiexec: this command launches jobs itself. Rank 0 reports it for all ranks."""
     rank = spmd.launched_rank()
     if rank is None:
         return
@@ -97,7 +97,7 @@ def _require_no_launcher() -> None:
 
 
 def _require_mpi4py() -> None:
-    """Every job needs it, and would say so in its turn."""
+    """Check once for mpi4py, which every job needs."""
     if importlib.util.find_spec("mpi4py") is None:
         raise Error(
             "penstock bench needs mpi4py, which is not installed; pip install 'penstock[mpi]', or pip install mpi4py",
@@ -153,23 +153,23 @@ def _command(name: str) -> click.Command:
             getattr(case, "plot", runner.plot)(report, plot)
 
     options: list[click.Parameter] = [
-        click.Option(["--ranks"], help=f"Numbers of ranks, with commas. [default: {_shown(case.RANKS)}]"),
+        click.Option(["--ranks"], help=f"Numbers of ranks, comma-separated. [default: {_shown(case.RANKS)}]"),
         click.Option(["--cores", "cores_to_use"], type=click.IntRange(1), help="Cores to use. [default: all]"),
-        click.Option(["--repetitions"], type=click.IntRange(1), help="Jobs of each peer. [default: 3]"),
+        click.Option(["--repetitions"], type=click.IntRange(1), help="Jobs per peer. [default: 3]"),
         click.Option(
             ["--minutes"],
             type=click.FloatRange(0, min_open=True),
-            help="Do not repeat jobs for longer. [default: "
+            help="Start no further repetition after this time. [default: "
             + ("no limit" if limit == math.inf else f"{limit:g}, no limit with --repetitions")
             + "]",
         ),
-        click.Option(["--mpi"], default="", help="MPIs to use, with commas. [default: all that are found]"),
+        click.Option(["--mpi"], default="", help="MPIs to use, comma-separated. [default: all that are found]"),
         click.Option(
             ["--peers"],
             default="",
-            help="What to measure, with commas, such as penstock,plain for the peers penstock/… and plain/…. [default: all]",
+            help="What to measure, comma-separated, such as penstock,plain for the peers penstock/… and plain/…. [default: all]",
         ),
-        click.Option(["--quick"], is_flag=True, help="Little of everything: does it run?"),
+        click.Option(["--quick"], is_flag=True, help="Few and small settings, to check that it runs."),
         click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object."),
         click.Option(
             ["--plot"],

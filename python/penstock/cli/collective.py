@@ -1,4 +1,4 @@
-"""Commands that all ranks of an mpiexec job run."""
+"""Commands that all ranks of an mpiexec job run together."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from penstock import spmd
 
 
 class CollectiveCommand(click.Command):
-    """Runs its callback inside ``spmd.program``: what fails on one rank is said once, and all ranks exit alike.
+    """Runs its callback inside ``spmd.program``: an error of one rank is reported once, and all ranks exit alike.
 
-    Rank 0 alone says what is wrong with the arguments, which are those of all ranks, and prints the help.
+    All ranks have the same arguments, so rank 0 alone prints the help and reports invalid arguments.
     """
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> click.Context:

@@ -1,4 +1,4 @@
-"""penstock info: what Penstock finds on this machine, and every option with its value."""
+"""penstock info: MPI, cores and shared memory of this machine, and all options with their values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.cli import version
 @click.option("--options", "with_options", is_flag=True, help="Explain every option.")
 @click.option("--ranks", type=click.IntRange(1, 1024), help="Ranks per node to place communication cores for.")
 def info(as_json: bool, with_options: bool, ranks: int | None) -> None:
-    """MPI, cores, shared memory, and what is switched on.
+    """MPI, cores, shared memory, and enabled features.
 
     \b
     Examples:
@@ -60,7 +60,7 @@ _CORES = ("topology", "cores", "cpus", "numa_nodes", "process_cpus", "inherited_
 def gather(ranks: int | None = None) -> dict:
     from penstock import _penstock
 
-    # By default as many ranks as leave a CPU to communication.
+    # Default: one rank per CPU, but one CPU left for communication.
     usable = len(os.sched_getaffinity(0))
     machine = json.loads(_penstock.describe_machine(ranks or min(max(usable - 1, 1), 1024)))
 
@@ -90,7 +90,7 @@ def _mpi(libraries: Path) -> dict:
         "abi": None,
         "problem": None,
     }
-    # mpi4py without a loadable MPI library raises ImportError or RuntimeError; both are an answer here, not a failure.
+    # mpi4py without a loadable MPI raises ImportError or RuntimeError. Here that is a result, not a failure.
     try:
         import mpi4py
 

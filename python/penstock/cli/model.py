@@ -1,4 +1,4 @@
-"""penstock model: what the analytic models say, without MPI and without running anything."""
+"""penstock model: analytic models of the split-tree and of relabeling. Local; needs no MPI."""
 
 from __future__ import annotations
 
@@ -22,18 +22,22 @@ _TREE_OPS = ["bcast", "reduce", "gather", "scatter", "allreduce"]
 
 @click.group()
 def model() -> None:
-    """Analytic models, computed in this process."""
+    """Analytic models, computed locally."""
 
 
 @model.command()
 @click.option("--shape", metavar="ROWS,COLUMNS", help="Shape of the source.")
 @click.option("--from", "source", metavar="BLOCK@GRID:ORDER", help="1000,1000@10x10:row, for example.")
-@click.option("--to", "target", metavar="BLOCK@GRID:ORDER", help="The same for the target.")
+@click.option("--to", "target", metavar="BLOCK@GRID:ORDER", help="The layout of the target, in the same form.")
 @click.option(
-    "--op", type=click.Choice(["N", "T", "C"]), default="N", show_default=True, help="What happens on the way."
+    "--op",
+    type=click.Choice(["N", "T", "C"]),
+    default="N",
+    show_default=True,
+    help="N: none, T: transpose, C: conjugate transpose.",
 )
-@click.option("--dtype", default="float64", show_default=True, help="Type of the elements.")
-@click.option("--case", type=click.Choice(list(CASES)), help="Instead of all that: a figure of the paper.")
+@click.option("--dtype", default="float64", show_default=True, help="Element type.")
+@click.option("--case", type=click.Choice(list(CASES)), help="A figure of the paper, instead of the options above.")
 @click.option("--plot", metavar="FILE", help=f"Draw the case. {NEEDS_MATPLOTLIB}")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def relabel(
@@ -46,11 +50,11 @@ def relabel(
     plot: str | None,
     as_json: bool,
 ) -> None:
-    """Bytes between ranks of a redistribution of block-cyclic layouts, before and after relabeling the target.
+    """Bytes that a redistribution moves between ranks, before and after relabeling the target. Block-cyclic layouts.
 
-    A layout is the lengths of a block, the process grid, and how ranks are numbered over it: row or col. The cases are
-    those of COSTA: figure-2 (32x32 to 128x128 blocks, 100 to 200,000 rows), figure-3 (100,000 x 100,000, source blocks
-    of 1 to 10,000) and figure-6 (the matrices of an RPA simulation between ScaLAPACK's and COSMA's layouts).
+    A layout is the shape of a block, the process grid, and the numbering of ranks over the grid: row or col. The cases are
+    COSTA's: figure-2 (32x32 to 128x128 blocks, 100 to 200,000 rows), figure-3 (100,000 x 100,000, source blocks of 1 to
+    10,000) and figure-6 (the matrices of an RPA simulation between ScaLAPACK's and COSMA's layouts).
 
     \b
     Examples:
@@ -59,11 +63,11 @@ def relabel(
     """
     if case is not None:
         if shape or source or target:
-            raise ps.Error("--case has layouts of its own; leave out --shape, --from and --to")
+            raise ps.Error("--case has its own layouts; leave out --shape, --from and --to")
         _sweep(case, plot, as_json)
         return
     if plot is not None:
-        raise ps.Error("--plot draws a --case; there is nothing to draw of one redistribution")
+        raise ps.Error("--plot draws a --case; give --case, or leave out --plot")
     if shape is None or source is None or target is None:
         missing = "--shape" if shape is None else "--from" if source is None else "--to"
         raise ps.Error(f"{missing} is missing; give --shape, --from and --to, or a --case")
@@ -110,22 +114,22 @@ def _sweep(case: str, plot: str | None, as_json: bool) -> None:
 
 
 @model.command()
-@click.option("--cores", required=True, type=int, help="Cores of the node, of ranks and of communication together.")
+@click.option("--cores", required=True, type=int, help="Cores of the node, for ranks and communication together.")
 @click.option("--op", type=click.Choice(_TREE_OPS), default="reduce", show_default=True, help="The collective.")
-@click.option("--bytes", "nbytes", type=SIZE, help="Per rank; of one block for gather and scatter.")
+@click.option("--bytes", "nbytes", type=SIZE, help="Bytes per rank; for gather and scatter, of one block.")
 @click.option(
     "--ratio", default=1.0, show_default=True, help="Computation / blocking collective, if both had all cores."
 )
-@click.option("--radix", default=2, show_default=True, help="Of the tree; 2 is the binomial one.")
+@click.option("--radix", default=2, show_default=True, help="Radix of the tree; 2 is binomial.")
 @click.option("--costs", metavar="FILE", help="Measured costs of a step, JSON; times are then in seconds.")
-@click.option("--waiting-helps", is_flag=True, help="Cores that have computed take what is left of any level.")
-@click.option("--plot", metavar="FILE", help=f"Draw them, as the figures of the paper. {NEEDS_MATPLOTLIB}")
+@click.option("--waiting-helps", is_flag=True, help="Application cores take over remaining levels after computing.")
+@click.option("--plot", metavar="FILE", help=f"Draw the paper's figures. {NEEDS_MATPLOTLIB}")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def split(plot: str | None, as_json: bool, **request: Any) -> None:
-    """Time of a collective whose last S tree levels run on the cores of the application, the others on those left over.
+    """Time of a collective whose last S tree levels run on application cores, and the others on communication cores.
 
-    For every number of ranks: the best S, and the time of computation and collective together. Without --costs times
-    are in transfers of one buffer. The model is the paper's; --waiting-helps makes it that of Penstock's engine.
+    Prints the best S for every number of ranks, and the time of computation and collective together. Without --costs, times
+    are in transfers of one buffer. The model is the paper's; with --waiting-helps, that of Penstock's engine.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""penstock plan: the algorithms of the collectives, and what each rank would do in one."""
+"""penstock plan: the algorithms of the collectives, and the plan of each rank."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from penstock.cli.values import COUNT, INT, SIZE
 from penstock.error import Error
 from penstock.text_table import entry
 
-# Plans are made, verified against each other and shown for every rank.
+# Plans are made, verified and printed for every rank.
 _MOST_RANKS = 1 << 16
 
 
 @click.group()
 def plan() -> None:
-    """Algorithms and plans of the collectives, without running them."""
+    """Algorithms and plans of the collectives. Runs nothing."""
 
 
 @plan.command("list")
@@ -49,26 +49,24 @@ def list_algorithms(collective: str | None, as_json: bool) -> None:
 @click.option(
     "--ranks", type=click.IntRange(1, _MOST_RANKS), default=4, show_default=True, help="Ranks of the communicator."
 )
-@click.option("--nodes", type=INT, default=1, show_default=True, help="Nodes over which they are spread, in blocks.")
+@click.option("--nodes", type=INT, default=1, show_default=True, help="Nodes that the ranks fill in contiguous blocks.")
 @click.option("--count", type=COUNT, default=1024, show_default=True, help="Elements per rank.")
-@click.option("--dtype", default="float32", show_default=True, help="Type of the elements.")
-@click.option("--root", type=INT, default=0, show_default=True, help="The root, where there is one.")
-@click.option("--in-place", is_flag=True, help="The contribution lies in the receive buffer.")
-@click.option("--algorithm", default="", help="One of penstock plan list; otherwise the one that would be chosen.")
+@click.option("--dtype", default="float32", show_default=True, help="Element type.")
+@click.option("--root", type=INT, default=0, show_default=True, help="Root of a rooted collective.")
+@click.option("--in-place", is_flag=True, help="The contribution lies in the receive buffer (MPI_IN_PLACE).")
+@click.option("--algorithm", default="", help="A name from penstock plan list. Default: what a communicator chooses.")
 @click.option("--segment-bytes", type=SIZE, default=0, help="Length of a pipeline segment, such as 64K.")
-@click.option("--split", type=INT, help="Levels of a tree on the application's cores; otherwise what the model says.")
+@click.option("--split", type=INT, help="Tree levels on application cores. Default: the split-tree model.")
 @click.option(
-    "--radix", type=INT, default=2, show_default=True, help="Of trees: who has the data serves one less per level."
+    "--radix", type=INT, default=2, show_default=True, help="Of trees: a rank serves radix - 1 others per level."
 )
-@click.option(
-    "--reproducible", is_flag=True, help="A reduction with the same bits for any placement and order of ranks."
-)
-@click.option("--progress-cores", type=INT, default=0, show_default=True, help="Communication cores of each node.")
-@click.option("--rank", "only", type=INT, help="Show this rank only.")
+@click.option("--reproducible", is_flag=True, help="Bit-identical reduction for any placement and order of ranks.")
+@click.option("--progress-cores", type=INT, default=0, show_default=True, help="Communication cores per node.")
+@click.option("--rank", "only", type=INT, help="Show only this rank.")
 @click.option("--dot", "as_dot", is_flag=True, help="Print a Graphviz graph of all ranks.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show(collective: str, only: int | None, split: int | None, as_dot: bool, as_json: bool, **request: Any) -> None:
-    """Print the plan of each rank for a COLLECTIVE, checked against each other.
+    """Print every rank's plan for a COLLECTIVE, and verify the plans against each other.
 
     \b
     Examples:
@@ -77,7 +75,7 @@ def show(collective: str, only: int | None, split: int | None, as_dot: bool, as_
       penstock plan show bcast --ranks 4 --dot
     """
     if as_dot and (as_json or only is not None):
-        raise Error("--dot is a graph of all ranks; leave out --json and --rank")
+        raise Error("--dot draws all ranks; leave out --json and --rank")
     plans = plans_of.collective(collective, split="auto" if split is None else split, **request)
     if only is not None and not 0 <= only < len(plans):
         raise Error(f"--rank is {only}, expected 0 to {len(plans) - 1}")

@@ -1,4 +1,4 @@
-"""`penstock store`: make blobs, look into a store, take files out of it, and keep it in order."""
+"""`penstock store`: create, write, inspect, export and maintain versioned stores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.text_table import columns as aligned
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _URL = click.argument("url")
-_VERSION = click.option("--version", default=None, help="Which version, a number or a tag; the newest if left out.")
+_VERSION = click.option("--version", default=None, help="A version number or a tag. Default: the newest.")
 
 
 def _open(url: str) -> Any:
@@ -28,7 +28,7 @@ def _open(url: str) -> Any:
 
 
 def _blob(url: str) -> tuple[Any, str]:
-    """The store of "…/run7/field", and "field"."""
+    """The store and the blob name of "…/run7/field"."""
     from penstock.store import split_blob_url
 
     place, name = split_blob_url(url)
@@ -50,7 +50,7 @@ def _blobs_if_store(url: str) -> list[str] | None:
 
 
 def _bytes_of(path: str) -> Any:
-    """The contents of a file, mapped, or of standard input, "-"."""
+    """The contents of a file, memory-mapped; or of standard input, "-"."""
     if path == "-":
         return sys.stdin.buffer.read()
     with open(path, "rb") as file:
@@ -64,7 +64,7 @@ def _plural(count: int, what: str) -> str:
 
 
 def _number(blob: Any, version: str | None) -> int | None:
-    """The version that a number or a tag stands for."""
+    """The version number for a number or a tag."""
     if version is None or version.isdecimal():
         return None if version is None else int(version)
     tags = blob.tags
@@ -74,7 +74,7 @@ def _number(blob: Any, version: str | None) -> int | None:
 
 
 def _table(rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
-    """Print `columns`, key → heading, right-aligned where they are numbers."""
+    """Print `columns` (key → heading). Numbers are right-aligned."""
     lines = [[f"{row[key]:,}" if type(row[key]) is int else str(row[key]) for key in columns] for row in rows]
     click.echo(aligned([list(columns.values()), *lines]))
 
@@ -83,21 +83,21 @@ def _table(rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
 def store() -> None:
     """Versioned stores: create, write, list, read, export, verify and clean up.
 
-    A store is file:///a/directory, rados://pool/name, or memory:name within one process. A blob is its store, '/' and
-    a name: file:///a/directory/name.
+    A store is file:///a/directory, rados://pool/name, or memory:name within one process. A blob's URL is its store's, '/'
+    and its name: file:///a/directory/name.
     """
 
 
 @store.command()
 @_URL
 @click.argument("name", required=False)
-@click.option("--size", type=SIZE, default=0, help="Bytes, all zero, such as 4096, 64K or 2G. [default: 0]")
-@click.option("--grows", is_flag=True, help="Writes may go beyond the end; append and resize are allowed.")
+@click.option("--size", type=SIZE, default=0, help="Size of zeros, such as 4096, 64K or 2G. [default: 0]")
+@click.option("--grows", is_flag=True, help="Allow writes beyond the end, append and resize.")
 @_JSON
 def create(url: str, name: str | None, size: int, grows: bool, as_json: bool) -> None:
-    """Make a new blob NAME in the store at URL, and the store if there is none.
+    """Make a blob NAME in the store at URL, and the store if it does not exist.
 
-    Without NAME, URL is that of the blob. A blob that does not grow needs a --size.
+    Without NAME, URL is the blob's. A blob that does not grow needs a --size.
 
     \b
     Examples:
@@ -108,7 +108,7 @@ def create(url: str, name: str | None, size: int, grows: bool, as_json: bool) ->
 
     place, name = (url, name) if name is not None else split_blob_url(url)
     if size == 0 and not grows:
-        raise Error("the blob would hold nothing for ever; give its --size, or --grows")
+        raise Error("the blob could never hold data; give its --size, or --grows")
     blob = Store(place).create(name, size=size, grows=grows)
     if as_json:
         click.echo(json.dumps({"url": place, "name": blob.name, "bytes": blob.size, "grows": blob.grows}))
@@ -120,11 +120,11 @@ def create(url: str, name: str | None, size: int, grows: bool, as_json: bool) ->
 @_URL
 @click.argument("path", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
 @click.option(
-    "--offset", type=SIZE, default=0, show_default=True, help="Where the first byte goes, such as 4096 or 64K."
+    "--offset", type=SIZE, default=0, show_default=True, help="Offset of the first byte, such as 4096 or 64K."
 )
 @_JSON
 def write(url: str, path: str, offset: int, as_json: bool) -> None:
-    """Write the file PATH, or standard input, into the blob at URL, as one new version.
+    """Write the file PATH, or standard input, into the blob at URL as one version.
 
     \b
     Examples:
@@ -135,7 +135,7 @@ def write(url: str, path: str, offset: int, as_json: bool) -> None:
     blob = place.open(name)
     data = _bytes_of(path)
     if len(data) == 0:
-        raise Error(f"{path} is empty; there is nothing to write")
+        raise Error(f"{path} is empty; give a file with data")
     _say_version(url, blob.write([(offset, data)]), offset, len(data), as_json)
 
 
@@ -144,7 +144,7 @@ def write(url: str, path: str, offset: int, as_json: bool) -> None:
 @click.argument("path", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
 @_JSON
 def append(url: str, path: str, as_json: bool) -> None:
-    """Add the file PATH, or standard input, to the end of the blob at URL, which must be one that grows.
+    """Append the file PATH, or standard input, to the blob at URL, which must grow.
 
     \b
     Example:
@@ -154,7 +154,7 @@ def append(url: str, path: str, as_json: bool) -> None:
     blob = place.open(name)
     data = _bytes_of(path)
     if len(data) == 0:
-        raise Error(f"{path} is empty; there is nothing to append")
+        raise Error(f"{path} is empty; give a file with data")
     version, offset = blob.append(data)
     _say_version(url, version, offset, len(data), as_json)
 
@@ -171,7 +171,7 @@ def _say_version(url: str, version: int, offset: int, size: int, as_json: bool) 
 @click.argument("size", type=SIZE)
 @_JSON
 def resize(url: str, size: int, as_json: bool) -> None:
-    """Cut the blob at URL to SIZE bytes, or add zeros, as one new version. Only for a blob that grows.
+    """Truncate the blob at URL to SIZE bytes, or extend it with zeros, as one version. Only for a blob that grows.
 
     \b
     Example:
@@ -188,10 +188,10 @@ def resize(url: str, size: int, as_json: bool) -> None:
 @store.command("import")
 @_URL
 @click.argument("path", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
-@click.option("--grows", is_flag=True, help="Writes may go beyond the end; append and resize are allowed.")
+@click.option("--grows", is_flag=True, help="Allow writes beyond the end, append and resize.")
 @_JSON
 def import_file(url: str, path: str, grows: bool, as_json: bool) -> None:
-    """Make a new blob at URL out of the file PATH, or of standard input; the opposite of export.
+    """Make a blob at URL from the file PATH, or from standard input. The inverse of export.
 
     \b
     Example:
@@ -202,7 +202,7 @@ def import_file(url: str, path: str, grows: bool, as_json: bool) -> None:
     place, name = split_blob_url(url)
     data = _bytes_of(path)
     if len(data) == 0 and not grows:
-        raise Error(f"{path} is empty, and a blob without --grows would hold nothing for ever")
+        raise Error(f"{path} is empty, and a blob without --grows could never hold data")
     blob = Store(place).create(name, size=len(data), grows=grows)
     version = blob.write([(0, data)]) if len(data) else 0
     _say_version(url, version, 0, len(data), as_json)
@@ -212,7 +212,7 @@ def import_file(url: str, path: str, grows: bool, as_json: bool) -> None:
 @_URL
 @_JSON
 def ls(url: str, as_json: bool) -> None:
-    """The blobs of the store at URL.
+    """List the blobs of the store at URL.
 
     \b
     Example:
@@ -230,10 +230,10 @@ def ls(url: str, as_json: bool) -> None:
 
 @store.command()
 @_URL
-@click.option("--first", type=COUNT, default=1, show_default=True, help="From this version on.")
+@click.option("--first", type=COUNT, default=1, show_default=True, help="First version to list.")
 @_JSON
 def log(url: str, first: int, as_json: bool) -> None:
-    """The versions of the blob at URL (store, '/', name).
+    """List the versions of the blob at URL (store, '/', name).
 
     \b
     Example:
@@ -255,11 +255,11 @@ def log(url: str, first: int, as_json: bool) -> None:
 @store.command()
 @_URL
 @click.option("--offset", type=SIZE, default=0, show_default=True, help="First byte, such as 4096 or 64K.")
-@click.option("--size", type=SIZE, default=None, help="How many bytes; all that follow if left out.")
+@click.option("--size", type=SIZE, default=None, help="Number of bytes. Default: to the end.")
 @_VERSION
 @_JSON
 def read(url: str, offset: int, size: int | None, version: str | None, as_json: bool) -> None:
-    """Bytes of the blob at URL, to standard output; with --json as hexadecimal digits.
+    """Write bytes of the blob at URL to standard output; with --json as hexadecimal digits.
 
     \b
     Examples:
@@ -293,7 +293,7 @@ def read(url: str, offset: int, size: int | None, version: str | None, as_json: 
 @_VERSION
 @_JSON
 def export(url: str, path: str, version: str | None, as_json: bool) -> None:
-    """The blob at URL as the plain file PATH, which appears when it is complete.
+    """Write the blob at URL as the plain file PATH, atomically.
 
     \b
     Example:
@@ -313,10 +313,10 @@ def export(url: str, path: str, version: str | None, as_json: bool) -> None:
 @_URL
 @click.argument("tag", required=False)
 @_VERSION
-@click.option("--delete", is_flag=True, help="Take the tag away.")
+@click.option("--delete", is_flag=True, help="Remove the tag.")
 @_JSON
 def tag(url: str, tag: str | None, version: str | None, delete: bool, as_json: bool) -> None:
-    """Name a version of the blob at URL, which gc then keeps; without TAG, list the tags.
+    """Tag a version of the blob at URL; gc keeps tagged versions. Without TAG, list the tags.
 
     \b
     Examples:
@@ -348,7 +348,7 @@ def tag(url: str, tag: str | None, version: str | None, delete: bool, as_json: b
 @click.argument("new", required=False)
 @_JSON
 def diff(url: str, old: str, new: str | None, as_json: bool) -> None:
-    """The regions of the blob at URL that were written between versions OLD and NEW (numbers or tags; the newest).
+    """List the byte ranges of the blob at URL written between versions OLD and NEW (numbers or tags; default: the newest).
 
     \b
     Example:
@@ -370,7 +370,7 @@ def diff(url: str, old: str, new: str | None, as_json: bool) -> None:
 @_VERSION
 @_JSON
 def compact(url: str, version: str | None, as_json: bool) -> None:
-    """Copy the data of a version of the blob at URL to one place, so that it reads like a plain file.
+    """Copy a version of the blob at URL to contiguous storage, so that it reads like a plain file.
 
     \b
     Example:
@@ -392,7 +392,7 @@ def compact(url: str, version: str | None, as_json: bool) -> None:
 @_VERSION
 @_JSON
 def clone(url: str, new_name: str, version: str | None, as_json: bool) -> None:
-    """A new blob NEW_NAME, in the same store, that begins as a version of the blob at URL and shares its data.
+    """Make a blob NEW_NAME in the same store that starts as a version of the blob at URL and shares its data.
 
     \b
     Example:
@@ -430,7 +430,7 @@ def rm(url: str, as_json: bool) -> None:
 @_URL
 @_JSON
 def check(url: str, as_json: bool) -> None:
-    """Read all of the store at URL and verify every checksum; exit with 1 if anything is broken.
+    """Read the whole store at URL and verify every checksum. The exit status is 1 if anything is damaged.
 
     \b
     Example:
@@ -454,14 +454,16 @@ def check(url: str, as_json: bool) -> None:
 
 @store.command()
 @_URL
-@click.option("--keep-last", type=COUNT, default=None, help="Versions of each blob that stay.")
-@click.option("--keep-for", type=float, default=None, help="Versions stay that were the newest in these last seconds.")
-@click.option("--lease", type=float, default=3600.0, show_default=True, help="Seconds that a write may take.")
+@click.option("--keep-last", type=COUNT, default=None, help="Versions of each blob to keep.")
+@click.option("--keep-for", type=float, default=None, help="Keep versions that were the newest within these seconds.")
+@click.option(
+    "--lease", type=float, default=3600.0, show_default=True, help="Seconds after which a write counts as dead."
+)
 @_JSON
 def gc(url: str, keep_last: int | None, keep_for: float | None, lease: float, as_json: bool) -> None:
-    """Free the space of old versions and dead writers in the store at URL. Safe while it is in use.
+    """Free the space of old versions and of dead writers in the store at URL. Safe while the store is in use.
 
-    Without --keep-last and --keep-for all versions stay; with both, those that either keeps. Versions with a tag always do.
+    Without --keep-last and --keep-for all versions stay; with both, the versions that either keeps. Tagged versions stay.
 
     \b
     Examples:
@@ -484,14 +486,14 @@ def gc(url: str, keep_last: int | None, keep_for: float | None, lease: float, as
 @_URL
 @click.argument("directory", type=click.Path())
 @click.option("--foreground", is_flag=True, help="Serve from this process, until SIGINT, SIGTERM or umount.")
-@click.option("--allow-other", is_flag=True, help="Other users may read, too (see user_allow_other in /etc/fuse.conf).")
+@click.option("--allow-other", is_flag=True, help="Let other users read (see user_allow_other in /etc/fuse.conf).")
 @_JSON
 def mount(url: str, directory: str, foreground: bool, allow_other: bool, as_json: bool) -> None:
-    """Every version of every blob of the store at URL as a plain file in DIRECTORY, read-only.
+    """Mount the store at URL on DIRECTORY, read-only: every version of every blob is a plain file.
 
     DIRECTORY/BLOB/versions/12 is a version, DIRECTORY/BLOB/latest a link to the newest, DIRECTORY/BLOB/tags/TAG a link to
-    the one that a tag names. Unmount with `fusermount3 -u DIRECTORY` or `umount DIRECTORY`. Needs libfuse and the package
-    mfusepy (pip install 'penstock[fuse]').
+    the tagged version. Unmount with `fusermount3 -u DIRECTORY` or `umount DIRECTORY`. Needs libfuse and the package mfusepy
+    (pip install 'penstock[fuse]').
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""mpiexec -n N penstock tune: measures algorithms on this machine and writes the table that a communicator reads."""
+"""penstock tune, run under mpiexec: measures algorithms on this machine and writes the table that communicators read."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ def _size(text: str) -> int:
 
 @click.command(cls=CollectiveCommand)
 @click.option(
-    "--output", "-o", default="penstock-tuning.json", show_default=True, help="The table, kept and completed."
+    "--output", "-o", default="penstock-tuning.json", show_default=True, help="The table. An existing one is extended."
 )
 @click.option("--operations", default=_OPERATIONS, show_default=True, help="Collectives to tune.")
 @click.option("--from", "smallest", default="8", show_default=True, help="Smallest contribution of a rank, in bytes.")
 @click.option("--to", "largest", default="16M", show_default=True, help="Largest one.")
-@click.option("--minutes", default=10.0, show_default=True, help="Time to spend at most; what is left is interpolated.")
+@click.option("--minutes", default=10.0, show_default=True, help="Time limit. What was not measured is interpolated.")
 @click.option(
     "--heuristics/--no-heuristics",
     default=True,
     show_default=True,
-    help="Race only what may win by what is known so far; off: all at every size.",
+    help="Race only candidates that may win by earlier measurements; off: all candidates at every size.",
 )
 @click.option(
-    "--exhaustive", is_flag=True, help="Measure every algorithm and segment length at every size, too, and compare."
+    "--exhaustive", is_flag=True, help="Also measure every algorithm and segment length at every size, and compare."
 )
-@click.option("--again", is_flag=True, help="Begin anew rather than go on where the last run ended.")
+@click.option("--again", is_flag=True, help="Start over instead of resuming an interrupted run.")
 @click.option(
     "--order",
     type=click.Choice(ORDERS),
     default="launched",
     show_default=True,
-    help="Order of the ranks: as launched, or a communicator on which the nodes take turns.",
+    help="Order of the ranks: as launched, or round-robin over the nodes.",
 )
 @click.option(
     "--report",
     "html",
-    help="Write an HTML page: the choices and why, the noise, predictions beside measurements, and the cost.",
+    help="Write an HTML report: choices and reasons, noise, predictions and measurements, cost of the search.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def tune(
@@ -68,17 +68,17 @@ def tune(
     html: str | None,
     as_json: bool,
 ) -> None:
-    """Find the fastest algorithm for every operation and size, and write a table of them.
+    """Find the fastest algorithm for every operation and size, and write a table.
 
-    Run it under mpiexec, placed as the application will be. Programs use the table with PENSTOCK_TUNING=FILE.
+    Run it under mpiexec with the placement of the application. Programs use the table with PENSTOCK_TUNING=FILE.
 
     \b
     Example:
       mpiexec -n 64 penstock tune --minutes 10 --output cluster.json
 
-    Tasks, the parts of hierarchical collectives, are measured, and from their costs the time of whole operations of any
-    size is predicted. At each size what may be the best, by that and by the sizes before, races from end to end, with
-    MPI's own collective.
+    It measures tasks, the stages of hierarchical collectives, and predicts from their costs the time of whole
+    collectives of any size. At each size the candidates that may be the fastest, by that prediction and by smaller sizes,
+    race against MPI's own collective.
     """
     from mpi4py import MPI
 
@@ -99,7 +99,7 @@ def tune(
     if html is not None:
         from penstock.tuning import report
 
-        # The root has found it.
+        # Only rank 0 has the outcome.
         spmd.from_root(MPI.COMM_WORLD, lambda: report.write(cast(tuning.Outcome, found), Path(html)))
-    if found is not None:  # elsewhere another rank speaks
+    if found is not None:  # rank 0 prints
         click.echo(found.as_json() if as_json else found.summary())

@@ -1,4 +1,4 @@
-"""Types of options that several commands have."""
+"""Parameter types that several commands share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LARGEST = (1 << 63) - 1
 
 
 class Size(click.ParamType):
-    """Bytes: 4096, 64K, 16M, 2G."""
+    """A size in bytes: 4096, 64K, 16M, 2G."""
 
     name = "size"
 
@@ -28,5 +28,5 @@ class Size(click.ParamType):
 
 
 SIZE = Size()
-COUNT = click.IntRange(0, _LARGEST)  #: of anything
-INT = click.IntRange(-(1 << 31), (1 << 31) - 1)  #: a C int, whose range the library checks further
+COUNT = click.IntRange(0, _LARGEST)  #: A count.
+INT = click.IntRange(-(1 << 31), (1 << 31) - 1)  #: A C int. The library checks the range further.

@@ -1,9 +1,10 @@
-"""The tuner: which algorithm is the fastest for every operation and size on this machine (paper 001, section III).
+"""The tuner: finds the fastest algorithm for every operation and size on this machine (paper 001, section III).
 
-Tasks (one stage of a segment on each level, at the same time) are measured for each algorithm, as they follow each other,
-so that every rank starts a task when it has ended the one before. Equations (3) and (4) make times of whole collectives
-of them. Those that may be the best, by that and by shorter messages, and MPI's own collective race from end to end.
-The noise is measured before all that: Penstock's default is left only for what is faster beyond it (`decide`).
+A task is one stage of a segment on each level, all at the same time. The tuner measures the tasks of each algorithm in
+sequence: every rank starts a task when it has finished the previous one. Equations (3) and (4) predict the time of whole
+collectives from them. Candidates that may be the fastest, by that prediction and by smaller sizes, race against MPI's own
+collective: they are measured in turns, and slow ones drop out. The noise of the machine is measured first. Penstock's
+default is replaced only by a candidate that is faster beyond the noise; this paired comparison is called a duel (`decide`).
 """
 
 from penstock.tuning.outcome import Outcome, median_gain

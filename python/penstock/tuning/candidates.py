@@ -1,4 +1,4 @@
-"""What can be chosen: an algorithm and a length of its segments."""
+"""Candidates: an algorithm and its segment length."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 from penstock import plan as plans
 from penstock.error import Error
 
-NATIVE = "native"  #: MPI's own collective, called through Penstock
+NATIVE = "native"  #: MPI's own collective, called through Penstock.
 
-#: What can be tuned: operations without counts of the ranks' own.
+#: Operations that can be tuned: those without counts per rank.
 OPERATIONS = (
     "bcast", "reduce", "allreduce", "gather", "scatter", "allgather", "alltoall", "reduce_scatter_block", "scan",
     "exscan", "barrier",
 )  # fmt: skip
 
-#: Algorithms that are pipelines of tasks over two levels, for bcast, reduce and allreduce.
+#: Algorithms that are pipelines of tasks over two levels: for bcast, reduce and allreduce.
 PIPELINES = ("hierarchical", "node_shared", "leader_binary", "leader_chain", "leader_two_tree")
-#: 15 to 960 KiB: MPIs treat messages otherwise from a power of two on, and count their own headers, too.
+#: 15 to 960 KiB. Not powers of two: MPIs switch protocols there, and count their own headers too.
 SEGMENTS = tuple(15 << 10 << doubled for doubled in range(7))
 
-Config = tuple[str, int]  #: algorithm, segment_bytes (0: its own)
+Config = tuple[str, int]  #: (algorithm, segment_bytes); 0 is the algorithm's own length.
 
 
 def name_of(config: Config) -> str:
@@ -39,16 +39,16 @@ ITSELF = name_of((NATIVE, 0))
 
 @dataclass(frozen=True)
 class Space:
-    """All that differs in what it does at one size of one operation.
+    """The candidates of one operation at one size: all plans that differ.
 
-    Every algorithm that fits, with every length of segments that leads to a plan of its own: many of the lengths do
-    not, since algorithms limit the number of their segments or cut blocks of ranks that are shorter than the message.
+    These are all algorithms that apply, with all segment lengths that lead to different plans. Many lengths do not, since
+    algorithms limit the number of segments, or cut blocks that are shorter than the message.
     """
 
-    lengths: dict[str, frozenset[int]]  #: name → lengths that lead to the same plan, 0 for the algorithm's own
+    lengths: dict[str, frozenset[int]]  #: name → lengths with the same plan; 0 is the algorithm's own.
 
     def like(self, algorithm: str, lengths: frozenset[int]) -> list[str]:
-        """What is done here by an algorithm when it is given one of these lengths."""
+        """Names of the candidates here that an algorithm with one of these lengths leads to."""
         return [
             name
             for name, here in self.lengths.items()
@@ -56,12 +56,12 @@ class Space:
         ]
 
     def same_as(self, other: Space, name: str) -> list[str]:
-        """What `name`, of another size, is here: several where that size was too short to tell them apart."""
+        """Names of candidate `name` of another size here: several, if that size was too short to tell them apart."""
         return self.like(config_of(name)[0], other.lengths[name])
 
 
 def space_of(core: Any, operation: str, size: int) -> Space:
-    """Local: by the plans of this rank."""
+    """The candidates, from this rank's plans. Local."""
     lengths: dict[str, frozenset[int]] = {}
     for row in plans.algorithms(operation):
         of_plan: dict[tuple, set[int]] = {}
@@ -71,7 +71,7 @@ def space_of(core: Any, operation: str, size: int) -> Space:
                 of_plan.setdefault(facts, set()).add(segment)
         for same in of_plan.values():
             cutting = [segment for segment in same if 0 < segment < size]
-            # Its own length goes unnamed where no other leads to the same, or none matters.
+            # The algorithm's own length is unnamed if no other length has its plan, or if the length has no effect.
             named = 0 if len(of_plan) == 1 else max(cutting, default=min(same))
             lengths[name_of((row.name, named))] = frozenset(same)
     lengths[ITSELF] = frozenset({0})
@@ -79,9 +79,9 @@ def space_of(core: Any, operation: str, size: int) -> Space:
 
 
 def default_of(core: Any, operation: str, size: int, space: Space) -> str:
-    """The candidate that runs without a table; MPI's own if the default is none of them. Local."""
+    """The candidate that runs without a table; MPI's own if the default is not among them. Local."""
     found = json.loads(core.explain(operation, max(8, size), "int64", "sum", 0, {}))
-    algorithm = found["algorithm"].removeprefix(f"{operation}/")  # the name of its plan
+    algorithm = found["algorithm"].removeprefix(f"{operation}/")
     names = space.like(algorithm, frozenset({found.get("segment_bytes", 0)}))
     return names[0] if names else ITSELF
 

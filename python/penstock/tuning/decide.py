@@ -1,4 +1,4 @@
-"""Which candidate is chosen, and why: the default unless another is faster beyond what measuring the same thing twice shows."""
+"""Chooses a candidate: the default, unless another is faster by more than two measurements of the default differ."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ import numpy as np
 from penstock.tuning.candidates import ITSELF
 from penstock.tuning.noise import ERROR, FLOOR, Difference, Noise, Spread, difference, median_interval
 
-MEASURED = "measured"  #: faster than the default, beyond the noise
+MEASURED = "measured"  #: Faster than the default, beyond the noise.
 FASTEST = "default is the fastest"
 WITHIN = "within noise: default kept"
-#: Faster than the default for certain, but not the only one; within the noise this one is preferred.
+#: One of several that are certainly faster than the default; preferred among those within the noise.
 WITHIN_NATIVE = "within noise: MPI's own"
 WITHIN_MODEL = "within noise: model"
-#: Not among the candidates that were measured: nothing is known about it.
+#: The default was not measured, so nothing is known about it.
 NO_DEFAULT = "measured without the default"
 REASONS = (MEASURED, FASTEST, WITHIN, WITHIN_NATIVE, WITHIN_MODEL, NO_DEFAULT)
 
-#: After so many rounds it is asked whether enough is known; each time costs a part of ERROR, or looking often would find
-#: a difference where there is none. Six is the least that can decide anything: 1/64 is how often six tosses are all heads.
+#: Rounds after which the duel checks for a decision, with the part of ERROR that each check spends: checking often would
+#: otherwise find differences by chance. Six rounds are the minimum: six heads in a row have a probability of 1/64.
 LOOKS = {6: 1 / 64, 12: 0.01, 24: 0.01, 48: 0.007, 96: 0.007}
 assert sum(LOOKS.values()) <= ERROR
-AGAIN = " again"  #: the default, measured twice in every round
+AGAIN = " again"  #: Suffix of a name that is measured a second time in every round.
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Times are seconds; `ahead` and `behind` are ratios of times: estimate, low and high end of a 95% interval."""
+    """A chosen candidate. Times are in seconds. Ratios of times are (estimate, low and high end of a 95% interval)."""
 
     name: str
     why: str
     default: str
-    noise: float  #: what the difference from the default had to exceed, as a share
+    noise: float  #: The relative difference from the default that had to be exceeded.
     runner_up: str = ""
-    runner_up_ratio: tuple[float, float, float] | None = None  #: its time over that of the choice
-    default_ratio: tuple[float, float, float] | None = None  #: the default's time over that of the choice
+    runner_up_ratio: tuple[float, float, float] | None = None  #: Runner-up's time / choice's time.
+    default_ratio: tuple[float, float, float] | None = None  #: Default's time / choice's time.
     spreads: dict[str, Spread] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -61,12 +61,12 @@ def duel(
     model: str = "",
     seconds: float = math.inf,
 ) -> Choice:
-    """Measures the default, once more the default, and some challengers, in turns, until it is decided who is chosen.
+    """A paired comparison of the default, twice, with challengers, in turns, until a choice is certain.
 
-    `draw` measures those it is given once, in any order; a name that ends with AGAIN is that one measured once more. A
-    challenger is faster than the default if the confidence interval of their difference says so and it is ahead by more
-    than the default is of itself: in these rounds, and in those of `noise`, measured before. It takes no more than
-    about `seconds`, but for the first look.
+    `draw` measures the candidates it is given once, in any order. A name that ends with AGAIN is a second measurement. A
+    challenger is faster than the default if the confidence interval of their difference says so, and if that difference
+    exceeds the one between the two measurements of the default, in these rounds and in `noise`. Takes about `seconds` at
+    most, but at least the rounds of the first check.
     """
     samples: dict[str, list[float]] = {name: [] for name in (default, default + AGAIN, *challengers)}
     alive = list(samples)
@@ -95,7 +95,7 @@ def duel(
         ]
         if not undecided and len(equal) <= 1:
             break
-        # Who cannot win leaves; those that may stay beside each other.
+        # Keep the candidates that may still win, and those equal to the best.
         alive = [default, default + AGAIN, *(name for name in alive[2:] if name in equal or name in undecided)]
         faster.intersection_update(alive)
     return _choice(samples, default, faster, band, model)
@@ -104,14 +104,14 @@ def duel(
 def _may_win(
     samples: Mapping[str, Sequence[float]], name: str, default: str, equal: Sequence[str], band: float, level: float
 ) -> bool:
-    """Whether it may yet be faster than the default by more than the noise, and not behind the best of those that are."""
+    """Whether a candidate may still be faster than the default beyond the noise, and not behind the best such candidate."""
     if difference(samples[name], samples[default], level).low > -band:
         return False
     return not equal or difference(samples[name], samples[equal[0]], level).low <= 0
 
 
 def _equals(samples: Mapping[str, Sequence[float]], faster: set[str], band: float, level: float) -> list[str]:
-    """The best of `faster`, first, and those that cannot be told from it."""
+    """The best of `faster`, and then those that cannot be distinguished from it."""
     if not faster:
         return []
     ranked = sorted(faster, key=lambda name: float(np.median(samples[name])))
@@ -150,13 +150,13 @@ def _choice(samples: Mapping[str, Sequence[float]], default: str, faster: set[st
 
 
 def _paired(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Of the rounds that both were in; who left did so earlier."""
+    """Of the rounds that both took part in. The one that dropped out has fewer."""
     rounds = min(len(first), len(second))
     return difference(first[:rounds], second[:rounds])
 
 
 def _preferred(equal: Sequence[str], model: str) -> tuple[str, str]:
-    """Of equals that are faster than the default, the best first."""
+    """The preferred one of equal candidates that are all faster than the default, best first."""
     if len(equal) > 1 and ITSELF in equal[1:]:
         return ITSELF, WITHIN_NATIVE
     if len(equal) > 1 and ITSELF not in equal and model in equal[1:]:
@@ -167,9 +167,9 @@ def _preferred(equal: Sequence[str], model: str) -> tuple[str, str]:
 def by_medians(
     times: Mapping[str, float], default: str, noise: Noise, rounds: Mapping[str, int] | int = 2, *, model: str = ""
 ) -> Choice:
-    """The choice where there was no duel: for long messages, whose races are short, or for want of time.
+    """The choice without a duel: for long messages, whose races are short, or if there is no time.
 
-    The best of many is ahead by chance, so it has to be ahead by what the luckiest of as many equals would be.
+    The best of many leads by chance. So its lead must exceed that of the luckiest of as many equal candidates.
     """
 
     def count(name: str) -> int:

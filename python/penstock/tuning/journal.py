@@ -1,4 +1,4 @@
-"""What a search has measured, kept beside its table so that a search that was cut short goes on where it ended."""
+"""The journal of a search: its measurements, kept beside the table, so that an interrupted search can resume."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 from penstock import output_file, spmd
 
-VERSION = 2  #: of what is kept; another one is not gone on from
+VERSION = 2  #: Of the file format. Another version is not resumed.
 
 
 class Journal:
-    """Equal on all ranks; made and written to by all of them in the same order. Rank 0 has the file."""
+    """Measurements by name. Equal on all ranks; all ranks make it and write to it in the same order. Rank 0 owns the file."""
 
     def __init__(self, world: Any, key: dict[str, Any], path: Path, again: bool) -> None:
         self._world = world
         self._key = key
         self._path = path
         self._known: dict[str, Any] = spmd.from_root(world, lambda: {} if again else self._resumed())
-        self.spent: dict[str, float] = dict(self._known.get("spent", {}))  #: seconds of each part of the search
+        self.spent: dict[str, float] = dict(self._known.get("spent", {}))  #: Seconds of each part of the search.
 
     def __contains__(self, name: str) -> bool:
         return name in self._known
@@ -28,7 +28,7 @@ class Journal:
         return self._known[name]
 
     def keep(self, values: dict[str, Any]) -> None:
-        """Raises penstock.Error on all ranks if the file cannot be written."""
+        """Add measurements. Raises penstock.Error on all ranks if the file cannot be written."""
         self._known.update(values)
         state = {"version": VERSION, "key": self._key, "done": {**self._known, "spent": self.spent}}
         spmd.from_root(self._world, lambda: output_file.write(self._path, json.dumps(state)))

@@ -1,9 +1,9 @@
-"""Which candidates of one operation are to race at which size, given what the races before have found.
+"""Decides which candidates of one operation race at which size, from the results of earlier races.
 
-Short messages are sent whole: all algorithms race, but only at every second size, and in between where the winners differ.
-From there on sizes are gone through upwards. At the first few all candidates race, which costs little, since a race
-soon loses those who are slow. What lies ahead is then reckoned from the two sizes before: ranks of a pipeline go on as
-they have been, and its time grows by the stabilised cost of a segment.
+Short messages have no segments: all algorithms race, at every second size, and in between if the winners differ. Longer
+sizes are visited upwards. At the first few all candidates race, which is cheap, since a race soon drops slow ones. After
+that, the two previous sizes predict the next: the order of the candidates stays, and the time of a pipeline grows by the
+stabilised cost of a segment.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from collections.abc import Callable, Generator, Mapping
 from penstock.tuning.candidates import ITSELF, Space, config_of
 from penstock.tuning.racing import LONG_S
 
-SHORT = 16 << 10  #: up to here nothing is cut into segments
-ALL_RACE = 256 << 10  #: up to here all candidates race; beyond, those that may win
-BEHIND = 1.3  #: how far behind the best a candidate may be expected to be to race
-LEAST, MOST = 3, 10  #: how many race at least and at most
-#: The same for the best lengths of each algorithm: what takes long to fill a pipeline is the best in the end.
+SHORT = 16 << 10  #: Up to this size there are no segments.
+ALL_RACE = 256 << 10  #: Up to this size all candidates race; beyond, those that may win.
+BEHIND = 1.3  #: A candidate races if it is predicted to take at most this many times as long as the best.
+LEAST, MOST = 3, 10  #: Minimum and maximum number of candidates in a race.
+#: BEHIND for the best lengths of each algorithm: long segments fill a pipeline slowly, but win for long messages.
 FAMILY = 1.5
-LEADS = 1.2  #: how far behind the best an algorithm may be for its next longer segments to race
-BETWEEN = 1.3  #: how far behind the best at a neighbour a candidate may be to race at a size in between
-AGAIN, MOST_AGAIN = 1.2, 3  #: who meets the default in a duel where times are short: how far behind, and how many
-SAME = 1.02  #: how far behind the best at both neighbours a candidate may be for the size in between to need no race
+LEADS = 1.2  #: The next longer segments of an algorithm race if it is at most this far behind the best.
+BETWEEN = 1.3  #: A candidate races at an intermediate size if it is at most this far behind the best at a neighbour.
+AGAIN, MOST_AGAIN = 1.2, 3  #: Candidates for a duel with the default: how far behind at most, and how many.
+SAME = 1.02  #: An intermediate size needs no race if one candidate is at most this far behind at both neighbours.
 
-Times = dict[str, float]  #: of candidates, by name
-#: A size, who is to race there, and whether it is the duel after the race, with the default first.
+Times = dict[str, float]  #: Candidate name → seconds.
+#: (size, names of candidates, whether it is the duel that follows the race, with the default first).
 Step = tuple[int, list[str], bool]
 Steps = Generator[Step, Times, dict[int, Times]]
 
@@ -40,11 +40,11 @@ def climb(
     defaults: Mapping[int, str] | None = None,
     predict: Callable[[int], Mapping[str, float]] = lambda size: {},
 ) -> Steps:
-    """Yields who is to race at which size, is sent their times, and returns what was measured.
+    """Yields who races at which size, receives their times, and returns all measurements.
 
-    `predict` gives seconds of those candidates whose tasks were measured: the best of them races even if it has no past.
-    MPI's own collective and the default of the size always race. A machine is slow for some time, and what is short is
-    measured in that time only: so the best of short races meet the default once more in the end.
+    `predict` returns the seconds of candidates whose tasks were measured; the best of these race even without results of
+    smaller sizes. MPI's own collective and the default always race. A machine may be slow for a while, and a short race may
+    fall into that time; so the best candidates of short races meet the default again in the end.
     """
     points: dict[int, Times] = {}
     defaults = defaults or {}
@@ -99,9 +99,9 @@ def _climb(
 
 
 def expected(spaces: Mapping[int, Space], points: Mapping[int, Times], known: list[int], size: int) -> Times:
-    """How many times as long as the best each candidate may take at `size`, by the last of the sizes `known` that has it.
+    """Predicted time / best time of each candidate at `size`, from the last of the sizes `known` that has it.
 
-    The better of two reckonings counts: it stays as far behind as it was, or its time grows as from the size before.
+    It uses the better of two predictions: the ratio stays, or the time grows as from the size before.
     """
     found: Times = {}
     for last, before in zip(known[::-1], [*known[-2::-1], None]):
@@ -127,7 +127,7 @@ def expected(spaces: Mapping[int, Space], points: Mapping[int, Times], known: li
 
 
 def interpolated(spaces: Mapping[int, Space], points: Mapping[int, Times], size: int) -> Times:
-    """Times at a size between two that were measured, on logarithmic scales; nothing outside of them."""
+    """Times at a size between two measured sizes, interpolated on logarithmic scales. No extrapolation."""
     low = max((known for known in points if known < size), default=None)
     high = min((known for known in points if known > size), default=None)
     if low is None or high is None:
@@ -143,7 +143,7 @@ def interpolated(spaces: Mapping[int, Space], points: Mapping[int, Times], size:
 
 
 def near_best(times: Times, default: str) -> list[str]:
-    """The default, and who may be faster once it is measured again."""
+    """The default, and candidates that may be faster when measured again."""
     ranked = sorted(times, key=times.__getitem__)
     near = [
         name
@@ -154,8 +154,8 @@ def near_best(times: Times, default: str) -> list[str]:
 
 
 def merged(first: Times, second: Times) -> Times:
-    """Times of a race, and of the duel after it of some who were in the race. What the duel found counts; the others are
-    as far behind these as they were."""
+    """Times of a race, updated by the duel after it. The duel's times replace the race's; other candidates keep their
+    ratios to these."""
     change = statistics.median(second[name] / first[name] for name in second)
     return {name: second.get(name, seconds * change) for name, seconds in first.items()}
 

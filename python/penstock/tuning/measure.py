@@ -1,4 +1,4 @@
-"""Measures tasks and whole collectives on the ranks of one communicator."""
+"""Measures tasks and whole collectives on one communicator."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from penstock.tuning.journal import Journal
 from penstock.tuning.noise import Noise, Spread, noise_of
 from penstock.tuning.predict import STAGES, at_length, stages_of, steps_of
 
-STABLE = 6  #: tasks of a full pipeline in a row; the cost of the later ones counts (figure 3)
-TASKS_S = 0.02  #: of one sequence of tasks
-#: Segments whose tasks are measured with heuristics; those of others follow from them.
+STABLE = 6  #: Tasks of a full pipeline in sequence; only the later ones count (figure 3).
+TASKS_S = 0.02  #: Duration of one sequence of tasks.
+#: With heuristics, tasks are measured for these segment lengths only; costs of other lengths follow.
 FITTED = (SEGMENTS[1], SEGMENTS[3])
-ALL_S = 0.06  #: of one candidate in an exhaustive search
-ALL_ROUNDS = (12, 200)  #: of an exhaustive search, at least and at most: what tells 3% apart
-SENDS_MANY = {"scatter", "alltoall", "reduce_scatter_block"}  #: a part for each rank
+ALL_S = 0.06  #: Duration per candidate in an exhaustive search.
+ALL_ROUNDS = (12, 200)  #: Minimum and maximum rounds of an exhaustive search: enough to resolve 3%.
+SENDS_MANY = {"scatter", "alltoall", "reduce_scatter_block"}  #: Operations that send one block per rank.
 REFEREE_S, REFEREE_ROUNDS = 0.5, (9, 100)
 NOISE_S, NOISE_ROUNDS = (
     0.1,
     (8, 64),
-)  #: of one measurement of the noise: about so long, and at least and at most so often
-DUEL_S = racing.RACE_S  #: of one duel, about
+)  #: Of one noise measurement: duration, minimum and maximum rounds.
+DUEL_S = racing.RACE_S  #: Duration of one duel.
 
 
 @dataclass(frozen=True)
 class Action:
-    """A collective on buffers of its own."""
+    """A collective with its own buffers."""
 
     run: Callable[[], object]
     sent: np.ndarray
 
     def prepare(self) -> None:
-        """As a program has written what it sends: else others had it in their caches from the last time, which favours
-        copies between processes."""
+        """Write the send buffer, as a program would. Otherwise other ranks find it in their caches from the last round, which
+        favours copies between processes."""
         np.multiply(self.sent, 1, out=self.sent)
 
 
 class Meter:
-    """All members are called by all ranks in the same order. What the journal knows is not measured again."""
+    """All ranks call all methods in the same order. Values in the journal are not measured again."""
 
     def __init__(self, world: Any, comm: Any, operations: list[str], sizes: list[int], journal: Journal) -> None:
         from mpi4py import MPI
@@ -63,10 +63,10 @@ class Meter:
         gets_many = {"gather", "allgather", "alltoall"} & set(operations)
         counts = [largest * (world.size if wanted else 1) for wanted in (many, gets_many)]
         self.mine, self.result = spmd.agreed(world, lambda: [np.ones(count, np.int64) for count in counts])
-        self.random = np.random.default_rng(0)  # the same numbers on all ranks
+        self.random = np.random.default_rng(0)  # equal numbers on all ranks
 
         self.spaces: dict[str, dict[int, Space]] = spmd.from_root(world, lambda: self._spaces(sizes))
-        #: operation → bytes → what runs without a table
+        #: operation → bytes → candidate that runs without a table.
         self.defaults: dict[str, dict[int, str]] = spmd.from_root(world, self._defaults)
 
     def _spaces(self, sizes: list[int]) -> dict[str, dict[int, Space]]:
@@ -84,15 +84,15 @@ class Meter:
         }
 
     def costs_of_tasks(self, algorithm: str, heuristics: bool) -> dict[int, dict[str, list[float]]]:
-        """The costs of tasks by length of a segment."""
+        """segment length → task → seconds of each rank."""
         if not heuristics:
             return {length: self.task_costs(algorithm, length) for length in SEGMENTS}
         measured = {length: self.task_costs(algorithm, length) for length in FITTED}
         return {length: at_length(measured, length) for length in SEGMENTS}
 
     def task_costs(self, algorithm: str, segment: int) -> dict[str, list[float]]:
-        """Seconds of every rank for each task. Each sequence begins on all ranks at once; within it a rank starts a
-        task when it has ended the last one, so the starts are staggered as they are in the whole operation."""
+        """Seconds of every rank for each task. A sequence starts on all ranks at once. Within it, a rank starts a task when it
+        has finished the last one, so the starts are staggered as in the whole operation."""
         name = f"tasks/{algorithm}:{segment}"
         if name in self.journal:
             return self.journal[name]
@@ -102,7 +102,7 @@ class Meter:
         given, into = self.buffers["in"][:count], self.buffers["out"][:count]
         costs: dict[str, list[float]] = {}
         wanted = [operation for operation in STAGES if operation in self.operations]
-        for operation in reversed(wanted):  # allreduce has the stages of all
+        for operation in reversed(wanted):  # allreduce has all stages
             depth = len(STAGES[operation])
             for segments in (depth - 1 + STABLE, 1):
                 steps = steps_of(operation, segments)
@@ -120,10 +120,10 @@ class Meter:
                         times.append(time.perf_counter() - start)
                     samples.append(times)
                     rounds += 1
-                middle = np.median(np.array(samples[1:]), axis=0)  # the first one warmed up
+                middle = np.median(np.array(samples[1:]), axis=0)  # the first sequence is warm-up
                 for step in dict.fromkeys(steps):
                     of_step = [middle[i] for i, each in enumerate(steps) if each == step]
-                    if step not in costs or len(of_step) > 1:  # in a row it is the stabilised one
+                    if step not in costs or len(of_step) > 1:  # repeated tasks give the stabilised cost
                         costs[step] = [float(np.median(of_step[len(of_step) // 2 :]))]
         everyone = self.world.allgather({task: mine[0] for task, mine in costs.items()})
         self.journal.keep({name: {task: [rank[task] for rank in everyone] for task in costs}})
@@ -155,7 +155,7 @@ class Meter:
         return {name: self.action(operation, size, config_of(name.removesuffix(AGAIN))) for name in names}
 
     def round(self, actions: list[Action]) -> np.ndarray:
-        """Seconds of each on the slowest rank; each once, in an order of this round."""
+        """Seconds of each on the slowest rank. Each runs once, in a random order."""
         mine, slowest = np.zeros(len(actions)), np.zeros(len(actions))
         for i in self.random.permutation(len(actions)):
             actions[i].prepare()
@@ -170,13 +170,13 @@ class Meter:
         return (f"duel/{operation}/{size}" if again else f"whole/{operation}/{size}/{names[0]}") in self.journal
 
     def noise(self, operation: str, size: int) -> Noise:
-        """The default beside itself."""
+        """The noise of the default: two measurements in every round."""
         name = f"noise/{operation}/{size}"
         if name not in self.journal:
             default = self.defaults[operation][size]
             actions = list(self.actions(operation, size, [default, default + AGAIN]).values())
             rounds = [self.round(actions)]
-            if rounds[0].min() < racing.LONG_S:  # that warmed up
+            if rounds[0].min() < racing.LONG_S:  # warm-up
                 rounds = [self.round(actions)]
             count = int(np.clip(NOISE_S / max(1e-7, rounds[0].sum()), *NOISE_ROUNDS))
             times = np.array([*rounds, *(self.round(actions) for _ in range(count - 1))])
@@ -184,7 +184,7 @@ class Meter:
         return Noise(**self.journal[name])
 
     def race(self, operation: str, size: int, names: Iterable[str]) -> dict[str, float]:
-        """Medians of the slowest rank."""
+        """Median seconds of the slowest rank."""
         stem = f"whole/{operation}/{size}/"
         names = list(names)
         missing = [name for name in names if stem + name not in self.journal]
@@ -198,7 +198,7 @@ class Meter:
         return {name: self.journal[stem + name][0] for name in names}
 
     def spreads(self, operation: str, size: int) -> dict[str, Spread]:
-        """Of all that raced."""
+        """Of all candidates that raced."""
         stem = f"whole/{operation}/{size}/"
         return {
             name: tuple(self.journal[stem + name])
@@ -207,11 +207,11 @@ class Meter:
         }
 
     def duel(self, operation: str, size: int, names: Sequence[str], noise: Noise, model: str) -> Choice:
-        """Of the first of `names`, the default, and the others."""
+        """A duel of the default, the first of `names`, with the others."""
         name = f"duel/{operation}/{size}"
         if name not in self.journal:
             draw = self._drawing(operation, size, [names[0], names[0] + AGAIN, *names[1:]])
-            draw(list(names))  # warms up
+            draw(list(names))  # warm-up
             choice = duel(draw, names[0], names[1:], noise, model=model, seconds=DUEL_S)
             self.journal.keep({name: choice.as_json()})
         return Choice.from_json(self.journal[name])
@@ -221,13 +221,13 @@ class Meter:
         return lambda wanted: self.round([actions[name] for name in wanted]).tolist()
 
     def measure_all(self, operation: str, size: int, half: int) -> dict[str, list[float]]:
-        """What a search without any of this does: every candidate as often as the others; one of two times."""
+        """Measure every candidate equally often. One of the two halves of an exhaustive search."""
         stem = f"all/{operation}/{size}/{half}"
         if stem not in self.journal:
             names = list(self.spaces[operation][size].lengths)
             actions = list(self.actions(operation, size, names).values())
             rounds = [self.round(actions)]
-            if rounds[0].min() < racing.LONG_S:  # that warmed up
+            if rounds[0].min() < racing.LONG_S:  # warm-up
                 rounds = [self.round(actions)]
             count = int(np.clip(ALL_S / max(1e-7, rounds[0].mean()), *ALL_ROUNDS)) // 2
             times = np.array([*rounds, *(self.round(actions) for _ in range(count - 1))])

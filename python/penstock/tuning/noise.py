@@ -1,8 +1,8 @@
-"""How far apart two measurements of the same thing are, and what of a difference remains beyond that.
+"""Noise: how much repeated measurements differ, and whether a difference exceeds that.
 
-Everything is paired: what is compared is measured in the same rounds, in an order of the round, so a machine that is slow for
-a while is slow for all. Differences are those of logarithms, estimated by Hodges and Lehmann's median of pairwise means;
-their confidence intervals are those of Wilcoxon's signed ranks, exact, without an assumption about how times scatter.
+All comparisons are paired: candidates are measured in the same rounds, in random order, so a slow phase of the machine slows
+all of them. Differences are those of logarithms, with the Hodges-Lehmann estimator (median of pairwise means) and exact
+confidence intervals from Wilcoxon's signed ranks, which assume nothing about the distribution of times.
 Source: J. L. Hodges, E. L. Lehmann: Estimates of location based on rank tests, Ann. Math. Statist. 34 (1963).
 """
 
@@ -17,20 +17,20 @@ from typing import Any
 
 import numpy as np
 
-ERROR = 0.05  #: how often, at most, a choice may leave the default although nothing is faster
-#: Less than this is not worth leaving the default for, however certain it is. No measured value: a decision.
+ERROR = 0.05  #: Maximum probability that a choice leaves the default although nothing is faster.
+#: A smaller gain does not justify leaving the default, however certain it is. A decision, not a measured value.
 FLOOR = 0.01
-#: From the median absolute deviation to the standard deviation of a normal distribution.
+#: Standard deviation / median absolute deviation of a normal distribution.
 _OF_MAD = 1 / NormalDist().inv_cdf(0.75)
 
 
-#: Of one candidate's seconds: median, low and high end of its interval, and rounds.
+#: Seconds of one candidate: median, low and high end of its interval, and the number of rounds.
 Spread = tuple[float, float, float, int]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Of the logarithms of two times; as ratios of times, see `ratio`."""
+    """The difference of the logarithms of two times. `ratio` gives it as a ratio of times."""
 
     middle: float
     low: float
@@ -39,7 +39,7 @@ class Difference:
 
     @property
     def ratio(self) -> tuple[float, float, float]:
-        """Estimate, low and high end."""
+        """(estimate, low end, high end)."""
         return math.exp(self.middle), math.exp(self.low), math.exp(self.high)
 
 
@@ -56,8 +56,8 @@ def _rank_below(rounds: int, level: float) -> int:
 
 
 def difference(first: Sequence[float], second: Sequence[float], level: float = ERROR / 2) -> Difference:
-    """How far `first` is behind `second`, seconds of the same rounds. Each end of the interval is passed with a
-    probability of at most `level`; with too few rounds for that it is infinite."""
+    """By how much `first` is slower than `second`, in seconds of the same rounds. Each end of the interval is exceeded with
+    probability `level` at most. With too few rounds for that, it is infinite."""
     apart = np.log(np.asarray(first, float)) - np.log(np.asarray(second, float))
     rows, columns = np.triu_indices(len(apart))
     means = np.sort((apart[rows] + apart[columns]) / 2)
@@ -67,8 +67,8 @@ def difference(first: Sequence[float], second: Sequence[float], level: float = E
 
 
 def median_interval(seconds: Sequence[float], level: float = ERROR / 2) -> tuple[float, float, float]:
-    """The median, and between which measurements it lies: order statistics, by the binomial distribution. Of fewer than
-    six measurements these are the least and the most, which hold it less often."""
+    """(median, low and high end of its interval): order statistics, by the binomial distribution. With fewer than six
+    measurements the ends are their minimum and maximum, and the interval is less certain."""
     ordered = sorted(map(float, seconds))
     rounds = len(ordered)
     below, count = 0.0, 0
@@ -80,19 +80,18 @@ def median_interval(seconds: Sequence[float], level: float = ERROR / 2) -> tuple
 
 @dataclass(frozen=True)
 class Noise:
-    """What measuring one thing twice, beside itself, has shown."""
+    """The noise of one candidate, from two measurements in every round."""
 
-    #: Standard deviation of the difference of two single measurements of one round: robust, and the high end of what it
-    #: may be by so few rounds.
+    #: Standard deviation of the difference of two single measurements of a round. Robust; the upper confidence limit.
     scatter: float
-    apart: float  #: how far apart the two were in all
+    apart: float  #: Difference of the two over all rounds.
     rounds: int
-    seconds: float  #: the median of one call
+    seconds: float  #: Median of one call.
 
     def band(self, rounds: int, other_rounds: int | None = None, rivals: int = 1) -> float:
-        """By how much the luckiest of so many equals seems to be ahead of another: one time of twenty it is more.
+        """The lead of the luckiest of `rivals` equal candidates, which chance exceeds once in twenty times.
 
-        Of medians of so many rounds; a difference of logarithms.
+        For medians of so many rounds. A difference of logarithms.
         """
         z = NormalDist().inv_cdf(1 - ERROR / max(1, rivals))
         of_medians = math.sqrt(math.pi / 4 * (1 / rounds + 1 / (other_rounds or rounds)))
@@ -103,16 +102,16 @@ class Noise:
 
 
 def noise_of(first: Sequence[float], second: Sequence[float]) -> Noise:
-    """From the seconds of one thing, measured twice in each round."""
+    """From the seconds of one candidate, measured twice in each round."""
     apart = np.log(np.asarray(first, float)) - np.log(np.asarray(second, float))
-    # Around 0, not around their median: that the two differ at all is noise.
+    # Around 0, not around their median: any difference between the two is noise.
     scatter = median_interval(np.abs(apart).tolist(), ERROR)[2] * _OF_MAD
     middle = difference(first, second).middle
     return Noise(scatter, abs(middle), len(apart), float(np.median([*first, *second])))
 
 
 def noise_at(known: dict[int, Noise], size: int) -> Noise:
-    """At a size between those that were measured: the worse of both neighbours, since nobody knows better."""
+    """The noise at a size between measured sizes: the larger of both neighbours'."""
     low = known[max((each for each in known if each <= size), default=min(known))]
     high = known[min((each for each in known if each >= size), default=max(known))]
     return replace(max(low, high, key=lambda noise: noise.scatter), apart=max(low.apart, high.apart))

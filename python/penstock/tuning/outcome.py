@@ -1,4 +1,4 @@
-"""What a search has found, and how good it is."""
+"""The outcome of a search, and its quality."""
 
 from __future__ import annotations
 
@@ -15,33 +15,34 @@ import numpy as np
 
 @dataclass
 class Outcome:
-    """What was found; on rank 0."""
+    """The outcome. Exists on rank 0."""
 
     key: dict[str, Any]
     request: dict[str, Any]
-    #: operation → bytes → native_s, measured (or between two that were), and candidates, the choice first; why it is
-    #: that, the default, the runner-up, and the noise that a difference had to exceed, see `decide.Choice`
+    #: operation → bytes → native_s (measured or interpolated), the candidates with the choice first, the reason for the
+    #: choice, the default, the runner-up, and the noise that a difference had to exceed; see `decide.Choice`.
     operations: dict[str, dict[int, dict[str, Any]]]
-    predicted: dict[str, dict[int, dict[str, float]]]  #: operation → bytes → "algorithm:segment" → seconds
-    #: the same, measured, of all there are
+    predicted: dict[str, dict[int, dict[str, float]]]  #: operation → bytes → "algorithm:segment" → seconds.
+    #: As `predicted`, but measured, for all candidates.
     exhaustive: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)
-    #: operation → bytes → how many times as long as the best the choice of one half of the exhaustive search takes in
-    #: the other half: where that is much, the search does not know the best
+    #: operation → bytes → time / best time, in one half of the exhaustive search, of the best of the other half. If it is
+    #: large, the search does not know the best.
     halves: dict[str, dict[int, float]] = field(default_factory=dict)
-    #: operation → bytes → seconds of "chosen", "best" and "best again", which are the same, side by side
+    #: operation → bytes → seconds of "chosen", "best" and "best again" (the same candidate), measured side by side.
     referee: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)
-    #: operation → bytes → how far the default is from itself; see `Noise`
+    #: operation → bytes → how much two measurements of the default differ; see `Noise`.
     noise: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)  #: what each part of the search took
-    left_out: int = 0  #: points for which the time did not suffice
+    seconds: dict[str, float] = field(default_factory=dict)  #: Duration of each part of the search.
+    left_out: int = 0  #: Points for which there was no time.
     path: str = ""
 
     def as_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
 
     def strict(self, share: float = 0.03) -> tuple[int, int]:
-        """Points at which the choice is at most `share` slower than the best in the exhaustive search's own measurements,
-        which are noisy and favour what was lucky, and how many there are."""
+        """(points at which the choice is at most `share` slower than the best of the exhaustive search, all points).
+
+        By the exhaustive search's own measurements, which are noisy and favour lucky candidates."""
         ratios = []
         for operation, points in self.exhaustive.items():
             for size, times in points.items():
@@ -51,10 +52,10 @@ class Outcome:
         return sum(ratio <= 1 + share for ratio in ratios), len(ratios)
 
     def within(self, share: float = 0.03, *, noise: float = 0.0, known: float = math.inf) -> tuple[int, int]:
-        """Points at which the choice is at most `share` slower than the best of all, and how many are known.
+        """(points at which the choice is at most `share` slower than the best of all, known points).
 
-        Of the two that are compared, each was measured beside the other. What differs by less than `noise` is equal.
-        Points count whose best the exhaustive search knows to `known`.
+        The two were measured side by side. Differences below `noise` count as equal. A point is known if the exhaustive
+        search knows its best to within `known`.
         """
         ratios = [
             t["chosen"] / t["best"]
@@ -65,7 +66,7 @@ class Outcome:
         return sum(ratio <= 1 + max(share, noise) for ratio in ratios), len(ratios)
 
     def behind(self, share: float = 0.03) -> list[str]:
-        """A line for each point at which the choice is more than `share` slower than the best of all, side by side."""
+        """A line for each point at which the choice is more than `share` slower than the best, measured side by side."""
         lines = []
         for operation, points in self.referee.items():
             for size, seconds in points.items():
@@ -80,14 +81,14 @@ class Outcome:
         return lines
 
     def points(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Operation and point, with its "bytes", of each choice."""
+        """(operation, point with its "bytes") of each choice."""
         for operation, points in self.operations.items():
             for size, point in sorted(points.items()):
                 if point["candidates"]:
                     yield operation, {"bytes": size, **point}
 
     def noise_lines(self) -> list[str]:
-        """What measuring the default beside itself has shown."""
+        """The noise of the default, one line per operation."""
         return [
             f"noise: {operation} of {bytes_text(size)}, the default {noise['rounds']} times beside itself: single times differ "
             f"by {share_text(math.expm1(noise['scatter']))} (one standard deviation), all of them by "
@@ -97,7 +98,7 @@ class Outcome:
         ]
 
     def referee_noise(self) -> float:
-        """How far apart two measurements of the same candidate were: nine of ten were closer."""
+        """The difference of two measurements of the same candidate that nine of ten do not exceed."""
         apart = [
             max(t["best"], t["best again"]) / min(t["best"], t["best again"]) - 1
             for points in self.referee.values()
@@ -166,14 +167,14 @@ def name_of_candidate(candidate: dict[str, Any]) -> str:
 
 
 def label(name: str) -> str:
-    """Of a candidate, for people."""
+    """A candidate's name for people."""
     algorithm, _, segment = name.rpartition(":")
     algorithm = "MPI's own" if algorithm == "native" else algorithm
     return f"{algorithm}, {bytes_text(int(segment))}" if int(segment) else algorithm
 
 
 def reason(point: dict[str, Any]) -> str:
-    """Why this is the choice, and how far the next one is: its time over that of the choice."""
+    """Why this is the choice, and how much longer the runner-up takes."""
     text = point["why"]
     if point["runner_up"]:
         text += f"; {label(point['runner_up'])} takes {ratio_text(point['runner_up_ratio'])} times as long"
@@ -181,7 +182,7 @@ def reason(point: dict[str, Any]) -> str:
 
 
 def share_text(share: float) -> str:
-    """A share as per cent, and from 1 on as a factor."""
+    """A share in percent; from 1 on, as a factor."""
     if share >= 1:
         return f"a factor of {1 + share:.2g}" if share < 98 else "a factor of 99 and more"
     return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
@@ -193,12 +194,12 @@ def ratio_text(ratio: tuple[float, float, float] | None) -> str:
 
 
 def _bound(ratio: float) -> str:
-    """An end of an interval, which few measurements leave open."""
+    """An end of an interval. Too few measurements leave it open."""
     return f"{ratio:.2f}" if 0.01 <= ratio < 100 else "?"
 
 
 def median_gain(outcome: Outcome) -> float:
-    """How many times as fast as MPI's own collectives the choices are, as a median over all points."""
+    """Time of MPI's own collective / time of the choice: the median over all points."""
     gains = [
         point["native_s"] / point["candidates"][0]["seconds"]
         for points in outcome.operations.values()

@@ -1,15 +1,15 @@
-"""Times of whole collectives from those of their tasks: equations (3) and (4) of paper 001."""
+"""Predicts the time of whole collectives from the costs of their tasks: equations (3) and (4) of paper 001."""
 
 from __future__ import annotations
 
 import numpy as np
 
-#: The stages that run at the same time, step by step, for a message of `u` segments; see `steps_of`.
+#: The stages that run at the same time in a task, for a message of `u` segments; see `steps_of`.
 STAGES = {"bcast": ("ib", "sb"), "reduce": ("sr", "ir"), "allreduce": ("sr", "ir", "ib", "sb")}
 
 
 def steps_of(operation: str, segments: int) -> list[str]:
-    """The tasks of an operation of so many segments, one after the other: for bcast ib, sbib, …, sbib, sb."""
+    """The tasks of an operation on this many segments, in sequence: for bcast ib, sbib, …, sbib, sb."""
     stages = STAGES[operation]
     return [
         "".join(stage for depth, stage in reversed(list(enumerate(stages))) if 0 <= step - depth < segments)
@@ -18,11 +18,11 @@ def steps_of(operation: str, segments: int) -> list[str]:
 
 
 def predict(operation: str, segments: int, costs: dict[str, list[float]]) -> float:
-    """Seconds of the whole operation by equations (3) and (4): the largest sum over ranks of the costs of its tasks.
+    """Seconds of the whole operation by equations (3) and (4): the maximum over ranks of the sum of their tasks' costs.
 
-    `costs` has the seconds of every rank for each task, the stabilised ones of tasks that repeat. A task that was not
-    measured, of messages of very few segments, costs as much as its stages one after the other. Equation (4) as printed
-    ends with sbib(u-1); figure 5 has one more task, sb(u-1), which is counted here.
+    `costs` holds the seconds of every rank for each task; for repeated tasks, the stabilised ones. An unmeasured task, of
+    messages of very few segments, costs the sum of its stages. Equation (4) as printed ends with sbib(u-1); figure 5 has
+    one more task, sb(u-1), which is counted here.
     """
     ranks = len(next(iter(costs.values())))
     total = np.zeros(ranks)
@@ -39,7 +39,7 @@ def stages_of(task: str) -> list[str]:
 
 
 def at_length(measured: dict[int, dict[str, list[float]]], length: int) -> dict[str, list[float]]:
-    """Costs of tasks on segments of any length, from those of two: a time for each segment, and one for each byte."""
+    """Task costs for any segment length, from those of two lengths: a time per segment plus a time per byte."""
     (short, costs), (long, more) = sorted(measured.items())
     found = {}
     for task in costs:

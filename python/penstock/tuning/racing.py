@@ -1,4 +1,4 @@
-"""Which of some candidates is the fastest, by measuring them in turns and the less often, the further behind they are."""
+"""Races: find the fastest of several candidates by measuring them in turns and dropping slow ones."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import numpy as np
 
 from penstock.tuning.noise import Spread, median_interval
 
-WARM_MARGIN = 4.0  #: after the round that also makes plans and touches memory; its times count for nothing else
-FIRST_MARGIN = 1.6  #: after the first round that counts, which may have been a slow one
-DEVIATIONS = 2.0  #: how many standard errors of a difference a candidate has to be behind to leave
-LEAST_NOISE = 0.02  #: of one measurement; two that are equal by chance do not prove there is none
-EQUAL = 1.03  #: who is within this of the leader for certain is as good
-LONG_S = 0.01  #: what takes longer than this is not warmed up, and decided by LONG_ROUNDS
+WARM_MARGIN = (
+    4.0  #: Drop margin after the warm-up round, which makes plans and touches memory. Its times count only here.
+)
+FIRST_MARGIN = 1.6  #: Drop margin after the first counted round, which may have been slow.
+DEVIATIONS = 2.0  #: A candidate drops out if it is this many standard errors of the difference behind.
+LEAST_NOISE = 0.02  #: Minimum noise of a measurement: two that are equal by chance do not prove that there is none.
+EQUAL = 1.03  #: A candidate certainly within this ratio of the leader is equal to it.
+LONG_S = 0.01  #: Operations longer than this have no warm-up, and LONG_ROUNDS decide.
 ROUNDS, LONG_ROUNDS, MOST_ROUNDS = 5, 2, 100
 REFERENCE_ROUNDS = 3
-FAVOURED = 2  #: of what takes long, so many who are expected to be the best are measured twice in any case
-SHORT_S = 0.002  #: what takes less than this scatters much and costs little: nobody leaves for a single measurement
-SHORT_ROUNDS = 5  #: so often is everyone measured then
-RACE_S = 0.12  #: for all that stay to the end
+FAVOURED = 2  #: For long operations, this many of the predicted best are always measured twice.
+SHORT_S = 0.002  #: Shorter operations are noisy and cheap: a single measurement drops no candidate.
+SHORT_ROUNDS = 5  #: Rounds of all candidates for short operations.
+RACE_S = 0.12  #: Duration of a race, for all that stay to the end.
 
 
 def race(
@@ -30,13 +32,13 @@ def race(
     references: Container[str] = (),
     spreads: dict[str, Spread] | None = None,
 ) -> dict[str, float]:
-    """Median seconds of each of `names`, of whom the first are expected to be the best. What takes little time is
-    measured a few times if it is one of the `references`. `spreads` gets the median of each, the low and the high end of
-    its interval, and how often it was measured.
+    """Median seconds of each of `names`, whose first entries are the predicted best. Short operations among the
+    `references` are always measured a few times. `spreads` receives (median, low and high end of its interval, rounds) of
+    each.
 
-    `draw` measures those it is given once, one after the other. How much a single measurement scatters follows from all
-    that is measured here, so few rounds decide where there is little noise; a candidate leaves when it is further
-    behind than chance explains.
+    `draw` measures the names it is given once, in sequence. The noise of a single measurement is estimated from all
+    measurements here, so few rounds suffice on a quiet machine. A candidate drops out if it is further behind than chance
+    explains.
     """
     first = dict(zip(names, draw(list(names))))
     least = min(first.values())
@@ -45,23 +47,23 @@ def race(
     stays = {name for name in names if name in references} if warms_up else set(names[:FAVOURED])
     alive = [name for name in names if first[name] <= limit or name in stays]
     found = {name: first[name] for name in names}
-    samples = np.array([[first[name] for name in alive]])[: 0 if warms_up else 1]  # a row for each round
+    samples = np.array([[first[name] for name in alive]])[: 0 if warms_up else 1]  # one row per round
     spreads = {} if spreads is None else spreads
     spreads |= {name: (seconds, seconds, seconds, 1) for name, seconds in first.items()}
-    left: list[tuple[str, str, float]] = []  # who has left, behind whom, and how far
+    left: list[tuple[str, str, float]] = []  # (who dropped out, leader, time ratio)
     judged = 0
     while True:
         samples = np.vstack([samples, draw(alive)])
         if not warms_up and len(samples) == 2 and samples[1].min() < samples[0].min() / 2:
-            samples = samples[1:]  # it did warm up
+            samples = samples[1:]  # warm-up
         rounds = len(samples)
-        if rounds < judged * 1.2:  # looking costs time, too
+        if rounds < judged * 1.2:  # checking costs time
             continue
         judged = rounds
-        # Relative to its round, which is slow for all if it is; then in seconds again.
+        # Relative to the round's median, which removes slow phases of the machine; then in seconds again.
         of_rounds = np.median(samples, axis=1, keepdims=True)
         relative = samples / of_rounds
-        # The lower one of two: a single slow time loses nobody.
+        # The lower of two: a single slow measurement drops no candidate.
         medians = np.sort(relative, axis=0)[(rounds - 1) // 2] * float(np.median(of_rounds))
         found |= zip(alive, medians.tolist())
         spreads |= {
@@ -74,7 +76,7 @@ def race(
             margin = min(FIRST_MARGIN, 1 + DEVIATIONS * noise * _median_error(rounds))
         if rounds >= (REFERENCE_ROUNDS if warms_up else 2):
             stays = set()
-        # One look in so many finds a reference further behind than it is; it may be preferred, so it is given more.
+        # Repeated checks overestimate a reference's lag at times. It may be preferred, so it gets a larger margin.
         of_references = max(margin, min(FIRST_MARGIN, margin**2))
         staying = [
             i
@@ -87,7 +89,7 @@ def race(
         enough = max(LONG_ROUNDS if leader > LONG_S else ROUNDS, min(MOST_ROUNDS, RACE_S / medians.sum()))
         if rounds >= enough or (rounds > 1 and (len(alive) == 1 < len(names) or margin <= EQUAL)):
             break
-    # The machine may have become slower or faster since: who has left is as far behind as it was.
+    # The machine's speed may have changed since: keep the ratios of those that dropped out.
     for name, ahead, behind in reversed(left):
         found[name] = behind * found[ahead]
     for name, (middle, low, high, rounds) in spreads.items():
@@ -97,5 +99,5 @@ def race(
 
 
 def _median_error(rounds: int) -> float:
-    """Of the difference of two medians of so many measurements, in deviations of one."""
+    """Standard error of the difference of two medians, in standard deviations of one measurement."""
     return math.sqrt(math.pi / rounds)

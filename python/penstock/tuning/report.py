@@ -1,4 +1,4 @@
-"""What the tuner found, as one HTML page: the choices and why, the noise, predictions beside measurements, and the cost."""
+"""The tuner's HTML report: choices and reasons, noise, predictions beside measurements, and the cost of the search."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock import output_file, page
 from penstock.tuning import decide
 from penstock.tuning.outcome import Outcome, bytes_text, label, name_of_candidate, ratio_text, share_text, time_text
 
-MOST_PREDICTED = 16  #: of the candidates with a prediction: the best by measurement
+MOST_PREDICTED = 16  #: Candidates shown with a prediction: the best by measurement.
 
 _TITLE = "Penstock: what the tuner found"
 _STYLE = """
@@ -24,7 +24,7 @@ details > summary { cursor:pointer; color:var(--dim) } pre { overflow-x:auto; fo
 
 
 def write(outcome: Outcome, path: Path) -> None:
-    """Write the page, which needs nothing but a browser. Raises OSError."""
+    """Write the page, a self-contained file. Raises OSError."""
     output_file.write(path, _page(outcome))
 
 
@@ -68,7 +68,7 @@ def _lead(outcome: Outcome) -> str:
 
 
 def _facts(outcome: Outcome) -> str:
-    """What matters most: numbers, and what they are."""
+    """The key figures, each with its meaning."""
     tiles = (
         f'<div class="card"><b>{escape(value)}</b><p class="note">{escape(what)}</p></div>'
         for value, what in _numbers(outcome)
@@ -123,9 +123,9 @@ def _noise(outcome: Outcome) -> str:
     ]
     title = "How far two measurements of the default in the same rounds are apart"
     text = (
-        "Before anything else the default is measured beside itself, and in every round of a duel it is measured twice, too. "
-        "Another is chosen only if it is ahead by more than the default is of itself, and if the confidence interval of the "
-        "difference excludes chance."
+        "Before everything else, the default is measured twice in every round; so it is in every round of a duel. Another "
+        "candidate is chosen only if its lead exceeds the difference of these two, and if the confidence interval of the "
+        "lead excludes chance."
     )
     return page.card(title, page.bars(title, rows, share_text), notes=[("How", text)])
 
@@ -167,7 +167,7 @@ def _default_s(point: dict[str, Any]) -> float:
 
 
 def breakable(name: str) -> str:
-    """In a narrow column after an underscore, too."""
+    """Allow line breaks after underscores, for narrow columns."""
     return escape(name).replace("_", "_<wbr>")
 
 
@@ -193,7 +193,7 @@ def _choices(operation: str, points: list[dict[str, Any]]) -> str:
 
 
 def _predicted(outcome: Outcome, operation: str) -> tuple[int, str] | None:
-    """At the largest size that has both, a bar for each candidate's prediction and measurement."""
+    """Bars of prediction and measurement of each candidate, at the largest size that has both."""
     for size in sorted(outcome.predicted.get(operation, {}), reverse=True):
         predicted = outcome.predicted[operation][size]
         point = outcome.operations[operation].get(size, {"candidates": [], "measured": False})

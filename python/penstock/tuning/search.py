@@ -1,4 +1,4 @@
-"""The search itself: predicts, lets candidates race where it matters, and writes the table."""
+"""The search: predicts, runs races at the sizes that need them, and writes the table."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from penstock.tuning.outcome import Outcome
 from penstock.tuning.predict import STAGES, predict
 from penstock.tuning.table import require_table, write_table
 
-TASK_SHARE = 0.3  #: of the time, for tasks
-NOISE_SHARE = 0.1  #: for the noise
+TASK_SHARE = 0.3  #: Share of the time limit for tasks.
+NOISE_SHARE = 0.1  #: Share of the time limit for the noise.
 
 
 @dataclass
@@ -38,11 +38,11 @@ class TuningRequest:
     minutes: float = 10.0
     heuristics: bool = True
     exhaustive: bool = False
-    order: str = "launched"  #: of the ranks over the nodes, for applications with such communicators
+    order: str = "launched"  #: Order of the ranks over the nodes, as in the application's communicators.
 
 
 def sizes_between(smallest: int, largest: int) -> list[int]:
-    """Sizes a factor of 2 apart, with both ends."""
+    """Sizes that grow by factors of 2, with both ends."""
     if not 1 <= smallest <= largest:
         raise Error(f"sizes from {smallest} to {largest}; expected 1 <= from <= to")
     sizes = []
@@ -54,7 +54,7 @@ def sizes_between(smallest: int, largest: int) -> list[int]:
 
 
 class _Search:
-    """One run of the tuner. All members are called by all ranks in the same order."""
+    """One run of the tuner. All ranks call all methods in the same order."""
 
     def __init__(self, request: TuningRequest, path: Path, again: bool, bar: bool) -> None:
         from mpi4py import MPI
@@ -85,7 +85,7 @@ class _Search:
             print(file=sys.stderr)
 
     def predictions(self) -> dict[str, dict[int, Times]]:
-        """Seconds of the pipelines, by equations (3) and (4). With heuristics, of those whose tasks all occur."""
+        """Predicted seconds of the pipelines, by equations (3) and (4). With heuristics: only if all their tasks occur."""
         spaces = self.meter.spaces
         found: dict[str, dict[int, Times]] = {o: {size: {} for size in sizes} for o, sizes in spaces.items()}
         operations = [operation for operation in spaces if operation in STAGES]
@@ -110,7 +110,7 @@ class _Search:
         return found
 
     def noises(self) -> dict[str, dict[int, Noise]]:
-        """Of each operation, at its smallest, middle and largest size; the first of them in any case."""
+        """The noise of each operation at its smallest, middle and largest size; the first size in any case."""
         found: dict[str, dict[int, Noise]] = {operation: {} for operation in self.meter.spaces}
         places = [
             (operation, size)
@@ -129,8 +129,8 @@ class _Search:
     def races(
         self, predicted: dict[str, dict[int, Times]], noises: dict[str, dict[int, Noise]]
     ) -> tuple[dict[str, dict[int, Times]], dict[str, dict[int, Choice]]]:
-        """What was measured, and what duels have decided. Operations take turns, so all of them get as far as the time
-        suffices."""
+        """The measurements, and the choices of duels. Operations take turns, so that all of them get equally far in the
+        available time."""
         duels: dict[str, dict[int, Choice]] = {operation: {} for operation in self.request.operations}
         found: dict[str, dict[int, Times]] = {operation: {} for operation in self.request.operations}
         ladders = {
@@ -207,8 +207,8 @@ class _Search:
         return outcome if self.world.rank == 0 else None
 
     def measure_all(self, outcome: Outcome) -> None:
-        """The exhaustive search, and what it and this one have chosen side by side. Twice half of the measurements, so
-        that it shows what it does not know."""
+        """Run the exhaustive search, and measure its best and this search's choice side by side. It runs in two halves, whose
+        difference shows its error."""
         points = [(operation, size) for operation, spaces in self.meter.spaces.items() for size in spaces]
         start = time.monotonic()
         for half in range(2):
@@ -234,13 +234,13 @@ class _Search:
 
 
 def require_outputs(path: Path) -> None:
-    """Before anything is measured: the table and the journal can be written, and what stands there is a table."""
+    """Check early that the table and the journal can be written, and that an existing table file is a table."""
     output_file.require_writable(path)
     require_table(path)
 
 
 def disagreement(first: Times, second: Times) -> float:
-    """How many times as long as the other's best the choice of each half of the measurements takes in the other half."""
+    """How much longer the best of one half of the measurements takes in the other half than that half's best. A ratio."""
     return max(
         there[min(here, key=here.__getitem__)] / min(there.values())
         for here, there in ((first, second), (second, first))
@@ -254,8 +254,8 @@ def best_of(times: Times) -> str:
 def point_of(
     times: Times, choice: Choice, spreads: dict[str, Spread], noise: Noise, *, measured: bool = True
 ) -> dict[str, Any]:
-    """Candidates in the order of preference: the choice, then by their times. Who cannot use MPI's own gets what would
-    be chosen without it."""
+    """The candidates by preference: the choice, then by time. A rank that cannot use MPI's own collective takes the best
+    of the others."""
     rest = {name: seconds for name, seconds in times.items() if name != choice.name}
     second = by_medians(rest, choice.default, noise).name if choice.name == ITSELF and rest else ""
     names = [choice.name, *sorted(rest, key=lambda name: (name != second, rest[name]))]
@@ -264,7 +264,7 @@ def point_of(
         algorithm, segment = config_of(name)
         each = {"algorithm": algorithm, "segment_bytes": segment, "seconds": times[name]}
         if name in spreads:
-            # Of the last measurement of it; the seconds are those of all.
+            # Median and interval come from the last measurement; `seconds` from all.
             middle, low, high, rounds = spreads[name]
             each |= {"low_s": low * times[name] / middle, "high_s": high * times[name] / middle, "rounds": rounds}
         candidates.append(each)
@@ -276,7 +276,7 @@ def point_of(
 
 @contextlib.contextmanager
 def without_table() -> Iterator[None]:
-    """What is the default must not come from a table."""
+    """Disable PENSTOCK_TUNING: the default must not come from a table."""
     from penstock import _penstock
 
     before = {name: value for name, _, _, value, _ in _penstock.option_table()}["tuning"]
@@ -288,9 +288,9 @@ def without_table() -> Iterator[None]:
 
 
 def run(request: TuningRequest, path: Path, *, again: bool = False, bar: bool = False) -> Outcome | None:
-    """Tune, and write the table to `path`. Collective over MPI.COMM_WORLD; what was found is returned on rank 0.
+    """Tune, and write the table to `path`. Collective over MPI.COMM_WORLD. Rank 0 returns the outcome, others None.
 
-    What has been measured is kept beside the table, so a run that was cut short goes on where it ended.
+    Measurements are kept in a journal beside the table, so an interrupted run resumes.
     """
     unknown = [operation for operation in request.operations if operation not in OPERATIONS]
     if unknown or not request.operations:

@@ -1,4 +1,4 @@
-"""The table that communicators read (PENSTOCK_TUNING)."""
+"""The tuning table that communicators read (PENSTOCK_TUNING)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from penstock import output_file
 from penstock.error import Error
 from penstock.tuning.outcome import Outcome
 
-#: What says why was added to version 2: who reads that passes over members it does not know.
+#: Version 2 added the reasons for a choice. Readers ignore unknown members.
 FORMAT, VERSION = "penstock-tuning", 2
-OLDEST_VERSION = 1  #: without MPI's own among the candidates
+OLDEST_VERSION = 1  #: Lacks MPI's own collective among the candidates.
 
 
 def require_table(path: Path) -> None:
-    """Raise penstock.Error unless `write_table` may put a table here: over one that it reads, or where nothing is."""
+    """Raise penstock.Error unless `write_table` may write here: the path is free or holds a table of a known version."""
     try:
         old = json.loads(path.read_text())
         is_table, version = old["format"] == FORMAT, old["version"]
@@ -58,8 +58,8 @@ def _candidate(each: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evidence(point: dict[str, Any]) -> dict[str, Any]:
-    """Why the first candidate is the choice. Ratios are the time of the other over that of the choice, with a 95%
-    interval; null where too few measurements leave an end of it open."""
+    """Why the first candidate is the choice. Ratios are other time / choice's time with a 95% interval; an end is null if too
+    few measurements leave it open."""
     return {
         "why": point["why"],
         "default": point["default"],
@@ -75,15 +75,15 @@ def _ratio(ratio: tuple[float, float, float] | None) -> list[float | None] | Non
 
 
 def write_table(path: Path, outcome: Outcome) -> None:
-    """Put what was found into the file, in the place of an older part for the same key; other parts stay."""
+    """Write the outcome to the file. It replaces an entry with the same key; other entries stay."""
     content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "tables": []}
     try:
         old = json.loads(path.read_text())
-        # A part of version 1 becomes one of this: its candidates lack MPI's own.
+        # An entry of version 1 becomes one of version 2 that lacks MPI's own collective.
         if old["format"] == FORMAT and old["version"] in range(OLDEST_VERSION, VERSION + 1):
             content["tables"] = [t for t in old["tables"] if any(t[k] != v for k, v in outcome.key.items())]
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # no table, or none that a communicator would read
+        pass  # no table that a communicator would read
     operations = [
         {
             "operation": operation,
@@ -91,7 +91,7 @@ def write_table(path: Path, outcome: Outcome) -> None:
                 {
                     "bytes": size,
                     "native_nanoseconds": round(point["native_s"] * 1e9),
-                    "measured": point.get("measured", True),  # or else between two that were
+                    "measured": point.get("measured", True),  # else interpolated
                     **_evidence(point),
                     "candidates": [_candidate(each) for each in point["candidates"]],
                 }

@@ -1,4 +1,4 @@
-// Redistribution over threads of this process as ranks, each on a node of its own unless a test says otherwise.
+// Redistribution with threads of this process as ranks, each on its own node unless a test says otherwise.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "arrays/apart.hpp"
+#include "arrays/disjoint.hpp"
 #include "arrays/planned_redistribution.hpp"
 #include "arrays/recent_redistributions.hpp"
 #include "comm/state.hpp"
@@ -25,7 +25,7 @@
 
 namespace {
 
-// Allocations of this thread by the function that the engine takes its buffers from.
+// Allocations of this thread with the function that the engine uses for its buffers.
 thread_local std::size_t largest_allocation_bytes = 0;
 
 }  // namespace
@@ -99,7 +99,7 @@ TEST(Workspace, IsWhatMessagesLieIn) {
       const Bytes workspace = Bytes(memory).subspan(shift, plan.workspace_bytes());
       plan.run(arrays.in(), arrays.out(), 1.0, 0.0, workspace);
       EXPECT_TRUE(arrays.is_moved());
-      // What came from the other ranks has passed through it, and nothing beside it was written.
+      // Data from the other ranks has passed through the workspace, and nothing beside it was written.
       for (int r = 0; r < kRanks; ++r) {
         if (r == comm.rank()) continue;
         const double from_there = value_at(10 * r, arrays.first_column);
@@ -122,7 +122,7 @@ TEST(Workspace, LeavesNothingToAllocate) {
       const Redistribution plan(comm, rows(), columns(), {});
       Arrays arrays(comm.rank());
       std::vector<std::byte> memory(plan.workspace_bytes());
-      // Messages that come before they are waited for are kept, one by one: each is a quarter of the plan's memory.
+      // Early messages are kept one by one: each is a quarter of the plan's memory.
       const std::uint64_t scratch_bytes = plan.plan().scratch_bytes;
       ASSERT_GE(scratch_bytes, 4u * 10 * 4 * sizeof(double));
       largest_allocation_bytes = 0;
@@ -134,7 +134,7 @@ TEST(Workspace, LeavesNothingToAllocate) {
 
 TEST(Workspace, SufficesForAnyStrides) {
   expect_no_errors([](Comm& comm) {
-    // Dense rows are sent as they lie; every second element is not.
+    // Dense rows are sent in place; every second element is not.
     const Layout whole = Layout::whole({64, 8}, 1, kRanks);
     const Redistribution plan(comm, Layout::even({64, 8}, kRanks), whole, {});
     std::vector<double> spread(2 * 64 * 8, 1.0);
@@ -220,7 +220,7 @@ TEST(StagingBuffersOfANode, AreUsedAgainAndAgain) {
   const auto value = [](std::int64_t row, std::int64_t column) { return static_cast<double>(kOrder * row + column); };
   for (const std::vector<std::int32_t>& nodes : std::vector<std::vector<std::int32_t>>{{0, 0}, {0, 0, 0}, {0, 0, 1}}) {
     const auto ranks = static_cast<std::int32_t>(nodes.size());
-    // The rows of one and the columns of the other are dealt to all.
+    // The rows of one and the columns of the other are distributed over all ranks.
     constexpr std::int64_t kSourceBlock = 7, kTargetBlock = 16;
     const Layout source = Layout::block_cyclic({kOrder, kOrder}, {kOrder, kSourceBlock}, {1, ranks});
     const Layout target = Layout::block_cyclic({kOrder, kOrder}, {kTargetBlock, kOrder}, {ranks, 1});
@@ -288,7 +288,7 @@ TEST(RedistributionCalls, PlanOnceForEqualArguments) {
     EXPECT_EQ(recent.find(rows(), columns(), {.dtype = DType::float32}), nullptr);
     EXPECT_EQ(recent.find(rows(), rows(), {}), nullptr);
     EXPECT_EQ(recent.find(rows(), columns(), {.shape = {3, 4}}), nullptr);
-    // Leading dimensions are each rank's own business.
+    // Leading dimensions may differ between ranks.
     std::vector<double> padded(30 * 9, -1.0);
     const RedistributionOptions options{.target_leading_elems = comm.rank() == 1 ? 9 : 0};
     const auto size = static_cast<std::size_t>(comm.rank() == 1 ? 30 * 9 : 120);
@@ -300,10 +300,10 @@ TEST(RedistributionCalls, PlanOnceForEqualArguments) {
 }
 
 TEST(RedistributionCalls, ForgetTheFirstOfManyTogether) {
-  // The bound of the rank that has the least; a few plans have room in it.
+  // The limit of the rank with the least memory; a few plans fit.
   const std::uint64_t before = std::exchange(options().plan_cache_bytes, 64 << 10);
   expect_no_errors([](Comm& comm) {
-    std::mt19937 random(5);  // the same on all ranks
+    std::mt19937 random(5);  // equal on all ranks
     for (int turn = 0; turn < 120; ++turn) {
       const auto length = static_cast<std::int64_t>(1 + random() % 64);
       const Layout source = Layout::even({length}, kRanks);
@@ -335,19 +335,19 @@ TEST(RedistributionCalls, KeepNoMorePlansThanTheirMemoryAllows) {
       EXPECT_EQ(recent.size(), kept);
     }
     EXPECT_FALSE(has(0));
-    EXPECT_TRUE(has(1));  // which changes nothing
-    add(kThird + 3);      // in place of two, the first that were added
+    EXPECT_TRUE(has(1));  // a lookup changes nothing
+    add(kThird + 3);      // evicts two, the first that were added
     EXPECT_FALSE(has(1));
     EXPECT_FALSE(has(2));
     EXPECT_TRUE(has(3));
     add(6 * kThird);
-    EXPECT_EQ(recent.size(), 1u);  // alone, or a call that is repeated would plan each time
+    EXPECT_EQ(recent.size(), 1u);  // kept alone; otherwise a repeated call would plan each time
     EXPECT_TRUE(has(5));
   });
 }
 
 TEST(RedistributionCalls, AgreeOnTheMemoryOfAPlan) {
-  // Nearly all rows lie on rank 0, whose plan is longer than those of others.
+  // Nearly all rows are on rank 0, whose plan is longer than those of other ranks.
   const Layout source = Layout::grid({{0, 298, 299, 300}, {0, 40}}, {0, 1, 2}, kRanks);
   const Layout target =
       Layout::grid({{0, 10, 25, 41, 90, 150, 203, 270, 284, 300}, {0, 40}}, {0, 1, 2, 1, 0, 2, 0, 2, 1}, kRanks);
@@ -357,7 +357,7 @@ TEST(RedistributionCalls, AgreeOnTheMemoryOfAPlan) {
     const auto rank = static_cast<std::size_t>(comm.rank());
     bytes[rank] = planned->agree_on_bytes(comm);
     blocks[rank] = planned->local().plan()->blocks.size() * sizeof(Block);
-    // The long plans of equal calls push out those before them on all ranks together.
+    // Long plans evict earlier ones on all ranks together.
     RecentRedistributions& recent = recent_of(comm);
     recent.add(planned, options().plan_cache_bytes);
     for (int turn = 0; turn < 2; ++turn) {
@@ -373,7 +373,7 @@ TEST(RedistributionCalls, AgreeOnTheMemoryOfAPlan) {
 }
 
 TEST(RedistributionCalls, ThatDifferAreErrorsEverywhereAndLeaveNoDifference) {
-  // Each rank has plans for both at hand, and one rank asks for what the others do not.
+  // Each rank has plans for both calls; one rank makes the other call.
   const auto errors = outcomes([](Comm& comm) {
     const Layout turned = Layout::block_cyclic({30, 12}, {5, 4}, {1, kRanks});
     Arrays arrays(comm.rank());
@@ -385,20 +385,20 @@ TEST(RedistributionCalls, ThatDifferAreErrorsEverywhereAndLeaveNoDifference) {
         call(fresh);
         ADD_FAILURE() << "no error on rank " << comm.rank();
       } catch (const Error& error) {
-        // Who has met no difference itself is told by those who have.
+        // A rank that has seen no difference itself is told by those that have.
         if (error.code() == ErrorCode::peer_failed && elsewhere == ErrorCode::mismatch)
           EXPECT_NE(std::string(error.what()).find("do not fit together"), std::string::npos) << error.what();
         else
           EXPECT_EQ(error.code(), comm.rank() == 1 ? at_one : elsewhere) << error.what();
       }
       EXPECT_TRUE(fresh.is_untouched());
-      call_once(comm, rows(), columns(), fresh);  // all of them still find it
+      call_once(comm, rows(), columns(), fresh);  // all ranks still find the plan
       EXPECT_TRUE(fresh.is_moved());
     };
-    // A plan on one rank, another one on the others.
+    // One rank starts a plan, the others start another one.
     refused([&](Arrays& a) { call_once(comm, rows(), comm.rank() == 1 ? turned : columns(), a); }, ErrorCode::mismatch,
             ErrorCode::mismatch);
-    // The planning on one rank, a plan on the others; and the other way round.
+    // One rank plans while the others start a plan; and the other way round.
     const Layout other = Layout::block_cyclic({30, 12}, {3, 4}, {1, kRanks});
     refused([&](Arrays& a) { call_once(comm, rows(), comm.rank() == 1 ? other : columns(), a); }, ErrorCode::mismatch,
             ErrorCode::mismatch);

@@ -1,4 +1,4 @@
-// Arrays whose every element tells its place, and random layouts for them.
+// Arrays whose elements encode their position, and random layouts for them.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ inline std::uint64_t mix(std::uint64_t value) {
   return value ^ (value >> 32);
 }
 
-/// This rank's part of the array that `seed` defines, whatever its layout.
+/// This rank's part of the array defined by `seed`, in any layout.
 inline std::vector<std::byte> local_part(const Layout& layout, int rank, std::size_t item_bytes, std::uint64_t seed) {
   std::vector<std::byte> data(static_cast<std::size_t>(layout.local_size_elems(rank)) * item_bytes);
   const std::size_t dimensions = layout.dimensions();

@@ -1,4 +1,4 @@
-// Backends that fail on purpose.
+// Backends with injected faults.
 #pragma once
 
 #include <atomic>
@@ -11,14 +11,14 @@
 
 namespace penstock::checkpoint::test {
 
-/// What goes wrong; shared by the backends of a test.
+/// The faults; shared by the backends of a test.
 struct Faults {
   enum class When { before, after };
 
-  /// From this change (put or remove) on, everything fails: the machine is gone. Negative: never.
+  /// From this change (put or remove) on, everything fails, as if the machine were gone. Negative: never.
   std::atomic<long> power_loss_at{-1};
   std::atomic<long> changes{0};
-  /// May throw; called before and after each change.
+  /// Called before and after each change. May throw.
   std::function<void(const std::string& operation, const store::Backend& backend, const std::string& key, When when)>
       on_change = [](const std::string&, const store::Backend&, const std::string&, When) {};
 

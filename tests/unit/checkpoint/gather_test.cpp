@@ -34,7 +34,7 @@ TEST(Gather, AnyLayoutIntoAnyOther) {
       plan_pieces(source, target, rank, item_bytes, offsets, found, pieces);
       for (std::size_t r = 0; r < objects.size(); ++r) {
         std::int64_t last_index = -1;
-        // A buffer of the chunk alone: reading beside it is found by the address sanitizer.
+        // A buffer of exactly the chunk, so that the address sanitizer finds reads outside of it.
         std::vector<std::byte> chunk;
         fill(pieces[r], chunk_bytes, [&](std::uint64_t index) {
           EXPECT_GT(static_cast<std::int64_t>(index), last_index);
@@ -71,7 +71,7 @@ TEST(Gather, AsksForNoChunkWithoutNeed) {
 }
 
 TEST(Gather, FineBlocksTakeLittlePlanning) {
-  // 2^24 blocks of one element; the plan holds intervals per dimension only.
+  // 2^24 blocks of one element; the plan stores intervals per dimension only.
   const Layout source = Layout::block_cyclic({4096, 4096}, {1, 1}, {2, 2});
   const Layout target = Layout::block_cyclic({4096, 4096}, {64, 64}, {1, 3});
   std::vector<std::byte> memory(static_cast<std::size_t>(target.local_size_elems(1)));

@@ -20,7 +20,7 @@
 
 namespace penstock::checkpoint::test {
 
-/// Two barriers and a common buffer. A rank that does not come is an error after a while, not a test that hangs.
+/// Two barriers and a common buffer. A missing rank is an error after a while, not a hang.
 class Meeting {
  public:
   explicit Meeting(int ranks) : ranks_(ranks) {}
@@ -89,11 +89,11 @@ class ThreadPeers final : public Peers {
 struct World {
   int ranks = 1;
   CheckpointerOptions options;
-  bool relayed = false;  ///< as where MPI lets only the application's thread call it
+  bool relayed = false;  ///< as if MPI let only the application's thread call it
   std::function<Tiers(int rank)> tiers;
 };
 
-/// What Checkpointer is to a user, made from parts that a test chooses.
+/// A Checkpointer, assembled from parts that a test chooses.
 class Rank {
  public:
   Rank(const World& world, int rank, const std::vector<std::shared_ptr<Meeting>>& meetings)
@@ -153,7 +153,7 @@ inline void run_ranks(const World& world, const std::function<void(Rank&)>& body
   }
 }
 
-/// Every rank sees the same backends.
+/// All ranks see the same backends.
 inline std::function<Tiers(int)> shared_tiers(std::shared_ptr<store::Backend> slow,
                                               std::shared_ptr<store::Backend> fast = nullptr) {
   return [slow, fast](int) { return Tiers{slow, fast}; };

@@ -121,7 +121,7 @@ TEST(SaveRestore, KeepsTheNewestInTheSlowTierAndOnlyWhatItNeedsInTheBurstBuffer)
     });
     EXPECT_EQ(complete_steps(*slow), (std::vector<std::uint64_t>{5, 6}));
     EXPECT_EQ(complete_steps(*fast), (std::vector<std::uint64_t>{6}));
-    // Data go with their manifests.
+    // Data is removed with its manifest.
     EXPECT_EQ(list_versions(*slow).size(), 2u);
     EXPECT_EQ(list_versions(*fast).size(), 1u);
   }
@@ -141,7 +141,7 @@ TEST(SaveRestore, NodeLocalBurstBuffers) {
   EXPECT_EQ(list_versions(*nodes[0]).size(), 1u);
   EXPECT_EQ(list_versions(*nodes[1]).size(), 1u);
   EXPECT_EQ(list_versions(*nodes[1]).at({3, 0}).ranks, (std::vector<int>{2, 3}));
-  // The ranks come back on exchanged nodes, and others of them: what they do not see they read from the slow tier.
+  // The ranks return on other nodes. What they do not see in the burst buffer they read from the slow tier.
   world.ranks = 3;
   world.tiers = [&](int rank) { return Tiers{slow, nodes[static_cast<std::size_t>(1 - rank / 2)]}; };
   run_ranks(world, [](Rank& rank) {

@@ -1,4 +1,4 @@
-// The simplest thing to save: one vector whose contents follow from the step.
+// The simplest array to save: a vector whose contents follow from the step.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace penstock::checkpoint::test {
 
-/// float32, cut evenly.
+/// float32, evenly distributed.
 struct Vector {
   Layout layout;
   std::vector<std::byte> data;

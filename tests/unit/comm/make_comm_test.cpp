@@ -1,6 +1,10 @@
 // Making a communicator where a rank runs out of memory, over threads of this process as ranks.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
+#include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <new>
 #include <optional>
@@ -12,6 +16,27 @@
 #include "comm/state.hpp"
 #include "engine/local_transport.hpp"
 #include "penstock/error.hpp"
+
+namespace {
+
+/// Of this thread: how many allocations are left until one fails; negative: all are served.
+thread_local std::int64_t allocations_left = -1;
+thread_local std::int64_t allocated_bytes = 0;  ///< less what was freed
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  if (allocations_left >= 0 && --allocations_left < 0) throw std::bad_alloc();
+  void* const memory = std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  allocated_bytes += static_cast<std::int64_t>(::malloc_usable_size(memory));
+  return memory;
+}
+void operator delete(void* memory) noexcept {
+  if (memory != nullptr) allocated_bytes -= static_cast<std::int64_t>(::malloc_usable_size(memory));
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept { operator delete(memory); }
 
 namespace penstock::comm {
 namespace {
@@ -85,6 +110,124 @@ TEST(MakeComm, FailsOnAllRanksWhereOneLacksMemory) {
                                                                       ": there is not enough memory for a communicator")
             << "rank " << rank;
     }
+}
+
+/// Runs the function with all the memory that there is.
+template <typename Function>
+auto fed(Function function) {
+  struct Meanwhile {
+    const std::int64_t before = std::exchange(allocations_left, -1);
+    ~Meanwhile() { allocations_left = before; }
+  } meanwhile;
+  return function();
+}
+
+/// Whatever it does itself finds memory.
+class Fed : public engine::Transport {
+ public:
+  explicit Fed(std::unique_ptr<engine::Transport> under) : under_(std::move(under)) {}
+
+  int rank() const override { return under_->rank(); }
+  int size() const override { return under_->size(); }
+  const std::vector<std::int32_t>& node_of_rank() const override { return under_->node_of_rank(); }
+  bool any_thread() const override { return under_->any_thread(); }
+  std::string description() const override { return under_->description(); }
+  Handle isend(ConstBytes from, int peer, int tag) override {
+    return fed([&] { return under_->isend(from, peer, tag); });
+  }
+  Handle irecv(Bytes to, int peer, int tag) override {
+    return fed([&] { return under_->irecv(to, peer, tag); });
+  }
+  void poll() override { under_->poll(); }
+  std::optional<std::uint64_t> test(Handle handle) override { return under_->test(handle); }
+  bool cancel(Handle handle) override { return under_->cancel(handle); }
+  void poke() noexcept override { under_->poke(); }
+  void allgather(ConstBytes mine, Bytes all) override {
+    fed([&] { under_->allgather(mine, all); });
+  }
+  void maximum(std::span<std::uint64_t> values) override {
+    fed([&] { under_->maximum(values); });
+  }
+
+ private:
+  const std::unique_ptr<engine::Transport> under_;
+};
+
+TEST(MakeComm, FailsOnAllRanksOrNoneWhicheverAllocationFails) {
+  constexpr int kMostAllocations = 2000;
+  const std::vector<std::int32_t> nodes = {0, 0, 1};
+  for (std::size_t victim = 0; victim < nodes.size(); ++victim) {
+    bool was_reached = true;
+    int allocation = 0;
+    for (; was_reached && allocation < kMostAllocations; ++allocation) {
+      auto transports = engine::make_local_transports(nodes);
+      std::vector<std::string> outcomes(nodes.size());
+      std::vector<std::thread> threads;
+      for (std::size_t rank = 0; rank < nodes.size(); ++rank)
+        threads.emplace_back([&, rank] {
+          Link link(std::make_unique<Fed>(std::move(transports[rank])));
+          const MakeLink make_link = [&] {
+            if (rank == victim) allocations_left = allocation;
+            return std::move(link);
+          };
+          std::optional<Comm> comm;
+          try {
+            comm.emplace(make_comm(make_link, {.progress_cores = 0}));
+            outcomes[rank] = "made";
+          } catch (const std::bad_alloc&) {
+            outcomes[rank] = "failed";
+          } catch (const Error&) {
+            outcomes[rank] = "failed";
+          }
+          if (rank == victim) was_reached = std::exchange(allocations_left, -1) < 0;
+          if (comm) comm->run({.kind = CollectiveKind::barrier}, {}, {});
+        });
+      for (std::thread& thread : threads) thread.join();
+      EXPECT_EQ(outcomes, std::vector<std::string>(nodes.size(), outcomes[0]))
+          << "rank " << victim << ", allocation " << allocation;
+    }
+    EXPECT_GT(allocation, 20);
+    EXPECT_LT(allocation, kMostAllocations);
+  }
+}
+
+/// A rank of many, which all tell the same and of which nobody else is there.
+class Crowd final : public engine::Transport {
+ public:
+  explicit Crowd(int ranks) {
+    for (int rank = 0; rank < ranks; ++rank) nodes_.push_back(rank);
+  }
+
+  int rank() const override { return 0; }
+  int size() const override { return static_cast<int>(nodes_.size()); }
+  const std::vector<std::int32_t>& node_of_rank() const override { return nodes_; }
+  bool any_thread() const override { return true; }
+  std::string description() const override { return "a crowd (nobody)"; }
+  Handle isend(ConstBytes, int, int) override { return ++last_; }
+  Handle irecv(Bytes, int, int) override { return ++last_; }
+  void poll() override {}
+  std::optional<std::uint64_t> test(Handle) override { return std::nullopt; }
+  bool cancel(Handle) override { return true; }
+  void poke() noexcept override {}
+  void allgather(ConstBytes mine, Bytes all) override {
+    for (std::size_t at = 0; at < all.size(); at += mine.size()) std::memcpy(&all[at], mine.data(), mine.size());
+  }
+  void maximum(std::span<std::uint64_t>) override {}
+
+ private:
+  std::vector<std::int32_t> nodes_;
+  Handle last_ = 0;
+};
+
+TEST(MakeComm, KeepsFewBytesForEachRankOfAJob) {
+  constexpr std::int64_t kRanks = 16384;
+  constexpr std::int64_t kMostBytesPerRank = 64;
+  const std::int64_t before = allocated_bytes;
+  const MakeLink make_link = [] { return Link(std::make_unique<Crowd>(static_cast<int>(kRanks))); };
+  const Comm comm = make_comm(make_link, {.progress_cores = 0});
+  EXPECT_EQ(comm.size(), kRanks);
+  EXPECT_LE(allocated_bytes - before, kRanks * kMostBytesPerRank)
+      << static_cast<double>(allocated_bytes - before) / kRanks << " bytes for each rank";
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "comm/state.hpp"
@@ -18,13 +17,14 @@ namespace {
 
 /// What the ranks agree on that send these infos.
 std::vector<Workers> agreed(const std::vector<std::int32_t>& nodes, const std::vector<WorkerInfo>& infos) {
-  auto transports = engine::make_local_transports(nodes);
-  std::vector<Workers> answers(nodes.size());
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < nodes.size(); ++rank)
-    threads.emplace_back(
-        [&, rank] { answers[rank] = WorkerAgreement(*transports[rank]).reach(*transports[rank], infos); });
-  for (std::thread& thread : threads) thread.join();
+  const auto transports = engine::make_local_transports(nodes);
+  std::vector<WorkerAgreement> agreements;
+  std::vector<WorkerDecision> decisions;
+  for (const auto& transport : transports)
+    decisions.push_back(agreements.emplace_back(*transport).decide(infos).value_or(WorkerDecision{}));
+  std::vector<Workers> answers;
+  for (WorkerAgreement& agreement : agreements)
+    answers.push_back(agreement.reach(infos, [&](std::size_t rank) { return decisions[rank]; }));
   return answers;
 }
 

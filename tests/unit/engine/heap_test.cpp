@@ -91,7 +91,7 @@ TEST(Heaps, GiveMemoryBackOnceItIsUnused) {
   EXPECT_EQ(heap.base()[offset + kPage], std::byte{1}) << "what is there stays";
 
   bool is_unused = false;
-  heap.give_back(offset, 16 * kPage, [&] { return is_unused; });
+  heap.give_back(offset, 16 * kPage, [&] { return is_unused ? Heap::Use::none : Heap::Use::some; });
   EXPECT_EQ(heap.committed_bytes(), before + 9 * kPage);
   is_unused = true;
   const std::uint64_t again = heap.take(16 * kPage);
@@ -102,6 +102,33 @@ TEST(Heaps, GiveMemoryBackOnceItIsUnused) {
   heap.give_back(again, 16 * kPage, {});
   EXPECT_EQ(heap.committed_bytes(), before);
   EXPECT_EQ(heap.taken_bytes(), taken);
+}
+
+TEST(Heaps, KeepTheMemoryOfAFewRangesOfWhichOnlyTheHeadHasSome) {
+  Heap& heap = *Heap::of_process();
+  const std::uint64_t before = heap.committed_bytes();
+  const std::uint64_t taken = heap.taken_bytes();
+  const auto give_back = [&](std::uint64_t offset) {
+    heap.give_back(
+        offset, 16 * kPage, [] { return Heap::Use::head; }, kPage);
+  };
+  const auto take = [&] {
+    const std::uint64_t offset = heap.take(16 * kPage, kPage);
+    heap.commit(offset, kPage);
+    return offset;
+  };
+  const std::uint64_t first = take();
+  heap.base()[first] = std::byte{7};
+  give_back(first);
+  EXPECT_EQ(heap.committed_bytes(), before + kPage);
+  EXPECT_EQ(heap.taken_bytes(), taken);
+  EXPECT_NE(heap.take(16 * kPage, 2 * kPage), first) << "another head";
+  EXPECT_EQ(take(), first);
+  EXPECT_EQ(heap.base()[first], std::byte{7});
+  std::vector<std::uint64_t> many(20);
+  for (std::uint64_t& offset : many) offset = take();
+  for (const std::uint64_t offset : many) give_back(offset);
+  EXPECT_LE(heap.committed_bytes(), before + 10 * kPage);
 }
 
 TEST(Heaps, WithoutRoomAreAnErrorAndNotASignal) {

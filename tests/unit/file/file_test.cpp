@@ -1,4 +1,4 @@
-// Files of one process and of several ranks, which are threads here.
+// Files of one process, and of several ranks, which are threads here.
 #include "penstock/file.hpp"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ void on_ranks(int ranks, const std::function<void(const Comm&)>& body) {
         return std::move(worlds[made++][static_cast<std::size_t>(rank)]);
       };
       try {
-        // Every call of the factory is the next communicator, on all ranks alike.
+        // Each call of the factory makes the next communicator, equally on all ranks.
         auto factory = std::make_shared<std::decay_t<decltype(make)>>(make);
         body(comm::make_comm([factory] { return (*factory)(); }, {.progress_cores = 0}));
       } catch (const std::exception& error) {
@@ -218,7 +218,7 @@ TEST(FileTogether, SharedAccessesHaveEachAPlaceOfTheirOwn) {
     file.sync();
     EXPECT_EQ(file.position_shared(), std::uint64_t{kRanks * kEach * 2});
     EXPECT_EQ(file.size_bytes(), 100u + 4 * kRanks * kEach * 2);
-    // Every access is somewhere, whole, and those of one rank are in their order.
+    // Every access is somewhere, complete, and those of one rank are in order.
     std::vector<std::byte> all(4 * kRanks * kEach * 2);
     EXPECT_EQ(file.read_at_all(0, all), all.size());
     int next[kRanks] = {};
@@ -231,7 +231,7 @@ TEST(FileTogether, SharedAccessesHaveEachAPlaceOfTheirOwn) {
         EXPECT_EQ(all[at], static_cast<std::byte>(value));
       }
     }
-    // Collective calls and calls of one rank alone move the same pointer.
+    // Collective and independent accesses move the same pointer.
     file.seek_shared(-2, Whence::current);
     file.write_ordered(filled(4, 200 + comm.rank()));
     EXPECT_EQ(file.position_shared(), std::uint64_t{kRanks * kEach * 2 - 2 + kRanks});
@@ -258,7 +258,7 @@ TEST(FileTogether, IndependentWritesOfOverlappingTilesAreEachAtomic) {
     File file = File::open(comm, directory.url("field"), {.create = true, .durable = false});
     file.set_atomicity(true);
     EXPECT_TRUE(file.atomicity());
-    // A row of tiles, 32 columns each, 16 of them shared with the next.
+    // A row of tiles of 32 columns, 16 of them shared with the next tile.
     const auto column = static_cast<std::uint64_t>(comm.rank()) * 16 % kWidth;
     FileView view{.displacement_bytes = column, .pieces = {}, .extent_bytes = kRows * kWidth};
     const std::uint64_t width = std::min<std::uint64_t>(32, kWidth - column);
@@ -269,7 +269,7 @@ TEST(FileTogether, IndependentWritesOfOverlappingTilesAreEachAtomic) {
       file.write_at(0, filled(kRows * width, static_cast<int>(round * 4) + comm.rank() + 1));
     }
     file.sync();
-    // Within every version each column of the field has one value: no row of a tile is older than another.
+    // In every version, each column of the field has one value: no row of a tile is older than another.
     for (std::uint64_t version = 1; version <= 4 * kRounds; ++version) {
       File pinned = file.snapshot(version);
       pinned.set_view({});

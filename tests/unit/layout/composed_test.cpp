@@ -1,4 +1,4 @@
-// Layouts of boxes and of copies, and what is wrong with them.
+// Layouts of boxes and of copies, and their errors.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -18,6 +18,7 @@ std::string message_of(const auto& action) {
   return "nothing was wrong";
 }
 
+// Owners:
 // 0 0 1 1 1
 // 2 2 1 1 1
 // 2 2 3 3 3
@@ -71,7 +72,7 @@ TEST(Copies, AnswerForEachRankAlone) {
   EXPECT_EQ(Layout::parse(both.serialize()), both);
   const std::vector<std::int64_t> begin{1, 1};
   const std::vector<std::int64_t> shape{2, 2};
-  EXPECT_EQ(both.window(begin, shape).local_shape(6), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(both.subarray(begin, shape).local_shape(6), (std::vector<std::int64_t>{1, 2}));
 }
 
 TEST(Copies, SayWhatIsWrong) {

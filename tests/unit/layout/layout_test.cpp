@@ -14,7 +14,7 @@ namespace {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// Every element of the array lies in exactly one block, inside its owner's memory, at a place of its own.
+/// Checks that every element lies in exactly one block, inside its owner's memory, at a place of its own.
 void expect_partition(const Layout& layout) {
   std::vector<int> covered(static_cast<std::size_t>(layout.size_elems()), 0);
   for (std::int32_t rank = 0; rank < layout.ranks(); ++rank) {
@@ -94,10 +94,10 @@ TEST(Layout, AWindowOwnsWhatTheLayoutOwns) {
       begin.push_back(pick(0, length));
       shape.push_back(pick(0, length - begin.back()));
     }
-    const Layout window = whole.window(begin, shape);
-    EXPECT_EQ(Layout::parse(window.serialize()), window);
-    expect_partition(window);
-    // Each element has the owner and the place in memory that it has in the whole.
+    const Layout subarray = whole.subarray(begin, shape);
+    EXPECT_EQ(Layout::parse(subarray.serialize()), subarray);
+    expect_partition(subarray);
+    // Each element has the same owner and the same place in memory as in the whole array.
     for (std::int32_t rank = 0; rank < whole.ranks(); ++rank) {
       std::map<std::vector<std::int64_t>, std::int64_t> place;
       for (const LayoutBlock& block : whole.local_blocks(rank))
@@ -105,18 +105,18 @@ TEST(Layout, AWindowOwnsWhatTheLayoutOwns) {
           for (std::int64_t c = 0; c < block.shape[1]; ++c)
             place[{block.global_start[0] + r, block.global_start[1] + c}] =
                 block.local_offset_elems + r * block.strides_elems[0] + c * block.strides_elems[1];
-      const LocalMemory memory = whole.window_memory(begin, shape, rank, whole.local_memory(rank));
-      const std::vector<LayoutTile> tiles = window.local_tiles(rank);
+      const LocalMemory memory = whole.subarray_memory(begin, shape, rank, whole.local_memory(rank));
+      const std::vector<LayoutTile> tiles = subarray.local_tiles(rank);
       ASSERT_EQ(memory.tiles.size(), tiles.size());
       for (std::size_t k = 0; k < tiles.size(); ++k)
-        for (const LayoutBlock& block : window.local_blocks(rank)) {
-          if (window.dimensions() != 2 || tiles.size() != 1) continue;  // which block is of which tile is not said
+        for (const LayoutBlock& block : subarray.local_blocks(rank)) {
+          if (subarray.dimensions() != 2 || tiles.size() != 1) continue;  // the block's tile is unknown
           for (std::int64_t r = 0; r < block.shape[0]; ++r)
             for (std::int64_t c = 0; c < block.shape[1]; ++c) {
               const std::int64_t local =
                   block.local_offset_elems + r * block.strides_elems[0] + c * block.strides_elems[1];
-              const std::int64_t width = tiles[k].shape[window.storage() == Order::row_major ? 1 : 0];
-              const bool row_major = window.storage() == Order::row_major;
+              const std::int64_t width = tiles[k].shape[subarray.storage() == Order::row_major ? 1 : 0];
+              const bool row_major = subarray.storage() == Order::row_major;
               const std::int64_t row = row_major ? local / width : local % width;
               const std::int64_t column = row_major ? local % width : local / width;
               ASSERT_EQ(memory.tiles[k].offset_elems + row * memory.tiles[k].strides_elems[0] +

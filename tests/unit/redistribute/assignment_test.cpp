@@ -35,7 +35,7 @@ TEST(Assignment, EqualsTheBestOfAllPermutations) {
   std::mt19937_64 random(11);
   for (int i = 0; i < 700; ++i) {
     const std::int32_t n = 1 + i % 7;
-    // Few different values make ties, many make price wars.
+    // Few different values cause ties; many cause long auctions.
     const std::int64_t range = i % 3 == 0 ? 3 : i % 3 == 1 ? 1000 : std::int64_t{1} << 54;
     std::vector<std::int64_t> weights(static_cast<std::size_t>(n * n));
     for (std::int64_t& weight : weights)
@@ -53,7 +53,7 @@ TEST(Assignment, FindsHiddenPermutationsOfManyProcesses) {
     std::vector<std::int32_t> hidden(size);
     std::iota(hidden.begin(), hidden.end(), 0);
     std::shuffle(hidden.begin(), hidden.end(), random);
-    // Weights u(i) + v(j) - (non-negative noise, zero on the hidden permutation), so that it is the optimum.
+    // Weights u(i) + v(j) - (noise >= 0, zero on the hidden permutation): that permutation is optimal.
     std::vector<std::int64_t> rows(size), columns(size), weights(size * size);
     const auto pick = [&](std::int64_t high) { return std::uniform_int_distribution<std::int64_t>(0, high)(random); };
     for (std::size_t i = 0; i < size; ++i) {
@@ -69,7 +69,7 @@ TEST(Assignment, FindsHiddenPermutationsOfManyProcesses) {
 }
 
 TEST(Assignment, PriceWarsEnd) {
-  // Three rows want two columns, and the third column is hopeless for all: each bid would gain 1 of 2^40.
+  // Three rows compete for two columns; the third column is bad for all. Each bid would gain 1 of 2^40.
   const std::int64_t big = std::int64_t{1} << 40;
   const std::vector<std::int64_t> weights{big, big + 1, 0, big, big + 1, 0, big, big + 1, 1};
   EXPECT_EQ(sum_of(3, weights, assign_max_weight(3, weights)), 2 * big + 2);
@@ -115,7 +115,7 @@ TEST(Assignment, BothSolversAgreeAboutManyProcesses) {
 }
 
 TEST(Assignment, ProductsPairInOrder) {
-  // The greatest sum of i*j is that of equal indices: hard for augmenting paths alone.
+  // The sum of i*j is largest for equal indices: hard for augmenting paths alone.
   for (const std::int32_t n : {33, 257, 600}) {
     std::vector<std::int64_t> weights(static_cast<std::size_t>(n) * static_cast<std::size_t>(n));
     std::int64_t expected = 0;

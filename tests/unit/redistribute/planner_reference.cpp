@@ -23,7 +23,7 @@ namespace {
 using testing_layouts::for_each_index;
 using testing_layouts::pick;
 
-// Values are small whole numbers, exact in every type.
+// Values are small integers, exact in every type.
 template <class T>
 T encode(Value value) {
   if constexpr (std::is_same_v<T, Float16>)
@@ -74,7 +74,8 @@ Value load(DType dtype, const std::byte* at) {
   }
 }
 
-/// Where each element of a layout lies: (rank, offset), once per copy. A leading dimension is for ranks with one array.
+/// The places (rank, offset) of each element of a layout, once per copy. Leading dimensions apply to ranks with one
+/// array.
 using Places = std::map<Index, std::vector<std::pair<std::int32_t, std::int64_t>>>;
 Places places(const Layout& layout, const std::vector<std::int64_t>& leading_elems) {
   Places result;
@@ -100,7 +101,7 @@ Places places(const Layout& layout, const Parts& parts) {
   Places result;
   for (std::int32_t rank = 0; rank < layout.ranks(); ++rank) {
     const Layout& copy = layout.copy(std::max(layout.copy_of(rank), 0));
-    std::vector<std::vector<Index>> indices;  // of each array along each dimension
+    std::vector<std::vector<Index>> indices;  // of each array, along each dimension
     for (const LayoutBox& box : copy.given_boxes()) {
       if (box.owner != rank) continue;
       auto& axes = indices.emplace_back();
@@ -175,7 +176,7 @@ Parts random_parts(std::mt19937& random, const Layout& layout, std::int32_t rank
       at += stride + pick(random, 0, 3);
       parts.push_back(std::move(part));
     }
-    // So that they do not lie in the order that they are given in.
+    // So the arrays' order in memory differs from their order in the list.
     if (parts.size() > 1 && pick(random, 0, 1) == 0 &&
         layout.local_part_shapes(rank).front() == layout.local_part_shapes(rank).back())
       std::swap(parts.front(), parts.back());
@@ -211,7 +212,7 @@ std::size_t count(const Plan& plan, StepKind kind) {
   return static_cast<std::size_t>(std::ranges::count(plan.steps, kind, &Step::kind));
 }
 
-// So an operation whose arguments are wrong somewhere has moved nothing.
+// So an operation with invalid arguments on some rank writes nothing.
 void expect_that_no_rank_writes_before_all_have_started(std::span<const Plan> plans) {
   plan::Events events(plans);
   using Key =
@@ -275,7 +276,7 @@ void expect_correct(const Case& c, std::mt19937& random) {
       c.source_parts.empty() ? places(c.source, c.source_leading_elems) : places(c.source, c.source_parts);
   const auto target_places =
       c.target_parts.empty() ? places(c.target, c.target_leading_elems) : places(c.target, c.target_parts);
-  const Index target_shape = moved_parts(c.source, c.target, c.options).target.shape();
+  const Index target_shape = moved_layouts(c.source, c.target, c.options).target.shape();
   for_each_index(target_shape, [&](Index index) {
     Index from = index;
     if (c.options.op != MatrixOp::none) std::swap(from[0], from[1]);

@@ -1,4 +1,4 @@
-// A reference for the plans of all ranks in one process, which moves one element at a time.
+// A reference for the plans of all ranks in one process. It moves one element at a time.
 #pragma once
 
 #include <complex>
@@ -15,11 +15,11 @@ namespace penstock::planner_reference {
 using Value = std::complex<double>;
 using Index = std::vector<std::int64_t>;
 
-/// Where each rank's arrays lie, in memory of their own: with padding, in any order of dimensions, also backwards.
+/// Placement of each rank's arrays: with padding, and any order and direction of dimensions.
 using Parts = std::vector<std::vector<LocalMemory::Tile>>;
 Parts random_parts(std::mt19937& random, const Layout& layout, std::int32_t ranks);
 
-/// One leading dimension for each rank, 0 where the rank does not have one tile.
+/// One leading dimension per rank; 0 for a rank that does not have exactly one tile.
 std::vector<std::int64_t> random_leading(std::mt19937& random, const Layout& layout, std::int32_t ranks);
 
 struct Case {
@@ -29,7 +29,7 @@ struct Case {
   std::int32_t ranks;
   Value alpha = 1.0;
   Value beta = 0.0;
-  std::int32_t nodes = 1;  ///< rank r lives on node r % nodes
+  std::int32_t nodes = 1;  ///< rank r is on node r % nodes
   std::uint64_t shared_limit_bytes = Team{}.shared_limit_bytes;
   bool single_copy = true;
   std::vector<std::int64_t> source_leading_elems = {};  ///< by rank; empty: dense
@@ -40,7 +40,7 @@ struct Case {
 
 std::vector<std::int32_t> nodes_of(const Case& c);
 std::vector<Plan> plans_of(const Case& c);
-/// Steps of a kind.
+/// Number of steps of a kind.
 std::size_t count(const Plan& plan, StepKind kind);
 
 /// Verifies the plans of all ranks, and simulates them on random values.

@@ -214,7 +214,7 @@ TEST(RedistributionPlan, ABatchMovesWhatItsPairsMove) {
       memory[r].output.resize(together[r].output_bytes);
     }
     plan::simulate(together, {.dtype = DType::int32}, memory, random());
-    // Each pair alone, on its part of the same memory.
+    // Each pair separately, on its part of the same memory.
     std::vector<std::size_t> input_at(memory.size(), 0), output_at(memory.size(), 0);
     for (const LayoutPair& pair : pairs) {
       const std::vector<Plan> alone = plans_of({pair.source, pair.target, c.options, c.ranks});
@@ -250,7 +250,7 @@ TEST(RedistributionPlan, BetweenNodesPairsTakeTurns) {
     const Layout columns = Layout::even({kOrder, kOrder}, ranks, 1);
     Team team;
     for (std::int32_t r = 0; r < ranks; ++r) team.node_of_rank.push_back(r / per_node);
-    std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> of_turn;  // (turn, target) → from which node
+    std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> of_turn;  // (turn, target) → source node
     for (team.rank = 0; team.rank < ranks; ++team.rank) {
       const Plan plan = plan_redistribution(rows, columns, {}, team);
       std::vector<std::int32_t> targets;
@@ -332,7 +332,7 @@ TEST(RedistributionPlan, RanksOfANodePassStagingBuffersRatherThanMessages) {
         return step.kind == StepKind::send && step.from.size_bytes > 0;
       })) << "only the barrier sends";
     }
-  // Without shared memory, and where a pair has more than the tags for staging buffers last for.
+  // Without shared memory; and if a pair needs more tags than staging buffers have.
   const Layout vast = Layout::even({1 << 20, 1 << 16}, 2);
   const Layout other = Layout::even({1 << 20, 1 << 16}, 2, 1);
   for (const Plan& plan : plans_of({source, target, {}, 4, 1.0, 0.0, 1, 0})) EXPECT_EQ(plan.shared_bytes, 0u);
@@ -367,7 +367,7 @@ TEST(RedistributionPlan, RanksOfANodeOfferWhatLiesInLongRuns) {
     c.beta = 0.0;
   };
   expect_remote_reads(false);
-  // Whether its memory is contiguous is for the source alone to know.
+  // Only the source knows whether its memory is contiguous.
   c.target_leading_elems = {16, 21};
   expect_remote_reads(false);
   c.source_leading_elems = {17, 17};
@@ -395,7 +395,7 @@ TEST(RedistributionPlan, RanksOfANodeOfferWhatLiesInLongRuns) {
 }
 
 TEST(RedistributionPlan, BlocksAreCoalesced) {
-  // Equal layouts but for the order of ranks: one block per rank, however fine the grid is.
+  // Equal layouts except for the order of ranks: one block per rank, however fine the grid is.
   const Layout source = Layout::block_cyclic({128, 128}, {2, 2}, {2, 2});
   const Layout target = Layout::block_cyclic({128, 128}, {2, 2}, {2, 2}, Order::column_major);
   for (const Plan& plan : plans_of({source, target, {}, 4, 1.0, 0.0, 4})) EXPECT_LE(plan.blocks.size(), 1u);

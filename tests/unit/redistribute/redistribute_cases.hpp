@@ -1,4 +1,4 @@
-// Random layouts, and what they mean element by element.
+// Random layouts.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ inline std::vector<std::int64_t> random_shape(std::mt19937& random, int dimensio
   return shape;
 }
 
-/// Axes of either kind, and owners at random or one tile per rank.
+/// Axes of either kind, with random owners or one tile per rank.
 inline Layout random_layout(std::mt19937& random, const std::vector<std::int64_t>& shape, std::int32_t max_ranks) {
   std::vector<Axis> axes;
   std::size_t tiles = 1;
@@ -51,7 +51,7 @@ inline Layout random_layout(std::mt19937& random, const std::vector<std::int64_t
                            pick(random, 0, 1) == 0 ? Order::row_major : Order::column_major);
 }
 
-/// Boxes that lie anyhow: each time one of them is cut in two.
+/// Random boxes, made by cutting one box in two, repeatedly.
 inline Layout random_boxes(std::mt19937& random, const std::vector<std::int64_t>& shape, std::int32_t max_ranks) {
   std::vector<LayoutBox> boxes{{0, std::vector<std::int64_t>(shape.size(), 0), shape}};
   for (std::int64_t cuts = pick(random, 0, 7); cuts > 0; --cuts) {
@@ -71,7 +71,7 @@ inline Layout random_boxes(std::mt19937& random, const std::vector<std::int64_t>
                        pick(random, 0, 1) == 0 ? Order::row_major : Order::column_major);
 }
 
-/// Any kind of layout: axes, boxes, or copies of either on ranks of their own.
+/// Any kind of layout: axes, boxes, or copies of either on different ranks.
 inline Layout random_composed(std::mt19937& random, const std::vector<std::int64_t>& shape, std::int32_t max_ranks) {
   const auto plain = [&](std::int32_t most) {
     return pick(random, 0, 2) == 0 ? random_boxes(random, shape, most) : random_layout(random, shape, most);

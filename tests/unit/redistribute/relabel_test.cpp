@@ -1,4 +1,4 @@
-// Relabeling by any cost, against all permutations; and when it is not worth while.
+// Relabeling with any cost, against all permutations; and when a search is not worthwhile.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -91,7 +91,7 @@ TEST(RelabelCost, WrongCostsAreErrors) {
 }
 
 TEST(RelabelPolicies, WhatCannotPayIsSkippedAndSaysSo) {
-  // Every rank has something for every other, and hardly anything can be gained.
+  // Every rank has data for every other, and a relabeling gains little.
   const Layout source = Layout::block_cyclic({1 << 12, 1 << 12}, {1, 1}, {16, 16});
   const Layout target = Layout::block_cyclic({1 << 12, 1 << 12}, {5, 7}, {16, 16});
   RelabelOptions options{.element_bytes = 8, .policy = RelabelPolicy::worthwhile, .expected_runs = 1e-3};
@@ -104,7 +104,7 @@ TEST(RelabelPolicies, WhatCannotPayIsSkippedAndSaysSo) {
   EXPECT_LE(often.bytes_after, often.bytes_before);
   options.policy = RelabelPolicy::never;
   EXPECT_EQ(relabel(source, target, options).skipped, "not asked for");
-  // A shift is worth it at any size: its volumes are few.
+  // A shift is worthwhile at any size: it has few volumes.
   std::vector<std::int32_t> shift(4096);
   for (std::size_t r = 0; r < shift.size(); ++r) shift[r] = static_cast<std::int32_t>((r + 1) % shift.size());
   const Layout line = Layout::block_cyclic({8192}, {1}, {4096});

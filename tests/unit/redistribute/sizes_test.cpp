@@ -1,4 +1,4 @@
-// Plans for arrays that no memory here could hold: what travels, in how many pieces, under which tags.
+// Plans for arrays larger than this machine's memory: volumes, numbers of messages, tags.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct Traffic {
   std::map<Pair, std::uint64_t> message_bytes;
   std::map<Pair, std::uint64_t> staging_bytes;
   std::map<Pair, std::uint64_t> remote_read_bytes;
-  std::uint64_t most_messages = 0;  ///< of a pair, remote reads among them
+  std::uint64_t most_messages = 0;  ///< of a pair, including remote reads
   std::uint64_t longest_bytes = 0;  ///< of all messages
   std::uint64_t kept_bytes = 0;
 };
@@ -37,9 +37,8 @@ std::uint64_t elems_of(const Plan& plan, const Step& step) {
 
 enum class Verified : bool { no, yes };
 
-/// The plans of all ranks, and what they move, which has to be what the layouts' volumes say. The verifier's time grows
-/// with the square of the uses of staging buffers, and with the number of runs of memory, which transpositions have
-/// many of.
+/// The traffic of the plans of all ranks, which must equal the layouts' volumes. The verifier's time grows with the
+/// square of the uses of staging buffers, and with the number of runs, which is large for transpositions.
 Traffic checked(const std::vector<LayoutPair>& pairs, const RedistributionOptions& options,
                 const std::vector<std::int32_t>& nodes, Verified verified = Verified::yes, bool single_copy = true) {
   const auto element_bytes = static_cast<std::uint64_t>(size_bytes(options.dtype));
@@ -103,7 +102,7 @@ TEST(RedistributionSizes, APairInsideANodeUsesMessagesWhereTheTagsForStagingDoNo
 }
 
 TEST(RedistributionSizes, EachPairOfRanksChoosesForItself) {
-  // Of four ranks on two nodes, rank 0 has 5 GiB for the other rank of its node; the rest is short.
+  // Four ranks on two nodes. Rank 0 has 5 GiB for the other rank of its node; other pairs have little.
   const Layout source = Layout::grid({{0, 5 * kGibi, 5 * kGibi + 1000}, {0, 8}}, {0, 1}, 4);
   const Layout target = Layout::grid({{0, 5 * kGibi, 5 * kGibi + 600, 5 * kGibi + 1000}, {0, 8}}, {1, 0, 2}, 4);
   const Traffic traffic = checked({{source, target}}, {.dtype = DType::uint8}, {0, 0, 1, 1});
@@ -119,7 +118,7 @@ TEST(RedistributionSizes, EachPairOfRanksChoosesForItself) {
 }
 
 TEST(RedistributionSizes, TranspositionOfMoreThanFourGibibytesForAPair) {
-  const std::int64_t n = 33 * kKibi;  // 17 GB, of which a pair has a quarter
+  const std::int64_t n = 33 * kKibi;  // 17 GB, a quarter per pair
   const Layout source = Layout::even({n, n}, 2);
   const Layout target = Layout::block_cyclic({n, n}, {kKibi, kKibi}, {2, 1});
   const Traffic traffic =
@@ -131,7 +130,7 @@ TEST(RedistributionSizes, TranspositionOfMoreThanFourGibibytesForAPair) {
 }
 
 TEST(RedistributionSizes, BeyondTwoToTheForty) {
-  // Inside of nodes and between them; 2^43 bytes, of which a pair has up to 2^39.
+  // Inside nodes and between them; 2^43 bytes in total, up to 2^39 per pair.
   const Layout source = Layout::block_cyclic({kTebi}, {kGibi}, {4});
   const Layout target = Layout::even({kTebi}, 4);
   for (const std::vector<std::int32_t>& nodes : {std::vector<std::int32_t>{0, 0, 1, 1}, {0, 1, 2, 3}}) {
@@ -142,7 +141,7 @@ TEST(RedistributionSizes, BeyondTwoToTheForty) {
       for (const auto& [pair, moved_bytes] : moved) EXPECT_EQ(moved_bytes, static_cast<std::uint64_t>(kTebi) / 16 * 8);
     EXPECT_LE(traffic.most_messages, 2u * 16384 + 1);
   }
-  // One element short of what 63 bits hold in bytes.
+  // One element less than 63 bits can count in bytes.
   const std::int64_t most = (std::int64_t{1} << 60) - 1;
   const Traffic vast = checked({{Layout::whole({most}, 0, 2), Layout::whole({most}, 1, 2)}}, {}, {0, 0});
   EXPECT_EQ(vast.remote_read_bytes.at({0, 1}), static_cast<std::uint64_t>(most) * 8);
@@ -153,7 +152,7 @@ TEST(RedistributionSizes, PartsAndBatchesBeyondTwoToTheForty) {
   const Layout target = Layout::even({4 * kTebi, 4}, 2);
   const RedistributionOptions part{
       .dtype = DType::float32, .source_begin = {kTebi + 1, 0}, .target_begin = {2 * kTebi - 3, 0}, .shape = {kTebi, 4}};
-  const MovedParts parts = moved_parts(source, target, part);
+  const MovedLayouts parts = moved_layouts(source, target, part);
   const std::uint64_t part_bytes = static_cast<std::uint64_t>(kTebi) * 4 * 4;
   std::uint64_t sum = 0;
   std::vector<Plan> plans;

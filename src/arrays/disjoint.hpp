@@ -1,4 +1,4 @@
-// Whether arrays with strides share memory.
+// Checks that strided arrays do not overlap in memory.
 #pragma once
 
 #include <cstddef>
@@ -10,27 +10,27 @@
 
 namespace penstock::arrays {
 
-/// An array anywhere.
+/// An array with any strides.
 struct StridedRange {
   const std::byte* first = nullptr;  ///< element with all indices 0
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides_bytes;
   std::int64_t element_bytes = 1;
-  const char* what = "";  ///< for the message: "source", …
+  const char* what = "";  ///< name for messages: "source", …
   bool is_written = false;
 
-  const std::byte* begin() const;  ///< of the memory between its first and its last byte
+  const std::byte* begin() const;  ///< of the address range from its lowest to its highest byte
   const std::byte* end() const;
 };
 
-/// That of a contiguous range.
+/// A contiguous range.
 StridedRange dense_range(const std::byte* data, std::uint64_t size_bytes, const char* what, bool is_written);
 
-/// Whether an element of one lies on an element of the other. Exact but for arrays so intricate that it would take
-/// thousands of steps to tell; those count as overlapping.
+/// Whether an element of one array overlaps an element of the other. Exact, unless it would take thousands of steps to
+/// decide; then it returns true.
 bool overlap(const StridedRange& a, const StridedRange& b);
 
-/// Throws Error(invalid_argument) where one that is written overlaps with another.
-void check_apart(std::vector<StridedRange> ranges);
+/// Throws Error(invalid_argument) if a written range overlaps another one.
+void check_disjoint(std::vector<StridedRange> ranges);
 
 }  // namespace penstock::arrays

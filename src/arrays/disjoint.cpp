@@ -1,4 +1,4 @@
-#include "arrays/apart.hpp"
+#include "arrays/disjoint.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -17,14 +17,14 @@ std::int64_t reach(const StridedRange& range, bool forward) {
   return bytes;
 }
 
-/// A multiple of a step, with a factor from `least` to `most`.
+/// A multiple of a step, with any factor from `least` to `most`.
 struct Term {
   std::int64_t step;
   std::int64_t least;
   std::int64_t most;
 };
 
-/// The terms of the distance between an element of a and one of b, the longest steps first.
+/// The terms of the distance between an element of a and an element of b, longest steps first.
 std::vector<Term> distance_terms(const StridedRange& a, const StridedRange& b) {
   std::vector<Term> terms;
   const auto add = [&](std::int64_t stride, std::int64_t length, bool negative) {
@@ -45,7 +45,7 @@ std::vector<Term> distance_terms(const StridedRange& a, const StridedRange& b) {
 std::int64_t divide_down(std::int64_t a, std::int64_t b) { return a / b - (a % b != 0 && a < 0 ? 1 : 0); }
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return -divide_down(-a, b); }
 
-/// Whether the terms from t on add up to a number between `least` and `most`.
+/// Whether the terms from t on can sum to a number between `least` and `most`.
 bool can_be(const std::vector<Term>& terms, std::size_t t, std::int64_t least, std::int64_t most, int& steps_left) {
   if (t == terms.size()) return least <= 0 && 0 <= most;
   if (--steps_left < 0) return true;
@@ -79,7 +79,7 @@ bool overlap(const StridedRange& a, const StridedRange& b) {
   return can_be(distance_terms(a, b), 0, apart - a.element_bytes + 1, apart + b.element_bytes - 1, steps_left);
 }
 
-void check_apart(std::vector<StridedRange> ranges) {
+void check_disjoint(std::vector<StridedRange> ranges) {
   struct Entry {
     const std::byte* begin;
     const std::byte* end;
@@ -91,7 +91,7 @@ void check_apart(std::vector<StridedRange> ranges) {
     if (range.element_bytes > 0 && std::ranges::find(range.shape, 0) == range.shape.end())
       entries.push_back({range.begin(), range.end(), &range});
   std::ranges::sort(entries, std::less<const std::byte*>(), &Entry::begin);
-  // Most calls have ranges one after the other, or many sources at one place: neither is worth looking at in pairs.
+  // In most calls the ranges follow one another, or many sources are one array. Neither needs a check of all pairs.
   const std::byte* end = nullptr;
   const std::byte* written_end = nullptr;
   for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -100,7 +100,7 @@ void check_apart(std::vector<StridedRange> ranges) {
       const StridedRange* a = entries[j].range;
       const StridedRange* b = entries[i].range;
       if ((!a->is_written && !b->is_written) || !overlap(*a, *b)) continue;
-      // a is to have memory of its own: what is written, a workspace rather than a target.
+      // The message asks to move a: the written array, and a workspace rather than a target.
       if (!a->is_written || (b->is_written && a < b)) std::swap(a, b);
       throw Error(ErrorCode::invalid_argument, std::string("redistribute: the memory of ") + b->what + " and " +
                                                    a->what + " overlaps; give the " + a->what + " memory of its own");

@@ -1,4 +1,4 @@
-// A part of a layout: a submatrix where it lies, or a local array with padding.
+// Subarrays of a layout, and local arrays with a leading dimension.
 #include <algorithm>
 #include <string>
 
@@ -38,15 +38,15 @@ LocalMemory Layout::local_memory(std::int32_t rank, std::int64_t leading_elems) 
   return memory;
 }
 
-std::vector<std::vector<std::int64_t>> Layout::window_coordinates(std::span<const std::int64_t> begin,
-                                                                  std::span<const std::int64_t> shape) const {
+std::vector<std::vector<std::int64_t>> Layout::subarray_coordinates(std::span<const std::int64_t> begin,
+                                                                    std::span<const std::int64_t> shape) const {
   if (begin.size() != dimensions() || shape.size() != dimensions())
-    reject("a window of " + std::to_string(begin.size()) + " and " + std::to_string(shape.size()) +
+    reject("a subarray of " + std::to_string(begin.size()) + " and " + std::to_string(shape.size()) +
            " dimensions given for an array of " + std::to_string(dimensions()));
   std::vector<std::vector<std::int64_t>> kept(dimensions());
   for (std::size_t d = 0; d < dimensions(); ++d) {
     if (begin[d] < 0 || shape[d] < 0 || begin[d] > shape_[d] || shape[d] > shape_[d] - begin[d])
-      reject("the window from " + std::to_string(begin[d]) + " of length " + std::to_string(shape[d]) +
+      reject("the subarray from " + std::to_string(begin[d]) + " of length " + std::to_string(shape[d]) +
              " does not lie in dimension " + std::to_string(d) + ", which has the length " + std::to_string(shape_[d]));
     const Axis& axis = axes_[d];
     if (axis.is_cyclic()) {
@@ -60,13 +60,13 @@ std::vector<std::vector<std::int64_t>> Layout::window_coordinates(std::span<cons
   return kept;
 }
 
-Layout Layout::window(std::span<const std::int64_t> begin, std::span<const std::int64_t> shape) const {
+Layout Layout::subarray(std::span<const std::int64_t> begin, std::span<const std::int64_t> shape) const {
   if (!copies_.empty()) {
-    std::vector<Layout> windows;
-    for (const Layout& copy : copies_) windows.push_back(copy.window(begin, shape));
-    return replicated(std::move(windows));
+    std::vector<Layout> subarrays;
+    for (const Layout& copy : copies_) subarrays.push_back(copy.subarray(begin, shape));
+    return replicated(std::move(subarrays));
   }
-  const std::vector<std::vector<std::int64_t>> kept = window_coordinates(begin, shape);
+  const std::vector<std::vector<std::int64_t>> kept = subarray_coordinates(begin, shape);
   std::vector<Axis> axes;
   std::size_t tiles = 1;
   for (std::size_t d = 0; d < dimensions(); ++d) {
@@ -91,14 +91,14 @@ Layout Layout::window(std::span<const std::int64_t> begin, std::span<const std::
   return from_axes(std::move(axes), std::move(owners), ranks_, storage_);
 }
 
-LocalMemory Layout::window_memory(std::span<const std::int64_t> begin, std::span<const std::int64_t> shape,
-                                  std::int32_t rank, const LocalMemory& memory) const {
-  if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).window_memory(begin, shape, rank, memory);
-  const std::vector<std::vector<std::int64_t>> kept = window_coordinates(begin, shape);
+LocalMemory Layout::subarray_memory(std::span<const std::int64_t> begin, std::span<const std::int64_t> shape,
+                                    std::int32_t rank, const LocalMemory& memory) const {
+  if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).subarray_memory(begin, shape, rank, memory);
+  const std::vector<std::vector<std::int64_t>> kept = subarray_coordinates(begin, shape);
   const std::vector<LayoutTile> all = local_tiles(rank);
   LocalMemory result;
   result.size_elems = memory.size_elems;
-  for (const LayoutTile& tile : window(begin, shape).local_tiles(rank)) {
+  for (const LayoutTile& tile : subarray(begin, shape).local_tiles(rank)) {
     std::vector<std::int64_t> coordinate(dimensions());
     for (std::size_t d = 0; d < dimensions(); ++d)
       coordinate[d] = kept[d][static_cast<std::size_t>(tile.coordinate[d])];

@@ -1,4 +1,4 @@
-#include "how.hpp"
+#include "collective_options.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -24,9 +24,9 @@ std::int64_t whole_number(const std::string& keyword, nb::handle given, std::int
 
 }  // namespace
 
-void apply(const nb::dict& how, Collective& collective) {
-  constexpr std::int64_t kMost = std::numeric_limits<int>::max();  // of levels and children: no tree has so many
-  for (const auto [key, value] : how) {
+void apply(const nb::dict& options, Collective& collective) {
+  constexpr std::int64_t kMost = std::numeric_limits<int>::max();  // no tree has as many levels or children
+  for (const auto [key, value] : options) {
     const auto keyword = nb::cast<std::string>(key);
     const bool is_text = nb::isinstance<nb::str>(value);
     const auto text = is_text ? nb::cast<std::string>(value) : std::string();
