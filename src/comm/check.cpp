@@ -130,7 +130,7 @@ engine::Bindings bind(const Collective& collective, const Plan& plan, ConstBytes
   if (plan.input_bytes == 0 || plan.output_bytes == 0) return bindings;
   if (base::overlap(bindings.input, bindings.output))
     refuse(std::string(name(collective.kind)) +
-           ": the send and the receive buffer overlap; use in-place (MPI_IN_PLACE) where they are to be one");
+           ": the send and the receive buffer overlap; use in-place (MPI_IN_PLACE) if they are the same buffer");
   return bindings;
 }
 

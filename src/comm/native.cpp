@@ -31,7 +31,7 @@ std::shared_ptr<const std::string> Planner::native_reason(const Collective& coll
   if (is_named && !serves)
     throw Error(ErrorCode::invalid_argument,
                 std::string(name(collective.kind)) +
-                    ": MPI's own collective was asked for (algorithm 'native'), but it cannot serve this: it takes "
+                    ": MPI's own collective was asked for (algorithm 'native'), but MPI cannot run this call: it takes "
                     "predefined types and operations that MPI has, lengths below 2^31 elements of all ranks together, "
                     "and no reproducible reductions");
   // MPI does not report whose arguments differ and which rank failed, so at debug level 1 Penstock's algorithms run.

@@ -37,7 +37,7 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : group_(plan.t
     const Step& step = plan.steps[id];
     if (step.kind != StepKind::publish_tasks) continue;
     if (std::size_t{step.first_task()} + step.task_count() > plan.tasks.size())
-      reject_plan(plan, "step " + std::to_string(id) + " shares tasks that the plan does not have");
+      reject_plan(plan, "step " + std::to_string(id) + " publishes tasks that the plan does not have");
     for (std::uint32_t task = step.first_task(); task < step.first_task() + step.task_count(); ++task) {
       if (group_[task] != kNoGroup) reject_plan(plan, "task " + std::to_string(task) + " is published twice");
       group_[task] = static_cast<std::uint32_t>(step_.size());
@@ -45,7 +45,7 @@ CompiledTasks::CompiledTasks(const Plan& plan, const Team& team) : group_(plan.t
     step_.push_back(id);
   }
   if (step_.size() > kMaxTaskGroups)
-    reject_plan(plan, "it shares tasks in " + std::to_string(step_.size()) + " steps, more than " +
+    reject_plan(plan, "it publishes tasks in " + std::to_string(step_.size()) + " steps, more than " +
                           std::to_string(kMaxTaskGroups));
   own_count_.resize(step_.size());
 

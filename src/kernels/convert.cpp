@@ -17,13 +17,13 @@ template <class T>
 inline constexpr bool kIsComplex = false;
 template <class Real>
 inline constexpr bool kIsComplex<std::complex<Real>> = true;
-/// 0 integers, 1 real floating point, 2 complex: what may become more, but not less.
+/// 0 integer, 1 real floating point, 2 complex. A conversion must not lower it.
 template <class T>
 inline constexpr int kKind = kIsComplex<T>           ? 2
                              : std::is_integral_v<T> ? 0
                                                      : 1;
 
-/// Rounds to odd: the last bit says that something was lost, so that rounding again is as rounding once.
+/// Rounds to odd: the last bit records lost bits, so that a second rounding gives the same as a single one.
 float to_float_odd(double value) {
   const auto nearest = static_cast<float>(value);
   const auto back = static_cast<double>(nearest);
@@ -71,7 +71,7 @@ void convert(const std::byte* from, std::ptrdiff_t step_bytes, std::byte* to, st
       return real_from<To>(value);
     }
   };
-  if (step_bytes == sizeof(From)) {  // so that it becomes a loop over vectors
+  if (step_bytes == sizeof(From)) {  // vectorizes
     for (std::size_t i = 0; i < count; ++i) store(to + i * sizeof(To), one(load<From>(from + i * sizeof(From))));
   } else {
     for (std::size_t i = 0; i < count; ++i, from += step_bytes) store(to + i * sizeof(To), one(load<From>(from)));

@@ -12,9 +12,9 @@
 namespace penstock::kernels {
 namespace {
 
-constexpr std::size_t kLeastStringBytes = 4096;  // from here on it is quicker than vectors at any alignment
+constexpr std::size_t kLeastStringBytes = 4096;  // for longer copies it is faster than vectors, at any alignment
 
-// A sanitizer does not see what assembly reads and writes.
+// Sanitizers do not see the accesses of assembly.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 bool has_quick_strings() {
   constexpr unsigned kErms = 1u << 9;
@@ -33,7 +33,7 @@ bool has_quick_strings() { return false; }
 void copy_string(std::byte*, const std::byte*, std::size_t) {}
 #endif
 
-/// There some processors copy strings at a tenth of their speed.
+/// For such addresses `rep movsb` of some processors runs at a tenth of its speed.
 bool is_little_behind(const std::byte* to, const std::byte* from) {
   constexpr std::uintptr_t kPageBytes = 4096;
   constexpr std::uintptr_t kLittleBytes = 64;
@@ -52,7 +52,7 @@ bool copy_as_string(std::byte* __restrict to, const std::byte* __restrict from, 
 void copy_long(std::byte* __restrict to, const std::byte* __restrict from, std::size_t size_bytes) {
   if (copy_as_string(to, from, size_bytes)) return;
 #if defined(__SSE2__)
-  // memcpy of several C libraries uses `rep movsb` wherever source and target lie.
+  // Not memcpy: in several C libraries it uses `rep movsb` for these addresses too.
   constexpr std::size_t kLineBytes = 64;
   for (; size_bytes >= kLineBytes; size_bytes -= kLineBytes, from += kLineBytes, to += kLineBytes) {
     const auto* source = reinterpret_cast<const __m128i*>(from);

@@ -14,7 +14,7 @@ using Kernel = void (*)(const std::byte* from, std::byte* to, std::size_t count)
 template <class T>
 constexpr bool kIsHalf = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
 
-// Inlined into functions for each width, so that the compiler vectorizes it for each.
+// Inlined into one function per vector width, so that the compiler vectorizes it for each.
 template <class T, class Op>
 [[gnu::always_inline]] inline void combine_each(const std::byte* __restrict from, std::byte* __restrict to,
                                                 std::size_t count) {
@@ -26,7 +26,7 @@ template <class T, class Op>
   }
 }
 
-// The conversions are loops of their own: their instructions take more elements at once than the arithmetic does.
+// Conversions are separate loops: their instructions convert more elements at once than the arithmetic combines.
 template <Vectors kWidth, class T, class Op>
 [[gnu::always_inline]] inline void combine(const std::byte* __restrict from, std::byte* __restrict to,
                                            std::size_t count) {

@@ -14,12 +14,12 @@
 namespace penstock::kernels {
 namespace {
 
-constexpr std::size_t kBlockBytes = 32 << 10;  // of all rows together: they stay in the first-level cache
+constexpr std::size_t kBlockBytes = 32 << 10;  // all rows together: they stay in the first-level cache
 constexpr std::size_t kLineBytes = 64;
 
 std::optional<Keys> keys_of(const Arithmetic& arithmetic) {
   if (arithmetic.user) return std::nullopt;
-  const bool adds = arithmetic.op == ReduceOp::sum;  // the parts of a complex number by themselves
+  const bool adds = arithmetic.op == ReduceOp::sum;  // adds real and imaginary parts separately
   switch (arithmetic.dtype) {
     case DType::float16:
     case DType::bfloat16: return Keys::magnitude16;
@@ -31,7 +31,7 @@ std::optional<Keys> keys_of(const Arithmetic& arithmetic) {
   }
 }
 
-// Of long doubles, and after members that are shorter than they are apart, some bytes mean nothing.
+// Clears padding bytes, which long doubles and pairs have.
 template <class T>
 void set_value(std::byte* to, T value) {
   if constexpr (std::is_same_v<T, long double> && std::numeric_limits<long double>::digits == 64) {
@@ -92,7 +92,7 @@ void unify_nans(std::byte* row, std::size_t row_bytes, Bits infinity, Bits nan) 
     if ((load<Bits>(at) & kMagnitude) > infinity) store(at, nan);
 }
 
-// Two NaNs give one of them, and which one may differ between a processor's instructions.
+// The result of two NaNs is one of them; which one differs between instructions of a processor.
 void unify_nans(DType dtype, std::byte* row, std::size_t row_bytes) {
   switch (dtype) {
     case DType::float16: return unify_nans<std::uint16_t>(row, row_bytes, 0x7c00, 0x7e00);
@@ -160,7 +160,7 @@ void reduce_sorted(const Arithmetic& arithmetic, std::span<const ConstBytes> par
   const std::size_t row_bytes = std::max<std::size_t>(kBlockBytes / count / 128 * 128, 128);
   const std::size_t block_bytes = std::max(row_bytes / element_bytes * element_bytes, element_bytes);
   const std::size_t stride_bytes = (block_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
-  // An operation of the user's may reduce in its turn, on this thread.
+  // A user operation may itself reduce, on this thread.
   thread_local AlignedMemory kept;
   AlignedMemory memory = std::move(kept);
   std::byte* const first = memory.at_least(count * stride_bytes);

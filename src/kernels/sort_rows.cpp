@@ -10,7 +10,8 @@ namespace {
 using Network = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
 using Sort = void (*)(const Network& network, const Rows& rows);
 
-// As signed integers, which processors compare: the bit of the sign last, and the ends exchanged.
+// Maps keys to signed integers, which processors can compare: the sign bit becomes the lowest bit, the top bit is
+// flipped.
 template <class Key>
 [[gnu::always_inline]] inline Key to_key(Key value) {
   using Bits = std::make_unsigned_t<Key>;

@@ -18,7 +18,7 @@
 namespace penstock::kernels {
 namespace {
 
-// The source of a block as rows that lie in memory one element after the other.
+// The source of a block as contiguous rows.
 struct SourceRows {
   const std::byte* from = nullptr;
   std::size_t count = 0;
@@ -26,16 +26,16 @@ struct SourceRows {
   std::size_t size_bytes = 0;
 };
 
-// A block seen such that `inner` runs along the shorter stride of the target.
+// A block, arranged so that `inner` runs along the shorter stride of the target.
 struct Loops {
   const std::byte* from;
   std::byte* to;
   std::size_t outer, inner;
   std::ptrdiff_t from_outer_bytes, from_inner_bytes;
   std::ptrdiff_t to_outer_bytes, to_inner_bytes;
-  bool is_far;           // the source is too large for the caches
-  bool streams;          // the target is
-  SourceRows next = {};  // what is read after this block, where it is far
+  bool is_far;           // the source is larger than the caches
+  bool streams;          // the target is: non-temporal stores
+  SourceRows next = {};  // if is_far: the rows that are read after this block
 };
 
 Loops loops_over(const Block& block, ConstBytes from, Bytes to, std::size_t element_bytes) {
@@ -69,7 +69,7 @@ SourceRows source_rows(const Loops& loops, std::size_t element_bytes) {
   return {};
 }
 
-/// `later` is a row that is read soon, where the source is far.
+/// `later` is a row that is read soon, if the source is far.
 template <class T, class Update>
 void update_row(const std::byte* __restrict from, std::byte* __restrict to, std::size_t count, const Update& update,
                 const std::byte* later = nullptr) {
@@ -167,7 +167,8 @@ struct Scale {
   }
 };
 
-// The complex case; kRealFactors keeps infinities intact, which multiplying by a zero imaginary part would not.
+// The complex case. kRealFactors preserves infinities, which a multiplication by a zero imaginary part would turn into
+// NaN.
 template <class Real, bool kRealFactors, bool kReadsTarget>
 struct ScaleComplex {
   static constexpr bool kIsMove = false;
@@ -297,8 +298,8 @@ void move(std::size_t element_bytes, const Loops& loops) {
   }
 }
 
-/// How many of the blocks, from the first on, lie side by side in the source, so that row by row they are one stretch
-/// of memory, which is faster to read than parts of it that lie a row apart.
+/// How many blocks, from the first on, are adjacent in the source. Row by row they are one contiguous range, which is
+/// faster to read than parts that are a row apart.
 std::size_t count_adjoining(std::span<const Block> blocks) {
   const Block& first = blocks.front();
   if (first.rows < 2 || first.from_row_stride_elems <= 0) return 1;
@@ -316,7 +317,7 @@ std::size_t count_adjoining(std::span<const Block> blocks) {
   return std::max<std::size_t>(count, 1);
 }
 
-/// Moves such blocks of a far source. `next` is what is read after them.
+/// Moves such blocks of a far source. `next` are the rows that are read after them.
 void move_adjoining(std::span<const Block> blocks, std::size_t element_bytes, ConstBytes from, Bytes to, bool streams,
                     const SourceRows& next) {
   const auto size = static_cast<std::ptrdiff_t>(element_bytes);
@@ -387,7 +388,7 @@ void transform(const Arithmetic& arithmetic, const ElementTypes& types, std::spa
   if (types.from == types.to) return transform(same_type, blocks, scaled, from, to, stores);
   const Convert convert = conversion(types.from, types.to);
   assert(convert != nullptr && "the planner refuses such conversions");
-  // Parts of a block that the first-level cache holds become dense blocks of the other type.
+  // Converts parts of a block that fit in the first-level cache to dense blocks of the other type.
   constexpr std::size_t kPartBytes = 16 << 10;
   alignas(64) std::byte part[kPartBytes];
   const auto from_bytes = static_cast<std::ptrdiff_t>(size_bytes(types.from));
@@ -453,16 +454,16 @@ void transform(const Arithmetic& arithmetic, std::span<const Block> blocks, bool
 
 void check_conversion(DType from, DType to) {
   if (from != to && conversion(from, to) == nullptr)
-    throw Error(ErrorCode::invalid_argument,
-                "elements of " + std::string(name(from)) + " cannot become " + std::string(name(to)) +
-                    "; expected a target that is complex where the source is, and floating "
-                    "point where the source is");
+    throw Error(ErrorCode::invalid_argument, "elements of " + std::string(name(from)) + " cannot become " +
+                                                 std::string(name(to)) +
+                                                 "; expected a complex target if the source is complex, and a floating "
+                                                 "point one if the source is floating point");
 }
 
 void check_scaling(const Arithmetic& arithmetic) {
   if (!is_number(arithmetic.dtype) && (arithmetic.alpha != 1.0 || arithmetic.beta != 0.0))
     throw Error(ErrorCode::invalid_argument, "alpha and beta must be 1 and 0 for elements of dtype " +
-                                                 std::string(name(arithmetic.dtype)) + ", which is no number");
+                                                 std::string(name(arithmetic.dtype)) + ", which is not a number");
   check_factor(arithmetic.dtype, arithmetic.alpha, "alpha");
   check_factor(arithmetic.dtype, arithmetic.beta, "beta");
 }

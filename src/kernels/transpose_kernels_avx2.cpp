@@ -1,5 +1,5 @@
-// For processors with AVX2. Nothing with functions that others could share may be included: code for AVX2 must not take
-// the place of anybody else's.
+// For processors with AVX2. Must not include headers with inline functions: the linker could use their AVX2 code on
+// other processors.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #pragma GCC target("avx2")
 #include <immintrin.h>
@@ -21,8 +21,8 @@ Vector of(__m256 vector) { return _mm256_castps_si256(vector); }
 __m256d doubles(Vector vector) { return _mm256_castsi256_pd(vector); }
 __m256 floats(Vector vector) { return _mm256_castsi256_ps(vector); }
 
-// Vectors of either precision, so that the arithmetic is written once. The same operations in the same order as
-// elsewhere: the result must not depend on the processor, so nothing is fused.
+// Vectors of either precision, so that the arithmetic is written once. The operations and their order are those of the
+// scalar code, without fused operations: the result must not depend on the processor.
 struct Double {
   using V = __m256d;
   static V from(Vector vector) { return doubles(vector); }
@@ -175,8 +175,8 @@ struct Square<16> {
   }
 };
 
-// Two squares take a line of the source, one right after the other: rows that lie a power of two apart push each other
-// out of the first-level cache.
+// Two consecutive squares use a cache line of the source, since rows that are a power of two apart evict each other
+// from the first-level cache.
 template <std::size_t kBytes, LineStore kStore, class Work>
 void run(const std::byte* from, std::byte* to, const TransposeShape& shape, const Factors& factors) {
   using S = Square<kBytes>;
@@ -201,7 +201,7 @@ void run(const std::byte* from, std::byte* to, const TransposeShape& shape, cons
   }
 }
 
-// Rows of several lines at once: memory takes lines that follow each other faster than lines from all over.
+// Writes several consecutive cache lines of a row at once, which memory accepts faster than scattered lines.
 template <std::size_t kBytes, class Work>
 void stream(const std::byte* from, std::byte* to, const TransposeShape& shape, const Factors& factors) {
   using S = Square<kBytes>;

@@ -1,6 +1,6 @@
-// For processors with AVX-512: squares whose sides are whole lines, so each is read and written once, without a stop in
-// the first-level cache. Of moves only: arithmetic would hide what that gains. Nothing with functions that others could
-// share may be included: code for AVX-512 must not take the place of anybody else's.
+// For processors with AVX-512: squares whose sides are whole cache lines, so each line is read and written once. Plain
+// moves only: with arithmetic the gain is not visible. Must not include headers with inline functions: the linker could
+// use their AVX-512 code on other processors.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #pragma GCC target("avx512f,avx512dq")
 #include <immintrin.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kLine = 64, kLane = 16;
 
-// What _mm512_unpacklo_epi32() and the like do, of which GCC 12 warns that they use what is not initialized.
+// As _mm512_unpacklo_epi32() and similar intrinsics, for which GCC 12 warns about uninitialized values.
 typedef int Ints __attribute__((vector_size(64)));
 __m512i low_4(__m512i a, __m512i b) {
   return (__m512i)__builtin_shufflevector((Ints)a, (Ints)b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);

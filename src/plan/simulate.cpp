@@ -81,7 +81,7 @@ class Simulation {
     }
     if (steps_left_ > 0) fail_deadlocked();
     for (const auto& [key, channel] : channels_)
-      if (channel.producer || channel.consumer || channel.buffered) fail("a message or signal was never taken");
+      if (channel.producer || channel.consumer || channel.buffered) fail("a message or signal was never received");
   }
 
  private:
@@ -142,7 +142,7 @@ class Simulation {
 
   void move(ConstBytes from, Bytes to) {
     if (from.size() != to.size())
-      fail("a message or copy of " + std::to_string(from.size()) + " bytes meets room for " +
+      fail("a message or copy of " + std::to_string(from.size()) + " bytes has a target of " +
            std::to_string(to.size()));
     if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
   }
@@ -267,7 +267,7 @@ class Simulation {
     for (const RankRegion& each : sources(plan, task)) from.push_back(at(each));
     for (const RankRegion& each : targets(plan, task)) {
       to.push_back(at(each));
-      if (to.back().size() != from[0].size()) fail("a task meets room of another size");
+      if (to.back().size() != from[0].size()) fail("source and target of a task differ in size");
     }
     run_task(arithmetic_, from, to);
     const std::set<std::size_t> ranks = ranks_of(plan, task);

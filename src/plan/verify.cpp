@@ -218,7 +218,7 @@ class Verifier {
       const auto rank = static_cast<std::size_t>(key[0]);
       const auto other = taken.find(key);
       if (other == taken.end()) {
-        found(where(rank, id) + ": nobody takes this " + what);
+        found(where(rank, id) + ": no step of the peer takes this " + what);
         continue;
       }
       const Step& consumer = plans_[static_cast<std::size_t>(key[1])].steps[other->second];
@@ -229,7 +229,8 @@ class Verifier {
       links_.push_back({rank, id, static_cast<std::size_t>(key[1]), other->second});
     }
     for (const auto& [key, id] : taken)
-      if (!given.contains(key)) found(where(static_cast<std::size_t>(key[1]), id) + ": nobody gives this " + what);
+      if (!given.contains(key))
+        found(where(static_cast<std::size_t>(key[1]), id) + ": no step of the peer sends this " + what);
   }
 
   std::vector<Access> accesses(std::size_t rank) const {

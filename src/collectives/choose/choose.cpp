@@ -56,7 +56,7 @@ void check(const Team& team, const Collective& collective) {
   if (collective.reproducible && collective.element_bytes != 0 && !collective.commutative &&
       !is_prefix(collective.kind))
     reject(collective,
-           "an operation that does not commute cannot be reproducible, which it would be in any order of the ranks");
+           "an operation that does not commute cannot be reproducible: its result depends on the order of the ranks");
   // Half of the address space, so that no sum of offsets can overflow.
   if (collective.split < Collective::kAutomatic)
     reject(collective,

@@ -109,7 +109,7 @@ TEST_F(SimulateTest, ReportsMessagesThatNobodyTakes) {
 TEST_F(SimulateTest, ReportsSizesThatDiffer) {
   a.send(in(0, 8), 1, 0);
   b.recv(out(0, 7), 0, 0);
-  EXPECT_NE(error(1).find("8 bytes meets room for 7"), std::string::npos);
+  EXPECT_NE(error(1).find("8 bytes has a target of 7"), std::string::npos);
 }
 
 TEST_F(SimulateTest, ReportsAccessOutOfBounds) {

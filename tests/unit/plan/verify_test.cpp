@@ -75,7 +75,7 @@ TEST_F(VerifyTest, FindsARemoteReadOfAnotherLength) {
 TEST_F(VerifyTest, FindsARemoteReadThatNobodyTakes) {
   a.offer_read(in(0, 8), 1, 3, {});
   b.recv(out(0, 8), 0, 3);
-  expect("nobody takes this remote read");
+  expect("no step of the peer takes this remote read");
 }
 
 TEST_F(VerifyTest, FindsWhatIsWrittenWhileItIsOffered) {
@@ -100,12 +100,12 @@ TEST_F(VerifyTest, FindsADeadlockOfSignals) {
 
 TEST_F(VerifyTest, FindsMessagesThatDoNotMatch) {
   a.send(in(0, 8), 1, 0);
-  expect("nobody takes this message");
+  expect("no step of the peer takes this message");
 }
 
 TEST_F(VerifyTest, FindsReceivesThatDoNotMatch) {
   b.recv(out(0, 8), 0, 0);
-  expect("nobody gives this message");
+  expect("no step of the peer sends this message");
 }
 
 TEST_F(VerifyTest, FindsSizesThatDiffer) {
