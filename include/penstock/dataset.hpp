@@ -115,10 +115,10 @@ struct DecodeOptions {
   std::optional<RandomCrop> random_crop = std::nullopt;
   /// This fraction of the largest central part with the aspect ratio of the result; 0: all of the image.
   double central_crop = 0;
-  double flip = 0;                            ///< probability that left and right are exchanged
-  std::array<float, 3> mean{0, 0, 0};         ///< subtracted from values in [0, 1]
-  std::array<float, 3> deviation{1, 1, 1};    ///< divides what is left
-  std::uint64_t seed = 0;                     ///< of crops and flips, together with epoch and sample
+  double flip = 0;                          ///< probability that left and right are exchanged
+  std::array<float, 3> mean{0, 0, 0};       ///< subtracted from values in [0, 1]
+  std::array<float, 3> deviation{1, 1, 1};  ///< divides what is left
+  std::uint64_t seed = 0;                   ///< of crops and flips, together with epoch and sample
 };
 
 /// Where a dataset stands: everything before has been consumed, by all ranks together. Valid for the same chain of

@@ -258,7 +258,14 @@ class Dataset:
         """
         self._check_files("decode()")
         image = _image_options(
-            layout, orient, random_resized_crop, center_crop, flip, mean, std, self._options.seed if seed is None else seed
+            layout,
+            orient,
+            random_resized_crop,
+            center_crop,
+            flip,
+            mean,
+            std,
+            self._options.seed if seed is None else seed,
         )
         chain = self._chain.decode(
             format, _image_shape(size, layout), _dtype_name(dtype), _threads(num_parallel_calls), image

@@ -293,9 +293,9 @@ std::vector<std::int64_t> labels_from(const nb::ndarray<const std::int64_t, nb::
 using Labels = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig>;
 using SkippedRow = std::tuple<nb::bytes, std::uint64_t, std::uint64_t, std::uint64_t, std::string>;
 
-using ImageOptions = std::optional<
-    std::tuple<bool, bool, std::optional<std::tuple<double, double, double, double>>, double, double,
-               std::tuple<float, float, float>, std::tuple<float, float, float>, std::uint64_t>>;
+using ImageOptions =
+    std::optional<std::tuple<bool, bool, std::optional<std::tuple<double, double, double, double>>, double, double,
+                             std::tuple<float, float, float>, std::tuple<float, float, float>, std::uint64_t>>;
 
 DecodeOptions decode_options(const std::string& format, std::vector<std::uint64_t> shape, const std::string& dtype,
                              int threads, const ImageOptions& image) {

@@ -88,8 +88,8 @@ ImagePlan plan_image(Resizer::Size stored, int orientation, const DecodeOptions&
   const std::string size = std::to_string(stored.width) + " x " + std::to_string(stored.height) + " pixels";
   if (stored.height < 1 || stored.width < 1) throw Error(ErrorCode::corrupt, "is an image of " + size);
   if (static_cast<std::uint64_t>(stored.height) * static_cast<std::uint64_t>(stored.width) > context.max_pixels)
-    throw Error(ErrorCode::corrupt,
-                "has " + size + ", more than the limit of " + std::to_string(context.max_pixels) + " pixels per sample");
+    throw Error(ErrorCode::corrupt, "has " + size + ", more than the limit of " + std::to_string(context.max_pixels) +
+                                        " pixels per sample");
   ImagePlan plan{.stored = stored, .box = {}, .target = stored};
   plan.transpose = orientation >= 5;
   plan.mirror_rows = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
@@ -124,7 +124,8 @@ void check_image(const DecodeOptions& options) {
   const auto side = [&](std::size_t i) { return shape[i] >= 1 && shape[i] <= kMaxSide; };
   if (!shape.empty() && !(shape.size() == 3 && shape[channel] == 3 && side(first) && side(first + 1)))
     refuse_options("images cannot have the form " + SampleForm{options.dtype, shape}.describe() + "; expected " +
-                   (channel == 0 ? "(3, height, width)" : "(height, width, 3)") + " with sides of 1 to 65500, or nothing");
+                   (channel == 0 ? "(3, height, width)" : "(height, width, 3)") +
+                   " with sides of 1 to 65500, or nothing");
   if (options.dtype != DType::uint8 && options.dtype != DType::float32 && options.dtype != DType::float16)
     refuse_options("images cannot be decoded to " + std::string(name(options.dtype)) +
                    "; expected uint8, float16 or float32");

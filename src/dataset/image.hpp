@@ -1,5 +1,5 @@
-// From the pixels of a decoded image to the sample that its options ask for: turned, cropped, flipped, scaled, normalised
-// and laid out, in one pass.
+// From the pixels of a decoded image to the sample that its options ask for: turned, cropped, flipped, scaled,
+// normalised and laid out, in one pass.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,7 @@ struct ImagePlan {
 };
 
 /// `orientation` as in EXIF, 1 to 8. Throws Error(corrupt) for an image without pixels or beyond the limit of pixels.
-ImagePlan plan_image(Resizer::Size stored, int orientation, const DecodeOptions& options,
-                     const DecodeContext& context);
+ImagePlan plan_image(Resizer::Size stored, int orientation, const DecodeOptions& options, const DecodeContext& context);
 
 /// Throws Error(invalid_argument) for options that no image can be decoded with.
 void check_image(const DecodeOptions& options);

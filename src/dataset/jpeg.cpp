@@ -144,8 +144,8 @@ class JpegDecoder : public Decoder {
   void decode_or_throw(ConstBytes encoded, const DecodeOptions& options, const DecodeContext& context,
                        Destination& destination) {
     jpeg_decompress_struct& info = library_.info;
-    require(library_.read_header(reinterpret_cast<const unsigned char*>(encoded.data()), encoded.size(),
-                                 options.orient));
+    require(
+        library_.read_header(reinterpret_cast<const unsigned char*>(encoded.data()), encoded.size(), options.orient));
     const Resizer::Size stored{static_cast<int>(info.image_height), static_cast<int>(info.image_width)};
     const ImagePlan plan = plan_image(stored, options.orient ? orientation() : 1, options, context);
     limit_work(context);

@@ -27,8 +27,8 @@ void check_png(const DecodeOptions& options) { check_image(options); }
 
 namespace {
 
-/// One image in libpng's hands. libpng is C, so no exception may pass through it: an error jumps to the last setjmp, and
-/// functions that call setjmp have no objects with destructors.
+/// One image in libpng's hands. libpng is C, so no exception may pass through it: an error jumps to the last setjmp,
+/// and functions that call setjmp have no objects with destructors.
 struct PngReader {
   png_structp png = nullptr;
   png_infop info = nullptr;

@@ -48,8 +48,8 @@ class WebpDecoder : public Decoder {
  private:
   static void require(VP8StatusCode status) {
     if (status == VP8_STATUS_OK) return;
-    const char* reason = status == VP8_STATUS_NOT_ENOUGH_DATA      ? "the file ends too early"
-                         : status == VP8_STATUS_OUT_OF_MEMORY      ? "it needs more memory than there is"
+    const char* reason = status == VP8_STATUS_NOT_ENOUGH_DATA       ? "the file ends too early"
+                         : status == VP8_STATUS_OUT_OF_MEMORY       ? "it needs more memory than there is"
                          : status == VP8_STATUS_UNSUPPORTED_FEATURE ? "it uses a feature that libwebp does not know"
                                                                     : "its data is damaged";
     throw Error(ErrorCode::corrupt, "is not a usable WebP image", -1, reason);

@@ -140,7 +140,11 @@ def box_of(image: np.ndarray) -> tuple[float, float, float, float]:
 
 def test_random_crops_have_the_areas_and_aspects_that_were_asked_for():
     data = saved(RAMP, "JPEG", quality=98, subsampling=0)
-    ds = ps.Dataset.from_bytes([data] * 300).decode((32, 32), random_resized_crop=(0.2, 0.6), flip=0.5, seed=4).batch(300)
+    ds = (
+        ps.Dataset.from_bytes([data] * 300)
+        .decode((32, 32), random_resized_crop=(0.2, 0.6), flip=0.5, seed=4)
+        .batch(300)
+    )
     [(images, _)] = ds
     boxes = np.array([box_of(image.astype(float)) for image in images])
     flipped = boxes[:, 3] < 0
@@ -154,9 +158,11 @@ def test_random_crops_have_the_areas_and_aspects_that_were_asked_for():
     assert aspects.min() > 0.68
     assert aspects.max() < 1.46
     assert boxes[:, 0].std() > 3
-    [(again, _)] = ps.Dataset.from_bytes([data] * 300).decode(
-        (32, 32), random_resized_crop=(0.2, 0.6), flip=0.5, seed=5
-    ).batch(300)
+    [(again, _)] = (
+        ps.Dataset.from_bytes([data] * 300)
+        .decode((32, 32), random_resized_crop=(0.2, 0.6), flip=0.5, seed=5)
+        .batch(300)
+    )
     assert (again != images).any(axis=(1, 2, 3)).mean() > 0.95
 
 

@@ -189,15 +189,15 @@ TEST(Webp, RandomDamageIsSurvived) {
 
 TEST(Exif, AnyBytesGiveAnOrientation) {
   const unsigned char block[] = {'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, 42, 0, 0, 0, 8,  0, 2,  // two entries
-                                 1,   0,   0,   3,   0, 0, 0,   1,   0, 9,  0, 0, 1, 18, 0, 3,
-                                 0,   0,   0,   1,   0, 6, 0,   0};
+                                 1,   0,   0,   3,   0, 0, 0,   1,   0, 9,  0, 0, 1, 18, 0, 3, 0, 0, 0, 1, 0, 6, 0, 0};
   const ConstBytes whole = std::as_bytes(std::span(block));
   EXPECT_EQ(exif_orientation(whole), 6);
   for (std::size_t size = 0; size < whole.size(); ++size) EXPECT_EQ(exif_orientation(whole.first(size)), 1) << size;
   std::mt19937 random(3);
   for (int trial = 0; trial < 2000; ++trial) {
     std::vector<std::byte> damaged(whole.begin(), whole.end());
-    for (int hits = 0; hits < 3; ++hits) damaged[6 + random() % (damaged.size() - 6)] = static_cast<std::byte>(random());
+    for (int hits = 0; hits < 3; ++hits)
+      damaged[6 + random() % (damaged.size() - 6)] = static_cast<std::byte>(random());
     const int orientation = exif_orientation(damaged);
     EXPECT_GE(orientation, 1);
     EXPECT_LE(orientation, 8);
