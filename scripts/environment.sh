@@ -56,6 +56,8 @@ packages_of_build() {
 
 packages_of_all() {
   find_header gtest/gtest.h || echo libgtest-dev
+  find_header png.h || echo libpng-dev
+  find_header webp/decode.h || echo libwebp-dev
   command -v ip >/dev/null || [[ -x /usr/sbin/ip ]] || echo iproute2
 }
 

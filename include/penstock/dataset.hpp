@@ -2,6 +2,7 @@
 // Deep-Learning I/O Workloads in TensorFlow", sections II.A and III).
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -84,16 +85,39 @@ struct ObjectCalls {
   std::function<std::string(std::uint64_t thread)> interrupt;
 };
 
+enum class ImageLayout { hwc, chw };
+
+/// A part of an image for one sample in one epoch: that of torchvision's RandomResizedCrop.
+struct RandomCrop {
+  double min_area = 0.08;  ///< of the image's
+  double max_area = 1.0;
+  double min_aspect = 3.0 / 4.0;  ///< width over height
+  double max_aspect = 4.0 / 3.0;
+};
+
 struct DecodeOptions {
   /// A row of decoders.def; or "auto", which detects the format from a sample's first bytes.
   std::string format = "auto";
-  /// Shape of the decoded sample. Images: {height, width, 3}, to which they are scaled; empty: the stored size. Raw
-  /// bytes: any shape with the size of the file.
+  /// Shape of the decoded sample. Images: {height, width, 3}, or {3, height, width} for the layout chw, to which they are
+  /// scaled; empty: the stored size. Raw bytes: any shape with the size of the file.
   std::vector<std::uint64_t> shape;
-  /// Images: uint8, or float32 in [0, 1]. Raw bytes: any.
+  /// Images: uint8, or float16 or float32 in [0, 1]. Raw bytes: any.
   DType dtype = DType::uint8;
   /// Threads for this and all other stages. 0: the option io_threads.
   int threads = 0;
+
+  // Images only. All of it is done in one pass from the decoder's pixels to the batch.
+
+  ImageLayout layout = ImageLayout::hwc;
+  /// Turn images as their EXIF data says (JPEG).
+  bool orient = false;
+  std::optional<RandomCrop> random_crop = std::nullopt;
+  /// This fraction of the largest central part with the aspect ratio of the result; 0: all of the image.
+  double central_crop = 0;
+  double flip = 0;                          ///< probability that left and right are exchanged
+  std::array<float, 3> mean{0, 0, 0};       ///< subtracted from values in [0, 1]
+  std::array<float, 3> deviation{1, 1, 1};  ///< divides what is left
+  std::uint64_t seed = 0;                   ///< of crops and flips, together with epoch and sample
 };
 
 /// A position in a dataset: all ranks together have consumed everything before. Valid for the same chain of source,
@@ -249,6 +273,10 @@ class PENSTOCK_API Dataset {
  private:
   std::shared_ptr<const dataset::Chain> chain_;
 };
+
+/// Decodes one sample, by the calling thread. `name` begins the message of errors.
+PENSTOCK_API Sample decode_sample(ConstBytes encoded, const DecodeOptions& options, const SampleLimits& limits = {},
+                                  const std::string& name = "the sample");
 
 /// Names of the rows of decoders.def.
 PENSTOCK_API std::vector<std::string> decoder_names();

@@ -292,6 +292,43 @@ std::vector<std::int64_t> labels_from(const nb::ndarray<const std::int64_t, nb::
 using Labels = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig>;
 using SkippedRow = std::tuple<nb::bytes, std::uint64_t, std::uint64_t, std::uint64_t, std::string>;
 
+using ImageOptions =
+    std::optional<std::tuple<bool, bool, std::optional<std::tuple<double, double, double, double>>, double, double,
+                             std::tuple<float, float, float>, std::tuple<float, float, float>, std::uint64_t>>;
+
+DecodeOptions decode_options(const std::string& format, std::vector<std::uint64_t> shape, const std::string& dtype,
+                             int threads, const ImageOptions& image) {
+  DecodeOptions options{format, std::move(shape), dtype_from_name(dtype), threads};
+  if (!image) return options;
+  const auto& [planes, orient, crop, central_crop, flip, mean, deviation, seed] = *image;
+  options.layout = planes ? ImageLayout::chw : ImageLayout::hwc;
+  options.orient = orient;
+  if (crop) options.random_crop = std::make_from_tuple<RandomCrop>(*crop);
+  options.central_crop = central_crop;
+  options.flip = flip;
+  options.mean = {std::get<0>(mean), std::get<1>(mean), std::get<2>(mean)};
+  options.deviation = {std::get<0>(deviation), std::get<1>(deviation), std::get<2>(deviation)};
+  options.seed = seed;
+  return options;
+}
+
+nb::object decode_image(nb::handle encoded, std::vector<std::uint64_t> shape, const std::string& dtype,
+                        const ImageOptions& image, std::uint64_t max_pixels) {
+  const python::ArrayView view = python::view(encoded, python::Access::read, "the image");
+  auto data = std::make_unique<std::vector<std::byte>>();
+  SampleForm form;
+  {
+    const nb::gil_scoped_release release;
+    Sample sample = decode_sample(view.bytes(), decode_options("auto", std::move(shape), dtype, 0, image),
+                                  {.pixels = max_pixels}, "the image");
+    *data = std::move(sample.data);
+    form = sample.form;
+  }
+  void* place = data->data();
+  const nb::capsule owner(data.release(), [](void* p) noexcept { delete static_cast<std::vector<std::byte>*>(p); });
+  return numpy_array(place, form, std::nullopt, owner);
+}
+
 Dataset from_files(const nb::list& paths, const Labels& labels) {
   std::vector<std::string> own;
   own.reserve(paths.size());
@@ -317,6 +354,12 @@ Dataset from_bytes(const nb::list& samples, const Labels& labels) {
 void bind_dataset(nb::module_& module) {
   nb::module_ part = module.def_submodule("dataset");
   part.def("decoder_names", &decoder_names);
+  part.def("decode_image", &decode_image, nb::arg("encoded"), nb::arg("shape"), nb::arg("dtype"),
+           nb::arg("image").none(), nb::arg("max_pixels"),
+           nb::sig("def decode_image(encoded: typing.Any, shape: collections.abc.Sequence[int], dtype: str, "
+                   "image: tuple[bool, bool, tuple[float, float, float, float] | None, float, float, "
+                   "tuple[float, float, float], tuple[float, float, float], int] | None, max_pixels: int) "
+                   "-> numpy.typing.NDArray[typing.Any]"));
   part.def("forget_functions", &HeldFunction::forget_all);
   nb::class_<PythonIterator>(part, "Iterator")
       .def("next", &PythonIterator::next,
@@ -369,10 +412,10 @@ void bind_dataset(nb::module_& module) {
       .def(
           "decode",
           [](const Dataset& self, const std::string& format, std::vector<std::uint64_t> shape, const std::string& dtype,
-             int threads) {
-            return self.decode({format, std::move(shape), dtype_from_name(dtype), threads});
+             int threads, const ImageOptions& image) {
+            return self.decode(decode_options(format, std::move(shape), dtype, threads, image));
           },
-          nb::arg("format"), nb::arg("shape"), nb::arg("dtype"), nb::arg("threads"))
+          nb::arg("format"), nb::arg("shape"), nb::arg("dtype"), nb::arg("threads"), nb::arg("image").none())
       .def(
           "map",
           [](const Dataset& self, nb::callable function, int parallel) {

@@ -68,6 +68,24 @@ void DecoderSet::decode(ConstBytes encoded, const DecodeOptions& options, const 
 
 namespace penstock {
 
+Sample decode_sample(ConstBytes encoded, const DecodeOptions& options, const SampleLimits& limits,
+                     const std::string& name) {
+  dataset::check(options);
+  thread_local dataset::DecoderSet decoders;
+  Sample sample;
+  dataset::Destination destination(sample.data);
+  try {
+    if (encoded.size() > limits.bytes)
+      throw Error(ErrorCode::invalid_argument, "holds " + std::to_string(encoded.size()) +
+                                                   " bytes, more than the limit of " + std::to_string(limits.bytes));
+    decoders.decode(encoded, options, {.max_pixels = limits.pixels}, destination);
+  } catch (const Error& error) {
+    throw Error(error.code(), name + " " + error.message(), -1, error.cause());
+  }
+  sample.form = destination.form();
+  return sample;
+}
+
 std::vector<std::string> decoder_names() {
   std::vector<std::string> names;
   for (const dataset::DecoderRow& row : dataset::decoders()) names.emplace_back(row.name);

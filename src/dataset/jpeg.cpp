@@ -7,10 +7,10 @@
 #include <jpeglib.h>
 
 #include <algorithm>
-#include <string>
+#include <cmath>
 
 #include "dataset/decoder.hpp"
-#include "dataset/resize.hpp"
+#include "dataset/image.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::dataset {
@@ -80,8 +80,9 @@ struct Library {
     return true;
   }
 
-  bool read_header(const unsigned char* data, unsigned long size) {
+  bool read_header(const unsigned char* data, unsigned long size, bool with_exif) {
     if (setjmp(out)) return false;
+    jpeg_save_markers(&info, JPEG_APP0 + 1, with_exif ? 0xffff : 0);
     jpeg_mem_src(&info, data, size);
     jpeg_read_header(&info, TRUE);
     return true;
@@ -131,72 +132,77 @@ class JpegDecoder : public Decoder {
 
   void decode(ConstBytes encoded, const DecodeOptions& options, const DecodeContext& context,
               Destination& destination) override {
-    jpeg_decompress_struct& info = library_.info;
-    require(library_.read_header(reinterpret_cast<const unsigned char*>(encoded.data()), encoded.size()));
-    const std::uint64_t pixels = std::uint64_t{info.image_width} * info.image_height;
-    if (pixels > context.max_pixels)
-      refuse("it has " + std::to_string(info.image_width) + " x " + std::to_string(info.image_height) +
-             " pixels, more than the limit of " + std::to_string(context.max_pixels));
-    // libjpeg needs some memory for any image, and none has more than 65,500 x 65,500 pixels.
-    const auto memory_pixels = std::clamp(context.max_pixels, std::uint64_t{1} << 22, std::uint64_t{1} << 32);
-    info.mem->max_memory_to_use = static_cast<long>(memory_pixels * kMaxCoefficientBytesPerPixel);
-    library_.max_scans =
-        std::min(kMaxScans, kMaxScansOfLargestImage *
-                                std::min(kMaxScans, context.max_pixels / std::max<std::uint64_t>(pixels, 1)));
-    info.out_color_space = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK ? JCS_CMYK : JCS_RGB;
-    Resizer::Size target{static_cast<int>(info.image_height), static_cast<int>(info.image_width)};
-    if (!options.shape.empty()) target = {static_cast<int>(options.shape[0]), static_cast<int>(options.shape[1])};
-    choose_scale(target);
-    require(library_.calculate_output());
-    const Resizer::Size decoded{static_cast<int>(info.output_height), static_cast<int>(info.output_width)};
-
-    const SampleForm form{options.dtype,
-                          {static_cast<std::uint64_t>(target.height), static_cast<std::uint64_t>(target.width), 3}};
-    const Bytes result = destination.place(form);
-    const auto row_elems =
-        static_cast<std::size_t>(info.output_width) * static_cast<std::size_t>(info.output_components);
-    if (decoded == target && options.dtype == DType::uint8 && info.output_components == 3) {
-      require(library_.read_pixels(reinterpret_cast<JSAMPLE*>(result.data()), row_elems));
-      return;
+    try {
+      decode_or_throw(encoded, options, context, destination);
+    } catch (...) {
+      jpeg_abort_decompress(&library_.info);
+      throw;
     }
-    const std::size_t scratch_bytes = row_elems * info.output_height;
-    if (pixels_.size() < scratch_bytes) pixels_.resize(scratch_bytes);
-    require(library_.read_pixels(pixels_.data(), row_elems));
-    if (info.output_components == 4) cmyk_to_rgb(pixels_.data(), scratch_bytes / 4, info.saw_Adobe_marker != 0);
-    if (options.dtype == DType::uint8)
-      resizer_.run(pixels_.data(), decoded, reinterpret_cast<std::uint8_t*>(result.data()), target);
-    else
-      resizer_.run(pixels_.data(), decoded, reinterpret_cast<float*>(result.data()), target);
-    if (pixels_.size() > kKeptScratchBytes) pixels_ = {};
   }
 
  private:
-  static constexpr std::size_t kKeptScratchBytes = std::size_t{16} << 20;
+  void decode_or_throw(ConstBytes encoded, const DecodeOptions& options, const DecodeContext& context,
+                       Destination& destination) {
+    jpeg_decompress_struct& info = library_.info;
+    require(
+        library_.read_header(reinterpret_cast<const unsigned char*>(encoded.data()), encoded.size(), options.orient));
+    const Resizer::Size stored{static_cast<int>(info.image_height), static_cast<int>(info.image_width)};
+    const ImagePlan plan = plan_image(stored, options.orient ? orientation() : 1, options, context);
+    limit_work(context);
+    info.out_color_space = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK ? JCS_CMYK : JCS_RGB;
+    choose_scale(plan);
+    require(library_.calculate_output());
+    const Resizer::Size decoded{static_cast<int>(info.output_height), static_cast<int>(info.output_width)};
+    const auto row_elems =
+        static_cast<std::size_t>(info.output_width) * static_cast<std::size_t>(info.output_components);
+    if (decoded == plan.target && info.output_components == 3 && plan.keeps_all(options)) {
+      const Bytes result = destination.place(plan.form(options));
+      require(library_.read_pixels(reinterpret_cast<JSAMPLE*>(result.data()), row_elems));
+      return;
+    }
+    const std::size_t pixels_bytes = row_elems * info.output_height;
+    std::uint8_t* pixels = finisher_.scratch(pixels_bytes);
+    require(library_.read_pixels(pixels, row_elems));
+    if (info.output_components == 4) cmyk_to_rgb(pixels, pixels_bytes / 4, info.saw_Adobe_marker != 0);
+    finisher_.run(pixels, decoded, plan, options, destination);
+  }
+
+  void limit_work(const DecodeContext& context) {
+    jpeg_decompress_struct& info = library_.info;
+    // libjpeg needs some memory for any image, and none has more than 65,500 x 65,500 pixels.
+    const auto memory_pixels = std::clamp(context.max_pixels, std::uint64_t{1} << 22, std::uint64_t{1} << 32);
+    info.mem->max_memory_to_use = static_cast<long>(memory_pixels * kMaxCoefficientBytesPerPixel);
+    const std::uint64_t pixels = std::uint64_t{info.image_width} * info.image_height;
+    library_.max_scans =
+        std::min(kMaxScans, kMaxScansOfLargestImage * std::min(kMaxScans, context.max_pixels / pixels));
+  }
+
+  int orientation() const {
+    for (const jpeg_marker_struct* marker = library_.info.marker_list; marker != nullptr; marker = marker->next) {
+      const int found = exif_orientation({reinterpret_cast<const std::byte*>(marker->data), marker->data_length});
+      if (found != 1) return found;
+    }
+    return 1;
+  }
 
   // 1/8, 1/4 and 1/2 leave out the high frequencies, with vector code for each; the ratios between have none.
-  void choose_scale(const Resizer::Size& target) {
+  void choose_scale(const ImagePlan& plan) {
     jpeg_decompress_struct& info = library_.info;
     info.scale_num = 1;
     for (unsigned denominator : {8U, 4U, 2U, 1U}) {
       info.scale_denom = denominator;
-      if ((info.image_width + denominator - 1) / denominator >= static_cast<unsigned>(target.width) &&
-          (info.image_height + denominator - 1) / denominator >= static_cast<unsigned>(target.height))
+      if (std::ceil(plan.box.width / denominator) >= plan.target.width &&
+          std::ceil(plan.box.height / denominator) >= plan.target.height)
         return;
     }
   }
 
   void require(bool done) {
-    if (!done) refuse(library_.text);
-  }
-
-  [[noreturn]] void refuse(const std::string& reason) {
-    jpeg_abort_decompress(&library_.info);
-    throw Error(ErrorCode::corrupt, "is not a usable JPEG image", -1, reason);
+    if (!done) throw Error(ErrorCode::corrupt, "is not a usable JPEG image", -1, library_.text);
   }
 
   Library library_{};
-  Resizer resizer_;
-  std::vector<std::uint8_t> pixels_;
+  ImageFinisher finisher_;
 };
 
 }  // namespace
@@ -208,17 +214,6 @@ bool recognises_jpeg(ConstBytes encoded) {
          encoded[2] == std::byte{0xff};
 }
 
-void check_jpeg(const DecodeOptions& options) {
-  const auto& shape = options.shape;
-  const bool fits = shape.empty() || (shape.size() == 3 && shape[0] >= 1 && shape[0] <= 65500 && shape[1] >= 1 &&
-                                      shape[1] <= 65500 && shape[2] == 3);
-  if (!fits)
-    throw Error(ErrorCode::invalid_argument, "images cannot have the form " +
-                                                 SampleForm{options.dtype, shape}.describe() +
-                                                 "; expected (height, width, 3) with sides of 1 to 65500, or nothing");
-  if (options.dtype != DType::uint8 && options.dtype != DType::float32)
-    throw Error(ErrorCode::invalid_argument,
-                "images cannot be decoded to " + std::string(name(options.dtype)) + "; expected uint8 or float32");
-}
+void check_jpeg(const DecodeOptions& options) { check_image(options); }
 
 }  // namespace penstock::dataset

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 namespace penstock::dataset {
 
@@ -42,74 +43,143 @@ Pixel load(const float* from) {
   return pixel;
 }
 
-// Weights are positive and add up to 1, so nothing has to be clamped.
-void store(const Pixel& pixel, std::uint8_t* to) {
-  const IntegerPixel rounded = __builtin_convertvector(pixel + 0.5F, IntegerPixel);
-  for (int c = 0; c < 3; ++c) to[c] = static_cast<std::uint8_t>(rounded[c]);
+/// Rounds to the nearest, ties to even.
+std::uint16_t half_bits(float value) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  const std::uint32_t sign = bits >> 16 & 0x8000;
+  bits &= 0x7fffffff;
+  if (bits > 0x7f800000) return static_cast<std::uint16_t>(sign | 0x7e00);   // not a number
+  if (bits >= 0x47800000) return static_cast<std::uint16_t>(sign | 0x7c00);  // 65536 and above
+  if (bits < 0x38800000) {
+    // Below the smallest normal number, adding this constant moves the wanted bits to the end and rounds them.
+    constexpr float kShift = 0.5F;
+    float magnitude = 0;
+    std::memcpy(&magnitude, &bits, sizeof magnitude);
+    magnitude += kShift;
+    std::uint32_t sum = 0, shift = 0;
+    std::memcpy(&sum, &magnitude, sizeof sum);
+    std::memcpy(&shift, &kShift, sizeof shift);
+    return static_cast<std::uint16_t>(sign | (sum - shift));
+  }
+  bits += 0xc8000fff + (bits >> 13 & 1);  // the exponent's bias from 127 to 15, and half of the last bit
+  return static_cast<std::uint16_t>(sign | bits >> 13);
 }
 
-void store(const Pixel& pixel, float* to) {
-  const Pixel scaled = pixel * (1.0F / 255.0F);
-  for (int c = 0; c < 3; ++c) to[c] = scaled[c];
-}
+// Weights are positive and add up to 1, so nothing has to be clamped.
+struct InterleavedBytes {
+  std::uint8_t* to;
+  void operator()(const Pixel& pixel) {
+    const IntegerPixel rounded = __builtin_convertvector(pixel + 0.5F, IntegerPixel);
+    for (int c = 0; c < 3; ++c) to[c] = static_cast<std::uint8_t>(rounded[c]);
+    to += 3;
+  }
+};
+
+struct InterleavedFloats {
+  float* to;
+  Pixel scale, offset;
+  void operator()(const Pixel& pixel) {
+    const Pixel scaled = pixel * scale + offset;
+    for (int c = 0; c < 3; ++c) to[c] = scaled[c];
+    to += 3;
+  }
+};
+
+void put(float value, std::uint8_t& to) { to = static_cast<std::uint8_t>(value + 0.5F); }
+void put(float value, float& to) { to = value; }
+void put(float value, Float16& to) { to.bits = half_bits(value); }
+
+template <class Out>
+struct Anywhere {
+  Out* to;
+  std::ptrdiff_t column, channel;
+  Pixel scale, offset;
+  void operator()(const Pixel& pixel) {
+    const Pixel scaled = pixel * scale + offset;
+    for (int c = 0; c < 3; ++c) put(scaled[c], to[c * channel]);
+    to += column;
+  }
+};
 
 }  // namespace
 
-void Resizer::Axis::prepare(int from_count, int to_count) {
-  if (from == from_count && to == to_count) return;
-  from = from_count;
+void Resizer::Axis::prepare(double new_first, double new_extent, int from_count, int to_count) {
+  if (first == new_first && extent == new_extent && to == to_count) return;
+  first = new_first;
+  extent = new_extent;
   to = to_count;
   taps.clear();
   weights.clear();
-  const double scale = static_cast<double>(from) / to;
+  const double scale = extent / to;
   const double support = std::max(scale, 1.0);
+  const int lowest = std::clamp(static_cast<int>(std::floor(first)), 0, from_count - 1);
+  const int highest = std::clamp(static_cast<int>(std::ceil(first + extent)), lowest + 1, from_count);
   for (int i = 0; i < to; ++i) {
-    const double centre = (i + 0.5) * scale;
+    const double centre = first + (i + 0.5) * scale;
     const auto weight = [&](int k) { return std::max(0.0, 1.0 - std::abs((k + 0.5 - centre) / support)); };
-    int begin = std::max(0, static_cast<int>(centre - support + 0.5));
-    int end = std::min(from, static_cast<int>(centre + support + 0.5));
+    int begin = std::clamp(static_cast<int>(centre - support + 0.5), lowest, highest - 1);
+    int end = std::clamp(static_cast<int>(centre + support + 0.5), begin + 1, highest);
     while (begin + 1 < end && weight(begin) == 0) ++begin;
     while (begin + 1 < end && weight(end - 1) == 0) --end;
     taps.push_back({static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin), weights.size()});
     double sum = 0;
     for (int k = begin; k < end; ++k) sum += weight(k);
-    for (int k = begin; k < end; ++k) weights.push_back(static_cast<float>(weight(k) / sum));
+    for (int k = begin; k < end; ++k) weights.push_back(static_cast<float>(sum > 0 ? weight(k) / sum : 1.0));
   }
 }
 
 // Rows first: whole lines are summed up with full vectors, and only as many lines as are kept go through the columns.
 template <class Out>
-void Resizer::run_any(const std::uint8_t* from, Size from_size, Out* to, Size to_size) {
-  rows_.prepare(from_size.height, to_size.height);
-  columns_.prepare(from_size.width, to_size.width);
-  const auto line_elems = static_cast<std::size_t>(from_size.width) * 3;
+void Resizer::run(const std::uint8_t* from, Size from_size, Box box, Out* to, Size to_size, const Strides& strides,
+                  const Values& values) {
+  rows_.prepare(box.top, box.height, from_size.height, to_size.height);
+  columns_.prepare(box.left, box.width, from_size.width, to_size.width);
+  const auto row_elems = static_cast<std::size_t>(from_size.width) * 3;
+  const std::size_t first_elem = columns_.taps.front().first * 3;
+  const std::size_t line_elems = (columns_.taps.back().first + columns_.taps.back().count) * 3 - first_elem;
   line_.resize(line_elems + 1);  // the last load takes a fourth lane
   float* line = line_.data();
+  const Pixel scale{values.scale[0], values.scale[1], values.scale[2], 0};
+  const Pixel offset{values.offset[0], values.offset[1], values.offset[2], 0};
+  const bool interleaved = strides == Strides::interleaved(to_size);
+  to += strides.first;
   for (const Axis::Taps& row : rows_.taps) {
-    const std::uint8_t* pixels = from + row.first * line_elems;
+    const std::uint8_t* pixels = from + row.first * row_elems + first_elem;
     const float* weights = rows_.weights.data() + row.weights;
     weigh_one(pixels, weights[0], line, line_elems);
     std::size_t k = 1;
     for (; k + 1 < row.count; k += 2)
-      add_two(pixels + k * line_elems, line_elems, weights[k], weights[k + 1], line, line_elems);
-    if (k < row.count) add_one(pixels + k * line_elems, weights[k], line, line_elems);
-    for (const Axis::Taps& column : columns_.taps) {
-      const float* values = line + column.first * 3;
-      const float* shares = columns_.weights.data() + column.weights;
-      Pixel sum = load(values) * shares[0];
-      for (std::size_t j = 1; j < column.count; ++j) sum += load(values + 3 * j) * shares[j];
-      store(sum, to);
-      to += 3;
+      add_two(pixels + k * row_elems, row_elems, weights[k], weights[k + 1], line, line_elems);
+    if (k < row.count) add_one(pixels + k * row_elems, weights[k], line, line_elems);
+    const auto write = [&](auto put_pixel) {
+      for (const Axis::Taps& column : columns_.taps) {
+        const float* samples = line + column.first * 3 - first_elem;
+        const float* shares = columns_.weights.data() + column.weights;
+        Pixel sum = load(samples) * shares[0];
+        for (std::size_t j = 1; j < column.count; ++j) sum += load(samples + 3 * j) * shares[j];
+        put_pixel(sum);
+      }
+    };
+    if constexpr (std::is_same_v<Out, std::uint8_t>) {
+      if (interleaved)
+        write(InterleavedBytes{to});
+      else
+        write(Anywhere<Out>{to, strides.column, strides.channel, scale, offset});
+    } else if constexpr (std::is_same_v<Out, float>) {
+      if (interleaved)
+        write(InterleavedFloats{to, scale, offset});
+      else
+        write(Anywhere<Out>{to, strides.column, strides.channel, scale, offset});
+    } else {
+      write(Anywhere<Out>{to, strides.column, strides.channel, scale, offset});
     }
+    to += strides.row;
   }
 }
 
-void Resizer::run(const std::uint8_t* from, Size from_size, std::uint8_t* to, Size to_size) {
-  run_any(from, from_size, to, to_size);
-}
-
-void Resizer::run(const std::uint8_t* from, Size from_size, float* to, Size to_size) {
-  run_any(from, from_size, to, to_size);
-}
+template void Resizer::run(const std::uint8_t*, Size, Box, std::uint8_t*, Size, const Strides&, const Values&);
+template void Resizer::run(const std::uint8_t*, Size, Box, Float16*, Size, const Strides&, const Values&);
+template void Resizer::run(const std::uint8_t*, Size, Box, float*, Size, const Strides&, const Values&);
 
 }  // namespace penstock::dataset

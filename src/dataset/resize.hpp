@@ -1,6 +1,7 @@
 // Scaling of RGB images.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -18,10 +19,35 @@ class Resizer {
     int width = 0;
     bool operator==(const Size&) const = default;
   };
+  /// A part of an image, in pixels. What lies outside has no influence on the result.
+  struct Box {
+    double top = 0;
+    double left = 0;
+    double height = 0;
+    double width = 0;
+    static Box of(Size size) { return {0, 0, static_cast<double>(size.height), static_cast<double>(size.width)}; }
+    bool operator==(const Box&) const = default;
+  };
+  /// Where the values go, in elements: rows and columns may be exchanged and mirrored, channels interleaved or apart.
+  struct Strides {
+    std::ptrdiff_t row = 0;
+    std::ptrdiff_t column = 0;
+    std::ptrdiff_t channel = 0;
+    std::ptrdiff_t first = 0;  ///< place of the first value
+    static Strides interleaved(Size size) { return {3 * static_cast<std::ptrdiff_t>(size.width), 3, 1, 0}; }
+    bool operator==(const Strides&) const = default;
+  };
+  /// What becomes of a value from 0 to 255 of each channel.
+  struct Values {
+    std::array<float, 3> scale{1, 1, 1};
+    std::array<float, 3> offset{0, 0, 0};
+    bool operator==(const Values&) const = default;
+  };
 
-  /// RGB, interleaved, rows without gaps. uint8 results are rounded, float32 ones lie in [0, 1].
-  void run(const std::uint8_t* from, Size from_size, std::uint8_t* to, Size to_size);
-  void run(const std::uint8_t* from, Size from_size, float* to, Size to_size);
+  /// RGB, interleaved, rows without gaps. uint8 results are rounded and take no `values`.
+  template <class Out>
+  void run(const std::uint8_t* from, Size from_size, Box box, Out* to, Size to_size, const Strides& strides,
+           const Values& values);
 
  private:
   /// For every output place: which inputs, and how much of each.
@@ -31,15 +57,14 @@ class Resizer {
       std::size_t count;
       std::size_t weights;  ///< place of the first weight
     };
-    int from = 0;
+    double first = 0;
+    double extent = 0;
     int to = 0;
     std::vector<Taps> taps;
     std::vector<float> weights;
-    void prepare(int from_count, int to_count);
+    /// Of [new_first, new_first + new_extent) among `from_count` inputs.
+    void prepare(double new_first, double new_extent, int from_count, int to_count);
   };
-
-  template <class Out>
-  void run_any(const std::uint8_t* from, Size from_size, Out* to, Size to_size);
 
   Axis rows_;
   Axis columns_;

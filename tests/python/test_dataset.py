@@ -409,7 +409,7 @@ def test_shard_takes_communicators():
         lambda d: d.decode_jpeg((3, 3), dtype="int32"),
         lambda d: d.decode_jpeg((3, 3), dtype="nonsense"),
         lambda d: d.decode_jpeg((3, 3), num_parallel_calls=0),
-        lambda d: d.decode(format="webp"),
+        lambda d: d.decode(format="gif"),
         lambda d: d.decode_raw(()),
         lambda d: d.decode_jpeg().decode_jpeg(),
         lambda d: d.map(3),

@@ -6,8 +6,10 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <span>
 
 #include "dataset/decoder.hpp"
+#include "dataset/image.hpp"
 #include "dataset/resize.hpp"
 #include "penstock/error.hpp"
 #include "unit/dataset/images.hpp"
@@ -173,6 +175,35 @@ TEST(Jpeg, AHugeImageInASmallFileIsRefused) {
   EXPECT_NE(refusal(file).find("pixels"), std::string::npos);
 }
 
+TEST(Png, RandomDamageIsSurvived) {
+  const auto whole = test::make_png(50, 40);
+  if (whole.empty()) GTEST_SKIP() << "built without libpng";
+  expect_damage_is_survived({whole, test::make_png(1, 1), test::make_png(3, 200)});
+}
+
+TEST(Webp, RandomDamageIsSurvived) {
+  const auto whole = test::make_webp(50, 40, false);
+  if (whole.empty()) GTEST_SKIP() << "built without libwebp";
+  expect_damage_is_survived({whole, test::make_webp(50, 40, true), test::make_webp(1, 1, false)});
+}
+
+TEST(Exif, AnyBytesGiveAnOrientation) {
+  const unsigned char block[] = {'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, 42, 0, 0, 0, 8,  0, 2,  // two entries
+                                 1,   0,   0,   3,   0, 0, 0,   1,   0, 9,  0, 0, 1, 18, 0, 3, 0, 0, 0, 1, 0, 6, 0, 0};
+  const ConstBytes whole = std::as_bytes(std::span(block));
+  EXPECT_EQ(exif_orientation(whole), 6);
+  for (std::size_t size = 0; size < whole.size(); ++size) EXPECT_EQ(exif_orientation(whole.first(size)), 1) << size;
+  std::mt19937 random(3);
+  for (int trial = 0; trial < 2000; ++trial) {
+    std::vector<std::byte> damaged(whole.begin(), whole.end());
+    for (int hits = 0; hits < 3; ++hits)
+      damaged[6 + random() % (damaged.size() - 6)] = static_cast<std::byte>(random());
+    const int orientation = exif_orientation(damaged);
+    EXPECT_GE(orientation, 1);
+    EXPECT_LE(orientation, 8);
+  }
+}
+
 TEST(Jpeg, AnImageWithTooManyScansIsRefused) {
   ImageOptions image{64, 48, 3, 90, true, false, 0};
   image.refinements = 1;  // 379 scans
@@ -213,7 +244,7 @@ TEST(Decoder, RawBytesNeedTheRightSize) {
 }
 
 TEST(Decoder, OptionsAreChecked) {
-  EXPECT_THROW(check({"png", {}, DType::uint8, 0}), Error);
+  EXPECT_THROW(check({"gif", {}, DType::uint8, 0}), Error);
   EXPECT_THROW(check({"jpeg", {10, 10, 4}, DType::uint8, 0}), Error);
   EXPECT_THROW(check({"jpeg", {0, 10, 3}, DType::uint8, 0}), Error);
   EXPECT_THROW(check({"auto", {10, 10, 3}, DType::int32, 0}), Error);
@@ -230,7 +261,9 @@ TEST(Resize, MatchesTheTriangleFilter) {
     std::vector<std::uint8_t> from(static_cast<std::size_t>(from_height * from_width * 3));
     for (auto& value : from) value = static_cast<std::uint8_t>(random());
     std::vector<std::uint8_t> to(static_cast<std::size_t>(to_height * to_width * 3));
-    Resizer().run(from.data(), {from_height, from_width}, to.data(), {to_height, to_width});
+    const Resizer::Size from_size{from_height, from_width}, to_size{to_height, to_width};
+    Resizer().run(from.data(), from_size, Resizer::Box::of(from_size), to.data(), to_size,
+                  Resizer::Strides::interleaved(to_size), {});
     const auto weight = [](int at, int place, int from_count, int to_count) {
       const double scale = static_cast<double>(from_count) / to_count, support = std::max(1.0, scale);
       return std::max(0.0, 1 - std::abs(at + 0.5 - (place + 0.5) * scale) / support);

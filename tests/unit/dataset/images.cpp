@@ -4,6 +4,12 @@
 #include <cstdlib>
 
 #include <jpeglib.h>
+#ifdef PENSTOCK_PNG
+#include <png.h>
+#endif
+#ifdef PENSTOCK_WEBP
+#include <webp/encode.h>
+#endif
 
 namespace penstock::dataset::test {
 
@@ -56,6 +62,49 @@ std::vector<std::byte> make_jpeg(const ImageOptions& options, int shade) {
   const auto* bytes = reinterpret_cast<const std::byte*>(memory);
   std::vector<std::byte> result(bytes, bytes + size);
   std::free(memory);
+  return result;
+}
+
+namespace {
+
+std::vector<std::uint8_t> pixels_of(int width, int height) {
+  std::vector<std::uint8_t> pixels;
+  for (int i = 0; i < width * height * 3; ++i) pixels.push_back(static_cast<std::uint8_t>(i * i / 97 + i % 11));
+  return pixels;
+}
+
+}  // namespace
+
+std::vector<std::byte> make_png([[maybe_unused]] int width, [[maybe_unused]] int height) {
+  std::vector<std::byte> result;
+#ifdef PENSTOCK_PNG
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = static_cast<png_uint_32>(width);
+  image.height = static_cast<png_uint_32>(height);
+  image.format = PNG_FORMAT_RGB;
+  const std::vector<std::uint8_t> pixels = pixels_of(width, height);
+  png_alloc_size_t size = 0;
+  png_image_write_to_memory(&image, nullptr, &size, 0, pixels.data(), 0, nullptr);
+  result.resize(size);
+  png_image_write_to_memory(&image, result.data(), &size, 0, pixels.data(), 0, nullptr);
+  result.resize(size);
+#endif
+  return result;
+}
+
+std::vector<std::byte> make_webp([[maybe_unused]] int width, [[maybe_unused]] int height,
+                                 [[maybe_unused]] bool lossless) {
+  std::vector<std::byte> result;
+#ifdef PENSTOCK_WEBP
+  const std::vector<std::uint8_t> pixels = pixels_of(width, height);
+  std::uint8_t* memory = nullptr;
+  const std::size_t size = lossless ? WebPEncodeLosslessRGB(pixels.data(), width, height, 3 * width, &memory)
+                                    : WebPEncodeRGB(pixels.data(), width, height, 3 * width, 80, &memory);
+  const auto* bytes = reinterpret_cast<const std::byte*>(memory);
+  result.assign(bytes, bytes + size);
+  WebPFree(memory);
+#endif
   return result;
 }
 

@@ -21,6 +21,10 @@ struct ImageOptions {
 /// A smooth image whose first pixel value is a function of `shade`, so that images can be told apart.
 std::vector<std::byte> make_jpeg(const ImageOptions& options, int shade = 128);
 
+/// Empty if the library is missing.
+std::vector<std::byte> make_png(int width, int height);
+std::vector<std::byte> make_webp(int width, int height, bool lossless);
+
 /// The value that every channel of make_jpeg's image has at a place.
 int expected_value(const ImageOptions& options, int shade, int x, int y);
 
