@@ -98,8 +98,8 @@ struct RandomCrop {
 struct DecodeOptions {
   /// A row of decoders.def; or "auto", which detects the format from a sample's first bytes.
   std::string format = "auto";
-  /// Shape of the decoded sample. Images: {height, width, 3}, or {3, height, width} for the layout chw, to which they are
-  /// scaled; empty: the stored size. Raw bytes: any shape with the size of the file.
+  /// Shape of the decoded sample. Images: {height, width, 3}, or {3, height, width} for the layout chw, to which they
+  /// are scaled; empty: the stored size. Raw bytes: any shape with the size of the file.
   std::vector<std::uint64_t> shape;
   /// Images: uint8, or float16 or float32 in [0, 1]. Raw bytes: any.
   DType dtype = DType::uint8;

@@ -45,11 +45,13 @@ _EXTRAS = {
 
 
 def version() -> str:
-    """The version of the installed package."""
+    """The version of the package, and whether it runs from a build folder."""
     try:
         return importlib.metadata.version("penstock")
     except importlib.metadata.PackageNotFoundError:
-        return "from a build folder"
+        import penstock
+
+        return f"{penstock.__version__} (build folder)"
 
 
 class _Context(click.Context):

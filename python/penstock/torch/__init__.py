@@ -16,8 +16,8 @@ try:
     import torch.distributed as _dist
 except ImportError as _error:
     raise Error(
-        "penstock.torch needs PyTorch, which is not installed; pip install torch (for CPUs alone add "
-        "--index-url https://download.pytorch.org/whl/cpu)",
+        "penstock.torch needs PyTorch, which is not installed; install it (PyTorch's own "
+        "instructions name the build for CPUs alone)",
         "unsupported",
         cause=str(_error),
     ) from _error
