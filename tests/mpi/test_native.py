@@ -1,4 +1,4 @@
-"""MPI's own collectives as an algorithm: by name, by a table, among Penstock's operations, and if they cannot serve."""
+"""MPI's own collectives as an algorithm: by name, by a table, among Penstock's operations, and if they cannot run this call."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ REFUSED: dict[str, Callable[[ps.Comm], object]] = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_it_cannot_serve(comm: ps.Comm, what: str) -> None:
-    with pytest.raises(ps.Error, match="cannot serve") as raised:
+    with pytest.raises(ps.Error, match="cannot run this call") as raised:
         REFUSED[what](comm)
     assert raised.value.code == "invalid_argument"
     total = np.zeros(5)
