@@ -1,4 +1,4 @@
-"""One Ceph for all tests of this folder, which ends with them."""
+"""All tests of this folder share one Ceph, which ends with them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ POOL = "penstock"
 
 @pytest.fixture(scope="session")
 def ceph() -> Iterator[Ceph]:
-    """Three OSDs, and a pool of three copies that goes on with two."""
+    """Starts three OSDs, and a pool of three copies that stays available with two."""
     if missing := missing_packages():
         pytest.skip(f"needs {', '.join(missing)} (Debian's names)")
-    # So that the end of the runner ends Ceph in order, too.
+    # The end of the runner must shut down Ceph in order too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     directory = Path(tempfile.mkdtemp(prefix="penstock-ceph-"))
     try:

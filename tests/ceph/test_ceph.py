@@ -1,4 +1,4 @@
-"""Stores in a Ceph of three OSDs: what every backend promises, MPI files, and an OSD that dies under load."""
+"""Stores in a Ceph of three OSDs: the contract of backends, MPI files, and an OSD that dies under load."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_an_osd_that_dies_loses_nothing_and_stops_nobody(ceph: Ceph, url: str) -
         blob.wait(12, 60)
         killed = time.time()
         ceph.kill_osd(0)
-        # Reads go on as well: what is read is one version, whatever is written meanwhile.
+        # Reads continue too. A read returns one version, despite concurrent writes.
         reads = 0
         while time.time() < killed + 6 or reads < 3:
             snapshot = blob.snapshot()
@@ -123,7 +123,7 @@ def test_an_osd_that_dies_loses_nothing_and_stops_nobody(ceph: Ceph, url: str) -
     for writer in writers:
         output = writer.stdout
         assert output is not None
-        # The last line may have been cut off by the kill.
+        # The kill may have cut off the last line.
         lines = output.read().split("\n")[:-1]
         acknowledged += [[float(word) for word in line.split()] for line in lines]
         writer.wait()
@@ -138,7 +138,7 @@ def test_an_osd_that_dies_loses_nothing_and_stops_nobody(ceph: Ceph, url: str) -
     report = store.check()
     assert report["problems"] == []
     assert report["versions"] >= len(acknowledged)
-    # Each writer may have died between its last version and the line about it.
+    # Each writer may have died between its last write and the line about it.
     assert blob.latest <= len(acknowledged) + TILES, "a write was applied twice"
     store.gc(keep_last=1, lease=0)
     report = store.check()

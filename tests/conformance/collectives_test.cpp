@@ -1,4 +1,4 @@
-// Every row of algorithms.def against the naive reference. A new row is tested without an edit here.
+// Checks every row of algorithms.def against the naive reference. A new row needs no edit here.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -22,7 +22,7 @@ std::string describe(const Collective& collective, int size, Placement placement
          std::to_string(collective.split);
 }
 
-// Compared as values, since -0.0 is as good as 0.0 and a long double has bytes that mean nothing.
+// Compares values, not bytes: -0.0 equals 0.0, and a long double has padding bytes.
 bool same(DType dtype, const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
   if (a.size() != b.size()) return false;
   return a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0 || decode(dtype, a) == decode(dtype, b);
@@ -50,7 +50,7 @@ void check(const Collective& collective, int size, Placement placement, std::uin
   }
 }
 
-// Every pair of a dtype and an operation that is defined for it, in turn.
+// Iterates over all pairs of a dtype and an operation that is defined for it.
 class Types {
  public:
   void next(Collective& collective) {
@@ -103,7 +103,7 @@ TEST_P(EveryAlgorithm, GivesWhatTheReferenceGives) {
           collective.segment_bytes = length.segment_bytes;
           collective.root = root;
           types.next(collective);
-          // Both values for each length, each placement and each number of ranks, though not for each combination.
+          // Each length, placement and number of ranks gets both values; not each combination does.
           collective.in_place = tested % 2 == 1;
           collective.radix = 2 + tested % 3;
           collective.split = tested % 7 - 1;
@@ -147,7 +147,7 @@ TEST_P(EveryTransfer, PipelinesLongMessages) {
   }
 }
 
-// Larger than any memory here, so plans only.
+// Such messages fit into no memory, so the test only makes and verifies plans.
 TEST_P(EveryTransfer, PlansMessagesBeyondTwoGibibytes) {
   for (const int size : {2, 5, 16, 17, 64})
     for (const bool in_place : {false, true}) {
@@ -161,13 +161,13 @@ TEST_P(EveryTransfer, PlansMessagesBeyondTwoGibibytes) {
       const std::vector<std::int32_t> nodes = place(placement, size);
       const std::vector<Plan> plans = plan_all(collective, nodes);
       EXPECT_EQ(verify(plans, nodes, 8), std::vector<std::string>{}) << size << " ranks";
-      // A plan is bounded by ranks and segments, not by the length of the message.
+      // Ranks and segments bound the size of a plan; the length of the message does not.
       for (const Plan& plan : plans) EXPECT_LE(plan.steps.size(), 8192u) << size << " ranks";
       for (const Plan& plan : plans) EXPECT_LE(plan.tasks.size(), 1024u) << size << " ranks";
     }
 }
 
-// MPI ignores MPI_IN_PLACE, or rather all that it concerns, on ranks other than the root.
+// Only the root's in_place counts. On other ranks MPI ignores it, or the buffers that it concerns.
 TEST_P(EveryRooted, NeedsInPlaceOnTheRootOnly) {
   Collective collective = request();
   collective.count = 5;
@@ -212,7 +212,7 @@ bool has_block_per_rank(CollectiveKind kind) {
   }
 }
 
-// What is chosen when nothing is asked for must work as well, at sizes around every limit.
+// The automatic choice must work too, at sizes around every limit.
 TEST(DefaultChoice, IsCorrectAndTheSameOnAllRanks) {
   constexpr std::uint64_t kMostElements = 1 << 24;  // of all ranks together
   for (int kind = 0; kind <= static_cast<int>(CollectiveKind::barrier); ++kind)

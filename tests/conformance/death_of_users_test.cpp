@@ -1,4 +1,4 @@
-// The same for what is built on plans: redistributions and collective access to files.
+// Deaths in what is built on plans: redistributions and collective file access.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct Redistributed {
   bool planned_anew;  ///< by each call
 };
 
-/// Of about `count` elements, between two block-cyclic layouts that each seed makes anew.
+/// Redistributes about `count` elements between two block-cyclic layouts that the seed determines.
 std::string redistribute(ForkedRank& self, const Redistributed& row, const Death& each) {
   std::mt19937 random(each.seed);
   const auto block = [&] { return static_cast<std::int64_t>(1 + random() % 40); };
@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(Row, RedistributionDeaths,
                                          Redistributed{"planned_anew", MatrixOp::none, RelabelPolicy::never, true}),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
-// What was written before stays whole: every version is the work of all ranks.
+// Earlier writes stay whole: every version has the writes of all ranks.
 TEST(FileDeaths, AreToldToAllByName) {
   for (int i = 0; i < 2 * deaths_per_row() && !HasFailure(); ++i) {
     const TemporaryDirectory directory;

@@ -1,6 +1,6 @@
-// A rank that dies, at any moment of any algorithm, fails what waits for it on every other rank: nobody hangs, and all
-// errors name it. PENSTOCK_TEST_DEATHS is the number of deaths for each row; PENSTOCK_TEST_DEATH_SEED repeats the one
-// that a failure names.
+// A rank dies at a random moment of each algorithm. Operations on the other ranks that need it fail with an error that
+// names it; none hangs. PENSTOCK_TEST_DEATHS is the number of deaths for each row. PENSTOCK_TEST_DEATH_SEED repeats the
+// death that a failed test names.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ std::string body(ForkedRank& self, const Algorithm& row, const Death& each) {
   return call_until_told(self, each, [&] { caller.call(); });
 }
 
-/// Empty blocks may leave it out: then nobody misses it.
+/// Whether the victim communicates. Empty blocks may exclude it, and then the others do not notice its death.
 bool takes_part(const Collective& collective, Team team, const Death& each) {
   team.rank = each.victim;
   const Plan plan = plan_collective(team, request_of(collective, each.victim, each.ranks));

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Calls until an error comes, and returns what is wrong with it.
+/// Calls until an error is thrown. Returns what is wrong with the error, or an empty string.
 std::string problem_of_next_error(const std::function<void()>& call, int victim) {
   try {
     for (;;) call();
@@ -58,8 +58,8 @@ Death death(std::uint32_t seed) {
   each.placement = pick(3) == 0 ? Placement::unequal : Placement::one_node;
   each.count = std::vector<std::uint64_t>{1, 500, 20'000, 300'000}[pick(4)];
   each.victim = static_cast<int>(pick(static_cast<std::uint32_t>(each.ranks)));
-  // A long message to another node that fails on its way is over when its receiver takes the rest. One that has been
-  // told, and then calls nothing, does so by its progress thread.
+  // A failed long message to another node completes only after its receiver has received the rest. A receiver that
+  // has already returned an error makes no further calls, so its progress thread must do that.
   each.progress_threads = each.placement == Placement::one_node ? static_cast<int>(pick(2)) : 1;
   each.single_copy = pick(3) != 0;
   each.by_test = pick(2) == 0;
@@ -101,7 +101,7 @@ std::string call_until_told(ForkedRank& self, const Death& each, const std::func
     problem = problem_of_next_error(call, each.victim);
     if (!problem.empty()) problem = "the next call: " + problem;
   }
-  self.barrier(each.ranks - 1);  // whose process ends is missed by the others, too
+  self.barrier(each.ranks - 1);  // keeps this process alive: the others would detect its end too
   return problem.empty() ? "ok" : problem;
 }
 

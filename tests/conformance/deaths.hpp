@@ -1,4 +1,4 @@
-// Ranks that are killed at random moments, and what the others must be told.
+// Kills ranks at random moments and checks the errors on the other ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace penstock::conformance {
 
-/// One death, as its seed decides.
+/// One death. The seed determines all fields.
 struct Death {
   std::uint32_t seed;
   int ranks;
@@ -20,20 +20,20 @@ struct Death {
   int progress_threads;
   bool single_copy;
   bool by_test;          ///< the others call test() in a loop, not wait()
-  bool leaves_child;     ///< a child of the victim lives on
-  bool stops_first;      ///< the victim calls nothing before its death, so that the others run ahead of it
-  std::uint32_t moment;  ///< in 2^32 parts of some operations
+  bool leaves_child;     ///< the victim has a child that outlives it
+  bool stops_first;      ///< the victim stops calling before its death, so the others run ahead
+  std::uint32_t moment;  ///< as a fraction of some operations' time, times 2^32
 };
 
 Death death(std::uint32_t seed);
 std::string describe(const Death& each);
 
-/// The number of deaths to try for each row: PENSTOCK_TEST_DEATHS, or a few.
+/// The number of deaths to try for each row: PENSTOCK_TEST_DEATHS, 2 by default.
 int deaths_per_row();
-/// PENSTOCK_TEST_DEATH_SEED, or the row's own.
+/// PENSTOCK_TEST_DEATH_SEED, `own` by default.
 std::uint32_t first_seed(std::uint32_t own);
 
-/// Waits as the death says: by wait(), or by test() in a loop.
+/// Waits by wait(), or by test() in a loop if `each.by_test`.
 template <typename Request>
 void await(Request& request, const Death& each) {
   if (!each.by_test) return request.wait();
@@ -41,8 +41,8 @@ void await(Request& request, const Death& each) {
   }
 }
 
-/// The body of a rank: calls, dies if it is the victim, and returns "ok" if the next two calls throw an error that
-/// names the victim, or else what is wrong.
+/// The body of a rank. The victim calls and dies. The other ranks return "ok" if their next two errors name the victim,
+/// else what is wrong.
 std::string call_until_told(ForkedRank& self, const Death& each, const std::function<void()>& call);
 
 /// Runs `body` on every rank, and checks that the victim was killed and the others returned "ok".

@@ -28,7 +28,7 @@ constexpr std::size_t kTextBytes = 1000;
 
 [[noreturn]] void throw_system(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
 
-/// Where ranks wait for each other.
+/// A barrier and a gather buffer in shared memory.
 struct Meeting {
   std::atomic<std::uint32_t> arrived{0};
   std::atomic<std::uint32_t> round{0};
@@ -53,7 +53,7 @@ struct Shared {
   std::atomic<pid_t> children[kMostForked];
 };
 
-/// Messages over one stream socket for each pair of ranks.
+/// A transport over one stream socket for each pair of ranks.
 class SocketTransport final : public engine::Transport {
  public:
   SocketTransport(Meeting& meeting, int rank, std::vector<std::int32_t> nodes, std::vector<int> sockets)
@@ -245,7 +245,7 @@ std::vector<Outcome> run_forked(const std::vector<std::int32_t>& nodes,
   void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw_system("mmap");
   auto& shared = *new (memory) Shared;
-  // By transport and rank: the ends of its connections, by peer.
+  // sockets[transport][rank][peer] is the rank's end of the connection with the peer.
   using Ends = std::vector<std::vector<int>>;
   std::vector<Ends> sockets(kMostTransports, Ends(nodes.size(), std::vector<int>(nodes.size(), -1)));
   for (Ends& of_transport : sockets)

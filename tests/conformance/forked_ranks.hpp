@@ -1,4 +1,4 @@
-// Ranks as processes of their own, made by fork(): ranks that can be killed, without an MPI.
+// Ranks as forked processes, which tests can kill. They need no MPI.
 #pragma once
 
 #include <sys/types.h>
@@ -13,29 +13,29 @@
 
 namespace penstock::conformance {
 
-/// What a rank's process left behind.
+/// The result of a rank's process.
 struct Outcome {
-  std::string text;     ///< what the body returned, or how the process ended if it did not return
-  bool killed = false;  ///< by SIGKILL or SIGALRM: meant to die, or still there after `kHangSeconds`
+  std::string text;     ///< what the body returned; if it did not return, how the process ended
+  bool killed = false;  ///< by SIGKILL (on purpose) or SIGALRM (after `kHangSeconds`)
 };
 
-/// So long a rank may take that is not meant to die: many times what a loaded machine needs.
+/// The time limit of a rank that must not die: many times what a loaded machine needs.
 inline constexpr unsigned kHangSeconds = 120;
 
-/// What the body of a rank gets. Ranks of one node share memory; messages between nodes go over sockets, which tell the
+/// The argument of a rank's body. Ranks of one node share memory. Messages between nodes use sockets, which report the
 /// end of a process.
 struct ForkedRank {
   int rank;
-  /// For the rank's next communicator, on all ranks alike; a few of them.
+  /// Makes the transport of the rank's next communicator. All ranks call it equally often, a few times at most.
   std::function<std::unique_ptr<engine::Transport>()> make_transport;
-  /// Waits for so many ranks to have called it.
+  /// Waits until `ranks` ranks have called it.
   std::function<void(int ranks)> barrier;
-  /// Forks a child that lives until the job is over.
+  /// Forks a child that lives until the job ends.
   std::function<void()> fork_child;
 };
 
-/// Runs `body` on every rank, each in a process of its own, and returns what became of them, by rank. The calling
-/// process must have one thread only.
+/// Runs `body` on every rank, each in its own process. Returns the outcomes by rank. The calling process must have only
+/// one thread.
 std::vector<Outcome> run_forked(const std::vector<std::int32_t>& nodes,
                                 const std::function<std::string(ForkedRank&)>& body);
 

@@ -1,5 +1,5 @@
-// Where /dev/shm is full, operations fail by an error that all ranks hear of, or go another way: no rank is killed by a
-// signal, and none waits in vain.
+// If /dev/shm is full, an operation fails with an error on all ranks, or uses another path. No signal kills a rank, and
+// no rank hangs.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -20,19 +20,19 @@ constexpr int kRanks = 4;
 constexpr int kPoor = 2;
 constexpr const char* kNotHere = "cannot have a /dev/shm of its own";
 
-/// Gives the calling process a /dev/shm of that size, which nobody else sees.
+/// Gives the calling process a private /dev/shm of that size.
 bool have_own_dev_shm(const std::string& size) {
   if (::unshare(CLONE_NEWNS) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
   return ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
          ::mount("tmpfs", "/dev/shm", "tmpfs", 0, ("size=" + size).c_str()) == 0;
 }
 
-/// A letter for each operation: o(k), n(o space), p(eer failed), or what else it threw.
+/// Returns one letter for each operation: o(k), n(o space), p(eer failed), or the text of any other error.
 std::string body(ForkedRank& self, const std::string& size, bool single_copy) {
   if (self.rank == kPoor && !have_own_dev_shm(size)) return kNotHere;
   engine::EngineOptions options;
   options.stall_timeout_ms = 0;
-  options.progress_threads = 1;  // sends what waits for a cell when the rank has left the library
+  options.progress_threads = 1;  // sends what is queued for a free cell after the rank's call returns
   options.single_copy = single_copy;
   const auto engine = engine::Engine::create(self.make_transport(), options);
   std::string outcomes;

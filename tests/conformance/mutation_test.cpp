@@ -1,4 +1,5 @@
-// Tests that the tests can fail: plans of every algorithm are broken in every single place, and it has to be noticed.
+// Tests that the tests can fail: breaks the plans of every algorithm in every place. The verifier or the reference must
+// detect each fault.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,7 +50,7 @@ bool reference_notices(const Subject& subject, const std::vector<Plan>& plans) {
 
 bool is_between_ranks(StepKind kind) { return plan::consumer_of(kind) || plan::consumes(kind); }
 
-// Leaves the step out; what waited for it waits for what it waited for.
+// Removes the step. Its dependents inherit its dependencies.
 Plan without(const Plan& plan, StepId gone) {
   Plan rest = plan;
   rest.steps.clear();
@@ -74,7 +75,7 @@ Plan without(const Plan& plan, StepId gone) {
 
 Plan without_dependency(const Plan& plan, StepId id, std::uint32_t index) {
   Plan rest = plan;
-  // The others move to the end of the list, so that the remaining steps keep theirs.
+  // The kept dependencies are appended to the list, so the other steps' indexes stay valid.
   std::vector<StepId> kept;
   for (std::uint32_t i = 0; i < plan.steps[id].dependency_count; ++i)
     if (i != index) kept.push_back(plan::dependencies(plan, id)[i]);
@@ -107,8 +108,8 @@ class Mutation : public testing::TestWithParam<const Algorithm*> {
     ASSERT_FALSE(reference_notices(subject_, subject_.plans));
   }
 
-  // Calls `mutate(plans, rank, step)` on a fresh copy for every step of every rank. It returns false where it does not
-  // apply. `notices` must then be true. Returns how often it applied.
+  // Calls `mutate(plans, rank, step)` on a fresh copy for every step of every rank. It returns false if it does not
+  // apply; otherwise `notices` must return true. Returns how often it applied.
   using Notice = std::function<bool(const Subject&, const std::vector<Plan>&)>;
   int everywhere(const std::string& fault, const std::function<bool(std::vector<Plan>&, std::size_t, StepId)>& mutate,
                  const Notice& notices) {
@@ -124,7 +125,7 @@ class Mutation : public testing::TestWithParam<const Algorithm*> {
     return times;
   }
 
-  // The same for the shared tasks of each node, which all of its ranks have.
+  // Does the same for the shared tasks of each node. All ranks of a node have the same tasks.
   int every_task(const std::string& fault, const std::function<bool(Plan&, SharedTask&)>& mutate,
                  const Notice& notices) {
     int times = 0;
@@ -152,7 +153,7 @@ class Mutation : public testing::TestWithParam<const Algorithm*> {
     return first;
   }
 
-  // A test that makes its fault nowhere passes whatever becomes of the verifier.
+  // Without this check, a test that makes no fault would pass even with a broken verifier.
   void expect_made(const std::string& fault, int times, const std::set<std::string_view>& has_no_place_in) const {
     const std::string row = std::string(name(GetParam()->kind)) + "/" + std::string(GetParam()->name);
     EXPECT_EQ(times == 0, has_no_place_in.contains(row)) << fault << ": made " << times << " times in " << row;
@@ -167,9 +168,9 @@ class Mutation : public testing::TestWithParam<const Algorithm*> {
 
 class TaskMutation : public Mutation {};
 
-// The rows that have no place for a fault.
+// The rows to which a fault does not apply.
 using Rows = std::set<std::string_view>;
-/// The ranks only share tasks.
+/// Rows that use only shared tasks.
 const Rows kWithoutMessages{"bcast/tree",
                             "bcast/divided",
                             "reduce/tree",
@@ -187,7 +188,7 @@ const Rows kWithoutMessages{"bcast/tree",
                             "exscan/divided",
                             "allgatherv/divided",
                             "reduce_scatter/divided"};
-/// All steps may run at once.
+/// Rows whose steps may all run at once.
 const Rows kWithoutDependencies{"bcast/tree",
                                 "bcast/divided",
                                 "reduce/tree",
@@ -210,10 +211,10 @@ const Rows kWithoutDependencies{"bcast/tree",
                                 "alltoallv/pairwise",
                                 "reduce_scatter/divided"};
 const Rows kWithoutData{"barrier/dissemination", "barrier/hierarchical", "barrier/shared"};
-/// No data, or nothing but tasks writes and nobody has an input.
+/// Rows without data, and rows in which only tasks write and no rank has an input.
 const Rows kWithoutInput{"barrier/dissemination", "barrier/hierarchical", "barrier/shared", "bcast/tree",
                          "bcast/divided"};
-/// All tasks may run at once.
+/// Rows whose tasks may all run at once.
 const Rows kTasksWithoutOrder{"bcast/node_shared",  "bcast/divided",         "reduce/node_shared",
                               "reduce/divided",     "allreduce/node_shared", "allreduce/divided",
                               "allgather/divided",  "alltoall/divided",      "reduce_scatter_block/divided",
@@ -239,7 +240,8 @@ TEST_P(Mutation, DroppedStep) {
   expect_made("dropped", steps, {});
 }
 
-// Memory shows what a lost dependency breaks. Not in a barrier: it has none, and some of its orders are redundant.
+// The accesses to memory show a lost dependency. Barriers are excluded: they access no memory, and some of their
+// dependencies are redundant.
 class MemoryMutation : public Mutation {};
 
 TEST_P(MemoryMutation, LostDependency) {
@@ -357,7 +359,7 @@ TEST_P(Mutation, WrittenInput) {
       "task writes the input",
       [&](Plan& plan, SharedTask& task) {
         RankRegion& target = plan.task_regions[task.first_region + task.source_count];
-        target.region.buffer = Buffer::input;  // stands for the output where there is no input
+        target.region.buffer = Buffer::input;  // stands for the output if there is no input
         return subject_.plans[static_cast<std::size_t>(target.rank)].input_bytes > 0;
       },
       either_notices);
@@ -381,7 +383,8 @@ TEST_P(TaskMutation, LostTask) {
   expect_made("does nothing", times, {});
 }
 
-// Memory shows it, but not in the trees of growing buffers, which put the tasks of a rank in a row to wait for one.
+// The accesses to memory show it. Gather and scatter trees are excluded: they chain the tasks of a rank only so that a
+// waiter can wait for one task.
 TEST_P(TaskMutation, LostOrder) {
   if (subject_.collective.kind == CollectiveKind::gather || subject_.collective.kind == CollectiveKind::scatter) return;
   int times = 0;
@@ -390,7 +393,7 @@ TEST_P(TaskMutation, LostOrder) {
         "dependency lost",
         [&](Plan&, SharedTask& task) {
           const bool applies = task.after[index] != SharedTask::kNone;
-          // Both may lead to the same earlier tasks.
+          // Both dependencies may lead to the same earlier tasks.
           const bool is_needed = task.after[1 - index] == SharedTask::kNone || task.source_count > 1;
           task.after[index] = SharedTask::kNone;
           return applies && is_needed;

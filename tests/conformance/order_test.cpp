@@ -1,5 +1,5 @@
-// Algorithms that keep the order of the ranks, by an operation that does not commute. A new row is tested without an
-// edit here.
+// Checks algorithms that keep the order of the ranks with an operation that does not commute. A new row needs no edit
+// here.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -14,7 +14,8 @@
 namespace penstock::conformance {
 namespace {
 
-/// x -> a * x + b modulo 2^32, and how many have been composed. (a, b) (op) (c, d) is the second after the first.
+/// x -> a * x + b modulo 2^32, and the number of composed functions. (a, b) (op) (c, d) applies the first, then the
+/// second.
 struct Affine {
   std::uint32_t a;
   std::uint32_t b;
@@ -54,7 +55,7 @@ std::vector<std::byte> bytes_of(const Elements& elements) {
   return bytes;
 }
 
-/// Of `ranks` ranks, for the elements from `first` on.
+/// The composition of the contributions of `ranks` ranks, for the elements from `first` on.
 Elements composed(int ranks, std::uint64_t first, std::uint64_t count) {
   Elements result;
   for (std::uint64_t i = first; i < first + count; ++i) {
@@ -166,7 +167,7 @@ TEST(Order, IsNotLeftToAlgorithmsThatChangeIt) {
   EXPECT_EQ(choose(Team{0, place(Placement::one_node, 4)}, collective).algorithm->name, "ring");
 }
 
-// What commutes may be combined by any algorithm, which must not tear the elements apart.
+// Any algorithm may combine a commutative operation. It must not split elements.
 TEST(Order, IsFreeForWhatCommutes) {
   for (const Algorithm& row : algorithms())
     for (const Placement placement : {Placement::one_node, Placement::unequal, Placement::shuffled})
@@ -183,7 +184,7 @@ TEST(Order, IsFreeForWhatCommutes) {
       }
 }
 
-// Elements of which no whole number fits into the blocks in which tasks combine.
+// An element may be larger than the blocks in which tasks combine.
 TEST(Order, ElementsMayBeLarge) {
   Collective collective{.kind = CollectiveKind::allreduce, .count = 4, .element_bytes = 1 << 20, .commutative = false};
   EXPECT_EQ(choose(Team{0, place(Placement::one_node, 4)}, collective).algorithm->name, "ordered");

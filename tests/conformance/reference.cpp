@@ -80,7 +80,7 @@ Number combine(ReduceOp op, Number a, Number b) {
   return {};
 }
 
-// contribution() repeats itself after so many elements (8 of `mixed`, 7 of places), and so does what is made of it.
+// The period of contribution(), in elements (8 of `mixed` times 7 of places). Results of it have the same period.
 constexpr std::uint64_t kPeriod = 56;
 
 template <class Value>
@@ -104,7 +104,7 @@ std::vector<std::byte> block(const Collective& collective, int rank) {
   return block(collective, rank, 0, collective.count);
 }
 
-// Of what `from` has for `to`, in operations with counts.
+// The number of elements that `from` has for `to`.
 std::uint64_t count_between(const Collective& collective, int from, int to) {
   switch (collective.kind) {
     case CollectiveKind::gatherv:
@@ -119,10 +119,10 @@ std::uint64_t count_between(const Collective& collective, int from, int to) {
   return collective.count / 2 * static_cast<std::uint64_t>((from * 7 + to * 5 + 1) % 4);
 }
 
-// The element, among those that `from` contributes, with which its block for `to` begins.
+// The index of the first element of a rank's block for `to` among the rank's contributions.
 std::uint64_t first_for(int to) { return static_cast<std::uint64_t>(to) * 1000; }
 
-// Blocks from the last rank to the first, with gaps.
+// Places the blocks from the last rank to the first, with gaps.
 void scatter_blocks(Blocks& blocks) {
   blocks.displacements.resize(blocks.counts.size());
   std::uint64_t next = 2;
@@ -221,7 +221,7 @@ Number contribution(const Collective& collective, int rank, std::uint64_t index)
                                collective.dtype > DType::uint64;  // the order of dtypes.def: i1..i8, u1..u8, floats
   if (collective.dtype == DType::bool8) return {mixed % 2, 0};
   if (collective.op == ReduceOp::prod) {
-    // At most every fourth factor is a 2, so that 17 of them stay within float16.
+    // At most every fourth factor is a 2, so the product of 17 ranks fits float16.
     const std::int64_t factor = mixed % 4 == 0 ? 2 : 1;
     const bool is_imaginary = is_complex(collective.dtype) && mixed % 2 == 1;
     const std::int64_t sign = can_be_negative && mixed >= 5 ? -1 : 1;
@@ -230,7 +230,7 @@ Number contribution(const Collective& collective, int rank, std::uint64_t index)
   const std::int64_t offset = can_be_negative ? 3 : 0;
   if (!is_number(collective.dtype))
     return {mixed / 2 - offset, static_cast<std::int64_t>((static_cast<std::uint64_t>(rank) * 3 + index) % 7)};
-  // No zero to add: where it gets lost, nobody would notice.
+  // A sum has no zero contributions: losing one would not change the result.
   const std::int64_t skipped = collective.op == ReduceOp::sum && mixed >= offset ? 1 : 0;
   return {mixed - offset + skipped, is_complex(collective.dtype) ? 5 - mixed : 0};
 }
@@ -358,7 +358,7 @@ std::vector<plan::RankMemory> memory_after(const Collective& collective, int siz
       computes(collective.kind) ? reduced(collective, size) : std::vector<std::byte>{};
   for (int rank = 0; rank < size; ++rank) {
     std::vector<std::byte>& output = memory[static_cast<std::size_t>(rank)].output;
-    if (output.empty()) continue;  // it receives nothing
+    if (output.empty()) continue;
     const Collective request = request_of(collective, rank, size);
     switch (collective.kind) {
       case CollectiveKind::alltoall:

@@ -1,5 +1,5 @@
-// What a collective must give, computed the naive way, and elements of every dtype as small whole numbers, for which
-// any order of combination gives the same result.
+// A naive reference for collectives. The elements of all dtypes are small whole numbers, so any order of combination
+// gives the same result.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,27 @@
 
 namespace penstock::conformance {
 
-/// An element's value; `imag` is used by complex types only.
+/// The value of an element. Only complex types use `imag`.
 struct Number {
   std::int64_t real = 0;
   std::int64_t imag = 0;
   friend bool operator==(const Number&, const Number&) = default;
 };
 
-/// The value as an element of the dtype, and back. What is no whole number decodes to something no Number encodes to.
+/// Convert between values and elements of the dtype. An element that is not a whole number decodes to a value that no
+/// Number encodes.
 std::vector<std::byte> encode(DType dtype, const std::vector<Number>& values);
 std::vector<Number> decode(DType dtype, ConstBytes bytes);
 
-/// Element `index` of what `rank` contributes; unlike its neighbours, and never zero where op is prod.
+/// Element `index` of the contribution of `rank`. It differs from its neighbours, and is never zero if op is prod.
 Number contribution(const Collective& collective, int rank, std::uint64_t index);
 
-/// The operation as `rank` asks for it: where it has counts, `collective.count` stands for blocks of several sizes,
-/// some of them empty, at displacements that are in no order and leave gaps.
+/// The arguments of `rank`. If the operation has counts, `collective.count` gives blocks of several sizes, some of them
+/// empty, at unordered displacements with gaps.
 Collective request_of(const Collective& collective, int rank, int size);
 
-/// The buffers of all ranks before and after the operation, as MPI defines it. Outputs that do not count before are
-/// garbage.
+/// The buffers of all ranks before and after the operation, as MPI defines it. Outputs that the operation does not read
+/// begin as garbage.
 std::vector<plan::RankMemory> memory_before(const Collective& collective, int size);
 std::vector<plan::RankMemory> memory_after(const Collective& collective, int size);
 

@@ -1,5 +1,6 @@
-// Every row that may serve a reproducible operation: the same bits whoever contributes what, wherever the ranks are,
-// however many elements there are and in whatever order the steps run. A new row is tested without an edit here.
+// Checks every row that supports reproducible operations. The result has the same bits for every assignment of
+// contributions to ranks, every placement of ranks, every number of elements and every order of steps. A new row needs
+// no edit here.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +27,7 @@ bool is_scattered(CollectiveKind kind) {
   return kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::reduce_scatter_block;
 }
 
-// Of all magnitudes and both signs, with infinities, zeros and (where two of them are made one) NaNs.
+// Values of all magnitudes and both signs, with infinities and zeros, and with NaNs if `with_nans`.
 Block wild(DType dtype, std::uint64_t count, bool with_nans, std::mt19937& random) {
   const auto number = [&]() -> double {
     constexpr double kOdd[] = {-0.0, 0.0, INFINITY, -INFINITY, NAN};
@@ -55,7 +56,7 @@ Block slice(const Block& block, std::uint64_t first, std::uint64_t size) {
   return {begin, begin + static_cast<std::ptrdiff_t>(size)};
 }
 
-/// What each rank must have in the end.
+/// The expected output of each rank.
 std::vector<Block> expected(const Collective& collective, const std::vector<Block>& contributions) {
   const auto size = static_cast<int>(contributions.size());
   const Arithmetic arithmetic{.dtype = collective.dtype, .op = collective.op};
@@ -118,7 +119,7 @@ void check(const Collective& collective, int size, std::mt19937& random) {
   std::vector<Block> contributions;
   for (int rank = 0; rank < size; ++rank)
     contributions.push_back(wild(collective.dtype, elements, !is_prefix(collective.kind), random));
-  // Alone there is nothing to combine.
+  // One rank combines nothing.
   const std::vector<Block> wanted = size > 1 ? expected(collective, contributions) : std::vector<Block>{};
   for (const Placement placement : {Placement::one_node, Placement::unequal, Placement::shuffled}) {
     const std::vector<std::int32_t> nodes = place(placement, size);
@@ -134,7 +135,7 @@ void check(const Collective& collective, int size, std::mt19937& random) {
     for (std::size_t rank = 0; rank < wanted.size(); ++rank)
       ASSERT_TRUE(slice(memory[rank].output, 0, wanted[rank].size()) == wanted[rank])
           << "rank " << rank << ", placement " << static_cast<int>(placement);
-    // The same contributions by other ranks, which change the result of a prefix.
+    // Gives the same contributions to other ranks. That would change the result of a prefix operation.
     if (!is_prefix(collective.kind)) std::ranges::shuffle(contributions, random);
   }
 }
@@ -185,7 +186,7 @@ TEST(Reproducible, IsChosenForEveryReductionTeamAndSize) {
           Collective collective{.kind = kind, .count = count, .dtype = DType::float32, .reproducible = true};
           const Team team{0, place(placement, size)};
           EXPECT_TRUE(choose(team, collective).algorithm->reproducible) << choose(team, collective).algorithm->name;
-          // Integers have one sum, so nothing slower is chosen for them.
+          // Every order gives the same integer sum, so integers keep the faster algorithm.
           collective.dtype = DType::int32;
           Collective plain = collective;
           plain.reproducible = false;

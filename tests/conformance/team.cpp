@@ -33,7 +33,7 @@ std::vector<std::int32_t> place(Placement placement, int size) {
     for (int i = 0; i <= node && rank < size; ++i) nodes[static_cast<std::size_t>(rank++)] = node;
   if (placement == Placement::shuffled) {
     std::shuffle(nodes.begin(), nodes.end(), std::mt19937(static_cast<unsigned>(size)));
-    std::vector<std::int32_t> renumbered(nodes.size(), -1);  // by first appearance
+    std::vector<std::int32_t> renumbered(nodes.size(), -1);  // in order of first appearance
     std::int32_t next = 0;
     for (std::int32_t& own : nodes) {
       std::int32_t& number = renumbered[static_cast<std::size_t>(own)];

@@ -1,4 +1,4 @@
-// Placements of ranks on nodes, and what can be said about the plans of all ranks together.
+// Placements of ranks on nodes, and properties of the plans of all ranks.
 #pragma once
 
 #include <cstdint>
@@ -13,30 +13,31 @@
 
 namespace penstock {
 
-/// How GoogleTest and CTest name a row.
+/// The name of a row in GoogleTest and CTest.
 void PrintTo(const Algorithm* row, std::ostream* out);
 
 namespace conformance {
 
-/// The rows of algorithms.def whose kind is wanted, as values of a parameterized test, and the name of an instance.
+/// The rows of algorithms.def with a wanted kind, as values of a parameterized test; and the name of a test instance.
 std::vector<const Algorithm*> rows(bool (*wanted)(CollectiveKind));
 std::string row_name(const testing::TestParamInfo<const Algorithm*>& instance);
 
-/// All ranks on one node; blocks of unequal nodes; the same nodes with the ranks in disorder.
+/// All ranks on one node; contiguous ranks on nodes of unequal size; the same nodes with the ranks shuffled.
 enum class Placement { one_node, unequal, shuffled };
 
 std::vector<std::int32_t> place(Placement placement, int size);
 
-/// Up to three domains in each node, in disorder, where the number of ranks is odd; none where it is even.
+/// Up to three domains in each node, unordered, if the number of ranks is odd; none if it is even.
 std::vector<std::int32_t> domains_in(const std::vector<std::int32_t>& nodes);
 
-/// The hardest placement that the algorithm of `collective` can serve.
+/// The hardest placement that the algorithm of `collective` supports.
 Placement fitting_placement(const Collective& collective, int size);
 
 std::vector<Plan> plan_all(const Collective& collective, const std::vector<std::int32_t>& nodes,
                            int progress_cores = 0);
 
-/// Whether no rank can leave before every other rank has come: each rank's steps lead to steps of all others.
+/// Whether no rank can leave before all ranks have arrived: on every rank, some step depends on a step of each other
+/// rank.
 bool synchronizes(std::span<const Plan> plans);
 
 }  // namespace conformance

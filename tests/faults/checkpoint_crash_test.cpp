@@ -1,5 +1,5 @@
-// Power fails before every single change that saving makes. What was reported must be there afterwards, and what is
-// there must be complete.
+// Cuts the power before each change that a save makes. Afterwards every reported checkpoint must exist, and every
+// existing checkpoint must be complete.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -15,7 +15,7 @@ using Level = CheckpointLevel;
 constexpr int kCrashingRanks = 2;
 constexpr std::uint64_t kSteps = 4;
 
-/// What some rank was told before the power went.
+/// The newest steps that some rank was told of before the power cut.
 struct Promises {
   std::mutex mutex;
   std::uint64_t fast = 0;
@@ -57,7 +57,7 @@ TEST_P(Crash, LeavesACompleteCheckpointWheneverItComes) {
       for (std::uint64_t step = 2; step <= kSteps; ++step) {
         try {
           handles.push_back(rank.save(step, Vector(rank, step).arrays));
-          // Waiting for one and not for the other lets their levels overlap.
+          // Only every second step waits, so the levels of neighbouring steps overlap.
           if (step % 2 == 0) handles.back().wait(Level::fast);
         } catch (const Error&) {
         }
@@ -74,7 +74,7 @@ TEST_P(Crash, LeavesACompleteCheckpointWheneverItComes) {
     });
     survived = faults->changes <= at;
 
-    // The machine is back, with other ranks; once with and once without its burst buffer.
+    // The job restarts with another number of ranks, once without the burst buffer and once with it.
     world.ranks = 3;
     world.tiers = shared_tiers(slow);
     run_ranks(world, [&](Rank& rank) {
@@ -89,7 +89,7 @@ TEST_P(Crash, LeavesACompleteCheckpointWheneverItComes) {
       EXPECT_GE(restored.step, std::max<std::uint64_t>(promises.fast, 1));
       EXPECT_TRUE(restored.warnings.empty());
       expect_vector(restored, restored.step);
-      // It goes on, at a step that the dead run may have begun, and clears up after it.
+      // The new job saves a step that the dead run may have begun, and removes what that run left.
       rank.save(restored.step + 1, Vector(rank, restored.step + 1).arrays).wait(Level::drained);
       rank.saver().finish();
       EXPECT_TRUE(rank.saver().warnings().empty());

@@ -1,5 +1,5 @@
-// Flipped bits, truncated and missing objects: what another tier has is read from there, else the last good step; and
-// whoever restores is told.
+// Flips bits, truncates and removes objects. A restore reads damaged data from another tier, else the last good step,
+// and reports the damage.
 #include <gtest/gtest.h>
 
 #include "unit/checkpoint/vector.hpp"
@@ -32,7 +32,7 @@ class Damage : public testing::Test {
   static constexpr std::size_t kDataBytes = 2000;  // of each rank
   static constexpr std::size_t kObjectBytes = kDataBytes + 8 * 16;
 
-  /// Steps 1 and 2 are in the slow tier, step 2 in the burst buffer too.
+  /// Steps 1 and 2 are in the slow tier. Step 2 is also in the burst buffer.
   Damage() {
     world.ranks = kRanks;
     world.options.chunk_bytes = kChunkBytes;
@@ -128,7 +128,7 @@ TEST_F(Damage, BeforeTheDrainFailsTheDrain) {
   const auto other_slow = memory();
   world.ranks = 1;
   world.tiers = shared_tiers(other_slow, fast);
-  // The drain of step 3 starts when step 3 is complete, so its object is damaged before the manifest appears.
+  // The drain of step 3 starts when step 3 is complete, so the object must be damaged before the manifest appears.
   class Rotting final : public Peers {
    public:
     explicit Rotting(store::Backend& where) : where_(where) {}

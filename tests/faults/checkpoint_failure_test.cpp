@@ -1,4 +1,4 @@
-// Devices that fill up or fail while a checkpoint is saved: it fails on all ranks, nobody hangs, everything else stays.
+// Devices fill up or fail during a save. The save fails on all ranks, no rank hangs, and other checkpoints stay.
 #include <gtest/gtest.h>
 
 #include "unit/checkpoint/faulty_backend.hpp"
@@ -14,7 +14,7 @@ constexpr int kFailingRanks = 3;
 struct Failure {
   const char* name;
   bool in_fast;
-  int rank;  ///< whose object; -1: the manifest, which is rank 0's
+  int rank;  ///< whose object fails; -1: the manifest, which rank 0 writes
   ErrorCode code;
   bool relayed;
 };
@@ -60,7 +60,7 @@ TEST_P(Fails, ThatCheckpointOnAllRanksAtWait) {
   run_ranks(world, [&](Rank& rank) {
     rank.save(1, Vector(rank, 1).arrays).wait(Level::drained);
     CheckpointHandle handle = rank.save(2, Vector(rank, 2).arrays);
-    // What comes before the failure is reached all the same.
+    // The checkpoint still reaches the levels before the failure.
     if (!GetParam().in_fast) handle.wait(Level::fast);
     try {
       handle.wait(Level::drained);
@@ -70,7 +70,7 @@ TEST_P(Fails, ThatCheckpointOnAllRanksAtWait) {
     }
     EXPECT_TRUE(handle.failed());
     EXPECT_EQ(handle.level(), GetParam().in_fast ? Level::staged : Level::fast);
-    rank.save(3, Vector(rank, 3).arrays).wait(Level::drained);  // told once, not again
+    rank.save(3, Vector(rank, 3).arrays).wait(Level::drained);  // the error is reported only once
     rank.saver().finish();
     expect_vector(rank.restore(), 3);
     RestoreOptions first;
@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Checkpoint, Fails,
                                          Failure{"SlowTierFullOnRank2Relayed", false, 2, ErrorCode::no_space, true}),
                          [](const auto& tested) { return tested.param.name; });
 
-/// The last sync of a manifest fails: it may be there or not.
+/// If the last sync of a manifest fails, the manifest may or may not exist.
 TEST(Checkpoint, ManifestOfUncertainFateKeepsItsData) {
   const auto slow = memory();
   const auto faults = std::make_shared<Faults>();

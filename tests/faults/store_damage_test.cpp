@@ -1,4 +1,5 @@
-// Damaged files: flipped bits and cut-off files of every kind are found when they matter, and never read as data.
+// Flips bits in files of every kind and truncates them. The store detects damage to what it needs, and never returns
+// wrong data.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -56,7 +57,7 @@ class StoreDamage : public testing::Test {
   std::vector<fs::path> files() const {
     std::vector<fs::path> found;
     for (const auto& entry : fs::recursive_directory_iterator(directory_.path() + "/store")) {
-      // Marks say all by their names.
+      // Marks carry all information in their names.
       const std::string folder = entry.path().parent_path().filename();
       if (entry.is_regular_file() && entry.path().filename() != "PENSTOCK" && folder != "unsynced") {
         found.push_back(entry.path());
@@ -66,8 +67,8 @@ class StoreDamage : public testing::Test {
     return found;
   }
 
-  /// Either the right bytes, because what is damaged was not needed; or those of an older version, or an error, which
-  /// say so.
+  /// Expects the right bytes if the damaged file is not needed; else an older version that reports the damage, or an
+  /// error.
   void expect_no_wrong_data(const std::string& what) {
     try {
       const Snapshot newest = store_.open("field").snapshot();
@@ -85,7 +86,7 @@ class StoreDamage : public testing::Test {
   const TemporaryDirectory directory_;
   Store store_;
   std::vector<std::vector<std::byte>> truths_;  ///< by version
-  std::vector<std::byte> truth_;                ///< of the newest
+  std::vector<std::byte> truth_;                ///< the newest version
   int errors_ = 0;
   int fallbacks_ = 0;
 };
@@ -113,12 +114,12 @@ TEST_F(StoreDamage, CutOffAndMissingFilesAreFound) {
   const auto all = files();
   for (int round = 0; round < 60; ++round) {
     const fs::path& path = all[random() % all.size()];
-    if (path.parent_path().filename() == "index") continue;  // one that is missing is only not there yet
+    if (path.parent_path().filename() == "index") continue;  // a missing index is legitimate: it may not exist yet
     if (path.parent_path().filename() == "catalog" && round % 3 == 0) continue;
     const auto before = content(path);
     if (round % 3 == 0) {
       fs::remove(path);
-      // Without its record the last version is as if it had never been.
+      // Without its record the last version was never written.
       if (path.filename() == "00000000000000000070") {
         replace(path, before);
         continue;
@@ -157,7 +158,7 @@ TEST_F(StoreDamage, TheErrorNamesObjectOffsetAndChecksums) {
   }
 }
 
-/// Fails every call that could, from the one with number `fail_from` on, `failures` times.
+/// Fails `failures` calls that can fail, from call number `fail_from` on.
 class FailingCalls : public store::PosixCalls {
  public:
   int fail_from = -1;
@@ -212,7 +213,7 @@ TEST(StoreFailure, ReachesTheCallerOfThatWriteAlone) {
         EXPECT_EQ(caught.code(), error == EIO ? ErrorCode::io : ErrorCode::no_space) << caught.what();
       }
       calls.fail_from = -1;
-      // All or nothing, for everyone; and the next write of anyone works.
+      // Every process sees the whole write or nothing of it, and the next write of any process works.
       const auto now = whole(other.snapshot());
       if (victim.latest() == before) {
         EXPECT_TRUE(failed);

@@ -1,5 +1,5 @@
-// Processes killed with SIGKILL at random moments: writers, readers, collectors, and those that tag, compact, clone and
-// remove. Nobody else notices, nothing acknowledged is lost, no version is torn, and what the dead left is collected.
+// Kills processes with SIGKILL at random moments: writers, readers, collectors, and processes that tag, compact, clone
+// and remove. Others continue, no acknowledged version is lost, no version is torn, and gc collects what is left.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint64_t kRegions = 40, kStride = 1000, kRegionBytes = 700, kSize = kRegions * kStride;
 constexpr std::uint64_t kKept = 100;
 
-/// How many processes die; PENSTOCK_TEST_KILLS says otherwise (`./dev test --all`: 1,000).
+/// The number of processes to kill: PENSTOCK_TEST_KILLS (`./dev test --all`: 1,000), by default 64.
 unsigned kills() {
   const char* const given = std::getenv("PENSTOCK_TEST_KILLS");
   return given == nullptr ? 64 : static_cast<unsigned>(std::strtoul(given, nullptr, 10));
@@ -32,15 +32,14 @@ unsigned kills() {
 
 enum class Role : unsigned { writer, reader, collector, keeper };
 
-/// What a child tells its parent: a version that it made, and its value, or one that it has tagged; and after every
-/// turn that it has done one.
+/// A message from a child to its parent: it wrote a version with a value, tagged a version, or finished a turn.
 struct Message {
   enum Kind : std::uint64_t { wrote, tagged, turned } kind;
   std::uint64_t version;
   std::uint64_t value;
 };
 
-/// 40 regions of one value: a snapshot in which they differ is torn.
+/// Writes one value to 40 regions. A snapshot in which the regions differ is torn.
 std::uint64_t write_value(Blob& blob, int value) {
   const std::vector<std::byte> data(kRegionBytes, static_cast<std::byte>(value));
   std::vector<WriteRegion> regions;
@@ -48,7 +47,7 @@ std::uint64_t write_value(Blob& blob, int value) {
   return blob.write(regions);
 }
 
-/// The one value of a snapshot, or -1.
+/// The value of a snapshot, or -1 if it is torn.
 int value_of(const Snapshot& snapshot) {
   std::vector<std::byte> data(kSize);
   const ReadRegion region{0, data};
@@ -61,7 +60,7 @@ int value_of(const Snapshot& snapshot) {
   return std::to_integer<int>(data[0]);
 }
 
-/// A child, until it is killed.
+/// The work of a child process until its parent kills it.
 class Child {
  public:
   Child(const std::string& url, int answers, unsigned seed)
@@ -112,7 +111,7 @@ class Child {
     tolerating_collected([&] {
       switch (random_() % 5) {
         case 4:
-          // A name that all children remove and give away again, at once.
+          // All children remove and create this name concurrently.
           if (random_() % 2 == 0) return static_cast<void>(store_.remove("shared"));
           try {
             store_.create("shared", {.size_bytes = kSize});
@@ -138,7 +137,8 @@ class Child {
     });
   }
 
-  /// Another child may have collected the version, and with a lease of nothing even the work of one that lives.
+  /// Ignores errors due to collection: another child may have collected the version. As the lease is 0, it may also
+  /// have collected the unfinished work of a live process.
   template <typename Action>
   void tolerating_collected(const Action& action) {
     try {
@@ -198,7 +198,7 @@ TEST(StoreKill, TheDeadTakeNothingWithThem) {
         if (message.kind == Message::turned) ++turns;
         return true;
       };
-      // Somewhere in one of its first turns, however long those take here.
+      // The kill comes during one of the first turns, independently of the speed of the machine.
       const unsigned until = random() % 6;
       const auto begin = std::chrono::steady_clock::now();
       bool lives = true;
@@ -213,7 +213,7 @@ TEST(StoreKill, TheDeadTakeNothingWithThem) {
       }
       ::close(answers[i][0]);
     }
-    // The survivor is not held up, and sees everything.
+    // The surviving process is not blocked, and sees all versions.
     const std::uint64_t mine = write_value(blob, 251);
     EXPECT_TRUE(acknowledged.emplace(mine, 251).second);
     EXPECT_EQ(blob.latest(), mine);
@@ -241,7 +241,7 @@ TEST(StoreKill, TheDeadTakeNothingWithThem) {
     if (version < first && !tagged.contains(version)) continue;
     const int found = value_of(blob.snapshot(version));
     EXPECT_NE(found, -1) << "version " << version << " is torn";
-    // A version that nobody acknowledged is the write of one that died in between, or none at all.
+    // An unacknowledged version is the write of a killed process, or a version that changes nothing.
     if (!known) value = found;
     EXPECT_EQ(found, value) << "version " << version;
   }

@@ -1,5 +1,5 @@
-// Power cuts: a file system in memory that keeps what was synced and, of everything else, what chance decides. After
-// each cut the store is opened again: no acknowledged version may be lost or torn, and everything visible is readable.
+// Power cuts on a file system in memory. It keeps synced changes, and a random part of the unsynced ones. After each
+// cut the test opens the store again: no acknowledged version is lost or torn, and all visible versions are readable.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,17 +22,17 @@
 namespace penstock::store {
 namespace {
 
-/// What POSIX promises and no more: fdatasync keeps the content of a file, the sync of a directory its entries.
+/// Promises no more than POSIX: fdatasync makes the content of a file durable, a directory's sync its entries.
 class VolatileFiles : public PosixCalls {
  public:
   VolatileFiles() { directories_["/"]; }
 
   std::uint64_t calls() const { return calls_; }
-  /// From this call on every call fails, as for a process whose machine is off.
+  /// Every call from this one on fails: the machine is off.
   void cut_at(std::uint64_t call) { cut_at_ = call; }
   bool is_off() const { return calls_ >= cut_at_; }
 
-  /// The machine is on again. Of what was not synced, each part is there or not.
+  /// Switches the machine on again. Each unsynced change survives by chance.
   void restart(std::mt19937& random) {
     for (auto& [path, directory] : directories_) {
       std::map<std::string, std::shared_ptr<Inode>> kept;
@@ -52,7 +52,7 @@ class VolatileFiles : public PosixCalls {
       }
       directory.entries = directory.durable = std::move(kept);
     }
-    // A directory whose own entry is gone takes all below it away.
+    // A directory whose own entry is lost loses all below it.
     for (auto at = directories_.begin(); at != directories_.end();) {
       const auto above = directories_.find(parent(at->first));
       const bool lost =
@@ -62,7 +62,7 @@ class VolatileFiles : public PosixCalls {
     for (auto& [path, directory] : directories_) {
       for (auto& [name, inode] : directory.entries) {
         if (inode->synced) continue;
-        // Unsynced content: any length up to the real one, any part of it zeros.
+        // Unsynced content has any length up to the real one, with zeros at random places.
         inode->data.resize(inode->data.empty() ? 0 : random() % (inode->data.size() + 1));
         for (std::byte& byte : inode->data) {
           if (random() % 64 == 0) byte = std::byte{0};
@@ -250,8 +250,8 @@ class VolatileFiles : public PosixCalls {
   std::uint64_t starts_ = 1;
 };
 
-/// Writes, collects and is cut off at a random call, many times over the same store. If it is mixed, some of what it
-/// does is done by a process that does not wait for the device; then the store is repaired before it goes on.
+/// Writes and collects until the power is cut at a random call, many times over the same store. If `mixed`, some
+/// changes are made without durability; then each restart repairs the store first.
 class Machine {
  public:
   explicit Machine(unsigned seed, bool mixed = false) : random_(seed), mixed_(mixed) {}
@@ -269,7 +269,7 @@ class Machine {
       Blob quick_blob(BlobState::open(quick, "field"));
       for (;;) {
         const bool waits = !mixed_ || random_() % 2 == 0;
-        // What frees waits for the device in any case, as Store::gc and Store::remove do.
+        // Freeing is always durable, as in Store::gc and Store::remove.
         const auto backend = durable_backend(waits ? safe : quick);
         Blob& blob = waits ? safe_blob : quick_blob;
         if (random_() % 12 == 0) {
@@ -312,7 +312,7 @@ class Machine {
         const std::uint64_t made = blob.write(regions);
         unsynced_[made] = attempted_;
         if (!waits) continue;
-        // With it, all before it is durable.
+        // A durable version makes all versions before it durable.
         acknowledged_.merge(unsynced_);
         unsynced_.clear();
       }
@@ -349,14 +349,14 @@ class Machine {
       expect_attempt(snapshot, at->second);
     }
     if (!removing_.empty()) {
-      // Removing was not acknowledged: it has happened, or can be repeated.
+      // The removal was not acknowledged: it has happened, or it can be repeated.
       if (BlobState::find(backend, removing_)) remove(backend, removing_);
       clones_.erase(removing_);
       removed_.insert(removing_);
       removing_.clear();
     }
     for (const std::string& name : removed_) ASSERT_EQ(BlobState::find(backend, name), nullptr) << name << " is back";
-    // Clones that nobody acknowledged are there as a whole, or not at all.
+    // An unacknowledged clone exists completely or not at all.
     for (const std::string& name : BlobState::names(*backend)) {
       const auto clone = BlobState::find(backend, name);
       if (!clone) continue;
@@ -393,7 +393,7 @@ class Machine {
     }
   }
 
-  /// As Store::remove and Store::gc.
+  /// Do the same as Store::remove and Store::gc.
   static void remove(const std::shared_ptr<Backend>& backend, const std::string& name) {
     const auto blob = BlobState::open(backend, name);
     blob->remove();
@@ -410,7 +410,7 @@ class Machine {
     collect_folders(backend, folders, in_use, std::chrono::seconds(0), report);
   }
 
-  /// As Store::repair. What was acknowledged needs none: nothing at or before the newest such version is given up.
+  /// Does the same as Store::repair. It must not drop any version up to the newest acknowledged one.
   void repair() {
     const auto backend = open_directory("/data/store", "file:///data/store", {}, files_);
     RepairReport report;
@@ -446,9 +446,9 @@ class Machine {
   std::string removing_;
   int clones_tried_ = 0;
   Attempt attempted_;
-  std::map<std::uint64_t, Attempt> acknowledged_;  ///< with a promise that it is durable
-  std::map<std::uint64_t, Attempt> unsynced_;      ///< without one, since the last that has one
-  std::set<std::uint64_t> tagged_;                 ///< and compacted
+  std::map<std::uint64_t, Attempt> acknowledged_;  ///< acknowledged as durable
+  std::map<std::uint64_t, Attempt> unsynced_;      ///< written since then without durability
+  std::set<std::uint64_t> tagged_;                 ///< tagged and compacted
 };
 
 TEST(StorePowerCut, LosesNothingThatWasAcknowledged) {
@@ -492,7 +492,7 @@ TEST(StorePowerCut, WhatOthersDidNotSyncTakesNothingAwayThatWasAcknowledged) {
 }
 
 TEST(StorePowerCut, TheSimulationNoticesAMissingSync) {
-  // Without durability the same history must lose something, or the test above proves nothing.
+  // Without durability the same history must lose data; otherwise the test above proves nothing.
   bool lost = false;
   for (unsigned seed = 0; seed < 20 && !lost; ++seed) {
     std::mt19937 random(seed);

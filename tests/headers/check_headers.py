@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compiles each public header alone: .hpp as C++20, .h as C11 and as C++20, without warnings.
 
-Headers that include mpi.h are compiled once per MPI found in build/mpi. Prints "ok HEADER (…)" or "not ok HEADER (…)"
-with the compiler's words; exit status 1 when one fails.
+Headers that include mpi.h are compiled once per MPI in build/mpi. Prints "ok HEADER (…)", or "not ok HEADER (…)" with
+the compiler's messages. The exit status is 1 if one fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
 
 def compile_alone(header: Path, language: str, mpi: Path | None) -> tuple[str, str]:
-    """The name of the check, and the compiler's words if it failed."""
+    """Return the name of the check, and the compiler's messages if it failed."""
     name = f"{header.relative_to(ROOT)} ({language}{', ' + mpi.name if mpi else ''})"
     compiler = (
         [os.environ.get("CC", "cc"), "-std=c11"] if language == "C11" else [os.environ.get("CXX", "c++"), "-std=c++20"]
@@ -27,7 +27,7 @@ def compile_alone(header: Path, language: str, mpi: Path | None) -> tuple[str, s
     suffix = ".c" if language == "C11" else ".cpp"
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / f"alone{suffix}"
-        # Twice, for the include guard; and a definition, since ISO C has no empty translation units.
+        # The second include tests the include guard. ISO C needs the declaration: it has no empty translation units.
         include = f"#include <penstock/{header.name}>\n"
         source.write_text(include + include + "int penstock_header_compiles;\n")
         mpi_flags = ["-isystem", str(mpi / "include"), "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX"] if mpi else []

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Checks every #include of the project against the layer table in docs/architecture.md.
 
-The table is the rule: a row is a folder, the folders that it may include, and the public headers that belong to it.
-A public header obeys the row that it belongs to. `include` in the third column stands for every public header that
-does not speak MPI. Only the row `src/mpi/` includes mpi.h. A .def table in include/penstock/ belongs to the row of the
-header that includes it.
+The table is the rule. A row has a folder, the folders that it may include, and the public headers that belong to it.
+A public header obeys the row that it belongs to. `include` in the third column means all public headers that do not
+use MPI. Only the row `src/mpi/` includes mpi.h. A .def table in include/penstock/ belongs to the row of the header
+that includes it.
 
 Usage: check_layers.py [--quiet] [ROOT]
-Prints "ok FILE" (not with --quiet) or "not ok FILE" per file; exit status 1 when one is not.
+Prints "ok FILE" (not with --quiet) or "not ok FILE" for each file. The exit status is 1 if one is not ok.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Layer:
 
 
 def names_in(cell: str) -> set[str]:
-    """The names in a cell, whatever separates them: `a` `b`, or a, b; a dash means none."""
+    """Return the names in a table cell, with any separators: `a` `b`, or a, b. A dash means none."""
     return {word for word in re.split(r"[\s,`]+", cell) if word and word not in {"–", "-", "—"}}
 
 
 def read_table(document: Path) -> dict[str, Layer]:
-    """The rows of the first Markdown table whose header starts with `folder`, by the last part of the folder."""
+    """Return the rows of the first Markdown table whose header starts with `folder`, by the folder's last component."""
     layers: dict[str, Layer] = {}
     inside = False
     for line in document.read_text(encoding="utf-8").splitlines():
@@ -58,7 +58,7 @@ def read_table(document: Path) -> dict[str, Layer]:
 
 
 def check(root: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
-    """All files that were checked, and (file, what is wrong) for each violation."""
+    """Return all checked files, and (file, what is wrong) for each violation."""
     document = root / "docs" / "architecture.md"
     layers = read_table(document)
     wrong: list[tuple[Path, str]] = []
@@ -73,7 +73,7 @@ def check(root: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
     for header in sorted(header_layer):
         if not (public / header).exists():
             wrong.append((document, f"`{header}` is in the table, but not in include/penstock/"))
-    # A table of rows belongs to the header that includes it, in the order of the table so that the lowest layer wins.
+    # A .def table belongs to the header that includes it. The order of the layer table makes the lowest layer win.
     for header, name in list(header_layer.items()):
         if (public / header).exists():
             for included in includes_of(public / header):

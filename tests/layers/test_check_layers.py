@@ -1,4 +1,4 @@
-"""The layer check finds what it is there to find."""
+"""The layer check finds violations."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-/* What a name of the versioned store stands for ("Names" in docs/design/store-snapshots.md) as a model for Spin.
+/* A Spin model of the names of the versioned store ("Names" in docs/design/store-snapshots.md).
  *
- * Creators, removers and collectors take their steps in every possible order; one that died or sleeps takes no further
- * step, as in publication.pml. Listing goes one number at a time, from the highest down, while others create and remove:
- * so it may miss an entry that goes and the one that stands for it, as a directory's listing may.
- * tests/python/test_publication_model.py runs it, and again with each planted mistake (-D and its name).
+ * Creators, removers and collectors take their steps in every possible order. A dead or sleeping process takes no
+ * further step, as in publication.pml. A listing reads one number at a time, from the highest down, while others create
+ * and remove entries. So it may miss both a removed entry and its replacement, as the listing of a directory may.
+ * tests/python/test_publication_model.py runs the model, and runs it again with each planted mistake (-D and its name).
  */
 #ifndef CREATORS
-#define CREATORS 1 /* who begin now */
+#define CREATORS 1 /* that begin now */
 #define REMOVERS 2
 #define ROUNDS 1
 #define START 1 /* the number of the newest entry */
@@ -18,19 +18,19 @@
 #define NUMBERS (START + CREATORS + 1)
 #define NONE 255
 
-/* What is stored. Entry 0 is the one in the catalog, which nobody removes. A creator makes at most one blob. */
+/* The stored objects. Entry 0 is the one in the catalog, which is never removed. A creator makes at most one blob. */
 byte entry[NUMBERS]; /* NONE, or a blob */
-bool gone[BLOBS];    /* gc/gone in its folder */
+bool gone[BLOBS];    /* gc/gone in the blob's folder */
 
-/* What is true: set where an entry is created as the next number, or a mark in the folder of that one. */
-byte top;            /* the highest number that ever was */
+/* The true state: set when the entry with the next number is created, or a mark in the folder of the newest entry. */
+byte top;            /* the highest number that ever existed */
 bool took[BLOBS];    /* the creation of the blob took effect */
-bool found[BLOBS];   /* somebody was told that the name stands for it */
-bool failed[BLOBS];  /* its creator was told that it does not */
+bool found[BLOBS];   /* a process was told that the name stands for the blob */
+bool failed[BLOBS];  /* the creator was told that the name does not stand for it */
 byte creations;
 byte removals;
 bool is_free;
-byte creators_begun; /* they are alike, and so begin in the order of their numbers */
+byte creators_begun; /* creators are alike, so they begin in the order of their numbers */
 byte removers_begun;
 
 inline scan(highest) {
@@ -41,10 +41,10 @@ inline scan(highest) {
   od
 }
 
-/* Fewer states: what is not needed any more. */
+/* Clears variables that are no longer needed, for fewer states. */
 inline forget() { newest = 0; again = 0; third = 0; i = 0; marked = false }
 
-/* Until two listings in a row show the same newest. */
+/* Lists until two consecutive listings have the same newest entry. */
 inline scan_unchanged() {
   scan(again);
 #ifndef LIST_ONCE
@@ -85,7 +85,7 @@ inline standing() {
   forget()
 }
 
-/* Of each answer: there was a moment of the call at which it was right. */
+/* Each answer must be right at some moment of the call. */
 inline begin_call() {
   atomic {
     creations_then = creations;
@@ -110,7 +110,7 @@ inline is_there() {
   byte i, newest, again, third, blob, next, creations_then, removals_then; \
   bool marked, free_then, gone_then[BLOBS]
 
-/* The sleeper began when the first blob was removed, saw that number 1 was to be created, and has slept since. */
+/* The sleeper began after the first blob was removed, decided to create number 1, and has slept since. */
 proctype Creator(byte me) {
   LOCALS;
   if
@@ -181,7 +181,7 @@ proctype Remover(byte me) {
   }
 }
 
-/* It removes what it has listed, at its leisure, except the newest of that. */
+/* It removes the entries that it has listed, at any later time, except the newest of them. */
 proctype Collector() {
   byte i, newest, round;
   for (round : 1 .. ROUNDS) {
@@ -192,7 +192,7 @@ proctype Collector() {
     for (i : 1 .. NUMBERS - 1) {
       if
       :: i < newest -> entry[i] = NONE
-      :: skip /* not in its list */
+      :: skip /* not listed */
       fi
     }
   }
@@ -202,7 +202,8 @@ init {
   byte i;
   atomic {
     for (i : 1 .. NUMBERS - 1) { entry[i] = NONE }
-    /* The first blob was removed, then number 1 was created; where START is 2 it was removed, and its entry collected. */
+    /* The first blob was removed, then number 1 was created. If START is 2, that one was removed and its entry
+     * collected. */
     gone[FIRST] = true;
     took[FIRST] = true;
     entry[START] = STANDS;

@@ -1,10 +1,10 @@
-/* The publication protocol of the versioned store (docs/design/store.md) as a model for Spin.
+/* A Spin model of the publication protocol of the versioned store (docs/design/store.md).
  *
- * Writers, a collector and a reader take their steps in every possible order. A process that died, or sleeps for an hour,
- * is one that takes no further step: every prefix of every order is examined, so crashes need no steps of their own.
- * Each write covers the whole blob, so that the data of a version is needed by that version alone: the collector may
- * remove most, and mistakes show. tests/python/test_publication_model.py runs it, and again with each planted mistake
- * (-D and its name), which must be found.
+ * Writers, a collector and a reader take their steps in every possible order. A dead or sleeping process takes no
+ * further step. Spin examines every prefix of every order, so crashes need no steps of their own. Each write covers the
+ * whole blob, so only its own version needs its data: the collector may remove as much as possible, which exposes
+ * mistakes. tests/python/test_publication_model.py runs the model, and runs it again with each planted mistake (-D and
+ * its name), which Spin must find.
  */
 #ifndef COLLECTORS
 #define COLLECTORS 1
@@ -19,23 +19,23 @@
 #define NUMBERS (WRITERS * ATTEMPTS + COLLECTORS * ROUNDS + 2)
 #define FENCE 100
 
-/* What is stored. */
+/* The stored objects. */
 byte record[NUMBERS];   /* 0: no such object; an attempt; or FENCE + b */
 bool data[IDS];         /* of each attempt */
 byte base_of[IDS];      /* part of the name of the data, and of the record */
 byte fence_mark;        /* the highest gc/fence-b */
 byte keep_mark;         /* the highest gc/keep-v */
-byte index_made[NUMBERS]; /* index/<keep_mark>: which attempt made each version up to it; 0: none, or void */
+byte index_made[NUMBERS]; /* index/<keep_mark>: the attempt that made each version up to it; 0: none, or void */
 
-/* What is true: set where a record is linked as the next version, and never changed. */
+/* The true state: set when a record is linked as the next version, and never changed. */
 byte truth[NUMBERS];
-byte truth_fence[NUMBERS]; /* the highest b of the fences up to a version */
+byte truth_fence[NUMBERS]; /* the highest b of all fences up to a version */
 byte top;
-byte acknowledged[IDS]; /* the version that the caller of an attempt was told */
+byte acknowledged[IDS]; /* the version that the caller was told */
 
 #define valid(v) (truth[v] > 0 && truth[v] < FENCE && base_of[truth[v]] >= truth_fence[v - 1])
 
-/* link(2) to a free number: the linearization point. A number that gc has freed is no next version. */
+/* link(2) to a free number is the linearization point. A number that gc has freed is not the next version. */
 inline link_record(v, content) {
   record[v] = content;
   if
@@ -52,7 +52,7 @@ inline link_record(v, content) {
   fi
 }
 
-/* One existing number after the other, then one look at the marks. */
+/* Follows the existing numbers one by one, then reads the marks once. */
 inline find_latest(low) {
   do
   :: record[low + 1] != 0 -> low++
@@ -64,7 +64,7 @@ inline find_latest(low) {
   od
 }
 
-/* The first free number from v on. */
+/* Links at the first free number from v on. */
 inline append(v, content) {
   do
   :: atomic { record[v] == 0 -> link_record(v, content) }; break
@@ -121,7 +121,7 @@ proctype Writer(byte me) {
 done:
   atomic {
     acknowledged[id] = version;
-    /* Told once, and no other attempt of this write counts. */
+    /* The caller is told once, and no other attempt of this write is valid. */
     for (i : 1 .. top) {
       if
       :: valid(i) && truth[i] != id -> assert((truth[i] - 1) / ATTEMPTS != me)
@@ -143,7 +143,7 @@ proctype Collector() {
   :: else ->
      round++;
      find_latest(newest);
-     /* Data that is older than the lease: any. */
+     /* Any data may be older than the lease. */
      if
      :: skip -> b = 0
      :: newest >= 0 -> b = 1
@@ -186,7 +186,7 @@ proctype Collector() {
      :: else
      fi;
      check();
-     /* Old versions. */
+     /* Removes old versions. */
      find_latest(newest);
      if
      :: skip -> keep = newest
@@ -235,7 +235,7 @@ proctype Collector() {
   od
 }
 
-/* Replays from the index of the newest mark, and looks at the marks afterwards. */
+/* Replays from the index of the newest mark, and reads the marks afterwards. */
 proctype Reader() {
   byte from, at;
   bool wrong;

@@ -1,13 +1,13 @@
-/* Tags, clones and power cuts of the versioned store (docs/design/store-snapshots.md) as a model for Spin.
+/* A Spin model of tags, clones and power cuts of the versioned store (docs/design/store-snapshots.md).
  *
- * A blob has versions 1 and 2. Somebody tags version 1, somebody clones it, somebody writes version 3, collectors keep
- * from version 2 on and free what belongs to no clone, all in every possible order; who died takes no further step. At one
- * moment the power may fail: then everybody is dead, and of what was not synced each object survives by chance, removed
- * ones too. A monitor looks at some moment. tests/python/test_publication_model.py runs it, and again with each
- * planted mistake (-D and its name).
+ * A blob has versions 1 and 2. A tagger tags version 1, a cloner clones it, and a writer writes version 3. Collectors
+ * keep the versions from 2 on, and free what belongs to no clone. They take their steps in every possible order. A dead
+ * process takes no further step. The power may fail at one moment. Then all processes are dead, each unsynced object
+ * survives by chance, and an unsynced removal may be undone. A monitor checks the promises at some moment.
+ * tests/python/test_publication_model.py runs the model, and runs it again with each planted mistake (-D and its name).
  */
 #ifndef COLLECTORS
-#define TAGGERS 1 /* or 0, as the next two */
+#define TAGGERS 1 /* or 0, as for the next two */
 #define CLONERS 1
 #define WRITERS 1
 #define COLLECTORS 1
@@ -31,10 +31,10 @@
 #define ABSENT 0
 #define UNSYNCED 1
 #define SYNCED 2
-#define REMOVED 3 /* and not synced: it may be back after a power cut */
+#define REMOVED 3 /* not synced: the object may be back after a power cut */
 
 byte object[OBJECTS];
-bool tagged, cloned, written; /* what was acknowledged */
+bool tagged, cloned, written; /* acknowledged operations */
 bool dead;                    /* the power has failed */
 
 #define there(o) (object[o] == UNSYNCED || object[o] == SYNCED)
@@ -186,7 +186,7 @@ proctype Collector() provided (!dead) {
   fi
 }
 
-/* The promises. Whoever reads version 1 without a tag looks at the marks. */
+/* The promises. A reader of version 1 without a tag reads the marks. */
 inline check() {
   assert(there(KEEP2) || (there(DATA1) && there(RECORD1)));
   assert(!there(KEEP2) || there(INDEX2));

@@ -1,4 +1,4 @@
-/* The C API, from a C11 program. */
+/* Tests the C API from a C11 program. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static void collectives(penstock_comm* comm) {
   free(all);
 }
 
-/* With a chain algorithm, then with the automatic choice. */
+/* Runs a chain algorithm, then the automatic choice. */
 static void algorithms_by_name(penstock_comm* comm) {
   const int size = penstock_comm_size(comm);
   int32_t values[kCount] = {0};
@@ -80,7 +80,7 @@ static void algorithms_by_name(penstock_comm* comm) {
   CHECK(strstr(penstock_last_error(), "chain") != NULL);
   CHECK(penstock_comm_use(comm, (penstock_collective)999, "chain", 0) == PENSTOCK_invalid_argument);
   CHECK(penstock_comm_use(NULL, PENSTOCK_bcast, "chain", 0) == PENSTOCK_invalid_argument);
-  if (size == 3) { /* an algorithm that does not fit fails in the call */
+  if (size == 3) { /* an algorithm that does not fit is an error of the call */
     CHECK(penstock_comm_use(comm, PENSTOCK_allgather, "recursive_doubling", 0) == 0);
     int32_t all[3];
     CHECK(penstock_allgather(comm, values, all, 1, PENSTOCK_int32) == PENSTOCK_invalid_argument);
@@ -89,7 +89,7 @@ static void algorithms_by_name(penstock_comm* comm) {
   }
 }
 
-/* Every rank sends r + 1 elements to rank r, all with its own number. */
+/* Every rank sends r + 1 elements with its own number to rank r. */
 static void blocks(penstock_comm* comm) {
   const int rank = penstock_comm_rank(comm);
   const int size = penstock_comm_size(comm);
@@ -144,7 +144,7 @@ static void blocks(penstock_comm* comm) {
   free(got);
 }
 
-/* Each rank has a matrix of ints with a column per rank. Each column is sent to one rank, and arrives as a row. */
+/* Each rank has a matrix of ints with one column per rank. It sends each column to one rank, which receives a row. */
 static void datatypes(penstock_comm* comm) {
   enum { kRows = 5 };
   const int rank = penstock_comm_rank(comm);
@@ -180,7 +180,7 @@ static void datatypes(penstock_comm* comm) {
       for (int i = 0; i < kRows; ++i) CHECK(rows[r * kRows + i] == 1000 * r + i * size + rank);
   }
   penstock_persistent_free(again);
-  /* The last column of the last rank, received in the first column by all. */
+  /* All ranks receive the last column of the last rank in their first column. */
   const penstock_items place = {
       .buffer = rank == size - 1 ? matrix + size - 1 : matrix, .count = 1, .datatype = column_type};
   CHECK(penstock_collective_items(comm, PENSTOCK_bcast, NULL, &place, size - 1) == 0);
@@ -221,7 +221,7 @@ static affine of_rank(int rank, int i) {
   return own;
 }
 
-/* Large and small values, whose sum depends on the order. The ranks exchange theirs. */
+/* The sum of large and small values depends on the order. The ranks exchange their values. */
 static void reproducible_operations(penstock_comm* comm) {
   const int rank = penstock_comm_rank(comm);
   const int size = penstock_comm_size(comm);
@@ -313,7 +313,7 @@ static void mistakes(penstock_comm* comm) {
   CHECK(penstock_barrier(comm) == 0);
 }
 
-/* `status` and `request` of a start to which rank 0 passed no request. */
+/* Checks `status` and `request` of a start in which rank 0 passed a null request. */
 static void check_fails_everywhere(const penstock_comm* comm, int status, penstock_request** request) {
   if (penstock_comm_rank(comm) == 0) {
     CHECK(status == PENSTOCK_invalid_argument && strstr(penstock_last_error(), "request is NULL") != NULL);
@@ -324,7 +324,7 @@ static void check_fails_everywhere(const penstock_comm* comm, int status, pensto
   CHECK(strstr(penstock_last_error(), "request is NULL") != NULL);
 }
 
-/* On one rank; the others must not wait for it. */
+/* One rank passes a null pointer. The others must not wait for it. */
 static void places_that_are_null(penstock_comm* comm) {
   const int rank = penstock_comm_rank(comm);
   const int expected = rank == 0 ? PENSTOCK_invalid_argument : PENSTOCK_peer_failed;
@@ -352,7 +352,7 @@ static void places_that_are_null(penstock_comm* comm) {
   CHECK(penstock_barrier(comm) == 0);
 }
 
-/* On one rank; the others must not wait for it. */
+/* One rank passes a null pointer. The others must not wait for it. */
 static void requests_that_are_null(penstock_comm* comm) {
   double x[2] = {0, 0};
   double y[2] = {0, 0};
@@ -405,7 +405,7 @@ static void requests_that_are_null(penstock_comm* comm) {
   penstock_layout_free(target);
 }
 
-/* Ranks choose independently. */
+/* Each rank chooses independently whether it works in place. */
 static void scans_in_place_on_some_ranks(penstock_comm* comm) {
   const int rank = penstock_comm_rank(comm);
   const uint64_t counts[] = {1, kCount, 300000};
@@ -540,7 +540,7 @@ static void redistribution(penstock_comm* comm) {
   CHECK(penstock_iredistribute_once(comm, source, PENSTOCK_float64, a, target, PENSTOCK_float64, d, 'X', 2.0, 0.0,
                                     &request) == PENSTOCK_invalid_argument);
 
-  /* The target: every second element of longer rows. The source: dense. */
+  /* The target has every second element of longer rows. The source is dense. */
   int64_t parts = 0;
   int64_t input_shape[2] = {0, 0};
   int64_t output_shape[2] = {0, 0};

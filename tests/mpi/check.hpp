@@ -1,4 +1,5 @@
-// For test programs under mpiexec: a failed check prints its place and ends all ranks; a hanging program ends itself.
+// Checks for test programs under mpiexec. A failed check prints its place and ends all ranks. A hanging program ends
+// itself.
 #pragma once
 
 #include PENSTOCK_MPI_HEADER

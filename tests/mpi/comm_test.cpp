@@ -1,4 +1,4 @@
-// penstock::Comm from an MPI communicator, in C++.
+// Tests penstock::Comm made from an MPI communicator.
 #include <cstdint>
 #include <optional>
 #include <random>
@@ -154,7 +154,7 @@ int main(int argc, char** argv) {
   every_algorithm(comm);
   duplicates(comm);
   {
-    // With a progress thread, a started operation completes without further calls of this rank.
+    // A progress thread completes a started operation without further calls by this rank.
     Comm driven = make_comm(MPI_COMM_WORLD, {.progress_cores = 1});
     against_mpi(driven, 8);
   }

@@ -1,4 +1,4 @@
-// Derived datatypes: flattened as MPI packs them; collectives on their items against MPI's own.
+// Derived datatypes: their flattened form has MPI's packing order, and collectives on their items give MPI's results.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace penstock;
 
-/// Draws equal numbers on all ranks, as long as all draw equally often.
+/// Draws the same numbers on all ranks if all ranks draw equally often.
 struct Dice {
   std::mt19937 random;
   int operator()(int least, int most) {
@@ -40,7 +40,7 @@ class Made {
 MPI_Datatype constructed(Dice& dice, MPI_Datatype old, MPI_Aint extent) {
   MPI_Datatype made = MPI_DATATYPE_NULL;
   const int length = dice(1, 3);
-  // Blocks far enough apart that items do not overlap, not always ascending.
+  // The blocks are far enough apart that items do not overlap. They do not always ascend.
   int lengths[] = {dice(0, 2), dice(1, 3), dice(0, 3)};
   int places[] = {8, 0, 4};
   MPI_Aint addresses[] = {places[0] * extent + 3, places[1] * extent, places[2] * extent + 1};
@@ -82,7 +82,7 @@ MPI_Datatype constructed(Dice& dice, MPI_Datatype old, MPI_Aint extent) {
   return made;
 }
 
-/// A random datatype, nested up to two deep. All its data are ints, so it can also be sent as ints.
+/// A random datatype, nested up to two levels. It consists of ints, so ints match it.
 Made datatype(Dice& dice) {
   MPI_Datatype type = MPI_INT;
   for (int depth = dice(1, 2); depth > 0; --depth) {
@@ -96,7 +96,7 @@ Made datatype(Dice& dice) {
   return Made(type);
 }
 
-/// Memory for items of a datatype, around the address of the first item, filled with numbers.
+/// Memory for items of a datatype, filled with numbers. Items may reach to both sides of the first item's address.
 struct Memory {
   std::vector<std::uint8_t> bytes;
   std::ptrdiff_t first = 0;
@@ -244,7 +244,7 @@ void collectives_are_mpis(Comm& comm, std::uint32_t seed) {
       run(comm, form, {.kind = CollectiveKind::alltoall, .in_place = in_place}, send, receive);
       break;
     default: {
-      // Rank r has (r + a) % 3 items for rank s, at positions that fit; equal numbers for all if MPI requires that.
+      // Rank r has (r + a) % 3 items for rank s, at valid positions; the same number for all if MPI requires that.
       const int a = dice(0, 2);
       const bool has_places = dice(0, 1) == 1;
       std::vector<int> sends(n);
@@ -305,7 +305,7 @@ void collectives_are_mpis(Comm& comm, std::uint32_t seed) {
   CHECK(got.bytes == expected.bytes);
 }
 
-/// An error of one rank reaches the others.
+/// All ranks get the error of one rank.
 void wrong_calls(Comm& comm) {
   std::vector<int> memory(static_cast<std::size_t>(comm.size()) * 4);
   const Datatype item = make_datatype(MPI_INT);
@@ -330,7 +330,7 @@ void wrong_calls(Comm& comm) {
   comm.run({}, {}, {});  // the communicator stays usable
 }
 
-/// The request is dropped: received data is unpacked nevertheless.
+/// Received data is unpacked even if the request is dropped.
 void dropped_requests(Comm& comm) {
   MPI_Datatype column = MPI_DATATYPE_NULL;
   MPI_Type_vector(4, 1, 5, MPI_INT, &column);
@@ -341,7 +341,7 @@ void dropped_requests(Comm& comm) {
   for (std::size_t i = 0; i < memory.size(); ++i) CHECK(memory[i] == (i % 5 == 0 ? 0 : comm.rank()));
 }
 
-/// Items at MPI_BOTTOM, whose pieces are addresses.
+/// Items at MPI_BOTTOM have absolute addresses.
 void absolute_addresses(Comm& comm) {
   const std::vector<int> mine{comm.rank(), 7, comm.rank() + 1};
   std::vector<int> got(static_cast<std::size_t>(comm.size()) * 2, -1);

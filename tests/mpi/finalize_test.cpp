@@ -1,4 +1,4 @@
-// MPI_Finalize frees open communicators in the order of their creation, which is equal on all ranks.
+// MPI_Finalize frees open communicators in the order of their creation, which is the same on all ranks.
 #include <optional>
 #include <vector>
 
@@ -37,7 +37,7 @@ extern "C" PENSTOCK_API int MPI_Comm_free(MPI_Comm* comm) {
 
 int main(int argc, char** argv) {
   begin(&argc, &argv);
-  // Later ones reuse the memory of earlier ones.
+  // Later communicators reuse the memory of earlier ones, so addresses do not have the order of creation.
   std::vector<std::optional<penstock::Comm>> comms(12);
   for (std::size_t i = 0; i < 6; ++i) comms[i].emplace(penstock::make_comm(MPI_COMM_WORLD, {.progress_cores = 0}));
   for (std::size_t i = 0; i < 4; ++i) comms[i].reset();

@@ -1,4 +1,4 @@
-// A communicator whose last reference is dropped on a thread that may not call MPI.
+// Drops the last reference to a communicator on a thread that may not call MPI.
 #include <optional>
 #include <thread>
 #include <vector>
@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
     std::thread([&] { comm.reset(); }).join();
     CHECK(open == before);
     const penstock::Comm next = penstock::make_comm(MPI_COMM_WORLD, {.progress_cores = 0});
-    CHECK(open.size() == before.size());  // its own communicators, no longer those above
+    CHECK(open.size() == before.size());  // its own communicators; those above are freed
   }
   CHECK(open.empty());
   std::optional<penstock::Comm> last = penstock::make_comm(MPI_COMM_WORLD, {.progress_cores = 0});

@@ -1,4 +1,4 @@
-// Communicators that are cached for groups of ranks: found by their group, whatever jobs the ranks belong to.
+// The cache of communicators finds a communicator by its group of ranks, even if the ranks belong to several jobs.
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -26,7 +26,7 @@ std::int32_t sum_of_ones(penstock::Comm& comm) {
   return sum;
 }
 
-/// Both sides of MPI_Comm_spawn: a communicator of all processes.
+/// Both sides of MPI_Comm_spawn call it. Returns a communicator of all processes.
 MPI_Comm merged(MPI_Comm parents_and_children, bool is_child) {
   MPI_Comm all = MPI_COMM_NULL;
   MPI_Intercomm_merge(parents_and_children, is_child ? 1 : 0, &all);
@@ -51,7 +51,7 @@ void found_by_group() {
   MPI_Comm_free(&again);
 }
 
-/// Two groups of these ranks, each with one process outside of their MPI_COMM_WORLD.
+/// Makes two groups of these ranks, each with one process outside of their MPI_COMM_WORLD.
 [[maybe_unused]] void spawned_groups(char* program) {
   MPI_Comm all[2];
   for (MPI_Comm& comm : all) {
@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
     MPI_Comm_disconnect(&parents);
   } else {
     found_by_group();
-#ifndef OPEN_MPI  // 5.0 crashes in MPI_Finalize after MPI_Comm_spawn and MPI_Intercomm_merge
+#ifndef OPEN_MPI  // Open MPI 5.0 crashes in MPI_Finalize after spawn and merge
     spawned_groups(argv[0]);
 #endif
   }

@@ -1,4 +1,4 @@
-// engine::Transport over MPI: messages of all lengths around the piece size, any source, withdrawal.
+// engine::Transport over MPI: messages of all lengths around the fragment size, any source, cancelled receives.
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -34,7 +34,7 @@ void lengths(Transport& transport) {
   const int left = (transport.rank() + transport.size() - 1) % transport.size();
   for (const std::uint64_t bytes : {0u, 1u, 999u, 1000u, 1001u, 1999u, 2000u, 2001u, 50000u}) {
     const auto sent = pattern(bytes, transport.rank());
-    // The receive buffer may be larger than the message, as for the engine's packets.
+    // The receive buffer may be larger than the message, as it is for the engine's packets.
     for (const std::uint64_t room : {bytes, bytes + 1, bytes + 5000}) {
       std::vector<std::byte> received(room);
       const auto receive = transport.irecv(received, left, 5);
@@ -89,7 +89,7 @@ void withdrawal(Transport& transport) {
   std::vector<std::byte> room(100);
   const auto never = transport.irecv(room, penstock::engine::kAnyRank, 11);
   CHECK(transport.cancel(never));
-  // The next receive with the same tag is not affected.
+  // The cancelled receive does not affect the next one with the same tag.
   const auto receive = transport.irecv(room, transport.rank(), 11);
   const auto mine = pattern(100, 1);
   const auto send = transport.isend(mine, transport.rank(), 11);
@@ -112,7 +112,7 @@ void too_long(Transport& transport) {
   }
 }
 
-/// Numbers that the ranks of this machine share without calling MPI.
+/// Flags in shared memory. Ranks use them without MPI calls.
 class Flags {
  public:
   Flags() {
@@ -139,7 +139,7 @@ class Flags {
   MPI_Win window_ = MPI_WIN_NULL;
 };
 
-/// A rendezvous message from a rank that is busy elsewhere: polling must not block.
+/// Polling must not block on a rendezvous message from a rank that makes no MPI calls.
 void polling_waits_for_nobody() {
   if (world_size() == 1) return;
   const auto transport = penstock::mpi::make_transport(MPI_COMM_WORLD);
@@ -199,7 +199,7 @@ int main(int argc, char** argv) {
     too_long(*transport);
   }
   polling_waits_for_nobody();
-  // An open transport with a posted receive must not disturb MPI_Finalize, nor be disturbed by it.
+  // An open transport with a posted receive and MPI_Finalize must not disturb each other.
   std::vector<std::byte> room(100);
   auto open = penstock::mpi::make_transport(MPI_COMM_WORLD);
   open->irecv(room, penstock::engine::kAnyRank, 1);

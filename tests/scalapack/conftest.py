@@ -1,4 +1,4 @@
-"""Every rank runs every test of test_calls.py at the same time."""
+"""Fixtures for test_calls.py. All ranks run each of its tests together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scalapack.library import OURS, Library, scalapack_name
 
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
-    """The same numbers on all ranks, other ones for each test."""
+    """Draws the same numbers on all ranks, and different numbers in each test."""
     return np.random.default_rng(list(request.node.name.encode()))
 
 
@@ -21,9 +21,9 @@ def theirs() -> Library:
     name = scalapack_name()
     if name is None:
         pytest.skip("ScaLAPACK is not installed; `./dev test --all` does that on Debian")
-    return Library(name, ctypes.RTLD_GLOBAL)  # where Penstock finds its BLACS
+    return Library(name, ctypes.RTLD_GLOBAL)  # makes its BLACS visible to Penstock
 
 
 @pytest.fixture(scope="session")
 def ours(theirs: Library) -> Library:
-    return Library(OURS, ctypes.RTLD_LOCAL)  # ScaLAPACK's own calls stay its own
+    return Library(OURS, ctypes.RTLD_LOCAL)  # does not replace ScaLAPACK's own routines

@@ -1,4 +1,4 @@
-"""ScaLAPACK's and Penstock's routines side by side, and what they do in NumPy's words."""
+"""ScaLAPACK's and Penstock's routines side by side, and distributed matrices as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def scalapack_name() -> str | None:
 
 @dataclass(frozen=True)
 class Grid:
-    """A process grid as this process sees it: `context` is -1 where it is not in it."""
+    """A process grid as this process sees it. `context` is -1 if this process is not in the grid."""
 
     context: int
     rows: int
@@ -35,7 +35,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A distributed matrix. With first blocks other than the rest its descriptor has type 2."""
+    """A distributed matrix. Its descriptor has type 2 if the first block has another size than the rest."""
 
     grid: Grid
     shape: tuple[int, int]
@@ -45,14 +45,14 @@ class Matrix:
     first_block: tuple[int, int] | None = None
 
     def owners(self, axis: int) -> np.ndarray:
-        """The row (column) of the grid that has each row (column) of the matrix."""
+        """Return, for each row (column) of the matrix, the row (column) of the grid that owns it."""
         first = (self.first_block or self.block)[axis]
         index = np.arange(self.shape[axis])
         blocks = np.where(index < first, 0, 1 + (index - first) // self.block[axis])
         return (blocks + self.source[axis]) % (self.grid.rows, self.grid.columns)[axis]
 
     def mine(self) -> tuple[np.ndarray, np.ndarray]:
-        """The rows and the columns of the matrix that this process has."""
+        """Return the rows and the columns of the matrix that this process owns."""
         if self.grid.context < 0:
             return np.empty(0, int), np.empty(0, int)
         return tuple(
@@ -64,7 +64,7 @@ class Matrix:
         return max(1, len(self.mine()[0]) + self.padding)
 
     def local(self, whole: np.ndarray, outside: int = -77) -> np.ndarray:
-        """This process's memory: its part of `whole`, with something else in the padding."""
+        """Return this process's memory: its part of `whole`, and `outside` in the padding."""
         rows, columns = self.mine()
         memory = np.full((self.leading(), len(columns)), outside, whole.dtype, order="F")
         memory[: len(rows)] = whole[np.ix_(rows, columns)]
@@ -119,7 +119,7 @@ class Library:
         )
 
     def grid(self, processes: Sequence[int], rows: int, columns: int) -> Grid:
-        """A grid of these ranks of MPI_COMM_WORLD, which lie in it column by column. Collective over all of them."""
+        """Make a grid of these ranks of MPI_COMM_WORLD, in column-major order. Collective over all of them."""
         context = ctypes.c_int()
         self._call("blacs_get_", 0, 0, context)
         usermap = (ctypes.c_int * len(processes))(*processes)

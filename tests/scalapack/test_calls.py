@@ -1,4 +1,4 @@
-"""Random calls of the redistribution routines, on every rank, against NumPy and against ScaLAPACK."""
+"""Random calls of the redistribution routines on all ranks, compared with NumPy and with ScaLAPACK."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ WORLD = MPI.COMM_WORLD
 
 @pytest.fixture(scope="session")
 def line(theirs: Library) -> Grid:
-    """The context of the calls: all ranks."""
+    """The context of the calls: a grid of all ranks."""
     return theirs.line(WORLD.size)
 
 
 def random_grid(rng: np.random.Generator, blacs: Library) -> Grid:
-    """Some of the ranks in any order; the others are outside."""
+    """Make a grid of some of the ranks in any order. The others are outside."""
     rows = int(rng.integers(1, WORLD.size + 1))
     columns = int(rng.integers(1, WORLD.size // rows + 1))
     return blacs.grid(rng.permutation(WORLD.size)[: rows * columns].tolist(), rows, columns)
@@ -89,7 +89,7 @@ def test_tran_equals_numpy_and_scalapack(ours: Library, theirs: Library, rng: np
     letter = TRAN[name]
     for case in range(12):
         grid = random_grid(rng, theirs)
-        local_rng = np.random.default_rng([case, *name.encode()])  # not all ranks come to the calls
+        local_rng = np.random.default_rng([case, *name.encode()])  # ranks outside of the grid draw nothing
         for _ in range(3 if grid.context >= 0 else 0):
             shape = tuple(int(n) for n in local_rng.integers(1, 40, 2))
             a = random_matrix(local_rng, grid, shape[::-1], first=case % 2 == 1)
@@ -185,7 +185,7 @@ def test_an_illegal_argument_is_named_and_moves_nothing(
 ) -> None:
     a, b = Matrix(line, (20, 20), (3, 2)), Matrix(line, (20, 20), (5, 4))
     source = np.arange(400.0).reshape(20, 20)
-    # One rank alone is wrong, the others must not wait for it, and must not move anything.
+    # Only one rank has a wrong argument. The others must neither wait for it nor move anything.
     wrong = changes if WORLD.rank == min(WORLD.size - 1, 3) else {}
     descriptors = {"A": a.descriptor(), "B": b.descriptor()}
     descriptors[where] = (a if where == "A" else b).descriptor(**wrong)
@@ -195,7 +195,7 @@ def test_an_illegal_argument_is_named_and_moves_nothing(
     equal_everywhere(result, b.local(np.zeros(b.shape)), "something was moved")
     said = capfd.readouterr().err
     assert (words in said) == bool(wrong), said
-    # ScaLAPACK's handler was asked with its number; and the same call works once it is right.
+    # ScaLAPACK's error handler got the argument's number. The same call works with right arguments.
     descriptors = {"A": a.descriptor(), "B": b.descriptor()}
     ours.gemr2d(*call[:4], descriptors["A"], *call[5:7], descriptors["B"], line.context)
     after = np.zeros(b.shape)
@@ -235,18 +235,18 @@ def test_a_call_that_is_known_may_differ_in_leading_dimensions_alone(
         said, result, expected = call(padding=turn % 3 if last else 0)
         equal_everywhere(result, expected, f"turn {turn}")
         assert not said
-        # What only one process knows to be wrong, and what contradicts the others, is found without moving anything.
+        # An error that only one process sees, and a contradiction between processes, are found before anything moves.
         wrong, words = {2: ({"lld": 0}, "DESCB(9), LLD"), 4: ({"mb": 7}, "different")}.get(turn, ({}, ""))
         if wrong and (WORLD.size > 1 or "lld" in wrong):
             said, result, _ = call(**wrong)
             equal_everywhere(result, np.zeros_like(result), f"{wrong} moved something")
-            # What contradicts the others is said by process 0, the own leading dimension by the process that has it.
+            # Process 0 reports a contradiction. The process with the wrong leading dimension reports that.
             if last if "lld" in wrong else WORLD.rank == 0:
                 assert words in said, said
 
 
 def test_contexts_come_and_go(ours: Library, theirs: Library, rng: np.random.Generator) -> None:
-    """A program that makes a context for every call neither slows down nor runs out of anything."""
+    """A program that makes a context for every call does not run out of resources."""
     for _ in range(200):
         every = theirs.line(WORLD.size, b"Column")
         a, b = Matrix(every, (9, 9), (2, 2)), Matrix(every, (9, 9), (3, 1))

@@ -1,4 +1,4 @@
-"""ScaLAPACK's own test programs with Penstock preloaded: they pass, and Penstock served their calls."""
+"""ScaLAPACK's own test programs pass with Penstock preloaded, and Penstock executes their calls."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def mpiexec(ranks: int, *command: str | Path, cwd: Path, **environment: str | Pa
 
 
 def served(folder: Path) -> dict[str, dict[str, int]]:
-    """By routine, the counts of the report of one process."""
+    """Return the counts in the report of one process, by routine."""
     for path in folder.glob("report.*.jsonl"):
         for line in path.read_text().splitlines():
             facts = json.loads(line)
@@ -73,12 +73,12 @@ def test_calls(ranks: int, tmp_path: Path) -> None:
     [("xssvd", "PSGEMR2D"), ("xdsvd", "PDGEMR2D"), ("xcsep", "PCGEMR2D"), ("xzsep", "PZGEMR2D")],
 )
 def test_drivers_of_scalapack(program: str, routine: str, tmp_path: Path) -> None:
-    """Singular values and eigenvalues, which redistribute inside of ScaLAPACK."""
+    """ScaLAPACK redistributes matrices itself when it computes singular values and eigenvalues."""
     if not (PROGRAMS / program).exists():
         pytest.skip(f"there is no {PROGRAMS / program}; `./dev test --all` installs it on Debian")
     for data in DATA.glob("*.dat"):
         shutil.copy(data, tmp_path)
-    for _ in range(3):  # with other random matrices; some fail in ScaLAPACK alone, too
+    for _ in range(3):  # other random matrices each time; some fail even without Penstock
         said = mpiexec(RANKS, PROGRAMS / program, cwd=tmp_path, LD_PRELOAD=OURS, PENSTOCK_REPORT=tmp_path / "report")
         assert "passed" in said.lower(), said[-3000:]
         failures = [line for line in said.splitlines() if "FAILED" in line or "Failed" in line]
@@ -91,7 +91,7 @@ def test_drivers_of_scalapack(program: str, routine: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("letter", "isdcz")
 def test_redistribution_tester_of_scalapack(letter: str, tmp_path: Path) -> None:
-    """REDIST/TESTING of ScaLAPACK's sources, which Debian does not compile: there and back between 90 pairs of layouts."""
+    """Debian does not compile REDIST/TESTING of ScaLAPACK's sources: there and back between 90 pairs of layouts."""
     if scalapack_name() is None:
         pytest.skip("ScaLAPACK is not installed; `./dev test --all` does that on Debian")
     if "PENSTOCK_SCALAPACK_SOURCE" not in os.environ:

@@ -1,4 +1,4 @@
-"""The pages: links lead somewhere, each page keeps to its kind, and what it names exists."""
+"""Checks the pages: links work, each page has the form of its kind, and the things that it names exist."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def tracked() -> list[str]:
 
 
 def prose(text: str) -> str:
-    """Without blocks and words of code, which hold no links."""
+    """Return the text without blocks and words of code, which have no links."""
     return CODE.sub("", FENCE.sub("", text))
 
 
 def anchors(text: str) -> set[str]:
-    """What GitHub makes of the headings."""
+    """Return the anchors that GitHub makes of the headings."""
     found: set[str] = set()
     for heading in re.findall(r"^#+ +(.+?) *$", FENCE.sub("", text), re.MULTILINE):
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "")
@@ -68,13 +68,13 @@ def broken_links(page: Path, text: str) -> Iterator[str]:
 
 
 def terms(glossary: str) -> list[str]:
-    """The first column of the tables, in bold; `a / b` and `a, b` are two terms."""
+    """Return the bold terms in the first column of the tables. `a / b` and `a, b` are two terms."""
     rows = re.findall(r"^\| \*\*(.+?)\*\* \|", glossary, re.MULTILINE)
     return [term for row in rows for term in re.split(r" / |, ", row)]
 
 
 def missing_in(text: str) -> list[str]:
-    """What a page of measurements lacks; its command is a block of shell, or a program."""
+    """Return what a page of measurements lacks. Its command is a block of shell, or a program."""
     wanted = {
         "**Date**": r"\*\*Date\*\* \| .*20\d\d-\d\d-\d\d",
         "**Machine**": r"\*\*Machine\*\* \| \S",
@@ -111,7 +111,7 @@ def test_figures_for_the_picture_are_those_of_the_page(page: Path) -> None:
     for table in data["tables"]:
         assert table["date"] in text
         if "mean" in table["case"]:
-            continue  # of two figures of the page each
+            continue  # each is the mean of two figures on the page
         for row in table["rows"].values():
             points = row.values() if all(isinstance(point, dict) for point in row.values()) else [row]
             for number in (number for point in points for number in point.values()):
@@ -148,7 +148,7 @@ def test_pages_that_sources_name_exist() -> None:
 
 
 def files_named(text: str) -> set[str]:
-    """The source files that prose names, such as `parts/levels.hpp`."""
+    """Return the source files that the prose names, such as `parts/levels.hpp`."""
     return set(re.findall(r"`([\w./-]+\.(?:hpp|cpp|def|py|pml|h))`", FENCE.sub("", text)))
 
 

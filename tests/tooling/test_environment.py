@@ -1,4 +1,4 @@
-"""What ./dev installs for its commands: scripts/environment.sh and the requirements files."""
+"""Checks what ./dev installs for its commands: scripts/environment.sh and the requirements files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REQUIREMENTS = sorted(SCRIPTS.glob("requirements*.txt"))
 
 
 def bash(lines: str) -> str:
-    """Output of lines that follow scripts/environment.sh on a machine where no header and no tool is found."""
+    """Return the output of lines after scripts/environment.sh, on a machine without any header or tool."""
     bare = "find_header() { return 1; }; find_python() { return 1; }; command() { return 1; }; env_dir=/nonexistent\n"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", f"source {SCRIPTS}/environment.sh\n{bare}{lines}"],

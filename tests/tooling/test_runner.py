@@ -1,4 +1,4 @@
-"""The test runner counts what happened: it must not call a crash, a hang or an empty run a success."""
+"""The test runner must not report a crash, a hang or an empty run as a success."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_logs_of_a_failure_are_quoted(
 
 
 class Clock:
-    """Stands still unless a test moves it."""
+    """A clock that only tests advance."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -106,7 +106,7 @@ class Clock:
 
 
 class Endless:
-    """A process that takes `turns` looks of a minute each to end, and writes in every `writes`th of them."""
+    """A process that ends after `turns` waits of a minute each, and writes output every `writes` waits."""
 
     def __init__(self, clock: Clock, turns: int, writes: int) -> None:
         self.clock, self.turns, self.writes, self.turn = clock, turns, writes, 0
@@ -230,7 +230,7 @@ def test_two_builds_of_a_tree_are_made_one_after_the_other(monkeypatch: pytest.M
         f"echo begins >> {began}; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; echo ends >> {began}",
     )
     builds = [subprocess.Popen(dev_test.build_command("asan")) for _ in range(2)]
-    await_file(began)  # the other one waits, or has begun, too
+    await_file(began)  # the other build waits, or has begun too
     (tmp_path / "go").touch()
     assert [build.wait() for build in builds] == [0, 0]
     assert began.read_text().split() == ["begins", "ends"] * 2

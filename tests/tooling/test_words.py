@@ -1,4 +1,4 @@
-"""Private words stay out: private_words.txt lists them with the field's words that take their place."""
+"""Keeps private words out. private_words.txt lists them, with the field's terms that replace them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).parent / "private_words.txt"
-# Pages that quote old names: what a version renamed, and results measured before it.
+# These pages quote old names: the changelog's renames, and earlier measurements.
 QUOTING = re.compile(r"^(CHANGELOG\.md$|docs/measurements/)")
 FOLDERS = ("include/", "src/", "python/", "docs/", "README.md", "CONTRIBUTING.md", "examples/")
 
@@ -37,7 +37,7 @@ class Word(NamedTuple):
         return re.search(r"[ &]", self.pattern.pattern) is not None
 
     def uses(self, source: Source) -> list[str]:
-        """ "src/a.cpp:3: 'word'" for each use that is not legitimate."""
+        """Return "src/a.cpp:3: 'word'" for each use that is not legitimate."""
         allowed = [text for files, text in self.legitimate if files.search(source.name)]
         return [
             f"{source.name}:{number}: '{found[0]}'"
@@ -75,7 +75,7 @@ def sources() -> list[Source]:
 
 @pytest.fixture(scope="module")
 def holders(sources: list[Source]) -> dict[str, list[Source]]:
-    """By word: who has it, so that a pattern is tried once for each word rather than for each line."""
+    """Return the sources of each word, so that a pattern is tried once for each word, not for each line."""
     found: dict[str, list[Source]] = {}
     for source in sources:
         for word in source.words:

@@ -27,11 +27,11 @@ TEST(LruCache, EvictsWhatWasUsedLeastRecently) {
   EXPECT_EQ(keys(cache), (std::vector{3, 2, 1}));
   cache.use(cache.find(1));
   EXPECT_EQ(keys(cache), (std::vector{1, 3, 2}));
-  EXPECT_NE(cache.find(2), cache.end());  // looking is not using
+  EXPECT_NE(cache.find(2), cache.end());  // find() does not count as a use
   cache.add(4, text(4), 10);
   EXPECT_EQ(keys(cache), (std::vector{4, 1, 3}));
   EXPECT_EQ(cache.find(2), cache.end());
-  cache.add(5, text(5), 15);  // in place of two
+  cache.add(5, text(5), 15);  // evicts two entries
   EXPECT_EQ(keys(cache), (std::vector{5, 4}));
   EXPECT_EQ(cache.size_bytes(), 25u);
 }
@@ -58,7 +58,7 @@ TEST(LruCache, WhatIsInUseOutlivesItsEntry) {
 TEST(LruCache, HoldsItsBoundLikeAListThatIsSearched) {
   std::mt19937 random(3);
   Cache cache(500);
-  std::vector<std::pair<int, std::uint64_t>> expected;  // the latest first
+  std::vector<std::pair<int, std::uint64_t>> expected;  // most recent first
   const auto sum = [&] {
     std::uint64_t bytes = 0;
     for (const auto& each : expected) bytes += each.second;

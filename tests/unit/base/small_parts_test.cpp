@@ -1,4 +1,4 @@
-// What several layers share: hashes, overlaps, ranks in words.
+// Utilities that several layers use: hashes, overlaps, lists of ranks as text.
 #include <gtest/gtest.h>
 
 #include <array>

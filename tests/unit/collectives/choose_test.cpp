@@ -170,7 +170,7 @@ TEST(Group, FollowsTheNodes) {
   EXPECT_EQ(collectives::largest_node(scattered), 3);
 }
 
-// Every rank but the root has a parent, which has it as a child, at the same level and with the same subtree.
+// Every rank but the root has a parent. The parent has it as a child, at the same level and with the same subtree.
 TEST(Tree, BothEndsOfEveryEdgeAgree) {
   for (int size = 1; size <= 33; ++size)
     for (const auto make : {collectives::binomial, collectives::chain}) {
@@ -193,7 +193,7 @@ TEST(Tree, BothEndsOfEveryEdgeAgree) {
     }
 }
 
-// Every rank but the root has one parent, which has it as a child; nobody has children in both of the two trees.
+// Every rank but the root has one parent, which has it as a child. No rank has children in both trees.
 TEST(Tree, TheTwoTreesShareTheWork) {
   using collectives::Group;
   const std::vector<collectives::Tree (*)(const Group&)> makers{
@@ -223,7 +223,7 @@ TEST(Tree, TheTwoTreesShareTheWork) {
   }
 }
 
-// Half of the messages of a full binomial tree are on its last level (paper 000, section 3).
+// The last level of a full binomial tree has half of its messages (paper 000, section 3).
 TEST(Tree, TheLastLevelOfABroadcastGoesToTheApplication) {
   int application = 0;
   int progress = 0;

@@ -1,4 +1,4 @@
-// Trees over a node with several domains.
+// Trees on a node with several domains.
 #include "collectives/parts/group.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace penstock::collectives {
 namespace {
 
-/// The trees of all ranks of the node of rank 0, which `root` leads.
+/// The trees of all ranks on rank 0's node. `root` is their root.
 std::map<int, Tree> trees(Team team, int root) {
   std::map<int, Tree> of_rank;
   for (team.rank = 0; team.rank < team.size(); ++team.rank)

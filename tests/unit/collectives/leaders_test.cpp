@@ -41,7 +41,7 @@ TEST(LeaderRing, SpreadsLastWhatArrivesLast) {
   for (const Step& step : plan.steps)
     if (step.kind == StepKind::publish_tasks) last = &step;
   ASSERT_NE(last, nullptr);
-  // The ring ends with the part of the node after the next one.
+  // The last block in the ring is that of the node after the next one.
   EXPECT_GE(first_region(plan, *last).region.offset_bytes, kBytes / 4 * 3);
   EXPECT_LE(first_region(plan, *last).region.size_bytes, kBytes / 32) << "only its end is spread after the exchange";
 }

@@ -23,7 +23,7 @@ SplitAdvice paper_set_up(CollectiveKind kind = CollectiveKind::reduce, int cores
   return advise_ranks(model, cores, computation_on_all_cores(model, cores));
 }
 
-// The numbers of ranks at which another S than before becomes the best, up to N = cores - 1.
+// The numbers of ranks at which the best S changes, up to N = cores - 1, and the new S.
 std::map<int, int> switching_points(const SplitAdvice& advice) {
   std::map<int, int> found;
   int last = -1;
@@ -43,7 +43,7 @@ std::string message_of(Call call) {
   return "no error";
 }
 
-// Paper 000, section 4 and 6.
+// See paper 000, sections 4 and 6.
 TEST(SplitModel, HasTheSwitchingPointsOfThePaper) {
   for (const CollectiveKind kind : {CollectiveKind::reduce, CollectiveKind::bcast, CollectiveKind::allreduce}) {
     const SplitAdvice advice = paper_set_up(kind);
@@ -67,7 +67,7 @@ TEST(SplitModel, HasTheTimesOfThePaperAtItsTextbookPoints) {
   EXPECT_EQ(computation_time(6, 64, 32), 12) << "fewer cores compute longer";
 }
 
-// The tree itself: by walking it, edge by edge.
+// Compares with an edge-by-edge walk of the tree.
 TEST(SplitModel, CountsTheEdgesOfEveryTree) {
   for (const int radix : {2, 3, 4, 7})
     for (int ranks = 1; ranks <= 130; ++ranks) {
@@ -85,7 +85,7 @@ TEST(SplitModel, CountsTheEdgesOfEveryTree) {
     }
 }
 
-// Equation 3 as printed, for powers of two, where it is exact.
+// The printed equation 3 is exact for powers of two.
 TEST(SplitModel, AgreesWithThePrintedEquationForPowersOfTwo) {
   for (int height = 1; height <= 7; ++height)
     for (int level = 1; level <= height; ++level) EXPECT_EQ(tree_edges(1 << height, level), 1 << (level - 1));
@@ -180,7 +180,7 @@ TEST(SplitModel, MeasuredCostsMoveTheSwitchingPoints) {
   EXPECT_DOUBLE_EQ(blocking_time(model, 64), 6 * (1e-6 + 1e-10 * (2 << 20)));
   EXPECT_DOUBLE_EQ(communication_time(model, {16, 1}, 1), 1e-6 + 1e-10 * (2 << 20) + 7 * (4e-6 + 4e-10 * (2 << 20)));
   EXPECT_GT(best_split(model, {51, 13}), best_split({}, {51, 13}));
-  // Latency counts per message, so it weighs more on the many short ones next to the leaves.
+  // Latency counts per message, so it matters more for the many short messages near the leaves.
   const SplitModel latency{.kind = CollectiveKind::gather, .costs = {{1, 0}, {1, 0}}};
   EXPECT_EQ(blocking_time(latency, 64), 6);
 }
@@ -194,7 +194,7 @@ TEST(SplitModel, DividedWorkGoesBehindTheComputationAndTheRestToAllCores) {
   EXPECT_DOUBLE_EQ(divided_time({.kind = CollectiveKind::allreduce}, {16, 1}, 0), 30 / 17.0);
   EXPECT_DOUBLE_EQ(divided_time({.kind = CollectiveKind::gather}, {16, 1}, 0), 15 / 17.0) << "each block moves once";
   EXPECT_DOUBLE_EQ(divided_time(unit, {1, 3}, 5), 5);
-  // Four segments, each summed by one core; a segment is the least that a core can take.
+  // One core sums each of the four segments: a segment is the smallest unit of work.
   EXPECT_DOUBLE_EQ(divided_time({.bytes = 4, .segment_bytes = 1}, {16, 0}, 0), 15);
   EXPECT_DOUBLE_EQ(divided_time({.kind = CollectiveKind::bcast, .bytes = 4, .segment_bytes = 1}, {16, 0}, 0),
                    60 / 16.0);

@@ -1,4 +1,4 @@
-// Tables of measured choices: what is read, what is refused and why, and what is chosen between measured sizes.
+// Tuning tables: what they accept, what they refuse and why, and what they choose between measured sizes.
 #include "penstock/tuning.hpp"
 
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ TEST(Tuning, TakesTheBestOfTheMeasuredSize) {
   EXPECT_NE(tuning.find(team(), bcast(16000))->reason.find("MPI's own took 5.0 us"), std::string::npos);
 }
 
-// On logarithmic scales the lines of the two cross at about 1670 bytes.
+// On logarithmic scales the two lines cross at about 1670 bytes.
 TEST(Tuning, InterpolatesBetweenSizes) {
   const Tuning tuning = Tuning::parse(table(kPoints), tuning_key(team(), "MPI 1", true));
   EXPECT_EQ(tuning.find(team(), bcast(1400))->algorithm, "binomial");
@@ -84,7 +84,7 @@ TEST(Tuning, ChoosesMpisOwnWhereThatMayServe) {
   EXPECT_EQ(tuning.find(team(), bcast(1000), true)->reason, "tuned: 3.0 us at 1000 bytes");
   EXPECT_EQ(tuning.find(team(), bcast(1000))->algorithm, "binomial");
   EXPECT_EQ(tuning.find(team(), bcast(16000), true)->algorithm, "chain");
-  // Interpolated between what both sizes have.
+  // Interpolates between the candidates that both sizes have.
   EXPECT_EQ(tuning.find(team(), bcast(2000), true)->algorithm, "native");
   EXPECT_EQ(tuning.find(team(), bcast(2000))->algorithm, "binomial");
   Team tuned = team();

@@ -1,4 +1,4 @@
-// What ranks are told when their calls do not fit together, over threads of this process as ranks.
+// The errors of ranks whose calls do not match. The ranks are threads of this process.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -130,7 +130,7 @@ TEST(Debug, LeavesWhatFitsTogetherAlone) {
     }
     run(comm, collective);
     run(comm, {.kind = CollectiveKind::gatherv, .count = 3, .root = 2});
-    // The root's own block in place, which the others do not know.
+    // The other ranks do not know that the root's own block is in place.
     collective = {.kind = CollectiveKind::gatherv, .count = comm.rank() == 2 ? 99u : 3u, .root = 2};
     collective.in_place = comm.rank() == 2;
     collective.receive.counts = {3, 3, 3, 3};
@@ -140,7 +140,7 @@ TEST(Debug, LeavesWhatFitsTogetherAlone) {
   for (const auto& error : errors) EXPECT_FALSE(error) << error->message();
 }
 
-// At any level a rank that fails by itself says why, and the others hear of it.
+// At every debug level a rank that fails locally reports why, and the other ranks get that reason.
 TEST(Debug, FailuresOfOneRankAreToldAsSuch) {
   for (const std::int64_t debug : {0, 1}) {
     const DebugLevel level(debug);
@@ -160,7 +160,7 @@ TEST(Debug, FailuresOfOneRankAreToldAsSuch) {
   }
 }
 
-// Without the debug level, too, nobody waits for ever for a message that is never sent.
+// A rank does not wait for a message that is never sent, even without the debug level.
 TEST(Counts, ARankThatWaitsForNothingIsTold) {
   for (const std::vector<std::int32_t>& nodes : {std::vector<std::int32_t>{0, 0, 0}, {0, 1, 2}}) {
     const auto errors = outcomes(nodes, [](Comm& comm) {

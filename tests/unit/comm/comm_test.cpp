@@ -1,4 +1,4 @@
-// The communicator over threads of this process as ranks: what it adds to the engine.
+// Tests what the communicator adds to the engine. The ranks are threads of this process.
 #include "penstock/comm.hpp"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ void run_ranks(int size, const std::function<void(Comm&)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-/// The mistake that is to be noticed. It is a data race: another thread may be reading the element for its rank.
+/// The error to detect. It is a data race: the thread of another rank may be reading the element.
 [[gnu::noinline, gnu::no_sanitize("thread")]] void change_too_early(std::int32_t& element) { element = 2; }
 
 TEST(Debug, ASendBufferThatChangesTooEarlyIsAnError) {
@@ -50,7 +50,7 @@ TEST(Debug, ASendBufferThatChangesTooEarlyIsAnError) {
       const auto start = [&] {
         return comm.start(collective, std::as_bytes(std::span(in)), std::as_writable_bytes(std::span(out)));
       };
-      start().wait();  // nothing has changed: no error
+      start().wait();  // no change, no error
 
       std::vector<std::int32_t>& sent = kind == CollectiveKind::bcast ? out : in;
       Request request = start();
@@ -73,7 +73,7 @@ TEST(Debug, ASendBufferThatChangesTooEarlyIsAnError) {
   });
 }
 
-// With other requests in flight. The thread sanitizer sees what the threads share.
+// Other requests are in flight meanwhile. The thread sanitizer checks what the threads share.
 TEST(Debug, SeveralThreadsMayWaitForARequest) {
   const DebugLevel level(1);
   run_ranks(2, [](Comm& comm) {
@@ -106,7 +106,7 @@ TEST(Debug, SeveralThreadsMayWaitForARequest) {
   });
 }
 
-// Whoever the threads are, one of them is told.
+// At least one of the waiting threads gets the error.
 TEST(Debug, ADifferenceIsToldToOneOfTheThreadsThatWait) {
   const DebugLevel level(1);
   run_ranks(2, [](Comm& comm) {
@@ -200,7 +200,7 @@ TEST(Explain, NamesTheSplitAndTheCores) {
   });
 }
 
-// Rank 0 reads it for all; a table for other runs is refused with its reason, and the defaults stay.
+// Rank 0 reads the table for all ranks. It refuses a table for other runs with a reason, and the defaults stay.
 TEST(Tuning, IsTheSameOnAllRanksOrNotUsed) {
   const std::string path = testing::TempDir() + "penstock-tuning-" + std::to_string(::getpid()) + ".json";
   const Collective collective{.kind = CollectiveKind::bcast, .count = 4096};

@@ -1,4 +1,4 @@
-// The option `debug` for the time of a test.
+// Sets the option `debug` during a test.
 #pragma once
 
 #include <cstdint>

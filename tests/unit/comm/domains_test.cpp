@@ -1,4 +1,4 @@
-// The third level: what the ranks conclude from their local_domains.
+// The third level of the hierarchy: ranks derive global domains from their local_domains.
 #include "comm/domains.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Making a communicator where a rank runs out of memory, over threads of this process as ranks.
+// A rank runs out of memory while it makes a communicator. The ranks are threads of this process.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -20,9 +20,9 @@
 
 namespace {
 
-/// Of this thread: how many allocations are left until one fails; negative: all are served.
+/// The number of this thread's allocations before one fails. If negative, none fails.
 thread_local std::int64_t allocations_left = -1;
-thread_local std::int64_t allocated_bytes = 0;  ///< less what was freed
+thread_local std::int64_t allocated_bytes = 0;  ///< allocated and not yet freed, by this thread
 
 }  // namespace
 
@@ -44,7 +44,7 @@ namespace {
 
 enum class Lacking { description, nodes };
 
-/// Where this rank looks at what it has, for the first time, there is no memory.
+/// Throws bad_alloc once, at the first query of `lacking`.
 class Starved final : public engine::Transport {
  public:
   Starved(std::unique_ptr<engine::Transport> under, Lacking lacking) : under_(std::move(under)), lacking_(lacking) {}
@@ -113,7 +113,7 @@ TEST(MakeComm, FailsOnAllRanksWhereOneLacksMemory) {
     }
 }
 
-/// Runs the function with all the memory that there is.
+/// Runs the function without failing allocations.
 template <typename Function>
 auto fed(Function function) {
   struct Meanwhile {
@@ -123,7 +123,7 @@ auto fed(Function function) {
   return function();
 }
 
-/// Whatever it does itself finds memory.
+/// A transport whose own allocations do not fail.
 class Fed : public engine::Transport {
  public:
   explicit Fed(std::unique_ptr<engine::Transport> under) : under_(std::move(under)) {}
@@ -195,7 +195,7 @@ TEST(MakeComm, FailsOnAllRanksOrNoneWhicheverAllocationFails) {
   EXPECT_EQ(heap.taken_bytes(), taken) << "what failed has given back its memory";
 }
 
-/// A rank of many, which all tell the same and of which nobody else is there.
+/// A transport of a rank in a large job without other ranks. All of them seem to contribute what this rank does.
 class Crowd final : public engine::Transport {
  public:
   explicit Crowd(int ranks) {

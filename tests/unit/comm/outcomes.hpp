@@ -1,4 +1,4 @@
-// A call by threads of this process as ranks, which may fail on some of them.
+// Runs a call on all ranks, which are threads of this process. The call may fail on some of them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace penstock::comm {
 
-/// What each rank's call gave: the error, if any. Afterwards the communicator has to work.
+/// The error of each rank's call, if any. Checks that the communicator works afterwards.
 inline std::vector<std::optional<Error>> outcomes(const std::vector<std::int32_t>& nodes,
                                                   const std::function<void(Comm&)>& call) {
   auto transports = engine::make_local_transports(nodes);

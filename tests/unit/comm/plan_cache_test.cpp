@@ -1,4 +1,4 @@
-// Plans that are kept for the next equal call, within a bound in bytes.
+// The cache keeps plans for equal calls, up to a bound in bytes.
 #include "comm/plan_cache.hpp"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 
 Collective bcast_of(std::uint64_t count) { return {.kind = CollectiveKind::bcast, .count = count}; }
 
-/// A cache whose plans are made here, and counted.
+/// A plan cache that counts the plans it makes.
 class CountedPlans {
  public:
   explicit CountedPlans(std::uint64_t most_bytes) : cache(most_bytes) {}
@@ -48,7 +48,7 @@ TEST(PlanCache, EvictsThePlanThatWasUsedLeastRecently) {
   plans.get(bcast_of(3));  // the latest call of its kind
   plans.get(bcast_of(1));
   EXPECT_EQ(plans.made, 3);
-  plans.get(bcast_of(4));  // instead of 2
+  plans.get(bcast_of(4));  // evicts 2
   for (const std::uint64_t count : {3, 1, 4}) plans.get(bcast_of(count));
   EXPECT_EQ(plans.made, 4);
   plans.get(bcast_of(2));

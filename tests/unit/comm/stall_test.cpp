@@ -1,4 +1,4 @@
-// A rank that comes late is named by those that wait for it, once, and nothing else happens to it.
+// The ranks that wait for a late rank name it in one stall warning. The operation still succeeds.
 #include <gtest/gtest.h>
 
 #include <barrier>
@@ -29,8 +29,8 @@ class StallTimeout {
 
 bool has_told(const Comm& comm) { return comm.report().find("stall warning: in 1 operations") != std::string::npos; }
 
-/// The reports of all ranks after an allreduce to which one rank came late: when `wait` returns, which is given the
-/// communicators of the others. They have started theirs by then.
+/// The reports of all ranks after an allreduce that one rank starts late: after `wait` returns. `wait` gets the
+/// communicators of the other ranks, which have started the operation by then.
 std::vector<std::string> reports(const std::vector<std::int32_t>& nodes, const Collective& collective,
                                  const std::function<void(const std::vector<const Comm*>&)>& wait) {
   auto transports = engine::make_local_transports(nodes);

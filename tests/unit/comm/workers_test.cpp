@@ -1,4 +1,4 @@
-// The agreement on communication cores, with threads of this process as ranks.
+// The agreement on communication cores. The ranks are threads of this process.
 #include "comm/workers.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace penstock::comm {
 namespace {
 
-/// What the ranks agree on that send these infos.
+/// The agreement of ranks with these infos.
 std::vector<Workers> agreed(const std::vector<std::int32_t>& nodes, const std::vector<WorkerInfo>& infos) {
   const auto transports = engine::make_local_transports(nodes);
   std::vector<WorkerAgreement> agreements;
@@ -28,7 +28,7 @@ std::vector<Workers> agreed(const std::vector<std::int32_t>& nodes, const std::v
   return answers;
 }
 
-/// Ranks in processes of their own that nothing is known of but this machine's CPUs.
+/// Ranks in separate processes. Only the CPUs of the machine are known.
 std::vector<WorkerInfo> unbound(std::size_t ranks, int wanted) {
   std::vector<WorkerInfo> infos(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {

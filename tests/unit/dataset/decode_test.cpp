@@ -106,7 +106,7 @@ TEST(Jpeg, DamagedFilesAreRefusedAndTheDecoderGoesOn) {
   }
 }
 
-/// A file with a few random changes: bytes, stretches left out, doubled or moved, a cut.
+/// A file with a few random changes: changed bytes; ranges removed, duplicated or moved; truncation.
 std::vector<std::byte> mutated(std::vector<std::byte> file, std::mt19937& random) {
   const auto place = [&] { return file.begin() + static_cast<std::ptrdiff_t>(random() % file.size()); };
   for (unsigned left = 1 + random() % 4; left > 0 && file.size() > 16; --left) {
@@ -128,13 +128,13 @@ std::vector<std::byte> mutated(std::vector<std::byte> file, std::mt19937& random
   return file;
 }
 
-/// PENSTOCK_TEST_FUZZ, the number of files per format, is larger in `./dev test --all`.
+/// PENSTOCK_TEST_FUZZ, the number of files per format. `./dev test --all` sets a larger one.
 int fuzz_trials() {
   const char* chosen = std::getenv("PENSTOCK_TEST_FUZZ");
   return chosen == nullptr ? 400 : std::atoi(chosen);
 }
 
-// Whatever the bytes, the result is an image or an error, never a crash (asan looks on).
+// The result of any bytes is an image or an error, never a crash. AddressSanitizer checks the memory accesses.
 void expect_damage_is_survived(const std::vector<std::vector<std::byte>>& files) {
   std::mt19937 random(1);
   DecoderSet decoders;
@@ -211,7 +211,7 @@ TEST(Jpeg, AnImageWithTooManyScansIsRefused) {
   expect_image(image, decode(many, {}), 48, 64);
   image.refinements = 2;  // 568
   EXPECT_NE(refusal(make_jpeg(image)).find("more than 500 scans"), std::string::npos);
-  // The larger an image is, the fewer scans it may have, so that the work for one stays bounded.
+  // Larger images may have fewer scans, so the work for one image is bounded.
   DecoderSet decoders;
   std::vector<std::byte> result;
   Destination destination(result);
@@ -253,7 +253,7 @@ TEST(Decoder, OptionsAreChecked) {
   EXPECT_NO_THROW(check({"none", {3}, DType::int32, 2}));
 }
 
-// Against the definition, evaluated pixel by pixel in double precision.
+// Compares with the definition, evaluated pixel by pixel in double precision.
 TEST(Resize, MatchesTheTriangleFilter) {
   std::mt19937 random(2);
   for (auto [from_height, from_width, to_height, to_width] :

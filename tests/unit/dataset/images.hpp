@@ -1,4 +1,4 @@
-// JPEG images for the tests, made with libjpeg itself.
+// JPEG images for the tests, made with libjpeg.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +14,18 @@ struct ImageOptions {
   int quality = 95;
   bool progressive = false;
   bool subsampled = false;  ///< 4:2:0
-  int restart_rows = 0;     ///< restart markers after so many rows of blocks
-  int refinements = 0;      ///< RGB: a scan for each coefficient and for each refinement of it, 190 + 189 for each
+  int restart_rows = 0;     ///< rows of blocks between restart markers
+  int refinements = 0;      ///< RGB: one scan for each coefficient and refinement: 190 + 189 * refinements
 };
 
-/// A smooth image whose first pixel value is a function of `shade`, so that images can be told apart.
+/// A smooth image. `shade` determines its first pixel value, so tests can distinguish images.
 std::vector<std::byte> make_jpeg(const ImageOptions& options, int shade = 128);
 
-/// Empty if the library is missing.
+/// A PNG image; empty if libpng is missing.
 std::vector<std::byte> make_png(int width, int height);
 std::vector<std::byte> make_webp(int width, int height, bool lossless);
 
-/// The value that every channel of make_jpeg's image has at a place.
+/// The value of every channel of make_jpeg's image at a pixel.
 int expected_value(const ImageOptions& options, int shade, int x, int y);
 
 }  // namespace penstock::dataset::test

@@ -45,7 +45,7 @@ TEST(Permutation, WorksAtTheLargestSizes) {
   }
 }
 
-// Positions saved by one version mean the same samples in the next.
+// A saved position must mean the same samples in later versions.
 TEST(Permutation, KeepsItsValues) {
   std::vector<std::uint64_t> values;
   for (std::uint64_t i = 0; i < 10; ++i) values.push_back(Permutation(1, 2, 10)(i));
@@ -53,7 +53,7 @@ TEST(Permutation, KeepsItsValues) {
   EXPECT_EQ(Permutation(42, 0, 1000000)(123456), 923728u);
 }
 
-// Chi-square over where each element lands, 10 x 10 cells, 81 degrees of freedom: 0.1% lies above 124.8.
+// A chi-square test of the positions of all elements: 10 x 10 counts, 81 degrees of freedom, 0.1% lies above 124.8.
 TEST(Permutation, IsEvenlySpreadOverSeedsAndEpochs) {
   constexpr int kSize = 10;
   constexpr int kTrials = 20000;
@@ -78,7 +78,7 @@ TEST(Permutation, NeighboursDoNotStayTogether) {
     const std::uint64_t a = permutation(i), b = permutation(i + 1);
     close += (a > b ? a - b : b - a) <= 10;
   }
-  EXPECT_LT(close, 50);  // 20 are expected of a random order
+  EXPECT_LT(close, 50);  // a random order has 20 on average
 }
 
 TEST(Order, StagesCompose) {
@@ -93,7 +93,7 @@ TEST(Order, StagesCompose) {
   EXPECT_NE(all(*shuffled(ten, 1), 0), all(*shuffled(ten, 2), 0));
 }
 
-// Against the obvious loop.
+// Compares with a straightforward loop.
 TEST(Order, InterleavingTakesBlocksInTurn) {
   for (std::uint64_t block : {1, 2, 3, 7}) {
     for (const std::vector<std::uint64_t>& sizes :
@@ -142,7 +142,7 @@ TEST(Sharding, RemainderIsDroppedOnlyWhenAsked) {
   EXPECT_EQ((Sharding{4, 0, 2, true, false}.end(10, 10)), 10u);
 }
 
-// Every stretch of the order holds the datasets in proportion, and each of them comes in its own order.
+// Every range of the order has the datasets in proportion to their weights, and each dataset keeps its own order.
 TEST(Mixed, SharesAreTheWeightsOfEveryStretch) {
   for (const std::vector<std::uint32_t>& weights :
        {std::vector<std::uint32_t>{1}, {1, 1}, {7, 3}, {1, 1000}, {5, 0x80000000u, 3}, {2, 3, 5, 7}}) {

@@ -21,7 +21,7 @@ namespace {
 
 using dataset::test::make_jpeg;
 
-/// `count` raw samples of two bytes, the index; label 1000 + index.
+/// `count` raw samples of two bytes. Each has its index as content and the label 1000 + index.
 Dataset numbers(std::uint64_t count) {
   std::vector<std::vector<std::byte>> samples;
   std::vector<std::int64_t> labels;
@@ -192,9 +192,9 @@ TEST(Pipeline, ASlowSampleDelaysOnlyItsBatch) {
                               .prefetch(5);
   auto iterator = dataset.iterate();
   EXPECT_TRUE(test::eventually([&made] { return made >= 19; }));
-  EXPECT_EQ(made, 19);  // all of the five batches but the slow one
+  EXPECT_EQ(made, 19);  // all samples of the five batches but the slow one
   EXPECT_FALSE(iterator.ready_within(std::chrono::milliseconds(20)));
-  EXPECT_EQ(made, 19);  // and nothing beyond the window
+  EXPECT_EQ(made, 19);  // nothing beyond the window
   release = true;
   EXPECT_EQ(drain(iterator), expected(dataset, 0));
 }
@@ -262,7 +262,7 @@ TEST(Pipeline, ParallelCallsOfAMapAreLimited) {
                             int before = most;
                             while (before < running && !most.compare_exchange_weak(before, running)) {
                             }
-                            // The first waits for a second one.
+                            // The first call waits until a second one runs.
                             EXPECT_TRUE(test::eventually([&most] { return most >= 2; }));
                             std::this_thread::sleep_for(std::chrono::microseconds(200));
                             --now;
@@ -331,7 +331,7 @@ TEST(Pipeline, BadFilesAreSkippedInPlaceAndRecorded) {
     sizes.push_back(batch->size());
     for (std::uint64_t i = 0; i < batch->size(); ++i) {
       seen.push_back(batch->labels()[i]);
-      // The corner of the image shows which one it is, so compaction moved the right pixels.
+      // The corner of the image identifies it: compaction moved the right pixels.
       EXPECT_NEAR(std::to_integer<int>(batch->sample(i)[0]), (100 + seen.back()) / 2 + 4, 4);
     }
   }
@@ -427,7 +427,7 @@ TEST(Pipeline, ASampleThatTakesTooLongIsGivenUp) {
     EXPECT_NE(iterator.skipped()[1].reason.find("limit of 100 ms"), std::string::npos);
     auto strict = base.batch(4).iterate();
     EXPECT_THROW(strict.next(), Error);
-  }  // returns although the functions have not
+  }  // the destructors return before the functions do
   release = true;
   EXPECT_TRUE(test::eventually([&returned] { return returned >= 3; }));
 }
@@ -487,7 +487,7 @@ TEST(Pipeline, PrefetchStaysWithinItsBytes) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(made, 40);
   EXPECT_EQ(drain(iterator).size(), 90u);
-  // One batch is made even if it is larger than all bytes.
+  // One batch is made even if it is larger than the limit in bytes.
   auto single = numbers(20).map(count).batch(10).prefetch(8, 1).iterate();
   EXPECT_EQ(drain(single).size(), 20u);
 }
@@ -515,7 +515,7 @@ TEST(Pipeline, ObjectsAreLaidTogetherByTheProgram) {
     sample.keep = sample.index != 9;
   };
   const Dataset dataset = base.cache().map(change).ignore_errors().batch(5).prefetch(1);
-  for (int epoch = 0; epoch < 2; ++epoch) {  // what the cache holds is not changed
+  for (int epoch = 0; epoch < 2; ++epoch) {  // the cached objects do not change
     auto iterator = dataset.iterate();
     const auto first = iterator.next(), second = iterator.next();
     EXPECT_EQ(first->size(), 4u);

@@ -1,4 +1,4 @@
-// Every row of algorithms.def gives on the real executor what it gives on the simulated one. New rows need no edit.
+// Every row of algorithms.def gives the same result on the engine and in the simulation. New rows need no edit here.
 #include <gtest/gtest.h>
 
 #include <random>

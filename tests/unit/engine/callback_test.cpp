@@ -1,4 +1,4 @@
-// A library that is called under the engine's lock may call the user's code, and that may let go of requests.
+// A library that the engine calls under its lock may call user code, and that code may release requests.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -19,7 +19,7 @@
 namespace penstock::engine {
 namespace {
 
-/// Another transport, whose poll() calls a function first.
+/// Wraps a transport. poll() calls a function first.
 class CallingTransport final : public Transport {
  public:
   CallingTransport(std::unique_ptr<Transport> inner, std::function<void()> call)
@@ -74,7 +74,7 @@ TEST_P(Callbacks, LetGoOfRequests) {
     }
   };
 
-  std::shared_ptr<engine::Run> handed_over;  // the other rank waits until it is gone
+  std::shared_ptr<engine::Run> handed_over;  // the other rank waits until poll() releases it
   std::atomic<bool> has_one{false};
   std::thread other([&, transport = std::move(transports[1])]() mutable {
     const auto engine = Engine::create(std::move(transport), options);

@@ -1,4 +1,4 @@
-// Plans that a rank cannot run are refused before anything is started.
+// Compilation refuses plans that a rank cannot run.
 #include "engine/compiled_plan.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t kSharedBytes = 4096;
 
-/// What the plan with this one read is refused for; empty where it is not.
+/// The error for a plan with this one read; empty if there is none.
 std::string refusal(const Region& from) {
   const Team team{.rank = 0, .node_of_rank = {0, 0}};
   PlanBuilder builder("test/read", 0, 2);
@@ -33,7 +33,7 @@ TEST(CompiledPlan, RefusesReadsOutsideOfAPeersSharedBuffer) {
   const std::string expected = "step 0 reads outside of a peer's shared buffer";
   EXPECT_EQ(refusal({0, kSharedBytes, Buffer::shared}), "");
   EXPECT_NE(refusal({1, kSharedBytes, Buffer::shared}).find(expected), std::string::npos);
-  // Offset and size add up to less than the buffer has: they pass 2^64.
+  // The sum of offset and size wraps around 2^64, to less than the size of the buffer.
   const std::uint64_t wrapping = std::numeric_limits<std::uint64_t>::max() - 63;
   EXPECT_NE(refusal({wrapping, 128, Buffer::shared}).find(expected), std::string::npos);
 }

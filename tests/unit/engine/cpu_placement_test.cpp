@@ -1,4 +1,4 @@
-// Where workers go: cases worked out by hand, and rules that hold on random machines.
+// Placement of workers: cases computed by hand, and invariants on random machines.
 #include "engine/cpu_placement.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct Machine {
 
   int cores() const { return nodes * caches_per_node * cores_per_cache; }
 
-  /// Numbered as Linux does: the first hardware threads of all cores, then the second ones.
+  /// Numbers CPUs as Linux does: the first hardware threads of all cores, then the second ones.
   Topology topology() const {
     Topology topology;
     for (int thread = 0; thread < threads_per_core; ++thread)
@@ -50,7 +50,7 @@ struct Placing {
   std::vector<NodeProcess> processes;
   int wanted;
   std::vector<WorkerPin> pins;
-  std::string said;  ///< in the reason
+  std::string said;  ///< part of the reason
 };
 
 class Placed : public testing::TestWithParam<Placing> {};
@@ -171,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "3 ranks on 8"}),
     [](const auto& row) { return row.param.name; });
 
-/// A machine and a job on it: ranks bound to cores, to groups of cores, or not at all.
+/// A machine and a job on it. Its ranks are bound to cores, to groups of cores, or not at all.
 struct Job {
   Topology topology;
   std::vector<NodeProcess> processes;

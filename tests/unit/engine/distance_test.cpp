@@ -19,7 +19,7 @@ TEST(Distance, LeavesMemoryAsItIsWhateverItsPlaceAndSize) {
   EXPECT_EQ(std::ranges::count(memory, std::byte{0x5a}), 70'000);
 }
 
-// Cells beside those that are filled may be read, and other cells of a row are filled by others.
+// is_far() keeps the content even if another thread writes the memory meanwhile.
 TEST(Distance, LosesNothingThatOthersWriteMeanwhile) {
   Distance distance;
   std::vector<std::uint32_t> memory(1 << 12);

@@ -1,4 +1,4 @@
-// A failure reaches every rank of its operation, exactly once, and the operations after it work.
+// A failure reaches every rank of its operation exactly once, and later operations work.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::optional<Error> error_of(engine::Run& run) {
     error = thrown;
   }
   EXPECT_TRUE(run.done());
-  EXPECT_NO_THROW(run.wait());  // delivered once
+  EXPECT_NO_THROW(run.wait());  // an error is delivered only once
   EXPECT_TRUE(run.test());
   return error;
 }
@@ -152,7 +152,7 @@ TEST_P(Failures, DifferentSizesAreAMismatchOnBothRanks) {
     });
 }
 
-// Rank 0 has completed the operation when it hears of rank 1, for which rank 2 waits.
+// Rank 0 completes the operation before rank 1's message arrives. Rank 2 still waits for rank 1.
 TEST_P(Failures, AMismatchWithARankThatHasCompletedTheOperationIsToldToAll) {
   constexpr std::uint64_t kElems = 50'000;
   run_ranks(ranks(), [&](Engine& engine, int rank) {
@@ -188,7 +188,7 @@ TEST_P(Failures, DifferentSignaturesAreAMismatchOnBothRanks) {
   });
 }
 
-// Nobody sends anything: all ranks believe that they are the root. They find out by asking each other.
+// All ranks act as the root, so none sends. They detect the mismatch by querying each other.
 TEST_P(Failures, RanksThatWaitForEachOtherFindOutWhy) {
   run_ranks(ranks(), [&](Engine& engine, int rank) {
     PlanBuilder builder("test/gather", rank, size());
@@ -217,7 +217,7 @@ TEST_P(Failures, APlanThatCannotBeRunFailsOnAllRanks) {
   });
 }
 
-// Failures at random moments of overlapping operations of all sizes; memory is gone as soon as an error is delivered.
+// Operations of all sizes overlap and fail at random moments. The caller frees memory as soon as it has the error.
 TEST_P(Failures, InTheMiddleOfEverything) {
   constexpr std::size_t kOperations = 12;
   std::vector<RandomPlans> cases;
@@ -225,7 +225,7 @@ TEST_P(Failures, InTheMiddleOfEverything) {
   run_ranks(ranks(), [&](Engine& engine, int rank) {
     const auto me = static_cast<std::size_t>(rank);
     std::mt19937 mine(static_cast<std::uint32_t>(rank));
-    std::mt19937 shared(4711);  // decides alike on all ranks
+    std::mt19937 shared(4711);  // makes the same decisions on all ranks
     for (int round = 0; round < 4; ++round) {
       struct Started {
         std::size_t operation;
@@ -265,7 +265,7 @@ TEST_P(Failures, InTheMiddleOfEverything) {
   });
 }
 
-// More than the cells hold, for a rank that takes nothing and starts nothing. Shows under AddressSanitizer.
+// Sends more messages than there are cells to a rank that receives nothing. AddressSanitizer detects a leak.
 TEST(Runs, WhatWasNeitherSentNorTakenIsFreed) {
   constexpr int kMoreThanCells = 1000;
   std::latch all_sent(2);
@@ -273,7 +273,7 @@ TEST(Runs, WhatWasNeitherSentNorTakenIsFreed) {
     if (rank == 0)
       for (int i = 0; i < kMoreThanCells; ++i) engine.fail_next("count is -1");
     all_sent.arrive_and_wait();
-    if (rank == 1) engine.fail_next("count is -2");  // takes what has come
+    if (rank == 1) engine.fail_next("count is -2");  // receives the messages that have arrived
   });
 }
 
@@ -289,7 +289,7 @@ TEST(Runs, ARankThatHasGoneIsNoticed) {
   });
 }
 
-// Rank 0 needs nothing of others, so it never waits, and the rank that goes tells nobody.
+// Rank 0 needs no other rank, so it never waits. Rank 1 exits without a message.
 TEST(Runs, ARankThatHasGoneIsNoticedByOneThatNeverWaits) {
   run_ranks(ranks_of(one_node(2)), [](Engine& engine, int rank) {
     if (rank == 1) return;
@@ -305,8 +305,8 @@ TEST(Runs, ARankThatHasGoneIsNoticedByOneThatNeverWaits) {
   });
 }
 
-// Rank 1 reads a message from the memory of rank 0, which has given that operation up, and many more, by then. Both
-// combine something meanwhile, by which each waits for the moment.
+// Rank 1 reads a message from the memory of rank 0 after rank 0 has given up that operation and many more. User
+// operations on both ranks wait for the right moments.
 TEST(Runs, AMessageOfAnOperationThatFailedLongAgoIsNotTaken) {
   constexpr std::uint64_t kElems = 50'000;
   constexpr int kMoreFailures = 300;
@@ -343,7 +343,7 @@ TEST(Runs, AMessageOfAnOperationThatFailedLongAgoIsNotTaken) {
     if (rank == 1) reach(over);
     ASSERT_TRUE(error) << "rank 1 has taken " << out[0];
     EXPECT_NE(error->message().find("given up"), std::string::npos) << error->what();
-    if (rank == 0) std::ranges::fill(in, 6);  // the memory is the caller's again
+    if (rank == 0) std::ranges::fill(in, 6);  // the caller may reuse its memory
     for (int i = 0; i < kMoreFailures; ++i) {
       PlanBuilder short_builder("test/failing", rank, 2);
       short_builder.reduce({0, 4, Buffer::input}, short_builder.scratch(4));
@@ -353,13 +353,13 @@ TEST(Runs, AMessageOfAnOperationThatFailedLongAgoIsNotTaken) {
     }
     if (rank == 0) {
       reach(gone);
-      await(over);  // a thread that waits for its engine drives those of others, too
+      await(over);  // a waiting thread would also drive rank 1's engine
     }
     expect_next_operation_works(engine, rank);
   });
 }
 
-// Rank 1 has sent all that rank 0 needs of it and goes; rank 0 still waits for rank 2.
+// Rank 1 sends all its messages and exits. Rank 0 still waits for rank 2.
 TEST(Runs, ARankThatGoesAfterItsPartDoesNoHarm) {
   run_ranks(ranks_of(one_node(3)), [](Engine& engine, int rank) {
     PlanBuilder builder("test/gather", rank, 3);
@@ -382,7 +382,7 @@ TEST(Runs, ARankThatGoesAfterItsPartDoesNoHarm) {
   });
 }
 
-// Each that may fail has a place where the others see it.
+// Each operation that may fail needs a failure bit, which the other ranks read.
 TEST(Runs, MoreOperationsAtATimeThanCanFail) {
   constexpr std::size_t kOperations = RankSlot::kFailureBits + 100;
   run_ranks(ranks_of(one_node(2)), [](Engine& engine, int rank) {

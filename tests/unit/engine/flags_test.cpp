@@ -1,4 +1,4 @@
-// Short exchanges by flags in shared memory: right whoever is late, however they are called, and where ranks fail.
+// Short exchanges by flags in shared memory: with late ranks, with every form of call, and with failures.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -37,7 +37,7 @@ std::optional<Error> error_of_run(Engine& engine, const std::shared_ptr<const Pl
   return std::nullopt;
 }
 
-/// All collectives that go by flags, with what they give, for one team.
+/// All collectives that use flags, with their expected results, for one team.
 struct Exchanges {
   std::vector<std::vector<std::shared_ptr<const Plan>>> plans;
   std::vector<std::vector<plan::RankMemory>> before;
@@ -89,12 +89,12 @@ INSTANTIATE_TEST_SUITE_P(, ByFlags, testing::Values(FlagSetting{2, 0}, FlagSetti
                                   std::to_string(setting.param.progress_threads) + "_threads";
                          });
 
-// Each rank calls each in the way that it likes: at once, or started, with messages of another operation between them.
+// Each rank chooses between run() and start(), and messages of another operation come in between.
 TEST_P(ByFlags, ExchangesOfAllKindsHoweverTheyAreCalled) {
   const Exchanges exchanges(size());
   run_ranks(ranks(), [&](Engine& engine, int rank) {
     const auto me = static_cast<std::size_t>(rank);
-    std::mt19937 shared(11);  // decides alike on all ranks
+    std::mt19937 shared(11);  // makes the same decisions on all ranks
     std::mt19937 mine(static_cast<std::uint32_t>(rank));
     for (int i = 0; i < 3000; ++i) {
       const std::size_t which = shared() % exchanges.plans.size();
@@ -131,7 +131,8 @@ TEST_P(ByFlags, ARootIsNotFurtherAheadThanThereAreEntries) {
   });
 }
 
-// Who has waited for long asks the late one, whose answer may be read before what it has shown.
+// A rank that has waited for long queries the late rank. It may read the answer before the data that the late rank has
+// published.
 TEST_P(ByFlags, ARankThatIsLate) {
   run_ranks(ranks(), [&](Engine& engine, int rank) {
     const auto plan = plan_of(rank, size(), {.kind = CollectiveKind::allreduce, .count = 1, .dtype = DType::int32});
@@ -146,7 +147,7 @@ TEST_P(ByFlags, ARankThatIsLate) {
   });
 }
 
-// Many in flight: each is held until its entry is free, and what comes between stays in order.
+// Many operations are in flight. Each is deferred until its entry is free, and the operations stay in order.
 TEST_P(ByFlags, ManyStartedBeforeAnyIsWaitedFor) {
   run_ranks(ranks(), [&](Engine& engine, int rank) {
     const auto plan = plan_of(rank, size(), {.kind = CollectiveKind::allreduce, .count = 1, .dtype = DType::int32});
@@ -180,7 +181,7 @@ TEST_P(ByFlags, DifferentArgumentsAreAMismatch) {
   });
 }
 
-// One calls what goes by messages.
+// One rank calls an operation that uses messages.
 TEST_P(ByFlags, AnotherOperationIsAMismatch) {
   run_ranks(ranks(), [&](Engine& engine, int rank) {
     const auto plan = plan_of(rank, size(), {.kind = CollectiveKind::allreduce, .count = 1, .dtype = DType::int32});
@@ -230,7 +231,8 @@ TEST_P(ByFlags, BuffersThatAreTooShortFailOnAllRanks) {
   });
 }
 
-// Those that wait for it are told; a root that does not wait is not held up for ever, and is told once it is known.
+// Ranks that wait for the gone rank get an error. A root that does not wait does not hang, and gets the error once the
+// death is known.
 TEST_P(ByFlags, ARankThatHasGone) {
   run_ranks(ranks(), [&](Engine& engine, int rank) {
     const auto sum = plan_of(rank, size(), {.kind = CollectiveKind::allreduce, .count = 1, .dtype = DType::int32});

@@ -1,4 +1,4 @@
-// Long messages in fragments: whole, given up by their sender, and withdrawn by their receiver.
+// Long messages in fragments: complete, given up by the sender, and cancelled by the receiver.
 #include "engine/fragments.hpp"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ TEST_P(PartsOf, AreCompleteWithAnEmptyMessageInTheirPlace) {
   EXPECT_EQ(receiving.test(receiver_), 0u);
   EXPECT_EQ(sending.test(sender_), 0u);
 
-  // Nothing of it waits for what comes next under the tag.
+  // Nothing is left for the next message with the same tag.
   const std::vector<std::byte> next = message(GetParam(), 5);
   receiving.irecv(receiver_, to, 0, kTag);
   sending.isend(sender_, next, 1, kTag);

@@ -1,4 +1,4 @@
-// The heap: what is taken, given back, and who sees that its owner lives.
+// The shared-memory heap: allocation, release, and detection of its owner's death.
 #include "engine/heap.hpp"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(HeapRanges, GiveTheLowestThatFits) {
   EXPECT_EQ(ranges.taken_bytes(), 10 * kPage);
 }
 
-// Against a reference that knows of every page.
+// Compares with a reference that tracks every page.
 TEST(HeapRanges, RandomSequencesNeverOverlapAndLoseNothing) {
   constexpr std::uint64_t kPages = 64;
   for (std::uint32_t seed = 0; seed < 200; ++seed) {
@@ -146,8 +146,7 @@ TEST(Heaps, WithoutRoomAreAnErrorAndNotASignal) {
   }
 }
 
-/// Runs it in a process of its own, which tells the address of its heap and then waits until its end of the pipe
-/// closes.
+/// A peer process with its own heap. It sends the heap's address, then waits until it is killed.
 class Peer {
  public:
   explicit Peer(bool with_child) {
@@ -158,7 +157,7 @@ class Peer {
     if (process_ == 0) {
       ::close(down[1]);
       const HeapAddress address = Heap::of_process()->address();
-      if (with_child && ::fork() == 0) {  // lives on with what it has inherited
+      if (with_child && ::fork() == 0) {  // keeps what it has inherited and outlives its parent
         char byte = 0;
         static_cast<void>(!::read(down[0], &byte, 1));
         ::_exit(0);
@@ -205,7 +204,7 @@ TEST(Heaps, OfPeersAreMappedOnceAndSeenToDie) {
     heap->commit(0, kPage);
     heap->base()[0] = std::byte{7};
     peer.end();
-    // A child lets go of what it has inherited once it runs, which may be after the peer's end.
+    // A child releases its inherited heap once it runs, which may be after the peer's end.
     EXPECT_TRUE(test::eventually([&] { return !heap->is_alive(); })) << "its child lives: " << with_child;
     EXPECT_EQ(heap->base()[0], std::byte{7}) << "its memory stays while it is mapped";
   }
@@ -234,7 +233,7 @@ TEST(Heaps, OfAnotherProcessThanMeantAreRefused) {
   EXPECT_THROW(Heap::open(wrong), Error);
 }
 
-/// Makes a communicator of threads of this process.
+/// The engines of a communicator whose ranks are threads of this process.
 std::vector<std::shared_ptr<Engine>> make_engines(int ranks) {
   auto transports = make_local_transports(one_node(ranks));
   std::vector<std::shared_ptr<Engine>> engines(static_cast<std::size_t>(ranks));

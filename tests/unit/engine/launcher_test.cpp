@@ -1,4 +1,4 @@
-// What a rank finds out about the launcher that started it. The test plays the launcher: it starts itself as a rank.
+// A rank detects the launcher that started it. The test is the launcher: it starts itself as a rank.
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <spawn.h>
@@ -16,7 +16,7 @@
 namespace penstock::engine {
 namespace {
 
-/// Runs `command` as a rank that is bound to the first CPU; its exit status.
+/// Runs `command` as a rank that is bound to the first of `cpus`. Returns its exit status.
 int run_as_rank(std::vector<std::string> command, const std::string& cpus) {
   ::setenv("PMI_RANK", "0", 1);
   ::setenv("PENSTOCK_TEST_LAUNCHER", std::to_string(::getpid()).c_str(), 1);
@@ -25,7 +25,7 @@ int run_as_rank(std::vector<std::string> command, const std::string& cpus) {
   for (std::string& word : command) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   int status = -1;
-  // A thread of its own, so that this process keeps its CPUs while the rank inherits one.
+  // A separate thread is bound, so the rank inherits one CPU and this process keeps its CPUs.
   std::thread([&] {
     CpuSet first;
     first.add(CpuSet::parse(cpus).cpus().front());
@@ -43,7 +43,7 @@ std::string self() {
   return ::readlink("/proc/self/exe", path.data(), path.size() - 1) > 0 ? path.data() : "";
 }
 
-/// The part of the rank; false in the launcher.
+/// Runs the checks of the rank and returns true. In the launcher, only returns false.
 bool is_checked_as_rank() {
   const char* launcher = std::getenv("PENSTOCK_TEST_LAUNCHER");
   if (launcher == nullptr) return false;

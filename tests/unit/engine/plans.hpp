@@ -1,4 +1,4 @@
-// Small plans for testing the engine, and random ones whose results are known.
+// Small plans for tests of the engine, and random plans with known results.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace penstock::engine {
 
-/// Every rank's block to every rank: `bytes` per pair, any message at any time.
+/// Every rank sends `bytes` to every rank, with no order between messages.
 inline std::shared_ptr<const Plan> alltoall_plan(int rank, int size, std::uint64_t bytes) {
   PlanBuilder builder("test/alltoall", rank, size);
   for (int peer = 0; peer < size; ++peer) {
@@ -22,8 +22,8 @@ inline std::shared_ptr<const Plan> alltoall_plan(int rank, int size, std::uint64
   return std::make_shared<const Plan>(std::move(builder).finish(total, total));
 }
 
-/// `count` messages of `bytes` from every rank to the next one: half of them ready from the beginning, the others one
-/// after the other.
+/// `count` messages of `bytes` from every rank to the next one. Half of them are ready at once; each of the others
+/// depends on the previous one.
 inline std::shared_ptr<const Plan> messages_plan(int rank, int size, std::uint32_t count, std::uint64_t bytes) {
   PlanBuilder builder("test/messages", rank, size);
   StepId sent = PlanBuilder::kNone;
@@ -38,7 +38,7 @@ inline std::shared_ptr<const Plan> messages_plan(int rank, int size, std::uint32
   return std::make_shared<const Plan>(std::move(builder).finish(count * bytes, count * bytes));
 }
 
-/// All ranks reduce `bytes` to rank 0 one after the other, which sends the result to all.
+/// Rank 0 reduces `bytes` of all ranks, one after the other, and sends the result to all.
 inline std::shared_ptr<const Plan> allreduce_plan(int rank, int size, std::uint64_t bytes, Lane lane = Lane::progress) {
   PlanBuilder builder("test/allreduce", rank, size);
   const Region input{0, bytes, Buffer::input};
@@ -60,7 +60,7 @@ inline std::shared_ptr<const Plan> allreduce_plan(int rank, int size, std::uint6
   return std::make_shared<const Plan>(std::move(plan));
 }
 
-/// Every rank of one node shows its input in shared memory and reads that of all others.
+/// Every rank of a node publishes its input in shared memory and reads the inputs of all others.
 inline std::shared_ptr<const Plan> shared_allgather_plan(int rank, int size, std::uint64_t bytes) {
   PlanBuilder builder("test/shared_allgather", rank, size);
   const Region mine = builder.shared(bytes);
@@ -78,8 +78,8 @@ inline std::shared_ptr<const Plan> shared_allgather_plan(int rank, int size, std
   return std::make_shared<const Plan>(std::move(builder).finish(bytes, bytes * static_cast<std::uint64_t>(size)));
 }
 
-/// Plans of all ranks that move and add numbers between slots at random, with the dependencies that give the result of
-/// doing it one after the other. Input and output of a rank are all its slots.
+/// Plans of all ranks that move and add numbers between random slots. Their dependencies give the result of sequential
+/// execution. The input and the output of a rank are all its slots.
 struct RandomPlans {
   std::vector<std::shared_ptr<const Plan>> plans;
   std::vector<std::vector<std::uint32_t>> inputs;

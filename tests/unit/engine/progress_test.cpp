@@ -1,4 +1,4 @@
-// The progress thread: works while the application computes, sleeps while nothing is in flight, survives fork().
+// The progress thread works while the application computes, sleeps while nothing is in flight, and survives fork().
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -57,7 +57,7 @@ TEST_P(ProgressThread, LeavesTheApplicationLaneToTheApplication) {
 }
 
 TEST_P(ProgressThread, SleepsWhileNothingIsInFlight) {
-  // All ranks idle, engines alive: the thread must not run at all.
+  // All ranks are idle and the engines exist: the thread must not run at all.
   auto transports = make_local_transports(GetParam());
   std::vector<std::shared_ptr<Engine>> engines(2);
   std::vector<std::thread> threads;
@@ -101,7 +101,7 @@ TEST(Fork, TheChildIsToldAndDoesNotHang) {
   });
 }
 
-/// How often a thread of this process has gone to sleep by itself.
+/// The number of voluntary context switches of a thread of this process.
 long sleeps_of(pid_t thread) {
   std::ifstream status("/proc/self/task/" + std::to_string(thread) + "/status");
   for (std::string line; std::getline(status, line);)
@@ -115,8 +115,8 @@ double seconds_of(clockid_t clock) {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// Rank 1 comes once rank 0 has gone to sleep so often that its wait must have been spent asleep; one that span or
-// yielded would never be there.
+// Rank 1 starts after rank 0 has slept kSleeps times, so rank 0 sleeps during its wait. If it spun or yielded, it would
+// never reach that number.
 TEST(Waiting, CostsNoCpuTime) {
   constexpr long kSleeps = 100;
   std::atomic<pid_t> waiting{0};
@@ -138,7 +138,7 @@ TEST(Waiting, CostsNoCpuTime) {
   });
 }
 
-/// An engine in which something always moves: ranks that run ahead send without end.
+/// An engine that always makes progress, as if ranks that run ahead sent without end.
 class Busy final : public Pollable {
  public:
   bool progress(Caller) noexcept override {

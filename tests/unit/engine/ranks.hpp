@@ -1,4 +1,4 @@
-// Ranks as threads of this process, each with its own engine.
+// Ranks as threads of this process. Each has its own engine.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ inline RanksOptions ranks_of(std::vector<std::int32_t> nodes) {
   return options;
 }
 
-/// Runs `body(engine, rank)` on every rank, each in its thread, and makes an escaping exception a test failure.
+/// Runs `body(engine, rank)` on every rank, each in its own thread. An uncaught exception fails the test.
 inline void run_ranks(const RanksOptions& options, const std::function<void(Engine&, int)>& body) {
   auto transports = make_local_transports(options.nodes, options.transport);
   std::vector<std::thread> threads;

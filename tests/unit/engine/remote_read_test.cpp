@@ -1,4 +1,4 @@
-// What `remote_read` moves is what `transform` moves, and only where it is to go.
+// `remote_read` moves the same data as `transform`, and writes nothing else.
 #include "engine/remote_read.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct Side {
   std::uint64_t size;
 };
 
-/// Rows and columns in either order, with gaps, forwards or backwards.
+/// Rows and columns in either order, with gaps, ascending or descending.
 Side random_side(std::mt19937& random, std::uint64_t rows, std::uint64_t columns) {
   const auto pick = [&](int least, int most) { return std::uniform_int_distribution(least, most)(random); };
   const bool rows_first = pick(0, 2) == 0;
@@ -84,7 +84,7 @@ TEST(Borrow, SaysWhyItCannotRead) {
 }
 
 TEST(RemoteReads, AreTakenWhileMuchElseMoves) {
-  // Each rank offers each other one, some before and some after the others come for it.
+  // Each rank offers remote reads to each other rank, some before and some after the others start to read.
   constexpr std::uint64_t kElems = 100'000;
   run_ranks(ranks_of(one_node(3)), [&](Engine& engine, int rank) {
     constexpr int kRanks = 3, kParts = 5;

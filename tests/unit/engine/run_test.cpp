@@ -1,4 +1,4 @@
-// Plans give their results over shared memory, between nodes, and over both, whoever makes progress.
+// Plans give their results over shared memory, between nodes, and over both, with and without progress threads.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -148,7 +148,7 @@ TEST(SharedBuffers, AreReusedOnlyWhenAllRanksHaveReadThem) {
     const std::uint64_t bytes = kElems * 4;
     ASSERT_GT(engine.shared_limit_bytes(), bytes);
     const auto plan = shared_allgather_plan(rank, kSize, bytes);
-    constexpr std::size_t kOperations = 60;  // many times the ring
+    constexpr std::size_t kOperations = 60;  // together many times the size of the ring
     std::vector<std::vector<std::uint32_t>> in;
     std::vector<std::vector<std::uint32_t>> out(kOperations, std::vector<std::uint32_t>(kElems * kSize));
     std::vector<std::shared_ptr<engine::Run>> runs;
@@ -202,7 +202,7 @@ TEST(Communicators, OverlapFromSeveralThreads) {
   }
 }
 
-// Both ranks wait for one communicator's operation while the other's still needs them: each wait must drive both.
+// Each rank waits for one communicator's operation while the other communicator still needs it: a wait must drive both.
 TEST(Communicators, AreWaitedForInOppositeOrder) {
   std::vector<std::unique_ptr<Transport>> first = make_local_transports(one_node(2));
   std::vector<std::unique_ptr<Transport>> second = make_local_transports({0, 1});

@@ -1,4 +1,4 @@
-// The parts of the node's shared memory, and what happens where there is none.
+// The components of a node's shared memory, and failures to allocate it.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ std::size_t names_in_dev_shm() {
   return count;
 }
 
-/// The segments of ranks that are threads of this process.
+/// The segments of ranks in this process.
 std::vector<std::unique_ptr<Segment>> make_segments(const SegmentLayout& layout) {
   std::vector<std::unique_ptr<Segment>> segments;
   for (std::uint32_t rank = 0; rank < layout.ranks; ++rank) segments.push_back(std::make_unique<Segment>(layout, rank));
@@ -70,7 +70,7 @@ TEST(Segments, KnowWhoIsThere) {
 TEST(Segments, HaveMemoryAsItIsNeeded) {
   const SegmentLayout layout = SegmentLayout::fit(2, 16 << 10, 64 << 20);
   const Heap& heap = *Heap::of_process();
-  make_segments(layout);  // from now on the heap keeps what segments have at first for the next ones
+  make_segments(layout);  // afterwards the heap keeps the segments' initial memory for later segments
   const std::uint64_t before = heap.committed_bytes() - 2 * layout.flags_offset_bytes;
   auto segments = make_segments(layout);
   EXPECT_EQ(heap.committed_bytes(), before + 2 * layout.flags_offset_bytes);
@@ -93,7 +93,7 @@ TEST(Segments, HaveMemoryAsItIsNeeded) {
   EXPECT_EQ(heap.committed_bytes(), before + layout.total_bytes);
 }
 
-/// The cells of several ranks in one process, of whom some die between the two stores that append a message.
+/// The cells of several ranks in one process. Some ranks die between the two stores that append a message.
 class CutQueue : public testing::Test {
  protected:
   static constexpr std::uint32_t kRanks = 4;
@@ -119,14 +119,14 @@ class CutQueue : public testing::Test {
         if (&segments_[0]->cell(Segment::first_cell(rank) + i) == &cell) return Segment::first_cell(rank) + i;
     throw std::logic_error("no such cell");
   }
-  /// As send(), but the rank dies before it tells the one before of the new cell.
+  /// Does the same as send(), but the rank dies before it links the new cell to the previous one.
   void die_sending(std::uint32_t from, std::uint64_t number, bool is_queued = true) {
     const std::uint32_t index = index_of(take(from, number));
     segments_[0]->slot(from).sending.store(index + 1);
     if (is_queued) segments_[0]->slot(0).queue_tail.exchange(index);
     gone_[from] = true;
   }
-  /// (source, number) of all that rank 0 receives, mending as the failure detector does.
+  /// (source, number) of all messages that rank 0 receives. Mends the queue as the failure detector does.
   std::vector<std::pair<std::uint32_t, std::uint64_t>> receive_all() {
     std::vector<std::pair<std::uint32_t, std::uint64_t>> received;
     do {

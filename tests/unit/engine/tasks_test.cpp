@@ -1,4 +1,4 @@
-// Shared tasks: any thread of the node runs them, in any number at once; a failure leaves nobody's memory in use.
+// Shared tasks: any number of the node's threads run them concurrently. After a failure no task uses a rank's memory.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -22,7 +22,7 @@ thread_local int yields_of_this_thread = 0;
 
 }  // namespace
 
-/// In place of the C library's: whoever waits for others offers them the core.
+/// Replaces the C library's function and counts its calls: a waiting thread yields its core.
 extern "C" int sched_yield() noexcept {
   ++yields_of_this_thread;
   return static_cast<int>(::syscall(SYS_sched_yield));
@@ -81,7 +81,7 @@ TEST_P(SharedTasks, MoreOperationsThanTheTaskTableHasSlots) {
 }
 
 TEST_P(SharedTasks, ALateRankDelaysOnlyItsOwnGroup) {
-  constexpr int kRanks = 8;  // bcast_divided serves ranks 1 to 4 and 5 to 7 together
+  constexpr int kRanks = 8;  // bcast/divided forms groups of ranks 1 to 4 and 5 to 7
   std::atomic<int> arrived{0};
   run_ranks(ranks(kRanks), [&](Engine& engine, int rank) {
     std::vector<std::int64_t> data(30'000, rank == 0 ? 7 : 0);
@@ -123,7 +123,7 @@ TEST_P(SharedTasks, AFailureGivesMemoryBackToItsOwner) {
         auto out = std::make_unique<std::vector<std::int64_t>>(40'000, 0);
         const auto run = engine.start(plan, {bytes_of(*in), bytes_of(*out)}, kSumInt64, 4);
         EXPECT_THROW(run->wait(), Error);
-        // Under the sanitizers a task that still ran on this memory would be found.
+        // The sanitizers detect a task that still uses this memory.
         in.reset();
         out.reset();
       }
@@ -154,8 +154,8 @@ TEST_P(SharedTasks, ARankThatGoesFailsTheOthers) {
   });
 }
 
-// Each rank shares twice, before and after the nodes talk: the second share of an operation that has its slot must not
-// stand behind the first share of one that waits for a slot to become free.
+// Each rank publishes tasks twice, before and after the exchange between nodes. An operation that has its slot must not
+// publish its second task group behind the first one of an operation that waits for a free slot.
 TEST_P(SharedTasks, LaterSharesOfAnOperationNeedNoSlot) {
   constexpr int kOperations = 2 * static_cast<int>(TaskTable::kSlots);
   RanksOptions two_nodes = ranks_of({0, 0, 1, 1});
@@ -173,7 +173,7 @@ TEST_P(SharedTasks, LaterSharesOfAnOperationNeedNoSlot) {
   });
 }
 
-// What an operation needs of ranks that have not come runs in test and wait.
+// start() does not wait for ranks that have not arrived; test() and wait() do.
 TEST_P(SharedTasks, AreNotWaitedForInStart) {
   RanksOptions options = ranks(2);
   options.engine.progress_cores = 1;

@@ -1,4 +1,4 @@
-// CPU sets, what is known of processes, and the topology of machines that are not here.
+// CPU sets, the CPUs of processes, and the topology of simulated machines.
 #include "engine/topology.hpp"
 
 #include <gtest/gtest.h>

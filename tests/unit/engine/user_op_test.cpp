@@ -1,4 +1,4 @@
-// Operations of the caller's own: whatever they throw fails one operation and nothing else, and none outlives its use.
+// User-defined operations: an exception fails one operation and nothing else, and the engine releases them after use.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -61,7 +61,7 @@ std::shared_ptr<const UserOp> sum() {
   }});
 }
 
-// It says so of a rank that lives.
+// The user operation reports the death of a live rank.
 TEST_P(UserOps, ThatClaimADeathAreNotBelieved) {
   const auto liar = std::make_shared<const UserOp>(
       UserOp{.combine = [](ConstBytes, Bytes) { throw Error(ErrorCode::peer_failed, "a farewell", 1); }});

@@ -1,4 +1,4 @@
-// The progress threads of this process, as the kernel shows them.
+// The progress threads of this process, as the kernel reports them.
 #pragma once
 
 #include <dirent.h>
@@ -20,8 +20,8 @@ namespace penstock::engine {
 
 struct Worker {
   pid_t id = 0;
-  long switches = 0;    ///< voluntary and not
-  bool asleep = false;  ///< rather than running or waiting for a core
+  long switches = 0;    ///< voluntary and involuntary
+  bool asleep = false;  ///< neither running nor waiting for a core
   std::string blocked_signals{};
 
   bool operator==(const Worker&) const = default;
@@ -50,14 +50,14 @@ inline std::vector<Worker> workers() {
   return found;
 }
 
-/// A thread that has been joined may stay in /proc for a moment: waits until there are `expected`.
+/// Waits until there are `expected` workers: a joined thread may stay in /proc for a moment.
 inline std::size_t count_of_workers(std::size_t expected) {
   test::eventually([expected] { return workers().size() == expected; });
   return workers().size();
 }
 
-/// Whether they come to rest: a time longer than any sleep with something in flight passes and none of them has run.
-/// One that polls has run by then, or is awake and waits for a core.
+/// Whether the workers stop running. None of them may run during an interval that is longer than any sleep with an
+/// operation in flight. A worker that polls has run by then, or is awake and waits for a core.
 inline bool come_to_rest() {
   static constexpr std::chrono::milliseconds kLongerThanTheySleep{300};
   return test::eventually([] {
@@ -68,8 +68,8 @@ inline bool come_to_rest() {
   });
 }
 
-/// fork() whatever the workers are doing, except where the allocator is AddressSanitizer's (of GCC 12): a child that is
-/// made while another thread allocates waits for that thread in its own next allocation.
+/// Calls fork() at any moment of the workers. AddressSanitizer's allocator (GCC 12) needs idle workers: if another
+/// thread allocates during fork(), the child's next allocation waits for that thread.
 inline pid_t fork_beside_workers() {
 #ifdef __SANITIZE_ADDRESS__
   EXPECT_TRUE(come_to_rest());

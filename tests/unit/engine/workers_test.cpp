@@ -1,4 +1,4 @@
-// Several progress threads in one process: how many there are, where, and that they serve all engines.
+// Several progress threads in one process: their number, their placement, and that they progress all engines.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -31,7 +31,7 @@ CpuSet cpus_of_thread(pid_t thread) {
   return cpus;
 }
 
-/// A communicator of two ranks that belong to this thread, and have run something.
+/// A communicator of two ranks of this thread. It has run an operation.
 class Pair {
  public:
   explicit Pair(const EngineOptions& options) {
@@ -44,7 +44,7 @@ class Pair {
     check();
   }
 
-  /// Starts something that nobody waits for, until it is done.
+  /// Runs an operation to its end without wait() or test().
   void run_alone() {
     const auto runs = start();
     EXPECT_TRUE(test::eventually([&runs] { return runs[0]->done() && runs[1]->done(); }));
@@ -160,7 +160,7 @@ TEST(Workers, SleepWhileNothingIsInFlight) {
 }
 
 TEST(Workers, WakeForEveryOperation) {
-  // Each start finds them about to sleep, or asleep; a wakeup that is lost here lasts a day.
+  // Each start finds the workers asleep or about to sleep. If a wakeup is lost, they sleep for a day.
   const auto engine = std::make_unique<Pair>(EngineOptions{.progress_threads = 3});
   const auto other = std::make_unique<Pair>(EngineOptions{.progress_threads = 3});
   for (int i = 0; i < 100; ++i) {
@@ -189,7 +189,7 @@ TEST(Workers, SurviveAForkOfTheProcess) {
   engine->run_alone();
 }
 
-/// Thousands of operations on several engines at once, with communicators that come and go beside them.
+/// Runs thousands of operations on several engines concurrently, while communicators are made and freed.
 TEST(Workers, ServeManyEnginesUnderStress) {
   constexpr int kRounds = 300;
   std::atomic<bool> over{false};

@@ -28,7 +28,7 @@ std::vector<T> reduced(DType dtype, ReduceOp op, std::vector<T> from, std::vecto
   return to;
 }
 
-// The conformance suite runs every dtype with every operation on small numbers; here are the corners.
+// The conformance suite covers every dtype and operation on small numbers. These tests cover the corner cases.
 TEST(Reduce, IntegersWrap) {
   EXPECT_EQ(reduced<std::int32_t>(DType::int32, ReduceOp::sum, {2147483647}, {1}),
             std::vector{std::int32_t{-2147483647 - 1}});
@@ -48,7 +48,7 @@ TEST(Reduce, LogicalOperationsGiveZeroOrOne) {
 }
 
 TEST(Reduce, KeepsTheOrderOfOperands) {
-  // from (op) to: max and min take the first of equal values, which signed zeros show.
+  // The operands are from (op) to: max and min return the first of equal values. Signed zeros distinguish the two.
   const std::vector<double> zero = reduced<double>(DType::float64, ReduceOp::max, {-0.0}, {0.0});
   EXPECT_TRUE(std::signbit(zero[0]));
 }
@@ -150,7 +150,7 @@ std::vector<T> numbers(std::size_t count, unsigned seed) {
   return values;
 }
 
-// A block of rows x columns inside of matrices that are larger, each side stored by rows or by columns.
+// A block of rows x columns inside larger matrices. Each side is stored by rows or by columns.
 Block block_between(std::uint64_t rows, std::uint64_t columns, bool from_by_rows, bool to_by_rows, int gap) {
   Block block{.from_offset_elems = 5, .to_offset_elems = 3, .rows = rows, .columns = columns};
   const auto extra = static_cast<std::int64_t>(gap);

@@ -20,7 +20,8 @@ To converted(DType from, DType to, From value) {
 }
 
 TEST(Convert, DoublesAreRoundedToHalfOnce) {
-  // Halfway between two halves and a little: rounding to float first would lose the little, and then round to even.
+  // The values are a little off the middle between two halves. Rounding to float first would lose that, and then round
+  // to even.
   const double ulp = std::ldexp(1.0, -10);
   const double little = std::ldexp(1.0, -40);
   const auto half = [](double value) { return to_float(converted<Float16>(DType::float64, DType::float16, value)); };

@@ -13,7 +13,7 @@ constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kMostBytes = 3 * kPageBytes;
 constexpr auto kUntouched = std::byte{0xEE};
 
-/// Two pages' begin in each, so that targets lie behind sources by any number of bytes modulo a page.
+/// Each buffer has two spare pages, so a target can lie at any offset from its source modulo a page.
 struct Buffers {
   alignas(kPageBytes) std::byte from[kMostBytes + 2 * kPageBytes];
   alignas(kPageBytes) std::byte to[kMostBytes + 2 * kPageBytes];

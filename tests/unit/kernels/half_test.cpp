@@ -10,7 +10,7 @@ namespace {
 
 float from_bits(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 
-// By the definition of binary16, with nothing of the conversion under test.
+// Follows the definition of binary16, independently of the conversion under test.
 double value_of(std::uint16_t bits) {
   const int exponent = (bits >> 10) & 31;
   const int fraction = bits & 1023;
@@ -36,7 +36,7 @@ TEST(Float16, EveryValueConvertsExactlyAndBack) {
 }
 
 TEST(Float16, RoundsToNearestEven) {
-  for (std::uint32_t bits = 0; bits < 0x7bff; ++bits) {  // all pairs of positive finite neighbours
+  for (std::uint32_t bits = 0; bits < 0x7bff; ++bits) {  // all pairs of neighbouring positive finite values
     const auto lower = static_cast<std::uint16_t>(bits);
     const auto upper = static_cast<std::uint16_t>(bits + 1);
     const auto middle = static_cast<float>((value_of(lower) + value_of(upper)) / 2);

@@ -16,7 +16,7 @@
 namespace penstock::kernels {
 namespace {
 
-TEST(SortingNetwork, SortsEveryPatternOfZerosAndOnes) {  // and therefore everything (Knuth 5.3.4, theorem Z)
+TEST(SortingNetwork, SortsEveryPatternOfZerosAndOnes) {  // then it sorts all inputs (Knuth 5.3.4, theorem Z)
   for (std::uint32_t count = 0; count <= 17; ++count) {
     const auto network = sorting_network(count);
     for (std::uint32_t pattern = 0; pattern < (1u << count); ++pattern) {
@@ -44,7 +44,7 @@ std::vector<std::byte> reduced(const Arithmetic& arithmetic, const std::vector<s
   return to;
 }
 
-// Values whose sums differ with their order: of all magnitudes, both signs, and a few of the odd ones.
+// Values of all magnitudes and both signs, with some special values. Their sum depends on the order.
 double wild(std::mt19937& random) {
   constexpr double kOdd[] = {0.0, -0.0, INFINITY, -INFINITY, NAN, -NAN, 1e-40, -65504, 1e-300};
   if (random() % 40 == 0) return kOdd[random() % std::size(kOdd)];
@@ -94,7 +94,7 @@ TEST(ReduceSorted, GivesTheSameBitsForEveryOrderAndPlace) {
     for (int op = 0; op <= static_cast<int>(ReduceOp::maxloc); ++op) {
       const Arithmetic arithmetic{.dtype = static_cast<DType>(dtype), .op = static_cast<ReduceOp>(op)};
       if (!defined_for(arithmetic.op, arithmetic.dtype) || arithmetic.dtype == DType::longdouble_int32) continue;
-      if (arithmetic.dtype == DType::int16_int32 || arithmetic.dtype == DType::int64_int32) continue;  // holes
+      if (arithmetic.dtype == DType::int16_int32 || arithmetic.dtype == DType::int64_int32) continue;  // padding
       SCOPED_TRACE(std::string(name(arithmetic.op)) + " of " + std::string(name(arithmetic.dtype)));
       const std::size_t element_bytes = size_bytes(arithmetic.dtype);
       for (const std::size_t ranks : {2, 3, 8, 13}) {
@@ -104,7 +104,7 @@ TEST(ReduceSorted, GivesTheSameBitsForEveryOrderAndPlace) {
         const std::vector<std::byte> expected = reduced(arithmetic, parts);
         std::ranges::shuffle(parts, random);
         ASSERT_EQ(reduced(arithmetic, parts), expected) << ranks << " parts in another order";
-        // An element alone, as if the message had been cut there: other instructions work on it.
+        // A single element takes other instructions, as at the end of a message.
         for (const std::size_t at : {std::size_t{0}, std::size_t{40}, kCount - 1}) {
           std::vector<std::vector<std::byte>> alone;
           for (const auto& part : parts) {
@@ -120,7 +120,7 @@ TEST(ReduceSorted, GivesTheSameBitsForEveryOrderAndPlace) {
     }
 }
 
-TEST(ReduceSorted, TheOrderWouldMatter) {  // or the test above would show nothing
+TEST(ReduceSorted, TheOrderWouldMatter) {  // otherwise the test above proves nothing
   std::mt19937 random(3);
   std::vector<std::vector<std::byte>> parts;
   for (int i = 0; i < 8; ++i) parts.push_back(wild_elements(DType::float32, 97, random));
@@ -157,7 +157,7 @@ TEST(ReduceSorted, IsCloseToTheExactSum) {
 }
 
 TEST(ReduceSorted, SmallMagnitudesMeetFirst) {
-  // 2^24 + 1 + 1 is 2^24 + 2 only where the ones are added to each other.
+  // 2^24 + 1 + 1 is 2^24 + 2 only if the ones are added first.
   for (const std::vector<float>& order : {std::vector<float>{0x1p24f, 1, 1}, {1, 0x1p24f, 1}, {1, 1, 0x1p24f}}) {
     std::vector<std::vector<std::byte>> parts;
     for (const float value : order) parts.push_back(copied_bytes(std::vector<float>{value}));
@@ -179,7 +179,7 @@ TEST(ReduceSorted, NansHaveOnePatternAndZerosTheirSign) {
 }
 
 TEST(ReduceSorted, TakesOperationsOfTheUser) {
-  // Three bytes, a weighted mean that is not associative: its bits depend on the order.
+  // A weighted mean of three bytes is not associative, so its bits depend on the order.
   UserOp mean{.combine =
                   [](ConstBytes from, Bytes to) {
                     for (std::size_t i = 0; i < to.size(); ++i)

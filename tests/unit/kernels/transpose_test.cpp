@@ -1,4 +1,4 @@
-// Transpositions of every element size and shape around the squares, parts and pages that the kernel works in.
+// Transpositions of every element size, with shapes around the kernel's units of work: squares, parts and pages.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -54,7 +54,7 @@ TEST(Transpose, EveryElementSizeAndShape) {
   expect_transposed(DType::complex128, {260, 300}, 1, 1);
 }
 
-// The other tests use the widest vectors that the processor has.
+// The other tests use only the processor's widest vectors.
 TEST(Transpose, MovesByAllVectorsThatTheProcessorHas) {
   const struct {
     LineWork work;
@@ -93,7 +93,8 @@ TEST(Transpose, LargeTargetsPastTheCaches) {
   const DType dtypes[] = {DType::int8, DType::int16, DType::float32, DType::float64, DType::complex128};
   for (const DType dtype : dtypes) {
     const std::uint64_t columns = kStreamedBytes / size_bytes(dtype) / 512 + 3;
-    // Rows of whole lines at a border of one, beside it by whole elements, beside it by none; and rows in between.
+    // Target rows begin at a cache line, whole elements after one, or at no multiple of an element. Their lengths are
+    // whole cache lines, and lengths in between.
     for (const std::size_t misalignment : {0, 16, 3}) {
       expect_transposed(dtype, {512, columns}, 0, misalignment);
       expect_transposed(dtype, {515, columns}, 0, misalignment);
@@ -135,7 +136,7 @@ TEST(Transpose, RowsOfAFarSource) {
   for (std::byte& byte : from) byte = static_cast<std::byte>(random());
   ASSERT_GE(from.size(), kStreamedBytes);
   for (const std::size_t row_bytes : {1, 63, 64, 200, 1024, 1100}) {
-    // Two blocks, so that the end of one fetches from the other; into packages, which are small, and far targets.
+    // Two blocks: the end of the first prefetches from the second. The targets are small packages and far memory.
     for (const std::size_t to_stride : {row_bytes, kStride}) {
       std::vector<std::byte> to(2 * kRows * to_stride + 3, std::byte{0xee});
       std::vector<Block> blocks;
@@ -166,7 +167,7 @@ TEST(Transpose, BlocksSideBySideInAFarSource) {
   std::vector<std::byte> from(kRows * kStride + 2000);
   std::mt19937 random(8);
   for (std::byte& byte : from) byte = static_cast<std::byte>(random());
-  // Blocks that adjoin, one after a gap, one that would reach into the next row, and one of fewer rows.
+  // Adjacent blocks, a block after a gap, a block that reaches into the next row, and blocks of fewer rows.
   struct Part {
     std::size_t offset, columns, rows;
   };
@@ -197,7 +198,7 @@ TEST(Transpose, BlocksSideBySideInAFarSource) {
                         .to_column_stride_elems = 1});
       end += part.rows * (part.columns + 2);
     }
-    // The last block alone is as large as what counts as far.
+    // The last block alone is large enough to count as far.
     if (least_bytes == 0) blocks.pop_back();
     std::vector<std::byte> expected(
         std::max(least_bytes, least_bytes == 0 ? blocks.back().to_offset_elems + 5000 : end), std::byte{0xee});
@@ -235,7 +236,7 @@ TEST(Transpose, ComputesWhileItTransposes) {
   }
 }
 
-// What a kernel makes of whole lines has to be, to the last bit, what becomes of each element alone.
+// A kernel for whole cache lines must give the same bits as the scalar code for single elements.
 void expect_scaled(DType dtype, Shape shape, const Arithmetic& arithmetic, std::size_t padding) {
   const std::size_t size = size_bytes(dtype);
   const std::size_t reals = (dtype == DType::float32 || dtype == DType::complex64) ? sizeof(float) : sizeof(double);

@@ -1,4 +1,4 @@
-// Every kernel of every width against the one without wide vectors, bit for bit.
+// Compares every kernel of every vector width bit for bit with the kernel without wide vectors.
 #include "kernels/vectors.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace penstock::kernels {
 namespace {
 
-// Two NaNs make one of them, and which is not defined; so NaNs are on one side only.
+// The result of two NaNs is an unspecified one of them, so only one operand may be NaN.
 bool is_nan(DType dtype, const std::byte* at) {
   std::uint64_t bits = 0;
   const std::size_t element_bytes = size_bytes(dtype);
@@ -28,7 +28,7 @@ bool is_nan(DType dtype, const std::byte* at) {
 
 bool has_any_bits(DType dtype) { return dtype <= DType::float64 || dtype == DType::bool8; }
 
-// All bit patterns where the type allows it; else whole numbers, whose products are exact.
+// All bit patterns if the type allows it; else whole numbers, which have exact products.
 std::vector<std::byte> elements(DType dtype, std::size_t count, std::mt19937& random) {
   const std::size_t element_bytes = size_bytes(dtype);
   std::vector<std::byte> bytes(count * element_bytes);
@@ -58,7 +58,7 @@ std::string hex(const std::byte* at, std::size_t count) {
   return text;
 }
 
-// A long double is 10 of its 16 bytes; the others are whatever the compiler left there.
+// A long double has 10 significant bytes of 16. The other bytes are undefined.
 void clear_padding(DType dtype, std::vector<std::byte>& elements) {
   if (dtype != DType::longdouble && dtype != DType::clongdouble) return;
   for (std::size_t i = 0; i < elements.size(); ++i)
@@ -114,7 +114,7 @@ TEST_P(EveryWidth, GivesTheBitsOfTheOthersForEveryHalf) {
       for (int round = 0; round < 8; ++round) {
         std::vector<std::byte> from(2 << 16), to(2 << 16);
         for (std::uint32_t bits = 0; bits < 1u << 16; ++bits) {
-          // Any other half, one that is close, and the largest: subnormals, ties and overflows.
+          // The other operand is any half, a close one, or one of the largest: subnormals, ties and overflows.
           const auto noise = static_cast<std::uint32_t>(random());
           const std::uint32_t others[] = {noise, bits ^ (noise & 0x9fffu), 0x7bffu ^ (noise & 0x8003u)};
           const auto other = static_cast<std::uint16_t>(others[(noise >> 20) % 3]);

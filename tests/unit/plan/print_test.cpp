@@ -52,7 +52,7 @@ TEST(Print, JsonHasTheFieldsThatAStepUses) {
   EXPECT_NE(transform.find("\"scaled\": true"), std::string::npos) << transform;
 }
 
-// Four levels and a step outside of the tree.
+// Four levels, and a step outside of the tree.
 Plan tree(int levels) {
   PlanBuilder builder("test", 0, 2);
   for (std::uint16_t level = 0; level <= 4; ++level)

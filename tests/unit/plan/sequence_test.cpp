@@ -66,7 +66,7 @@ TEST_F(SequenceTest, SharedMemoryIsSignalledAfterItsWritesAndReadAfterTheWait) {
   EXPECT_EQ(after(plan, read), (std::vector{wait}));
 }
 
-// Any program comes out with an order between every two steps that conflict.
+// In a plan from any program, every two conflicting steps are ordered.
 TEST(SequenceOfRandomSteps, NeverLeavesAConflictUnordered) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {

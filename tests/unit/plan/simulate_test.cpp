@@ -19,7 +19,7 @@ class SimulateTest : public testing::Test {
   PlanBuilder b{"test", 1, 2};
   std::vector<Plan> plans;
 
-  // The outputs of both ranks; inputs hold 1 and 2 in every byte.
+  // The memory of both ranks after the run. The inputs have the values 1 and 2 in every byte.
   std::vector<RankMemory> run(std::uint64_t seed) {
     if (plans.empty()) plans = {std::move(a).finish(8, 8), std::move(b).finish(8, 8)};
     std::vector<RankMemory> memory(2);
@@ -57,7 +57,7 @@ TEST_F(SimulateTest, MovesMessagesAndReduces) {
 TEST_F(SimulateTest, IsTheSameForTheSameSeed) {
   a.send(in(0, 8), 1, 0);
   b.recv(out(0, 8), 0, 0);
-  b.copy(in(0, 4), out(2, 4));  // races
+  b.copy(in(0, 4), out(2, 4));  // races with the receive
   for (std::uint64_t seed = 0; seed < 10; ++seed) EXPECT_EQ(run(seed)[1].output, run(seed)[1].output);
 }
 
@@ -68,7 +68,7 @@ TEST_F(SimulateTest, ShowsARaceInSomeOrder) {
   EXPECT_GT(outputs_of_b(20).size(), 1u);
 }
 
-// The message leaves at the latest when its receiver is there, so changing it after a send that has not ended shows.
+// The simulation may read a message as late as its receive, so a change before the end of the send shows.
 TEST_F(SimulateTest, ShowsABufferThatIsReusedTooEarly) {
   const StepId fill = a.copy(in(0, 8), out(0, 8));
   a.send(out(0, 8), 1, 0, {fill});

@@ -48,7 +48,7 @@ double makespan(const std::vector<Plan>& plans, const Timing& timing) {
 
 class TimedTrees : public testing::TestWithParam<Case> {
  protected:
-  // For all S and several P: what equations 4 and 5 say, and what the plans do.
+  // Compares equations 4 and 5 with the simulated plans, for all S and several P.
   void agree(const std::string& algorithm, int radix, int ranks) {
     const auto [kind, order] = GetParam();
     const SplitModel model{.kind = kind, .radix = radix};
@@ -80,7 +80,7 @@ class TimedTrees : public testing::TestWithParam<Case> {
   }
 };
 
-// Every number of ranks up to 128 for the operations of equation 4, and enough of them for the others.
+// All numbers of ranks up to 128 for the operations of equation 4, and a selection for the others.
 std::vector<int> numbers_of_ranks(CollectiveKind kind) {
   std::vector<int> numbers;
   const bool is_of_the_paper = kind == CollectiveKind::bcast || kind == CollectiveKind::reduce;
@@ -123,7 +123,7 @@ TEST(Timed, EachNodeHasItsOwnCores) {
   EXPECT_EQ(makespan(plans, nodes, {.progress_cores = 2}), 3);
 }
 
-// The divided policy on the engine's terms: workers first, then everybody.
+// The divided policy as the engine runs it: first the workers, then all cores.
 TEST(Timed, DividedWorkTakesWhatTheModelSays) {
   const SplitModel model{.bytes = 1000, .segment_bytes = 1};
   const std::vector<Plan> plans =
@@ -141,7 +141,7 @@ TEST(Timed, DividedWorkTakesWhatTheModelSays) {
     }
 }
 
-// The engine: segments, levels that need not wait for each other, and threads that help once they have computed.
+// Simulates the engine: segments, levels without barriers between them, and threads that help after their computation.
 TEST_P(TimedTrees, OnTheEngineTheModelChoosesWell) {
   const auto [kind, order] = GetParam();
   constexpr int kSegments = 16;

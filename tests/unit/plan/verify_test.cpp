@@ -11,7 +11,7 @@ Region in(std::uint64_t offset, std::uint64_t size) { return {offset, size, Buff
 Region out(std::uint64_t offset, std::uint64_t size) { return {offset, size, Buffer::output}; }
 Region shared(std::uint64_t offset, std::uint64_t size) { return {offset, size, Buffer::shared}; }
 
-// The plans of two ranks, which fill in what a test is about.
+// Builders for the plans of two ranks. Each test adds its steps.
 class VerifyTest : public testing::Test {
  protected:
   PlanBuilder a{"test", 0, 2};
@@ -40,14 +40,14 @@ TEST_F(VerifyTest, AcceptsAnExchange) {
   EXPECT_EQ(findings(), std::vector<std::string>{});
 }
 
-// Only where both sends wait for their receivers: it needs the synchronous case to show.
+// Deadlocks only if both sends are synchronous.
 TEST_F(VerifyTest, FindsADeadlockOfUnbufferedSends) {
   a.recv(out(0, 8), 1, 0, {a.send(in(0, 8), 1, 0)});
   b.recv(out(0, 8), 0, 0, {b.send(in(0, 8), 0, 0)});
   expect("deadlock: ");
 }
 
-// Unlike a message, a remote read is not over before its reader has come.
+// Unlike a send, an offered remote read never completes before the peer reads.
 TEST_F(VerifyTest, FindsADeadlockOfRemoteReads) {
   a.remote_read(8, 1, 0, out(0, 8), {}, std::vector{a.offer_read(in(0, 8), 1, 0, {})});
   b.remote_read(8, 0, 0, out(0, 8), {}, std::vector{b.offer_read(in(0, 8), 0, 0, {})});
@@ -200,7 +200,7 @@ TEST_F(VerifyTest, FindsReadsWithoutAWait) {
 
 TEST_F(VerifyTest, FindsReadsBesideTheOwnersWrite) {
   a.copy(in(0, 8), a.shared(8));
-  a.signal(1, 0);  // not after the copy
+  a.signal(1, 0);  // does not wait for the copy
   b.read(shared(0, 8), 0, out(0, 8), {b.wait(0, 0)});
   expect("touch the same shared memory");
 }
@@ -233,7 +233,7 @@ TEST_F(VerifyTest, DoesNotTakeAMessageForAnOrderOfSharedMemory) {
   expect("touch the same shared memory");
 }
 
-// Columns of one matrix that interleave touch none of the same elements.
+// Interleaved columns of one matrix share no elements.
 TEST_F(VerifyTest, LooksAtTheElementsOfBlocks) {
   element_bytes = 4;
   const auto columns = [](std::uint64_t first) {
@@ -284,7 +284,7 @@ TEST(Verify, FindsPlansOfOtherRanks) {
   EXPECT_FALSE(verify(plans, nodes).empty());
 }
 
-// One exchange by flags: each shows what the other reads.
+// An exchange by flags: each rank publishes data, and the other rank reads it.
 class FlagsTest : public VerifyTest {
  protected:
   static void exchange(PlanBuilder& builder, int peer) {

@@ -1,4 +1,4 @@
-// One suite for every row of backends.def; a new backend needs no edit here.
+// One suite for all rows of backends.def. A new backend needs no edit here.
 #include "store/backend.hpp"
 
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ TEST_P(BackendContract, HoldsEmptyObjectsAndManyPieces) {
 TEST_P(BackendContract, PutsUnannouncedObjectsAndNeverReplacesThem) {
   std::string text(3 << 20, 'x');
   for (std::size_t i = 0; i < text.size(); i += 1000) text[i] = static_cast<char>('a' + i / 1000 % 26);
-  // Neighbours in memory, a gap, and neighbours again.
+  // The first two pieces adjoin in memory, then there is a gap, then the last two adjoin.
   const std::string_view all = text;
   const std::vector<ConstBytes> pieces = {bytes_of(all.substr(0, 1 << 20)), bytes_of(all.substr(1 << 20, 5000)),
                                           bytes_of(all.substr(2 << 20, 7)), bytes_of(all.substr((2 << 20) + 7))};
@@ -217,7 +217,7 @@ TEST(OpenBackend, SplitsTheUrlOfABlob) {
   EXPECT_EQ(code_of([] { split_blob_url("rados://pool/run/?conf=/etc/x"); }), ErrorCode::invalid_argument);
 }
 
-/// A place that keeps what was put last.
+/// An unsafe backend: a put replaces an existing object.
 class Forgetful final : public Backend {
  public:
   bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) override {

@@ -1,4 +1,4 @@
-// Blobs on every backend: what a write does, what a snapshot shows, what is refused.
+// Blobs on every backend: writes, snapshots and refused calls.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -87,7 +87,7 @@ TEST_P(BlobOn, AWriteOfManyRegionsIsOneVersion) {
     std::vector<WriteRegion> regions;
     std::vector<std::byte> model(kRegions * stride);
     for (std::size_t i = 0; i < kRegions; ++i) {
-      const std::size_t place = (i * 7) % kRegions;  // any order of offsets
+      const std::size_t place = (i * 7) % kRegions;  // not in the order of offsets
       const ConstBytes piece = ConstBytes(data).subspan(i * region_bytes, region_bytes);
       regions.push_back({place * stride, piece});
       std::memcpy(model.data() + place * stride, piece.data(), piece.size());

@@ -1,4 +1,4 @@
-// Whatever way a checksum is computed, it is XXH3-128 as xxHash defines it.
+// All ways to compute a checksum give the XXH3-128 of xxHash.
 #include "store/checksum.hpp"
 
 #include <gtest/gtest.h>

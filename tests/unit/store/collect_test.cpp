@@ -1,4 +1,4 @@
-// Collecting: what is freed, what stays, and the moments at which a writer and a collector must not meet badly.
+// Garbage collection: what it frees, what it keeps, and races between writers and collectors.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -48,7 +48,7 @@ class Collect : public testing::Test {
     return collect({.keep_last = keep_last, .lease = lease});
   }
 
-  /// As if version `version` had been written so long ago.
+  /// Changes the record of version `version` to an age of `age`.
   void age(std::uint64_t version, std::chrono::seconds age) const {
     const auto blob = BlobState::open(backend_, "field");
     Record record = blob->record(version);
@@ -78,14 +78,14 @@ TEST_F(Collect, KeepsWhatWasTheNewestWithinATime) {
   for (const auto& [version, old] : {std::pair(1, 500), {2, 400}, {3, 300}, {4, 200}, {5, 100}})
     age(version, hours(old));
   EXPECT_EQ(collect({.keep_last = 1, .keep_for = hours(1000)}).versions_removed, 0u);
-  // 350 hours ago version 2 was the newest.
+  // Version 2 was the newest 350 hours ago.
   EXPECT_EQ(collect({.keep_last = 1, .keep_for = hours(350)}).versions_removed, 1u);
   EXPECT_EQ(value_at(open().snapshot(2), 0), 2);
   EXPECT_EQ(check().versions, 4u);
   EXPECT_EQ(code_of([&] { open().snapshot(1); }), ErrorCode::not_found);
   EXPECT_EQ(collect({.keep_last = 3, .keep_for = hours(1)}).versions_removed, 1u) << "either rule keeps a version";
   EXPECT_EQ(value_at(open().snapshot(3), 0), 3);
-  // The clock of the writer of version 4 was ahead.
+  // The clock of version 4's writer is ahead: version 4 seems newer than version 5.
   age(4, hours(10));
   EXPECT_EQ(collect({.keep_last = 1, .keep_for = hours(50)}).versions_removed, 0u);
   EXPECT_EQ(collect({.keep_last = 1, .keep_for = hours(5)}).versions_removed, 2u);
@@ -191,7 +191,7 @@ TEST_F(Collect, AWriterThatSleptWhileItsNumberWasCollectedNeverGetsIt) {
     for (int i = 0; i < 100; ++i) write(other, 50);
     collect(2);
   };
-  // The number that it was about to take is free again, but taking it must not look like success.
+  // The number that the sleeper was about to take is free again. Taking it must not look like success.
   EXPECT_EQ(write(sleeper, 2), 103u) << "101 versions and a fence";
   const std::uint64_t newest = open().latest();
   EXPECT_EQ(newest, 103u);
@@ -238,7 +238,7 @@ TEST_F(Collect, AReaderDoesNotReplayWhatASleeperLeftInACollectedPlace) {
   EXPECT_EQ(value_at(reader.snapshot(48), 5), 48);
   for (int i = 50; i <= 60; ++i) write(blob, i, 10'000, 20'000);
   collect(11);
-  // The sleeper saw 48 and dies right after its record took the place of version 49.
+  // The sleeper saw version 48. It dies right after its record takes the place of version 49.
   Record record;
   std::vector<std::byte> sealed = read_all(*backend_, numbered_key(folder_ + "/versions", 50));
   record = decode_record(sealed, "record");
@@ -259,7 +259,7 @@ TEST_F(Collect, AReaderDoesNotReplayWhatASleeperLeftInACollectedPlace) {
 TEST_F(Collect, AnInterruptedRunIsFinishedByTheNext) {
   Blob blob = open();
   for (int i = 1; i <= 20; ++i) write(blob, i);
-  // As if the collector had died after its announcement.
+  // Recreates the state after a collector has died right after its mark.
   BlobState::open(backend_, "field")->put_index(15);
   backend_->put_if_absent(folder_ + "/gc/keep-00000000000000000015", {});
   EXPECT_EQ(code_of([&] { open().snapshot(3); }), ErrorCode::not_found);
@@ -275,11 +275,12 @@ TEST_F(Collect, MarksThatOthersStandForAreRemovedAndNeverMissed) {
   Blob blob = open();
   for (int run = 1; run <= 20; ++run) {
     write(blob, run);
-    blob.stage(std::vector<WriteRegion>{{0, std::vector<std::byte>(10'000)}});  // dies
+    blob.stage(std::vector<WriteRegion>{{0, std::vector<std::byte>(10'000)}});  // never committed: its writer dies
     collect(1);
     EXPECT_LE(backend_->list(folder_ + "/gc").size(), 5u) << "after run " << run;
   }
-  // Two runs take place while somebody lists: what was there is gone when he comes to it, what is new came too late.
+  // Two runs of gc take place during a listing. The listing misses the old marks, which are removed before it reaches
+  // them, and the new ones, which come too late.
   const auto late = BlobState::open(interrupted_, "field");
   const std::uint64_t keep_from = late->marks().keep_from;
   const std::uint64_t fence_below = late->marks().fence_below;
@@ -380,7 +381,7 @@ TEST_F(Collect, CompactingEndsWhereACollectorDiedBetweenItsMarkAndItsFence) {
   interrupted_->before_put = count;
   open_interrupted().compact();
   EXPECT_EQ(backend_->list(folder_ + "/compact").size(), 1u);
-  // Whoever finishes what the dead collector began leaves the compacted data alone.
+  // The next collector finishes the work of the dead one and keeps the compacted data.
   collect(1);
   const Snapshot snapshot = open().snapshot(2);
   EXPECT_EQ(value_at(snapshot, 4'999), 1);
@@ -390,7 +391,7 @@ TEST_F(Collect, CompactingEndsWhereACollectorDiedBetweenItsMarkAndItsFence) {
 TEST_F(Collect, CompactingIsRepeatedWhereAFenceCameBeforeIt) {
   Blob blob = open();
   write(blob, 1);
-  // The collector runs when the copy is stored and its map is not.
+  // The collector runs after the copy is stored and before its map is.
   int puts = 0;
   const std::function<void()> second = [&] {
     if (++puts < 2) {

@@ -1,5 +1,5 @@
-// Many writers, readers and collectors at once: every version must be what a sequential model has after the same writes
-// in the order of their numbers, and that order must respect real time.
+// Many writers, readers and collectors run concurrently. Every version must equal a sequential model after the same
+// writes in the order of their numbers. That order must respect real time (linearizability).
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -26,7 +26,7 @@ struct Write {
   std::byte value;
 };
 
-/// A tile of columns in all rows: as many regions as rows, overlapping those of others.
+/// Writes some columns of all rows: one region for each row. The regions overlap those of other writers.
 std::uint64_t write_tile(Blob& blob, const Write& write) {
   const std::vector<std::byte> data(write.columns, write.value);
   std::vector<WriteRegion> regions;
@@ -94,7 +94,7 @@ class Concurrency : public testing::TestWithParam<std::string> {
       threads.emplace_back([&] {
         Store store(url_, {.durable = false});
         while (writing > 0) {
-          // Without any lease every write that is under way counts as dead.
+          // With a lease of 0 every unfinished write counts as dead.
           store.gc({.keep_last = 3, .lease = std::chrono::seconds(0)});
           std::this_thread::sleep_for(std::chrono::milliseconds(2));
         }
@@ -103,7 +103,7 @@ class Concurrency : public testing::TestWithParam<std::string> {
     for (std::thread& thread : threads) thread.join();
   }
 
-  /// All versions that were acknowledged, read or are there still, against the sequential model.
+  /// Compares all acknowledged, read and kept versions with the sequential model.
   void verify(std::uint64_t first_kept) {
     const Blob blob = store_.open("field");
     const std::uint64_t newest = blob.latest();

@@ -1,4 +1,4 @@
-// Counters that processes share, and what becomes of those of dead processes.
+// Counters that processes share, and the collection of dead processes' counters.
 #include "store/counter.hpp"
 
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ TEST_P(Counters, OfTheDeadAreCollectedAndThoseOfTheLivingAreNot) {
   EXPECT_EQ(mine.add(5), 10u);
   collect_counters(*backend(), std::chrono::seconds(0), report);
   EXPECT_EQ(report.objects_removed, 3u);
-  // Whether it knew the newest entry or not: nobody goes on from where it does not know.
+  // No counter continues after its entries are collected, even if it made the newest entry.
   for (Counter* counter : {&mine, &other}) {
     try {
       counter->add(1);

@@ -1,6 +1,5 @@
-// Stores that earlier versions wrote stay readable. tests/data/store-v<n> was written by the disabled test at the end
-// when the format was new (2: shorter indexes); a changed format gets a new number and a new folder, and keeps those
-// before readable.
+// Stores of earlier versions stay readable. The disabled test at the end wrote tests/data/store-v<n> when format n was
+// new (2: shorter indexes). A changed format gets a new number and a new folder, and older formats stay readable.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -23,7 +22,7 @@ std::vector<std::byte> pattern(std::size_t size_bytes, int seed) {
   return data;
 }
 
-/// What version `version` of "field" holds: a large write, then 69 small ones of two regions.
+/// The content of version `version` of "field": one large write, then 69 small writes of two regions each.
 std::vector<std::byte> field_at(std::uint64_t version) {
   std::vector<std::byte> data(80'000);
   const auto large = pattern(70'000, 1);
@@ -63,7 +62,7 @@ TEST_P(StoreFormat, IsReadAndWrittenOn) {
   std::string kinds;
   for (const LogEntry& entry : log.log()) kinds += entry.kind + " ";
   EXPECT_EQ(kinds, "append resize append fence void ");
-  // And they can be written on.
+  // Old stores accept new writes.
   Blob field = store.open("field");
   EXPECT_EQ(field.write({}), 71u);
 }

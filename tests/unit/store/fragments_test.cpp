@@ -1,4 +1,4 @@
-// Random writes, cuts and copies against an array that says for every byte where it comes from.
+// Compares random writes, cuts and copies with an array that has the origin of every byte.
 #include "store/fragments.hpp"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kNothing = ~std::uint64_t{0};
 
-/// For every byte the source and the place in it, or nothing.
+/// The source of each byte and the offset in it, or none.
 using Model = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
 
 void expect_same(const Fragments& fragments, const Model& model, const char* what) {
@@ -60,7 +60,7 @@ TEST_P(FragmentsOfManySizes, AreWhatWasWrittenLast) {
       std::fill_n(model.begin() + static_cast<std::ptrdiff_t>(offset), std::min(size, kSize - offset),
                   std::pair{kNothing, kNothing});
     } else {
-      // Dense rows, rows with gaps of all sizes, and single ones.
+      // Dense rows, rows with gaps of all sizes, and single rows.
       const std::uint64_t gap =
           random() % 3 == 0 ? 0 : random() % (random() % 2 == 0 ? 2 * mean_bytes : kSize / 10) + 1;
       const std::uint64_t most = random() % 4 == 0 ? 1 : kSize;
@@ -76,7 +76,7 @@ TEST_P(FragmentsOfManySizes, AreWhatWasWrittenLast) {
     }
     expect_same(fragments, model, "after a step");
     expect_same(before, model_before, "a copy from before");
-    // Any range shows exactly the fragments that touch it.
+    // A visit of any range returns exactly the fragments that overlap it.
     const std::uint64_t from = random() % kSize;
     const std::uint64_t to = from + random() % (kSize - from) + 1;
     std::vector<std::uint64_t> expected;

@@ -1,4 +1,4 @@
-// A backend between whose steps a test may do what others do meanwhile.
+// A backend with hooks between its steps. A test uses them for concurrent actions of other processes.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace penstock::store {
 
-/// Each action, but after_list, runs once, at the next call.
+/// Each action runs once, at the next call. Only after_list runs at every call.
 class Interrupted : public Backend {
  public:
   explicit Interrupted(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}

@@ -1,4 +1,4 @@
-// What a name stands for when some who create or remove it sleep between their steps, and others do not.
+// The meaning of a name while some of its creators and removers sleep between their steps.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -25,7 +25,7 @@ class Names : public testing::Test {
   std::shared_ptr<BlobState> create_slowly() { return BlobState::create(slow_, "field", {.size_bytes = kSize}); }
   std::shared_ptr<BlobState> find() { return BlobState::find(backend_, "field"); }
   std::size_t successors() { return backend_->list("successors/field").size(); }
-  /// The witness of a blob is put before its entry.
+  /// Runs the action before the second put of a creation: the first put is the blob's witness, the second its entry.
   void before_entry(std::function<void()> action) {
     slow_->before_put = [this, action = std::move(action)] { slow_->before_put = action; };
   }
@@ -39,7 +39,7 @@ class Names : public testing::Test {
 
   std::shared_ptr<Backend> backend_;
   std::shared_ptr<Interrupted> slow_;
-  std::shared_ptr<BlobState> first_;  ///< which was removed
+  std::shared_ptr<BlobState> first_;  ///< removed
 };
 
 TEST_F(Names, ACreatorWhoseNumberWasUsedMeanwhileReportsThatItExists) {
@@ -99,7 +99,7 @@ TEST_F(Names, AReaderThatListedBeforeTheNumberWasFreedDoesNotFindWhoeverTookItTh
     find()->remove();
     create();
     collect();
-    // As a sleeper does that listed when this number was free.
+    // Acts as a sleeping creator: it listed while this number was free.
     const auto taken = backend_->list("successors/field").back();
     const std::vector<std::byte> content = read_all(*backend_, "catalog/field");
     const ConstBytes piece(content);
@@ -134,7 +134,7 @@ TEST_F(Names, NothingOfARemovedBlobStays) {
   for (const char* folder : {"catalog", "successors", "places"}) EXPECT_TRUE(backend_->list(folder).empty()) << folder;
   EXPECT_EQ(backend_->list("freed").size(), 1u);
   EXPECT_TRUE(BlobState::names(*backend_).empty());
-  // Rounds of creating and removing leave no more than one round does.
+  // Many rounds of creation and removal leave no more than one round.
   for (int round = 0; round < 3; ++round) {
     const auto blob = create();
     EXPECT_EQ(code_of([&] { create(); }), ErrorCode::exists);
@@ -159,7 +159,7 @@ TEST_F(Names, AWriterThatSleptThroughRemovalAndFreeingIsToldSo) {
     EXPECT_TRUE(backend_->list("places").empty());
   };
   EXPECT_EQ(code_of([&] { writer.write(std::span(&region, 1)); }), ErrorCode::not_found);
-  // What it left there is nobody's.
+  // What the sleeping writer left belongs to no blob.
   create();
   GcReport report;
   collect_folders(backend_, list_folders(*backend_), {find()->folder()}, std::chrono::seconds(0), report);
@@ -173,7 +173,7 @@ TEST_F(Names, ACreatorThatSleptWhileNamesWereFreedBeginsAnew) {
   ASSERT_NE(find(), nullptr);
   EXPECT_EQ(find()->folder(), made->folder());
   EXPECT_FALSE(made->is_removed());
-  // If meanwhile the name was taken, that one stays.
+  // If another creator took the name meanwhile, its blob stays.
   made->remove();
   std::string folder;
   before_entry([&] {
@@ -200,7 +200,7 @@ TEST_F(Names, AClonePutUpBehindTheBackOfACollectorStays) {
   const WriteRegion region{0, data};
   Blob(blob).write(std::span(&region, 1));
   blob->clone(1, "copy");
-  // It looked when the clone was not there yet.
+  // The collector listed the blobs before the clone existed.
   GcReport report;
   collect_folders(backend_, list_folders(*backend_), {}, std::chrono::seconds(0), report);
   const auto copy = BlobState::find(backend_, "copy");

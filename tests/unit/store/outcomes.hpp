@@ -1,4 +1,4 @@
-// What calls of the store give: the bytes of a snapshot, or the error.
+// Results of calls of the store: the bytes of a snapshot, or the code of an error.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ inline std::vector<std::byte> whole(const Snapshot& snapshot) {
   return data;
 }
 
-/// Of the error that the action is expected to throw.
+/// The code of the error that the action must throw.
 template <typename Action>
 ErrorCode code_of(Action action) {
   try {

@@ -1,4 +1,4 @@
-// What is special about directories: what may be founded where, formats, leftovers, and system calls that fail.
+// Properties of the POSIX backend: where stores may be created, formats, leftovers, and failing system calls.
 #include "store/posix_backend.hpp"
 
 #include <gtest/gtest.h>
@@ -79,7 +79,7 @@ TEST(PosixBackend, SeesObjectsThatAnotherProcessRemovedAndMadeAgain) {
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(data.data()), data.size()), "newer");
 }
 
-/// Fails the call with number `fail_at` with `error`, and writes at most `most_bytes` per call.
+/// Fails call number `fail_at` with `error`, and writes at most `most_bytes` per call.
 class FaultyCalls : public PosixCalls {
  public:
   int fail_at = -1;

@@ -1,4 +1,5 @@
-// What is special about Ceph: stripes, attempts that a reclaim has given up, pools. Needs a cluster, see schemes.hpp.
+// Properties of the Ceph backend: stripes, attempts that a reclaim has given up, pools. Needs a cluster, see
+// schemes.hpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -64,7 +65,7 @@ TEST_F(RadosBackendTest, StripesAndGathersAcrossBoundaries) {
       EXPECT_TRUE(std::equal(part.begin(), part.end(), data.begin() + static_cast<std::ptrdiff_t>(offset))) << offset;
     }
   }
-  const auto other = open_backend(test_url("rados", directory_));  // the stripes' size is the writer's choice
+  const auto other = open_backend(test_url("rados", directory_));  // has another stripe size: the writer chooses it
   EXPECT_EQ(read_all(*other, "data/x"), data);
   EXPECT_TRUE(other->remove("data/x"));
   EXPECT_EQ(stripes().size(), 16u);
@@ -115,7 +116,7 @@ TEST_F(RadosBackendTest, AppendsOfManyAtOnceAreDenseAndMadeOnce) {
     writers.emplace_back([&, writer] {
       const auto backend = open_backend(url_);
       for (int i = 0; i < kEach; ++i) {
-        // One in five is too long for several attempts at a time, one in five for an entry.
+        // One text in five is too long for several attempts at a time, and one in five is too long for an entry.
         std::string text = std::to_string(writer) + " " + std::to_string(i);
         text.resize(i % 5 == 0 ? 100'000 : i % 5 == 1 ? 200'000 : 500, ' ');
         const ConstBytes piece = std::as_bytes(std::span(text));
@@ -145,7 +146,7 @@ TEST_F(RadosBackendTest, AnAppendThatCephRepeatsIsMadeOnce) {
     const std::string id = "other" + std::to_string(number);
     EXPECT_EQ(RadosAppender(*io_).append(entry(id), number), number);
   }
-  // The first of ours finds the numbers taken, and tries several at once from then on.
+  // This appender finds the numbers taken, and tries several numbers at once from then on.
   EXPECT_EQ(appender.append(entry("a"), 1), 6u);
   EXPECT_EQ(appender.append(entry("b"), 6), 7u);
   EXPECT_EQ(appender.append(entry("a"), 1), 6u);

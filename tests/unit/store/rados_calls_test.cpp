@@ -1,4 +1,4 @@
-// The declarations of librados against its own header, where that is installed.
+// Compares the declarations of librados with its own header, if that is installed.
 #include "store/rados_calls.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What damage leaves readable, what it stops, and what repair makes of it.
+// Damaged stores: what stays readable, which calls fail, and what repair does.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class Repair : public testing::TestWithParam<std::string> {
     truth_.emplace_back(kRepairBytes);
   }
 
-  /// Version i has the value i in regions that overlap those of its neighbours.
+  /// Version i writes the value i to a region that overlaps those of its neighbours.
   void write_versions(int count, std::size_t size = 6'000) {
     Blob blob = open();
     for (int i = 0; i < count; ++i) {
@@ -40,7 +40,7 @@ class Repair : public testing::TestWithParam<std::string> {
     }
   }
 
-  /// Version `version` as if `lost` had never been written.
+  /// The content of version `version` without the write of version `lost`.
   std::vector<std::byte> truth_without(std::uint64_t version, std::uint64_t lost) const {
     std::vector<std::byte> data(kRepairBytes);
     for (std::uint64_t v = 1; v <= version; ++v) {
@@ -60,7 +60,7 @@ class Repair : public testing::TestWithParam<std::string> {
   }
   std::string record(std::uint64_t version) const { return store::numbered_key(folder_ + "/versions", version); }
 
-  /// As another process sees it.
+  /// Opens the blob as another process does.
   Blob open(const std::string& name = "field") const { return Store(url_, {.create = false}).open(name); }
   std::uint64_t write_one() const {
     const std::vector<std::byte> data(10, std::byte{1});
@@ -140,7 +140,7 @@ TEST_P(Repair, VersionsWithAnIndexBehindTheLossStayAsTheyWere) {
   }
   EXPECT_EQ(whole(open().snapshot(3)), truth_without(3, 2));
   expect_sound();
-  // The data of the lost write is what the index names.
+  // gc keeps the data of the lost write: the index refers to it.
   store_.gc({.lease = std::chrono::seconds(0)});
   EXPECT_EQ(whole(open().snapshot(8)), truth_[8]);
   expect_sound();
@@ -197,12 +197,12 @@ TEST_P(Repair, TagsIndexesAndCompactedMapsThatCannotBeReadGo) {
 
 TEST_P(Repair, WithoutTheBaseOfTheLogVersionsAfterTheNextIndexRemain) {
   write_versions(6);
-  store_.gc({.keep_last = 4, .lease = std::chrono::seconds(0)});  // keeps 3 to 6, on index 3
+  store_.gc({.keep_last = 4, .lease = std::chrono::seconds(0)});  // keeps versions 3 to 6, based on index 3
   write_versions(2);
   const std::string base = store::numbered_key(folder_ + "/index", 3);
   flip(base);
   EXPECT_EQ(repair().remaining.size(), 1u) << "nothing to go on";
-  // As if the writer of version 6 had put one.
+  // Adds the index that the writer of version 6 may have put.
   const auto truth = truth_[6];
   flip(base);
   store::BlobState::open(backend_, "field")->put_index(6);
@@ -278,7 +278,7 @@ TEST_P(Repair, AfterAnyDamageTheRestIsReadableAndWritable) {
     }
     const std::uint64_t before = open().latest();
     const RepairReport report = repair({.apply = true, .drop_damaged_data = true});
-    // Data that only the base of the log names has no record that could be given up.
+    // Data that only the base of the log refers to has no record that repair could drop.
     if (!report.remaining.empty()) return;
     const CheckReport found = store_.check();
     ASSERT_TRUE(found.problems.empty()) << "round " << round << ": " << found.problems.front();

@@ -1,4 +1,4 @@
-// Whatever pieces of whatever sources are asked for, they get the bytes that were written, and damage is found.
+// Reads of any pieces of any sources return the written bytes, and detect damage.
 #include "store/scattered_read.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ class Scattered : public testing::TestWithParam<std::string> {
  protected:
   Scattered() : backend_(open_backend(test_url(GetParam(), directory_))) {}
 
-  /// An object of regions of these sizes.
+  /// Stores an object that consists of regions of these sizes.
   std::shared_ptr<const Source> put(const std::string& key, ConstBytes content, const std::vector<std::size_t>& sizes) {
     std::vector<ConstBytes> regions;
     for (const std::size_t size : sizes) {
@@ -78,7 +78,7 @@ TEST_P(Scattered, ReadsAnyPiecesOfAnySources) {
       wanted.push_back({&object, offset, size, used});
       used += size + (i % 2 == 0 ? 0 : below(100));
     }
-    if (round % 3 == 0) {  // what was written with gaps in between, in order
+    if (round % 3 == 0) {  // ordered pieces with gaps
       wanted.clear();
       used = 16;
       for (const Object& object : objects) {
@@ -109,7 +109,7 @@ TEST_P(Scattered, FindsOneWrongBitWhereverItIsAndHoweverItIsRead) {
   ObjectReference reference = good->object();
   for (const std::size_t wrong :
        {std::size_t{0}, std::size_t{1} << 20, (std::size_t{1} << 20) + 6000, content.size() - 1}) {
-    // The same table, with other data in front of it.
+    // The object has damaged data before the table of the good data.
     std::vector<std::byte> damaged = content;
     damaged[wrong] ^= std::byte{16};
     std::vector<std::byte> tail(tail_bytes(reference.chunk_count));

@@ -1,6 +1,6 @@
-// The kinds of stores that this build has, for suites that run on each of them. `rados` needs a Ceph cluster: it is
-// among them where PENSTOCK_TEST_RADOS names a pool (rados://pool) of the cluster that CEPH_CONF describes, as
-// ./dev test --with-ceph sets them.
+// The kinds of stores in this build, for suites that run on each of them. `rados` needs a Ceph cluster. It is included
+// if PENSTOCK_TEST_RADOS names a pool (rados://pool) of the cluster that CEPH_CONF describes; ./dev test --with-ceph
+// sets both.
 #pragma once
 
 #include <cstdlib>
@@ -28,7 +28,7 @@ inline std::vector<std::string> test_schemes() {
   return schemes;
 }
 
-/// A store of one test's own.
+/// The URL of a store for one test.
 inline std::string test_url(const std::string& scheme, const TemporaryDirectory& directory) {
   return (scheme == "rados" ? test_pool() : scheme + "://") + directory.path() + "/store";
 }

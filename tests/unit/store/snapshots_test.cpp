@@ -1,4 +1,4 @@
-// Snapshots as things of their own: tags, differences, compaction, clones, and the removal of blobs.
+// Operations on snapshots: tags, differences, compaction and clones; and the removal of blobs.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -27,14 +27,14 @@ class Snapshots : public testing::TestWithParam<std::string> {
     blob_ = store_.create("field", {.size_bytes = kSize});
   }
 
-  /// Two regions of random size, sometimes small enough to lie in the record.
+  /// Each version writes two regions of random size. Some are small enough to be stored in the record.
   void write_versions(int count) {
     for (int i = 0; i < count; ++i) {
       const std::size_t size = random_() % 3 == 0 ? 50 : 5'000 + random_() % 20'000;
       const std::vector<std::byte> data(size, static_cast<std::byte>(1 + random_() % 250));
       const WriteRegion regions[] = {{random_() % 60'000, data}, {100'000 + random_() % 60'000, data}};
       const std::uint64_t version = blob_->write(regions);
-      // A collector may have taken numbers for fences, and made void what was slower than it.
+      // A collector may have used numbers for fences, and may have voided slower writes.
       while (truth_.size() < version) truth_.push_back(truth_.back());
       auto next = truth_.back();
       for (const WriteRegion& region : regions) {
@@ -274,7 +274,7 @@ TEST_P(Snapshots, OfManyWhoRemoveAndCreateAtOnceEachBlobHasOneOfEach) {
             store.create("field", {.size_bytes = 1});
             ++created;
           }
-          // With a lease, no name is freed whose creator may still have to look.
+          // The lease protects names whose creators have not finished their checks.
           if (turn % 8 == 0) store.gc({});
         } catch (const Error& error) {
           EXPECT_TRUE(error.code() == ErrorCode::not_found || error.code() == ErrorCode::exists) << error.what();

@@ -1,4 +1,4 @@
-// Maps as they are stored: what comes back is what was put, whoever wrote the data and however it is named, and small.
+// Stored maps: decoding returns the encoded map, for any writers and any names of the data, and the encoding is small.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -35,7 +35,7 @@ Record record_of(std::uint64_t identity, std::string key, std::vector<Extent> ex
   return record;
 }
 
-/// The places of all bytes.
+/// The sources of all bytes, as text.
 std::string described(const VersionMap& map) {
   std::string text = std::to_string(map.version()) + " " + std::to_string(map.size_bytes()) + ":";
   map.visit(0, map.size_bytes(),
@@ -69,7 +69,7 @@ TEST(VersionMapFormat, ComesBackAsItWas) {
       made.push_back(identities[writer] += 1 + random() % 3 + (random() % 50 == 0 ? random() >> 20 : 0));
       std::string key = data_key(version - 1, 1'795'212'426'819'743'589 + version * 1000, writer * 77, version);
       if (random() % 8 == 0) key.clear();
-      if (random() % 16 == 0) key = "blobs/field/data/" + std::to_string(version);  // of another shape
+      if (random() % 16 == 0) key = "blobs/field/data/" + std::to_string(version);  // of another form
       if (random() % 16 == 0) key = "homes/1-2/data/" + std::to_string(version);    // in another folder
       const std::uint64_t at = random() % 900'000;
       Record record = record_of(made.back(), key, {{at, 1 + random() % 300}, {at + 1000, 1 + random() % 5000}});
@@ -78,7 +78,7 @@ TEST(VersionMapFormat, ComesBackAsItWas) {
         record.number = 3;
         record.base = 499;
       }
-      record.base = version % 97 == 0 ? 0 : version - 1;  // void behind the fence
+      record.base = version % 97 == 0 ? 0 : version - 1;  // void if after the fence
       if (version > 500 && version % 97 == 0) made.back() = 0;
       map.apply(record);
     }
@@ -120,7 +120,7 @@ TEST(VersionMapFormat, FindsThatSomethingIsWrong) {
   map.apply(record_of(9, "", {{100, 50}}));
   const std::vector<std::byte> sealed = map.encode();
   const std::vector<std::byte> content(sealed.begin(), sealed.end() - 16);
-  // Sealed again, as a faulty writer would: whatever it says, an Error or a map, never a crash.
+  // The changed map is sealed again, as by a faulty writer. Decoding it gives an Error or a map, never a crash.
   std::size_t refused = 0;
   const auto decode = [&](const std::vector<std::byte>& changed) {
     Encoder encoder;
