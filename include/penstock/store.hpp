@@ -1,9 +1,9 @@
-// Versioned blobs: many processes write overlapping, non-contiguous regions of one blob at once, each write atomic and
-// without a lock; readers follow consistent snapshots. After Tran, Nicolae, Antoniu, Bouge, "Efficient support for
-// MPI-IO atomicity based on versioning" (2010), sections 4 and 5; the protocol is in docs/design/store.md.
+// Versioned blobs. Many processes write overlapping, non-contiguous regions of one blob at once. Every write is atomic
+// and takes no lock. Readers read consistent snapshots. After Tran, Nicolae, Antoniu, Bouge, "Efficient support for
+// MPI-IO atomicity based on versioning" (2010), sections 4 and 5. The protocol: docs/design/store.md.
 //
-// No call needs MPI. Objects of every class here are handles: copies are cheap and refer to the same thing. Everything
-// is thread-safe and blocking, and throws penstock::Error.
+// Store, Blob and Snapshot are handles: copies are cheap and refer to the same thing. A handle keeps what it needs
+// alive. All their calls are thread-safe and blocking, and report failures by penstock::Error. No call needs MPI.
 #pragma once
 
 #include <chrono>
@@ -26,54 +26,59 @@ class Backend;
 class VersionMap;
 }  // namespace store
 
-/// Where bytes of a write go to. The data is read during the call only.
+/// One contiguous region of a write. The caller owns `data`, which is read during the call only.
 struct WriteRegion {
   std::uint64_t offset_bytes = 0;
   ConstBytes data;
 };
 
-/// Where bytes of a read come from. The data is filled during the call only.
+/// One contiguous region of a read. The caller owns `data`, which is filled during the call only.
 struct ReadRegion {
   std::uint64_t offset_bytes = 0;
   Bytes data;
 };
 
+/// As a version: the newest one.
 inline constexpr std::uint64_t kLatest = ~std::uint64_t{0};
 
-/// One version of a blob, as its log shows it.
+/// One version of a blob in its log.
 struct LogEntry {
   std::uint64_t version = 0;
-  std::int64_t time_ns = 0;  ///< since 1970, by the clock of the writer
+  std::int64_t time_ns = 0;  ///< since 1970, by the writer's clock
   std::string writer;        ///< host:process
-  /// "write", "append", "resize"; "fence" (left by gc); "void": collected before it came; "unreadable": its record is
-  /// damaged; "lost": it was, and repair has put in its place that nothing was written.
+  /// "write", "append" or "resize"; "fence": put by gc; "void": changes nothing, since gc had given up its data;
+  /// "unreadable": its record is damaged; "lost": its record was damaged and repair replaced it by one that changes
+  /// nothing.
   std::string kind;
   std::uint64_t bytes = 0;
   std::uint64_t regions = 0;
 };
 
-/// A name for a version, which gc then keeps.
+/// A name for a version. gc keeps tagged versions.
 struct Tag {
   std::string name;
   std::uint64_t version = 0;
 };
 
+/// The bytes [offset_bytes, offset_bytes + size_bytes) of a blob.
 struct Range {
   std::uint64_t offset_bytes = 0;
   std::uint64_t size_bytes = 0;
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-/// One version of a blob, which never changes. Stays readable until gc collects the version.
+/// Reads one version of a blob. A version never changes. It stays readable until gc collects it.
 class PENSTOCK_API Snapshot {
  public:
   std::uint64_t version() const;
   std::uint64_t size_bytes() const;
-  /// Why this is not the newest version although that was asked for: a record is damaged. Else empty.
+  /// Not empty if the newest version was asked for, but a damaged record made this older one the newest readable one:
+  /// names the damage.
   const std::string& damage() const { return damage_; }
 
-  /// Fills all regions; bytes that were never written are zero. Every chunk that is touched is verified: a wrong
-  /// checksum throws corrupt with object, offset, expected and found checksum. Regions must lie in [0, size_bytes()).
+  /// Fills all regions. Bytes that were never written are zero. Regions must lie in [0, size_bytes()). Verifies every
+  /// chunk that it touches. Throws corrupt for a wrong checksum; the message has the object, the offset, and the
+  /// expected and found checksums.
   void read(std::span<const ReadRegion> regions) const;
 
   Snapshot(std::shared_ptr<store::BlobState> blob, std::shared_ptr<const store::VersionMap> map,
@@ -85,67 +90,75 @@ class PENSTOCK_API Snapshot {
   std::string damage_;
 };
 
-/// Data that is stored but belongs to no version yet. Any process that has opened the blob may commit it, once.
+/// Refers to data that is stored but belongs to no version yet. Any process that has opened the blob may commit it,
+/// once.
 struct StagedWrite {
   std::vector<std::byte> encoded;  ///< opaque, may be sent to another process; a few bytes per region
 };
 
-/// A sequence of bytes with numbered versions. Version 0 is all zeros; every write makes one more.
+/// A sequence of bytes with numbered versions. Version 0 is all zeros. Every write, append and resize makes the next
+/// version. No call changes an older version.
 class PENSTOCK_API Blob {
  public:
   const std::string& name() const;
-  /// The newest version, or a later one that appeared meanwhile.
+  /// The newest version, or one that was made during the call.
   std::uint64_t latest() const;
   /// Size at the newest version.
   std::uint64_t size_bytes() const;
+  /// See BlobOptions::grows.
   bool grows() const;
 
-  /// Makes one version out of the newest one and all regions: a reader sees all of them or none. When the call returns
-  /// the version is durable, and so are all before it. Throws corrupt, and writes nothing, where the newest version
-  /// cannot be read. Regions may be empty but must not overlap each other, and must lie in [0, size) unless the
-  /// blob grows. On an Error nothing was written, except where its message says that the outcome is unknown.
+  /// Makes one version out of the newest one and all regions, and returns its number. A reader sees all regions or
+  /// none. When the call returns, this version and all before it are durable (see StoreOptions::durable).
+  /// Regions may be empty. They must not overlap, and must lie in [0, size_bytes()) unless the blob grows.
+  /// Throws corrupt if the newest version cannot be read. If the call throws, nothing was written, unless the message
+  /// says that the outcome is unknown.
   std::uint64_t write(std::span<const WriteRegion> regions);
 
   struct Appended {
     std::uint64_t version;
     std::uint64_t offset_bytes;  ///< where the data lies
   };
-  /// Adds data at the end, wherever that is by then; concurrent appends never overlap. Only for blobs that grow.
+  /// Makes a version with the pieces, one after another, at the end of the newest version. Concurrent appends never
+  /// overlap. Errors as for write. Only for blobs that grow.
   Appended append(std::span<const ConstBytes> pieces);
 
-  /// Cuts the end off, or adds zeros. Only for blobs that grow.
+  /// Makes a version of this size: cuts the end off, or adds zeros. Returns its number. Only for blobs that grow.
   std::uint64_t resize(std::uint64_t size_bytes);
 
-  /// The two halves of write, for a group of processes that makes one version together: each stages its own regions,
-  /// one of them commits all. Where staged writes overlap, the later one in `parts` wins. Returns nothing, with no
-  /// effect, when a gc has given up one of the parts: stage all of them again.
+  /// A write in two steps, for a group of processes that makes one version together: each process stages its regions,
+  /// and one of them commits all. stage() stores the data; readers do not see it.
   StagedWrite stage(std::span<const WriteRegion> regions);
+  /// Makes one version of all parts and returns its number. If parts overlap, the later one in `parts` wins. Returns
+  /// nothing, and makes no version, if gc has taken a part for that of a dead writer: stage all parts again.
   std::optional<std::uint64_t> commit(std::span<const StagedWrite> parts);
-  /// Frees what was staged and will not be committed; gc would do so later.
+  /// Frees staged data that will not be committed. Without this call gc frees it after the lease.
   void discard(const StagedWrite& part) noexcept;
 
-  /// Throws not_found for versions that do not exist yet or were collected, corrupt where a record that it needs is
-  /// damaged. The newest version is then the newest that can be read; Snapshot::damage says so.
+  /// Throws not_found for a version that does not exist yet or was collected. Throws corrupt for a numbered version
+  /// that needs a damaged record. kLatest then gives the newest version that can be read, and Snapshot::damage tells.
   Snapshot snapshot(std::uint64_t version = kLatest) const;
+  /// snapshot(version).read(regions).
   void read(std::span<const ReadRegion> regions, std::uint64_t version = kLatest) const;
-  /// Waits until `version` exists. Versions of this process end the wait at once, others within 10 ms. False when it
-  /// does not within the time.
+  /// Waits until `version` exists; false if it does not within `timeout`. Notices a version that this process makes at
+  /// once, and others within 10 ms.
   bool wait(std::uint64_t version, std::chrono::nanoseconds timeout) const;
-  /// Versions from `first` on, oldest first; collected ones are left out.
+  /// The versions from `first` on, oldest first, without collected ones.
   std::vector<LogEntry> log(std::uint64_t first = 1) const;
 
-  /// Names a version, which then stays readable whatever gc is asked to keep. Throws exists; not_found for versions
-  /// that gc has collected or is about to.
+  /// Names a version. It then stays readable, independent of GcOptions. Throws exists if the tag exists, not_found if
+  /// gc has collected the version or has announced that it will.
   void tag(std::string_view tag, std::uint64_t version = kLatest);
   void untag(std::string_view tag);                  ///< throws not_found
-  std::vector<Tag> tags() const;                     ///< by name
-  std::uint64_t tagged(std::string_view tag) const;  ///< its version; throws not_found
-  /// What was written between two versions, in either order: ascending, disjoint ranges. Bytes that were written anew
-  /// with the same value count; so do those that only the longer of the two has. Reads no data.
+  std::vector<Tag> tags() const;                     ///< sorted by name
+  std::uint64_t tagged(std::string_view tag) const;  ///< the version of a tag; throws not_found
+  /// The ranges that were written between two versions, ascending and disjoint. The order of the arguments does not
+  /// matter. Includes bytes that were rewritten with the same value, and bytes that only the longer version has. Reads
+  /// no data.
   std::vector<Range> diff(std::uint64_t from, std::uint64_t to = kLatest) const;
-  /// Copies a version's data to one place, in the order of the offsets, so that it reads like a plain file. Nothing
-  /// else changes. The copy needs as much space again, until gc frees the scattered data with the versions that need
-  /// it.
+  /// Copies a version's data to one place in the order of its offsets, so that it reads like a plain file. The version
+  /// keeps its number and its bytes. The copy takes extra space until gc frees the scattered data, together with the
+  /// versions that need it.
   void compact(std::uint64_t version = kLatest);
 
   explicit Blob(std::shared_ptr<store::BlobState> state) : state_(std::move(state)) {}
@@ -155,62 +168,62 @@ class PENSTOCK_API Blob {
 };
 
 struct StoreOptions {
-  bool create = true;   ///< make the store where it does not exist
-  bool durable = true;  ///< a version is on the device before its write returns; false: the page cache is enough
+  bool create = true;   ///< make the store if it does not exist
+  bool durable = true;  ///< a version is on the device before its write returns; false: it is in the page cache
 };
 
 struct BlobOptions {
   std::uint64_t size_bytes = 0;
-  bool grows = false;  ///< writes may go beyond the end, and append and resize are allowed
+  bool grows = false;  ///< allows writes beyond the end, append and resize
 };
 
 struct BlobInfo {
   std::string name;
   std::uint64_t size_bytes = 0;
-  std::uint64_t first_version = 0;   ///< the oldest that can be read
-  std::uint64_t latest_version = 0;  ///< that can be read
+  std::uint64_t first_version = 0;   ///< the oldest readable one, without older ones that a tag keeps
+  std::uint64_t latest_version = 0;  ///< the newest readable one
   bool grows = false;
-  std::string damage;  ///< why newer versions cannot be read; empty where there are none
+  std::string damage;  ///< why newer versions cannot be read; empty if there are none
 };
 
-/// What `check` found. The store is sound when `problems` is empty.
+/// The result of Store::check. The store is sound if `problems` is empty.
 struct CheckReport {
   std::uint64_t blobs = 0;
-  std::uint64_t versions = 0;  ///< that can be read, but for older ones with a tag
+  std::uint64_t versions = 0;  ///< readable ones, without older ones that a tag keeps
   std::uint64_t objects = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t garbage_objects = 0;  ///< of writes that were never committed or versions that were collected
+  std::uint64_t garbage_objects = 0;  ///< of uncommitted writes and of collected versions
   std::uint64_t garbage_bytes = 0;
-  std::uint64_t lost_versions = 0;  ///< that repair has given up
+  std::uint64_t lost_versions = 0;  ///< given up by repair
   std::vector<std::string> problems;
 };
 
 struct RepairOptions {
-  bool apply = false;  ///< false: only says what it would do
-  /// Gives up versions whose data is damaged or missing, too: they read as the versions before them.
+  bool apply = false;  ///< false: reports the actions and changes nothing
+  /// Also gives up writes whose data is damaged or missing: their versions read as the ones before them.
   bool drop_damaged_data = false;
 };
 
-/// One thing that `repair` does, or would do.
+/// One action of Store::repair.
 struct RepairAction {
   std::string blob;
   std::string object;  ///< the damaged one
-  std::string reason;  ///< what is wrong with it
-  std::string action;  ///< what follows
+  std::string reason;  ///< the damage
+  std::string action;  ///< what repair does about it
 };
 
 struct RepairReport {
   std::vector<RepairAction> actions;
-  std::vector<std::string> remaining;  ///< problems that it cannot mend, or not without other options
+  std::vector<std::string> remaining;  ///< problems that repair cannot mend, or only with other options
 };
 
 struct GcOptions {
-  std::uint64_t keep_last = kLatest;  ///< versions of each blob that stay readable; kLatest: all of them
-  /// Versions stay, too, that were the newest at any time this long ago or less, by the clocks of their writers: a
-  /// reader that takes a snapshot has it for as long at least.
+  std::uint64_t keep_last = kLatest;  ///< how many of the newest versions of each blob to keep; kLatest: all
+  /// Also keeps the versions that were the newest at some time within this period before the run, by the clocks of
+  /// their writers. So a snapshot of the newest version stays readable for at least this long.
   std::chrono::seconds keep_for{0};
-  /// How long a write may take before its data counts as left by a dead writer. Too short costs a slow writer a second
-  /// attempt, never data.
+  /// The age at which uncommitted data counts as left by a dead writer. A lease that is too short costs a slow writer a
+  /// second attempt, never data.
   std::chrono::seconds lease = std::chrono::hours(1);
 };
 
@@ -220,40 +233,42 @@ struct GcReport {
   std::uint64_t bytes_freed = 0;
 };
 
+/// A set of named blobs in a directory, in the memory of this process, or in Ceph. Any number of threads and, except
+/// for a store in memory, of processes may use one store at once.
 class PENSTOCK_API Store {
  public:
-  /// "file:///scratch/run7", "memory:name".
+  /// Opens "file:///scratch/run7", "memory:name" or "rados://pool/name".
   explicit Store(std::string_view url, const StoreOptions& options = {});
 
   const std::string& url() const;
 
-  /// Throws exists. Names are letters, digits, '.', '_' and '-', not starting with '.'.
+  /// Throws exists if the name is taken. A name has letters, digits, '.', '_' and '-', and does not start with '.'.
   Blob create(std::string_view name, const BlobOptions& options);
   /// Throws not_found.
   Blob open(std::string_view name) const;
   bool exists(std::string_view name) const;
   std::vector<BlobInfo> list() const;
-  /// A new blob whose version 1 is one version of another. Shares the data where the backend can (posix: by hard
-  /// links); each may be written, collected and removed without the other. Throws exists, not_found.
+  /// Makes a new blob whose version 1 is `version` of blob `name`. They share the data if the backend can (posix: by
+  /// hard links). Writing, collecting or removing one does not affect the other. Throws exists, not_found.
   Blob clone(std::string_view name, std::uint64_t version, std::string_view new_name);
-  /// Removes a blob with all versions and tags. Handles of it throw not_found from then on, except that a read under
-  /// way may still succeed. Throws not_found.
+  /// Removes a blob with all versions and tags. Its handles then throw not_found; a read in progress may still succeed.
+  /// Throws not_found.
   GcReport remove(std::string_view name);
 
-  /// Reads everything and verifies every checksum and reference. Reports what is broken instead of throwing.
+  /// Reads everything and verifies every checksum and reference. Reports damage; does not throw for it.
   CheckReport check() const;
-  /// Finds what a loss of power, a failing device or a hand has damaged, and with `apply` mends it, so that everything
-  /// else can be read and written again. Nothing is thrown away: damaged objects are kept under the blob's lost/.
-  /// Nothing that can be read changes, but versions that were read through a damaged record. Others may use the store
-  /// meanwhile.
+  /// Finds damage by a loss of power, a failing device or manual changes. With `apply` it mends the damage, so that
+  /// everything else can be read and written again. Keeps copies of damaged objects under the blob's lost/. Changes no
+  /// readable version, except those that needed a damaged record. Others may use the store at the same time, but in
+  /// Ceph no process may write.
   RepairReport repair(const RepairOptions& options);
-  /// Frees the space of old versions, dead writers and earlier interrupted runs. May run at any time, also while
-  /// others read, write and collect.
+  /// Frees the space of old versions, dead writers and interrupted gc runs. Others may read, write and collect at the
+  /// same time.
   GcReport gc(const GcOptions& options);
-  /// What was written with durable = false is durable afterwards, by whichever process it was written.
+  /// Makes durable what any process on this host wrote with durable = false.
   void sync();
-  /// Writes one version of a blob as a plain file, atomically: under a temporary name, synced, then renamed. Uses
-  /// several threads.
+  /// Writes one version of a blob to a plain file at `path`, atomically: under a temporary name, synced, then renamed.
+  /// Uses several threads.
   void export_file(std::string_view name, std::uint64_t version, const std::string& path) const;
 
  private:

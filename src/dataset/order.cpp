@@ -65,8 +65,8 @@ class Interleaved : public Order {
       offsets_.push_back(offset);
       offset += size;
     }
-    // A stretch is a run of rounds in which the same datasets still give whole blocks; the last round of a dataset
-    // whose size is no multiple of the block is a stretch of its own.
+    // In each round every dataset gives one block. A stretch is a run of rounds with the same members and block sizes.
+    // If the size of a dataset is no multiple of the block, its last round is a stretch of its own.
     std::vector<std::uint64_t> cuts{0};
     for (const OrderPtr& order : orders_) {
       cuts.push_back(order->size() / block_);
@@ -169,13 +169,13 @@ class Mixed : public Order {
   }
 
  private:
-  /// Of the first `count` samples of the orders from k on, so many come from order k.
+  /// How many of the first `count` samples of orders k, k + 1, … come from order k.
   std::uint64_t given_by_first(std::size_t k, std::uint64_t count) const {
-    // In two parts, which do not overflow: a count of whole rounds and the rest.
+    // Whole rounds and the rest apart, so that no product overflows.
     const std::uint64_t all = weights_after_[k], rest = count % all;
     return count / all * weights_[k] + (rest * weights_[k] + all / 2) / all;
   }
-  /// Of the first `count` samples of all orders, so many come from order k.
+  /// How many of the first `count` samples of all orders come from order k.
   std::uint64_t given_by(std::size_t k, std::uint64_t count) const {
     for (std::size_t i = 0; i < k; ++i) count -= given_by_first(i, count);
     return k + 1 == orders_.size() ? count : given_by_first(k, count);
@@ -194,9 +194,9 @@ class Mixed : public Order {
 
   std::vector<OrderPtr> orders_;
   std::vector<std::uint32_t> weights_;
-  std::vector<std::uint64_t> weights_after_;  ///< of the orders from k on, together
+  std::vector<std::uint64_t> weights_after_;  ///< the sum of the weights of orders k, k + 1, …
   std::vector<std::uint64_t> offsets_;
-  std::vector<std::uint64_t> passes_;  ///< how often an epoch begins order k
+  std::vector<std::uint64_t> passes_;  ///< how many epochs of order k one epoch of the mix begins
   std::uint64_t size_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Which sample comes when: a pure function of (epoch, position), composed of stages.
+// The order of samples: a pure function of (epoch, position). Functions here compose one order of others.
 #pragma once
 
 #include <cstdint>
@@ -9,51 +9,55 @@
 
 namespace penstock::dataset {
 
-/// Immutable, thread-safe.
+/// An order of size() samples in each epoch. Immutable and thread-safe.
 class Order {
  public:
   virtual ~Order() = default;
   virtual std::uint64_t size() const = 0;
-  /// Index in the source of the sample at `position` < size().
+  /// The index in the source of the sample at `position`, which is below size().
   virtual std::uint64_t at(std::uint64_t epoch, std::uint64_t position) const = 0;
-  /// Equal for equal functions; part of saved states.
+  /// Text that is equal for equal functions. Saved states contain it.
   virtual std::string describe() const = 0;
 };
 
 using OrderPtr = std::shared_ptr<const Order>;
 
 OrderPtr sequential(std::uint64_t size);
+/// `order`, permuted anew in each epoch; see Permutation.
 OrderPtr shuffled(OrderPtr order, std::uint64_t seed);
 /// The positions [first, first + size) of `order`, cut off at its end.
 OrderPtr window(OrderPtr order, std::uint64_t first, std::uint64_t size);
-/// `block` samples of each in turn; the sources of the orders are taken as concatenated, `source_sizes` long.
+/// `block` samples of each order in turn, without orders that are exhausted. Indices refer to the concatenation of the
+/// orders' sources, which have `source_sizes` samples.
 OrderPtr interleaved(std::vector<OrderPtr> orders, const std::vector<std::uint64_t>& source_sizes, std::uint64_t block);
 
-/// The share of each order in any run of positions is its weight, rounded: the positions are divided between two groups
-/// of orders by Bresenham's line, and each group's in the same way. An order that is exhausted before `samples` starts
-/// again with another epoch's; without `samples`, the first that is exhausted ends it. Sources as for interleaved().
+/// Mixes orders: in any run of positions each order has its weight's share, rounded. Bresenham's line divides the
+/// positions between the first order and the rest, then those of the rest in the same way. An order that is exhausted
+/// before `samples` goes on with its next epoch. Without `samples` the mix ends when the first order is exhausted.
+/// Indices as for interleaved().
 OrderPtr mixed(std::vector<OrderPtr> orders, const std::vector<std::uint64_t>& source_sizes,
                std::vector<std::uint32_t> weights, std::optional<std::uint64_t> samples);
 
-/// A global batch and this rank's part of it.
+/// This rank's positions of one global batch: first, first + stride, …
 struct Share {
   std::uint64_t first = 0;   ///< position of the first sample
   std::uint64_t stride = 1;  ///< between the positions of two samples
   std::uint64_t count = 0;
 };
 
-/// How positions are dealt out to batches and ranks.
+/// Divides positions into global batches, and a global batch among ranks.
 struct Sharding {
-  std::uint64_t batch = 1;  ///< of all ranks if contiguous, else of each
+  std::uint64_t batch = 1;  ///< samples in a batch: of all ranks if contiguous, else of each rank
   int rank = 0;
   int size = 1;
-  bool contiguous = true;
+  bool contiguous = true;  ///< a rank's positions follow one another; false: they are `size` apart
   bool drop_remainder = false;
 
-  /// Positions that one batch of all ranks covers.
+  /// The number of positions in one global batch.
   std::uint64_t global_batch() const { return contiguous ? batch : batch * static_cast<std::uint64_t>(size); }
-  /// Where the batch that begins at `position` ends, or `position` itself when there is none any more.
+  /// The end of the global batch that begins at `position`; `position` itself if no batch is left.
   std::uint64_t end(std::uint64_t position, std::uint64_t samples) const;
+  /// This rank's part of the global batch [begin, end).
   Share share(std::uint64_t begin, std::uint64_t end) const;
 };
 

@@ -16,7 +16,7 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Fewer bits than that leave the rounds too little to mix.
+// With fewer bits the rounds mix too little.
 constexpr int kMinHalfBits = 3;
 
 }  // namespace

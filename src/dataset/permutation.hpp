@@ -1,4 +1,4 @@
-// A pseudo-random order that needs no memory.
+// A pseudo-random permutation that is computed, not stored.
 #pragma once
 
 #include <array>
@@ -6,9 +6,9 @@
 
 namespace penstock::dataset {
 
-/// A bijection of [0, size) keyed by (seed, epoch): a Feistel network over the next larger even power of two, walked
-/// until it lands inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002). Saved states rely
-/// on it, so its values never change.
+/// A bijection of [0, size) with key (seed, epoch): a Feistel network over the next larger even power of two, applied
+/// again until the result is below `size` ("cycle walking": Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
+/// CT-RSA 2002). Its values never change, since saved states rely on them. Immutable and thread-safe.
 class Permutation {
  public:
   Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t size);

@@ -1,5 +1,5 @@
-// Where objects live. A backend stores immutable objects under keys; everything above it (versions, snapshots,
-// checkpoints) is built from exclusive creation alone, so no backend needs locks.
+// The interface to object stores. A backend keeps immutable objects under keys. Versions, snapshots and checkpoints
+// need only exclusive create, list and remove, so no backend needs locks.
 #pragma once
 
 #include <chrono>
@@ -16,60 +16,63 @@
 
 namespace penstock::store {
 
-/// Keys are relative paths of [A-Za-z0-9._-] parts separated by '/', no part starting with '.'.
-/// All functions are thread-safe and blocking, and throw penstock::Error. Objects never change once they exist.
+/// One object store. A key is a relative path: parts of [A-Za-z0-9._-], separated by '/'; no part starts with '.'.
+/// An object never changes once it exists. All functions are thread-safe and blocking, and throw penstock::Error.
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  /// Creates `key` with the pieces one after another. Returns false, and changes nothing, when the key exists.
-  /// When it returns true the object is complete and, if the backend is durable, survives power loss; a reader sees
-  /// all of it or nothing at any instant. On an error nothing is visible under the key, with one exception: when the
-  /// very last sync fails, the object may be there, complete but not known to be durable.
+  /// Exclusive create: makes object `key` of the pieces, one after another. Returns false, and changes nothing, if the
+  /// key exists. At any instant a reader sees the complete object or none. When the call returns true, the object is
+  /// durable if the backend is. After an error no object is visible, with one exception: if the very last sync fails,
+  /// the complete object may be there without being durable.
   virtual bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) = 0;
 
-  /// Creates `key` for an object that nobody else knows of or looks for until this has returned, which spares the
-  /// backend half of its work: if the writer dies or the power fails meanwhile, part of the object may stay there.
-  /// Throws exists. On any other error nothing is there.
+  /// Creates an object that no other process looks for until the call returns. This is cheaper than put_if_absent:
+  /// if the writer dies or the power fails during the call, part of the object may remain under the key. Throws exists.
+  /// After any other error no object is there.
   virtual void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces);
 
-  /// Creates `prefix`/<number as 20 digits> for the first free number from `first` on and returns that number; the
-  /// promises of put_if_absent hold. Numbers below the result exist by then or were removed.
+  /// Creates `prefix`/<number as 20 digits> under the first free number from `first` on, and returns that number. The
+  /// guarantees of put_if_absent hold. Each number from `first` to the result existed before the call returned.
   virtual std::uint64_t append(std::string_view prefix, std::uint64_t first, std::span<const ConstBytes> pieces);
 
-  /// As append from `known` + 1 on, without asking how long the log is before. Nothing, and nothing is made, where the
-  /// object of number `known` is not there any more, or where asking costs next to nothing.
+  /// As append from `known` + 1 on, for a caller that has not looked for the end of the log. Returns nothing, and
+  /// creates nothing, if object `known` no longer exists or if the backend finds the end at next to no cost.
   virtual std::optional<std::uint64_t> append_behind(std::string_view prefix, std::uint64_t known,
                                                      std::span<const ConstBytes> pieces);
 
-  /// The last of the numbers known + 1, known + 2, … without a gap that exist below `prefix`, or `known`.
+  /// The end of the unbroken sequence known + 1, known + 2, … of existing numbers below `prefix`; `known` if it is
+  /// empty.
   virtual std::uint64_t last_number(std::string_view prefix, std::uint64_t known) const;
 
-  /// Whether last_number takes a few cheap accesses from any number on. Otherwise one that is near is worth a listing.
+  /// Whether last_number needs only a few cheap accesses from any `known`. If false, a listing that gives a `known`
+  /// near the end pays.
   virtual bool finds_last_by_asking() const { return true; }
 
-  /// Fills `to` from offset_bytes on. Throws not_found, or corrupt when the object ends before.
+  /// Fills `to` with the bytes from offset_bytes on. Throws not_found; corrupt if the object is too short.
   virtual void read(std::string_view key, std::uint64_t offset_bytes, Bytes to) const = 0;
 
-  /// As read, for bytes that follow one another in the object: fills the first target, then the next.
+  /// As read, for one contiguous range of the object: fills the targets one after another.
   virtual void read_scattered(std::string_view key, std::uint64_t offset_bytes, std::span<const Bytes> targets) const;
 
-  /// How a large read is best divided.
+  /// How to divide a large read.
   struct ReadShape {
     std::size_t piece_bytes;   ///< of one call of read
-    unsigned in_flight;        ///< calls at a time, each on a thread of its own
-    std::size_t thread_bytes;  ///< a further thread is worth its start for this many bytes; 0: for every call
+    unsigned in_flight;        ///< most concurrent calls, each on its own thread
+    std::size_t thread_bytes;  ///< how many bytes justify one more thread; 0: each call does
   };
-  /// By default: pieces that stay in a core's cache until they are verified, on the cores of this process.
+  /// By default: pieces that stay in a core's cache until they are verified, and one thread for each usable core.
   virtual ReadShape read_shape() const;
 
-  /// Size of the object in bytes; throws not_found.
+  /// Size of an object; throws not_found.
   virtual std::uint64_t size_bytes(std::string_view key) const = 0;
 
   /// The whole object; throws not_found.
   virtual std::vector<std::byte> contents(std::string_view key) const;
 
-  /// Several small objects by fewer accesses; empty for those that are not there or had better be read by themselves.
+  /// Contents of several small objects in fewer accesses. Empty for an object that is missing, or that the backend
+  /// leaves to a call of contents.
   virtual std::vector<std::vector<std::byte>> contents_of(std::span<const std::string> keys) const;
 
   virtual bool exists(std::string_view key) const = 0;
@@ -77,88 +80,90 @@ class Backend {
   /// Keys that start with `prefix` + '/', sorted.
   virtual std::vector<std::string> list(std::string_view prefix) const = 0;
 
-  /// The first parts of the keys that start with `prefix` + '/', behind it, sorted. A backend may also name parts whose
-  /// keys were all removed.
+  /// The distinct parts that follow `prefix` + '/' in keys, sorted. A backend may also list a part whose keys were all
+  /// removed.
   virtual std::vector<std::string> list_parts(std::string_view prefix) const;
 
-  /// As list, as two listings in a row saw them, or as all keys were at one instant. Of keys that only go when others
-  /// have come that stand for them, one listing may miss both; two equal ones cannot: see "Marks" in
-  /// docs/design/store.md.
+  /// As list, but consistent: the result of two equal listings in a row, or all keys of one instant. A key may be
+  /// removed after another key has replaced it. A single listing may then miss both; two equal listings cannot. See
+  /// "Marks" in docs/design/store-collecting.md.
   virtual std::vector<std::string> list_unchanged(std::string_view prefix) const;
 
-  /// Removes an object, durably; returns false when it was not there.
+  /// Removes an object, durably. Returns false if it was not there.
   virtual bool remove(std::string_view key) = 0;
 
-  /// Removes many objects, durably as a whole, in their order; returns how many were there.
+  /// Removes objects in this order. All removals are durable when the call returns. Returns how many were there.
   virtual std::size_t remove_all(std::span<const std::string> keys);
 
-  /// Gives objects second keys, which nobody else knows of, durably as a whole: first → second of each pair. Where the
-  /// backend can it shares the bytes, which live until both are removed. Throws not_found, exists.
+  /// Copies objects: first → second of each pair. All copies are durable when the call returns. No other process may
+  /// know the new keys. A backend may share the bytes, which then live until both keys are removed. Throws not_found,
+  /// exists.
   virtual void copy_all(std::span<const std::pair<std::string, std::string>> keys);
 
-  /// Makes all objects durable, also those of other processes on this host that did not wait for that.
+  /// Makes all objects durable, including those of non-durable writers on this host.
   virtual void sync();
 
-  /// The same place, where every put is durable; null if this one is such already. For what must not be lost although
-  /// the caller does not wait for anything else: see durable_backend.
+  /// The same place with durable puts; null if this backend is durable already. Callers use durable_backend.
   virtual std::shared_ptr<Backend> durable_twin() const { return nullptr; }
 
-  /// Called when an object was put that relies on older ones: makes durable what processes that do not wait for the
-  /// device have put here before it. Costs a look where there are no such processes, and nothing where puts are not
-  /// durable. Throws unsupported where such processes run on other hosts and their data cannot be reached.
+  /// Makes durable what non-durable writers have put so far. Call it before you rely on their objects: after a put, or
+  /// before a removal. Costs one listing if there are no such writers, and nothing if this backend is not durable.
+  /// Throws unsupported if such a writer may run on another host whose page cache no sync reaches.
   virtual void settle() {}
 
-  /// Whether a process that did not wait for the device was here, and not under the running kernel: if that ended by a
-  /// loss of power, objects may be torn or missing.
+  /// Whether a non-durable writer was here under another kernel, that is, before the machine started anew or on another
+  /// host. If that kernel lost power, objects may be torn or missing.
   virtual bool may_be_torn() const { return false; }
-  /// All objects that are here are whole; may_be_torn is false until another kernel runs.
+  /// States that all objects are whole: forgets the non-durable writers of other kernels, so that may_be_torn returns
+  /// false.
   virtual void declare_whole() {}
 
-  /// Puts `pieces` in the place of an object, durably; other readers see the old or the new one. For repair alone,
-  /// which replaces objects that nobody can read. By default in two steps: readers may see neither.
+  /// Replaces an object by `pieces`, durably. A reader sees the old or the new object. Only repair calls this, for
+  /// objects that are unreadable. By default it takes two steps, and a reader may see neither object.
   virtual void replace(std::string_view key, std::span<const ConstBytes> pieces);
 
-  /// All keys that started with `prefix` + '/' were removed: frees what the backend itself keeps for them.
+  /// Frees what the backend itself keeps for keys that start with `prefix` + '/'. All of these were removed.
   virtual void prune(std::string_view prefix);
 
-  /// Frees what writers that died inside a put have left behind, if it is older than `age`. A writer that lives and
-  /// is slower than that has to write a second time. Returns the number of bytes freed.
+  /// Frees what writers that died inside a put have left behind, if it is older than `age`. A live writer that is
+  /// slower than `age` has to write a second time. Returns the number of bytes freed.
   virtual std::uint64_t reclaim(std::chrono::seconds age);
 
-  /// For messages: the URL it was opened with.
+  /// The URL that the backend was opened with, for messages.
   virtual const std::string& url() const = 0;
 };
 
 struct BackendOptions {
-  bool create = true;   ///< make the root where it does not exist
-  bool durable = true;  ///< fdatasync and directory fsync before an object counts as created
+  bool create = true;   ///< make the root if it does not exist
+  bool durable = true;  ///< every put syncs the data and its directory entry; false: they may be in the page cache
 };
 
-/// Opens the backend of a URL: "memory:name" (shared by all openers of that name until the process ends;
-/// "memory:" alone is a new one that its last owner frees), "file:///path", "rados://pool/name". Schemes are rows of
-/// backends.def.
+/// Opens the backend of a URL: "file:///path", "rados://pool/name" or "memory:name". All openers of "memory:name" share
+/// one backend until the process ends. "memory:" alone is a new backend, which its last owner frees. Schemes are rows
+/// of backends.def.
 std::shared_ptr<Backend> open_backend(std::string_view url, const BackendOptions& options = {});
 
-/// The place of `backend`, where every put is durable.
+/// The durable twin of `backend`, or `backend` itself if it is durable. For objects that must survive a loss of power
+/// even in a store that is opened with durable = false.
 std::shared_ptr<Backend> durable_backend(const std::shared_ptr<Backend>& backend);
 
 /// Throws invalid_argument unless `key` has the form that Backend describes.
 void check_key(std::string_view key);
 
-/// `prefix`/<number as 20 digits>, which sorts by number.
+/// `prefix`/<number as 20 digits>. Such keys sort by number.
 std::string numbered_key(std::string_view prefix, std::uint64_t number);
 
-/// The number that numbered_key put at the end of `key`; throws corrupt for any other key.
+/// The number at the end of a key of numbered_key; throws corrupt for any other key.
 std::uint64_t number_of(std::string_view key);
 
-/// Reads a whole object.
 inline std::vector<std::byte> read_all(const Backend& backend, std::string_view key) { return backend.contents(key); }
 
-/// What a store's safety rests on, tried out on objects of its own, which are gone afterwards: an object that exists is
-/// not put again, and is read as it was put. Throws unsupported where the backend does not keep that.
+/// Tests what the store relies on: a second put of a key fails, and an object reads as it was put. Uses objects of its
+/// own and removes them. Throws unsupported if a test fails.
 void probe_safety(Backend& backend);
 
-/// "…/run7/field?x=y" → the URL "…/run7?x=y" of the store, and "field". Throws invalid_argument.
+/// Splits a blob's URL into the store's URL and the blob's name: "…/run7/field?x=y" → "…/run7?x=y", "field". Throws
+/// invalid_argument.
 std::pair<std::string, std::string> split_blob_url(std::string_view url);
 
 }  // namespace penstock::store

@@ -48,7 +48,7 @@ bool Blob::grows() const { return state_->grows(); }
 std::uint64_t Blob::write(std::span<const WriteRegion> regions) {
   state_->check_regions(regions);
   for (;;) {
-    // A gc that gives up this write, because it takes longer than the lease, only makes us store the data again.
+    // If the write takes longer than the lease, a gc may give up its data. Then store the data again.
     if (const auto version = state_->commit(store::RecordKind::write, {state_->stage(regions)})) return *version;
   }
 }
@@ -102,7 +102,7 @@ void Blob::discard(const StagedWrite& staged) noexcept {
     const store::Part part = store::decode_part(staged.encoded, "a staged write for " + state_->title());
     if (!part.object.key.empty()) state_->backend().remove(part.object.key);
   } catch (const Error&) {
-    // It stays, as if this process had died.
+    // The data stays until gc frees it, as if this process had died.
   }
 }
 
@@ -151,7 +151,7 @@ std::vector<LogEntry> Blob::log(std::uint64_t first) const {
   std::vector<LogEntry> entries;
   const std::uint64_t newest = state_->latest();
   first = std::max({first, std::uint64_t{1}, state_->marks().keep_from});
-  // Whether a version is void depends on the fences before it, which are not known behind one that cannot be read.
+  // Fences decide whether a later version is void. After an unreadable record the fences are unknown.
   std::optional<store::VersionMap> map;
   const auto unless_damaged = [](const auto& action) {
     try {

@@ -1,4 +1,4 @@
-// From the log of a blob to maps of its versions, and what they read.
+// Builds the maps of versions from a blob's log, and reads by them.
 #include <algorithm>
 
 #include "penstock/error.hpp"
@@ -11,12 +11,13 @@ namespace penstock::store {
 namespace {
 
 constexpr std::size_t kRecentMaps = 4;
-/// From further away than this we look for an index on the way.
+/// To replay more records than this, look for an index first.
 constexpr std::uint64_t kReplayUnasked = 8;
-/// An index that is this near is read without looking for a nearer one.
+/// An index this near is used without a search for a nearer one.
 constexpr std::uint64_t kNear = 24;
 constexpr std::size_t kRecordsAtOnce = 16;
-/// In units of VersionMap::Replayed::cost: an index is worth its space when replaying takes longer than reading it.
+/// In units of VersionMap::Replayed::cost. An index is worth its space if replaying costs more than reading it, and at
+/// least this much.
 constexpr std::uint64_t kLeastReplayCost = 240;
 
 }  // namespace
@@ -45,13 +46,13 @@ std::uint64_t BlobState::list_indexes(std::uint64_t version) {
 }
 
 std::uint64_t BlobState::index_near(std::uint64_t version, std::optional<Record>& newest) {
-  // Its own is put after its record.
+  // The record cannot name the version's own index, which is put after it.
   if (version % kIndexConsideredForFew == 0 && backend_->exists(index_key(version))) return version;
   try {
     newest = record(version);
     if (newest->kind == RecordKind::write || newest->kind == RecordKind::append) return newest->number;
   } catch (const Error& error) {
-    // Whoever needs this record finds out.
+    // If the replay needs this record, it reports the error.
     if (error.code() != ErrorCode::corrupt && error.code() != ErrorCode::not_found) throw;
   }
   return 0;
@@ -79,7 +80,7 @@ VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_fr
     try {
       return read_index(number);
     } catch (const Error& error) {
-      // An older index and more records give the same map, as long as they are kept.
+      // An older index and more records give the same map, unless they are collected.
       if (error.code() != ErrorCode::corrupt || number <= keep_from) throw;
     }
   }
@@ -104,10 +105,12 @@ VersionMap BlobState::rebuild(std::uint64_t version) {
       } else {
         replay(map, version);
       }
-      // The place of a collected record may hold that of a writer that slept. It is announced before it gets free.
+      // A number is free again once its record is collected, and a writer that slept may have taken it. A collector
+      // puts its keep mark before it frees a number, so a look at the marks tells.
       if (marks().keep_from <= from) return map;
     } catch (const Error& error) {
-      // A gc that runs at this moment took away what we built on; there is something newer to build on then.
+      // A concurrent gc removed what we read. If so it has put a newer keep mark and an index there: start anew from
+      // that.
       if (error.code() != ErrorCode::not_found) throw;
       if (marks().keep_from == keep_from) throw Error(ErrorCode::corrupt, error.message(), -1, error.cause());
     }
@@ -130,7 +133,7 @@ void BlobState::replay(VersionMap& map, std::uint64_t version) {
 
 VersionMap BlobState::read_kept(std::uint64_t version, std::uint64_t keep_from) const {
   try {
-    return read_index(version);  // as long as a tag keeps it
+    return read_index(version);  // a tag may keep it
   } catch (const Error& error) {
     if (error.code() != ErrorCode::not_found) throw;
     fail_collected(version, keep_from);
@@ -165,7 +168,7 @@ std::shared_ptr<const VersionMap> BlobState::readable_map_at(std::uint64_t versi
         return compacted_ = std::make_shared<const VersionMap>(std::move(*map));
       }
     } catch (const Error& error) {
-      // It only saves time, and a gc may take it away at this moment.
+      // A compacted map only saves time: it may be damaged, and a concurrent gc may remove it.
       if (error.code() != ErrorCode::corrupt && error.code() != ErrorCode::not_found) throw;
     }
   }
@@ -200,7 +203,7 @@ VersionMap BlobState::map_before_damage() {
       }
       if (marks().keep_from <= from) return map;
     } catch (const Error& error) {
-      // As in rebuild().
+      // See rebuild().
       if (error.code() != ErrorCode::not_found) throw;
       if (marks().keep_from == keep_from) throw Error(ErrorCode::corrupt, error.message(), -1, error.cause());
     }
@@ -266,7 +269,7 @@ void BlobState::put_index(std::uint64_t version) {
 void BlobState::put_index_if_due(std::uint64_t version) {
   const auto map = map_at(version);
   const std::uint64_t worth = std::max<std::uint64_t>(map->fragment_count(), kLeastReplayCost);
-  // Others put indexes, too; a directory of them is listed only where that may matter.
+  // Other writers put indexes, too. List them only if one is due by the index that we know.
   if (map->replayed_since(known_index_.load()).cost < worth) return;
   const VersionMap::Replayed since = map->replayed_since(list_indexes(version));
   if (since.cost < worth) return;
@@ -308,7 +311,8 @@ void BlobState::read(const VersionMap& map, std::span<const ReadRegion> regions)
     if (!missing && (error.code() != ErrorCode::corrupt || !map.compacted())) throw;
     const Marks found = marks();
     if (map.compacted()) {
-      // What made it contiguous was given up or is damaged; the places that the log names are there, or say why not.
+      // The contiguous copy was given up or is damaged. The map by the log names other places: read those, or report
+      // why they cannot be read.
       const auto plain = map_at(map.version());
       return read(*plain, regions);
     }

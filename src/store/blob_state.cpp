@@ -32,7 +32,7 @@ std::string BlobState::writer_name() {
   return std::string(host) + ':' + std::to_string(getpid());
 }
 
-/// What this process knows of new versions of a blob, shared by all handles of it.
+/// The newest version of a blob that this process has seen. All states of the blob in this process share it.
 struct BlobState::News {
   std::mutex mutex;
   std::condition_variable changed;
@@ -57,7 +57,7 @@ std::int64_t now_ns() {
 }
 
 std::int64_t begin_of(std::chrono::seconds lease) {
-  // At the epoch at the earliest: the nanoseconds of longer ones have no number.
+  // Not before 1970: the nanoseconds of a longer lease would overflow.
   const std::int64_t now = now_ns();
   return lease.count() > now / 1'000'000'000 ? 0 : now - std::chrono::nanoseconds(lease).count();
 }
@@ -74,7 +74,7 @@ std::string BlobState::title() const { return backend_->url() + ", blob '" + nam
 
 std::shared_ptr<BlobState> BlobState::create(std::shared_ptr<Backend> backend, std::string_view name,
                                              const BlobOptions& options) {
-  // Without its entry a blob is lost as a whole: so also those wait for the device here that do not for their writes.
+  // The entry is durable even if writes are not: without it the whole blob is lost.
   const std::shared_ptr<Backend> durable = durable_backend(backend);
   for (;;) {
     std::shared_ptr<BlobState> blob(new BlobState(durable, name));
@@ -111,7 +111,7 @@ void BlobState::begin_folder() {
   backend_->put_if_absent(alive_key(), std::span(&piece, 1));
 }
 
-// The order matters: whoever frees the folder removes the witness before this mark.
+// The order matters: a collector removes the witness (gc/alive) before gc/gone, so one of the two looks shows it.
 bool BlobState::is_removed() const {
   return backend_->exists(gone_key()) || (has_witness_ && !backend_->exists(alive_key()));
 }
@@ -162,7 +162,7 @@ std::uint64_t BlobState::latest() {
   if (low == 0 && !backend_->finds_last_by_asking()) low = list_indexes(kLatest);
   for (;;) {
     low = backend_->last_number(key("versions"), low);
-    // A version that is not there may have been collected. That is announced before, so one look afterwards tells.
+    // A missing version may have been collected. The collector put its keep mark before, so one look afterwards tells.
     const std::uint64_t keep_from = marks().keep_from;
     if (keep_from <= low) break;
     low = keep_from;
@@ -178,7 +178,7 @@ bool BlobState::wait(std::uint64_t version, std::chrono::nanoseconds timeout) {
     if (version <= known_.load() || version <= latest()) return true;
     const auto now = std::chrono::steady_clock::now();
     if (now >= deadline) return false;
-    // Versions that this process makes or sees wake us up; for those of others we have to look.
+    // A version that this process makes or sees ends the wait. Versions of other processes need polling.
     std::unique_lock lock(news_->mutex);
     news_->changed.wait_until(lock, std::min<std::chrono::steady_clock::time_point>(deadline, now + pause),
                               [&] { return news_->newest >= version; });
@@ -191,8 +191,9 @@ void BlobState::check_log() {
   std::string damage;
   try {
     backend_->settle();
-    // Of objects that were not synced some may be there although those that were put before them are not. In this
-    // order: a repair that fills the gap meanwhile makes versions the newest that would not have been looked at.
+    // After a loss of power an unsynced object may exist although objects that were put before it do not. The order
+    // matters: if a repair fills the gap between the two steps, later versions become the newest, and map_at reads
+    // them.
     if (backend_->may_be_torn()) {
       const std::vector<std::string> stray = beyond_newest();
       if (!stray.empty()) {
@@ -221,7 +222,7 @@ std::vector<std::string> BlobState::beyond_newest() {
   for (const char* folder : {"versions", "index", "compact"}) {
     for (std::string& object : backend_->list(key(folder))) found.push_back(std::move(object));
   }
-  // What others have put by now belongs to versions that are there by now.
+  // latest() comes second: objects that others put during the listing belong to versions that exist by now.
   const std::uint64_t newest = latest();
   std::erase_if(found, [&](const std::string& object) { return number_of(object) <= newest; });
   return found;

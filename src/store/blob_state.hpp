@@ -1,24 +1,24 @@
-// One blob in a backend: its log of records and the maps that replaying it gives. The protocol and why it is safe:
-// docs/design/store.md.
+// One blob in a backend: its log of records, and the maps of its versions, which are made by replaying the log. The
+// protocol and why it is safe: docs/design/store.md.
 //
-//   catalog/<name>             the entry of a name: identity, size, whether it grows, folder
-//   successors/<name>/<number> the same, after the first blob of this name
-//   freed/<number>             entries up to <number> may have been freed; see "Names" in docs/design/store.md
+//   catalog/<name>             the entry of a name: identity, size, whether the blob grows, folder
+//   successors/<name>/<number> the entry of a later blob of the same name
+//   freed/<number>             entries up to <number> may have been freed; "Names" in docs/design/store-repair.md
 //
-// The folder of a blob is places/<time>-<random>. Of blobs that Penstock 0.1 made it is blobs/<name>, or
-// homes/<time>-<random>; those have no gc/alive, and keep gc/gone for ever. In it:
+// The folder of a blob is places/<time>-<random>. Penstock 0.1 named it blobs/<name> or homes/<time>-<random>; such a
+// folder has no gc/alive, and keeps gc/gone for ever. A folder holds:
 //
-//   data/<base>-<time>-<writer>   data of one write; <base> is the newest version known before
-//   versions/<number>    record of one version, created exclusively, last
-//   index/<number>       the whole map of a version; saves replaying, and holds versions that a tag keeps
+//   data/<base>-<time>-<writer>-<n>  data of one write; <base>: the newest version the writer knew before it stored it
+//   versions/<number>    record of one version; its exclusive create commits the version
+//   index/<number>       the whole map of a version; saves replaying, and keeps versions with a tag readable
 //   compact/<number>     another map of the version, to a contiguous copy of its data; only saves time
 //   tags/<tag>           the number of a version that gc keeps
-//   gc/alive             put first and removed with the data: where it is missing, the blob was removed
+//   gc/alive             put first and removed with the data; if it is missing, the blob was removed
 //   gc/fence-<number>    a gc gives up, or gave up, all uncommitted data with a base below <number>
 //   gc/keep-<number>     versions below <number> are collected, except those with a tag
 //   gc/gone              the blob was removed
-//   gc/unfinished        a gc takes a blob that no entry names for one of a dead process
-//   lost/<object>        what repair has taken away, for people to look at
+//   gc/unfinished        a gc takes a blob without an entry for that of a dead process
+//   lost/<object>        copy of a damaged object that repair replaced or removed
 #pragma once
 
 #include <atomic>
@@ -41,8 +41,8 @@
 
 namespace penstock::store {
 
-/// Where blobs have their folders. A collector of Penstock 0.1 would take those for leftovers in "homes" and "folders",
-/// where it looks for blobs of its own.
+/// The parent of the folders of blobs. "homes" and "folders" are not used any more: a collector of Penstock 0.1 would
+/// take the folders there for leftovers of its own blobs.
 inline constexpr std::string_view kFolders = "places";
 inline constexpr std::string_view kFormerFolders[] = {"homes", "folders"};
 inline constexpr std::string_view kAlive = "alive";
@@ -50,48 +50,51 @@ inline constexpr std::string_view kGone = "gone";
 inline constexpr std::string_view kUnfinished = "unfinished";
 inline constexpr std::uint64_t kInlineBytes = 4 << 10;
 inline constexpr std::uint64_t kMostBlobBytes = std::uint64_t{1} << 63;
-/// Versions between two looks at whether an index is due. Each look replays what others wrote, which takes longer the
-/// more regions there are.
+/// A writer checks every so many versions whether an index is due; more often if its record has few regions. A check
+/// replays the records of other writers, so its cost grows with their regions.
 inline constexpr std::uint64_t kIndexConsidered = 24;
 inline constexpr std::uint64_t kIndexConsideredForFew = 6;
 
 /// Time since 1970 by the clock of this host.
 std::int64_t now_ns();
-/// When a lease that ends now began.
+/// The begin of a lease that ends now, as now_ns.
 std::int64_t begin_of(std::chrono::seconds lease);
 /// "[offset, offset + size)", for messages.
 std::string region_text(std::uint64_t offset_bytes, std::uint64_t size_bytes);
 
+/// One blob, as opened once: all handles (Blob, Snapshot) of that open share this state. It owns its caches of maps.
+/// Thread-safe; throws penstock::Error.
 class BlobState {
  public:
   static std::shared_ptr<BlobState> create(std::shared_ptr<Backend> backend, std::string_view name,
                                            const BlobOptions& options);
   /// Throws not_found.
   static std::shared_ptr<BlobState> open(std::shared_ptr<Backend> backend, std::string_view name);
-  /// As open; nothing where no blob has this name.
+  /// As open; null if no blob has this name.
   static std::shared_ptr<BlobState> find(const std::shared_ptr<Backend>& backend, std::string_view name);
-  /// Names that stand for a blob, or did.
+  /// All names that have an entry, including names of removed blobs.
   static std::set<std::string> names(const Backend& backend);
-  /// All folders that an entry names, also those of blobs that were removed.
+  /// All folders that an entry names, including folders of removed blobs.
   static std::set<std::string> named_folders(const std::shared_ptr<Backend>& backend);
-  /// From here on the blob does not exist any more. False, and nothing changes, where another removal came before.
+  /// Removes the blob: no write succeeds from here on. Its data stays for remove_folder. Returns false, and changes
+  /// nothing, if the blob was removed before.
   bool remove();
-  /// An entry of a name that stands for no blob only because something is damaged.
+  /// An entry of a name, or its witness, that is damaged, and how to mend it.
   struct DamagedEntry {
     std::string object;
     std::string reason;
-    std::vector<std::byte> content;  ///< to put in its place; empty where that is not known
-    std::string action;              ///< what putting it there does
+    std::vector<std::byte> content;  ///< what to replace it by; empty if that is unknown
+    std::string action;              ///< the effect of the replacement
   };
-  /// What the witness in a folder says. Throws not_found, corrupt.
+  /// The content of gc/alive in a folder: a copy of the entry of its blob. Throws not_found, corrupt.
   struct Witness {
     std::string name;
     std::vector<std::byte> entry;
   };
   static Witness read_witness(const Backend& backend, const std::string& folder);
   static std::vector<DamagedEntry> damaged_entries(const std::shared_ptr<Backend>& backend, std::string_view name);
-  /// Frees what is left of blobs that were removed: what is in their folders, and, of those that were made before the
-  /// lease began, also their names.
+  /// Frees what is left of removed blobs: the contents of their folders and, if they were made before the lease began,
+  /// their names.
   static void free_names(const std::shared_ptr<Backend>& backend, std::chrono::seconds lease, GcReport& report);
 
   Backend& backend() const { return *backend_; }
@@ -104,41 +107,44 @@ class BlobState {
   bool wait(std::uint64_t version, std::chrono::nanoseconds timeout);
   /// Throws not_found for collected versions.
   Record record(std::uint64_t version);
-  /// The map as the log says. Everything that is stored for later builds on these alone.
+  /// The map of a version by the log alone. Indexes and later versions build only on such maps. Throws not_found.
   std::shared_ptr<const VersionMap> map_at(std::uint64_t version);
-  /// A map of the same bytes, contiguous where the version was compacted.
+  /// A map of the same bytes: the compacted one if the version was compacted, else map_at.
   std::shared_ptr<const VersionMap> readable_map_at(std::uint64_t version);
   struct Readable {
     std::shared_ptr<const VersionMap> map;
-    std::string damage;  ///< why this is older than the newest version; empty if it is not
+    std::string damage;  ///< why the newest version cannot be read; empty if `map` is the version that was asked for
   };
-  /// As readable_map_at. Of kLatest the newest that can be read, which is older where a record is damaged.
+  /// As readable_map_at. For kLatest: the newest readable version, even if later records are damaged.
   Readable readable_at(std::uint64_t version);
   void read(const VersionMap& map, std::span<const ReadRegion> regions);
 
   void check_regions(std::span<const WriteRegion> regions) const;
-  /// Throws corrupt where the newest version cannot be read: what is written after it could not be read either. Looks
-  /// once in a process.
+  /// Throws corrupt if the newest version cannot be read, since later versions could not be read either. Reads the log
+  /// once per process.
   void check_log();
-  /// Records, indexes and compacted maps of versions that do not exist.
+  /// Records, indexes and compacted maps with numbers beyond the newest version. A loss of power may leave such.
   std::vector<std::string> beyond_newest();
+  /// Stores the data of one part of a version.
   Part stage(std::span<const WriteRegion> regions);
+  /// Makes one version and returns its number; nothing if a gc has given up one of the parts. `number` as in Record.
   std::optional<std::uint64_t> commit(RecordKind kind, std::vector<Part> parts, std::uint64_t number = 0);
 
   bool is_removed() const;
-  /// What the collector has announced.
+  /// What collectors have announced by marks in gc/.
   struct Marks {
-    std::uint64_t keep_from = 0;    ///< versions below are collected
-    std::uint64_t fence_below = 0;  ///< bases below may be fenced: the log says whether and from which version on
+    std::uint64_t keep_from = 0;    ///< versions below are collected, except those with a tag
+    std::uint64_t fence_below = 0;  ///< bases below may be fenced; the fence record in the log decides
   };
-  /// Throws not_found when the blob was removed.
+  /// Throws not_found if the blob was removed.
   Marks marks() const;
+  /// Stores the map of a version as an index, if it has none.
   void put_index(std::uint64_t version);
 
-  // Snapshots as things of their own: snapshots.cpp.
+  // Tags, compaction and clones: snapshots.cpp.
   void tag(std::string_view name, std::uint64_t version);
   void untag(std::string_view name);
-  /// Name and version of all tags, by name.
+  /// Name and version of all tags, sorted by name.
   std::vector<std::pair<std::string, std::uint64_t>> tags() const;
   std::uint64_t read_tag(std::string_view name) const;
   void compact(std::uint64_t version);
@@ -161,40 +167,40 @@ class BlobState {
   struct News;
 
   BlobState(std::shared_ptr<Backend> backend, std::string_view name);
-  /// Takes a new folder, which exists from here on.
+  /// Creates a new folder by its first object.
   void begin_folder();
-  /// What an entry of the name holds, and its copy in the folder.
+  /// The contents of the entry of the name and of its copy in gc/alive.
   std::vector<std::byte> header() const;
   std::vector<std::byte> witness() const;
   DamagedEntry substitute(const std::string& entry, const std::string& reason);
   static std::uint64_t freed_numbers(const Backend& backend);
-  /// A blob with the size of `map` in a folder of its own, which nobody sees before announce().
+  /// A blob with the size of `map` and a folder of its own. It has no entry before announce().
   std::shared_ptr<BlobState> prepare_clone(std::string_view name, const VersionMap& map) const;
   struct Standing;
-  /// What a name stands for at some instant of this call.
+  /// What a name stood for at some instant during the call.
   static Standing standing(const std::shared_ptr<Backend>& backend, std::string_view name);
-  /// False where the entry is not there (any more).
+  /// False if the entry does not exist.
   bool read_entry(const std::string& entry);
   void follow_news();
-  /// Creates the entry of the name; throws exists. False where a gc took the blob, or what its name was chosen by, away
-  /// meanwhile: then this blob counts as removed.
+  /// Creates the entry of the name; throws exists. Returns false if a gc has removed the blob, or has freed the entries
+  /// from which the number of this one follows: then the blob counts as removed.
   bool announce();
-  /// Whether a map of `version` is better built from an index than from one of version `from`.
+  /// Whether an index, rather than the map of version `from`, is the shorter way to the map of `version`.
   bool is_shorter_from_index(std::uint64_t from, std::uint64_t version) const;
   void put_index_if_due(std::uint64_t version);
   VersionMap read_kept(std::uint64_t version, std::uint64_t keep_from) const;
-  /// The newest index that is not newer than `version`; 0 for none.
+  /// The newest index at or before `version`, by a listing; 0 if there is none.
   std::uint64_t list_indexes(std::uint64_t version);
-  /// The index that the writer of this version knew, which spares a cold reader a listing, or its own; 0 for none.
-  /// Leaves the record of the version in `newest` where it was read for that.
+  /// The index of this version, or else the one that its record names; 0 if there is none. Saves a cold reader a
+  /// listing. If it reads the record, it leaves it in `newest`.
   std::uint64_t index_near(std::uint64_t version, std::optional<Record>& newest);
-  /// The index to start from for `version`: the newest sound one that is not newer, else version 0.
+  /// The map to replay from to `version`: the newest undamaged index at or before it, else version 0.
   VersionMap nearest_index(std::uint64_t version, std::uint64_t keep_from, std::optional<Record>& newest);
   VersionMap rebuild(std::uint64_t version);
   void replay(VersionMap& map, std::uint64_t version);
   [[noreturn]] void fail_collected(std::uint64_t version, std::uint64_t keep_from) const;
   void learn(std::uint64_t version);
-  /// Who writes: differs between processes, also between those of a fork, which share this object's numbers.
+  /// Identifies this process as a writer. Differs between parent and child after a fork, although they share random_.
   std::uint64_t writer() const;
   static std::string writer_name();
   Record decode_of(std::uint64_t version, std::span<const std::byte> sealed) const;
@@ -206,20 +212,20 @@ class BlobState {
 
   const std::shared_ptr<Backend> backend_;
   const std::string name_;
-  const std::uint64_t random_;  ///< of the process that made this, and of its children
+  const std::uint64_t random_;  ///< shared with children of a fork; see writer()
   std::string folder_;
   std::shared_ptr<News> news_;
   std::uint64_t blob_id_ = 0;
   std::uint64_t size_bytes_ = 0;
-  std::int64_t made_ns_ = 0;  ///< as its entry says
+  std::int64_t made_ns_ = 0;  ///< time in its entry
   bool grows_ = false;
-  bool has_witness_ = false;  ///< gc/alive is in the folder as long as the blob is
+  bool has_witness_ = false;  ///< gc/alive exists as long as the blob does; false: Penstock 0.1 made the blob
 
-  std::atomic<std::uint64_t> known_{0};        ///< a version that existed
-  std::atomic<std::uint64_t> known_index_{0};  ///< a version that had an index
+  std::atomic<std::uint64_t> known_{0};        ///< the newest version seen so far
+  std::atomic<std::uint64_t> known_index_{0};  ///< a version that had an index at the last look
   std::atomic<std::uint64_t> counter_{0};
   std::mutex mutex_;
-  std::shared_ptr<const VersionMap> tip_;  ///< the newest map so far
+  std::shared_ptr<const VersionMap> tip_;  ///< the newest cached map
   std::deque<std::shared_ptr<const VersionMap>> recent_;
   std::shared_ptr<const VersionMap> compacted_;
 };

@@ -1,4 +1,4 @@
-// How versions are made: see "Writing" in docs/design/store.md.
+// Makes versions: see "Writing" in docs/design/store.md.
 #include <algorithm>
 #include <cstdio>
 
@@ -93,7 +93,7 @@ std::optional<std::uint64_t> BlobState::commit(RecordKind kind, std::vector<Part
   const ConstBytes piece(sealed);
   std::uint64_t version = 0;
   try {
-    // Who staged has looked for the newest version.
+    // stage() has looked for the newest version, so a second look is not needed.
     std::optional<std::uint64_t> behind;
     if (staged && newest > 0) behind = backend_->append_behind(key("versions"), newest, std::span(&piece, 1));
     if (staged && !behind) newest = latest();
@@ -115,7 +115,8 @@ std::optional<std::uint64_t> BlobState::commit(RecordKind kind, std::vector<Part
   return version;
 }
 
-/// A gc that is not announced by now comes after this version; one that is announced may have come before.
+/// Whether a gc has made the record void. A gc whose mark is not there by now comes after this version. A gc whose mark
+/// is there may have come before it.
 bool BlobState::given_up(const Record& record, std::uint64_t version) {
   std::string cause;
   try {
@@ -124,7 +125,8 @@ bool BlobState::given_up(const Record& record, std::uint64_t version) {
       return record.base < found.fence_below && record.kind != RecordKind::fence &&
              map_at(version)->fences(record.base);
     }
-    // Collected so soon: either as it should be, or it took the place of one that was. The map that was kept knows.
+    // The version is below the keep mark. Either it was committed and then collected, or its number was free again
+    // since an earlier version with it was collected. The index at the keep mark has the identities of older versions.
     for (;;) {
       const std::uint64_t keep_from = found.keep_from;
       try {
@@ -151,7 +153,7 @@ bool BlobState::given_up(const Record& record, std::uint64_t version) {
               -1, cause);
 }
 
-/// On a full device the data of a failed write must not stay. Only when the record surely does not exist.
+/// Removes the data of a write that failed on a full device, if the log surely has no record of it.
 void BlobState::remove_if_uncommitted(const Record& failed, std::uint64_t first) {
   try {
     const std::uint64_t newest = latest();
@@ -167,7 +169,7 @@ void BlobState::remove_if_uncommitted(const Record& failed, std::uint64_t first)
       if (!part.object.key.empty()) backend_->remove(part.object.key);
     }
   } catch (const Error&) {
-    // The error of the write matters to the caller; gc finds the data.
+    // The caller gets the error of the write. gc frees the data later.
   }
 }
 

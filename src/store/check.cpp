@@ -11,7 +11,7 @@ namespace penstock::store {
 
 namespace {
 
-/// One object at a time, so that checking needs no more memory than the largest chunk.
+/// Verifies an object chunk by chunk, so that a check needs no more memory than the largest chunk.
 void check_object(const Backend& backend, const Source& source, CheckReport& report) {
   const ObjectReference& object = source.object();
   std::vector<std::byte> buffer;
@@ -71,7 +71,7 @@ void check_blob(BlobState& blob, CheckReport& report) {
     }
   };
 
-  // Replay everything, and compare every index on the way with what the records say.
+  // Replay all records, and compare each index with the map that they give.
   VersionMap map = blob.empty_map();
   const bool based = keep_from == 0 || guarded([&] { map = blob.read_index(keep_from); });
   if (keep_from > 0 && based) ++report.versions;
@@ -89,13 +89,13 @@ void check_blob(BlobState& blob, CheckReport& report) {
   });
   std::set<std::uint64_t> indexes;
   for (const std::string& index : backend.list(blob.key("index"))) indexes.insert(number_of(index));
-  // What the map before this version is: known, or, behind a record that is damaged or was lost, as the next index
-  // says.
+  // What `map` is for the version before: its map (known), its map without a lost write (lost), or none since a record
+  // is damaged (unknown). The next index makes it known again.
   enum class Before : std::uint8_t { known, lost, unknown } before = based ? Before::known : Before::unknown;
   for (std::uint64_t version = keep_from + 1; version <= newest; ++version) {
     Record record;
     if (guarded([&] { record = blob.record(version); })) {
-      // Behind damage it is not known which records are void; the objects of all of them should be there.
+      // After damage it is unknown which records are void, so check the objects of all of them.
       const bool counts = before == Before::unknown || map.apply(record);
       if (stands_for_lost(record)) {
         ++report.lost_versions;

@@ -1,4 +1,4 @@
-// XXH3-128, the checksum of everything that is stored.
+// XXH3-128, the checksum of all stored bytes.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Checksum {
 };
 
 Checksum checksum(ConstBytes data);
-/// Of the pieces one after another.
+/// The checksum of the pieces, one after another.
 Checksum checksum(std::span<const ConstBytes> pieces);
 /// 32 hexadecimal digits, as `xxh128sum` prints them.
 std::string to_string(const Checksum& sum);

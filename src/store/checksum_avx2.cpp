@@ -1,8 +1,9 @@
-// The same checksum for processors with AVX2, which most have and compilers do not assume. Nothing but xxHash, whose
-// functions are all static here, may be included: code for AVX2 must not take the place of anybody else's.
+// XXH3-128 for processors with AVX2. Most x86-64 processors have it, but compilers do not assume it. This file may
+// include only xxHash, whose functions are static here, and intrinsics: the linker might use any other inline function,
+// compiled for AVX2, in place of the same function of another file.
 //
-// The loop over long data is xxHash's, with the sums kept in registers: GCC leaves xxHash's own in memory, which makes
-// every step wait for the one before and costs half of the speed.
+// The loop over long data is xxHash's, with the sums kept in registers. GCC keeps xxHash's own sums in memory; then
+// every step waits for the one before, which halves the speed.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #pragma GCC target("avx2")
 #define XXH_INLINE_ALL
@@ -20,7 +21,7 @@ constexpr size_t kSecretBytes = 192;
 
 __m256i load(const unsigned char* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
 
-/// Eight sums, in two registers; each takes its part of every stripe.
+/// xxHash's eight sums, in two registers. Each sum takes one eighth of every stripe.
 struct Sums {
   __m256i low, high;
 

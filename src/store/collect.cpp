@@ -15,7 +15,7 @@ struct DataName {
   std::int64_t time_ns = 0;
 };
 
-/// From the name of a data object: data/<base>-<time>-<writer>-<number>.
+/// Parses the key of a data object: …/data/<base>-<time>-<writer>-<number>.
 DataName parse(const std::string& key) {
   DataName name;
   const char* at = key.data() + key.find_last_of('/') + 1;
@@ -34,7 +34,8 @@ void add_sources(const VersionMap& map, std::set<std::string>& keys) {
   }
 }
 
-/// As add_sources. Another collector may take the map away first, and then what only it needed too.
+/// As add_sources, if the map is still there. Another collector may have removed it, with the objects that only it
+/// needed.
 template <typename ReadMap>
 void add_sources_if_there(const ReadMap& read_map, std::set<std::string>& keys) {
   try {
@@ -81,7 +82,7 @@ std::set<std::string> needed_objects(BlobState& blob, std::uint64_t keep_from, s
       if (!part.object.key.empty()) needed.insert(part.object.key);
     }
   }
-  // What a lost record named may still be named by a map that was made before it got lost.
+  // An index that was made before a record got lost may still name the data of that record.
   if (lost) {
     for (const std::uint64_t version : numbers_below(blob, "index")) {
       if (version > keep_from) add_sources_if_there([&] { return blob.read_index(version); }, needed);
@@ -90,7 +91,7 @@ std::set<std::string> needed_objects(BlobState& blob, std::uint64_t keep_from, s
   return needed;
 }
 
-/// The objects that versions up to `keep_from` refer to, as far as they are known. No later record can refer to them.
+/// The known data objects that versions up to `keep_from` name. No later record can name them.
 std::set<std::string> committed_objects(BlobState& blob, std::uint64_t from, std::uint64_t keep_from) {
   std::set<std::string> committed;
   for (const std::uint64_t version : numbers_below(blob, "index")) {
@@ -115,7 +116,7 @@ void put_mark(BlobState& blob, const char* kind, std::uint64_t number) {
   blob.backend().put_if_absent(name.substr(0, slash + 1) + kind + name.substr(slash + 1), {});
 }
 
-/// Marks that others stood for before this run began.
+/// Removes marks that larger marks had replaced before this run began.
 void remove_old_marks(BlobState& blob, const BlobState::Marks& then) {
   std::vector<std::string> old;
   for (const std::string& mark : blob.backend().list(blob.key("gc"))) {
@@ -138,7 +139,7 @@ std::uint64_t total_bytes(const Backend& backend, const std::vector<std::string>
   return total;
 }
 
-/// The oldest version that the options keep. Where clocks contradict the order of the versions, more are kept.
+/// The oldest version that the options keep. If clocks contradict the order of the versions, it keeps more.
 std::uint64_t oldest_to_keep(BlobState& blob, const GcOptions& options, std::uint64_t kept_from, std::uint64_t newest) {
   const std::uint64_t keep = std::max<std::uint64_t>(options.keep_last, 1);
   const std::uint64_t by_number = std::max(kept_from, newest >= keep ? newest - keep + 1 : 0);
@@ -156,16 +157,16 @@ void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
   const std::uint64_t kept_from = then.keep_from;
   const std::uint64_t keep_from = oldest_to_keep(blob, options, kept_from, newest);
 
-  // What no version needs is either the data of collected versions, or that of writers that died or are not done.
-  // The latter go only behind a fence: from there on they can no longer be committed.
+  // Data that no version needs belongs to collected versions, or to writers that died or are not done. Data of such
+  // writers goes only after a fence, which makes records with it void.
   const std::vector<std::string> stored = backend.list(blob.key("data"));
   const std::set<std::string> committed = committed_objects(blob, kept_from, keep_from);
-  // An index or a mark must not outlive the version that it names, nor what that is read from.
+  // After a loss of power an index or a mark must not be there without its version and the objects of that version.
   backend.settle();
   if (keep_from > 0) blob.put_index(keep_from);
   backend.settle();
   if (keep_from > kept_from) put_mark(blob, "keep-", keep_from);
-  // Tags are looked for after the announcement: whoever tags an older version from now on sees it and fails.
+  // Look for tags after the keep mark: a process that tags an older version from now on sees the mark and fails.
   std::set<std::string> needed = needed_objects(blob, keep_from, newest);
   const std::int64_t deadline_ns = begin_of(options.lease);
   std::uint64_t fence_below = 0;
@@ -199,7 +200,7 @@ void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
     if (needed.contains(key)) continue;
     if (committed.contains(key) || parse(key).base < fence_below) objects.push_back(key);
   }
-  // Others may have put, without waiting for the device, what stands for that.
+  // Non-durable writers may have put what makes these objects unnecessary. That must be durable before they go.
   if (!indexes.empty() || !records.empty() || !objects.empty()) backend.settle();
   for (const auto* keys : {&indexes, &records, &objects}) report.bytes_freed += total_bytes(backend, *keys);
   backend.remove_all(indexes);
@@ -227,7 +228,7 @@ GcReport remove_folder(Backend& backend, const std::string& folder) {
 void erase_folder(Backend& backend, const std::string& folder) {
   const std::string marks = folder + "/gc/";
   const bool has_witness = folder.starts_with(std::string(kFolders) + '/');
-  // In this order: a creator tells by the second whether its blob was removed or given up.
+  // The order matters: by gc/unfinished a creator tells whether its blob was removed or given up.
   if (has_witness) backend.remove(marks + std::string(kGone));
   backend.remove(marks + std::string(kUnfinished));
   if (has_witness) backend.prune(folder);
@@ -260,7 +261,7 @@ void collect_folders(const std::shared_ptr<Backend>& backend, const std::set<std
     }
     removed.push_back(folder);
   }
-  // Whoever completes a blob from now on sees the mark; who did before is seen.
+  // A creator that puts its entry from now on sees gc/unfinished. This listing shows earlier entries.
   if (removed.empty()) return;
   const std::set<std::string> named = BlobState::named_folders(backend);
   std::erase_if(removed, [&](const std::string& folder) { return named.contains(folder); });
@@ -279,7 +280,7 @@ void collect_blob(BlobState& blob, const GcOptions& options, GcReport& report) {
       collect_once(blob, options, report);
       return;
     } catch (const Error& error) {
-      // Another collector has taken away what this one looked at; what it left is to be looked at anew.
+      // Another collector removed what this one read. Start again with what is left.
       if (error.code() != ErrorCode::not_found || blob.marks().keep_from == kept_from) throw;
     }
   }

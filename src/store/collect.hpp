@@ -1,4 +1,6 @@
-// Looking after a blob as a whole: verifying all of it, and freeing what nobody can reach any more.
+// Checks a whole blob, and collects garbage: old versions, removed blobs, and data of dead writers. The protocol:
+// docs/design/store-collecting.md. A collector only adds marks or removes what is unreachable under them, so several
+// may run at once and the next run finishes the work of one that died.
 #pragma once
 
 #include <chrono>
@@ -10,24 +12,26 @@
 
 namespace penstock::store {
 
-/// Adds what it finds to `report`.
+/// Reads and verifies all of a blob. Adds the findings to `report`.
 void check_blob(BlobState& blob, CheckReport& report);
 
-/// Removes a blob's objects, those that appear meanwhile included if collect_folders comes by later. What stays is a
-/// mark that tells writers so. For blobs that were removed, or that no entry will ever name.
+/// Removes the objects of a blob that was removed or that no entry will ever name. The mark gc/gone stays and tells
+/// writers. A later collect_folders removes objects that appear during the call.
 GcReport remove_folder(Backend& backend, const std::string& folder);
-/// Removes what remove_folder leaves of a folder that no entry names any more. Folders that Penstock 0.1 made keep it.
+/// Removes the marks that remove_folder leaves. For folders that no entry names any more. Keeps gc/gone in a folder
+/// that Penstock 0.1 made.
 void erase_folder(Backend& backend, const std::string& folder);
-/// All folders that blobs may have for their own.
+/// All folders that may belong to a blob.
 std::set<std::string> list_folders(const Backend& backend);
-/// Removes those of `folders` that are not in use, by removed blobs or by clones that nobody completed in time.
+/// Removes those of `folders` that are not `in_use` and are older than the lease: folders of removed blobs, and of
+/// blobs whose creator died before it made the entry.
 void collect_folders(const std::shared_ptr<Backend>& backend, const std::set<std::string>& folders,
                      const std::set<std::string>& in_use, std::chrono::seconds lease, GcReport& report);
-/// Announces that versions below are collected.
+/// Announces that versions below `version` are collected.
 void put_keep_mark(BlobState& blob, std::uint64_t version);
-/// Throws corrupt or not_found where any byte of a data object is not as it was written.
+/// Reads a whole data object. Throws corrupt or not_found if any byte is not as it was written.
 void verify_object(const Backend& backend, const Source& source);
-/// See docs/design/store-collecting.md. Adds what it does to `report`.
+/// Removes what the options do not keep of one blob. Adds what it does to `report`.
 void collect_blob(BlobState& blob, const GcOptions& options, GcReport& report);
 
 }  // namespace penstock::store

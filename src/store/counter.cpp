@@ -62,7 +62,7 @@ void Counter::look() const {
     if (backend_->exists(key(number_ + step))) number_ += step;
   }
   if (number_ > before) known_ = read_entry(*backend_, key(number_)).value;
-  // Entries go only after this mark has been put: without it, what was not there had never been there.
+  // A gc puts this mark before it removes entries. Without the mark, a missing entry has never existed.
   if (backend_->exists(series() + std::string(kGone))) {
     throw Error(ErrorCode::io, backend_->url() +
                                    ": a gc has given up the pointer that the ranks of a file share, because it was not "
@@ -90,7 +90,7 @@ std::uint64_t Counter::add(std::uint64_t amount) {
     if (!backend_->put_if_absent(key(number_ + 1), std::span(&piece, 1))) continue;
     ++number_;
     known_ = before + amount;
-    look();  // a gc that is not announced by now sees our entry
+    look();  // a gc whose mark is not there by now sees our entry
     return before;
   }
 }
@@ -115,12 +115,12 @@ void Counter::clean() noexcept {
     if (gone) keys.push_back(series() + std::string(kGone));
     if (!keys.empty()) backend_->remove_all(keys);
   } catch (const Error&) {
-    // A gc finds them later.
+    // A gc removes the objects later.
   }
 }
 
 void collect_counters(Backend& backend, std::chrono::seconds lease, GcReport& report) {
-  std::map<std::string, std::vector<std::string>> series;  // in the order of their numbers
+  std::map<std::string, std::vector<std::string>> series;  // entries sorted by number
   for (std::string& key : backend.list(kFolder)) {
     if (!key.ends_with(kGone)) series[key.substr(0, key.find_last_of('-') + 1)].push_back(std::move(key));
   }
@@ -129,7 +129,7 @@ void collect_counters(Backend& backend, std::chrono::seconds lease, GcReport& re
     try {
       if (read_entry(backend, keys.back()).time_ns > deadline_ns) continue;
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::not_found) continue;  // its owners, or another gc, are at it
+      if (error.code() == ErrorCode::not_found) continue;  // its owners or another gc remove it
       throw;
     }
     backend.put_if_absent(prefix + std::string(kGone), {});

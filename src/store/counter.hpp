@@ -1,9 +1,9 @@
-// A number that many processes add to, each alone and at any time: the pointer that the ranks of a file share. Entry n
-// of a series says where the n-th addition ended, and is created exclusively, after entry n - 1. A process that dies
-// leaves a complete entry, or none.
+// A number that many processes add to, each at any time without the others: the shared file pointer of MPI-IO. Entry n
+// of a series holds the value after the n-th addition. It is created exclusively, after entry n - 1. A process that
+// dies leaves a complete entry, or none.
 //
 //   counters/<time>-<random>-<series>-<n>   the value after the n-th addition
-//   counters/<time>-<random>-<series>-gone  a gc took the processes for dead
+//   counters/<time>-<random>-<series>-gone  a gc has given the series up: its processes seemed dead
 #pragma once
 
 #include <chrono>
@@ -16,23 +16,26 @@
 
 namespace penstock::store {
 
+/// One process's handle of a shared counter. Not thread-safe. Throws penstock::Error.
 class Counter {
  public:
   Counter() = default;
-  /// Nothing is stored before the first addition. Processes that share a counter give the same `name`, see new_name.
+  /// Stores nothing before the first addition. Processes that share a counter give the same `name`: one calls new_name
+  /// and sends it to the others.
   Counter(std::shared_ptr<Backend> backend, std::string name, std::uint64_t start)
       : backend_(std::move(backend)), name_(std::move(name)), start_(start) {}
-  /// The name of a counter that nobody else has.
+  /// A unique name.
   static std::string new_name();
 
+  /// The value now. Errors as for add.
   std::uint64_t value() const;
-  /// Returns the value before. Throws io when a gc has given this counter up, because nobody had used it for longer
-  /// than the lease.
+  /// Adds, and returns the value before. Throws io if a gc has given the counter up, since it was idle for longer than
+  /// the lease.
   std::uint64_t add(std::uint64_t amount);
 
-  /// Another series, from `start` on. All processes do that, with the same value, while none of them adds.
+  /// Begins a new series at `start`. Collective: all processes call it with the same value while none of them adds.
   void restart(std::uint64_t start);
-  /// Removes what the present series has left in the store. Nobody uses it any more.
+  /// Removes the objects of the current series. No process may use the series afterwards.
   void clean() noexcept;
 
  private:
@@ -44,11 +47,11 @@ class Counter {
   std::string name_;
   std::uint64_t series_ = 0;
   std::uint64_t start_ = 0;
-  mutable std::uint64_t number_ = 0;  ///< the newest entry that this process knows of
-  mutable std::uint64_t known_ = 0;   ///< the value then
+  mutable std::uint64_t number_ = 0;  ///< the newest entry that this process has seen
+  mutable std::uint64_t known_ = 0;   ///< the value in that entry
 };
 
-/// Removes entries that no process has added to within the lease.
+/// Removes the series that were idle for longer than the lease. Adds what it does to `report`.
 void collect_counters(Backend& backend, std::chrono::seconds lease, GcReport& report);
 
 }  // namespace penstock::store

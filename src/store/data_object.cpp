@@ -14,7 +14,7 @@ constexpr std::uint16_t kDataFormat = 1;
 constexpr std::uint64_t kChunkEntryBytes = 4 + 16;
 constexpr std::uint64_t kFooterBytes = 4 + 2 + 2 + 8 + 8 + 16;
 
-/// Closes chunks as data comes along.
+/// Divides a stream of regions into chunks, and writes their sizes and checksums to the table.
 class Chunker {
  public:
   explicit Chunker(Encoder& table) : table_(table) {}

@@ -1,8 +1,8 @@
-// The object that holds the data of one write: the bytes of all regions one after another, so that a write is one
-// sequential stream, then a table with a checksum per chunk.
+// The object with the data of one write: the bytes of all regions, one after another, then a table with a checksum per
+// chunk. So a write is one sequential stream.
 //
-// Chunks have at most kChunkBytes and do not span regions, except that small regions share a chunk until it holds
-// kLeastChunkBytes. So the table stays small against the data, and a read never verifies much more than it asked for.
+// A chunk has at most kChunkBytes and does not span regions. Exception: small regions share a chunk until it holds
+// kLeastChunkBytes. So the table is small compared to the data, and a read verifies little more than it asked for.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace penstock::store {
 inline constexpr std::uint64_t kChunkBytes = 64 << 10;
 inline constexpr std::uint64_t kLeastChunkBytes = 4 << 10;
 
-/// How records refer to a data object.
+/// A record's reference to a data object. An empty key refers to none.
 struct ObjectReference {
   std::string key;
   std::uint64_t data_bytes = 0;
@@ -29,17 +29,19 @@ struct ObjectReference {
   Checksum table_sum;
 };
 
+/// What a writer stores after its data, and what it puts into the record.
 struct DataObject {
   ObjectReference reference;
-  std::vector<std::byte> tail;  ///< what follows the data: table and footer
+  std::vector<std::byte> tail;  ///< follows the data: table and footer
 };
 
 /// Size of the tail of an object with this many chunks.
 std::uint64_t tail_bytes(std::uint64_t chunk_count);
 
+/// Divides the data into chunks and hashes them. Copies and stores nothing.
 DataObject lay_out(std::string key, std::span<const ConstBytes> data);
 
-/// Where fragments of a snapshot get their bytes: a data object, or bytes that lie in a record. Thread-safe.
+/// A place that fragments of a version read from: a data object, or bytes inlined in a record. Thread-safe.
 class Source {
  public:
   explicit Source(ObjectReference object) : object_(std::move(object)) {}
@@ -55,7 +57,8 @@ class Source {
     std::uint64_t size_bytes;
     Checksum sum;
   };
-  /// Chunks by offset, without gaps. Read and verified once, then kept.
+  /// The chunks of a data object, sorted by offset, without gaps. The first call reads and verifies the table; the
+  /// source keeps it.
   const std::vector<Chunk>& chunks(const Backend& backend) const;
 
  private:

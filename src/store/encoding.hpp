@@ -1,4 +1,4 @@
-// The bytes of small objects: little-endian numbers, sealed by a checksum at the end.
+// Writes and reads the bytes of small objects: little-endian numbers, sealed by a checksum at the end.
 #pragma once
 
 #include <bit>
@@ -17,6 +17,7 @@ namespace penstock::store {
 
 static_assert(std::endian::native == std::endian::little, "numbers are stored as they lie in memory");
 
+/// Builds the bytes of a small object, field by field.
 class Encoder {
  public:
   template <typename Number>
@@ -24,12 +25,12 @@ class Encoder {
     static_assert(std::is_integral_v<Number>);
     raw(std::as_bytes(std::span(&value, 1)));
   }
-  /// In groups of 7 bits, lowest first: small numbers take one byte.
+  /// LEB128: groups of 7 bits, lowest first, so that small numbers take one byte.
   void compact(std::uint64_t value) {
     for (; value >= 0x80; value >>= 7) bytes_.push_back(static_cast<std::byte>(value | 0x80));
     bytes_.push_back(static_cast<std::byte>(value));
   }
-  /// Likewise, small whichever sign they have.
+  /// As compact, with zigzag encoding: numbers near 0 take one byte, negative ones too.
   void compact_signed(std::int64_t value) {
     compact((static_cast<std::uint64_t>(value) << 1) ^ static_cast<std::uint64_t>(value >> 63));
   }
@@ -43,14 +44,14 @@ class Encoder {
   }
   void raw(ConstBytes value) {
     const std::size_t at = bytes_.size();
-    bytes_.resize(at + value.size());  // GCC 12 warns about insert() where there is nothing to warn of
+    bytes_.resize(at + value.size());  // not insert(): GCC 12 gives a false warning for it
     if (!value.empty()) std::memcpy(bytes_.data() + at, value.data(), value.size());
   }
 
   const std::vector<std::byte>& bytes() const { return bytes_; }
   std::vector<std::byte> take() { return std::move(bytes_); }
 
-  /// Adds the checksum of all that was written.
+  /// Appends the checksum of everything before it, and takes the bytes.
   std::vector<std::byte> seal() {
     sum(checksum(ConstBytes(bytes_)));
     return std::move(bytes_);
@@ -60,7 +61,8 @@ class Encoder {
   std::vector<std::byte> bytes_;
 };
 
-/// Throws Error(corrupt) that names `source` when the bytes end early.
+/// Reads what an Encoder wrote, field by field. The caller owns `bytes` and `source`. Throws corrupt, naming `source`,
+/// if the bytes end early.
 class Decoder {
  public:
   Decoder(ConstBytes bytes, std::string_view source) : bytes_(bytes), source_(source) {}
@@ -97,10 +99,12 @@ class Decoder {
     at_ += size_bytes;
     return bytes_.subspan(at_ - size_bytes, size_bytes);
   }
-  /// A count of things of at least `each_bytes` that follow; bounded, so that a damaged one cannot exhaust the memory.
+  /// A count of entries of at least `each_bytes` that follow. Throws if they do not fit into the remaining bytes, so
+  /// that a damaged count cannot exhaust the memory.
   std::uint64_t count(std::uint64_t each_bytes) { return bounded(number<std::uint64_t>(), each_bytes); }
-  /// The same, written by Encoder::compact.
+  /// As count, for one that Encoder::compact wrote.
   std::uint64_t compact_count(std::uint64_t each_bytes) { return bounded(compact(), each_bytes); }
+  /// Throws if bytes are left.
   void end() const {
     if (at_ != bytes_.size()) fail("goes on after its end at byte " + std::to_string(at_));
   }
@@ -119,7 +123,7 @@ class Decoder {
   std::size_t at_ = 0;
 };
 
-/// What Encoder::seal made, without the checksum, which is verified.
+/// Verifies the checksum that Encoder::seal appended, and returns the bytes before it. Throws corrupt, naming `source`.
 inline ConstBytes unseal(ConstBytes sealed, std::string_view source) {
   constexpr std::size_t kSum = 16;
   if (sealed.size() < kSum) {

@@ -25,7 +25,7 @@ constexpr std::uint64_t kMostThreads = 8;
               std::string("cannot ") + what + " " + path, -1, std::strerror(error));
 }
 
-/// A plain file that appears under its name when it is complete, or not at all.
+/// A plain file that appears under its name if it is complete, or else not at all.
 class PlainFile {
  public:
   PlainFile(const std::string& path, std::uint64_t size_bytes)
@@ -76,7 +76,7 @@ class PlainFile {
   bool finished_ = false;
 };
 
-/// Calls action(buffer, offset) for every piece of `size_bytes`, on several threads; throws what the first one threw.
+/// Calls action(buffer, offset) for every piece of `size_bytes`, on several threads. Throws the first exception.
 template <typename Action>
 void for_each_piece(std::uint64_t size_bytes, const Action& action) {
   std::atomic<std::uint64_t> next{0};

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kMostInBlock = 512;
 
-/// Adds a fragment behind all others, joined with the last one where their bytes follow one another in one source.
+/// Appends a fragment. Joins it with the last one if they are contiguous, in the blob and in one source.
 void add(std::vector<Fragment>& fragments, const Fragment& next) {
   if (!fragments.empty()) {
     Fragment& last = fragments.back();
@@ -27,8 +27,8 @@ Fragment behind(const Fragment& fragment, std::uint64_t offset_bytes) {
   return {offset_bytes, fragment.size_bytes - skip, fragment.source_offset_bytes + skip, fragment.source};
 }
 
-/// What is left of `old`, an ascending list, around and between the fragments of `run`, and these. `old` begins at or
-/// before `run`, or nothing lies before either.
+/// The fragments of `run`, and what is left of `old` around and between them. `old` is ascending. It begins at or
+/// before `run`, or else no fragment lies before either.
 std::vector<Fragment> merged(std::span<const Fragment> old, std::span<const Fragment> run) {
   std::vector<Fragment> result;
   result.reserve(old.size() + 2 * run.size());
@@ -78,7 +78,7 @@ void Fragments::replace(std::size_t first, std::size_t last, Block fragments) {
   if (!fragments.empty() && fragments.size() <= kMostInBlock) {
     made.push_back(std::make_shared<const Block>(std::move(fragments)));
   } else if (!fragments.empty()) {
-    // Half full, so that the next writes find room.
+    // Make blocks half full, so that later writes find room.
     for (std::size_t at = 0; at < fragments.size(); at += kMostInBlock / 2) {
       const std::size_t size = std::min(kMostInBlock / 2, fragments.size() - at);
       const auto from = fragments.begin() + static_cast<std::ptrdiff_t>(at);
@@ -106,7 +106,7 @@ void Fragments::place(std::span<const Fragment> run) {
       while (begins_before(last + 1, run[taken - 1].end_bytes())) ++last;
       if (taken == run.size()) break;
       const std::uint64_t next = run[taken].offset_bytes;
-      // Where the run goes on in the very next block, both are merged in one go; blocks in gaps of the run stay.
+      // If the run continues in the very next block, merge both at once. Blocks in gaps of the run stay.
       if (begins_before(last + 2, next + 1)) break;
       if (begins_before(last + 1, next + 1)) ++last;
       ++taken;

@@ -1,5 +1,5 @@
-// Where the bytes of a version lie: disjoint fragments by offset. Kept in blocks that never change, so that a copy
-// shares them all, and a version shares with its predecessor what it did not write.
+// An ordered set of disjoint fragments: where the bytes of a version lie. It consists of immutable blocks, so a copy
+// shares all of them, and a version shares with its predecessor what it did not write.
 #pragma once
 
 #include <cstddef>
@@ -10,26 +10,29 @@
 
 namespace penstock::store {
 
+/// A range of a blob whose bytes lie in one source.
 struct Fragment {
   std::uint64_t offset_bytes = 0;
   std::uint64_t size_bytes = 0;
   std::uint64_t source_offset_bytes = 0;
-  std::uint32_t source = 0;  ///< what this number stands for is the owner's business
+  std::uint32_t source = 0;  ///< a number; the owner of the fragments defines its meaning
 
   std::uint64_t end_bytes() const { return offset_bytes + size_bytes; }
 };
 
+/// Copies are cheap: they share blocks. A const object may be read by several threads at once.
 class Fragments {
  public:
   std::size_t count() const { return count_; }
 
-  /// Puts ascending, disjoint fragments of at least one byte in place of what lies there.
+  /// Inserts `run`, replacing the parts of fragments that it covers. `run` is ascending and disjoint, and no fragment
+  /// in it is empty.
   void place(std::span<const Fragment> run);
-  /// Removes what lies in [offset, offset + size).
+  /// Removes the parts of fragments in [offset, offset + size).
   void clear(std::uint64_t offset_bytes, std::uint64_t size_bytes);
   void clear_all();
 
-  /// Gives all sources other numbers: `numbers` by the present ones.
+  /// Replaces each source s by numbers[s].
   void renumber(std::span<const std::uint32_t> numbers);
 
   template <typename Visitor>
@@ -39,7 +42,7 @@ class Fragments {
     }
   }
 
-  /// Calls visitor(fragment) for those that touch [offset, end), in order.
+  /// Calls visitor(fragment) for fragments that overlap [offset, end), in order.
   template <typename Visitor>
   void for_each_in(std::uint64_t offset_bytes, std::uint64_t end_bytes, const Visitor& visitor) const {
     for (std::size_t block = block_of(offset_bytes); block < blocks_.size(); ++block) {
@@ -54,11 +57,11 @@ class Fragments {
  private:
   using Block = std::vector<Fragment>;
 
-  /// The last block that begins at or before an offset, or the first one.
+  /// The last block that begins at or before an offset; the first block if there is none.
   std::size_t block_of(std::uint64_t offset_bytes) const;
-  /// The first fragment of a block that ends behind an offset.
+  /// The first fragment in a block whose end is greater than an offset.
   static std::size_t first_behind(const Block& block, std::uint64_t offset_bytes);
-  /// Puts the fragments in place of blocks [first, last).
+  /// Replaces blocks [first, last) by blocks of these fragments.
   void replace(std::size_t first, std::size_t last, Block fragments);
 
   std::vector<std::shared_ptr<const Block>> blocks_;  ///< none is empty

@@ -14,7 +14,7 @@ namespace penstock::store {
 
 namespace {
 
-/// Of all loops of this process together.
+/// The limit for all loops of this process together.
 constexpr int kMostHelpers = 32;
 std::atomic<int> helpers_at_work{0};
 
@@ -44,7 +44,7 @@ void in_parallel(std::size_t count, std::size_t threads, const std::function<voi
     }
   };
   std::vector<std::thread> helpers;
-  helpers.reserve(std::min(threads, count));  // a thread that has started must not be lost to a lack of memory
+  helpers.reserve(std::min(threads, count));  // no started thread is lost if memory runs out
   for (std::size_t i = 1; i < std::min(threads, count); ++i) {
     if (helpers_at_work.fetch_add(1) >= kMostHelpers) {
       helpers_at_work.fetch_sub(1);
@@ -57,7 +57,7 @@ void in_parallel(std::size_t count, std::size_t threads, const std::function<voi
       });
     } catch (const std::system_error&) {
       helpers_at_work.fetch_sub(1);
-      break;  // no more threads: those that there are do all of it
+      break;  // the system gives no more threads: those that run do the rest
     }
   }
   work(0);

@@ -1,4 +1,4 @@
-// A loop on several threads.
+// A parallel loop.
 #pragma once
 
 #include <cstddef>
@@ -6,12 +6,12 @@
 
 namespace penstock::store {
 
-/// Cores that this process may use.
+/// The number of cores that this process may use.
 unsigned usable_cores();
 
-/// Calls body(i, thread) for every i below `count`, once each, on at most `threads` threads, this one being thread 0.
-/// After a failure the rest may be left out; throws what the first failed call threw. All loops of a process share a
-/// bounded number of threads.
+/// Calls body(i, thread) once for every i below `count`, on at most `threads` threads. The caller is thread 0. Returns
+/// when all calls are done. If a call throws, remaining calls may be skipped; throws the first exception. All loops of
+/// a process share a bounded number of threads.
 void in_parallel(std::size_t count, std::size_t threads, const std::function<void(std::size_t, std::size_t)>& body);
 
 }  // namespace penstock::store

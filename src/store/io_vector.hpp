@@ -1,4 +1,5 @@
-// Pieces of memory for readv and writev, which transfer as many bytes as they like.
+// Pieces of memory for preadv and writev, and how many of their bytes are transferred. A call may transfer fewer bytes
+// than asked for.
 #pragma once
 
 #include <limits.h>
@@ -14,6 +15,7 @@
 
 namespace penstock::store {
 
+/// Refers to memory of the caller. Not thread-safe.
 class IoVector {
  public:
   void reserve(std::size_t count) { pieces_.reserve(count); }
@@ -21,9 +23,9 @@ class IoVector {
   void add(ConstBytes piece) {
     total_bytes_ += piece.size();
     if (piece.empty()) return;
-    // These calls take const buffers, too, through a non-const pointer.
+    // An iovec has a non-const pointer for writev, too.
     auto* const data = const_cast<std::byte*>(piece.data());
-    // Kernels are slow on vectors of many small pieces, and the rows of a tile often lie end to end in memory.
+    // The kernel is slow on vectors of many small pieces. Rows of a tile often lie end to end in memory.
     if (!pieces_.empty() && end_of(pieces_.back()) == data) {
       pieces_.back().iov_len += piece.size();
     } else {
@@ -34,9 +36,9 @@ class IoVector {
   std::uint64_t total_bytes() const { return total_bytes_; }
   bool done() const { return first_ == pieces_.size(); }
 
-  /// What one call can take of what is left.
+  /// The remaining pieces, as many as one call can take.
   std::span<const iovec> next() {
-    // Linux transfers at most 2 GiB minus a page per call; asking for more only makes the short transfer certain.
+    // Linux transfers at most 2 GiB minus a page per call.
     constexpr std::size_t kTransferBytes = std::size_t{1} << 30;
     const std::span<const iovec> rest = std::span(pieces_).subspan(first_);
     std::size_t count = 0;
@@ -45,7 +47,7 @@ class IoVector {
     return rest.first(count);
   }
 
-  /// That many bytes were transferred.
+  /// Counts `bytes` as transferred.
   void advance(std::size_t bytes) {
     while (bytes > 0) {
       iovec& piece = pieces_[first_];

@@ -1,4 +1,4 @@
-// Objects in the memory of this process: for tests, and as the fast end of a chain of stores.
+// The backend that keeps objects in the memory of this process: for tests, and as the fastest of several tiers.
 #include <cstring>
 #include <map>
 #include <mutex>

@@ -41,7 +41,8 @@ void NewFile::write(std::span<const ConstBytes> pieces) {
   rest.reserve(pieces.size());
   for (const ConstBytes piece : pieces) rest.add(piece);
   const std::uint64_t total_bytes = rest.total_bytes();
-  // Space in one piece, known to be there before the first byte is written; and page by page would take longer.
+  // Reserving detects a full device before the first byte is written, gives contiguous space, and is faster than to
+  // allocate page by page.
   if (total_bytes >= kReservedBytes && calls_.reserve(fd_, total_bytes) < 0 && (errno == ENOSPC || errno == EDQUOT)) {
     fail_call("cannot write " + path_, errno);
   }
@@ -74,7 +75,7 @@ NewFile::Link NewFile::link_to(const std::string& target) {
   const int error = errno;
   FileStatus status;
   const bool there = calls_.stat(path_, status) == 0;
-  // Over NFS the answer to a link that succeeded can get lost; the repeated request then finds the name taken.
+  // Over NFS the reply to a successful link may get lost. The repeated request then finds the name taken.
   if (there && status.links == 2) return Link::made;
   if (error == EEXIST) return Link::exists;
   if (error == ENOENT && !there && errno == ENOENT) return Link::vanished;

@@ -11,31 +11,34 @@
 
 namespace penstock::store {
 
-/// Throws no_space where the device or the quota is full, else io, with the system's text of `error`.
+/// Throws no_space if the device or the quota is full, else io, with the system's text for `error`.
 [[noreturn]] void fail_call(const std::string& what, int error);
 
-/// Removed with this object, unless it was kept. Its content is complete when write() has returned.
+/// A new file of this object, open for writing. The destructor removes its path, unless keep() was called. Not
+/// thread-safe; throws penstock::Error.
 class NewFile {
  public:
-  /// Throws exists.
+  /// Creates the file exclusively; throws exists. `calls` must outlive this object.
   NewFile(PosixCalls& calls, std::string path);
   ~NewFile();
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
-  /// The pieces one after another; verifies the length that the file system reports.
+  /// Writes the pieces, one after another. Returns when all of it is written, and verifies the length that the file
+  /// system reports.
   void write(std::span<const ConstBytes> pieces);
   void sync();
-  /// Some network file systems report errors of writing only here.
+  /// Throws what the file system reports. Some network file systems report errors of write() only here.
   void close();
   FileStatus status() const;
 
   enum class Link { made, exists, vanished };
-  /// Gives the file a second name. `vanished`: a reclaim took this file for one of a dead writer.
+  /// Gives the file a second name by link(2), exclusively. `vanished`: a reclaim has removed this file as one of a dead
+  /// writer.
   Link link_to(const std::string& target);
-  /// Takes the place of what `target` names, or becomes it.
+  /// Renames the file to `target`, replacing it if it exists.
   void rename_to(const std::string& target);
-  /// The path stays.
+  /// The destructor does not remove the path.
   void keep() { kept_ = true; }
 
  private:

@@ -1,6 +1,6 @@
-// Objects as files below one directory. Needs of the file system no more than link(2), which is atomic everywhere
-// (NFS and the parallel file systems included); never fcntl or flock, and rename over an existing name for repair
-// alone.
+// The backend that keeps objects as files below one directory. It needs only that link(2) is atomic and exclusive, as
+// it is on local file systems, NFS and parallel file systems. It uses no fcntl or flock locks. Only repair renames a
+// file over an existing one.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace penstock::store {
 
-/// `root` is an absolute path. `calls` must outlive the backend.
+/// Opens the backend at `root`, an absolute path; `url` is for messages. `calls` must outlive the backend.
 std::shared_ptr<Backend> open_directory(const std::string& root, const std::string& url, const BackendOptions& options,
                                         PosixCalls& calls);
 

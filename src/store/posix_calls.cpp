@@ -109,7 +109,7 @@ int PosixCalls::list(const std::string& path, std::vector<DirectoryEntry>& entri
 bool PosixCalls::can_write(const std::string& directory) { return ::access(directory.c_str(), W_OK | X_OK) == 0; }
 
 FileSystemKind PosixCalls::file_system(const std::string& path) {
-  // statfs(2); of file systems that it does not list, the kernel's own headers.
+  // From statfs(2) or, if it does not list the file system, from the kernel's headers.
   constexpr std::uint64_t kLocal[] = {
       0xef53,      // ext2, ext3, ext4
       0x58465342,  // xfs

@@ -1,5 +1,5 @@
-// The system calls of the posix backend as a table that tests replace: to fail at any call, to write less than asked,
-// or to cut the power and keep only what was synced.
+// The system calls of the posix backend, as virtual functions. Tests replace them: a call fails, writes less than
+// asked, or the power is cut and only synced data stays.
 #pragma once
 
 #include <sys/types.h>
@@ -25,21 +25,21 @@ struct DirectoryEntry {
 };
 
 enum class FileSystemKind : std::uint8_t {
-  local,    ///< of one kernel, and known to create links exclusively
-  overlay,  ///< of one kernel; what it can do depends on the layers
-  nfs,      ///< of several hosts; what was written is on the server when the file is closed
-  other,    ///< of several hosts, or unknown
+  local,    ///< used by one kernel; creates links exclusively
+  overlay,  ///< used by one kernel; its abilities depend on its layers
+  nfs,      ///< shared by hosts; the data of a closed file is on the server
+  other,    ///< shared by hosts, or unknown
 };
 
-/// Every function behaves as the call it is named after: -1 and errno on failure. Thread-safe.
+/// Each function behaves as the system call it is named after: it returns -1 and sets errno on failure. Thread-safe.
 class PosixCalls {
  public:
   virtual ~PosixCalls() = default;
 
   virtual int open_to_read(const std::string& path);
-  virtual int create(const std::string& path);  ///< a new file, exclusively, to write
+  virtual int create(const std::string& path);  ///< opens a new file for writing; EEXIST if it exists
   virtual int close(int fd);
-  /// Allocates the space of a file without changing its size. Many file systems cannot: EOPNOTSUPP and others.
+  /// Allocates space for a file without changing its size. Many file systems cannot; then EOPNOTSUPP or another error.
   virtual int reserve(int fd, std::uint64_t size_bytes);
   virtual ssize_t writev(int fd, const iovec* pieces, int count);
   virtual ssize_t preadv(int fd, const iovec* pieces, int count, std::uint64_t offset_bytes);
@@ -53,18 +53,18 @@ class PosixCalls {
   virtual int rmdir(const std::string& path);
   virtual int fstat(int fd, FileStatus& status);
   virtual int stat(const std::string& path, FileStatus& status);
-  /// What is in a directory without "." and "..", in any order.
+  /// The entries of a directory, without "." and "..", in any order.
   virtual int list(const std::string& path, std::vector<DirectoryEntry>& entries);
 
   /// Whether this process may create files in a directory.
   virtual bool can_write(const std::string& directory);
-  /// Of the file system that holds an existing path.
+  /// The kind of the file system that holds an existing path.
   virtual FileSystemKind file_system(const std::string& path);
-  /// A number of the running kernel: another one after each start of the machine. What one kernel's processes wrote
-  /// lies in one page cache, also if they run in different containers.
+  /// Identifies the running kernel; changes with each start of the machine. Processes of one kernel share a page cache,
+  /// even in different containers.
   virtual std::uint64_t kernel();
 
-  /// The operating system's.
+  /// The calls of the operating system. Lives until the process ends.
   static PosixCalls& system();
 };
 

@@ -13,9 +13,10 @@ namespace {
 
 constexpr std::uint64_t kMostAtOnce = 16;
 constexpr std::uint64_t kMostBytesAtOnce = 64 << 10;
-/// After so many appends one fewer is expected to come before us.
+/// After this many appends the expected number of competing appends falls by one.
 constexpr std::uint64_t kMemory = 8;
-/// A mark excludes repetitions of operations that are complete for us; Ceph itself recognises the newest few thousand.
+/// A grave makes late repetitions of an operation fail. Older graves are not needed: Ceph itself recognises repetitions
+/// among its newest few thousand operations.
 constexpr std::size_t kMarksKept = 64;
 
 }  // namespace
@@ -45,10 +46,11 @@ std::optional<std::uint64_t> RadosAppender::append(const Entry& entry, std::uint
   }
 }
 
-/// Nothing where none of the attempts says that it was made.
+/// Returns nothing if no operation reports success.
 std::optional<RadosAppender::Outcome> RadosAppender::try_numbers(const Entry& entry, std::uint64_t first,
                                                                  std::uint64_t count, bool behind) {
-  // Of several attempts one can be made, as each leaves the mark that excludes the others. None leaves a hole.
+  // At most one operation succeeds, since it sets the grave that excludes the others. Each needs the number before it,
+  // so none leaves a hole.
   const std::string mark = grave(entry.id);
   const std::string removed = oldest_mark(entry.shard);
   std::deque<RadosBatch> attempts;
@@ -74,8 +76,8 @@ std::optional<RadosAppender::Outcome> RadosAppender::try_numbers(const Entry& en
   return Outcome{true, *made};
 }
 
-/// Ceph repeats operations whose reply was lost, and remembers only its newest ones: what stands in our way may be
-/// ours.
+/// Ceph repeats operations whose reply was lost, and recognises only recent repetitions. So the entry that is in the
+/// way may be ours.
 std::optional<RadosAppender::Outcome> RadosAppender::look(const Entry& entry, std::uint64_t first, std::uint64_t count,
                                                           bool behind) const {
   const auto key = [&](std::uint64_t number) { return numbered_key(entry.prefix, number); };
@@ -90,7 +92,7 @@ std::optional<RadosAppender::Outcome> RadosAppender::look(const Entry& entry, st
     }
   }
   if (behind && !found.contains(key(first - 1)) && !found.contains(key(first))) return std::nullopt;
-  // `first` was taken, even if it was collected since.
+  // `first` was taken, even if it has been collected since.
   return Outcome{false, last_number(entry.shard, entry.prefix, first) + 1};
 }
 

@@ -1,6 +1,7 @@
-// Objects in a pool of Ceph. Every object has an entry in the map (omap) of one of kRadosShards index objects; small
-// ones lie in it, the data of larger ones in stripes of their own, which Ceph spreads over its targets by their names.
-// One operation on the index object looks whether the entry is free and sets it, and Ceph applies it as a whole.
+// The backend that keeps objects in a pool of Ceph; docs/design/store-ceph.md. Every object has an entry in the map
+// (omap) of one of kRadosShards index objects. A small object lies in its entry. The data of a larger one lies in
+// stripes, which Ceph spreads over its targets by their names. Exclusive create is one atomic operation on the index
+// object: it sets the entry if the key is free.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -26,7 +27,8 @@ namespace {
 
 constexpr std::string_view kFormatObject = "PENSTOCK";
 constexpr std::uint64_t kInlineBytes = 16 << 10;
-/// Of an entry of a log, which several may have to try to put one after another: its stripes would be put each time.
+/// For entries of logs. Larger than for other objects, since a writer that loses the race for a number tries again and
+/// would have to put its stripes each time.
 constexpr std::uint64_t kInlineAppendBytes = 128 << 10;
 constexpr std::size_t kHeadsKept = 1024;
 constexpr unsigned kReadsInFlight = 8;
@@ -56,7 +58,7 @@ class RadosBackend final : public Backend {
 
   bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) override {
     check_key(key);
-    // Saves the stripes of an object that is there; the index decides.
+    // Only saves the stripes if the object exists. The index decides.
     if (total(pieces) > kInlineBytes && exists(key)) return false;
     return put(key, pieces, false);
   }
@@ -109,11 +111,11 @@ class RadosBackend final : public Backend {
       if (!cached) {
         throw Error(ErrorCode::corrupt, url() + ": object " + std::string(key) + " lacks a stripe or a part of one");
       }
-      cached = false;  // removed meanwhile, and perhaps put again
+      cached = false;  // the object was removed, and perhaps put again: read its entry
     }
   }
 
-  /// One operation takes as long as copying megabytes.
+  /// Reads all in one go and copies, since one operation takes as long as copying megabytes.
   void read_scattered(std::string_view key, std::uint64_t offset_bytes, std::span<const Bytes> targets) const override {
     if (targets.size() == 1) return read(key, offset_bytes, targets.front());
     std::size_t total_bytes = 0;
@@ -227,7 +229,7 @@ class RadosBackend final : public Backend {
 
   static bool in_one_shard(std::string_view prefix) { return prefix.find('/') != std::string_view::npos; }
 
-  /// Nothing where it is too long for an entry, or its shard depends on the number.
+  /// Nothing if the pieces are too long for an entry, or if the shard depends on the number.
   std::optional<RadosAppender::Entry> entry_to_append(std::string_view prefix, std::span<const ConstBytes> pieces) {
     check_key(prefix);
     if (!in_one_shard(prefix) || total(pieces) > kInlineAppendBytes) return std::nullopt;
@@ -254,8 +256,8 @@ class RadosBackend final : public Backend {
       RadosBatch stripes(data_);
       start_stripes(stripes, key, head, pieces);
       if (unannounced) {
-        // Nobody looks for the entry, which need not wait for the stripes. But whoever reads the index waits for it,
-        // and those who begin to write just now do.
+        // No process looks for this entry yet, so it need not wait for all stripes. But reads of the index object wait
+        // for it, and writers read that when they begin, so it does not come first either.
         stripes.wait_for_oldest();
         start_entry(entry, key, head.id, value);
       }
@@ -287,8 +289,8 @@ class RadosBackend final : public Backend {
     return outcome(batch.wait(), key, id);
   }
 
-  /// Ceph repeats operations whose reply was lost, and remembers only its newest ones: the entry that stands in the way
-  /// of ours may be ours.
+  /// Ceph repeats operations whose reply was lost, and recognises only recent repetitions. So the entry that is in the
+  /// way may be ours.
   Entered outcome(int status, std::string_view key, const std::string& id) const {
     if (status == 0) return Entered::made;
     if (status != -ECANCELED) index_.fail("cannot create " + std::string(key), status);
@@ -298,7 +300,7 @@ class RadosBackend final : public Backend {
       return decode_rados_entry(at->second, url() + ": the entry of " + name).id == id ? Entered::made
                                                                                        : Entered::exists;
     }
-    // With neither, what stood there was removed just now: that is as if it had been removed after us.
+    // If neither is there, the entry in the way was removed just now. That counts as a removal after our attempt.
     return found.contains(grave(id)) ? Entered::given_up : Entered::exists;
   }
 
@@ -307,7 +309,7 @@ class RadosBackend final : public Backend {
     if (status < 0 && status != -ENOENT) data_.fail("cannot remove " + std::string(key), status);
   }
 
-  /// What stays is found by the next reclaim.
+  /// The next reclaim removes what stays.
   void give_up_stripes(std::string_view key, const RadosEntry& head) noexcept {
     try {
       remove_stripes_of(key, head);
@@ -326,8 +328,8 @@ class RadosBackend final : public Backend {
       if (std::time(nullptr) - found->modified_s < age.count()) return 0;
       bytes += found->size_bytes;
     }
-    // From here on the attempt cannot succeed any more, however slow its writer is. Graves stay: nobody can know when
-    // the last operation of a writer has come.
+    // With its grave the attempt cannot succeed any more, however slow its writer is. The grave stays, since the last
+    // operation of the writer may come at any time.
     RadosBatch batch(index_);
     batch.change(shard, {.equal = {}, .absent = {}, .present = {}, .set = {{grave(id), "1"}}, .remove = {}});
     if (const int status = batch.wait(); status < 0) index_.fail("cannot give up " + key, status);
@@ -385,7 +387,7 @@ class RadosBackend final : public Backend {
 
 std::shared_ptr<Backend> open_rados(std::string_view, const std::string& url, const BackendOptions& options) {
   auto backend = std::make_shared<RadosBackend>(parse_rados_url(url), options.create);
-  // Once per process and store: what runs below does not change while it runs.
+  // Once per process and store: the cluster keeps its properties while the process runs.
   static std::mutex mutex;
   static std::set<std::string> probed;
   const std::lock_guard lock(mutex);

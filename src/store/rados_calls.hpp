@@ -1,4 +1,5 @@
-// librados, loaded when the first rados: URL is opened: a build and a wheel need none of Ceph.
+// The functions of librados. They are loaded when a process opens its first rados: URL, so a build and a wheel do not
+// need Ceph.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@ struct RadosCalls {
 #include "store/rados_calls.def"
 #undef PENSTOCK_RADOS_CALL
 
-  /// The library of this machine. Throws unsupported, saying what to install.
+  /// Loads the library of this machine, once. Throws unsupported; the message says what to install.
   static const RadosCalls& load();
 };
 

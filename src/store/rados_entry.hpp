@@ -1,4 +1,5 @@
-// Where objects lie in a pool of Ceph: their entries in the maps of the index objects, and the names of their stripes.
+// Names and formats in a pool of Ceph: the entries of objects in the maps (omap) of the index objects, and the names of
+// stripes.
 #pragma once
 
 #include <cstdint>
@@ -13,29 +14,31 @@ namespace penstock::store {
 
 constexpr std::uint64_t kRadosShards = 16;
 
-/// The entry of an object in its index.
+/// An object's entry in its index object. Its presence makes the object exist.
 struct RadosEntry {
-  std::string id;  ///< of the attempt to put it
+  std::string id;  ///< of the attempt that put the object
   std::uint64_t size_bytes = 0;
-  std::uint64_t stripe_bytes = 0;  ///< 0: the data is `data`
+  std::uint64_t stripe_bytes = 0;  ///< 0: the data lies in `data`, not in stripes
   std::vector<std::byte> data;
 };
 
-/// `pieces` take the place of `entry.data`.
+/// The value of an entry. Takes the data from `pieces`, not from `entry.data`.
 std::string encode(const RadosEntry& entry, std::span<const ConstBytes> pieces);
-/// Throws corrupt; `name` says what it is that was read.
+/// Throws corrupt; `name` says in the message what was read.
 RadosEntry decode_rados_entry(const std::string& value, const std::string& name);
 
-/// '@' is in no key, so that stripes are told from everything else by their names.
+/// The name of a stripe's RADOS object. No key has an '@', so no other object has such a name.
 std::string stripe_name(std::string_view key, std::string_view id, std::uint64_t number);
 
-/// Marks an attempt that cannot be made any more: a reclaim has given it up, or it was made under another key, which
-/// the value of the mark ends with then. '!' comes before all keys.
+/// The key of an attempt's grave, an entry that excludes the entry of the attempt. Either a reclaim has given the
+/// attempt up, or an append has put it already; the value of the grave is then the key under which it did. '!' sorts
+/// before all keys.
 std::string grave(std::string_view id);
 
 /// The name of an index object, 0 to kRadosShards - 1.
 std::string shard_object(std::uint64_t shard);
-/// The first two parts of a key choose its index: all of a blob lies in one, and is listed by one operation.
+/// The index object of a key. It depends on the first two parts of the key, so one index object has all entries of a
+/// blob, and one operation lists them.
 std::string shard_of(std::string_view key);
 
 }  // namespace penstock::store

@@ -15,14 +15,14 @@ namespace penstock::store {
 namespace {
 
 constexpr std::size_t kInFlight = 16;
-/// Of a listing by one operation: to begin with, and when that was not all.
+/// Keys of one listing operation: of the first one, and of further ones if there are more keys.
 constexpr std::uint64_t kFewKeys = 16;
 constexpr std::uint64_t kManyKeys = 1024;
-// Of librados.h.
+// Constants of librados.h.
 constexpr std::uint8_t kEqual = 1;
-constexpr std::uint8_t kGreater = 3;  // OSDs compare entries of maps by =, < and > alone
+constexpr std::uint8_t kGreater = 3;  // OSDs compare map entries only by =, < and >
 constexpr int kExclusive = 1;
-constexpr int kFailWhenFull = 64;  // a full pool is an error of this call, rather than a wait without end
+constexpr int kFailWhenFull = 64;  // a full pool fails the call; else it would wait without end
 constexpr const char* kExample = ", for example rados://pool/run7";
 
 [[noreturn]] void refuse(const std::string& url, const std::string& why) {

@@ -1,5 +1,5 @@
-// Operations on the RADOS objects of one pool and namespace. Everything here throws penstock::Error; operations wait
-// for Ceph as long as it takes to recover from a failure, as those of any client of Ceph do.
+// Operations on the RADOS objects of one pool and namespace. All functions throw penstock::Error. Operations wait until
+// Ceph has recovered from a failure, as those of any client of Ceph do.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,21 @@
 
 namespace penstock::store {
 
+/// A parsed rados: URL.
 struct RadosPlace {
   std::string url;
   std::string pool;
   std::string space;      ///< the namespace
-  std::string conf;       ///< path of ceph.conf; empty: what librados looks for
-  std::string id;         ///< client.<id>; empty: admin, or what the environment says
-  std::string data_pool;  ///< for the stripes; empty: `pool`
+  std::string conf;       ///< path of ceph.conf; empty: librados looks for it
+  std::string id;         ///< client.<id>; empty: by the environment, else admin
+  std::string data_pool;  ///< pool of the stripes; empty: `pool`
   std::uint64_t stripe_bytes = 4 << 20;
 };
 
 /// Parses rados://pool/space?conf=…&id=…&data_pool=…&stripe_bytes=…; throws invalid_argument.
 RadosPlace parse_rados_url(const std::string& url);
 
-/// A connection to a cluster, shared by all who open it with the same configuration.
+/// A connection to a cluster. All places with the same configuration share one. Thread-safe.
 class RadosCluster {
  public:
   static std::shared_ptr<RadosCluster> connect(const RadosPlace& place);
@@ -46,6 +47,7 @@ class RadosCluster {
   void* handle_ = nullptr;
 };
 
+/// Blocking operations in one pool and namespace. Thread-safe.
 class RadosIo {
  public:
   RadosIo(std::shared_ptr<RadosCluster> cluster, const RadosPlace& place, const std::string& pool);
@@ -53,17 +55,18 @@ class RadosIo {
   RadosIo(const RadosIo&) = delete;
   RadosIo& operator=(const RadosIo&) = delete;
 
-  /// Creates an object with this content; false when it exists.
+  /// Exclusive create of a RADOS object; false if it exists.
   bool create(const std::string& object, std::string_view content);
+  /// Nothing if the object does not exist.
   std::optional<std::string> content(const std::string& object) const;
 
   using Values = std::map<std::string, std::string>;
-  /// Entries of an object's map, those of `keys` that it has.
+  /// The entries of an object's map (omap) under `keys`, without keys that it lacks.
   Values values(const std::string& object, const std::vector<std::string>& keys) const;
   bool has_value(const std::string& object, const std::string& key) const;
-  /// Keys of an object's map that start with `prefix`, ascending; only those behind `after`, if that is not empty.
+  /// The keys of an object's map that start with `prefix`, ascending. If `after` is not empty, only greater ones.
   std::vector<std::string> keys(const std::string& object, const std::string& prefix, std::string after = {}) const;
-  /// The same as of one instant; nothing if there are too many to be read by one operation.
+  /// As keys, all of one instant. Nothing if one operation cannot read them all.
   std::optional<std::vector<std::string>> keys_at_once(const std::string& object, const std::string& prefix) const;
 
   struct Object {
@@ -78,7 +81,8 @@ class RadosIo {
  private:
   friend class RadosBatch;
 
-  /// Adds up to `most` keys behind `after`, which becomes the last one looked at; whether there may be more.
+  /// Adds up to `most` keys greater than `after`, and sets `after` to the last one it saw. Returns whether there may be
+  /// more.
   bool add_keys(const std::string& object, const std::string& prefix, std::uint64_t most, std::string& after,
                 std::vector<std::string>& all) const;
 
@@ -88,8 +92,8 @@ class RadosIo {
   void* io_ = nullptr;
 };
 
-/// Operations that run at the same time, a window of them in flight. wait() returns when all are done; a batch that is
-/// dropped waits, too, since they read and write memory of the caller.
+/// Asynchronous operations, with a bounded window of them in flight. They use memory of the caller until wait() has
+/// returned; the destructor waits, too. Not thread-safe.
 class RadosBatch {
  public:
   explicit RadosBatch(const RadosIo& io);
@@ -99,11 +103,12 @@ class RadosBatch {
 
   /// The data is copied.
   void write(const std::string& object, ConstBytes data);
-  /// `to` is filled when the batch is done; a shorter object fails with -ERANGE.
+  /// `to` is filled when the batch is done. Fails with -ERANGE if the object is shorter.
   void read(const std::string& object, std::uint64_t offset_bytes, Bytes to);
   void remove(const std::string& object);
-  /// Sets entries of an object's map if `absent` have no value, `present` have one that is not empty, and all of
-  /// `equal` have theirs; else -ECANCELED.
+  /// An atomic compare-and-set of an object's map: sets and removes entries if the keys in `absent` have no value, the
+  /// keys in `present` have one that is not empty, and the keys in `equal` have these values. Else it changes nothing
+  /// and fails with -ECANCELED.
   struct Change {
     RadosIo::Values equal;
     std::vector<std::string> absent;
@@ -113,7 +118,7 @@ class RadosBatch {
   };
   void change(const std::string& object, const Change& change);
 
-  /// The first status that is not 0, or 0.
+  /// Waits for all operations. Returns the first status that is not 0, else 0.
   int wait();
   /// Waits for the oldest operation, if there is one.
   void wait_for_oldest();

@@ -10,7 +10,7 @@ constexpr std::uint64_t kStripesAtLeast = 8;
 constexpr std::uint64_t kShortStripeBytes = 1 << 20;
 constexpr std::uint64_t kStripeUnitBytes = 64 << 10;
 
-/// Copies the stripe at `offset_bytes` of the pieces to `gathered`, or finds it in one of them.
+/// Cuts pieces into stripes. A stripe that lies in one piece is not copied.
 class StripeCutter {
  public:
   StripeCutter(std::span<const ConstBytes> pieces, std::uint64_t stripe_bytes)
@@ -48,8 +48,8 @@ class StripeCutter {
 
 }  // namespace
 
-// A target copies and stores a stripe when it has all of it, so the last one costs time of its own: it should be short
-// beside the whole.
+// A target copies and stores a stripe once it has all of it. The time for the last stripe adds to the total, so a
+// stripe is short compared to the object.
 std::uint64_t stripe_bytes_of(std::uint64_t size_bytes, std::uint64_t most_bytes) {
   const std::uint64_t share = size_bytes / kStripesAtLeast / kStripeUnitBytes * kStripeUnitBytes;
   return std::clamp(share, std::min(kShortStripeBytes, most_bytes), most_bytes);

@@ -15,8 +15,8 @@ namespace penstock::store {
 
 namespace {
 
-/// What the error says where the action throws corrupt or not_found, twice; else nothing. What is read over a network
-/// may be unreadable for a moment only.
+/// The message if the action throws corrupt or not_found twice; else nothing. The second try is for data that a network
+/// makes unreadable for a moment only.
 std::optional<std::string> damage_of(const std::function<void()>& action) {
   std::optional<std::string> damage;
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -36,7 +36,7 @@ class BlobRepair {
   BlobRepair(BlobState& blob, const RepairOptions& options, RepairReport& report)
       : blob_(blob), backend_(blob.backend()), options_(options), report_(report) {}
 
-  /// False where a collector took away what was looked at: then all is to be looked at again.
+  /// Returns false, and changes nothing, if a collector announced something meanwhile: run again from the start.
   bool run() {
     keep_from_ = blob_.marks().keep_from;
     newest_ = blob_.latest();
@@ -60,7 +60,7 @@ class BlobRepair {
     changes_.push_back(std::move(change));
   }
 
-  /// Keeps a copy of what is about to be taken away.
+  /// Copies an object that is about to be replaced or removed to lost/.
   void keep_evidence(const std::string& object) {
     std::string name = object.substr(blob_.folder().size() + 1);
     std::replace(name.begin(), name.end(), '/', '-');
@@ -69,7 +69,7 @@ class BlobRepair {
       const ConstBytes piece(content);
       backend_.put_if_absent(blob_.key("lost/") + name + '-' + std::to_string(now_ns()), std::span(&piece, 1));
     } catch (const Error& error) {
-      // What is not there, or ends early, leaves nothing to keep.
+      // A missing or truncated object leaves nothing to keep.
       if (error.code() != ErrorCode::not_found && error.code() != ErrorCode::corrupt) throw;
     }
   }
@@ -118,7 +118,7 @@ class BlobRepair {
     }
   }
 
-  /// The map to replay the log from.
+  /// The map to replay the log from. Nothing if there is none; then it reports why.
   std::optional<VersionMap> find_base() {
     if (keep_from_ == 0) return blob_.empty_map();
     if (indexes_.contains(keep_from_)) return blob_.read_index(keep_from_);
@@ -160,7 +160,7 @@ class BlobRepair {
       lost = lost || stands_for_lost(record);
       if (map.apply(record) && drop_if_damaged(version, object, record, dropped)) lost = true;
       if (!lost || !indexes_.contains(version)) continue;
-      // It was made before the loss, so it holds what was lost, and later versions are read from it.
+      // The index was made before the loss, so it has the lost write. Later versions build on it.
       VersionMap index = blob_.read_index(version);
       const auto damage = damage_of([&] { verify(index); });
       if (!damage) {
@@ -209,7 +209,7 @@ class BlobRepair {
     return false;
   }
 
-  /// Throws where any byte of the object is not as it was written.
+  /// Throws if any byte of the object is not as it was written.
   void verify(const Source& source) {
     if (sound_.contains(source.object().key)) return;
     verify_object(backend_, source);
@@ -252,8 +252,8 @@ class BlobRepair {
   std::uint64_t keep_from_ = 0;
   std::uint64_t keep_from_then_ = 0;
   std::uint64_t newest_ = 0;
-  std::set<std::uint64_t> indexes_;  ///< that can be read
-  std::set<std::string> sound_;      ///< data objects that were read as a whole
+  std::set<std::uint64_t> indexes_;  ///< readable ones
+  std::set<std::string> sound_;      ///< data objects that were verified
   std::string base_damage_;
   std::vector<RepairAction> actions_;
   std::vector<std::function<void()>> changes_;
@@ -300,13 +300,13 @@ RepairReport Store::repair(const RepairOptions& options) {
   for (const std::string& name : store::BlobState::names(*backend)) {
     const std::size_t remaining = report.remaining.size();
     store::repair_name(backend, name, options, report);
-    // Without an entry that can be read there is nothing to look into.
+    // Without a readable entry the blob cannot be opened.
     if (report.remaining.size() > remaining) continue;
     try {
       store::repair_blob(backend, name, options, report);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::corrupt) throw;
-      // Mended by the actions for its entry, if those are applied.
+      // Applying the actions for its entry should have mended this.
       if (options.apply) report.remaining.push_back(error.what());
     }
   }

@@ -1,4 +1,5 @@
-// Mending what a loss of power, a failing device or a hand has damaged: see docs/design/store-repair.md.
+// Finds and mends damage by a loss of power, a failing device or manual changes. The rules:
+// docs/design/store-repair.md.
 #pragma once
 
 #include <memory>
@@ -10,11 +11,13 @@
 
 namespace penstock::store {
 
-/// Entries of one name that cannot be read, and a blob whose witness is missing. Adds to `report`.
+/// Repairs unreadable entries of one name, and a missing or damaged witness (gc/alive) of its blob. Only reports the
+/// actions unless options.apply. Adds to `report`.
 void repair_name(const std::shared_ptr<Backend>& backend, std::string_view name, const RepairOptions& options,
                  RepairReport& report);
 
-/// Records, indexes, tags, compacted maps and, if asked to, data of one blob. Adds to `report`.
+/// Repairs records, indexes, tags and compacted maps of one blob and, with options.drop_damaged_data, gives up writes
+/// with damaged data. Only reports the actions unless options.apply. Adds to `report`.
 void repair_blob(const std::shared_ptr<Backend>& backend, std::string_view name, const RepairOptions& options,
                  RepairReport& report);
 

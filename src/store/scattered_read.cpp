@@ -17,8 +17,9 @@ std::uint64_t end_of(std::span<const Source::Chunk> chunks) {
   return chunks.back().offset_bytes + chunks.back().size_bytes;
 }
 
-/// Kernels copy files with `rep movsb`. AMD's processors take four times as long for that where the target lies less
-/// than 32 bytes behind the source, in terms of pages; memory that numpy allocates begins 16 bytes behind a page.
+/// Whether the kernel copies slowly from this offset of a file to this address. Kernels copy files with `rep movsb`. On
+/// AMD's processors that takes four times as long if, modulo the page size, the target is 1 to 31 bytes behind the
+/// source. Memory that numpy allocates begins 16 bytes behind a page.
 bool copies_slowly(std::uint64_t offset_bytes, const std::byte* to) {
 #if defined(__x86_64__) && defined(__GNUC__)
   static const bool is_amd = __builtin_cpu_is("amd") != 0;
@@ -32,7 +33,7 @@ bool copies_slowly(std::uint64_t offset_bytes, const std::byte* to) {
 
 }  // namespace
 
-/// Where chunks wait to be verified that cannot go straight to where they are wanted.
+/// Memory for chunks that cannot be read straight to their targets.
 class ScatteredRead::Buffer {
  public:
   Bytes take(std::uint64_t offset_bytes, std::size_t size_bytes) {
@@ -40,7 +41,7 @@ class ScatteredRead::Buffer {
       memory_ = std::make_unique_for_overwrite<std::byte[]>(size_bytes + 2 * kPageBytes);
       size_bytes_ = size_bytes;
     }
-    // Half a page off the file's offset, so that neither the copy to here nor the one from here is a slow one.
+    // Half a page off the file's offset, so that neither the copy to this memory nor the copy from it is slow.
     const auto start = reinterpret_cast<std::uintptr_t>(memory_.get());
     const std::uintptr_t wanted = (offset_bytes + kPageBytes / 2) % kPageBytes;
     return {memory_.get() + (wanted + kPageBytes - start % kPageBytes) % kPageBytes, size_bytes};
@@ -112,7 +113,7 @@ void ScatteredRead::plan() {
   }
 }
 
-/// Of pieces of one source in order, which do not overlap.
+/// Plans the runs for disjoint pieces of one source, sorted by offset.
 void ScatteredRead::plan(std::span<const Piece> pieces) {
   const std::span<const Source::Chunk> chunks = pieces.front().source->chunks(backend_);
   const std::size_t most_bytes = shape_.piece_bytes;
@@ -153,7 +154,8 @@ std::vector<ScatteredRead::Part> ScatteredRead::parts_of(const Run& run) {
   return parts;
 }
 
-/// Whether the parts leave nothing out, and every chunk lies in one of them.
+/// Whether the run can be read straight to the targets: the parts leave no gap, every chunk lies in one part, and no
+/// copy is slow.
 bool ScatteredRead::can_go_straight(const Run& run, std::span<const Part> parts) {
   std::uint64_t at = begin_of(run.chunks);
   auto chunk = run.chunks.begin();

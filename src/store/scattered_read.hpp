@@ -1,5 +1,5 @@
-// Reads pieces of many data objects in as few and as long accesses as possible, and verifies every chunk that they
-// touch while it is still in a cache. Large reads take several threads where this process may use several cores.
+// Reads many pieces of many sources: sorts and joins them into few long accesses, and verifies every chunk that they
+// touch while it is in the core's cache.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,15 @@
 
 namespace penstock::store {
 
+/// One read of many pieces: add() them, then run() once. run() uses several threads for a large read, but the object is
+/// not thread-safe. `backend` must outlive it.
 class ScatteredRead {
  public:
   explicit ScatteredRead(const Backend& backend) : backend_(backend), shape_(backend.read_shape()) {}
 
-  /// Asks for `to.size()` bytes of a source. Both must live until run() has returned.
+  /// Asks for `to.size()` bytes of a source. The caller owns `source` and `to` until run() has returned.
   void add(const Source& source, std::uint64_t offset_bytes, Bytes to);
-  /// Fills all that was asked for. Throws what the first failed read threw; corrupt for damaged or missing bytes.
+  /// Fills all targets. Throws the first exception of a read; corrupt for damaged or missing bytes.
   void run();
 
  private:
@@ -29,7 +31,7 @@ class ScatteredRead {
     Bytes to;
     std::uint64_t end_bytes() const { return offset_bytes + to.size(); }
   };
-  /// Chunks of one source that follow one another and are read at once, for these pieces, which do not overlap.
+  /// One access: consecutive chunks of one source, and the disjoint pieces that need them.
   struct Run {
     std::span<const Source::Chunk> chunks;
     std::span<const Piece> pieces;

@@ -10,11 +10,11 @@ namespace penstock::store {
 namespace {
 
 constexpr std::uint32_t kTagMagic = 0x47545350;  // "PSTG"
-/// Bytes of one object of a compacted version, which are in memory at once.
+/// The size of the data objects of a compacted version. One of them at a time is in memory.
 constexpr std::uint64_t kCompactBytes = 64 << 20;
 
-/// "data/<base>-<rest>" of any folder → "<folder>/data/0-<rest>": whoever collects in the new folder must not take the
-/// base for one of its own versions.
+/// The name of a data object in a clone's folder: "…/data/<base>-<rest>" → "<folder>/data/0-<rest>". The base is 0,
+/// since a collector would take another one for a version of the clone.
 std::string adopted_key(const std::string& folder, const std::string& key) {
   const std::string name = key.substr(key.find_last_of('/') + 1);
   return folder + "/data/" + std::string(20, '0') + name.substr(name.find('-'));
@@ -36,7 +36,7 @@ void BlobState::tag(std::string_view name, std::uint64_t version) {
   const std::string tag_name = tag_key(name);
   version = map_at(version)->version();
   if (const std::uint64_t keep_from = marks().keep_from; version < keep_from) fail_collected(version, keep_from);
-  // Neither may outlive the version, nor what that is read from.
+  // After a loss of power the index and the tag must not be there without the version and its objects.
   backend_->settle();
   put_index(version);
   backend_->settle();
@@ -49,7 +49,7 @@ void BlobState::tag(std::string_view name, std::uint64_t version) {
   if (!backend_->put_if_absent(tag_name, std::span(&piece, 1))) {
     throw Error(ErrorCode::exists, title() + " has a tag '" + std::string(name) + "' already; remove it first");
   }
-  // A gc looks for tags after it has announced what goes: what is not announced by now is kept.
+  // A gc looks for tags after it has put its keep mark. If no keep mark is above this version by now, the tag is seen.
   if (const std::uint64_t keep_from = marks().keep_from; version < keep_from) {
     backend_->remove(tag_name);
     fail_collected(version, keep_from);
@@ -68,7 +68,7 @@ std::vector<std::pair<std::string, std::uint64_t>> BlobState::tags() const {
     try {
       found.emplace_back(name, read_tag(name));
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::not_found) throw;  // removed at this moment
+      if (error.code() != ErrorCode::not_found) throw;  // not_found: the tag was removed during the listing
     }
   }
   return found;
@@ -108,7 +108,7 @@ void BlobState::compact(std::uint64_t version) {
     const ConstBytes piece(sealed);
     const bool mine = backend_->put_if_absent(name, std::span(&piece, 1));
     // A gc lists the compacted maps after it has appended its fence. So it sees ours, unless its fence is in the log by
-    // now; the mark alone says nothing, for its gc may have died before the fence.
+    // now. The mark alone does not tell, since its gc may have died before the fence.
     const bool given_up = base < marks().fence_below && map_at(kLatest)->fences(base);
     if (mine && !given_up) return;
     if (mine) backend_->remove(name);
@@ -144,7 +144,7 @@ void BlobState::clone(std::uint64_t version, std::string_view name) {
     renamed.key = adopted_key(clone->folder_, object.key);
     return renamed;
   });
-  // It begins as a blob whose version 0 was collected.
+  // The clone begins as a blob whose version 0 was collected.
   Record record;
   record.blob_id = clone->blob_id_;
   record.time_ns = now_ns();
@@ -157,7 +157,7 @@ void BlobState::clone(std::uint64_t version, std::string_view name) {
   put(clone->index_key(1), first.encode());
   put(clone->record_key(1), encode(record));
   put(numbered_key(clone->key("gc"), 1).insert(clone->key("gc/").size(), "keep-"), {});
-  backend_->settle();  // also what it shares
+  backend_->settle();  // for the shared data, too
   if (!clone->announce()) {
     throw Error(ErrorCode::io,
                 clone->title() +

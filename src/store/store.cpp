@@ -14,8 +14,8 @@ namespace penstock {
 
 namespace {
 
-/// Calls action(blob) for every blob. One that is removed meanwhile is left out, as if that had happened before.
-/// Calls on_damage(name, error) for one that is damaged, and goes on.
+/// Calls action(blob) for every blob, and on_damage(name, error) for a damaged one. A blob that is removed during the
+/// call counts as removed before.
 template <typename Action, typename OnDamage>
 void for_each_blob(const std::shared_ptr<store::Backend>& backend, const Action& action, const OnDamage& on_damage) {
   for (const std::string& name : store::BlobState::names(*backend)) {
@@ -66,7 +66,7 @@ CheckReport Store::check() const {
   for_each_blob(
       backend_, [&](const auto& blob) { store::check_blob(*blob, report); },
       [&](const std::string&, const Error& error) { report.problems.push_back(error.what()); });
-  // Names that stand for no blob only because something is missing.
+  // Names without a blob, if damage is the cause.
   for (const std::string& name : store::BlobState::names(*backend_)) {
     try {
       if (store::BlobState::find(backend_, name)) continue;
@@ -91,10 +91,11 @@ GcReport Store::gc(const GcOptions& options) {
   if (options.keep_for.count() < 0) {
     throw Error(ErrorCode::invalid_argument, backend_->url() + ": gc cannot keep versions for a negative time");
   }
-  // What is removed must not come before what it relies on, whether this store waits for the device or not.
+  // Always durable, even in a store with durable = false: a mark must be on the device before the removals that rely on
+  // it.
   const std::shared_ptr<store::Backend> backend = store::durable_backend(backend_);
   GcReport report;
-  // In this order: a folder gets its first object after its entry in the catalog, or belongs to an unfinished blob.
+  // List the folders before the entries: a folder without an entry then belongs to an unfinished or a removed blob.
   const std::set<std::string> folders = store::list_folders(*backend);
   std::set<std::string> in_use;
   std::exception_ptr damage;
@@ -121,7 +122,7 @@ Blob Store::clone(std::string_view name, std::uint64_t version, std::string_view
 GcReport Store::remove(std::string_view name) {
   const std::shared_ptr<store::Backend> backend = store::durable_backend(backend_);
   const auto blob = store::BlobState::open(backend, name);
-  // From this mark on no write succeeds, so nothing is lost when its data goes.
+  // After this mark no write succeeds, so removing the data loses none.
   if (!blob->remove()) {
     throw Error(ErrorCode::not_found, blob->title() + " was removed by another call at this moment");
   }

@@ -1,4 +1,4 @@
-// What says that a place is a store, and of which format; the same words in every backend that is durable.
+// The text that identifies a place as a store and names its format. All durable backends use the same text.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace penstock::store {
 /// The text for a new store.
 std::string store_format();
 
-/// Throws corrupt when `text`, found at `place`, names no format; unsupported when the store `url` is of a newer one.
+/// Throws corrupt if `text`, found at `place`, names no format; unsupported if the store `url` has a newer format.
 void check_store_format(std::string_view text, const std::string& place, const std::string& url);
 
 }  // namespace penstock::store

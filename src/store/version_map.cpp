@@ -9,9 +9,10 @@ namespace {
 
 constexpr std::size_t kIdentities = 1024;
 constexpr std::size_t kUnusedSources = 64;
-/// Opening and reading a record takes as long as placing this many regions.
+/// To open and read a record takes as long as to place this many regions.
 constexpr std::uint64_t kRecordCost = 24;
-/// An index may take as many bytes as the records since the last one, or this part of their data.
+/// An index may take as many bytes as the records since the last one, at this estimate for each, or a fixed part of the
+/// size of their data.
 constexpr std::uint64_t kRecordBytes = 240;
 constexpr std::uint64_t kDataBytesPerIndexByte = 256;
 
@@ -106,7 +107,7 @@ VersionMap::Replayed VersionMap::replayed_since(std::uint64_t version) const {
     sum.cost += at->cost;
     sum.index_bytes += at->index_bytes;
   }
-  // Those further back were like these.
+  // Assume that older versions cost as much as these.
   if (known == kIdentities) {
     sum.cost = sum.cost / known * versions;
     sum.index_bytes = sum.index_bytes / known * versions;

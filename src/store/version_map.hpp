@@ -1,5 +1,5 @@
-// What one version of a blob consists of: for every byte the place where it is stored. Built by replaying records;
-// a copy of it, sealed, is an index object.
+// The map of one version of a blob: where each byte is stored. Replaying records builds it. An index object is an
+// encoded, sealed map.
 #pragma once
 
 #include <cstdint>
@@ -16,46 +16,51 @@
 
 namespace penstock::store {
 
+/// A value type. Copies are cheap: they share fragments and sources. Not thread-safe; several threads may read a const
+/// map.
 class VersionMap {
  public:
-  /// Version 0: zeros.
+  /// The map of version 0: zeros.
   VersionMap(std::uint64_t blob_id, std::uint64_t size_bytes) : blob_id_(blob_id), size_bytes_(size_bytes) {}
 
   std::uint64_t version() const { return version_; }
   std::uint64_t size_bytes() const { return size_bytes_; }
   std::size_t fragment_count() const { return fragments_.count(); }
-  /// A record with this base would be void as the next one.
+  /// Whether a record with this base would be void as the next one.
   bool fences(std::uint64_t base) const { return base < fence_below_; }
 
-  /// Becomes the next version. False when the record is void: then nothing but the version changes.
+  /// Replays the record of the next version: the map becomes that of the next version. Returns false if the record is
+  /// void; then only the version number changes.
   bool apply(const Record& record);
 
-  /// Whether the attempt with this identity made version `version`, not void; nothing where that is too long ago.
+  /// Whether the attempt with this identity made `version` by a record that is not void. Nothing if the version is too
+  /// old for the map to know.
   std::optional<bool> made(std::uint64_t identity, std::uint64_t version) const;
 
-  /// Calls visit(offset, size, source or nullptr for zeros, offset in the source) from `offset` on, in order.
+  /// Calls visitor(offset, size, source, offset in the source) for each stretch of the range, in order. The source is
+  /// null for zeros.
   void visit(std::uint64_t offset_bytes, std::uint64_t size_bytes,
              const std::function<void(std::uint64_t, std::uint64_t, const Source*, std::uint64_t)>& visitor) const;
   struct Replayed {
-    std::uint64_t cost = 0;         ///< of replaying records, in places of regions
-    std::uint64_t index_bytes = 0;  ///< that an index in their place may take, for metadata to stay small
+    std::uint64_t cost = 0;         ///< of a replay; the unit is the placing of one region
+    std::uint64_t index_bytes = 0;  ///< how large an index instead of the records may be, so that metadata stays small
   };
-  /// Of the records after `version`, as far as they were replayed to make this map.
+  /// The sums for the records after `version` that were replayed to make this map.
   Replayed replayed_since(std::uint64_t version) const;
 
-  /// This version of another blob, as that one's first, with sources of other names.
+  /// This map as the first version of blob `blob_id`. `renamed` gives the new reference of each data object.
   VersionMap adopted(std::uint64_t blob_id,
                      const std::function<ObjectReference(const ObjectReference&)>& renamed) const;
-  /// The same bytes in other places; what the parts do not cover is zero.
+  /// A map of the same version whose bytes lie in `parts`. Bytes outside the parts are zero.
   VersionMap moved(const std::vector<Part>& parts) const;
-  /// Whether this is the result of moved().
+  /// Whether this map is a result of moved().
   bool compacted() const { return compacted_; }
-  /// The ranges, ascending and disjoint, that are not stored in the same place in both or lie in one alone.
+  /// The ranges that the two maps store in different places, or that only the longer one has. Ascending and disjoint.
   std::vector<Extent> changes_since(const VersionMap& other) const;
-  /// The ranges that are stored at all, joined where they touch.
+  /// The ranges that have a source; all others are zero. Adjacent ranges are joined.
   std::vector<Extent> stored_ranges() const;
 
-  /// All sources that any byte still comes from.
+  /// The sources in use: those of at least one byte.
   std::vector<std::shared_ptr<const Source>> sources() const;
 
   std::vector<std::byte> encode() const;
@@ -68,7 +73,7 @@ class VersionMap {
   void place_parts(const std::vector<Part>& parts, std::uint64_t start_bytes);
   std::uint32_t add_source(std::shared_ptr<const Source> source);
   void drop_unused_sources();
-  /// The numbers that are in use, in the order of their first byte.
+  /// The numbers of sources in use, in the order of their first byte.
   std::vector<std::uint32_t> used_sources() const;
 
   std::uint64_t blob_id_;
@@ -76,10 +81,10 @@ class VersionMap {
   std::uint64_t size_bytes_;
   std::uint64_t fence_below_ = 0;
   Fragments fragments_;
-  std::vector<std::shared_ptr<const Source>> sources_;  ///< by number; some may not be in use any more
-  std::size_t sources_in_use_ = 0;                      ///< when somebody looked last
+  std::vector<std::shared_ptr<const Source>> sources_;  ///< by number; some may be unused
+  std::size_t sources_in_use_ = 0;                      ///< at the last call of drop_unused_sources
   std::deque<std::uint64_t> identities_;                ///< of the newest versions up to this one; 0 for void ones
-  std::deque<Replayed> replayed_;                       ///< what was applied to make this, not what was decoded
+  std::deque<Replayed> replayed_;                       ///< of applied records, not of those before a decoded map
   bool compacted_ = false;
 };
 

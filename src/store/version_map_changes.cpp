@@ -1,4 +1,4 @@
-// Maps that are made from other maps, and how two of them differ.
+// Makes maps from other maps, and compares maps.
 #include <algorithm>
 
 #include "store/version_map.hpp"
@@ -11,7 +11,7 @@ namespace {
 struct Stretch {
   std::uint64_t end_bytes;
   const Source* source;
-  std::uint64_t skip_bytes;  ///< of the source, at the begin of the stretch
+  std::uint64_t skip_bytes;  ///< offset in the source of the begin of the stretch
 };
 
 std::vector<Stretch> stretches(const VersionMap& map) {

@@ -1,5 +1,6 @@
-// How a map is stored, as an index or as the map of a compacted version. Format 1 had numbers of fixed sizes and names
-// in full: of a version of 64 KiB it took 180 bytes in each index, where now it takes 40.
+// Encodes and decodes maps: indexes, and maps of compacted versions. Format 2 stores differences in as few bytes as
+// they need; format 1, which is still read, has numbers of fixed sizes and full names. A version of 64 KiB takes 40
+// bytes in an index instead of 180.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -21,14 +22,14 @@ constexpr std::uint32_t kIndexMagic = 0x58495350;    // "PSIX"
 constexpr std::uint32_t kCompactMagic = 0x4d435350;  // "PSCM"
 constexpr std::uint16_t kMapFormat = 2;
 constexpr std::uint64_t kMostIdentities = 1 << 20;
-/// Of a fragment in format 1: three numbers and that of its source.
+/// The size of a fragment in format 1: three numbers and the number of its source.
 constexpr std::uint64_t kFragmentEntryBytes = 28;
 static_assert(offsetof(Fragment, source) == 3 * sizeof(std::uint64_t));
 
 /// Forms of a source.
 constexpr std::uint8_t kInlined = 0, kNamed = 1, kNumbered = 2;
 
-/// "<folder>/data/<base>-<time>-<writer>-<n>", as those who write name their data.
+/// The parts of a data object's key, "<folder>/data/<base>-<time>-<writer>-<n>".
 struct DataKey {
   std::string folder;
   std::uint64_t base = 0;
@@ -44,7 +45,7 @@ struct DataKey {
     return folder + name;
   }
 
-  /// Nothing for other names, such as 1 for 01.
+  /// Nothing if the key is not what text() gives for its parts, for example with 1 instead of 01.
   static std::optional<DataKey> of(const std::string& key) {
     const std::size_t slash = key.find_last_of('/');
     if (slash == std::string::npos) return std::nullopt;
@@ -65,8 +66,8 @@ struct DataKey {
   }
 };
 
-/// Names of data objects, each against those before: of one folder, in the order of time or not far from it, by few
-/// writers.
+/// Encodes each key of a data object as its difference from earlier keys. Short if the keys have one folder, few
+/// writers, and about the order of time.
 class KeyCoder {
  public:
   void write(Encoder& encoder, const DataKey& key) {
@@ -105,7 +106,7 @@ class KeyCoder {
   std::vector<std::uint64_t> writers_;
 };
 
-/// Identities of attempts. Those of one writer follow one another at small distances.
+/// Encodes identities of attempts as differences. Those of one writer follow one another at small distances.
 class IdentityCoder {
  public:
   static void write(Encoder& encoder, const std::deque<std::uint64_t>& identities) {
@@ -226,7 +227,7 @@ std::shared_ptr<const Source> read_source(Decoder& decoder, KeyCoder& keys, cons
   return std::make_shared<const Source>(std::move(object));
 }
 
-/// Places of fragments: each behind the one before, in its source behind what came from there before.
+/// Encodes a fragment by its distance from the fragment before, and from the last one of the same source.
 class PlaceCoder {
  public:
   explicit PlaceCoder(std::size_t sources) : ends_(sources) {}
