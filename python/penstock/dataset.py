@@ -227,7 +227,7 @@ class Dataset:
 
         JPEG images are decoded at the smallest of the scales 1, 1/2, 1/4 and 1/8 that is not smaller than the result, then
         scaled by a triangle filter with antialiasing. On photographs the result differs from decoding in full and Pillow's
-        ``BILINEAR`` by less than 2 of 255 on average.
+        bilinear filter by less than 2 of 255 on average.
 
         Parameters
         ----------

@@ -432,9 +432,9 @@ def torch(options: Options) -> Result:
         for ranks in numbers:
             launch: list[str | Path] = [ROOT / "dev", "exec", "mpiexec", "-n", str(ranks)]
             result.add(
-                mpi_tests(f"torch-{mpi}-{ranks}", launch, (ROOT / "tests/torch",), TORCH_PYTHON, PENSTOCK_MPI=mpi)
+                mpi_tests(f"torch-{mpi}-{ranks}", launch, (ROOT / "tests/pytorch",), TORCH_PYTHON, PENSTOCK_MPI=mpi)
             )
-    result.add(pytest(log, ROOT / "tests/torch_programs"))
+    result.add(pytest(log, ROOT / "tests/pytorch_programs"))
     return result
 
 
@@ -501,8 +501,8 @@ KNOWN_FOLDERS = {
     "demo",
     "scalapack",
     "ceph",
-    "torch",
-    "torch_programs",
+    "pytorch",
+    "pytorch_programs",
 }
 for _folder in sorted({path.parent for path in (ROOT / "tests").glob("*/test_*.py")}):
     if _folder.name not in KNOWN_FOLDERS:

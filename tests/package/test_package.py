@@ -17,7 +17,7 @@ MPIS = ["mpich", "openmpi"]
 PYTHON_EXAMPLES = sorted(
     path.stem
     for path in (ROOT / "examples" / "python").glob("*.py")
-    if "import torch" not in path.read_text()  # tests/torch_programs runs those
+    if "import torch" not in path.read_text()  # tests/pytorch_programs runs those
 )
 WITHOUT_MPI = {"versions"}
 

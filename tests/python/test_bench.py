@@ -253,7 +253,7 @@ def bench(*arguments):
 def test_each_benchmark_runs(name):
     mpi = installations()[0]
     if name == "torch" and importlib.util.find_spec("torch") is None:
-        pytest.skip("PyTorch is not installed; tests/torch_programs runs it where it is")
+        pytest.skip("PyTorch is not installed; tests/pytorch_programs runs it where it is")
     quick = {
         "collectives": ["--ops", "bcast,allreduce,scatter,alltoall,reduce_scatter_block,scan", "--bytes", "8,1K"],
         "redistribute": ["--orders", "200"],

@@ -1,4 +1,4 @@
-"""Programs of PyTorch that are launched by a test, rather than collective tests as in tests/torch."""
+"""Programs of PyTorch that are launched by a test, rather than collective tests as in tests/pytorch."""
 
 from __future__ import annotations
 
