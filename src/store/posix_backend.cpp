@@ -405,11 +405,10 @@ class PosixBackend final : public Backend {
   void in_directory(const std::string& directory, const Action& action) {
     for (int attempt = 0;; ++attempt) {
       make_directory(directory);
-      FileStatus status;
       try {
         return action();
       } catch (const Error& error) {
-        if (attempt == kPruned || error.code() != ErrorCode::io || calls_.stat(directory, status) == 0) throw;
+        if (attempt == kPruned || !is_caused_by(error, ENOENT)) throw;
       }
       forget_directories(directory);
     }
