@@ -271,6 +271,17 @@ void BlobState::free_names(const std::shared_ptr<Backend>& backend, std::chrono:
     try {
       const Standing now = standing(backend, name);
       if (!now.blob) {
+        std::vector<std::string> entries = backend->list(later_entries(name));
+        entries.push_back(first_entry(name));
+        bool is_old = true;
+        for (const std::string& entry : entries) {
+          BlobState blob(backend, name);
+          if (!blob.read_entry(entry)) continue;
+          if (backend->exists(blob.gone_key())) add(remove_folder(*backend, blob.folder()));
+          is_old = is_old && blob.made_ns_ <= deadline_ns;
+        }
+        // The creator of a young one may not have looked yet: the mark below would make it begin anew.
+        if (!is_old) continue;
         dead.push_back(name);
         freed = std::max(freed, now.newest.value_or(0));
         continue;

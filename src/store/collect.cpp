@@ -217,8 +217,7 @@ GcReport remove_folder(Backend& backend, const std::string& folder) {
   const std::string marks = folder + "/gc/";
   backend.put_if_absent(marks + std::string(kGone), {});
   std::vector<std::string> keys = backend.list(folder);
-  std::erase(keys, marks + std::string(kGone));
-  std::erase(keys, marks + std::string(kUnfinished));
+  for (const std::string_view mark : {kAlive, kGone, kUnfinished}) std::erase(keys, marks + std::string(mark));
   GcReport report;
   report.bytes_freed = total_bytes(backend, keys);
   report.objects_removed = backend.remove_all(keys);
@@ -228,8 +227,12 @@ GcReport remove_folder(Backend& backend, const std::string& folder) {
 void erase_folder(Backend& backend, const std::string& folder) {
   const std::string marks = folder + "/gc/";
   const bool has_witness = folder.starts_with(std::string(kFolders) + '/');
-  // The order matters: by gc/unfinished a creator tells whether its blob was removed or given up.
-  if (has_witness) backend.remove(marks + std::string(kGone));
+  // The order matters, and each removal is durable before the next. A process that wakes late sees by the missing witness
+  // that the blob was removed. A creator sees by gc/unfinished that its blob was given up.
+  if (has_witness) {
+    backend.remove(marks + std::string(kAlive));
+    backend.remove(marks + std::string(kGone));
+  }
   backend.remove(marks + std::string(kUnfinished));
   if (has_witness) backend.prune(folder);
 }

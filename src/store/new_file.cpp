@@ -16,10 +16,20 @@ constexpr std::uint64_t kReservedBytes = 1 << 20;
 
 }  // namespace
 
+namespace {
+
+std::string cause_text(int error) {
+  return std::string(std::strerror(error)) + " (errno " + std::to_string(error) + ")";
+}
+
+}  // namespace
+
+bool is_caused_by(const Error& failure, int error) { return failure.cause() == cause_text(error); }
+
 void fail_call(const std::string& what, int error) {
   const ErrorCode code = error == ENOSPC || error == EDQUOT ? ErrorCode::no_space : ErrorCode::io;
   const std::string advice = code == ErrorCode::no_space ? "; free space or raise the quota, then repeat" : "";
-  throw Error(code, what + advice, -1, std::string(std::strerror(error)) + " (errno " + std::to_string(error) + ")");
+  throw Error(code, what + advice, -1, cause_text(error));
 }
 
 NewFile::NewFile(PosixCalls& calls, std::string path) : calls_(calls), path_(std::move(path)) {

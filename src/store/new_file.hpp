@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/error.hpp"
 #include "penstock/types.hpp"
 #include "store/posix_calls.hpp"
 
@@ -13,6 +14,9 @@ namespace penstock::store {
 
 /// Throws no_space if the device or the quota is full, else io, with the system's text for `error`.
 [[noreturn]] void fail_call(const std::string& what, int error);
+
+/// Whether fail_call threw this for the system's `error`.
+bool is_caused_by(const Error& failure, int error);
 
 /// A new file of this object, open for writing. The destructor removes its path, unless keep() was called. Not
 /// thread-safe; throws penstock::Error.

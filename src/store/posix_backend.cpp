@@ -372,13 +372,13 @@ class PosixBackend final : public Backend {
       if (directories_.contains(directory)) return;
     }
     if (directory.size() > root_.size()) make_directory(parent(directory));
-    if (calls_.mkdir(directory) < 0) {
-      if (errno == ENOENT && directory != "/") {
-        make_directory(parent(directory));
-        if (calls_.mkdir(directory) < 0 && errno != EEXIST) fail_call("cannot create directory " + directory, errno);
-      } else if (errno != EEXIST) {
+    for (int attempt = 0; calls_.mkdir(directory) < 0 && errno != EEXIST; ++attempt) {
+      // Those above were never made, or another process pruned them.
+      if (errno != ENOENT || directory == "/" || attempt == kPruned) {
         fail_call("cannot create directory " + directory, errno);
       }
+      forget_directories(parent(directory));
+      make_directory(parent(directory));
     }
     // What stands above the root may be closed to us; then it is not ours to make durable either.
     const bool above = directory.size() <= root_.size();
@@ -405,11 +405,10 @@ class PosixBackend final : public Backend {
   void in_directory(const std::string& directory, const Action& action) {
     for (int attempt = 0;; ++attempt) {
       make_directory(directory);
-      FileStatus status;
       try {
         return action();
       } catch (const Error& error) {
-        if (attempt == kPruned || error.code() != ErrorCode::io || calls_.stat(directory, status) == 0) throw;
+        if (attempt == kPruned || !is_caused_by(error, ENOENT)) throw;
       }
       forget_directories(directory);
     }
