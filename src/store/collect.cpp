@@ -227,8 +227,8 @@ GcReport remove_folder(Backend& backend, const std::string& folder) {
 void erase_folder(Backend& backend, const std::string& folder) {
   const std::string marks = folder + "/gc/";
   const bool has_witness = folder.starts_with(std::string(kFolders) + '/');
-  // The order matters, and each removal is durable before the next. A process that wakes late sees by the missing witness
-  // that the blob was removed. A creator sees by gc/unfinished that its blob was given up.
+  // The order matters, and each removal is durable before the next. A process that wakes late sees by the missing
+  // witness that the blob was removed. A creator sees by gc/unfinished that its blob was given up.
   if (has_witness) {
     backend.remove(marks + std::string(kAlive));
     backend.remove(marks + std::string(kGone));
