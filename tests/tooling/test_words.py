@@ -98,6 +98,7 @@ def test_private_words_do_not_come_back(word: Word, sources: list[Source], holde
         ("cell", "std::vector<LayoutCell> local_cells(std::int32_t rank) const;"),
         ("expose", "sequence.expose(1, 0);"),
         ("silence", "options.silence_ms = 0;"),
+        ("parts of messages", "/// The parts of a message travel alone."),
         ("collective", "Plan plan(const Team& team, const Collective& what);"),
     ],
 )
