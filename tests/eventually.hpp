@@ -1,4 +1,4 @@
-// Waiting for what must come, however slow the machine is.
+// Waits for a condition on machines of any speed.
 #pragma once
 
 #include <chrono>
@@ -6,10 +6,10 @@
 
 namespace penstock::test {
 
-/// Longer than anything takes that is not hung; CTest ends a test after more than that.
+/// A test that waits this long hangs. CTest's own limit is longer.
 constexpr std::chrono::minutes kHung{10};
 
-/// Looks until `holds` does. False if that takes as long as only a hang does.
+/// Polls `holds` until it returns true. Returns false after kHung.
 template <typename Predicate>
 bool eventually(const Predicate& holds) {
   const auto end = std::chrono::steady_clock::now() + kHung;

@@ -62,7 +62,7 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
     const auto where = [&] { return "step " + std::to_string(i) + " "; };
-    // What `read` and `unpack` copy from lies in the peer's buffer, whose size only the peer's plan knows.
+    // `read` and `unpack` copy from the peer's buffer, whose size only the peer's plan knows.
     const bool is_elsewhere = reads_peer(step.kind) || step.kind == StepKind::remote_read;
     if ((!is_elsewhere && !inside(step.from)) || !inside(step.to))
       reject_plan(plan, where() + "lies outside of its buffer");
@@ -128,7 +128,7 @@ StepId CompiledPlan::receiver(StepKind consumer, int peer, std::uint32_t tag) co
 std::shared_ptr<const CompiledPlan> PlanCache::get(const std::shared_ptr<const Plan>& plan, const Team& team,
                                                    std::uint64_t shared_limit_bytes) {
   const auto found = entries_.find(plan.get());
-  // An expired entry may have the address of a plan that was freed and this one put in its place.
+  // An expired entry belongs to a freed plan, whose address this plan may have now.
   if (found != entries_.end() && !found->second.plan.expired()) return found->second.compiled;
   auto compiled = std::make_shared<const CompiledPlan>(*plan, team, shared_limit_bytes);
   if (entries_.size() >= sweep_at_) {

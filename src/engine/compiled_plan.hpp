@@ -1,4 +1,4 @@
-// A plan, checked and turned round: from "waits for" to "lets start", and from messages to steps.
+// A checked plan with the inverse maps that the engine needs: dependents of a step, receiving steps of a message.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace penstock::engine {
 
-/// Made once per plan and shared by its runs.
+/// Immutable. PlanCache makes it once per plan; all runs of the plan share it.
 class CompiledPlan {
  public:
   static constexpr StepId kNone = PlanBuilder::kNone;
 
-  /// Throws Error(invalid_argument) where the plan cannot be run by this rank: other rank or size, regions outside of
-  /// their buffers, dependencies on later steps, peers outside of the team, shared memory across nodes.
+  /// Throws Error(invalid_argument) if this rank cannot run the plan: other rank or size, regions outside of their
+  /// buffers, dependencies on later steps, peers outside of the team, shared memory across nodes.
   CompiledPlan(const Plan& plan, const Team& team, std::uint64_t shared_limit_bytes);
 
   const std::vector<std::uint32_t>& dependency_counts() const { return dependency_counts_; }
@@ -26,11 +26,11 @@ class CompiledPlan {
     return std::span(dependents_).subspan(first_dependent_[step], first_dependent_[step + 1] - first_dependent_[step]);
   }
   bool reads_peers() const { return reads_peers_; }
-  bool leaves_node() const { return leaves_node_; }  ///< has messages from or for ranks of other nodes
+  bool leaves_node() const { return leaves_node_; }  ///< has messages between nodes
   const CompiledTasks& tasks() const { return tasks_; }
 
   /// The first step of this kind (recv, wait or remote_read) for `peer` and `tag`, and the next one after `step`.
-  /// Several such steps take their messages in the order of arrival, so both sides must order them by dependencies.
+  /// Several such steps take messages in the order of arrival, so both sides must order these steps by dependencies.
   StepId receiver(StepKind consumer, int peer, std::uint32_t tag) const;
   StepId next_receiver(StepId step) const { return next_receiver_.empty() ? kNone : next_receiver_[step]; }
 
@@ -46,14 +46,14 @@ class CompiledPlan {
   std::vector<StepId> roots_;
   std::vector<StepId> dependents_;
   std::vector<std::uint32_t> first_dependent_;
-  std::vector<Entry> receivers_;  ///< open addressing, a power of two
+  std::vector<Entry> receivers_;  ///< hash table: open addressing, the size a power of two
   std::vector<StepId> next_receiver_;
   CompiledTasks tasks_;
   bool reads_peers_ = false;
   bool leaves_node_ = false;
 };
 
-/// The compiled form of the plans in use, found by the plan's address while the plan lives.
+/// The compiled forms of live plans, by address. The Executor owns it; it does not keep plans alive.
 class PlanCache {
  public:
   std::shared_ptr<const CompiledPlan> get(const std::shared_ptr<const Plan>& plan, const Team& team,

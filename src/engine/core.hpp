@@ -30,7 +30,7 @@ class Core {
   std::uint32_t local(int peer) const {
     return static_cast<std::uint32_t>(node.local_rank[static_cast<std::size_t>(peer)]);
   }
-  /// With a segment only.
+  /// This and the next two: only if the node has a shared-memory segment.
   RankSlot& slot(std::uint32_t local_rank) const { return node.segment->slot(local_rank); }
   std::uint32_t self() const { return node.segment->local_rank(); }
   RankSlot& own_slot() const { return slot(self()); }
@@ -42,7 +42,7 @@ class Core {
   /// Adds the ranks whose published counter `reached` is the smallest, if that keeps the operation from going on.
   void add_last(std::atomic<std::uint64_t> RankSlot::*reached, const Operation& operation,
                 std::vector<int>& peers) const;
-  /// Offset of the operation's shared memory in this rank's ring.
+  /// The offset of the operation's shared memory in this rank's ring.
   std::uint64_t shared_offset(const Operation& operation) const {
     return operation.shared == nullptr ? 0 : static_cast<std::uint64_t>(operation.shared - node.segment->ring(self()));
   }

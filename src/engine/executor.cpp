@@ -95,7 +95,7 @@ Executor::~Executor() {
   try {
     if (has<CellMessages>()) {
       the<CellMessages>().send_waiting();
-      // Publish what this rank has completed, so that it is not missed in these operations after it has left.
+      // Publishes the completed operations, so that no peer finds this rank missing in them after it has left.
       if (!operations.has_unfinished()) own_slot().completed_before.store(operations.next(), std::memory_order_release);
     }
     const bool quiet = !has_remote || the<RemoteMessages>().close();
@@ -140,7 +140,7 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
   finish_if_over(started);
   const bool has_tasks = started.is_running() && started.call.compiled->tasks().count() > 0;
   const bool has_workers = node.team.progress_cores > 0;
-  // Only with workers, which run the rest of the tree meanwhile.
+  // Only with workers: they run the rest of the tree meanwhile.
   while (has_tasks && has_workers && the<SharedTasks>().run_front(started, lock)) {
   }
   update_active();

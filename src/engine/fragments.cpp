@@ -49,7 +49,7 @@ std::optional<std::uint64_t> Fragments::test(Transport& transport) {
 
 bool Fragments::withdraw(Transport& transport) {
   std::size_t first_left = count_;
-  // From the end: what comes meanwhile belongs to the first one that is still there.
+  // From the end: a fragment that arrives meanwhile matches the earliest receive that is still posted.
   for (std::size_t fragment = count_; fragment-- > done_;)
     if (transport.cancel(handles_[fragment])) first_left = fragment;
   done_ = first_left;

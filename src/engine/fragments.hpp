@@ -1,4 +1,4 @@
-// The messages of the transport in which a long one travels.
+// The fragments of a long message: the transport messages in which it travels.
 #pragma once
 
 #include <array>
@@ -10,20 +10,23 @@
 
 namespace penstock::engine {
 
-/// MPI asks the receiver of a long message whether it is ready, although here it has said so already, and on a busy
-/// link a question takes its time. So a message travels in fragments that are short enough, unless those were too many.
-/// Both sides cut it alike, by its length.
+/// One side of one long message, sent or received in fragments under one tag. Avoids MPI's own rendezvous handshake,
+/// which is slow on a busy link: the receiver's buffer is already posted, and MPI sends short messages eagerly. A
+/// message that would need more than kMost fragments travels as one. Both sides cut it alike, by its length. The
+/// caller owns the memory of the message; the handles are this object's until test() or withdraw() ends them.
 class Fragments {
  public:
   void isend(Transport& transport, ConstBytes from, int peer, int tag);
   void irecv(Transport& transport, Bytes to, int peer, int tag);
 
-  /// The number of bytes moved, once all is complete. An empty message in place of the fragments is complete, too.
+  /// The number of bytes moved, once all fragments are complete. An empty message in place of the fragments completes a
+  /// receive, too.
   std::optional<std::uint64_t> test(Transport& transport);
 
-  /// Withdraws the receives of what has not come. True if there are any: it is to be received into other memory, as
-  /// long as the message, unless nothing is on its way.
+  /// Withdraws the receives that no fragment has matched. True if there are any. If the sender may still send these
+  /// fragments, the caller must post them again by irecv_rest().
   bool withdraw(Transport& transport);
+  /// Posts receives for the fragments that are left. `to` is other memory, as long as the whole message.
   void irecv_rest(Transport& transport, Bytes to, int peer, int tag);
 
  private:

@@ -31,7 +31,7 @@ struct PostedReceive {
 
 struct ArrivedMessage {
   std::vector<std::byte> copy;
-  ConstBytes data;  // the sender's own memory when it waits for the receiver
+  ConstBytes data;  // the sender's own memory, if the sender waits for the receiver
   int source;
   int tag;
   std::shared_ptr<Transfer> waiting_sender;
@@ -149,7 +149,7 @@ class LocalTransport final : public Transport {
     return true;
   }
 
-  void poke() noexcept override {}  // threads need nobody to move their messages
+  void poke() noexcept override {}  // isend and irecv move the messages
 
   void allgather(ConstBytes mine, Bytes all) override {
     std::unique_lock lock(world_->mutex);

@@ -10,7 +10,7 @@ enum class MessageKind : std::uint8_t {
   eager,       ///< a whole message
   rts,         ///< request to send: a long message is ready at `address` of the sender; answered by fin or cts
   cts,         ///< clear to send: stream the message as `data`, or send it under the transport tag `address`
-  data,        ///< a piece of a long message, at offset `address` of it
+  data,        ///< a piece of a long message, at its offset `address`
   fin,         ///< the receiver has read the long message, or the offered memory
   offer_read,  ///< an offer_read step: `bytes` at `address` of the sender may be read; answered by fin
   signal,      ///< a signal step: the sender's shared buffer of this operation lies at offset `address` of its ring
@@ -26,9 +26,9 @@ struct Header {
   std::uint64_t address = 0;  ///< see MessageKind
   std::uint32_t source = 0;   ///< rank in the communicator
   std::uint32_t tag = 0;
-  std::uint32_t sender_transfer = 0;  ///< the sender's and the receiver's id of a long message
-  std::uint32_t receiver_transfer = 0;
-  std::uint32_t payload_bytes = 0;  ///< that follow this header
+  std::uint32_t sender_transfer = 0;    ///< the sender's id of a long message
+  std::uint32_t receiver_transfer = 0;  ///< the receiver's id of it
+  std::uint32_t payload_bytes = 0;      ///< bytes that follow this header
   MessageKind kind = MessageKind::eager;
   std::uint16_t communicator = 0;  ///< between nodes: Node::communicator
 };
@@ -39,8 +39,8 @@ struct Notice {
   std::int32_t is_death = 0;  ///< 1: the culprit has died
   std::int32_t culprit = -1;  ///< Error::rank()
   std::int32_t partner = -1;  ///< of a mismatch: the other rank concerned; or -1
-  /// 1: the source sends the notice to all ranks. 0: to the receiver only, which must send it on. A rank that has
-  /// completed the operation answers a probe so.
+  /// 1: the source sends the notice to all ranks. 0: it sends the notice to one rank, which must tell the others. A
+  /// rank that has completed the operation answers late messages with 0.
   std::int32_t is_told_to_all = 1;
 };
 inline constexpr std::uint32_t kNoticeTextBytes = 900;

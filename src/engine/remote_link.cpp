@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::size_t kPostedReceives = 16;
 constexpr int kPacketTag = 0;
-// Long messages that MPI has at a time for one peer. Some MPIs send all they have in turns, so that none arrives before
-// all do; a pipeline needs them one after the other, and the link busy.
+// Long sends that the transport has at a time for one peer. Some MPIs interleave all sends that they have, so that none
+// completes early. A pipeline needs them one after the other; a few keep the link busy.
 constexpr std::size_t kMostPosted = 3;
 
 std::uint64_t now_ns() {
@@ -81,7 +81,7 @@ void RemoteLink::abandon(Operation* owner) {
       receives_.erase(receives_.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
-  // A send that is not posted yet turns into the empty answer; one that is posted will be received.
+  // A send that is not posted yet becomes an empty answer. The receiver still takes one that is posted.
   for (Sending& sending : sends_)
     if (sending.owner == owner && !sending.posted) {
       sending.owner = nullptr;
@@ -92,7 +92,7 @@ void RemoteLink::abandon(Operation* owner) {
 
 void RemoteLink::time_long(std::uint64_t posted_ns) {
   --long_in_flight_;
-  // Of messages that follow each other closely only the first had the link from the moment at which it was posted.
+  // Messages queue on the link: the time of this one begins when it is posted or when the previous one ends.
   const std::uint64_t now = now_ns();
   service_ns_ = (3 * service_ns_ + (now - std::max(posted_ns, last_done_ns_))) / 4;
   last_done_ns_ = now;
@@ -129,7 +129,7 @@ bool RemoteLink::flush() {
 }
 
 bool RemoteLink::receive_packets() {
-  // Receives for one tag are filled in the order of posting, so it is enough to test the oldest.
+  // Receives for one tag match in the order of posting, so only the oldest is tested.
   std::size_t received = 0;
   for (; received < 2 * kPostedReceives; ++received) {
     Packet& packet = ring_[ring_next_];
@@ -189,7 +189,7 @@ bool RemoteLink::advance_sends() {
 
 bool RemoteLink::advance_receives() {
   bool moved = false;
-  // In order, so that the sender is invited to send first what is needed first.
+  // In order: the data that is needed first gets its cts first.
   for (std::size_t i = 0; i < receives_.size(); ++i) {
     Receiving& receiving = receives_[i];
     if (receiving.tag == 0) {
@@ -271,7 +271,7 @@ bool RemoteLink::close() {
   for (Sink& sink : sinks_) sink.fragments.withdraw(transport_);
   if (ring_posted_)
     for (Packet& packet : ring_) transport_.cancel(packet.handle);
-  // What the transport may still read must not be freed.
+  // The transport may still read these packets, so their memory is leaked.
   for (Packet& packet : packets_) static_cast<void>(packet.bytes.release());
   return quiet;
 }

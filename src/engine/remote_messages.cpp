@@ -5,7 +5,7 @@
 namespace penstock::engine {
 namespace {
 
-constexpr std::chrono::microseconds kUnasked{500};  // between looks for what nobody waits for
+constexpr std::chrono::microseconds kUnasked{500};  // between polls while no message is expected
 
 }  // namespace
 
@@ -24,18 +24,18 @@ void RemoteMessages::begin(Operation& operation) {
   announce_ahead(operation);
 }
 
-// On a busy link a question travels behind the data that is queued there, and while it does nothing else follows. So
-// long messages are announced before they are ready, and are sent at once when they are. Not all when the operation
-// begins: each costs a call of the transport, and the first data would wait for hundreds of them.
+// Starts handshakes before the steps are ready, so that the data leaves at once when they are. On a busy link an rts
+// queues behind the data, and the link idles until the cts returns. A window bounds the early handshakes: each costs a
+// transport call, and the first data would wait for hundreds of them.
 void RemoteMessages::announce_ahead(Operation& operation) {
-  constexpr std::uint32_t kMostAhead = 32;  // more than a link carries while a question waits there
+  constexpr std::uint32_t kMostAhead = 32;  // the window: more than a link carries during one handshake
   State& state = states_[operation];
   const std::vector<Step>& steps = operation.plan().steps;
   for (StepId& step = state.announce_from; step < steps.size() && state.announced_ahead < kMostAhead; ++step) {
     const Step& what = steps[step];
     if (what.kind != StepKind::send || what.from.size_bytes <= eager_bytes() || core_.is_near(what.peer)) continue;
     if (state.announced.empty()) state.announced.assign(steps.size(), CompiledPlan::kNone);
-    if (state.announced[step] != CompiledPlan::kNone) continue;  // it was ready earlier
+    if (state.announced[step] != CompiledPlan::kNone) continue;  // its step was ready earlier
     state.announced[step] = announce(operation, step, {.ready = false, .ahead = true});
     ++state.announced_ahead;
   }
@@ -64,7 +64,7 @@ void RemoteMessages::post(Operation& operation, StepId step) {
     if (transfer.tag >= 0) link_.send_data(&operation, id, transfer.data, what.peer, transfer.tag);
     return;
   }
-  // It would be sent without an error, and never taken.
+  // A send to an ended process reports no error, and no rank receives it.
   if (core_.transport->has_gone(what.peer)) throw FailureDetector::has_gone(what.peer, core_.describe(operation));
   const ConstBytes data = operation.source(what.from);
   if (data.size() > eager_bytes()) {
@@ -92,8 +92,8 @@ bool RemoteMessages::poll() {
   return moved;
 }
 
-// Looking at the transport is a system call for most, and takes the core from the ranks of the node that have messages
-// to wait for. What others may send unasked, news of failures and early messages, can wait for a moment.
+// Most transports poll by a system call, which takes time from ranks on the same core that expect messages. If this
+// rank expects none, only notices of failures and early messages can arrive; they can wait for kUnasked.
 bool RemoteMessages::is_its_turn() {
   if (expects_messages()) return true;
   const auto now = std::chrono::steady_clock::now();
@@ -139,7 +139,7 @@ void RemoteMessages::cancel(Operation& operation) {
   const auto is_its = [&](const auto& transfer) { return transfer.operation == &operation; };
   sends_.remove_if([&](const Send& transfer) {
     if (!is_its(transfer)) return false;
-    // Its receiver waits for an answer.
+    // Its receiver has sent the cts and waits for an answer.
     if (!transfer.ready && transfer.tag >= 0)
       link_.send_data(nullptr, 0, {}, operation.step(transfer.step).peer, transfer.tag);
     return true;

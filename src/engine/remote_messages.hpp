@@ -1,4 +1,4 @@
-// Messages to and from ranks of other nodes.
+// The send and recv steps whose peer is on another node.
 #pragma once
 
 #include <chrono>
@@ -9,17 +9,23 @@
 
 namespace penstock::engine {
 
-/// Short messages go whole, in packets. Long ones are announced (rts), invited (cts) and then sent by the transport.
+/// A message of up to eager_bytes() is eager: it travels whole in one packet. A longer one needs a rendezvous
+/// handshake: the sender announces it (rts), the receiver posts its receives and answers (cts), then the transport
+/// moves the data. Routes owns this object; it owns the link and the handshakes in progress.
 class RemoteMessages final : public Mechanism, private RemoteEvents {
  public:
   explicit RemoteMessages(Core& core);
 
+  /// Runs a send step that is ready.
   void post(Operation& operation, StepId step);
   void send(int peer, const Header& header, ConstBytes payload, Operation* owner) {
     if (!core_.transport_broken) link_.send(peer, header, payload, owner);
   }
+  /// Runs a recv step that is ready and whose rts has arrived.
   void receive_long(Operation& operation, StepId step, const Header& rts);
+  /// Polls the transport even if no message is expected; poll() does so only now and then.
   bool receive() { return core_.may_call_transport() && link_.progress(); }
+  /// As RemoteLink::close().
   bool close() { return core_.transport_broken || link_.close(); }
   bool is_slow() const { return link_.is_slow(); }
   bool expects_messages() const { return leaving_ > 0 || link_.busy(); }
@@ -38,14 +44,16 @@ class RemoteMessages final : public Mechanism, private RemoteEvents {
   void waits_for(const Operation& operation, std::vector<int>& peers) const override;
 
  private:
+  /// A long message from its rts until the transport has sent it.
   struct Send {
     Operation* operation = nullptr;
     StepId step = 0;
     ConstBytes data{};
-    bool ready = true;   ///< false: announced before its step was ready
-    bool ahead = false;  ///< counted in State::announced_ahead
-    int tag = -1;        ///< under which the receiver waits for it, once known
+    bool ready = true;   ///< false: only announced, its step is not ready yet
+    bool ahead = false;  ///< takes a place in the window: counted in State::announced_ahead
+    int tag = -1;        ///< of its cts; -1: no cts yet
   };
+  /// A long message from its cts until its data has arrived.
   struct Receive {
     Operation* operation = nullptr;
     StepId step = 0;
@@ -53,15 +61,18 @@ class RemoteMessages final : public Mechanism, private RemoteEvents {
   };
   struct State {
     bool leaves_node = false;              ///< counted in leaving_
-    std::vector<std::uint32_t> announced;  ///< by step: the number of a transfer that the receiver knows of; or empty
-    StepId announce_from = 0;              ///< sends before it are announced, or need not be
-    std::uint32_t announced_ahead = 0;     ///< of `announced`, before they were ready, and not sent yet
+    std::vector<std::uint32_t> announced;  ///< by step: id in sends_ once the rts is sent, else kNone; may be empty
+    StepId announce_from = 0;              ///< earlier steps need no rts any more
+    std::uint32_t announced_ahead = 0;     ///< announcements in the window: not ready at their rts, not sent yet
   };
 
-  /// Between nodes asking first costs more than copying longer messages does.
+  /// Larger than on a node: between nodes a handshake costs more, so longer messages are cheaper to copy.
   std::uint64_t eager_bytes() const { return 4 * core_.node.eager_bytes; }
+  /// Sends the rts of a long message and returns its id in sends_.
   std::uint32_t announce(Operation& operation, StepId step, const Send& transfer);
+  /// Sends the rts of messages whose steps are not ready, until the window is full.
   void announce_ahead(Operation& operation);
+  /// Whether poll() should call the transport now.
   bool is_its_turn();
   void on_cts(const Header& header);
   void on_packet(const Header& header, ConstBytes payload) override {
@@ -76,8 +87,8 @@ class RemoteMessages final : public Mechanism, private RemoteEvents {
   SlotTable<Send> sends_;
   SlotTable<Receive> receives_;
   PerOperation<State> states_;
-  std::size_t leaving_ = 0;  ///< operations that run, with messages from or for ranks of other nodes
-  std::chrono::steady_clock::time_point looked_;  ///< while nothing was expected
+  std::size_t leaving_ = 0;                       ///< running operations with messages between nodes
+  std::chrono::steady_clock::time_point looked_;  ///< last poll while no message was expected
 };
 
 }  // namespace penstock::engine

@@ -35,7 +35,7 @@ std::string short_version(std::string_view text) {
 
 class MpiTransport final : public engine::Transport {
  public:
-  /// Local. Takes all memory that open() needs. `known`: the ranks of `parent`, where somebody has found them.
+  /// Local. Takes all memory that open() needs. `known`: the ranks of `parent`, or nullptr if open() must find them.
   MpiTransport(MPI_Comm parent, std::uint64_t piece_bytes, const Ranks* known) : piece_bytes_(piece_bytes) {
     check(MPI_Comm_rank(parent, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(parent, &size_), "MPI_Comm_size");
@@ -48,7 +48,7 @@ class MpiTransport final : public engine::Transport {
     at_finalize_ = AtFinalize([this] { close(); });
   }
 
-  /// Collective.
+  /// Collective. Makes the duplicate.
   void open(MPI_Comm parent) {
     comm_ = duplicate(parent);
     if (finder_) ranks_ = finder_->find(comm_, thread_level_);
@@ -72,7 +72,7 @@ class MpiTransport final : public engine::Transport {
     const std::lock_guard lock(mutex_);
     require_open();
     const Handle handle = add({.size_bytes = from.size()});
-    // A message of at least one full piece ends with a shorter one, so that the receiver knows the end by itself.
+    // A message of at least one full piece ends with a shorter piece, by which the receiver knows the end.
     std::uint64_t sent = 0;
     do {
       const std::uint64_t piece = std::min<std::uint64_t>(from.size() - sent, piece_bytes_);
@@ -93,8 +93,8 @@ class MpiTransport final : public engine::Transport {
     Transfer& transfer = transfers_.at(handle);
     const bool long_one = to.size() >= piece_bytes_;
     if (!long_one && peer == engine::kAnyRank) {
-      // Probed for, not posted: MPICH loses messages that meet several posted receives for any source when some of the
-      // ranks share a node and others do not.
+      // Probes instead of posting: MPICH loses messages if several receives for any source are posted and only some of
+      // the ranks share a node.
       transfer.probes = true;
       probing_.push_back(handle);
     } else if (!long_one && ordered_.empty()) {
@@ -110,7 +110,7 @@ class MpiTransport final : public engine::Transport {
   void poll() override {
     const std::lock_guard lock(mutex_);
     require_open();
-    // In this order: Open MPI's MPI_Testsome looks before it moves messages, but probing moves them.
+    // In this order: MPI_Testsome of Open MPI tests before it moves messages; a probe moves them first.
     find_probed();
     find_complete();
   }
@@ -164,16 +164,16 @@ class MpiTransport final : public engine::Transport {
  private:
   struct Transfer {
     Bytes to{};
-    std::uint64_t size_bytes = 0;  ///< of a receive: what has arrived so far
+    std::uint64_t size_bytes = 0;  ///< of a receive: arrived so far
     int peer = 0;
     int tag = 0;
     bool receives = false;
-    bool waiting = false;   ///< a receive that has not been posted, because of an earlier one; see ordered_
-    bool probes = false;    ///< a receive for any rank, which is never posted, but matched; see probing_
-    bool complete = false;  ///< or failed: MPI has nothing of it
-    int pieces = 0;         ///< that MPI has: of a send all that are not sent, of a receive the one that is awaited
+    bool waiting = false;   ///< a receive not posted yet, because of an earlier one; see ordered_
+    bool probes = false;    ///< a receive for any rank, matched by a probe and never posted; see probing_
+    bool complete = false;  ///< or failed; MPI has no request of it
+    int pieces = 0;         ///< requests that MPI has: all unsent pieces of a send, the next piece of a receive
     std::optional<Error> failure{};
-    std::vector<std::byte> discarded{};  ///< what is too long for `to`
+    std::vector<std::byte> discarded{};  ///< takes a message that is too long for `to`
   };
 
   void describe() {
@@ -192,7 +192,7 @@ class MpiTransport final : public engine::Transport {
       throw Error(ErrorCode::mpi, "this communicator's MPI connection is closed: MPI_Finalize has been called", rank_);
   }
 
-  /// For blocking calls, which run without the lock, so that other threads may go on meanwhile.
+  /// For blocking calls. They run without the lock, so other threads go on meanwhile.
   MPI_Comm open_comm() {
     const std::lock_guard lock(mutex_);
     require_open();
@@ -228,7 +228,7 @@ class MpiTransport final : public engine::Transport {
     if (std::erase(ordered_, handle) != 0) post_ordered();
   }
 
-  /// Posts the receives that no earlier one in ordered_ can take a piece from.
+  /// Posts receives of ordered_, unless an earlier one there could match the same pieces.
   void post_ordered() {
     for (auto next = ordered_.begin(); next != ordered_.end(); ++next) {
       Transfer& transfer = transfers_.at(*next);
@@ -252,7 +252,7 @@ class MpiTransport final : public engine::Transport {
     return request;
   }
 
-  /// Gives what has come for any rank to the receives that wait for it, in their order.
+  /// Matches messages with the receives of probing_, in their order.
   void find_probed() {
     for (std::size_t i = 0; i < probing_.size();) {
       Transfer& transfer = transfers_.at(probing_[i]);
@@ -261,7 +261,7 @@ class MpiTransport final : public engine::Transport {
       MPI_Status status;
       check(MPI_Improbe(MPI_ANY_SOURCE, transfer.tag, comm_, &found, &message, &status), "MPI_Improbe");
       if (found == 0) {
-        // Nor for the later ones under this tag.
+        // There is none for the later receives under this tag either.
         const int tag = transfer.tag;
         while (i < probing_.size() && transfers_.at(probing_[i]).tag == tag) ++i;
         continue;
@@ -272,7 +272,7 @@ class MpiTransport final : public engine::Transport {
     }
   }
 
-  /// Not blocking: MPI asks the sender of a longer message for it, which may have other things to do.
+  /// Non-blocking: a longer message needs a rendezvous handshake, and its sender may be busy.
   MPI_Request take(Transfer& transfer, MPI_Message message, const MPI_Status& status) {
     int length = 0;
     check(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count");
@@ -297,11 +297,12 @@ class MpiTransport final : public engine::Transport {
   void find_complete() {
     if (requests_.empty()) return;
 #ifdef OPEN_MPI
-    // Where ranks share cores each call that finds nothing offers the core to others (mpi_yield_when_idle), who may
-    // keep it for milliseconds: one call for all.
+    // One call tests all requests. If ranks share cores, each call that finds nothing yields the core
+    // (mpi_yield_when_idle), and another process may keep it for milliseconds.
     find_some();
 #else
-    // One by one: errors of several belong to no communicator in MPICH, and end the program.
+    // One call per request: MPICH assigns an error of a call on several requests to no communicator, which ends the
+    // program.
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       int complete = 0;
       MPI_Status status;
@@ -330,7 +331,7 @@ class MpiTransport final : public engine::Transport {
   }
 #endif
 
-  /// Request `i` is done; of a receive in several pieces the next one takes its place.
+  /// Request `i` is done. If its receive needs another piece, the request for it takes its place.
   void end_piece(std::size_t i, const MPI_Status& status, int result) {
     Transfer& transfer = transfers_.at(owners_[i]);
     requests_[i] = MPI_REQUEST_NULL;
@@ -358,13 +359,13 @@ class MpiTransport final : public engine::Transport {
   static bool withdraw(MPI_Request& receive, const Transfer& transfer) noexcept {
     MPI_Status status;
     int withdrawn = 0;
-    if (!transfer.probes) MPI_Cancel(&receive);  // what was probed for has matched
+    if (!transfer.probes) MPI_Cancel(&receive);  // a probed message has matched
     MPI_Wait(&receive, &status);
     MPI_Test_cancelled(&status, &withdrawn);
     return withdrawn != 0;
   }
 
-  /// MPI cannot withdraw a send: it is left to MPI, which may read the memory until MPI_Finalize.
+  /// MPI cannot withdraw a send. It keeps the request and may read the memory until MPI_Finalize.
   static void leave(MPI_Request& send) noexcept {
     int complete = 0;
     if (MPI_Test(&send, &complete, MPI_STATUS_IGNORE) == MPI_SUCCESS && complete == 0) MPI_Request_free(&send);
@@ -389,9 +390,9 @@ class MpiTransport final : public engine::Transport {
     if (!must_keep()) MPI_Comm_free(&comm);
   }
 
-  /// Packets for this communicator may still be on their way, which nobody receives. Under Open MPI the next one was
-  /// seen to get messages late, or never, presumably because it has the same number and counts them in its own
-  /// sequence. So between nodes its communicators stay until MPI_Finalize.
+  /// Packets for this communicator may still be in flight, and no rank receives them. With Open MPI the next
+  /// communicator then got messages late or never, presumably because it has the same number and counts these packets
+  /// in its own sequence. So communicators between nodes stay until MPI_Finalize.
   bool must_keep() const {
 #ifdef OPEN_MPI
     const std::vector<std::int32_t>& nodes = ranks_.node_of_rank;
@@ -413,10 +414,10 @@ class MpiTransport final : public engine::Transport {
   std::mutex mutex_;
   std::unordered_map<Handle, Transfer> transfers_;
   Handle next_handle_ = 1;
-  /// In the order of irecv(): receives that may take several pieces, and those that came after one. Mostly empty.
+  /// In the order of irecv(): receives that may take several pieces, and receives posted after one. Mostly empty.
   std::vector<Handle> ordered_;
-  std::vector<Handle> probing_;  ///< in the order of irecv(), until a message has come
-  /// What MPI has, and whose it is.
+  std::vector<Handle> probing_;  ///< receives for any rank without a message yet, in the order of irecv()
+  /// The requests that MPI has; owners_ holds the handle of each.
   std::vector<MPI_Request> requests_;
   std::vector<Handle> owners_;
 #ifdef OPEN_MPI
@@ -426,8 +427,8 @@ class MpiTransport final : public engine::Transport {
   AtFinalize at_finalize_;
 };
 
-/// Communicators whose last handle has gone on a thread that may not call MPI, as a garbage collector's may be: ended
-/// when the next one is made, or at MPI_Finalize.
+/// Ends communicators whose last handle was dropped on a thread that may not call MPI, such as a garbage collector's.
+/// It ends them when the next communicator is made, or at MPI_Finalize.
 class LeftBehind {
  public:
   /// Never destroyed: MPI_Finalize may run in an exit handler.
@@ -477,12 +478,12 @@ comm::Link link_over(MPI_Comm parent, const Ranks* known) {
   const MpiTransport& made = *transport;
   comm::Link link(std::move(transport));
   try {
-    // Messages and collectives of a communicator do not meet in MPI.
+    // MPI never matches messages with collectives of the same communicator, so both use one duplicate.
     link.native = make_native(made.comm(), made.ranks().any_thread);
   } catch (const std::exception&) {
     link.failure = std::current_exception();
   }
-  // By then the caller may have freed the communicator that this one was made of.
+  // Duplicates the duplicate: the caller may have freed `parent` by then.
   link.duplicate = [&made] { return link_over(made.comm(), &made.ranks()); };
   link.end = [](std::function<void()> action) { LeftBehind::of_process().end(std::move(action)); };
   return link;

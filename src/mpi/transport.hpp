@@ -13,17 +13,18 @@
 
 namespace penstock::mpi {
 
-/// MPI counts are int, so longer messages travel in pieces of this size.
+/// MPI counts are int, so a message of at least this size travels in pieces.
 inline constexpr std::uint64_t kPieceBytes = 1u << 30;
 
-/// A private duplicate of `parent`, with errors returned. Collective. Destroying it, or MPI_Finalize, whichever comes
-/// first, gives up what is in flight and frees the duplicate; afterwards every call throws Error(mpi).
-/// `piece_bytes` must be equal on all ranks.
+/// A transport over a private duplicate of `parent`; MPI returns errors on the duplicate. Collective. The caller owns
+/// the transport, which owns the duplicate. The destructor, or an earlier MPI_Finalize, gives up messages in flight and
+/// frees the duplicate; after MPI_Finalize the calls that need it throw Error(mpi). `piece_bytes` must be equal on all
+/// ranks.
 PENSTOCK_API std::unique_ptr<engine::Transport> make_transport(MPI_Comm parent,
                                                                std::uint64_t piece_bytes = kPieceBytes);
-/// The same, with MPI's own collectives on that duplicate.
+/// The same transport with MPI's own collectives on its duplicate. The Link owns it.
 comm::Link make_link(MPI_Comm parent);
-/// penstock::make_comm, which fails on all ranks if one of them gives a `failure`: it could not take the communicator.
+/// penstock::make_comm. Fails on all ranks if one of them gives a `failure`, because it cannot use its communicator.
 Comm make_comm_unless(const std::exception_ptr& failure, MPI_Comm given, const CommOptions& options);
 
 }  // namespace penstock::mpi

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint32_t kHeaderMagic = 0x4c425350;   // "PSBL"
 constexpr std::uint32_t kWitnessMagic = 0x4c415350;  // "PSAL"
-constexpr std::uint16_t kFolderFormat = 2;           // of headers with a folder of their own
+constexpr std::uint16_t kFolderFormat = 2;           // of headers that name a folder
 constexpr std::uint16_t kGrows = 1;
 constexpr std::uint16_t kOwnFolder = 2;
 constexpr std::uint16_t kWitness = 4;
@@ -28,8 +28,8 @@ std::string later_entries(std::string_view name) { return std::string(kLater) + 
 }  // namespace
 
 struct BlobState::Standing {
-  std::shared_ptr<BlobState> blob;      ///< nothing where the name is free
-  std::optional<std::uint64_t> newest;  ///< the number of its newest entry, of a blob that was removed
+  std::shared_ptr<BlobState> blob;      ///< null if the name is free
+  std::optional<std::uint64_t> newest;  ///< if a removed blob has the name: the number of its newest entry
 };
 
 std::set<std::string> BlobState::names(const Backend& backend) {
@@ -82,14 +82,14 @@ BlobState::Standing BlobState::standing(const std::shared_ptr<Backend>& backend,
   const std::string later = later_entries(name);
   for (;;) {
     std::shared_ptr<BlobState> blob(new BlobState(backend, name));
-    // Later entries count more even where the mark of the first is missing: that may have got lost in a power cut.
+    // Later entries take precedence even if the mark of the first is missing: a power cut may have lost the mark.
     const std::vector<std::string> before = backend->list(later);
     const bool read = blob->read_entry(before.empty() ? first : before.back());
     if (!read && before.empty()) return {nullptr, std::nullopt};
-    if (!read) continue;  // there is a newer one by now, or all were freed
+    if (!read) continue;  // a newer entry exists by now, or all were freed
     const bool gone = blob->is_removed();
     if (!gone && before.empty()) return {std::move(blob), std::nullopt};
-    // A number may have been used again by a creator that slept, but not while it was the newest.
+    // A late creator may use a freed number again, but not the newest. So the newest entry must still be the same.
     if (backend->list_unchanged(later) != before) continue;
     if (!gone) return {std::move(blob), std::nullopt};
     return {nullptr, before.empty() ? 0 : number_of(before.back())};
@@ -159,7 +159,7 @@ std::vector<BlobState::DamagedEntry> BlobState::damaged_entries(const std::share
       damaged.push_back(blob.substitute(entry, error.what()));
       continue;
     }
-    // What a creator or a clone left there that was given up has no versions, or its own mark.
+    // An abandoned creation or clone leaves a folder without versions, or with its own mark: no damage.
     try {
       if (read_witness(*backend, blob.folder()).name == name) continue;
       damaged.push_back({blob.alive_key(), "the object is of another blob", blob.witness(), "it is written anew"});
@@ -174,8 +174,8 @@ std::vector<BlobState::DamagedEntry> BlobState::damaged_entries(const std::share
   return damaged;
 }
 
-/// What to put in the place of an entry that cannot be read: its copy, where the folder of the blob is found; that of a
-/// removed blob, where there is no data that could belong to it.
+/// The replacement of an unreadable entry: its copy if the folder of the blob is found; the entry of a removed blob if
+/// no data can belong to it; else none.
 BlobState::DamagedEntry BlobState::substitute(const std::string& entry, const std::string& reason) {
   std::set<std::string> named;
   for (const std::string& other : names(*backend_)) {
@@ -232,13 +232,14 @@ bool BlobState::announce() {
     erase_folder(*backend_, folder_);
     throw taken();
   }
-  // While we slept, what `number` was chosen by may have been freed, and the name used anew. Who frees says so before.
+  // A collector may have freed the entries from which `number` follows, and the name may have a new blob. A collector
+  // puts its mark before it frees.
   if (freed_numbers(*backend_) != freed) {
     remove();
     return false;
   }
-  // Entries that newer ones stand for go: this number may have been used and got free again. If it had not, a newer one
-  // can only be there after ours was found and removed.
+  // A newer entry may exist. If `number` was used and freed before, another blob has the name: this entry goes.
+  // Otherwise the newer entry was made after this blob was found and removed, so this blob has its mark.
   const std::vector<std::string> entries = backend_->list_unchanged(later_entries(name_));
   const bool is_newest = number == 0 ? entries.empty() : entries.back() == entry;
   if (!is_newest && !is_removed()) {
@@ -247,8 +248,8 @@ bool BlobState::announce() {
     erase_folder(*backend_, folder_);
     throw taken();
   }
-  // A gc that takes the folder for one of a dead process says so before it looks for the entry. A blob that somebody
-  // found and removed has neither this mark nor a folder that was freed, for that is said by another number above.
+  // A collector that takes the folder for a dead process's puts kUnfinished before it looks for the entry. A blob that
+  // was found and removed passes here: it has no such mark, and the check of freed_numbers() catches a freed folder.
   if (backend_->exists(key("gc/") + std::string(kUnfinished)) ||
       (!backend_->exists(gone_key()) && !backend_->exists(alive_key()))) {
     remove();
@@ -280,13 +281,13 @@ void BlobState::free_names(const std::shared_ptr<Backend>& backend, std::chrono:
           if (backend->exists(blob.gone_key())) add(remove_folder(*backend, blob.folder()));
           is_old = is_old && blob.made_ns_ <= deadline_ns;
         }
-        // The creator of a young one may not have looked yet: the mark below would make it begin anew.
+        // The creator of a young entry may not have checked it yet: the mark below would make it start again.
         if (!is_old) continue;
         dead.push_back(name);
         freed = std::max(freed, now.newest.value_or(0));
         continue;
       }
-      // Entries that the newest stands for. The first stays, so that nobody puts another in its place.
+      // Removes superseded entries. The first stays, so that its exclusive create keeps failing.
       std::vector<std::string> earlier = backend->list(later_entries(name));
       if (earlier.empty()) continue;
       earlier.pop_back();
@@ -299,19 +300,19 @@ void BlobState::free_names(const std::shared_ptr<Backend>& backend, std::chrono:
       BlobState first(backend, name);
       if (first.read_entry(first_entry(name)) && first.is_removed()) add(remove_folder(*backend, first.folder()));
     } catch (const Error& error) {
-      // An entry that nobody can read is one for repair.
+      // Repair handles an unreadable entry.
       if (error.code() != ErrorCode::corrupt) throw;
     }
   }
   if (dead.empty()) return;
   if (freed > freed_before) backend->put_if_absent(numbered_key(kFreed, freed), {});
-  // Whoever creates one of these names from here on takes a larger number, or sees the mark after its entry and gives
-  // up.
+  // From here on a creator of one of these names takes a larger number, or sees the mark after it put its entry and
+  // gives up.
   for (const std::string& name : dead) {
     if (standing(backend, name).blob) continue;
     std::vector<std::string> entries = backend->list(later_entries(name));
     if (!entries.empty() && number_of(entries.back()) > freed) continue;
-    // A blob whose witness is missing although nobody removed it is one for repair.
+    // Repair handles a blob whose witness is missing without a removal.
     if (!damaged_entries(backend, name).empty()) continue;
     entries.insert(entries.begin(), first_entry(name));  // in this order: an earlier one must not stand for the name
     std::vector<std::string> folders;
@@ -321,13 +322,13 @@ void BlobState::free_names(const std::shared_ptr<Backend>& backend, std::chrono:
       if (!blob.read_entry(entry)) continue;
       add(remove_folder(*backend, blob.folder()));
       folders.push_back(blob.folder());
-      // Its creator may not have looked yet.
+      // Its creator may not have checked it yet.
       settled = settled && blob.made_ns_ <= deadline_ns;
     }
     if (!settled) continue;
     backend->remove_all(entries);
     backend->prune(later_entries(name));
-    // With the entry gone, a writer that sleeps knows by the missing witness that the blob was removed.
+    // After the entries: a late writer learns from the missing witness that the blob was removed.
     for (const std::string& folder : folders) erase_folder(*backend, folder);
   }
   std::vector<std::string> marks = backend->list(kFreed);
@@ -337,7 +338,7 @@ void BlobState::free_names(const std::shared_ptr<Backend>& backend, std::chrono:
 
 bool BlobState::remove() {
   if (!backend_->put_if_absent(gone_key(), {})) return false;
-  // Where the witness is missing, another removal came before, and what it left was freed.
+  // If the witness is missing, an earlier removal came first and its folder, with its mark, was freed.
   return !has_witness_ || backend_->exists(alive_key());
 }
 

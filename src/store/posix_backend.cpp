@@ -29,10 +29,10 @@ constexpr std::string_view kTemporary = ".tmp";
 /// unsynced/<kernel>: processes under this kernel put objects without waiting for the device.
 constexpr std::string_view kUnsynced = "unsynced";
 constexpr std::size_t kOpenFiles = 64;
-/// How often a put makes a directory again that was pruned under it.
+/// How often a put makes its directory again after a prune.
 constexpr int kPruned = 8;
 
-/// As the call says; one that a signal interrupted is repeated.
+/// Returns the call's result. Repeats the call if a signal interrupts it.
 template <typename Call>
 int uninterrupted(const Call& call) {
   for (;;) {
@@ -43,7 +43,7 @@ int uninterrupted(const Call& call) {
 
 ConstBytes bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
 
-/// A file descriptor that closes itself; for files that are only read.
+/// Owns the descriptor of a file that is only read.
 class OpenFile {
  public:
   OpenFile(PosixCalls& calls, int fd) : calls_(calls), fd_(fd) {}
@@ -112,7 +112,7 @@ class PosixBackend final : public Backend {
     read_file(*open_file(key), key, offset_bytes, targets);
   }
 
-  /// Small objects are read once: a descriptor is not worth keeping.
+  /// Small objects are read once, so their descriptors are not cached.
   std::vector<std::byte> contents(std::string_view key) const override {
     check_key(key);
     const int fd = calls_.open_to_read(path(key));
@@ -224,8 +224,8 @@ class PosixBackend final : public Backend {
     bool here = false;
     bool elsewhere = false;
     for (const std::string& mark : list(kUnsynced)) (mark == unsynced_key() ? here : elsewhere) = true;
-    // On a local file system the kernel of any other mark has ended, and what is here now lies on the device. Over NFS
-    // files are on the server when they are closed, which is before anybody hears of them.
+    // On a local file system the kernel of any other mark has ended: what is here now lies on the device. NFS writes a
+    // file to the server at close, before its key is published.
     if (elsewhere && calls_.file_system(root_) == FileSystemKind::other) {
       throw Error(ErrorCode::unsupported,
                   url_ +
@@ -270,7 +270,7 @@ class PosixBackend final : public Backend {
 
   std::uint64_t reclaim(std::chrono::seconds age) override {
     make_directory(root_ + '/' + std::string(kTemporary));
-    // Ages are compared on the clock of the file system, whose own idea of now is the time of a new file.
+    // Compares ages by the file system's clock: the time of a new file is its present.
     const FileStatus now = NewFile(calls_, temporary_path()).status();
     const std::string directory = root_ + '/' + std::string(kTemporary);
     std::vector<DirectoryEntry> entries;
@@ -280,7 +280,7 @@ class PosixBackend final : public Backend {
       const std::string leftover = directory + '/' + name;
       FileStatus status;
       if (calls_.stat(leftover, status) < 0 || now.modified_s - status.modified_s < age.count()) continue;
-      // With a second link the space belongs to an object by now.
+      // A file with a second link is an object: its space is not freed.
       if (calls_.unlink(leftover) == 0 && status.links == 1) freed_bytes += status.size_bytes;
     }
     return freed_bytes;
@@ -305,7 +305,7 @@ class PosixBackend final : public Backend {
 
   void open_root(bool create) {
     FileStatus status;
-    // A store is founded once, so even processes that wait for nothing else wait for that.
+    // The store is created durably even if durable is false: this happens once.
     if (!durable_ && create && calls_.stat(path(kFormatFile), status) < 0) {
       PosixBackend(root_, url_, {.create = true, .durable = true}, calls_);
     }
@@ -327,7 +327,7 @@ class PosixBackend final : public Backend {
     if (calls_.file_system(root_) != FileSystemKind::local) probe();
   }
 
-  /// What is not known to create links exclusively is tried out, unless it can only be read.
+  /// Tests exclusive create on a file system that is not known to support it, unless the root is read-only.
   void probe() {
     if (!calls_.can_write(root_)) return;
     try {
@@ -346,8 +346,8 @@ class PosixBackend final : public Backend {
     std::vector<DirectoryEntry> entries;
     if (calls_.list(root_, entries) < 0) fail_call(url_ + ": cannot list " + root_, errno);
     for (const auto& [name, kind] : entries) {
-      // lost+found stands in the root of every new ext file system; .tmp and PENSTOCK come from another process that
-      // founds the same store at this moment.
+      // Every new ext file system has lost+found in its root. Another process that creates the same store at this
+      // moment makes .tmp and PENSTOCK.
       if (name == kTemporary || name == "lost+found" || name == kFormatFile) continue;
       throw Error(ErrorCode::invalid_argument, url_ + ": the directory is no store (it holds '" + name +
                                                    "' and no file " + std::string(kFormatFile) +
@@ -364,8 +364,8 @@ class PosixBackend final : public Backend {
     check_store_format({reinterpret_cast<const char*>(data.data()), data.size()}, path(kFormatFile), url_);
   }
 
-  /// Makes the directory and its parents, and makes their names durable, once per process: another process may have
-  /// made them just now and be cut off before its own sync.
+  /// Makes the directory and its parents and makes their names durable, once per process, even if they exist: another
+  /// process may have made them just now and die before its sync.
   void make_directory(const std::string& directory) {
     {
       const std::lock_guard lock(directories_mutex_);
@@ -373,14 +373,14 @@ class PosixBackend final : public Backend {
     }
     if (directory.size() > root_.size()) make_directory(parent(directory));
     for (int attempt = 0; calls_.mkdir(directory) < 0 && errno != EEXIST; ++attempt) {
-      // Those above were never made, or another process pruned them.
+      // The parents were never made, or another process pruned them.
       if (errno != ENOENT || directory == "/" || attempt == kPruned) {
         fail_call("cannot create directory " + directory, errno);
       }
       forget_directories(parent(directory));
       make_directory(parent(directory));
     }
-    // What stands above the root may be closed to us; then it is not ours to make durable either.
+    // This process may lack permission above the root; then it does not have to make that directory durable.
     const bool above = directory.size() <= root_.size();
     if (durable_ && uninterrupted([&] { return calls_.sync_directory(parent(directory)); }) < 0 &&
         !(above && errno == EACCES)) {
@@ -393,14 +393,14 @@ class PosixBackend final : public Backend {
   void sync_directory(std::string directory) {
     if (!durable_) return;
     while (uninterrupted([&] { return calls_.sync_directory(directory); }) < 0) {
-      // One that was pruned was empty; what remains to be made durable is that it is gone.
+      // A pruned directory was empty. Only its removal must become durable, by a sync of its parent.
       if (errno != ENOENT || directory.size() <= root_.size()) fail_call("cannot sync directory " + directory, errno);
       directory = parent(directory);
     }
   }
 
-  /// Runs `action`, which puts something into the directory. A prune by another process may take the directory away
-  /// while it is empty; then it is made again.
+  /// Runs `action`, which creates a file in the directory. If another process prunes the empty directory meanwhile,
+  /// makes it again and repeats the action.
   template <typename Action>
   void in_directory(const std::string& directory, const Action& action) {
     for (int attempt = 0;; ++attempt) {
@@ -419,7 +419,7 @@ class PosixBackend final : public Backend {
     for (std::string above = directory; above.size() > root_.size(); above = parent(above)) directories_.erase(above);
   }
 
-  /// Removes the directory if no file is below it. False if it is not there any more, or stays.
+  /// Removes the directory if no file is below it. Returns whether it did.
   bool prune_below(const std::string& directory) {
     std::vector<DirectoryEntry> entries;
     if (calls_.list(directory, entries) < 0) return false;
@@ -432,8 +432,8 @@ class PosixBackend final : public Backend {
 
   std::string unsynced_key() const { return numbered_key(kUnsynced, calls_.kernel()); }
 
-  /// Before the first object that is not durable: this mark itself is, so that whoever comes after a loss of power
-  /// knows.
+  /// Puts the mark of this kernel before the first object that is not durable. The mark is durable, so it is found
+  /// after a loss of power.
   void say_unsynced() {
     if (durable_ || said_unsynced_.load()) return;
     PosixBackend(root_, url_, {.create = false, .durable = true}, calls_).put_if_absent(unsynced_key(), {});
