@@ -21,6 +21,7 @@ struct EngineOptions {
   bool shared_memory = true;                  ///< off: all messages go through the transport
   std::int64_t silence_ms = 30000;            ///< after which a waiting rank names those that it waits for; 0: never
   bool single_copy = true;                    ///< read a peer's memory directly where the kernel allows it
+  std::uint32_t operation_slots = 512;        ///< at most; between nodes operations this far apart share tags
 };
 
 /// The memory that a run of a plan works on; stays the caller's, valid until the run has completed.

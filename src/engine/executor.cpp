@@ -134,7 +134,13 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
   // Without workers nobody else runs the rest of the tree meanwhile.
   while (has_tasks && has_workers && the<SharedTasks>().run_front(started, lock)) {
   }
-  update_active();
+  if (has_remote && started.is_finished())
+    guarded([&] {
+      the<RemoteMessages>().close_epochs();
+      return true;
+    });
+  else
+    update_active();
   // One that was over at once still hears of the failures of others.
   const bool has_news = run->done() && has<CellMessages>() && !the<CellMessages>().is_empty();
   lock.unlock();
@@ -147,7 +153,7 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
 
 void Executor::prepare(Operation& operation, std::shared_ptr<const Plan>&& plan) {
   Call& call = operation.call;
-  call.compiled = plans_.get(plan, node.team, node.shared_limit_bytes);
+  call.compiled = plans_.get(plan, node.team, node.shared_limit_bytes, TagSplit(node.max_tag).plan_tags());
   if (call.bindings.input.size() < plan->input_bytes || call.bindings.output.size() < plan->output_bytes)
     throw Error(ErrorCode::invalid_argument,
                 "the plan '" + plan->algorithm + "' needs " + std::to_string(plan->input_bytes) +
@@ -241,6 +247,7 @@ bool Executor::progress(Caller by) noexcept {
     any_moved |= run_work(lock, Lane::progress);
     if (by == Caller::application) any_moved |= run_work(lock, Lane::application);
     if (has<SharedTasks>()) any_moved |= the<SharedTasks>().run(lock);
+    if (has_remote) the<RemoteMessages>().close_epochs();
     return any_moved;
   });
   take_back();

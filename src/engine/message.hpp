@@ -1,4 +1,4 @@
-// What travels between ranks, through shared cells and transport packets alike.
+// What travels between ranks through shared cells, and between nodes in packets beside the messages of steps.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace penstock::engine {
 enum class MessageKind : std::uint8_t {
   eager,      ///< a whole message
   rts,        ///< a long message is ready at `address` of the sender; asks for fin or cts
-  cts,        ///< the receiver is ready: stream it in `data` messages, or send it under the transport tag `address`
+  cts,        ///< the receiver is ready: stream it in `data` messages
   data,       ///< a piece of a long message, at offset `address` of it
   fin,        ///< the receiver has copied the long message, or read the loan, by itself
   loan,       ///< a lend step: `bytes` at `address` of the sender may be read; asks for fin
@@ -17,6 +17,9 @@ enum class MessageKind : std::uint8_t {
   notice,     ///< the operation failed at the source; the payload is a Notice and the text
   probe,      ///< nothing but the signature: makes a difference between ranks show while they wait for each other
   completed,  ///< answers a probe: the operation is over at the source, which has sent all it will
+  sent,       ///< between nodes: items [`address`, ...) of `bytes` SentMessages; `tag` says of which kind
+  counts,     ///< between nodes: the source has sent `bytes` messages to this rank up to the end of epoch `sequence`
+  recount,    ///< between nodes: asks which messages these are in that epoch
 };
 
 struct Header {

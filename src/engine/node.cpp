@@ -26,6 +26,7 @@ struct Card {
   std::uint64_t eager_bytes;
   std::uint64_t limit_bytes;  ///< of the node's segment, as its first rank sees it; 0: there can be none
   HeapAddress heap;           ///< no descriptor: this rank has none
+  std::int64_t max_tag;
 };
 
 /// What every rank found then.
@@ -91,6 +92,7 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
   card.probe_address = reinterpret_cast<std::uint64_t>(&probe);
   card.probe_value = probe.load();
   card.eager_bytes = options.eager_bytes;
+  card.max_tag = transport.max_tag();
   static std::atomic<std::uint64_t> communicators{std::random_device{}()};
   card.communicator = static_cast<std::uint16_t>(communicators.fetch_add(1, std::memory_order_relaxed));
   std::string problem = options.shared_memory ? "" : "switched off by PENSTOCK_SHARED_MEMORY";
@@ -161,11 +163,13 @@ Node Node::set_up(Transport& transport, const EngineOptions& options) {
   node.team.rank = transport.rank();
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> numbers;
   node.eager_bytes = cards[0].eager_bytes;
+  node.max_tag = static_cast<int>(cards[0].max_tag);
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
     const auto key = std::pair(nodes[rank], shares[nodes[rank]] ? -1 : static_cast<std::int32_t>(rank));
     const auto number = numbers.emplace(key, static_cast<std::int32_t>(numbers.size())).first->second;
     node.team.node_of_rank.push_back(number);
     node.eager_bytes = std::min(node.eager_bytes, cards[rank].eager_bytes);
+    node.max_tag = std::min(node.max_tag, static_cast<int>(cards[rank].max_tag));
     if (!shares[nodes[rank]]) continue;
     if (verdicts[rank].single_copy == 0) node.team.single_copy = false;
     if (cards[rank].limit_bytes == 0) continue;

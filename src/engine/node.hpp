@@ -22,6 +22,7 @@ struct Node {
   /// The same on all ranks, and not that of communicators shortly before. MPI gives what a freed communicator used to a
   /// later one, which then receives what nobody took: questions after ranks that were late, news of failures.
   std::uint16_t communicator = 0;
+  int max_tag = 32767;                   ///< Transport::max_tag() of all ranks
   bool single_copy = false;              ///< every rank of the node can read every other's memory
   std::uint64_t eager_bytes = 0;         ///< the smallest wish of all ranks
   std::uint64_t shared_limit_bytes = 0;  ///< the smallest arena of all nodes

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,14 +10,18 @@
 
 namespace penstock::engine {
 
-inline constexpr int kMaxTransportTag = 32767;  ///< what every MPI guarantees for MPI_TAG_UB
-inline constexpr int kAnyRank = -1;             ///< for irecv: the next message of any rank under this tag
-
 /// Thread rule: if any_thread() is false, only threads that called into Penstock call a member; otherwise any thread
 /// may. The engine never calls two members of one transport at the same time. Failures throw Error(mpi).
 class Transport {
  public:
-  using Handle = std::uint64_t;
+  /// The caller's number for a message: no two that are in flight have the same.
+  using Token = std::uint32_t;
+  struct Completion {
+    Token token = 0;
+    std::uint64_t bytes = 0;  ///< that were sent, as far as the library tells
+    bool too_long = false;    ///< more were sent than the receive had room for; the message is gone
+    bool withdrawn = false;   ///< by cancel()
+  };
 
   virtual ~Transport() = default;
 
@@ -27,23 +30,33 @@ class Transport {
   /// The node of each rank, numbered from 0 by first appearance: ranks of one node can share memory.
   virtual const std::vector<std::int32_t>& node_of_rank() const = 0;
   virtual bool any_thread() const = 0;
+  /// Tags are in [0, max_tag()]; at least 32767. Ranks may differ.
+  virtual int max_tag() const = 0;
   /// For reports: library, version, ABI and thread level.
   virtual std::string description() const = 0;
 
-  /// Non-blocking, any size (also 0), tag in [0, kMaxTransportTag]. The memory stays the caller's and must stay valid
-  /// until test() has reported completion. Messages of one (source, tag) pair match in the order in which they were
-  /// posted. `peer` of a receive may be kAnyRank.
-  virtual Handle isend(ConstBytes from, int peer, int tag) = 0;
-  virtual Handle irecv(Bytes to, int peer, int tag) = 0;
+  /// Non-blocking, any size (also 0). The memory stays the caller's and must stay valid until the message is complete.
+  /// Messages of one (source, tag) pair match in the order in which they are posted, each one receive, whatever their
+  /// lengths.
+  /// True if the message is complete already; no Completion follows.
+  virtual bool isend(ConstBytes from, int peer, int tag, Token token) = 0;
+  virtual void irecv(Bytes to, int peer, int tag, Token token) = 0;
+  /// Receives the next message that has come from any rank under this tag, of at most `to.size()` bytes, as irecv()
+  /// does; false if there is none. Nobody calls irecv() under such a tag.
+  virtual bool take(Bytes to, int tag, Token token) = 0;
 
-  /// Lets the library move messages, and finds what is complete. Never blocks.
-  virtual void poll() = 0;
-  /// The number of bytes moved, once poll() has found it complete; the handle is then gone. A message longer than the
-  /// receive buffer is an Error(mismatch).
-  virtual std::optional<std::uint64_t> test(Handle handle) = 0;
-  /// Withdraws a receive; the handle is then gone and its memory may be reused. False when it had already matched a
-  /// message, which then has been received (MPI_Cancel, MPI_Wait, !MPI_Test_cancelled). Sends are never withdrawn.
-  virtual bool cancel(Handle receive) = 0;
+  /// Lets the library move messages, and appends what is complete. Never blocks.
+  virtual void poll(std::vector<Completion>& complete) = 0;
+  /// Withdraws a receive that irecv() posted. A Completion follows: withdrawn, unless a message had been matched
+  /// already. Sends are never withdrawn.
+  virtual void cancel(Token receive) = 0;
+  /// The last call, if nothing is in flight here. `sent`: messages to each rank; `received`: from all of them. What the
+  /// library names this communicator by may be used again only when all that was sent to this rank was received here,
+  /// which it can find out by a sum over the ranks.
+  virtual void retire(std::vector<std::uint64_t> sent, std::uint64_t received) noexcept {
+    static_cast<void>(sent);
+    static_cast<void>(received);
+  }
 
   /// Whether that rank's process has ended, as far as the library can tell; what came from it before has then been
   /// received. Any thread. MPI has no such call: it ends the job, or says nothing.
