@@ -29,18 +29,19 @@ class MessageCounts {
 
   /// Epochs below have been told, or there was nothing to tell; of this one and the next there may be.
   std::uint64_t told_before() const { return told_before_; }
-  bool has_to_tell(std::uint64_t epoch) const {
-    return epoch >= told_before_ && (is_asked_ || sent_.through(epoch) != told_sent_ ||
-                                     received_.through(epoch) != told_received_);
+  bool has_news(std::uint64_t epoch) const {
+    return epoch >= told_before_ &&
+           (sent_.through(epoch) != told_sent_ || received_.through(epoch) != told_received_);
   }
-  /// The peer has told of an epoch that is not over here: it waits.
-  void ask() { is_asked_ = true; }
+  /// The peer has told of an epoch that is not over here, and waits.
+  void ask(std::uint64_t epoch) { asked_before_ = epoch + 1; }
+  /// Of epochs below, and was not told.
+  std::uint64_t asked_before() const { return asked_before_ > told_before_ ? asked_before_ : 0; }
   /// What to tell of an epoch whose operations are over here.
   Told tell(std::uint64_t epoch) {
     told_before_ = epoch + 1;
     told_sent_ = sent_.through(epoch);
     told_received_ = received_.through(epoch);
-    is_asked_ = false;
     return {epoch, told_sent_};
   }
   /// May have been told, or is none of the last ones.
@@ -88,7 +89,7 @@ class MessageCounts {
   std::uint64_t told_before_ = 0;
   std::uint64_t told_sent_ = 0;
   std::uint64_t told_received_ = 0;
-  bool is_asked_ = false;
+  std::uint64_t asked_before_ = 0;
   std::uint64_t cleared_before_ = 0;
   std::deque<Told> heard_;
 };

@@ -16,7 +16,8 @@ void RemoteMessages::close_epochs() {
     const MessageCounts& counts = pair(peer).counts;
     const std::uint64_t first = counts.told_before();
     for (std::uint64_t epoch = first; epoch < std::min(closed, first + 2); ++epoch)
-      if (counts.has_to_tell(epoch)) tell_counts(peer, epoch);
+      if (counts.has_news(epoch)) tell_counts(peer, epoch);
+    if (const std::uint64_t asked = counts.asked_before(); asked > 0 && asked <= closed) tell_counts(peer, asked - 1);
   }
   flush();
   while (!excess_.empty() && core_.operations.past(excess_.begin()->first).sequence != excess_.begin()->first)
@@ -44,7 +45,7 @@ void RemoteMessages::hear_counts(const Header& header) {
   if (header.sequence < closed_epochs_)
     tell_counts(peer, header.sequence);
   else
-    counts.ask();
+    counts.ask(header.sequence);
 }
 
 bool RemoteMessages::clear_heard() {

@@ -128,7 +128,9 @@ void withdrawal(Transport& transport) {
   const int left = (transport.rank() + transport.size() - 1) % transport.size();
   for (const std::uint64_t bytes : {100u, 2500u}) {
     std::vector<std::byte> room(bytes);
-    CHECK(transport.cancel(messages.irecv(room, left, 11)));
+    const auto unmatched = messages.irecv(room, left, 11);
+    transport.cancel(unmatched);
+    CHECK(messages.wait_for(unmatched).withdrawn);
     barrier(transport);  // nobody sends under this tag before
     // The next receive under the same tag is not disturbed.
     const auto receive = messages.irecv(room, left, 11);

@@ -80,16 +80,16 @@ TEST(MessageCounts, TellsWhatWasSentUpToAnEpoch) {
   for (const std::uint64_t epoch : {0, 1, 0, 1, 1}) sender.note_sent(epoch);
   for (const std::uint64_t epoch : {1, 0, 1, 1}) receiver.note_received(epoch);
   EXPECT_EQ(sender.may_post_before(), 2u);
-  ASSERT_TRUE(sender.has_to_tell(0));
+  ASSERT_TRUE(sender.has_news(0));
   receiver.hear(sender.tell(0));
-  EXPECT_FALSE(sender.has_to_tell(0));
+  EXPECT_FALSE(sender.has_news(0));
   EXPECT_EQ(receiver.heard().sent, 2u);
   EXPECT_EQ(receiver.received_of_heard(), 1u);  // one is missing
   receiver.note_received(0);
   EXPECT_EQ(receiver.received_of_heard(), 2u);
   receiver.clear_heard();
   EXPECT_EQ(receiver.may_post_before(), 2u);  // it has told nothing yet
-  ASSERT_TRUE(receiver.has_to_tell(0));
+  ASSERT_TRUE(receiver.has_news(0));
   sender.hear(receiver.tell(0));
   EXPECT_EQ(receiver.may_post_before(), 3u);
   EXPECT_EQ(sender.heard().sent, 0u);
@@ -98,16 +98,18 @@ TEST(MessageCounts, TellsWhatWasSentUpToAnEpoch) {
   sender.note_sent(2);
   receiver.note_received(2);
   receiver.hear(sender.tell(1));
-  EXPECT_FALSE(sender.has_to_tell(1));
-  EXPECT_TRUE(sender.has_to_tell(2));
+  EXPECT_FALSE(sender.has_news(1));
+  EXPECT_TRUE(sender.has_news(2));
   EXPECT_EQ(receiver.heard().sent, 5u);
   EXPECT_EQ(receiver.received_of_heard(), 5u);
   receiver.clear_heard();
   // Long nothing.
   receiver.hear(sender.tell(40));
-  EXPECT_FALSE(sender.has_to_tell(41));
-  sender.ask();
-  EXPECT_TRUE(sender.has_to_tell(41));
+  EXPECT_FALSE(sender.has_news(41));
+  sender.ask(40);
+  EXPECT_EQ(sender.asked_before(), 0u);
+  sender.ask(41);
+  EXPECT_EQ(sender.asked_before(), 42u);
   EXPECT_EQ(receiver.heard().sent, 6u);
   EXPECT_EQ(receiver.received_of_heard(), 6u);
   EXPECT_FALSE(sender.may_have_sent_in(40));
