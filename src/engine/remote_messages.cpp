@@ -603,20 +603,16 @@ bool RemoteMessages::has_heard(const Operation& operation, int peer) const {
 }
 
 bool RemoteMessages::close() {
-  if (core_.transport_broken) return true;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   // What has come is answered, also where this rank has nothing left to do.
-  while ((progress(true) || is_busy()) && std::chrono::steady_clock::now() < deadline) {
+  while (!core_.transport_broken && (progress(true) || is_busy()) && std::chrono::steady_clock::now() < deadline) {
     drop_gone();
     std::this_thread::yield();
   }
+  // The transport may still use it.
+  in_flight_.for_each_id([](std::uint32_t, InFlight& each) { static_cast<void>(each.memory.release()); });
+  if (core_.transport_broken) return true;
   const bool is_quiet = !is_busy();
-  in_flight_.for_each_id([&](std::uint32_t token, InFlight& each) {
-    if (each.kind == Kind::send || each.kind == Kind::packet_out)
-      static_cast<void>(each.memory.release());  // which the transport may still read
-    else if (each.kind != Kind::packet_in)
-      core_.transport->cancel(token);
-  });
   if (is_quiet) {
     std::vector<std::uint64_t> sent;
     std::uint64_t received = 0;

@@ -164,11 +164,11 @@ INSTANTIATE_TEST_SUITE_P(, Remote,
                          });
 
 TEST_P(Remote, MoreMessagesThanTagsAndMoreOperationsThanSlots) {
-  constexpr std::uint32_t kMessages = 1300;
+  constexpr std::uint32_t kMessages = 600;
   run_ranks(ranks({0, 1, 2}), [&](Engine& engine, int rank) {
     std::vector<std::shared_ptr<engine::Run>> runs;
     std::vector<std::vector<std::uint32_t>> in;
-    std::vector<std::vector<std::uint32_t>> out(20, std::vector<std::uint32_t>(kMessages));
+    std::vector<std::vector<std::uint32_t>> out(12, std::vector<std::uint32_t>(kMessages));
     const auto plan = messages_plan(rank, 3, kMessages, 4);
     for (std::uint32_t i = 0; i < out.size(); ++i) {
       in.emplace_back(kMessages);
