@@ -30,8 +30,7 @@ class MessageCounts {
   /// Epochs below have been told, or there was nothing to tell; of this one and the next there may be.
   std::uint64_t told_before() const { return told_before_; }
   bool has_news(std::uint64_t epoch) const {
-    return epoch >= told_before_ &&
-           (sent_.through(epoch) != told_sent_ || received_.through(epoch) != told_received_);
+    return epoch >= told_before_ && (sent_.through(epoch) != told_sent_ || received_.through(epoch) != told_received_);
   }
   /// The peer has told of an epoch that is not over here, and waits.
   void ask(std::uint64_t epoch) { asked_before_ = epoch + 1; }

@@ -12,8 +12,8 @@ void RemoteMessages::close_epochs() {
   if (closed == closed_epochs_ || !core_.may_call_transport()) return;
   closed_epochs_ = closed;
   are_fewer_blocked_ = !blocked_.empty();
-  for (const int peer : remote_) {
-    const MessageCounts& counts = pair(peer).counts;
+  for (const auto& [peer, with] : pairs_) {
+    const MessageCounts& counts = with.counts;
     const std::uint64_t first = counts.told_before();
     for (std::uint64_t epoch = first; epoch < std::min(closed, first + 2); ++epoch)
       if (counts.has_news(epoch)) tell_counts(peer, epoch);
@@ -80,14 +80,12 @@ bool RemoteMessages::clear(int peer) {
       moved = true;
     }
     // What has failed is being settled.
-    const bool is_settling =
-        !settlements_.empty() && tags_.epoch(settlements_.begin()->first) <= told.epoch;
+    const bool is_settling = !settlements_.empty() && tags_.epoch(settlements_.begin()->first) <= told.epoch;
     if (with.recount == Pair::Recount::answered && with.excess == 0 && !is_settling)
-      give_up_communicator(peer, "rank " + std::to_string(peer) + " has sent " + std::to_string(told.sent) +
-                                     " messages up to operation " +
-                                     std::to_string((told.epoch + 1) * tags_.operations_per_epoch() - 1) +
-                                     ", of which rank " + std::to_string(core_.rank) + " has received " +
-                                     std::to_string(received));
+      give_up_communicator(
+          peer, "rank " + std::to_string(peer) + " has sent " + std::to_string(told.sent) +
+                    " messages up to operation " + std::to_string((told.epoch + 1) * tags_.operations_per_epoch() - 1) +
+                    ", of which rank " + std::to_string(core_.rank) + " has received " + std::to_string(received));
     break;
   }
   return moved;
@@ -130,12 +128,13 @@ void RemoteMessages::on_recounted(int peer, std::uint64_t epoch, const std::vect
 
 void RemoteMessages::give_up_communicator(int peer, const std::string& what) {
   if (unusable_) return;
-  unusable_ = Error(ErrorCode::mismatch,
-                    "ranks " + std::to_string(core_.rank) + " and " + std::to_string(peer) +
-                        " cannot use this communicator any more: " + what +
-                        "; an earlier collective call of these ranks did not fit: every rank must make the same calls in "
-                        "the same order with matching counts, types and roots",
-                    core_.rank);
+  unusable_ =
+      Error(ErrorCode::mismatch,
+            "ranks " + std::to_string(core_.rank) + " and " + std::to_string(peer) +
+                " cannot use this communicator any more: " + what +
+                "; an earlier collective call of these ranks did not fit: every rank must make the same calls in "
+                "the same order with matching counts, types and roots",
+            core_.rank);
   core_.fail_all(*unusable_);
 }
 

@@ -28,13 +28,9 @@ std::uint64_t now_ns() {
 }  // namespace
 
 RemoteMessages::RemoteMessages(Core& core)
-    : core_(core),
-      tags_(core.node.max_tag, core.options.operation_slots),
-      pairs_(static_cast<std::size_t>(core.node.team.size())),
-      window_(kLeastWindow) {
+    : core_(core), tags_(core.node.max_tag, core.options.operation_slots), window_(kLeastWindow) {
   for (int peer = 0; peer < core.node.team.size(); ++peer)
     if (!core.is_near(peer)) remote_.push_back(peer);
-  for (Pair& each : pairs_) set_limits(each);
 }
 
 void RemoteMessages::set_limits(Pair& of) const {
@@ -72,7 +68,7 @@ bool RemoteMessages::is_blocked(const Operation& operation, int peer) {
   return true;
 }
 
-bool RemoteMessages::has_room(const Step& what) const {
+bool RemoteMessages::has_room(const Step& what) {
   return what.kind == StepKind::recv || what.from.size_bytes < kLongBytes || pair(what.peer).long_sends < window_;
 }
 
@@ -553,8 +549,7 @@ void RemoteMessages::has_failed_elsewhere(std::uint64_t sequence) {
 // Ranks whose counts alone differ have the same signature.
 void RemoteMessages::compare(Operation& operation, int peer, ListKind kind, const std::vector<SentMessage>& there) {
   const bool peer_sends = kind == ListKind::sends;
-  const std::vector<SentMessage> here =
-      planned(operation.sequence, peer, peer_sends ? StepKind::recv : StepKind::send);
+  const std::vector<SentMessage> here = planned(operation.sequence, peer, peer_sends ? StepKind::recv : StepKind::send);
   const auto find = [](const std::vector<SentMessage>& list, std::int32_t tag) -> const SentMessage* {
     const auto found = std::find_if(list.begin(), list.end(), [&](const SentMessage& each) { return each.tag == tag; });
     return found == list.end() ? nullptr : &*found;
@@ -573,8 +568,8 @@ void RemoteMessages::compare(Operation& operation, int peer, ListKind kind, cons
           operation, peer,
           sender + " takes part without sending the " + bytes(each) + " that " + receiver + " expected from it");
     if (message->bytes != each.bytes)
-      return core_.fail_mismatch(operation, peer,
-                                 sender + " sent " + bytes(*message) + " where " + receiver + " expected " + bytes(each));
+      return core_.fail_mismatch(
+          operation, peer, sender + " sent " + bytes(*message) + " where " + receiver + " expected " + bytes(each));
   }
   for (const SentMessage& each : sent)
     if (find(expected, each.tag) == nullptr)
@@ -614,10 +609,10 @@ bool RemoteMessages::close() {
   if (core_.transport_broken) return true;
   const bool is_quiet = !is_busy();
   if (is_quiet) {
-    std::vector<std::uint64_t> sent;
+    std::vector<std::uint64_t> sent(static_cast<std::size_t>(core_.node.team.size()));
     std::uint64_t received = 0;
-    for (const Pair& each : pairs_) {
-      sent.push_back(each.counts.sent());
+    for (const auto& [peer, each] : pairs_) {
+      sent[static_cast<std::size_t>(peer)] = each.counts.sent();
       received += each.counts.received();
     }
     core_.transport->retire(std::move(sent), received);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/core.hpp"
@@ -66,7 +67,7 @@ class RemoteMessages final : public Mechanism {
     StepId step = 0;
     Operation* operation = nullptr;  ///< of a step; a packet's owner, or nullptr
     std::uint64_t sequence = 0;      ///< of the operation of a message
-    std::uint64_t posted_ns = 0;  ///< of long messages
+    std::uint64_t posted_ns = 0;     ///< of long messages
     std::unique_ptr<std::byte[]> memory{};
   };
   struct Packet {
@@ -106,14 +107,18 @@ class RemoteMessages final : public Mechanism {
   static constexpr std::uint64_t kSlowNs = 300'000;  ///< several times what a nap takes
 
   bool is_busy() const {
-    return in_flight_count_ > 0 || !outbox_.empty() || !waiting_.empty() || !blocked_.empty() || !ending_.empty() || !settlements_.empty();
+    return in_flight_count_ > 0 || !outbox_.empty() || !waiting_.empty() || !blocked_.empty() || !ending_.empty() ||
+           !settlements_.empty();
   }
   bool progress(bool look_for_packets);
   bool is_its_turn();
-  Pair& pair(int peer) { return pairs_[static_cast<std::size_t>(peer)]; }
-  const Pair& pair(int peer) const { return pairs_[static_cast<std::size_t>(peer)]; }
+  Pair& pair(int peer) {
+    const auto [found, is_new] = pairs_.try_emplace(peer);
+    if (is_new) set_limits(found->second);
+    return found->second;
+  }
   bool is_blocked(const Operation& operation, int peer);
-  bool has_room(const Step& what) const;
+  bool has_room(const Step& what);
   void post_now(Operation& operation, StepId step);
   bool post_waiting();
   int tag_of(const Operation& operation, StepId step) const;
@@ -157,19 +162,19 @@ class RemoteMessages final : public Mechanism {
 
   Core& core_;
   const TagSplit tags_;
-  std::vector<int> remote_;  ///< ranks of other nodes
-  std::vector<Pair> pairs_;  ///< by rank
-  std::uint64_t closed_epochs_ = 0;  ///< all operations of these are over here
-  std::vector<int> hearing_;         ///< peers that have told counts which are not cleared
+  std::vector<int> remote_;                               ///< ranks of other nodes
+  std::unordered_map<int, Pair> pairs_;                   ///< by rank: of those with which there were messages
+  std::uint64_t closed_epochs_ = 0;                       ///< all operations of these are over here
+  std::vector<int> hearing_;                              ///< peers that have told counts which are not cleared
   std::map<std::uint64_t, Settlement::Received> excess_;  ///< what was received besides, by operation
   std::optional<Error> unusable_;                         ///< the communicator
   SlotTable<InFlight> in_flight_;
   std::size_t in_flight_count_ = 0;
   std::vector<Transport::Completion> complete_;
   PerOperation<State> states_;
-  std::size_t leaving_ = 0;  ///< operations that run, with messages from or for ranks of other nodes
-  Fifo<Waiting> waiting_;    ///< ready steps, for the next poll, or for long sends before them
-  Fifo<Waiting> blocked_;    ///< ready steps whose tags may not be used again yet
+  std::size_t leaving_ = 0;         ///< operations that run, with messages from or for ranks of other nodes
+  Fifo<Waiting> waiting_;           ///< ready steps, for the next poll, or for long sends before them
+  Fifo<Waiting> blocked_;           ///< ready steps whose tags may not be used again yet
   bool are_fewer_blocked_ = false;  ///< than blocked_ holds, perhaps
 
   Fifo<Packet> outbox_;

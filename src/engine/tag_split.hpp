@@ -18,7 +18,8 @@ class TagSplit {
   explicit TagSplit(int max_tag, std::uint32_t most_slots = kMostSlots) {
     const int bits = std::bit_width(static_cast<std::uint32_t>(max_tag)) - 1;
     plan_bits_ = std::min(kMostPlanBits, bits - kLeastOthers);
-    slot_bits_ = std::min((bits - plan_bits_) * 2 / 3, static_cast<int>(std::bit_width(std::min(most_slots, kMostSlots))) - 1);
+    slot_bits_ =
+        std::min((bits - plan_bits_) * 2 / 3, static_cast<int>(std::bit_width(std::min(most_slots, kMostSlots))) - 1);
     signature_bits_ = bits - plan_bits_ - slot_bits_;
   }
 

@@ -154,13 +154,15 @@ class Remote : public testing::TestWithParam<NetworkSetting> {
   std::atomic<std::size_t> left_over_{0};
 };
 INSTANTIATE_TEST_SUITE_P(, Remote,
-                         testing::Values(NetworkSetting{32767, 0, 0}, NetworkSetting{32767, 1, 0}, NetworkSetting{32767, 2, 1},
-                                         NetworkSetting{(1 << 23) - 1, 3, 0}, NetworkSetting{(1 << 23) - 1, 4, 1},
-                                         NetworkSetting{32767, 5, 0, 2}, NetworkSetting{32767, 6, 1, 2},
-                                         NetworkSetting{32767, 7, 0, 4}, NetworkSetting{32767, 0, 1, 4}),
+                         testing::Values(NetworkSetting{32767, 0, 0}, NetworkSetting{32767, 1, 0},
+                                         NetworkSetting{32767, 2, 1}, NetworkSetting{(1 << 23) - 1, 3, 0},
+                                         NetworkSetting{(1 << 23) - 1, 4, 1}, NetworkSetting{32767, 5, 0, 2},
+                                         NetworkSetting{32767, 6, 1, 2}, NetworkSetting{32767, 7, 0, 4},
+                                         NetworkSetting{32767, 0, 1, 4}),
                          [](const auto& setting) {
                            return "tags_" + std::to_string(setting.param.max_tag) + "_seed_" +
-                                  std::to_string(setting.param.shuffle_seed) + "_slots_" + std::to_string(setting.param.slots);
+                                  std::to_string(setting.param.shuffle_seed) + "_slots_" +
+                                  std::to_string(setting.param.slots);
                          });
 
 TEST_P(Remote, MoreMessagesThanTagsAndMoreOperationsThanSlots) {
@@ -385,9 +387,8 @@ TEST_P(Remote, WhatALateRankDoesNotTakeIsNotTakenForAnotherMessage) {
       if (rank == 1 && is_taken) builder.recv({0, 4, Buffer::output}, 0, 0);
       const auto plan = std::make_shared<const Plan>(std::move(builder).finish(rank == 0 ? 4 : 0, rank == 0 ? 0 : 4));
       std::vector<std::uint32_t> memory(1, rank == 0 ? i : ~0u);
-      const auto error =
-          rank == 0 ? failure_of(*engine.start(plan, {bytes_of(std::as_const(memory)), {}}, {}, 7))
-                    : failure_of(*engine.start(plan, {{}, bytes_of(memory)}, {}, 7));
+      const auto error = rank == 0 ? failure_of(*engine.start(plan, {bytes_of(std::as_const(memory)), {}}, {}, 7))
+                                   : failure_of(*engine.start(plan, {{}, bytes_of(memory)}, {}, 7));
       ASSERT_FALSE(error) << error->what();
       ASSERT_EQ(memory[0], rank == 0 || is_taken ? i : ~0u);
     }
