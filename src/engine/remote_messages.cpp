@@ -20,7 +20,7 @@ void RemoteMessages::begin(Operation& operation) {
   if (state.leaves_node) ++leaving_;
   state.announced.clear();
   state.announce_from = 0;
-  state.announced_ahead = 0;
+  state.window_used = 0;
   announce_ahead(operation);
 }
 
@@ -28,16 +28,16 @@ void RemoteMessages::begin(Operation& operation) {
 // queues behind the data, and the link idles until the cts returns. A window bounds the early handshakes: each costs a
 // transport call, and the first data would wait for hundreds of them.
 void RemoteMessages::announce_ahead(Operation& operation) {
-  constexpr std::uint32_t kMostAhead = 32;  // the window: more than a link carries during one handshake
+  constexpr std::uint32_t kWindow = 32;  // announcements: more than a link carries during one handshake
   State& state = states_[operation];
   const std::vector<Step>& steps = operation.plan().steps;
-  for (StepId& step = state.announce_from; step < steps.size() && state.announced_ahead < kMostAhead; ++step) {
+  for (StepId& step = state.announce_from; step < steps.size() && state.window_used < kWindow; ++step) {
     const Step& what = steps[step];
     if (what.kind != StepKind::send || what.from.size_bytes <= eager_bytes() || core_.is_near(what.peer)) continue;
     if (state.announced.empty()) state.announced.assign(steps.size(), CompiledPlan::kNone);
     if (state.announced[step] != CompiledPlan::kNone) continue;  // its step was ready earlier
     state.announced[step] = announce(operation, step, {.ready = false, .ahead = true});
-    ++state.announced_ahead;
+    ++state.window_used;
   }
 }
 
@@ -119,7 +119,7 @@ void RemoteMessages::on_data_sent(std::uint32_t sender_transfer) {
   if (found == nullptr) return;
   const Send transfer = *found;
   if (transfer.ahead) {
-    --states_[*transfer.operation].announced_ahead;
+    --states_[*transfer.operation].window_used;
     announce_ahead(*transfer.operation);
   }
   sends_.remove(sender_transfer);

@@ -50,7 +50,7 @@ class RemoteMessages final : public Mechanism, private RemoteEvents {
     StepId step = 0;
     ConstBytes data{};
     bool ready = true;   ///< false: only announced, its step is not ready yet
-    bool ahead = false;  ///< takes a place in the window: counted in State::announced_ahead
+    bool ahead = false;  ///< takes a place in the window: counted in State::window_used
     int tag = -1;        ///< of its cts; -1: no cts yet
   };
   /// A long message from its cts until its data has arrived.
@@ -63,7 +63,7 @@ class RemoteMessages final : public Mechanism, private RemoteEvents {
     bool leaves_node = false;              ///< counted in leaving_
     std::vector<std::uint32_t> announced;  ///< by step: id in sends_ once the rts is sent, else kNone; may be empty
     StepId announce_from = 0;              ///< earlier steps need no rts any more
-    std::uint32_t announced_ahead = 0;     ///< announcements in the window: not ready at their rts, not sent yet
+    std::uint32_t window_used = 0;         ///< announcements in the window: not ready at their rts, not sent yet
   };
 
   /// Larger than on a node: between nodes a handshake costs more, so longer messages are cheaper to copy.
