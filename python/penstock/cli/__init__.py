@@ -25,6 +25,8 @@ except ImportError as missing:
 
 # Command → module with a click command of that name. Imported on use, so that `penstock --help` is fast.
 _COMMANDS = {
+    "run": "penstock.cli.run",
+    "env": "penstock.cli.run",
     "bench": "penstock.cli.bench",
     "info": "penstock.cli.info",
     "store": "penstock.cli.store",
