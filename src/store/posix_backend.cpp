@@ -119,7 +119,7 @@ class PosixBackend final : public Backend {
     if (fd < 0) absent_or_fail(key, errno);
     const OpenFile file(calls_, fd);
     FileStatus status;
-    if (calls_.fstat(fd, status) < 0) fail_call("cannot look at " + path(key), errno);
+    if (calls_.fstat(fd, status) < 0) fail_call("cannot stat " + path(key), errno);
     std::vector<std::byte> data(status.size_bytes);
     const Bytes to(data);
     read_file(file, key, 0, std::span(&to, 1));
@@ -138,7 +138,7 @@ class PosixBackend final : public Backend {
     FileStatus status;
     if (calls_.stat(path(key), status) == 0) return !status.is_directory;
     if (errno == ENOENT || errno == ENOTDIR) return false;
-    fail_call("cannot look at " + path(key), errno);
+    fail_call("cannot stat " + path(key), errno);
   }
 
   std::vector<std::string> list(std::string_view prefix) const override {
@@ -310,17 +310,17 @@ class PosixBackend final : public Backend {
       PosixBackend(root_, url_, {.create = true, .durable = true}, calls_);
     }
     if (calls_.stat(root_, status) < 0) {
-      if (errno != ENOENT) fail_call(url_ + ": cannot look at " + root_, errno);
+      if (errno != ENOENT) fail_call(url_ + ": cannot stat " + root_, errno);
       if (!create) {
         throw Error(ErrorCode::not_found, url_ + ": no such directory; create the store first or correct the path");
       }
       make_directory(root_);
     } else if (!status.is_directory) {
-      throw Error(ErrorCode::invalid_argument, url_ + ": " + root_ + " is a file, expected a directory");
+      throw Error(ErrorCode::invalid_argument, url_ + ": " + root_ + " is a file; expected a directory");
     }
     const std::string format_path = path(kFormatFile);
     if (calls_.stat(format_path, status) < 0) {
-      if (errno != ENOENT) fail_call(url_ + ": cannot look at " + format_path, errno);
+      if (errno != ENOENT) fail_call(url_ + ": cannot stat " + format_path, errno);
       found_store(create);
     }
     check_format();
@@ -349,7 +349,7 @@ class PosixBackend final : public Backend {
       // Every new ext file system has lost+found in its root. Another process that creates the same store at this
       // moment makes .tmp and PENSTOCK.
       if (name == kTemporary || name == "lost+found" || name == kFormatFile) continue;
-      throw Error(ErrorCode::invalid_argument, url_ + ": the directory is no store (it holds '" + name +
+      throw Error(ErrorCode::invalid_argument, url_ + ": the directory is not a store (it holds '" + name +
                                                    "' and no file " + std::string(kFormatFile) +
                                                    "); give an empty or new directory, or correct the path");
     }
@@ -408,7 +408,7 @@ class PosixBackend final : public Backend {
       try {
         return action();
       } catch (const Error& error) {
-        if (attempt == kPruned || !is_caused_by(error, ENOENT)) throw;
+        if (attempt == kPruned || error.system_error() != ENOENT) throw;
       }
       forget_directories(directory);
     }
@@ -478,7 +478,7 @@ class PosixBackend final : public Backend {
         FileStatus status;
         if (calls_.stat(path(key), status) < 0) {
           if (errno == ENOENT) continue;  // removed meanwhile
-          fail_call("cannot look at " + path(key), errno);
+          fail_call("cannot stat " + path(key), errno);
         }
         kind = status.is_directory ? DirectoryEntry::Kind::directory : DirectoryEntry::Kind::file;
       }
@@ -502,7 +502,7 @@ class PosixBackend final : public Backend {
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) fail_call("cannot read " + path(key) + " at offset " + std::to_string(offset_bytes), errno);
       if (got == 0) {
-        throw Error(ErrorCode::corrupt, path(key) + " ends at offset " + std::to_string(offset_bytes) + ", expected " +
+        throw Error(ErrorCode::corrupt, path(key) + " ends at offset " + std::to_string(offset_bytes) + "; expected " +
                                             std::to_string(end_bytes - offset_bytes) + " more bytes");
       }
       rest.advance(static_cast<std::size_t>(got));
