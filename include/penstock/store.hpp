@@ -111,8 +111,8 @@ class PENSTOCK_API Blob {
   /// Makes one version out of the newest one and all regions, and returns its number. A reader sees all regions or
   /// none. When the call returns, this version and all before it are durable (see StoreOptions::durable).
   /// Regions may be empty. They must not overlap, and must lie in [0, size_bytes()) unless the blob grows.
-  /// Throws Error(corrupt) if the newest version cannot be read. If the call throws, nothing was written, unless the message
-  /// says that the outcome is unknown.
+  /// Throws Error(corrupt) if the newest version cannot be read. If the call throws, nothing was written, unless the
+  /// message says that the outcome is unknown.
   std::uint64_t write(std::span<const WriteRegion> regions);
 
   struct Appended {
@@ -135,8 +135,9 @@ class PENSTOCK_API Blob {
   /// Frees staged data that will not be committed. Without this call gc frees it after the lease.
   void discard(const StagedWrite& part) noexcept;
 
-  /// Throws Error(not_found) for a version that does not exist yet or was collected. Throws Error(corrupt) for a numbered version
-  /// that needs a damaged record. kLatest then gives the newest version that can be read, and Snapshot::damage tells.
+  /// Throws Error(not_found) for a version that does not exist yet or was collected. Throws Error(corrupt) for a
+  /// numbered version that needs a damaged record. kLatest then gives the newest version that can be read, and
+  /// Snapshot::damage tells.
   Snapshot snapshot(std::uint64_t version = kLatest) const;
   /// snapshot(version).read(regions).
   void read(std::span<const ReadRegion> regions, std::uint64_t version = kLatest) const;
@@ -146,8 +147,8 @@ class PENSTOCK_API Blob {
   /// The versions from `first` on, oldest first, without collected ones.
   std::vector<LogEntry> log(std::uint64_t first = 1) const;
 
-  /// Names a version. It then stays readable, independent of GcOptions. Throws Error(exists) if the tag exists, Error(not_found) if
-  /// gc has collected the version or has announced that it will.
+  /// Names a version. It then stays readable, independent of GcOptions. Throws Error(exists) if the tag exists,
+  /// Error(not_found) if gc has collected the version or has announced that it will.
   void tag(std::string_view tag, std::uint64_t version = kLatest);
   void untag(std::string_view tag);                  ///< throws Error(not_found)
   std::vector<Tag> tags() const;                     ///< sorted by name
@@ -242,17 +243,19 @@ class PENSTOCK_API Store {
 
   const std::string& url() const;
 
-  /// Throws Error(exists) if the name is taken. A name has letters, digits, '.', '_' and '-', and does not start with '.'.
+  /// Throws Error(exists) if the name is taken. A name has letters, digits, '.', '_' and '-', and does not start with
+  /// '.'.
   Blob create(std::string_view name, const BlobOptions& options);
   /// Throws Error(not_found).
   Blob open(std::string_view name) const;
   bool exists(std::string_view name) const;
   std::vector<BlobInfo> list() const;
   /// Makes a new blob whose version 1 is `version` of blob `name`. They share the data if the backend can (posix: by
-  /// hard links). Writing, collecting or removing one does not affect the other. Throws Error(exists), Error(not_found).
+  /// hard links). Writing, collecting or removing one does not affect the other. Throws Error(exists),
+  /// Error(not_found).
   Blob clone(std::string_view name, std::uint64_t version, std::string_view new_name);
-  /// Removes a blob with all versions and tags. Its handles then throw Error(not_found); a read in progress may still succeed.
-  /// Throws Error(not_found).
+  /// Removes a blob with all versions and tags. Its handles then throw Error(not_found); a read in progress may still
+  /// succeed. Throws Error(not_found).
   GcReport remove(std::string_view name);
 
   /// Reads everything and verifies every checksum and reference. Reports damage; does not throw for it.

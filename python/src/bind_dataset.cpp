@@ -165,8 +165,8 @@ class PythonMap {
     } catch (nb::python_error& error) {
       throw Error(ErrorCode::invalid_argument, "makes its stage fail", -1, error.what());
     } catch (const nb::cast_error& error) {
-      throw Error(ErrorCode::invalid_argument, "gets a label from the map function that is not an integer of 64 bits", -1,
-                  error.what());
+      throw Error(ErrorCode::invalid_argument, "gets a label from the map function that is not an integer of 64 bits",
+                  -1, error.what());
     }
   }
 

@@ -111,8 +111,9 @@ Manifest Manifest::parse(std::string_view text) {
     manifest.objects.push_back({object.at("size_bytes").number(), object.at("data_bytes").number(),
                                 digest_from_hex(object.at("table").text())});
   }
-  if (parsed.at("ranks").number() != manifest.objects.size()) refuse("it has " + std::to_string(manifest.objects.size()) + " objects for " +
-             std::to_string(parsed.at("ranks").number()) + " ranks");
+  if (parsed.at("ranks").number() != manifest.objects.size())
+    refuse("it has " + std::to_string(manifest.objects.size()) + " objects for " +
+           std::to_string(parsed.at("ranks").number()) + " ranks");
   for (const json::Value& array : parsed.at("arrays").items()) {
     try {
       manifest.arrays.push_back({array.at("name").text(), dtype_from_name(array.at("dtype").text()),

@@ -147,7 +147,8 @@ Dataset Dataset::mix(std::span<const Dataset> datasets, std::span<const std::uin
   std::vector<const Chain*> parts;
   for (std::size_t i = 0; i < datasets.size(); ++i) {
     if (weights[i] == 0) refuse("mix() got a weight of 0; leave that dataset out");
-    if (samples.value_or(0) > 0 && datasets[i].samples() == 0) refuse("mix() cannot repeat a dataset without samples; leave that dataset out");
+    if (samples.value_or(0) > 0 && datasets[i].samples() == 0)
+      refuse("mix() cannot repeat a dataset without samples; leave that dataset out");
     parts.push_back(datasets[i].chain_.get());
   }
   Several several = together(parts, "mix()");
@@ -303,7 +304,8 @@ DatasetIterator Dataset::iterate(const DatasetState& from) const {
   if (from.position > samples())
     refuse("cannot start at position " + std::to_string(from.position) + " in an epoch of " +
            std::to_string(samples()) + " samples; is this the dataset that the state was saved from?");
-  if (chain_->repeat == 0 && batches() == 0) refuse("an epoch has no batch, so it cannot be repeated without end; give more samples or smaller batches");
+  if (chain_->repeat == 0 && batches() == 0)
+    refuse("an epoch has no batch, so it cannot be repeated without end; give more samples or smaller batches");
   return DatasetIterator(dataset::Pipeline::start(chain_, from));
 }
 

@@ -132,9 +132,12 @@ void check_image(const DecodeOptions& options) {
   if (options.dtype == DType::uint8 && is_normalised(options))
     refuse_options("images cannot be normalised as uint8; decode them to float16 or float32");
   for (const float deviation : options.deviation)
-    if (!(deviation > 0)) refuse_options("images cannot be divided by a deviation of " + std::to_string(deviation) + "; expected more than 0");
+    if (!(deviation > 0))
+      refuse_options("images cannot be divided by a deviation of " + std::to_string(deviation) +
+                     "; expected more than 0");
   if (!(options.flip >= 0 && options.flip <= 1))
-    refuse_options("images cannot be flipped with a probability of " + std::to_string(options.flip) + "; expected 0 to 1");
+    refuse_options("images cannot be flipped with a probability of " + std::to_string(options.flip) +
+                   "; expected 0 to 1");
   if (!(options.central_crop >= 0 && options.central_crop <= 1))
     refuse_options("a central crop cannot take a fraction of " + std::to_string(options.central_crop) +
                    "; expected 0 to 1");

@@ -28,7 +28,8 @@ class Resizer {
     static Box of(Size size) { return {0, 0, static_cast<double>(size.height), static_cast<double>(size.width)}; }
     bool operator==(const Box&) const = default;
   };
-  /// Where the values are written, in elements: rows and columns may be exchanged and mirrored, channels interleaved or apart.
+  /// Where the values are written, in elements: rows and columns may be exchanged and mirrored, channels interleaved or
+  /// apart.
   struct Strides {
     std::ptrdiff_t row = 0;
     std::ptrdiff_t column = 0;

@@ -229,8 +229,8 @@ void Core::on_late(const Header& header) {
     return send_notice(peer, header.sequence, FailureDetector::has_gone(gone, where), true, -1, false);
   send_notice(peer, header.sequence,
               Error(ErrorCode::mismatch,
-                    "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not match in " +
-                        where + ": rank " + std::to_string(rank) + " completed it without the message that rank " +
+                    "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not match in " + where +
+                        ": rank " + std::to_string(rank) + " completed it without the message that rank " +
                         std::to_string(peer) + " sent" + kSameCalls,
                     rank),
               false, peer, false);

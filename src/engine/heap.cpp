@@ -72,8 +72,9 @@ HeapRanges::HeapRanges(std::uint64_t bytes) {
 std::uint64_t HeapRanges::take(std::uint64_t bytes) {
   const auto found = std::ranges::find_if(free_, [&](const auto& range) { return range.second >= bytes; });
   if (found == free_.end())
-    throw Error(ErrorCode::no_space, "too many communicators share memory at a time: another one needs " +
-                                         std::to_string(bytes) + " bytes of addresses, and they are used up; free communicators, or lower PENSTOCK_SHARED_BYTES");
+    throw Error(ErrorCode::no_space,
+                "too many communicators share memory at a time: another one needs " + std::to_string(bytes) +
+                    " bytes of addresses, and they are used up; free communicators, or lower PENSTOCK_SHARED_BYTES");
   // What is left of the range stays the entry that it is: nothing is allocated, so nothing is lost if memory is short.
   auto range = free_.extract(found);
   const std::uint64_t offset = range.key();
@@ -156,7 +157,8 @@ std::shared_ptr<Heap> Heap::make() {
   std::shared_ptr<Heap> heap(new Heap);
   heap->descriptor_ = open_nameless();
   struct stat facts {};
-  if (::fstat(heap->descriptor_, &facts) != 0) throw_system("cannot read the status of the file of the shared memory (fstat)", errno);
+  if (::fstat(heap->descriptor_, &facts) != 0)
+    throw_system("cannot read the status of the file of the shared memory (fstat)", errno);
   std::uint64_t bytes = wanted_bytes();
   for (;; bytes /= 2) try {
       heap->map(bytes);

@@ -202,7 +202,8 @@ std::uint64_t File::State::sought(std::int64_t offset, Whence whence, std::uint6
   const std::uint64_t target = origin + static_cast<std::uint64_t>(offset);
   if (offset < 0 ? static_cast<std::uint64_t>(-(offset + 1)) >= origin : target < origin) {
     throw Error(ErrorCode::invalid_argument, url + ": cannot seek by " + std::to_string(offset) + " from " +
-                                                 std::to_string(origin) + ", in etypes: the result is outside of the file");
+                                                 std::to_string(origin) +
+                                                 ", in etypes: the result is outside of the file");
   }
   return target;
 }

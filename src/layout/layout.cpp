@@ -44,7 +44,8 @@ Layout Layout::from_axes(std::vector<Axis> axes, std::vector<std::int32_t> owner
   layout.size_elems_ = layout::checked_product(layout.shape_, "layout: the number of elements");
   const std::int64_t tiles = layout::checked_product(tiles_per_axis, "layout: the number of blocks");
   if (static_cast<std::int64_t>(owners.size()) != tiles)
-    reject(std::to_string(owners.size()) + " owners given; expected one for each of " + std::to_string(tiles) + " blocks");
+    reject(std::to_string(owners.size()) + " owners given; expected one for each of " + std::to_string(tiles) +
+           " blocks");
   for (std::size_t i = 0; i < owners.size(); ++i)
     if (owners[i] < 0 || owners[i] >= ranks)
       reject("owners[" + std::to_string(i) + "] is " + std::to_string(owners[i]) + "; expected a rank from 0 to " +

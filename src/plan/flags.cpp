@@ -36,7 +36,8 @@ std::string violated_flag_rule(const Plan& plan) {
     if (!is_allowed(step.kind)) return which + "is of a kind that a short exchange does not have";
     if (step.tag != 0) return which + "has a tag";
     waits = waits || step.kind == StepKind::wait;
-    if (waits && step.kind == StepKind::signal) return which + "publishes data after a wait, but the flag publishes all data at once";
+    if (waits && step.kind == StepKind::signal)
+      return which + "publishes data after a wait, but the flag publishes all data at once";
     if (!touches(step.kind).writes) continue;
     if (step.to.buffer != Buffer::shared) {
       if (id < end_of_waits) return which + "writes before all waits are complete";

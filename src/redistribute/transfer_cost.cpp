@@ -23,8 +23,9 @@ std::size_t side_of(const char* function, const std::vector<double>& latency, co
 
 void TransferCost::append(PartCost term, std::size_t ranks) {
   if (ranks != 0 && ranks_ != 0 && ranks != static_cast<std::size_t>(ranks_))
-    throw Error(ErrorCode::invalid_argument, "with_transformation: the cost is for " + std::to_string(ranks_) + " ranks, and per_byte has " +
-                                                 std::to_string(ranks) + " entries; expected one per rank");
+    throw Error(ErrorCode::invalid_argument, "with_transformation: the cost is for " + std::to_string(ranks_) +
+                                                 " ranks, and per_byte has " + std::to_string(ranks) +
+                                                 " entries; expected one per rank");
   if (ranks != 0) ranks_ = static_cast<std::int32_t>(ranks);
   terms_.push_back(std::make_shared<const PartCost>(std::move(term)));
 }

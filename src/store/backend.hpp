@@ -29,8 +29,8 @@ class Backend {
   virtual bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) = 0;
 
   /// Creates an object that no other process looks for until the call returns. This is cheaper than put_if_absent:
-  /// if the writer dies or the power fails during the call, part of the object may remain under the key. Throws Error(exists).
-  /// After any other error no object is there.
+  /// if the writer dies or the power fails during the call, part of the object may remain under the key. Throws
+  /// Error(exists). After any other error no object is there.
   virtual void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces);
 
   /// Creates `prefix`/<number as 20 digits> under the first free number from `first` on, and returns that number. The
@@ -50,7 +50,8 @@ class Backend {
   /// near the end pays.
   virtual bool finds_last_by_asking() const { return true; }
 
-  /// Fills `to` with the bytes from offset_bytes on. Throws Error(not_found); Error(corrupt) if the object is too short.
+  /// Fills `to` with the bytes from offset_bytes on. Throws Error(not_found); Error(corrupt) if the object is too
+  /// short.
   virtual void read(std::string_view key, std::uint64_t offset_bytes, Bytes to) const = 0;
 
   /// As read, for one contiguous range of the object: fills the targets one after another.
@@ -96,8 +97,8 @@ class Backend {
   virtual std::size_t remove_all(std::span<const std::string> keys);
 
   /// Copies objects: first → second of each pair. All copies are durable when the call returns. No other process may
-  /// know the new keys. A backend may share the bytes, which then live until both keys are removed. Throws Error(not_found),
-  /// exists.
+  /// know the new keys. A backend may share the bytes, which then live until both keys are removed. Throws
+  /// Error(not_found), exists.
   virtual void copy_all(std::span<const std::pair<std::string, std::string>> keys);
 
   /// Makes all objects durable, including those of non-durable writers on this host.

@@ -107,7 +107,8 @@ class BlobState {
   bool wait(std::uint64_t version, std::chrono::nanoseconds timeout);
   /// Throws Error(not_found) for collected versions.
   Record record(std::uint64_t version);
-  /// The map of a version by the log alone. Indexes and later versions build only on such maps. Throws Error(not_found).
+  /// The map of a version by the log alone. Indexes and later versions build only on such maps. Throws
+  /// Error(not_found).
   std::shared_ptr<const VersionMap> map_at(std::uint64_t version);
   /// A map of the same bytes: the compacted one if the version was compacted, else map_at.
   std::shared_ptr<const VersionMap> readable_map_at(std::uint64_t version);
@@ -120,8 +121,8 @@ class BlobState {
   void read(const VersionMap& map, std::span<const ReadRegion> regions);
 
   void check_regions(std::span<const WriteRegion> regions) const;
-  /// Throws Error(corrupt) if the newest version cannot be read, since later versions could not be read either. Reads the log
-  /// once per process.
+  /// Throws Error(corrupt) if the newest version cannot be read, since later versions could not be read either. Reads
+  /// the log once per process.
   void check_log();
   /// Records, indexes and compacted maps with numbers beyond the newest version. A loss of power may leave such.
   std::vector<std::string> beyond_newest();
@@ -182,8 +183,8 @@ class BlobState {
   /// False if the entry does not exist.
   bool read_entry(const std::string& entry);
   void follow_news();
-  /// Creates the entry of the name; throws Error(exists). Returns false if a gc has removed the blob, or has freed the entries
-  /// from which the number of this one follows: then the blob counts as removed.
+  /// Creates the entry of the name; throws Error(exists). Returns false if a gc has removed the blob, or has freed the
+  /// entries from which the number of this one follows: then the blob counts as removed.
   bool announce();
   /// Whether an index, rather than the map of version `from`, is the shorter way to the map of `version`.
   bool is_shorter_from_index(std::uint64_t from, std::uint64_t version) const;

@@ -124,8 +124,9 @@ void check_blob(BlobState& blob, CheckReport& report) {
   }
   guarded([&] {
     for (const std::string& object : blob.beyond_newest()) {
-      report.problems.push_back(backend.url() + ": object " + object + " belongs to no version, since the record of version " +
-                                std::to_string(newest + 1) + " is missing; see 'penstock store repair'");
+      report.problems.push_back(backend.url() + ": object " + object +
+                                " belongs to no version, since the record of version " + std::to_string(newest + 1) +
+                                " is missing; see 'penstock store repair'");
     }
   });
   for (const auto& [key, source] : reachable) {

@@ -65,7 +65,8 @@ void Counter::look() const {
   // A gc puts this mark before it removes entries. Without the mark, a missing entry has never existed.
   if (backend_->exists(series() + std::string(kGone))) {
     throw Error(ErrorCode::io, backend_->url() +
-                                   ": a gc has collected the shared file pointer, because it was not used for longer than the lease; set it again with seek_shared");
+                                   ": a gc has collected the shared file pointer, because it was not used for longer "
+                                   "than the lease; set it again with seek_shared");
   }
 }
 

@@ -61,8 +61,8 @@ class Encoder {
   std::vector<std::byte> bytes_;
 };
 
-/// Reads what an Encoder wrote, field by field. The caller owns `bytes` and `source`. Throws Error(corrupt), naming `source`,
-/// if the bytes end early.
+/// Reads what an Encoder wrote, field by field. The caller owns `bytes` and `source`. Throws Error(corrupt), naming
+/// `source`, if the bytes end early.
 class Decoder {
  public:
   Decoder(ConstBytes bytes, std::string_view source) : bytes_(bytes), source_(source) {}
@@ -123,7 +123,8 @@ class Decoder {
   std::size_t at_ = 0;
 };
 
-/// Verifies the checksum that Encoder::seal appended, and returns the bytes before it. Throws Error(corrupt), naming `source`.
+/// Verifies the checksum that Encoder::seal appended, and returns the bytes before it. Throws Error(corrupt), naming
+/// `source`.
 inline ConstBytes unseal(ConstBytes sealed, std::string_view source) {
   constexpr std::size_t kSum = 16;
   if (sealed.size() < kSum) {

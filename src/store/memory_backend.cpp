@@ -89,7 +89,8 @@ std::shared_ptr<Backend> open_memory(std::string_view name, const std::string& u
   const std::lock_guard lock(mutex);
   const auto at = named.find(name);
   if (at != named.end()) return at->second;
-  if (!options.create) throw Error(ErrorCode::not_found, url + ": no such store in this process; create it first or correct the name");
+  if (!options.create)
+    throw Error(ErrorCode::not_found, url + ": no such store in this process; create it first or correct the name");
   return named.emplace(name, std::make_shared<MemoryBackend>(url)).first->second;
 }
 

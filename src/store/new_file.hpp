@@ -12,7 +12,8 @@
 
 namespace penstock::store {
 
-/// Throws Error(no_space) if the device or the quota is full, else Error(io). Its cause is the system's text for `error`, an errno.
+/// Throws Error(no_space) if the device or the quota is full, else Error(io). Its cause is the system's text for
+/// `error`, an errno.
 [[noreturn]] void fail_call(const std::string& what, int error);
 
 /// A new file of this object, open for writing. The destructor removes its path, unless keep() was called. Not

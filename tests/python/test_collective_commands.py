@@ -115,7 +115,9 @@ def test_a_file_that_is_no_table_is_left_alone(tmp_path: Path) -> None:
     notes.write_text("mine")
     status, _, err = end_of(tune(notes))
     assert status == 1, err
-    assert said(err) == [f"'{notes}' is not a tuning table, so it was not overwritten; give another name, or remove the file (exists)"]
+    assert said(err) == [
+        f"'{notes}' is not a tuning table, so it was not overwritten; give another name, or remove the file (exists)"
+    ]
     notes.write_text(json.dumps({"format": "penstock-tuning", "version": 99, "tables": []}))
     status, _, err = end_of(tune(notes))
     assert status == 1, err

@@ -60,7 +60,8 @@ Tuning::Point parse_point(CollectiveKind kind, const json::Value& from) {
       throw Error(ErrorCode::unsupported, "it names the algorithm '" + candidate.algorithm + "' of " +
                                               std::string(name(kind)) +
                                               ", which this version of Penstock does not have; tune again");
-    if (candidate.nanoseconds == 0) throw Error(ErrorCode::corrupt, "it gives '" + candidate.algorithm + "' a time of 0 ns; tune again");
+    if (candidate.nanoseconds == 0)
+      throw Error(ErrorCode::corrupt, "it gives '" + candidate.algorithm + "' a time of 0 ns; tune again");
     point.candidates.push_back(std::move(candidate));
   }
   return point;
@@ -223,7 +224,8 @@ Plan plan_task(const Team& team, const Collective& collective, std::span<const S
   whole.count = kSegments * collective.count;
   const LevelsRow* row = levels_row(collective.algorithm);
   if (row == nullptr)
-    throw Error(ErrorCode::invalid_argument, "the algorithm '" + collective.algorithm + "' has no tasks; expected a row of levels.def, such as hierarchical");
+    throw Error(ErrorCode::invalid_argument, "the algorithm '" + collective.algorithm +
+                                                 "' has no tasks; expected a row of levels.def, such as hierarchical");
   if (collective.count == 0) throw Error(ErrorCode::invalid_argument, "count is 0; a task needs at least one element");
   choose(team, whole);  // checks
   Sequence sequence("task/" + collective.algorithm, team);
