@@ -1,9 +1,11 @@
 // Reads the tuning table of a communicator: rank 0 reads and checks it, then broadcasts it.
+#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <mutex>
 #include <set>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "comm/check.hpp"

@@ -71,7 +71,7 @@ class PosixBackend final : public Backend {
     const std::string target = path(key);
     FileStatus status;
     if (calls_.stat(target, status) == 0) return false;
-    say_unsynced();
+    announce_unsynced();
     return publish(
         pieces, [&](NewFile& file) { return file.link_to(target); }, parent(target));
   }
@@ -79,7 +79,7 @@ class PosixBackend final : public Backend {
   void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces) override {
     check_key(key);
     const std::string target = path(key);
-    say_unsynced();
+    announce_unsynced();
     in_directory(parent(target), [&] {
       NewFile file(calls_, target);
       file.write(pieces);
@@ -92,7 +92,7 @@ class PosixBackend final : public Backend {
 
   std::uint64_t append(std::string_view prefix, std::uint64_t first, std::span<const ConstBytes> pieces) override {
     check_key(prefix);
-    say_unsynced();
+    announce_unsynced();
     const auto link_to_first_free = [&](NewFile& file) {
       for (;; ++first) {
         const auto link = file.link_to(path(numbered_key(prefix, first)));
@@ -188,7 +188,7 @@ class PosixBackend final : public Backend {
 
   void copy_all(std::span<const std::pair<std::string, std::string>> keys) override {
     std::set<std::string> directories;
-    say_unsynced();
+    announce_unsynced();
     for (const auto& pair : keys) {
       const auto& [from, to] = pair;
       check_key(from);
@@ -434,7 +434,7 @@ class PosixBackend final : public Backend {
 
   /// Puts the mark of this kernel before the first object that is not durable. The mark is durable, so it is found
   /// after a loss of power.
-  void say_unsynced() {
+  void announce_unsynced() {
     if (durable_ || said_unsynced_.load()) return;
     PosixBackend(root_, url_, {.create = false, .durable = true}, calls_).put_if_absent(unsynced_key(), {});
     said_unsynced_ = true;
