@@ -281,7 +281,7 @@ void Heap::reclaim() {
     if (use == Use::head && kept_.size() < kMostKept)
       kept_.push_back({left.offset, left.bytes, left.head_bytes, {}});
     else
-      release(left);  // where that throws, the range stays for the next time
+      release(left);  // if that throws, the range stays for the next time
     if (i + 1 < left_.size()) left = std::move(left_.back());
     left_.pop_back();
   }
