@@ -467,7 +467,7 @@ def test_a_plan_draws_who_owns_what(comm: ps.Comm, tmp_path: Path) -> None:
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
     assert comm.rank == 0 or not list(tmp_path.iterdir())
     for wrong, text in (
-        (lambda: batch.plot(folder / "none.png", pair=1), "pair is 1, expected 0 to 0"),
+        (lambda: batch.plot(folder / "none.png", pair=1), "pair is 1; expected 0 to 0"),
         (lambda: plan.plot(folder / "nonexistent" / "plan.png"), "there is no directory"),
         (lambda: plan.plot(folder / "plan.odd"), "ends with .odd"),
         (lambda: plan.plot(folder / "plan.png", index=(1,)), "index has 1 numbers"),

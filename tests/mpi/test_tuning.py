@@ -121,7 +121,7 @@ def test_a_table_is_for_the_order_that_was_asked_for(folder: Path) -> None:
     turns.Free()
     if found is not None:
         assert found.key == key
-    with pytest.raises(ps.Error, match="order is 'zigzag', expected launched or round-robin"):
+    with pytest.raises(ps.Error, match="order is 'zigzag'; expected launched or round-robin"):
         tuning.run(tuning.TuningRequest(["bcast"], [64], order="zigzag"), folder / "table.json")
 
 
@@ -153,7 +153,7 @@ def test_an_output_that_cannot_be_written_is_an_error_on_all_ranks(folder: Path)
         tuning.run(request, folder / "none" / "table.json")
     if WORLD.rank == 0:
         (folder / "notes.txt").write_text("mine")
-    with pytest.raises(ps.Error, match="is no tuning table"):
+    with pytest.raises(ps.Error, match="is not a tuning table"):
         tuning.run(request, folder / "notes.txt")
 
 
