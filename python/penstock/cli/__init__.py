@@ -28,6 +28,8 @@ _COMMANDS = {
     "run": "penstock.cli.run",
     "env": "penstock.cli.run",
     "bench": "penstock.cli.bench",
+    "doctor": "penstock.cli.doctor",
+    "explain": "penstock.cli.explain",
     "info": "penstock.cli.info",
     "store": "penstock.cli.store",
     "plan": "penstock.cli.plan",
