@@ -112,6 +112,9 @@ int probe_outside_hook(int source, int tag, MPI_Comm comm, int* found, MPI_Statu
 #define MPI_Type_set_attr PENSTOCK_OWN(Type_set_attr)
 #define MPI_Type_size_x PENSTOCK_OWN(Type_size_x)
 #define MPI_Wait PENSTOCK_OWN(Wait)
+#ifdef OPEN_MPI
+#define MPI_Comm_f2c PENSTOCK_OWN(Comm_f2c)  // elsewhere a macro
+#endif
 #ifdef MPI_ABI_VERSION
 #define MPI_Comm_fromint PENSTOCK_OWN(Comm_fromint)
 #endif

@@ -44,7 +44,8 @@ def program(abi: str, name: str) -> Path:
 
 def mpiexec(abi: str, ranks: int, *command: str | Path, timeout_s: float = 120, **environment: str) -> Done:
     """Run a command under the mpiexec of an ABI."""
-    words = [ROOT / "dev", "exec", "mpiexec", "-n", ranks, *command]
+    is_inside = os.environ.get("PENSTOCK_MPI") == MPIS[abi]
+    words = [*([] if is_inside else [ROOT / "dev", "exec"]), "mpiexec", "-n", ranks, *command]
     done = subprocess.run(
         [str(word) for word in words],
         env={**os.environ, "PENSTOCK_MPI": MPIS[abi], **environment},

@@ -65,7 +65,7 @@ def test_natively(abi: str, name: str) -> None:
     assert f"{name}: ok" in done.out
 
 
-@pytest.mark.parametrize("abi", MPIS)
+@pytest.mark.parametrize("abi", MPIS if ALL else ["mpich"])
 def test_communicators_leave_nothing(abi: str, tmp_path: Path) -> None:
     lives = 1000 if ALL else 20
     done = preloaded(abi, 2, tmp_path / "report.json", program(abi, "lives"), str(lives))
