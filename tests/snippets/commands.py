@@ -296,7 +296,7 @@ def _program(_: list[str]) -> str:
 
 
 def _eval(given: list[str]) -> str:
-    inner = re.fullmatch(r"\$\((.*)\)", " ".join(given))
+    inner = re.fullmatch(r"'?\$\((.*)\)'?", " ".join(given))
     if inner is None:
         raise UnknownCommandError(f"expected eval $(a command), not eval {given}")
     return check(inner[1]).not_run or "it changes the shell; tests/preload runs it"
