@@ -70,7 +70,7 @@ class BlobState {
  public:
   static std::shared_ptr<BlobState> create(std::shared_ptr<Backend> backend, std::string_view name,
                                            const BlobOptions& options);
-  /// Throws not_found.
+  /// Throws Error(not_found).
   static std::shared_ptr<BlobState> open(std::shared_ptr<Backend> backend, std::string_view name);
   /// As open; null if no blob has this name.
   static std::shared_ptr<BlobState> find(const std::shared_ptr<Backend>& backend, std::string_view name);
@@ -91,7 +91,7 @@ class BlobState {
     std::string action;              ///< the effect of the replacement
   };
   /// The content of gc/alive in a folder: a copy of the entry of its blob. If the creation was given up, `name` is
-  /// empty. Throws not_found, corrupt.
+  /// empty. Throws Error(not_found), Error(corrupt).
   struct Witness {
     std::string name;
     std::vector<std::byte> entry;
@@ -110,9 +110,10 @@ class BlobState {
 
   std::uint64_t latest();
   bool wait(std::uint64_t version, std::chrono::nanoseconds timeout);
-  /// Throws not_found for collected versions.
+  /// Throws Error(not_found) for collected versions.
   Record record(std::uint64_t version);
-  /// The map of a version by the log alone. Indexes and later versions build only on such maps. Throws not_found.
+  /// The map of a version by the log alone. Indexes and later versions build only on such maps. Throws
+  /// Error(not_found).
   std::shared_ptr<const VersionMap> map_at(std::uint64_t version);
   /// A map of the same bytes: the compacted one if the version was compacted, else map_at.
   std::shared_ptr<const VersionMap> readable_map_at(std::uint64_t version);
@@ -125,8 +126,8 @@ class BlobState {
   void read(const VersionMap& map, std::span<const ReadRegion> regions);
 
   void check_regions(std::span<const WriteRegion> regions) const;
-  /// Throws corrupt if the newest version cannot be read, since later versions could not be read either. Reads the log
-  /// once per process.
+  /// Throws Error(corrupt) if the newest version cannot be read, since later versions could not be read either. Reads
+  /// the log once per process.
   void check_log();
   /// Records, indexes and compacted maps with numbers beyond the newest version. A loss of power may leave such.
   std::vector<std::string> beyond_newest();
@@ -144,7 +145,7 @@ class BlobState {
     std::uint64_t keep_from = 0;    ///< versions below are collected, except those with a tag
     std::uint64_t fence_below = 0;  ///< bases below may be fenced; the fence record in the log decides
   };
-  /// Throws not_found if the blob was removed.
+  /// Throws Error(not_found) if the blob was removed.
   Marks marks() const;
   /// Stores the map of a version as an index, if it has none.
   void put_index(std::uint64_t version);
@@ -196,8 +197,8 @@ class BlobState {
   /// False if the entry does not exist.
   bool read_entry(const std::string& entry);
   void follow_news();
-  /// Creates the entry of the name, and makes the blob exist; throws exists. Returns false if another process gave the
-  /// creation up, or may free the entry: then the blob never exists.
+  /// Creates the entry of the name, and makes the blob exist; throws Error(exists). Returns false if another process
+  /// gave the creation up, or may free the entry: then the blob never exists.
   bool announce();
   bool confirm(const std::string& entry, std::uint64_t freed);
   /// Whether an index, rather than the map of version `from`, is the shorter way to the map of `version`.

@@ -28,7 +28,7 @@ constexpr std::size_t kHoleBytes = 4096;
 [[noreturn]] void fail_export(const std::string& path, const char* what) {
   const int error = errno;
   throw Error(error == ENOSPC || error == EDQUOT ? ErrorCode::no_space : ErrorCode::io,
-              std::string("cannot ") + what + " " + path, -1, std::strerror(error));
+              std::string("cannot ") + what + " " + path, -1, std::strerror(error), error);
 }
 
 /// Differs between hosts and containers, which may have equal host names and process numbers.
