@@ -28,6 +28,7 @@ _COMMANDS = {
     "bench": "penstock.cli.bench",
     "info": "penstock.cli.info",
     "store": "penstock.cli.store",
+    "dataset": "penstock.cli.dataset",
     "plan": "penstock.cli.plan",
     "model": "penstock.cli.model",
     "tune": "penstock.cli.tune",
