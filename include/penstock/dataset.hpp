@@ -247,8 +247,8 @@ class PENSTOCK_API Dataset {
 
   /// A different permutation in every epoch. It is computed, not stored: no memory, no start-up time.
   Dataset shuffle(std::uint64_t seed) const;
-  /// The same in two levels, for sources in which neighbours are read together: permutes blocks, then the samples of each
-  /// `window` blocks that follow one another. A block is used in one stretch of the epoch only.
+  /// The same in two levels, for sources in which neighbours are read together: permutes blocks, then the samples of
+  /// each `window` blocks that follow one another. A block is used in one stretch of the epoch only.
   Dataset shuffle(std::uint64_t seed, const ShuffleBlocks& blocks) const;
   Dataset take(std::uint64_t samples) const;
   Dataset skip(std::uint64_t samples) const;

@@ -14,6 +14,8 @@
 
 namespace penstock::checkpoint {
 
+/// Shared by the saver, its threads' channels and the handles. post() is called by the background threads, all else by
+/// the application's thread.
 class Relay {
  public:
   Relay(std::shared_ptr<Peers> peers, int channels);
@@ -22,16 +24,16 @@ class Relay {
   std::shared_ptr<Peers> channel(int channel);
 
   /// A condition that a rank waits for, and the number of saves after which it can hold.
-  struct Wish {
+  struct Condition {
     std::function<bool()> satisfied;
     std::uint64_t saves = 0;
   };
 
   /// Runs posted collectives in rounds: ranks exchange what their threads have posted, and run what all have posted.
-  /// Returns when `satisfied` holds on every rank. It ignores ranks whose wish needs a save that some rank has yet to
-  /// begin: after a failure that only some ranks saw, their calls no longer match. Collective, on the application's
+  /// Returns when `satisfied` holds on every rank. It ignores ranks whose condition needs a save that some rank has yet
+  /// to begin: after a failure that only some ranks saw, their calls no longer match. Collective, on the application's
   /// thread.
-  void serve(const Wish& wish);
+  void serve(const Condition& condition);
 
   /// Counts a save that this rank begins.
   void count_save() { ++saves_; }

@@ -1,5 +1,5 @@
-// Saved lists of samples. The file, in little-endian words of 8 bytes: a header; the bytes of all paths; the end of each
-// path in these; a record for each sample.
+// Saved lists of samples. The file, in little-endian words of 8 bytes: a header; the bytes of all paths; the end of
+// each path in these; a record for each sample.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -55,7 +55,7 @@ struct Header {
 
 [[noreturn]] void fail(const std::string& file, const std::string& what, int error) {
   throw Error(error == ENOENT ? ErrorCode::not_found : ErrorCode::io, "the index " + file + " " + what, -1,
-              std::generic_category().message(error));
+              std::generic_category().message(error), error);
 }
 
 [[noreturn]] void corrupt(const std::string& file, const std::string& what) {
@@ -71,9 +71,7 @@ std::string folder_of(const std::string& file) {
   return slash == std::string::npos ? std::string() : file.substr(0, slash + 1);
 }
 
-bool is_relative(std::string_view path) {
-  return !path.starts_with('/') && path.find("://") == std::string_view::npos;
-}
+bool is_relative(std::string_view path) { return !path.starts_with('/') && path.find("://") == std::string_view::npos; }
 
 class MappedIndex final : public SampleIndex {
  public:
@@ -137,8 +135,8 @@ class MappedIndex final : public SampleIndex {
   }
   Record record(std::uint64_t index) const {
     if (index >= header_.samples)
-      throw Error(ErrorCode::invalid_argument, "there is no sample " + std::to_string(index) + " in an index of " +
-                                                   std::to_string(header_.samples));
+      throw Error(ErrorCode::invalid_argument,
+                  "there is no sample " + std::to_string(index) + " in an index of " + std::to_string(header_.samples));
     Record record;
     std::memcpy(&record, memory_ + ends_place() + header_.paths * 8 + index * sizeof record, sizeof record);
     return record;

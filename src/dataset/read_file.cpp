@@ -29,7 +29,7 @@ class Descriptor {
 
 [[noreturn]] void fail(const std::string& message, int error) {
   const ErrorCode code = error == ENOENT || error == ENOTDIR ? ErrorCode::not_found : ErrorCode::io;
-  throw Error(code, message, -1, std::generic_category().message(error));
+  throw Error(code, message, -1, std::generic_category().message(error), error);
 }
 
 [[noreturn]] void refuse_size(const std::string& size, std::uint64_t max_bytes) {
@@ -62,7 +62,7 @@ ConstBytes read_file(const std::string& path, std::uint64_t max_bytes, std::vect
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) fail("cannot be opened", errno);
   struct stat info {};
-  if (fstat(file.get(), &info) != 0) fail("has no size", errno);
+  if (fstat(file.get(), &info) != 0) fail("cannot be examined (fstat)", errno);
   if (!S_ISREG(info.st_mode)) throw Error(ErrorCode::io, "is not a regular file");
   const auto file_bytes = static_cast<std::uint64_t>(info.st_size);
   std::size_t filled = 0;

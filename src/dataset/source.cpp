@@ -92,11 +92,11 @@ class Objects : public Source {
     return source_.name ? source_.name(index) : "sample " + std::to_string(index);
   }
   ConstBytes read(std::uint64_t, std::uint64_t, std::vector<std::byte>&) const override {
-    throw Error(ErrorCode::invalid_argument, "is no object");
+    throw Error(ErrorCode::invalid_argument, "is not an object of the program");
   }
   std::shared_ptr<void> object(std::uint64_t index) const override {
     std::shared_ptr<void> object = source_.get(index);
-    if (!object) throw Error(ErrorCode::invalid_argument, "is no object: its source gave none");
+    if (!object) throw Error(ErrorCode::invalid_argument, "is missing: its source returned no object");
     return object;
   }
   bool gives_objects() const override { return true; }

@@ -43,6 +43,7 @@ enum class Descriptors {
   pblas    ///< 9 entries (type 1), or 11 with the lengths of the first blocks (type 2)
 };
 
+/// An illegal argument, as pxerbla reports it.
 struct Complaint {
   int parameter;  ///< for pxerbla
   std::string text;
@@ -56,7 +57,7 @@ std::optional<Complaint> check(const Operand& operand, const int* descriptor, st
                                const Position& position, Descriptors kind);
 
 /// Whether a Layout can describe it: not if the first block is longer than the others.
-bool is_known(const Operand& operand);
+bool fits_layout(const Operand& operand);
 
 /// The elements of the submatrix that one process has, in its local array.
 struct LocalPart {

@@ -26,6 +26,8 @@ except ImportError as missing:
 # Command → module with a click command of that name. Imported on use, so that `penstock --help` is fast.
 _COMMANDS = {
     "bench": "penstock.cli.bench",
+    "doctor": "penstock.cli.doctor",
+    "explain": "penstock.cli.explain",
     "info": "penstock.cli.info",
     "store": "penstock.cli.store",
     "dataset": "penstock.cli.dataset",

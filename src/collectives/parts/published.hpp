@@ -1,5 +1,5 @@
 // The planner of the rows `shared`: each rank publishes its contribution in shared memory once, and reads what it needs
-// from the others. Short data goes by flags (Plan::by_flags). Cost: 1 round.
+// from the others. Short data uses flags (Plan::by_flags). Cost: 1 round.
 #pragma once
 
 #include <string>
@@ -11,6 +11,7 @@ namespace penstock::collectives {
 /// The largest number of bytes that a rank publishes; equal on all ranks.
 std::uint64_t published_bytes(const Team& team, const Collective& collective);
 
+/// Builds one rank's plan. `team` and `collective` must outlive it.
 class Published {
  public:
   Published(std::string algorithm, const Team& team, const Collective& collective);

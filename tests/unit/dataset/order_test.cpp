@@ -75,7 +75,8 @@ TEST(ShuffledInBlocks, IsAPermutationThatUsesAWindowOfBlocksAtATime) {
 }
 
 TEST(ShuffledInBlocks, KeepsItsValues) {
-  EXPECT_EQ(all(*shuffled_in_blocks(sequential(10), 1, 3, 2)), (std::vector<std::uint64_t>{9, 8, 6, 7, 4, 1, 0, 5, 2, 3}));
+  EXPECT_EQ(all(*shuffled_in_blocks(sequential(10), 1, 3, 2)),
+            (std::vector<std::uint64_t>{9, 8, 6, 7, 4, 1, 0, 5, 2, 3}));
 }
 
 // A saved position must mean the same samples in later versions.
