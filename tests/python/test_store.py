@@ -204,7 +204,7 @@ def test_a_ceph_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
 
 def test_a_directory_that_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ps.Error, match="no store") as caught:
+    with pytest.raises(ps.Error, match="not a store") as caught:
         ps.Store(f"file://{tmp_path}")
     assert caught.value.code == "invalid_argument"
     with pytest.raises(ps.Error) as caught:
@@ -496,7 +496,7 @@ def test_blobs_are_made_and_written_from_the_command_line(tmp_path: Path) -> Non
         (("create", "{place}", "x"), 2, "give its --size, or --grows"),
         (("create", "{place}", "field", "--size", "1"), 1, "exists already"),
         (("create", "{place}", "x", "--size", "1Q"), 2, "'1Q' is not a size; expected bytes such as 4096, 64K"),
-        (("create", "{place}", "x", "--size", "-1"), 2, "no size"),
+        (("create", "{place}", "x", "--size", "-1"), 2, "is not a size"),
         (("write", "{place}/field", "{empty}"), 2, "give a file with data"),
         (("write", "{place}/field", "{place}"), 2, "does not exist"),
         (("write", "{place}/field", "{part}", "--offset", "8"), 2, "expected it within [0, 8)"),
