@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "penstock/export.hpp"
+#include "penstock/sample_index.hpp"
 #include "penstock/types.hpp"
 
 namespace penstock {
@@ -68,6 +69,26 @@ struct ObjectSource {
   std::function<std::shared_ptr<void>(std::uint64_t index)> get;
   std::function<std::string(std::uint64_t index)> name;  ///< for messages
   std::string digest;                                    ///< see Dataset::digest()
+  /// Samples that are soon asked for, in this order; may be empty. Must not block.
+  std::function<void(std::span<const std::uint64_t> indices)> announce;
+};
+
+/// A source of samples whose bytes a function of the program reads. Several threads call the functions at once.
+struct ReaderSource {
+  std::uint64_t size = 0;
+  /// Puts the bytes of a sample at the beginning of `buffer`, which may be larger, and returns how many there are.
+  std::function<std::uint64_t(std::uint64_t index, std::uint64_t max_bytes, std::vector<std::byte>& buffer)> read;
+  std::function<std::string(std::uint64_t index)> name;  ///< for messages
+  std::vector<std::int64_t> labels;                      ///< one per sample, or empty: all 0
+  std::string digest;                                    ///< see Dataset::digest()
+  /// As for ObjectSource.
+  std::function<void(std::span<const std::uint64_t> indices)> announce;
+};
+
+/// See Dataset::shuffle().
+struct ShuffleBlocks {
+  std::uint64_t block = 1;   ///< samples that are neighbours in the source
+  std::uint64_t window = 1;  ///< blocks that are mixed
 };
 
 /// Functions that a Dataset needs for a program's objects. All but `collate` may be empty.
@@ -210,6 +231,9 @@ class PENSTOCK_API Dataset {
   static Dataset from_files(std::vector<std::string> paths, std::vector<std::int64_t> labels = {});
   static Dataset from_bytes(std::vector<std::vector<std::byte>> samples, std::vector<std::int64_t> labels = {});
   static Dataset from_objects(ObjectSource source);
+  static Dataset from_reader(ReaderSource source);
+  /// The files, or parts of files, that a saved index lists.
+  static Dataset from_index(std::shared_ptr<const SampleIndex> index);
   /// Takes `block` samples of each dataset in turn until all are exhausted. The datasets may only have been shuffled,
   /// taken from, skipped, mixed and interleaved.
   static Dataset interleave(std::span<const Dataset> datasets, std::uint64_t block = 1);
@@ -223,6 +247,9 @@ class PENSTOCK_API Dataset {
 
   /// A different permutation in every epoch. It is computed, not stored: no memory, no start-up time.
   Dataset shuffle(std::uint64_t seed) const;
+  /// The same in two levels, for sources in which neighbours are read together: permutes blocks, then the samples of
+  /// each `window` blocks that follow one another. A block is used in one stretch of the epoch only.
+  Dataset shuffle(std::uint64_t seed, const ShuffleBlocks& blocks) const;
   Dataset take(std::uint64_t samples) const;
   Dataset skip(std::uint64_t samples) const;
 

@@ -130,6 +130,12 @@ Dataset Dataset::from_bytes(std::vector<std::vector<std::byte>> samples, std::ve
 
 Dataset Dataset::from_objects(ObjectSource source) { return from_source(dataset::object_source(std::move(source))); }
 
+Dataset Dataset::from_reader(ReaderSource source) { return from_source(dataset::reader_source(std::move(source))); }
+
+Dataset Dataset::from_index(std::shared_ptr<const SampleIndex> index) {
+  return from_source(dataset::index_source(std::move(index)));
+}
+
 Dataset Dataset::interleave(std::span<const Dataset> datasets, std::uint64_t block) {
   if (block == 0) refuse("interleave() cannot take blocks of 0 samples; expected 1 or more");
   std::vector<const Chain*> parts;
@@ -161,6 +167,16 @@ Dataset Dataset::shuffle(std::uint64_t seed) const {
   check_before_delivery(*chain_, "shuffle()");
   auto chain = copy(*chain_);
   chain->order = dataset::shuffled(chain->order, seed);
+  return Dataset(std::move(chain));
+}
+
+Dataset Dataset::shuffle(std::uint64_t seed, const ShuffleBlocks& blocks) const {
+  check_before_delivery(*chain_, "shuffle()");
+  if (blocks.block == 0 || blocks.window == 0)
+    refuse("shuffle() cannot use " + std::to_string(blocks.window) + " blocks of " + std::to_string(blocks.block) +
+           " samples; expected 1 or more of each");
+  auto chain = copy(*chain_);
+  chain->order = dataset::shuffled_in_blocks(chain->order, seed, blocks.block, blocks.window);
   return Dataset(std::move(chain));
 }
 

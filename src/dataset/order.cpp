@@ -35,6 +35,50 @@ class Shuffled : public Order {
   std::uint64_t seed_;
 };
 
+class ShuffledInBlocks : public Order {
+ public:
+  ShuffledInBlocks(OrderPtr order, std::uint64_t seed, std::uint64_t block, std::uint64_t window)
+      : order_(std::move(order)), seed_(seed), block_(block), window_(window) {
+    assert(block_ > 0 && window_ > 0);
+    blocks_ = order_->size() / block_ + (order_->size() % block_ != 0 ? 1 : 0);
+  }
+  std::uint64_t size() const override { return order_->size(); }
+
+  std::uint64_t at(std::uint64_t epoch, std::uint64_t position) const override {
+    // Blocks are whole but for the last; places are counted as if it were whole, so it leaves a gap where it comes.
+    const Permutation blocks(seed_, epoch, blocks_);
+    const std::uint64_t gap = blocks_ * block_ - size();
+    const std::uint64_t short_place = gap == 0 ? blocks_ : place_of_last(blocks);
+    const std::uint64_t gap_begin = gap == 0 ? size() : (short_place + 1) * block_ - gap;
+    const std::uint64_t group = window_ > size() / block_ ? 0 : with_gap(position, gap_begin, gap) / (window_ * block_);
+    const std::uint64_t first_place = group * window_;
+    const std::uint64_t last_place = std::min(blocks_ - first_place, window_) + first_place;
+    const std::uint64_t begin = first_place * block_ - (first_place > short_place ? gap : 0);
+    const std::uint64_t end = last_place * block_ - (last_place > short_place ? gap : 0);
+    const std::uint64_t key = seed_ + (group + 1) * 0x9e3779b97f4a7c15u;  // Permutation mixes it
+    const std::uint64_t mixed = begin + Permutation(key, epoch, end - begin)(position - begin);
+    const std::uint64_t place = with_gap(mixed, gap_begin, gap);
+    return order_->at(epoch, blocks(place / block_) * block_ + place % block_);
+  }
+
+  std::string describe() const override {
+    return order_->describe() + " | shuffle " + std::to_string(seed_) + " in windows of " + std::to_string(window_) +
+           " blocks of " + std::to_string(block_);
+  }
+
+ private:
+  static std::uint64_t with_gap(std::uint64_t position, std::uint64_t gap_begin, std::uint64_t gap) {
+    return position < gap_begin ? position : position + gap;
+  }
+  std::uint64_t place_of_last(const Permutation& blocks) const { return blocks.inverse(blocks_ - 1); }
+
+  OrderPtr order_;
+  std::uint64_t seed_;
+  std::uint64_t block_;
+  std::uint64_t window_;
+  std::uint64_t blocks_ = 0;
+};
+
 class Window : public Order {
  public:
   Window(OrderPtr order, std::uint64_t first, std::uint64_t size)
@@ -205,6 +249,10 @@ class Mixed : public Order {
 OrderPtr sequential(std::uint64_t size) { return std::make_shared<Sequential>(size); }
 
 OrderPtr shuffled(OrderPtr order, std::uint64_t seed) { return std::make_shared<Shuffled>(std::move(order), seed); }
+
+OrderPtr shuffled_in_blocks(OrderPtr order, std::uint64_t seed, std::uint64_t block, std::uint64_t window) {
+  return std::make_shared<ShuffledInBlocks>(std::move(order), seed, block, window);
+}
 
 OrderPtr window(OrderPtr order, std::uint64_t first, std::uint64_t size) {
   return std::make_shared<Window>(std::move(order), first, size);
