@@ -206,7 +206,7 @@ void Executor::drop(Operation& operation) noexcept {
   }
   operation.next_dropped = dropped_.load(std::memory_order_relaxed);
   while (!dropped_.compare_exchange_weak(operation.next_dropped, &operation, std::memory_order_release,
-                                        std::memory_order_relaxed)) {
+                                         std::memory_order_relaxed)) {
   }
 }
 

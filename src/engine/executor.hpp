@@ -48,7 +48,8 @@ class Executor final : public Engine, public Pollable, private Routes, public st
   void unlock(std::unique_lock<std::mutex>& lock) noexcept;
 
   mutable std::mutex mutex_;
-  std::atomic<Operation*> dropped_{nullptr};  ///< list of operations that were dropped while another thread had the lock
+  std::atomic<Operation*> dropped_{
+      nullptr};  ///< list of operations that were dropped while another thread had the lock
   PlanCache plans_;
 };
 
