@@ -30,6 +30,7 @@ _COMMANDS = {
     "explain": "penstock.cli.explain",
     "info": "penstock.cli.info",
     "store": "penstock.cli.store",
+    "dataset": "penstock.cli.dataset",
     "plan": "penstock.cli.plan",
     "model": "penstock.cli.model",
     "tune": "penstock.cli.tune",
