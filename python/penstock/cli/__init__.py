@@ -34,6 +34,7 @@ _COMMANDS = {
     "plan": "penstock.cli.plan",
     "model": "penstock.cli.model",
     "tune": "penstock.cli.tune",
+    "completion": "penstock.cli.completion",
 }
 
 #: click before 8.2 has no such error: it has printed the help already.
@@ -160,6 +161,8 @@ def main(debug: bool) -> None:
 
     \b
     Examples:
-      penstock info
+      penstock doctor                                      # what works here, and what to do about the rest
+      penstock explain mismatch                            # what an error means
       penstock plan show allreduce --ranks 8 --nodes 2
+      mpiexec -n 8 penstock tune --minutes 10
     """
