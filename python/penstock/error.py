@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class Error(RuntimeError):
     """A failure of Penstock. Its text says what was given, what was expected and what to do.
+
+    By its code an error is also one of Python's own: "not_found" a ``FileNotFoundError``, "exists" a
+    ``FileExistsError``, "invalid_argument" a ``ValueError``.
 
     Attributes
     ----------
@@ -17,6 +22,12 @@ class Error(RuntimeError):
         The underlying error of the system or a library. Empty if there is none.
     """
 
+    def __new__(cls, message: str, code: str = "invalid_argument", rank: int = -1, cause: str = "") -> Error:
+        kind = _KINDS.get(code, cls) if cls is Error else cls
+        if issubclass(kind, OSError):
+            return OSError.__new__(kind, message)
+        return RuntimeError.__new__(kind, message)
+
     def __init__(self, message: str, code: str = "invalid_argument", rank: int = -1, cause: str = "") -> None:
         text = message if rank < 0 else f"{message} [rank {rank}]"
         super().__init__(f"{text}: {cause}" if cause else text)
@@ -27,3 +38,30 @@ class Error(RuntimeError):
 
     def __reduce__(self) -> tuple[type[Error], tuple[str, str, int, str]]:
         return (Error, (self.message, self.code, self.rank, self.cause))
+
+
+class NotFoundError(Error, FileNotFoundError):
+    """An `Error` with code "not_found"."""
+
+    def __init__(self, *args: str | int) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.errno = errno.ENOENT
+
+
+class ExistsError(Error, FileExistsError):
+    """An `Error` with code "exists"."""
+
+    def __init__(self, *args: str | int) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.errno = errno.EEXIST
+
+
+class InvalidArgumentError(Error, ValueError):
+    """An `Error` with code "invalid_argument"."""
+
+
+_KINDS: dict[str, type[Error]] = {
+    "not_found": NotFoundError,
+    "exists": ExistsError,
+    "invalid_argument": InvalidArgumentError,
+}

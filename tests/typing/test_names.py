@@ -102,7 +102,10 @@ def documented() -> list[tuple[str, object, str]]:
                 continue
             found.append((where, each, inspect.getdoc(each) or ""))
             if inspect.isclass(each):
-                for member, value in vars(each).items():
+                bases = [base for base in each.__mro__ if base.__module__.startswith("penstock")]
+                for member, value in {
+                    name: value for base in bases[::-1] for name, value in vars(base).items()
+                }.items():
                     if not member.startswith("_") and (text := getattr(value, "__doc__", None)):
                         found.append((f"{where}.{member}", each, text))
     return found
