@@ -101,6 +101,8 @@ struct ObjectCalls {
   std::function<Collated(std::span<const std::shared_ptr<void>> samples)> collate;
   /// Makes the copy of a sample that cache() passes to later stages, which may change it.
   std::function<std::shared_ptr<void>(const std::shared_ptr<void>&)> copy;
+  /// The memory that a sample takes in cache().
+  std::function<std::uint64_t(const std::shared_ptr<void>&)> size_bytes;
   /// For a thread (a pthread_t) that exceeds the time limit or keeps an iterator from closing: returns its stack, and
   /// ends the function that it runs, if possible.
   std::function<std::string(std::uint64_t thread)> interrupt;
@@ -250,6 +252,9 @@ class PENSTOCK_API Dataset {
   /// The same in two levels, for sources in which neighbours are read together: permutes blocks, then the samples of
   /// each `window` blocks that follow one another. A block is used in one stretch of the epoch only.
   Dataset shuffle(std::uint64_t seed, const ShuffleBlocks& blocks) const;
+  /// Puts samples of similar length into one batch: sorts each `window` groups of `group` samples of the current order
+  /// by length, and permutes these groups. `lengths` has an entry for each sample of the source.
+  Dataset bucket_by_length(std::vector<std::uint32_t> lengths, std::uint64_t group, std::uint64_t window) const;
   Dataset take(std::uint64_t samples) const;
   Dataset skip(std::uint64_t samples) const;
 
@@ -258,8 +263,9 @@ class PENSTOCK_API Dataset {
   Dataset decode(const DecodeOptions& options) const;
   /// Runs `function` on the pipeline's threads, on at most `parallel` of them (0: all).
   Dataset map(std::function<void(Sample&)> function, int parallel = 0) const;
-  /// Keeps the samples of this stage in memory, for later epochs. All iterators share them.
-  Dataset cache() const;
+  /// Keeps the samples of this stage in memory, for later epochs: the first ones, up to `max_bytes` (0: no limit). All
+  /// iterators share them.
+  Dataset cache(std::uint64_t max_bytes = 0) const;
   /// Drops samples whose read or earlier stage failed, and records them. They keep their position in the order, so
   /// their batch is smaller, unless they are replaced.
   Dataset ignore_errors(const IgnoreOptions& options = {}) const;

@@ -176,9 +176,10 @@ class PythonMap {
   std::shared_ptr<HeldFunction> function_;
 };
 
-ObjectCalls object_calls(nb::callable collate, nb::callable copy, nb::callable interrupt) {
+ObjectCalls object_calls(nb::callable collate, nb::callable copy, nb::callable size, nb::callable interrupt) {
   const auto held_collate = HeldFunction::make(std::move(collate));
   const auto held_copy = HeldFunction::make(std::move(copy));
+  const auto held_size = HeldFunction::make(std::move(size));
   const auto held_interrupt = HeldFunction::make(std::move(interrupt));
   ObjectCalls calls;
   calls.collate = [held_collate](std::span<const std::shared_ptr<void>> samples) {
@@ -199,6 +200,14 @@ ObjectCalls object_calls(nb::callable collate, nb::callable copy, nb::callable i
       return shared_object((*held_copy)(borrowed(object)));
     } catch (nb::python_error& error) {
       throw Error(ErrorCode::invalid_argument, "cannot be copied for the cache", -1, error.what());
+    }
+  };
+  calls.size_bytes = [held_size](const std::shared_ptr<void>& object) {
+    const nb::gil_scoped_acquire gil;
+    try {
+      return nb::cast<std::uint64_t>((*held_size)(borrowed(object)));
+    } catch (nb::python_error& error) {
+      throw Error(ErrorCode::invalid_argument, "has no size for the cache", -1, error.what());
     }
   };
   calls.interrupt = [held_interrupt](std::uint64_t thread) {
@@ -509,6 +518,15 @@ void bind_dataset(nb::module_& module) {
             return self.shuffle(seed, {block, window});
           },
           nb::arg("seed"), nb::arg("block"), nb::arg("window"))
+      .def(
+          "bucket_by_length",
+          [](const Dataset& self, const nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig>& lengths,
+             std::uint64_t group, std::uint64_t window) {
+            return self.bucket_by_length({lengths.data(), lengths.data() + lengths.size()}, group, window);
+          },
+          nb::arg("lengths"), nb::arg("group"), nb::arg("window"),
+          nb::sig("def bucket_by_length(self, lengths: numpy.typing.NDArray[numpy.uint32], group: int, window: int) "
+                  "-> Chain"))
       .def("take", &Dataset::take, nb::arg("samples"))
       .def("skip", &Dataset::skip, nb::arg("samples"))
       .def(
@@ -526,7 +544,7 @@ void bind_dataset(nb::module_& module) {
           nb::arg("function"), nb::arg("parallel"),
           nb::sig("def map(self, function: collections.abc.Callable[[typing.Any, typing.Any, tuple[int, int, int]], "
                   "tuple[typing.Any, int | None] | None], parallel: int) -> Chain"))
-      .def("cache", &Dataset::cache)
+      .def("cache", &Dataset::cache, nb::arg("max_bytes"))
       .def(
           "ignore_errors",
           [](const Dataset& self, std::int64_t max, bool replace) {
@@ -541,12 +559,14 @@ void bind_dataset(nb::module_& module) {
           nb::arg("bytes"), nb::arg("pixels"), nb::arg("milliseconds"))
       .def(
           "objects",
-          [](const Dataset& self, nb::callable collate, nb::callable copy, nb::callable interrupt) {
-            return self.objects(object_calls(std::move(collate), std::move(copy), std::move(interrupt)));
+          [](const Dataset& self, nb::callable collate, nb::callable copy, nb::callable size, nb::callable interrupt) {
+            return self.objects(
+                object_calls(std::move(collate), std::move(copy), std::move(size), std::move(interrupt)));
           },
-          nb::arg("collate"), nb::arg("copy"), nb::arg("interrupt"),
+          nb::arg("collate"), nb::arg("copy"), nb::arg("size"), nb::arg("interrupt"),
           nb::sig("def objects(self, collate: collections.abc.Callable[[list[typing.Any]], tuple[typing.Any, int]], "
                   "copy: collections.abc.Callable[[typing.Any], typing.Any], "
+                  "size: collections.abc.Callable[[typing.Any], int], "
                   "interrupt: collections.abc.Callable[[int], str]) -> Chain"))
       .def("batch", &Dataset::batch, nb::arg("samples"), nb::arg("drop_remainder"))
       .def("prefetch", &Dataset::prefetch, nb::arg("batches"), nb::arg("max_bytes"))

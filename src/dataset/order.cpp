@@ -1,7 +1,9 @@
 #include "dataset/order.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
+#include <deque>
 #include <utility>
 
 #include "dataset/permutation.hpp"
@@ -77,6 +79,64 @@ class ShuffledInBlocks : public Order {
   std::uint64_t block_;
   std::uint64_t window_;
   std::uint64_t blocks_ = 0;
+};
+
+class Bucketed : public Order {
+ public:
+  Bucketed(OrderPtr order, std::shared_ptr<const std::vector<std::uint32_t>> lengths, std::uint64_t group,
+           std::uint64_t window)
+      : order_(std::move(order)), lengths_(std::move(lengths)), group_(group), window_(window) {
+    assert(group_ > 0 && window_ > 0);
+  }
+  std::uint64_t size() const override { return order_->size(); }
+  std::uint64_t at(std::uint64_t epoch, std::uint64_t position) const override {
+    const std::uint64_t width = group_ * window_;
+    return (*sorted(epoch, position / width))[position % width];
+  }
+  std::string describe() const override {
+    return order_->describe() + " | " + std::to_string(window_) + " buckets of " + std::to_string(group_);
+  }
+
+ private:
+  using Indices = std::shared_ptr<const std::vector<std::uint64_t>>;
+  struct Entry {
+    std::uint64_t order, epoch, which;
+    Indices indices;
+  };
+
+  /// The indices of a window. Each thread keeps its last ones: neighbours are asked for together, and a forked child
+  /// must not wait for a lock that its parent held.
+  Indices sorted(std::uint64_t epoch, std::uint64_t which) const {
+    thread_local std::deque<Entry> kept;
+    for (const Entry& entry : kept)
+      if (entry.order == number_ && entry.epoch == epoch && entry.which == which) return entry.indices;
+    const std::uint64_t begin = which * group_ * window_;
+    const std::uint64_t count = std::min(group_ * window_, size() - begin);
+    std::vector<std::uint64_t> by_length(count);
+    for (std::uint64_t i = 0; i < count; ++i) by_length[i] = order_->at(epoch, begin + i);
+    std::ranges::stable_sort(by_length, {}, [this](std::uint64_t index) { return (*lengths_)[index]; });
+    // The rest of the last window stays at the end: a group in the middle must be whole.
+    const std::uint64_t groups = count / group_;
+    auto indices = std::make_shared<std::vector<std::uint64_t>>();
+    indices->reserve(count);
+    const Permutation permutation(which, epoch, groups);
+    for (std::uint64_t k = 0; k < groups; ++k) {
+      const auto from = by_length.begin() + static_cast<std::ptrdiff_t>(permutation(k) * group_);
+      indices->insert(indices->end(), from, from + static_cast<std::ptrdiff_t>(group_));
+    }
+    indices->insert(indices->end(), by_length.begin() + static_cast<std::ptrdiff_t>(groups * group_), by_length.end());
+    kept.push_back({number_, epoch, which, indices});
+    if (kept.size() > kKept) kept.pop_front();
+    return indices;
+  }
+
+  static constexpr std::size_t kKept = 2;
+  static inline std::atomic<std::uint64_t> made = 0;
+  const std::uint64_t number_ = made++;
+  OrderPtr order_;
+  std::shared_ptr<const std::vector<std::uint32_t>> lengths_;
+  std::uint64_t group_;
+  std::uint64_t window_;
 };
 
 class Window : public Order {
@@ -252,6 +312,11 @@ OrderPtr shuffled(OrderPtr order, std::uint64_t seed) { return std::make_shared<
 
 OrderPtr shuffled_in_blocks(OrderPtr order, std::uint64_t seed, std::uint64_t block, std::uint64_t window) {
   return std::make_shared<ShuffledInBlocks>(std::move(order), seed, block, window);
+}
+
+OrderPtr bucketed(OrderPtr order, std::shared_ptr<const std::vector<std::uint32_t>> lengths, std::uint64_t group,
+                  std::uint64_t window) {
+  return std::make_shared<Bucketed>(std::move(order), std::move(lengths), group, window);
 }
 
 OrderPtr window(OrderPtr order, std::uint64_t first, std::uint64_t size) {

@@ -97,6 +97,8 @@ class Iteration:
         samples, labels, indices = batch
         if labels is not None:
             return (samples, labels, indices) if self._options.with_indices else (samples, labels)
+        if samples is sample_tree.NOTHING:
+            samples = None
         if samples is not None:
             self._last_tree = samples
         elif self._last_tree is not None:

@@ -17,11 +17,13 @@ from penstock.dataset import sample_tree
 from penstock.dataset.arguments import check_function, count, dtype_name, positive, threads
 from penstock.dataset.images import image_options, image_shape
 from penstock.dataset.iteration import Options, interrupt
-from penstock.dataset.sample_tree import Padding
+from penstock.dataset.packing import Packing, packed
+from penstock.dataset.sample_tree import Padding, Several
 from penstock.dataset.statistics import Skipped
 from penstock.error import Error
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from typing_extensions import Self
 
 Chain = _penstock.dataset.Chain
@@ -56,6 +58,23 @@ class Stages:
         sizes = positive(block, "block"), positive(window, "window")
         readers = tuple((reader, sizes) for reader, _ in self._options.readers)
         return self._with(self._chain.shuffle_blocks(seed, *sizes), seed=seed, readers=readers)
+
+    def bucket_by_length(self, lengths: Sequence[int] | NDArray[Any], batch: int, *, window: int = 64) -> Self:
+        """Put samples of similar length into one batch, so that pad() adds little.
+
+        Of each ``window`` x ``batch`` samples of the current order, sorts the samples by length and permutes the batches,
+        differently in every epoch. ``lengths`` has an entry for each sample of the source. Use ``batch`` in batch(), too.
+        The order stays a function of the position, so the state is exact on any number of ranks.
+        """
+        given = np.asarray(lengths)
+        if (
+            given.ndim != 1
+            or given.dtype.kind not in "iu"
+            or (given.size and not 0 <= given.min() <= given.max() < 1 << 32)
+        ):
+            raise Error(f"the lengths are {given.dtype} of shape {given.shape}; expected integers from 0 to 2^32 - 1")
+        array = np.ascontiguousarray(given, np.uint32)
+        return self._with(self._chain.bucket_by_length(array, positive(batch, "batch"), positive(window, "window")))
 
     def take(self, samples: int) -> Self:
         """The first ``samples`` of the current order."""
@@ -155,6 +174,8 @@ class Stages:
         check_function(function, "map()")
 
         def call(value: Any, label: int | None, _: Any) -> tuple[Any, int | None]:
+            if isinstance(value, Several):
+                return Several(_given(function(one), None)[0] for one in value), None
             return _given(function(value) if label is None else function(value, label), label)
 
         return self._with(self._chain.map(call, threads(num_parallel_calls)))
@@ -178,6 +199,8 @@ class Stages:
             epoch, index, position = sample
             counter = np.array([0, position, index, epoch], np.uint64)
             rng = np.random.Generator(np.random.Philox(key=key, counter=counter))
+            if isinstance(value, Several):
+                return Several(_given(function(one, rng), None)[0] for one in value), None
             return _given(function(value, rng) if label is None else function(value, label, rng), label)
 
         return self._with(
@@ -193,14 +216,34 @@ class Stages:
         check_function(predicate, "filter()")
 
         def call(value: Any, label: int | None, _: Any) -> tuple[Any, int | None] | None:
+            if isinstance(value, Several):
+                return Several(one for one in value if predicate(one)), None
             kept = predicate(value) if label is None else predicate(value, label)
             return (value, label) if kept else None
 
         return self._with(self._chain.map(call, threads(num_parallel_calls)))
 
-    def cache(self) -> Self:
-        """Keep the samples of this stage in memory: later epochs neither read nor decode them again."""
-        return self._with(self._chain.cache())
+    def flat_map(self, function: Callable[..., Any], num_parallel_calls: int | None = None) -> Self:
+        """Make several samples of each one, or none: ``function(tree)`` or ``function(array, label)`` returns a list of trees.
+
+        They stay together: batch() counts the samples before this stage, so its batches vary in size, and the state stays
+        exact.
+        """
+        check_function(function, "flat_map()")
+
+        def call(value: Any, label: int | None, _: Any) -> tuple[Any, int | None]:
+            if isinstance(value, Several):
+                return Several(made for one in value for made in function(one)), None
+            return Several(function(value) if label is None else function(value, label)), None
+
+        return self._with(self._chain.map(call, threads(num_parallel_calls)))
+
+    def cache(self, *, max_bytes: int | None = None) -> Self:
+        """Keep the samples of this stage in memory: later epochs neither read nor decode them again.
+
+        With ``max_bytes``, only the first ones that fit. The others are made again in every epoch.
+        """
+        return self._with(self._chain.cache(0 if max_bytes is None else positive(max_bytes, "max_bytes")))
 
     def limits(
         self, *, max_bytes: int | None = None, max_pixels: int | None = None, max_seconds: float | None = None
@@ -266,7 +309,28 @@ class Stages:
         padding = Padding(
             value, None if length is None else count(length, "length"), operator.index(positive(multiple, "multiple"))
         )
-        return self._with(with_calls(self._chain, padding))
+        return self._with(with_calls(self._chain, functools.partial(sample_tree.collate, padding=padding)))
+
+    def pack(self, length: int, *, rows: int | None = None, value: Any = 0, split: bool = True) -> Self:
+        """Lay sequences of different lengths together into rows of ``length`` when a batch of trees is collated.
+
+        A sample is an array, or a dict of arrays that are equally long, such as tokens and a mask. A batch is a dict of the
+        same arrays with the shape (rows, length, …), filled up with ``value``. It also has ``segment_ids`` (1, 2, … within
+        a row, 0 for what is filled up) and ``positions`` within the sequence. A bare array becomes ``tokens``.
+
+        Only the sequences of this rank's part of one batch share rows, so the state stays exact. Batches of many sequences
+        waste little.
+
+        Parameters
+        ----------
+        rows
+            Fill up to this number of rows, so that all batches have one shape. More are an error. Default: as many as
+            the sequences need.
+        split
+            Cut longer sequences into pieces. Otherwise they are an error.
+        """
+        packing = Packing(positive(length, "length"), None if rows is None else positive(rows, "rows"), value, split)
+        return self._with(with_calls(self._chain, functools.partial(packed, packing=packing)))
 
     def prefetch(self, batches: int, *, max_bytes: int | None = None) -> Self:
         """Prepare up to this many batches ahead, but at most ``max_bytes`` of them; at least one.
@@ -310,8 +374,8 @@ class Stages:
             raise Error(f"{stage} decodes files and bytes, and these samples come from another source; use map()")
 
 
-def with_calls(chain: Any, padding: Padding | None = None) -> Any:
-    return chain.objects(functools.partial(sample_tree.collate, padding=padding), sample_tree.copied, interrupt)
+def with_calls(chain: Any, collate: Callable[[list[Any]], tuple[Any, int]] = sample_tree.collate) -> Any:
+    return chain.objects(collate, sample_tree.copied, sample_tree.size_bytes, interrupt)
 
 
 def _given(result: Any, label: int | None) -> tuple[Any, int | None]:
