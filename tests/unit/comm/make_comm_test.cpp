@@ -66,11 +66,12 @@ class Starved final : public engine::Transport {
     starve(Lacking::description);
     return under_->description();
   }
-  Handle isend(ConstBytes from, int peer, int tag) override { return under_->isend(from, peer, tag); }
-  Handle irecv(Bytes to, int peer, int tag) override { return under_->irecv(to, peer, tag); }
-  void poll() override { under_->poll(); }
-  std::optional<std::uint64_t> test(Handle handle) override { return under_->test(handle); }
-  bool cancel(Handle receive) override { return under_->cancel(receive); }
+  int max_tag() const override { return under_->max_tag(); }
+  bool isend(ConstBytes from, int peer, int tag, Token token) override { return under_->isend(from, peer, tag, token); }
+  void irecv(Bytes to, int peer, int tag, Token token) override { under_->irecv(to, peer, tag, token); }
+  bool take(Bytes to, int tag, Token token) override { return under_->take(to, tag, token); }
+  void poll(std::vector<Completion>& complete) override { under_->poll(complete); }
+  void cancel(Token receive) override { under_->cancel(receive); }
   void poke() noexcept override { under_->poke(); }
   void allgather(ConstBytes mine, Bytes all) override { under_->allgather(mine, all); }
 
