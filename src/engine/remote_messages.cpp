@@ -17,6 +17,9 @@ constexpr std::uint64_t kLongBytes = 64 << 10;
 // Some MPIs send all long messages that they have in turns, so that none arrives before all do; a pipeline needs them
 // one after the other, and the link busy.
 constexpr std::uint32_t kLeastWindow = 3;
+// What a rank had sent before it left has come when its peers have looked so often, unless nobody receives it.
+constexpr std::uint32_t kLeastChecks = 3;
+constexpr std::uint32_t kMostChecks = 50;
 constexpr std::uint32_t kFruitless = 64;  // polls after which the receiver may be waiting for a later one
 
 std::uint64_t now_ns() {
@@ -41,7 +44,7 @@ void RemoteMessages::begin(Operation& operation) {
   State& state = states_[operation];
   state.leaves_node = operation.call.compiled->leaves_node();
   state.is_withdrawn = false;
-  state.receives_posted = state.forgotten_by_peers = 0;
+  state.receives_posted = state.forgotten_by_peers = state.checks_since_left = 0;
   state.status.clear();
   if (!state.leaves_node) return;
   state.status.resize(operation.plan().steps.size(), StepStatus::none);
@@ -60,7 +63,9 @@ int RemoteMessages::tag_of(const Operation& operation, StepId step) const {
 }
 
 // Until both ranks have told of the epoch whose tags it uses again.
-bool RemoteMessages::is_blocked(const Operation& operation, int peer) {
+bool RemoteMessages::is_blocked(const Operation& operation, const Step& what) {
+  if (has_left(what.peer) && (what.kind == StepKind::send || is_without(operation, what.peer))) return false;
+  const int peer = what.peer;
   const Pair& with = pair(peer);
   if (operation.sequence < with.may_post_before) return false;
   const std::uint64_t last_use = tags_.epoch(operation.sequence) - 2;
@@ -81,7 +86,7 @@ void RemoteMessages::post(Operation& operation, StepId step) {
   // It would be sent without an error, and never taken.
   if (what.kind == StepKind::send && core_.transport->has_gone(what.peer))
     throw FailureDetector::has_gone(what.peer, core_.describe(operation));
-  if (is_blocked(operation, what.peer))
+  if (is_blocked(operation, what))
     blocked_.push({&operation, step});
   else if (core_.may_call_transport() && has_room(what))
     post_now(operation, step);
@@ -93,6 +98,8 @@ void RemoteMessages::post_now(Operation& operation, StepId step) {
   const Step& what = operation.step(step);
   StepStatus& status = states_[operation].status[step];
   const bool sends = what.kind == StepKind::send;
+  if (!sends && is_without(operation, what.peer))
+    throw FailureDetector::has_gone(what.peer, core_.describe(operation));
   const std::uint64_t bytes = sends ? what.from.size_bytes : what.to.size_bytes;
   const bool is_long = bytes >= kLongBytes;
   const std::uint32_t token = add({.kind = sends ? Kind::send : Kind::receive,
@@ -135,7 +142,7 @@ bool RemoteMessages::post_waiting() {
   for (std::size_t left = waiting_.size(); left > 0; --left) {
     const Waiting next = waiting_.pop();
     const Step& what = next.operation->step(next.step);
-    if (is_blocked(*next.operation, what.peer)) {
+    if (is_blocked(*next.operation, what)) {
       blocked_.push(next);
     } else if (!has_room(what)) {
       waiting_.push(next);
@@ -276,7 +283,7 @@ void RemoteMessages::finish_long(std::uint64_t posted_ns) {
 }
 
 void RemoteMessages::send(int peer, const Header& header, ConstBytes payload, Operation* owner) {
-  if (core_.transport_broken) return;
+  if (core_.transport_broken || has_left(peer)) return;
   Packet packet{.memory = {}, .bytes = sizeof header + payload.size(), .peer = peer, .owner = owner};
   if (spare_.empty()) {
     packet.memory.reset(new std::byte[kPacketBytes]);
@@ -323,6 +330,7 @@ void RemoteMessages::on_packet(const Header& header, ConstBytes payload) {
   switch (header.kind) {
     case MessageKind::sent: return on_list(header, payload);
     case MessageKind::counts: return hear_counts(header);
+    case MessageKind::left: return on_left(header);
     case MessageKind::recount: return recount(static_cast<int>(header.source), header.sequence);
     case MessageKind::probe: return on_probe(header, payload);
     default: core_.arrive(header, payload);
@@ -393,7 +401,7 @@ bool RemoteMessages::end_failed() {
           sent[step.peer].push_back({.tag = tag_of(*operation, id), .bytes = step.from.size_bytes});
       }
     }
-    settlements_[operation->sequence].end(std::move(received), {remote_.begin(), remote_.end()});
+    settlements_[operation->sequence].end(std::move(received), present());
     for (const int peer : remote_) send_list(peer, operation->sequence, ListKind::sent, sent[peer]);
     moved = true;
     core_.release(*operation);
@@ -422,22 +430,61 @@ void RemoteMessages::sink(Kind kind, int peer, std::uint64_t sequence, const Sen
   core_.transport->irecv({bytes, message.bytes}, peer, message.tag, token);
 }
 
+std::set<int> RemoteMessages::present() const {
+  std::set<int> ranks(remote_.begin(), remote_.end());
+  for (const auto& [peer, left] : left_) ranks.erase(peer);
+  return ranks;
+}
+
+void RemoteMessages::leave() {
+  if (core_.transport_broken || std::exchange(is_leaving_, true)) return;
+  for (const int peer : remote_) {
+    const auto with = pairs_.find(peer);
+    Header header;
+    header.sequence = core_.operations.next();
+    header.bytes = with == pairs_.end() ? 0 : with->second.counts.sent();
+    header.source = static_cast<std::uint32_t>(core_.rank);
+    header.kind = MessageKind::left;
+    send(peer, header, {}, nullptr);
+    flush();
+  }
+}
+
+void RemoteMessages::on_left(const Header& header) {
+  const int peer = static_cast<int>(header.source);
+  left_[peer] = {.sequence = header.sequence, .sent = header.bytes};
+  for (auto& [sequence, settlement] : settlements_) settlement.stop_hearing(peer);
+  are_fewer_blocked_ = !blocked_.empty();
+}
+
+int RemoteMessages::find_left(Operation& operation, const std::vector<int>& peers) {
+  if (left_.empty()) return -1;
+  std::uint32_t& checks = states_[operation].checks_since_left;
+  const auto lacks = [&](int peer) {
+    if (!has_left(peer)) return false;
+    if (is_without(operation, peer)) return true;
+    return checks >= (pair(peer).counts.received() < left_.at(peer).sent ? kMostChecks : kLeastChecks);
+  };
+  if (std::ranges::any_of(peers, [&](int peer) { return has_left(peer); })) ++checks;
+  const auto found = std::ranges::find_if(peers, lacks);
+  return found == peers.end() ? -1 : *found;
+}
+
 void RemoteMessages::drop_gone() {
-  std::vector<int> gone;
-  for (const int peer : remote_)
-    if (core_.transport->has_gone(peer)) gone.push_back(peer);
-  if (gone.empty()) return;
-  const auto has_gone = [&](int peer) { return std::find(gone.begin(), gone.end(), peer) != gone.end(); };
-  for (auto& [sequence, settlement] : settlements_)
-    for (const int peer : gone) settlement.give_up(peer);
-  std::erase_if(hearing_, has_gone);
+  const auto has_gone = [&](int peer) { return core_.transport->has_gone(peer); };
+  for (const int peer : remote_) {
+    if (!has_gone(peer)) continue;
+    for (auto& [sequence, settlement] : settlements_) settlement.give_up(peer);
+    std::erase(hearing_, peer);
+  }
   std::vector<std::uint32_t> sinks;
   std::vector<Operation*> freed;
   in_flight_.for_each_id([&](std::uint32_t token, InFlight& each) {
-    if (!has_gone(each.peer)) return;
-    if (each.kind == Kind::sink || each.kind == Kind::excess) sinks.push_back(token);
-    // Left to the transport, which reads nothing for it any more.
-    if (each.kind == Kind::send && each.operation != nullptr && each.operation->has_failed())
+    const bool is_gone = has_gone(each.peer);
+    if (is_gone && (each.kind == Kind::sink || each.kind == Kind::excess)) sinks.push_back(token);
+    // The send is left to the transport, which reads nothing for it any more.
+    if ((is_gone || has_left(each.peer)) && each.kind == Kind::send && each.operation != nullptr &&
+        each.operation->has_failed())
       freed.push_back(std::exchange(each.operation, nullptr));
   });
   for (const std::uint32_t token : sinks) core_.transport->cancel(token);
@@ -543,7 +590,7 @@ void RemoteMessages::has_failed_elsewhere(std::uint64_t sequence) {
     send_list(peer, sequence, ListKind::sent, planned(sequence, peer, StepKind::send));
     for (const SentMessage& each : planned(sequence, peer, StepKind::recv)) received.emplace(peer, each.tag);
   }
-  settlements_[sequence].end(std::move(received), {remote_.begin(), remote_.end()});
+  settlements_[sequence].end(std::move(received), present());
 }
 
 // Ranks whose counts alone differ have the same signature.
@@ -575,7 +622,7 @@ void RemoteMessages::compare(Operation& operation, int peer, ListKind kind, cons
     if (find(expected, each.tag) == nullptr)
       return core_.fail_mismatch(operation, peer,
                                  "the plan of " + receiver + " has no step for a message of " + bytes(each) +
-                                     " under tag " + std::to_string(tags_.plan_tag(each.tag)));
+                                     " under tag " + std::to_string(tags_.plan_tag(operation.sequence, operation.call.signature, each.tag)));
 }
 
 void RemoteMessages::waits_for(const Operation& operation, std::vector<int>& peers) const {
@@ -599,25 +646,28 @@ bool RemoteMessages::has_heard(const Operation& operation, int peer) const {
 
 bool RemoteMessages::close() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  // What has come is answered, also where this rank has nothing left to do.
-  while (!core_.transport_broken && (progress(true) || is_busy()) && std::chrono::steady_clock::now() < deadline) {
-    drop_gone();
-    std::this_thread::yield();
-  }
+  // Answers packets that have come, also if this rank has nothing left to do.
+  const auto drain = [&] {
+    while (!core_.transport_broken && (progress(true) || is_busy()) && std::chrono::steady_clock::now() < deadline) {
+      drop_gone();
+      std::this_thread::yield();
+    }
+  };
+  drain();
+  leave();
+  drain();
   // The transport may still use it.
   in_flight_.for_each_id([](std::uint32_t, InFlight& each) { static_cast<void>(each.memory.release()); });
   if (core_.transport_broken) return true;
-  const bool is_quiet = !is_busy();
-  if (is_quiet) {
-    std::vector<std::uint64_t> sent(static_cast<std::size_t>(core_.node.team.size()));
-    std::uint64_t received = 0;
-    for (const auto& [peer, each] : pairs_) {
-      sent[static_cast<std::size_t>(peer)] = each.counts.sent();
-      received += each.counts.received();
-    }
-    core_.transport->retire(std::move(sent), received);
+  if (is_busy()) return false;
+  std::vector<std::uint64_t> sent(static_cast<std::size_t>(core_.node.team.size()));
+  std::uint64_t received = 0;
+  for (const auto& [peer, each] : pairs_) {
+    sent[static_cast<std::size_t>(peer)] = each.counts.sent();
+    received += each.counts.received();
   }
-  return is_quiet;
+  core_.transport->retire(std::move(sent), received);
+  return true;
 }
 
 }  // namespace penstock::engine

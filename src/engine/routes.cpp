@@ -164,6 +164,8 @@ void Routes::check(Operation& operation) {
                 [&](int peer) { return any([&](const auto& each) { return each.has_heard(operation, peer); }); });
   detector.watch_stall(operation, peers, std::move(absent), mark);
   if (operation.has_failed()) return;
+  if (const int left = has_remote ? the<RemoteMessages>().find_left(operation, peers) : -1; left >= 0)
+    return fail(operation, FailureDetector::has_gone(left, describe(operation)));
   detector.check(operation, peers);
 }
 

@@ -40,7 +40,9 @@ class Settlement {
     unheard_.erase(source);
     for (const SentMessage& message : sent) to_match_.push_back({source, message});
   }
-  /// The rank has gone: nothing comes from it any more.
+  /// The rank has left: it tells nothing any more. What it has told of is still on its way.
+  void stop_hearing(int source) { unheard_.erase(source); }
+  /// The rank's process has ended: nothing comes from it any more.
   void give_up(int source) {
     gone_.insert(source);
     unheard_.erase(source);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -60,6 +61,10 @@ class Transport {
     static_cast<void>(sent);
     static_cast<void>(received);
   }
+
+  /// The library calls it once if it ends before this transport does (MPI_Finalize): members still work then. nullptr:
+  /// nothing.
+  virtual void set_last_action(std::function<void()> action) { static_cast<void>(action); }
 
   /// Whether the library knows that the peer's process has ended. If true, all that the peer sent has been received.
   /// Any thread may call it. MPI has no such call, hence the default: MPI ends the job or reports nothing.

@@ -106,12 +106,28 @@ class Retired {
     MPI_Request request = MPI_REQUEST_NULL;
   };
 
+  /// All ranks have left, and told each other. Unless they are received, MPI keeps these packets.
+  static void discard_packets(MPI_Comm comm) noexcept {
+    for (int found = 1; found != 0;) {
+      MPI_Message message = MPI_MESSAGE_NULL;
+      MPI_Status status;
+      int bytes = 0;
+      if (MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, &message, &status) != MPI_SUCCESS || found == 0) return;
+      if (MPI_Get_count(&status, MPI_BYTE, &bytes) != MPI_SUCCESS) return;
+      std::vector<std::byte> memory(static_cast<std::size_t>(bytes));
+      if (MPI_Mrecv(memory.data(), bytes, MPI_BYTE, &message, &status) != MPI_SUCCESS) return;
+    }
+  }
+
   void free_agreed() noexcept {
     if (!running()) return;
     std::erase_if(all_, [](const std::unique_ptr<Each>& each) {
       int is_complete = 0;
       if (MPI_Test(&each->request, &is_complete, MPI_STATUS_IGNORE) != MPI_SUCCESS || is_complete == 0) return false;
-      if (each->sent_here == each->received) MPI_Comm_free(&each->comm);
+      if (each->sent_here == each->received) {
+        discard_packets(each->comm);
+        MPI_Comm_free(&each->comm);
+      }
       return true;
     });
   }
@@ -132,7 +148,10 @@ class MpiTransport final : public engine::Transport {
     else
       finder_.emplace(size_);
     describe();
-    at_finalize_ = AtFinalize([this] { close(); });
+    at_finalize_ = AtFinalize([this] {
+      run_last_action();
+      close();
+    });
   }
 
   /// Collective. Makes the duplicate.
@@ -243,6 +262,11 @@ class MpiTransport final : public engine::Transport {
     Retired::of_process().add(std::exchange(comm_, MPI_COMM_NULL), std::move(sent), received);
   }
 
+  void set_last_action(std::function<void()> action) override {
+    const std::lock_guard lock(mutex_);
+    last_action_ = std::move(action);
+  }
+
   void poke() noexcept override {
     const std::lock_guard lock(mutex_);
     int found = 0;
@@ -272,6 +296,16 @@ class MpiTransport final : public engine::Transport {
     bool is_cancelled = false;
   };
   static constexpr std::uint64_t kTestedBytes = 64 << 10;  ///< no MPI completes a longer send at once
+
+  /// Without the lock: the action calls members.
+  void run_last_action() {
+    std::function<void()> action;
+    {
+      const std::lock_guard lock(mutex_);
+      action.swap(last_action_);
+    }
+    if (action) action();
+  }
 
   void find_max_tag() {
     int* max_tag = nullptr;
@@ -414,6 +448,7 @@ class MpiTransport final : public engine::Transport {
   std::vector<MPI_Request> requests_;
   std::vector<Entry> entries_;  ///< what the requests are
   std::optional<Error> failure_;
+  std::function<void()> last_action_;
 #ifdef OPEN_MPI
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
