@@ -1,4 +1,4 @@
-// Messages to and from ranks of other nodes.
+// The send and recv steps whose peer is on another node.
 #pragma once
 
 #include <chrono>
@@ -116,6 +116,9 @@ class RemoteMessages final : public Mechanism {
     std::uint64_t sequence = 0;  ///< it takes part in earlier operations only
     std::uint64_t sent = 0;      ///< messages to this rank
   };
+  static constexpr std::uint64_t kPacketBytes = 2048;  ///< every MPI sends as much without a rendezvous handshake
+  static constexpr std::uint64_t kPayloadBytes = kPacketBytes - sizeof(Header);
+  static_assert(kPayloadBytes >= kNoticeBytes);
   static constexpr std::uint64_t kSlowNs = 300'000;  ///< several times what a nap takes
 
   bool is_busy() const {

@@ -30,8 +30,8 @@ class TagSplit {
   /// Messages from one rank to another that an operation can have in flight at a time.
   std::uint32_t plan_tags() const { return std::uint32_t{1} << std::min(kMostPlanBits, message_bits_); }
 
-  /// The plan's tag is combined with the hash by exclusive or. So messages of one operation have different tags, and two
-  /// signatures share tags only if their hashes differ by less than the largest tag of the plans: a plan of few
+  /// The plan's tag is combined with the hash by exclusive or. So messages of one operation have different tags, and
+  /// two signatures share tags only if their hashes differ by less than the largest tag of the plans: a plan of few
   /// messages leaves most bits to the signature. The sequence is hashed, too: a pair of calls that once had the same
   /// hash has others next time.
   int tag(std::uint64_t sequence, std::uint64_t signature, std::uint32_t plan_tag) const {

@@ -112,7 +112,8 @@ class Retired {
       MPI_Message message = MPI_MESSAGE_NULL;
       MPI_Status status;
       int bytes = 0;
-      if (MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, &message, &status) != MPI_SUCCESS || found == 0) return;
+      if (MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, &message, &status) != MPI_SUCCESS || found == 0)
+        return;
       if (MPI_Get_count(&status, MPI_BYTE, &bytes) != MPI_SUCCESS) return;
       std::vector<std::byte> memory(static_cast<std::size_t>(bytes));
       if (MPI_Mrecv(memory.data(), bytes, MPI_BYTE, &message, &status) != MPI_SUCCESS) return;

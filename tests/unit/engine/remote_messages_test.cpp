@@ -54,7 +54,8 @@ TEST(TagSplit, KeepsOperationsAndMessagesApart) {
   }
 }
 
-// What docs/design/network.md promises for two calls that differ: how often a message of one matches a receive of the other.
+// What docs/design/network.md promises for two calls that differ: how often a message of one matches a receive of the
+// other.
 TEST(TagSplit, TellsSignaturesApart) {
   for (const int max_tag : {32767, (1 << 28) - 1, 2147483647})
     for (const std::uint32_t plan_tags : {1u, 8u}) {
@@ -490,8 +491,8 @@ TEST_P(Remote, RanksThatLeaveByAnErrorHoldUpNobody) {
       std::vector<std::uint32_t> in(kLongBytes / 4);
       std::vector<std::uint32_t> out(kLongBytes / 4);
       for (int i = 0; i < 2; ++i) {
-        const auto error = failure_of(
-            *engine.start(allreduce_plan(rank, 3, kLongBytes), {bytes_of(std::as_const(in)), bytes_of(out)}, kAddUint32, 1));
+        const auto error = failure_of(*engine.start(allreduce_plan(rank, 3, kLongBytes),
+                                                    {bytes_of(std::as_const(in)), bytes_of(out)}, kAddUint32, 1));
         ASSERT_TRUE(error);
         EXPECT_EQ(error->code(), ErrorCode::peer_failed) << error->what();
       }
