@@ -25,8 +25,8 @@ struct CommOptions {
   /// Communication cores per node. Each has a progress thread, which makes progress while the application computes;
   /// the threads are spread over the processes of the communicator.
   /// -1, "auto": the cores of the job that no rank of the node uses, at most one per rank. 0: no progress threads.
-  /// n > 0: n threads, even if they share cores with the ranks. The smallest number that a rank of the node gives
-  /// counts. report() says what was done.
+  /// n > 0: n threads, even if they share cores with the ranks. If the ranks of a node give different numbers, the
+  /// smallest one counts; "auto" yields to any number. report() says what was done.
   int progress_cores = -1;
 };
 

@@ -58,7 +58,7 @@ enum class StepKind : std::uint8_t {
   read,           ///< to = the region `from` of the `shared` buffer of `peer` (same node), after a `wait` for `peer`
   unpack,         ///< a `transform` whose `from` lies where that of a `read` does
   publish_tasks,  ///< this rank's memory is ready for the task group [first_task(), first_task() + task_count()).
-                  ///< Complete when all tasks of the group that touch this rank's memory are, whichever core ran them
+                  ///< Complete when all tasks of the group that touch this rank's memory are; any core may run them
   offer_read,     ///< lets `peer` (same node, needs Team::single_copy) read `from` under `tag`; complete when it has
   remote_read,    ///< a `transform` that reads what `peer` offers under `tag` straight from the peer's memory
 };
@@ -100,7 +100,7 @@ struct Step {
   std::uint32_t first_block = 0;  ///< into Plan::blocks; of a `publish_tasks` see first_task()
   std::uint32_t block_count = 0;
   std::uint32_t segment = 0;  ///< pipeline segment, for the passes and the trace
-  std::uint16_t level = 0;    ///< level of the tree, 1 at the root; 0 where there is no tree
+  std::uint16_t level = 0;    ///< level of the tree, 1 at the root; 0 if there is no tree
   StepKind kind = StepKind::copy;
   Lane lane = Lane::progress;
   bool scaled = false;  ///< of steps with blocks: apply op, alpha and beta; otherwise a plain copy

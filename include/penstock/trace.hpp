@@ -13,8 +13,8 @@ namespace penstock::trace {
 
 /// A finished span. Times are CLOCK_MONOTONIC, so traces of the processes of one machine can be merged.
 struct Event {
-  const char* name;  ///< of the work: "reduce"
-  const char* lane;  ///< row of the drawing: "progress"
+  const char* name;  ///< of the work: "reduce"; lives as long as the process, see intern()
+  const char* lane;  ///< row of the drawing: "progress"; likewise
   std::uint64_t begin_ns;
   std::uint64_t end_ns;
   std::uint64_t bytes;  ///< 0 if the work has no size
@@ -47,7 +47,8 @@ PENSTOCK_API std::string to_json(const std::vector<Event>& events, int process);
 /// it.
 PENSTOCK_API void write_at_exit(const std::string& prefix);
 
-/// Records its own lifetime as an event. Costs one relaxed load if tracing is off.
+/// Records its own lifetime as an event. `name` and `lane` must live as long as the process. Costs one relaxed load if
+/// tracing is off.
 class Span {
  public:
   Span(const char* name, const char* lane, std::uint64_t bytes = 0) noexcept {

@@ -27,7 +27,7 @@ enum class Stage : std::uint8_t { sr, ir, ib, sb };
 /// algorithm that has no tasks or does not fit the team.
 PENSTOCK_API Plan plan_task(const Team& team, const Collective& collective, std::span<const Stage> stages);
 
-/// Where a table was measured. It is used only where all members are equal.
+/// Where a table was measured. It is used only for a communicator whose key has equal members.
 struct TuningKey {
   std::string mpi;           ///< library, version, and what the environment sets about its own collectives
   std::string thread_level;  ///< "multiple" or "below multiple"

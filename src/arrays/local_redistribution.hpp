@@ -20,7 +20,7 @@ struct MemoryPlacement {
   friend bool operator==(const MemoryPlacement&, const MemoryPlacement&) = default;
 };
 
-/// The plan of one rank for one placement. Other ranks need to know neither.
+/// The plan of one rank for one placement. Other ranks need to know neither. Thread-safe.
 class LocalRedistribution {
  public:
   LocalRedistribution(std::span<const LayoutPair> pairs, const RedistributionOptions& options, const Team& team,

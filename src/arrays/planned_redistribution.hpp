@@ -17,11 +17,14 @@
 
 namespace penstock::arrays {
 
+/// alpha and beta of a run.
 struct Factors {
   std::complex<double> alpha;
   std::complex<double> beta;
 };
 
+/// The result of planning. RedistributionBatch and RecentRedistributions share its ownership. Its runs may be in flight
+/// together; one thread at a time starts them, as for the communicator.
 class PlannedRedistribution {
  public:
   /// Collective; see RedistributionBatch.

@@ -20,6 +20,8 @@ class PlannedRedistribution;
 // If ranks pass different values, some start a cached plan and others start planning or another plan. The engine
 // reports to all of them that their operations differ. Both begin with an exchange between all ranks, so no output has
 // been written, and each rank has used one operation.
+//
+// One per communicator, whose State owns it. One thread at a time.
 class RecentRedistributions {
  public:
   explicit RecentRedistributions(std::uint64_t most_agreed_bytes) : kept_(most_agreed_bytes) {}

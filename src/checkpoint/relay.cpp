@@ -38,7 +38,7 @@ void Relay::post(int channel, std::function<void()> collective) {
   if (slot.failure) std::rethrow_exception(std::exchange(slot.failure, nullptr));
 }
 
-void Relay::serve(const Wish& wish) {
+void Relay::serve(const Condition& condition) {
   constexpr auto kPause = std::chrono::microseconds(500);
   struct Round {
     std::uint64_t posted = 0;
@@ -48,7 +48,7 @@ void Relay::serve(const Wish& wish) {
   };
   std::vector<Round> rounds(static_cast<std::size_t>(peers_->size()));
   while (true) {
-    Round mine{0, wish.satisfied() ? 1u : 0u, wish.saves, saves_};
+    Round mine{0, condition.satisfied() ? 1u : 0u, condition.saves, saves_};
     {
       const std::lock_guard lock(mutex_);
       for (std::size_t c = 0; c < slots_.size(); ++c) {

@@ -22,16 +22,16 @@ class Relay {
   std::shared_ptr<Peers> channel(int channel);
 
   /// A condition that a rank waits for, and the number of saves after which it can hold.
-  struct Wish {
+  struct Condition {
     std::function<bool()> satisfied;
     std::uint64_t saves = 0;
   };
 
   /// Runs posted collectives in rounds: ranks exchange what their threads have posted, and run what all have posted.
-  /// Returns when `satisfied` holds on every rank. It ignores ranks whose wish needs a save that some rank has yet to
-  /// begin: after a failure that only some ranks saw, their calls no longer match. Collective, on the application's
+  /// Returns when `satisfied` holds on every rank. It ignores ranks whose condition needs a save that some rank has yet
+  /// to begin: after a failure that only some ranks saw, their calls no longer match. Collective, on the application's
   /// thread.
-  void serve(const Wish& wish);
+  void serve(const Condition& condition);
 
   /// Counts a save that this rank begins.
   void count_save() { ++saves_; }

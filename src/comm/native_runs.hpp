@@ -14,6 +14,7 @@
 
 namespace penstock::comm {
 
+/// One per communicator; its State owns it. Thread-safe. It owns `native`.
 class NativeRuns final : public engine::Pollable, public std::enable_shared_from_this<NativeRuns> {
  public:
   /// `any_thread`: progress threads of this rank may call the library. `has_workers`: there are progress threads.

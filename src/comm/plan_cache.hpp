@@ -14,7 +14,6 @@
 namespace penstock::comm {
 
 /// A plan in the cache.
-/// A plan in the cache.
 struct Planned {
   Collective collective;  ///< normalized
   std::shared_ptr<const Plan> plan;

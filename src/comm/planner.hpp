@@ -14,6 +14,7 @@
 
 namespace penstock::comm {
 
+/// The planner of one communicator; its State owns it. One thread at a time, except plans().
 class Planner {
  public:
   /// Both arguments must outlive it. `native` is nullptr if MPI's own collectives are not available.
@@ -37,10 +38,10 @@ class Planner {
 
   /// Adds the algorithm of Comm::use if the call names none.
   Collective with_used(const Collective& asked) const;
-  Planned make_planned(const Collective& normalized_what) const;
+  Planned make_planned(const Collective& normalized) const;
   /// Why MPI's own collective runs it; nullptr if an algorithm of Penstock does. Equal on all ranks. Throws
   /// Error(invalid_argument) if the call names "native" and MPI cannot run it.
-  std::shared_ptr<const std::string> native_reason(const Collective& normalized_what) const;
+  std::shared_ptr<const std::string> native_reason(const Collective& normalized) const;
   Choice choice(const Planned& planned) const;
   /// Describes a plan as the members of a JSON object.
   json::Object facts_of(const Planned& planned) const;

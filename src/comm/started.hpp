@@ -29,6 +29,7 @@ class Guard {
   store::Checksum before_;
 };
 
+/// One operation of the engine or of MPI. The Request owns it. Thread-safe.
 struct Started {
   /// Of an exscan in place: a copy of this rank's contribution, which the other ranks read. Outlives the run.
   std::shared_ptr<const std::vector<std::byte>> contribution{};

@@ -66,9 +66,9 @@ Processes processes_of(std::span<const WorkerInfo> node) {
 
 Decision decide(std::span<const WorkerInfo> node, int ranks) {
   Decision decision{};
-  std::vector<int> wishes;
-  for (const WorkerInfo& info : node) wishes.push_back(info.wanted);
-  const int wanted = engine::agreed_wish(wishes);
+  std::vector<int> of_ranks;
+  for (const WorkerInfo& info : node) of_ranks.push_back(info.wanted);
+  const int wanted = engine::agreed_workers(of_ranks);
   const bool any_thread = std::all_of(node.begin(), node.end(), [](const auto& info) { return info.any_thread != 0; });
   std::string reason;
   if (wanted == 0) {

@@ -46,16 +46,17 @@ struct WorkerDecision {
   std::array<char, 316> reason;
 };
 
-/// How the ranks agree. Takes all memory that it needs until a decision when it is made: a rank that lacks some can
-/// tell the others, who would wait for it.
+/// How the ranks agree. The constructor allocates all memory that is needed until the decision. So a rank that lacks
+/// memory fails before the others wait for its decision.
 class WorkerAgreement {
  public:
   explicit WorkerAgreement(const engine::Transport& transport);
 
-  /// What this rank is to tell the others, knowing the infos of all; empty where no rank has to. The lowest rank of
-  /// each node decides, so that a node reads its topology once.
+  /// What this rank tells the others, from the infos of all ranks. std::nullopt if no rank wants workers: there is
+  /// nothing to tell. The lowest rank of each node decides, so that a node reads its topology once; the other ranks
+  /// return an empty decision.
   std::optional<WorkerDecision> decide(std::span<const WorkerInfo> infos);
-  /// From what the ranks were told: of each at most once, and of the lowest of a node only.
+  /// The workers, from the decisions. Call it after decide(). It calls `told_by` with the lowest rank of each node.
   Workers reach(std::span<const WorkerInfo> infos, const std::function<WorkerDecision(std::size_t rank)>& told_by);
 
  private:

@@ -25,8 +25,9 @@ class CellMessages final : public Mechanism {
   /// Sends a control message. Copies the payload. `owner` does not finish while the message waits for a cell.
   void send(int peer, const Header& header, ConstBytes payload, Operation* owner);
   void receive_pieces(Operation& operation, StepId step, const Header& rts);
-  bool receive();  ///< true when something came
+  bool receive();  ///< true if something has come
   bool mend() { return cells_.mend(core_.detector.gone()); }
+  /// Sends what waits for free cells, and the next pieces of long messages. True if something moved.
   bool send_waiting();
 
   bool poll() override {

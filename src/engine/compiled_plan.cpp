@@ -104,7 +104,7 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
     reject_plan(plan, "it needs " + std::to_string(plan.shared_bytes) +
                           " bytes of shared memory per rank, and there are " + std::to_string(shared_limit_bytes) +
                           "; raise PENSTOCK_SHARED_BYTES or use another algorithm");
-  if (const std::string broken = plan::broken_promise_of_flags(plan); !broken.empty())
+  if (const std::string broken = plan::violated_flag_rule(plan); !broken.empty())
     reject_plan(plan, "it goes by flags, but " + broken);
   const auto inside = [&](const Region& region) { return plan::is_inside(region, plan); };
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {

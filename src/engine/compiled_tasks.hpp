@@ -13,8 +13,7 @@ namespace penstock::engine {
 /// Throws Error(invalid_argument) that names the plan.
 [[noreturn]] void reject_plan(const Plan& plan, const std::string& why);
 
-/// Made once per plan, as CompiledPlan.
-/// Made once per plan, as CompiledPlan.
+/// Immutable. A CompiledPlan owns it.
 class CompiledTasks {
  public:
   CompiledTasks() = default;

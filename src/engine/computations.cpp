@@ -68,11 +68,11 @@ void Computations::compute(const Operation& operation, StepId step, ConstBytes f
     case StepKind::reduce_sorted: return kernels::reduce_sorted(arithmetic, kernels::parts_of(from, to.size()), to);
     case StepKind::transform:
     case StepKind::unpack: {
-      const bool past_caches = what.kind == StepKind::transform && streams(operation, what, to);
+      const bool non_temporal = what.kind == StepKind::transform && streams(operation, what, to);
       return kernels::transform(arithmetic, plan::element_types(arithmetic, what),
                                 std::span(operation.plan().blocks).subspan(what.first_block, what.block_count),
                                 what.scaled, from, to,
-                                past_caches ? kernels::Stores::past_caches : kernels::Stores::by_size);
+                                non_temporal ? kernels::Stores::non_temporal : kernels::Stores::by_size);
     }
     default:
       if (kernels::copy_as_string(to.data(), from.data(), to.size())) return;

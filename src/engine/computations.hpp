@@ -6,12 +6,12 @@
 
 namespace penstock::engine {
 
-/// Runs short steps at once, and long ones on a thread without the engine's lock.
-/// Runs short steps at once, and long ones on a thread without the engine's lock.
+/// Runs short steps at once, and long ones on a thread without the engine's lock. Routes owns it.
 class Computations final : public Mechanism, private Worker {
  public:
   explicit Computations(Core& core) : core_(core) {}
 
+  /// Runs a step that is ready, or queues it for a thread without the lock.
   void post(Operation& operation, StepId step, ConstBytes from);
   /// Runs the step. Touches only the step's memory, so it needs no lock.
   void compute(const Operation& operation, StepId step, ConstBytes from);
@@ -22,6 +22,7 @@ class Computations final : public Mechanism, private Worker {
  private:
   bool run(const Work& work) override;
   void finish(const Work& work, bool) override { core_.complete(*work.operation, work.step); }
+  /// Whether to write `to` by non-temporal stores.
   bool streams(const Operation& operation, const Step& step, Bytes to);
 
   Core& core_;

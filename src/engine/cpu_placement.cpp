@@ -237,11 +237,11 @@ CpuPlacement place_workers(const Topology& topology, std::span<const NodeProcess
   return Placer(topology, processes).place(wanted);
 }
 
-int agreed_wish(std::span<const int> wishes) {
+int agreed_workers(std::span<const int> wanted) {
   int agreed = kAutomaticWorkers;
-  for (const int wish : wishes) {
-    if (wish == 0) return 0;
-    if (wish > 0) agreed = agreed == kAutomaticWorkers ? wish : std::min(agreed, wish);
+  for (const int count : wanted) {
+    if (count == 0) return 0;
+    if (count > 0) agreed = agreed == kAutomaticWorkers ? count : std::min(agreed, count);
   }
   return agreed;
 }

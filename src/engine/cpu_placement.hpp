@@ -30,15 +30,15 @@ struct WorkerPin {
 };
 
 /// The workers of a node.
-/// The workers of a node.
 struct CpuPlacement {
   std::vector<WorkerPin> pins;
   std::string reason;  ///< one sentence for report()
 };
 
 /// Pure. A core is *free* if a process may use it and no process is bound to it. Free cores are dealt out to the
-/// processes, members or not, one at a time, nearest first. Processes that may run on the same cores, more than they
-/// have ranks, leave some of them *loose*: the kernel's scheduler finds those, so workers there are not pinned.
+/// processes, members or not, one at a time, nearest first. If processes share a set of cores that has more cores than
+/// they have ranks, the surplus cores are *loose*. The kernel's scheduler chooses them anew all the time, so workers
+/// there are not pinned.
 ///
 /// `wanted` == kAutomaticWorkers: each member gets at most one worker per rank, on its free and then its loose cores.
 /// `wanted` > 0: that many workers on free cores, then loose ones, then hardware threads that no process is bound to,
@@ -48,7 +48,8 @@ struct CpuPlacement {
 /// get different cores. At least one process is a member.
 CpuPlacement place_workers(const Topology& topology, std::span<const NodeProcess> processes, int wanted);
 
-/// What a node does whose ranks wish for different numbers: none if one wants none, else the smallest number.
-int agreed_wish(std::span<const int> wishes);
+/// The number of workers of a node whose ranks ask for different numbers: 0 if one rank asks for 0; else the smallest
+/// number that a rank asks for; kAutomaticWorkers if no rank asks for a number.
+int agreed_workers(std::span<const int> wanted);
 
 }  // namespace penstock::engine

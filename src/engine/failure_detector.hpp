@@ -39,8 +39,9 @@ class FailureDetector {
   /// See Engine::set_timeout.
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   /// Prints a stall warning, once per operation, when it has waited for stall_timeout_ms without progress. It names the
-  /// ranks of `peers` from which nothing has come. Fails the operation when the timeout of set_timeout() is over.
-  /// `mark` changes whenever something has come for the operation.
+  /// ranks of `absent`, from which nothing has come yet; if there are none, those of `peers`, for which the operation
+  /// waits. Fails the operation when the timeout of set_timeout() is over. `mark` changes whenever something comes for
+  /// the operation.
   void watch_stall(Operation& operation, std::vector<int> peers, std::vector<int> absent, std::uint64_t mark);
   std::string report() const;
 

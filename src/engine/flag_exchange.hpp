@@ -11,6 +11,7 @@
 
 namespace penstock::engine {
 
+/// Runs signal and wait steps of such plans. Routes owns it. The engine's lock protects all calls.
 class FlagExchange final : public Mechanism {
  public:
   explicit FlagExchange(Core& core);
@@ -64,7 +65,7 @@ class FlagExchange final : public Mechanism {
   Core& core_;
   Flags flags_;
   const int looks_;                  ///< polls of a flag before the fast path gives up
-  std::vector<Operation*> flagged_;  ///< operations by flags that are not over, in the order of their start
+  std::vector<Operation*> flagged_;  ///< operations that use flags and are not over, in the order of their start
   Fifo<Operation*> deferred_;        ///< those of them that wait for a free flag
   PerOperation<State> states_;
   Operation fast_{~std::uint32_t{0}};  ///< the operation of the fast path

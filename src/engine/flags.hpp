@@ -35,7 +35,7 @@ class Flags {
   /// Constructs the flags of a rank in its memory.
   static void make(std::byte* memory);
 
-  /// Of this rank only after take(), of others only once they have published one.
+  /// For this rank, call it after take(); for another rank, after has_published().
   Flag& of(std::uint32_t local_rank, std::uint64_t sequence) const {
     return *reinterpret_cast<Flag*>(memory_[local_rank] + sequence % kEntries * kStrideBytes);
   }

@@ -62,11 +62,11 @@ class Heap : public std::enable_shared_from_this<Heap> {
   /// Whether it belongs to the process that forked this one.
   bool is_inherited() const noexcept { return inherited_; }
 
-  /// What somebody may still do with a range that was given back.
+  /// How a range that was given back is still used. The head of a range is its first `head_bytes` bytes.
   enum class Use {
-    some,  ///< it stays taken
-    head,  ///< none, and only its head has memory
-    none
+    some,  ///< a peer may still access it: it stays taken
+    head,  ///< nobody accesses it, and only its head has memory
+    none   ///< nobody accesses it
   };
 
   /// Allocates addresses without memory, or a range of that size and head that was given back as Use::head: its head
@@ -74,9 +74,10 @@ class Heap : public std::enable_shared_from_this<Heap> {
   std::uint64_t take(std::uint64_t bytes, std::uint64_t head_bytes = 0);
   /// Gives memory to these addresses, so that no access faults. New memory is zero. For any heap.
   void commit(std::uint64_t offset, std::uint64_t bytes);
-  /// Frees what take() returned as soon as `use` (empty: at once) allows it. It is asked now, and by later calls of
-  /// take() and give_back(). A few ranges of which only the head has memory keep it for the next take() of the same
-  /// size: the successor of a hardly used communicator needs no system calls and has no page faults.
+  /// Frees what take() returned as soon as `use` does not return Use::some; an empty `use` means at once. This call and
+  /// later calls of take() and give_back() ask `use`. A few ranges of which only the head has memory keep it for the
+  /// next take() of the same size: the successor of a hardly used communicator needs no system calls and has no page
+  /// faults.
   void give_back(std::uint64_t offset, std::uint64_t bytes, std::function<Use()> use, std::uint64_t head_bytes = 0);
 
   std::uint64_t committed_bytes() const noexcept;

@@ -39,8 +39,9 @@ class Mechanism {
   ~Mechanism() = default;
 };
 
-/// A step for a thread that does not hold the lock.
 class Worker;
+
+/// A step that a thread runs without the engine's lock. Core queues it (Core::add_work).
 struct Work {
   Operation* operation = nullptr;
   StepId step = 0;
@@ -48,11 +49,13 @@ struct Work {
   std::uint64_t address = 0;   ///< of the source, in the peer's process or in this one
   Worker* worker = nullptr;
 };
+/// A mechanism that runs steps without the engine's lock.
 class Worker {
  public:
-  virtual bool run(const Work& work) = 0;  ///< called without the lock
-  virtual void finish(const Work& work,
-                      bool result) = 0;  ///< with the lock; not if run() threw or the operation failed
+  /// Called without the lock. Touches only the memory of the step.
+  virtual bool run(const Work& work) = 0;
+  /// Called with the lock and the result of run(). Not called if run() threw or the operation has failed.
+  virtual void finish(const Work& work, bool result) = 0;
 
  protected:
   ~Worker() = default;

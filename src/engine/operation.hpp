@@ -22,8 +22,8 @@ struct Call {
   std::uint64_t begin_ns = 0;  ///< if tracing is on
 };
 
-/// The engine's lock protects all but `finished`. start() makes it, or the first message for an operation that this
-/// rank has not started. OperationTable owns the record and reuses it when `owners` is 0.
+/// The record of one operation. start() makes it; if a message of a peer comes first, the message makes it.
+/// OperationTable owns the record and reuses it when `owners` is 0. The engine's lock protects all but `finished`.
 struct Operation {
   enum class Stage : std::uint8_t {
     expected,  ///< a message has come for it

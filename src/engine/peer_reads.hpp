@@ -7,8 +7,7 @@
 
 namespace penstock::engine {
 
-/// Reads the memory of peers on threads that do not hold the engine's lock.
-/// Reads the memory of peers on threads that do not hold the engine's lock.
+/// Reads the memory of peers on threads that do not hold the engine's lock. Routes owns it.
 class PeerReads final : public Mechanism, private Worker {
  public:
   explicit PeerReads(Core& core) : core_(core) {}

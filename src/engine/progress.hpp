@@ -51,9 +51,9 @@ class Pollable {
   ~Pollable() = default;
 };
 
-/// All pollables of this process. A thread that waits for one also drives the others, and sleeps on the bells of all
-/// that it drives. Every progress thread drives every pollable with wants_thread; they start when something is in
-/// flight for the first time.
+/// All pollables of this process. Thread-safe; lives as long as the process. A thread that waits for one also drives
+/// the others, and sleeps on the bells of all that it drives. Every progress thread drives every pollable with
+/// wants_thread; they start when something is in flight for the first time.
 class Progress {
  public:
   static Progress& of_process();
@@ -106,7 +106,7 @@ class Progress {
     Pollable* home = nullptr;
     const std::vector<Pollable*>& acquired;
     const std::atomic<bool>& ended;  ///< the wait is over, or the thread must stop
-    std::uint64_t generation;        ///< before `held` was made
+    std::uint64_t generation;        ///< before `acquired` was filled
   };
   void sleep(const Sleeper& sleeper, int sleeps);
   void ring_all() noexcept;

@@ -17,8 +17,8 @@ class ProgressThreads {
   /// The body of a thread; returns when `stop` is set. Must not throw.
   using Loop = std::function<void(const std::atomic<bool>& stop)>;
 
-  /// `mutex` protects this object too, and fork() takes it. `wake` makes all threads check `stop`; it is called without
-  /// the mutex.
+  /// The owner's `mutex` protects this object; it is locked during a fork(). `wake` makes all threads check `stop`; it
+  /// is called without the mutex.
   ProgressThreads(std::mutex& mutex, Loop loop, std::function<void()> wake)
       : mutex_(mutex), loop_(std::move(loop)), wake_(std::move(wake)) {}
 

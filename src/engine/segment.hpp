@@ -37,9 +37,9 @@ struct RankSlot {
   alignas(64) std::atomic<std::uint32_t> queue_tail{0};  ///< index of the last cell of its queue
   alignas(64) std::atomic<std::uint32_t> sending{0};  ///< index + 1 of the cell that it is appending to a queue; or 0
   alignas(64) Doorbell bell;
-  std::atomic<std::uint32_t> has_flags{0};    ///< 1 once its flags have memory
-  std::atomic<std::uint32_t> large_cells{0};  ///< of its cells, besides the small ones, have memory
-  std::atomic<std::uint32_t> has_more{0};  ///< 1 once anything else in its block has memory, but for what it had first
+  std::atomic<std::uint32_t> has_flags{0};                     ///< 1 once its flags have memory
+  std::atomic<std::uint32_t> large_cells{0};                   ///< of its cells, besides the small ones, have memory
+  std::atomic<std::uint32_t> has_more{0};                      ///< 1 once its block has memory behind the first page
   alignas(64) std::atomic<std::uint64_t> completed_before{0};  ///< all operations with a smaller sequence are over
   std::atomic<std::uint64_t> past_flags_of{0};  ///< it reads no flags of operations with a smaller sequence any more
   std::atomic<std::uint64_t> failed[kFailureBits / 64]{};  ///< see Failures
@@ -136,7 +136,7 @@ class Segment {
 
  private:
   static constexpr std::uint32_t kCellsOfRank = 128;
-  using Leavers = std::atomic<std::uint64_t>;  ///< a bit per rank, of 64 ranks: it has released the segment
+  using Leavers = std::atomic<std::uint64_t>;  ///< a bit for each of 64 ranks: set when that rank releases the segment
 
   std::byte* block(std::uint32_t local_rank) const { return blocks_[local_rank]; }
   Leavers& leavers(std::uint32_t of_local_rank, std::uint32_t local_rank) const;

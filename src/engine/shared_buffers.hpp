@@ -18,7 +18,7 @@ class SharedBuffers final : public Mechanism {
 
   /// Whether the operation may be launched now. If not, it is deferred and launched by poll().
   bool admit(Operation& operation);
-  /// The first signal of a peer told where its buffer lies.
+  /// Called for the first signal of a peer, which tells where the peer's buffer lies.
   void set_peer(const Operation& operation, int peer, std::uint64_t offset_bytes);
   /// The peer's memory that the step reads.
   ConstBytes of_peer(const Operation& operation, const Step& step) const;

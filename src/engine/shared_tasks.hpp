@@ -10,8 +10,7 @@
 
 namespace penstock::engine {
 
-/// Publishes this rank's task groups and runs tasks of all ranks of the node.
-/// Publishes this rank's task groups and runs tasks of all ranks of the node.
+/// Publishes this rank's task groups and runs tasks of all ranks of the node. Routes owns it.
 class SharedTasks final : public Mechanism {
  public:
   explicit SharedTasks(Core& core)
@@ -23,8 +22,10 @@ class SharedTasks final : public Mechanism {
   }
   /// Starts a publish_tasks step.
   void post(Operation& operation, StepId step);
+  /// Runs one task of any operation, if one is ready. False if none is.
   bool run(std::unique_lock<std::mutex>& lock);
-  /// Runs one of the tasks that the operation needs first (CompiledTasks::front), whichever rank's memory it touches.
+  /// Runs one of the tasks that the operation needs first (CompiledTasks::front), even if the task touches the memory
+  /// of other ranks only. False if none is ready.
   bool run_front(Operation& operation, std::unique_lock<std::mutex>& lock);
 
   bool poll() override;

@@ -21,8 +21,8 @@ struct ElementTypes {
   DType to;
 };
 
-/// How to write the target: through the caches unless it is larger than they are, or always by non-temporal stores.
-enum class Stores : bool { by_size, past_caches };
+/// How to write the target: by non-temporal stores if it is larger than the caches, or always.
+enum class Stores : bool { by_size, non_temporal };
 
 /// Moves all blocks of a step; offsets count from the start of `from` and `to`. With `scaled`, to = alpha*op(from) +
 /// beta*to in the arithmetic of the dtype, where op conjugates if asked; otherwise to = from. With beta == 0 the target

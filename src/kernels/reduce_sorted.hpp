@@ -19,7 +19,7 @@ bool depends_on_order(DType dtype);
 /// bytes. A NaN in the result has a fixed bit pattern. Local, non-blocking, any thread.
 void reduce_sorted(const Arithmetic& arithmetic, std::span<const ConstBytes> parts, Bytes to);
 
-/// Cuts `from` into consecutive parts of one size.
+/// Cuts `all` into consecutive parts of one size.
 inline std::vector<ConstBytes> parts_of(ConstBytes all, std::uint64_t part_bytes) {
   std::vector<ConstBytes> parts;
   for (std::uint64_t at = 0; part_bytes > 0 && at + part_bytes <= all.size(); at += part_bytes)

@@ -21,13 +21,14 @@ enum class Keys : std::uint8_t {
   magnitude64,
 };
 
-/// Sorts every column of `count` rows of `row_bytes` bytes, which begin `stride_bytes` apart in aligned memory.
+/// Rows of equal length in aligned memory of the caller, which begin `stride_bytes` apart.
 struct Rows {
   std::byte* first;
   std::size_t count;
   std::size_t row_bytes;
   std::size_t stride_bytes;
 };
+/// Sorts every column of the rows, in place. The processor must have `vectors`.
 void sort_columns(Vectors vectors, Keys keys, const Rows& rows);
 
 }  // namespace penstock::kernels

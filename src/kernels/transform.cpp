@@ -430,7 +430,7 @@ void transform(const Arithmetic& arithmetic, std::span<const Block> blocks, bool
                Stores stores) {
   const std::size_t element_bytes = size_bytes(arithmetic.dtype);
   const bool moves = is_move(arithmetic, arithmetic.dtype, scaled);
-  const bool streams = kCanStream && (stores == Stores::past_caches || to.size() >= kStreamedBytes);
+  const bool streams = kCanStream && (stores == Stores::non_temporal || to.size() >= kStreamedBytes);
   const bool is_far = from.size() >= kStreamedBytes;
   std::size_t count = 1;
   for (std::size_t i = 0; i < blocks.size(); i += count) {

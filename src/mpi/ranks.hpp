@@ -9,17 +9,18 @@
 
 namespace penstock::mpi {
 
+/// What all ranks of a communicator know about each other.
 struct Ranks {
   std::vector<std::int32_t> node_of_rank;  ///< numbered from 0 by first appearance
   bool any_thread = false;                 ///< on all of them
 };
 
-/// Collective. Where `failure` says on one rank that it cannot go on, all ranks throw: that one the same, the others
-/// Error(peer_failed) with its rank in `comm`. Needs no memory where nothing is thrown.
+/// Collective. If a rank passes a `failure`, all ranks throw: that rank its failure, the others Error(peer_failed) with
+/// that rank. Allocates nothing if no rank passes one.
 void require_all(MPI_Comm comm, const std::exception_ptr& failure);
 
-/// One small exchange, for which all memory is taken when it is made. Ranks share a node if they run under one kernel
-/// and host name, and see the same /dev/shm: that is where they share memory.
+/// Finds the nodes by one small exchange. The constructor allocates all memory. Ranks share a node if they run under
+/// one kernel and one host name and see the same /dev/shm, in which they share memory.
 class RankFinder {
  public:
   explicit RankFinder(int size);

@@ -19,7 +19,7 @@ bool is_allowed(StepKind kind) {
 
 }  // namespace
 
-std::string broken_promise_of_flags(const Plan& plan) {
+std::string violated_flag_rule(const Plan& plan) {
   if (!plan.by_flags) return {};
   if (!plan.tasks.empty()) return "it has shared tasks";
   if (plan.shared_bytes > kFlaggedBytes)

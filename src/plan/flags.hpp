@@ -1,3 +1,4 @@
+// Checks the rules of plans of one short exchange (Plan::by_flags).
 #pragma once
 
 #include <string>
@@ -6,7 +7,7 @@
 
 namespace penstock::plan {
 
-/// How the plan violates Plan::by_flags; empty if it does not, or if by_flags is false.
-std::string broken_promise_of_flags(const Plan& plan);
+/// The rule of Plan::by_flags that the plan violates, for messages; empty if it violates none or has by_flags false.
+std::string violated_flag_rule(const Plan& plan);
 
 }  // namespace penstock::plan

@@ -13,6 +13,7 @@
 
 namespace penstock::plan {
 
+/// One copy of Sequence::move().
 struct Move {
   Region from;
   Region to;
@@ -21,12 +22,12 @@ struct Move {
 /// A planner calls the members in the order of a correct sequential program of its rank. Each step waits for exactly
 /// the earlier steps that wrote what it reads, or that used what it overwrites. So steps overlap if they can: a loop
 /// over segments becomes a pipeline. Further rules:
-/// - A `signal` waits for every earlier write of this rank's shared buffer, a `read` for the latest `wait` for its
-/// peer.
-///   Before a rank overwrites published memory, the caller must name the wait for its readers in `after`.
+/// - A `signal` waits for every earlier write of this rank's shared buffer. A `read` waits for the latest `wait` for
+/// its
+///   peer. Before a rank overwrites published memory, the caller must name the wait for its readers in `after`.
 /// - A step on an empty region, and a copy of a region to itself, is left out; kNone is returned. Sender and receiver
-/// know
-///   the size, so both leave the message out. An empty message that orders two ranks is `empty_send` and `empty_recv`.
+///   know the size, so both leave the message out. `empty_send` and `empty_recv` are for an empty message that orders
+///   two ranks.
 /// - `publish_tasks` takes part in this order by the memory of this rank that its tasks access.
 class Sequence {
  public:

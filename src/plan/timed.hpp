@@ -25,8 +25,8 @@ struct Timing {
   bool waiting_helps = false;
   int progress_cores = 1;  ///< per node; 0: the ranks' cores do their work while they wait
   double computation = 0;  ///< of each rank, on its core
-  /// The time in which a core of a lane moves so many bytes between ranks and combines them. Empty: 1 for every edge
-  /// that carries data.
+  /// The time that a core of this lane takes to move `bytes` between two ranks and, in a reduction, to combine them.
+  /// Empty: 1 for every edge that carries data.
   std::function<double(Lane lane, std::uint64_t bytes)> edge_cost{};
 };
 

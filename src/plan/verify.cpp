@@ -130,7 +130,7 @@ class Verifier {
       found("the plans of " + base::ranks_text(std::array{0, static_cast<int>(rank)}) +
             " differ in whether they go by flags");
     if (!findings_.empty()) return;
-    if (const std::string broken = plan::broken_promise_of_flags(plan); !broken.empty())
+    if (const std::string broken = plan::violated_flag_rule(plan); !broken.empty())
       found("plan " + std::to_string(rank) + " goes by flags, but " + broken);
   }
 

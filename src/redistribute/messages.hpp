@@ -27,6 +27,7 @@ struct Bundle {
   std::uint64_t size_bytes = 0;
 };
 
+/// One message between this rank and `peer`.
 struct Message {
   Turn turn;
   std::int32_t peer;
@@ -52,6 +53,7 @@ class MessageWindow {
   /// Length of messages between nodes.
   static std::uint64_t message_bytes(const Team& team);
 
+  /// The scratch memory of the next message. used_by() ends the message.
   Region next(std::uint64_t size_bytes) {
     Region& region = regions_[count_ % regions_.size()];
     if (region.size_bytes == 0) region = builder_.scratch(longest_bytes_);
@@ -61,6 +63,7 @@ class MessageWindow {
   std::span<const StepId> busy_until() const { return last_uses_[count_ % regions_.size()]; }
   /// The step that must be complete before the next message to or from a peer starts.
   StepId turn(std::int32_t peer) { return peers_[peer].moves[0]; }
+  /// Sets the step that transfers the message to or from the peer.
   void moved_by(std::int32_t peer, StepId step) {
     std::vector<StepId>& moves = peers_[peer].moves;
     std::rotate(moves.begin(), moves.begin() + 1, moves.end());

@@ -26,14 +26,17 @@ struct TileOverlap {
 /// Sorted by (source tile, target tile), so that both ranks cut it into the same blocks and segments.
 using Package = std::vector<TileOverlap>;
 
+/// Consecutive blocks of a Segmenter, which travel together.
 struct Segment {
   std::size_t first_block = 0;
   std::size_t end_block = 0;
   std::int64_t elems = 0;
 };
 
+/// Where the data of a segment lies and where it goes. The package is contiguous memory between the two arrays.
 enum class Route : std::uint8_t { source_to_package, package_to_target, source_to_target };
 
+/// Cuts the packages of one pair of layouts. It owns their blocks. One thread at a time.
 class Segmenter {
  public:
   /// The pairing must outlive the segmenter.

@@ -75,7 +75,7 @@ class Caller {
                  routine_.descriptors);
   }
 
-  bool is_known() const { return scalapack::is_known(info_.source) && scalapack::is_known(info_.target); }
+  bool fits_layouts() const { return fits_layout(info_.source) && fits_layout(info_.target); }
 
   /// Whether alpha is 0: the source is not read then, and may contain anything.
   bool only_scales() const { return call_.alpha == 0.0; }
@@ -285,7 +285,7 @@ bool run(const Routine& routine, const Call& call) noexcept {
     Caller caller(routine, call);
     const std::optional<Complaint> complaint = caller.complaint();
     if (complaint) complain(call.context, routine.name, complaint->parameter, complaint->text);
-    if (!complaint && !caller.is_known()) {
+    if (!complaint && !caller.fits_layouts()) {
       ++counts.passed_on;
       return false;
     }

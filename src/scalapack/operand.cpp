@@ -143,7 +143,7 @@ std::optional<Complaint> check(const Operand& operand, const int* descriptor, st
     return outside(position.row_index, "I", operand.row_begin, rows, "rows", operand.rows);
   if (operand.column_begin < 0 || operand.column_begin + columns > operand.columns)
     return outside(position.row_index + 1, "J", operand.column_begin, columns, "columns", operand.columns);
-  if (!is_known(operand)) return std::nullopt;
+  if (!fits_layout(operand)) return std::nullopt;
   const std::int64_t local_rows = local_length(row_dimension(operand));
   const std::int64_t local_columns = local_length(column_dimension(operand));
   if (local_rows > 0 && local_columns > 0 && operand.leading_elems < local_rows)
@@ -152,7 +152,7 @@ std::optional<Complaint> check(const Operand& operand, const int* descriptor, st
   return std::nullopt;
 }
 
-bool is_known(const Operand& operand) {
+bool fits_layout(const Operand& operand) {
   return operand.present == 0 ||
          (operand.first_row_block <= operand.row_block && operand.first_column_block <= operand.column_block);
 }

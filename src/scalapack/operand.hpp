@@ -56,7 +56,7 @@ std::optional<Complaint> check(const Operand& operand, const int* descriptor, st
                                const Position& position, Descriptors kind);
 
 /// Whether a Layout can describe it: not if the first block is longer than the others.
-bool is_known(const Operand& operand);
+bool fits_layout(const Operand& operand);
 
 /// The elements of the submatrix that one process has, in its local array.
 struct LocalPart {

@@ -26,6 +26,7 @@ except ImportError as missing:
 # Command → module with a click command of that name. Imported on use, so that `penstock --help` is fast.
 _COMMANDS = {
     "bench": "penstock.cli.bench",
+    "doctor": "penstock.cli.doctor",
     "info": "penstock.cli.info",
     "store": "penstock.cli.store",
     "plan": "penstock.cli.plan",

@@ -77,12 +77,12 @@ def gather(ranks: int | None = None) -> dict:
         "progress_cores": machine["progress_cores"],
         "single_copy": machine["single_copy"],
         "shared_memory": {"size_bytes": stat.f_blocks * stat.f_frsize, "free_bytes": stat.f_bavail * stat.f_frsize},
-        "mpi": _mpi(Path(_penstock.library_directory())),
+        "mpi": mpi_facts(Path(_penstock.library_directory())),
         "options": [dict(zip(keys, row, strict=True)) for row in _penstock.option_table()],
     }
 
 
-def _mpi(libraries: Path) -> dict:
+def mpi_facts(libraries: Path) -> dict:
     found = {
         "built_for": [abi for abi in ("mpich", "openmpi", "abi") if any(libraries.glob(f"libpenstock_{abi}.so*"))],
         "mpi4py": importlib.metadata.version("mpi4py") if _installed("mpi4py") else None,

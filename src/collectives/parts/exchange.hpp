@@ -18,8 +18,8 @@ struct Exchange {
   std::uint64_t element_bytes = 1;
   std::uint64_t segment_bytes = 0;  ///< 0: the algorithm's own
   std::uint32_t first_tag = 0;
-  /// If given, it is called before the first step on this region of `own` is written. It may write the steps that make
-  /// the region ready. Steps that are only needed later can wait for `sent`.
+  /// If given, the exchange calls it with each region of `own` before it adds the first step on that region. It may add
+  /// the steps that make the region ready. Steps that are only needed later can wait for `sent`.
   std::function<void(Region own, StepId sent)> prepare = nullptr;
 };
 

@@ -159,7 +159,7 @@ Tree binary(const Group& group) {
 
 Tree two_tree(const Group& group, int which) {
   // In-order tree over the indices 1 .. last: the height of v is the position of its lowest bit, so odd indices are
-  // leaves. The other tree shifts the indices by one, or reverses them, whichever turns odd indices into even ones.
+  // leaves. The other tree shifts the indices by one or reverses them, so that odd indices become even ones.
   const int last = group.size() - 1;
   const auto place = [&](int index) {
     if (which == 0 || index == 0) return index;

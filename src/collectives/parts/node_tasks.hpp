@@ -35,6 +35,7 @@ Segments task_segments(const Collective& collective, std::uint64_t default_bytes
 
 /// The same region of each of `ranks`.
 std::vector<RankRegion> of_each(std::span<const int> ranks, Region region);
+/// All ranks of the team, ascending.
 std::vector<int> everyone(const Team& team);
 
 /// The part of a hierarchical plan inside a node, as tasks that a later publish_tasks() publishes. combine_on_node()

@@ -11,6 +11,7 @@ namespace penstock::collectives {
 /// The largest number of bytes that a rank publishes; equal on all ranks.
 std::uint64_t published_bytes(const Team& team, const Collective& collective);
 
+/// Builds one rank's plan. `team` and `collective` must outlive it.
 class Published {
  public:
   Published(std::string algorithm, const Team& team, const Collective& collective);

@@ -17,7 +17,8 @@ inline constexpr std::uint32_t kStageTags = 512;    // stage k uses the tags [k 
 /// Cuts a buffer of `collective` into pipeline segments of whole elements. Their sizes differ by at most one element.
 class Segments {
  public:
-  /// Segments of collective.segment_bytes, if it is 0 of `default_bytes`; at most `most` (at most kStageTags) segments.
+  /// Segments of collective.segment_bytes, or of `default_bytes` if that is 0. At most `most` segments; `most` is at
+  /// most kStageTags.
   Segments(const Collective& collective, std::uint64_t default_bytes, std::uint32_t most);
   explicit Segments(const Collective& collective) : Segments(collective, kEagerBytes, kMaxSegments) {}
 

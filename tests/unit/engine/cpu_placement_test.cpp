@@ -285,9 +285,9 @@ TEST(CpuPlacement, CommunicatorsOfOneNodeHaveCoresOfTheirOwn) {
 }
 
 TEST(CpuPlacement, TheFewestWishesCount) {
-  EXPECT_EQ(agreed_wish(std::vector<int>{kAuto, kAuto}), kAuto);
-  EXPECT_EQ(agreed_wish(std::vector<int>{kAuto, 3, 2}), 2);
-  EXPECT_EQ(agreed_wish(std::vector<int>{4, 0, kAuto}), 0);
+  EXPECT_EQ(agreed_workers(std::vector<int>{kAuto, kAuto}), kAuto);
+  EXPECT_EQ(agreed_workers(std::vector<int>{kAuto, 3, 2}), 2);
+  EXPECT_EQ(agreed_workers(std::vector<int>{4, 0, kAuto}), 0);
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ struct Case {
 
   void check() {
     const std::vector<T> wanted = expected();
-    for (const Stores stores : {Stores::by_size, Stores::past_caches}) {
+    for (const Stores stores : {Stores::by_size, Stores::non_temporal}) {
       std::vector<T> target = to;
       transform(arithmetic, blocks, scaled, bytes_of(std::as_const(from)), bytes_of(target), stores);
       EXPECT_EQ(target, wanted);
