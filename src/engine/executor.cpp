@@ -76,9 +76,7 @@ std::shared_ptr<Engine> Engine::create(std::shared_ptr<Transport> transport, con
 }
 
 std::shared_ptr<Engine> Engine::create(std::shared_ptr<Transport> transport, const EngineOptions& options, Node node) {
-  auto executor = std::make_shared<Executor>(std::move(transport), options, std::move(node));
-  executor->leave_at_end();
-  return executor;
+  return std::make_shared<Executor>(std::move(transport), options, std::move(node));
 }
 
 Executor::Executor(std::shared_ptr<Transport> by, const EngineOptions& given, Node on)
@@ -198,23 +196,6 @@ void Executor::fail_next(const std::string& message) noexcept try {
   if (active.load()) Progress::of_process().attention(*this);
 } catch (const std::exception&) {
   // Out of memory while failing: the peers' check finds that this rank has died or has called something else.
-}
-
-void Executor::leave_at_end() {
-  if (!has_remote) return;
-  transport->set_last_action([weak = weak_from_this()] {
-    if (const auto executor = weak.lock()) executor->leave();
-  });
-}
-
-void Executor::leave() noexcept {
-  if (Progress::in_forked_child()) return;
-  const std::lock_guard lock(mutex_);
-  caller = Caller::application;
-  guarded([&] {
-    the<RemoteMessages>().leave();
-    return true;
-  });
 }
 
 void Executor::set_timeout(std::chrono::milliseconds timeout) noexcept {

@@ -38,11 +38,8 @@ class Executor final : public Engine, public Pollable, private Routes, public st
   /// may be running a Python reduction inside MPI, which waits for the interpreter lock that the caller holds.
   void drop(Operation& operation) noexcept;
 
-  /// The engine leaves when the library that the transport uses ends (MPI_Finalize).
-  void leave_at_end();
 
  private:
-  void leave() noexcept;
   void prepare(Operation& operation, std::shared_ptr<const Plan>&& plan);
   /// Runs the function. If it throws, all operations fail.
   template <typename Function>

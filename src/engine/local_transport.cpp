@@ -43,6 +43,7 @@ struct ArrivedMessage {
 struct Mailbox {
   std::deque<PostedReceive> posted;
   std::deque<ArrivedMessage> arrived;
+  std::vector<std::byte> farewell;  // of a rank that has left
 };
 
 struct World {
@@ -74,7 +75,11 @@ class LocalTransport final : public Transport {
 
   ~LocalTransport() override {
     const std::lock_guard lock(world_->mutex);
-    mailbox(rank_).posted.clear();
+    Mailbox& own = mailbox(rank_);
+    own.posted.clear();
+    own.farewell = std::move(farewell_);
+    for (const ArrivedMessage& message : own.arrived)
+      if (message.tag == farewell_tag_) say_farewell(rank_, message.source);
     if (world_->options.left_over != nullptr)
       *world_->options.left_over += static_cast<std::size_t>(
           std::ranges::count_if(mailbox(rank_).arrived, [](const auto& message) { return message.tag != 0; }));
@@ -87,10 +92,16 @@ class LocalTransport final : public Transport {
   int max_tag() const override { return world_->options.max_tag; }
   std::string description() const override { return "threads of one process"; }
 
+  void set_farewell(ConstBytes packet, int tag) override {
+    farewell_.assign(packet.begin(), packet.end());
+    farewell_tag_ = tag;
+  }
+
   bool isend(ConstBytes from, int peer, int tag, Token token) override {
     const std::lock_guard lock(world_->mutex);
     check_caller();
     check_tag(tag);
+    if (tag == farewell_tag_ && say_farewell(peer, rank_)) return true;
     Mailbox& box = mailbox(peer);
     const auto match = std::find_if(box.posted.begin(), box.posted.end(), [&](const PostedReceive& posted) {
       return posted.tag == tag && posted.source == rank_;
@@ -174,6 +185,14 @@ class LocalTransport final : public Transport {
  private:
   Mailbox& mailbox(int rank) { return world_->mailboxes[static_cast<std::size_t>(rank)]; }
 
+  /// False if the rank has not left.
+  bool say_farewell(int from, int to) {
+    const std::vector<std::byte>& packet = mailbox(from).farewell;
+    if (packet.empty()) return false;
+    if (from != to) mailbox(to).arrived.push_back({packet, {}, from, farewell_tag_, nullptr});
+    return true;
+  }
+
   std::shared_ptr<Transfer> keep(Token token) {
     return transfers_.emplace_back(token, std::make_shared<Transfer>()).second;
   }
@@ -205,6 +224,8 @@ class LocalTransport final : public Transport {
   const int rank_;
   std::vector<std::pair<Token, std::shared_ptr<Transfer>>> transfers_;
   std::minstd_rand random_;
+  std::vector<std::byte> farewell_;
+  int farewell_tag_ = -1;
 };
 
 }  // namespace

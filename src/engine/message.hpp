@@ -19,7 +19,7 @@ enum class MessageKind : std::uint8_t {
   completed,   ///< answers a probe: the operation is complete at the source, which sends nothing more for it
   sent,        ///< between nodes: items [`address`, ...) of a list of `bytes` SentMessages; `tag` is its ListKind
   counts,      ///< between nodes: the source has sent this rank `bytes` messages up to the end of epoch `sequence`
-  left,        ///< between nodes: the source has left before operation `sequence`, and sent this rank `bytes` messages
+  left,        ///< between nodes: answers any packet; the source has left, and takes part in no more operations
   recount,     ///< between nodes: asks which messages the source of `counts` has sent in epoch `sequence`
 };
 

@@ -8,54 +8,43 @@
 namespace penstock::engine {
 namespace {
 
-// The failure detector's checks after which what a rank had sent before it left has come. The second number: the rank
-// has sent more than has been received, so it is on its way, unless the plans do not fit.
-constexpr std::uint32_t kLeastChecks = 3;
-constexpr std::uint32_t kMostChecks = 50;
+// The failure detector's checks after which what a rank had sent before it left has come.
+constexpr std::uint32_t kChecks = 3;
+constexpr std::chrono::milliseconds kAskAgain{500};
 
 }  // namespace
 
 std::set<int> RemoteMessages::present() const {
   std::set<int> ranks(remote_.begin(), remote_.end());
-  for (const auto& [peer, left] : left_) ranks.erase(peer);
+  for (const int peer : left_) ranks.erase(peer);
   return ranks;
 }
 
-void RemoteMessages::leave() {
-  if (core_.transport_broken || std::exchange(is_leaving_, true)) return;
-  for (const int peer : remote_) {
-    const auto with = pairs_.find(peer);
-    Header header;
-    header.sequence = core_.operations.next();
-    header.bytes = with == pairs_.end() ? 0 : with->second.counts.sent();
-    header.source = static_cast<std::uint32_t>(core_.rank);
-    header.kind = MessageKind::left;
-    send(peer, header, {}, nullptr);
-    flush();
-  }
-}
-
-void RemoteMessages::on_left(const Header& header) {
-  const int peer = static_cast<int>(header.source);
-  left_[peer] = {.sequence = header.sequence, .sent = header.bytes};
+void RemoteMessages::on_left(int peer) {
+  left_.insert(peer);
   for (auto& [sequence, settlement] : settlements_) settlement.stop_hearing(peer);
   are_fewer_blocked_ = !blocked_.empty();
 }
 
 int RemoteMessages::find_left(Operation& operation, const std::vector<int>& peers) {
-  if (left_.empty()) return -1;
-  std::uint32_t& checks = states_[operation].checks_since_left;
-  const auto lacks = [&](int peer) {
-    if (!has_left(peer)) return false;
-    if (is_without(operation, peer)) return true;
-    return checks >= (pair(peer).counts.received() < left_.at(peer).sent ? kMostChecks : kLeastChecks);
-  };
-  if (std::ranges::any_of(peers, [&](int peer) { return has_left(peer); })) ++checks;
-  const auto found = std::ranges::find_if(peers, lacks);
-  return found == peers.end() ? -1 : *found;
+  const auto found = std::ranges::find_if(peers, [&](int peer) { return has_left(peer); });
+  return found != peers.end() && ++states_[operation].checks_since_left >= kChecks ? *found : -1;
+}
+
+// A send of a failed operation holds it up until its peer has received the message, or has left. The failure detector
+// does not look at failed operations, so a probe asks here.
+void RemoteMessages::ask_for_failed() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - asked_ < kAskAgain) return;
+  asked_ = now;
+  in_flight_.for_each_id([&](std::uint32_t, const InFlight& each) {
+    if (each.kind != Kind::send || each.operation == nullptr || !each.operation->has_failed()) return;
+    send(each.peer, core_.header_for(*each.operation, MessageKind::probe), {}, nullptr);
+  });
 }
 
 void RemoteMessages::drop_gone() {
+  ask_for_failed();
   const auto has_gone = [&](int peer) { return core_.transport->has_gone(peer); };
   for (const int peer : remote_) {
     if (!has_gone(peer)) continue;
@@ -79,15 +68,10 @@ void RemoteMessages::drop_gone() {
 bool RemoteMessages::close() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   // Answers packets that have come, also if this rank has nothing left to do.
-  const auto drain = [&] {
-    while (!core_.transport_broken && (progress(true) || is_busy()) && std::chrono::steady_clock::now() < deadline) {
-      drop_gone();
-      std::this_thread::yield();
-    }
-  };
-  drain();
-  leave();
-  drain();
+  while (!core_.transport_broken && (progress(true) || is_busy()) && std::chrono::steady_clock::now() < deadline) {
+    drop_gone();
+    std::this_thread::yield();
+  }
   // The transport may still use it.
   in_flight_.for_each_id([](std::uint32_t, InFlight& each) { static_cast<void>(each.memory.release()); });
   if (core_.transport_broken) return true;

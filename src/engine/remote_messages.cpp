@@ -27,6 +27,11 @@ RemoteMessages::RemoteMessages(Core& core)
     : core_(core), tags_(core.node.max_tag, core.options.operation_slots), window_(kLeastWindow) {
   for (int peer = 0; peer < core.node.team.size(); ++peer)
     if (!core.is_near(peer)) remote_.push_back(peer);
+  Header left;
+  left.source = static_cast<std::uint32_t>(core.rank);
+  left.kind = MessageKind::left;
+  left.communicator = core.node.communicator;
+  core.transport->set_farewell(std::as_bytes(std::span(&left, 1)), TagSplit::kControlTag);
 }
 
 void RemoteMessages::set_limits(Pair& of) const {
@@ -57,7 +62,7 @@ int RemoteMessages::tag_of(const Operation& operation, StepId step) const {
 
 // Until both ranks have told of the epoch whose tags it uses again.
 bool RemoteMessages::is_blocked(const Operation& operation, const Step& what) {
-  if (has_left(what.peer) && (what.kind == StepKind::send || is_without(operation, what.peer))) return false;
+  if (what.kind == StepKind::send && has_left(what.peer)) return false;  // it posts no receive that could match
   const int peer = what.peer;
   const Pair& with = pair(peer);
   if (operation.sequence < with.may_post_before) return false;
@@ -91,7 +96,6 @@ void RemoteMessages::post_now(Operation& operation, StepId step) {
   const Step& what = operation.step(step);
   StepStatus& status = states_[operation].status[step];
   const bool sends = what.kind == StepKind::send;
-  if (!sends && is_without(operation, what.peer)) throw FailureDetector::has_gone(what.peer, core_.describe(operation));
   const std::uint64_t bytes = sends ? what.from.size_bytes : what.to.size_bytes;
   const bool is_long = bytes >= kLongBytes;
   const std::uint32_t token = add({.kind = sends ? Kind::send : Kind::receive,
@@ -322,7 +326,7 @@ void RemoteMessages::on_packet(const Header& header, ConstBytes payload) {
   switch (header.kind) {
     case MessageKind::sent: return on_list(header, payload);
     case MessageKind::counts: return hear_counts(header);
-    case MessageKind::left: return on_left(header);
+    case MessageKind::left: return on_left(static_cast<int>(header.source));
     case MessageKind::recount: return recount(static_cast<int>(header.source), header.sequence);
     case MessageKind::probe: return on_probe(header, payload);
     default: core_.arrive(header, payload);

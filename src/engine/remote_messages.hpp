@@ -41,12 +41,10 @@ class RemoteMessages final : public Mechanism {
   void has_failed_elsewhere(std::uint64_t sequence);
   /// After each change of what is over here, if the transport may be called.
   void close_epochs();
-  /// Tells the ranks of other nodes that this one takes part in no more operations.
-  void leave();
   /// Of these ranks, for which the operation waits, one that has left and sends and receives nothing more for it; or
   /// -1. The failure detector calls it once per check.
   int find_left(Operation& operation, const std::vector<int>& peers);
-  /// After the last use; leaves. False if something is still in flight: another user of the transport must not meet it.
+  /// After the last use. False if something is still in flight: another user of the transport must not meet it.
   bool close();
   /// Whether messages follow each other so slowly that there is time to sleep meanwhile.
   bool is_slow() const { return long_in_flight_ > 0 && service_ns_ > kSlowNs; }
@@ -111,11 +109,6 @@ class RemoteMessages final : public Mechanism {
     std::uint32_t excess = 0;           ///< messages that are being received because no plan does
     enum class Recount : std::uint8_t { none, asked, answered } recount = Recount::none;
   };
-  /// What a rank said when it left.
-  struct Left {
-    std::uint64_t sequence = 0;  ///< it takes part in earlier operations only
-    std::uint64_t sent = 0;      ///< messages to this rank
-  };
   static constexpr std::uint64_t kPacketBytes = 2048;  ///< every MPI sends as much without a rendezvous handshake
   static constexpr std::uint64_t kPayloadBytes = kPacketBytes - sizeof(Header);
   static_assert(kPayloadBytes >= kNoticeBytes);
@@ -134,12 +127,9 @@ class RemoteMessages final : public Mechanism {
   }
   bool is_blocked(const Operation& operation, const Step& what);
   bool has_left(int peer) const { return !left_.empty() && left_.contains(peer); }
-  /// The peer has left before this operation, and takes no part.
-  bool is_without(const Operation& operation, int peer) const {
-    return has_left(peer) && operation.sequence >= left_.at(peer).sequence;
-  }
   std::set<int> present() const;  ///< ranks of other nodes that have not left
-  void on_left(const Header& header);
+  void on_left(int peer);
+  void ask_for_failed();
   bool has_room(const Step& what);
   void post_now(Operation& operation, StepId step);
   bool post_waiting();
@@ -189,8 +179,8 @@ class RemoteMessages final : public Mechanism {
   std::uint64_t closed_epochs_ = 0;                       ///< all operations of these are over here
   std::vector<int> hearing_;                              ///< peers that have told counts which are not cleared
   std::map<std::uint64_t, Settlement::Received> excess_;  ///< what was received besides, by operation
-  std::unordered_map<int, Left> left_;                    ///< by rank
-  bool is_leaving_ = false;                               ///< leave() was called
+  std::set<int> left_;                                    ///< ranks that have left
+  std::chrono::steady_clock::time_point asked_;           ///< last question after ranks that hold up failed operations
   std::optional<Error> unusable_;                         ///< the communicator
   SlotTable<InFlight> in_flight_;
   std::size_t in_flight_count_ = 0;

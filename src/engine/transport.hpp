@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,6 +53,12 @@ class Transport {
   /// Withdraws a receive that irecv() posted. A Completion follows: withdrawn, unless a message had been matched
   /// already. Sends are never withdrawn.
   virtual void cancel(Token receive) = 0;
+  /// What a rank gets that sends this one a message under `tag` after this transport has ended, as soon as the library is
+  /// called here: the answer of a rank that has left.
+  virtual void set_farewell(ConstBytes packet, int tag) {
+    static_cast<void>(packet);
+    static_cast<void>(tag);
+  }
   /// The last call, if nothing is in flight here. `sent`: messages to each rank; `received`: from all of them. What the
   /// library names this communicator by may be used again only when all that was sent to this rank was received here,
   /// which it can find out by a sum over the ranks.
@@ -61,10 +66,6 @@ class Transport {
     static_cast<void>(sent);
     static_cast<void>(received);
   }
-
-  /// The library calls it once if it ends before this transport does (MPI_Finalize): members still work then. nullptr:
-  /// nothing.
-  virtual void set_last_action(std::function<void()> action) { static_cast<void>(action); }
 
   /// Whether the library knows that the peer's process has ended. If true, all that the peer sent has been received.
   /// Any thread may call it. MPI has no such call, hence the default: MPI ends the job or reports nothing.

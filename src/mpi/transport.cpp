@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -9,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -69,72 +72,98 @@ class Shape {
   MPI_Datatype made_ = MPI_DATATYPE_NULL;
 };
 
-/// Communicators of which nothing is in flight here. MPI names a later one like a freed one, and would give it what a
-/// rank has sent that no other has received, after calls that did not fit. So one is freed when the ranks' sums say
-/// that there is no such message, and is kept otherwise. The sums are ready once all its ranks have retired it, so they
-/// are looked at whenever a communicator is made.
+/// Communicators that have been given up here. MPI names a later one like a freed one, and would give it what a rank
+/// has sent that no other has received, after calls that did not fit. So the ranks sum what each was sent, and free the
+/// communicator if all has been received. The sum is complete when all its ranks have given it up. Until then this rank
+/// answers those that still wait for it: whenever MPI is called here, and in MPI_Finalize, which waits for all anyway.
 class Retired {
  public:
+  struct Entry {
+    MPI_Comm comm = MPI_COMM_NULL;
+    std::vector<std::uint64_t> sent{};
+    std::uint64_t received = 0;
+    bool may_free = false;
+    std::vector<std::byte> farewell{};
+    int farewell_tag = 0;
+    std::uint64_t sent_here = 0;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+
   /// Never destroyed: MPI_Finalize may run in an exit handler.
   static Retired& of_process() {
     static auto* const retired = new Retired;
     return *retired;
   }
 
-  void add(MPI_Comm comm, std::vector<std::uint64_t> sent, std::uint64_t received) noexcept {
+  void add(Entry given) noexcept {
     const std::lock_guard lock(mutex_);
-    auto each = std::make_unique<Each>(Each{comm, std::move(sent), received});
-    if (MPI_Ireduce_scatter_block(each->sent.data(), &each->sent_here, 1, MPI_UINT64_T, MPI_SUM, comm,
-                                  &each->request) != MPI_SUCCESS)
-      each->request = MPI_REQUEST_NULL;
-    else
-      all_.push_back(std::move(each));
-    free_agreed();
+    auto entry = std::make_unique<Entry>(std::move(given));
+    if (MPI_Ireduce_scatter_block(entry->sent.data(), &entry->sent_here, 1, MPI_UINT64_T, MPI_SUM, entry->comm,
+                                  &entry->request) != MPI_SUCCESS)
+      return;
+    all_.push_back(std::move(entry));
+    look_locked();
   }
 
   void look() noexcept {
     const std::lock_guard lock(mutex_);
-    free_agreed();
+    look_locked();
+  }
+
+  /// For calls that are made all the time.
+  void look_now_and_then() noexcept {
+    if (is_empty_.load(std::memory_order_relaxed)) return;
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock.owns_lock() && std::chrono::steady_clock::now() - looked_ > kBetweenLooks) look_locked();
   }
 
  private:
-  struct Each {
-    MPI_Comm comm;
-    std::vector<std::uint64_t> sent;
-    std::uint64_t received;
-    std::uint64_t sent_here = 0;
-    MPI_Request request = MPI_REQUEST_NULL;
-  };
+  static constexpr std::chrono::milliseconds kBetweenLooks{20};
 
-  /// All ranks have left, and told each other. Unless they are received, MPI keeps these packets.
-  static void discard_packets(MPI_Comm comm) noexcept {
+  /// Receives what has come for nobody, and answers.
+  static void answer(const Entry& entry) noexcept {
     for (int found = 1; found != 0;) {
       MPI_Message message = MPI_MESSAGE_NULL;
       MPI_Status status;
       int bytes = 0;
-      if (MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, &message, &status) != MPI_SUCCESS || found == 0)
-        return;
+      if (MPI_Improbe(MPI_ANY_SOURCE, entry.farewell_tag, entry.comm, &found, &message, &status) != MPI_SUCCESS) return;
+      if (found == 0) return;
       if (MPI_Get_count(&status, MPI_BYTE, &bytes) != MPI_SUCCESS) return;
-      std::vector<std::byte> memory(static_cast<std::size_t>(bytes));
-      if (MPI_Mrecv(memory.data(), bytes, MPI_BYTE, &message, &status) != MPI_SUCCESS) return;
+      std::vector<std::byte> packet(static_cast<std::size_t>(bytes));
+      if (MPI_Mrecv(packet.data(), bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
+      if (entry.request == MPI_REQUEST_NULL) continue;  // all have left
+      MPI_Request answer = MPI_REQUEST_NULL;
+      // So short that MPI copies it at once.
+      if (MPI_Isend(entry.farewell.data(), static_cast<int>(entry.farewell.size()), MPI_BYTE, status.MPI_SOURCE,
+                    entry.farewell_tag, entry.comm, &answer) == MPI_SUCCESS)
+        MPI_Request_free(&answer);
     }
   }
 
-  void free_agreed() noexcept {
+  void look_locked() noexcept {
     if (!running()) return;
-    std::erase_if(all_, [](const std::unique_ptr<Each>& each) {
+    looked_ = std::chrono::steady_clock::now();
+    std::erase_if(all_, [](const std::unique_ptr<Entry>& entry) {
+      if (!entry->farewell.empty()) answer(*entry);
       int is_complete = 0;
-      if (MPI_Test(&each->request, &is_complete, MPI_STATUS_IGNORE) != MPI_SUCCESS || is_complete == 0) return false;
-      if (each->sent_here == each->received) {
-        discard_packets(each->comm);
-        MPI_Comm_free(&each->comm);
-      }
+      if (MPI_Test(&entry->request, &is_complete, MPI_STATUS_IGNORE) != MPI_SUCCESS) return true;
+      if (is_complete == 0) return false;
+      if (!entry->farewell.empty()) answer(*entry);
+      if (entry->may_free && entry->sent_here == entry->received) MPI_Comm_free(&entry->comm);
       return true;
     });
+    is_empty_.store(all_.empty(), std::memory_order_relaxed);
+  }
+
+  void finish() noexcept {
+    for (look(); !is_empty_.load(std::memory_order_relaxed); look()) std::this_thread::yield();
   }
 
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Each>> all_;
+  std::vector<std::unique_ptr<Entry>> all_;
+  std::atomic<bool> is_empty_{true};
+  std::chrono::steady_clock::time_point looked_;
+  AtFinalize at_finalize_{[this] { finish(); }, AtFinalize::last};
 };
 
 class MpiTransport final : public engine::Transport {
@@ -149,10 +178,8 @@ class MpiTransport final : public engine::Transport {
     else
       finder_.emplace(size_);
     describe();
-    at_finalize_ = AtFinalize([this] {
-      run_last_action();
-      close();
-    });
+    at_finalize_ = AtFinalize([this] { close(); });
+    Retired::of_process();
   }
 
   /// Collective. Makes the duplicate.
@@ -221,6 +248,7 @@ class MpiTransport final : public engine::Transport {
   void poll(std::vector<Completion>& complete) override {
     const std::lock_guard lock(mutex_);
     require_open();
+    Retired::of_process().look_now_and_then();
     if (requests_.empty()) return;
 #ifdef OPEN_MPI
     // One call tests all requests. If ranks share cores, each call that finds nothing yields the core
@@ -259,13 +287,19 @@ class MpiTransport final : public engine::Transport {
 
   void retire(std::vector<std::uint64_t> sent, std::uint64_t received) noexcept override {
     const std::lock_guard lock(mutex_);
-    if (comm_ == MPI_COMM_NULL || !running() || must_keep()) return;
-    Retired::of_process().add(std::exchange(comm_, MPI_COMM_NULL), std::move(sent), received);
+    if (comm_ == MPI_COMM_NULL || !running()) return;
+    Retired::of_process().add({.comm = std::exchange(comm_, MPI_COMM_NULL),
+                               .sent = std::move(sent),
+                               .received = received,
+                               .may_free = !must_keep(),
+                               .farewell = farewell_,
+                               .farewell_tag = farewell_tag_});
   }
 
-  void set_last_action(std::function<void()> action) override {
+  void set_farewell(ConstBytes packet, int tag) override {
     const std::lock_guard lock(mutex_);
-    last_action_ = std::move(action);
+    farewell_.assign(packet.begin(), packet.end());
+    farewell_tag_ = tag;
   }
 
   void poke() noexcept override {
@@ -297,16 +331,6 @@ class MpiTransport final : public engine::Transport {
     bool is_cancelled = false;
   };
   static constexpr std::uint64_t kTestedBytes = 64 << 10;  ///< no MPI completes a longer send at once
-
-  /// Without the lock: the action calls members.
-  void run_last_action() {
-    std::function<void()> action;
-    {
-      const std::lock_guard lock(mutex_);
-      action.swap(last_action_);
-    }
-    if (action) action();
-  }
 
   void find_max_tag() {
     int* max_tag = nullptr;
@@ -420,7 +444,15 @@ class MpiTransport final : public engine::Transport {
     }
     requests_.clear();
     entries_.clear();
-    if (!must_keep()) MPI_Comm_free(&comm);
+    // Without an engine that uses it, on all ranks, nobody waits for an answer.
+    if (farewell_.empty()) {
+      if (!must_keep()) MPI_Comm_free(&comm);
+      return;
+    }
+    Retired::of_process().add({.comm = comm,
+                               .sent = std::vector<std::uint64_t>(static_cast<std::size_t>(size_)),
+                               .farewell = farewell_,
+                               .farewell_tag = farewell_tag_});
   }
 
   /// Packets for this communicator may still be in flight, and no rank receives them. With Open MPI the next
@@ -449,7 +481,8 @@ class MpiTransport final : public engine::Transport {
   std::vector<MPI_Request> requests_;
   std::vector<Entry> entries_;  ///< what the requests are
   std::optional<Error> failure_;
-  std::function<void()> last_action_;
+  std::vector<std::byte> farewell_;
+  int farewell_tag_ = 0;
 #ifdef OPEN_MPI
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
