@@ -153,7 +153,9 @@ class SnapshotReader:
     def result(self) -> dict:
         self._stop.touch()
         if self._process.wait(timeout=STUCK_S) != 0:
-            raise click.ClickException("the reader of the snapshots failed")
+            raise click.ClickException(
+                f"the reader of the snapshots ended with status {self._process.returncode}; its output is above"
+            )
         return json.loads(self._result.read_text())
 
     def __enter__(self) -> SnapshotReader:

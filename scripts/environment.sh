@@ -189,6 +189,19 @@ set_up_torch() {
     die "pip could not install torch==2.13.0"
 }
 
+# The generator of the documentation site, in its own virtual environment, which sees the packages of build/env.
+set_up_docs() {
+  local docs_env="$PENSTOCK_ROOT/build/docs-env" file="$scripts/requirements-docs.txt" own
+  cmp -s "$file" "$docs_env/.requirements" && return 0
+  say "the documentation's generator in build/docs-env"
+  "$env_dir/bin/python" -m venv "$docs_env"
+  own="$("$docs_env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+  "$env_dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$own/penstock-env.pth"
+  "$docs_env/bin/python" -m pip install --quiet --disable-pip-version-check -r "$file" >&2 ||
+    die "pip could not install scripts/requirements-docs.txt"
+  cp "$file" "$docs_env/.requirements"
+}
+
 # Optional: tests skip without them. impi-rt, torch, or Debian packages.
 set_up_more() {
   local package

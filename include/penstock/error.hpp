@@ -22,20 +22,24 @@ PENSTOCK_API std::string_view name(ErrorCode code) noexcept;
 /// to do. `rank` is the rank that failed first, or -1 if no communicator is involved.
 class PENSTOCK_API Error : public std::exception {
  public:
-  Error(ErrorCode code, std::string message, int rank = -1, std::string cause = {});
+  /// `system_error` is an errno; see below.
+  Error(ErrorCode code, std::string message, int rank = -1, std::string cause = {}, int system_error = 0);
 
   const char* what() const noexcept override { return text_.c_str(); }
   ErrorCode code() const noexcept { return code_; }
   int rank() const noexcept { return rank_; }
   const std::string& message() const noexcept { return message_; }
-  /// The text of the system or library error behind this one; empty when there is none.
+  /// The text of the system or library error behind this one; empty if there is none.
   const std::string& cause() const noexcept { return cause_; }
+  /// The errno of the system call that failed; 0 if none did, or if another rank has reported the error.
+  int system_error() const noexcept { return system_error_; }
 
  private:
   ErrorCode code_;
   int rank_;
   std::string message_;
   std::string cause_;
+  int system_error_;
   std::string text_;
 };
 

@@ -385,8 +385,8 @@ PENSTOCK_API int penstock_iredistribute_parts(const penstock_redistribution* red
                                               double beta, void* workspace, uint64_t workspace_bytes,
                                               penstock_request** request);
 
-/* output = alpha*op(input) + beta*output without a penstock_redistribution. The communicator caches the plans of the
- * last 16 different calls, at most 64 MiB of them, so a repeated call needs no planning. Collective. */
+/* output = alpha*op(input) + beta*output without a penstock_redistribution. The communicator caches the plans of
+ * recent calls, up to the option plan_cache_bytes, so a repeated call needs no planning. Collective. */
 PENSTOCK_API int penstock_iredistribute_once(penstock_comm* comm, const penstock_layout* source,
                                              penstock_dtype source_dtype, const void* input,
                                              const penstock_layout* target, penstock_dtype target_dtype, void* output,

@@ -77,7 +77,7 @@ class PENSTOCK_API Snapshot {
   const std::string& damage() const { return damage_; }
 
   /// Fills all regions. Bytes that were never written are zero. Regions must lie in [0, size_bytes()). Verifies every
-  /// chunk that it touches. Throws corrupt for a wrong checksum; the message has the object, the offset, and the
+  /// chunk that it touches. Throws Error(corrupt) for a wrong checksum; the message has the object, the offset, and the
   /// expected and found checksums.
   void read(std::span<const ReadRegion> regions) const;
 
@@ -111,8 +111,8 @@ class PENSTOCK_API Blob {
   /// Makes one version out of the newest one and all regions, and returns its number. A reader sees all regions or
   /// none. When the call returns, this version and all before it are durable (see StoreOptions::durable).
   /// Regions may be empty. They must not overlap, and must lie in [0, size_bytes()) unless the blob grows.
-  /// Throws corrupt if the newest version cannot be read. If the call throws, nothing was written, unless the message
-  /// says that the outcome is unknown.
+  /// Throws Error(corrupt) if the newest version cannot be read. If the call throws, nothing was written, unless the
+  /// message says that the outcome is unknown.
   std::uint64_t write(std::span<const WriteRegion> regions);
 
   struct Appended {
@@ -135,8 +135,9 @@ class PENSTOCK_API Blob {
   /// Frees staged data that will not be committed. Without this call gc frees it after the lease.
   void discard(const StagedWrite& part) noexcept;
 
-  /// Throws not_found for a version that does not exist yet or was collected. Throws corrupt for a numbered version
-  /// that needs a damaged record. kLatest then gives the newest version that can be read, and Snapshot::damage tells.
+  /// Throws Error(not_found) for a version that does not exist yet or was collected. Throws Error(corrupt) for a
+  /// numbered version that needs a damaged record. kLatest then gives the newest version that can be read, and
+  /// Snapshot::damage tells.
   Snapshot snapshot(std::uint64_t version = kLatest) const;
   /// snapshot(version).read(regions).
   void read(std::span<const ReadRegion> regions, std::uint64_t version = kLatest) const;
@@ -146,12 +147,12 @@ class PENSTOCK_API Blob {
   /// The versions from `first` on, oldest first, without collected ones.
   std::vector<LogEntry> log(std::uint64_t first = 1) const;
 
-  /// Names a version. It then stays readable, independent of GcOptions. Throws exists if the tag exists, not_found if
-  /// gc has collected the version or has announced that it will.
+  /// Names a version. It then stays readable, independent of GcOptions. Throws Error(exists) if the tag exists,
+  /// Error(not_found) if gc has collected the version or has announced that it will.
   void tag(std::string_view tag, std::uint64_t version = kLatest);
-  void untag(std::string_view tag);                  ///< throws not_found
+  void untag(std::string_view tag);                  ///< throws Error(not_found)
   std::vector<Tag> tags() const;                     ///< sorted by name
-  std::uint64_t tagged(std::string_view tag) const;  ///< the version of a tag; throws not_found
+  std::uint64_t tagged(std::string_view tag) const;  ///< the version of a tag; throws Error(not_found)
   /// The ranges that were written between two versions, ascending and disjoint. The order of the arguments does not
   /// matter. Includes bytes that were rewritten with the same value, and bytes that only the longer version has. Reads
   /// no data.
@@ -242,17 +243,19 @@ class PENSTOCK_API Store {
 
   const std::string& url() const;
 
-  /// Throws exists if the name is taken. A name has letters, digits, '.', '_' and '-', and does not start with '.'.
+  /// Throws Error(exists) if the name is taken. A name has letters, digits, '.', '_' and '-', and does not start with
+  /// '.'.
   Blob create(std::string_view name, const BlobOptions& options);
-  /// Throws not_found.
+  /// Throws Error(not_found).
   Blob open(std::string_view name) const;
   bool exists(std::string_view name) const;
   std::vector<BlobInfo> list() const;
   /// Makes a new blob whose version 1 is `version` of blob `name`. They share the data if the backend can (posix: by
-  /// hard links). Writing, collecting or removing one does not affect the other. Throws exists, not_found.
+  /// hard links). Writing, collecting or removing one does not affect the other. Throws Error(exists),
+  /// Error(not_found).
   Blob clone(std::string_view name, std::uint64_t version, std::string_view new_name);
-  /// Removes a blob with all versions and tags. Its handles then throw not_found; a read in progress may still succeed.
-  /// Throws not_found.
+  /// Removes a blob with all versions and tags. Its handles then throw Error(not_found); a read in progress may still
+  /// succeed. Throws Error(not_found).
   GcReport remove(std::string_view name);
 
   /// Reads everything and verifies every checksum and reference. Reports damage; does not throw for it.

@@ -329,7 +329,7 @@ def _tuning() -> Iterator[Finding]:
         yield Finding("tuning table", "problem", f"{path}: {error.strerror}", "correct PENSTOCK_TUNING, or unset it")
     except (ValueError, KeyError, TypeError):
         mend = "name a file that penstock tune has written"
-        yield Finding("tuning table", "problem", f"{path} is no tuning table", mend)
+        yield Finding("tuning table", "problem", f"{path} is not a tuning table", mend)
     else:
         yield Finding("tuning table", "ok", f"{path}: for {'; '.join(tables) or 'no job'}")
 
@@ -343,7 +343,7 @@ def _store(place: str) -> Finding:
         return Finding("store", "ok", f"{place}: {len(blobs)} blobs")
     folder = Path(place.removeprefix("file://"))
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        found = f"{folder} is {'not writable' if folder.is_dir() else 'no directory'}"
+        found = f"{folder} is {'not writable' if folder.is_dir() else 'not a directory'}"
         return Finding("store", "problem", found, "name another one: penstock doctor --store DIRECTORY")
     with tempfile.TemporaryDirectory(prefix=".penstock-doctor-", dir=folder) as own:
         try:

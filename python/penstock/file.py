@@ -553,7 +553,7 @@ def _options(filename: str, amode: int, info: Any) -> _penstock.FileOptions:
     if info is not None and info != MPI.INFO_NULL:
         durable = str(info.get("penstock_durable") or "true").lower()
         if durable not in ("true", "false"):
-            raise Error(f'the info key penstock_durable is {durable!r}, expected "true" or "false"')
+            raise Error(f'the info key penstock_durable is {durable!r}; expected "true" or "false"')
         options.durable = durable == "true"
     return options
 
@@ -568,7 +568,7 @@ def _whence(whence: int) -> _penstock.Whence:
     try:
         return _WHENCE[whence]
     except KeyError:
-        raise Error(f"whence is {whence}, expected MPI.SEEK_SET, MPI.SEEK_CUR or MPI.SEEK_END") from None
+        raise Error(f"whence is {whence}; expected MPI.SEEK_SET, MPI.SEEK_CUR or MPI.SEEK_END") from None
 
 
 def _set_count(status: Any, size_bytes: int) -> None:

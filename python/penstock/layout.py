@@ -133,7 +133,7 @@ class Layout:
             try:
                 owner, begin, extent = box
             except (TypeError, ValueError):
-                raise Error(f"Layout.boxes: {box!r} given, expected (owner, begin, shape)") from None
+                raise Error(f"Layout.boxes: {box!r} given; expected (owner, begin, shape)") from None
             (rank,) = _integers([owner])
             given.append((rank, _integers(begin), _integers(extent)))
         if ranks is None:
@@ -149,7 +149,7 @@ class Layout:
         """
         copies = list(copies)
         if wrong := [type(copy).__name__ for copy in copies if not isinstance(copy, Layout)]:
-            raise Error(f"Layout.replicated: a {wrong[0]} given, expected Layouts")
+            raise Error(f"Layout.replicated: a {wrong[0]} given; expected Layouts")
         return cls(_penstock.Layout.replicated([copy._native for copy in copies]))
 
     @classmethod
@@ -318,7 +318,7 @@ class Layout:
     def copy(self, index: int) -> Layout:
         """One copy of a replicated layout. A layout with one copy returns itself."""
         if not 0 <= index < self.copies:
-            raise Error(f"Layout.copy: index is {index}, expected 0 to {self.copies - 1}")
+            raise Error(f"Layout.copy: index is {index}; expected 0 to {self.copies - 1}")
         return Layout(self._native.copy(index))
 
     def on_ranks(self, ranks: Sequence[int], total: int | None = None) -> Layout:
@@ -425,7 +425,7 @@ class DistArray(Generic[_Local]):
 
     def __init__(self, layout: Layout, local: Any, rank: int = 0, dtype: DTypeLike = None) -> None:
         if not isinstance(layout, Layout):
-            raise Error(f"DistArray: layout is a {type(layout).__name__}, expected a penstock.Layout")
+            raise Error(f"DistArray: layout is a {type(layout).__name__}; expected a penstock.Layout")
         self.layout = layout
         self.rank = rank
         self._dtype = None if dtype is None else np.dtype(dtype)

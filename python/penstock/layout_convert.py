@@ -40,7 +40,7 @@ class Subarray(NamedTuple):
 def from_scalapack(descriptor: Sequence[int], grid: Sequence[int], order: str, ranks: Sequence[int]) -> Layout:
     numbers = _integers(descriptor)
     if len(numbers) != 9:
-        raise Error(f"Layout.from_scalapack: the descriptor has {len(numbers)} entries, expected 9")
+        raise Error(f"Layout.from_scalapack: the descriptor has {len(numbers)} entries; expected 9")
     kind, _, rows, columns, row_block, column_block, first_row, first_column, _ = numbers
     if kind != _SCALAPACK_TYPE:
         raise Error(f"Layout.from_scalapack: the descriptor's type, entry 1, is {kind}; expected {_SCALAPACK_TYPE}")
@@ -65,7 +65,7 @@ def to_scalapack(
         )
     process_grid = np.asarray(_integers(grid))
     if process_grid.shape != (2,) or process_grid.min() < 1:
-        raise Error(f"Layout.to_scalapack: the process grid is {list(grid)}, expected (rows, columns)")
+        raise Error(f"Layout.to_scalapack: the process grid is {list(grid)}; expected (rows, columns)")
     numbering = np.arange(process_grid.prod()) if len(ranks) == 0 else np.asarray(_integers(ranks))
     if numbering.size != process_grid.prod():
         raise Error(f"Layout.to_scalapack: {numbering.size} ranks given for a process grid of {process_grid.prod()}")
@@ -147,7 +147,7 @@ def from_subarrays(
     MPI = mpi_abi.import_mpi()
     if len(subsizes) != len(starts):
         raise Error(
-            f"Layout.from_subarrays: {len(subsizes)} subsizes and {len(starts)} starts given; one per rank each"
+            f"Layout.from_subarrays: {len(subsizes)} subsizes and {len(starts)} starts given; expected one of each per rank"
         )
     boxes = [(rank, begin, shape) for rank, (begin, shape) in enumerate(zip(starts, subsizes))]
     return Layout.boxes(sizes, boxes, ranks=len(boxes), storage=_storage(MPI, order, "from_subarrays"))

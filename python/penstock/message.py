@@ -91,10 +91,10 @@ def _datatype(given: Any) -> Any:
     if not isinstance(given, MPI.Datatype):
         raise Error(
             f"a buffer specification has the datatype {given!r}; expected [array, count, displacement, datatype] with a "
-            "datatype of MPI or its character code (numbers in a list are no buffer: give numpy.array(...))"
+            "datatype of MPI or its character code (a list of numbers is not a buffer; pass numpy.array(...))"
         )
     if given == MPI.DATATYPE_NULL:
-        raise Error("a buffer specification has datatype DATATYPE_NULL")
+        raise Error("a buffer specification has the datatype MPI.DATATYPE_NULL; expected one that has been made")
     return given
 
 
@@ -266,11 +266,13 @@ def _items(array: Any, offset_bytes: int, item_bytes: int) -> int:
     if size_bytes == 0:
         return 0
     if size_bytes < 0:
-        raise Error(f"the displacement is {offset_bytes} bytes, which is outside of the buffer")
+        raise Error(
+            f"the displacement is {offset_bytes} bytes; expected at most the {size_bytes + offset_bytes} bytes of the buffer"
+        )
     if item_bytes <= 0:
-        raise Error(f"the datatype has extent {item_bytes}, so the count has to be given")
+        raise Error(f"the datatype has extent {item_bytes}, so the count cannot be derived; give it")
     if size_bytes % item_bytes != 0:
-        raise Error(f"the buffer has {size_bytes} bytes, no multiple of the datatype's extent {item_bytes}")
+        raise Error(f"the buffer has {size_bytes} bytes; expected a multiple of the datatype's extent, {item_bytes}")
     return size_bytes // item_bytes
 
 
@@ -289,7 +291,7 @@ def _resolved(
     displacement = 0 if given_displacement is None else _count(given_displacement, "displacement")
     if array is None:
         if count:
-            raise Error(f"a buffer specification has count {count} and no buffer")
+            raise Error(f"a buffer specification has count {count} and no buffer; give a buffer, or count 0")
         return None, None, 0, 0
     known = (item_bytes, "") if item_bytes is not None else _element(array, datatype, computes)
     stride_bytes = datatype.extent if known is None else known[0]
@@ -364,7 +366,7 @@ def block_message(spec: Any, ranks: int) -> Blocks | DerivedBlocks:
     else:
         counts = numbers(given_counts, ranks, "counts")
     if array is None and any(counts):
-        raise Error(f"a buffer specification has counts {counts} and no buffer")
+        raise Error(f"a buffer specification has counts {counts} and no buffer; give a buffer, or counts of 0")
     places = None
     if given_displacements is not None:
         if _is_list(given_displacements):

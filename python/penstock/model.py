@@ -141,13 +141,13 @@ def split(
     if isinstance(costs, (str, os.PathLike)):
         costs = StepCosts.load(costs)
     if nbytes is not None and nbytes < 0:
-        raise Error(f"nbytes is {nbytes}, expected at least 0")
+        raise Error(f"nbytes is {nbytes}; expected at least 0")
     if costs is not None and nbytes is None:
         raise Error("costs are times per byte; say how many in nbytes")
     if not all(isinstance(number, int) and abs(number) < 1 << 31 for number in (cores, radix)):
-        raise Error(f"cores is {cores!r} and radix {radix!r}, expected whole numbers below 2**31")
+        raise Error(f"cores is {cores!r} and radix {radix!r}; expected whole numbers below 2**31")
     if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or math.isnan(ratio):
-        raise Error(f"ratio is {ratio!r}, expected a number above 0")
+        raise Error(f"ratio is {ratio!r}; expected a number above 0")
     unit = EdgeCost(0, 1)
     application, progress = costs or (unit, unit)
     measured = costs is not None

@@ -58,7 +58,7 @@ class Plans:
     def text(self, rank: int) -> str:
         """The plan of a rank, one line per step."""
         if not 0 <= rank < len(self):
-            raise Error(f"rank is {rank}, expected 0 to {len(self) - 1}")
+            raise Error(f"rank is {rank}; expected 0 to {len(self) - 1}")
         return self._native.to_text(rank)
 
     def dot(self) -> str:
@@ -104,12 +104,12 @@ def collective(
         As in :class:`penstock.CollectiveOptions`.
     """
     if ranks < 1:
-        raise Error(f"ranks is {ranks}, expected at least 1")
+        raise Error(f"ranks is {ranks}; expected at least 1")
     name: str = _dtype_name(dtype)
     if count < 0 or segment_bytes < 0:
-        raise Error(f"count is {count} and segment_bytes {segment_bytes}, expected no negative number")
+        raise Error(f"count is {count} and segment_bytes is {segment_bytes}; expected 0 or more")
     if progress_cores < 0:
-        raise Error(f"progress_cores is {progress_cores}, expected no negative number")
+        raise Error(f"progress_cores is {progress_cores}; expected 0 or more")
     levels = -1 if split == "auto" else split
     what = _penstock.plan.Collective(
         kind, count, name, op, root, in_place, algorithm, segment_bytes, levels, radix, reproducible
@@ -134,10 +134,10 @@ def _dtype_name(dtype: DTypeLike) -> str:
 def _place(ranks: int, nodes: int | Sequence[int]) -> list[int]:
     if isinstance(nodes, int):
         if not 1 <= nodes <= ranks:
-            raise Error(f"nodes is {nodes}, expected 1 to {ranks}, the number of ranks")
+            raise Error(f"nodes is {nodes}; expected 1 to {ranks}, the number of ranks")
         return [rank * nodes // ranks for rank in range(ranks)]
     given = list(nodes)
     if len(given) != ranks:
-        raise Error(f"nodes names the nodes of {len(given)} ranks, expected {ranks}")
+        raise Error(f"nodes names the nodes of {len(given)} ranks; expected {ranks}")
     order = {node: index for index, node in enumerate(dict.fromkeys(given))}  # in order of first appearance
     return [order[node] for node in given]

@@ -77,14 +77,14 @@ class TransferCost:
         return cls(_penstock.TransferCost.parts(of_part))
 
     def with_transformation(self, per_byte: ArrayLike) -> TransferCost:
-        """This cost plus ``per_byte[r]`` for each byte that rank r receives and transforms, from itself too."""
+        """This cost plus ``per_byte[r]`` for each byte that rank r receives and transforms, data from itself included."""
         return TransferCost(self._native.with_transformation(np.asarray(per_byte, np.float64).ravel().tolist()))
 
 
 def _square(name: str, given: ArrayLike) -> list[float]:
     matrix = np.asarray(given, np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise Error(f"the {name} of a transfer cost has the shape {matrix.shape}, expected (n, n)")
+        raise Error(f"the {name} of a transfer cost has the shape {matrix.shape}; expected (n, n)")
     return matrix.ravel().tolist()
 
 
@@ -96,14 +96,14 @@ def _policy(relabel: bool | str) -> str:
 
 def _native_cost(cost: TransferCost | None) -> _penstock.TransferCost | None:
     if cost is not None and not isinstance(cost, TransferCost):
-        raise Error(f"the cost is a {type(cost).__name__}, expected a TransferCost or None")
+        raise Error(f"the cost is a {type(cost).__name__}; expected a TransferCost or None")
     return None if cost is None else cost._native
 
 
 def _check_layouts(source: object, target: object) -> None:
     for what, layout in (("source", source), ("target", target)):
         if not isinstance(layout, Layout):
-            raise Error(f"redistribute: the {what} is a {type(layout).__name__}, expected a penstock.Layout")
+            raise Error(f"redistribute: the {what} is a {type(layout).__name__}; expected a penstock.Layout")
 
 
 def relabel(
@@ -150,7 +150,7 @@ def assign_max_weight(weights: ArrayLike) -> NDArray[Any]:
     """Linear assignment: one column per row of a square integer matrix, with the largest sum of weights. Exact. Local."""
     matrix = np.ascontiguousarray(weights, np.int64)
     if matrix.ndim != 2:
-        raise Error(f"assign_max_weight: the weights have the shape {matrix.shape}, expected (n, n)")
+        raise Error(f"assign_max_weight: the weights have the shape {matrix.shape}; expected (n, n)")
     return np.array(_penstock.assign_max_weight(matrix), np.int32)
 
 
@@ -232,9 +232,9 @@ class Redistribution:
         Parameters
         ----------
         path : path-like
-            Rank 0's counts.
+            Only rank 0's value is used.
         index : sequence of int
-            Position along the third and later dimensions. Default: 0. Rank 0's counts.
+            Position along the third and later dimensions. Default: 0. Only rank 0's value is used.
         """
         _plot(self._comm, lambda: _draw(path, self.source, self.target, self.relabeling, self.op, index))
 
@@ -325,7 +325,7 @@ class RedistributionBatch:
 
         def draw_pair() -> None:
             if not 0 <= pair < len(self):
-                raise Error(f"plot: pair is {pair}, expected 0 to {len(self) - 1}")
+                raise Error(f"plot: pair is {pair}; expected 0 to {len(self) - 1}")
             _draw(path, self.sources[pair], self.targets[pair], self.relabelings[pair], self.op, index)
 
         _plot(self._comm, draw_pair)
@@ -434,7 +434,7 @@ def _failure_of(rank: int, source: object, target: object) -> str:
     """What is wrong with the arrays of a call, or ""."""
     for what, given in (("source", source), ("target", target)):
         if not isinstance(given, DistArray):
-            return f"redistribute: the {what} is a {type(given).__name__}, expected a penstock.DistArray"
+            return f"redistribute: the {what} is a {type(given).__name__}; expected a penstock.DistArray"
         if given.rank != rank:
             return f"redistribute: the {what} is the part of rank {given.rank}, this is rank {rank}"
         if isinstance(given.local, list):
@@ -469,7 +469,7 @@ def plan_batch(
     if len(sources) != len(targets):
         failure = f"redistribute: {len(sources)} sources and {len(targets)} targets given for one batch"
     elif wrong := [type(layout).__name__ for layout in [*sources, *targets] if not isinstance(layout, Layout)]:
-        failure = f"redistribute: a {wrong[0]} given in a batch, expected a penstock.Layout"
+        failure = f"redistribute: a {wrong[0]} given in a batch; expected a penstock.Layout"
     try:
         names = _dtype_names(source_dtype, dtype)
     except Error as error:
@@ -521,7 +521,7 @@ def plan_redistribute(
         layout of the output. False or "never"; True or "worthwhile", which skips the search if it takes longer than the
         relabeling saves, and says so in ``relabeling.skipped``; or "always".
     cost : TransferCost
-        The cost to minimize. Default: the bytes that change rank. Rank 0's counts.
+        The cost to minimize. Default: the bytes that change rank. Only rank 0's value is used.
     source_begin, target_begin, shape : sequence of int
         Move a subarray only: ``shape`` (of the source, before ``op``) from ``source_begin`` to ``target_begin``. The rest
         of the target keeps its values. Default: the whole array.
@@ -573,4 +573,4 @@ def _dtype_name(dtype: DTypeLike) -> str:
     try:
         return np.dtype(dtype).name
     except TypeError as error:
-        raise Error(f"{dtype!r} is no element type: {error}") from None
+        raise Error(f"{dtype!r} is not an element type: {error}") from None

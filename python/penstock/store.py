@@ -178,8 +178,8 @@ class Blob:
     def snapshot(self, version: int | None = None) -> Snapshot:
         """Pin one version, the newest by default.
 
-        Where a record is damaged the newest that can be read is not the newest: a `DamageWarning` says so, and
-        `Snapshot.damage`.
+        If a damaged record hides newer versions, the newest readable one is pinned. A `DamageWarning` and
+        `Snapshot.damage` say so.
         """
         snapshot = Snapshot(self._core.snapshot(version))
         if snapshot.damage:
@@ -288,7 +288,7 @@ class Store:
         return self._core.check()
 
     def repair(self, apply: bool = False, drop_damaged_data: bool = False) -> RepairReport:
-        """Find what a loss of power, a failing device or a hand has damaged, and with `apply` mend it.
+        """Find what a loss of power, a failing device or manual changes have damaged, and with `apply` mend it.
 
         Afterwards everything else can be read and written again. Damaged objects are kept in the blob's folder "lost".
         Others may use the store meanwhile.

@@ -44,7 +44,7 @@ def mount(url: str, directory: str, *, foreground: bool = False, allow_other: bo
     """
     directory = os.path.abspath(directory)
     if not os.path.isdir(directory):
-        raise Error(f"{directory} is no directory: make it, or give another one to mount on", "not_found")
+        raise Error(f"{directory} is not a directory; make it, or give another one to mount on", "not_found")
     _check(directory)
     store = Store(url, create=False)
     if not foreground:  # opened above only to raise its errors here; the serving process opens it again

@@ -26,7 +26,7 @@ CheckpointLevel level_from_name(const std::string& level) {
   if (level == "staged") return CheckpointLevel::staged;
   if (level == "fast") return CheckpointLevel::fast;
   if (level == "drained") return CheckpointLevel::drained;
-  throw Error(ErrorCode::invalid_argument, "'" + level + "' is no level; expected staged, fast or drained");
+  throw Error(ErrorCode::invalid_argument, "'" + level + "' is not a level; expected staged, fast or drained");
 }
 
 const char* name_of(CheckpointLevel level) {

@@ -276,7 +276,7 @@ std::string explain(const Comm& comm, const std::string& kind, std::uint64_t siz
   const std::uint64_t item_bytes = penstock::size_bytes(collective.dtype);
   if (computes(collective.kind) && size_bytes % item_bytes != 0)
     throw Error(ErrorCode::invalid_argument,
-                std::to_string(size_bytes) + " bytes are no whole number of " + dtype + " elements");
+                std::to_string(size_bytes) + " bytes are not a whole number of " + dtype + " elements");
   if (!computes(collective.kind)) collective.dtype = DType::uint8;
   collective.count = size_bytes / penstock::size_bytes(collective.dtype);
   apply(options, collective);

@@ -165,8 +165,8 @@ class PythonMap {
     } catch (nb::python_error& error) {
       throw Error(ErrorCode::invalid_argument, "makes its stage fail", -1, error.what());
     } catch (const nb::cast_error& error) {
-      throw Error(ErrorCode::invalid_argument, "gets a label from the map function that is no integer of 64 bits", -1,
-                  error.what());
+      throw Error(ErrorCode::invalid_argument, "gets a label from the map function that is not an integer of 64 bits",
+                  -1, error.what());
     }
   }
 
@@ -188,7 +188,7 @@ ObjectCalls object_calls(nb::callable collate, nb::callable copy, nb::callable i
       const auto size_bytes = nb::cast<std::uint64_t>(made[1]);
       return ObjectCalls::Collated{shared_object(nb::borrow(made[0])), size_bytes};
     } catch (nb::python_error& error) {
-      throw Error(ErrorCode::invalid_argument, "is in a batch that cannot be laid together", -1, error.what());
+      throw Error(ErrorCode::invalid_argument, "is in a batch whose samples cannot be collated", -1, error.what());
     }
   };
   calls.copy = [held_copy](const std::shared_ptr<void>& object) {

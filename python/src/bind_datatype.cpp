@@ -37,7 +37,9 @@ std::byte* first_item(const Datatype& datatype, nb::handle given, const ArrayVie
   if (count < 0 || __builtin_mul_overflow(count > 0 ? count - 1 : 0, datatype.extent_bytes(), &last) ||
       __builtin_add_overflow(offset_bytes, datatype.begin_bytes() + std::min<std::int64_t>(0, last), &first_byte) ||
       __builtin_add_overflow(offset_bytes, datatype.end_bytes() + std::max<std::int64_t>(0, last), &end_byte))
-    throw Error(ErrorCode::invalid_argument, "there cannot be " + std::to_string(count) + " items of a datatype");
+    throw Error(
+        ErrorCode::invalid_argument,
+        std::to_string(count) + " items of a derived datatype given; expected 0 or more, in fewer than 2^63 bytes");
   const bool has_bytes = count > 0 && datatype.size_bytes() > 0;
   const auto size_bytes = static_cast<std::int64_t>(memory.size_bytes());
   if (is_absolute && has_bytes && !datatype.is_absolute())

@@ -241,7 +241,8 @@ std::complex<double> factor(nb::handle given, const char* argument) {
   const Py_complex value = PyComplex_AsCComplex(given.ptr());
   if (PyErr_Occurred() != nullptr) {
     PyErr_Clear();
-    throw Error(ErrorCode::invalid_argument, std::string(argument) + " is no number");
+    throw Error(ErrorCode::invalid_argument,
+                std::string(argument) + " is not a number; expected a real or complex number");
   }
   return {value.real, value.imag};
 }
@@ -462,7 +463,7 @@ TransferCost cost_of_parts(const nb::object& function) {
       const Numbers numbers = nb::cast<Numbers>(given);
       if (numbers.shape(0) != cost.size())
         throw Error(ErrorCode::invalid_argument, "relabel: the cost function gave " + std::to_string(numbers.shape(0)) +
-                                                     " costs, expected one for each of " + std::to_string(cost.size()) +
+                                                     " costs; expected one for each of " + std::to_string(cost.size()) +
                                                      " ranks");
       for (std::size_t r = 0; r < cost.size(); ++r) cost[r] += numbers.data()[r];
     } catch (const Error&) {
@@ -471,7 +472,8 @@ TransferCost cost_of_parts(const nb::object& function) {
       throw Error(ErrorCode::invalid_argument,
                   std::string("relabel: the cost function failed: ") + nb::str(error.value()).c_str());
     } catch (const nb::cast_error&) {
-      throw Error(ErrorCode::invalid_argument, "relabel: the cost function gave no array of float64");
+      throw Error(ErrorCode::invalid_argument,
+                  "relabel: the cost function did not return an array of float64; expected one cost per rank");
     }
   });
 }

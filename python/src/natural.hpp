@@ -44,7 +44,7 @@ class Natural {
   void check() const {
     if (wrong_.empty()) return;
     throw Error(ErrorCode::invalid_argument,
-                std::string(kName.text) + " is " + wrong_ + ", expected an integer from 0 to 2^63");
+                std::string(kName.text) + " is " + wrong_ + "; expected an integer from 0 to 2^63");
   }
   operator std::uint64_t() const {
     check();

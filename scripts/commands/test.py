@@ -375,6 +375,15 @@ def package(options: Options) -> Result:
     return pytest(log, ROOT / "tests/package")
 
 
+@suite("docs", "the documentation site: every link leads somewhere (only with --all)", quick=False)
+def docs(options: Options) -> Result:
+    if not options.all:
+        return Result.skip("the generator of the site is only installed with --all")
+    log = log_of("docs")
+    status, _ = run([ROOT / "dev", "docs"], log)
+    return Result.failure(f"./dev docs {ended(status, log)}") if status else Result(passed=1)
+
+
 @suite("demo", "the demo's network, and its restart on 2, 3 and 5 ranks", quick=False, alone=True)
 def demo(_: Options) -> Result:
     log = log_of("demo")

@@ -29,7 +29,7 @@ void check_pair(const LayoutPair& pair, const RedistributionOptions& options, st
   const std::int32_t needed = std::max(pair.source.ranks(), pair.target.ranks());
   if (needed > ranks)
     throw Error(ErrorCode::invalid_argument, "redistribute: the layouts are for " + std::to_string(needed) +
-                                                 " ranks, the communicator has " + std::to_string(ranks));
+                                                 " ranks; the communicator has only " + std::to_string(ranks));
 }
 
 /// Throws Error(mismatch) if the ranks' arguments differ. Otherwise sets `signature`, a hash of the arguments.
@@ -143,7 +143,7 @@ std::shared_ptr<PlannedRedistribution> PlannedRedistribution::plan(Comm& comm, s
   std::uint64_t targets = pairs.size();
   comm.agree([&] {
     if (pairs.empty())
-      throw Error(ErrorCode::invalid_argument, "redistribute: a batch without pairs given, expected at least one");
+      throw Error(ErrorCode::invalid_argument, "redistribute: a batch without pairs given; expected at least one");
     if (pairs.size() > 1 &&
         (options.has_subarray() || options.source_leading_elems != 0 || options.target_leading_elems != 0))
       throw Error(ErrorCode::invalid_argument,

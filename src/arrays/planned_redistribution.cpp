@@ -69,7 +69,7 @@ std::int64_t lowest_bytes(std::span<const std::int64_t> shape, std::span<const s
     std::int64_t length = 0;
     if (__builtin_mul_overflow(std::min<std::int64_t>(strides_elems[d], 0), (shape[d] - 1) * element_bytes, &length) ||
         __builtin_add_overflow(lowest, length, &lowest))
-      throw Error(ErrorCode::invalid_argument, "redistribute: the strides of a local array lead beyond 63 bits");
+      throw Error(ErrorCode::invalid_argument, "redistribute: the strides of a local array reach beyond 2^63 bytes");
   }
   return lowest;
 }
@@ -99,7 +99,7 @@ Placed place(const Layout& layout, int rank, const Parts& parts, DType dtype, co
     if (offset_bytes % element_bytes != 0)
       throw Error(ErrorCode::invalid_argument, std::string("redistribute: two arrays of the ") + what + " lie " +
                                                    std::to_string(offset_bytes) +
-                                                   " bytes apart, which is no multiple of the " +
+                                                   " bytes apart, which is not a multiple of the " +
                                                    std::to_string(element_bytes) + " of an element; copy one of them");
     tile.offset_elems = offset_bytes / element_bytes;
   }
@@ -164,8 +164,8 @@ std::shared_ptr<LocalRedistribution> PlannedRedistribution::local_for(const Memo
 void PlannedRedistribution::check_count(std::size_t inputs, std::size_t outputs) const {
   if (inputs != size() || outputs != size())
     throw Error(ErrorCode::invalid_argument, "redistribute: " + std::to_string(inputs) + " sources and " +
-                                                 std::to_string(outputs) + " targets given for a batch of " +
-                                                 std::to_string(size()));
+                                                 std::to_string(outputs) + " targets given; expected " +
+                                                 std::to_string(size()) + " of each, one for each pair of the batch");
 }
 
 Bytes PlannedRedistribution::scratch_in(const Workspace& workspace, const Team& team) {

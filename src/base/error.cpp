@@ -15,8 +15,8 @@ std::string_view name(ErrorCode code) noexcept {
   return "unknown";
 }
 
-Error::Error(ErrorCode code, std::string message, int rank, std::string cause)
-    : code_(code), rank_(rank), message_(std::move(message)), cause_(std::move(cause)) {
+Error::Error(ErrorCode code, std::string message, int rank, std::string cause, int system_error)
+    : code_(code), rank_(rank), message_(std::move(message)), cause_(std::move(cause)), system_error_(system_error) {
   text_ = message_;
   if (rank_ >= 0) text_ += " [rank " + std::to_string(rank_) + "]";
   if (!cause_.empty()) text_ += ": " + cause_;

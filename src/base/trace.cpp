@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <memory>
 #include <mutex>
@@ -118,7 +120,8 @@ void write_at_exit(const std::string& prefix) {
     std::FILE* file = std::fopen(path->c_str(), "w");
     const std::string json = to_json(take(), static_cast<int>(::getpid()));
     if (file == nullptr || std::fwrite(json.data(), 1, json.size(), file) != json.size())
-      std::fprintf(stderr, "penstock: cannot write the trace %s\n", path->c_str());
+      std::fprintf(stderr, "penstock: cannot write the trace %s: %s; give another path in PENSTOCK_TRACE\n",
+                   path->c_str(), std::strerror(errno));
     if (file != nullptr) std::fclose(file);
   });
 }

@@ -260,7 +260,7 @@ int penstock_op_create(penstock_combine combine, void* context, uint64_t element
     c::require(reinterpret_cast<const void*>(combine), "penstock_op_create", "combine");
     c::require(op, "penstock_op_create", "op");
     if (element_bytes == 0)
-      throw Error(ErrorCode::invalid_argument, "penstock_op_create: element_bytes is 0, expected 1 or more");
+      throw Error(ErrorCode::invalid_argument, "penstock_op_create: element_bytes is 0; expected 1 or more");
     const auto call = [combine, context, element_bytes](ConstBytes from, Bytes to) {
       combine(from.data(), to.data(), to.size() / element_bytes, context);
     };

@@ -29,7 +29,8 @@ constexpr int kCollectives = 0
 
 inline void check_row(const char* function, const char* table, int given, int rows) {
   if (given < 0 || given >= rows)
-    throw Error(ErrorCode::invalid_argument, std::string(function) + ": " + std::to_string(given) + " is no " + table);
+    throw Error(ErrorCode::invalid_argument, std::string(function) + ": " + std::to_string(given) + " is not a " +
+                                                 table + "; expected 0 to " + std::to_string(rows - 1));
 }
 
 inline CollectiveKind collective_kind(const char* function, penstock_collective collective) {

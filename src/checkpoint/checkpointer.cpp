@@ -16,12 +16,12 @@ namespace {
 
 void check(const CheckpointerOptions& options) {
   const auto refuse = [](const std::string& message) { throw Error(ErrorCode::invalid_argument, message); };
-  if (options.keep < 0) refuse("keep is " + std::to_string(options.keep) + ", expected 0 (all) or more");
+  if (options.keep < 0) refuse("keep is " + std::to_string(options.keep) + "; expected 0 (all) or more");
   if (options.chunk_bytes == 0 || options.chunk_bytes % checkpoint::kArrayAlignment != 0) {
-    refuse("chunk_bytes is " + std::to_string(options.chunk_bytes) + ", expected a multiple of 64 above 0");
+    refuse("chunk_bytes is " + std::to_string(options.chunk_bytes) + "; expected a multiple of 64 above 0");
   }
   if (options.undrained_max < 1) {
-    refuse("undrained_max is " + std::to_string(options.undrained_max) + ", expected at least 1");
+    refuse("undrained_max is " + std::to_string(options.undrained_max) + "; expected at least 1");
   }
 }
 

@@ -43,7 +43,7 @@ Digest digest_from_hex(std::string_view hex) {
   }
   if (!valid) {
     throw Error(ErrorCode::corrupt,
-                "'" + std::string(hex) + "' is no checksum, expected 32 hexadecimal digits in lower case");
+                "'" + std::string(hex) + "' is not a checksum; expected 32 hexadecimal digits in lower case");
   }
   return result;
 }

@@ -15,7 +15,7 @@ using Digest = std::array<std::byte, 16>;
 Digest digest(ConstBytes data);
 Digest digest(std::string_view text);
 std::string to_hex(const Digest& digest);
-/// Throws corrupt unless `hex` is 32 hexadecimal digits in lower case.
+/// Throws Error(corrupt) unless `hex` is 32 hexadecimal digits in lower case.
 Digest digest_from_hex(std::string_view hex);
 
 }  // namespace penstock::checkpoint

@@ -16,6 +16,8 @@
 
 namespace penstock::checkpoint {
 
+/// The state of one checkpoint. The saver, its threads and the caller's handles share it. Thread-safe, except for the
+/// members that are set before it is submitted or that its threads use.
 class Job {
  public:
   // Set before the job is submitted.

@@ -23,7 +23,7 @@ std::string list(const std::vector<Item>& items, const char* separator, Write wr
 
 void check(const Manifest& manifest) {
   if (manifest.chunk_bytes == 0 || manifest.chunk_bytes % kArrayAlignment != 0) {
-    refuse("chunk_bytes is " + std::to_string(manifest.chunk_bytes) + ", expected a multiple of 64");
+    refuse("chunk_bytes is " + std::to_string(manifest.chunk_bytes) + "; expected a multiple of 64");
   }
   for (std::size_t a = 0; a < manifest.arrays.size(); ++a) {
     const ArraySpec& array = manifest.arrays[a];
@@ -95,7 +95,7 @@ Manifest Manifest::parse(std::string_view text) {
   }
   const Digest expected = digest_from_hex(text.substr(text.size() - kEnd.size() - kDigestDigits, kDigestDigits));
   const Digest found = digest(text.substr(0, text.size() - tail_bytes));
-  if (found != expected) refuse("checksum " + to_hex(found) + ", expected " + to_hex(expected));
+  if (found != expected) refuse("checksum " + to_hex(found) + "; expected " + to_hex(expected));
 
   const json::Value parsed = json::Value::parse(text);
   if (parsed.at("penstock").text() != "checkpoint") refuse("it does not describe a checkpoint");
@@ -111,7 +111,9 @@ Manifest Manifest::parse(std::string_view text) {
     manifest.objects.push_back({object.at("size_bytes").number(), object.at("data_bytes").number(),
                                 digest_from_hex(object.at("table").text())});
   }
-  if (parsed.at("ranks").number() != manifest.objects.size()) refuse("the number of objects is not that of ranks");
+  if (parsed.at("ranks").number() != manifest.objects.size())
+    refuse("it has " + std::to_string(manifest.objects.size()) + " objects for " +
+           std::to_string(parsed.at("ranks").number()) + " ranks");
   for (const json::Value& array : parsed.at("arrays").items()) {
     try {
       manifest.arrays.push_back({array.at("name").text(), dtype_from_name(array.at("dtype").text()),

@@ -31,6 +31,7 @@ struct ObjectInfo {
 
 inline constexpr std::uint64_t kArrayAlignment = 64;
 
+/// A value, equal on all ranks.
 struct Manifest {
   Version version;
   std::uint64_t chunk_bytes = 0;
@@ -42,7 +43,7 @@ struct Manifest {
   int ranks() const { return static_cast<int>(objects.size()); }
 
   std::string serialize() const;
-  /// Verifies the text's own checksum first. Throws corrupt, or unsupported for a later format.
+  /// Verifies the text's own checksum first. Throws Error(corrupt), or Error(unsupported) for a later format.
   static Manifest parse(std::string_view text);
 };
 

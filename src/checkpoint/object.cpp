@@ -17,7 +17,7 @@ void verify_size(const store::Backend& backend, const std::string& key, std::uin
   const std::uint64_t found_bytes = backend.size_bytes(key);
   if (found_bytes == expected_bytes) return;
   throw Error(ErrorCode::corrupt, backend.url() + ": object " + key + " has " + std::to_string(found_bytes) +
-                                      " bytes just after it was written, expected " + std::to_string(expected_bytes));
+                                      " bytes just after it was written; expected " + std::to_string(expected_bytes));
 }
 
 void verify(const store::Backend& backend, const std::string& key, std::uint64_t offset_bytes, ConstBytes data,
@@ -26,7 +26,7 @@ void verify(const store::Backend& backend, const std::string& key, std::uint64_t
   if (found == expected) return;
   throw Error(ErrorCode::corrupt, backend.url() + ": object " + key + ", " + std::to_string(data.size()) +
                                       " bytes at offset " + std::to_string(offset_bytes) + ": checksum " +
-                                      to_hex(found) + ", expected " + to_hex(expected));
+                                      to_hex(found) + "; expected " + to_hex(expected));
 }
 
 [[noreturn]] void taken(const store::Backend& backend, const std::string& key) {

@@ -13,7 +13,7 @@
 
 namespace penstock::checkpoint {
 
-/// Creates an object from `data` and verifies its length. Throws exists if the key is taken.
+/// Creates an object from `data` and verifies its length. Throws Error(exists) if the key is taken.
 ObjectInfo write_object(store::Backend& backend, const std::string& key, ConstBytes data, std::uint64_t chunk_bytes);
 
 /// The backends that may hold a rank's object, preferred ones first.
@@ -30,7 +30,7 @@ class ObjectReader {
                std::function<void(const std::string&)> warn);
 
   std::uint64_t chunk_count() const;
-  /// Valid until the next call. Throws corrupt, not_found or io if no tier has it intact.
+  /// Valid until the next call. Throws Error(corrupt), Error(not_found) or Error(io) if no tier has it intact.
   ConstBytes chunk(std::uint64_t index);
 
  private:
@@ -47,7 +47,7 @@ class ObjectReader {
 };
 
 /// Copies an object to another backend through `memory`. Verifies every chunk on the way, then the length of the copy.
-/// Throws exists if the key is taken.
+/// Throws Error(exists) if the key is taken.
 void copy_object(const store::Backend& from, store::Backend& to, const std::string& key, const ObjectInfo& info,
                  std::uint64_t chunk_bytes, Staging& memory);
 

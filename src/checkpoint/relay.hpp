@@ -14,6 +14,8 @@
 
 namespace penstock::checkpoint {
 
+/// Shared by the saver, its threads' channels and the handles. post() is called by the background threads, all else by
+/// the application's thread.
 class Relay {
  public:
   Relay(std::shared_ptr<Peers> peers, int channels);

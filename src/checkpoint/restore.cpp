@@ -218,12 +218,12 @@ class Restoration {
                         nullptr};
     if (array.layout.shape() != saved.layout.shape()) {
       throw Error(ErrorCode::invalid_argument, "array '" + saved.name + "' was saved with the shape " +
-                                                   shape_text(saved.layout.shape()) + ", the layout wanted has " +
+                                                   shape_text(saved.layout.shape()) + "; the requested layout has " +
                                                    shape_text(array.layout.shape()));
     }
     if (array.layout.ranks() > peers_.size()) {
-      throw Error(ErrorCode::invalid_argument, "array '" + saved.name + "': the layout wanted is on " +
-                                                   std::to_string(array.layout.ranks()) + " ranks, there are " +
+      throw Error(ErrorCode::invalid_argument, "array '" + saved.name + "': the requested layout is on " +
+                                                   std::to_string(array.layout.ranks()) + " ranks; expected at most " +
                                                    std::to_string(peers_.size()));
     }
     const std::uint64_t wanted_bytes = local_bytes({saved.name, saved.dtype, array.layout}, peers_.rank());

@@ -46,7 +46,7 @@ void Staging::reserve(std::uint64_t size_bytes) {
   void* memory = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     throw Error(ErrorCode::no_space, "no memory for " + std::to_string(size_bytes) + " bytes of staging", -1,
-                std::strerror(errno));
+                std::strerror(errno), errno);
   }
   memory_ = static_cast<std::byte*>(memory);
   size_bytes_ = size_bytes;

@@ -9,6 +9,7 @@
 
 namespace penstock::checkpoint {
 
+/// Memory that grows as needed and is kept until this object ends. One thread at a time.
 class Staging {
  public:
   Staging() = default;
@@ -28,6 +29,7 @@ class Staging {
   std::uint64_t size_bytes_ = 0;
 };
 
+/// One copy of copy_all(). The caller owns both sides.
 struct Copy {
   ConstBytes from;
   std::byte* to;

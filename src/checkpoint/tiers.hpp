@@ -13,6 +13,7 @@
 
 namespace penstock::checkpoint {
 
+/// The backends of the tiers, as this rank has opened them.
 struct Tiers {
   std::shared_ptr<store::Backend> slow;  ///< shared by all ranks
   std::shared_ptr<store::Backend> fast;  ///< the burst buffer, which may be local to each node; empty: none

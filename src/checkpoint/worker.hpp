@@ -9,6 +9,7 @@
 
 namespace penstock::checkpoint {
 
+/// Owned by a Saver. Any thread may submit. The destructor joins the thread.
 class Worker {
  public:
   Worker() : thread_([this] { run(); }) {}

@@ -71,8 +71,8 @@ void copy_pieces(const Datatype& type, std::int64_t piece_bytes, Address items, 
 void check_packed(const Datatype& type, std::uint64_t count, std::size_t packed_bytes) {
   if (count * type.size_bytes() != packed_bytes)
     throw Error(ErrorCode::invalid_argument, std::to_string(count) + " items of " + std::to_string(type.size_bytes()) +
-                                                 " bytes are not the " + std::to_string(packed_bytes) +
-                                                 " bytes of the packed memory");
+                                                 " bytes given for " + std::to_string(packed_bytes) +
+                                                 " bytes of packed memory; expected equal sizes");
 }
 
 }  // namespace

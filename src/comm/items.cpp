@@ -15,14 +15,14 @@ std::uint64_t times(std::uint64_t a, std::uint64_t b) {
   std::int64_t product = 0;
   if (__builtin_mul_overflow(a, b, &product))
     throw Error(ErrorCode::invalid_argument, std::to_string(a) + " times " + std::to_string(b) +
-                                                 " bytes of items are more than a buffer can have (2^63)");
+                                                 " bytes of items are 2^63 bytes or more; give fewer items");
   return static_cast<std::uint64_t>(product);
 }
 
 std::uint64_t plus(std::uint64_t a, std::uint64_t b) {
   std::int64_t sum = 0;
   if (__builtin_add_overflow(a, b, &sum))
-    throw Error(ErrorCode::invalid_argument, "the blocks have more bytes than a buffer can have (2^63)");
+    throw Error(ErrorCode::invalid_argument, "the blocks have 2^63 bytes or more together; give fewer items");
   return static_cast<std::uint64_t>(sum);
 }
 
@@ -63,8 +63,8 @@ Roles roles(const Collective& collective, bool is_root, std::uint64_t ranks) {
 
 void check_lists(const Collective& collective, const char* side, const Blocks& blocks, std::size_t ranks) {
   if (blocks.counts.size() == ranks && (blocks.displacements.empty() || blocks.displacements.size() == ranks)) return;
-  throw Error(ErrorCode::invalid_argument, std::string(name(collective.kind)) + ": what it " + side + " has " +
-                                               std::to_string(blocks.counts.size()) + " counts and " +
+  throw Error(ErrorCode::invalid_argument, std::string(name(collective.kind)) + ": the items that it " + side +
+                                               " have " + std::to_string(blocks.counts.size()) + " counts and " +
                                                std::to_string(blocks.displacements.size()) +
                                                " displacements; expected a count for each of " + std::to_string(ranks) +
                                                " ranks, and as many displacements or none");
@@ -98,7 +98,8 @@ ItemMemory::ItemMemory(const Datatype& datatype, std::byte* data, std::uint64_t 
     if (datatype.is_contiguous()) blocks_.displacements.push_back(begin_bytes);
   }
   if (size_bytes > 0 && data == nullptr && !datatype.is_absolute())
-    throw Error(ErrorCode::invalid_argument, std::to_string(size_bytes) + " bytes of items lie at null");
+    throw Error(ErrorCode::invalid_argument,
+                std::to_string(size_bytes) + " bytes of items given at the address NULL; pass their buffer");
   if (datatype.is_contiguous()) {
     bytes_ = {data, end_bytes};
   } else {
@@ -132,7 +133,7 @@ ItemCall item_call(Collective collective, int rank, int ranks, const SendItems& 
   if (computes(collective.kind) || collective.kind == CollectiveKind::barrier)
     throw Error(ErrorCode::invalid_argument,
                 std::string(name(collective.kind)) +
-                    " has no items of datatypes; a UserOp combines elements of any size, holes included");
+                    " takes no items of datatypes; use a UserOp, which combines elements of any size, with holes too");
   const auto blocks = static_cast<std::uint64_t>(ranks);
   const Roles role = roles(collective, rank == collective.root, blocks);
   const bool has_sent_lists =
@@ -153,7 +154,8 @@ ItemCall item_call(Collective collective, int rank, int ranks, const SendItems& 
   if (!has_counts(collective.kind) && role.sends && role.receives && sent_bytes != received_bytes)
     throw Error(ErrorCode::invalid_argument, std::string(name(collective.kind)) + ": a block of " +
                                                  std::to_string(sent_bytes) + " bytes is sent and one of " +
-                                                 std::to_string(received_bytes) + " received");
+                                                 std::to_string(received_bytes) +
+                                                 " is received; give both the same size");
   collective.dtype = DType::uint8;
   collective.element_bytes = 0;
   const bool has_own_block = has_received_lists && role.keeps;

@@ -48,8 +48,8 @@ RankInfo info_of(const engine::NodeSetup& setup, std::size_t rank) {
   return info;
 }
 
-/// Runs the action on every rank. Where it throws on one, all throw: that rank the same, the others
-/// Error(peer_failed) with its text. Needs no memory.
+/// Runs the action on every rank. If it throws on a rank, all ranks throw: that rank its exception, the others
+/// Error(peer_failed) with the text. Allocates nothing.
 template <typename Action>
 void all_or_none(engine::Transport& transport, Action action) {
   std::array<std::uint64_t, 64> text{};
@@ -66,7 +66,7 @@ void all_or_none(engine::Transport& transport, Action action) {
     write(error.what());
     failure = std::current_exception();
   }
-  // The lowest rank that has failed is the one that is told of.
+  // The others report the lowest rank that has failed.
   const auto ranks = static_cast<std::uint64_t>(transport.size());
   const auto own = static_cast<std::uint64_t>(transport.rank());
   std::uint64_t ranks_from_first = failure != nullptr ? ranks - own : 0;

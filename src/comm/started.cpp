@@ -20,8 +20,8 @@ void Guard::check() {
   if (sent.empty() || store::checksum(sent) == before_) return;
   throw Error(ErrorCode::invalid_argument,
               operation_ +
-                  ": the send buffer was changed before the operation had completed, so other ranks may have "
-                  "got either; leave it alone until wait() has returned or test() was true");
+                  ": the send buffer changed before the operation was complete, so other ranks may have received "
+                  "old or new data; do not write to it until wait() has returned or test() has returned true");
 }
 
 bool Started::test() {

@@ -55,8 +55,10 @@ State::Prepared State::prepare(const Collective& given, ConstBytes input, Bytes 
     const Collective& collective = changed ? *changed : given;
     if (computes(collective.kind) && (collective.element_bytes != 0) != (user != nullptr && user->combine))
       throw Error(ErrorCode::invalid_argument,
-                  std::string(name(collective.kind)) + ": elements of " + std::to_string(collective.element_bytes) +
-                      " bytes need a user operation that combines them, and it needs such");
+                  std::string(name(collective.kind)) + ": element_bytes is " +
+                      std::to_string(collective.element_bytes) +
+                      (collective.element_bytes != 0 ? " without" : " with") +
+                      " a user operation; give both a UserOp and the size of its elements, or neither");
     prepared.planned = planner_.plan(collective);
     prepared.bindings = comm::bind(collective, *prepared.planned->plan, input, output);
   } catch (const std::exception& error) {
@@ -132,7 +134,9 @@ State::~State() {
     const std::string path = options().report + "." + std::to_string(::getpid()) + ".jsonl";
     std::ofstream file(path, std::ios::app);
     file << line << std::flush;
-    if (!file) std::fprintf(stderr, "penstock: cannot write the report %s\n", path.c_str());
+    if (!file)
+      std::fprintf(stderr, "penstock: cannot write the report %s; give another path in PENSTOCK_REPORT\n",
+                   path.c_str());
   } catch (const std::exception&) {
     // Out of memory: the report is lost.
   }

@@ -1,9 +1,11 @@
 // Reads the tuning table of a communicator: rank 0 reads and checks it, then broadcasts it.
+#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <mutex>
 #include <set>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "comm/check.hpp"
@@ -15,10 +17,10 @@ namespace {
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(ErrorCode::not_found, "it cannot be opened");
+  if (!file) throw Error(ErrorCode::not_found, "it cannot be opened (" + std::generic_category().message(errno) + ")");
   std::ostringstream text;
   // Reading an empty file also sets the fail bit; it is not a table either.
-  if (!(text << file.rdbuf())) throw Error(ErrorCode::io, "it cannot be read");
+  if (!(text << file.rdbuf())) throw Error(ErrorCode::io, "it is empty, or cannot be read");
   return std::move(text).str();
 }
 
@@ -67,7 +69,7 @@ void read_tuning(engine::Engine& engine, Facts& facts, const std::string& path) 
     tell(std::as_writable_bytes(std::span(mpi)));
   } catch (...) {
     // Out of memory, here or elsewhere: the others wait for this rank's part in all of them.
-    for (; left > 0; --left) engine.fail_next("reading the tuning table failed");
+    for (; left > 0; --left) engine.fail_next("this rank has too little memory for the tuning table");
     throw;
   }
   if (head[1] == 0) {

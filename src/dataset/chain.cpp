@@ -77,7 +77,7 @@ Several together(const std::vector<const Chain*>& parts, const std::string& stag
         part->repeat != 1)
       refuse(stage +
              " takes datasets that have only been shuffled, taken from, skipped, mixed or interleaved; put the other "
-             "stages behind it, where they serve all of them");
+             "stages after it, so that they apply to all of them");
     several.orders.push_back(part->order);
     sources.push_back(part->source);
     several.sizes.push_back(part->source->size());
@@ -147,7 +147,8 @@ Dataset Dataset::mix(std::span<const Dataset> datasets, std::span<const std::uin
   std::vector<const Chain*> parts;
   for (std::size_t i = 0; i < datasets.size(); ++i) {
     if (weights[i] == 0) refuse("mix() got a weight of 0; leave that dataset out");
-    if (samples.value_or(0) > 0 && datasets[i].samples() == 0) refuse("mix() cannot repeat a dataset without samples");
+    if (samples.value_or(0) > 0 && datasets[i].samples() == 0)
+      refuse("mix() cannot repeat a dataset without samples; leave that dataset out");
     parts.push_back(datasets[i].chain_.get());
   }
   Several several = together(parts, "mix()");
@@ -262,7 +263,7 @@ Dataset Dataset::prefetch(int batches, std::uint64_t max_bytes) const {
 Dataset Dataset::shard(int rank, int size) const {
   if (size < 1 || rank < 0 || rank >= size)
     refuse("cannot be rank " + std::to_string(rank) + " of " + std::to_string(size) + "; expected 0 <= rank < size");
-  if (chain_->sharded) refuse("the dataset is dealt out to ranks already; use shard() once");
+  if (chain_->sharded) refuse("the dataset is sharded already; use shard() once");
   auto chain = copy(*chain_);
   dataset::Sharding sharding = chain->sharding.value_or(dataset::Sharding{});
   sharding.rank = rank;
@@ -303,7 +304,8 @@ DatasetIterator Dataset::iterate(const DatasetState& from) const {
   if (from.position > samples())
     refuse("cannot start at position " + std::to_string(from.position) + " in an epoch of " +
            std::to_string(samples()) + " samples; is this the dataset that the state was saved from?");
-  if (chain_->repeat == 0 && batches() == 0) refuse("an epoch without a batch cannot be repeated without end");
+  if (chain_->repeat == 0 && batches() == 0)
+    refuse("an epoch has no batch, so it cannot be repeated without end; give more samples or smaller batches");
   return DatasetIterator(dataset::Pipeline::start(chain_, from));
 }
 

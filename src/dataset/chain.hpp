@@ -26,6 +26,7 @@ class Cache {
   std::unordered_map<std::uint64_t, std::shared_ptr<const Sample>> samples_;
 };
 
+/// A stage that runs a function of the caller.
 struct MapStage {
   std::function<void(Sample&)> function;
   int parallel = 0;  ///< calls at a time; 0: as many as there are threads
@@ -33,18 +34,19 @@ struct MapStage {
 
 using Stage = std::variant<DecodeOptions, MapStage>;
 
+/// The description of a pipeline. Immutable once a Dataset owns it; datasets and pipelines share it.
 struct Chain {
   SourcePtr source;
   OrderPtr order;
   std::vector<Stage> stages;
   std::shared_ptr<Cache> cache;
-  std::size_t cached_stages = 0;  ///< the cache holds what so many stages made
-  /// Errors of so many stages are ignored; the read counts as ignored as soon as there is a value.
+  std::size_t cached_stages = 0;  ///< the cache holds samples after this many stages
+  /// Errors of the read and of this many stages are ignored; empty: none.
   std::optional<std::size_t> ignored_stages;
   IgnoreOptions ignore;
   SampleLimits limits;
   ObjectCalls calls;
-  std::optional<Sharding> sharding;  ///< set by batch() or shard(), whichever comes first
+  std::optional<Sharding> sharding;  ///< set by the first of batch() and shard()
   bool batched = false;
   bool sharded = false;
   int prefetch = 0;
@@ -56,7 +58,7 @@ struct Chain {
   bool undecoded() const { return stages.empty(); }
   /// Errors of a sample's read (0) or n-th stage are ignored.
   bool ignores(std::size_t stage) const { return ignored_stages && stage <= *ignored_stages; }
-  /// Of the delivered samples, where it is known before the first of them.
+  /// The form of delivered samples, if it is known before the first one.
   std::optional<SampleForm> fixed_form() const;
 };
 

@@ -43,6 +43,7 @@ class Decoder {
                       Destination& destination) = 0;
 };
 
+/// A row of decoders.def.
 struct DecoderRow {
   std::string_view name;
   std::string_view summary;

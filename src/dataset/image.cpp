@@ -132,16 +132,19 @@ void check_image(const DecodeOptions& options) {
   if (options.dtype == DType::uint8 && is_normalised(options))
     refuse_options("images cannot be normalised as uint8; decode them to float16 or float32");
   for (const float deviation : options.deviation)
-    if (!(deviation > 0)) refuse_options("images cannot be divided by a deviation of " + std::to_string(deviation));
+    if (!(deviation > 0))
+      refuse_options("images cannot be divided by a deviation of " + std::to_string(deviation) +
+                     "; expected more than 0");
   if (!(options.flip >= 0 && options.flip <= 1))
-    refuse_options("images cannot be flipped with a probability of " + std::to_string(options.flip));
+    refuse_options("images cannot be flipped with a probability of " + std::to_string(options.flip) +
+                   "; expected 0 to 1");
   if (!(options.central_crop >= 0 && options.central_crop <= 1))
     refuse_options("a central crop cannot take a fraction of " + std::to_string(options.central_crop) +
                    "; expected 0 to 1");
   if (!options.random_crop && options.central_crop == 0) return;
-  if (shape.empty()) refuse_options("images that are cropped need a size");
+  if (shape.empty()) refuse_options("images that are cropped need a size; give the shape of the result");
   if (!options.random_crop) return;
-  if (options.central_crop > 0) refuse_options("images are cropped at random or at their centre, not both");
+  if (options.central_crop > 0) refuse_options("a random crop and a central crop were both given; give one of them");
   const RandomCrop& crop = *options.random_crop;
   if (!(crop.min_area > 0 && crop.min_area <= crop.max_area && crop.max_area <= 1))
     refuse_options("a random crop cannot take " + std::to_string(crop.min_area) + " to " +

@@ -12,7 +12,8 @@
 
 namespace penstock::dataset {
 
-/// What becomes of one image, decided once its size is known. Everything is in the coordinates of the stored image.
+/// How one image becomes a sample, decided once its size is known. Everything is in the coordinates of the stored
+/// image.
 struct ImagePlan {
   Resizer::Size stored;
   Resizer::Box box;      ///< what is kept

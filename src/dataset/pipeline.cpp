@@ -247,7 +247,7 @@ void Pipeline::complete(Work& work, std::unique_lock<std::mutex>& lock) {
   } catch (const Error& error) {
     fail(error.code(), error.message(), error.cause());
   } catch (const std::exception& error) {
-    fail(ErrorCode::invalid_argument, "is in a batch that cannot be laid together", error.what());
+    fail(ErrorCode::invalid_argument, "is in a batch whose samples cannot be collated", error.what());
   }
   lock.lock();
   stats_.collate_s += std::chrono::duration<double>(Clock::now() - begin).count();

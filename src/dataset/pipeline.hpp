@@ -27,9 +27,9 @@ namespace penstock::dataset {
 /// Threads claim samples one by one, in order, from the batches inside the prefetch window; the consumer takes finished
 /// batches from its front. So a slow sample delays its own batch only, and the order never depends on the threads.
 ///
-/// A thread that exceeds the limit of time for its sample is given up: the consumer completes the sample as failed,
-/// another thread takes over, and the first one ends if it ever returns. Therefore the threads share the ownership of
-/// the pipeline.
+/// A thread that exceeds the time limit of its sample is abandoned: the consumer completes the sample as failed,
+/// another thread takes over, and the first one ends if its function ever returns. So the threads share the ownership
+/// of the pipeline.
 class Pipeline : public std::enable_shared_from_this<Pipeline> {
  public:
   /// The last owner of what this returns closes the pipeline.

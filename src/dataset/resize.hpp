@@ -10,8 +10,8 @@
 
 namespace penstock::dataset {
 
-/// Separable scaling with a triangle filter: bilinear where the image grows, averaging over the covered area, with a
-/// soft edge, where it shrinks (what Pillow calls BILINEAR). Keeps its tables and scratch memory; one thread at a time.
+/// Separable scaling with a triangle filter: bilinear if the image grows; if it shrinks, an average over the covered
+/// area with a soft edge (what Pillow calls BILINEAR). Keeps its tables and scratch memory; one thread at a time.
 class Resizer {
  public:
   struct Size {
@@ -28,7 +28,8 @@ class Resizer {
     static Box of(Size size) { return {0, 0, static_cast<double>(size.height), static_cast<double>(size.width)}; }
     bool operator==(const Box&) const = default;
   };
-  /// Where the values go, in elements: rows and columns may be exchanged and mirrored, channels interleaved or apart.
+  /// Where the values are written, in elements: rows and columns may be exchanged and mirrored, channels interleaved or
+  /// apart.
   struct Strides {
     std::ptrdiff_t row = 0;
     std::ptrdiff_t column = 0;
@@ -37,7 +38,7 @@ class Resizer {
     static Strides interleaved(Size size) { return {3 * static_cast<std::ptrdiff_t>(size.width), 3, 1, 0}; }
     bool operator==(const Strides&) const = default;
   };
-  /// What becomes of a value from 0 to 255 of each channel.
+  /// The transformation of a value from 0 to 255, by channel: scale * value + offset.
   struct Values {
     std::array<float, 3> scale{1, 1, 1};
     std::array<float, 3> offset{0, 0, 0};

@@ -13,6 +13,7 @@
 
 namespace penstock::dataset {
 
+/// The memory of one batch. Used by a Batch or a pipeline, at most one at a time; SlotPool reuses it.
 struct Slot {
   SampleForm form;
   bool ragged = false;
@@ -38,8 +39,8 @@ class SlotPool : public std::enable_shared_from_this<SlotPool> {
  public:
   /// Keeps at most this many free slots.
   explicit SlotPool(std::size_t kept) : kept_(kept) {}
-  /// A slot that comes back here when its last owner lets it go. Always gives one: a consumer that holds on to every
-  /// batch must not stop the pipeline.
+  /// A slot that returns here when its last owner releases it. Never waits for one: a consumer that keeps every batch
+  /// must not stop the pipeline.
   std::shared_ptr<Slot> take();
 
  private:

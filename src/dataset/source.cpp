@@ -42,7 +42,7 @@ class Descriptor {
 
 [[noreturn]] void fail(const std::string& message, int error) {
   const ErrorCode code = error == ENOENT || error == ENOTDIR ? ErrorCode::not_found : ErrorCode::io;
-  throw Error(code, message, -1, std::generic_category().message(error));
+  throw Error(code, message, -1, std::generic_category().message(error), error);
 }
 
 [[noreturn]] void refuse_size(const std::string& size, std::uint64_t max_bytes) {
@@ -107,7 +107,7 @@ class FileSource : public Source {
     const Descriptor file(open(paths_[index].c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (file.get() < 0) fail("cannot be opened", errno);
     struct stat info {};
-    if (fstat(file.get(), &info) != 0) fail("has no size", errno);
+    if (fstat(file.get(), &info) != 0) fail("cannot be examined (fstat)", errno);
     if (!S_ISREG(info.st_mode)) throw Error(ErrorCode::io, "is not a regular file");
     const auto size_bytes = static_cast<std::uint64_t>(info.st_size);
     if (size_bytes > max_bytes) refuse_size(std::to_string(size_bytes), max_bytes);
@@ -182,11 +182,11 @@ class Objects : public Source {
     return source_.name ? source_.name(index) : "sample " + std::to_string(index);
   }
   ConstBytes read(std::uint64_t, std::uint64_t, std::vector<std::byte>&) const override {
-    throw Error(ErrorCode::invalid_argument, "is no object");
+    throw Error(ErrorCode::invalid_argument, "is not an object of the program");
   }
   std::shared_ptr<void> object(std::uint64_t index) const override {
     std::shared_ptr<void> object = source_.get(index);
-    if (!object) throw Error(ErrorCode::invalid_argument, "is no object: its source gave none");
+    if (!object) throw Error(ErrorCode::invalid_argument, "is missing: its source returned no object");
     return object;
   }
   bool gives_objects() const override { return true; }

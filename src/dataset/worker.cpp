@@ -68,7 +68,7 @@ Worker::Result Worker::make(Attempt& attempt, SampleTimes& times) noexcept {
   } catch (const std::exception& error) {
     return fail(ErrorCode::invalid_argument, "makes its stage fail", error.what());
   } catch (...) {
-    return fail(ErrorCode::invalid_argument, "makes its stage fail with something that is no std::exception", {});
+    return fail(ErrorCode::invalid_argument, "makes its stage fail with something that is not a std::exception", {});
   }
 }
 

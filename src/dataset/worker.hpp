@@ -17,7 +17,8 @@
 
 namespace penstock::dataset {
 
-/// A batch that is being made.
+/// A batch that is being made. The pipeline's window and the threads that work on it share it. The pipeline's lock
+/// protects all but the memory of its samples.
 struct Work {
   std::uint64_t epoch = 0;
   Share share;
@@ -117,9 +118,10 @@ class Attempt {
   std::atomic<Clock::duration> begin_ = Clock::duration::zero();
 };
 
-/// The bounds on parallel calls, one per stage; null where there is none.
+/// The limits on parallel calls, one per stage; null if a stage has none.
 using CallLimits = std::vector<std::unique_ptr<std::counting_semaphore<>>>;
 
+/// Makes samples on one thread of a pipeline, which owns it. Keeps scratch memory from sample to sample.
 class Worker {
  public:
   Worker(const Chain& chain, const std::optional<SampleForm>& fixed_form, const CallLimits& call_limits)

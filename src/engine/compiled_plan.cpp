@@ -105,7 +105,7 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
                           " bytes of shared memory per rank, and there are " + std::to_string(shared_limit_bytes) +
                           "; raise PENSTOCK_SHARED_BYTES or use another algorithm");
   if (const std::string broken = plan::violated_flag_rule(plan); !broken.empty())
-    reject_plan(plan, "it goes by flags, but " + broken);
+    reject_plan(plan, "it has by_flags, but " + broken);
   const auto inside = [&](const Region& region) { return plan::is_inside(region, plan); };
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
@@ -139,8 +139,8 @@ void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t share
                             ", and the ranks cannot read each other's; plan with the engine's team");
     if (step.kind != StepKind::send && step.kind != StepKind::recv &&
         (!team.same_node(team.rank, step.peer) || shared_limit_bytes == 0))
-      reject_plan(plan, where() + "needs memory shared with rank " + std::to_string(step.peer) +
-                            ", which is not there; plan with the engine's team");
+      reject_plan(plan, where() + "needs shared memory with rank " + std::to_string(step.peer) +
+                            ", and there is none; plan with the engine's team");
   }
 }
 

@@ -147,7 +147,7 @@ void Core::fail(Operation& operation, const std::exception_ptr& thrown, const ch
   } catch (const std::exception& error) {
     fail(operation, Error(ErrorCode::internal, what, rank, error.what()));
   } catch (...) {
-    fail(operation, Error(ErrorCode::internal, what, rank, "what was thrown is no std::exception"));
+    fail(operation, Error(ErrorCode::internal, what, rank, "an exception that is not a std::exception"));
   }
 }
 
@@ -157,7 +157,7 @@ void Core::fail_mismatch(Operation& operation, int peer, const std::string& what
     return fail(operation, FailureDetector::has_gone(gone, describe(operation)));
   fail(operation,
        Error(ErrorCode::mismatch,
-             "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not fit together in " +
+             "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not match in " +
                  describe(operation) + ": " + what + kSameCalls,
              rank),
        true, peer);
@@ -230,8 +230,8 @@ void Core::on_late(const Header& header) {
     return send_notice(peer, header.sequence, FailureDetector::has_gone(gone, where), true, -1, false);
   send_notice(peer, header.sequence,
               Error(ErrorCode::mismatch,
-                    "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not fit together in " +
-                        where + ": rank " + std::to_string(rank) + " completed it without the message that rank " +
+                    "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not match in " + where +
+                        ": rank " + std::to_string(rank) + " completed it without the message that rank " +
                         std::to_string(peer) + " sent" + kSameCalls,
                     rank),
               false, peer, false);

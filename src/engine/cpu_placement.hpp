@@ -42,7 +42,7 @@ struct CpuPlacement {
 ///
 /// `wanted` == kAutomaticWorkers: each member gets at most one worker per rank, on its free and then its loose cores.
 /// `wanted` > 0: that many workers on free cores, then loose ones, then hardware threads that no process is bound to,
-/// then the ranks' own cores, where they are not pinned. At most one per CPU, or one per rank if there are more ranks.
+/// then the ranks' own cores, unpinned. At most one per CPU, or one per rank if there are more ranks.
 ///
 /// All communicators of the node must pass `processes` in the same order, so that workers of different communicators
 /// get different cores. At least one process is a member.

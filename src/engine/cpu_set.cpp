@@ -155,7 +155,7 @@ CpuSet cpus_of_process(pid_t process) {
   CpuSet cpus;
   for (const pid_t thread : threads_of(process)) {
     const CpuSet more = cpus_of_thread(thread);
-    if ((more & cpus) == more) continue;  // and so whose it is does not matter
+    if ((more & cpus) == more) continue;  // it adds nothing, so its owner does not matter
     if (thread == process ||
         content(proc(process, "task/") + std::to_string(thread) + "/comm") != std::string(kWorkerName) + '\n')
       cpus |= more;

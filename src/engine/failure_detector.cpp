@@ -43,7 +43,7 @@ int FailureDetector::find_gone_in(const Operation& operation) const {
 
 PeerGone FailureDetector::has_gone(int peer, const std::string& where) {
   return {
-      "rank " + std::to_string(peer) + " has gone in " + where + ": its process ended, or it gave up the communicator",
+      "rank " + std::to_string(peer) + " has gone in " + where + ": its process ended, or it freed the communicator",
       peer};
 }
 
@@ -95,7 +95,7 @@ void FailureDetector::watch_stall(Operation& operation, std::vector<int> peers, 
   watched.is_told = true;
   last_stall_ = "rank " + std::to_string(core_.rank) + " has heard nothing for " + seconds + " in " +
                 core_.describe(operation) + ": it waits for " + whom +
-                "; it goes on waiting (PENSTOCK_STALL_TIMEOUT_MS=0: without this line)";
+                "; it keeps waiting (PENSTOCK_STALL_TIMEOUT_MS=0 turns this warning off)";
   ++stalls_;
   std::fprintf(stderr, "penstock: %s\n", last_stall_.c_str());
 }

@@ -28,7 +28,7 @@ constexpr std::size_t kMostKept = 4;  // of some pages each
 
 [[noreturn]] void throw_system(const std::string& what, int error) {
   throw Error(error == ENOSPC || error == ENOMEM ? ErrorCode::no_space : ErrorCode::io, what, -1,
-              std::generic_category().message(error));
+              std::generic_category().message(error), error);
 }
 
 std::string path_of(std::int32_t process, std::int32_t descriptor) {
@@ -72,8 +72,9 @@ HeapRanges::HeapRanges(std::uint64_t bytes) {
 std::uint64_t HeapRanges::take(std::uint64_t bytes) {
   const auto found = std::ranges::find_if(free_, [&](const auto& range) { return range.second >= bytes; });
   if (found == free_.end())
-    throw Error(ErrorCode::no_space, "too many communicators share memory at a time: there are no " +
-                                         std::to_string(bytes) + " bytes of addresses left for another one");
+    throw Error(ErrorCode::no_space,
+                "too many communicators share memory at a time: another one needs " + std::to_string(bytes) +
+                    " bytes of addresses, and they are used up; free communicators, or lower PENSTOCK_SHARED_BYTES");
   // What is left of the range stays the entry that it is: nothing is allocated, so nothing is lost if memory is short.
   auto range = free_.extract(found);
   const std::uint64_t offset = range.key();
@@ -156,7 +157,8 @@ std::shared_ptr<Heap> Heap::make() {
   std::shared_ptr<Heap> heap(new Heap);
   heap->descriptor_ = open_nameless();
   struct stat facts {};
-  if (::fstat(heap->descriptor_, &facts) != 0) throw_system("cannot look at the shared memory", errno);
+  if (::fstat(heap->descriptor_, &facts) != 0)
+    throw_system("cannot read the status of the file of the shared memory (fstat)", errno);
   std::uint64_t bytes = wanted_bytes();
   for (;; bytes /= 2) try {
       heap->map(bytes);
@@ -206,9 +208,9 @@ void Heap::map(std::uint64_t bytes) {
 // is mapped: mappings keep their file open, and a child of fork() keeps the mappings.
 void Heap::lock_as_owner() {
   lock_ = ::open(path_of(::getpid(), descriptor_).c_str(), O_RDWR | O_CLOEXEC);
-  if (lock_ < 0) throw_system("cannot open the shared memory again", errno);
+  if (lock_ < 0) throw_system("cannot open the file of the shared memory for its lock", errno);
   struct flock lock = owner_lock(F_WRLCK);
-  if (::fcntl(lock_, F_OFD_SETLK, &lock) != 0) throw_system("cannot lock the shared memory", errno);
+  if (::fcntl(lock_, F_OFD_SETLK, &lock) != 0) throw_system("cannot lock the file of the shared memory (fcntl)", errno);
 }
 
 Heap::~Heap() {
@@ -279,7 +281,7 @@ void Heap::reclaim() {
     if (use == Use::head && kept_.size() < kMostKept)
       kept_.push_back({left.offset, left.bytes, left.head_bytes, {}});
     else
-      release(left);  // where that throws, the range stays for the next time
+      release(left);  // if that throws, the range stays for the next time
     if (i + 1 < left_.size()) left = std::move(left_.back());
     left_.pop_back();
   }

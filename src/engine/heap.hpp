@@ -70,7 +70,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
   };
 
   /// Allocates addresses without memory, or a range of that size and head that was given back as Use::head: its head
-  /// has the memory as it was left. Only for the own heap.
+  /// has the memory as it was left. Only for this process's own heap.
   std::uint64_t take(std::uint64_t bytes, std::uint64_t head_bytes = 0);
   /// Gives memory to these addresses, so that no access faults. New memory is zero. For any heap.
   void commit(std::uint64_t offset, std::uint64_t bytes);
@@ -102,7 +102,7 @@ class Heap : public std::enable_shared_from_this<Heap> {
 
   HeapAddress address_;
   int descriptor_ = -1;
-  int lock_ = -1;  ///< of the own heap
+  int lock_ = -1;  ///< only of this process's own heap
   bool inherited_ = false;
   std::byte* base_ = nullptr;
 

@@ -32,7 +32,7 @@ bool PeerReads::run(const Work& work) {
   throw Error(ErrorCode::io,
               "rank " + std::to_string(core_.rank) + " could not read a message of rank " + std::to_string(what.peer) +
                   " from its memory; PENSTOCK_SINGLE_COPY=off avoids that",
-              core_.rank, std::generic_category().message(error));
+              core_.rank, std::generic_category().message(error), error);
 }
 
 void PeerReads::finish(const Work& work, bool was_valid) {

@@ -203,7 +203,7 @@ void SharedTasks::move_data(const Operation& operation, std::uint32_t id, Caller
   throw Error(ErrorCode::io,
               "rank " + std::to_string(core_.rank) + " could not reach the memory of rank " +
                   std::to_string(result.rank) + "; PENSTOCK_SINGLE_COPY=off avoids that",
-              core_.rank, std::generic_category().message(result.error));
+              core_.rank, std::generic_category().message(result.error), result.error);
 }
 
 void SharedTasks::finish_task(const Operation& operation, std::uint32_t task) {

@@ -85,7 +85,9 @@ std::string names(std::uint64_t set) {
 
 void check_options(const FileOptions& options, std::string_view url) {
   if (options.read || options.write) return;
-  throw Error(ErrorCode::invalid_argument, std::string(url) + " would be opened neither for reading nor for writing");
+  throw Error(ErrorCode::invalid_argument,
+              std::string(url) +
+                  " would be opened neither for reading nor for writing; set FileOptions::read or FileOptions::write");
 }
 
 FileRequest start(std::function<std::uint64_t()> action) {

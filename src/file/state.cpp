@@ -62,7 +62,7 @@ void File::State::check_mode(bool allowed, const char* what) const {
 void File::State::check_multiple(std::uint64_t size_bytes) const {
   if (size_bytes % etype_bytes() == 0) return;
   throw Error(ErrorCode::invalid_argument, url + ": an access of " + std::to_string(size_bytes) +
-                                               " bytes, expected a multiple of the etype's " +
+                                               " bytes; expected a multiple of the etype's " +
                                                std::to_string(etype_bytes()));
 }
 
@@ -202,7 +202,8 @@ std::uint64_t File::State::sought(std::int64_t offset, Whence whence, std::uint6
   const std::uint64_t target = origin + static_cast<std::uint64_t>(offset);
   if (offset < 0 ? static_cast<std::uint64_t>(-(offset + 1)) >= origin : target < origin) {
     throw Error(ErrorCode::invalid_argument, url + ": cannot seek by " + std::to_string(offset) + " from " +
-                                                 std::to_string(origin) + ", that is outside of the file");
+                                                 std::to_string(origin) +
+                                                 ", in etypes: the result is outside of the file");
   }
   return target;
 }

@@ -15,6 +15,8 @@
 
 namespace penstock {
 
+/// Shared by the copies of a File. One thread at a time; a started collective access runs on a thread of its own, and
+/// the next collective call waits for it (settle()).
 struct File::State {
   std::optional<Comm> comm;
   std::string url;

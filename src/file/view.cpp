@@ -35,7 +35,7 @@ void simplify(FileView& view) {
 }  // namespace
 
 ViewMap::ViewMap(FileView view) : view_(std::move(view)) {
-  if (view_.etype_bytes == 0) refuse("the etype has no bytes, expected at least 1");
+  if (view_.etype_bytes == 0) refuse("the etype has no bytes; expected at least 1");
   if (view_.displacement_bytes >= kMostBytes) {
     refuse("the displacement " + std::to_string(view_.displacement_bytes) + " is beyond 2^63");
   }

@@ -9,6 +9,7 @@
 
 namespace penstock::file {
 
+/// Immutable.
 class ViewMap {
  public:
   /// Throws Error(invalid_argument) for a view that violates FileView's rules.
@@ -17,7 +18,7 @@ class ViewMap {
   const FileView& view() const { return view_; }
 
   /// Calls visit(file offset, size) for the data at [position, position + size), in order; adjacent regions are merged.
-  /// Throws invalid_argument if the data reaches beyond 2^63.
+  /// Throws Error(invalid_argument) if the data reaches beyond 2^63.
   void visit(std::uint64_t position_bytes, std::uint64_t size_bytes,
              const std::function<void(std::uint64_t, std::uint64_t)>& visitor) const;
   /// File offset of one byte of the data.

@@ -12,7 +12,7 @@ Axis Axis::cyclic(std::int64_t length, std::int64_t block, std::int64_t coordina
   const auto demand = [](std::int64_t given, std::int64_t least, const char* what) {
     if (given < least)
       throw Error(ErrorCode::invalid_argument, std::string("layout: ") + what + " is " + std::to_string(given) +
-                                                   ", expected at least " + std::to_string(least));
+                                                   "; expected at least " + std::to_string(least));
   };
   demand(length, 0, "a dimension's length");
   demand(block, 1, "a block's length");
@@ -20,10 +20,10 @@ Axis Axis::cyclic(std::int64_t length, std::int64_t block, std::int64_t coordina
   demand(skipped, 0, "the part of a block that is skipped");
   if (skipped >= block)
     throw Error(ErrorCode::invalid_argument, "layout: " + std::to_string(skipped) + " elements of a block of " +
-                                                 std::to_string(block) + " are skipped, expected fewer");
+                                                 std::to_string(block) + " are skipped; expected fewer");
   if (length > std::numeric_limits<std::int64_t>::max() - skipped)
     throw Error(ErrorCode::invalid_argument, "layout: a dimension's length is " + std::to_string(length) +
-                                                 ", with what is skipped more than 63 bits hold");
+                                                 " and the skipped part makes it 2^63 or more");
   Axis axis;
   axis.length_ = length;
   axis.block_ = block;

@@ -16,8 +16,8 @@ namespace penstock::layout {
 inline std::int64_t checked_product(std::int64_t a, std::int64_t b, const char* what) {
   std::int64_t product = 0;
   if (__builtin_mul_overflow(a, b, &product))
-    throw Error(ErrorCode::invalid_argument, std::string(what) + ": " + std::to_string(a) + " x " + std::to_string(b) +
-                                                 " does not fit into 63 bits");
+    throw Error(ErrorCode::invalid_argument,
+                std::string(what) + ": " + std::to_string(a) + " x " + std::to_string(b) + " is 2^63 or more");
   return product;
 }
 

@@ -34,7 +34,7 @@ std::int64_t tile_at(const std::vector<std::int64_t>& borders, std::int64_t posi
 }  // namespace
 
 Layout Layout::boxes(std::vector<std::int64_t> shape, std::vector<LayoutBox> boxes, std::int32_t ranks, Order storage) {
-  if (shape.empty()) reject("boxes of an array without dimensions given, expected at least one");
+  if (shape.empty()) reject("boxes of an array without dimensions given; expected at least one");
   std::int64_t size_elems = 0;
   std::vector<LayoutBox> filled;
   for (std::size_t i = 0; i < boxes.size(); ++i) {
@@ -42,9 +42,9 @@ Layout Layout::boxes(std::vector<std::int64_t> shape, std::vector<LayoutBox> box
     const std::string name = "boxes[" + std::to_string(i) + "]";
     if (box.begin.size() != shape.size() || box.shape.size() != shape.size())
       reject(name + " has " + std::to_string(box.begin.size()) + " and " + std::to_string(box.shape.size()) +
-             " dimensions, the array " + std::to_string(shape.size()));
+             " dimensions; expected " + std::to_string(shape.size()) + ", as the array has");
     if (box.owner < 0 || box.owner >= ranks)
-      reject("the owner of " + name + " is " + std::to_string(box.owner) + ", expected a rank from 0 to " +
+      reject("the owner of " + name + " is " + std::to_string(box.owner) + "; expected a rank from 0 to " +
              std::to_string(ranks - 1));
     for (std::size_t d = 0; d < shape.size(); ++d)
       if (box.begin[d] < 0 || box.shape[d] < 0 || box.begin[d] > shape[d] || box.shape[d] > shape[d] - box.begin[d])
@@ -99,7 +99,7 @@ Layout Layout::boxes(std::vector<std::int64_t> shape, std::vector<LayoutBox> box
   if (size_elems != layout::checked_product(shape, "layout: the number of elements"))
     reject("the boxes hold " + std::to_string(size_elems) + " elements of the array's " +
            std::to_string(layout::checked_product(shape, "layout: the number of elements")) +
-           "; every element has to be in one");
+           "; each element must lie in exactly one box");
 
   Layout layout = from_axes(std::move(axes), std::move(owners), ranks, storage);
   layout.tile_offset_elems_ = std::move(offsets);
@@ -109,7 +109,7 @@ Layout Layout::boxes(std::vector<std::int64_t> shape, std::vector<LayoutBox> box
 }
 
 Layout Layout::replicated(std::vector<Layout> copies) {
-  if (copies.empty()) reject("no copies given, expected at least one layout");
+  if (copies.empty()) reject("no copies given; expected at least one layout");
   if (copies.size() == 1) return std::move(copies[0]);
   std::int32_t ranks = 0;
   for (std::size_t i = 0; i < copies.size(); ++i) {

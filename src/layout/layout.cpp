@@ -34,7 +34,7 @@ const LayoutBox* the_box_of(const std::vector<LayoutBox>& boxes, std::int32_t ra
 }  // namespace
 
 Layout Layout::from_axes(std::vector<Axis> axes, std::vector<std::int32_t> owners, std::int32_t ranks, Order storage) {
-  if (ranks < 1) reject("the number of ranks is " + std::to_string(ranks) + ", expected at least 1");
+  if (ranks < 1) reject("the number of ranks is " + std::to_string(ranks) + "; expected at least 1");
   Layout layout;
   std::vector<std::int64_t> tiles_per_axis;
   for (const Axis& axis : axes) {
@@ -44,10 +44,11 @@ Layout Layout::from_axes(std::vector<Axis> axes, std::vector<std::int32_t> owner
   layout.size_elems_ = layout::checked_product(layout.shape_, "layout: the number of elements");
   const std::int64_t tiles = layout::checked_product(tiles_per_axis, "layout: the number of blocks");
   if (static_cast<std::int64_t>(owners.size()) != tiles)
-    reject(std::to_string(owners.size()) + " owners given for " + std::to_string(tiles) + " blocks");
+    reject(std::to_string(owners.size()) + " owners given; expected one for each of " + std::to_string(tiles) +
+           " blocks");
   for (std::size_t i = 0; i < owners.size(); ++i)
     if (owners[i] < 0 || owners[i] >= ranks)
-      reject("owners[" + std::to_string(i) + "] is " + std::to_string(owners[i]) + ", expected a rank from 0 to " +
+      reject("owners[" + std::to_string(i) + "] is " + std::to_string(owners[i]) + "; expected a rank from 0 to " +
              std::to_string(ranks - 1));
 
   layout.axes_ = std::move(axes);
@@ -95,12 +96,12 @@ Layout Layout::block_cyclic(const BlockCyclic& what) {
   for (std::size_t d = 0; d < dimensions; ++d) {
     axes.push_back(Axis::cyclic(what.shape[d], what.block[d], what.grid[d]));
     if (first[d] < 0 || first[d] >= what.grid[d])
-      reject("first_process[" + std::to_string(d) + "] is " + std::to_string(first[d]) + ", expected one from 0 to " +
+      reject("first_process[" + std::to_string(d) + "] is " + std::to_string(first[d]) + "; expected one from 0 to " +
              std::to_string(what.grid[d] - 1));
   }
   const std::int64_t processes = layout::checked_product(what.grid, "layout: the number of processes");
   if (processes > std::numeric_limits<std::int32_t>::max())
-    reject("the process grid has " + std::to_string(processes) + " processes, expected fewer than 2^31");
+    reject("the process grid has " + std::to_string(processes) + " processes; expected fewer than 2^31");
   if (!what.ranks.empty() && static_cast<std::int64_t>(what.ranks.size()) != processes)
     reject(std::to_string(what.ranks.size()) + " ranks given for a process grid of " + std::to_string(processes));
   auto ranks = static_cast<std::int32_t>(processes);
@@ -108,7 +109,7 @@ Layout Layout::block_cyclic(const BlockCyclic& what) {
     std::vector<std::int32_t> sorted = what.ranks;
     std::sort(sorted.begin(), sorted.end());
     if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
-      reject("rank " + std::to_string(*twice) + " stands for two processes of the grid");
+      reject("rank " + std::to_string(*twice) + " stands for two processes of the grid; expected each rank once");
     ranks = std::max(sorted.back(), 0) + (sorted.back() < std::numeric_limits<std::int32_t>::max() ? 1 : 0);
   }
 
@@ -138,10 +139,10 @@ Layout Layout::even(std::vector<std::int64_t> shape, std::int32_t ranks, std::si
   if (dimension >= shape.size())
     reject("dimension " + std::to_string(dimension) + " does not exist in a shape of " + std::to_string(shape.size()) +
            " dimensions");
-  if (ranks < 1) reject("the number of ranks is " + std::to_string(ranks) + ", expected at least 1");
+  if (ranks < 1) reject("the number of ranks is " + std::to_string(ranks) + "; expected at least 1");
   std::vector<std::vector<std::int64_t>> splits;
   for (std::size_t d = 0; d < shape.size(); ++d) {
-    if (shape[d] < 0) reject("a dimension's length is " + std::to_string(shape[d]) + ", expected at least 0");
+    if (shape[d] < 0) reject("a dimension's length is " + std::to_string(shape[d]) + "; expected at least 0");
     splits.push_back({0});
     if (d != dimension) {
       if (shape[d] > 0) splits[d].push_back(shape[d]);
@@ -161,7 +162,7 @@ Layout Layout::whole(std::vector<std::int64_t> shape, std::int32_t owner, std::i
   std::vector<std::vector<std::int64_t>> splits;
   bool empty = false;
   for (const std::int64_t length : shape) {
-    if (length < 0) reject("a dimension's length is " + std::to_string(length) + ", expected at least 0");
+    if (length < 0) reject("a dimension's length is " + std::to_string(length) + "; expected at least 0");
     empty = empty || length == 0;
     splits.push_back(length > 0 ? std::vector<std::int64_t>{0, length} : std::vector<std::int64_t>{0});
   }
@@ -218,7 +219,7 @@ LayoutTile Layout::tile(std::int64_t index) const {
 }
 
 std::int64_t Layout::local_size_elems(std::int32_t rank) const {
-  if (rank < 0) reject("rank " + std::to_string(rank) + " given, expected at least 0");
+  if (rank < 0) reject("rank " + std::to_string(rank) + " given; expected at least 0");
   if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).local_size_elems(rank);
   const auto r = static_cast<std::size_t>(rank);
   return r < local_size_elems_.size() ? local_size_elems_[r] : 0;
@@ -234,7 +235,7 @@ std::vector<std::int64_t> Layout::local_shape(std::int32_t rank) const {
 }
 
 std::vector<LayoutTile> Layout::local_tiles(std::int32_t rank) const {
-  if (rank < 0) reject("rank " + std::to_string(rank) + " given, expected at least 0");
+  if (rank < 0) reject("rank " + std::to_string(rank) + " given; expected at least 0");
   if (const std::int32_t mine = copy_of(rank); mine > 0) return copy(mine).local_tiles(rank);
   std::vector<LayoutTile> tiles;
   if (static_cast<std::size_t>(rank) + 1 >= first_tile_.size()) return tiles;
@@ -279,7 +280,7 @@ Layout Layout::relabeled(std::span<const std::int32_t> permutation) const {
   for (std::size_t i = 0; i < count; ++i) {
     const std::int32_t to = permutation[i];
     if (to < 0 || static_cast<std::size_t>(to) >= count || taken[static_cast<std::size_t>(to)])
-      reject("permutation[" + std::to_string(i) + "] is " + std::to_string(to) + ", expected each rank from 0 to " +
+      reject("permutation[" + std::to_string(i) + "] is " + std::to_string(to) + "; expected each rank from 0 to " +
              std::to_string(count - 1) + " once");
     taken[static_cast<std::size_t>(to)] = true;
   }
@@ -294,7 +295,7 @@ Layout Layout::on_ranks(std::span<const std::int32_t> ranks, std::int32_t total)
     const bool inside = ranks[i] >= 0 && ranks[i] < total;
     if (!inside || taken[static_cast<std::size_t>(ranks[i])])
       reject("ranks[" + std::to_string(i) + "] is " + std::to_string(ranks[i]) +
-             (inside ? ", which is there already" : ", expected one from 0 to " + std::to_string(total - 1)));
+             (inside ? ", which is there already" : "; expected one from 0 to " + std::to_string(total - 1)));
     taken[static_cast<std::size_t>(ranks[i])] = true;
   }
   return with_owners(ranks, total);

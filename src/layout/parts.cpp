@@ -15,13 +15,13 @@ bool is_empty(const std::vector<std::int64_t>& shape) { return std::ranges::find
 
 std::int64_t product(std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
-  if (__builtin_mul_overflow(a, b, &result)) reject("the strides of a local array lead beyond 63 bits");
+  if (__builtin_mul_overflow(a, b, &result)) reject("the strides of a local array reach 2^63 elements or more");
   return result;
 }
 
 std::int64_t sum(std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
-  if (__builtin_add_overflow(a, b, &result)) reject("the strides of a local array lead beyond 63 bits");
+  if (__builtin_add_overflow(a, b, &result)) reject("the strides of a local array reach 2^63 elements or more");
   return result;
 }
 

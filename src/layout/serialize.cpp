@@ -44,7 +44,7 @@ std::vector<std::int32_t> parse_owners(std::string_view list, std::int64_t tiles
     const auto first = number<std::int32_t>(take(run, '+'), text);
     const auto count = run.empty() ? 1 : number<std::int32_t>(run, text);
     if (count < 1 || first < 0 || static_cast<std::int64_t>(owners.size()) + count > tiles)
-      reject(text, "owners out of range, or more than blocks");
+      reject(text, "an owner is out of range, or there are more owners than blocks");
     for (std::int32_t i = 0; i < count; ++i) owners.push_back(static_cast<std::int32_t>(std::int64_t{first} + i));
   }
   return owners;
@@ -132,7 +132,7 @@ Layout Layout::parse(std::string_view text) {
     else if (kind == "cut")
       axes.push_back(Axis::cut(std::move(values)));
     else
-      reject(text, "'" + std::string(kind) + "' is no axis, or has the wrong number of values");
+      reject(text, "'" + std::string(kind) + "' is not an axis, or has the wrong number of values");
     tiles = layout::checked_product(tiles, axes.back().coordinates(), "layout: the number of blocks");
   }
   reject(text, "the owners are missing");

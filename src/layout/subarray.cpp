@@ -27,7 +27,7 @@ LocalMemory Layout::local_memory(std::int32_t rank, std::int64_t leading_elems) 
   const std::size_t fast = storage_ == Order::row_major ? 1 : 0;
   const std::vector<std::int64_t> shape = local_shape(rank);
   if (leading_elems < shape[fast])
-    reject("the leading dimension is " + std::to_string(leading_elems) + ", expected at least " +
+    reject("the leading dimension is " + std::to_string(leading_elems) + "; expected at least " +
            std::to_string(shape[fast]) + ", the length of the local array of rank " + std::to_string(rank));
   for (LocalMemory::Tile& tile : memory.tiles) {
     tile.strides_elems[1 - fast] = leading_elems;

@@ -124,8 +124,10 @@ Datatype named(MPI_Datatype datatype) {
   };
   if (datatype == MPI_SHORT_INT)
     return {{{0, sizeof(short)}, {offsetof(ShortInt, place), sizeof(int)}}, extent_of(datatype)};
-  throw Error(ErrorCode::unsupported, "a predefined MPI datatype of " + std::to_string(size) + " bytes that covers " +
-                                          std::to_string(extent) + " cannot be taken apart");
+  throw Error(ErrorCode::unsupported, "a predefined MPI datatype has " + std::to_string(size) + " bytes of data in " +
+                                          std::to_string(extent) +
+                                          ", and Penstock does not know where its holes are; make a struct type of "
+                                          "its members by MPI_Type_create_struct");
 }
 
 /// The pieces of `old`, repeated at each of `offsets`, in that order.

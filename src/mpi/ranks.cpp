@@ -43,7 +43,9 @@ void require_all(MPI_Comm comm, const std::exception_ptr& failure) {
   check(MPI_Allreduce(MPI_IN_PLACE, &ranks_from_first, 1, MPI_INT, MPI_MAX, comm), "MPI_Allreduce");
   if (failure != nullptr) std::rethrow_exception(failure);
   if (ranks_from_first > 0)
-    throw Error(ErrorCode::peer_failed, "this rank could not begin to make a communicator; its own error says why",
+    throw Error(ErrorCode::peer_failed,
+                "rank " + std::to_string(size - ranks_from_first) +
+                    " could not begin to make a communicator; the error on that rank says why",
                 size - ranks_from_first);
 }
 

@@ -127,11 +127,10 @@ class Verifier {
             std::to_string(plan.size));
     for (StepId id = 0; id < plan.steps.size(); ++id) check_step(rank, id);
     if (plan.by_flags != plans_[0].by_flags)
-      found("the plans of " + base::ranks_text(std::array{0, static_cast<int>(rank)}) +
-            " differ in whether they go by flags");
+      found("the plans of " + base::ranks_text(std::array{0, static_cast<int>(rank)}) + " differ in by_flags");
     if (!findings_.empty()) return;
     if (const std::string broken = plan::violated_flag_rule(plan); !broken.empty())
-      found("plan " + std::to_string(rank) + " goes by flags, but " + broken);
+      found("plan " + std::to_string(rank) + " has by_flags, but " + broken);
   }
 
   void check_step(std::size_t rank, StepId id) {
@@ -165,7 +164,8 @@ class Verifier {
     if (step.kind == StepKind::reduce_sorted &&
         (step.to.size_bytes == 0 || step.from.size_bytes % step.to.size_bytes != 0 ||
          step.to.size_bytes % element_bytes_.output != 0))
-      found(where(rank, id) + ": not a whole number of parts, each of whole elements");
+      found(where(rank, id) +
+            ": the source is not a whole number of blocks as long as the target, each of whole elements");
     if (plan::has_blocks(step.kind)) check_blocks(rank, id);
     if (step.kind == StepKind::publish_tasks &&
         std::uint64_t{step.first_task()} + step.task_count() > plan.tasks.size())
@@ -175,7 +175,7 @@ class Verifier {
   void check_peer(std::size_t rank, StepId id) {
     const Step& step = plans_[rank].steps[id];
     if (step.peer < 0 || step.peer >= plans_[rank].size || step.peer == static_cast<int>(rank)) {
-      found(where(rank, id) + ": is not a rank that it can talk to");
+      found(where(rank, id) + ": the peer is not another rank of the team");
       return;
     }
     if (step.tag > kMaxTag) found(where(rank, id) + ": the tag is larger than " + std::to_string(kMaxTag));

@@ -26,7 +26,7 @@ void check_magnitudes(std::uint64_t n, std::span<const std::int64_t> weights) {
   if (greatest < kLimit / 4 / n) return;
   throw Error(ErrorCode::unsupported, "assign_max_weight: the magnitudes of the weights sum up to 2^61 or more, and " +
                                           std::to_string(n) + " times the greatest of them, " +
-                                          std::to_string(greatest) + ", is 2^59 or more");
+                                          std::to_string(greatest) + ", is 2^59 or more; scale the weights down");
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ void check_magnitudes(std::uint64_t n, std::span<const std::int64_t> weights) {
 std::vector<std::int32_t> assign_max_weight(std::int32_t n, std::span<const std::int64_t> weights) {
   if (n < 0 || weights.size() != static_cast<std::size_t>(n) * static_cast<std::size_t>(n))
     throw Error(ErrorCode::invalid_argument, "assign_max_weight: " + std::to_string(weights.size()) +
-                                                 " weights given, expected n*n of them for n = " + std::to_string(n));
+                                                 " weights given; expected n*n of them for n = " + std::to_string(n));
   check_magnitudes(static_cast<std::uint64_t>(std::max(n, 1)), weights);
   return redistribute::assign_dense(n, weights);
 }
@@ -46,9 +46,9 @@ std::vector<std::int32_t> assign_max_weight_sparse(std::int32_t n, std::span<con
       throw Error(ErrorCode::invalid_argument,
                   "assign_max_weight: the weight " + std::to_string(weight.weight) + " in row " +
                       std::to_string(weight.row) + " and column " + std::to_string(weight.column) +
-                      " given, expected one above 0 in rows and columns below " + std::to_string(n));
+                      " given; expected one above 0 in rows and columns below " + std::to_string(n));
     if (__builtin_add_overflow(sum, static_cast<std::uint64_t>(weight.weight), &sum) || sum >> 62 != 0)
-      throw Error(ErrorCode::unsupported, "assign_max_weight: the weights sum up to 2^62 or more");
+      throw Error(ErrorCode::unsupported, "assign_max_weight: the weights sum up to 2^62 or more; scale them down");
   }
   return redistribute::assign_sparse(n, weights);
 }

@@ -35,7 +35,7 @@ Member::Member(const Layout& source, const Layout& target, const LayoutPair& giv
   const std::int32_t needed = std::max(source.ranks(), target.ranks());
   if (needed > team.size())
     throw Error(ErrorCode::invalid_argument, "redistribute: the layouts are for " + std::to_string(needed) +
-                                                 " ranks, the communicator has " + std::to_string(team.size()));
+                                                 " ranks; the communicator has only " + std::to_string(team.size()));
   const LocalMemory source_memory = memory_of(source, rank_, given.source_memory, options.source_leading_elems);
   const LocalMemory target_memory = memory_of(target, rank_, given.target_memory, options.target_leading_elems);
   const std::uint64_t input_bytes = size_bytes(options.input_dtype());
@@ -46,7 +46,7 @@ Member::Member(const Layout& source, const Layout& target, const LayoutPair& giv
     std::int64_t total_bytes = 0;
     if (__builtin_mul_overflow(elems, static_cast<std::int64_t>(element_bytes), &total_bytes))
       throw Error(ErrorCode::invalid_argument, "redistribute: " + std::to_string(elems) + " elements of " +
-                                                   std::to_string(element_bytes) + " bytes do not fit into 63 bits");
+                                                   std::to_string(element_bytes) + " bytes are 2^63 bytes or more");
   }
   std::vector<std::int64_t> target_shape = options.shape;
   if (options.op != MatrixOp::none && target_shape.size() == 2) std::swap(target_shape[0], target_shape[1]);

@@ -452,7 +452,8 @@ class Planner {
     block_count_ += list_.blocks().size();
     if (block_count_ > kMaxBlocks)
       throw Error(ErrorCode::unsupported,
-                  "redistribute: the layouts are so finely interleaved that the plan needs more than 2^32 blocks");
+                  "redistribute: the layouts are so finely interleaved that the plan needs more than 2^32 blocks; use "
+                  "larger blocks");
   }
 
   std::uint64_t element_bytes_;  ///< size of an element as it travels

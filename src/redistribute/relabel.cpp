@@ -148,7 +148,7 @@ Relabeling relabel(const Layout& source, const Layout& target, const RelabelOpti
       __builtin_mul_overflow(total_bytes, std::int64_t{target.copies()}, &total_bytes))
     throw Error(ErrorCode::invalid_argument, "redistribute: " + std::to_string(source.size_elems()) + " elements of " +
                                                  std::to_string(options.element_bytes) +
-                                                 " bytes do not fit into 63 bits");
+                                                 " bytes are 2^63 bytes or more");
   const auto remote_bytes = [&](std::int64_t local_elems) {
     return static_cast<std::uint64_t>(source.size_elems() * target.copies() - local_elems) * options.element_bytes;
   };

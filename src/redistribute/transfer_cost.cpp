@@ -23,8 +23,9 @@ std::size_t side_of(const char* function, const std::vector<double>& latency, co
 
 void TransferCost::append(PartCost term, std::size_t ranks) {
   if (ranks != 0 && ranks_ != 0 && ranks != static_cast<std::size_t>(ranks_))
-    throw Error(ErrorCode::invalid_argument, "transfer cost: made for " + std::to_string(ranks_) + " ranks, with " +
-                                                 std::to_string(ranks) + " numbers for the transformation");
+    throw Error(ErrorCode::invalid_argument, "with_transformation: the cost is for " + std::to_string(ranks_) +
+                                                 " ranks, and per_byte has " + std::to_string(ranks) +
+                                                 " entries; expected one per rank");
   if (ranks != 0) ranks_ = static_cast<std::int32_t>(ranks);
   terms_.push_back(std::make_shared<const PartCost>(std::move(term)));
 }
@@ -50,8 +51,8 @@ TransferCost TransferCost::nodes(std::vector<std::int32_t> node_of_rank, std::ve
   const std::size_t nodes = side_of("TransferCost::nodes", latency, per_byte);
   for (std::size_t r = 0; r < node_of_rank.size(); ++r)
     if (node_of_rank[r] < 0 || static_cast<std::size_t>(node_of_rank[r]) >= nodes)
-      throw Error(ErrorCode::invalid_argument, "TransferCost::nodes: rank " + std::to_string(r) + " lives on node " +
-                                                   std::to_string(node_of_rank[r]) + ", expected 0 to " +
+      throw Error(ErrorCode::invalid_argument, "TransferCost::nodes: rank " + std::to_string(r) + " is on node " +
+                                                   std::to_string(node_of_rank[r]) + "; expected 0 to " +
                                                    std::to_string(nodes) + " - 1");
   const std::size_t ranks = node_of_rank.size();
   TransferCost cost;

@@ -301,7 +301,7 @@ bool run(const Routine& routine, const Call& call) noexcept {
           caller.move_as(*known, comm);
           return true;
         }
-        comm.fail_next("an argument is wrong on this process, which has said so");
+        comm.fail_next("an argument of this process is wrong; the process has printed which");
         plans.clear();
       } else if (caller.agree(comm, complaint.has_value())) {
         caller.move(comm, counts);

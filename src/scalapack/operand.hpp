@@ -43,6 +43,7 @@ enum class Descriptors {
   pblas    ///< 9 entries (type 1), or 11 with the lengths of the first blocks (type 2)
 };
 
+/// An illegal argument, as pxerbla reports it.
 struct Complaint {
   int parameter;  ///< for pxerbla
   std::string text;

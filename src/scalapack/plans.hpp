@@ -52,6 +52,7 @@ struct Agreed {
   std::shared_ptr<const Plan> plan;
 };
 
+/// The caches of one communicator. One thread at a time.
 struct Plans {
   Recent<std::shared_ptr<const Plan>> by_sum;  ///< by the sum of what the processes know
   Recent<Agreed> by_arguments;                 ///< by what each process knows

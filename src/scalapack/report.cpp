@@ -26,7 +26,9 @@ class Report {
     const std::string path = prefix_ + "." + std::to_string(::getpid()) + ".jsonl";
     std::ofstream file(path, std::ios::app);
     file << "{\"scalapack\": [" + routines + "]}\n" << std::flush;
-    if (!file) std::fprintf(stderr, "penstock: cannot write the report %s\n", path.c_str());
+    if (!file)
+      std::fprintf(stderr, "penstock: cannot write the report %s; give another path in PENSTOCK_REPORT\n",
+                   path.c_str());
   }
 
   Counts& of(const char* routine) { return counts_[routine]; }

@@ -5,6 +5,7 @@
 
 namespace penstock::scalapack {
 
+/// The calls of one routine by this process.
 struct Counts {
   std::uint64_t calls = 0;
   std::uint64_t plans = 0;      ///< calls that needed a new plan

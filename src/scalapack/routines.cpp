@@ -39,9 +39,10 @@ Function next(const char* symbol, const char* routine, int context) {
     void* const found = dlsym(where, symbol);
     if (found != nullptr && library_of(found) != library_of(&here)) return reinterpret_cast<Function>(found);
   }
-  warn(context, routine,
-       "matrices whose first block is longer than the others are left to ScaLAPACK, which does not come after "
-       "libpenstock_scalapack in this process; nothing was moved");
+  warn(
+      context, routine,
+      "only ScaLAPACK itself can move matrices whose first block is longer than the others, and this process has none; "
+      "link ScaLAPACK after libpenstock_scalapack; nothing was moved");
   return nullptr;
 }
 

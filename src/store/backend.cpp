@@ -155,7 +155,7 @@ void check_key(std::string_view key) {
   if (valid_key(key)) return;
   throw Error(ErrorCode::invalid_argument,
               "'" + std::string(key) +
-                  "' is no name for an object: expected parts of letters, digits, '.', '_' and "
+                  "' is not a name for an object: expected parts of letters, digits, '.', '_' and "
                   "'-' separated by '/', none empty, longer than 255 or starting with '.'");
 }
 
@@ -183,7 +183,7 @@ std::shared_ptr<Backend> open_backend(std::string_view url, const BackendOptions
   const std::string text(url);
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos) {
-    throw Error(ErrorCode::invalid_argument, "'" + text + "' is no store URL: expected one of " + known_schemes() +
+    throw Error(ErrorCode::invalid_argument, "'" + text + "' is not a store URL: expected one of " + known_schemes() +
                                                  " and a name, for example file:///scratch/run7");
   }
   const std::string_view scheme = std::string_view(text).substr(0, colon);
@@ -196,7 +196,7 @@ std::shared_ptr<Backend> open_backend(std::string_view url, const BackendOptions
 #undef PENSTOCK_BACKEND
 #undef PENSTOCK_NO_BACKEND
   throw Error(ErrorCode::invalid_argument, "'" + text + "': unknown kind of store '" + std::string(scheme) +
-                                               "', expected one of " + known_schemes());
+                                               "'; expected one of " + known_schemes());
 }
 
 void probe_safety(Backend& backend) {

@@ -29,8 +29,8 @@ class Backend {
   virtual bool put_if_absent(std::string_view key, std::span<const ConstBytes> pieces) = 0;
 
   /// Creates an object that no other process looks for until the call returns. This is cheaper than put_if_absent:
-  /// if the writer dies or the power fails during the call, part of the object may remain under the key. Throws exists.
-  /// After any other error no object is there.
+  /// if the writer dies or the power fails during the call, part of the object may remain under the key. Throws
+  /// Error(exists). After any other error no object is there.
   virtual void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces);
 
   /// Creates `prefix`/<number as 20 digits> under the first free number from `first` on, and returns that number. The
@@ -50,7 +50,8 @@ class Backend {
   /// near the end pays.
   virtual bool finds_last_by_asking() const { return true; }
 
-  /// Fills `to` with the bytes from offset_bytes on. Throws not_found; corrupt if the object is too short.
+  /// Fills `to` with the bytes from offset_bytes on. Throws Error(not_found); Error(corrupt) if the object is too
+  /// short.
   virtual void read(std::string_view key, std::uint64_t offset_bytes, Bytes to) const = 0;
 
   /// As read, for one contiguous range of the object: fills the targets one after another.
@@ -65,10 +66,10 @@ class Backend {
   /// By default: pieces that stay in a core's cache until they are verified, and one thread for each usable core.
   virtual ReadShape read_shape() const;
 
-  /// Size of an object; throws not_found.
+  /// Size of an object; throws Error(not_found).
   virtual std::uint64_t size_bytes(std::string_view key) const = 0;
 
-  /// The whole object; throws not_found.
+  /// The whole object; throws Error(not_found).
   virtual std::vector<std::byte> contents(std::string_view key) const;
 
   /// Contents of several small objects in fewer accesses. Empty for an object that is missing, or that the backend
@@ -96,8 +97,8 @@ class Backend {
   virtual std::size_t remove_all(std::span<const std::string> keys);
 
   /// Copies objects: first → second of each pair. All copies are durable when the call returns. No other process may
-  /// know the new keys. A backend may share the bytes, which then live until both keys are removed. Throws not_found,
-  /// exists.
+  /// know the new keys. A backend may share the bytes, which then live until both keys are removed. Throws
+  /// Error(not_found), exists.
   virtual void copy_all(std::span<const std::pair<std::string, std::string>> keys);
 
   /// Makes all objects durable, including those of non-durable writers on this host.
@@ -108,7 +109,7 @@ class Backend {
 
   /// Makes durable what non-durable writers have put so far. Call it before you rely on their objects: after a put, or
   /// before a removal. Costs one listing if there are no such writers, and nothing if this backend is not durable.
-  /// Throws unsupported if such a writer may run on another host whose page cache no sync reaches.
+  /// Throws Error(unsupported) if such a writer may run on another host whose page cache no sync reaches.
   virtual void settle() {}
 
   /// Whether a non-durable writer was here under another kernel, that is, before the machine started anew or on another
@@ -147,19 +148,19 @@ std::shared_ptr<Backend> open_backend(std::string_view url, const BackendOptions
 /// even in a store that is opened with durable = false.
 std::shared_ptr<Backend> durable_backend(const std::shared_ptr<Backend>& backend);
 
-/// Throws invalid_argument unless `key` has the form that Backend describes.
+/// Throws Error(invalid_argument) unless `key` has the form that Backend describes.
 void check_key(std::string_view key);
 
 /// `prefix`/<number as 20 digits>. Such keys sort by number.
 std::string numbered_key(std::string_view prefix, std::uint64_t number);
 
-/// The number at the end of a key of numbered_key; throws corrupt for any other key.
+/// The number at the end of a key of numbered_key; throws Error(corrupt) for any other key.
 std::uint64_t number_of(std::string_view key);
 
 inline std::vector<std::byte> read_all(const Backend& backend, std::string_view key) { return backend.contents(key); }
 
 /// Tests what the store relies on: a second put of a key fails, and an object reads as it was put. Uses objects of its
-/// own and removes them. Throws unsupported if a test fails.
+/// own and removes them. Throws Error(unsupported) if a test fails.
 void probe_safety(Backend& backend);
 
 /// Splits a blob's URL into the store's URL and the blob's name: "…/run7/field?x=y" → "…/run7?x=y", "field". Throws

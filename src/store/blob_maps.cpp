@@ -286,7 +286,7 @@ void BlobState::read(const VersionMap& map, std::span<const ReadRegion> regions)
     if (region.offset_bytes > map.size_bytes() || region.data.size() > map.size_bytes() - region.offset_bytes) {
       throw Error(ErrorCode::invalid_argument, title() + ": read of " +
                                                    region_text(region.offset_bytes, region.data.size()) +
-                                                   ", expected it within the " + std::to_string(map.size_bytes()) +
+                                                   "; expected it within the " + std::to_string(map.size_bytes()) +
                                                    " bytes of version " + std::to_string(map.version()));
     }
     total_bytes += region.data.size();

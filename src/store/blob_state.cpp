@@ -66,7 +66,7 @@ BlobState::BlobState(std::shared_ptr<Backend> backend, std::string_view name)
     : backend_(std::move(backend)), name_(name), random_(random_number()), folder_("blobs/" + name_) {
   check_key(name_);
   if (name_.find('/') != std::string::npos) {
-    throw Error(ErrorCode::invalid_argument, "'" + name_ + "' is no name for a blob: '/' is not allowed");
+    throw Error(ErrorCode::invalid_argument, "'" + name_ + "' is not a name for a blob; expected one without '/'");
   }
 }
 
@@ -234,7 +234,7 @@ void BlobState::settle(std::uint64_t version) {
   } catch (const Error& error) {
     throw Error(error.code(),
                 title() + ": version " + std::to_string(version) +
-                    " was made, but it may get lost with the power, since versions before it are not on the device: " +
+                    " was made, but a power failure may lose it, since versions before it are not on the device: " +
                     error.message(),
                 -1, error.cause());
   }

@@ -68,7 +68,7 @@ class BlobState {
  public:
   static std::shared_ptr<BlobState> create(std::shared_ptr<Backend> backend, std::string_view name,
                                            const BlobOptions& options);
-  /// Throws not_found.
+  /// Throws Error(not_found).
   static std::shared_ptr<BlobState> open(std::shared_ptr<Backend> backend, std::string_view name);
   /// As open; null if no blob has this name.
   static std::shared_ptr<BlobState> find(const std::shared_ptr<Backend>& backend, std::string_view name);
@@ -86,7 +86,7 @@ class BlobState {
     std::vector<std::byte> content;  ///< what to replace it by; empty if that is unknown
     std::string action;              ///< the effect of the replacement
   };
-  /// The content of gc/alive in a folder: a copy of the entry of its blob. Throws not_found, corrupt.
+  /// The content of gc/alive in a folder: a copy of the entry of its blob. Throws Error(not_found), Error(corrupt).
   struct Witness {
     std::string name;
     std::vector<std::byte> entry;
@@ -105,9 +105,10 @@ class BlobState {
 
   std::uint64_t latest();
   bool wait(std::uint64_t version, std::chrono::nanoseconds timeout);
-  /// Throws not_found for collected versions.
+  /// Throws Error(not_found) for collected versions.
   Record record(std::uint64_t version);
-  /// The map of a version by the log alone. Indexes and later versions build only on such maps. Throws not_found.
+  /// The map of a version by the log alone. Indexes and later versions build only on such maps. Throws
+  /// Error(not_found).
   std::shared_ptr<const VersionMap> map_at(std::uint64_t version);
   /// A map of the same bytes: the compacted one if the version was compacted, else map_at.
   std::shared_ptr<const VersionMap> readable_map_at(std::uint64_t version);
@@ -120,8 +121,8 @@ class BlobState {
   void read(const VersionMap& map, std::span<const ReadRegion> regions);
 
   void check_regions(std::span<const WriteRegion> regions) const;
-  /// Throws corrupt if the newest version cannot be read, since later versions could not be read either. Reads the log
-  /// once per process.
+  /// Throws Error(corrupt) if the newest version cannot be read, since later versions could not be read either. Reads
+  /// the log once per process.
   void check_log();
   /// Records, indexes and compacted maps with numbers beyond the newest version. A loss of power may leave such.
   std::vector<std::string> beyond_newest();
@@ -136,7 +137,7 @@ class BlobState {
     std::uint64_t keep_from = 0;    ///< versions below are collected, except those with a tag
     std::uint64_t fence_below = 0;  ///< bases below may be fenced; the fence record in the log decides
   };
-  /// Throws not_found if the blob was removed.
+  /// Throws Error(not_found) if the blob was removed.
   Marks marks() const;
   /// Stores the map of a version as an index, if it has none.
   void put_index(std::uint64_t version);
@@ -182,8 +183,8 @@ class BlobState {
   /// False if the entry does not exist.
   bool read_entry(const std::string& entry);
   void follow_news();
-  /// Creates the entry of the name; throws exists. Returns false if a gc has removed the blob, or has freed the entries
-  /// from which the number of this one follows: then the blob counts as removed.
+  /// Creates the entry of the name; throws Error(exists). Returns false if a gc has removed the blob, or has freed the
+  /// entries from which the number of this one follows: then the blob counts as removed.
   bool announce();
   /// Whether an index, rather than the map of version `from`, is the shorter way to the map of `version`.
   bool is_shorter_from_index(std::uint64_t from, std::uint64_t version) const;

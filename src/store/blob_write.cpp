@@ -22,8 +22,8 @@ void BlobState::check_regions(std::span<const WriteRegion> regions) const {
     const std::uint64_t most = grows_ ? kMostBlobBytes : size_bytes_;
     if (region.offset_bytes > most || size > most - region.offset_bytes) {
       throw Error(ErrorCode::invalid_argument,
-                  title() + ": write of " + region_text(region.offset_bytes, size) + ", expected it within [0, " +
-                      (grows_ ? std::string("2^63)") : std::to_string(most) + "), for the blob does not grow"));
+                  title() + ": write of " + region_text(region.offset_bytes, size) + "; expected it within [0, " +
+                      (grows_ ? std::string("2^63)") : std::to_string(most) + "), since the blob does not grow"));
     }
     if (size > 0) extents.push_back({region.offset_bytes, size});
   }
@@ -141,7 +141,7 @@ bool BlobState::given_up(const Record& record, std::uint64_t version) {
         if (error.code() != ErrorCode::not_found || found.keep_from == keep_from) throw;
       }
     }
-    cause = "all versions below " + std::to_string(found.keep_from) + " were collected meanwhile";
+    cause = "all versions below " + std::to_string(found.keep_from) + " were collected in the meantime";
     backend_->remove(record_key(version));
   } catch (const Error& error) {
     if (error.code() == ErrorCode::not_found && is_removed()) throw;

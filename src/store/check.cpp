@@ -32,7 +32,7 @@ void check_object(const Backend& backend, const Source& source, CheckReport& rep
   const std::uint64_t expected_bytes = object.data_bytes + tail_bytes(object.chunk_count);
   if (const std::uint64_t found_bytes = backend.size_bytes(object.key); found_bytes != expected_bytes) {
     report.problems.push_back(backend.url() + ": object " + object.key + " has " + std::to_string(found_bytes) +
-                              " bytes, expected " + std::to_string(expected_bytes));
+                              " bytes; expected " + std::to_string(expected_bytes));
   }
 }
 
@@ -124,8 +124,9 @@ void check_blob(BlobState& blob, CheckReport& report) {
   }
   guarded([&] {
     for (const std::string& object : blob.beyond_newest()) {
-      report.problems.push_back(backend.url() + ": object " + object + " belongs to no version, for the record of " +
-                                std::to_string(newest + 1) + " is missing; see 'penstock store repair'");
+      report.problems.push_back(backend.url() + ": object " + object +
+                                " belongs to no version, since the record of version " + std::to_string(newest + 1) +
+                                " is missing; see 'penstock store repair'");
     }
   });
   for (const auto& [key, source] : reachable) {

@@ -29,7 +29,7 @@ void collect_folders(const std::shared_ptr<Backend>& backend, const std::set<std
                      const std::set<std::string>& in_use, std::chrono::seconds lease, GcReport& report);
 /// Announces that versions below `version` are collected.
 void put_keep_mark(BlobState& blob, std::uint64_t version);
-/// Reads a whole data object. Throws corrupt or not_found if any byte is not as it was written.
+/// Reads a whole data object. Throws Error(corrupt) or Error(not_found) if any byte is not as it was written.
 void verify_object(const Backend& backend, const Source& source);
 /// Removes what the options do not keep of one blob. Adds what it does to `report`.
 void collect_blob(BlobState& blob, const GcOptions& options, GcReport& report);

@@ -65,8 +65,8 @@ void Counter::look() const {
   // A gc puts this mark before it removes entries. Without the mark, a missing entry has never existed.
   if (backend_->exists(series() + std::string(kGone))) {
     throw Error(ErrorCode::io, backend_->url() +
-                                   ": a gc has given up the pointer that the ranks of a file share, because it was not "
-                                   "used for longer than the lease; set it again with seek_shared");
+                                   ": a gc has collected the shared file pointer, because it was not used for longer "
+                                   "than the lease; set it again with seek_shared");
   }
 }
 
@@ -79,7 +79,7 @@ std::uint64_t Counter::add(std::uint64_t amount) {
   for (;;) {
     const std::uint64_t before = value();
     if (amount > UINT64_MAX / 2 || before > UINT64_MAX / 2) {
-      throw Error(ErrorCode::invalid_argument, "the pointer that the ranks of a file share would go beyond 2^63");
+      throw Error(ErrorCode::invalid_argument, "the shared file pointer would go beyond 2^63 etypes");
     }
     Encoder encoder;
     encode_head(encoder, kCounterMagic);

@@ -29,8 +29,8 @@ class Counter {
 
   /// The value now. Errors as for add.
   std::uint64_t value() const;
-  /// Adds, and returns the value before. Throws io if a gc has given the counter up, since it was idle for longer than
-  /// the lease.
+  /// Adds, and returns the value before. Throws Error(io) if a gc has collected the counter, since it was idle for
+  /// longer than the lease.
   std::uint64_t add(std::uint64_t amount);
 
   /// Begins a new series at `start`. Collective: all processes call it with the same value while none of them adds.

@@ -88,7 +88,7 @@ const std::vector<Source::Chunk>& Source::chunks(const Backend& backend) const {
   const ConstBytes content = unseal(tail, name);
   if (const Checksum found = checksum(content); found != object_.table_sum) {
     throw Error(ErrorCode::corrupt, name + " is not the one of this write: checksum " + to_string(found) +
-                                        ", expected " + to_string(object_.table_sum));
+                                        "; expected " + to_string(object_.table_sum));
   }
   Decoder decoder(content, name);
   std::vector<Chunk> chunks;

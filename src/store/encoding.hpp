@@ -61,8 +61,8 @@ class Encoder {
   std::vector<std::byte> bytes_;
 };
 
-/// Reads what an Encoder wrote, field by field. The caller owns `bytes` and `source`. Throws corrupt, naming `source`,
-/// if the bytes end early.
+/// Reads what an Encoder wrote, field by field. The caller owns `bytes` and `source`. Throws Error(corrupt), naming
+/// `source`, if the bytes end early.
 class Decoder {
  public:
   Decoder(ConstBytes bytes, std::string_view source) : bytes_(bytes), source_(source) {}
@@ -95,7 +95,7 @@ class Decoder {
     return {low, number<std::uint64_t>()};
   }
   ConstBytes raw(std::uint64_t size_bytes) {
-    if (size_bytes > bytes_.size() - at_) fail("ends at byte " + std::to_string(bytes_.size()) + ", expected more");
+    if (size_bytes > bytes_.size() - at_) fail("ends at byte " + std::to_string(bytes_.size()) + "; expected more");
     at_ += size_bytes;
     return bytes_.subspan(at_ - size_bytes, size_bytes);
   }
@@ -123,19 +123,20 @@ class Decoder {
   std::size_t at_ = 0;
 };
 
-/// Verifies the checksum that Encoder::seal appended, and returns the bytes before it. Throws corrupt, naming `source`.
+/// Verifies the checksum that Encoder::seal appended, and returns the bytes before it. Throws Error(corrupt), naming
+/// `source`.
 inline ConstBytes unseal(ConstBytes sealed, std::string_view source) {
   constexpr std::size_t kSum = 16;
   if (sealed.size() < kSum) {
     throw Error(ErrorCode::corrupt, std::string(source) + " has " + std::to_string(sealed.size()) +
-                                        " bytes, expected at least " + std::to_string(kSum));
+                                        " bytes; expected at least " + std::to_string(kSum));
   }
   const ConstBytes content = sealed.first(sealed.size() - kSum);
   const Checksum expected = Decoder(sealed.last(kSum), source).sum();
   const Checksum found = checksum(content);
   if (found != expected) {
     throw Error(ErrorCode::corrupt, std::string(source) + " is damaged: bytes 0 to " + std::to_string(content.size()) +
-                                        " have checksum " + to_string(found) + ", expected " + to_string(expected));
+                                        " have checksum " + to_string(found) + "; expected " + to_string(expected));
   }
   return content;
 }

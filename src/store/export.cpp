@@ -22,7 +22,7 @@ constexpr std::uint64_t kMostThreads = 8;
 [[noreturn]] void fail_export(const std::string& path, const char* what) {
   const int error = errno;
   throw Error(error == ENOSPC || error == EDQUOT ? ErrorCode::no_space : ErrorCode::io,
-              std::string("cannot ") + what + " " + path, -1, std::strerror(error));
+              std::string("cannot ") + what + " " + path, -1, std::strerror(error), error);
 }
 
 /// A plain file that appears under its name if it is complete, or else not at all.

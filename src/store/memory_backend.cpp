@@ -30,7 +30,7 @@ class MemoryBackend final : public Backend {
     const auto object = find(key);
     if (offset_bytes > object->size() || to.size() > object->size() - offset_bytes) {
       throw Error(ErrorCode::corrupt, url_ + ": object " + std::string(key) + " has " + std::to_string(object->size()) +
-                                          " bytes, expected " + std::to_string(to.size()) + " at offset " +
+                                          " bytes; expected " + std::to_string(to.size()) + " at offset " +
                                           std::to_string(offset_bytes));
     }
     if (!to.empty()) std::memcpy(to.data(), object->data() + offset_bytes, to.size());
@@ -89,7 +89,8 @@ std::shared_ptr<Backend> open_memory(std::string_view name, const std::string& u
   const std::lock_guard lock(mutex);
   const auto at = named.find(name);
   if (at != named.end()) return at->second;
-  if (!options.create) throw Error(ErrorCode::not_found, url + ": no such store in this process");
+  if (!options.create)
+    throw Error(ErrorCode::not_found, url + ": no such store in this process; create it first or correct the name");
   return named.emplace(name, std::make_shared<MemoryBackend>(url)).first->second;
 }
 

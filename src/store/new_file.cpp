@@ -16,20 +16,11 @@ constexpr std::uint64_t kReservedBytes = 1 << 20;
 
 }  // namespace
 
-namespace {
-
-std::string cause_text(int error) {
-  return std::string(std::strerror(error)) + " (errno " + std::to_string(error) + ")";
-}
-
-}  // namespace
-
-bool is_caused_by(const Error& failure, int error) { return failure.cause() == cause_text(error); }
-
 void fail_call(const std::string& what, int error) {
   const ErrorCode code = error == ENOSPC || error == EDQUOT ? ErrorCode::no_space : ErrorCode::io;
   const std::string advice = code == ErrorCode::no_space ? "; free space or raise the quota, then repeat" : "";
-  throw Error(code, what + advice, -1, cause_text(error));
+  throw Error(code, what + advice, -1, std::string(std::strerror(error)) + " (errno " + std::to_string(error) + ")",
+              error);
 }
 
 NewFile::NewFile(PosixCalls& calls, std::string path) : calls_(calls), path_(std::move(path)) {
@@ -93,13 +84,13 @@ NewFile::Link NewFile::link_to(const std::string& target) {
 }
 
 void NewFile::rename_to(const std::string& target) {
-  if (calls_.rename(path_, target) < 0) fail_call("cannot put " + path_ + " in the place of " + target, errno);
+  if (calls_.rename(path_, target) < 0) fail_call("cannot rename " + path_ + " to " + target, errno);
   kept_ = true;
 }
 
 FileStatus NewFile::status() const {
   FileStatus found;
-  if (calls_.fstat(fd_, found) < 0) fail_call("cannot look at " + path_, errno);
+  if (calls_.fstat(fd_, found) < 0) fail_call("cannot read the status of " + path_ + " (fstat)", errno);
   return found;
 }
 

@@ -12,17 +12,15 @@
 
 namespace penstock::store {
 
-/// Throws no_space if the device or the quota is full, else io, with the system's text for `error`.
+/// Throws Error(no_space) if the device or the quota is full, else Error(io). Its cause is the system's text for
+/// `error`, an errno.
 [[noreturn]] void fail_call(const std::string& what, int error);
-
-/// Whether fail_call threw this for the system's `error`.
-bool is_caused_by(const Error& failure, int error);
 
 /// A new file of this object, open for writing. The destructor removes its path, unless keep() was called. Not
 /// thread-safe; throws penstock::Error.
 class NewFile {
  public:
-  /// Creates the file exclusively; throws exists. `calls` must outlive this object.
+  /// Creates the file exclusively; throws Error(exists). `calls` must outlive this object.
   NewFile(PosixCalls& calls, std::string path);
   ~NewFile();
   NewFile(const NewFile&) = delete;

@@ -71,7 +71,7 @@ class PosixBackend final : public Backend {
     const std::string target = path(key);
     FileStatus status;
     if (calls_.stat(target, status) == 0) return false;
-    say_unsynced();
+    announce_unsynced();
     return publish(
         pieces, [&](NewFile& file) { return file.link_to(target); }, parent(target));
   }
@@ -79,7 +79,7 @@ class PosixBackend final : public Backend {
   void put_unannounced(std::string_view key, std::span<const ConstBytes> pieces) override {
     check_key(key);
     const std::string target = path(key);
-    say_unsynced();
+    announce_unsynced();
     in_directory(parent(target), [&] {
       NewFile file(calls_, target);
       file.write(pieces);
@@ -92,7 +92,7 @@ class PosixBackend final : public Backend {
 
   std::uint64_t append(std::string_view prefix, std::uint64_t first, std::span<const ConstBytes> pieces) override {
     check_key(prefix);
-    say_unsynced();
+    announce_unsynced();
     const auto link_to_first_free = [&](NewFile& file) {
       for (;; ++first) {
         const auto link = file.link_to(path(numbered_key(prefix, first)));
@@ -119,7 +119,7 @@ class PosixBackend final : public Backend {
     if (fd < 0) absent_or_fail(key, errno);
     const OpenFile file(calls_, fd);
     FileStatus status;
-    if (calls_.fstat(fd, status) < 0) fail_call("cannot look at " + path(key), errno);
+    if (calls_.fstat(fd, status) < 0) fail_call("cannot stat " + path(key), errno);
     std::vector<std::byte> data(status.size_bytes);
     const Bytes to(data);
     read_file(file, key, 0, std::span(&to, 1));
@@ -138,7 +138,7 @@ class PosixBackend final : public Backend {
     FileStatus status;
     if (calls_.stat(path(key), status) == 0) return !status.is_directory;
     if (errno == ENOENT || errno == ENOTDIR) return false;
-    fail_call("cannot look at " + path(key), errno);
+    fail_call("cannot stat " + path(key), errno);
   }
 
   std::vector<std::string> list(std::string_view prefix) const override {
@@ -188,7 +188,7 @@ class PosixBackend final : public Backend {
 
   void copy_all(std::span<const std::pair<std::string, std::string>> keys) override {
     std::set<std::string> directories;
-    say_unsynced();
+    announce_unsynced();
     for (const auto& pair : keys) {
       const auto& [from, to] = pair;
       check_key(from);
@@ -310,17 +310,17 @@ class PosixBackend final : public Backend {
       PosixBackend(root_, url_, {.create = true, .durable = true}, calls_);
     }
     if (calls_.stat(root_, status) < 0) {
-      if (errno != ENOENT) fail_call(url_ + ": cannot look at " + root_, errno);
+      if (errno != ENOENT) fail_call(url_ + ": cannot stat " + root_, errno);
       if (!create) {
         throw Error(ErrorCode::not_found, url_ + ": no such directory; create the store first or correct the path");
       }
       make_directory(root_);
     } else if (!status.is_directory) {
-      throw Error(ErrorCode::invalid_argument, url_ + ": " + root_ + " is a file, expected a directory");
+      throw Error(ErrorCode::invalid_argument, url_ + ": " + root_ + " is a file; expected a directory");
     }
     const std::string format_path = path(kFormatFile);
     if (calls_.stat(format_path, status) < 0) {
-      if (errno != ENOENT) fail_call(url_ + ": cannot look at " + format_path, errno);
+      if (errno != ENOENT) fail_call(url_ + ": cannot stat " + format_path, errno);
       found_store(create);
     }
     check_format();
@@ -349,7 +349,7 @@ class PosixBackend final : public Backend {
       // Every new ext file system has lost+found in its root. Another process that creates the same store at this
       // moment makes .tmp and PENSTOCK.
       if (name == kTemporary || name == "lost+found" || name == kFormatFile) continue;
-      throw Error(ErrorCode::invalid_argument, url_ + ": the directory is no store (it holds '" + name +
+      throw Error(ErrorCode::invalid_argument, url_ + ": the directory is not a store (it holds '" + name +
                                                    "' and no file " + std::string(kFormatFile) +
                                                    "); give an empty or new directory, or correct the path");
     }
@@ -408,7 +408,7 @@ class PosixBackend final : public Backend {
       try {
         return action();
       } catch (const Error& error) {
-        if (attempt == kPruned || !is_caused_by(error, ENOENT)) throw;
+        if (attempt == kPruned || error.system_error() != ENOENT) throw;
       }
       forget_directories(directory);
     }
@@ -434,7 +434,7 @@ class PosixBackend final : public Backend {
 
   /// Puts the mark of this kernel before the first object that is not durable. The mark is durable, so it is found
   /// after a loss of power.
-  void say_unsynced() {
+  void announce_unsynced() {
     if (durable_ || said_unsynced_.load()) return;
     PosixBackend(root_, url_, {.create = false, .durable = true}, calls_).put_if_absent(unsynced_key(), {});
     said_unsynced_ = true;
@@ -478,7 +478,7 @@ class PosixBackend final : public Backend {
         FileStatus status;
         if (calls_.stat(path(key), status) < 0) {
           if (errno == ENOENT) continue;  // removed meanwhile
-          fail_call("cannot look at " + path(key), errno);
+          fail_call("cannot stat " + path(key), errno);
         }
         kind = status.is_directory ? DirectoryEntry::Kind::directory : DirectoryEntry::Kind::file;
       }
@@ -502,7 +502,7 @@ class PosixBackend final : public Backend {
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) fail_call("cannot read " + path(key) + " at offset " + std::to_string(offset_bytes), errno);
       if (got == 0) {
-        throw Error(ErrorCode::corrupt, path(key) + " ends at offset " + std::to_string(offset_bytes) + ", expected " +
+        throw Error(ErrorCode::corrupt, path(key) + " ends at offset " + std::to_string(offset_bytes) + "; expected " +
                                             std::to_string(end_bytes - offset_bytes) + " more bytes");
       }
       rest.advance(static_cast<std::size_t>(got));

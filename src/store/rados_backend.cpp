@@ -96,7 +96,7 @@ class RadosBackend final : public Backend {
       const auto head = cached ? kept_head(key) : find(key);
       if (offset_bytes > head->size_bytes || to.size() > head->size_bytes - offset_bytes) {
         throw Error(ErrorCode::corrupt, url() + ": object " + std::string(key) + " has " +
-                                            std::to_string(head->size_bytes) + " bytes, expected " +
+                                            std::to_string(head->size_bytes) + " bytes; expected " +
                                             std::to_string(to.size()) + " at offset " + std::to_string(offset_bytes));
       }
       if (to.empty()) return;

@@ -13,7 +13,7 @@ struct RadosCalls {
 #include "store/rados_calls.def"
 #undef PENSTOCK_RADOS_CALL
 
-  /// Loads the library of this machine, once. Throws unsupported; the message says what to install.
+  /// Loads the library of this machine, once. Throws Error(unsupported); the message says what to install.
   static const RadosCalls& load();
 };
 

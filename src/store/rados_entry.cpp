@@ -40,7 +40,7 @@ RadosEntry decode_rados_entry(const std::string& value, const std::string& name)
   entry.size_bytes = decoder.number<std::uint64_t>();
   entry.stripe_bytes = decoder.number<std::uint64_t>();
   if ((kind != kInline && kind != kStriped) || (kind == kStriped) != (entry.stripe_bytes > 0)) {
-    decoder.fail("is no entry of an object");
+    decoder.fail("is not an entry of an object");
   }
   if (kind == kInline) {
     const ConstBytes data = decoder.raw(entry.size_bytes);

@@ -24,7 +24,7 @@ struct RadosEntry {
 
 /// The value of an entry. Takes the data from `pieces`, not from `entry.data`.
 std::string encode(const RadosEntry& entry, std::span<const ConstBytes> pieces);
-/// Throws corrupt; `name` says in the message what was read.
+/// Throws Error(corrupt); `name` says in the message what was read.
 RadosEntry decode_rados_entry(const std::string& value, const std::string& name);
 
 /// The name of a stripe's RADOS object. No key has an '@', so no other object has such a name.

@@ -42,10 +42,10 @@ void set_parameter(RadosPlace& place, std::string_view name, std::string_view va
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), place.stripe_bytes);
     if (error != std::errc() || end != value.data() + value.size() || place.stripe_bytes < (64 << 10) ||
         place.stripe_bytes > (64 << 20)) {
-      refuse(place.url, "has stripe_bytes=" + std::string(value) + ", expected 65536 to 67108864");
+      refuse(place.url, "has stripe_bytes=" + std::string(value) + "; expected 65536 to 67108864");
     }
   } else {
-    refuse(place.url, "has the parameter '" + std::string(name) + "', expected conf, id, data_pool or stripe_bytes");
+    refuse(place.url, "has the parameter '" + std::string(name) + "'; expected conf, id, data_pool or stripe_bytes");
   }
 }
 
@@ -97,10 +97,10 @@ RadosCluster::RadosCluster(const RadosPlace& place) : calls_(RadosCalls::load())
     if (status >= 0) return;
     if (handle_ != nullptr) calls_.shutdown(handle_);
     const ErrorCode code = status == -ENOENT ? ErrorCode::not_found : ErrorCode::io;
-    throw Error(code, place.url + ": " + what + "; " + advice, -1, text_of(status));
+    throw Error(code, place.url + ": " + what + "; " + advice, -1, text_of(status), -status);
   };
   check("librados could not start", calls_.create(&handle_, place.id.empty() ? nullptr : place.id.c_str()),
-        "see above");
+        "check the installation of librados");
   calls_.conf_set(handle_, "client_mount_timeout", "30");
   check("no configuration of Ceph was found" + (place.conf.empty() ? "" : " at " + place.conf),
         calls_.conf_read_file(handle_, place.conf.empty() ? nullptr : place.conf.c_str()),
@@ -133,7 +133,7 @@ void RadosIo::fail(const std::string& what, int status) const {
     code = ErrorCode::unsupported;
     advice = "; the pool has to be a replicated one (data_pool=NAME puts the data into an erasure-coded one)";
   }
-  throw Error(code, url_ + ": " + what + advice, -1, text_of(status));
+  throw Error(code, url_ + ": " + what + advice, -1, text_of(status), -status);
 }
 
 bool RadosIo::create(const std::string& object, std::string_view content) {
@@ -235,7 +235,7 @@ std::optional<RadosIo::Object> RadosIo::stat(const std::string& object) const {
   Object found{};
   const int status = calls_.stat(io_, object.c_str(), &found.size_bytes, &found.modified_s);
   if (status == -ENOENT) return std::nullopt;
-  if (status < 0) fail("cannot look at " + object, status);
+  if (status < 0) fail("cannot read the size of " + object, status);
   return found;
 }
 

@@ -27,7 +27,7 @@ struct RadosPlace {
   std::uint64_t stripe_bytes = 4 << 20;
 };
 
-/// Parses rados://pool/space?conf=…&id=…&data_pool=…&stripe_bytes=…; throws invalid_argument.
+/// Parses rados://pool/space?conf=…&id=…&data_pool=…&stripe_bytes=…; throws Error(invalid_argument).
 RadosPlace parse_rados_url(const std::string& url);
 
 /// A connection to a cluster. All places with the same configuration share one. Thread-safe.

@@ -47,7 +47,7 @@ void encode_head(Encoder& encoder, std::uint32_t magic, std::uint16_t format) {
 }
 
 std::uint16_t decode_head(Decoder& decoder, std::uint32_t magic, const std::string& source, std::uint16_t newest) {
-  if (decoder.number<std::uint32_t>() != magic) decoder.fail("is something else than it should be");
+  if (decoder.number<std::uint32_t>() != magic) decoder.fail("is of another kind: its magic number is wrong");
   const auto format = decoder.number<std::uint16_t>();
   if (format > newest) {
     throw Error(ErrorCode::unsupported, source + " is of format " + std::to_string(format) +

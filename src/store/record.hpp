@@ -54,7 +54,7 @@ struct Record {
 inline bool stands_for_lost(const Record& record) { return record.kind == RecordKind::fence && record.number == 0; }
 
 std::vector<std::byte> encode(const Record& record);
-/// Throws corrupt that names `source`; unsupported for a newer format.
+/// Throws Error(corrupt) that names `source`; Error(unsupported) for a newer format.
 Record decode_record(ConstBytes sealed, const std::string& source);
 
 std::vector<std::byte> encode(const Part& part);
@@ -65,7 +65,7 @@ ObjectReference decode_reference(Decoder& decoder);
 inline constexpr std::uint16_t kFormat = 1;
 /// The start of every small object: a magic number and the format version.
 void encode_head(Encoder& encoder, std::uint32_t magic, std::uint16_t format = kFormat);
-/// Returns the format. Throws corrupt for another magic number, unsupported for a format above `newest`.
+/// Returns the format. Throws Error(corrupt) for another magic number, Error(unsupported) for a format above `newest`.
 std::uint16_t decode_head(Decoder& decoder, std::uint32_t magic, const std::string& source,
                           std::uint16_t newest = kFormat);
 

@@ -21,7 +21,7 @@ class ScatteredRead {
 
   /// Asks for `to.size()` bytes of a source. The caller owns `source` and `to` until run() has returned.
   void add(const Source& source, std::uint64_t offset_bytes, Bytes to);
-  /// Fills all targets. Throws the first exception of a read; corrupt for damaged or missing bytes.
+  /// Fills all targets. Throws the first exception of a read; Error(corrupt) for damaged or missing bytes.
   void run();
 
  private:

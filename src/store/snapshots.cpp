@@ -27,7 +27,7 @@ std::string BlobState::tag_key(std::string_view name) const {
   if (name.find('/') == std::string_view::npos) check_key(found);
   if (name.empty() || name.find('/') != std::string_view::npos) {
     throw Error(ErrorCode::invalid_argument,
-                "'" + std::string(name) + "' is no name for a tag: expected letters, digits, '.', '_' and '-'");
+                "'" + std::string(name) + "' is not a name for a tag: expected letters, digits, '.', '_' and '-'");
   }
   return found;
 }

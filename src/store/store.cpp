@@ -82,14 +82,15 @@ CheckReport Store::check() const {
 
 GcReport Store::gc(const GcOptions& options) {
   if (options.keep_last == 0) {
-    throw Error(ErrorCode::invalid_argument,
-                backend_->url() + ": gc was asked to keep no version, expected at least 1");
+    throw Error(ErrorCode::invalid_argument, backend_->url() + ": keep_last of gc is 0; expected at least 1");
   }
   if (options.lease.count() < 0) {
-    throw Error(ErrorCode::invalid_argument, backend_->url() + ": the lease of a gc cannot be negative");
+    throw Error(ErrorCode::invalid_argument,
+                backend_->url() + ": the lease of gc is negative; expected 0 or more seconds");
   }
   if (options.keep_for.count() < 0) {
-    throw Error(ErrorCode::invalid_argument, backend_->url() + ": gc cannot keep versions for a negative time");
+    throw Error(ErrorCode::invalid_argument,
+                backend_->url() + ": keep_for of gc is negative; expected 0 or more seconds");
   }
   // Always durable, even in a store with durable = false: a mark must be on the device before the removals that rely on
   // it.

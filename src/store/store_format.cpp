@@ -25,7 +25,7 @@ void check_store_format(std::string_view text, const std::string& place, const s
   }
   if (version < 1) {
     throw Error(ErrorCode::corrupt, place +
-                                        " names no format of a store, expected {\"penstock\": "
+                                        " names no format of a store; expected {\"penstock\": "
                                         "\"store\", \"format\": 1}; restore it");
   }
   if (version > kFormatVersion) {

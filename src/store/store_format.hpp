@@ -9,7 +9,8 @@ namespace penstock::store {
 /// The text for a new store.
 std::string store_format();
 
-/// Throws corrupt if `text`, found at `place`, names no format; unsupported if the store `url` has a newer format.
+/// Throws Error(corrupt) if `text`, found at `place`, names no format; Error(unsupported) if the store `url` has a
+/// newer format.
 void check_store_format(std::string_view text, const std::string& place, const std::string& url);
 
 }  // namespace penstock::store

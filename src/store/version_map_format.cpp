@@ -148,7 +148,8 @@ class IdentityCoder {
       if (code == kRepeated) {
         code = code_before;
         times = decoder.compact();
-        if (code == kRaw || times > count - identities.size()) decoder.fail("repeats what cannot be repeated");
+        if (code == kRaw || times > count - identities.size())
+          decoder.fail("has a run of identities that cannot be decoded");
       }
       for (; times > 0; --times) {
         identities.push_back(code == kRaw ? coder.learn(decoder.number<std::uint64_t>()) : coder.identity_of(code));

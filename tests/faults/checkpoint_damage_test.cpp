@@ -182,10 +182,10 @@ TEST_F(Damage, WrongLayoutsAreErrorsNotDamage) {
     expect_refused(options, "no array 'w' was saved, only 'v'");
     options.layouts.clear();
     options.layouts.emplace("v", Layout::whole({10, 100}));
-    expect_refused(options, "saved with the shape (1000), the layout wanted has (10, 100)");
+    expect_refused(options, "saved with the shape (1000); the requested layout has (10, 100)");
     options.layouts.clear();
     options.layouts.emplace("v", Layout::even({1000}, 4));
-    expect_refused(options, "on 4 ranks, there are 3");
+    expect_refused(options, "on 4 ranks; expected at most 3");
     options.layouts.clear();
     options.step = 9;
     try {

@@ -184,7 +184,7 @@ def test_wrong_arguments(urls):
         with pytest.raises(ps.Error, match="step is -1"):
             ck.save(-1, {})
         handle = ck.save(1, {"a": np.zeros((2, 3))})
-        with pytest.raises(ps.Error, match="'written' is no level"):
+        with pytest.raises(ps.Error, match="'written' is not a level"):
             handle.wait("written")
         handle.wait("drained")
         with pytest.raises(ps.Error, match=r"saved with the shape \(2, 3\)"):

@@ -51,7 +51,7 @@ COMMANDS = commands()
         (("plan", "show", "allreduce", "--ranks", "99999999999"), 2, "is not in the range"),
         (("plan", "show", "allreduce", "--count", "9" * 30), 2, "is not in the range"),
         (("plan", "show", "allreduce", "--root", "99999999999"), 2, "is not in the range"),
-        (("plan", "show", "allreduce", "--rank", "4"), 2, "rank is 4, expected 0 to 3"),
+        (("plan", "show", "allreduce", "--rank", "4"), 2, "rank is 4; expected 0 to 3"),
         (("plan", "show", "allreduce", "--dot", "--json"), 2, "leave out --json"),
         (("plan", "list", "nonsense"), 2, "there is no collective 'nonsense'; expected one of bcast"),
         (("model", "split", "--cores", "8", "--costs", "/nonexistent"), 1, "cannot read the costs in /nonexistent"),

@@ -115,11 +115,13 @@ def test_a_file_that_is_no_table_is_left_alone(tmp_path: Path) -> None:
     notes.write_text("mine")
     status, _, err = end_of(tune(notes))
     assert status == 1, err
-    assert said(err) == [f"'{notes}' is no tuning table, so it is left alone; give another name, or remove it (exists)"]
+    assert said(err) == [
+        f"'{notes}' is not a tuning table, so it was not overwritten; give another name, or remove the file (exists)"
+    ]
     notes.write_text(json.dumps({"format": "penstock-tuning", "version": 99, "tables": []}))
     status, _, err = end_of(tune(notes))
     assert status == 1, err
-    assert [line for line in said(err) if "has version 99, expected 1 to" in line] == said(err) != []
+    assert [line for line in said(err) if "has version 99; expected 1 to" in line] == said(err) != []
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_an_option_with_a_wrong_value() -> None:
     ("content", "state", "text"),
     [
         (None, "problem", "No such file"),
-        ("{}", "problem", "is no tuning table"),
+        ("{}", "problem", "is not a tuning table"),
         ('{"tables": [{"mpi": "MPICH 5", "nodes": 4}]}', "ok", "for MPICH 5 on 4 nodes"),
     ],
 )
@@ -137,7 +137,7 @@ def test_tuning_tables(
 
 def test_places_that_cannot_hold_a_store(tmp_path: Path) -> None:
     finding = doctor._store(str(tmp_path / "absent"))
-    assert (finding.state, "is no directory" in finding.found) == ("problem", True)
+    assert (finding.state, "is not a directory" in finding.found) == ("problem", True)
     (finding,) = doctor._guarded(lambda: iter((doctor._store("nonsense://x"),)), "store")
     assert (finding.check, finding.state) == ("store", "problem")
 

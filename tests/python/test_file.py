@@ -39,7 +39,7 @@ def test_errors(tmp_path: Path) -> None:
     with pytest.raises(ps.Error, match="create the store first"):
         ps.File.Open(None, url, MPI.MODE_RDONLY)
     with ps.File.Open(None, url, MPI.MODE_RDWR | MPI.MODE_CREATE) as f:
-        with pytest.raises(ps.Error, match="-1, expected an integer"):
+        with pytest.raises(ps.Error, match="-1; expected an integer"):
             f.Set_view(-1)
         with pytest.raises(ps.Error, match="data representation"):
             f.Set_view(0, MPI.BYTE, MPI.BYTE, "external32")

@@ -84,7 +84,7 @@ def test_subarrays_there_and_back():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ps.Layout.from_scalapack([1, 0, 5], (1, 1)), "has 3 entries, expected 9"),
+        (lambda: ps.Layout.from_scalapack([1, 0, 5], (1, 1)), "has 3 entries; expected 9"),
         (lambda: ps.Layout.from_scalapack([2, 0, 5, 5, 1, 1, 0, 0, 5], (1, 1)), "entry 1, is 2; expected 1"),
         (lambda: ps.Layout.from_scalapack([1, 0, 5, 5, 1, 1, 3, 0, 5], (2, 2)), "first_process[0] is 3"),
         (lambda: ps.Layout.even((6, 6), 3).to_scalapack(0, (3, 1)), "in row order; ScaLAPACK's have 2 in column order"),
@@ -103,7 +103,7 @@ def test_subarrays_there_and_back():
         (lambda: ps.Layout.from_darray((9,), (MPI.DISTRIBUTE_BLOCK,), (2, 2), (2,)), "expected one per dimension"),
         (lambda: ps.Layout.from_subarrays((4,), [(2,)], [(0,)]), "the boxes hold 2 elements of the array's 4"),
         (lambda: ps.Layout.block_cyclic((8,), (2,), (2,)).to_subarray(0), "what rank 0 owns is not one box"),
-        (lambda: ps.Layout.even((6, 6), 3).copy(1), "index is 1, expected 0 to 0"),
+        (lambda: ps.Layout.even((6, 6), 3).copy(1), "index is 1; expected 0 to 0"),
     ],
 )
 def test_wrong_descriptions_are_named(make, message):

@@ -73,13 +73,13 @@ def test_cores_that_have_computed_can_help():
 @pytest.mark.parametrize(
     ("request_", "text"),
     [
-        ({"cores": 1}, "1 cores, expected at least 2"),
+        ({"cores": 1}, "1 cores; expected at least 2"),
         ({"cores": 0}, "expected at least"),
         ({"cores": 1 << 40}, "whole numbers below"),
         ({"cores": 8.5}, "whole numbers below"),
         ({"cores": 8, "op": "alltoallw"}, "unknown collective 'alltoallw'"),
         ({"cores": 8, "op": "allgather"}, "expected one that follows a tree: bcast, reduce"),
-        ({"cores": 8, "radix": 1}, "radix is 1, expected at least 2"),
+        ({"cores": 8, "radix": 1}, "radix is 1; expected at least 2"),
         ({"cores": 8, "ratio": 0}, "ratio is 0"),
         ({"cores": 8, "ratio": -1.5}, "ratio is -1.5"),
         ({"cores": 8, "ratio": float("nan")}, "ratio is nan"),

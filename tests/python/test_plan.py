@@ -59,7 +59,7 @@ def test_the_choice_depends_on_the_team():
         ({"kind": "bcast", "ranks": 0}, "ranks is 0"),
         ({"kind": "bcast", "ranks": 2, "root": 2}, "root is 2"),
         ({"kind": "bcast", "ranks": 2, "nodes": 3}, "nodes is 3"),
-        ({"kind": "bcast", "ranks": 2, "nodes": [0]}, "1 ranks, expected 2"),
+        ({"kind": "bcast", "ranks": 2, "nodes": [0]}, "1 ranks; expected 2"),
         ({"kind": "bcast", "ranks": 2, "count": -1}, "count is -1"),
         ({"kind": "reduce", "ranks": 2, "dtype": "float32", "op": "bor"}, "bor is not defined"),
         ({"kind": "reduce", "ranks": 2, "dtype": "datetime64[s]"}, "unknown dtype"),

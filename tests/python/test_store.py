@@ -427,7 +427,7 @@ def test_blobs_are_made_and_written_from_the_command_line(tmp_path: Path) -> Non
     [
         (("create", "{place}", "x"), 2, "give its --size, or --grows"),
         (("create", "{place}", "field", "--size", "1"), 1, "exists already"),
-        (("create", "{place}", "x", "--size", "1Q"), 2, "'1Q' is no size; expected bytes such as 4096, 64K"),
+        (("create", "{place}", "x", "--size", "1Q"), 2, "'1Q' is not a size; expected bytes such as 4096, 64K"),
         (("create", "{place}", "x", "--size", "-1"), 2, "no size"),
         (("write", "{place}/field", "{empty}"), 2, "give a file with data"),
         (("write", "{place}/field", "{place}"), 2, "does not exist"),
@@ -438,8 +438,8 @@ def test_blobs_are_made_and_written_from_the_command_line(tmp_path: Path) -> Non
         (("read", "{place}/field", "--offset", "9"), 2, "from 9 on were asked for, but version 0 has 8"),
         (("read", "{place}/field", "--size", "999999999999999", "--json"), 2, "were asked for"),
         (("log", "{place}"), 2, "is a store; give one of its blobs as {place}/NAME; it has field"),
-        (("ls", "nonsense"), 2, "is no store URL: expected one of memory:, file:"),
-        (("mount", "nonsense", "{folder}"), 2, "is no store URL"),
+        (("ls", "nonsense"), 2, "is not a store URL: expected one of memory:, file:"),
+        (("mount", "nonsense", "{folder}"), 2, "is not a store URL"),
     ],
 )
 def test_mistakes_on_the_command_line_are_one_line(

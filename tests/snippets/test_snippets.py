@@ -149,8 +149,11 @@ def test_every_language_is_run(snippet: Snippet) -> None:
 
 
 def python_runs() -> Iterator[object]:
-    """Without MPI: run once. With MPI: run under each MPI, on several ranks and on one."""
+    """Without MPI: run once. With MPI: run under each MPI, on several ranks and on one; tutorials as their page says alone."""
     for snippet in of("python"):
+        if snippet.page.startswith(("docs/start.md", "docs/tutorials/")):
+            yield pytest.param(snippet, MPIS[0], 4, id=f"{snippet}-{MPIS[0]}-4")
+            continue
         ways = [(mpi, ranks) for mpi in MPIS for ranks in (4, 1)] if uses_mpi(with_prelude(snippet.text)) else [("", 1)]
         for mpi, ranks in ways:
             yield pytest.param(snippet, mpi or MPIS[0], ranks, id=f"{snippet}-{mpi or 'no MPI'}-{ranks}")

@@ -61,6 +61,8 @@ class Row:
 
 @dataclass
 class Report:
+    """The rows that a benchmark measured, and what it left out."""
+
     benchmark: str
     machine: dict[str, Any]
     parameters: dict[str, Any]

@@ -71,7 +71,7 @@ def prepare(parameters: dict[str, Any], jobs: Jobs) -> dict[str, Any]:
     back takes ten times as long as a copy, which would slow down the first peer."""
     place = Path(parameters["directory"] or tempfile.gettempdir())
     if not place.is_dir() or not os.access(place, os.W_OK):
-        raise Error(f"--directory is '{place}', expected a directory that can be written to", "io")
+        raise Error(f"--directory is '{place}'; expected a directory that can be written to", "io")
     available_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     np.ones(min(512 * int(parameters["bytes"]), available_bytes // 2), np.uint8)
     return parameters

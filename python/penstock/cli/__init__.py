@@ -27,6 +27,7 @@ except ImportError as missing:
 _COMMANDS = {
     "bench": "penstock.cli.bench",
     "doctor": "penstock.cli.doctor",
+    "explain": "penstock.cli.explain",
     "info": "penstock.cli.info",
     "store": "penstock.cli.store",
     "plan": "penstock.cli.plan",

@@ -53,7 +53,7 @@ def _require_choice(key: str, value: Any, choices: Sequence[str] | None) -> None
     """Reject an invalid choice before any job starts."""
     for word in value if isinstance(value, list) else [value]:
         if choices is not None and word not in choices:
-            raise click.BadParameter(f"'{word}' is none of {', '.join(choices)}", param_hint=_flag(key))
+            raise click.BadParameter(f"'{word}' is not one of {', '.join(choices)}", param_hint=_flag(key))
 
 
 def _ranks(case: Any, text: str | None, quick: bool) -> list[int]:

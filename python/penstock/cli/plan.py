@@ -78,7 +78,7 @@ def show(collective: str, only: int | None, split: int | None, as_dot: bool, as_
         raise Error("--dot draws all ranks; leave out --json and --rank")
     plans = plans_of.collective(collective, split="auto" if split is None else split, **request)
     if only is not None and not 0 <= only < len(plans):
-        raise Error(f"--rank is {only}, expected 0 to {len(plans) - 1}")
+        raise Error(f"--rank is {only}; expected 0 to {len(plans) - 1}")
     shown = range(len(plans)) if only is None else [only]
     if as_dot:
         click.echo(plans.dot(), nl=False)

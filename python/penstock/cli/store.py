@@ -510,7 +510,7 @@ def gc(url: str, keep_last: int | None, keep_for: float | None, lease: float, as
       penstock store gc file:///tmp/run7 --keep-for 86400
     """
     if keep_last is not None and keep_last < 1:
-        raise Error(f"--keep-last is {keep_last}, expected at least 1")
+        raise Error(f"--keep-last is {keep_last}; expected at least 1")
     report = _open(url).gc(keep_last, lease, keep_for)
     if as_json:
         click.echo(json.dumps({"url": url, **report}))

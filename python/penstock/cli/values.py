@@ -23,7 +23,7 @@ class Size(click.ParamType):
         match = _SIZE.fullmatch(value.strip())
         size = int(match[1]) << _SUFFIXES[match[2].upper()] if match else -1
         if not 0 <= size <= _LARGEST:
-            self.fail(f"{value!r} is no size; expected bytes such as 4096, 64K, 16M or 2G", param, ctx)
+            self.fail(f"{value!r} is not a size; expected bytes such as 4096, 64K, 16M or 2G", param, ctx)
         return size
 
 

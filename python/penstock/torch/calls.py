@@ -1,4 +1,4 @@
-"""Arguments of torch.distributed's collectives, checked, as those of Penstock's."""
+"""Checks the arguments of torch.distributed's collectives, and turns them into Penstock's."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Call:
         self.finish = finish
 
     def into(self, tensors: Sequence[Tensor], received: Gathered) -> Call:
-        """The same with its result in `tensors`, for which it receives in `received`."""
+        """The same call, which receives into `received` and then copies the result to `tensors`."""
         self.result = list(tensors)
         if received.is_copy:
             self.finish = received.land
@@ -50,7 +50,7 @@ class Call:
 
 
 class Calls:
-    """Makes the calls of one rank. What they raise is wrong with its arguments.
+    """Makes the calls of one rank. They raise Error for invalid arguments.
 
     `opts` are torch's options of the operation. A list for one device may lie in another list, as c10d passes them.
     """

@@ -1,4 +1,4 @@
-"""How process groups come into being, and what becomes of them when the process ends."""
+"""Makes process groups, and ends them when the process ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATIENCE_S = 5.0
 
 @dataclass(frozen=True)
 class Options:
-    """What ``pg_options`` of ``init_process_group`` and ``new_group`` may be; without, that of the default group holds.
+    """The ``pg_options`` of ``init_process_group`` and ``new_group``. A group without them uses those of the default group.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ _open_groups: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
 
 
 def create(given: Any, options: Any = None) -> ProcessGroup:
-    """What torch calls for each group, on its members alone. Collective over them."""
+    """Make a group. torch calls it on the members only. Collective over them."""
     MPI = initialized_mpi()
     members = list(given.global_ranks_in_group)  # empty for the default group
     if not members:
@@ -85,7 +85,7 @@ def _world(MPI: Any, rank: int) -> Any:
 
 
 def _sub_communicator(MPI: Any, members: list[int], name: str) -> Any:
-    """Collective over the members alone, as torch calls nobody else."""
+    """Collective over the members, since torch calls only them."""
     world = MPI.COMM_WORLD.Get_group()
     group = world.Incl([_Default.mpi_ranks[member] for member in members])
     try:
@@ -98,7 +98,7 @@ def _sub_communicator(MPI: Any, members: list[int], name: str) -> Any:
 
 @atexit.register
 def _abandon_all() -> None:
-    """Before MPI ends. Ranks that still wait for this one hear that it has gone."""
+    """Runs before MPI ends. Ranks that still wait for this one get an error."""
     for group in list(_open_groups):
         group.abandon()
     completer.stop(_PATIENCE_S)

@@ -107,7 +107,7 @@ def elements_of(tensor: Tensor, argument: str, name: str, any_order: bool = Fals
 
 
 def apart(sent: Tensor, received: Tensor) -> Tensor:
-    """What is sent, copied if it lies in the memory that is received in."""
+    """The memory to send, or a copy if it lies in the memory to receive into."""
     begin, other = sent.data_ptr(), received.data_ptr()
     if begin < other + received.nbytes and other < begin + sent.nbytes:
         return sent.detach().clone()
@@ -165,7 +165,7 @@ def op_name(given: Any) -> str:
 
 
 class Gathered:
-    """Several tensors of one element type as one piece of memory: theirs if they follow each other, else a copy."""
+    """Several tensors of one element type as one piece of memory: their own if they are adjacent, else a copy."""
 
     def __init__(self, tensors: Sequence[Tensor], argument: str, *, sends: bool) -> None:
         if not tensors:
@@ -201,7 +201,7 @@ class Gathered:
         return min(self._counts) == max(self._counts)
 
     def land(self) -> None:
-        """Copy what has come to where it belongs."""
+        """Copy the received elements to the tensors."""
         if self.is_copy:
             for piece, tensor in zip(self.memory.split(self._counts), self._tensors):
                 tensor.detach().copy_(piece.view(tensor.shape))

@@ -34,7 +34,7 @@ def initialized_mpi() -> Any:
 
 
 def check_size(MPI: Any, size: int) -> None:
-    """Raise Error where MPI has not started as many processes as torch.distributed expects."""
+    """Raise Error if MPI has not started as many processes as torch.distributed expects."""
     started = MPI.COMM_WORLD.Get_size()
     if started == size:
         return
@@ -51,7 +51,7 @@ def check_size(MPI: Any, size: int) -> None:
 
 
 def register_rendezvous() -> None:
-    """Take rank, size and store from MPI for ``mpi://``, and for ``env://`` where the environment does not give them."""
+    """Take rank, size and store from MPI for ``mpi://``, and for ``env://`` if the environment does not give them."""
     handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers  # a function hides it
     handlers.setdefault("mpi", _from_mpi)
     handlers["env"] = _or_from_mpi(handlers["env"])

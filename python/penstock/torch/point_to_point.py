@@ -17,7 +17,7 @@ _abandoned: list[Message] = []
 
 
 class Message:
-    """A request of MPI that is waited for as the other operations are."""
+    """A request of MPI, with the interface of other operations in flight."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Message:
 
 
 class MessageWork(Work):
-    """One that also says whose message has come."""
+    """A work that also names the rank that sent the message."""
 
     def __init__(self, message: Message, tensor: Any, what: str) -> None:
         super().__init__(message, [tensor], name=what)

@@ -106,7 +106,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._core.report()
 
     def shutdown(self) -> None:
-        """Complete what has been started and let go of the communicator. Collective; called by destroy_process_group."""
+        """Complete the operations in flight and free the communicator. Collective; called by destroy_process_group."""
         if self._open_core is None:
             return
         _incomplete.wait_all()
@@ -114,7 +114,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._comm.Free()
 
     def abandon(self) -> None:
-        """Let go of Penstock's part: operations of the other ranks fail rather than wait for this one."""
+        """Free Penstock's part only: operations of the other ranks then fail instead of waiting for this rank."""
         self._open_core = None
 
     def _set_sequence_number_for_group(self) -> None:
@@ -139,7 +139,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._open_core
 
     def _refuse(self, error: Exception, operations: int = 1) -> NoReturn:
-        """Raise what is wrong with this rank's arguments, and fail the operations on the others, too."""
+        """Raise the error in this rank's arguments, and fail the operations on the other ranks."""
         text = str(error)
         for _ in range(operations):
             self._core.fail_next(text)
@@ -148,10 +148,10 @@ class ProcessGroup(dist.ProcessGroup):
         raise Error(text) from error
 
     def explained(self, error: Error) -> Error:
-        """The failure of an operation; if it timed out, with the ranks that have not called it.
+        """The failure of an operation. If it timed out, the text names the ranks that have not called it.
 
-        A rank knows for whom it waits, which may be one that waits for another in its turn. So those that have called
-        the operation, whose number is the same for all, say so in the store.
+        A rank knows only for whom it waits, and that rank may wait for another one. So each rank that has called the
+        operation says so in the store, under the number of the operation, which is equal on all ranks.
         """
         number = re.search(r"operation (\d+) .* timed out", error.message)
         if number is None:
@@ -263,7 +263,7 @@ class ProcessGroup(dist.ProcessGroup):
         return Done([])
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """A barrier with a timeout of its own, whose error names the ranks that have not come."""
+        """A barrier with a timeout of its own, whose error names the ranks that have not called it."""
         usual = self._timeout_s
         self.set_timeout(timedelta(seconds=usual) if timeout is None else timeout)
         try:

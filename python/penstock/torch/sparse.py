@@ -23,9 +23,9 @@ def check_sparse(opts: Any) -> None:
 
 
 def sum_sparse(group: Any, tensor: Tensor) -> None:
-    """Replace the tensor by the sum of all ranks' tensors. Blocking: each rank first hears how many elements come.
+    """Replace the tensor by the sum of all ranks' tensors. Blocking: the ranks first exchange the numbers of elements.
 
-    The elements of all ranks are gathered, so this pays where few of the rows are there.
+    The elements of all ranks are gathered, so this pays if few of the rows are present.
     """
     mine = tensor.detach().coalesce()
     indices, values = mine.indices().contiguous(), mine.values().contiguous()

@@ -17,7 +17,7 @@ from penstock.error import Error
 
 
 class Pending(Protocol):
-    """What has been started, by the extension or by MPI."""
+    """An operation in flight, of the extension or of MPI."""
 
     def wait(self) -> Any: ...
     def test(self) -> bool: ...
@@ -72,7 +72,7 @@ class Work(_TorchWork):
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Wait until the operation is complete; raise its failure.
 
-        A `timeout` of its own ends only this wait, with Error; the operation goes on. That of the group ends the
+        A `timeout` of its own ends only this wait, with Error; the operation continues. The group's timeout ends the
         operation.
         """
         if self._pending is not None:
@@ -88,17 +88,17 @@ class Work(_TorchWork):
         deadline, pause = time.monotonic() + seconds, 0.0
         while not self.is_completed():
             if time.monotonic() > deadline:
-                raise Error(f"{self._name} did not complete within {seconds:g} s; it goes on", "timed_out")
+                raise Error(f"{self._name} did not complete within {seconds:g} s; it continues", "timed_out")
             time.sleep(pause)
             pause = min(pause + 20e-6, 1e-3)
 
     def complete(self) -> None:
-        """Wait until it is over, and keep its failure for those who ask."""
+        """Wait until it is over, and keep its failure for later callers."""
         with self._lock:
             self._complete(lambda pending: pending.wait())
 
     def _complete(self, advance: Callable[[Pending], Any]) -> None:
-        """Once, with the lock; `advance` says with False that it is not complete."""
+        """Complete it once. Needs the lock. `advance` returns False while the operation is not complete."""
         if self._pending is None:
             return
         try:
@@ -227,7 +227,7 @@ completer = _Completer()
 
 
 class Incomplete:
-    """The operations of this process that have been started: they go on when their caller has dropped them."""
+    """The operations of this process that have been started: they continue if their caller drops them."""
 
     def __init__(self) -> None:
         self._works: collections.deque[Work] = collections.deque()

@@ -122,7 +122,7 @@ class Outcome:
         lines.append(f"{sum(counts.values())} choices: " + ", ".join(f"{count} {why}" for why, count in counts.items()))
         lines += [f"{part}: {seconds:.1f} s" for part, seconds in self.seconds.items()]
         if self.left_out:
-            lines.append(f"{self.left_out} points were left to interpolation for want of time; run again to go on")
+            lines.append(f"{self.left_out} points were interpolated, since the time was up; run again to continue")
         good, known = self.within()
         if known:
             noise = self.referee_noise()

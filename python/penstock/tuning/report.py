@@ -105,7 +105,7 @@ def _numbers(outcome: Outcome) -> list[tuple[str, str]]:
         (f"{sum(not point['measured'] for point in points)}", "points between two measured ones, by interpolation")
     )
     if outcome.left_out:
-        found.append((f"{outcome.left_out}", "points left out for want of time"))
+        found.append((f"{outcome.left_out}", "points without measurement, since the time was up"))
     return found
 
 

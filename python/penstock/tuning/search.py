@@ -296,7 +296,7 @@ def run(request: TuningRequest, path: Path, *, again: bool = False, bar: bool = 
     if unknown or not request.operations:
         raise Error(f"operations are {request.operations}; expected some of {', '.join(OPERATIONS)}")
     if request.order not in ORDERS:
-        raise Error(f"order is '{request.order}', expected {' or '.join(ORDERS)}")
+        raise Error(f"order is '{request.order}'; expected {' or '.join(ORDERS)}")
     if request.minutes <= 0:
-        raise Error(f"minutes is {request.minutes}, expected a positive number")
+        raise Error(f"minutes is {request.minutes}; expected a positive number")
     return _Search(request, path, again, bar).search()

@@ -31,10 +31,13 @@ def require_table(path: Path) -> None:
     except (ValueError, KeyError, TypeError):
         is_table, version = False, None
     if not is_table:
-        raise Error(f"'{path}' is no tuning table, so it is left alone; give another name, or remove it", "exists")
+        raise Error(
+            f"'{path}' is not a tuning table, so it was not overwritten; give another name, or remove the file",
+            "exists",
+        )
     if version not in range(OLDEST_VERSION, VERSION + 1):
         raise Error(
-            f"the table '{path}' has version {version}, expected {OLDEST_VERSION} to {VERSION}; give another name",
+            f"the table '{path}' has version {version}; expected {OLDEST_VERSION} to {VERSION}; give another name",
             "unsupported",
         )
 

@@ -157,7 +157,7 @@ void check_counts(const Team& team, const Collective& collective) {
     if (one != other)
       reject(collective, "rank " + std::to_string(team.rank) + " sends itself " +
                              std::to_string(one * collective.item_bytes()) + " bytes and receives " +
-                             std::to_string(other * collective.item_bytes()));
+                             std::to_string(other * collective.item_bytes()) + " from itself; give equal counts");
   };
   const auto own = [&](const Blocks& blocks) { return collectives::count_of(blocks, collective, team.rank); };
   if (collective.kind == CollectiveKind::scatterv && !collective.in_place)

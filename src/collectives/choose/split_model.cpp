@@ -15,12 +15,12 @@ constexpr int kMostCores = 1 << 14;
 
 void check_number(double value, const char* what) {
   if (!std::isfinite(value) || value < 0)
-    reject(std::string(what) + " is " + std::to_string(value) + ", expected a number of at least 0");
+    reject(std::string(what) + " is " + std::to_string(value) + "; expected a number of at least 0");
 }
 
 void check_tree(int ranks, int radix) {
-  if (ranks < 1) reject("there are " + std::to_string(ranks) + " ranks, expected at least 1");
-  if (radix < 2) reject("radix is " + std::to_string(radix) + ", expected at least 2 (2 is the binomial tree)");
+  if (ranks < 1) reject("there are " + std::to_string(ranks) + " ranks; expected at least 1");
+  if (radix < 2) reject("radix is " + std::to_string(radix) + "; expected at least 2 (2 is the binomial tree)");
 }
 
 void check(const SplitModel& model) {
@@ -32,7 +32,7 @@ void check(const SplitModel& model) {
     case CollectiveKind::allreduce: break;
     default:
       reject("op is " + std::string(name(model.kind)) +
-             ", expected one that follows a tree: bcast, reduce, gather, scatter or allreduce");
+             "; expected one that follows a tree: bcast, reduce, gather, scatter or allreduce");
   }
   check_number(model.bytes, "bytes");
   check_number(model.segment_bytes, "segment_bytes");
@@ -44,7 +44,7 @@ void check(const SplitModel& model) {
 
 void check(SplitCores cores) {
   if (cores.progress < 0)
-    reject("there are " + std::to_string(cores.progress) + " cores of communication, expected at least 0");
+    reject("there are " + std::to_string(cores.progress) + " communication cores; expected at least 0");
 }
 
 bool grows(const SplitModel& model) {
@@ -204,7 +204,7 @@ int tree_height(int ranks, int radix) {
 std::int64_t tree_edges(int ranks, int level, int radix) {
   const int height = tree_height(ranks, radix);
   if (level < 1 || level > height)
-    reject("level is " + std::to_string(level) + ", expected 1 to " + std::to_string(height) +
+    reject("level is " + std::to_string(level) + "; expected 1 to " + std::to_string(height) +
            ", the height of the tree of " + std::to_string(ranks) + " ranks");
   std::int64_t subtree = 1;
   for (int i = level; i < height; ++i) subtree *= radix;
@@ -216,7 +216,7 @@ double computation_time(double on_all_cores, int cores, int ranks) {
   check_number(on_all_cores, "the computation");
   if (cores < 1 || ranks < 1)
     reject("there are " + std::to_string(cores) + " cores and " + std::to_string(ranks) +
-           " ranks, expected at least 1 of each");
+           " ranks; expected at least 1 of each");
   return on_all_cores * cores / ranks;
 }
 
@@ -227,7 +227,7 @@ double blocking_time(const SplitModel& model, int ranks) {
 
 double computation_on_all_cores(const SplitModel& model, int cores, double ratio) {
   if (!std::isfinite(ratio) || ratio <= 0)
-    reject("ratio is " + std::to_string(ratio) + ", expected more than 0: computation / blocking communication");
+    reject("ratio is " + std::to_string(ratio) + "; expected more than 0: computation / blocking communication");
   return ratio * blocking_time(model, cores);
 }
 
@@ -290,9 +290,9 @@ int best_split(const SplitModel& model, SplitCores cores, double ratio) {
 
 SplitAdvice advise_ranks(const SplitModel& model, int cores, double on_all_cores) {
   if (cores < 2)
-    reject("there are " + std::to_string(cores) + " cores, expected at least 2: one to compute, one to communicate");
+    reject("there are " + std::to_string(cores) + " cores; expected at least 2: one to compute, one to communicate");
   if (cores > kMostCores)
-    reject("there are " + std::to_string(cores) + " cores, expected those of one node, at most " +
+    reject("there are " + std::to_string(cores) + " cores; expected those of one node, at most " +
            std::to_string(kMostCores));
   SplitAdvice advice;
   for (int ranks = 1; ranks <= cores; ++ranks)

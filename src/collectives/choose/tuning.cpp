@@ -60,7 +60,8 @@ Tuning::Point parse_point(CollectiveKind kind, const json::Value& from) {
       throw Error(ErrorCode::unsupported, "it names the algorithm '" + candidate.algorithm + "' of " +
                                               std::string(name(kind)) +
                                               ", which this version of Penstock does not have; tune again");
-    if (candidate.nanoseconds == 0) throw Error(ErrorCode::corrupt, "a time of 0 ns for '" + candidate.algorithm + "'");
+    if (candidate.nanoseconds == 0)
+      throw Error(ErrorCode::corrupt, "it gives '" + candidate.algorithm + "' a time of 0 ns; tune again");
     point.candidates.push_back(std::move(candidate));
   }
   return point;
@@ -129,7 +130,7 @@ Tuning Tuning::parse(std::string_view text, const TuningKey& key) {
   if (file.at("format").text() != kFormat)
     throw Error(ErrorCode::corrupt, "its format is not '" + std::string(kFormat) + "'");
   if (const std::uint64_t version = file.at("version").number(); version < kOldestVersion || version > kVersion)
-    throw Error(ErrorCode::unsupported, "its version is " + std::to_string(version) + ", expected " +
+    throw Error(ErrorCode::unsupported, "its version is " + std::to_string(version) + "; expected " +
                                             std::to_string(kOldestVersion) + " to " + std::to_string(kVersion) +
                                             "; tune again");
   std::vector<std::string> closest;
@@ -223,8 +224,9 @@ Plan plan_task(const Team& team, const Collective& collective, std::span<const S
   whole.count = kSegments * collective.count;
   const LevelsRow* row = levels_row(collective.algorithm);
   if (row == nullptr)
-    throw Error(ErrorCode::invalid_argument, "the algorithm '" + collective.algorithm + "' has no tasks");
-  if (collective.count == 0) throw Error(ErrorCode::invalid_argument, "a task needs at least one element");
+    throw Error(ErrorCode::invalid_argument, "the algorithm '" + collective.algorithm +
+                                                 "' has no tasks; expected a row of levels.def, such as hierarchical");
+  if (collective.count == 0) throw Error(ErrorCode::invalid_argument, "count is 0; a task needs at least one element");
   choose(team, whole);  // checks
   Sequence sequence("task/" + collective.algorithm, team);
   Levels levels(sequence, team, whole, *row);

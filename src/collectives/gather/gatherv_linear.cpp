@@ -1,5 +1,5 @@
 // Every rank sends its block to the root, which receives each block in its place. Only the root knows all sizes.
-// Cost: n - 1 messages at the root, the own block sent by each rank. Valid for every team and size.
+// Cost: n - 1 messages at the root, each rank sends its own block. Valid for every team and size.
 #include "collectives/parts/blocks.hpp"
 
 namespace penstock::collectives {

@@ -1,5 +1,5 @@
 // The planner of the rows `shared`: each rank publishes its contribution in shared memory once, and reads what it needs
-// from the others. Short data goes by flags (Plan::by_flags). Cost: 1 round.
+// from the others. Short data uses flags (Plan::by_flags). Cost: 1 round.
 #pragma once
 
 #include <string>

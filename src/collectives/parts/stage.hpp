@@ -71,7 +71,7 @@ class Accumulator {
   void add(Sequence& sequence, int peer, std::uint32_t tag, Region landing);
 
  private:
-  // Not one region that changes: GCC 12 loses the assignment where it inlines both ends of it.
+  // Not one region that changes: GCC 12 loses the assignment if it inlines both ends of it.
   Region own_;
   Region target_;
   bool is_in_target_;

@@ -1,6 +1,6 @@
 // reduce_scatter and reduce_scatter_block: each part travels once around the ring to its rank and is combined on its
 // way. Ranks of a node are neighbours in the ring. Segments of a part are combined while the next ones arrive. Cost: n
-// - 1 rounds, all parts but the own one sent, the minimum. Valid for every team and size.
+// - 1 rounds, each rank sends all parts but its own, the minimum. Valid for every team and size.
 #include <algorithm>
 
 #include "collectives/parts/blocks.hpp"

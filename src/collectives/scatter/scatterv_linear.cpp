@@ -1,5 +1,5 @@
 // The root sends each rank its block. Only the root knows the sizes of all blocks.
-// Cost: n - 1 messages at the root, the own block received by each rank. Valid for every team and size.
+// Cost: n - 1 messages at the root, each rank receives its own block. Valid for every team and size.
 #include "collectives/parts/blocks.hpp"
 
 namespace penstock::collectives {

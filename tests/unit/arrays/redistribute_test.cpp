@@ -387,7 +387,7 @@ TEST(RedistributionCalls, ThatDifferAreErrorsEverywhereAndLeaveNoDifference) {
       } catch (const Error& error) {
         // A rank that has seen no difference itself is told by those that have.
         if (error.code() == ErrorCode::peer_failed && elsewhere == ErrorCode::mismatch)
-          EXPECT_NE(std::string(error.what()).find("do not fit together"), std::string::npos) << error.what();
+          EXPECT_NE(std::string(error.what()).find("do not match"), std::string::npos) << error.what();
         else
           EXPECT_EQ(error.code(), comm.rank() == 1 ? at_one : elsewhere) << error.what();
       }
@@ -431,8 +431,8 @@ TEST(StridedParts, WrongOnesAreErrorsEverywhere) {
       {"strides given", [](auto& in, auto&) { in[0].strides_elems.pop_back(); }},
       {"stride of a local array is 0", [](auto&, auto& out) { out[0].strides_elems[0] = 0; }},
       {"overlaps", [](auto& in, auto& out) { out[0].data = const_cast<std::byte*>(in[0].data) + 8; }},
-      {"beyond 63 bits", [](auto& in, auto&) { in[0].strides_elems[0] = std::int64_t{1} << 61; }},
-      {"beyond 63 bits", [](auto& in, auto&) { in[0].strides_elems[0] = -(std::int64_t{1} << 61); }},
+      {"beyond 2^63 bytes", [](auto& in, auto&) { in[0].strides_elems[0] = std::int64_t{1} << 61; }},
+      {"beyond 2^63 bytes", [](auto& in, auto&) { in[0].strides_elems[0] = -(std::int64_t{1} << 61); }},
   };
   for (const Wrong& wrong : all) {
     const auto errors = outcomes([&](Comm& comm) {

@@ -251,13 +251,13 @@ TEST(SplitModel, AdvisesMoreRanksForMoreComputation) {
 
 TEST(SplitModel, RejectsWhatCannotBe) {
   const auto cases = std::map<std::string, std::string>{
-      {"there are 1 cores, expected at least 2", message_of([] { advise_ranks({}, 1, 1); })},
+      {"there are 1 cores; expected at least 2", message_of([] { advise_ranks({}, 1, 1); })},
       {"at most 16384", message_of([] { advise_ranks({}, 1 << 20, 1); })},
       {"op is allgather, expected", message_of([] { blocking_time({.kind = CollectiveKind::allgather}, 4); })},
       {"op is barrier, expected", message_of([] {
          divided_time({.kind = CollectiveKind::barrier}, {4, 1}, 1);
        })},
-      {"radix is 1, expected at least 2", message_of([] {
+      {"radix is 1; expected at least 2", message_of([] {
          best_split({.radix = 1}, {4, 1});
        })},
       {"ratio is 0.0", message_of([] {
@@ -283,7 +283,7 @@ TEST(SplitModel, RejectsWhatCannotBe) {
          blocking_time({.costs = {{-1, 0}, {0, 1}}}, 4);
        })},
       {"bytes is -8", message_of([] { blocking_time({.bytes = -8}, 4); })},
-      {"level is 3, expected 1 to 2", message_of([] { tree_edges(4, 3); })},
+      {"level is 3; expected 1 to 2", message_of([] { tree_edges(4, 3); })},
   };
   for (const auto& [expected, given] : cases) EXPECT_NE(given.find(expected), std::string::npos) << given;
 }

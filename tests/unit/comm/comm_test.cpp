@@ -61,7 +61,7 @@ TEST(Debug, ASendBufferThatChangesTooEarlyIsAnError) {
           ADD_FAILURE() << name(kind) << ": nothing was noticed";
         } catch (const Error& error) {
           EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-          EXPECT_NE(std::string(error.what()).find(std::string(name(kind)) + ": the send buffer was changed"),
+          EXPECT_NE(std::string(error.what()).find(std::string(name(kind)) + ": the send buffer changed"),
                     std::string::npos)
               << error.what();
         }

@@ -92,7 +92,7 @@ TEST(Copies, SayWhatIsWrong) {
             std::string::npos);
   EXPECT_NE(message_of([&] {
               rows.on_ranks({{1, 2}}, 2);
-            }).find("ranks[1] is 2, expected one from 0 to 1"),
+            }).find("ranks[1] is 2; expected one from 0 to 1"),
             std::string::npos);
 }
 

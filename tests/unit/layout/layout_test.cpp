@@ -226,7 +226,7 @@ TEST(Layout, TheFirstOffenceIsNamed) {
   EXPECT_TRUE(contains(cyclic(V{4, 4}, V{2, 0}, V{1, 1}), "block's length is 0"));
   EXPECT_TRUE(contains(cyclic(V{4, -4}, V{2, 1}, V{1, 1}), "length is -4"));
   EXPECT_TRUE(contains(cyclic(V{4, 4}, V{2, 1}, V{1, 0}), "process grid is 0"));
-  EXPECT_TRUE(contains(cyclic(V{std::int64_t{1} << 40, std::int64_t{1} << 40}, V{1, 1}, V{1, 1}), "63 bits"));
+  EXPECT_TRUE(contains(cyclic(V{std::int64_t{1} << 40, std::int64_t{1} << 40}, V{1, 1}, V{1, 1}), "is 2^63 or more"));
   const auto grid = [](std::vector<V> splits, std::vector<std::int32_t> owners, std::int32_t ranks) {
     return message_of([&] { Layout::grid(splits, owners, ranks); });
   };

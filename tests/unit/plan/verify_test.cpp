@@ -305,7 +305,7 @@ TEST_F(FlagsTest, FindsThatOneRankAloneGoesByThem) {
   const Region mine = b.shared(8);
   b.signal(0, 0, {b.copy(in(0, 8), mine)});
   b.read(mine, 0, out(0, 8), {b.wait(0, 0)});
-  expect("the plans of ranks 0 and 1 differ in whether they go by flags");
+  expect("the plans of ranks 0 and 1 differ in by_flags");
 }
 
 TEST_F(FlagsTest, FindsMessages) {
@@ -313,7 +313,7 @@ TEST_F(FlagsTest, FindsMessages) {
   exchange(b, 0);
   a.send(in(0, 8), 1, 0);
   b.recv(out(8, 8), 0, 0);
-  expect("plan 0 goes by flags, but step 4 is none of a short exchange");
+  expect("plan 0 has by_flags, but step 4 is of a kind that a short exchange does not have");
 }
 
 TEST_F(FlagsTest, FindsTags) {
@@ -333,7 +333,7 @@ TEST_F(FlagsTest, FindsASecondRound) {
   a.by_flags().signal(1, 0, {a.wait(1, 0)});
   b.by_flags().signal(0, 0);
   b.wait(0, 0);
-  expect("plan 0 goes by flags, but step 1 publishes something after a wait");
+  expect("plan 0 has by_flags, but step 1 publishes data after a wait");
 }
 
 TEST_F(FlagsTest, FindsWhatIsWrittenTooEarly) {
@@ -347,7 +347,7 @@ TEST_F(FlagsTest, FindsWhatIsPublishedAndThenWritten) {
   exchange(a, 1);
   exchange(b, 0);
   a.copy(in(8, 8), a.shared(8));
-  expect("step 4 writes what may have been published");
+  expect("step 4 writes shared memory that may already be published");
 }
 
 }  // namespace

@@ -128,6 +128,7 @@ TEST(PosixBackend, AFailureOfAnyCallIsReportedAndLeavesAllOrNothing) {
         failed = true;
         EXPECT_EQ(caught.code(), error == EIO ? ErrorCode::io : ErrorCode::no_space);
         EXPECT_FALSE(caught.cause().empty());
+        EXPECT_EQ(caught.system_error(), error);
       }
       calls.fail_at = -1;
       EXPECT_EQ(entries(directory.path() + "/store/.tmp"), 0u);
@@ -140,6 +141,43 @@ TEST(PosixBackend, AFailureOfAnyCallIsReportedAndLeavesAllOrNothing) {
     }
     EXPECT_GE(fail_at, 6);
   }
+}
+
+/// Another process removes the empty directory of a new object `prunes` times, just before the object gets there.
+class PruningCalls : public PosixCalls {
+ public:
+  int prunes = 1;
+
+  int create(const std::string& path) override {
+    if (path.find("/.tmp/") == std::string::npos) prune(path);
+    return PosixCalls::create(path);
+  }
+  int link(const std::string& from, const std::string& to) override {
+    prune(to);
+    return PosixCalls::link(from, to);
+  }
+
+ private:
+  void prune(const std::string& path) {
+    if (path.find("/pruned/") == std::string::npos || prunes <= 0) return;
+    --prunes;
+    EXPECT_EQ(PosixCalls::rmdir(path.substr(0, path.rfind('/'))), 0);
+  }
+};
+
+TEST(PosixBackend, MakesADirectoryAgainThatAnotherProcessHasRemoved) {
+  const TemporaryDirectory directory;
+  PruningCalls calls;
+  const auto backend = open_directory(directory.path() + "/store", directory.url(), {}, calls);
+  EXPECT_TRUE(put(*backend, "pruned/a", "announced"));
+  EXPECT_EQ(calls.prunes, 0);
+  EXPECT_TRUE(backend->remove("pruned/a"));
+  calls.prunes = 1;
+  const std::string text = "unannounced";
+  const ConstBytes piece = bytes_of(text);
+  backend->put_unannounced("pruned/b", std::span(&piece, 1));
+  EXPECT_EQ(calls.prunes, 0);
+  EXPECT_EQ(read_all(*backend, "pruned/b").size(), text.size());
 }
 
 TEST(PosixBackend, AFailedUnannouncedPutLeavesNothing) {

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# [serve] : build the documentation site into build/site; serve it, too
+set -euo pipefail
+# shellcheck source=scripts/environment.sh
+source "$PENSTOCK_ROOT/scripts/environment.sh"
+case "${1:-}" in
+  -h | --help)
+    sed -n '2s/^# *//p' "${BASH_SOURCE[0]}"
+    exit 0
+    ;;
+esac
+set_up
+enter_environment
+set_up_docs
+build_preset release _penstock
+export NO_MKDOCS_2_WARNING=1
+cd "$PENSTOCK_ROOT"
+if [[ "${1:-}" == serve ]]; then
+  exec "$PENSTOCK_ROOT/build/docs-env/bin/python" -m mkdocs serve -f scripts/docs/mkdocs.yml
+fi
+"$PENSTOCK_ROOT/build/docs-env/bin/python" -m mkdocs build --strict -f scripts/docs/mkdocs.yml
+say "documentation: build/site/index.html"
