@@ -38,7 +38,6 @@ class Executor final : public Engine, public Pollable, private Routes, public st
   /// may be running a Python reduction inside MPI, which waits for the interpreter lock that the caller holds.
   void drop(Operation& operation) noexcept;
 
-
  private:
   void prepare(Operation& operation, std::shared_ptr<const Plan>&& plan);
   /// Runs the function. If it throws, all operations fail.
