@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "penstock/export.hpp"
+#include "penstock/sample_index.hpp"
 #include "penstock/types.hpp"
 
 namespace penstock {
@@ -68,6 +69,26 @@ struct ObjectSource {
   std::function<std::shared_ptr<void>(std::uint64_t index)> get;
   std::function<std::string(std::uint64_t index)> name;  ///< for messages
   std::string digest;                                    ///< see Dataset::digest()
+  /// Samples that are soon asked for, in this order; may be empty. Must not block.
+  std::function<void(std::span<const std::uint64_t> indices)> announce;
+};
+
+/// A source of samples whose bytes a function of the program reads. Several threads call the functions at once.
+struct ReaderSource {
+  std::uint64_t size = 0;
+  /// Puts the bytes of a sample at the beginning of `buffer`, which may be larger, and returns how many there are.
+  std::function<std::uint64_t(std::uint64_t index, std::uint64_t max_bytes, std::vector<std::byte>& buffer)> read;
+  std::function<std::string(std::uint64_t index)> name;  ///< for messages
+  std::vector<std::int64_t> labels;                      ///< one per sample, or empty: all 0
+  std::string digest;                                    ///< see Dataset::digest()
+  /// As for ObjectSource.
+  std::function<void(std::span<const std::uint64_t> indices)> announce;
+};
+
+/// See Dataset::shuffle().
+struct ShuffleBlocks {
+  std::uint64_t block = 1;   ///< samples that are neighbours in the source
+  std::uint64_t window = 1;  ///< blocks that are mixed
 };
 
 /// Functions that a Dataset needs for a program's objects. All but `collate` may be empty.
@@ -80,6 +101,8 @@ struct ObjectCalls {
   std::function<Collated(std::span<const std::shared_ptr<void>> samples)> collate;
   /// Makes the copy of a sample that cache() passes to later stages, which may change it.
   std::function<std::shared_ptr<void>(const std::shared_ptr<void>&)> copy;
+  /// The memory that a sample takes in cache().
+  std::function<std::uint64_t(const std::shared_ptr<void>&)> size_bytes;
   /// For a thread (a pthread_t) that exceeds the time limit or keeps an iterator from closing: returns its stack, and
   /// ends the function that it runs, if possible.
   std::function<std::string(std::uint64_t thread)> interrupt;
@@ -210,6 +233,9 @@ class PENSTOCK_API Dataset {
   static Dataset from_files(std::vector<std::string> paths, std::vector<std::int64_t> labels = {});
   static Dataset from_bytes(std::vector<std::vector<std::byte>> samples, std::vector<std::int64_t> labels = {});
   static Dataset from_objects(ObjectSource source);
+  static Dataset from_reader(ReaderSource source);
+  /// The files, or parts of files, that a saved index lists.
+  static Dataset from_index(std::shared_ptr<const SampleIndex> index);
   /// Takes `block` samples of each dataset in turn until all are exhausted. The datasets may only have been shuffled,
   /// taken from, skipped, mixed and interleaved.
   static Dataset interleave(std::span<const Dataset> datasets, std::uint64_t block = 1);
@@ -223,6 +249,12 @@ class PENSTOCK_API Dataset {
 
   /// A different permutation in every epoch. It is computed, not stored: no memory, no start-up time.
   Dataset shuffle(std::uint64_t seed) const;
+  /// The same in two levels, for sources in which neighbours are read together: permutes blocks, then the samples of
+  /// each `window` blocks that follow one another. A block is used in one stretch of the epoch only.
+  Dataset shuffle(std::uint64_t seed, const ShuffleBlocks& blocks) const;
+  /// Puts samples of similar length into one batch: sorts each `window` groups of `group` samples of the current order
+  /// by length, and permutes these groups. `lengths` has an entry for each sample of the source.
+  Dataset bucket_by_length(std::vector<std::uint32_t> lengths, std::uint64_t group, std::uint64_t window) const;
   Dataset take(std::uint64_t samples) const;
   Dataset skip(std::uint64_t samples) const;
 
@@ -231,8 +263,9 @@ class PENSTOCK_API Dataset {
   Dataset decode(const DecodeOptions& options) const;
   /// Runs `function` on the pipeline's threads, on at most `parallel` of them (0: all).
   Dataset map(std::function<void(Sample&)> function, int parallel = 0) const;
-  /// Keeps the samples of this stage in memory, for later epochs. All iterators share them.
-  Dataset cache() const;
+  /// Keeps the samples of this stage in memory, for later epochs: the first ones, up to `max_bytes` (0: no limit). All
+  /// iterators share them.
+  Dataset cache(std::uint64_t max_bytes = 0) const;
   /// Drops samples whose read or earlier stage failed, and records them. They keep their position in the order, so
   /// their batch is smaller, unless they are replaced.
   Dataset ignore_errors(const IgnoreOptions& options = {}) const;

@@ -16,7 +16,7 @@ from penstock.datatype import flatten
 from penstock.error import Error
 from penstock.message import Derived, memory_of, message
 from penstock.request import Request
-from penstock.store import Blob, Store
+from penstock.store import Blob, Store, split_blob_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -128,7 +128,7 @@ class File:
     @classmethod
     def Delete(cls, filename: str, info: Any = None) -> None:
         """Remove the blob that ends a store's URL, with all its versions and tags. Local."""
-        place, _, name = filename.rpartition("/")
+        place, name = split_blob_url(filename)
         Store(place, create=False).remove(name)
 
     def Close(self) -> None:

@@ -15,15 +15,22 @@ bytearray(b'ab\\x00\\x00cd\\x00\\x00')
 from __future__ import annotations
 
 import builtins
+import io
 import os
 import warnings
 from collections.abc import Iterable
-from typing import Any, TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
 
 from penstock import _penstock
 from penstock.error import Error
 
 __all__ = ["Blob", "BlobInfo", "CheckReport", "DamageWarning", "LogEntry", "RepairReport", "Snapshot", "Store"]
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
 
 Regions = Iterable[tuple[int, Any]]
 
@@ -119,8 +126,71 @@ class Snapshot:
         """
         self._core.read(regions)
 
+    def read_bytes(self, offset: int = 0, size: int | None = None) -> bytes:
+        """`size` bytes from `offset` on, or all up to the end. Fewer if the version ends before."""
+        return self.read_array(offset=offset, count=size).tobytes()
+
+    def read_array(self, dtype: DTypeLike = np.uint8, offset: int = 0, count: int | None = None) -> NDArray[Any]:
+        """`count` elements from byte `offset` on, or all whole ones up to the end, as a new array.
+
+        Fewer if the version ends before.
+        """
+        kind = np.dtype(dtype)
+        if kind.hasobject:
+            raise Error(f"a blob holds bytes, so it cannot be read as {kind}: expected a type without Python objects")
+        if offset < 0 or (count is not None and count < 0):
+            raise Error(f"read of {count} elements from byte {offset}: expected numbers that are not negative")
+        there = max(self.size - offset, 0) // max(kind.itemsize, 1)
+        found = np.empty(there if count is None else min(count, there), kind)
+        if found.nbytes > 0:
+            self.read([(offset, found.view(np.uint8))])
+        return found
+
+    def open(self, buffering: int = 1 << 20) -> io.BufferedReader:
+        """A binary file that reads this version, with `buffering` bytes of read-ahead. It can seek."""
+        return io.BufferedReader(_SnapshotFile(self), buffering)
+
     def __repr__(self) -> str:
         return f"<Snapshot version {self.version}, {self.size} bytes>"
+
+
+class _SnapshotFile(io.RawIOBase):
+    """An unbuffered binary file of one version."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
+        self._snapshot = snapshot
+        self._at = 0
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._check_open()
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._snapshot.size}.get(whence)
+        if start is None or start + offset < 0:
+            raise Error(f"seek to {offset} with whence {whence}: expected a place at or behind the begin")
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        self._check_open()
+        target = memoryview(buffer).cast("B")
+        size = min(len(target), max(self._snapshot.size - self._at, 0))
+        if size > 0:
+            self._snapshot.read([(self._at, target[:size])])
+        self._at += size
+        return size
 
 
 class Blob:
@@ -174,6 +244,16 @@ class Blob:
             self._core.read(regions, version)
         else:
             self.snapshot().read(regions)
+
+    def read_bytes(self, offset: int = 0, size: int | None = None, version: int | None = None) -> bytes:
+        """As `Snapshot.read_bytes`, of one version, the newest by default."""
+        return self.snapshot(version).read_bytes(offset, size)
+
+    def read_array(
+        self, dtype: DTypeLike = np.uint8, offset: int = 0, count: int | None = None, version: int | None = None
+    ) -> NDArray[Any]:
+        """As `Snapshot.read_array`, of one version, the newest by default."""
+        return self.snapshot(version).read_array(dtype, offset, count)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """Pin one version, the newest by default.
@@ -239,8 +319,9 @@ class Store:
 
     Parameters
     ----------
-    url : str
-        "file:///scratch/run7", a directory, made if needed; or "memory:name", shared within this process.
+    url : str or Path
+        "file:///scratch/run7", a directory, made if needed; or "memory:name", shared within this process. A `Path` is a
+        directory.
     create : bool
         Make the store if it does not exist.
     durable : bool
@@ -249,7 +330,8 @@ class Store:
     """
 
     def __init__(self, url: str | os.PathLike[str], create: bool = True, durable: bool = True) -> None:
-        self._core = _penstock.Store(os.fspath(url), create, durable)
+        place = f"file://{url.absolute()}" if isinstance(url, Path) else os.fspath(url)
+        self._core = _penstock.Store(place, create, durable)
 
     @property
     def url(self) -> str:

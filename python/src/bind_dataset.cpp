@@ -13,6 +13,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -20,6 +21,7 @@
 #include "buffer.hpp"
 #include "penstock/dataset.hpp"
 #include "penstock/error.hpp"
+#include "penstock/sample_index.hpp"
 
 namespace nb = nanobind;
 using namespace penstock;
@@ -174,9 +176,10 @@ class PythonMap {
   std::shared_ptr<HeldFunction> function_;
 };
 
-ObjectCalls object_calls(nb::callable collate, nb::callable copy, nb::callable interrupt) {
+ObjectCalls object_calls(nb::callable collate, nb::callable copy, nb::callable size, nb::callable interrupt) {
   const auto held_collate = HeldFunction::make(std::move(collate));
   const auto held_copy = HeldFunction::make(std::move(copy));
+  const auto held_size = HeldFunction::make(std::move(size));
   const auto held_interrupt = HeldFunction::make(std::move(interrupt));
   ObjectCalls calls;
   calls.collate = [held_collate](std::span<const std::shared_ptr<void>> samples) {
@@ -199,6 +202,14 @@ ObjectCalls object_calls(nb::callable collate, nb::callable copy, nb::callable i
       throw Error(ErrorCode::invalid_argument, "cannot be copied for the cache", -1, error.what());
     }
   };
+  calls.size_bytes = [held_size](const std::shared_ptr<void>& object) {
+    const nb::gil_scoped_acquire gil;
+    try {
+      return nb::cast<std::uint64_t>((*held_size)(borrowed(object)));
+    } catch (nb::python_error& error) {
+      throw Error(ErrorCode::invalid_argument, "has no size for the cache", -1, error.what());
+    }
+  };
   calls.interrupt = [held_interrupt](std::uint64_t thread) {
     if (!Py_IsInitialized()) return std::string();
     const nb::gil_scoped_acquire gil;
@@ -211,29 +222,89 @@ ObjectCalls object_calls(nb::callable collate, nb::callable copy, nb::callable i
   return calls;
 }
 
-Dataset from_objects(std::uint64_t size, nb::callable get, nb::callable name, const std::string& digest) {
-  const auto held_get = HeldFunction::make(std::move(get));
-  const auto held_name = HeldFunction::make(std::move(name));
-  ObjectSource source;
-  source.size = size;
-  source.digest = digest;
-  source.get = [held_get](std::uint64_t index) {
+using Labels = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig>;
+
+std::vector<std::int64_t> labels_from(const Labels& labels) { return {labels.data(), labels.data() + labels.size()}; }
+
+/// What sources that ask the program share: the name of a sample, and that samples are needed soon.
+template <class Source>
+void set_calls(Source& source, nb::callable name, const std::optional<nb::callable>& announce) {
+  source.name = [held = HeldFunction::make(std::move(name))](std::uint64_t index) {
     const nb::gil_scoped_acquire gil;
     try {
-      return shared_object((*held_get)(index));
-    } catch (nb::python_error& error) {
-      throw Error(ErrorCode::io, "cannot be read", -1, error.what());
-    }
-  };
-  source.name = [held_name](std::uint64_t index) {
-    const nb::gil_scoped_acquire gil;
-    try {
-      return nb::cast<std::string>((*held_name)(index));
+      return nb::cast<std::string>((*held)(index));
     } catch (const std::exception&) {
       return "sample " + std::to_string(index);
     }
   };
+  if (!announce) return;
+  source.announce = [held = HeldFunction::make(*announce)](std::span<const std::uint64_t> indices) {
+    const nb::gil_scoped_acquire gil;
+    try {
+      nb::list list;
+      for (const std::uint64_t index : indices) list.append(index);
+      (*held)(list);
+    } catch (const nb::python_error&) {  // the samples are read when they are needed
+    }
+  };
+}
+
+Dataset from_objects(std::uint64_t size, nb::callable get, nb::callable name, const std::string& digest,
+                     const std::optional<nb::callable>& announce) {
+  ObjectSource source;
+  source.size = size;
+  source.digest = digest;
+  source.get = [held = HeldFunction::make(std::move(get))](std::uint64_t index) {
+    const nb::gil_scoped_acquire gil;
+    try {
+      return shared_object((*held)(index));
+    } catch (nb::python_error& error) {
+      throw Error(ErrorCode::io, "cannot be read", -1, error.what());
+    }
+  };
+  set_calls(source, std::move(name), announce);
   return Dataset::from_objects(std::move(source));
+}
+
+Dataset from_reader(std::uint64_t size, nb::callable read, nb::callable name, const Labels& labels,
+                    const std::string& digest, const std::optional<nb::callable>& announce) {
+  ReaderSource source;
+  source.size = size;
+  source.digest = digest;
+  source.labels = labels_from(labels);
+  source.read = [held = HeldFunction::make(std::move(read))](std::uint64_t index, std::uint64_t max_bytes,
+                                                             std::vector<std::byte>& buffer) {
+    const nb::gil_scoped_acquire gil;
+    try {
+      const nb::object result = (*held)(index, max_bytes);
+      const python::ArrayView view = python::view(result, python::Access::read, "the bytes of a sample");
+      const ConstBytes bytes = view.bytes();
+      if (buffer.size() < bytes.size()) buffer.resize(bytes.size());
+      std::memcpy(buffer.data(), bytes.data(), bytes.size());
+      return std::uint64_t{bytes.size()};
+    } catch (nb::python_error& error) {
+      throw Error(ErrorCode::io, "cannot be read", -1, error.what());
+    }
+  };
+  set_calls(source, std::move(name), announce);
+  return Dataset::from_reader(std::move(source));
+}
+
+nb::bytes tfrecord(nb::handle record) {
+  const python::ArrayView view = python::view(record, python::Access::read, "the record");
+  const ConstBytes content = tfrecord_content(view.bytes());
+  return nb::bytes(reinterpret_cast<const char*>(content.data()), content.size());
+}
+
+std::uint64_t tfrecord_size(nb::handle header) {
+  return tfrecord_size_bytes(python::view(header, python::Access::read, "the header").bytes());
+}
+
+/// (path, begin, size, label)
+std::tuple<nb::bytes, std::uint64_t, std::uint64_t, std::int64_t> entry(const SampleIndex& index, std::uint64_t at) {
+  const IndexedSample sample = index.at(at);
+  return std::make_tuple(nb::bytes(sample.path.data(), sample.path.size()), sample.begin, sample.size_bytes,
+                         sample.label);
 }
 
 /// An iterator that never waits with the GIL held, neither for a batch nor for a lock: its threads may need the GIL.
@@ -285,11 +356,6 @@ class PythonIterator {
   bool trees_;
 };
 
-std::vector<std::int64_t> labels_from(const nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig>& labels) {
-  return {labels.data(), labels.data() + labels.size()};
-}
-
-using Labels = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig>;
 using SkippedRow = std::tuple<nb::bytes, std::uint64_t, std::uint64_t, std::uint64_t, std::string>;
 
 using ImageOptions =
@@ -361,6 +427,34 @@ void bind_dataset(nb::module_& module) {
                    "tuple[float, float, float], tuple[float, float, float], int] | None, max_pixels: int) "
                    "-> numpy.typing.NDArray[typing.Any]"));
   part.def("forget_functions", &HeldFunction::forget_all);
+  part.def("tfrecord", &tfrecord, nb::arg("record"), nb::sig("def tfrecord(record: typing.Any) -> bytes"));
+  part.def("tfrecord_size", &tfrecord_size, nb::arg("header"), nb::sig("def tfrecord_size(header: typing.Any) -> int"));
+  nb::class_<SampleIndex>(part, "SampleIndex")
+      .def("__len__", &SampleIndex::size)
+      .def("__getitem__", &entry, nb::arg("at"))
+      .def_prop_ro("kind", &SampleIndex::kind)
+      .def_prop_ro("digest", &SampleIndex::digest);
+  part.def(
+      "open_index",
+      [](const nb::bytes& file) {
+        return std::const_pointer_cast<SampleIndex>(SampleIndex::open({file.c_str(), file.size()}));
+      },
+      nb::arg("file"));
+  nb::class_<SampleIndexWriter>(part, "SampleIndexWriter")
+      .def(
+          "__init__",
+          [](SampleIndexWriter* self, const nb::bytes& file, const std::string& kind) {
+            new (self) SampleIndexWriter({file.c_str(), file.size()}, kind);
+          },
+          nb::arg("file"), nb::arg("kind"))
+      .def(
+          "add",
+          [](SampleIndexWriter& self, const nb::bytes& path, std::uint64_t begin, std::uint64_t size,
+             std::int64_t label) {
+            self.add({{path.c_str(), path.size()}, begin, size, label});
+          },
+          nb::arg("path"), nb::arg("begin"), nb::arg("size"), nb::arg("label"))
+      .def("commit", &SampleIndexWriter::commit, nb::call_guard<nb::gil_scoped_release>());
   nb::class_<PythonIterator>(part, "Iterator")
       .def("next", &PythonIterator::next,
            nb::sig("def next(self) -> tuple[numpy.typing.NDArray[typing.Any] | "
@@ -395,8 +489,18 @@ void bind_dataset(nb::module_& module) {
                   nb::sig("def from_bytes(samples: list[typing.Any], "
                           "labels: numpy.typing.NDArray[numpy.int64]) -> Chain"))
       .def_static("from_objects", &from_objects, nb::arg("size"), nb::arg("get"), nb::arg("name"), nb::arg("digest"),
+                  nb::arg("announce").none(),
                   nb::sig("def from_objects(size: int, get: collections.abc.Callable[[int], typing.Any], "
-                          "name: collections.abc.Callable[[int], str], digest: str) -> Chain"))
+                          "name: collections.abc.Callable[[int], str], digest: str, "
+                          "announce: collections.abc.Callable[[list[int]], typing.Any] | None) -> Chain"))
+      .def_static("from_reader", &from_reader, nb::arg("size"), nb::arg("read"), nb::arg("name"), nb::arg("labels"),
+                  nb::arg("digest"), nb::arg("announce").none(),
+                  nb::sig("def from_reader(size: int, read: collections.abc.Callable[[int, int], typing.Any], "
+                          "name: collections.abc.Callable[[int], str], labels: numpy.typing.NDArray[numpy.int64], "
+                          "digest: str, announce: collections.abc.Callable[[list[int]], typing.Any] | None) -> Chain"))
+      .def_static(
+          "from_index", [](const std::shared_ptr<SampleIndex>& index) { return Dataset::from_index(index); },
+          nb::arg("index"))
       .def_static(
           "mix",
           [](const std::vector<Dataset>& chains, const std::vector<std::uint32_t>& weights,
@@ -406,7 +510,23 @@ void bind_dataset(nb::module_& module) {
           "interleave",
           [](const std::vector<Dataset>& chains, std::uint64_t block) { return Dataset::interleave(chains, block); },
           nb::arg("chains"), nb::arg("block"))
-      .def("shuffle", &Dataset::shuffle, nb::arg("seed"))
+      .def(
+          "shuffle", [](const Dataset& self, std::uint64_t seed) { return self.shuffle(seed); }, nb::arg("seed"))
+      .def(
+          "shuffle_blocks",
+          [](const Dataset& self, std::uint64_t seed, std::uint64_t block, std::uint64_t window) {
+            return self.shuffle(seed, {block, window});
+          },
+          nb::arg("seed"), nb::arg("block"), nb::arg("window"))
+      .def(
+          "bucket_by_length",
+          [](const Dataset& self, const nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig>& lengths,
+             std::uint64_t group, std::uint64_t window) {
+            return self.bucket_by_length({lengths.data(), lengths.data() + lengths.size()}, group, window);
+          },
+          nb::arg("lengths"), nb::arg("group"), nb::arg("window"),
+          nb::sig("def bucket_by_length(self, lengths: numpy.typing.NDArray[numpy.uint32], group: int, window: int) "
+                  "-> Chain"))
       .def("take", &Dataset::take, nb::arg("samples"))
       .def("skip", &Dataset::skip, nb::arg("samples"))
       .def(
@@ -424,7 +544,7 @@ void bind_dataset(nb::module_& module) {
           nb::arg("function"), nb::arg("parallel"),
           nb::sig("def map(self, function: collections.abc.Callable[[typing.Any, typing.Any, tuple[int, int, int]], "
                   "tuple[typing.Any, int | None] | None], parallel: int) -> Chain"))
-      .def("cache", &Dataset::cache)
+      .def("cache", &Dataset::cache, nb::arg("max_bytes"))
       .def(
           "ignore_errors",
           [](const Dataset& self, std::int64_t max, bool replace) {
@@ -439,12 +559,14 @@ void bind_dataset(nb::module_& module) {
           nb::arg("bytes"), nb::arg("pixels"), nb::arg("milliseconds"))
       .def(
           "objects",
-          [](const Dataset& self, nb::callable collate, nb::callable copy, nb::callable interrupt) {
-            return self.objects(object_calls(std::move(collate), std::move(copy), std::move(interrupt)));
+          [](const Dataset& self, nb::callable collate, nb::callable copy, nb::callable size, nb::callable interrupt) {
+            return self.objects(
+                object_calls(std::move(collate), std::move(copy), std::move(size), std::move(interrupt)));
           },
-          nb::arg("collate"), nb::arg("copy"), nb::arg("interrupt"),
+          nb::arg("collate"), nb::arg("copy"), nb::arg("size"), nb::arg("interrupt"),
           nb::sig("def objects(self, collate: collections.abc.Callable[[list[typing.Any]], tuple[typing.Any, int]], "
                   "copy: collections.abc.Callable[[typing.Any], typing.Any], "
+                  "size: collections.abc.Callable[[typing.Any], int], "
                   "interrupt: collections.abc.Callable[[int], str]) -> Chain"))
       .def("batch", &Dataset::batch, nb::arg("samples"), nb::arg("drop_remainder"))
       .def("prefetch", &Dataset::prefetch, nb::arg("batches"), nb::arg("max_bytes"))

@@ -23,7 +23,7 @@ std::mutex caches;
 
 }  // namespace
 
-Cache::Cache() {
+Cache::Cache(std::uint64_t max_bytes) : max_bytes_(max_bytes) {
   static const int registered = pthread_atfork([] { caches.lock(); }, [] { caches.unlock(); }, [] { caches.unlock(); });
   static_cast<void>(registered);
 }
@@ -34,9 +34,10 @@ std::shared_ptr<const Sample> Cache::find(std::uint64_t index) const {
   return found == samples_.end() ? nullptr : found->second;
 }
 
-void Cache::insert(std::shared_ptr<const Sample> sample) {
+void Cache::insert(std::shared_ptr<const Sample> sample, std::uint64_t size_bytes) {
   const std::lock_guard lock(caches);
-  samples_.emplace(sample->index, std::move(sample));
+  if (size_bytes > max_bytes_ - bytes_) return;
+  if (samples_.emplace(sample->index, std::move(sample)).second) bytes_ += size_bytes;
 }
 
 std::optional<SampleForm> Chain::fixed_form() const {
@@ -130,6 +131,12 @@ Dataset Dataset::from_bytes(std::vector<std::vector<std::byte>> samples, std::ve
 
 Dataset Dataset::from_objects(ObjectSource source) { return from_source(dataset::object_source(std::move(source))); }
 
+Dataset Dataset::from_reader(ReaderSource source) { return from_source(dataset::reader_source(std::move(source))); }
+
+Dataset Dataset::from_index(std::shared_ptr<const SampleIndex> index) {
+  return from_source(dataset::index_source(std::move(index)));
+}
+
 Dataset Dataset::interleave(std::span<const Dataset> datasets, std::uint64_t block) {
   if (block == 0) refuse("interleave() cannot take blocks of 0 samples; expected 1 or more");
   std::vector<const Chain*> parts;
@@ -161,6 +168,31 @@ Dataset Dataset::shuffle(std::uint64_t seed) const {
   check_before_delivery(*chain_, "shuffle()");
   auto chain = copy(*chain_);
   chain->order = dataset::shuffled(chain->order, seed);
+  return Dataset(std::move(chain));
+}
+
+Dataset Dataset::shuffle(std::uint64_t seed, const ShuffleBlocks& blocks) const {
+  check_before_delivery(*chain_, "shuffle()");
+  if (blocks.block == 0 || blocks.window == 0)
+    refuse("shuffle() cannot use " + std::to_string(blocks.window) + " blocks of " + std::to_string(blocks.block) +
+           " samples; expected 1 or more of each");
+  auto chain = copy(*chain_);
+  chain->order = dataset::shuffled_in_blocks(chain->order, seed, blocks.block, blocks.window);
+  return Dataset(std::move(chain));
+}
+
+Dataset Dataset::bucket_by_length(std::vector<std::uint32_t> lengths, std::uint64_t group, std::uint64_t window) const {
+  check_before_delivery(*chain_, "bucket_by_length()");
+  if (lengths.size() != chain_->source->size())
+    refuse("bucket_by_length() got " + std::to_string(lengths.size()) + " lengths for " +
+           std::to_string(chain_->source->size()) + " samples; pass one for each");
+  constexpr std::uint64_t kLargest = std::uint64_t{1} << 24;
+  if (group == 0 || window == 0 || group > kLargest || window > kLargest)
+    refuse("bucket_by_length() cannot sort " + std::to_string(window) + " batches of " + std::to_string(group) +
+           " samples; expected 1 to 2^24 of each");
+  auto chain = copy(*chain_);
+  chain->order = dataset::bucketed(chain->order, std::make_shared<const std::vector<std::uint32_t>>(std::move(lengths)),
+                                   group, window);
   return Dataset(std::move(chain));
 }
 
@@ -200,11 +232,11 @@ Dataset Dataset::map(std::function<void(Sample&)> function, int parallel) const 
   return Dataset(std::move(chain));
 }
 
-Dataset Dataset::cache() const {
+Dataset Dataset::cache(std::uint64_t max_bytes) const {
   check_on_samples(*chain_, "cache()");
   if (chain_->cache) refuse("the samples are cached already; use cache() once");
   auto chain = copy(*chain_);
-  chain->cache = std::make_shared<dataset::Cache>();
+  chain->cache = std::make_shared<dataset::Cache>(max_bytes == 0 ? ~std::uint64_t{0} : max_bytes);
   chain->cached_stages = chain->stages.size();
   return Dataset(std::move(chain));
 }

@@ -1,7 +1,9 @@
 #include "dataset/order.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
+#include <deque>
 #include <utility>
 
 #include "dataset/permutation.hpp"
@@ -33,6 +35,108 @@ class Shuffled : public Order {
  private:
   OrderPtr order_;
   std::uint64_t seed_;
+};
+
+class ShuffledInBlocks : public Order {
+ public:
+  ShuffledInBlocks(OrderPtr order, std::uint64_t seed, std::uint64_t block, std::uint64_t window)
+      : order_(std::move(order)), seed_(seed), block_(block), window_(window) {
+    assert(block_ > 0 && window_ > 0);
+    blocks_ = order_->size() / block_ + (order_->size() % block_ != 0 ? 1 : 0);
+  }
+  std::uint64_t size() const override { return order_->size(); }
+
+  std::uint64_t at(std::uint64_t epoch, std::uint64_t position) const override {
+    // Blocks are whole but for the last; places are counted as if it were whole, so it leaves a gap where it comes.
+    const Permutation blocks(seed_, epoch, blocks_);
+    const std::uint64_t gap = blocks_ * block_ - size();
+    const std::uint64_t short_place = gap == 0 ? blocks_ : place_of_last(blocks);
+    const std::uint64_t gap_begin = gap == 0 ? size() : (short_place + 1) * block_ - gap;
+    const std::uint64_t group = window_ > size() / block_ ? 0 : with_gap(position, gap_begin, gap) / (window_ * block_);
+    const std::uint64_t first_place = group * window_;
+    const std::uint64_t last_place = std::min(blocks_ - first_place, window_) + first_place;
+    const std::uint64_t begin = first_place * block_ - (first_place > short_place ? gap : 0);
+    const std::uint64_t end = last_place * block_ - (last_place > short_place ? gap : 0);
+    const std::uint64_t key = seed_ + (group + 1) * 0x9e3779b97f4a7c15u;  // Permutation mixes it
+    const std::uint64_t mixed = begin + Permutation(key, epoch, end - begin)(position - begin);
+    const std::uint64_t place = with_gap(mixed, gap_begin, gap);
+    return order_->at(epoch, blocks(place / block_) * block_ + place % block_);
+  }
+
+  std::string describe() const override {
+    return order_->describe() + " | shuffle " + std::to_string(seed_) + " in windows of " + std::to_string(window_) +
+           " blocks of " + std::to_string(block_);
+  }
+
+ private:
+  static std::uint64_t with_gap(std::uint64_t position, std::uint64_t gap_begin, std::uint64_t gap) {
+    return position < gap_begin ? position : position + gap;
+  }
+  std::uint64_t place_of_last(const Permutation& blocks) const { return blocks.inverse(blocks_ - 1); }
+
+  OrderPtr order_;
+  std::uint64_t seed_;
+  std::uint64_t block_;
+  std::uint64_t window_;
+  std::uint64_t blocks_ = 0;
+};
+
+class Bucketed : public Order {
+ public:
+  Bucketed(OrderPtr order, std::shared_ptr<const std::vector<std::uint32_t>> lengths, std::uint64_t group,
+           std::uint64_t window)
+      : order_(std::move(order)), lengths_(std::move(lengths)), group_(group), window_(window) {
+    assert(group_ > 0 && window_ > 0);
+  }
+  std::uint64_t size() const override { return order_->size(); }
+  std::uint64_t at(std::uint64_t epoch, std::uint64_t position) const override {
+    const std::uint64_t width = group_ * window_;
+    return (*sorted(epoch, position / width))[position % width];
+  }
+  std::string describe() const override {
+    return order_->describe() + " | " + std::to_string(window_) + " buckets of " + std::to_string(group_);
+  }
+
+ private:
+  using Indices = std::shared_ptr<const std::vector<std::uint64_t>>;
+  struct Entry {
+    std::uint64_t order, epoch, which;
+    Indices indices;
+  };
+
+  /// The indices of a window. Each thread keeps its last ones: neighbours are asked for together, and a forked child
+  /// must not wait for a lock that its parent held.
+  Indices sorted(std::uint64_t epoch, std::uint64_t which) const {
+    thread_local std::deque<Entry> kept;
+    for (const Entry& entry : kept)
+      if (entry.order == number_ && entry.epoch == epoch && entry.which == which) return entry.indices;
+    const std::uint64_t begin = which * group_ * window_;
+    const std::uint64_t count = std::min(group_ * window_, size() - begin);
+    std::vector<std::uint64_t> by_length(count);
+    for (std::uint64_t i = 0; i < count; ++i) by_length[i] = order_->at(epoch, begin + i);
+    std::ranges::stable_sort(by_length, {}, [this](std::uint64_t index) { return (*lengths_)[index]; });
+    // The rest of the last window stays at the end: a group in the middle must be whole.
+    const std::uint64_t groups = count / group_;
+    auto indices = std::make_shared<std::vector<std::uint64_t>>();
+    indices->reserve(count);
+    const Permutation permutation(which, epoch, groups);
+    for (std::uint64_t k = 0; k < groups; ++k) {
+      const auto from = by_length.begin() + static_cast<std::ptrdiff_t>(permutation(k) * group_);
+      indices->insert(indices->end(), from, from + static_cast<std::ptrdiff_t>(group_));
+    }
+    indices->insert(indices->end(), by_length.begin() + static_cast<std::ptrdiff_t>(groups * group_), by_length.end());
+    kept.push_back({number_, epoch, which, indices});
+    if (kept.size() > kKept) kept.pop_front();
+    return indices;
+  }
+
+  static constexpr std::size_t kKept = 2;
+  static inline std::atomic<std::uint64_t> made = 0;
+  const std::uint64_t number_ = made++;
+  OrderPtr order_;
+  std::shared_ptr<const std::vector<std::uint32_t>> lengths_;
+  std::uint64_t group_;
+  std::uint64_t window_;
 };
 
 class Window : public Order {
@@ -205,6 +309,15 @@ class Mixed : public Order {
 OrderPtr sequential(std::uint64_t size) { return std::make_shared<Sequential>(size); }
 
 OrderPtr shuffled(OrderPtr order, std::uint64_t seed) { return std::make_shared<Shuffled>(std::move(order), seed); }
+
+OrderPtr shuffled_in_blocks(OrderPtr order, std::uint64_t seed, std::uint64_t block, std::uint64_t window) {
+  return std::make_shared<ShuffledInBlocks>(std::move(order), seed, block, window);
+}
+
+OrderPtr bucketed(OrderPtr order, std::shared_ptr<const std::vector<std::uint32_t>> lengths, std::uint64_t group,
+                  std::uint64_t window) {
+  return std::make_shared<Bucketed>(std::move(order), std::move(lengths), group, window);
+}
 
 OrderPtr window(OrderPtr order, std::uint64_t first, std::uint64_t size) {
   return std::make_shared<Window>(std::move(order), first, size);

@@ -25,6 +25,14 @@ using OrderPtr = std::shared_ptr<const Order>;
 OrderPtr sequential(std::uint64_t size);
 /// `order`, permuted anew in each epoch; see Permutation.
 OrderPtr shuffled(OrderPtr order, std::uint64_t seed);
+/// `order`, permuted anew in each epoch in two levels: its blocks of `block` neighbours, then the samples of each
+/// `window` blocks that follow one another. So at most `window` blocks are in use at a time, and each is needed once
+/// per epoch.
+OrderPtr shuffled_in_blocks(OrderPtr order, std::uint64_t seed, std::uint64_t block, std::uint64_t window);
+/// `order` with samples of similar length side by side: of each `window` groups of `group` samples, sorts the samples
+/// by length and permutes the groups. `lengths` has an entry for each index in the source.
+OrderPtr bucketed(OrderPtr order, std::shared_ptr<const std::vector<std::uint32_t>> lengths, std::uint64_t group,
+                  std::uint64_t window);
 /// The positions [first, first + size) of `order`, cut off at its end.
 OrderPtr window(OrderPtr order, std::uint64_t first, std::uint64_t size);
 /// `block` samples of each order in turn, without orders that are exhausted. Indices refer to the concatenation of the

@@ -45,4 +45,20 @@ std::uint64_t Permutation::operator()(std::uint64_t position) const {
   return x;
 }
 
+std::uint64_t Permutation::inverse(std::uint64_t value) const {
+  assert(value < size_);
+  std::uint64_t x = value;
+  do {
+    std::uint64_t left = x >> half_bits_;
+    std::uint64_t right = x & half_mask_;
+    for (auto key = keys_.rbegin(); key != keys_.rend(); ++key) {
+      const std::uint64_t before = right ^ (mix(left ^ *key) & half_mask_);
+      right = left;
+      left = before;
+    }
+    x = left << half_bits_ | right;
+  } while (x >= size_);
+  return x;
+}
+
 }  // namespace penstock::dataset

@@ -13,6 +13,7 @@ class Permutation {
  public:
   Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t size);
   std::uint64_t operator()(std::uint64_t position) const;
+  std::uint64_t inverse(std::uint64_t value) const;
 
  private:
   static constexpr int kRounds = 6;

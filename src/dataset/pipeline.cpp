@@ -188,9 +188,29 @@ void Pipeline::open() {
     work->collected.resize(slot.ragged ? 0 : work->share.count);
   }
   work->complete = work->share.count == 0;
+  work->announced = work->complete || !chain_->source->wants_announcements();
   batch_bytes_ = std::max(batch_bytes_, work->size_bytes);
   window_bytes_ += work->size_bytes;
   window_.push_back(std::move(work));
+}
+
+/// Tells the source what the newest batch reads, without the lock: the source may ask the program.
+void Pipeline::announce(std::unique_lock<std::mutex>& lock) {
+  if (window_.empty() || window_.back()->announced) return;
+  const std::shared_ptr<Work> work = window_.back();
+  lock.unlock();
+  try {
+    std::vector<std::uint64_t> indices;
+    indices.reserve(work->share.count);
+    for (std::uint64_t i = 0; i < work->share.count; ++i) {
+      const std::uint64_t index = chain_->order->at(work->epoch, work->share.first + i * work->share.stride);
+      if (!chain_->cache || !chain_->cache->find(index)) indices.push_back(index);
+    }
+    chain_->source->announce(indices);
+  } catch (const std::exception&) {  // what is not announced is read when it is needed
+  }
+  lock.lock();
+  work->announced = true;
 }
 
 /// Under the lock. The oldest sample that no thread makes yet.
@@ -203,6 +223,7 @@ bool Pipeline::claim(Attempt& attempt) {
   }
   for (; fully_claimed_ < window_.size(); ++fully_claimed_) {
     const std::shared_ptr<Work>& work = window_[fully_claimed_];
+    if (!work->announced) return false;
     if (work->claimed == work->share.count) continue;
     attempt.begin(work, work->claimed++, 0);
     return true;
@@ -268,6 +289,7 @@ void Pipeline::run(Thread& self) {
     if (!claimed) {
       try {
         open();
+        announce(lock);
       } catch (const std::exception& error) {
         all_opened_ = true;
         open_failure_ = std::make_exception_ptr(

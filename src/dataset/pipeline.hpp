@@ -64,6 +64,7 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
   void run(Thread& self);
   bool can_open() const;
   void open();
+  void announce(std::unique_lock<std::mutex>& lock);
   bool claim(Attempt& attempt);
   bool settle(const std::shared_ptr<Work>& work, std::uint64_t place, std::uint64_t number, Worker::Result result);
   void complete(Work& work, std::unique_lock<std::mutex>& lock);

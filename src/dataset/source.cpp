@@ -1,19 +1,13 @@
 #include "dataset/source.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <span>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
+#include "dataset/digest.hpp"
+#include "dataset/read_file.hpp"
 #include "penstock/error.hpp"
-#include "store/checksum.hpp"
 
 namespace penstock::dataset {
 
@@ -25,63 +19,6 @@ void check_labels(std::uint64_t samples, const std::vector<std::int64_t>& labels
                                                  std::to_string(samples) +
                                                  " samples; pass one label per sample, or none");
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-[[noreturn]] void fail(const std::string& message, int error) {
-  const ErrorCode code = error == ENOENT || error == ENOTDIR ? ErrorCode::not_found : ErrorCode::io;
-  throw Error(code, message, -1, std::generic_category().message(error), error);
-}
-
-[[noreturn]] void refuse_size(const std::string& size, std::uint64_t max_bytes) {
-  throw Error(ErrorCode::invalid_argument,
-              "holds " + size + " bytes, more than the limit of " + std::to_string(max_bytes) + " bytes per sample");
-}
-
-/// Of texts and bytes; each counts with its length, so that no two lists look alike.
-class Digest {
- public:
-  void add(ConstBytes bytes) {
-    const std::uint64_t size = bytes.size();
-    append({reinterpret_cast<const std::byte*>(&size), sizeof size});
-    if (size <= kBlockBytes) return append(bytes);
-    const store::Checksum sum = store::checksum(bytes);
-    append({reinterpret_cast<const std::byte*>(&sum), sizeof sum});
-  }
-  void add(std::string_view text) { add(std::as_bytes(std::span(text.data(), text.size()))); }
-  std::string text() {
-    flush();
-    return store::to_string(sum_);
-  }
-
- private:
-  static constexpr std::size_t kBlockBytes = 4096;
-
-  void append(ConstBytes bytes) {
-    block_.insert(block_.end(), bytes.begin(), bytes.end());
-    if (block_.size() >= kBlockBytes) flush();
-  }
-  void flush() {
-    const ConstBytes pieces[] = {{reinterpret_cast<const std::byte*>(&sum_), sizeof sum_}, block_};
-    sum_ = store::checksum(pieces);
-    block_.clear();
-  }
-
-  store::Checksum sum_;
-  std::vector<std::byte> block_;
-};
 
 /// Length of the folder, with its slash, that all paths are in: a list keeps its digest when its folder moves.
 std::size_t common_folder(const std::vector<std::string>& paths) {
@@ -103,29 +40,7 @@ class FileSource : public Source {
   std::string name(std::uint64_t index) const override { return paths_[index]; }
 
   ConstBytes read(std::uint64_t index, std::uint64_t max_bytes, std::vector<std::byte>& buffer) const override {
-    // O_NONBLOCK: opening a FIFO must not block the thread until somebody writes.
-    const Descriptor file(open(paths_[index].c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (file.get() < 0) fail("cannot be opened", errno);
-    struct stat info {};
-    if (fstat(file.get(), &info) != 0) fail("cannot be examined (fstat)", errno);
-    if (!S_ISREG(info.st_mode)) throw Error(ErrorCode::io, "is not a regular file");
-    const auto size_bytes = static_cast<std::uint64_t>(info.st_size);
-    if (size_bytes > max_bytes) refuse_size(std::to_string(size_bytes), max_bytes);
-    // One byte more than the size, so that the end is seen in the first read.
-    std::size_t filled = 0;
-    grow(buffer, size_bytes + 1);
-    for (;;) {
-      const ssize_t got = pread(file.get(), buffer.data() + filled, buffer.size() - filled, static_cast<off_t>(filled));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail("cannot be read", errno);
-      filled += static_cast<std::size_t>(got);
-      if (got == 0 || (filled < buffer.size() && filled == size_bytes)) break;
-      // It grows while it is read, or has no size, as in /proc.
-      if (filled > max_bytes) refuse_size("at least " + std::to_string(filled), max_bytes);
-      if (filled == buffer.size()) buffer.resize(2 * buffer.size());
-    }
-    if (filled > max_bytes) refuse_size(std::to_string(filled), max_bytes);
-    return {buffer.data(), filled};
+    return read_file(paths_[index], max_bytes, buffer);
   }
 
   std::string digest() const override {
@@ -137,11 +52,6 @@ class FileSource : public Source {
   }
 
  private:
-  // The buffer never shrinks: clearing it for every sample would cost as much as the copy.
-  static void grow(std::vector<std::byte>& buffer, std::size_t size) {
-    if (buffer.size() < size) buffer.resize(size);
-  }
-
   std::vector<std::string> paths_;
   std::vector<std::int64_t> labels_;
 };
@@ -156,7 +66,7 @@ class MemorySource : public Source {
   std::int64_t label(std::uint64_t index) const override { return labels_.empty() ? 0 : labels_[index]; }
   std::string name(std::uint64_t index) const override { return "sample " + std::to_string(index) + " in memory"; }
   ConstBytes read(std::uint64_t index, std::uint64_t max_bytes, std::vector<std::byte>&) const override {
-    if (samples_[index].size() > max_bytes) refuse_size(std::to_string(samples_[index].size()), max_bytes);
+    check_size(samples_[index].size(), max_bytes);
     return samples_[index];
   }
   std::string digest() const override {
@@ -190,6 +100,10 @@ class Objects : public Source {
     return object;
   }
   bool gives_objects() const override { return true; }
+  bool wants_announcements() const override { return static_cast<bool>(source_.announce); }
+  void announce(std::span<const std::uint64_t> indices) const override {
+    if (source_.announce) source_.announce(indices);
+  }
   std::string digest() const override {
     Digest digest;
     digest.add(source_.digest);
@@ -199,6 +113,38 @@ class Objects : public Source {
 
  private:
   ObjectSource source_;
+};
+
+class Reader : public Source {
+ public:
+  explicit Reader(ReaderSource source) : source_(std::move(source)) {
+    if (!source_.read) throw Error(ErrorCode::invalid_argument, "a source of bytes needs a function that reads them");
+    check_labels(source_.size, source_.labels);
+  }
+  std::uint64_t size() const override { return source_.size; }
+  std::int64_t label(std::uint64_t index) const override { return source_.labels.empty() ? 0 : source_.labels[index]; }
+  std::string name(std::uint64_t index) const override {
+    return source_.name ? source_.name(index) : "sample " + std::to_string(index);
+  }
+  ConstBytes read(std::uint64_t index, std::uint64_t max_bytes, std::vector<std::byte>& buffer) const override {
+    const std::uint64_t size_bytes = source_.read(index, max_bytes, buffer);
+    check_size(size_bytes, max_bytes);
+    return {buffer.data(), size_bytes};
+  }
+  bool wants_announcements() const override { return static_cast<bool>(source_.announce); }
+  void announce(std::span<const std::uint64_t> indices) const override {
+    if (source_.announce) source_.announce(indices);
+  }
+  std::string digest() const override {
+    Digest digest;
+    digest.add(source_.digest);
+    digest.add(std::to_string(source_.size));
+    digest.add(std::as_bytes(std::span(source_.labels)));
+    return digest.text();
+  }
+
+ private:
+  ReaderSource source_;
 };
 
 class Concatenated : public Source {
@@ -229,6 +175,18 @@ class Concatenated : public Source {
   bool gives_objects() const override {
     return std::ranges::any_of(sources_, [](const SourcePtr& source) { return source->gives_objects(); });
   }
+  bool wants_announcements() const override {
+    return std::ranges::any_of(sources_, [](const SourcePtr& source) { return source->wants_announcements(); });
+  }
+  void announce(std::span<const std::uint64_t> indices) const override {
+    std::vector<std::vector<std::uint64_t>> parts(sources_.size());
+    for (const std::uint64_t index : indices) {
+      const std::size_t k = find(index);
+      parts[k].push_back(index - firsts_[k]);
+    }
+    for (std::size_t k = 0; k < sources_.size(); ++k)
+      if (!parts[k].empty() && sources_[k]->wants_announcements()) sources_[k]->announce(parts[k]);
+  }
   std::string digest() const override {
     Digest digest;
     for (const SourcePtr& source : sources_) digest.add(source->digest());
@@ -254,6 +212,8 @@ SourcePtr file_source(std::vector<std::string> paths, std::vector<std::int64_t> 
 SourcePtr memory_source(std::vector<std::vector<std::byte>> samples, std::vector<std::int64_t> labels) {
   return std::make_shared<MemorySource>(std::move(samples), std::move(labels));
 }
+
+SourcePtr reader_source(ReaderSource source) { return std::make_shared<Reader>(std::move(source)); }
 
 SourcePtr object_source(ObjectSource source) { return std::make_shared<Objects>(std::move(source)); }
 

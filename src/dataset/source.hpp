@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "penstock/dataset.hpp"
+#include "penstock/sample_index.hpp"
 #include "penstock/types.hpp"
 
 namespace penstock::dataset {
@@ -26,6 +28,10 @@ class Source {
   /// The sample, if it is an object of the program; read() then throws.
   virtual std::shared_ptr<void> object(std::uint64_t) const { return nullptr; }
   virtual bool gives_objects() const { return false; }
+  /// Whether announce() does anything.
+  virtual bool wants_announcements() const { return false; }
+  /// Samples that are read soon, in this order: the source may begin to fetch them. Must not block for them.
+  virtual void announce(std::span<const std::uint64_t>) const {}
   /// Hexadecimal digits, equal for equal lists of samples.
   virtual std::string digest() const = 0;
 };
@@ -35,6 +41,9 @@ using SourcePtr = std::shared_ptr<const Source>;
 SourcePtr file_source(std::vector<std::string> paths, std::vector<std::int64_t> labels);
 SourcePtr memory_source(std::vector<std::vector<std::byte>> samples, std::vector<std::int64_t> labels);
 SourcePtr object_source(ObjectSource source);
+SourcePtr reader_source(ReaderSource source);
+/// The samples of a saved index: whole files, or parts of files.
+SourcePtr index_source(std::shared_ptr<const SampleIndex> index);
 /// The samples of each, one source after another.
 SourcePtr concatenated(std::vector<SourcePtr> sources);
 

@@ -132,7 +132,9 @@ bool Worker::make_or_throw(Attempt& attempt, SampleTimes& times, Sample& sample)
     own();
     auto copy = std::make_shared<Sample>(sample);
     if (copy->object && chain_.calls.copy) copy->object = chain_.calls.copy(copy->object);
-    chain_.cache->insert(std::move(copy));
+    const bool measured = copy->object && chain_.calls.size_bytes;
+    const std::uint64_t size_bytes = measured ? chain_.calls.size_bytes(copy->object) : copy->data.size();
+    chain_.cache->insert(std::move(copy), size_bytes);
   };
 
   if (made == 0) remember();

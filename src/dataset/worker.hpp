@@ -41,6 +41,7 @@ struct Work {
   std::uint64_t claimed = 0;
   std::uint64_t done = 0;
   std::uint64_t size_bytes = 0;  ///< an estimate, until it is complete
+  bool announced = true;         ///< its source knows what it reads; no thread claims a sample before
   bool complete = false;
 };
 

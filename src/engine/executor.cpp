@@ -122,7 +122,7 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
                                      const Arithmetic& arithmetic, std::uint64_t signature) {
   if (Progress::in_forked_child()) OperationRun::throw_forked();
   std::unique_lock lock(mutex_);
-  take_back();
+  collect_dropped();
   caller = Caller::application;
   Operation& started = operations.at(operations.next());
   auto run = std::make_shared<OperationRun>(shared_from_this(), started);
@@ -210,19 +210,19 @@ void Executor::drop(Operation& operation) noexcept {
     if (operations.has_dropped()) unlock(lock);
     return;
   }
-  operation.next_let_go = let_go_.load(std::memory_order_relaxed);
-  while (!let_go_.compare_exchange_weak(operation.next_let_go, &operation, std::memory_order_release,
-                                        std::memory_order_relaxed)) {
+  operation.next_dropped = dropped_.load(std::memory_order_relaxed);
+  while (!dropped_.compare_exchange_weak(operation.next_dropped, &operation, std::memory_order_release,
+                                         std::memory_order_relaxed)) {
   }
 }
 
 // Takes over dropped operations. Called when an operation starts or makes progress, which is early enough.
-void Executor::take_back() {
-  if (let_go_.load(std::memory_order_relaxed) == nullptr) return;
-  Operation* next = let_go_.exchange(nullptr, std::memory_order_acquire);
+void Executor::collect_dropped() {
+  if (dropped_.load(std::memory_order_relaxed) == nullptr) return;
+  Operation* next = dropped_.exchange(nullptr, std::memory_order_acquire);
   while (next != nullptr) {
     Operation& operation = *next;
-    next = operation.next_let_go;
+    next = operation.next_dropped;
     operations.drop(operation);
   }
 }
@@ -264,7 +264,7 @@ bool Executor::progress(Caller by) noexcept {
     if (has_remote) the<RemoteMessages>().close_epochs();
     return any_moved;
   });
-  take_back();
+  collect_dropped();
   if (operations.has_dropped()) unlock(lock);
   return moved;
 }

@@ -106,14 +106,6 @@ void BlobState::begin_folder() {
   folder_ = name;
   has_witness_ = true;
   made_ns_ = now_ns();
-  const std::vector<std::byte> sealed = witness();
-  const ConstBytes piece(sealed);
-  backend_->put_if_absent(alive_key(), std::span(&piece, 1));
-}
-
-// The order matters: a collector removes the witness (gc/alive) before gc/gone, so one of the two looks shows it.
-bool BlobState::is_removed() const {
-  return backend_->exists(gone_key()) || (has_witness_ && !backend_->exists(alive_key()));
 }
 
 std::shared_ptr<BlobState> BlobState::prepare_clone(std::string_view name, const VersionMap& map) const {
@@ -129,9 +121,11 @@ void BlobState::follow_news() { news_ = News::of(title() + ' ' + folder_); }
 BlobState::Marks BlobState::marks() const {
   Marks marks;
   bool gone = has_witness_;
+  bool may_be_given_up = false;
   for (const std::string& mark : backend_->list_unchanged(key("gc"))) {
     const std::string_view name = std::string_view(mark).substr(mark.find_last_of('/') + 1);
     if (name == kAlive) gone = false;
+    if (name == kUnfinished) may_be_given_up = true;
     if (name == kGone) {
       gone = true;
       break;
@@ -142,6 +136,8 @@ BlobState::Marks BlobState::marks() const {
     if (name.starts_with("keep-")) marks.keep_from = std::max(marks.keep_from, number);
     if (name.starts_with("fence-")) marks.fence_below = std::max(marks.fence_below, number);
   }
+  // Whoever gives a creation up puts kUnfinished before.
+  if (may_be_given_up && !gone) gone = is_removed();
   if (gone) throw Error(ErrorCode::not_found, title() + " was removed; create it again, or list the store's blobs");
   return marks;
 }

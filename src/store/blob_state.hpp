@@ -13,10 +13,11 @@
 //   index/<number>       the whole map of a version; saves replaying, and keeps versions with a tag readable
 //   compact/<number>     another map of the version, to a contiguous copy of its data; only saves time
 //   tags/<tag>           the number of a version that gc keeps
-//   gc/alive             put first and removed with the data; if it is missing, the blob was removed
+//   gc/alive             makes the blob exist, or gives its creation up; see "Names" in docs/design/store-snapshots.md
 //   gc/fence-<number>    a gc gives up, or gave up, all uncommitted data with a base below <number>
 //   gc/keep-<number>     versions below <number> are collected, except those with a tag
-//   gc/gone              the blob was removed
+//   gc/gone              the blob was removed; with the time
+//   gc/clone             a clone that is not complete: its data is there before gc/alive
 //   gc/unfinished        a gc takes a blob without an entry for that of a dead process
 //   lost/<object>        copy of a damaged object that repair replaced or removed
 #pragma once
@@ -48,6 +49,7 @@ inline constexpr std::string_view kFormerFolders[] = {"homes", "folders"};
 inline constexpr std::string_view kAlive = "alive";
 inline constexpr std::string_view kGone = "gone";
 inline constexpr std::string_view kUnfinished = "unfinished";
+inline constexpr std::string_view kClone = "clone";
 inline constexpr std::uint64_t kInlineBytes = 4 << 10;
 inline constexpr std::uint64_t kMostBlobBytes = std::uint64_t{1} << 63;
 /// A writer checks every so many versions whether an index is due; more often if its record has few regions. A check
@@ -79,6 +81,8 @@ class BlobState {
   /// Removes the blob: no write succeeds from here on. Its data stays for remove_folder. Returns false, and changes
   /// nothing, if the blob was removed before.
   bool remove();
+  /// When the blob of a folder was removed; 0 if it was not, or if that is unknown.
+  static std::int64_t removal_time_ns(const Backend& backend, const std::string& folder);
   /// An entry of a name, or its witness, that is damaged, and how to mend it.
   struct DamagedEntry {
     std::string object;
@@ -86,7 +90,8 @@ class BlobState {
     std::vector<std::byte> content;  ///< what to replace it by; empty if that is unknown
     std::string action;              ///< the effect of the replacement
   };
-  /// The content of gc/alive in a folder: a copy of the entry of its blob. Throws Error(not_found), Error(corrupt).
+  /// The content of gc/alive in a folder: a copy of the entry of its blob. If the creation was given up, `name` is
+  /// empty. Throws Error(not_found), Error(corrupt).
   struct Witness {
     std::string name;
     std::vector<std::byte> entry;
@@ -131,7 +136,10 @@ class BlobState {
   /// Makes one version and returns its number; nothing if a gc has given up one of the parts. `number` as in Record.
   std::optional<std::uint64_t> commit(RecordKind kind, std::vector<Part> parts, std::uint64_t number = 0);
 
-  bool is_removed() const;
+  /// A blob without gc/alive does not exist yet (pending), or not any more.
+  enum class Existence : std::uint8_t { pending, there, removed };
+  Existence existence() const;
+  bool is_removed() const { return existence() != Existence::there; }
   /// What collectors have announced by marks in gc/.
   struct Marks {
     std::uint64_t keep_from = 0;    ///< versions below are collected, except those with a tag
@@ -168,8 +176,14 @@ class BlobState {
   struct News;
 
   BlobState(std::shared_ptr<Backend> backend, std::string_view name);
-  /// Creates a new folder by its first object.
+  /// Chooses a new folder. Stores nothing.
   void begin_folder();
+  /// Gives the creation of this blob up, so that it never exists. Returns false if the blob exists.
+  bool give_up() const;
+  /// Whether a collector may free what is left of the removed blob: its creator and its remover have had a lease to
+  /// look at the marks.
+  bool is_settled(std::int64_t deadline_ns) const;
+  void put(const std::string& object, const std::vector<std::byte>& content) const;
   /// The contents of the entry of the name and of its copy in gc/alive.
   std::vector<std::byte> header() const;
   std::vector<std::byte> witness() const;
@@ -183,9 +197,10 @@ class BlobState {
   /// False if the entry does not exist.
   bool read_entry(const std::string& entry);
   void follow_news();
-  /// Creates the entry of the name; throws Error(exists). Returns false if a gc has removed the blob, or has freed the
-  /// entries from which the number of this one follows: then the blob counts as removed.
+  /// Creates the entry of the name, and makes the blob exist; throws Error(exists). Returns false if another process
+  /// gave the creation up, or may free the entry: then the blob never exists.
   bool announce();
+  bool confirm(const std::string& entry, std::uint64_t freed);
   /// Whether an index, rather than the map of version `from`, is the shorter way to the map of `version`.
   bool is_shorter_from_index(std::uint64_t from, std::uint64_t version) const;
   void put_index_if_due(std::uint64_t version);
@@ -221,6 +236,7 @@ class BlobState {
   std::int64_t made_ns_ = 0;  ///< time in its entry
   bool grows_ = false;
   bool has_witness_ = false;  ///< gc/alive exists as long as the blob does; false: Penstock 0.1 made the blob
+  bool is_clone_ = false;     ///< has data before it has gc/alive
 
   std::atomic<std::uint64_t> known_{0};        ///< the newest version seen so far
   std::atomic<std::uint64_t> known_index_{0};  ///< a version that had an index at the last look

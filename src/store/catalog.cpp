@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include "penstock/error.hpp"
 #include "store/blob_state.hpp"
@@ -21,6 +22,9 @@ constexpr std::uint16_t kWitness = 4;
 constexpr std::string_view kFirst = "catalog";
 constexpr std::string_view kLater = "successors";
 constexpr std::string_view kFreed = "freed";
+/// Pauses of a creator that waits for another one, which has put its entry, before it gives the other up.
+constexpr auto kFirstPause = std::chrono::milliseconds(1);
+constexpr auto kLastPause = std::chrono::milliseconds(256);
 
 std::string first_entry(std::string_view name) { return std::string(kFirst) + '/' + std::string(name); }
 std::string later_entries(std::string_view name) { return std::string(kLater) + '/' + std::string(name); }
@@ -29,7 +33,8 @@ std::string later_entries(std::string_view name) { return std::string(kLater) + 
 
 struct BlobState::Standing {
   std::shared_ptr<BlobState> blob;      ///< null if the name is free
-  std::optional<std::uint64_t> newest;  ///< if a removed blob has the name: the number of its newest entry
+  std::optional<std::uint64_t> newest;  ///< if the name is free and has entries: the number of the newest
+  std::shared_ptr<BlobState> pending;   ///< the blob of the newest entry, if it does not exist yet
 };
 
 std::set<std::string> BlobState::names(const Backend& backend) {
@@ -84,15 +89,25 @@ BlobState::Standing BlobState::standing(const std::shared_ptr<Backend>& backend,
     std::shared_ptr<BlobState> blob(new BlobState(backend, name));
     // Later entries take precedence even if the mark of the first is missing: a power cut may have lost the mark.
     const std::vector<std::string> before = backend->list(later);
-    const bool read = blob->read_entry(before.empty() ? first : before.back());
-    if (!read && before.empty()) return {nullptr, std::nullopt};
+    const std::string& entry = before.empty() ? first : before.back();
+    const bool read = blob->read_entry(entry);
+    if (!read && before.empty()) return {nullptr, std::nullopt, nullptr};
     if (!read) continue;  // a newer entry exists by now, or all were freed
-    const bool gone = blob->is_removed();
-    if (!gone && before.empty()) return {std::move(blob), std::nullopt};
+    const Existence found = blob->existence();
+    // The folder's marks are freed after the entry. So if the entry is there by now, they said what is true.
+    if (found == Existence::there && before.empty() && backend->exists(entry)) {
+      return {std::move(blob), std::nullopt, nullptr};
+    }
     // A late creator may use a freed number again, but not the newest. So the newest entry must still be the same.
     if (backend->list_unchanged(later) != before) continue;
-    if (!gone) return {std::move(blob), std::nullopt};
-    return {nullptr, before.empty() ? 0 : number_of(before.back())};
+    if (!before.empty()) {
+      BlobState again(backend, name);
+      if (!again.read_entry(entry) || again.folder() != blob->folder()) continue;
+    }
+    if (found == Existence::there && before.empty()) continue;
+    if (found == Existence::there) return {std::move(blob), std::nullopt, nullptr};
+    const std::uint64_t newest = before.empty() ? 0 : number_of(before.back());
+    return {nullptr, newest, found == Existence::pending ? std::move(blob) : nullptr};
   }
 }
 
@@ -145,6 +160,51 @@ BlobState::Witness BlobState::read_witness(const Backend& backend, const std::st
   return witness;
 }
 
+// The order matters: a collector removes gc/alive before gc/gone, so one of the two looks shows a removal.
+BlobState::Existence BlobState::existence() const {
+  if (backend_->exists(gone_key())) return Existence::removed;
+  if (!has_witness_) return Existence::there;
+  try {
+    return read_witness(*backend_, folder_).name.empty() ? Existence::removed : Existence::there;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::not_found) return Existence::pending;
+    if (error.code() == ErrorCode::corrupt) return Existence::there;  // repair mends it
+    throw;
+  }
+}
+
+void BlobState::put(const std::string& object, const std::vector<std::byte>& content) const {
+  const ConstBytes piece(content);
+  backend_->put_if_absent(object, std::span(&piece, 1));
+}
+
+bool BlobState::give_up() const {
+  // Its writers would take a given-up blob for one that exists if they only saw gc/alive: see marks().
+  backend_->put_if_absent(key("gc/") + std::string(kUnfinished), {});
+  Encoder nobody;
+  encode_head(nobody, kWitnessMagic);
+  nobody.text("");
+  nobody.number(std::uint64_t{0});
+  put(alive_key(), nobody.seal());
+  return is_removed();
+}
+
+bool BlobState::is_settled(std::int64_t deadline_ns) const {
+  return made_ns_ <= deadline_ns && removal_time_ns(*backend_, folder_) <= deadline_ns;
+}
+
+std::int64_t BlobState::removal_time_ns(const Backend& backend, const std::string& folder) {
+  const std::string mark = folder + "/gc/" + std::string(kGone);
+  try {
+    const std::vector<std::byte> sealed = read_all(backend, mark);
+    if (sealed.empty()) return 0;  // put by a collector, or by Penstock 0.1
+    return Decoder(unseal(sealed, mark), mark).number<std::int64_t>();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::not_found && error.code() != ErrorCode::corrupt) throw;
+    return 0;
+  }
+}
+
 std::vector<BlobState::DamagedEntry> BlobState::damaged_entries(const std::shared_ptr<Backend>& backend,
                                                                 std::string_view name) {
   std::vector<DamagedEntry> damaged;
@@ -159,13 +219,15 @@ std::vector<BlobState::DamagedEntry> BlobState::damaged_entries(const std::share
       damaged.push_back(blob.substitute(entry, error.what()));
       continue;
     }
-    // An abandoned creation or clone leaves a folder without versions, or with its own mark: no damage.
+    // An abandoned creation leaves a folder without versions, an abandoned clone one with its own mark: no damage.
     try {
-      if (read_witness(*backend, blob.folder()).name == name) continue;
+      const Witness found = read_witness(*backend, blob.folder());
+      if (found.name.empty() || found.name == name) continue;
       damaged.push_back({blob.alive_key(), "the object is of another blob", blob.witness(), "it is written anew"});
     } catch (const Error& error) {
       const bool missing = error.code() == ErrorCode::not_found;
       if (!missing && error.code() != ErrorCode::corrupt) throw;
+      if (missing && backend->exists(blob.key("gc/") + std::string(kClone))) continue;
       if (missing && backend->list(blob.key("versions")).empty()) continue;
       damaged.push_back({blob.alive_key(), error.what(), blob.witness(),
                          "it is written anew; without it the blob counts as removed"});
@@ -195,6 +257,7 @@ BlobState::DamagedEntry BlobState::substitute(const std::string& entry, const st
     if (named.contains(folder) || backend_->exists(folder + "/gc/" + std::string(kGone))) continue;
     try {
       Witness found = read_witness(*backend_, folder);
+      if (found.name.empty()) continue;
       if (found.name == name_) {
         return {entry, reason, std::move(found.entry), "it is put back from the copy in " + folder};
       }
@@ -216,47 +279,68 @@ std::uint64_t BlobState::freed_numbers(const Backend& backend) {
 }
 
 bool BlobState::announce() {
-  const auto taken = [this] {
-    return Error(ErrorCode::exists, title() + " exists already; open it, or choose another name");
-  };
-  const std::uint64_t freed = freed_numbers(*backend_);
-  const Standing now = standing(backend_, name_);
-  if (now.blob) throw taken();
-  if (!has_witness_) begin_folder();
-  const std::uint64_t number = now.newest || freed > 0 ? std::max(now.newest.value_or(0), freed) + 1 : 0;
-  const std::string entry = number == 0 ? first_entry(name_) : numbered_key(later_entries(name_), number);
-  const std::vector<std::byte> content = header();
-  const ConstBytes piece(content);
-  if (!backend_->put_if_absent(entry, std::span(&piece, 1))) {
+  std::uint64_t freed = 0;
+  std::string entry;
+  // Creators wait for different times, so that they do not give each other up in turns.
+  const auto last_pause = kLastPause * (1 + random_ % 4);
+  for (auto pause = kFirstPause;;) {
+    freed = freed_numbers(*backend_);
+    const Standing now = standing(backend_, name_);
+    if (now.blob) {
+      throw Error(ErrorCode::exists, title() + " exists already; open it, or choose another name");
+    }
+    if (now.pending && pause <= last_pause) {
+      // Its creator most likely goes on soon.
+      std::this_thread::sleep_for(pause);
+      pause *= 2;
+      continue;
+    }
+    if (now.pending) {
+      // If gc/alive got lost, repair puts it back.
+      if (const auto damaged = damaged_entries(backend_, name_); !damaged.empty()) {
+        throw Error(ErrorCode::corrupt,
+                    title() + " is damaged, so it cannot be created; 'penstock store repair " + backend_->url() +
+                        "' shows what can be mended",
+                    -1, damaged.front().reason);
+      }
+      if (!now.pending->give_up()) continue;
+    }
+    if (!has_witness_) begin_folder();
+    const std::uint64_t number = now.newest || freed > 0 ? std::max(now.newest.value_or(0), freed) + 1 : 0;
+    entry = number == 0 ? first_entry(name_) : numbered_key(later_entries(name_), number);
+    const std::vector<std::byte> content = header();
+    const ConstBytes piece(content);
+    if (backend_->put_if_absent(entry, std::span(&piece, 1))) break;
+  }
+  if (!confirm(entry, freed)) {
+    give_up();
     remove_folder(*backend_, folder_);
-    erase_folder(*backend_, folder_);
-    throw taken();
-  }
-  // A collector may have freed the entries from which `number` follows, and the name may have a new blob. A collector
-  // puts its mark before it frees.
-  if (freed_numbers(*backend_) != freed) {
-    remove();
-    return false;
-  }
-  // A newer entry may exist. If `number` was used and freed before, another blob has the name: this entry goes.
-  // Otherwise the newer entry was made after this blob was found and removed, so this blob has its mark.
-  const std::vector<std::string> entries = backend_->list_unchanged(later_entries(name_));
-  const bool is_newest = number == 0 ? entries.empty() : entries.back() == entry;
-  if (!is_newest && !is_removed()) {
-    backend_->remove(entry);
-    remove_folder(*backend_, folder_);
-    erase_folder(*backend_, folder_);
-    throw taken();
-  }
-  // A collector that takes the folder for a dead process's puts kUnfinished before it looks for the entry. A blob that
-  // was found and removed passes here: it has no such mark, and the check of freed_numbers() catches a freed folder.
-  if (backend_->exists(key("gc/") + std::string(kUnfinished)) ||
-      (!backend_->exists(gone_key()) && !backend_->exists(alive_key()))) {
-    remove();
     return false;
   }
   follow_news();
   return true;
+}
+
+/// Makes the blob exist. The steps and their order: "Names" in docs/design/store-snapshots.md.
+bool BlobState::confirm(const std::string& entry, std::uint64_t freed) {
+  const auto has_mark = [&](std::string_view mark) { return backend_->exists(key("gc/") + std::string(mark)); };
+  // A collector that will remove an entry with this number has announced it before, or looks at this entry.
+  if (freed_numbers(*backend_) != freed) return false;
+  const std::vector<std::string> entries = backend_->list_unchanged(later_entries(name_));
+  if (entries.empty() ? entry != first_entry(name_) : entry != entries.back()) return false;
+  // A collector that takes a clone for a dead process's puts kUnfinished before it looks for the entry.
+  if (has_mark(kUnfinished) || (is_clone_ && !has_mark(kClone))) return false;
+  const std::vector<std::byte> sealed = witness();
+  const ConstBytes piece(sealed);
+  if (!backend_->put_if_absent(alive_key(), std::span(&piece, 1))) return false;
+  // The creation may have been given up, and all of it freed, before.
+  BlobState now(backend_, name_);
+  if (now.read_entry(entry) && now.folder_ == folder_) {
+    if (is_clone_) backend_->remove(key("gc/") + std::string(kClone));
+    return true;
+  }
+  // Without an entry it was given up, unless it was removed since and has a successor.
+  return has_mark(kGone);
 }
 
 void BlobState::free_names(const std::shared_ptr<Backend>& backend, std::chrono::seconds lease, GcReport& report) {
@@ -272,6 +356,11 @@ void BlobState::free_names(const std::shared_ptr<Backend>& backend, std::chrono:
     try {
       const Standing now = standing(backend, name);
       if (!now.blob) {
+        // The creator of a young blob may go on. Repair handles a blob whose gc/alive is missing without a removal.
+        if (now.pending) {
+          if (now.pending->made_ns_ > deadline_ns || !damaged_entries(backend, name).empty()) continue;
+          if (!now.pending->give_up()) continue;
+        }
         std::vector<std::string> entries = backend->list(later_entries(name));
         entries.push_back(first_entry(name));
         bool is_old = true;
@@ -279,9 +368,9 @@ void BlobState::free_names(const std::shared_ptr<Backend>& backend, std::chrono:
           BlobState blob(backend, name);
           if (!blob.read_entry(entry)) continue;
           if (backend->exists(blob.gone_key())) add(remove_folder(*backend, blob.folder()));
-          is_old = is_old && blob.made_ns_ <= deadline_ns;
+          is_old = is_old && blob.is_settled(deadline_ns);
         }
-        // The creator of a young entry may not have checked it yet: the mark below would make it start again.
+        // The mark below makes creators start again, so do not put it if nothing can be freed.
         if (!is_old) continue;
         dead.push_back(name);
         freed = std::max(freed, now.newest.value_or(0));
@@ -306,26 +395,25 @@ void BlobState::free_names(const std::shared_ptr<Backend>& backend, std::chrono:
   }
   if (dead.empty()) return;
   if (freed > freed_before) backend->put_if_absent(numbered_key(kFreed, freed), {});
-  // From here on a creator of one of these names takes a larger number, or sees the mark after it put its entry and
-  // gives up.
+  // From here on a creator takes a larger number, or sees the mark after it put its entry and gives up.
   for (const std::string& name : dead) {
-    if (standing(backend, name).blob) continue;
     std::vector<std::string> entries = backend->list(later_entries(name));
     if (!entries.empty() && number_of(entries.back()) > freed) continue;
-    // Repair handles a blob whose witness is missing without a removal.
     if (!damaged_entries(backend, name).empty()) continue;
     entries.insert(entries.begin(), first_entry(name));  // in this order: an earlier one must not stand for the name
     std::vector<std::string> folders;
-    bool settled = true;
-    for (const std::string& entry : entries) {
+    // The look before the mark may be out of date: give up what is pending now, and keep what is there.
+    const bool all_removed = std::all_of(entries.begin(), entries.end(), [&](const std::string& entry) {
       BlobState blob(backend, name);
-      if (!blob.read_entry(entry)) continue;
-      add(remove_folder(*backend, blob.folder()));
+      if (!blob.read_entry(entry)) return true;
       folders.push_back(blob.folder());
-      // Its creator may not have checked it yet.
-      settled = settled && blob.made_ns_ <= deadline_ns;
-    }
-    if (!settled) continue;
+      const Existence found = blob.existence();
+      if (found == Existence::there || blob.made_ns_ > deadline_ns) return false;
+      if (found == Existence::pending && !blob.give_up()) return false;
+      return blob.is_settled(deadline_ns);
+    });
+    if (!all_removed) continue;
+    for (const std::string& folder : folders) add(remove_folder(*backend, folder));
     backend->remove_all(entries);
     backend->prune(later_entries(name));
     // After the entries: a late writer learns from the missing witness that the blob was removed.
@@ -337,8 +425,13 @@ void BlobState::free_names(const std::shared_ptr<Backend>& backend, std::chrono:
 }
 
 bool BlobState::remove() {
-  if (!backend_->put_if_absent(gone_key(), {})) return false;
-  // If the witness is missing, an earlier removal came first and its folder, with its mark, was freed.
+  Encoder encoder;
+  encoder.number(now_ns());
+  const std::vector<std::byte> time = encoder.seal();
+  const ConstBytes piece(time);
+  if (!backend_->put_if_absent(gone_key(), std::span(&piece, 1))) return false;
+  // If the witness is missing, an earlier removal came first and its folder, with its mark, was freed. A collector
+  // leaves the folder of this removal for a lease, so that this look tells them apart.
   return !has_witness_ || backend_->exists(alive_key());
 }
 

@@ -255,6 +255,7 @@ void collect_folders(const std::shared_ptr<Backend>& backend, const std::set<std
     std::int64_t made_ns = 0;
     std::from_chars(folder.data() + folder.find('/') + 1, folder.data() + folder.size(), made_ns);
     if (in_use.contains(folder) || made_ns > deadline_ns) continue;
+    if (BlobState::removal_time_ns(*backend, folder) > deadline_ns) continue;
     if (backend->list(folder).empty()) {
       backend->prune(folder);
       continue;

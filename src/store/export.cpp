@@ -4,13 +4,17 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <random>
 #include <thread>
+#include <vector>
 
 #include "penstock/error.hpp"
 #include "penstock/store.hpp"
+#include "store/blob_state.hpp"
 
 namespace penstock {
 
@@ -18,6 +22,8 @@ namespace {
 
 constexpr std::uint64_t kPieceBytes = 8 << 20;
 constexpr std::uint64_t kMostThreads = 8;
+/// What file systems allocate at once: shorter runs of zeros save no space.
+constexpr std::size_t kHoleBytes = 4096;
 
 [[noreturn]] void fail_export(const std::string& path, const char* what) {
   const int error = errno;
@@ -25,12 +31,36 @@ constexpr std::uint64_t kMostThreads = 8;
               std::string("cannot ") + what + " " + path, -1, std::strerror(error), error);
 }
 
+/// Differs between hosts and containers, which may have equal host names and process numbers.
+std::string random_suffix() {
+  std::random_device random;
+  char suffix[40];
+  std::snprintf(suffix, sizeof suffix, ".penstock-%08x%08x%08x", random(), random(), random());
+  return suffix;
+}
+
+/// Calls action(offset, piece) for the parts of `data` that have other bytes than zeros. A part begins and ends at
+/// multiples of kHoleBytes within `data`.
+template <typename Action>
+void for_each_nonzero(ConstBytes data, const Action& action) {
+  const auto is_zero = [](ConstBytes block) {
+    return block.front() == std::byte{0} && std::memcmp(block.data(), block.data() + 1, block.size() - 1) == 0;
+  };
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at < data.size(); at += kHoleBytes) {
+    const ConstBytes block = data.subspan(at, std::min(kHoleBytes, data.size() - at));
+    if (!is_zero(block)) continue;
+    if (begin < at) action(begin, data.subspan(begin, at - begin));
+    begin = at + block.size();
+  }
+  if (begin < data.size()) action(begin, data.subspan(begin));
+}
+
 /// A plain file that appears under its name if it is complete, or else not at all.
 class PlainFile {
  public:
-  PlainFile(const std::string& path, std::uint64_t size_bytes)
-      : path_(path), temporary_(path + ".penstock-" + std::to_string(getpid())) {
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  PlainFile(const std::string& path, std::uint64_t size_bytes) : path_(path), temporary_(path + random_suffix()) {
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd_ < 0) fail_export(temporary_, "create");
     if (::ftruncate(fd_, static_cast<off_t>(size_bytes)) == 0) return;
     const int error = errno;
@@ -76,28 +106,28 @@ class PlainFile {
   bool finished_ = false;
 };
 
-/// Calls action(buffer, offset) for every piece of `size_bytes`, on several threads. Throws the first exception.
+/// Calls action(buffer, extent) for every extent, on several threads. Throws the first exception.
 template <typename Action>
-void for_each_piece(std::uint64_t size_bytes, const Action& action) {
-  std::atomic<std::uint64_t> next{0};
+void for_each_piece(const std::vector<store::Extent>& pieces, const Action& action) {
+  std::atomic<std::size_t> next{0};
   std::mutex mutex;
   std::exception_ptr failure;
   const auto work = [&] {
     try {
-      std::vector<std::byte> buffer(std::min(kPieceBytes, size_bytes));
+      std::vector<std::byte> buffer(kPieceBytes);
       for (;;) {
-        const std::uint64_t offset = next.fetch_add(kPieceBytes);
-        if (offset >= size_bytes) return;
-        action(Bytes(buffer).first(std::min<std::uint64_t>(buffer.size(), size_bytes - offset)), offset);
+        const std::size_t piece = next.fetch_add(1);
+        if (piece >= pieces.size()) return;
+        action(Bytes(buffer).first(pieces[piece].size_bytes), pieces[piece]);
       }
     } catch (...) {
-      next = size_bytes;
+      next = pieces.size();
       const std::lock_guard lock(mutex);
       if (!failure) failure = std::current_exception();
     }
   };
-  const std::uint64_t pieces = (size_bytes + kPieceBytes - 1) / kPieceBytes;
-  const std::uint64_t threads = std::min({pieces, kMostThreads, std::uint64_t{std::thread::hardware_concurrency()}});
+  const std::uint64_t threads =
+      std::min({std::uint64_t{pieces.size()}, kMostThreads, std::uint64_t{std::thread::hardware_concurrency()}});
   std::vector<std::thread> helpers;
   for (std::uint64_t i = 1; i < threads; ++i) helpers.emplace_back(work);
   work();
@@ -108,12 +138,24 @@ void for_each_piece(std::uint64_t size_bytes, const Action& action) {
 }  // namespace
 
 void Store::export_file(std::string_view name, std::uint64_t version, const std::string& path) const {
-  const Snapshot snapshot = open(name).snapshot(version);
-  PlainFile file(path, snapshot.size_bytes());
-  for_each_piece(snapshot.size_bytes(), [&](Bytes piece, std::uint64_t offset) {
-    const ReadRegion region{offset, piece};
-    snapshot.read(std::span(&region, 1));
-    file.write(offset, piece);
+  const auto blob = store::BlobState::open(backend_, name);
+  const auto map = blob->readable_at(version).map;
+  std::vector<store::Extent> pieces;
+  for (const store::Extent& range : map->stored_ranges()) {
+    for (std::uint64_t done = 0; done < range.size_bytes;) {
+      // Pieces end at multiples of kPieceBytes, so that holes are found where file systems can have them.
+      const std::uint64_t offset = range.offset_bytes + done;
+      const std::uint64_t size = std::min(kPieceBytes - offset % kPieceBytes, range.size_bytes - done);
+      pieces.push_back({offset, size});
+      done += size;
+    }
+  }
+  // What is not written reads as zeros and takes no space.
+  PlainFile file(path, map->size_bytes());
+  for_each_piece(pieces, [&](Bytes buffer, const store::Extent& piece) {
+    const ReadRegion region{piece.offset_bytes, buffer};
+    blob->read(*map, std::span(&region, 1));
+    for_each_nonzero(buffer, [&](std::size_t at, ConstBytes data) { file.write(piece.offset_bytes + at, data); });
   });
   file.finish();
 }

@@ -119,12 +119,18 @@ void BlobState::compact(std::uint64_t version) {
 }
 
 void BlobState::clone(std::uint64_t version, std::string_view name) {
+  // Durable even if writes are not, as a creation is: durable writers rely on what the clone begins with.
+  if (const auto durable = durable_backend(backend_); durable != backend_) {
+    return open(durable, name_)->clone(version, name);
+  }
   const auto map = readable_map_at(version);
   const auto clone = prepare_clone(name, *map);
   if (find(backend_, clone->name())) {
     throw Error(ErrorCode::exists, clone->title() + " exists already; choose another name");
   }
   clone->begin_folder();
+  clone->is_clone_ = true;
+  backend_->put_if_absent(clone->key("gc/") + std::string(kClone), {});
   std::vector<std::pair<std::string, std::string>> copies;
   for (const auto& source : map->sources()) {
     if (!source->is_object()) continue;
@@ -150,10 +156,6 @@ void BlobState::clone(std::uint64_t version, std::string_view name) {
   record.time_ns = now_ns();
   record.writer = writer_name();
   record.identity = 1;
-  const auto put = [&](const std::string& object, const std::vector<std::byte>& sealed) {
-    const ConstBytes piece(sealed);
-    backend_->put_if_absent(object, std::span(&piece, 1));
-  };
   put(clone->index_key(1), first.encode());
   put(clone->record_key(1), encode(record));
   put(numbered_key(clone->key("gc"), 1).insert(clone->key("gc/").size(), "keep-"), {});

@@ -1,6 +1,7 @@
-/* A Spin model of the publication protocol of the versioned store (docs/design/store.md).
+/* A Spin model of the publication protocol of the versioned store (docs/design/store.md), and of compaction
+ * (docs/design/store-snapshots.md).
  *
- * Writers, a collector and a reader take their steps in every possible order. A dead or sleeping process takes no
+ * Writers, a collector, a reader and a compaction take their steps in every possible order. A dead or sleeping process takes no
  * further step. Spin examines every prefix of every order, so crashes need no steps of their own. Each write covers the
  * whole blob, so only its own version needs its data: the collector may remove as much as possible, which exposes
  * mistakes. tests/python/test_publication_model.py runs the model, and runs it again with each planted mistake (-D and
@@ -14,8 +15,13 @@
 #define ROUNDS 1
 #define READERS 0
 #endif
+#ifndef COMPACTIONS
+#define COMPACTIONS 0
+#endif
 #define ATTEMPTS 2
-#define IDS (WRITERS * ATTEMPTS + 1)
+#define COMPACTED (WRITERS * ATTEMPTS + 1) /* the first attempt of a compaction */
+#define COPIES (COLLECTORS * ROUNDS + 1)   /* attempts of a compaction */
+#define IDS (COMPACTED + COMPACTIONS * COPIES)
 #define NUMBERS (WRITERS * ATTEMPTS + COLLECTORS * ROUNDS + 2)
 #define FENCE 100
 
@@ -32,6 +38,12 @@ byte truth[NUMBERS];
 byte truth_fence[NUMBERS]; /* the highest b of all fences up to a version */
 byte top;
 byte acknowledged[IDS]; /* the version that the caller was told */
+byte fences;            /* records in the log that are fences */
+
+/* Of a compaction. */
+byte compact_map;     /* compact/<compacted>: the attempt that copied the data; 0: no such object */
+byte compacted;       /* the version that is compacted */
+bool compact_done;    /* the caller was told so */
 
 #define valid(v) (truth[v] > 0 && truth[v] < FENCE && base_of[truth[v]] >= truth_fence[v - 1])
 
@@ -46,6 +58,10 @@ inline link_record(v, content) {
      truth_fence[v] = truth_fence[v - 1];
      if
      :: content > FENCE && content - FENCE > truth_fence[v] -> truth_fence[v] = content - FENCE
+     :: else
+     fi;
+     if
+     :: content > FENCE -> fences++
      :: else
      fi
   :: else
@@ -87,8 +103,48 @@ inline check() {
       :: else
       fi
     }
+    assert(!compact_done || compacted < keep_mark || (compact_map > 0 && data[compact_map]));
     i = 0
   }
+}
+
+/* Copies the data of a version, and puts a map to the copy. */
+proctype Compaction() {
+  byte id, newest, fence, attempt, i;
+  find_latest(newest);
+  atomic { newest > 0 -> compacted = newest; newest = 0 };
+  do
+  :: attempt++;
+     /* It begins again only if a collector has appended another fence: one that died before that stops nobody. */
+     assert(attempt <= fences + 1);
+     id = COMPACTED + attempt - 1;
+     find_latest(newest);
+     base_of[id] = newest;
+     data[id] = true;
+     compact_map = id;
+#ifndef NO_LOOK_AFTER_COMPACTION
+     fence = fence_mark;
+     if
+     :: fence > base_of[id] ->
+        find_latest(newest);
+#ifdef MARK_DECIDES
+        skip
+#else
+        if
+        :: truth_fence[newest] <= base_of[id] -> break
+        :: else
+        fi
+#endif
+     :: else -> break
+     fi;
+     compact_map = 0;
+     data[id] = false
+#else
+     break
+#endif
+  od;
+  compact_done = true;
+  check()
 }
 
 proctype Writer(byte me) {
@@ -161,6 +217,11 @@ proctype Collector() {
           :: else
           fi
         };
+        /* It may die here, and a compaction must not wait for it. */
+        if
+        :: COMPACTIONS > 0 -> goto end
+        :: skip
+        fi;
 #ifdef LIST_BEFORE_FENCE
         j = newest + 1;
         append(j, FENCE + b);
@@ -171,7 +232,7 @@ proctype Collector() {
 #endif
         for (j : 1 .. IDS - 1) {
           atomic {
-            named = false;
+            named = (compact_map == j);
             for (i : 1 .. version) {
               named = named || (truth[i] == j && valid(i))
             }
@@ -217,6 +278,10 @@ proctype Collector() {
             if
             :: truth[j] > 0 && truth[j] < FENCE -> data[truth[j]] = false
             :: else
+            fi;
+            if
+            :: compacted == j && compact_map > 0 -> data[compact_map] = false; compact_map = 0
+            :: else
             fi
           }
         }
@@ -232,7 +297,9 @@ proctype Collector() {
      :: else
      fi;
      check()
-  od
+  od;
+end:
+  skip
 }
 
 /* Replays from the index of the newest mark, and reads the marks afterwards. */
@@ -261,6 +328,9 @@ init {
     }
 #if READERS > 0
     run Reader();
+#endif
+#if COMPACTIONS > 0
+    run Compaction();
 #endif
     for (i : 1 .. COLLECTORS) {
       run Collector()

@@ -250,7 +250,7 @@ def bench(*arguments):
 
 @needs_mpi
 @pytest.mark.parametrize("name", [name for name in CASES if name != "overlap"])
-def test_each_benchmark_runs(name):
+def test_each_benchmark_runs(name, tmp_path):
     mpi = installations()[0]
     if name == "torch" and importlib.util.find_spec("torch") is None:
         pytest.skip("PyTorch is not installed; tests/pytorch_programs runs it where it is")
@@ -258,6 +258,7 @@ def test_each_benchmark_runs(name):
         "collectives": ["--ops", "bcast,allreduce,scatter,alltoall,reduce_scatter_block,scan", "--bytes", "8,1K"],
         "redistribute": ["--orders", "200"],
         "store": ["--bytes", "256K", "--row-bytes", "1K,32K"],
+        "ingest": ["--images", "32", "--directory", str(tmp_path)],
     }
     done = bench(name, "--ranks", "2", "--mpi", mpi.name, "--json", *quick[name])
     assert done.returncode == 0, done.stderr
@@ -314,7 +315,7 @@ def test_wrong_arguments():
     ):
         done = bench(name, option, value, "--ranks", "1", "--mpi", mpi)
         assert done.returncode == 2
-        assert f"'{value}' is none of" in done.stderr.splitlines()[-1], done.stderr
+        assert f"'{value}' is not one of" in done.stderr.splitlines()[-1], done.stderr
         assert "repetition" not in done.stderr, "a job was started"
     for option, value in (
         ("--bytes", "2X"),

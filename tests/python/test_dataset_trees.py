@@ -12,6 +12,7 @@ import penstock as ps
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from penstock.dataset.statistics import report
 
 
 class Numbers:
@@ -240,7 +241,7 @@ def test_with_indices_and_len_and_report():
 )
 def test_the_report_names_the_bottleneck(stats, expected):
     made = ps.Stats(elapsed_s=1.0, threads=2, batches=1, samples=4, **stats)
-    assert expected in ps.dataset._report(made)
+    assert expected in report(made)
 
 
 def noisy(base: ps.Dataset) -> ps.Dataset:

@@ -77,3 +77,20 @@ def test_equal_files_have_no_hashes_that_differ(tmp_path: Path) -> None:
             with pytest.raises(TypeError, match="unhashable"):
                 hash(file)
     assert f == ps.File() == MPI.FILE_NULL
+
+
+def test_delete_splits_the_url_before_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    removed: list[tuple[str, str]] = []
+
+    class Recorded:
+        def __init__(self, url: str, *, create: bool) -> None:
+            assert not create
+            self.url = url
+
+        def remove(self, name: str) -> None:
+            removed.append((self.url, name))
+
+    monkeypatch.setattr("penstock.file.Store", Recorded)
+    ps.File.Delete("rados://pool/run7/field?conf=/etc/ceph/ceph.conf")
+    ps.File.Delete("file:///scratch/run7/what?")
+    assert removed == [("rados://pool/run7?conf=/etc/ceph/ceph.conf", "field"), ("file:///scratch/run7", "what?")]

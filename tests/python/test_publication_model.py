@@ -15,10 +15,12 @@ import pytest
 MODELS = Path(__file__).parent.parent / "model"
 WRITERS_AND_COLLECTOR = ["-DWRITERS=2", "-DROUNDS=1", "-DREADERS=0"]
 READER_AND_COLLECTOR = ["-DWRITERS=1", "-DROUNDS=2", "-DREADERS=1"]
-# Roles for one name: a new creator, a sleeping creator, a collector.
-TWO_REMOVERS = ["-DCREATORS=1", "-DREMOVERS=2", "-DROUNDS=1", "-DSTART=1"]
-TWO_CREATORS = ["-DCREATORS=2", "-DREMOVERS=1", "-DROUNDS=1", "-DSTART=1"]
-NUMBER_FREED = ["-DCREATORS=1", "-DREMOVERS=1", "-DROUNDS=1", "-DSTART=2"]
+COMPACTION = ["-DWRITERS=1", "-DROUNDS=1", "-DREADERS=0", "-DCOMPACTIONS=1"]
+# Roles for one name whose newest entry has the number START.
+SLEEPER = ["-DCREATORS=0", "-DREMOVERS=1", "-DCOLLECTORS=1", "-DSLEEPERS=1", "-DSTART=0"]
+TWO_REMOVERS = ["-DCREATORS=0", "-DREMOVERS=2", "-DCOLLECTORS=1", "-DSLEEPERS=0", "-DSTART=1"]
+NUMBER_FREED = ["-DCREATORS=0", "-DREMOVERS=1", "-DCOLLECTORS=1", "-DSLEEPERS=1", "-DSTART=2"]
+TWO_NAME_COLLECTORS = ["-DCREATORS=0", "-DREMOVERS=0", "-DCOLLECTORS=2", "-DSLEEPERS=1", "-DSTART=1"]
 ONE_OF_EACH = ["-DTAGGERS=1", "-DCLONERS=1", "-DWRITERS=1", "-DCOLLECTORS=1"]
 TWO_COLLECTORS = ["-DTAGGERS=0", "-DCLONERS=1", "-DWRITERS=0", "-DCOLLECTORS=2"]
 
@@ -72,12 +74,27 @@ def verified(request: pytest.FixtureRequest, verifications: dict[str, Future[Ver
     [
         ("publication", WRITERS_AND_COLLECTOR, 1_000_000),
         ("publication", READER_AND_COLLECTOR, 1_000_000),
-        ("names", TWO_REMOVERS, 1_000_000),
-        ("names", NUMBER_FREED, 300_000),
+        ("publication", COMPACTION, 200_000),
+        ("names", SLEEPER, 1_000_000),
+        ("names", TWO_REMOVERS, 100_000),
+        ("names", NUMBER_FREED, 1_000_000),
+        ("repair", [], 100_000),
+        ("export", [], 10_000),
         ("snapshots", ONE_OF_EACH, 500_000),
         ("snapshots", TWO_COLLECTORS, 10_000),
     ],
-    ids=["writers", "reader", "removers", "freed", "snapshots", "collectors"],
+    ids=[
+        "writers",
+        "reader",
+        "compaction",
+        "sleeper",
+        "removers",
+        "freed",
+        "repair",
+        "export",
+        "snapshots",
+        "collectors",
+    ],
 )
 def test_no_order_of_steps_breaks_a_promise(
     verified: Verified, model: str, processes: list[str], expected: int
@@ -95,11 +112,24 @@ def test_no_order_of_steps_breaks_a_promise(
         ("publication", "LIST_BEFORE_FENCE", WRITERS_AND_COLLECTOR, "data"),
         ("publication", "MARK_AFTER_REMOVAL", WRITERS_AND_COLLECTOR, "data"),
         ("publication", "NO_LOOK_AFTER_REPLAY", READER_AND_COLLECTOR, "wrong"),
-        ("names", "LIST_ONCE", NUMBER_FREED, "took"),
-        ("names", "NO_LOOK_AFTER_CREATION", NUMBER_FREED, "took"),
-        ("names", "REMOVE_THE_NEWEST", NUMBER_FREED, "free_then"),
-        ("names", "NO_LOOK_AFTER_READ", TWO_REMOVERS, "took"),
-        ("names", "NO_LOOK_AT_OWN_MARK", TWO_CREATORS, "took"),
+        ("publication", "NO_LOOK_AFTER_COMPACTION", COMPACTION, "compact_map"),
+        ("publication", "MARK_DECIDES", COMPACTION, "attempt"),
+        ("names", "VISIBLE_AT_ENTRY", SLEEPER, "took"),
+        ("names", "NO_GIVING_UP", SLEEPER, "took"),
+        ("names", "NO_LEASE_OF_REMOVALS", SLEEPER, "newest"),
+        ("names", "NO_LOOK_AT_ALIVE", TWO_REMOVERS, "look"),
+        ("names", "LIST_MARKS_ONCE", TWO_REMOVERS, "look"),
+        ("names", "GONE_BEFORE_ALIVE", TWO_REMOVERS, "newest"),
+        ("names", "REMOVE_THE_NEWEST", TWO_REMOVERS, "free_then"),
+        ("names", "NO_LOOK_AFTER_ENTRY", NUMBER_FREED, "is_free"),
+        ("names", "NO_LOOK_AT_FREED", TWO_NAME_COLLECTORS, "took"),
+        ("repair", "NO_CHECK_OF_THE_LOG", [], "at>3"),
+        ("repair", "REMOVE_THE_RECORD", [], "repaired"),
+        ("repair", "MARK_AFTER_REMOVAL", [], "keep"),
+        ("export", "ONE_TEMPORARY_NAME", [], "content"),
+        ("export", "IGNORE_FAILED_READS", [], "content"),
+        ("export", "RENAME_BEFORE_SYNC", [], "content"),
+        ("export", "NO_SYNC_OF_THE_DIRECTORY", [], "acknowledged"),
         ("snapshots", "NO_SYNC_OF_TAGS", ONE_OF_EACH, "tagged"),
         ("snapshots", "NO_LOOK_AFTER_TAG", ONE_OF_EACH, "tagged"),
         ("snapshots", "TAGS_BEFORE_MARK", ONE_OF_EACH, "tagged"),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes.util
+import errno
+import io
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -31,6 +34,71 @@ def read(source: ps.Blob | ps.Snapshot, offset: int, size: int) -> bytes:
     data = bytearray(size)
     source.read([(offset, data)])
     return bytes(data)
+
+
+def test_a_path_is_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ps.Store(Path("run")).create("field", size=3).write([(0, b"abc")])
+    assert ps.Store(f"file://{tmp_path}/run").open("field").read_bytes() == b"abc"
+
+
+def test_reads_bytes_and_arrays(store: ps.Store) -> None:
+    blob = store.create("field", size=100)
+    numbers = np.arange(10, dtype="<f8")
+    blob.write([(16, numbers)])
+    blob.write([(16, b"\xff" * 80)])
+    then = blob.snapshot(1)
+    np.testing.assert_array_equal(then.read_array("<f8", offset=16, count=10), numbers)
+    np.testing.assert_array_equal(blob.read_array("<f8", 16, 3, version=1), numbers[:3])
+    assert then.read_array("<f8", offset=16).size == 10, "whole elements up to the end"
+    assert blob.read_bytes(95) == b"\xff\0\0\0\0"
+    assert blob.read_bytes(15, 2) == b"\0\xff"
+    assert blob.read_bytes(98, 10) == b"\0\0"
+    assert blob.read_bytes(100) == blob.read_bytes(1000, 1) == b""
+    assert len(blob.read_bytes()) == 100
+    for wrong in [{"offset": -1}, {"count": -1}, {"dtype": object}]:
+        with pytest.raises(ps.Error, match="expected"):
+            then.read_array(**wrong)
+
+
+def test_a_version_is_a_file(store: ps.Store) -> None:
+    blob = store.create("table.npy", size=1_000_128)
+    content = io.BytesIO()
+    np.save(content, np.arange(125_000, dtype="<i8"))
+    blob.write([(0, content.getvalue())])
+    with blob.snapshot().open() as file:
+        blob.write([(0, b"later")])
+        assert file.seekable()
+        assert file.readable()
+        assert not file.writable()
+        np.testing.assert_array_equal(np.load(file), np.arange(125_000))
+        assert file.read() == b""
+        assert file.seek(-8, os.SEEK_END) == 1_000_120
+        assert file.read(100) == (124_999).to_bytes(8, "little")
+        assert file.seek(2_000_000) == 2_000_000
+        assert file.read(1) == b""
+        with pytest.raises(ps.Error, match="expected a place"):
+            file.raw.seek(-1)
+    with pytest.raises(ValueError, match="closed"):
+        file.read()
+
+
+def test_errors_are_pythons_own_too(store: ps.Store) -> None:
+    store.create("field", size=10)
+    with pytest.raises(FileExistsError) as exists:
+        store.create("field", size=10)
+    assert isinstance(exists.value, ps.Error)
+    assert (exists.value.code, exists.value.errno) == ("exists", errno.EEXIST)
+    with pytest.raises(FileNotFoundError, match="does not exist") as missing:
+        store.open("other")
+    assert (missing.value.code, missing.value.errno) == ("not_found", errno.ENOENT)
+    with pytest.raises(ValueError, match="write of") as refused:
+        store.open("field").write([(9, b"ab")])
+    assert isinstance(refused.value, ps.Error)
+    for error in (exists.value, missing.value, refused.value):
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is type(error)
+        assert str(again) == str(error)
 
 
 def test_a_write_is_one_version(store: ps.Store) -> None:
@@ -136,7 +204,7 @@ def test_a_ceph_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
 
 def test_a_directory_that_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ps.Error, match="no store") as caught:
+    with pytest.raises(ps.Error, match="not a store") as caught:
         ps.Store(f"file://{tmp_path}")
     assert caught.value.code == "invalid_argument"
     with pytest.raises(ps.Error) as caught:
@@ -428,7 +496,7 @@ def test_blobs_are_made_and_written_from_the_command_line(tmp_path: Path) -> Non
         (("create", "{place}", "x"), 2, "give its --size, or --grows"),
         (("create", "{place}", "field", "--size", "1"), 1, "exists already"),
         (("create", "{place}", "x", "--size", "1Q"), 2, "'1Q' is not a size; expected bytes such as 4096, 64K"),
-        (("create", "{place}", "x", "--size", "-1"), 2, "no size"),
+        (("create", "{place}", "x", "--size", "-1"), 2, "is not a size"),
         (("write", "{place}/field", "{empty}"), 2, "give a file with data"),
         (("write", "{place}/field", "{place}"), 2, "does not exist"),
         (("write", "{place}/field", "{part}", "--offset", "8"), 2, "expected it within [0, 8)"),

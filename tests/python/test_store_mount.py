@@ -145,4 +145,4 @@ def test_a_store_that_is_not_there(place: Path, tmp_path: Path, foreground: list
 
 def test_a_directory_that_cannot_be_mounted_on(store: ps.Store, tmp_path: Path) -> None:
     done = subprocess.run([*COMMAND, store.url, str(tmp_path / "none")], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "no directory" in done.stderr
+    assert done.returncode == 1 and "is not a directory" in done.stderr

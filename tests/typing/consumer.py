@@ -137,6 +137,13 @@ def datasets(paths: list[str], comm: ps.Comm) -> None:
     trees = trees.limits(max_bytes=1 << 20, max_seconds=2.5).ignore_errors(3, replace=True, log="skipped.jsonl")
     assert_type(trees.batch(2).prefetch(4, max_bytes=1 << 30), ps.TreeDataset)
     assert_type(trees.report(), str)
+    assert_type(trees.flat_map(list).pack(128).batch(8), ps.TreeDataset)
+    assert_type(trees.shuffle(1, block=64).bucket_by_length([1, 2], 8).cache(max_bytes=1 << 20), ps.TreeDataset)
+    assert_type(ps.Dataset.from_tfrecord(paths), ps.TreeDataset)
+    assert_type(ps.Dataset.from_parquet(paths, columns=["x"]), ps.TreeDataset)
+    assert_type(ps.Dataset.from_tar(paths, field="jpg"), ps.Dataset)
+    assert_type(ps.Dataset.from_index("train.index"), ps.Dataset)
+    assert_type(ps.dataset.build_index(paths, "train.index").samples, int)
 
 
 def models() -> None:

@@ -80,6 +80,7 @@ QUALIFIED = re.compile(r"`{1,2}((?:ps|penstock)\.[A-Za-z_][\w.]*)")
 CLASS_LIKE = re.compile(r"`{1,2}([A-Z][A-Za-z]+(?:\.\w+)?)`{1,2}")
 # Classes and methods of mpi4py, which docstrings name as mpi4py does, and of Python.
 OTHERS = {"Free", "Dup", "Start", "Wait", "Test", "None", "True", "False", "MPI"}
+OTHERS |= {"FileNotFoundError", "FileExistsError", "ValueError", "Path"}
 
 
 def documented() -> list[tuple[str, object, str]]:
@@ -102,7 +103,10 @@ def documented() -> list[tuple[str, object, str]]:
                 continue
             found.append((where, each, inspect.getdoc(each) or ""))
             if inspect.isclass(each):
-                for member, value in vars(each).items():
+                bases = [base for base in each.__mro__ if base.__module__.startswith("penstock")]
+                for member, value in {
+                    name: value for base in bases[::-1] for name, value in vars(base).items()
+                }.items():
                     if not member.startswith("_") and (text := getattr(value, "__doc__", None)):
                         found.append((f"{where}.{member}", each, text))
     return found

@@ -15,6 +15,7 @@ CASES = {
     "collectives": "penstock.bench.collectives",
     "overlap": "penstock.bench.overlap",
     "redistribute": "penstock.bench.redistribute",
+    "ingest": "penstock.bench.ingest",
     "store": "penstock.bench.store",
     "torch": "penstock.bench.torch",
 }

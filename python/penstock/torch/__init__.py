@@ -22,11 +22,12 @@ except ImportError as _error:
         cause=str(_error),
     ) from _error
 
+from penstock.dataset.torch import DataLoader
 from penstock.torch.creation import Options, create
 from penstock.torch.launch import register_rendezvous
 from penstock.torch.process_group import ProcessGroup
 
-__all__ = ["Options", "ProcessGroup", "register"]
+__all__ = ["DataLoader", "Options", "ProcessGroup", "register"]
 
 
 def register() -> None:

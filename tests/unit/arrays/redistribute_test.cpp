@@ -431,8 +431,10 @@ TEST(StridedParts, WrongOnesAreErrorsEverywhere) {
       {"strides given", [](auto& in, auto&) { in[0].strides_elems.pop_back(); }},
       {"stride of a local array is 0", [](auto&, auto& out) { out[0].strides_elems[0] = 0; }},
       {"overlaps", [](auto& in, auto& out) { out[0].data = const_cast<std::byte*>(in[0].data) + 8; }},
-      {"beyond 2^63 bytes", [](auto& in, auto&) { in[0].strides_elems[0] = std::int64_t{1} << 61; }},
-      {"beyond 2^63 bytes", [](auto& in, auto&) { in[0].strides_elems[0] = -(std::int64_t{1} << 61); }},
+      {"the strides of a local array reach 2^63 elements",
+       [](auto& in, auto&) { in[0].strides_elems[0] = std::int64_t{1} << 61; }},
+      {"the strides of a local array reach beyond 2^63 bytes",
+       [](auto& in, auto&) { in[0].strides_elems[0] = -(std::int64_t{1} << 61); }},
   };
   for (const Wrong& wrong : all) {
     const auto errors = outcomes([&](Comm& comm) {

@@ -253,8 +253,8 @@ TEST(SplitModel, RejectsWhatCannotBe) {
   const auto cases = std::map<std::string, std::string>{
       {"there are 1 cores; expected at least 2", message_of([] { advise_ranks({}, 1, 1); })},
       {"at most 16384", message_of([] { advise_ranks({}, 1 << 20, 1); })},
-      {"op is allgather, expected", message_of([] { blocking_time({.kind = CollectiveKind::allgather}, 4); })},
-      {"op is barrier, expected", message_of([] {
+      {"op is allgather; expected", message_of([] { blocking_time({.kind = CollectiveKind::allgather}, 4); })},
+      {"op is barrier; expected", message_of([] {
          divided_time({.kind = CollectiveKind::barrier}, {4, 1}, 1);
        })},
       {"radix is 1; expected at least 2", message_of([] {
@@ -272,7 +272,7 @@ TEST(SplitModel, RejectsWhatCannotBe) {
       {"there are 0 ranks", message_of([] {
          evaluate_split({}, {0, 1}, 1);
        })},
-      {"there are -1 cores of communication", message_of([] {
+      {"there are -1 communication cores", message_of([] {
          communication_time({}, {4, -1}, 0);
        })},
       {"the computation is -1", message_of([] {

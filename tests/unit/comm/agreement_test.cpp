@@ -198,7 +198,8 @@ TEST(UserOp, IsNeededForElementsOfOtherSizes) {
   });
   for (const auto& error : errors) {
     ASSERT_TRUE(error);
-    EXPECT_NE(error->message().find("12 bytes"), std::string::npos) << error->message();
+    EXPECT_NE(error->message().find("element_bytes is 12 without a user operation"), std::string::npos)
+        << error->message();
   }
 }
 

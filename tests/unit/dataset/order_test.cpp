@@ -45,6 +45,40 @@ TEST(Permutation, WorksAtTheLargestSizes) {
   }
 }
 
+TEST(Permutation, HasAnInverse) {
+  for (std::uint64_t size : {1, 2, 5, 17, 1000, 70000}) {
+    const Permutation permutation(7, 3, size);
+    for (std::uint64_t i = 0; i < size; ++i) ASSERT_EQ(permutation.inverse(permutation(i)), i) << size;
+  }
+}
+
+TEST(ShuffledInBlocks, IsAPermutationThatUsesAWindowOfBlocksAtATime) {
+  for (std::uint64_t size : {1, 2, 7, 64, 100, 1001})
+    for (std::uint64_t block : {1, 3, 16, 2000})
+      for (std::uint64_t window : {1, 2, 5, 4000}) {
+        const OrderPtr order = shuffled_in_blocks(sequential(size), 5, block, window);
+        ASSERT_EQ(order->size(), size);
+        const std::vector<std::uint64_t> indices = all(*order, 2);
+        ASSERT_EQ(std::set<std::uint64_t>(indices.begin(), indices.end()).size(), size);
+        ASSERT_LT(*std::ranges::max_element(indices), size);
+        // A block's first and last use enclose at most the samples of its window.
+        std::map<std::uint64_t, std::pair<std::size_t, std::size_t>> uses;
+        for (std::size_t i = 0; i < indices.size(); ++i) {
+          const auto [use, first] = uses.try_emplace(indices[i] / block, i, i);
+          use->second.second = i;
+        }
+        for (const auto& [which, use] : uses) ASSERT_LE(use.second - use.first, window * block - 1);
+        if (size > 60 && block < size) {
+          EXPECT_NE(indices, all(*order, 3));
+        }
+      }
+}
+
+TEST(ShuffledInBlocks, KeepsItsValues) {
+  EXPECT_EQ(all(*shuffled_in_blocks(sequential(10), 1, 3, 2)),
+            (std::vector<std::uint64_t>{9, 8, 6, 7, 4, 1, 0, 5, 2, 3}));
+}
+
 // A saved position must mean the same samples in later versions.
 TEST(Permutation, KeepsItsValues) {
   std::vector<std::uint64_t> values;

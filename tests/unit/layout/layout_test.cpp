@@ -233,7 +233,7 @@ TEST(Layout, TheFirstOffenceIsNamed) {
   EXPECT_TRUE(contains(grid({{0, 5, 3}}, {0, 0}, 1), "splits[2] is 3 after 5"));
   EXPECT_TRUE(contains(grid({{1, 5}}, {0}, 1), "begin with 0"));
   EXPECT_TRUE(contains(grid({{}}, {0}, 1), "begin with 0"));
-  EXPECT_TRUE(contains(grid({{0, 5}}, {0, 0}, 1), "2 owners given for 1 blocks"));
+  EXPECT_TRUE(contains(grid({{0, 5}}, {0, 0}, 1), "2 owners given; expected one for each of 1 blocks"));
   EXPECT_TRUE(contains(grid({{0, 2, 5}}, {0, 3}, 3), "owners[1] is 3"));
   EXPECT_TRUE(contains(grid({{0, 5}}, {0}, 0), "ranks is 0"));
   const Layout layout = Layout::whole({4}, 0, 2);

@@ -130,7 +130,7 @@ TEST_F(VerifyTest, FindsTagsTooLarge) {
 
 TEST_F(VerifyTest, FindsPeersThatDoNotExist) {
   a.send(in(0, 8), 2, 0);
-  expect("not a rank");
+  expect("the peer is not another rank of the team");
 }
 
 TEST_F(VerifyTest, FindsRegionsOutOfBounds) {
@@ -326,7 +326,7 @@ TEST_F(FlagsTest, FindsWhatIsTooLong) {
   exchange(a, 1);
   exchange(b, 0);
   a.shared(kFlaggedBytes);
-  expect("it publishes 2112 bytes, at most 2048 have room");
+  expect("it publishes 2112 bytes, more than the 2048 that fit beside a flag");
 }
 
 TEST_F(FlagsTest, FindsASecondRound) {

@@ -1,8 +1,13 @@
 // Blobs on every backend: writes, snapshots and refused calls.
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "eventually.hpp"
 #include "penstock/error.hpp"
@@ -227,6 +232,46 @@ TEST_P(BlobOn, ExportsAPlainFile) {
   std::fclose(file);
   EXPECT_EQ(found, whole(blob.snapshot(1)));
   EXPECT_EQ(code_of([&] { store_.export_file("field", 1, directory_.path() + "/none/plain"); }), ErrorCode::io);
+}
+
+TEST_P(BlobOn, ExportsHolesAsHoles) {
+  constexpr std::uint64_t kSize = std::uint64_t{64} << 30;
+  Blob blob = store_.create("field", {.size_bytes = kSize});
+  auto data = filled(3 << 20, 1);
+  std::fill(data.begin() + (1 << 20), data.begin() + (2 << 20), std::byte{0});
+  write(blob, kSize - data.size(), data);
+  const std::string path = directory_.path() + "/plain";
+  store_.export_file("field", 1, path);
+  struct stat status;
+  ASSERT_EQ(::stat(path.c_str(), &status), 0);
+  EXPECT_EQ(static_cast<std::uint64_t>(status.st_size), kSize);
+  EXPECT_LT(status.st_blocks * 512, 3 << 20) << "zeros take space";
+  std::vector<std::byte> found(data.size());
+  FILE* file = std::fopen(path.c_str(), "rb");
+  ASSERT_NE(file, nullptr);
+  EXPECT_EQ(::fseeko(file, static_cast<off_t>(kSize - data.size()), SEEK_SET), 0);
+  EXPECT_EQ(std::fread(found.data(), 1, found.size(), file), found.size());
+  std::fclose(file);
+  EXPECT_EQ(found, data);
+}
+
+TEST_P(BlobOn, ExportsAtOnceToOnePathLeaveOneOfThem) {
+  constexpr std::size_t kSize = 1'000'000;
+  Blob blob = store_.create("field", {.size_bytes = kSize});
+  write(blob, 0, filled(kSize, 1));
+  write(blob, 0, filled(kSize, 2));
+  const std::string path = directory_.path() + "/plain";
+  for (int round = 0; round < 10; ++round) {
+    std::thread other([&] { store_.export_file("field", 1, path); });
+    store_.export_file("field", 2, path);
+    other.join();
+    std::vector<std::byte> found(kSize);
+    FILE* file = std::fopen(path.c_str(), "rb");
+    ASSERT_NE(file, nullptr);
+    EXPECT_EQ(std::fread(found.data(), 1, found.size(), file), found.size());
+    std::fclose(file);
+    EXPECT_TRUE(found == filled(kSize, 1) || found == filled(kSize, 2)) << "round " << round;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BlobOn, testing::ValuesIn(store::test_schemes()),

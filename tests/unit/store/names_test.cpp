@@ -1,11 +1,14 @@
 // The meaning of a name while some of its creators and removers sleep between their steps.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <cstring>
 #include <functional>
 
 #include "penstock/error.hpp"
 #include "store/blob_state.hpp"
 #include "store/collect.hpp"
+#include "store/encoding.hpp"
 #include "unit/store/interrupted.hpp"
 #include "unit/store/outcomes.hpp"
 
@@ -25,12 +28,39 @@ class Names : public testing::Test {
   std::shared_ptr<BlobState> create_slowly() { return BlobState::create(slow_, "field", {.size_bytes = kSize}); }
   std::shared_ptr<BlobState> find() { return BlobState::find(backend_, "field"); }
   std::size_t successors() { return backend_->list("successors/field").size(); }
-  /// Runs the action before the second put of a creation: the first put is the blob's witness, the second its entry.
-  void before_entry(std::function<void()> action) {
-    slow_->before_put = [this, action = std::move(action)] { slow_->before_put = action; };
-  }
-  void after_entry(std::function<void()> action) {
+  /// Runs the action before the first put of a creation, its entry.
+  void before_entry(std::function<void()> action) { slow_->before_put = std::move(action); }
+  void after_entry(std::function<void()> action) { slow_->after_put = std::move(action); }
+  /// Runs the action after the second put of a creation: from there on the blob is there.
+  void after_witness(std::function<void()> action) {
     slow_->after_put = [this, action = std::move(action)] { slow_->after_put = action; };
+  }
+  static std::uint64_t write(const std::shared_ptr<BlobState>& blob) {
+    const std::vector<std::byte> data(kSize, std::byte{7});
+    const WriteRegion region{0, data};
+    return Blob(blob).write(std::span(&region, 1));
+  }
+  /// Changes the time at which the blob of an entry was made to two hours ago.
+  void age(const std::string& entry) {
+    const std::vector<std::byte> sealed = read_all(*backend_, entry);
+    const auto payload = unseal(sealed, entry);
+    std::vector<std::byte> bytes(payload.begin(), payload.end());
+    constexpr std::int64_t kMinute = 60'000'000'000;
+    bool found = false;
+    for (std::size_t at = 0; at + 8 <= bytes.size() && !found; ++at) {
+      std::int64_t time_ns = 0;
+      std::memcpy(&time_ns, &bytes[at], 8);
+      if (std::abs(time_ns - now_ns()) > 10 * kMinute) continue;
+      time_ns -= 120 * kMinute;
+      std::memcpy(&bytes[at], &time_ns, 8);
+      found = true;
+    }
+    ASSERT_TRUE(found);
+    Encoder encoder;
+    encoder.raw(bytes);
+    const std::vector<std::byte> aged = encoder.seal();
+    const ConstBytes piece(aged);
+    backend_->replace(entry, std::span(&piece, 1));
   }
   void collect(std::chrono::seconds lease = std::chrono::hours(1)) {
     GcReport report;
@@ -57,8 +87,10 @@ TEST_F(Names, ACreatorWhoseNumberWasUsedAndFreedMeanwhileTakesNobodysPlace) {
     EXPECT_EQ(successors(), 1u) << "the number is not free, so the test tries nothing";
   });
   EXPECT_EQ(code_of([&] { create_slowly(); }), ErrorCode::exists);
-  EXPECT_EQ(successors(), 1u);
   ASSERT_NE(find(), nullptr);
+  EXPECT_EQ(find()->folder(), folder);
+  collect();
+  EXPECT_EQ(successors(), 1u) << "the entry that was given up stays";
   EXPECT_EQ(find()->folder(), folder);
 }
 
@@ -79,7 +111,7 @@ TEST_F(Names, WhatADeadCreatorLeftThereIsSeenByNobodyAndCollected) {
 }
 
 TEST_F(Names, ACreatorThatWasRemovedAndSucceededBeforeItLooksReportsSuccess) {
-  after_entry([&] {
+  after_witness([&] {
     EXPECT_TRUE(find()->remove());
     create();
     collect();
@@ -182,6 +214,78 @@ TEST_F(Names, ACreatorThatSleptWhileNamesWereFreedBeginsAnew) {
   });
   EXPECT_EQ(code_of([&] { create_slowly(); }), ErrorCode::exists);
   EXPECT_EQ(find()->folder(), folder);
+}
+
+TEST_F(Names, WhatWasWrittenToABlobThatSomebodyFoundStays) {
+  // A collector frees another name while the creator is between its entry and its look at what was freed.
+  BlobState::create(backend_, "other", {.size_bytes = kSize})->remove();
+  std::shared_ptr<BlobState> found;
+  after_entry([&] {
+    collect(std::chrono::seconds(0));
+    found = find();
+    if (found) write(found);
+  });
+  const auto made = create_slowly();
+  ASSERT_NE(find(), nullptr);
+  EXPECT_EQ(find()->folder(), made->folder());
+  if (found) {
+    EXPECT_EQ(found->folder(), made->folder());
+    EXPECT_EQ(find()->latest(), 1u);
+  }
+}
+
+TEST_F(Names, ACreatorThatDiedAfterItsEntryBlocksNobody) {
+  after_entry([] { throw Error(ErrorCode::io, "it dies"); });
+  EXPECT_EQ(code_of([&] { create_slowly(); }), ErrorCode::io);
+  EXPECT_EQ(find(), nullptr);
+  const auto made = create();
+  EXPECT_EQ(find()->folder(), made->folder());
+  EXPECT_EQ(write(find()), 1u);
+  made->remove();
+  collect(std::chrono::seconds(0));
+  EXPECT_TRUE(BlobState::names(*backend_).empty());
+  // Nor does its name stay.
+  after_entry([] { throw Error(ErrorCode::io, "it dies"); });
+  EXPECT_EQ(code_of([&] { create_slowly(); }), ErrorCode::io);
+  collect();
+  EXPECT_FALSE(BlobState::names(*backend_).empty()) << "it may be slow";
+  collect(std::chrono::seconds(0));
+  EXPECT_TRUE(BlobState::names(*backend_).empty());
+}
+
+TEST_F(Names, ACreatorThatWasGivenUpWhileItSleptBeginsAnew) {
+  std::string folder;
+  after_entry([&] { folder = create()->folder(); });
+  EXPECT_EQ(code_of([&] { create_slowly(); }), ErrorCode::exists);
+  EXPECT_EQ(find()->folder(), folder);
+  find()->remove();
+  after_entry([&] { collect(std::chrono::seconds(0)); });
+  const auto made = create_slowly();
+  EXPECT_EQ(find()->folder(), made->folder());
+}
+
+TEST_F(Names, ACreatorThatWasFreedJustBeforeItsBlobWouldExistBeginsAnew) {
+  bool tried = false;
+  before_entry([&] {
+    slow_->before_put = [&] {
+      collect(std::chrono::seconds(0));
+      tried = BlobState::names(*backend_).empty();
+    };
+  });
+  const auto made = create_slowly();
+  EXPECT_TRUE(tried);
+  ASSERT_NE(find(), nullptr);
+  EXPECT_EQ(find()->folder(), made->folder());
+}
+
+TEST_F(Names, ARemovalThatTookEffectSaysSoAlthoughACollectorComesAtOnce) {
+  collect(std::chrono::seconds(0));
+  const auto made = create();
+  age(backend_->list("successors/field").back());
+  const auto slow = BlobState::open(slow_, "field");
+  slow_->after_put = [&] { collect(); };
+  EXPECT_TRUE(slow->remove());
+  EXPECT_EQ(find(), nullptr);
 }
 
 TEST_F(Names, ARemoverThatSleptWhileItsBlobWasFreedRemovesNothing) {

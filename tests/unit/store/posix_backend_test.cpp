@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "penstock/error.hpp"
+#include "store/blob_state.hpp"
 #include "unit/store/outcomes.hpp"
 #include "unit/store/temporary_directory.hpp"
 
@@ -231,6 +232,10 @@ TEST(PosixBackend, WithoutDurabilityNothingIsSynced) {
     int syncs = 0;
     int fdatasync(int fd) override { return ++syncs, PosixCalls::fdatasync(fd); }
     int sync_directory(const std::string& path) override { return ++syncs, PosixCalls::sync_directory(path); }
+    int file_system_syncs = 0;
+    int sync_file_system(const std::string& path) override {
+      return ++file_system_syncs, PosixCalls::sync_file_system(path);
+    }
   };
   const TemporaryDirectory directory;
   Counting calls;
@@ -241,6 +246,17 @@ TEST(PosixBackend, WithoutDurabilityNothingIsSynced) {
   EXPECT_TRUE(put(*quick, "a/c", "x"));
   EXPECT_TRUE(put(*quick, "d/e", "x"));
   EXPECT_EQ(calls.syncs, 0);
+  // Except what others rely on: a blob, and a clone with its data.
+  const auto blob = BlobState::create(quick, "field", {.size_bytes = 100'000});
+  EXPECT_GT(calls.syncs, 0);
+  const std::vector<std::byte> data(100'000, std::byte{7});
+  const WriteRegion region{0, data};
+  calls.syncs = calls.file_system_syncs = 0;
+  EXPECT_EQ(Blob(blob).write(std::span(&region, 1)), 1u);
+  EXPECT_EQ(calls.syncs + calls.file_system_syncs, 0);
+  blob->clone(1, "copy");
+  EXPECT_GT(calls.syncs, 0);
+  EXPECT_GT(calls.file_system_syncs, 0) << "the data that it shares is not on the device";
   const auto safe = open_directory(directory.path() + "/safe", directory.url("safe"), {}, calls);
   EXPECT_TRUE(put(*safe, "a/b", "x"));
   EXPECT_GT(calls.syncs, 0);

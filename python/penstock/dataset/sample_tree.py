@@ -63,8 +63,35 @@ def leaves(node: Any, path: str = "sample") -> Iterator[tuple[str, Any]]:
         yield from leaves(child, f"{path}[{key!r}]")
 
 
+class Several(list[Any]):
+    """What flat_map() has made of one sample."""
+
+
+#: The batch of no samples, before it is known what a sample is.
+NOTHING = object()
+
+
+def flattened(samples: list[Any]) -> list[Any]:
+    """The samples of a batch, with those that flat_map() has made in place of theirs."""
+    if not any(isinstance(sample, Several) for sample in samples):
+        return samples
+    return [one for sample in samples for one in (sample if isinstance(sample, Several) else [sample])]
+
+
+def size_bytes(node: Any) -> int:
+    """About the memory that a sample takes."""
+    if isinstance(node, Several):
+        return sum(size_bytes(one) for one in node)
+    return sum(
+        leaf.nbytes if isinstance(leaf, np.ndarray) else len(leaf) if isinstance(leaf, (str, bytes)) else 8
+        for _, leaf in leaves(node)
+    )
+
+
 def copied(node: Any) -> Any:
     """A copy that can be changed without changing ``node``."""
+    if isinstance(node, Several):
+        return Several(copied(one) for one in node)
     return mapped(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, node)
 
 
@@ -79,6 +106,9 @@ def collate(samples: list[Any], padding: Padding | None = None) -> tuple[Any, in
     A batch has the containers of a sample. Arrays and numbers get a new first dimension; strings, bytes and None become
     lists.
     """
+    samples = flattened(samples)
+    if not samples:
+        return NOTHING, 0
     size = [0]
     return _collate(samples, "sample", padding, size), size[0]
 

@@ -1,0 +1,19 @@
+"""Input pipelines: training samples, read and decoded in parallel with the computation."""
+
+from penstock.dataset.images import decode_image, decoder_names
+from penstock.dataset.index import IndexSummary, build_index
+from penstock.dataset.iteration import Interrupted
+from penstock.dataset.pipeline import Dataset, TreeDataset
+from penstock.dataset.statistics import Skipped, Stats
+
+__all__ = [
+    "Dataset",
+    "IndexSummary",
+    "Interrupted",
+    "Skipped",
+    "Stats",
+    "TreeDataset",
+    "build_index",
+    "decode_image",
+    "decoder_names",
+]

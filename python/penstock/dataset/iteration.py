@@ -1,0 +1,153 @@
+"""One pass over a dataset."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import dataclasses
+import json
+import math
+import os
+import sys
+import traceback
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock import _penstock
+from penstock.dataset import sample_tree
+from penstock.dataset.statistics import Skipped, Stats
+
+if TYPE_CHECKING:
+    from penstock.dataset.pipeline import Dataset
+    from penstock.dataset.reader import Reader
+    from penstock.dataset.tables import TableSource
+
+
+class Interrupted(BaseException):
+    """Raised inside a function of a dataset that exceeds :meth:`Dataset.limits`, or that keeps an iteration from closing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of stages that the Python side implements."""
+
+    seed: int | None = None
+    epochs: int = 1
+    with_indices: bool = False
+    prefetch: bool = False  #: Whether prefetch() was called.
+    random_stages: int = 0
+    limits: tuple[int, int, int] = (1 << 30, 1 << 28, 0)  #: (bytes, pixels, milliseconds).
+    log: Callable[[Skipped], Any] | str | None = None
+    digest: Callable[[], str] = lambda: ""
+    #: Sources with threads or memory of their own, and the (block, window) by which they are shuffled.
+    readers: tuple[tuple[Reader | TableSource, tuple[int, int] | None], ...] = ()
+
+
+DEFAULT_PREFETCH = (2, 256 << 20)
+
+
+class Iteration:
+    """One pass over a dataset. Advances the dataset's position."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        options = dataset._options
+        self._dataset = weakref.ref(dataset)
+        self._options = options
+        self._process = os.getpid()
+        chain = dataset._chain if options.prefetch else dataset._chain.prefetch(*DEFAULT_PREFETCH)
+        for reader, blocks in options.readers:
+            reader.prepare(blocks, options.limits[0])
+        self._core = chain.iterate(dataset._epoch, dataset._position, dataset._skipped_before, dataset._trees)
+        self._last_tree: Any = None
+        self._done = False
+        self.delivered: bool = False
+        self.skipped: list[Skipped] = []
+        self.end_epoch: float = (
+            math.inf if options.epochs == 0 else (dataset._epoch // options.epochs + 1) * options.epochs
+        )
+        _open.add(self)
+
+    def __iter__(self) -> Iteration:
+        return self
+
+    def __next__(self) -> Any:
+        if self._done:
+            raise StopIteration
+        batch = self._core.next()
+        dataset = self._dataset()
+        current = dataset is not None and dataset._running is self
+        new = [
+            Skipped(os.fsdecode(path), index, epoch, place, why)
+            for path, index, epoch, place, why in self._core.skipped(len(self.skipped))
+        ]
+        self.skipped += new
+        if dataset is not None and current:
+            dataset._epoch, dataset._position, dataset._skipped_before = self._core.state()
+            dataset._skipped_total += len(new)
+        for one in new:
+            self._log(one)
+        if batch is None:
+            self._done = True
+            if dataset is not None and current:
+                dataset._stop()
+            raise StopIteration
+        self.delivered = True
+        samples, labels, indices = batch
+        if labels is not None:
+            return (samples, labels, indices) if self._options.with_indices else (samples, labels)
+        if samples is sample_tree.NOTHING:
+            samples = None
+        if samples is not None:
+            self._last_tree = samples
+        elif self._last_tree is not None:
+            samples = sample_tree.emptied(self._last_tree)
+        return (samples, indices) if self._options.with_indices else samples
+
+    def _log(self, skipped: Skipped) -> None:
+        log = self._options.log
+        if callable(log):
+            log(skipped)
+        elif log is not None:
+            with open(log, "a", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(json.dumps(skipped._asdict()) + "\n")
+
+    def forked(self) -> bool:
+        return os.getpid() != self._process
+
+    def stats(self) -> Stats:
+        return Stats(*self._core.stats())
+
+    def close(self) -> None:
+        left_behind = self._core.close()
+        for reader, _ in self._options.readers:
+            reader.forget()
+        _open.discard(self)
+        for where in left_behind:
+            warnings.warn(
+                "a function of this dataset does not return; its thread is left behind" + (where and f": {where}"),
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+
+# Threads that call map functions must end before the interpreter.
+_open: weakref.WeakSet[Iteration] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for iteration in list(_open):
+        iteration.close()
+    _penstock.dataset.forget_functions()
+
+
+def interrupt(thread: int) -> str:
+    """Returns the stack of a thread, and raises Interrupted in the Python function that it runs."""
+    frame = sys._current_frames().get(thread)
+    if frame is None:
+        return ""
+    where = "it stands at\n" + "".join(traceback.format_stack(frame)).rstrip()
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Interrupted))
+    return where

@@ -1,0 +1,248 @@
+"""Reading of samples from any storage that fsspec knows, with many requests in flight."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, NamedTuple, Protocol
+
+from penstock.error import Error
+
+# Neighbours in one file are read by one request if no more than this lies between them.
+_GAP_BYTES = 64 << 10
+
+# What another attempt does not change.
+_FINAL = (
+    Error,
+    FileNotFoundError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    ValueError,
+    TypeError,
+    ImportError,
+)
+
+
+class SampleList(Protocol):
+    """Where samples are. :class:`_penstock.dataset.SampleIndex` is one."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, at: int, /) -> tuple[bytes, int, int, int]:
+        """(path or URL, begin, size, label). The size -1 stands for the whole object."""
+        ...
+
+
+class UrlList:
+    """Whole objects."""
+
+    def __init__(self, urls: Sequence[bytes]) -> None:
+        self._urls = urls
+
+    def __len__(self) -> int:
+        return len(self._urls)
+
+    def __getitem__(self, at: int, /) -> tuple[bytes, int, int, int]:
+        return self._urls[at], 0, -1, 0
+
+
+class Request(NamedTuple):
+    """How objects are read; see :meth:`penstock.Dataset.from_files`."""
+
+    requests: int = 32
+    deadline_s: float = 60.0
+    storage_options: dict[str, Any] | None = None
+
+
+class Reader:
+    """Reads samples by threads of its own, which are apart from those that decode.
+
+    Announced samples are fetched before they are asked for. A fetch that fails is tried again, with growing pauses, until
+    its deadline. Thread-safe.
+    """
+
+    def __init__(self, samples: SampleList, how: Request) -> None:
+        self._samples = samples
+        self._how = how
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._pool: ThreadPoolExecutor | None = None
+        self._ahead: dict[int, list[Future[Any]]] = {}
+        self._filesystems: dict[str, Any] = {}
+        self._block, self._window = 1, 0
+        self._max_bytes = 1 << 62
+        self._blocks: OrderedDict[int, Future[list[Any]]] = OrderedDict()
+
+    def name(self, index: int) -> str:
+        path, begin, size, _ = self._samples[index]
+        return os.fsdecode(path) + ("" if size < 0 or begin == 0 else f" at {begin}")
+
+    def prepare(self, blocks: tuple[int, int] | None, max_bytes: int) -> None:
+        """An iteration begins. If it shuffles in blocks, they are fetched whole."""
+        self._check_process()
+        with self._lock:
+            self._block, self._window = blocks or (1, 0)
+            self._max_bytes = max_bytes
+        self.forget()
+
+    def announce(self, indices: Sequence[int]) -> None:
+        self._check_process()
+        with self._lock:
+            for index in indices:
+                if self._window:
+                    self._find_block(index // self._block)
+                elif self._samples[index][2] <= self._max_bytes:
+                    self._ahead.setdefault(index, []).append(self._submit(self._fetch, index))
+
+    def read(self, index: int, max_bytes: int | None = None) -> Any:
+        """The bytes of a sample. Raises the error of its last fetch."""
+        self._check_process()
+        _, _, size, _ = self._samples[index]
+        max_bytes = self._max_bytes if max_bytes is None else max_bytes
+        if size > max_bytes:
+            raise ValueError(f"it holds {size} bytes, more than the limit of {max_bytes} bytes per sample")
+        with self._lock:
+            block = self._window > 0
+            future: Future[Any]
+            if block:
+                future = self._find_block(index // self._block)
+            else:
+                waiting = self._ahead.get(index)
+                future = waiting.pop(0) if waiting else self._submit(self._fetch, index)
+                if waiting == []:
+                    del self._ahead[index]
+        # Fetches end at their deadline themselves, unless one request hangs; queued ones have not begun.
+        while not wait([future], timeout=self._how.deadline_s).done:
+            if future.running():
+                raise TimeoutError(f"a request takes longer than the deadline of {self._how.deadline_s:g} s")
+        result = future.result()
+        if block:
+            result = result[index % self._block]
+            if isinstance(result, Exception):
+                raise result
+        return result
+
+    def forget(self) -> None:
+        """An iteration ended: drops what was fetched for it."""
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            futures = [future for waiting in self._ahead.values() for future in waiting] + list(self._blocks.values())
+            self._ahead.clear()
+            self._blocks.clear()
+        for future in futures:
+            future.cancel()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            self.__init__(self._samples, self._how)  # type: ignore[misc]  # a forked child has none of the threads
+
+    def _submit(self, function: Callable[[int], Any], argument: int) -> Future[Any]:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._how.requests, "penstock-reader")
+        return self._pool.submit(function, argument)
+
+    def _find_block(self, block: int) -> Future[list[Any]]:
+        """Under the lock. Keeps the blocks of the window in use and of the next one, which begins to be announced."""
+        future = self._blocks.get(block)
+        if future is None:
+            future = self._blocks[block] = self._submit(self._fetch_block, block)
+            while len(self._blocks) > 2 * self._window:
+                self._blocks.popitem(last=False)
+        self._blocks.move_to_end(block)
+        return future
+
+    def _fetch(self, index: int) -> bytes:
+        path, begin, size, _ = self._samples[index]
+        return self._fetch_part(os.fsdecode(path), begin, size)
+
+    def _fetch_block(self, block: int) -> list[Any]:
+        """The samples of a block. Errors take the places of those that cannot be read."""
+        first = block * self._block
+        entries = [self._samples[i] for i in range(first, min(first + self._block, len(self._samples)))]
+        found: list[Any] = [None] * len(entries)
+        begin = 0
+        while begin < len(entries):
+            path, start, size, _ = entries[begin]
+            stop, end = start + size, begin + 1
+            while end < len(entries) and size >= 0:
+                next_path, next_start, next_size, _ = entries[end]
+                if next_path != path or not 0 <= next_start - stop <= _GAP_BYTES:
+                    break
+                stop, end = next_start + next_size, end + 1
+            try:
+                data = memoryview(self._fetch_part(os.fsdecode(path), start, -1 if size < 0 else stop - start))
+                for i in range(begin, end):
+                    place = entries[i][1] - start
+                    found[i] = data if size < 0 else data[place : place + entries[i][2]]
+            except Exception as error:
+                found[begin:end] = [error] * (end - begin)
+            begin = end
+        return found
+
+    def _fetch_part(self, path: str, begin: int, size: int) -> bytes:
+        end = time.monotonic() + self._how.deadline_s
+        pause = 0.05
+        for attempt in range(1, 1 << 30):
+            try:
+                return self._get(path, begin, size)
+            except _FINAL:
+                raise
+            except Exception as error:
+                # Full jitter, so that clients that failed together do not return together.
+                pause = min(2 * pause, 5.0)
+                delay = random.uniform(0, pause)
+                if time.monotonic() + delay >= end:
+                    raise OSError(f"{path} failed {attempt} times in {self._how.deadline_s:g} s: {error!r}") from error
+                time.sleep(delay)
+        raise AssertionError
+
+    def _get(self, path: str, begin: int, size: int) -> bytes:
+        if "://" not in path:
+            with open(path, "rb", buffering=0) as file:
+                data = file.readall() if size < 0 else os.pread(file.fileno(), size, begin)
+        else:
+            filesystem = self._filesystem(path)
+            if size < 0:
+                data = filesystem.cat_file(path)
+            elif size == 0:
+                data = b""
+            else:
+                data = filesystem.cat_file(path, start=begin, end=begin + size)
+        if 0 <= size != len(data):
+            raise ValueError(
+                f"it gave {len(data)} of the {size} bytes from {begin}; make the index again if it changed"
+            )
+        return bytes(data)
+
+    def _filesystem(self, url: str) -> Any:
+        place = "/".join(url.split("/", 3)[:3])
+        found = self._filesystems.get(place)
+        if found is None:
+            found = self._filesystems[place] = filesystem(url, self._how.storage_options)
+        return found
+
+
+def filesystem(url: str, storage_options: dict[str, Any] | None) -> Any:
+    """fsspec's file system for a URL."""
+    try:
+        import fsspec
+    except ImportError as error:
+        raise Error(f"{url} needs fsspec; pip install 'penstock[remote]'", "unsupported", cause=str(error)) from None
+    try:
+        return fsspec.core.url_to_fs(url, **(storage_options or {}))[0]
+    except (ImportError, ValueError) as error:
+        raise Error(f"{url} cannot be read", "unsupported", cause=str(error)) from None
+
+
+def opened(url: str, storage_options: dict[str, Any] | None) -> Any:
+    """A file object for reading a local file or an object."""
+    if "://" not in url:
+        return open(url, "rb")
+    return filesystem(url, storage_options).open(url, "rb")
