@@ -7,6 +7,8 @@ foreach(abi ${penstock_mpi_abis})
   if(TARGET penstock_${abi})
     list(APPEND installed penstock_${abi})
     set_target_properties(penstock_${abi} PROPERTIES EXPORT_NAME ${abi} INSTALL_RPATH "$ORIGIN")
+    list(APPEND installed penstock_preload_${abi})
+    set_target_properties(penstock_preload_${abi} PROPERTIES EXPORT_NAME preload_${abi} INSTALL_RPATH "$ORIGIN")
     list(APPEND installed penstock_scalapack_${abi})
     set_target_properties(penstock_scalapack_${abi} PROPERTIES EXPORT_NAME scalapack_${abi} INSTALL_RPATH "$ORIGIN")
   endif()
@@ -23,8 +25,8 @@ write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/penstockConfigVersi
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/penstockConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/penstockConfigVersion.cmake
         DESTINATION ${package_dir} COMPONENT library)
 
-# penstock.pc for the library, penstock-<abi>.pc for programs that are compiled with that MPI's own mpicc, and
-# penstock-scalapack-<abi>.pc, whose library goes before ScaLAPACK's.
+# penstock.pc for the library, penstock-<abi>.pc for programs that are compiled with that MPI's own mpicc,
+# penstock-preload-<abi>.pc, whose library goes before MPI's, and penstock-scalapack-<abi>.pc, whose goes before ScaLAPACK's.
 file(RELATIVE_PATH pc_to_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 string(REGEX REPLACE "/$" "" pc_to_prefix "${pc_to_prefix}")
 foreach(target ${installed})
@@ -38,6 +40,10 @@ foreach(target ${installed})
     set(pc_name penstock-scalapack-${CMAKE_MATCH_1})
     set(pc_description "ScaLAPACK's redistribution routines over Penstock; link it before ScaLAPACK")
     set(pc_requires "penstock-${CMAKE_MATCH_1} = ${PROJECT_VERSION}")
+  elseif(target MATCHES "^penstock_preload_(.*)$")
+    set(pc_name penstock-preload-${CMAKE_MATCH_1})
+    set(pc_description "MPI's collectives over Penstock, for programs without a change; link it before MPI")
+    set(pc_requires "penstock = ${PROJECT_VERSION}")
   else()
     string(REPLACE "penstock_" "penstock-" pc_name ${target})
     set(pc_description "Penstock's communicators over MPI, ABI ${pc_name}")

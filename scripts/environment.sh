@@ -202,6 +202,16 @@ set_up_docs() {
   cp "$file" "$docs_env/.requirements"
 }
 
+# What puts a wheel's libraries into it, in its own virtual environment.
+set_up_wheel() {
+  local wheel_env="$PENSTOCK_ROOT/build/wheel-env" file="$scripts/requirements-wheel.txt"
+  cmp -s "$file" "$wheel_env/.requirements" && return 0
+  "$env_dir/bin/python" -m venv "$wheel_env"
+  "$wheel_env/bin/python" -m pip install --quiet --disable-pip-version-check -r "$file" >&2 ||
+    die "pip could not install scripts/requirements-wheel.txt"
+  cp "$file" "$wheel_env/.requirements"
+}
+
 # Optional: tests skip without them. impi-rt, torch, or Debian packages.
 set_up_more() {
   local package

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-
 
 class Error(RuntimeError):
     """A failure of Penstock. Its text says what was given, what was expected and what to do.
@@ -25,7 +23,11 @@ class Error(RuntimeError):
     def __new__(cls, message: str, code: str = "invalid_argument", rank: int = -1, cause: str = "") -> Error:
         kind = _KINDS.get(code, cls) if cls is Error else cls
         if issubclass(kind, OSError):
-            return OSError.__new__(kind, message)
+            import errno  # here, so that importing the package loads as little as possible
+
+            made = OSError.__new__(kind, message)
+            made.errno = errno.ENOENT if issubclass(kind, FileNotFoundError) else errno.EEXIST
+            return made
         return RuntimeError.__new__(kind, message)
 
     def __init__(self, message: str, code: str = "invalid_argument", rank: int = -1, cause: str = "") -> None:
@@ -43,17 +45,9 @@ class Error(RuntimeError):
 class NotFoundError(Error, FileNotFoundError):
     """An `Error` with code "not_found"."""
 
-    def __init__(self, *args: str | int) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]
-        self.errno = errno.ENOENT
-
 
 class ExistsError(Error, FileExistsError):
     """An `Error` with code "exists"."""
-
-    def __init__(self, *args: str | int) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]
-        self.errno = errno.EEXIST
 
 
 class InvalidArgumentError(Error, ValueError):

@@ -128,7 +128,7 @@ class Snapshot:
 
     def read_bytes(self, offset: int = 0, size: int | None = None) -> bytes:
         """`size` bytes from `offset` on, or all up to the end. Fewer if the version ends before."""
-        return bytes(memoryview(self.read_array(offset=offset, count=size)))
+        return self.read_array(offset=offset, count=size).tobytes()
 
     def read_array(self, dtype: DTypeLike = np.uint8, offset: int = 0, count: int | None = None) -> NDArray[Any]:
         """`count` elements from byte `offset` on, or all whole ones up to the end, as a new array.

@@ -466,6 +466,17 @@ def scalapack(options: Options) -> Result:
 
 
 @suite(
+    "preload", "MPI programs natively and under penstock run (with --all: more ranks and communicators)", quick=False
+)
+def preload(options: Options) -> Result:
+    log = log_of("preload")
+    if reason := build("release", log):
+        return Result.failure(reason)
+    os.environ["PENSTOCK_TEST_ALL"] = "1" if options.all else "0"
+    return pytest(log, ROOT / "tests/preload")
+
+
+@suite(
     "ceph", "stores in a Ceph that is started here, one of whose OSDs is killed (only with --with-ceph)", quick=False
 )
 def ceph(options: Options) -> Result:
@@ -509,6 +520,7 @@ KNOWN_FOLDERS = {
     "tooling",
     "demo",
     "scalapack",
+    "preload",
     "ceph",
     "pytorch",
     "pytorch_programs",

@@ -122,7 +122,7 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
                                      const Arithmetic& arithmetic, std::uint64_t signature) {
   if (Progress::in_forked_child()) OperationRun::throw_forked();
   std::unique_lock lock(mutex_);
-  take_back();
+  collect_dropped();
   caller = Caller::application;
   Operation& started = operations.at(operations.next());
   auto run = std::make_shared<OperationRun>(shared_from_this(), started);
@@ -143,7 +143,13 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
   // Only with workers: they run the rest of the tree meanwhile.
   while (has_tasks && has_workers && the<SharedTasks>().run_front(started, lock)) {
   }
-  update_active();
+  if (has_remote && started.is_finished())
+    guarded([&] {
+      the<RemoteMessages>().close_epochs();
+      return true;
+    });
+  else
+    update_active();
   // An operation that completed at once still processes notices of failures.
   const bool has_news = run->done() && has<CellMessages>() && !the<CellMessages>().is_empty();
   lock.unlock();
@@ -156,7 +162,7 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
 
 void Executor::prepare(Operation& operation, std::shared_ptr<const Plan>&& plan) {
   Call& call = operation.call;
-  call.compiled = plans_.get(plan, node.team, node.shared_limit_bytes);
+  call.compiled = plans_.get(plan, node.team, node.shared_limit_bytes, TagSplit(node.max_tag).plan_tags());
   if (call.bindings.input.size() < plan->input_bytes || call.bindings.output.size() < plan->output_bytes)
     throw Error(ErrorCode::invalid_argument,
                 "the plan '" + plan->algorithm + "' needs " + std::to_string(plan->input_bytes) +
@@ -204,19 +210,19 @@ void Executor::drop(Operation& operation) noexcept {
     if (operations.has_dropped()) unlock(lock);
     return;
   }
-  operation.next_let_go = let_go_.load(std::memory_order_relaxed);
-  while (!let_go_.compare_exchange_weak(operation.next_let_go, &operation, std::memory_order_release,
-                                        std::memory_order_relaxed)) {
+  operation.next_dropped = dropped_.load(std::memory_order_relaxed);
+  while (!dropped_.compare_exchange_weak(operation.next_dropped, &operation, std::memory_order_release,
+                                         std::memory_order_relaxed)) {
   }
 }
 
 // Takes over dropped operations. Called when an operation starts or makes progress, which is early enough.
-void Executor::take_back() {
-  if (let_go_.load(std::memory_order_relaxed) == nullptr) return;
-  Operation* next = let_go_.exchange(nullptr, std::memory_order_acquire);
+void Executor::collect_dropped() {
+  if (dropped_.load(std::memory_order_relaxed) == nullptr) return;
+  Operation* next = dropped_.exchange(nullptr, std::memory_order_acquire);
   while (next != nullptr) {
     Operation& operation = *next;
-    next = operation.next_let_go;
+    next = operation.next_dropped;
     operations.drop(operation);
   }
 }
@@ -255,9 +261,10 @@ bool Executor::progress(Caller by) noexcept {
     any_moved |= run_work(lock, Lane::progress);
     if (by == Caller::application) any_moved |= run_work(lock, Lane::application);
     if (has<SharedTasks>()) any_moved |= the<SharedTasks>().run(lock);
+    if (has_remote) the<RemoteMessages>().close_epochs();
     return any_moved;
   });
-  take_back();
+  collect_dropped();
   if (operations.has_dropped()) unlock(lock);
   return moved;
 }

@@ -44,11 +44,12 @@ class Executor final : public Engine, public Pollable, private Routes, public st
   template <typename Function>
   bool guarded(Function function) noexcept;
   void update_active();
-  void take_back();
+  void collect_dropped();
   void unlock(std::unique_lock<std::mutex>& lock) noexcept;
 
   mutable std::mutex mutex_;
-  std::atomic<Operation*> let_go_{nullptr};  ///< list of operations that were dropped while another thread had the lock
+  std::atomic<Operation*> dropped_{
+      nullptr};  ///< list of operations that were dropped while another thread had the lock
   PlanCache plans_;
 };
 

@@ -55,7 +55,7 @@ struct Operation {
   std::uint32_t in_flight = 0;  ///< its transport calls, and its control messages that wait for cells
   std::uint32_t pins = 0;       ///< keep the record in the window although the operation has finished
   std::atomic<bool> finished{false};
-  Operation* next_let_go = nullptr;  ///< in Executor::let_go_
+  Operation* next_dropped = nullptr;  ///< in Executor::dropped_
 };
 
 inline Bytes Operation::target(const Region& region) const {

@@ -3,7 +3,7 @@
 
 The table is the rule. A row has a folder, the folders that it may include, and the public headers that belong to it.
 A public header obeys the row that it belongs to. `include` in the third column means all public headers that do not
-use MPI. Only the row `src/mpi/` includes mpi.h. A .def table in include/penstock/ belongs to the row of the header
+use MPI. Only the rows `src/mpi/` and `src/preload/` include mpi.h. A .def table in include/penstock/ belongs to the row of the header
 that includes it.
 
 Usage: check_layers.py [--quiet] [ROOT]
@@ -21,6 +21,7 @@ SOURCES = {".cpp", ".hpp", ".c", ".h", ".def", ".inc"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:[<"]([^>"]+)[>"]|(\w+))', re.MULTILINE)
 MPI_HEADERS = {"mpi.h", "mpi_abi.h", "mpi_proto.h", "mpicxx.h", "PENSTOCK_MPI_HEADER"}
 THE_MPI_LAYER = "mpi"
+MPI_LAYERS = {THE_MPI_LAYER, "preload"}
 
 
 @dataclass
@@ -114,7 +115,7 @@ def violations(
     for included in includes_of(path):
         first, _, rest = included.partition("/")
         if included in MPI_HEADERS:
-            if layer.name != THE_MPI_LAYER:
+            if layer.name not in MPI_LAYERS:
                 wrong.append((path, f"includes {included}; only src/{THE_MPI_LAYER} and its public headers may"))
         elif first == "penstock":
             owner = header_layer.get(rest)

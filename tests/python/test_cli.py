@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
-from penstock import text_table
+from penstock import progress, text_table
 from penstock.cli import main
 
 
@@ -192,3 +193,40 @@ def test_only_a_terminal_limits_a_table(monkeypatch: pytest.MonkeyPatch) -> None
     assert text_table.terminal_columns() == 20
     said = text_table.entry("name", "some words that say much", 6)
     assert said == "name    some words\n        that say\n        much"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_ask_the_command(shell: str) -> None:
+    result = invoke("completion", shell)
+    assert result.exit_code == 0, result.output
+    assert f"_PENSTOCK_COMPLETE={shell}_complete" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("penstock do", "doctor"), ("penstock store ex", "export"), ("penstock tune --exh", "--exhaustive")],
+)
+def test_a_shell_is_told_what_fits(words: str, expected: str) -> None:
+    environment = {
+        **os.environ,
+        "_PENSTOCK_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    assert f",{expected}" in run(environment=environment).stdout
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress.working("exporting 5 bytes"):
+            pass
+        with progress.bar("bench store") as advance:
+            advance(1, 3)
+        assert ("exporting 5 bytes" in stream.getvalue()) == shown
+        assert ("1/3" in stream.getvalue()) == shown

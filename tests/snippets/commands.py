@@ -140,6 +140,7 @@ def _penstock_command(words: list[str]) -> str:
     reasons = {
         "bench": "it takes minutes; tests/python/test_bench.py runs it",
         "tune": "it takes minutes; tests/mpi/test_tuning.py runs it",
+        "run": "tests/preload runs it",
     }
     if words[:2] == ["store", "mount"]:
         return "it needs /dev/fuse; tests/python/test_store_mount.py runs it"
@@ -294,6 +295,19 @@ def _program(_: list[str]) -> str:
     return ""
 
 
+def _eval(given: list[str]) -> str:
+    inner = re.fullmatch(r"'?\$\((.*)\)'?", " ".join(given))
+    if inner is None:
+        raise UnknownCommandError(f"expected eval $(a command), not eval {given}")
+    return check(inner[1]).not_run or "it changes the shell; tests/preload runs it"
+
+
+def _slurm(given: list[str]) -> str:
+    if not any(re.fullmatch(r"--export=ALL(,\w+=\$?\w+)*", word) for word in given):
+        raise UnknownCommandError(f"expected srun --export=ALL,…, not srun {given}")
+    return "it takes Slurm"
+
+
 def _built_program(_: list[str]) -> str:
     return "test_cmake builds it as the page does, and runs it"
 
@@ -307,8 +321,10 @@ _CHECKERS: dict[str, Callable[[list[str]], str]] = {
     "ctest": _ctest,
     "date": _program,
     "echo": _program,
+    "eval": _eval,
     "penstock": _penstock_command,
     "pip": _pip,
     "program/build/program": _built_program,
     "python": _python,
+    "srun": _slurm,
 }

@@ -80,6 +80,7 @@ QUALIFIED = re.compile(r"`{1,2}((?:ps|penstock)\.[A-Za-z_][\w.]*)")
 CLASS_LIKE = re.compile(r"`{1,2}([A-Z][A-Za-z]+(?:\.\w+)?)`{1,2}")
 # Classes and methods of mpi4py, which docstrings name as mpi4py does, and of Python.
 OTHERS = {"Free", "Dup", "Start", "Wait", "Test", "None", "True", "False", "MPI"}
+OTHERS |= {"FileNotFoundError", "FileExistsError", "ValueError", "Path"}
 
 
 def documented() -> list[tuple[str, object, str]]:

@@ -170,24 +170,27 @@ def run(
     minutes: float = math.inf,
     programs: Sequence[str] = (),
     tell: Callable[[str], None] = lambda text: None,
+    advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> Report:
     """Run every job `repetitions` times, interleaved, so that a slow phase of the machine slows all of them.
 
     `programs` restricts the case's programs by name. Each job runs at least once. No repetition starts if it would exceed
-    `minutes` in total, or after an interrupt.
+    `minutes` in total, or after an interrupt. `advance` hears how many groups of jobs of how many are done.
     """
     begin = time.monotonic()
     jobs = Jobs(case_name, case, mpis, tell, programs)
     if hasattr(case, "prepare"):
         parameters = case.prepare(parameters, jobs)
     rows: dict[str, Row] = {}
-    done = 0
+    done, groups_done = 0, [0]
 
     def repeat() -> None:
         for size in ranks:
             # A different order each time: the first job after a pause finds the machine in another state.
             order = jobs.groups()
             for group in order if done % 2 == 0 else reversed(order):
+                advance(groups_done[0], repetitions * len(ranks) * len(order))
+                groups_done[0] += 1
                 turn = f", repetition {done + 1} of {repetitions}"
                 for peer, measured in jobs.measure_group(group, parameters, size, turn).items():
                     for setting, samples in measured:

@@ -25,6 +25,8 @@ except ImportError as missing:
 
 # Command → module with a click command of that name. Imported on use, so that `penstock --help` is fast.
 _COMMANDS = {
+    "run": "penstock.cli.run",
+    "env": "penstock.cli.run",
     "bench": "penstock.cli.bench",
     "doctor": "penstock.cli.doctor",
     "explain": "penstock.cli.explain",
@@ -34,6 +36,7 @@ _COMMANDS = {
     "plan": "penstock.cli.plan",
     "model": "penstock.cli.model",
     "tune": "penstock.cli.tune",
+    "completion": "penstock.cli.completion",
 }
 
 #: click before 8.2 has no such error: it has printed the help already.
@@ -160,6 +163,8 @@ def main(debug: bool) -> None:
 
     \b
     Examples:
-      penstock info
+      penstock doctor                                      # what works here, and what to do about the rest
+      penstock explain mismatch                            # what an error means
       penstock plan show allreduce --ranks 8 --nodes 2
+      mpiexec -n 8 penstock tune --minutes 10
     """

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from penstock import spmd
+from penstock import progress, spmd
 from penstock.bench import CASES, runner
 from penstock.bench.installation import cores, installations
 from penstock.drawing import NEEDS_MATPLOTLIB, check_path
@@ -23,6 +23,11 @@ def bench() -> None:
 
     Peers run as separate jobs, in turns. Times are medians of the slowest rank. Machines are shared and differ: quote
     ratios of one run, not its seconds.
+
+    \b
+    Examples:
+      penstock bench collectives --quick
+      penstock bench store --ranks 2,4 --json
     """
 
 
@@ -135,17 +140,19 @@ def _command(name: str) -> click.Command:
             except ValueError as error:
                 raise click.BadParameter(str(error), param_hint=_flag(key)) from error
             _require_choice(key, parameters[key], getattr(case, "CHOICES", {}).get(key))
-        report = runner.run(
-            name,
-            case,
-            parameters,
-            ranks=_ranks(case, ranks, quick),
-            mpis=installations([word for word in mpi.split(",") if word]),
-            repetitions=repetitions or (1 if quick else 3),
-            programs=[word for word in peers.split(",") if word],
-            minutes=minutes or (math.inf if repetitions else limit),
-            tell=lambda text: click.echo(text, err=True),
-        )
+        with progress.bar(f"bench {name}") as advance:
+            report = runner.run(
+                name,
+                case,
+                parameters,
+                ranks=_ranks(case, ranks, quick),
+                mpis=installations([word for word in mpi.split(",") if word]),
+                repetitions=repetitions or (1 if quick else 3),
+                programs=[word for word in peers.split(",") if word],
+                minutes=minutes or (math.inf if repetitions else limit),
+                tell=lambda text: click.echo(text, err=True),
+                advance=advance,
+            )
         if not report.rows:
             raise Error("nothing could be measured: " + _reasons(report.left_out), "unsupported")
         click.echo(runner.as_json(report) if as_json else getattr(case, "table", runner.table)(report))

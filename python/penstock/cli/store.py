@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from penstock import progress
 from penstock.cli.values import COUNT, SIZE
 from penstock.error import Error
 from penstock.text_table import columns as aligned
@@ -210,7 +211,8 @@ def import_file(url: str, path: str, grows: bool, as_json: bool) -> None:
     if len(data) == 0 and not grows:
         raise Error(f"{path} is empty, and a blob without --grows could never hold data")
     blob = Store(place).create(name, size=len(data), grows=grows)
-    version = blob.write([(0, data)]) if len(data) else 0
+    with progress.working(f"importing {_plural(len(data), 'byte')}"):
+        version = blob.write([(0, data)]) if len(data) else 0
     _say_version(url, version, 0, len(data), as_json)
 
 
@@ -308,7 +310,8 @@ def export(url: str, path: str, version: str | None, as_json: bool) -> None:
     place, name = _blob(url)
     blob = place.open(name)
     snapshot = blob.snapshot(_number(blob, version))
-    place.export(name, path, snapshot.version)
+    with progress.working(f"exporting {_plural(snapshot.size, 'byte')}"):
+        place.export(name, path, snapshot.version)
     if as_json:
         click.echo(json.dumps({"url": url, "version": snapshot.version, "path": path, "bytes": snapshot.size}))
     else:
@@ -442,7 +445,8 @@ def check(url: str, as_json: bool) -> None:
     Example:
       penstock store check file:///tmp/run7
     """
-    report = _open(url).check()
+    with progress.working(f"checking {url}"):
+        report = _open(url).check()
     if as_json:
         click.echo(json.dumps({"url": url, **report}))
     else:

@@ -433,7 +433,7 @@ TEST(StridedParts, WrongOnesAreErrorsEverywhere) {
       {"overlaps", [](auto& in, auto& out) { out[0].data = const_cast<std::byte*>(in[0].data) + 8; }},
       {"the strides of a local array reach 2^63 elements",
        [](auto& in, auto&) { in[0].strides_elems[0] = std::int64_t{1} << 61; }},
-      {"the strides of a local array reach 2^63 elements",
+      {"the strides of a local array reach beyond 2^63 bytes",
        [](auto& in, auto&) { in[0].strides_elems[0] = -(std::int64_t{1} << 61); }},
   };
   for (const Wrong& wrong : all) {

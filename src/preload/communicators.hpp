@@ -1,0 +1,62 @@
+// What the library knows of each communicator of the program: who serves its collectives, and what has been served.
+#pragma once
+
+#include PENSTOCK_MPI_HEADER
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "penstock/comm.hpp"
+#include "preload/call.hpp"
+
+namespace penstock::preload {
+
+enum class Form : std::uint8_t { blocking, nonblocking };
+inline constexpr std::size_t kForms = 2;
+
+/// The calls of one operation in one form.
+struct Tally {
+  std::uint64_t served = 0;
+  std::uint64_t native = 0;
+  std::uint64_t served_bytes = 0;
+  std::uint64_t native_bytes = 0;
+  std::uint64_t served_ns = 0;
+  std::uint64_t native_ns = 0;
+  std::uint64_t verified = 0;
+  std::uint64_t differed = 0;
+  const char* reason = nullptr;  ///< why calls were native; the last one
+};
+
+/// One communicator. All members change only inside collective calls on it, which MPI wants one at a time.
+struct Communicator {
+  MPI_Comm handle = MPI_COMM_NULL;
+  int rank = 0;
+  int ranks = 1;
+  std::uint64_t number = 0;          ///< in the order in which this process met them
+  std::uint64_t calls = 0;           ///< collectives so far; equal on all ranks
+  std::unique_ptr<Comm> penstock{};  ///< once it is prepared
+  std::string why_native{};          ///< never to be prepared
+  bool one_node = false;             ///< once it is prepared: all its ranks belong to jobs on one node
+  std::array<std::array<Tally, kForms>, kCollectiveKinds> tallies{};
+
+  Tally& tally(CollectiveKind kind, Form form) {
+    return tallies[static_cast<std::size_t>(kind)][static_cast<std::size_t>(form)];
+  }
+};
+
+/// nullptr for MPI_COMM_NULL, and outside of MPI_Init and MPI_Finalize.
+Communicator* communicator_of(MPI_Comm comm);
+
+/// Makes Penstock's communicator. Collective: `on` is about to enter a blocking collective that synchronises all ranks.
+/// If it fails, it fails on all ranks, and the communicator stays native.
+void prepare(Communicator& on);
+
+/// At the end of MPI_Init: finds out whether all ranks of the job are on one node. Collective.
+void begin_job();
+
+/// At MPI_Finalize: forgets all communicators, in the order in which this process met them.
+void forget_all();
+
+}  // namespace penstock::preload

@@ -1,0 +1,207 @@
+#include "preload/report.hpp"
+
+#include <cinttypes>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+namespace penstock::preload {
+namespace {
+
+struct Key {
+  std::string name;
+  int ranks = 0;
+  std::size_t kind = 0;
+  std::size_t form = 0;
+  friend auto operator<=>(const Key&, const Key&) = default;
+};
+
+struct Row {
+  std::uint64_t communicators = 0;
+  Tally sums{};
+  std::string reason{};
+
+  void add(const Row& other) {
+    communicators += other.communicators;
+    sums.served += other.sums.served;
+    sums.native += other.sums.native;
+    sums.served_bytes += other.sums.served_bytes;
+    sums.native_bytes += other.sums.native_bytes;
+    sums.served_ns += other.sums.served_ns;
+    sums.native_ns += other.sums.native_ns;
+    sums.verified += other.sums.verified;
+    sums.differed += other.sums.differed;
+    if (!other.reason.empty()) reason = other.reason;
+  }
+};
+
+using Rows = std::map<Key, Row>;
+
+struct Kept {
+  std::mutex mutex;
+  Rows rows;
+};
+
+Kept& kept() {
+  static auto* const made = new Kept;
+  return *made;
+}
+
+/// The name that the program gave; "" without one. Tabs and line ends would break the rows, quotes the JSON.
+std::string name_of(MPI_Comm comm) {
+  char text[MPI_MAX_OBJECT_NAME] = "";
+  int length = 0;
+  if (PMPI_Comm_get_name(comm, text, &length) != MPI_SUCCESS) return {};
+  std::string name(text, static_cast<std::size_t>(length));
+  if (name.starts_with("MPI COMMUNICATOR")) return {};  // Open MPI numbers those that have no name
+  for (char& letter : name)
+    if (static_cast<unsigned char>(letter) < ' ' || letter == '"' || letter == '\\') letter = ' ';
+  return name;
+}
+
+std::string operation_of(const Key& key) {
+  const std::string small(name(static_cast<CollectiveKind>(key.kind)));
+  return key.form == static_cast<std::size_t>(Form::nonblocking) ? "i" + small : small;
+}
+
+std::string to_text(const Rows& rows) {
+  std::ostringstream out;
+  for (const auto& [key, row] : rows) {
+    const Tally& sums = row.sums;
+    out << key.name << '\t' << key.ranks << '\t' << key.kind << '\t' << key.form << '\t' << row.communicators << '\t'
+        << sums.served << '\t' << sums.native << '\t' << sums.served_bytes << '\t' << sums.native_bytes << '\t'
+        << sums.served_ns << '\t' << sums.native_ns << '\t' << sums.verified << '\t' << sums.differed << '\t'
+        << row.reason << '\n';
+  }
+  return out.str();
+}
+
+void add_text(Rows& rows, const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    Key key;
+    Row row;
+    key.name = line.substr(0, line.find('\t'));
+    std::istringstream fields(line.substr(key.name.size() + 1));
+    Tally& sums = row.sums;
+    fields >> key.ranks >> key.kind >> key.form >> row.communicators >> sums.served >> sums.native >>
+        sums.served_bytes >> sums.native_bytes >> sums.served_ns >> sums.native_ns >> sums.verified >> sums.differed;
+    fields.get();
+    std::getline(fields, row.reason);
+    rows[key].add(row);
+  }
+}
+
+Rows gathered(int rank, int ranks) {
+  Rows all;
+  const std::string mine = to_text(kept().rows);
+  const int length = static_cast<int>(mine.size());
+  std::vector<int> lengths(static_cast<std::size_t>(ranks));
+  PMPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, MPI_COMM_WORLD);
+  std::vector<int> places(lengths.size());
+  int total = 0;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    places[i] = total;
+    total += lengths[i];
+  }
+  std::string text(static_cast<std::size_t>(total), '\0');
+  PMPI_Gatherv(mine.data(), length, MPI_CHAR, text.data(), lengths.data(), places.data(), MPI_CHAR, 0, MPI_COMM_WORLD);
+  if (rank == 0) add_text(all, text);
+  return all;
+}
+
+const char* level_name() {
+  int level = MPI_THREAD_SINGLE;
+  PMPI_Query_thread(&level);
+  if (level == MPI_THREAD_MULTIPLE) return "MPI_THREAD_MULTIPLE";
+  if (level == MPI_THREAD_SERIALIZED) return "MPI_THREAD_SERIALIZED";
+  return level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE";
+}
+
+void print_table(const Rows& rows) {
+  std::uint64_t served = 0;
+  std::uint64_t native = 0;
+  std::uint64_t verified = 0;
+  std::uint64_t differed = 0;
+  for (const auto& [key, row] : rows) {
+    served += row.sums.served;
+    native += row.sums.native;
+    verified += row.sums.verified;
+    differed += row.sums.differed;
+  }
+  std::fprintf(stderr,
+               "penstock: %" PRIu64 " collective calls served by Penstock, %" PRIu64 " by MPI (" PENSTOCK_MPI_ABI
+               " ABI, %s as the program asked)\n",
+               served, native, level_name());
+  if (verified > 0)
+    std::fprintf(stderr, "penstock: %" PRIu64 " results were compared with MPI's, %" PRIu64 " differed\n", verified,
+                 differed);
+  if (rows.empty()) return;
+  std::fprintf(stderr, "%-20s %5s %-22s %10s %10s %10s %10s  %s\n", "communicator", "ranks", "operation", "Penstock",
+               "s", "MPI", "s", "why MPI");
+  for (const auto& [key, row] : rows) {
+    std::string name = key.name.empty() ? "(no name)" : key.name;
+    if (row.communicators > 1) name += " x" + std::to_string(row.communicators);
+    std::fprintf(stderr, "%-20s %5d %-22s %10" PRIu64 " %10.3f %10" PRIu64 " %10.3f  %s\n", name.c_str(), key.ranks,
+                 operation_of(key).c_str(), row.sums.served, static_cast<double>(row.sums.served_ns) * 1e-9,
+                 row.sums.native, static_cast<double>(row.sums.native_ns) * 1e-9, row.reason.c_str());
+  }
+}
+
+void write_json(const Rows& rows, const std::string& path) {
+  std::ofstream file(path);
+  file << "{\"mpi_abi\": \"" PENSTOCK_MPI_ABI "\", \"thread_level\": \"" << level_name() << "\", \"operations\": [";
+  const char* separator = "";
+  for (const auto& [key, row] : rows) {
+    const Tally& sums = row.sums;
+    file << separator << "\n  {\"communicator\": \"" << key.name << "\", \"ranks\": " << key.ranks
+         << ", \"communicators\": " << row.communicators << ", \"operation\": \"" << operation_of(key)
+         << "\", \"served\": " << sums.served << ", \"served_bytes\": " << sums.served_bytes
+         << ", \"served_s\": " << static_cast<double>(sums.served_ns) * 1e-9 << ", \"native\": " << sums.native
+         << ", \"native_bytes\": " << sums.native_bytes
+         << ", \"native_s\": " << static_cast<double>(sums.native_ns) * 1e-9 << ", \"why_native\": \"" << row.reason
+         << "\", \"verified\": " << sums.verified << ", \"differed\": " << sums.differed << "}";
+    separator = ",";
+  }
+  file << "\n]}\n" << std::flush;
+  if (!file) std::fprintf(stderr, "penstock: cannot write the report %s\n", path.c_str());
+}
+
+}  // namespace
+
+void add_to_report(const Communicator& ended) {
+  if (ended.rank != 0) return;
+  Rows rows;
+  const std::string name = name_of(ended.handle);
+  for (std::size_t kind = 0; kind < kCollectiveKinds; ++kind) {
+    for (std::size_t form = 0; form < kForms; ++form) {
+      const Tally& sums = ended.tallies[kind][form];
+      if (sums.served + sums.native == 0) continue;
+      rows[{name, ended.ranks, kind, form}] = {1, sums, sums.reason != nullptr ? sums.reason : ""};
+    }
+  }
+  Kept& all = kept();
+  const std::lock_guard lock(all.mutex);
+  for (const auto& [key, row] : rows) all.rows[key].add(row);
+}
+
+void write_report(const std::string& target) {
+  int wanted = target.empty() ? 0 : 1;
+  PMPI_Allreduce(MPI_IN_PLACE, &wanted, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  if (wanted == 0) return;
+  int rank = 0;
+  int ranks = 1;
+  PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  const Rows rows = gathered(rank, ranks);
+  if (rank != 0) return;
+  print_table(rows);
+  if (!target.empty() && target != "-") write_json(rows, target);
+}
+
+}  // namespace penstock::preload

@@ -1,0 +1,185 @@
+#include "preload/requests.hpp"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "preload/errors.hpp"
+#include "preload/own_calls.hpp"
+
+namespace penstock::preload {
+namespace {
+
+/// The state of a generalized request. MPI frees it when the request has completed and the program has seen it.
+struct Started {
+  Request operation;
+  MPI_Request request = MPI_REQUEST_NULL;
+  int result = MPI_SUCCESS;
+};
+
+extern "C" int penstock_preload_query(void* state, MPI_Status* status) {
+  PMPI_Status_set_elements(status, MPI_BYTE, 0);
+  PMPI_Status_set_cancelled(status, 0);
+  status->MPI_SOURCE = MPI_UNDEFINED;
+  status->MPI_TAG = MPI_UNDEFINED;
+  return static_cast<const Started*>(state)->result;
+}
+
+extern "C" int penstock_preload_free(void* state) {
+  const OwnCall own;
+  delete static_cast<Started*>(state);
+  return MPI_SUCCESS;
+}
+
+extern "C" int penstock_preload_cancel(void*, int) { return MPI_SUCCESS; }
+
+/// All operations of this process that are in flight. Never destroyed: MPI_Finalize may run in an exit handler.
+class InFlight {
+ public:
+  static InFlight& of_process() {
+    static auto* const made = new InFlight;
+    return *made;
+  }
+
+  /// Returns whether MPI must be told to call the hook again.
+  bool add(Started* started) {
+    const std::lock_guard lock(mutex_);
+    started_.push_back(started);
+    count_.store(started_.size(), std::memory_order_release);
+    return !std::exchange(is_hooked_, true);
+  }
+
+  /// How many have completed. Does nothing on a thread that is inside Penstock, or while another thread does it.
+  int progress() {
+    if (count_.load(std::memory_order_acquire) == 0 || own_depth > 0) return 0;
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return 0;
+    const OwnCall own;
+    int completed = 0;
+    for (std::size_t i = 0; i < started_.size();) {
+      Started& started = *started_[i];
+      if (!has_completed(started)) {
+        ++i;
+        continue;
+      }
+      started_.erase(started_.begin() + static_cast<std::ptrdiff_t>(i));
+      ++completed;
+      PMPI_Grequest_complete(started.request);  // another thread may free `started` from here on
+    }
+    count_.store(started_.size(), std::memory_order_release);
+    return completed;
+  }
+
+  /// Both try: the prober holds a lock of Penstock and may wait for MPI's, which a thread in the hook may hold.
+  int probe(int source, int tag, MPI_Comm comm, int* found, MPI_Status* status) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    *found = 0;
+    if (!lock.owns_lock()) return MPI_SUCCESS;
+    const OwnCall own;
+    return PMPI_Iprobe(source, tag, comm, found, status);
+  }
+
+  /// Whether the hook can end. A later add() asks for a new one.
+  bool unhook_if_idle() {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || !started_.empty()) return false;
+    is_hooked_ = false;
+    return true;
+  }
+
+ private:
+  static bool has_completed(Started& started) noexcept {
+    try {
+      return started.operation.test();
+    } catch (const std::exception& error) {
+      started.result = code_of(error);
+      return true;
+    }
+  }
+
+  std::mutex mutex_;
+  std::vector<Started*> started_;  ///< in the order of their start
+  std::atomic<std::size_t> count_{0};
+  bool is_hooked_ = false;
+};
+
+#ifdef OPEN_MPI
+using Callback = int (*)();
+using Register = int (*)(Callback);
+
+Register opal_register() {
+  static const auto found = reinterpret_cast<Register>(dlsym(RTLD_DEFAULT, "opal_progress_register"));
+  return found;
+}
+
+int progress_of_open_mpi() { return InFlight::of_process().progress(); }
+
+void hook() {
+  static std::once_flag once;  // stays: it costs a load where nothing is in flight
+  std::call_once(once, [] { opal_register()(progress_of_open_mpi); });
+}
+#else
+// MPICH since 4.3 (MPIX_Async_start). Looked up, since Intel MPI and the standard ABI share the other names with it.
+enum : int { kNoProgress = 0, kDone = 1 };
+using Thing = void*;
+using Poll = int (*)(Thing);
+#if defined(MPICH) && defined(MPIX_STREAM_NULL)
+using Stream = MPIX_Stream;
+const Stream kNoStream = MPIX_STREAM_NULL;
+#else
+using Stream = int;
+constexpr Stream kNoStream = 0;
+#endif
+using AsyncStart = int (*)(Poll, void*, Stream);
+
+AsyncStart async_start() {
+#if defined(MPICH) && defined(MPIX_STREAM_NULL)
+  static const auto found = reinterpret_cast<AsyncStart>(dlsym(RTLD_DEFAULT, "PMPIX_Async_start"));
+  return found;
+#else
+  return nullptr;
+#endif
+}
+
+int progress_of_mpich(Thing) {
+  InFlight& all = InFlight::of_process();
+  all.progress();
+  return own_depth == 0 && all.unhook_if_idle() ? kDone : kNoProgress;
+}
+
+void hook() { async_start()(progress_of_mpich, nullptr, kNoStream); }
+#endif
+
+}  // namespace
+
+bool has_progress_hook() {
+#ifdef OPEN_MPI
+  return opal_register() != nullptr;
+#else
+  return async_start() != nullptr;
+#endif
+}
+
+int probe_outside_hook(int source, int tag, MPI_Comm comm, int* found, MPI_Status* status) {
+  return InFlight::of_process().probe(source, tag, comm, found, status);
+}
+
+int make_request(Request operation, MPI_Request* request) {
+  auto* const started = new Started{std::move(operation)};
+  const int result = PMPI_Grequest_start(penstock_preload_query, penstock_preload_free, penstock_preload_cancel,
+                                         started, &started->request);
+  if (result != MPI_SUCCESS) {
+    const OwnCall own;
+    delete started;  // waits for the operation
+    return result;
+  }
+  *request = started->request;
+  if (InFlight::of_process().add(started)) hook();
+  return MPI_SUCCESS;
+}
+
+}  // namespace penstock::preload

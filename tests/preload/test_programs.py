@@ -1,0 +1,93 @@
+"""Programs that know nothing of Penstock give the same results under `penstock run`, and it serves their collectives."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from preload.launch import ALL, BUILD, MPIS, mpiexec, preloaded, program
+
+BLOCKING = [
+    "barrier",
+    "bcast",
+    "reduce",
+    "allreduce",
+    "gather",
+    "gatherv",
+    "scatter",
+    "scatterv",
+    "allgather",
+    "allgatherv",
+    "alltoall",
+    "alltoallv",
+    "reduce_scatter",
+    "reduce_scatter_block",
+    "scan",
+    "exscan",
+]
+#: ABIs whose MPI calls a hook while it makes progress.
+HOOKED = ("mpich", "openmpi")
+
+
+@pytest.mark.parametrize("abi", MPIS)
+@pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [3])
+def test_collectives(abi: str, ranks: int, tmp_path: Path) -> None:
+    done = preloaded(abi, ranks, tmp_path / "report.json", program(abi, "collectives"))
+    assert done.status == 0, done.err
+    assert "collectives: ok" in done.out
+    for operation in BLOCKING:
+        assert done.served(operation) > 0, (operation, done.err)
+        if abi in HOOKED:
+            assert done.served(f"i{operation}") > 0, (f"i{operation}", done.err)
+        else:
+            assert "this MPI has no hook for progress" in done.native(f"i{operation}")
+    assert done.native("allreduce") == {"an operation of the program": 1}
+
+
+@pytest.mark.parametrize("abi", HOOKED)
+@pytest.mark.parametrize("ranks", [2, 3, 4] if ALL else [2])
+def test_completions(abi: str, ranks: int, tmp_path: Path) -> None:
+    done = preloaded(abi, ranks, tmp_path / "report.json", program(abi, "completions"))
+    assert done.status == 0, done.err
+    assert "completions: ok" in done.out
+    assert done.served("iallreduce") == 9 * 2 * 4 + 1
+    assert done.served("ibcast") == 1
+
+
+@pytest.mark.parametrize("abi", MPIS)
+@pytest.mark.parametrize("name", ["collectives", "completions"])
+@pytest.mark.skipif(not ALL, reason="with --all")
+def test_natively(abi: str, name: str) -> None:
+    done = mpiexec(abi, 3, program(abi, name))
+    assert done.status == 0, done.err
+    assert f"{name}: ok" in done.out
+
+
+@pytest.mark.parametrize("abi", MPIS if ALL else ["mpich"])
+def test_communicators_leave_nothing(abi: str, tmp_path: Path) -> None:
+    lives = 1000 if ALL else 20
+    done = preloaded(abi, 2, tmp_path / "report.json", program(abi, "lives"), str(lives))
+    assert done.status == 0, done.err
+    assert "lives: ok" in done.out
+    assert done.served("allreduce") == lives + 20
+
+
+@pytest.mark.parametrize("abi", MPIS if ALL else ["mpich"])
+def test_verification_finds_no_difference(abi: str, tmp_path: Path) -> None:
+    done = preloaded(abi, 3, tmp_path / "report.json", program(abi, "collectives"), PENSTOCK_VERIFY="on")
+    assert done.status == 0, done.err
+    assert done.report is not None
+    rows = [row for row in done.report["operations"] if row["served"] > 0]
+    assert {row["operation"] for row in rows} == set(BLOCKING)
+    assert all(row["verified"] == row["served"] for row in rows)
+    assert all(row["differed"] == 0 for row in rows), done.err
+
+
+@pytest.mark.parametrize("abi", MPIS)
+def test_own_calls_of_mpi_are_not_intercepted(abi: str) -> None:
+    library = BUILD / f"python/penstock/libpenstock_preload_{abi}.so"
+    symbols = subprocess.run(["nm", "-D", "--undefined-only", library], capture_output=True, text=True, check=True)
+    assert re.findall(r"\bPMPI_\w+", symbols.stdout)
+    assert re.findall(r"\bMPI_[A-Z][a-z]\w*", symbols.stdout) == []

@@ -1,0 +1,83 @@
+"""`penstock run` and `penstock env`, with programs that can and cannot be preloaded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from preload.launch import ALL, mpiexec, preloaded, program
+
+
+def penstock(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "penstock", *arguments]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PMI", "OMPI_COMM", "PMIX"))}
+    return subprocess.run(
+        [str(word) for word in words], env={**clean, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_program_without_mpi_runs_natively_with_its_own_status() -> None:
+    done = penstock("run", "sh", "-c", "echo $LD_PRELOAD; exit 7")
+    assert (done.returncode, done.stdout.strip()) == (7, "")
+    (line,) = done.stderr.strip().splitlines()
+    assert "is not linked to an MPI" in line
+    assert "runs natively" in line
+
+
+def test_strict_fails_instead() -> None:
+    done = penstock("run", "--strict", "sh", "-c", "echo ran")
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_a_program_that_is_not_there() -> None:
+    assert penstock("run", "no-such-program").returncode == 127
+
+
+def test_a_broken_option_is_said_in_one_line() -> None:
+    done = penstock("run", "--mpi", "mpich", "sh", "-c", "exit 3", PENSTOCK_EAGER_BYTES="many")
+    assert done.returncode == 3
+    (line,) = done.stderr.strip().splitlines()
+    assert "eager_bytes cannot be 'many'" in line
+
+
+def test_the_table_of_a_program_without_report() -> None:
+    done = mpiexec("mpich", 2, "penstock", "run", program("mpich", "lives"), "3")
+    assert done.status == 0, done.err
+    assert done.err.count("collective calls served by Penstock") == 1
+    assert "not prepared yet" in done.err
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"] if ALL else ["mpich"])
+def test_a_script_gets_the_library_of_its_launcher(mpi: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import numpy as np\n"
+        "from mpi4py import MPI\n"
+        "total = np.zeros(8)\n"
+        "for _ in range(20):\n"
+        "    MPI.COMM_WORLD.Allreduce(np.ones(8), total)\n"
+        "assert total[7] == MPI.COMM_WORLD.size\n"
+    )
+    report = tmp_path / "report.json"
+    done = mpiexec(mpi, 2, "penstock", "run", "--report", report, sys.executable, script)
+    assert done.status == 0, done.err
+    assert '"operation": "allreduce", "served": 4,' in report.read_text()
+
+
+def test_env_prints_lines_for_a_shell() -> None:
+    done = penstock("env", "--mpi", "mpich")
+    assert done.returncode == 0, done.stderr
+    shell = subprocess.run(
+        ["sh", "-c", f'{done.stdout}\nprintf %s "$PENSTOCK_PRELOAD"'], capture_output=True, text=True, check=True
+    )
+    assert Path(shell.stdout).is_absolute()
+    assert Path(shell.stdout).exists()
+
+
+def test_the_thread_level_is_the_programs(tmp_path: Path) -> None:
+    done = preloaded("mpich", 2, tmp_path / "report.json", program("mpich", "lives"), "1")
+    assert done.report is not None, done.err
+    assert done.report["thread_level"] == "MPI_THREAD_SINGLE"
