@@ -29,10 +29,11 @@ class NoSourceError(Exception):
 
 
 def fetch(folder: Path) -> Path:
-    """The folder with the tests of the mpi4py version in scripts/requirements.txt. Cached in `folder`."""
-    requirement = re.search(r"^mpi4py==\S+", (ROOT / "scripts/requirements.txt").read_text(), re.MULTILINE)
+    """The folder with the tests of the mpi4py version that scripts/requirements*.txt pin. Cached in `folder`."""
+    pins = "".join(path.read_text() for path in sorted((ROOT / "scripts").glob("requirements*.txt")))
+    requirement = re.search(r"^mpi4py==\S+", pins, re.MULTILINE)
     if requirement is None:
-        raise NoSourceError("scripts/requirements.txt pins no mpi4py")
+        raise NoSourceError("no scripts/requirements*.txt pins mpi4py")
     tests = folder / requirement[0] / "test"
     if tests.exists():
         return tests

@@ -57,10 +57,13 @@ def mpiexec(abi: str, ranks: int, *command: str | Path, timeout_s: float = 120, 
     return Done(done.returncode, done.stdout, done.stderr, None)
 
 
-def preloaded(abi: str, ranks: int, report: Path, *command: str | Path, **environment: str) -> Done:
+def preloaded(
+    abi: str, ranks: int, report: Path, *command: str | Path, timeout_s: float = 120, **environment: str
+) -> Done:
     """Run a command under `penstock run`, on communicators that are served from their first synchronising call."""
     environment = {"PENSTOCK_PRELOAD_AFTER": "0", **environment}
-    done = mpiexec(abi, ranks, "penstock", "run", "--mpi", abi, "--report", report, *command, **environment)
+    words = ["penstock", "run", "--mpi", abi, "--report", report, *command]
+    done = mpiexec(abi, ranks, *words, timeout_s=timeout_s, **environment)
     if report.exists():
         done.report = json.loads(report.read_text())
     return done

@@ -315,7 +315,7 @@ def test_wrong_arguments():
     ):
         done = bench(name, option, value, "--ranks", "1", "--mpi", mpi)
         assert done.returncode == 2
-        assert f"'{value}' is none of" in done.stderr.splitlines()[-1], done.stderr
+        assert f"'{value}' is not one of" in done.stderr.splitlines()[-1], done.stderr
         assert "repetition" not in done.stderr, "a job was started"
     for option, value in (
         ("--bytes", "2X"),
