@@ -1,6 +1,8 @@
 #include "engine/compiled_plan.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <map>
 #include <string>
 
 #include "penstock/error.hpp"
@@ -21,22 +23,27 @@ bool reads_peer(StepKind kind) { return kind == StepKind::read || kind == StepKi
 
 }  // namespace
 
-CompiledPlan::CompiledPlan(const Plan& plan, const Team& team, std::uint64_t shared_limit_bytes) {
+CompiledPlan::CompiledPlan(const Plan& plan, const Team& team, std::uint64_t shared_limit_bytes,
+                           std::uint32_t wire_tags) {
   check(plan, team, shared_limit_bytes);
   tasks_ = CompiledTasks(plan, team);
   const std::size_t steps = plan.steps.size();
+  const Edges edges = set_wire_tags(plan, team, wire_tags);
   dependency_counts_.resize(steps);
   first_dependent_.assign(steps + 1, 0);
   for (std::size_t i = 0; i < steps; ++i) {
     const Step& step = plan.steps[i];
     dependency_counts_[i] = step.dependency_count;
-    if (step.dependency_count == 0) roots_.push_back(static_cast<StepId>(i));
     for (std::uint32_t d = 0; d < step.dependency_count; ++d)
       ++first_dependent_[plan.dependencies[step.first_dependency + d] + 1];
     if (reads_peer(step.kind)) reads_peers_ = true;
-    if ((step.kind == StepKind::send || step.kind == StepKind::recv) && !team.same_node(team.rank, step.peer))
-      leaves_node_ = true;
   }
+  for (const auto& [first, second] : edges) {
+    ++dependency_counts_[second];
+    ++first_dependent_[first + 1];
+  }
+  for (std::size_t i = 0; i < steps; ++i)
+    if (dependency_counts_[i] == 0) roots_.push_back(static_cast<StepId>(i));
   for (std::size_t i = 0; i < steps; ++i) first_dependent_[i + 1] += first_dependent_[i];
   dependents_.resize(first_dependent_[steps]);
   std::vector<std::uint32_t> filled(first_dependent_.begin(), first_dependent_.end());
@@ -45,7 +52,48 @@ CompiledPlan::CompiledPlan(const Plan& plan, const Team& team, std::uint64_t sha
     for (std::uint32_t d = 0; d < step.dependency_count; ++d)
       dependents_[filled[plan.dependencies[step.first_dependency + d]]++] = static_cast<StepId>(i);
   }
+  for (const auto& [first, second] : edges) dependents_[filled[first]++] = second;
   index_receivers(plan);
+}
+
+CompiledPlan::Edges CompiledPlan::set_wire_tags(const Plan& plan, const Team& team, std::uint32_t wire_tags) {
+  std::vector<StepId> remote;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i)
+    if (const Step& step = plan.steps[i];
+        (step.kind == StepKind::send || step.kind == StepKind::recv) && !team.same_node(team.rank, step.peer))
+      remote.push_back(static_cast<StepId>(i));
+  if (remote.empty()) return {};
+  leaves_node_ = true;
+  wire_tags_.resize(plan.steps.size());
+  Edges edges;
+  // Both ranks number the messages of one to the other in the order of their tags in the plan, if there are too many.
+  std::map<std::pair<std::int32_t, StepKind>, std::vector<StepId>> by_pair;
+  for (const StepId id : remote) {
+    wire_tags_[id] = plan.steps[id].tag;
+    by_pair[{plan.steps[id].peer, plan.steps[id].kind}].push_back(id);
+  }
+  for (auto& [pair, ids] : by_pair) {
+    const auto is_less = [&](StepId a, StepId b) { return plan.steps[a].tag < plan.steps[b].tag; };
+    if (plan.steps[*std::ranges::max_element(ids, is_less)].tag < wire_tags) continue;
+    std::ranges::stable_sort(ids, is_less);
+    for (std::size_t number = 0; number < ids.size(); ++number) {
+      wire_tags_[ids[number]] = static_cast<std::uint32_t>(number % wire_tags);
+      if (number < wire_tags) continue;
+      const StepId before = ids[number - wire_tags];
+      if (before > ids[number])
+        reject_plan(plan, "it needs more than the " + std::to_string(wire_tags) +
+                              " tags that this MPI has for messages between two ranks; use another algorithm");
+      edges.emplace_back(before, ids[number]);
+    }
+  }
+  RemoteTraffic traffic;
+  for (const StepId id : remote) {
+    const Step& step = plan.steps[id];
+    traffic.push_back({step.peer, wire_tags_[id],
+                       step.kind == StepKind::send ? step.from.size_bytes : step.to.size_bytes, step.kind});
+  }
+  traffic_ = std::make_shared<const RemoteTraffic>(std::move(traffic));
+  return edges;
 }
 
 void CompiledPlan::check(const Plan& plan, const Team& team, std::uint64_t shared_limit_bytes) const {
@@ -126,11 +174,11 @@ StepId CompiledPlan::receiver(StepKind consumer, int peer, std::uint32_t tag) co
 }
 
 std::shared_ptr<const CompiledPlan> PlanCache::get(const std::shared_ptr<const Plan>& plan, const Team& team,
-                                                   std::uint64_t shared_limit_bytes) {
+                                                   std::uint64_t shared_limit_bytes, std::uint32_t wire_tags) {
   const auto found = entries_.find(plan.get());
   // An expired entry belongs to a freed plan, whose address this plan may have now.
   if (found != entries_.end() && !found->second.plan.expired()) return found->second.compiled;
-  auto compiled = std::make_shared<const CompiledPlan>(*plan, team, shared_limit_bytes);
+  auto compiled = std::make_shared<const CompiledPlan>(*plan, team, shared_limit_bytes, wire_tags);
   if (entries_.size() >= sweep_at_) {
     std::erase_if(entries_, [](const auto& entry) { return entry.second.plan.expired(); });
     sweep_at_ = std::max<std::size_t>(64, entries_.size() * 2);

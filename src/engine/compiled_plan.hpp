@@ -11,6 +11,15 @@
 
 namespace penstock::engine {
 
+/// A message to or from a rank of another node.
+struct RemoteMessage {
+  std::int32_t peer = 0;
+  std::uint32_t wire_tag = 0;
+  std::uint64_t bytes = 0;
+  StepKind kind = StepKind::send;
+};
+using RemoteTraffic = std::vector<RemoteMessage>;
+
 /// Immutable. PlanCache makes it once per plan; all runs of the plan share it.
 class CompiledPlan {
  public:
@@ -18,7 +27,9 @@ class CompiledPlan {
 
   /// Throws Error(invalid_argument) if this rank cannot run the plan: other rank or size, regions outside of their
   /// buffers, dependencies on later steps, peers outside of the team, shared memory across nodes.
-  CompiledPlan(const Plan& plan, const Team& team, std::uint64_t shared_limit_bytes);
+  /// `wire_tags`: how many tags the transport has for the messages of one rank to another; equal on all ranks.
+  CompiledPlan(const Plan& plan, const Team& team, std::uint64_t shared_limit_bytes,
+               std::uint32_t wire_tags = kMaxTag + 1);
 
   const std::vector<std::uint32_t>& dependency_counts() const { return dependency_counts_; }
   const std::vector<StepId>& roots() const { return roots_; }  ///< steps without dependencies, in order
@@ -27,6 +38,10 @@ class CompiledPlan {
   }
   bool reads_peers() const { return reads_peers_; }
   bool leaves_node() const { return leaves_node_; }  ///< has messages between nodes
+  /// Of a step that sends to or receives from another node. Sender and receiver compute the same tag for a message. Two
+  /// messages of one rank to another have the same tag only if both ranks post the second after the first is complete.
+  std::uint32_t wire_tag(StepId step) const { return wire_tags_[step]; }
+  const std::shared_ptr<const RemoteTraffic>& traffic() const { return traffic_; }  ///< nullptr: none
   const CompiledTasks& tasks() const { return tasks_; }
 
   /// The first step of this kind (recv, wait or remote_read) for `peer` and `tag`, and the next one after `step`.
@@ -41,6 +56,9 @@ class CompiledPlan {
   };
   void check(const Plan& plan, const Team& team, std::uint64_t shared_limit_bytes) const;
   void index_receivers(const Plan& plan);
+  using Edges = std::vector<std::pair<StepId, StepId>>;
+  /// Returns which steps have to wait for which, because the tags are too few.
+  Edges set_wire_tags(const Plan& plan, const Team& team, std::uint32_t wire_tags);
 
   std::vector<std::uint32_t> dependency_counts_;
   std::vector<StepId> roots_;
@@ -48,6 +66,8 @@ class CompiledPlan {
   std::vector<std::uint32_t> first_dependent_;
   std::vector<Entry> receivers_;  ///< hash table: open addressing, the size a power of two
   std::vector<StepId> next_receiver_;
+  std::vector<std::uint32_t> wire_tags_;  ///< by step
+  std::shared_ptr<const RemoteTraffic> traffic_;
   CompiledTasks tasks_;
   bool reads_peers_ = false;
   bool leaves_node_ = false;
@@ -57,7 +77,7 @@ class CompiledPlan {
 class PlanCache {
  public:
   std::shared_ptr<const CompiledPlan> get(const std::shared_ptr<const Plan>& plan, const Team& team,
-                                          std::uint64_t shared_limit_bytes);
+                                          std::uint64_t shared_limit_bytes, std::uint32_t wire_tags = kMaxTag + 1);
 
  private:
   struct Entry {

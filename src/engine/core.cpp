@@ -195,6 +195,7 @@ void Core::on_notice(const Header& header, ConstBytes payload) {
   Notice notice;
   std::memcpy(&notice, payload.data(), sizeof notice);
   if (notice.is_death != 0) detector.note_death(notice.culprit, header.sequence);
+  has_failed_elsewhere(header.sequence);
   if (header.sequence < operations.base()) return;
   Operation& failing = operations.at(header.sequence);
   const ConstBytes rest = payload.subspan(sizeof notice);

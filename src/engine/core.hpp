@@ -26,6 +26,7 @@ class Core {
   Core& operator=(const Core&) = delete;
 
   bool is_local(int peer) const { return node.local_rank[static_cast<std::size_t>(peer)] >= 0; }
+  /// Of this node, or this rank: no messages of the transport.
   bool is_near(int peer) const { return peer == rank || is_local(peer); }
   std::uint32_t local(int peer) const {
     return static_cast<std::uint32_t>(node.local_rank[static_cast<std::size_t>(peer)]);
@@ -126,6 +127,8 @@ class Core {
   virtual void begin(Operation& operation) = 0;
   virtual void end(Operation& operation) = 0;
   virtual void cancel(Operation& operation) = 0;
+  /// It may have been completed here.
+  virtual void has_failed_elsewhere(std::uint64_t sequence) = 0;
   virtual bool is_touched(const Operation& operation) const = 0;
 
  private:

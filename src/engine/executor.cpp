@@ -143,7 +143,13 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
   // Only with workers: they run the rest of the tree meanwhile.
   while (has_tasks && has_workers && the<SharedTasks>().run_front(started, lock)) {
   }
-  update_active();
+  if (has_remote && started.is_finished())
+    guarded([&] {
+      the<RemoteMessages>().close_epochs();
+      return true;
+    });
+  else
+    update_active();
   // An operation that completed at once still processes notices of failures.
   const bool has_news = run->done() && has<CellMessages>() && !the<CellMessages>().is_empty();
   lock.unlock();
@@ -156,7 +162,7 @@ std::shared_ptr<Run> Executor::start(std::shared_ptr<const Plan> plan, const Bin
 
 void Executor::prepare(Operation& operation, std::shared_ptr<const Plan>&& plan) {
   Call& call = operation.call;
-  call.compiled = plans_.get(plan, node.team, node.shared_limit_bytes);
+  call.compiled = plans_.get(plan, node.team, node.shared_limit_bytes, TagSplit(node.max_tag).plan_tags());
   if (call.bindings.input.size() < plan->input_bytes || call.bindings.output.size() < plan->output_bytes)
     throw Error(ErrorCode::invalid_argument,
                 "the plan '" + plan->algorithm + "' needs " + std::to_string(plan->input_bytes) +
@@ -255,6 +261,7 @@ bool Executor::progress(Caller by) noexcept {
     any_moved |= run_work(lock, Lane::progress);
     if (by == Caller::application) any_moved |= run_work(lock, Lane::application);
     if (has<SharedTasks>()) any_moved |= the<SharedTasks>().run(lock);
+    if (has_remote) the<RemoteMessages>().close_epochs();
     return any_moved;
   });
   collect_dropped();

@@ -6,9 +6,9 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <random>
 #include <set>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 
 #include "penstock/error.hpp"
@@ -16,10 +16,13 @@
 namespace penstock::engine {
 namespace {
 
+constexpr int kAnyRank = -1;
+
 struct Transfer {
   bool complete = false;
   std::uint64_t moved_bytes = 0;
   bool truncated = false;
+  bool withdrawn = false;
 };
 
 struct PostedReceive {
@@ -40,6 +43,7 @@ struct ArrivedMessage {
 struct Mailbox {
   std::deque<PostedReceive> posted;
   std::deque<ArrivedMessage> arrived;
+  std::vector<std::byte> farewell;  // of a rank that has left
 };
 
 struct World {
@@ -66,87 +70,96 @@ void deliver(ConstBytes from, const PostedReceive& receive) {
 
 class LocalTransport final : public Transport {
  public:
-  LocalTransport(std::shared_ptr<World> world, int rank) : world_(std::move(world)), rank_(rank) {}
+  LocalTransport(std::shared_ptr<World> world, int rank)
+      : world_(std::move(world)), rank_(rank), random_(world_->options.shuffle_seed + static_cast<unsigned>(rank)) {}
 
   ~LocalTransport() override {
     const std::lock_guard lock(world_->mutex);
-    mailbox(rank_).posted.clear();
+    Mailbox& own = mailbox(rank_);
+    own.posted.clear();
+    own.farewell = std::move(farewell_);
+    for (const ArrivedMessage& message : own.arrived)
+      if (message.tag == farewell_tag_) say_farewell(rank_, message.source);
+    if (world_->options.left_over != nullptr)
+      *world_->options.left_over += static_cast<std::size_t>(
+          std::ranges::count_if(mailbox(rank_).arrived, [](const auto& message) { return message.tag != 0; }));
   }
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(world_->node_of_rank.size()); }
   const std::vector<std::int32_t>& node_of_rank() const override { return world_->node_of_rank; }
   bool any_thread() const override { return world_->options.any_thread; }
+  int max_tag() const override { return world_->options.max_tag; }
   std::string description() const override { return "threads of one process"; }
 
-  Handle isend(ConstBytes from, int peer, int tag) override {
+  void set_farewell(ConstBytes packet, int tag) override {
+    farewell_.assign(packet.begin(), packet.end());
+    farewell_tag_ = tag;
+  }
+
+  bool isend(ConstBytes from, int peer, int tag, Token token) override {
     const std::lock_guard lock(world_->mutex);
     check_caller();
-    auto transfer = std::make_shared<Transfer>();
-    transfer->moved_bytes = from.size();
+    check_tag(tag);
+    if (tag == farewell_tag_ && say_farewell(peer, rank_)) return true;
     Mailbox& box = mailbox(peer);
     const auto match = std::find_if(box.posted.begin(), box.posted.end(), [&](const PostedReceive& posted) {
-      return posted.tag == tag && (posted.source == rank_ || posted.source == kAnyRank);
+      return posted.tag == tag && posted.source == rank_;
     });
     if (match != box.posted.end()) {
       deliver(from, *match);
       box.posted.erase(match);
-      transfer->complete = true;
-    } else if (from.size() > world_->options.rendezvous_bytes) {
-      box.arrived.push_back({{}, from, rank_, tag, transfer});
-    } else {
+      return true;
+    }
+    if (from.size() <= world_->options.rendezvous_bytes) {
       box.arrived.push_back({{from.begin(), from.end()}, {}, rank_, tag, nullptr});
-      transfer->complete = true;
+      return true;
     }
-    return keep(std::move(transfer));
+    const auto transfer = keep(token);
+    transfer->moved_bytes = from.size();
+    box.arrived.push_back({{}, from, rank_, tag, transfer});
+    return false;
   }
 
-  Handle irecv(Bytes to, int peer, int tag) override {
+  void irecv(Bytes to, int peer, int tag, Token token) override {
     const std::lock_guard lock(world_->mutex);
     check_caller();
-    PostedReceive receive{to, peer, tag, std::make_shared<Transfer>()};
-    Mailbox& box = mailbox(rank_);
-    const auto match = std::find_if(box.arrived.begin(), box.arrived.end(), [&](const ArrivedMessage& message) {
-      return message.tag == tag && (message.source == peer || peer == kAnyRank);
-    });
-    auto transfer = receive.transfer;
-    if (match != box.arrived.end()) {
-      deliver(match->waiting_sender ? match->data : ConstBytes(match->copy), receive);
-      if (match->waiting_sender) match->waiting_sender->complete = true;
-      box.arrived.erase(match);
-    } else {
-      box.posted.push_back(std::move(receive));
-    }
-    return keep(std::move(transfer));
+    check_tag(tag);
+    PostedReceive receive{to, peer, tag, keep(token)};
+    if (!receive_arrived(receive)) mailbox(rank_).posted.push_back(std::move(receive));
   }
 
-  void poll() override {}
-
-  std::optional<std::uint64_t> test(Handle handle) override {
+  bool take(Bytes to, int tag, Token token) override {
     const std::lock_guard lock(world_->mutex);
     check_caller();
-    const auto found = transfers_.find(handle);
-    if (found == transfers_.end()) throw Error(ErrorCode::internal, "test of a transfer that does not exist", rank_);
-    if (!found->second->complete) return std::nullopt;
-    const auto transfer = found->second;
-    transfers_.erase(found);
-    if (transfer->truncated)
-      throw Error(ErrorCode::mismatch,
-                  "a message of " + std::to_string(transfer->moved_bytes) + " bytes is longer than the receive buffer",
-                  rank_);
-    return transfer->moved_bytes;
-  }
-
-  bool cancel(Handle handle) override {
-    const std::lock_guard lock(world_->mutex);
-    check_caller();
-    const auto found = transfers_.find(handle);
-    if (found == transfers_.end()) throw Error(ErrorCode::internal, "cancel of a transfer that does not exist", rank_);
-    const auto transfer = found->second;
-    transfers_.erase(found);
-    if (transfer->complete) return false;
-    std::erase_if(mailbox(rank_).posted, [&](const PostedReceive& posted) { return posted.transfer == transfer; });
+    PostedReceive receive{to, kAnyRank, tag, std::make_shared<Transfer>()};
+    if (is_delayed() || !receive_arrived(receive)) return false;
+    transfers_.emplace_back(token, receive.transfer);
     return true;
+  }
+
+  void poll(std::vector<Completion>& complete) override {
+    const std::lock_guard lock(world_->mutex);
+    check_caller();
+    std::erase_if(transfers_, [&](const auto& each) {
+      if (!each.second->complete || is_delayed()) return false;
+      complete.push_back({each.first, each.second->moved_bytes, each.second->truncated, each.second->withdrawn});
+      return true;
+    });
+    if (world_->options.shuffle_seed != 0) std::shuffle(complete.begin(), complete.end(), random_);
+  }
+
+  void cancel(Token receive) override {
+    const std::lock_guard lock(world_->mutex);
+    check_caller();
+    const auto found =
+        std::find_if(transfers_.begin(), transfers_.end(), [&](const auto& each) { return each.first == receive; });
+    if (found == transfers_.end()) throw Error(ErrorCode::internal, "cancel of a transfer that does not exist", rank_);
+    Transfer& transfer = *found->second;
+    if (transfer.complete) return;
+    transfer.complete = transfer.withdrawn = true;
+    std::erase_if(mailbox(rank_).posted,
+                  [&](const PostedReceive& posted) { return posted.transfer.get() == &transfer; });
   }
 
   void poke() noexcept override {}  // isend and irecv move the messages
@@ -172,9 +185,34 @@ class LocalTransport final : public Transport {
  private:
   Mailbox& mailbox(int rank) { return world_->mailboxes[static_cast<std::size_t>(rank)]; }
 
-  Handle keep(std::shared_ptr<Transfer> transfer) {
-    transfers_.emplace(++last_handle_, std::move(transfer));
-    return last_handle_;
+  /// False if the rank has not left.
+  bool say_farewell(int from, int to) {
+    const std::vector<std::byte>& packet = mailbox(from).farewell;
+    if (packet.empty()) return false;
+    if (from != to) mailbox(to).arrived.push_back({packet, {}, from, farewell_tag_, nullptr});
+    return true;
+  }
+
+  std::shared_ptr<Transfer> keep(Token token) {
+    return transfers_.emplace_back(token, std::make_shared<Transfer>()).second;
+  }
+
+  bool is_delayed() { return world_->options.shuffle_seed != 0 && random_() % 2 == 0; }
+
+  bool receive_arrived(const PostedReceive& receive) {
+    Mailbox& box = mailbox(rank_);
+    const auto match = std::find_if(box.arrived.begin(), box.arrived.end(), [&](const ArrivedMessage& message) {
+      return message.tag == receive.tag && (message.source == receive.source || receive.source == kAnyRank);
+    });
+    if (match == box.arrived.end()) return false;
+    deliver(match->waiting_sender ? match->data : ConstBytes(match->copy), receive);
+    if (match->waiting_sender) match->waiting_sender->complete = true;
+    box.arrived.erase(match);
+    return true;
+  }
+
+  void check_tag(int tag) const {
+    if (tag < 0 || tag > world_->options.max_tag) throw Error(ErrorCode::mpi, "a tag is out of range", rank_);
   }
 
   void check_caller() const {
@@ -184,8 +222,10 @@ class LocalTransport final : public Transport {
 
   const std::shared_ptr<World> world_;
   const int rank_;
-  std::unordered_map<Handle, std::shared_ptr<Transfer>> transfers_;
-  Handle last_handle_ = 0;
+  std::vector<std::pair<Token, std::shared_ptr<Transfer>>> transfers_;
+  std::minstd_rand random_;
+  std::vector<std::byte> farewell_;
+  int farewell_tag_ = -1;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The engine's messages, in cells of shared memory and in packets of the transport.
+// The engine's messages: in cells of shared memory, and between nodes in packets beside the messages of steps.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace penstock::engine {
 enum class MessageKind : std::uint8_t {
   eager,       ///< a whole message
   rts,         ///< request to send: a long message is ready at `address` of the sender; answered by fin or cts
-  cts,         ///< clear to send: stream the message as `data`, or send it under the transport tag `address`
+  cts,         ///< clear to send: stream the message as `data`
   data,        ///< a piece of a long message, at its offset `address`
   fin,         ///< the receiver has read the long message, or the offered memory
   offer_read,  ///< an offer_read step: `bytes` at `address` of the sender may be read; answered by fin
@@ -17,6 +17,10 @@ enum class MessageKind : std::uint8_t {
   notice,      ///< the operation failed at the source; the payload is a Notice and the text
   probe,       ///< carries the signature, so that a mismatch is found while ranks wait for each other
   completed,   ///< answers a probe: the operation is complete at the source, which sends nothing more for it
+  sent,        ///< between nodes: items [`address`, ...) of a list of `bytes` SentMessages; `tag` is its ListKind
+  counts,      ///< between nodes: the source has sent this rank `bytes` messages up to the end of epoch `sequence`
+  left,        ///< between nodes: answers any packet; the source has left, and takes part in no more operations
+  recount,     ///< between nodes: asks which messages the source of `counts` has sent in epoch `sequence`
 };
 
 struct Header {

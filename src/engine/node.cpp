@@ -36,6 +36,7 @@ struct NodeSetup::RankInfo {
   std::uint64_t eager_bytes;
   std::uint64_t limit_bytes;  ///< of the node's segment; the first rank's counts; 0: no segment possible
   HeapAddress heap;           ///< no descriptor: this rank has no heap
+  std::int32_t max_tag;       ///< Transport::max_tag()
 };
 
 /// What every rank found then.
@@ -130,6 +131,7 @@ void NodeSetup::write_facts(RankInfo& mine, const EngineOptions& options) noexce
 void NodeSetup::exchange_facts(ConstBytes more) {
   RankInfo mine{};
   write_facts(mine, options_);
+  mine.max_tag = transport_.max_tag();
   exchange(mine, more, facts_);
 }
 
@@ -210,12 +212,14 @@ void NodeSetup::add_levels(Node& node) const {
   node.team.node_of_rank.reserve(nodes.size());
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> numbers;
   node.eager_bytes = info_of(0).eager_bytes;
+  node.max_tag = info_of(0).max_tag;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
     const RankInfo info = info_of(static_cast<std::int32_t>(rank));
     const auto key = std::pair(nodes[rank], shares[nodes[rank]] ? -1 : static_cast<std::int32_t>(rank));
     const auto number = numbers.emplace(key, static_cast<std::int32_t>(numbers.size())).first->second;
     node.team.node_of_rank.push_back(number);
     node.eager_bytes = std::min(node.eager_bytes, info.eager_bytes);
+    node.max_tag = std::min(node.max_tag, info.max_tag);
     if (!shares[nodes[rank]]) continue;
     if (result_of(static_cast<std::int32_t>(rank)).single_copy == 0) node.team.single_copy = false;
     if (info.limit_bytes == 0) continue;

@@ -25,6 +25,7 @@ struct Node {
   /// A number, equal on all ranks and different from that of recent communicators. MPI may reuse the context of a freed
   /// communicator, so a new one can receive probes and notices that were sent to the old one; their number differs.
   std::uint16_t communicator = 0;
+  int max_tag = 32767;                   ///< the smallest Transport::max_tag() of all ranks
   bool single_copy = false;              ///< ranks of the node can read each other's memory
   std::uint64_t eager_bytes = 0;         ///< the minimum over all ranks
   std::uint64_t shared_limit_bytes = 0;  ///< the smallest ring of all nodes

@@ -35,13 +35,15 @@ void OperationTable::start(Operation& next) {
 }
 
 void OperationTable::run_through(std::uint64_t signature) {
-  past_[next_ % past_.size()] = {next_, signature, false};
+  past_[next_ % past_.size()] = {next_, signature, false, false, nullptr};
   base_ = ++next_;
   publish();
 }
 
 void OperationTable::finish(Operation& operation) {
-  past_[operation.sequence % past_.size()] = {operation.sequence, operation.call.signature, operation.has_failed()};
+  past_[operation.sequence % past_.size()] = {operation.sequence, operation.call.signature, operation.has_failed(),
+                                              false,
+                                              operation.call.compiled ? operation.call.compiled->traffic() : nullptr};
   --unfinished_;
   operation.finished.store(true, std::memory_order_seq_cst);
 }

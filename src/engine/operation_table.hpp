@@ -21,6 +21,8 @@ class OperationTable {
     std::uint64_t sequence = ~std::uint64_t{0};
     std::uint64_t signature = 0;
     bool failed = false;
+    bool failed_elsewhere = false;
+    std::shared_ptr<const RemoteTraffic> traffic{};  ///< of what was completed
   };
 
   explicit OperationTable(const Segment* segment) : segment_(segment) {}
@@ -40,6 +42,12 @@ class OperationTable {
   void advance();
   void drop(Operation& operation);  ///< its Run is destroyed
 
+  /// An operation that was completed here has failed elsewhere; false if that was known, or it is forgotten.
+  bool note_failed_elsewhere(std::uint64_t sequence) {
+    Past& past = past_[sequence % past_.size()];
+    return past.sequence == sequence && !past.failed && !std::exchange(past.failed_elsewhere, true);
+  }
+
   const Past& past(std::uint64_t sequence) const { return past_[sequence % past_.size()]; }
 
   /// User operations (UserOp) whose last operation is over. Destroying them may take a lock of the caller, so it is
@@ -58,7 +66,7 @@ class OperationTable {
   Fifo<Operation*> window_;  ///< from base_ on; nullptr: no record yet
   std::vector<std::unique_ptr<Operation>> records_;
   std::vector<Operation*> idle_;
-  std::array<Past, 256> past_;
+  std::array<Past, 1024> past_;
   std::vector<std::shared_ptr<const UserOp>> dropped_;
 };
 

@@ -92,6 +92,12 @@ class SlotTable {
     for (const Slot& slot : slots_)
       if (slot.used) function(slot.value);
   }
+  /// The function adds and removes nothing.
+  template <typename Function>
+  void for_each_id(Function function) {
+    for (std::uint32_t i = 0; i < slots_.size(); ++i)
+      if (slots_[i].used) function(slots_[i].generation << kIndexBits | i, slots_[i].value);
+  }
 
  private:
   static constexpr std::uint32_t kIndexBits = 20;

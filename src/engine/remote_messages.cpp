@@ -1,99 +1,187 @@
 #include "engine/remote_messages.hpp"
 
 #include <algorithm>
+#include <cstring>
+#include <string>
 
 namespace penstock::engine {
 namespace {
 
 constexpr std::chrono::microseconds kUnasked{500};  // between polls while no message is expected
+constexpr std::uint32_t kLook = 16;                 // polls between looks for packets while messages are expected
+constexpr std::uint64_t kLongBytes = 64 << 10;
+// Some MPIs send all long messages that they have in turns, so that none arrives before all do. A pipeline needs them
+// one after the other, and the link busy.
+constexpr std::uint32_t kLeastWindow = 3;
+constexpr std::uint32_t kFruitless = 64;  // polls after which the receiver may wait for a message outside of the window
+
+std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
+}
 
 }  // namespace
 
 RemoteMessages::RemoteMessages(Core& core)
-    : core_(core),
-      link_(*core.transport, static_cast<RemoteEvents&>(*this),
-            std::max<std::uint64_t>(4 * core.node.eager_bytes, kNoticeBytes), core.node.communicator) {}
+    : core_(core), tags_(core.node.max_tag, core.options.operation_slots), window_(kLeastWindow) {
+  for (int peer = 0; peer < core.node.team.size(); ++peer)
+    if (!core.is_near(peer)) remote_.push_back(peer);
+  Header left;
+  left.source = static_cast<std::uint32_t>(core.rank);
+  left.kind = MessageKind::left;
+  left.communicator = core.node.communicator;
+  core.transport->set_farewell(std::as_bytes(std::span(&left, 1)), TagSplit::kControlTag);
+}
+
+void RemoteMessages::set_limits(Pair& of) const {
+  of.may_post_before = of.counts.may_post_before() * tags_.operations_per_epoch();
+}
 
 void RemoteMessages::begin(Operation& operation) {
   State& state = states_[operation];
   state.leaves_node = operation.call.compiled->leaves_node();
-  if (state.leaves_node) ++leaving_;
-  state.announced.clear();
-  state.announce_from = 0;
-  state.window_used = 0;
-  announce_ahead(operation);
+  state.is_withdrawn = false;
+  state.receives_posted = state.forgotten_by_peers = state.checks_since_left = 0;
+  state.status.clear();
+  if (!state.leaves_node) return;
+  state.status.resize(operation.plan().steps.size(), StepStatus::none);
+  ++leaving_;
 }
 
-// Starts handshakes before the steps are ready, so that the data leaves at once when they are. On a busy link an rts
-// queues behind the data, and the link idles until the cts returns. A window bounds the early handshakes: each costs a
-// transport call, and the first data would wait for hundreds of them.
-void RemoteMessages::announce_ahead(Operation& operation) {
-  constexpr std::uint32_t kWindow = 32;  // announcements: more than a link carries during one handshake
-  State& state = states_[operation];
-  const std::vector<Step>& steps = operation.plan().steps;
-  for (StepId& step = state.announce_from; step < steps.size() && state.window_used < kWindow; ++step) {
-    const Step& what = steps[step];
-    if (what.kind != StepKind::send || what.from.size_bytes <= eager_bytes() || core_.is_near(what.peer)) continue;
-    if (state.announced.empty()) state.announced.assign(steps.size(), CompiledPlan::kNone);
-    if (state.announced[step] != CompiledPlan::kNone) continue;  // its step was ready earlier
-    state.announced[step] = announce(operation, step, {.ready = false, .ahead = true});
-    ++state.window_used;
-  }
+void RemoteMessages::end(Operation& operation) {
+  if (std::exchange(states_[operation].leaves_node, false)) --leaving_;
+  if (settlements_.empty() || operation.has_failed()) return;
+  // It has failed elsewhere meanwhile.
+  if (settlements_.contains(operation.sequence)) has_failed_elsewhere(operation.sequence);
 }
 
-std::uint32_t RemoteMessages::announce(Operation& operation, StepId step, const Send& transfer) {
-  const Step& what = operation.step(step);
-  Send added = transfer;
-  added.operation = &operation;
-  added.step = step;
-  added.data = operation.source(what.from);
-  Header header = core_.header_for(operation, MessageKind::rts, what.tag);
-  header.bytes = added.data.size();
-  header.sender_transfer = sends_.add(added);
-  send(what.peer, header, {}, &operation);
-  return header.sender_transfer;
+int RemoteMessages::tag_of(const Operation& operation, StepId step) const {
+  return tags_.tag(operation.sequence, operation.call.signature, operation.call.compiled->wire_tag(step));
+}
+
+// Until both ranks have told of the epoch whose tags it uses again.
+bool RemoteMessages::is_blocked(const Operation& operation, const Step& what) {
+  if (what.kind == StepKind::send && has_left(what.peer)) return false;  // it posts no receive that could match
+  const int peer = what.peer;
+  const Pair& with = pair(peer);
+  if (operation.sequence < with.may_post_before) return false;
+  const std::uint64_t last_use = tags_.epoch(operation.sequence) - 2;
+  if (last_use < closed_epochs_ && last_use >= with.counts.told_before()) tell_counts(peer, last_use);
+  return true;
+}
+
+bool RemoteMessages::has_room(const Step& what) {
+  return what.kind == StepKind::recv || what.from.size_bytes < kLongBytes || pair(what.peer).long_sends < window_;
 }
 
 void RemoteMessages::post(Operation& operation, StepId step) {
   const Step& what = operation.step(step);
-  State& state = states_[operation];
-  if (!state.announced.empty() && state.announced[step] != CompiledPlan::kNone) {
-    const std::uint32_t id = state.announced[step];
-    Send& transfer = *sends_.find(id);
-    transfer.ready = true;
-    if (transfer.tag >= 0) link_.send_data(&operation, id, transfer.data, what.peer, transfer.tag);
-    return;
-  }
+  if (core_.transport_broken)
+    throw Error(ErrorCode::mpi, "the messages between nodes have failed before " + core_.describe(operation),
+                core_.rank);
+  if (unusable_) throw Error(*unusable_);
   // A send to an ended process reports no error, and no rank receives it.
-  if (core_.transport->has_gone(what.peer)) throw FailureDetector::has_gone(what.peer, core_.describe(operation));
-  const ConstBytes data = operation.source(what.from);
-  if (data.size() > eager_bytes()) {
-    const std::uint32_t id = announce(operation, step, {});
-    if (!state.announced.empty()) state.announced[step] = id;
-    return;
-  }
-  Header header = core_.header_for(operation, MessageKind::eager, what.tag);
-  header.bytes = data.size();
-  header.payload_bytes = static_cast<std::uint32_t>(data.size());
-  send(what.peer, header, data, &operation);
-  core_.complete(operation, step);
+  if (what.kind == StepKind::send && core_.transport->has_gone(what.peer))
+    throw FailureDetector::has_gone(what.peer, core_.describe(operation));
+  if (is_blocked(operation, what))
+    blocked_.push({&operation, step});
+  else if (core_.may_call_transport() && has_room(what))
+    post_now(operation, step);
+  else
+    waiting_.push({&operation, step});
 }
 
-void RemoteMessages::receive_long(Operation& operation, StepId step, const Header& rts) {
-  const Bytes to = operation.target(operation.step(step).to);
-  const std::uint32_t id = receives_.add({.operation = &operation, .step = step, .bytes = to.size()});
-  link_.receive_data(&operation, id, to, rts);
+void RemoteMessages::post_now(Operation& operation, StepId step) {
+  const Step& what = operation.step(step);
+  StepStatus& status = states_[operation].status[step];
+  const bool sends = what.kind == StepKind::send;
+  const std::uint64_t bytes = sends ? what.from.size_bytes : what.to.size_bytes;
+  const bool is_long = bytes >= kLongBytes;
+  const std::uint32_t token = add({.kind = sends ? Kind::send : Kind::receive,
+                                   .peer = what.peer,
+                                   .step = step,
+                                   .operation = &operation,
+                                   .sequence = operation.sequence,
+                                   .posted_ns = is_long ? now_ns() : 0});
+  const int tag = tag_of(operation, step);
+  bool is_complete = false;
+  try {
+    if (sends)
+      is_complete = core_.transport->isend(operation.source(what.from), what.peer, tag, token);
+    else
+      core_.transport->irecv(operation.target(what.to), what.peer, tag, token);
+  } catch (...) {
+    remove(token);
+    throw;
+  }
+  if (sends)
+    pair(what.peer).counts.note_sent(tags_.epoch(operation.sequence));
+  else
+    ++states_[operation].receives_posted;
+  if (is_complete) {
+    remove(token);
+    status = StepStatus::done;
+    return core_.complete(operation, step);
+  }
+  status = StepStatus::posted;
+  core_.hold(operation);
+  if (!is_long) return;
+  ++long_in_flight_;
+  if (sends) ++pair(what.peer).long_sends;
+}
+
+bool RemoteMessages::post_waiting() {
+  if (std::exchange(are_fewer_blocked_, false))
+    while (!blocked_.empty()) waiting_.push(blocked_.pop());
+  bool moved = false;
+  for (std::size_t left = waiting_.size(); left > 0; --left) {
+    const Waiting next = waiting_.pop();
+    const Step& what = next.operation->step(next.step);
+    if (is_blocked(*next.operation, what)) {
+      blocked_.push(next);
+    } else if (!has_room(what)) {
+      waiting_.push(next);
+    } else {
+      moved = true;
+      try {
+        post_now(*next.operation, next.step);
+      } catch (const Error& error) {
+        core_.fail(*next.operation, error);
+        return true;  // which has changed the queue
+      }
+    }
+  }
+  return moved;
+}
+
+std::uint32_t RemoteMessages::add(InFlight entry) {
+  ++in_flight_count_;
+  return in_flight_.add(std::move(entry));
+}
+
+RemoteMessages::InFlight RemoteMessages::remove(std::uint32_t token) {
+  --in_flight_count_;
+  InFlight entry = std::move(*in_flight_.find(token));
+  in_flight_.remove(token);
+  return entry;
 }
 
 bool RemoteMessages::poll() {
   if (!core_.may_call_transport() || !is_its_turn()) return false;
-  const bool moved = link_.progress();
+  const bool moved = progress(!expects_messages());
   core_.drain();
   return moved;
 }
 
+bool RemoteMessages::receive() {
+  if (!core_.may_call_transport()) return false;
+  drop_gone();
+  return progress(true);
+}
+
 // Most transports poll by a system call, which takes time from ranks on the same core that expect messages. If this
-// rank expects none, only notices of failures and early messages can arrive; they can wait for kUnasked.
+// rank expects none, only notices of failures and probes can arrive; they can wait for kUnasked.
 bool RemoteMessages::is_its_turn() {
   if (expects_messages()) return true;
   const auto now = std::chrono::steady_clock::now();
@@ -102,58 +190,166 @@ bool RemoteMessages::is_its_turn() {
   return true;
 }
 
-void RemoteMessages::on_cts(const Header& header) {
-  Send* transfer = sends_.find(header.sender_transfer);
-  const int peer = static_cast<int>(header.source);
-  const int tag = static_cast<int>(header.address);
-  if (transfer == nullptr || transfer->operation->sequence != header.sequence)
-    link_.send_data(nullptr, 0, {}, peer, tag);
-  else if (transfer->ready)
-    link_.send_data(transfer->operation, header.sender_transfer, transfer->data, peer, tag);
-  else
-    transfer->tag = tag;
-}
-
-void RemoteMessages::on_data_sent(std::uint32_t sender_transfer) {
-  const Send* const found = sends_.find(sender_transfer);
-  if (found == nullptr) return;
-  const Send transfer = *found;
-  if (transfer.ahead) {
-    --states_[*transfer.operation].window_used;
-    announce_ahead(*transfer.operation);
+bool RemoteMessages::progress(bool look_for_packets) {
+  complete_.clear();
+  core_.transport->poll(complete_);
+  bool moved = !complete_.empty();
+  for (const Transport::Completion& completion : complete_) finish(completion);
+  if (!ending_.empty()) moved |= end_failed();
+  close_epochs();
+  if (!hearing_.empty()) moved |= clear_heard();
+  if (!settlements_.empty()) moved |= settle();
+  if (!waiting_.empty() || are_fewer_blocked_) moved |= post_waiting();
+  if (!outbox_.empty()) moved |= flush();
+  if (look_for_packets || !settlements_.empty() || ++polls_ % kLook == 0) moved |= take_packet();
+  if (moved || waiting_.empty()) {
+    fruitless_ = 0;
+    if (waiting_.empty()) window_ = kLeastWindow;
+  } else if (++fruitless_ % kFruitless == 0) {
+    ++window_;
   }
-  sends_.remove(sender_transfer);
-  core_.complete(*transfer.operation, transfer.step);
+  return moved;
 }
 
-void RemoteMessages::on_data_received(std::uint32_t receiver_transfer, std::uint64_t bytes) {
-  const Receive* const found = receives_.find(receiver_transfer);
-  // Shorter: the sender's operation has failed, and its notice is on the way.
-  if (found == nullptr || bytes != found->bytes) return;
-  const Receive transfer = *found;
-  receives_.remove(receiver_transfer);
-  core_.complete(*transfer.operation, transfer.step);
+void RemoteMessages::finish(const Transport::Completion& completion) {
+  InFlight done = remove(completion.token);
+  if (done.posted_ns != 0) finish_long(done.posted_ns);
+  switch (done.kind) {
+    case Kind::send: return finish_send(done);
+    case Kind::receive: return finish_receive(done, completion);
+    case Kind::sink:
+      pair(done.peer).counts.note_received(tags_.epoch(done.sequence));
+      return settlements_.at(done.sequence).has_sunk();
+    case Kind::excess:
+      pair(done.peer).counts.note_received(tags_.epoch(done.sequence));
+      --pair(done.peer).excess;
+      return;
+    case Kind::packet_out:
+      if (spare_.size() < 64) spare_.push_back(std::move(done.memory));
+      if (done.operation != nullptr) core_.release(*done.operation);
+      return;
+    case Kind::packet_in: {
+      is_taking_ = false;
+      Header header;
+      std::memcpy(&header, done.memory.get(), sizeof header);
+      // Another one is what a communicator before this one left.
+      if (!completion.too_long && header.communicator == core_.node.communicator)
+        on_packet(header, {done.memory.get() + sizeof header, header.payload_bytes});
+      spare_.push_back(std::move(done.memory));
+    }
+  }
 }
 
-void RemoteMessages::cancel(Operation& operation) {
-  const auto is_its = [&](const auto& transfer) { return transfer.operation == &operation; };
-  sends_.remove_if([&](const Send& transfer) {
-    if (!is_its(transfer)) return false;
-    // Its receiver has sent the cts and waits for an answer.
-    if (!transfer.ready && transfer.tag >= 0)
-      link_.send_data(nullptr, 0, {}, operation.step(transfer.step).peer, transfer.tag);
-    return true;
-  });
-  receives_.remove_if(is_its);
-  link_.abandon(&operation);
+void RemoteMessages::finish_send(const InFlight& done) {
+  if (done.posted_ns != 0) --pair(done.peer).long_sends;
+  if (done.operation == nullptr) return;
+  states_[*done.operation].status[done.step] = StepStatus::done;
+  if (!done.operation->has_failed()) core_.complete(*done.operation, done.step);
+  core_.release(*done.operation);
+}
+
+void RemoteMessages::finish_receive(const InFlight& done, const Transport::Completion& completion) {
+  Operation& operation = *done.operation;
+  State& state = states_[operation];
+  --state.receives_posted;
+  state.status[done.step] = completion.withdrawn ? StepStatus::none : StepStatus::done;
+  if (!completion.withdrawn) pair(done.peer).counts.note_received(tags_.epoch(done.sequence));
+  const std::uint64_t expected_bytes = operation.step(done.step).to.size_bytes;
+  const auto bytes = [](std::uint64_t count) { return std::to_string(count) + " bytes"; };
+  if (operation.has_failed()) {
+  } else if (!completion.too_long && completion.bytes == expected_bytes) {
+    core_.complete(operation, done.step);
+  } else {
+    const bool is_known = completion.bytes != expected_bytes && completion.bytes != 0;
+    core_.fail_mismatch(operation, done.peer,
+                        "rank " + std::to_string(done.peer) + " sent " +
+                            (is_known || !completion.too_long ? bytes(completion.bytes) : "more") + " where rank " +
+                            std::to_string(core_.rank) + " expected " + bytes(expected_bytes));
+  }
+  core_.release(operation);
+}
+
+void RemoteMessages::finish_long(std::uint64_t posted_ns) {
+  --long_in_flight_;
+  // Only a message that was posted while others were on their way shows how long one takes: another one may have waited
+  // for its sender.
+  const std::uint64_t now = now_ns();
+  if (posted_ns < last_done_ns_) service_ns_ = (3 * service_ns_ + (now - last_done_ns_)) / 4;
+  last_done_ns_ = now;
+}
+
+void RemoteMessages::send(int peer, const Header& header, ConstBytes payload, Operation* owner) {
+  if (core_.transport_broken || has_left(peer)) return;
+  Packet packet{.memory = {}, .bytes = sizeof header + payload.size(), .peer = peer, .owner = owner};
+  if (spare_.empty()) {
+    packet.memory.reset(new std::byte[kPacketBytes]);
+  } else {
+    packet.memory = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  Header of_this = header;
+  of_this.communicator = core_.node.communicator;
+  std::memcpy(packet.memory.get(), &of_this, sizeof of_this);
+  if (!payload.empty()) std::memcpy(packet.memory.get() + sizeof of_this, payload.data(), payload.size());
+  if (owner != nullptr) core_.hold(*owner);
+  outbox_.push(std::move(packet));
+}
+
+bool RemoteMessages::flush() {
+  while (!outbox_.empty()) {
+    Packet packet = outbox_.pop();
+    std::byte* const bytes = packet.memory.get();
+    const std::uint32_t token = add(
+        {.kind = Kind::packet_out, .peer = packet.peer, .operation = packet.owner, .memory = std::move(packet.memory)});
+    if (core_.transport->isend({bytes, packet.bytes}, packet.peer, TagSplit::kControlTag, token))
+      finish({.token = token});
+  }
+  return true;
+}
+
+bool RemoteMessages::take_packet() {
+  if (is_taking_) return false;
+  if (spare_.empty()) spare_.emplace_back(new std::byte[kPacketBytes]);
+  std::byte* const bytes = spare_.back().get();
+  const std::uint32_t token = add({.kind = Kind::packet_in});
+  if (!core_.transport->take({bytes, kPacketBytes}, TagSplit::kControlTag, token)) {
+    remove(token);
+    return false;
+  }
+  in_flight_.find(token)->memory = std::move(spare_.back());
+  spare_.pop_back();
+  is_taking_ = true;
+  return true;
+}
+
+void RemoteMessages::on_packet(const Header& header, ConstBytes payload) {
+  switch (header.kind) {
+    case MessageKind::sent: return on_list(header, payload);
+    case MessageKind::counts: return hear_counts(header);
+    case MessageKind::left: return on_left(static_cast<int>(header.source));
+    case MessageKind::recount: return recount(static_cast<int>(header.source), header.sequence);
+    case MessageKind::probe: return on_probe(header, payload);
+    default: core_.arrive(header, payload);
+  }
 }
 
 void RemoteMessages::waits_for(const Operation& operation, std::vector<int>& peers) const {
-  const auto add = [&](const auto& transfer) {
-    if (transfer.operation == &operation) peers.push_back(operation.step(transfer.step).peer);
-  };
-  sends_.for_each(add);
-  receives_.for_each(add);
+  in_flight_.for_each([&](const InFlight& each) {
+    if (each.operation == &operation && (each.kind == Kind::send || each.kind == Kind::receive))
+      peers.push_back(each.peer);
+  });
+  for (const Fifo<Waiting>* const queue : {&waiting_, &blocked_})
+    for (std::size_t i = 0; i < queue->size(); ++i)
+      if ((*queue)[i].operation == &operation) peers.push_back(operation.step((*queue)[i].step).peer);
+}
+
+bool RemoteMessages::has_heard(const Operation& operation, int peer) const {
+  const std::vector<StepStatus>& status = states_[operation].status;
+  for (StepId step = 0; step < status.size() && operation.is_running(); ++step)
+    if (status[step] == StepStatus::done && operation.step(step).kind == StepKind::recv &&
+        operation.step(step).peer == peer)
+      return true;
+  return false;
 }
 
 }  // namespace penstock::engine

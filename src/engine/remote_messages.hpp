@@ -2,93 +2,210 @@
 #pragma once
 
 #include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/core.hpp"
-#include "engine/remote_link.hpp"
+#include "engine/message_counts.hpp"
+#include "engine/settlement.hpp"
+#include "engine/tag_split.hpp"
 
 namespace penstock::engine {
 
-/// A message of up to eager_bytes() is eager: it travels whole in one packet. A longer one needs a rendezvous
-/// handshake: the sender announces it (rts), the receiver posts its receives and answers (cts), then the transport
-/// moves the data. Routes owns this object; it owns the link and the handshakes in progress.
-class RemoteMessages final : public Mechanism, private RemoteEvents {
+/// The transport matches them: a step is one send or one receive of the transport, straight from and into the memory of
+/// the operation, under a tag that both ranks know from the operation and the plan (TagSplit). Beside them travel
+/// packets, under a tag of their own: news of failures, questions of ranks that wait, their answers, and counts.
+///
+/// Invariants, see docs/design/network.md:
+/// - Before a message is posted under a tag, on either rank, every message that the two have sent each other under it
+///   for an earlier operation has been received, and no receive for one is posted (MessageCounts).
+/// - When a failed operation is settled, each message that was sent to this rank for it has been received, and no
+///   receive of it is posted.
+/// - Memory that the transport may touch belongs to an operation that is not over, or to this class.
+class RemoteMessages final : public Mechanism {
  public:
   explicit RemoteMessages(Core& core);
 
-  /// Runs a send step that is ready.
+  /// A send or recv whose peer is on another node.
   void post(Operation& operation, StepId step);
-  void send(int peer, const Header& header, ConstBytes payload, Operation* owner) {
-    if (!core_.transport_broken) link_.send(peer, header, payload, owner);
-  }
-  /// Runs a recv step that is ready and whose rts has arrived.
-  void receive_long(Operation& operation, StepId step, const Header& rts);
-  /// Polls the transport even if no message is expected; poll() does so only now and then.
-  bool receive() { return core_.may_call_transport() && link_.progress(); }
-  /// As RemoteLink::close().
-  bool close() { return core_.transport_broken || link_.close(); }
-  bool is_slow() const { return link_.is_slow(); }
-  bool expects_messages() const { return leaving_ > 0 || link_.busy(); }
+  /// A packet. Copies the payload; an owner is not over before it has left.
+  void send(int peer, const Header& header, ConstBytes payload, Operation* owner);
+  bool receive();
+  /// If the operation was completed here, tells the other nodes what this rank has sent for it, once, and takes what
+  /// they have sent besides.
+  void has_failed_elsewhere(std::uint64_t sequence);
+  /// After each change of what is over here, if the transport may be called.
+  void close_epochs();
+  /// Of these ranks, for which the operation waits, one that has left and sends and receives nothing more for it; or
+  /// -1. The failure detector calls it once per check.
+  int find_left(Operation& operation, const std::vector<int>& peers);
+  /// After the last use. False if something is still in flight: another user of the transport must not meet it.
+  bool close();
+  /// Whether messages follow each other so slowly that there is time to sleep meanwhile.
+  bool is_slow() const { return long_in_flight_ > 0 && service_ns_ > kSlowNs; }
+  bool expects_messages() const { return leaving_ > 0 || is_busy(); }
 
   bool poll() override;
   bool needs_polling(Caller caller) const override {
     return !core_.transport_broken && expects_messages() &&
            (caller == Caller::application || core_.transport->any_thread());
   }
-  bool is_idle() const override { return core_.transport_broken || !link_.busy(); }
+  bool is_idle() const override { return core_.transport_broken || !is_busy(); }
   void begin(Operation& operation) override;
-  void end(Operation& operation) override {
-    if (std::exchange(states_[operation].leaves_node, false)) --leaving_;
-  }
+  void end(Operation& operation) override;
   void cancel(Operation& operation) override;
   void waits_for(const Operation& operation, std::vector<int>& peers) const override;
+  bool has_heard(const Operation& operation, int peer) const override;
 
  private:
-  /// A long message from its rts until the transport has sent it.
-  struct Send {
-    Operation* operation = nullptr;
+  enum class Kind : std::uint8_t { send, receive, packet_out, packet_in, sink, excess };
+  /// What the transport has.
+  struct InFlight {
+    Kind kind = Kind::send;
+    int peer = 0;
     StepId step = 0;
-    ConstBytes data{};
-    bool ready = true;   ///< false: only announced, its step is not ready yet
-    bool ahead = false;  ///< takes a place in the window: counted in State::window_used
-    int tag = -1;        ///< of its cts; -1: no cts yet
+    Operation* operation = nullptr;  ///< of a step; a packet's owner, or nullptr
+    std::uint64_t sequence = 0;      ///< of the operation of a message
+    std::uint64_t posted_ns = 0;     ///< of long messages
+    std::unique_ptr<std::byte[]> memory{};
   };
-  /// A long message from its cts until its data has arrived.
-  struct Receive {
-    Operation* operation = nullptr;
-    StepId step = 0;
+  struct Packet {
+    std::unique_ptr<std::byte[]> memory;
     std::uint64_t bytes = 0;
+    int peer = 0;
+    Operation* owner = nullptr;
   };
+  struct Waiting {
+    Operation* operation = nullptr;
+    StepId step = 0;
+  };
+  enum class StepStatus : std::uint8_t { none, posted, done };
   struct State {
-    bool leaves_node = false;              ///< counted in leaving_
-    std::vector<std::uint32_t> announced;  ///< by step: id in sends_ once the rts is sent, else kNone; may be empty
-    StepId announce_from = 0;              ///< earlier steps need no rts any more
-    std::uint32_t window_used = 0;         ///< announcements in the window: not ready at their rts, not sent yet
+    bool leaves_node = false;  ///< counted in leaving_
+    bool is_withdrawn = false;
+    std::uint32_t receives_posted = 0;
+    std::uint32_t forgotten_by_peers = 0;  ///< answers
+    std::uint32_t checks_since_left = 0;   ///< of the failure detector, since a rank that it waits for has left
+    std::vector<StepStatus> status;
   };
+  /// What a list of messages says; Header::tag of MessageKind::sent.
+  enum class ListKind : std::uint32_t {
+    sent,       ///< all that the source has sent; the operation has failed somewhere, and is over there
+    sends,      ///< all that the source's plan sends
+    receives,   ///< all that the source's plan receives
+    recounted,  ///< all that the source has sent in an epoch, for operations that have not failed
+    forgotten,  ///< it completed the operation, or one of the epoch, too long ago to know
+  };
+  /// What this rank and another have to do with each other.
+  struct Pair {
+    MessageCounts counts;
+    std::uint64_t may_post_before = 0;  ///< messages of operations below
+    std::uint32_t long_sends = 0;       ///< posted
+    std::uint32_t excess = 0;           ///< messages that are being received because no plan does
+    enum class Recount : std::uint8_t { none, asked, answered } recount = Recount::none;
+  };
+  static constexpr std::uint64_t kPacketBytes = 2048;  ///< every MPI sends as much without a rendezvous handshake
+  static constexpr std::uint64_t kPayloadBytes = kPacketBytes - sizeof(Header);
+  static_assert(kPayloadBytes >= kNoticeBytes);
+  static constexpr std::uint64_t kSlowNs = 300'000;  ///< several times what a nap takes
 
-  /// Larger than on a node: between nodes a handshake costs more, so longer messages are cheaper to copy.
-  std::uint64_t eager_bytes() const { return 4 * core_.node.eager_bytes; }
-  /// Sends the rts of a long message and returns its id in sends_.
-  std::uint32_t announce(Operation& operation, StepId step, const Send& transfer);
-  /// Sends the rts of messages whose steps are not ready, until the window is full.
-  void announce_ahead(Operation& operation);
-  /// Whether poll() should call the transport now.
-  bool is_its_turn();
-  void on_cts(const Header& header);
-  void on_packet(const Header& header, ConstBytes payload) override {
-    header.kind == MessageKind::cts ? on_cts(header) : core_.arrive(header, payload);
+  bool is_busy() const {
+    return in_flight_count_ > 0 || !outbox_.empty() || !waiting_.empty() || !blocked_.empty() || !ending_.empty() ||
+           !settlements_.empty();
   }
-  void on_data_sent(std::uint32_t sender_transfer) override;
-  void on_data_received(std::uint32_t receiver_transfer, std::uint64_t bytes) override;
-  void on_released(Operation* owner) override { core_.release(*owner); }
+  bool progress(bool look_for_packets);
+  bool is_its_turn();
+  Pair& pair(int peer) {
+    const auto [found, is_new] = pairs_.try_emplace(peer);
+    if (is_new) set_limits(found->second);
+    return found->second;
+  }
+  bool is_blocked(const Operation& operation, const Step& what);
+  bool has_left(int peer) const { return !left_.empty() && left_.contains(peer); }
+  std::set<int> present() const;  ///< ranks of other nodes that have not left
+  void on_left(int peer);
+  void ask_for_failed();
+  bool has_room(const Step& what);
+  void post_now(Operation& operation, StepId step);
+  bool post_waiting();
+  int tag_of(const Operation& operation, StepId step) const;
+
+  std::uint32_t add(InFlight entry);
+  InFlight remove(std::uint32_t token);
+  void finish(const Transport::Completion& completion);
+  void finish_send(const InFlight& done);
+  void finish_receive(const InFlight& done, const Transport::Completion& completion);
+  void finish_long(std::uint64_t posted_ns);
+  void set_limits(Pair& of) const;
+
+  bool flush();
+  bool take_packet();
+  void on_packet(const Header& header, ConstBytes payload);
+  void on_probe(const Header& header, ConstBytes payload);
+  void tell_plan(int peer, std::uint64_t sequence);
+
+  void tell_counts(int peer, std::uint64_t epoch);
+  void hear_counts(const Header& header);
+  bool clear_heard();
+  bool clear(int peer);
+  void recount(int peer, std::uint64_t epoch);
+  void on_recounted(int peer, std::uint64_t epoch, const std::vector<SentMessage>& sent);
+  void sink(Kind kind, int peer, std::uint64_t sequence, const SentMessage& message);
+  void give_up_communicator(int peer, const std::string& what);
+
+  bool end_failed();
+  void withdraw(Operation& operation);
+  bool settle();
+  void drop_gone();
+  bool is_over(std::uint64_t sequence) const;
+  void send_list(int peer, std::uint64_t sequence, ListKind kind, const std::vector<SentMessage>& messages);
+  /// What the plan of this rank, of a running operation or a past one, sends to the peer or receives from it.
+  std::vector<SentMessage> planned(std::uint64_t sequence, int peer, StepKind kind) const;
+  void forget(int peer, std::uint64_t sequence);
+  void on_list(const Header& header, ConstBytes payload);
+  void on_forgotten(int peer, std::uint64_t sequence);
+  void on_all_sent(std::uint64_t sequence, int peer, std::vector<SentMessage> sent);
+  void compare(Operation& operation, int peer, ListKind kind, const std::vector<SentMessage>& there);
 
   Core& core_;
-  RemoteLink link_;
-  SlotTable<Send> sends_;
-  SlotTable<Receive> receives_;
+  const TagSplit tags_;
+  std::vector<int> remote_;                               ///< ranks of other nodes
+  std::unordered_map<int, Pair> pairs_;                   ///< by rank: of those with which there were messages
+  std::uint64_t closed_epochs_ = 0;                       ///< all operations of these are over here
+  std::vector<int> hearing_;                              ///< peers that have told counts which are not cleared
+  std::map<std::uint64_t, Settlement::Received> excess_;  ///< what was received besides, by operation
+  std::set<int> left_;                                    ///< ranks that have left
+  std::chrono::steady_clock::time_point asked_;           ///< last question after ranks that hold up failed operations
+  std::optional<Error> unusable_;                         ///< the communicator
+  SlotTable<InFlight> in_flight_;
+  std::size_t in_flight_count_ = 0;
+  std::vector<Transport::Completion> complete_;
   PerOperation<State> states_;
-  std::size_t leaving_ = 0;                       ///< running operations with messages between nodes
-  std::chrono::steady_clock::time_point looked_;  ///< last poll while no message was expected
+  std::size_t leaving_ = 0;         ///< operations that run, with messages from or for ranks of other nodes
+  Fifo<Waiting> waiting_;           ///< ready steps, for the next poll, or for long sends before them
+  Fifo<Waiting> blocked_;           ///< ready steps whose tags may not be used again yet
+  bool are_fewer_blocked_ = false;  ///< than blocked_ holds, perhaps
+
+  Fifo<Packet> outbox_;
+  std::vector<std::unique_ptr<std::byte[]>> spare_;
+  bool is_taking_ = false;  ///< a packet is being received
+  std::uint32_t polls_ = 0;
+
+  std::vector<Operation*> ending_;  ///< failed, with receives to withdraw; held
+  std::map<std::uint64_t, Settlement> settlements_;
+  std::map<int, std::vector<SentMessage>> lists_;  ///< in part, by source
+
+  std::uint32_t window_;         ///< long sends that a peer may have posted
+  std::uint32_t fruitless_ = 0;  ///< polls in which nothing moved
+  std::size_t long_in_flight_ = 0;
+  std::uint64_t last_done_ns_ = 0;
+  std::uint64_t service_ns_ = 0;                  ///< of a long message, a moving average
+  std::chrono::steady_clock::time_point looked_;  ///< while nothing was expected
 };
 
 }  // namespace penstock::engine

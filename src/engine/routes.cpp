@@ -47,6 +47,8 @@ void Routes::issue(Operation& operation, StepId step) {
       if (by_flags) return the<FlagExchange>().post(operation, step);
       return the<Inbox>().post(operation, step);
     case StepKind::recv:
+      if (!is_near(what.peer)) return the<RemoteMessages>().post(operation, step);
+      return the<Inbox>().post(operation, step);
     case StepKind::remote_read: return the<Inbox>().post(operation, step);
     case StepKind::publish_tasks: return the<SharedTasks>().post(operation, step);
     default:
@@ -108,7 +110,6 @@ void Routes::deliver(Operation& operation, StepId step, const Header& header, Co
     kernels::copy_bytes(operation.target(what.to).data(), payload.data(), payload.size());
     return complete(operation, step);
   }
-  if (!is_local(what.peer)) return the<RemoteMessages>().receive_long(operation, step, header);
   return node.single_copy ? the<PeerReads>().post(operation, step, header)
                           : the<CellMessages>().receive_pieces(operation, step, header);
 }
@@ -163,6 +164,8 @@ void Routes::check(Operation& operation) {
                 [&](int peer) { return any([&](const auto& each) { return each.has_heard(operation, peer); }); });
   detector.watch_stall(operation, peers, std::move(absent), mark);
   if (operation.has_failed()) return;
+  if (const int left = has_remote ? the<RemoteMessages>().find_left(operation, peers) : -1; left >= 0)
+    return fail(operation, FailureDetector::has_gone(left, describe(operation)));
   detector.check(operation, peers);
 }
 

@@ -72,6 +72,9 @@ class Routes : public Core {
   void cancel(Operation& operation) final {
     for_each([&](auto& mechanism) { mechanism.cancel(operation); });
   }
+  void has_failed_elsewhere(std::uint64_t sequence) final {
+    if (has_remote) the<RemoteMessages>().has_failed_elsewhere(sequence);
+  }
   bool is_touched(const Operation& operation) const final {
     return any([&](const auto& mechanism) { return mechanism.is_touched(operation); });
   }

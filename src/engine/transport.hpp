@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,16 +12,19 @@
 
 namespace penstock::engine {
 
-inline constexpr int kMaxTransportTag = 32767;  ///< MPI_TAG_UB is at least this
-inline constexpr int kAnyRank = -1;             ///< peer of irecv(): a message of any rank matches
-
 /// Connects one rank to the others. The engine owns it (Core::transport). If any_thread() is false, only threads of the
 /// application that have called Penstock call members; otherwise any thread may. The engine never calls two members of
 /// one transport at the same time. Failures throw Error(mpi).
 class Transport {
  public:
-  /// An isend or irecv in flight. test() ends it when it reports completion, cancel() always.
-  using Handle = std::uint64_t;
+  /// The caller's number for a message, unique among those in flight.
+  using Token = std::uint32_t;
+  struct Completion {
+    Token token = 0;
+    std::uint64_t bytes = 0;  ///< that were sent, as far as the library tells
+    bool too_long = false;    ///< more were sent than the receive had room for; the message is gone
+    bool withdrawn = false;   ///< by cancel()
+  };
 
   virtual ~Transport() = default;
 
@@ -31,23 +33,39 @@ class Transport {
   /// The node of each rank, numbered from 0 by first appearance: ranks of one node can share memory.
   virtual const std::vector<std::int32_t>& node_of_rank() const = 0;
   virtual bool any_thread() const = 0;
+  /// Tags are in [0, max_tag()]; at least 32767. Ranks may differ.
+  virtual int max_tag() const = 0;
   /// For reports: library, version, ABI and thread level.
   virtual std::string description() const = 0;
 
-  /// Non-blocking; any size (also 0); tag in [0, kMaxTransportTag]. The caller owns the memory and keeps it valid until
-  /// test() has reported completion. Messages of one (source, tag) pair match in the order of posting. `peer` of a
-  /// receive may be kAnyRank.
-  virtual Handle isend(ConstBytes from, int peer, int tag) = 0;
-  virtual Handle irecv(Bytes to, int peer, int tag) = 0;
+  /// Non-blocking, any size (also 0). The memory stays the caller's and must stay valid until the message is complete.
+  /// Messages of one (source, tag) pair match in the order in which they are posted, each one receive, whatever their
+  /// lengths.
+  /// True if the message is complete already; no Completion follows.
+  virtual bool isend(ConstBytes from, int peer, int tag, Token token) = 0;
+  virtual void irecv(Bytes to, int peer, int tag, Token token) = 0;
+  /// Receives the next message that has come from any rank under this tag, of at most `to.size()` bytes, as irecv()
+  /// does; false if there is none. Nobody calls irecv() under such a tag.
+  virtual bool take(Bytes to, int tag, Token token) = 0;
 
-  /// Lets the library move messages and finds completed handles. Never blocks.
-  virtual void poll() = 0;
-  /// The number of bytes moved if poll() has found the handle complete; this ends the handle. Throws Error(mismatch) if
-  /// the message is longer than the receive buffer.
-  virtual std::optional<std::uint64_t> test(Handle handle) = 0;
-  /// Withdraws a receive and ends its handle; its memory may then be reused. False if the receive had matched a
-  /// message: the message is received (MPI_Cancel, MPI_Wait, !MPI_Test_cancelled). Sends cannot be withdrawn.
-  virtual bool cancel(Handle receive) = 0;
+  /// Lets the library move messages, and appends what is complete. Never blocks.
+  virtual void poll(std::vector<Completion>& complete) = 0;
+  /// Withdraws a receive that irecv() posted. A Completion follows: withdrawn, unless a message had been matched
+  /// already. Sends are never withdrawn.
+  virtual void cancel(Token receive) = 0;
+  /// What a rank gets that sends this one a message under `tag` after this transport has ended, as soon as the library
+  /// is called here: the answer of a rank that has left.
+  virtual void set_farewell(ConstBytes packet, int tag) {
+    static_cast<void>(packet);
+    static_cast<void>(tag);
+  }
+  /// The last call, if nothing is in flight here. `sent`: messages to each rank; `received`: from all of them. What the
+  /// library names this communicator by may be used again only when all that was sent to this rank was received here,
+  /// which it can find out by a sum over the ranks.
+  virtual void retire(std::vector<std::uint64_t> sent, std::uint64_t received) noexcept {
+    static_cast<void>(sent);
+    static_cast<void>(received);
+  }
 
   /// Whether the library knows that the peer's process has ended. If true, all that the peer sent has been received.
   /// Any thread may call it. MPI has no such call, hence the default: MPI ends the job or reports nothing.

@@ -47,11 +47,11 @@ void hook_once() {
 }  // namespace
 
 struct AtFinalize::Entry {
-  explicit Entry(std::function<void()> given) : action(std::move(given)) {
+  Entry(std::function<void()> given, Order order) : action(std::move(given)) {
     const std::lock_guard lock(mutex());
     hook_once();
     static std::uint64_t made = 0;
-    number = made++;
+    number = made++ | (order == last ? std::uint64_t{1} << 63 : 0);
     actions().emplace(number, &action);
   }
   ~Entry() {
@@ -62,6 +62,7 @@ struct AtFinalize::Entry {
   std::uint64_t number = 0;
 };
 
-AtFinalize::AtFinalize(std::function<void()> action) : entry_(std::make_shared<Entry>(std::move(action))) {}
+AtFinalize::AtFinalize(std::function<void()> action, Order order)
+    : entry_(std::make_shared<Entry>(std::move(action), order)) {}
 
 }  // namespace penstock::mpi

@@ -11,7 +11,9 @@ namespace penstock::mpi {
 class AtFinalize {
  public:
   AtFinalize() = default;
-  explicit AtFinalize(std::function<void()> action);
+  /// Those that are not last run in the order of their construction.
+  enum Order : bool { in_turn, last };
+  explicit AtFinalize(std::function<void()> action, Order order = in_turn);
 
  private:
   struct Entry;

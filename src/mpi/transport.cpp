@@ -1,12 +1,17 @@
 #include "mpi/transport.hpp"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -33,6 +38,134 @@ std::string short_version(std::string_view text) {
   return result;
 }
 
+/// Count and type of so many bytes, which an int may not hold. Any two shapes of as many bytes match.
+class Shape {
+ public:
+  Shape(std::uint64_t bytes, std::uint64_t piece_bytes) {
+    if (bytes <= piece_bytes) {
+      count_ = static_cast<int>(bytes);
+      return;
+    }
+    MPI_Datatype pieces = MPI_DATATYPE_NULL;
+    const auto piece = static_cast<int>(piece_bytes);
+    const std::uint64_t whole = bytes / piece_bytes;
+    check(MPI_Type_vector(static_cast<int>(whole), piece, piece, MPI_BYTE, &pieces), "MPI_Type_vector");
+    const std::array<int, 2> lengths{1, static_cast<int>(bytes % piece_bytes)};
+    const std::array<MPI_Aint, 2> places{0, static_cast<MPI_Aint>(whole * piece_bytes)};
+    const std::array<MPI_Datatype, 2> types{pieces, MPI_BYTE};
+    const int result = MPI_Type_create_struct(2, lengths.data(), places.data(), types.data(), &made_);
+    MPI_Type_free(&pieces);
+    check(result, "MPI_Type_create_struct");
+    check(MPI_Type_commit(&made_), "MPI_Type_commit");
+  }
+  ~Shape() {
+    if (made_ != MPI_DATATYPE_NULL) MPI_Type_free(&made_);
+  }
+  Shape(const Shape&) = delete;
+  Shape& operator=(const Shape&) = delete;
+
+  int count() const { return count_; }
+  MPI_Datatype type() const { return made_ == MPI_DATATYPE_NULL ? MPI_BYTE : made_; }
+
+ private:
+  int count_ = 1;
+  MPI_Datatype made_ = MPI_DATATYPE_NULL;
+};
+
+/// Communicators that have been given up here. MPI names a later one like a freed one, and would give it what a rank
+/// has sent that no other has received, after calls that did not fit. So the ranks sum what each was sent, and free the
+/// communicator if all has been received. The sum is complete when all its ranks have given it up. Until then this rank
+/// answers those that still wait for it: whenever MPI is called here, and in MPI_Finalize, which waits for all anyway.
+class Retired {
+ public:
+  struct Entry {
+    MPI_Comm comm = MPI_COMM_NULL;
+    std::vector<std::uint64_t> sent{};
+    std::uint64_t received = 0;
+    bool may_free = false;
+    std::vector<std::byte> farewell{};
+    int farewell_tag = 0;
+    std::uint64_t sent_here = 0;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+
+  /// Never destroyed: MPI_Finalize may run in an exit handler.
+  static Retired& of_process() {
+    static auto* const retired = new Retired;
+    return *retired;
+  }
+
+  void add(Entry given) noexcept {
+    const std::lock_guard lock(mutex_);
+    auto entry = std::make_unique<Entry>(std::move(given));
+    if (MPI_Ireduce_scatter_block(entry->sent.data(), &entry->sent_here, 1, MPI_UINT64_T, MPI_SUM, entry->comm,
+                                  &entry->request) != MPI_SUCCESS)
+      return;
+    all_.push_back(std::move(entry));
+    look_locked();
+  }
+
+  void look() noexcept {
+    const std::lock_guard lock(mutex_);
+    look_locked();
+  }
+
+  /// For calls that are made all the time.
+  void look_now_and_then() noexcept {
+    if (is_empty_.load(std::memory_order_relaxed)) return;
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock.owns_lock() && std::chrono::steady_clock::now() - looked_ > kBetweenLooks) look_locked();
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kBetweenLooks{20};
+
+  /// Receives what has come for nobody, and answers.
+  static void answer(const Entry& entry) noexcept {
+    for (int found = 1; found != 0;) {
+      MPI_Message message = MPI_MESSAGE_NULL;
+      MPI_Status status;
+      int bytes = 0;
+      if (MPI_Improbe(MPI_ANY_SOURCE, entry.farewell_tag, entry.comm, &found, &message, &status) != MPI_SUCCESS) return;
+      if (found == 0) return;
+      if (MPI_Get_count(&status, MPI_BYTE, &bytes) != MPI_SUCCESS) return;
+      std::vector<std::byte> packet(static_cast<std::size_t>(bytes));
+      if (MPI_Mrecv(packet.data(), bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
+      if (entry.request == MPI_REQUEST_NULL) continue;  // all have left
+      MPI_Request answer = MPI_REQUEST_NULL;
+      // So short that MPI copies it at once.
+      if (MPI_Isend(entry.farewell.data(), static_cast<int>(entry.farewell.size()), MPI_BYTE, status.MPI_SOURCE,
+                    entry.farewell_tag, entry.comm, &answer) == MPI_SUCCESS)
+        MPI_Request_free(&answer);
+    }
+  }
+
+  void look_locked() noexcept {
+    if (!running()) return;
+    looked_ = std::chrono::steady_clock::now();
+    std::erase_if(all_, [](const std::unique_ptr<Entry>& entry) {
+      if (!entry->farewell.empty()) answer(*entry);
+      int is_complete = 0;
+      if (MPI_Test(&entry->request, &is_complete, MPI_STATUS_IGNORE) != MPI_SUCCESS) return true;
+      if (is_complete == 0) return false;
+      if (!entry->farewell.empty()) answer(*entry);
+      if (entry->may_free && entry->sent_here == entry->received) MPI_Comm_free(&entry->comm);
+      return true;
+    });
+    is_empty_.store(all_.empty(), std::memory_order_relaxed);
+  }
+
+  void finish() noexcept {
+    for (look(); !is_empty_.load(std::memory_order_relaxed); look()) std::this_thread::yield();
+  }
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Entry>> all_;
+  std::atomic<bool> is_empty_{true};
+  std::chrono::steady_clock::time_point looked_;
+  AtFinalize at_finalize_{[this] { finish(); }, AtFinalize::last};
+};
+
 class MpiTransport final : public engine::Transport {
  public:
   /// Local. Takes all memory that open() needs. `known`: the ranks of `parent`, or nullptr if open() must find them.
@@ -46,11 +179,13 @@ class MpiTransport final : public engine::Transport {
       finder_.emplace(size_);
     describe();
     at_finalize_ = AtFinalize([this] { close(); });
+    Retired::of_process();
   }
 
   /// Collective. Makes the duplicate.
   void open(MPI_Comm parent) {
     comm_ = duplicate(parent);
+    find_max_tag();
     if (finder_) ranks_ = finder_->find(comm_, thread_level_);
     finder_.reset();
   }
@@ -64,83 +199,107 @@ class MpiTransport final : public engine::Transport {
   int size() const override { return size_; }
   const std::vector<std::int32_t>& node_of_rank() const override { return ranks_.node_of_rank; }
   bool any_thread() const override { return thread_level_ == MPI_THREAD_MULTIPLE; }
+  int max_tag() const override { return max_tag_; }
   std::string description() const override { return description_; }
   MPI_Comm comm() const { return comm_; }
   const Ranks& ranks() const { return ranks_; }
 
-  Handle isend(ConstBytes from, int peer, int tag) override {
+  bool isend(ConstBytes from, int peer, int tag, Token token) override {
     const std::lock_guard lock(mutex_);
     require_open();
-    const Handle handle = add({.size_bytes = from.size()});
-    // A message of at least one full piece ends with a shorter piece, by which the receiver knows the end.
-    std::uint64_t sent = 0;
-    do {
-      const std::uint64_t piece = std::min<std::uint64_t>(from.size() - sent, piece_bytes_);
-      MPI_Request request = MPI_REQUEST_NULL;
-      check(MPI_Isend(from.data() + sent, static_cast<int>(piece), MPI_BYTE, peer, tag, comm_, &request), "MPI_Isend");
-      watch(request, handle);
-      sent += piece;
-      if (piece < piece_bytes_) break;
-    } while (true);
-    return handle;
-  }
-
-  Handle irecv(Bytes to, int peer, int tag) override {
-    const std::lock_guard lock(mutex_);
-    require_open();
-    const Handle handle =
-        add({.to = to, .peer = peer == engine::kAnyRank ? MPI_ANY_SOURCE : peer, .tag = tag, .receives = true});
-    Transfer& transfer = transfers_.at(handle);
-    const bool long_one = to.size() >= piece_bytes_;
-    if (!long_one && peer == engine::kAnyRank) {
-      // Probes instead of posting: MPICH loses messages if several receives for any source are posted and only some of
-      // the ranks share a node.
-      transfer.probes = true;
-      probing_.push_back(handle);
-    } else if (!long_one && ordered_.empty()) {
-      watch(post(transfer), handle);
-    } else {
-      transfer.waiting = true;
-      ordered_.push_back(handle);
-      post_ordered();
+    MPI_Request request = MPI_REQUEST_NULL;
+    const Shape shape(from.size(), piece_bytes_);
+    check(MPI_Isend(from.data(), shape.count(), shape.type(), peer, tag, comm_, &request), "MPI_Isend");
+    if (from.size() <= kTestedBytes) {
+      int complete = 0;
+      check(MPI_Test(&request, &complete, MPI_STATUS_IGNORE), "MPI_Test");
+      if (complete != 0) return true;
     }
-    return handle;
+    watch(request, {.token = token, .bytes = from.size(), .peer = peer});
+    return false;
   }
 
-  void poll() override {
+  void irecv(Bytes to, int peer, int tag, Token token) override {
     const std::lock_guard lock(mutex_);
     require_open();
-    // In this order: MPI_Testsome of Open MPI tests before it moves messages; a probe moves them first.
-    find_probed();
-    find_complete();
+    MPI_Request request = MPI_REQUEST_NULL;
+    const Shape shape(to.size(), piece_bytes_);
+    check(MPI_Irecv(to.data(), shape.count(), shape.type(), peer, tag, comm_, &request), "MPI_Irecv");
+    watch(request, {.token = token, .peer = peer, .receives = true});
   }
 
-  std::optional<std::uint64_t> test(Handle handle) override {
+  // Probed for, not posted: MPICH loses messages that meet several posted receives for any source if some of the ranks
+  // share a node and others do not. Not blocking: MPI asks the sender of a longer message for it, which may have other
+  // things to do.
+  bool take(Bytes to, int tag, Token token) override {
     const std::lock_guard lock(mutex_);
     require_open();
-    const auto found = transfers_.find(handle);
-    if (found == transfers_.end())
-      throw Error(ErrorCode::internal, "transfer " + std::to_string(handle) + " is not in flight", rank_);
-    if (!found->second.complete) return std::nullopt;
-    const Transfer done = std::move(found->second);
-    forget(handle);
-    if (done.failure) throw Error(*done.failure);
-    return done.size_bytes;
+    int found = 0;
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    check(MPI_Improbe(MPI_ANY_SOURCE, tag, comm_, &found, &message, &status), "MPI_Improbe");
+    if (found == 0) return false;
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Imrecv(to.data(), static_cast<int>(to.size()), MPI_BYTE, &message, &request), "MPI_Imrecv");
+    watch(request, {.token = token, .peer = status.MPI_SOURCE, .receives = true, .is_matched = true});
+    return true;
   }
 
-  bool cancel(Handle receive) override {
+  void poll(std::vector<Completion>& complete) override {
     const std::lock_guard lock(mutex_);
-    if (comm_ == MPI_COMM_NULL) return true;
-    const auto found = transfers_.find(receive);
-    if (found == transfers_.end() || !found->second.receives)
-      throw Error(ErrorCode::internal, "receive " + std::to_string(receive) + " is not in flight", rank_);
-    bool withdrawn = !found->second.complete;
-    if (const auto at = std::find(owners_.begin(), owners_.end(), receive); at != owners_.end()) {
-      withdrawn = withdraw(requests_[static_cast<std::size_t>(at - owners_.begin())], found->second);
-      drop_done();
+    require_open();
+    Retired::of_process().look_now_and_then();
+    if (requests_.empty()) return;
+#ifdef OPEN_MPI
+    // One call tests all requests. If ranks share cores, each call that finds nothing yields the core
+    // (mpi_yield_when_idle), and another process may keep it for milliseconds.
+    test_some(complete);
+#else
+    // One call per request: MPICH assigns an error of a call on several requests to no communicator, which ends the
+    // program.
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      int is_complete = 0;
+      MPI_Status status;
+      const int result = MPI_Test(&requests_[i], &is_complete, &status);
+      if (result != MPI_SUCCESS || is_complete != 0) {
+        end(entries_[i], status, result, complete);
+        continue;
+      }
+      requests_[kept] = requests_[i];
+      entries_[kept++] = entries_[i];
     }
-    forget(receive);
-    return withdrawn;
+    requests_.resize(kept);
+    entries_.resize(kept);
+#endif
+    if (failure_) throw Error(*std::exchange(failure_, std::nullopt));
+  }
+
+  void cancel(Token receive) override {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == MPI_COMM_NULL) return;
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      if (!entries_[i].receives || entries_[i].token != receive) continue;
+      check(MPI_Cancel(&requests_[i]), "MPI_Cancel");
+      entries_[i].is_cancelled = true;
+    }
+  }
+
+  void retire(std::vector<std::uint64_t> sent, std::uint64_t received) noexcept override {
+    const std::lock_guard lock(mutex_);
+    if (comm_ == MPI_COMM_NULL || !running()) return;
+    Retired::of_process().add({.comm = std::exchange(comm_, MPI_COMM_NULL),
+                               .sent = std::move(sent),
+                               .received = received,
+                               .may_free = !must_keep(),
+                               .farewell = farewell_,
+                               .farewell_tag = farewell_tag_});
+  }
+
+  void set_farewell(ConstBytes packet, int tag) override {
+    const std::lock_guard lock(mutex_);
+    farewell_.assign(packet.begin(), packet.end());
+    farewell_tag_ = tag;
   }
 
   void poke() noexcept override {
@@ -162,19 +321,23 @@ class MpiTransport final : public engine::Transport {
   }
 
  private:
-  struct Transfer {
-    Bytes to{};
-    std::uint64_t size_bytes = 0;  ///< of a receive: arrived so far
+  /// What MPI has: a message, or a piece of one.
+  struct Entry {
+    Token token = 0;
+    std::uint64_t bytes = 0;  ///< of a send
     int peer = 0;
-    int tag = 0;
     bool receives = false;
-    bool waiting = false;   ///< a receive not posted yet, because of an earlier one; see ordered_
-    bool probes = false;    ///< a receive for any rank, matched by a probe and never posted; see probing_
-    bool complete = false;  ///< or failed; MPI has no request of it
-    int pieces = 0;         ///< requests that MPI has: all unsent pieces of a send, the next piece of a receive
-    std::optional<Error> failure{};
-    std::vector<std::byte> discarded{};  ///< takes a message that is too long for `to`
+    bool is_matched = false;
+    bool is_cancelled = false;
   };
+  static constexpr std::uint64_t kTestedBytes = 64 << 10;  ///< no MPI completes a longer send at once
+
+  void find_max_tag() {
+    int* max_tag = nullptr;
+    int is_set = 0;
+    check(MPI_Comm_get_attr(comm_, MPI_TAG_UB, static_cast<void*>(&max_tag), &is_set), "MPI_Comm_get_attr");
+    if (is_set != 0) max_tag_ = *max_tag;
+  }
 
   void describe() {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -199,16 +362,9 @@ class MpiTransport final : public engine::Transport {
     return comm_;
   }
 
-  Handle add(const Transfer& transfer) {
-    const Handle handle = next_handle_++;
-    transfers_.emplace(handle, transfer);
-    return handle;
-  }
-
-  void watch(MPI_Request request, Handle handle) {
+  void watch(MPI_Request request, const Entry& entry) {
     requests_.push_back(request);
-    owners_.push_back(handle);
-    ++transfers_.at(handle).pieces;
+    entries_.push_back(entry);
   }
 
   void drop_done() {
@@ -216,105 +372,14 @@ class MpiTransport final : public engine::Transport {
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       if (requests_[i] == MPI_REQUEST_NULL) continue;
       requests_[kept] = requests_[i];
-      owners_[kept++] = owners_[i];
+      entries_[kept++] = entries_[i];
     }
     requests_.resize(kept);
-    owners_.resize(kept);
-  }
-
-  void forget(Handle handle) {
-    transfers_.erase(handle);
-    std::erase(probing_, handle);
-    if (std::erase(ordered_, handle) != 0) post_ordered();
-  }
-
-  /// Posts receives of ordered_, unless an earlier one there could match the same pieces.
-  void post_ordered() {
-    for (auto next = ordered_.begin(); next != ordered_.end(); ++next) {
-      Transfer& transfer = transfers_.at(*next);
-      const bool blocked = std::any_of(ordered_.begin(), next, [&](Handle handle) {
-        const Transfer& earlier = transfers_.at(handle);
-        return earlier.tag == transfer.tag &&
-               (earlier.peer == transfer.peer || earlier.peer == MPI_ANY_SOURCE || transfer.peer == MPI_ANY_SOURCE);
-      });
-      if (!transfer.waiting || blocked) continue;
-      transfer.waiting = false;
-      watch(post(transfer), *next);
-    }
-  }
-
-  MPI_Request post(const Transfer& transfer) {
-    const std::uint64_t piece = std::min<std::uint64_t>(transfer.to.size() - transfer.size_bytes, piece_bytes_);
-    MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Irecv(transfer.to.data() + transfer.size_bytes, static_cast<int>(piece), MPI_BYTE, transfer.peer,
-                    transfer.tag, comm_, &request),
-          "MPI_Irecv");
-    return request;
-  }
-
-  /// Matches messages with the receives of probing_, in their order.
-  void find_probed() {
-    for (std::size_t i = 0; i < probing_.size();) {
-      Transfer& transfer = transfers_.at(probing_[i]);
-      int found = 0;
-      MPI_Message message = MPI_MESSAGE_NULL;
-      MPI_Status status;
-      check(MPI_Improbe(MPI_ANY_SOURCE, transfer.tag, comm_, &found, &message, &status), "MPI_Improbe");
-      if (found == 0) {
-        // There is none for the later receives under this tag either.
-        const int tag = transfer.tag;
-        while (i < probing_.size() && transfers_.at(probing_[i]).tag == tag) ++i;
-        continue;
-      }
-      const Handle handle = probing_[i];
-      probing_.erase(probing_.begin() + static_cast<std::ptrdiff_t>(i));
-      watch(take(transfer, message, status), handle);
-    }
-  }
-
-  /// Non-blocking: a longer message needs a rendezvous handshake, and its sender may be busy.
-  MPI_Request take(Transfer& transfer, MPI_Message message, const MPI_Status& status) {
-    int length = 0;
-    check(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count");
-    std::byte* to = transfer.to.data();
-    if (static_cast<std::uint64_t>(length) > transfer.to.size()) {
-      transfer.failure = too_long(transfer, status);
-      transfer.discarded.resize(static_cast<std::size_t>(length));
-      to = transfer.discarded.data();
-    }
-    MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Imrecv(to, length, MPI_BYTE, &message, &request), "MPI_Imrecv");
-    return request;
-  }
-
-  Error too_long(const Transfer& transfer, const MPI_Status& status, const std::string& library = {}) const {
-    return {ErrorCode::mismatch,
-            "a message of rank " + std::to_string(status.MPI_SOURCE) + " is longer than the " +
-                std::to_string(transfer.to.size()) + " bytes expected here",
-            rank_, library};
-  }
-
-  void find_complete() {
-    if (requests_.empty()) return;
-#ifdef OPEN_MPI
-    // One call tests all requests. If ranks share cores, each call that finds nothing yields the core
-    // (mpi_yield_when_idle), and another process may keep it for milliseconds.
-    find_some();
-#else
-    // One call per request: MPICH assigns an error of a call on several requests to no communicator, which ends the
-    // program.
-    for (std::size_t i = 0; i < requests_.size(); ++i) {
-      int complete = 0;
-      MPI_Status status;
-      const int result = MPI_Test(&requests_[i], &complete, &status);
-      if (result != MPI_SUCCESS || complete != 0) end_piece(i, status, result);
-    }
-#endif
-    drop_done();
+    entries_.resize(kept);
   }
 
 #ifdef OPEN_MPI
-  void find_some() {
+  void test_some(std::vector<Completion>& complete) {
     int count = 0;
     indices_.resize(requests_.size());
     statuses_.resize(requests_.size());
@@ -324,45 +389,40 @@ class MpiTransport final : public engine::Transport {
     if (result != MPI_SUCCESS) MPI_Error_class(result, &error_class);
     if (error_class != MPI_ERR_IN_STATUS) check(result, "MPI_Testsome");
     for (int k = 0; k < count; ++k) {
+      const auto i = static_cast<std::size_t>(indices_[static_cast<std::size_t>(k)]);
       const MPI_Status& status = statuses_[static_cast<std::size_t>(k)];
-      end_piece(static_cast<std::size_t>(indices_[static_cast<std::size_t>(k)]), status,
-                error_class == MPI_ERR_IN_STATUS ? status.MPI_ERROR : MPI_SUCCESS);
+      end(entries_[i], status, error_class == MPI_ERR_IN_STATUS ? status.MPI_ERROR : MPI_SUCCESS, complete);
+      requests_[i] = MPI_REQUEST_NULL;
     }
+    if (count > 0) drop_done();
   }
 #endif
 
-  /// Request `i` is done. If its receive needs another piece, the request for it takes its place.
-  void end_piece(std::size_t i, const MPI_Status& status, int result) {
-    Transfer& transfer = transfers_.at(owners_[i]);
-    requests_[i] = MPI_REQUEST_NULL;
-    --transfer.pieces;
-    if (result != MPI_SUCCESS) {
-      int error_class = MPI_SUCCESS;
-      MPI_Error_class(result, &error_class);
-      transfer.failure = transfer.receives && error_class == MPI_ERR_TRUNCATE
-                             ? too_long(transfer, status, error_text(result))
-                             : Error(ErrorCode::mpi, transfer.receives ? "a receive failed" : "a send failed", rank_,
-                                     error_text(result));
-    } else if (transfer.receives) {
-      int length = 0;
-      check(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count");
-      transfer.size_bytes += static_cast<std::uint64_t>(length);
-      if (!transfer.probes && static_cast<std::uint64_t>(length) >= piece_bytes_) {
-        transfer.peer = status.MPI_SOURCE;
-        requests_[i] = post(transfer);
-        ++transfer.pieces;
-      }
+  void end(const Entry& entry, const MPI_Status& status, int result, std::vector<Completion>& complete) {
+    Completion done{.token = entry.token, .bytes = entry.bytes};
+    int error_class = MPI_SUCCESS;
+    if (result != MPI_SUCCESS) MPI_Error_class(result, &error_class);
+    if (entry.receives && error_class == MPI_ERR_TRUNCATE) {
+      done.too_long = true;
+    } else if (result != MPI_SUCCESS) {
+      failure_ = Error(ErrorCode::mpi,
+                       std::string(entry.receives ? "a receive from" : "a send to") + " rank " +
+                           std::to_string(entry.peer) + " failed",
+                       rank_, error_text(result));
+    } else if (entry.receives) {
+      int withdrawn = 0;
+      if (entry.is_cancelled) check(MPI_Test_cancelled(&status, &withdrawn), "MPI_Test_cancelled");
+      done.withdrawn = withdrawn != 0;
+      MPI_Count length = 0;
+      if (!done.withdrawn) check(MPI_Get_elements_x(&status, MPI_BYTE, &length), "MPI_Get_elements_x");
+      done.bytes = static_cast<std::uint64_t>(length);
     }
-    transfer.complete = transfer.pieces == 0;
+    complete.push_back(done);
   }
 
-  static bool withdraw(MPI_Request& receive, const Transfer& transfer) noexcept {
-    MPI_Status status;
-    int withdrawn = 0;
-    if (!transfer.probes) MPI_Cancel(&receive);  // a probed message has matched
-    MPI_Wait(&receive, &status);
-    MPI_Test_cancelled(&status, &withdrawn);
-    return withdrawn != 0;
+  static void withdraw(MPI_Request& receive, bool may_cancel) noexcept {
+    if (may_cancel) MPI_Cancel(&receive);
+    MPI_Wait(&receive, MPI_STATUS_IGNORE);
   }
 
   /// MPI cannot withdraw a send. It keeps the request and may read the memory until MPI_Finalize.
@@ -377,17 +437,22 @@ class MpiTransport final : public engine::Transport {
     MPI_Comm comm = std::exchange(comm_, MPI_COMM_NULL);
     if (!running()) return;
     for (std::size_t i = 0; i < requests_.size(); ++i) {
-      if (const Transfer& transfer = transfers_.at(owners_[i]); transfer.receives)
-        withdraw(requests_[i], transfer);
+      if (entries_[i].receives)
+        withdraw(requests_[i], !entries_[i].is_matched && !entries_[i].is_cancelled);
       else
         leave(requests_[i]);
     }
     requests_.clear();
-    owners_.clear();
-    transfers_.clear();
-    ordered_.clear();
-    probing_.clear();
-    if (!must_keep()) MPI_Comm_free(&comm);
+    entries_.clear();
+    // Without an engine that uses it, on all ranks, nobody waits for an answer.
+    if (farewell_.empty()) {
+      if (!must_keep()) MPI_Comm_free(&comm);
+      return;
+    }
+    Retired::of_process().add({.comm = comm,
+                               .sent = std::vector<std::uint64_t>(static_cast<std::size_t>(size_)),
+                               .farewell = farewell_,
+                               .farewell_tag = farewell_tag_});
   }
 
   /// Packets for this communicator may still be in flight, and no rank receives them. With Open MPI the next
@@ -407,19 +472,17 @@ class MpiTransport final : public engine::Transport {
   int rank_ = 0;
   int size_ = 1;
   int thread_level_ = MPI_THREAD_SINGLE;
+  int max_tag_ = 32767;
   Ranks ranks_{};
   std::optional<RankFinder> finder_;  ///< until open()
   std::string description_;
 
   std::mutex mutex_;
-  std::unordered_map<Handle, Transfer> transfers_;
-  Handle next_handle_ = 1;
-  /// In the order of irecv(): receives that may take several pieces, and receives posted after one. Mostly empty.
-  std::vector<Handle> ordered_;
-  std::vector<Handle> probing_;  ///< receives for any rank without a message yet, in the order of irecv()
-  /// The requests that MPI has; owners_ holds the handle of each.
   std::vector<MPI_Request> requests_;
-  std::vector<Handle> owners_;
+  std::vector<Entry> entries_;  ///< what the requests are
+  std::optional<Error> failure_;
+  std::vector<std::byte> farewell_;
+  int farewell_tag_ = 0;
 #ifdef OPEN_MPI
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
@@ -461,6 +524,7 @@ class LeftBehind {
 std::unique_ptr<MpiTransport> open_transport(MPI_Comm parent, std::uint64_t piece_bytes, const Ranks* known) {
   require_running();
   LeftBehind::of_process().end_all();
+  Retired::of_process().look();
   std::unique_ptr<MpiTransport> transport;
   std::exception_ptr failure;
   try {

@@ -13,14 +13,12 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <system_error>
 
 namespace penstock::conformance {
 namespace {
 
-using engine::kAnyRank;
-
+constexpr int kAnyRank = -1;
 constexpr int kMostForked = 8;
 constexpr std::size_t kMostTransports = 4;
 constexpr std::size_t kGatherBytes = 1024;  // of one rank
@@ -65,55 +63,37 @@ class SocketTransport final : public engine::Transport {
   int size() const override { return static_cast<int>(nodes_.size()); }
   const std::vector<std::int32_t>& node_of_rank() const override { return nodes_; }
   bool any_thread() const override { return true; }
+  int max_tag() const override { return 32767; }
   std::string description() const override { return "forked processes"; }
 
-  Handle isend(ConstBytes from, int peer, int tag) override {
+  bool isend(ConstBytes from, int peer, int tag, Token token) override {
     Peer& to = peers_[static_cast<std::size_t>(peer)];
-    const Handle handle = next_++;
-    if (to.gone) {
-      complete_[handle] = from.size();
-    } else {
-      to.outgoing.push_back({{static_cast<std::int64_t>(from.size()), tag}, from, 0, handle});
-    }
-    return handle;
+    if (to.gone) return true;
+    to.outgoing.push_back({{static_cast<std::int64_t>(from.size()), tag}, from, 0, token});
+    return false;
   }
 
-  Handle irecv(Bytes to, int peer, int tag) override {
-    const Handle handle = next_++;
-    for (auto message = unexpected_.begin(); message != unexpected_.end(); ++message) {
-      if (message->tag != tag || (peer != kAnyRank && message->source != peer)) continue;
-      take(*message, to, handle);
-      unexpected_.erase(message);
-      return handle;
-    }
-    posted_.push_back({to, peer, tag, handle});
-    return handle;
+  void irecv(Bytes to, int peer, int tag, Token token) override {
+    if (!take_from(to, peer, tag, token)) posted_.push_back({to, peer, tag, token});
   }
 
-  void poll() override {
+  bool take(Bytes to, int tag, Token token) override { return take_from(to, kAnyRank, tag, token); }
+
+  void poll(std::vector<Completion>& complete) override {
     for (std::size_t i = 0; i < peers_.size(); ++i) {
       if (peers_[i].socket < 0 || peers_[i].gone) continue;
       write_to(peers_[i]);
       read_from(static_cast<int>(i));
     }
+    complete.insert(complete.end(), complete_.begin(), complete_.end());
+    complete_.clear();
   }
 
-  std::optional<std::uint64_t> test(Handle handle) override {
-    const auto found = complete_.find(handle);
-    if (found == complete_.end()) return std::nullopt;
-    const std::uint64_t bytes = found->second;
-    complete_.erase(found);
-    return bytes;
-  }
-
-  bool cancel(Handle receive) override {
-    const auto found = std::ranges::find_if(posted_, [&](const Posted& each) { return each.handle == receive; });
-    if (found == posted_.end()) {
-      complete_.erase(receive);
-      return false;
-    }
+  void cancel(Token receive) override {
+    const auto found = std::ranges::find_if(posted_, [&](const Posted& each) { return each.token == receive; });
+    if (found == posted_.end()) return;
     posted_.erase(found);
-    return true;
+    complete_.push_back({.token = receive, .withdrawn = true});
   }
 
   bool has_gone(int peer) noexcept override { return peers_[static_cast<std::size_t>(peer)].gone; }
@@ -137,13 +117,13 @@ class SocketTransport final : public engine::Transport {
     Frame frame;
     ConstBytes data;
     std::size_t written_bytes;  // of the frame and the data
-    Handle handle;
+    Token token;
   };
   struct Posted {
     Bytes to;
     int peer;
     int tag;
-    Handle handle;
+    Token token;
   };
   struct Message {
     int source;
@@ -171,7 +151,7 @@ class SocketTransport final : public engine::Transport {
         if (written < 0) return lose(peer);
         message.written_bytes += static_cast<std::size_t>(written);
       }
-      complete_[message.handle] = message.data.size();
+      complete_.push_back({message.token, message.data.size()});
       peer.outgoing.pop_front();
     }
   }
@@ -203,23 +183,33 @@ class SocketTransport final : public engine::Transport {
 
   void lose(Peer& peer) {
     peer.gone = true;
-    for (const Outgoing& message : peer.outgoing) complete_[message.handle] = message.data.size();
+    for (const Outgoing& message : peer.outgoing) complete_.push_back({message.token, message.data.size()});
     peer.outgoing.clear();
   }
 
   void arrive(Message message) {
     for (auto posted = posted_.begin(); posted != posted_.end(); ++posted) {
       if (posted->tag != message.tag || (posted->peer != kAnyRank && posted->peer != message.source)) continue;
-      take(message, posted->to, posted->handle);
+      fill(message, posted->to, posted->token);
       posted_.erase(posted);
       return;
     }
     unexpected_.push_back(std::move(message));
   }
 
-  void take(const Message& message, Bytes to, Handle handle) {
+  bool take_from(Bytes to, int peer, int tag, Token token) {
+    for (auto message = unexpected_.begin(); message != unexpected_.end(); ++message) {
+      if (message->tag != tag || (peer != kAnyRank && message->source != peer)) continue;
+      fill(*message, to, token);
+      unexpected_.erase(message);
+      return true;
+    }
+    return false;
+  }
+
+  void fill(const Message& message, Bytes to, Token token) {
     if (!message.data.empty()) std::memcpy(to.data(), message.data.data(), std::min(to.size(), message.data.size()));
-    complete_[handle] = message.data.size();
+    complete_.push_back({token, message.data.size(), message.data.size() > to.size()});
   }
 
   Meeting& meeting_;
@@ -228,8 +218,7 @@ class SocketTransport final : public engine::Transport {
   std::vector<Peer> peers_;
   std::deque<Posted> posted_;
   std::deque<Message> unexpected_;
-  std::map<Handle, std::uint64_t> complete_;
-  Handle next_ = 1;
+  std::vector<Completion> complete_;
 };
 
 std::string how_it_ended(int status) {

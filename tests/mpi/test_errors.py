@@ -176,3 +176,16 @@ def test_wrong_option_on_one_rank(comm: ps.Comm) -> None:
         assert caught.value.code == "peer_failed"
         assert caught.value.rank == 0
     works(comm)
+
+
+@pytest.mark.parametrize("count", [1, 1 << 20], ids=["short", "long"])
+def test_ranks_that_have_left_hold_up_nobody(comm: ps.Comm, count: int) -> None:
+    """Messages for a rank that has freed its communicator are sent, or are an error."""
+    twin = comm.Dup()
+    twin.Barrier()
+    if comm.rank == 0:
+        with contextlib.suppress(ps.Error):
+            for _ in range(1100 if count == 1 else 2):
+                twin.Bcast(np.zeros(count), 0)
+    twin.Free()
+    works(comm)

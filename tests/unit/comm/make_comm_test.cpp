@@ -66,11 +66,12 @@ class Starved final : public engine::Transport {
     starve(Lacking::description);
     return under_->description();
   }
-  Handle isend(ConstBytes from, int peer, int tag) override { return under_->isend(from, peer, tag); }
-  Handle irecv(Bytes to, int peer, int tag) override { return under_->irecv(to, peer, tag); }
-  void poll() override { under_->poll(); }
-  std::optional<std::uint64_t> test(Handle handle) override { return under_->test(handle); }
-  bool cancel(Handle receive) override { return under_->cancel(receive); }
+  int max_tag() const override { return under_->max_tag(); }
+  bool isend(ConstBytes from, int peer, int tag, Token token) override { return under_->isend(from, peer, tag, token); }
+  void irecv(Bytes to, int peer, int tag, Token token) override { under_->irecv(to, peer, tag, token); }
+  bool take(Bytes to, int tag, Token token) override { return under_->take(to, tag, token); }
+  void poll(std::vector<Completion>& complete) override { under_->poll(complete); }
+  void cancel(Token receive) override { under_->cancel(receive); }
   void poke() noexcept override { under_->poke(); }
   void allgather(ConstBytes mine, Bytes all) override { under_->allgather(mine, all); }
 
@@ -139,15 +140,20 @@ class Fed : public engine::Transport {
   const std::vector<std::int32_t>& node_of_rank() const override { return under_->node_of_rank(); }
   bool any_thread() const override { return under_->any_thread(); }
   std::string description() const override { return under_->description(); }
-  Handle isend(ConstBytes from, int peer, int tag) override {
-    return fed([&] { return under_->isend(from, peer, tag); });
+  int max_tag() const override { return under_->max_tag(); }
+  bool isend(ConstBytes from, int peer, int tag, Token token) override {
+    return fed([&] { return under_->isend(from, peer, tag, token); });
   }
-  Handle irecv(Bytes to, int peer, int tag) override {
-    return fed([&] { return under_->irecv(to, peer, tag); });
+  void irecv(Bytes to, int peer, int tag, Token token) override {
+    fed([&] { under_->irecv(to, peer, tag, token); });
   }
-  void poll() override { under_->poll(); }
-  std::optional<std::uint64_t> test(Handle handle) override { return under_->test(handle); }
-  bool cancel(Handle handle) override { return under_->cancel(handle); }
+  bool take(Bytes to, int tag, Token token) override {
+    return fed([&] { return under_->take(to, tag, token); });
+  }
+  void poll(std::vector<Completion>& complete) override {
+    fed([&] { under_->poll(complete); });
+  }
+  void cancel(Token receive) override { under_->cancel(receive); }
   void poke() noexcept override { under_->poke(); }
   void allgather(ConstBytes mine, Bytes all) override {
     fed([&] { under_->allgather(mine, all); });
@@ -213,11 +219,12 @@ class Crowd final : public engine::Transport {
   const std::vector<std::int32_t>& node_of_rank() const override { return nodes_; }
   bool any_thread() const override { return true; }
   std::string description() const override { return "a crowd (nobody)"; }
-  Handle isend(ConstBytes, int, int) override { return ++last_; }
-  Handle irecv(Bytes, int, int) override { return ++last_; }
-  void poll() override {}
-  std::optional<std::uint64_t> test(Handle) override { return std::nullopt; }
-  bool cancel(Handle) override { return true; }
+  int max_tag() const override { return 32767; }
+  bool isend(ConstBytes, int, int, Token) override { return true; }
+  void irecv(Bytes, int, int, Token) override {}
+  bool take(Bytes, int, Token) override { return false; }
+  void poll(std::vector<Completion>&) override {}
+  void cancel(Token) override {}
   void poke() noexcept override {}
   void allgather(ConstBytes mine, Bytes all) override {
     for (std::size_t at = 0; at < all.size(); at += mine.size()) std::memcpy(&all[at], mine.data(), mine.size());
@@ -226,7 +233,6 @@ class Crowd final : public engine::Transport {
 
  private:
   std::vector<std::int32_t> nodes_;
-  Handle last_ = 0;
 };
 
 TEST(MakeComm, KeepsFewBytesForEachRankOfAJob) {

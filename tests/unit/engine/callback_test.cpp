@@ -30,14 +30,15 @@ class CallingTransport final : public Transport {
   const std::vector<std::int32_t>& node_of_rank() const override { return inner_->node_of_rank(); }
   bool any_thread() const override { return inner_->any_thread(); }
   std::string description() const override { return inner_->description(); }
-  Handle isend(ConstBytes from, int peer, int tag) override { return inner_->isend(from, peer, tag); }
-  Handle irecv(Bytes to, int peer, int tag) override { return inner_->irecv(to, peer, tag); }
-  void poll() override {
+  int max_tag() const override { return inner_->max_tag(); }
+  bool isend(ConstBytes from, int peer, int tag, Token token) override { return inner_->isend(from, peer, tag, token); }
+  void irecv(Bytes to, int peer, int tag, Token token) override { inner_->irecv(to, peer, tag, token); }
+  bool take(Bytes to, int tag, Token token) override { return inner_->take(to, tag, token); }
+  void poll(std::vector<Completion>& complete) override {
     call_();
-    inner_->poll();
+    inner_->poll(complete);
   }
-  std::optional<std::uint64_t> test(Handle handle) override { return inner_->test(handle); }
-  bool cancel(Handle receive) override { return inner_->cancel(receive); }
+  void cancel(Token receive) override { inner_->cancel(receive); }
   bool has_gone(int peer) noexcept override { return inner_->has_gone(peer); }
   void poke() noexcept override { inner_->poke(); }
   void allgather(ConstBytes mine, Bytes all) override { inner_->allgather(mine, all); }

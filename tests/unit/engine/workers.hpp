@@ -18,17 +18,17 @@
 
 namespace penstock::engine {
 
-struct Worker {
+struct WorkerThread {
   pid_t id = 0;
   long switches = 0;    ///< voluntary and involuntary
   bool asleep = false;  ///< neither running nor waiting for a core
   std::string blocked_signals{};
 
-  bool operator==(const Worker&) const = default;
+  bool operator==(const WorkerThread&) const = default;
 };
 
-inline std::vector<Worker> workers() {
-  std::vector<Worker> found;
+inline std::vector<WorkerThread> workers() {
+  std::vector<WorkerThread> found;
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir("/proc/self/task"), ::closedir);
   while (const dirent* entry = ::readdir(directory.get())) {
     const std::string folder = std::string("/proc/self/task/") + entry->d_name;
@@ -36,7 +36,7 @@ inline std::vector<Worker> workers() {
     std::string name;
     std::getline(comm, name);
     if (name != kWorkerName) continue;
-    Worker worker{.id = std::stoi(entry->d_name)};
+    WorkerThread worker{.id = std::stoi(entry->d_name)};
     std::ifstream status(folder + "/status");
     for (std::string line; std::getline(status, line);) {
       if (line.find("voluntary_ctxt_switches:") != std::string::npos)
@@ -46,7 +46,7 @@ inline std::vector<Worker> workers() {
     }
     found.push_back(worker);
   }
-  std::ranges::sort(found, {}, &Worker::id);
+  std::ranges::sort(found, {}, &WorkerThread::id);
   return found;
 }
 
@@ -61,10 +61,10 @@ inline std::size_t count_of_workers(std::size_t expected) {
 inline bool come_to_rest() {
   static constexpr std::chrono::milliseconds kLongerThanTheySleep{300};
   return test::eventually([] {
-    const std::vector<Worker> before = workers();
+    const std::vector<WorkerThread> before = workers();
     std::this_thread::sleep_for(kLongerThanTheySleep);
-    const std::vector<Worker> after = workers();
-    return before == after && std::ranges::all_of(after, &Worker::asleep);
+    const std::vector<WorkerThread> after = workers();
+    return before == after && std::ranges::all_of(after, &WorkerThread::asleep);
   });
 }
 

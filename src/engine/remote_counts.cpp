@@ -1,0 +1,141 @@
+// Messages between nodes that no step takes: how they are found before their tags are used again, and received.
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "engine/remote_messages.hpp"
+
+namespace penstock::engine {
+
+void RemoteMessages::close_epochs() {
+  const std::uint64_t closed = tags_.epoch(core_.operations.base());
+  if (closed == closed_epochs_ || !core_.may_call_transport()) return;
+  closed_epochs_ = closed;
+  are_fewer_blocked_ = !blocked_.empty();
+  for (const auto& [peer, with] : pairs_) {
+    const MessageCounts& counts = with.counts;
+    const std::uint64_t first = counts.told_before();
+    for (std::uint64_t epoch = first; epoch < std::min(closed, first + 2); ++epoch)
+      if (counts.has_news(epoch)) tell_counts(peer, epoch);
+    if (const std::uint64_t asked = counts.asked_before(); asked > 0 && asked <= closed) tell_counts(peer, asked - 1);
+  }
+  flush();
+  while (!excess_.empty() && core_.operations.past(excess_.begin()->first).sequence != excess_.begin()->first)
+    excess_.erase(excess_.begin());
+}
+
+void RemoteMessages::tell_counts(int peer, std::uint64_t epoch) {
+  const MessageCounts::Told told = pair(peer).counts.tell(epoch);
+  set_limits(pair(peer));
+  are_fewer_blocked_ = !blocked_.empty();
+  Header header;
+  header.sequence = told.epoch;
+  header.bytes = told.sent;
+  header.source = static_cast<std::uint32_t>(core_.rank);
+  header.kind = MessageKind::counts;
+  send(peer, header, {}, nullptr);
+}
+
+void RemoteMessages::hear_counts(const Header& header) {
+  const int peer = static_cast<int>(header.source);
+  if (!pair(peer).counts.has_heard()) hearing_.push_back(peer);
+  MessageCounts& counts = pair(peer).counts;
+  counts.hear({header.sequence, header.bytes});
+  if (header.sequence < counts.told_before()) return;
+  if (header.sequence < closed_epochs_)
+    tell_counts(peer, header.sequence);
+  else
+    counts.ask(header.sequence);
+}
+
+bool RemoteMessages::clear_heard() {
+  bool moved = false;
+  const std::vector<int> peers = hearing_;
+  for (const int peer : peers) moved |= clear(peer);
+  std::erase_if(hearing_, [&](int peer) { return !pair(peer).counts.has_heard(); });
+  return moved;
+}
+
+bool RemoteMessages::clear(int peer) {
+  Pair& with = pair(peer);
+  bool moved = false;
+  while (with.counts.has_heard() && with.counts.heard().epoch < closed_epochs_) {
+    const MessageCounts::Told told = with.counts.heard();
+    const std::uint64_t received = with.counts.received_of_heard();
+    if (received == told.sent) {
+      with.counts.clear_heard();
+      with.recount = Pair::Recount::none;
+      set_limits(with);
+      are_fewer_blocked_ = !blocked_.empty();
+      moved = true;
+      continue;
+    }
+    if (with.recount == Pair::Recount::none) {
+      with.recount = Pair::Recount::asked;
+      Header header;
+      header.sequence = told.epoch;
+      header.source = static_cast<std::uint32_t>(core_.rank);
+      header.kind = MessageKind::recount;
+      send(peer, header, {}, nullptr);
+      moved = true;
+    }
+    // What has failed is being settled.
+    const bool is_settling = !settlements_.empty() && tags_.epoch(settlements_.begin()->first) <= told.epoch;
+    if (with.recount == Pair::Recount::answered && with.excess == 0 && !is_settling)
+      give_up_communicator(
+          peer, "rank " + std::to_string(peer) + " has sent " + std::to_string(told.sent) +
+                    " messages up to operation " + std::to_string((told.epoch + 1) * tags_.operations_per_epoch() - 1) +
+                    ", of which rank " + std::to_string(core_.rank) + " has received " + std::to_string(received));
+    break;
+  }
+  return moved;
+}
+
+// It was sent more than it received in this epoch, or in epochs before that it was not told of.
+void RemoteMessages::recount(int peer, std::uint64_t epoch) {
+  std::vector<SentMessage> sent;
+  const std::uint64_t begin = epoch * tags_.operations_per_epoch();
+  for (std::uint64_t sequence = begin; sequence < begin + tags_.operations_per_epoch(); ++sequence) {
+    const OperationTable::Past& past = core_.operations.past(sequence);
+    if (past.sequence != sequence) return send_list(peer, epoch, ListKind::recounted, {});
+    if (past.failed || past.failed_elsewhere) continue;
+    for (const SentMessage& each : planned(sequence, peer, StepKind::send)) sent.push_back(each);
+  }
+  send_list(peer, epoch, ListKind::recounted, sent);
+}
+
+void RemoteMessages::on_recounted(int peer, std::uint64_t epoch, const std::vector<SentMessage>& sent) {
+  Pair& with = pair(peer);
+  if (with.recount != Pair::Recount::asked || !with.counts.has_heard() || with.counts.heard().epoch != epoch) return;
+  with.recount = Pair::Recount::answered;
+  std::map<std::uint64_t, std::multiset<std::int32_t>> received;
+  for (const SentMessage& each : sent) {
+    const std::uint64_t sequence = tags_.sequence(epoch, each.tag);
+    const OperationTable::Past& past = core_.operations.past(sequence);
+    if (past.sequence != sequence || past.failed || past.failed_elsewhere) continue;
+    const auto [of_this, is_new] = received.try_emplace(sequence);
+    if (is_new)
+      for (const SentMessage& taken : planned(sequence, peer, StepKind::recv)) of_this->second.insert(taken.tag);
+    if (const auto found = of_this->second.find(each.tag); found != of_this->second.end()) {
+      of_this->second.erase(found);
+      continue;
+    }
+    excess_[sequence].emplace(peer, each.tag);
+    ++with.excess;
+    sink(Kind::excess, peer, sequence, each);
+  }
+}
+
+void RemoteMessages::give_up_communicator(int peer, const std::string& what) {
+  if (unusable_) return;
+  unusable_ =
+      Error(ErrorCode::mismatch,
+            "ranks " + std::to_string(core_.rank) + " and " + std::to_string(peer) +
+                " cannot use this communicator any more: " + what +
+                "; an earlier collective call of these ranks did not fit: every rank must make the same calls in "
+                "the same order with matching counts, types and roots",
+            core_.rank);
+  core_.fail_all(*unusable_);
+}
+
+}  // namespace penstock::engine
