@@ -154,7 +154,7 @@ void Core::fail(Operation& operation, const std::exception_ptr& thrown, const ch
 void Core::fail_mismatch(Operation& operation, int peer, const std::string& what) {
   // Ranks that learned of a death in different operations may call different operations afterwards. Report the death.
   if (const int gone = detector.find_dead(); gone >= 0)
-    return fail(operation, FailureDetector::has_gone(gone, describe(operation)));
+    return fail(operation, FailureDetector::gone_error(gone, describe(operation)));
   fail(operation,
        Error(ErrorCode::mismatch,
              "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not match in " +
@@ -227,7 +227,7 @@ void Core::on_late(const Header& header) {
   }
   const std::string where = "operation " + std::to_string(header.sequence);
   if (const int gone = detector.find_dead(); gone >= 0)  // as in fail_mismatch()
-    return send_notice(peer, header.sequence, FailureDetector::has_gone(gone, where), true, -1, false);
+    return send_notice(peer, header.sequence, FailureDetector::gone_error(gone, where), true, -1, false);
   send_notice(peer, header.sequence,
               Error(ErrorCode::mismatch,
                     "ranks " + std::to_string(rank) + " and " + std::to_string(peer) + " do not match in " + where +

@@ -40,7 +40,8 @@ class Core {
   }
   /// All live ranks of the node have completed all operations before this sequence.
   std::uint64_t completed_by_all() const;
-  /// Adds the ranks whose published counter `reached` is the smallest, if that keeps the operation from going on.
+  /// Adds to `peers` the live ranks of the node whose published counter `reached` is the smallest, if the operation
+  /// waits until that counter has reached its sequence.
   void add_last(std::atomic<std::uint64_t> RankSlot::*reached, const Operation& operation,
                 std::vector<int>& peers) const;
   /// The offset of the operation's shared memory in this rank's ring.
@@ -56,8 +57,11 @@ class Core {
       if (--operation.waiting_for[next] == 0) ready_.push({&operation, next});
     if (operation.steps_left == 0) finish_if_over(operation);
   }
+  /// Starts the steps that depend on none. The operation has a plan.
   void launch(Operation& operation);
+  /// Issues all steps that are ready.
   void drain();
+  /// Ends the operation if its steps are complete or it has failed, and nothing works on it any more.
   void finish_if_over(Operation& operation);
   /// hold() keeps the operation from finishing until release().
   void hold(Operation& operation) { ++operation.in_flight; }
@@ -84,7 +88,7 @@ class Core {
     lock.lock();
     caller = own;
     --operation.executing;
-    if (thrown) fail(operation, thrown, "a step failed");
+    if (thrown) fail(operation, thrown, "a step threw an exception");
     if (!operation.has_failed()) return true;
     finish_if_over(operation);
     return false;
@@ -97,7 +101,8 @@ class Core {
   void fail_mismatch(Operation& operation, int peer, const std::string& what);
   void fail_all(const Error& error) noexcept;
   void on_notice(const Header& header, ConstBytes payload);
-  void on_late(const Header& header);  ///< a message for an operation that is over here
+  /// Answers or drops a message for an operation that is over here.
+  void on_late(const Header& header);
 
   // Calls from one mechanism to others.
   /// A message for a step or an operation has come.

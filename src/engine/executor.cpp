@@ -177,7 +177,7 @@ void Executor::prepare(Operation& operation, std::shared_ptr<const Plan>&& plan)
   call.plan = std::move(plan);
   if (operation.has_failed()) return;
   if (const int gone = detector.find_gone_in(operation); gone >= 0)
-    throw FailureDetector::has_gone(gone, describe(operation));
+    throw FailureDetector::gone_error(gone, describe(operation));
   if (admit(operation)) launch(operation);
 }
 
@@ -242,9 +242,10 @@ bool Executor::guarded(Function function) noexcept {
     transport_broken = true;
     fail_all(error);
   } catch (const std::exception& error) {
-    fail_all(Error(ErrorCode::internal, "progress failed", rank, error.what()));
+    fail_all(Error(ErrorCode::internal, "an exception ended all operations of the communicator", rank, error.what()));
   } catch (...) {
-    fail_all(Error(ErrorCode::internal, "progress failed", rank, "what was thrown is no std::exception"));
+    fail_all(Error(ErrorCode::internal, "an exception ended all operations of the communicator", rank,
+                   "what was thrown is no std::exception"));
   }
   update_active();
   return moved;
@@ -308,7 +309,7 @@ void Executor::check_peers(Caller by) noexcept {
   const std::lock_guard lock(mutex_);
   caller = by;
   try {
-    receive_from_the_dead();
+    receive_from_gone_ranks();
     for (std::uint64_t sequence = operations.base(); sequence < operations.next(); ++sequence) {
       Operation* const waiting = operations.find(sequence);
       if (waiting != nullptr && waiting->call.plan && !waiting->has_failed() && !waiting->is_finished())

@@ -41,7 +41,7 @@ int FailureDetector::find_gone_in(const Operation& operation) const {
   return -1;
 }
 
-PeerGone FailureDetector::has_gone(int peer, const std::string& where) {
+PeerGone FailureDetector::gone_error(int peer, const std::string& where) {
   return {
       "rank " + std::to_string(peer) + " has gone in " + where + ": its process ended, or it freed the communicator",
       peer};
@@ -61,7 +61,7 @@ void FailureDetector::check(Operation& operation, const std::vector<int>& peers)
   for (const int peer : peers) {
     if (peer == core_.rank) continue;
     if (core_.is_local(peer) ? gone_[core_.local(peer)] : core_.may_call_transport() && core_.transport->has_gone(peer))
-      return core_.fail(operation, has_gone(peer, core_.describe(operation)));
+      return core_.fail(operation, gone_error(peer, core_.describe(operation)));
     if (probe) core_.send(peer, core_.header_for(operation, MessageKind::probe), {}, nullptr);
   }
 }

@@ -32,7 +32,7 @@ class FailureDetector {
   /// A rank that died before it completed the operation, whether or not this rank waits for it; or -1. So all ranks
   /// learn of a death, including those that exchange nothing with the dead rank.
   int find_gone_in(const Operation& operation) const;
-  static PeerGone has_gone(int peer, const std::string& where);
+  static PeerGone gone_error(int peer, const std::string& where);
 
   /// Fails the operation if it waits for a rank that has died. Sends probes to the other ranks from time to time.
   void check(Operation& operation, const std::vector<int>& peers);

@@ -20,7 +20,7 @@ namespace {
 
 void write(std::array<char, 256>& text, const char* what) noexcept { std::strncpy(text.data(), what, text.size() - 1); }
 
-/// The layout of a node's segment, from what its first rank has told.
+/// The layout of a node's segment, from what its first rank has sent.
 SegmentLayout layout_of(std::uint32_t ranks, std::uint64_t eager_bytes, std::uint64_t limit_bytes) {
   return SegmentLayout::fit(ranks, eager_bytes, limit_bytes);
 }
@@ -67,12 +67,13 @@ NodeSetup::NodeSetup(Transport& transport, const EngineOptions& options, std::si
 NodeSetup::~NodeSetup() = default;
 
 template <typename T>
-void NodeSetup::exchange(const T& mine, ConstBytes more, Told& told) {
-  told.stride_bytes = sizeof mine + more.size();
+void NodeSetup::exchange(const T& mine, ConstBytes more, Gathered& gathered) {
+  gathered.stride_bytes = sizeof mine + more.size();
   std::memcpy(sent_.data(), &mine, sizeof mine);
   if (!more.empty()) std::memcpy(sent_.data() + sizeof mine, more.data(), more.size());
-  transport_.allgather(ConstBytes(sent_).first(told.stride_bytes),
-                       Bytes(told.bytes).first(told.stride_bytes * static_cast<std::size_t>(transport_.size())));
+  transport_.allgather(
+      ConstBytes(sent_).first(gathered.stride_bytes),
+      Bytes(gathered.bytes).first(gathered.stride_bytes * static_cast<std::size_t>(transport_.size())));
 }
 
 NodeSetup::RankInfo NodeSetup::info_of(std::int32_t rank) const {
@@ -120,9 +121,10 @@ void NodeSetup::write_facts(RankInfo& mine, const EngineOptions& options) noexce
       mine.limit_bytes = limit_bytes;
       return;
     }
-    throw Error(ErrorCode::no_space, "too little for " + std::to_string(local_size) + " ranks: PENSTOCK_SHARED_BYTES=" +
-                                         std::to_string(options.shared_bytes) + ", and half of the " +
-                                         std::to_string(free_bytes) + " bytes that are free in /dev/shm");
+    throw Error(ErrorCode::no_space, "PENSTOCK_SHARED_BYTES=" + std::to_string(options.shared_bytes) +
+                                         " and half of the " + std::to_string(free_bytes) +
+                                         " bytes that are free in /dev/shm; expected more for " +
+                                         std::to_string(local_size) + " ranks");
   } catch (const std::exception& error) {
     write(problem_, error.what());
   }

@@ -51,7 +51,7 @@ class NodeSetup {
   ConstBytes more_facts_of(std::int32_t rank) const;
   ConstBytes more_results_of(std::int32_t rank) const;
 
-  /// Local. `options` may say more of progress than before.
+  /// Local. `options` replaces the options of the constructor; only those of progress may differ.
   Node finish(const EngineOptions& options);
 
  private:
@@ -59,14 +59,14 @@ class NodeSetup {
   struct SetupResult;
   using Text = std::array<char, 256>;
 
-  /// What all ranks have told: of each first what the engine needs, then what the maker has added.
-  struct Told {
+  /// What all ranks have sent: of each first what the engine needs, then what the maker has added.
+  struct Gathered {
     std::vector<std::byte> bytes;
     std::size_t stride_bytes = 0;
   };
 
   template <typename T>
-  void exchange(const T& mine, ConstBytes more, Told& told);
+  void exchange(const T& mine, ConstBytes more, Gathered& gathered);
   RankInfo info_of(std::int32_t rank) const;
   SetupResult result_of(std::int32_t rank) const;
   void write_facts(RankInfo& mine, const EngineOptions& options) noexcept;
@@ -80,12 +80,12 @@ class NodeSetup {
   std::uint32_t local_rank_ = 0;
   Text problem_{};        ///< why this rank can share no memory
   Text copy_problem_{};   ///< why it cannot read that of others
-  Text first_problem_{};  ///< of all ranks, the one of this rank:
+  Text first_problem_{};  ///< that of the first rank that has one
   std::int32_t first_with_problem_ = -1;
   std::unique_ptr<Segment> segment_;
   std::vector<std::byte> sent_;
-  Told facts_;
-  Told results_;
+  Gathered facts_;
+  Gathered results_;
 };
 
 }  // namespace penstock::engine

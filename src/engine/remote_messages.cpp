@@ -83,7 +83,7 @@ void RemoteMessages::post(Operation& operation, StepId step) {
   if (unusable_) throw Error(*unusable_);
   // A send to an ended process reports no error, and no rank receives it.
   if (what.kind == StepKind::send && core_.transport->has_gone(what.peer))
-    throw FailureDetector::has_gone(what.peer, core_.describe(operation));
+    throw FailureDetector::gone_error(what.peer, core_.describe(operation));
   if (is_blocked(operation, what))
     blocked_.push({&operation, step});
   else if (core_.may_call_transport() && has_room(what))

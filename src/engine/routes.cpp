@@ -135,7 +135,7 @@ void Routes::on_completed(const Header& header) {
 }
 
 // Receives what dead ranks sent before they died: they may have completed an operation.
-void Routes::receive_from_the_dead() {
+void Routes::receive_from_gone_ranks() {
   const bool has_new = detector.find_new();
   if (detector.has_gone_ranks()) {
     do {
@@ -150,7 +150,7 @@ void Routes::receive_from_the_dead() {
 
 void Routes::check(Operation& operation) {
   if (const int gone = detector.find_gone_in(operation); gone >= 0)
-    return fail(operation, FailureDetector::has_gone(gone, describe(operation)));
+    return fail(operation, FailureDetector::gone_error(gone, describe(operation)));
   std::vector<int> peers;
   std::uint64_t mark = operation.steps_left;
   for_each([&](auto& mechanism) {
@@ -165,7 +165,7 @@ void Routes::check(Operation& operation) {
   detector.watch_stall(operation, peers, std::move(absent), mark);
   if (operation.has_failed()) return;
   if (const int left = has_remote ? the<RemoteMessages>().find_left(operation, peers) : -1; left >= 0)
-    return fail(operation, FailureDetector::has_gone(left, describe(operation)));
+    return fail(operation, FailureDetector::gone_error(left, describe(operation)));
   detector.check(operation, peers);
 }
 

@@ -45,7 +45,7 @@ class Routes : public Core {
   /// The memory that a computing step reads.
   ConstBytes source_of(const Operation& operation, const Step& step);
   bool poll();
-  void receive_from_the_dead();
+  void receive_from_gone_ranks();
   /// Fails the operation if it waits for a rank that has gone.
   void check(Operation& operation);
 

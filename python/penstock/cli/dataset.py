@@ -46,6 +46,10 @@ def index(
     Paths below the folder of the index are kept relative to it.
 
     --json prints {"kind","samples","sample_bytes","labels","digest"}.
+
+    \b
+    Example:
+      penstock dataset index --field jpg --label-field cls --out train.index shards/*.tar
     """
     from penstock.dataset import build_index
 
