@@ -2,7 +2,8 @@
 # adds the ABIs whose header and library it holds: `mpich`, `openmpi`, and `abi`, the standard ABI of MPI 5.0. Without
 # it, the MPI that CMake finds is used.
 #
-# penstock_mpi_targets: list of imported targets penstock_mpi_<abi>.
+# penstock_mpi_abis: list of these. Each has the targets penstock_mpi_<abi>_headers and penstock_mpi_<abi>, which adds the
+# library.
 set(penstock_mpi_abis "")
 
 function(penstock_add_abi abi root library include header)
@@ -14,7 +15,8 @@ function(penstock_add_abi abi root library include header)
   target_compile_definitions(penstock_mpi_${abi}_headers INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX
                                                                    PENSTOCK_MPI_HEADER=<${header}>
                                                                    PENSTOCK_MPI_ABI="${abi}")
-  target_link_libraries(penstock_mpi_${abi}_headers INTERFACE ${library})
+  add_library(penstock_mpi_${abi} INTERFACE)
+  target_link_libraries(penstock_mpi_${abi} INTERFACE penstock_mpi_${abi}_headers ${library})
   message(STATUS "MPI ABI ${abi}: ${library}")
   set(penstock_mpi_abis ${penstock_mpi_abis} ${abi} PARENT_SCOPE)
 endfunction()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import pathlib
 from typing import Any
 
@@ -45,6 +46,26 @@ def name(MPI: Any) -> str:
     return "abi"
 
 
+class _SymbolInfo(ctypes.Structure):
+    """Dl_info of dladdr(3)."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def _library_of(MPI: Any) -> str:
+    """The file of the MPI library that mpi4py calls."""
+    called = ctypes.cast(ctypes.CDLL(MPI.__file__).MPI_Init, ctypes.c_void_p)
+    info = _SymbolInfo()
+    if not ctypes.CDLL(None).dladdr(called, ctypes.byref(info)):
+        raise OSError("MPI_Init of mpi4py is in no library")
+    return os.fsdecode(info.file)
+
+
 def entry_point(MPI: Any, symbol: str) -> int:
     """The address of a function in the library for this MPI.
 
@@ -63,6 +84,8 @@ def entry_point(MPI: Any, symbol: str) -> int:
             "unsupported",
         )
     try:
+        # A wheel's library names no MPI, so that of mpi4py must be visible to it.
+        ctypes.CDLL(_library_of(MPI), os.RTLD_NOLOAD | ctypes.RTLD_GLOBAL)
         library = ctypes.CDLL(str(path))
         function = getattr(library, symbol)
     except (OSError, AttributeError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -232,6 +233,18 @@ def test_wheel_carries_types(wheel: Path) -> None:
     stubs = {name.removeprefix("penstock/_penstock/") for name in names if name.endswith(".pyi")}
     assert "penstock/py.typed" in names
     assert stubs == {path.name for path in (ROOT / "build/release/python/penstock/_penstock").glob("*.pyi")} != set()
+
+
+@pytest.mark.timeout(0)
+def test_libraries_of_a_wheel_take_any_mpi_that_mpi4py_has_loaded(wheel: Path, tmp_path: Path) -> None:
+    """They name none: the same ABI comes as libmpi.so.12 and, from Debian, as libmpich.so.12."""
+    with zipfile.ZipFile(wheel) as archive:
+        libraries = [name for name in archive.namelist() if re.search(r"/libpenstock_[a-z]+\.so$", name)]
+        assert len(libraries) >= len(MPIS)
+        for library in libraries:
+            needed = run("readelf", "--dynamic", archive.extract(library, tmp_path))
+            assert "libpenstock.so" in needed
+            assert "libmpi" not in needed, library
 
 
 @pytest.mark.timeout(0)

@@ -158,7 +158,8 @@ def test_help_has_an_example_that_the_command_takes(path: str, tmp_path: Path, m
         Path(name).touch()
     result = invoke(*path.split()[1:], "--help")
     assert result.exit_code == 0
-    assert "--json" in result.output
+    if path not in ("penstock run", "penstock env"):  # what they print is another program's, or for a shell
+        assert "--json" in result.output
     lines = [line.strip() for line in result.output.splitlines()]
     examples = [line[line.index("penstock") :] for line in lines if "Usage" not in line and f"{path} " in f"{line} "]
     assert examples, result.output
