@@ -69,8 +69,8 @@ struct Collective {
   Blocks receive{};
   std::string algorithm{};          ///< a row of algorithms.def; empty: Penstock chooses, see choose()
   std::uint64_t segment_bytes = 0;  ///< length of a pipeline segment; 0: the algorithm chooses
-  /// Levels of a tree, counted from the leaves, that run on application cores (S in paper 000, section 3). More than
-  /// the tree has: all. kAutomatic: the model chooses.
+  /// Levels of a tree, counted from the leaves, that run on application cores (S in the split-tree paper, section 3).
+  /// More than the tree has: all. kAutomatic: the model chooses.
   int split = kAutomatic;
   int radix = 2;  ///< of tree algorithms: each rank that has the data sends to radix - 1 others per level
 
@@ -105,9 +105,9 @@ struct Choice {
 
 /// Chooses the algorithm for `collective`, in this order: the one it names; the best one measured (Team::tuning); the
 /// default for the size and the team. Chooses the split of its tree: the one it names, or the one that the model finds
-/// best beside a computation as long as the operation (paper 000, section 4). Levels between nodes are never split.
-/// All ranks choose the same: the choice does not depend on team.rank, on in_place of a rooted operation or on counts
-/// that only some ranks have.
+/// best beside a computation as long as the operation (split-tree paper, section 4). Levels between nodes are never
+/// split. All ranks choose the same: the choice does not depend on team.rank, on in_place of a rooted operation or on
+/// counts that only some ranks have.
 /// Throws Error(invalid_argument) for a root outside of the team, an operation that the dtype lacks, a reproducible
 /// operation that does not commute, lists that do not have one entry per rank, received blocks that overlap, a size
 /// beyond 2^63 bytes, and an algorithm that is unknown or does not fit (the message lists those that do).

@@ -1,7 +1,7 @@
 // The split-tree model: how long a tree collective takes if its upper levels run on communication cores and its last S
 // levels on application cores, alone and beside a computation.
 // Source: Denis, Jaeger, Jeannot, Perache, Taboada: Dynamic Placement of Progress Thread for Overlapping MPI
-// Non-Blocking Collectives on Manycore Processor, Euro-Par 2018 (paper 000), section 4; docs/design/split-tree.md says
+// Non-Blocking Collectives on Manycore Processor, Euro-Par 2018, section 4; docs/design/split-tree.md says
 // where this differs from the paper, and why.
 //
 // All functions are pure, local, cheap (a few operations per level) and callable from any thread. Times have the unit

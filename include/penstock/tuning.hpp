@@ -1,4 +1,4 @@
-// Measured choices of algorithms, and the tasks of hierarchical collectives that are measured for them (paper 001).
+// Measured choices of algorithms, and the tasks of hierarchical collectives that are measured for them (HAN).
 // `penstock tune` makes tables. A communicator reads the one that the option `tuning` names.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace penstock {
 
-/// A stage of one segment in a hierarchical collective (paper 001, figures 1 and 5): r reduces, b broadcasts; s works
+/// A stage of one segment in a hierarchical collective (HAN, figures 1 and 5): r reduces, b broadcasts; s works
 /// inside a node through shared memory, i between the leaders of the nodes.
 enum class Stage : std::uint8_t { sr, ir, ib, sb };
 

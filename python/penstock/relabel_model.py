@@ -1,4 +1,4 @@
-"""What relabeling saves in the cases of COSTA (paper 002), as analytic volumes. Nothing is run."""
+"""What relabeling saves in the cases of the COSTA paper, as analytic volumes. Nothing is run."""
 
 from __future__ import annotations
 

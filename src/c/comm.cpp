@@ -36,7 +36,7 @@ int penstock_comm_size(const penstock_comm* comm) {
 int penstock_comm_duplicate(const penstock_comm* comm, penstock_comm** duplicate) {
   return guarded([&] {
     require(comm, "penstock_comm_duplicate", "comm");
-    // The others would wait for a rank that has no place for it.
+    // Fails on all ranks: the others would wait for a rank whose `duplicate` is null.
     Comm parent = unwrap<Comm>(comm);
     parent.agree([&] { require(duplicate, "penstock_comm_duplicate", "duplicate"); });
     *duplicate = c::wrap<penstock_comm>(parent.duplicate());

@@ -1,4 +1,3 @@
-// Layouts and redistribution.
 #include "penstock/redistribute.hpp"
 
 #include <algorithm>
@@ -134,7 +133,7 @@ int penstock_redistribution_create_converting(penstock_comm* comm, const penstoc
     RedistributionOptions options{.dtype = static_cast<DType>(target_dtype),
                                   .source_dtype = static_cast<DType>(source_dtype),
                                   .relabel = relabel != 0 ? RelabelPolicy::worthwhile : RelabelPolicy::never};
-    // The others would wait for a rank that goes no further.
+    // A wrong argument fails on all ranks: the others would wait for this one.
     unwrap<Comm>(comm).agree([&] {
       require(source, kFunction, "source");
       require(target, kFunction, "target");

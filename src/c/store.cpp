@@ -1,4 +1,3 @@
-// Stores and blobs.
 #include "penstock/store.hpp"
 
 #include <chrono>

@@ -62,7 +62,7 @@ Dataset from_source(dataset::SourcePtr source) {
   return Dataset(std::move(chain));
 }
 
-/// What several datasets have for one that is made of them.
+/// What a dataset that is made of several takes from them.
 struct Several {
   std::shared_ptr<Chain> chain;
   std::vector<dataset::OrderPtr> orders;
@@ -89,7 +89,7 @@ Several together(const std::vector<const Chain*>& parts, const std::string& stag
   return several;
 }
 
-// Saved positions count in the order of all ranks, so nothing may reorder what one rank has been dealt.
+// Saved positions count in the order of all ranks, so nothing may reorder the samples of one rank alone.
 void check_before_delivery(const Chain& chain, const std::string& stage) {
   if (chain.batched) refuse(stage + " works on samples; put it before batch()");
   if (chain.sharded) refuse(stage + " changes the order of all ranks; put it before shard()");

@@ -45,7 +45,7 @@ void check(const DecodeOptions& options) {
   if (options.threads < 0 || options.threads > 1024)
     throw Error(ErrorCode::invalid_argument, "cannot decode with " + std::to_string(options.threads) +
                                                  " threads; expected 1 to 1024, or 0 for the option io_threads");
-  // "auto" is for images: raw bytes match everything, so their row is for those who name it.
+  // "auto" is for images: any bytes could be raw samples, so that decoder must be named.
   if (options.format == "auto")
     decoders().front().check(options);
   else

@@ -103,7 +103,7 @@ ImagePlan plan_image(Resizer::Size stored, int orientation, const DecodeOptions&
     box = random_box(shown, *options.random_crop, draws);
   else if (options.central_crop > 0)
     box = central_box(shown, options.central_crop, target);
-  // Back to the stored image, mirrored before the flip.
+  // Converts the box to the stored image. The flip comes last, since it changes the mirroring that this reads.
   if (plan.transpose) {
     std::swap(box.top, box.left);
     std::swap(box.height, box.width);

@@ -19,9 +19,9 @@ namespace {
 
 // The coefficients of a progressive image, 2 bytes each, of three components without subsampling.
 constexpr std::uint64_t kMaxCoefficientBytesPerPixel = 6;
-// A progressive image takes a pass over its coefficients for each scan, and a scan may take 10 bytes of the file.
-// Encoders make at most a few dozen. The limit for large images keeps the work for one sample within that for so many
-// pixels.
+// A progressive image takes a pass over its coefficients for each scan, and a scan may take only 10 bytes of the file.
+// Encoders make at most a few dozen. Larger images may have fewer scans, so that no sample takes more work than the
+// largest image with kMaxScansOfLargestImage.
 constexpr std::uint64_t kMaxScans = 500;
 constexpr std::uint64_t kMaxScansOfLargestImage = 16;
 

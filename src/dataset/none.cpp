@@ -24,7 +24,7 @@ class NoneDecoder : public Decoder {
 
 std::unique_ptr<Decoder> make_none_decoder() { return std::make_unique<NoneDecoder>(); }
 
-// Every content could be meant, so it has to be named.
+// Any bytes could be raw samples, so this decoder must be named.
 bool recognises_none(ConstBytes) { return false; }
 
 void check_none(const DecodeOptions& options) {

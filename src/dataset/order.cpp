@@ -47,7 +47,7 @@ class ShuffledInBlocks : public Order {
   std::uint64_t size() const override { return order_->size(); }
 
   std::uint64_t at(std::uint64_t epoch, std::uint64_t position) const override {
-    // Blocks are whole but for the last; places are counted as if it were whole, so it leaves a gap where it comes.
+    // Only the last block may be short. Places are counted as if it were full: it leaves a gap where it is put.
     const Permutation blocks(seed_, epoch, blocks_);
     const std::uint64_t gap = blocks_ * block_ - size();
     const std::uint64_t short_place = gap == 0 ? blocks_ : place_of_last(blocks);
@@ -115,7 +115,7 @@ class Bucketed : public Order {
     std::vector<std::uint64_t> by_length(count);
     for (std::uint64_t i = 0; i < count; ++i) by_length[i] = order_->at(epoch, begin + i);
     std::ranges::stable_sort(by_length, {}, [this](std::uint64_t index) { return (*lengths_)[index]; });
-    // The rest of the last window stays at the end: a group in the middle must be whole.
+    // Samples that fill no group stay at the end of the last window: only the last group may be short.
     const std::uint64_t groups = count / group_;
     auto indices = std::make_shared<std::vector<std::uint64_t>>();
     indices->reserve(count);

@@ -32,11 +32,11 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// A closing iterator waits so long for functions that can be interrupted, and so long again once they are.
+// A closing iterator waits this long for functions that can be interrupted, then kAfterInterrupt more.
 constexpr std::chrono::milliseconds kPatience{5000};
 constexpr std::chrono::milliseconds kAfterInterrupt{1000};
 
-// A place whose replacements fail, too, so often in a row stays empty.
+// After this many failed replacements in a row a place stays empty.
 constexpr std::uint64_t kReplacements = 16;
 
 std::size_t thread_count(const Chain& chain) {
@@ -364,7 +364,7 @@ void Pipeline::give_up_overdue(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-/// Closes the gaps of samples that are missing, and lays the others together if their form was not known beforehand.
+/// Closes the gaps of missing samples. Lays the others together if their shape was not known beforehand.
 void Pipeline::finish(Work& work) const {
   Slot& slot = *work.slot;
   const std::uint64_t count = work.share.count;
@@ -452,7 +452,7 @@ bool Pipeline::ready_within(std::chrono::milliseconds limit) {
   bool ready = front_ready();
   while (!ready && Clock::now() < end) {
     give_up_overdue(lock);
-    // Threads begin samples that this does not know of; none of them is overdue before the limit has passed.
+    // Samples that begin during the wait have no deadline yet. None of them is overdue before the limit has passed.
     auto until = end;
     if (const auto deadline = next_deadline()) until = std::min(until, *deadline);
     if (chain_->limits.time.count() > 0) until = std::min(until, Clock::now() + chain_->limits.time);

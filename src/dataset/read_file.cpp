@@ -88,7 +88,7 @@ ConstBytes read_file(const std::string& path, std::uint64_t max_bytes, std::vect
     const std::size_t got = read_some(file.get(), buffer.data() + filled, buffer.size() - filled, filled);
     filled += got;
     if (got == 0 || (filled < buffer.size() && filled == file_bytes)) break;
-    // It grows while it is read, or has no size, as in /proc.
+    // The file grows while it is read, or reports no size, as in /proc.
     if (filled > max_bytes) refuse_size("at least " + std::to_string(filled), max_bytes);
     if (filled == buffer.size()) buffer.resize(2 * buffer.size());
   }

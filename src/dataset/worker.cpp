@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kLane = "loader";
 
-/// Adds the time of its life to a counter.
+/// Adds its lifetime to a counter.
 class Stopwatch {
  public:
   explicit Stopwatch(double& total_s) : total_s_(total_s), begin_(std::chrono::steady_clock::now()) {}

@@ -9,7 +9,7 @@
 
 int penstock_comm_create(MPI_Comm mpi, int progress_cores, penstock_comm** comm) {
   return penstock::c::guarded([&] {
-    // The others would go on with a communicator that this rank has no place for.
+    // Fails on all ranks: the others would go on with a communicator that this rank cannot return.
     std::exception_ptr failure;
     try {
       penstock::c::require(comm, "penstock_comm_create", "comm");

@@ -19,7 +19,7 @@ enum class LevelOrder : std::uint8_t {
 
 struct Timing {
   LevelOrder order = LevelOrder::from_root;
-  /// A level begins when the previous level is complete, as equation 4 of paper 000 assumes.
+  /// A level begins when the previous level is complete, as equation 4 of the split-tree paper assumes.
   bool levels_in_sequence = false;
   /// Threads that have finished their computation also run Lane::progress, as in the engine.
   bool waiting_helps = false;

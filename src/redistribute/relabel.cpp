@@ -61,8 +61,8 @@ std::string reason_to_skip(const Survey& survey, const RelabelOptions& options) 
          seconds_text(solver_seconds) + ", and a relabeling would save at most " + seconds_text(gain_seconds);
 }
 
-/// Remark 2: relabeling x to y gains V(y, x) and loses V(x, x). The losses are equal for every permutation, so the best
-/// permutation maximizes the sum of V(permutation[x], x).
+/// COSTA, Remark 2: relabeling x to y gains V(y, x) and loses V(x, x). The losses are equal for every permutation, so
+/// the best permutation maximizes the sum of V(permutation[x], x).
 std::vector<std::int32_t> keep_most(const Layout& source, const Layout& target, MatrixOp op, const Survey& survey) {
   const auto n = static_cast<std::size_t>(survey.ranks);
   std::vector<std::int32_t> part_of_rank;

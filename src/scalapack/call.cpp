@@ -218,8 +218,8 @@ class Caller {
     return agreed;
   }
 
-  /// Whether the memory from the first to the last element that moves does, here: a program may move a part of a matrix
-  /// to another part of it.
+  /// Whether source and target overlap in the memory of this process, from the first to the last element that moves: a
+  /// program may move a part of a matrix to another part of it.
   bool overlaps() const {
     const LocalPart from = local_part(info_.source, source_rows_, source_columns_);
     const LocalPart to = local_part(info_.target, call_.rows, call_.columns);

@@ -11,9 +11,9 @@ namespace penstock::store {
 namespace {
 
 constexpr std::size_t kRecentMaps = 4;
-/// To replay more records than this, look for an index first.
+/// Looks for an index before it replays more records than this.
 constexpr std::uint64_t kReplayUnasked = 8;
-/// An index this near is used without a search for a nearer one.
+/// An index at most this many versions older is used without a search for a nearer one.
 constexpr std::uint64_t kNear = 24;
 constexpr std::size_t kRecordsAtOnce = 16;
 /// In units of VersionMap::Replayed::cost. An index is worth its space if replaying costs more than reading it, and at
@@ -80,7 +80,7 @@ VersionMap BlobState::nearest_index(std::uint64_t version, std::uint64_t keep_fr
     try {
       return read_index(number);
     } catch (const Error& error) {
-      // An older index and more records give the same map, unless they are collected.
+      // An older index and more records give the same map, unless those records are collected.
       if (error.code() != ErrorCode::corrupt || number <= keep_from) throw;
     }
   }
@@ -106,7 +106,7 @@ VersionMap BlobState::rebuild(std::uint64_t version) {
         replay(map, version);
       }
       // A number is free again once its record is collected, and a writer that slept may have taken it. A collector
-      // puts its keep mark before it frees a number, so a look at the marks tells.
+      // puts its keep mark before it frees a number, so the marks show it.
       if (marks().keep_from <= from) return map;
     } catch (const Error& error) {
       // A concurrent gc removed what we read. If so it has put a newer keep mark and an index there: start anew from
@@ -269,7 +269,7 @@ void BlobState::put_index(std::uint64_t version) {
 void BlobState::put_index_if_due(std::uint64_t version) {
   const auto map = map_at(version);
   const std::uint64_t worth = std::max<std::uint64_t>(map->fragment_count(), kLeastReplayCost);
-  // Other writers put indexes, too. List them only if one is due by the index that we know.
+  // Other writers put indexes, too. Lists them only if one is due after the newest that this process knows.
   if (map->replayed_since(known_index_.load()).cost < worth) return;
   const VersionMap::Replayed since = map->replayed_since(list_indexes(version));
   if (since.cost < worth) return;
@@ -311,8 +311,8 @@ void BlobState::read(const VersionMap& map, std::span<const ReadRegion> regions)
     if (!missing && (error.code() != ErrorCode::corrupt || !map.compacted())) throw;
     const Marks found = marks();
     if (map.compacted()) {
-      // The contiguous copy was given up or is damaged. The map by the log names other places: read those, or report
-      // why they cannot be read.
+      // The contiguous copy was given up or is damaged. The map from the log names other places: read those, or
+      // report why they cannot be read.
       const auto plain = map_at(map.version());
       return read(*plain, regions);
     }

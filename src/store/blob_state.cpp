@@ -136,7 +136,7 @@ BlobState::Marks BlobState::marks() const {
     if (name.starts_with("keep-")) marks.keep_from = std::max(marks.keep_from, number);
     if (name.starts_with("fence-")) marks.fence_below = std::max(marks.fence_below, number);
   }
-  // Whoever gives a creation up puts kUnfinished before.
+  // A process that gives up a creation puts kUnfinished first.
   if (may_be_given_up && !gone) gone = is_removed();
   if (gone) throw Error(ErrorCode::not_found, title() + " was removed; create it again, or list the store's blobs");
   return marks;
@@ -158,7 +158,7 @@ std::uint64_t BlobState::latest() {
   if (low == 0 && !backend_->finds_last_by_asking()) low = list_indexes(kLatest);
   for (;;) {
     low = backend_->last_number(key("versions"), low);
-    // A missing version may have been collected. The collector put its keep mark before, so one look afterwards tells.
+    // A missing version may have been collected. The collector put its keep mark first, so one look now shows it.
     const std::uint64_t keep_from = marks().keep_from;
     if (keep_from <= low) break;
     low = keep_from;

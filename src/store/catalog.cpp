@@ -22,7 +22,7 @@ constexpr std::uint16_t kWitness = 4;
 constexpr std::string_view kFirst = "catalog";
 constexpr std::string_view kLater = "successors";
 constexpr std::string_view kFreed = "freed";
-/// Pauses of a creator that waits for another one, which has put its entry, before it gives the other up.
+/// How long a creator pauses between looks at another creator's entry, before it gives up that creation.
 constexpr auto kFirstPause = std::chrono::milliseconds(1);
 constexpr auto kLastPause = std::chrono::milliseconds(256);
 
@@ -94,7 +94,7 @@ BlobState::Standing BlobState::standing(const std::shared_ptr<Backend>& backend,
     if (!read && before.empty()) return {nullptr, std::nullopt, nullptr};
     if (!read) continue;  // a newer entry exists by now, or all were freed
     const Existence found = blob->existence();
-    // The folder's marks are freed after the entry. So if the entry is there by now, they said what is true.
+    // The folder's marks are freed after the entry. So if the entry still exists, existence() saw all marks.
     if (found == Existence::there && before.empty() && backend->exists(entry)) {
       return {std::move(blob), std::nullopt, nullptr};
     }
@@ -219,7 +219,7 @@ std::vector<BlobState::DamagedEntry> BlobState::damaged_entries(const std::share
       damaged.push_back(blob.substitute(entry, error.what()));
       continue;
     }
-    // An abandoned creation leaves a folder without versions, an abandoned clone one with its own mark: no damage.
+    // Not damaged: an abandoned creation leaves a folder without versions, an abandoned clone one with its own mark.
     try {
       const Witness found = read_witness(*backend, blob.folder());
       if (found.name.empty() || found.name == name) continue;
@@ -236,8 +236,8 @@ std::vector<BlobState::DamagedEntry> BlobState::damaged_entries(const std::share
   return damaged;
 }
 
-/// The replacement of an unreadable entry: its copy if the folder of the blob is found; the entry of a removed blob if
-/// no data can belong to it; else none.
+/// What replaces an unreadable entry: its copy, if the folder of the blob is found; the entry of a removed blob, if no
+/// data can belong to it; otherwise nothing.
 BlobState::DamagedEntry BlobState::substitute(const std::string& entry, const std::string& reason) {
   std::set<std::string> named;
   for (const std::string& other : names(*backend_)) {
@@ -281,7 +281,7 @@ std::uint64_t BlobState::freed_numbers(const Backend& backend) {
 bool BlobState::announce() {
   std::uint64_t freed = 0;
   std::string entry;
-  // Creators wait for different times, so that they do not give each other up in turns.
+  // Creators wait for different times, so that they do not keep giving up each other's creations.
   const auto last_pause = kLastPause * (1 + random_ % 4);
   for (auto pause = kFirstPause;;) {
     freed = freed_numbers(*backend_);
@@ -290,7 +290,7 @@ bool BlobState::announce() {
       throw Error(ErrorCode::exists, title() + " exists already; open it, or choose another name");
     }
     if (now.pending && pause <= last_pause) {
-      // Its creator most likely goes on soon.
+      // Its creator is most likely still at work.
       std::this_thread::sleep_for(pause);
       pause *= 2;
       continue;
@@ -324,22 +324,22 @@ bool BlobState::announce() {
 /// Makes the blob exist. The steps and their order: "Names" in docs/design/store-snapshots.md.
 bool BlobState::confirm(const std::string& entry, std::uint64_t freed) {
   const auto has_mark = [&](std::string_view mark) { return backend_->exists(key("gc/") + std::string(mark)); };
-  // A collector that will remove an entry with this number has announced it before, or looks at this entry.
+  // A collector announces the numbers that it frees, then looks at the entries: this sees the one, or it the other.
   if (freed_numbers(*backend_) != freed) return false;
   const std::vector<std::string> entries = backend_->list_unchanged(later_entries(name_));
   if (entries.empty() ? entry != first_entry(name_) : entry != entries.back()) return false;
-  // A collector that takes a clone for a dead process's puts kUnfinished before it looks for the entry.
+  // A collector that believes the process of a clone dead puts kUnfinished before it looks for the entry.
   if (has_mark(kUnfinished) || (is_clone_ && !has_mark(kClone))) return false;
   const std::vector<std::byte> sealed = witness();
   const ConstBytes piece(sealed);
   if (!backend_->put_if_absent(alive_key(), std::span(&piece, 1))) return false;
-  // The creation may have been given up, and all of it freed, before.
+  // Before the witness came, the creation may have been given up and all of it freed.
   BlobState now(backend_, name_);
   if (now.read_entry(entry) && now.folder_ == folder_) {
     if (is_clone_) backend_->remove(key("gc/") + std::string(kClone));
     return true;
   }
-  // Without an entry it was given up, unless it was removed since and has a successor.
+  // Without its entry the blob was given up; or it existed, was removed since (kGone) and has a successor.
   return has_mark(kGone);
 }
 
@@ -400,7 +400,7 @@ void BlobState::free_names(const std::shared_ptr<Backend>& backend, std::chrono:
     std::vector<std::string> entries = backend->list(later_entries(name));
     if (!entries.empty() && number_of(entries.back()) > freed) continue;
     if (!damaged_entries(backend, name).empty()) continue;
-    entries.insert(entries.begin(), first_entry(name));  // in this order: an earlier one must not stand for the name
+    entries.insert(entries.begin(), first_entry(name));  // in this order: no earlier entry may stand for the name
     std::vector<std::string> folders;
     // The look before the mark may be out of date: give up what is pending now, and keep what is there.
     const bool all_removed = std::all_of(entries.begin(), entries.end(), [&](const std::string& entry) {

@@ -51,7 +51,6 @@ std::set<std::uint64_t> numbers_below(BlobState& blob, const char* folder) {
   return numbers;
 }
 
-/// Versions that a tag keeps.
 std::set<std::uint64_t> tagged_versions(const BlobState& blob) {
   std::set<std::uint64_t> versions;
   for (const auto& [name, version] : blob.tags()) versions.insert(version);
@@ -200,7 +199,7 @@ void collect_once(BlobState& blob, const GcOptions& options, GcReport& report) {
     if (needed.contains(key)) continue;
     if (committed.contains(key) || parse(key).base < fence_below) objects.push_back(key);
   }
-  // Non-durable writers may have put what makes these objects unnecessary. That must be durable before they go.
+  // What makes these objects unnecessary may come from non-durable writers: it must be durable before they go.
   if (!indexes.empty() || !records.empty() || !objects.empty()) backend.settle();
   for (const auto* keys : {&indexes, &records, &objects}) report.bytes_freed += total_bytes(backend, *keys);
   backend.remove_all(indexes);

@@ -27,8 +27,8 @@ Fragment behind(const Fragment& fragment, std::uint64_t offset_bytes) {
   return {offset_bytes, fragment.size_bytes - skip, fragment.source_offset_bytes + skip, fragment.source};
 }
 
-/// The fragments of `run`, and what is left of `old` around and between them. `old` is ascending. It begins at or
-/// before `run`, or else no fragment lies before either.
+/// The fragments of `run`, and what is left of `old` around and between them. `old` is ascending. Its first
+/// fragment begins at or before `run`, if the map has one that does.
 std::vector<Fragment> merged(std::span<const Fragment> old, std::span<const Fragment> run) {
   std::vector<Fragment> result;
   result.reserve(old.size() + 2 * run.size());

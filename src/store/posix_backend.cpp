@@ -270,7 +270,7 @@ class PosixBackend final : public Backend {
 
   std::uint64_t reclaim(std::chrono::seconds age) override {
     make_directory(root_ + '/' + std::string(kTemporary));
-    // Compares ages by the file system's clock: the time of a new file is its present.
+    // Compares ages by the file system's clock: a new file has its current time.
     const FileStatus now = NewFile(calls_, temporary_path()).status();
     const std::string directory = root_ + '/' + std::string(kTemporary);
     std::vector<DirectoryEntry> entries;

@@ -256,8 +256,8 @@ class RadosBackend final : public Backend {
       RadosBatch stripes(data_);
       start_stripes(stripes, key, head, pieces);
       if (unannounced) {
-        // No process looks for this entry yet, so it need not wait for all stripes. But reads of the index object wait
-        // for it, and writers read that when they begin, so it does not come first either.
+        // No process looks for this entry yet, so it need not wait for all stripes. But it must not
+        // come first: writers read the index object when they begin, and those reads wait for this entry.
         stripes.wait_for_oldest();
         start_entry(entry, key, head.id, value);
       }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kIdentities = 1024;
 constexpr std::size_t kUnusedSources = 64;
-/// To open and read a record takes as long as to place this many regions.
+/// Opening and reading a record takes as long as placing this many regions.
 constexpr std::uint64_t kRecordCost = 24;
 /// An index may take as many bytes as the records since the last one, at this estimate for each, or a fixed part of the
 /// size of their data.
@@ -107,7 +107,7 @@ VersionMap::Replayed VersionMap::replayed_since(std::uint64_t version) const {
     sum.cost += at->cost;
     sum.index_bytes += at->index_bytes;
   }
-  // Assume that older versions cost as much as these.
+  // Assumes that older versions cost as much as the known ones.
   if (known == kIdentities) {
     sum.cost = sum.cost / known * versions;
     sum.index_bytes = sum.index_bytes / known * versions;

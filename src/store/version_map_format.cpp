@@ -66,8 +66,8 @@ struct DataKey {
   }
 };
 
-/// Encodes each key of a data object as its difference from earlier keys. Short if the keys have one folder, few
-/// writers, and about the order of time.
+/// Encodes each key of a data object as its difference from earlier keys. The result is short if the keys
+/// have one folder and few writers, and are nearly in the order of time.
 class KeyCoder {
  public:
   void write(Encoder& encoder, const DataKey& key) {

@@ -1,4 +1,4 @@
-"""Benchmark: reading and decoding of JPEG files; the micro-benchmark of paper 003, section IV."""
+"""Benchmark: reading and decoding of JPEG files; the micro-benchmark of the training I/O paper, section IV."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmark: computation overlapped with a collective, with a fixed problem size (paper 000, section 6)."""
+"""Benchmark: computation overlapped with a collective, with a fixed problem size (split-tree paper, section 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of `penstock bench overlap`: overlap, time to solution, and the plots of paper 000."""
+"""Results of `penstock bench overlap`: overlap, time to solution, and the plots of the split-tree paper."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def table(report: Report) -> str:
 
 
 def plot(report: Report, path: str) -> None:
-    """For each operation, size and ratio: the splits (figures 5 and 6 of paper 000) and all MPIs (figure 7)."""
+    """For each operation, size and ratio: the splits (split-tree paper, figures 5 and 6) and all MPIs (figure 7)."""
     plt = pyplot()
     every = points(report)
     cases = list(dict.fromkeys(point.case for point in every))

@@ -175,7 +175,7 @@ def run(
     """Run every job `repetitions` times, interleaved, so that a slow phase of the machine slows all of them.
 
     `programs` restricts the case's programs by name. Each job runs at least once. No repetition starts if it would exceed
-    `minutes` in total, or after an interrupt. `advance` hears how many groups of jobs of how many are done.
+    `minutes` in total, or after an interrupt. `advance(done, total)` is told how many groups of jobs are done.
     """
     begin = time.monotonic()
     jobs = Jobs(case_name, case, mpis, tell, programs)

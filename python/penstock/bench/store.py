@@ -1,4 +1,4 @@
-"""Benchmark: atomic writes of overlapping, non-contiguous regions; the three experiments of paper 004, section 6."""
+"""Benchmark: atomic writes of overlapping, non-contiguous regions; versioning paper, section 6."""
 
 from __future__ import annotations
 

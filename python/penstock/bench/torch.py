@@ -53,7 +53,7 @@ def programs(mpi: Installation) -> list[Program]:
 
 
 def measure(program: str, parameters: dict[str, Any]) -> runner.Measured:
-    """Of all peers of one job."""
+    """Measure all peers of one job."""
     import torch
     import torch.distributed as dist
     from mpi4py import MPI

@@ -1,4 +1,4 @@
-"""The tuner: finds the fastest algorithm for every operation and size on this machine (paper 001, section III).
+"""The tuner: finds the fastest algorithm for every operation and size on this machine (HAN, section III).
 
 A task is one stage of a segment on each level, all at the same time. The tuner measures the tasks of each algorithm in
 sequence: every rank starts a task when it has finished the previous one. Equations (3) and (4) predict the time of whole

@@ -1,4 +1,4 @@
-"""Chooses a candidate: the default, unless another is faster by more than two measurements of the default differ."""
+"""Chooses a candidate: the default, unless another is faster beyond the noise."""
 
 from __future__ import annotations
 

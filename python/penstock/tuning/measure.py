@@ -17,7 +17,7 @@ from penstock.tuning.journal import Journal
 from penstock.tuning.noise import Noise, Spread, noise_of
 from penstock.tuning.predict import STAGES, at_length, stages_of, steps_of
 
-STABLE = 6  #: Tasks of a full pipeline in sequence; only the later ones count (figure 3).
+STABLE = 6  #: Tasks of a full pipeline in sequence; only the later ones count (HAN, figure 3).
 TASKS_S = 0.02  #: Duration of one sequence of tasks.
 #: With heuristics, tasks are measured for these segment lengths only; costs of other lengths follow.
 FITTED = (SEGMENTS[1], SEGMENTS[3])

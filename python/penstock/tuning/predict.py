@@ -1,4 +1,4 @@
-"""Predicts the time of whole collectives from the costs of their tasks: equations (3) and (4) of paper 001."""
+"""Predicts the time of whole collectives from the costs of their tasks: HAN's equations (3) and (4)."""
 
 from __future__ import annotations
 

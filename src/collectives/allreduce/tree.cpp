@@ -1,6 +1,6 @@
 // Reduction and broadcast along one k-nomial tree. Its edges are tasks that any core of the node may run. The split
-// places the wide levels of both halves on application cores (paper 000). Cost: 2 * (n - 1) tasks in 2 * ceil(log_k n)
-// levels. Valid on one node.
+// places the wide levels of both halves on application cores (split-tree paper).
+// Cost: 2 * (n - 1) tasks in 2 * ceil(log_k n) levels. Valid on one node.
 #include <array>
 #include <ranges>
 

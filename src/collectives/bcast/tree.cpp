@@ -1,5 +1,5 @@
 // Broadcast along a k-nomial tree. Its edges are tasks that any core of the node may run. The split assigns levels to
-// communication cores and application cores (paper 000, section 3).
+// communication cores and application cores (split-tree paper, section 3).
 // Cost: n - 1 copies in ceil(log_k n) levels. Valid on one node.
 #include <array>
 

@@ -1,4 +1,3 @@
-// The table of algorithms.
 #include <array>
 
 #include "collectives/choose/planners.hpp"

@@ -175,8 +175,8 @@ bool has_split_tree(CollectiveKind kind) {
          kind == CollectiveKind::allreduce;
 }
 
-// The paper's choice: beside a computation that lasts as long as the blocking operation if all cores compute. If the
-// edges are tasks, waiting ranks help with all levels.
+// The split-tree paper's choice: the best split if a computation on all cores lasts as long as the blocking operation.
+// If the edges are tasks, waiting ranks help with all levels.
 SplitPoint split_point(const Team& team, const Collective& collective) {
   SplitModel model{.kind = collective.kind,
                    .bytes = static_cast<double>(collectives::block_bytes(collective)),
@@ -204,7 +204,7 @@ Default choose_default(const Team& team, const Collective& collective) {
   constexpr std::uint64_t kDoublingBytes = 64 << 10;  // between leaders its segments overlap with the work inside nodes
   constexpr std::uint64_t kPipelineBytes = 512 << 10;  // for longer data a long pipeline is full most of the time
   constexpr std::uint64_t kBruckBytes = 8 << 10;
-  // In an allreduce all ranks need all data: one round is worth messages too, while others use flags only.
+  // All ranks need all data of an allreduce, so one round pays even if it takes messages. Others use flags only.
   const std::uint64_t most_published_bytes = collective.kind == CollectiveKind::allreduce ? 8 << 10 : kFlaggedBytes;
   constexpr std::uint64_t kRingPartBytes = 4 << 10;
   constexpr std::uint64_t kDividedBytes = 96 << 10;  // below, claiming tasks costs more than it gains

@@ -132,7 +132,7 @@ class TreeTimes {
     return sum;
   }
 
-  // If waiting threads help.
+  // The total time if waiting threads help.
   double helped(SplitCores cores, int split, double computation) const {
     double application = 0;
     double now = 0;

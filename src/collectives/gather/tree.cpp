@@ -1,7 +1,7 @@
 // Gather along a k-nomial tree. Its edges are tasks that any core of the node may run; the split assigns levels to
-// communication cores and application cores (paper 000, the variant with growing buffers). A rank's own block goes to
-// its parent from the input, those of its subtree from the memory in which they were gathered: no copies inside a rank.
-// Cost: m * n / 2 * log_k(n) bytes at most, in ceil(log_k n) levels. Valid on one node.
+// communication cores and application cores (split-tree paper, the variant with growing buffers). A rank's own block
+// goes to its parent from the input, those of its subtree from the memory in which they were gathered: no copies inside
+// a rank. Cost: m * n / 2 * log_k(n) bytes at most, in ceil(log_k n) levels. Valid on one node.
 #include <array>
 #include <ranges>
 

@@ -74,8 +74,8 @@ int levels_of_nodes(const Team& team);
 
 /// Index 0 is the root; the parent of v is v - 2^b, where b is its lowest set bit. Every subtree is a range of indices.
 Tree binomial(const Group& group);
-/// The parent of v is (v - 1) / 2. Tree::levels is 0 for this and the following trees: a split tree (paper 000) needs
-/// subtrees that are ranges of indices.
+/// The parent of v is (v - 1) / 2. Tree::levels is 0 for this and the following trees: a split tree (split-tree
+/// paper) needs subtrees that are ranges of indices.
 Tree binary(const Group& group);
 /// One of two binary trees (`which` is 0 or 1) below the root, index 0. A rank that has children in one tree is a leaf
 /// of the other. With half of the data along each tree, every rank but the root receives and sends the data once

@@ -1,4 +1,4 @@
-// Collectives over two levels, between nodes and inside them, as pipelines of segments (paper 001, section III). They
+// Collectives over two levels, between nodes and inside them, as pipelines of segments (HAN, section III). They
 // are composed of four stages, each of which moves one segment.
 #pragma once
 

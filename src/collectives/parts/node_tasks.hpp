@@ -24,7 +24,7 @@ struct Edge {
 /// ceil(log_radix(size)): levels of a k-nomial tree.
 int levels(int size, int radix);
 /// All edges, level by level from the root. At each level every rank that is in the tree gets radix - 1 children. Radix
-/// 2 is the binomial tree of paper 000, figure 1.
+/// 2 is the binomial tree of the split-tree paper, figure 1.
 std::vector<Edge> edges(int size, int radix);
 
 /// The ranks of a team on one node: the root of `collective` first, then the others in cyclic order.

@@ -35,7 +35,7 @@ StagedSegments::StagedSegments(const Team& team, const Collective& collective, s
   const std::uint64_t wanted_bytes =
       collective.segment_bytes == 0 ? default_segment_bytes(collective, parts) : collective.segment_bytes;
   const std::uint64_t wanted_elements = wanted_bytes / element_bytes_;
-  // Segments may be shorter than they need to be, within a limit: all plans together have steps per pair of ranks.
+  // Limits the number of short segments: all plans together have steps for each segment and pair of ranks.
   const auto size = static_cast<std::uint64_t>(team.size());
   const std::uint64_t most_short = std::max<std::uint64_t>(2, kMostShortSteps / (size * size));
   const std::uint64_t least_elements = (elements_ + most_short - 1) / most_short;

@@ -223,7 +223,7 @@ TEST(Tree, TheTwoTreesShareTheWork) {
   }
 }
 
-// The last level of a full binomial tree has half of its messages (paper 000, section 3).
+// The last level of a full binomial tree has half of its messages (split-tree paper, section 3).
 TEST(Tree, TheLastLevelOfABroadcastGoesToTheApplication) {
   int application = 0;
   int progress = 0;

@@ -43,7 +43,7 @@ std::string message_of(Call call) {
   return "no error";
 }
 
-// See paper 000, sections 4 and 6.
+// See the split-tree paper, sections 4 and 6.
 TEST(SplitModel, HasTheSwitchingPointsOfThePaper) {
   for (const CollectiveKind kind : {CollectiveKind::reduce, CollectiveKind::bcast, CollectiveKind::allreduce}) {
     const SplitAdvice advice = paper_set_up(kind);
