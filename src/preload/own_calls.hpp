@@ -65,6 +65,7 @@ int probe_outside_hook(int source, int tag, MPI_Comm comm, int* found, MPI_Statu
 #define MPI_Gather PENSTOCK_OWN(Gather)
 #define MPI_Gatherv PENSTOCK_OWN(Gatherv)
 #define MPI_Get_count PENSTOCK_OWN(Get_count)
+#define MPI_Get_elements_x PENSTOCK_OWN(Get_elements_x)
 #define MPI_Get_library_version PENSTOCK_OWN(Get_library_version)
 #define MPI_Group_compare PENSTOCK_OWN(Group_compare)
 #define MPI_Group_free PENSTOCK_OWN(Group_free)
@@ -91,6 +92,7 @@ int probe_outside_hook(int source, int tag, MPI_Comm comm, int* found, MPI_Statu
 #define MPI_Iscatter PENSTOCK_OWN(Iscatter)
 #define MPI_Iscatterv PENSTOCK_OWN(Iscatterv)
 #define MPI_Isend PENSTOCK_OWN(Isend)
+#define MPI_Mrecv PENSTOCK_OWN(Mrecv)
 #define MPI_Query_thread PENSTOCK_OWN(Query_thread)
 #define MPI_Reduce PENSTOCK_OWN(Reduce)
 #define MPI_Reduce_scatter PENSTOCK_OWN(Reduce_scatter)
@@ -102,7 +104,9 @@ int probe_outside_hook(int source, int tag, MPI_Comm comm, int* found, MPI_Statu
 #define MPI_Test PENSTOCK_OWN(Test)
 #define MPI_Test_cancelled PENSTOCK_OWN(Test_cancelled)
 #define MPI_Testsome PENSTOCK_OWN(Testsome)
+#define MPI_Type_commit PENSTOCK_OWN(Type_commit)
 #define MPI_Type_create_keyval PENSTOCK_OWN(Type_create_keyval)
+#define MPI_Type_create_struct PENSTOCK_OWN(Type_create_struct)
 #define MPI_Type_free PENSTOCK_OWN(Type_free)
 #define MPI_Type_get_attr PENSTOCK_OWN(Type_get_attr)
 #define MPI_Type_get_contents PENSTOCK_OWN(Type_get_contents)
@@ -111,6 +115,7 @@ int probe_outside_hook(int source, int tag, MPI_Comm comm, int* found, MPI_Statu
 #define MPI_Type_get_true_extent PENSTOCK_OWN(Type_get_true_extent)
 #define MPI_Type_set_attr PENSTOCK_OWN(Type_set_attr)
 #define MPI_Type_size_x PENSTOCK_OWN(Type_size_x)
+#define MPI_Type_vector PENSTOCK_OWN(Type_vector)
 #define MPI_Wait PENSTOCK_OWN(Wait)
 #ifdef OPEN_MPI
 #define MPI_Comm_f2c PENSTOCK_OWN(Comm_f2c)  // elsewhere a macro
