@@ -29,6 +29,8 @@ __all__ = ["Finding", "examine"]
 
 State = Literal["ok", "note", "problem"]
 
+PREFIX = "PENSTOCK_"  #: Of the variables that are options.
+
 #: Limit for a job of two ranks. Slow file systems take seconds to load Python on every rank.
 JOB_S = 60.0
 
@@ -134,10 +136,12 @@ def _options() -> Iterator[Finding]:
 
     table = {row[1]: row[3] for row in _penstock.option_table()}
     given = [name for name in table if name in os.environ]
+    ends = {name.removeprefix(PREFIX): name for name in table}
     for name in sorted(os.environ):
-        close = difflib.get_close_matches(name, table, 1, 0.85) if name.startswith("PENSTOCK_") else []
+        # Only what follows the prefix is compared: with it, names of other programs look alike.
+        close = difflib.get_close_matches(name.removeprefix(PREFIX), ends, 1, 0.85) if name.startswith(PREFIX) else []
         if close and name not in table:
-            mend = f"write {close[0]}; penstock info --options explains all of them"
+            mend = f"write {ends[close[0]]}; penstock info --options explains all of them"
             yield Finding("options", "problem", f"nothing reads the variable {name}", mend)
     yield Finding("options", "ok", ", ".join(f"{name}={table[name]}" for name in given) or "all have their defaults")
 

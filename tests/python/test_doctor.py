@@ -100,6 +100,7 @@ def test_no_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_misspelt_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_PROGRESS_CORE", "2")
     monkeypatch.setenv("PENSTOCK_SITE_NAME", "somewhere")
+    monkeypatch.setenv("PENSTOCK_ROOT", "/somewhere")  # of another program, though it resembles PENSTOCK_REPORT
     first, last = doctor._options()
     assert first.state == "problem"
     assert "nothing reads the variable PENSTOCK_PROGRESS_CORE" in first.found
