@@ -41,7 +41,7 @@ class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]
         super().__init__(store=store, create=create, **storage_options)
         if store is None:
             raise Error("no store was given: expected store=URL, or a URL such as penstock:///scratch/run7/field")
-        self.store = Store(store, create=create)
+        self.store: Store = Store(store, create=create)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
