@@ -50,7 +50,8 @@ TSAN_LAYERS = ("engine", "comm", "arrays", "store")
 ON_PAPER = "Timed|BeyondTwo|MoreMembersOfABatch|IsDescribed|Mutation"
 UNITS = sorted(f"unit_{folder.name}" for folder in (ROOT / "tests/unit").iterdir())
 MPIS = tuple(RANKS)
-PARALLEL = os.cpu_count() or 1
+#: Tests of ctest at a time. Most of their time they wait for other ranks or the disk.
+PARALLEL = 2 * (os.cpu_count() or 1)
 #: Suites that run at the same time: most leave a core idle at times. Suites whose processes wait for each other run alone: beside
 #: another suite they take about five times as long.
 LANES = 2
