@@ -81,16 +81,38 @@ class MemorySource : public Source {
   std::vector<std::int64_t> labels_;
 };
 
-class Objects : public Source {
+/// What a program gives by functions: an ObjectSource or a ReaderSource.
+template <typename Given>
+class OfFunctions : public Source {
  public:
-  explicit Objects(ObjectSource source) : source_(std::move(source)) {
-    if (!source_.get) throw Error(ErrorCode::invalid_argument, "a source of objects needs a function that gives them");
-  }
+  explicit OfFunctions(Given source) : source_(std::move(source)) {}
   std::uint64_t size() const override { return source_.size; }
-  std::int64_t label(std::uint64_t) const override { return 0; }
   std::string name(std::uint64_t index) const override {
     return source_.name ? source_.name(index) : "sample " + std::to_string(index);
   }
+  bool wants_announcements() const override { return static_cast<bool>(source_.announce); }
+  void announce(std::span<const std::uint64_t> indices) const override {
+    if (source_.announce) source_.announce(indices);
+  }
+
+ protected:
+  /// Of what both hold.
+  Digest digest_of_given() const {
+    Digest digest;
+    digest.add(source_.digest);
+    digest.add(std::to_string(source_.size));
+    return digest;
+  }
+
+  Given source_;
+};
+
+class Objects : public OfFunctions<ObjectSource> {
+ public:
+  explicit Objects(ObjectSource source) : OfFunctions(std::move(source)) {
+    if (!source_.get) throw Error(ErrorCode::invalid_argument, "a source of objects needs a function that gives them");
+  }
+  std::int64_t label(std::uint64_t) const override { return 0; }
   ConstBytes read(std::uint64_t, std::uint64_t, std::vector<std::byte>&) const override {
     throw Error(ErrorCode::invalid_argument, "is not an object of the program");
   }
@@ -100,51 +122,26 @@ class Objects : public Source {
     return object;
   }
   bool gives_objects() const override { return true; }
-  bool wants_announcements() const override { return static_cast<bool>(source_.announce); }
-  void announce(std::span<const std::uint64_t> indices) const override {
-    if (source_.announce) source_.announce(indices);
-  }
-  std::string digest() const override {
-    Digest digest;
-    digest.add(source_.digest);
-    digest.add(std::to_string(source_.size));
-    return digest.text();
-  }
-
- private:
-  ObjectSource source_;
+  std::string digest() const override { return digest_of_given().text(); }
 };
 
-class Reader : public Source {
+class Reader : public OfFunctions<ReaderSource> {
  public:
-  explicit Reader(ReaderSource source) : source_(std::move(source)) {
+  explicit Reader(ReaderSource source) : OfFunctions(std::move(source)) {
     if (!source_.read) throw Error(ErrorCode::invalid_argument, "a source of bytes needs a function that reads them");
     check_labels(source_.size, source_.labels);
   }
-  std::uint64_t size() const override { return source_.size; }
   std::int64_t label(std::uint64_t index) const override { return source_.labels.empty() ? 0 : source_.labels[index]; }
-  std::string name(std::uint64_t index) const override {
-    return source_.name ? source_.name(index) : "sample " + std::to_string(index);
-  }
   ConstBytes read(std::uint64_t index, std::uint64_t max_bytes, std::vector<std::byte>& buffer) const override {
     const std::uint64_t size_bytes = source_.read(index, max_bytes, buffer);
     check_size(size_bytes, max_bytes);
     return {buffer.data(), size_bytes};
   }
-  bool wants_announcements() const override { return static_cast<bool>(source_.announce); }
-  void announce(std::span<const std::uint64_t> indices) const override {
-    if (source_.announce) source_.announce(indices);
-  }
   std::string digest() const override {
-    Digest digest;
-    digest.add(source_.digest);
-    digest.add(std::to_string(source_.size));
+    Digest digest = digest_of_given();
     digest.add(std::as_bytes(std::span(source_.labels)));
     return digest.text();
   }
-
- private:
-  ReaderSource source_;
 };
 
 class Concatenated : public Source {
