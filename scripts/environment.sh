@@ -13,6 +13,13 @@ scripts="$PENSTOCK_ROOT/scripts"
 env_dir="$PENSTOCK_ROOT/build/env"
 mpi_dir="$PENSTOCK_ROOT/build/mpi"
 
+# Prints the command's line of `./dev help` if its first argument asks for help.
+answer_help() {
+  [[ "${1:-}" == -h || "${1:-}" == --help ]] || return 0
+  sed -n '2s/^# *//p' "$0"
+  exit 0
+}
+
 say() { printf '\033[1m==\033[0m %s\n' "$*" >&2; }
 die() {
   printf './dev: %s\n' "$*" >&2

@@ -3,12 +3,7 @@
 set -euo pipefail
 # shellcheck source=scripts/environment.sh
 source "$PENSTOCK_ROOT/scripts/environment.sh"
-case "${1:-}" in
-  -h | --help)
-    sed -n '2s/^# *//p' "${BASH_SOURCE[0]}"
-    exit 0
-    ;;
-esac
+answer_help "$@"
 set_up
 enter_environment
 set_up_docs
