@@ -4,8 +4,6 @@
  * Creators, removers, writers and collectors take their steps in every possible order. A dead or sleeping process takes
  * no further step, as in publication.pml. A listing reads one number at a time, from the highest down, while others
  * create and remove entries. So it may miss both a removed entry and its replacement, as the listing of a directory may.
- * With POWER_CUT the power may fail at any moment. Then these processes are dead, each removal that was not synced may
- * be undone, and further processes begin.
  * tests/python/test_publication_model.py runs the model, and runs it again with each planted mistake (-D and its name).
  */
 #ifndef CREATORS
@@ -15,16 +13,11 @@
 #define SLEEPERS 1   /* creators that slept */
 #define START 1      /* the number of the newest entry */
 #endif
-#ifdef POWER_CUT
-#define LATER 1      /* creators, and removers, that begin after the power cut */
-#else
-#define LATER 0
-#endif
 #define ATTEMPTS 2
 #define FIRST 0
 #define STANDS 1
-#define BLOBS (2 + (CREATORS + SLEEPERS + LATER) * ATTEMPTS)
-#define NUMBERS (START + (CREATORS + SLEEPERS + LATER) * ATTEMPTS + 2)
+#define BLOBS (2 + (CREATORS + SLEEPERS) * ATTEMPTS)
+#define NUMBERS (START + (CREATORS + SLEEPERS) * ATTEMPTS + 2)
 #define NONE 255
 
 /* gc/alive of a blob. */
@@ -36,20 +29,17 @@ byte entry[NUMBERS]; /* NONE, or a blob */
 byte alive[BLOBS];   /* gc/alive in the blob's folder: 0: no such object */
 bool gone[BLOBS];    /* gc/gone */
 byte freed;          /* the largest freed/<n>; its listing is that of marks, so it is read at once */
-bool unsynced[NUMBERS]; /* the entry was removed, and a power cut may bring it back */
-byte was[NUMBERS];
 
 /* The true state. */
 bool took[BLOBS];    /* the creation of the blob took effect */
 bool removed[BLOBS]; /* and its removal */
-bool ended[BLOBS];   /* its creator has got its answer, or is dead */
+bool ended[BLOBS];   /* its creator has got its answer */
 byte removing[BLOBS]; /* removers that have put the mark, and have not got their answer */
 bool is_free;
 byte creations;
 byte removals;
 byte creators_begun; /* creators are alike, so they begin in the order of their numbers */
 byte removers_begun;
-bool dead;           /* the power has failed */
 
 inline scan(highest) {
   i = NUMBERS - 1;
@@ -65,7 +55,6 @@ inline forget() { newest = 0; again = 0; third = 0; i = 0; state = 0 }
 /* Lists until two consecutive listings have the same newest entry. */
 inline scan_unchanged() {
   scan(again);
-#ifndef LIST_ONCE
   do
   :: scan(third);
      atomic {
@@ -75,7 +64,6 @@ inline scan_unchanged() {
        fi
      }
   od
-#endif
 }
 
 #define PENDING 0
@@ -100,7 +88,6 @@ inline standing() {
      :: blob == NONE && newest > 0 -> skip
      :: else ->
         look_at_marks(blob);
-#ifndef NO_LOOK_AFTER_READ
         scan_unchanged();
         atomic {
           if
@@ -108,9 +95,6 @@ inline standing() {
           :: else -> again = 0; newest = 0; blob = 0; state = 0
           fi
         }
-#else
-        break
-#endif
      fi
   od
 }
@@ -179,7 +163,7 @@ inline create_body() {
      atomic {
        if
        :: entry[next] != NONE -> next = 0; goto again_from_start
-       :: else -> entry[next] = me; unsynced[next] = false
+       :: else -> entry[next] = me
 #ifdef VISIBLE_AT_ENTRY
           ;
           alive[me] = VALID;
@@ -253,7 +237,7 @@ end:
 }
 
 /* A sleeper began after the first blob was removed, decided to create number 1, and has slept since. */
-proctype Creator(byte me; bool asleep) provided (!dead) {
+proctype Creator(byte me; bool asleep) {
   LOCALS;
   byte next, number_freed, attempt;
   bool first;
@@ -342,7 +326,7 @@ inline remove_body() {
   atomic { look = 0; last = 0; before = false; forget(); end_call() }
 }
 
-proctype Remover(byte me) provided (!dead) {
+proctype Remover(byte me) {
   LOCALS;
   byte look, last;
   bool before;
@@ -350,7 +334,7 @@ proctype Remover(byte me) provided (!dead) {
   remove_body()
 }
 
-/* Creators and removers that are not dead need less time than a lease. */
+/* Creators and removers need less time than a lease. */
 #define IS_OLD(b) ended[b]
 
 /* Removes superseded entries, or frees the name. */
@@ -378,9 +362,7 @@ inline collect_body() {
      top = (newest > freed -> newest : freed);
      top = (top > 1 -> top : 1);
      atomic { forget(); blob = 0 };
-#ifndef MARK_AFTER_LOOK
      atomic { freed = (top > freed -> top : freed) };
-#endif
      /* Lists the entries, and gives each up that is not removed. */
      for (n : 0 .. NUMBERS - 1) {
        blob = entry[n];
@@ -414,9 +396,6 @@ inline collect_body() {
        fi
      };
      atomic { forget(); blob = 0 };
-#ifdef MARK_AFTER_LOOK
-     atomic { freed = (top > freed -> top : freed) };
-#endif
      for (n : 0 .. NUMBERS - 1) {
        if
        :: listed[n] != NONE -> gone[listed[n]] = true
@@ -425,11 +404,10 @@ inline collect_body() {
      };
      for (n : 0 .. NUMBERS - 1) {
        if
-       :: listed[n] != NONE -> atomic { was[n] = entry[n]; unsynced[n] = (entry[n] != NONE); entry[n] = NONE }
+       :: listed[n] != NONE -> entry[n] = NONE
        :: else
        fi
      };
-     atomic { for (n : 0 .. NUMBERS - 1) { unsynced[n] = false; was[n] = 0 } };
      for (n : 0 .. NUMBERS - 1) {
        if
        :: listed[n] != NONE ->
@@ -453,45 +431,11 @@ done:
   }
 }
 
-proctype Collector() provided (!dead) {
+proctype Collector() {
   byte i, newest, again, third, blob, state, n, top, listed[NUMBERS];
   collect_body()
 }
 
-#ifdef POWER_CUT
-/* After a power cut: a creator, a remover and a collector, at once. */
-proctype LaterCreator(byte me) {
-  LOCALS;
-  byte next, number_freed, attempt;
-  bool first, asleep;
-  dead;
-  begin_call();
-  create_body()
-}
-proctype LaterRemover() {
-  LOCALS;
-  byte look, last;
-  bool before;
-  dead;
-  remove_body()
-}
-proctype PowerCut() {
-  byte i;
-  atomic {
-    dead = true;
-    for (i : 0 .. NUMBERS - 1) {
-      if
-      :: unsynced[i] -> entry[i] = was[i]
-      :: skip
-      fi;
-      unsynced[i] = false;
-      was[i] = 0
-    }
-    for (i : 0 .. BLOBS - 1) { ended[i] = true }
-    i = 0
-  }
-}
-#endif
 
 init {
   byte i;
@@ -530,11 +474,6 @@ init {
 #endif
 #if SLEEPERS
     for (i : 1 .. SLEEPERS) { run Creator(2 + (CREATORS + i - 1) * ATTEMPTS, true) }
-#endif
-#ifdef POWER_CUT
-    run LaterCreator(2 + (CREATORS + SLEEPERS) * ATTEMPTS);
-    run LaterRemover();
-    run PowerCut();
 #endif
     i = 0
   }
