@@ -314,6 +314,10 @@ PENSTOCK_API void penstock_blob_free(penstock_blob* blob);
 /* Writes all regions as one atomic, durable update; they must not overlap. *version is the version that it makes. */
 PENSTOCK_API int penstock_blob_write(penstock_blob* blob, const penstock_region* regions, size_t count,
                                      uint64_t* version);
+/* As penstock_blob_write, but only if nothing was written since version `parent`. Else it returns PENSTOCK_exists and
+ * writes nothing. Of several concurrent calls with one parent, one succeeds. */
+PENSTOCK_API int penstock_blob_write_if(penstock_blob* blob, uint64_t parent, const penstock_region* regions,
+                                        size_t count, uint64_t* version);
 /* Fills the regions from one version and verifies checksums. */
 PENSTOCK_API int penstock_blob_read(penstock_blob* blob, const penstock_region* regions, size_t count,
                                     uint64_t version);

@@ -115,6 +115,12 @@ class PENSTOCK_API Blob {
   /// message says that the outcome is unknown.
   std::uint64_t write(std::span<const WriteRegion> regions);
 
+  /// As write, but only if nothing changed since version `parent`. Throws Error(exists), and writes nothing, if a write,
+  /// append or resize came after it, or if gc has collected versions after it. Of several concurrent calls with one
+  /// parent, one succeeds. What gc itself adds to the log does not count as a change, so the result may be greater than
+  /// parent + 1.
+  std::uint64_t write_if(std::uint64_t parent, std::span<const WriteRegion> regions);
+
   struct Appended {
     std::uint64_t version;
     std::uint64_t offset_bytes;  ///< where the data lies
@@ -132,6 +138,9 @@ class PENSTOCK_API Blob {
   /// Makes one version of all parts and returns its number. If parts overlap, the later one in `parts` wins. Returns
   /// nothing, and makes no version, if gc has taken a part for that of a dead writer: stage all parts again.
   std::optional<std::uint64_t> commit(std::span<const StagedWrite> parts);
+  /// As commit, with the condition of write_if. After Error(exists) the parts are still staged: commit them on top of
+  /// another version, or discard them.
+  std::optional<std::uint64_t> commit_if(std::uint64_t parent, std::span<const StagedWrite> parts);
   /// Frees staged data that will not be committed. Without this call gc frees it after the lease.
   void discard(const StagedWrite& part) noexcept;
 

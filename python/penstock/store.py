@@ -221,14 +221,19 @@ class Blob:
         """Whether writes may go beyond the end."""
         return self._core.grows
 
-    def write(self, regions: Regions) -> int:
+    def write(self, regions: Regions, parent: int | None = None) -> int:
         """Write all of ``[(offset, buffer), ...]`` as one version, on top of the newest. Returns its number.
 
         Readers see all regions or none. The version is durable when the call returns. The regions must not overlap and must
         lie inside the blob, unless it grows. Buffers are bytes, NumPy arrays, or any contiguous memory with the buffer
         protocol or DLPack.
+
+        With `parent`, the call writes only if nothing changed since that version. Else it raises ``Error`` with code
+        ``"exists"`` (a FileExistsError). Of several concurrent calls with one parent, one succeeds. So a program can read a
+        version, compute, and write the result without losing what others write meanwhile. What gc adds to the log is no
+        change, but versions that it has collected since `parent` count as changes.
         """
-        return self._core.write(regions)
+        return self._core.write(regions, parent)
 
     def append(self, *buffers: Any) -> tuple[int, int]:
         """Write at the end of the newest version. Returns (version, offset). Only for blobs that grow."""

@@ -84,11 +84,11 @@ class Regions {
   std::vector<ArrayView> views_;
 };
 
-std::uint64_t write_blob(Blob& blob, nb::handle pairs) {
+std::uint64_t write_blob(Blob& blob, nb::handle pairs, const OptionalVersion& parent) {
   const Regions regions(pairs, Access::read);
   const std::vector<WriteRegion> writes = regions.as<WriteRegion>();
   const nb::gil_scoped_release released;
-  return blob.write(writes);
+  return parent ? blob.write_if(*parent, writes) : blob.write(writes);
 }
 
 std::pair<std::uint64_t, std::uint64_t> append_to(Blob& blob, nb::handle buffers) {
@@ -242,8 +242,9 @@ void bind_store(nb::module_& module) {
       .def_prop_ro("latest", &Blob::latest, released())
       .def_prop_ro("size", &Blob::size_bytes, released())
       .def_prop_ro("grows", &Blob::grows)
-      .def("write", &write_blob, nb::arg("regions"),
-           nb::sig("def write(self, regions: collections.abc.Iterable[tuple[int, object]]) -> int"))
+      .def("write", &write_blob, nb::arg("regions"), nb::arg("parent").none() = nb::none(),
+           nb::sig("def write(self, regions: collections.abc.Iterable[tuple[int, object]], parent: int | None = None) "
+                   "-> int"))
       .def("append", &append_to, nb::arg("buffers"),
            nb::sig("def append(self, buffers: collections.abc.Iterable[object]) -> tuple[int, int]"))
       .def(

@@ -22,6 +22,14 @@ void check_regions(const penstock_region* regions, size_t count, const char* fun
     if (regions[i].size_bytes != 0) require(regions[i].data, function, "data of a region");
 }
 
+std::vector<WriteRegion> writes_of(const penstock_region* regions, size_t count, const char* function) {
+  check_regions(regions, count, function);
+  std::vector<WriteRegion> writes(count);
+  for (size_t i = 0; i < count; ++i)
+    writes[i] = {regions[i].offset_bytes, {static_cast<const std::byte*>(regions[i].data), regions[i].size_bytes}};
+  return writes;
+}
+
 }  // namespace
 
 int penstock_store_open(const char* url, penstock_store** store) {
@@ -57,11 +65,17 @@ void penstock_blob_free(penstock_blob* blob) { c::destroy<Blob>(blob); }
 int penstock_blob_write(penstock_blob* blob, const penstock_region* regions, size_t count, uint64_t* version) {
   return guarded([&] {
     require(blob, "penstock_blob_write", "blob");
-    check_regions(regions, count, "penstock_blob_write");
-    std::vector<WriteRegion> writes(count);
-    for (size_t i = 0; i < count; ++i)
-      writes[i] = {regions[i].offset_bytes, {static_cast<const std::byte*>(regions[i].data), regions[i].size_bytes}};
-    const std::uint64_t made = unwrap<Blob>(blob).write(writes);
+    const std::uint64_t made = unwrap<Blob>(blob).write(writes_of(regions, count, "penstock_blob_write"));
+    if (version != nullptr) *version = made;
+  });
+}
+
+int penstock_blob_write_if(penstock_blob* blob, uint64_t parent, const penstock_region* regions, size_t count,
+                           uint64_t* version) {
+  return guarded([&] {
+    require(blob, "penstock_blob_write_if", "blob");
+    const std::uint64_t made =
+        unwrap<Blob>(blob).write_if(parent, writes_of(regions, count, "penstock_blob_write_if"));
     if (version != nullptr) *version = made;
   });
 }

@@ -25,6 +25,23 @@ void check_grows(const store::BlobState& blob, const char* what) {
               blob.title() + " does not grow, so " + what + " is not possible; create it with grows=true");
 }
 
+std::vector<store::Part> parts_of(const store::BlobState& blob, std::span<const StagedWrite> staged) {
+  std::vector<store::Part> parts;
+  parts.reserve(staged.size());
+  for (const StagedWrite& one : staged) {
+    parts.push_back(store::decode_part(one.encoded, "a staged write for " + blob.title()));
+  }
+  return parts;
+}
+
+void drop(const store::BlobState& blob, const store::Part& part) noexcept {
+  try {
+    if (!part.object.key.empty()) blob.backend().remove(part.object.key);
+  } catch (const Error&) {
+    // The data stays until gc frees it, as if this process had died.
+  }
+}
+
 }  // namespace
 
 Snapshot::Snapshot(std::shared_ptr<store::BlobState> blob, std::shared_ptr<const store::VersionMap> map,
@@ -50,6 +67,19 @@ std::uint64_t Blob::write(std::span<const WriteRegion> regions) {
   for (;;) {
     // If the write takes longer than the lease, a gc may give up its data. Then store the data again.
     if (const auto version = state_->commit(store::RecordKind::write, {state_->stage(regions)})) return *version;
+  }
+}
+
+std::uint64_t Blob::write_if(std::uint64_t parent, std::span<const WriteRegion> regions) {
+  state_->check_regions(regions);
+  for (;;) {
+    const store::Part part = state_->stage(regions);
+    try {
+      if (const auto version = state_->commit_if(parent, {part})) return *version;
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::exists || error.code() == ErrorCode::invalid_argument) drop(*state_, part);
+      throw;
+    }
   }
 }
 
@@ -89,20 +119,18 @@ StagedWrite Blob::stage(std::span<const WriteRegion> regions) {
 }
 
 std::optional<std::uint64_t> Blob::commit(std::span<const StagedWrite> staged) {
-  std::vector<store::Part> parts;
-  parts.reserve(staged.size());
-  for (const StagedWrite& one : staged) {
-    parts.push_back(store::decode_part(one.encoded, "a staged write for " + state_->title()));
-  }
-  return state_->commit(store::RecordKind::write, std::move(parts));
+  return state_->commit(store::RecordKind::write, parts_of(*state_, staged));
+}
+
+std::optional<std::uint64_t> Blob::commit_if(std::uint64_t parent, std::span<const StagedWrite> staged) {
+  return state_->commit_if(parent, parts_of(*state_, staged));
 }
 
 void Blob::discard(const StagedWrite& staged) noexcept {
   try {
-    const store::Part part = store::decode_part(staged.encoded, "a staged write for " + state_->title());
-    if (!part.object.key.empty()) state_->backend().remove(part.object.key);
+    drop(*state_, store::decode_part(staged.encoded, "a staged write for " + state_->title()));
   } catch (const Error&) {
-    // The data stays until gc frees it, as if this process had died.
+    // As in drop.
   }
 }
 

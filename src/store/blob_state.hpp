@@ -135,6 +135,9 @@ class BlobState {
   Part stage(std::span<const WriteRegion> regions);
   /// Makes one version and returns its number; nothing if a gc has given up one of the parts. `number` as in Record.
   std::optional<std::uint64_t> commit(RecordKind kind, std::vector<Part> parts, std::uint64_t number = 0);
+  /// As commit, of a write. Throws Error(exists), and makes no version, if a version after `parent` changes anything,
+  /// or if that cannot be told since it was collected. The parts stay staged then.
+  std::optional<std::uint64_t> commit_if(std::uint64_t parent, std::vector<Part> parts);
 
   /// A blob without gc/alive does not exist yet (pending), or not any more.
   enum class Existence : std::uint8_t { pending, there, removed };
@@ -223,6 +226,12 @@ class BlobState {
   /// The newest version before the first record that cannot be read.
   VersionMap map_before_damage();
   void settle(std::uint64_t version);
+  std::optional<std::uint64_t> commit_record(RecordKind kind, std::vector<Part> parts, std::uint64_t number,
+                                             std::optional<std::uint64_t> parent);
+  /// Appends a record behind `parent` and what follows it, if that changes nothing. Throws as commit_if.
+  std::uint64_t append_on(std::uint64_t parent, ConstBytes record_bytes);
+  /// Says what a version changes in its predecessor; empty if nothing: a fence, or a void record.
+  std::string change_of(std::uint64_t version);
   bool given_up(const Record& record, std::uint64_t version);
   void remove_if_uncommitted(const Record& record, std::uint64_t first);
 

@@ -73,6 +73,19 @@ Part BlobState::stage(std::span<const WriteRegion> regions) {
 }
 
 std::optional<std::uint64_t> BlobState::commit(RecordKind kind, std::vector<Part> parts, std::uint64_t number) {
+  return commit_record(kind, std::move(parts), number, std::nullopt);
+}
+
+std::optional<std::uint64_t> BlobState::commit_if(std::uint64_t parent, std::vector<Part> parts) {
+  if (const std::uint64_t newest = latest(); parent > newest) {
+    throw Error(ErrorCode::invalid_argument, title() + ": a write on top of version " + std::to_string(parent) +
+                                                 ", which does not exist; the newest is " + std::to_string(newest));
+  }
+  return commit_record(RecordKind::write, std::move(parts), 0, parent);
+}
+
+std::optional<std::uint64_t> BlobState::commit_record(RecordKind kind, std::vector<Part> parts, std::uint64_t number,
+                                                      std::optional<std::uint64_t> parent) {
   check_log();
   Record record;
   record.kind = kind;
@@ -95,7 +108,11 @@ std::optional<std::uint64_t> BlobState::commit(RecordKind kind, std::vector<Part
   try {
     // stage() has looked for the newest version, so a second look is not needed.
     std::optional<std::uint64_t> behind;
-    if (staged && newest > 0) behind = backend_->append_behind(key("versions"), newest, std::span(&piece, 1));
+    if (parent) {
+      behind = append_on(*parent, piece);
+    } else if (staged && newest > 0) {
+      behind = backend_->append_behind(key("versions"), newest, std::span(&piece, 1));
+    }
     if (staged && !behind) newest = latest();
     version = behind ? *behind : backend_->append(key("versions"), newest + 1, std::span(&piece, 1));
   } catch (const Error& error) {
@@ -113,6 +130,33 @@ std::optional<std::uint64_t> BlobState::commit(RecordKind kind, std::vector<Part
     }
   }
   return version;
+}
+
+std::uint64_t BlobState::append_on(std::uint64_t parent, ConstBytes record_bytes) {
+  for (std::uint64_t version = parent;;) {
+    for (const std::uint64_t newest = latest(); version < newest; ++version) {
+      if (const std::string change = change_of(version + 1); !change.empty()) {
+        throw Error(ErrorCode::exists, title() + ": " + change + " after version " + std::to_string(parent) +
+                                           ", on top of which a write was to be; nothing was written. Read version " +
+                                           std::to_string(newest) + " and write on top of it");
+      }
+    }
+    // Exclusive: if another process takes the number first, it decides.
+    if (backend_->put_if_absent(record_key(version + 1), std::span(&record_bytes, 1))) return version + 1;
+  }
+}
+
+std::string BlobState::change_of(std::uint64_t version) {
+  const std::string number = std::to_string(version);
+  try {
+    const Record other = record(version);
+    if (stands_for_lost(other)) return "version " + number + " was written and lost";
+    if (other.kind == RecordKind::fence || map_at(version)->fences(other.base)) return {};
+    return "version " + number + " was made by " + other.writer;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::not_found || marks().keep_from <= version) throw;
+    return "version " + number + " was made and collected";
+  }
 }
 
 /// Whether a gc has made the record void. A gc whose mark is not there by now comes after this version. A gc whose mark

@@ -120,6 +120,19 @@ def test_a_write_is_one_version(store: ps.Store) -> None:
     assert blob.log(first=2) == [second]
 
 
+def test_a_write_on_condition_that_nothing_changed(store: ps.Store) -> None:
+    blob = store.create("field", size=100)
+    assert blob.write([(0, b"one")], parent=0) == 1
+    with pytest.raises(FileExistsError, match="version 1 was made by") as refused:
+        blob.write([(0, b"two")], parent=0)
+    assert isinstance(refused.value, ps.Error)
+    assert refused.value.code == "exists"
+    assert read(blob, 0, 3) == b"one"
+    assert blob.write([(0, b"two")], parent=blob.latest) == 2
+    with pytest.raises(ps.Error, match="the newest is 2"):
+        blob.write([(0, b"new")], parent=3)
+
+
 def test_growing_blobs(store: ps.Store) -> None:
     blob = store.create("log", grows=True)
     assert blob.append(b"one", b"two") == (1, 0)

@@ -97,6 +97,7 @@ def stores(buffer: bytearray) -> None:
     blob = store.create("field", size=1 << 20)
     assert_type(blob, ps.Blob)
     assert_type(blob.write([(0, b"left"), (4096, b"right")]), int)
+    assert_type(blob.write([(0, b"left")], parent=blob.latest), int)
     blob.read([(0, buffer)], version=1)
     snapshot = blob.snapshot()
     assert_type(snapshot, ps.Snapshot)

@@ -56,6 +56,24 @@ TEST_P(BlobOn, StartsAsZeros) {
   EXPECT_TRUE(blob.log().empty());
 }
 
+TEST_P(BlobOn, AConditionalWriteNeedsItsParentToBeTheNewest) {
+  Blob blob = store_.create("field", {.size_bytes = 100'000});
+  const auto first = filled(50'000, 1), second = filled(50'000, 2);
+  const WriteRegion one{0, first}, other{1000, second};
+  EXPECT_EQ(blob.write_if(0, std::span(&one, 1)), 1u);
+  EXPECT_EQ(code_of([&] { blob.write_if(0, std::span(&other, 1)); }), ErrorCode::exists);
+  EXPECT_EQ(code_of([&] { blob.write_if(2, std::span(&other, 1)); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(blob.latest(), 1u);
+  EXPECT_EQ(read(blob.snapshot(), 0, first.size()), first);
+  EXPECT_EQ(store_.check().garbage_objects, 0u) << "what was refused is freed at once";
+
+  // Staged parts outlive a refused commit.
+  const StagedWrite part = blob.stage(std::span(&other, 1));
+  EXPECT_EQ(code_of([&] { blob.commit_if(0, std::span(&part, 1)); }), ErrorCode::exists);
+  EXPECT_EQ(blob.commit_if(1, std::span(&part, 1)), 2u);
+  EXPECT_EQ(read(blob.snapshot(), 1000, second.size()), second);
+}
+
 TEST_P(BlobOn, EveryWriteIsAVersionAndOldOnesStay) {
   Blob blob = store_.create("field", {.size_bytes = 300'000});
   std::vector<std::byte> model(300'000);

@@ -174,6 +174,29 @@ TEST_F(Collect, AStagedPartThatIsGivenUpIsNotCommitted) {
   EXPECT_EQ(value_at(blob.snapshot(), 5), 9);
 }
 
+TEST_F(Collect, AFenceIsNoChangeForAConditionalWrite) {
+  Blob blob = open();
+  write(blob, 1);
+  const std::vector<std::byte> data(10'000, std::byte{9});
+  const WriteRegion region{0, data};
+  blob.stage(std::span(&region, 1));
+  collect();
+  ASSERT_EQ(blob.log().back().kind, "fence");
+  EXPECT_EQ(blob.write_if(1, std::span(&region, 1)), 3u);
+  EXPECT_EQ(value_at(blob.snapshot(), 5), 9);
+  EXPECT_EQ(code_of([&] { blob.write_if(1, std::span(&region, 1)); }), ErrorCode::exists);
+}
+
+TEST_F(Collect, AConditionalWriteIsRefusedIfVersionsAfterItsParentWereCollected) {
+  Blob blob = open();
+  for (int i = 1; i <= 4; ++i) write(blob, i);
+  collect(1);
+  const std::vector<std::byte> data(10'000, std::byte{9});
+  const WriteRegion region{0, data};
+  EXPECT_EQ(code_of([&] { blob.write_if(1, std::span(&region, 1)); }), ErrorCode::exists);
+  EXPECT_EQ(blob.latest(), 4u);
+}
+
 TEST_F(Collect, ACollectorThatComesAfterTheRecordKeepsIt) {
   Blob blob = open_interrupted();
   write(blob, 1);

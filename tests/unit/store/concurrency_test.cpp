@@ -173,6 +173,58 @@ TEST_P(Concurrency, AppendsNeverOverlap) {
   for (std::size_t i = 0; i < data.size(); ++i) EXPECT_EQ(data[i], starts.at(i / 37 * 37));
 }
 
+/// Adds 1 to a number in the blob, as often as nobody else came between the read and the write.
+void increment(Blob& blob) {
+  for (;;) {
+    try {
+      const Snapshot before = blob.snapshot();
+      // Two regions of one write must agree.
+      std::vector<std::byte> data(2 * kWidth);
+      const ReadRegion all{0, data};
+      before.read(std::span(&all, 1));
+      std::uint64_t value = 0;
+      std::memcpy(&value, data.data(), sizeof value);
+      ASSERT_EQ(std::memcmp(data.data(), data.data() + kWidth, kWidth), 0);
+      ++value;
+      std::vector<std::byte> half(kWidth, static_cast<std::byte>(value % 251));
+      std::memcpy(half.data(), &value, sizeof value);
+      const WriteRegion halves[] = {{0, half}, {kWidth, half}};
+      blob.write_if(before.version(), halves);
+      return;
+    } catch (const Error& error) {
+      // exists: another thread was first; not_found: a collector removed the version before it was read.
+      if (error.code() != ErrorCode::exists && error.code() != ErrorCode::not_found) throw;
+    }
+  }
+}
+
+TEST_P(Concurrency, NoConditionalWriteIsLost) {
+  for (const bool collect : {false, true}) {
+    Blob counter = store_.create(collect ? "collected" : "counter", {.size_bytes = 2 * kWidth});
+    const std::string name = counter.name();
+    std::atomic<int> counting{4};
+    std::vector<std::thread> threads;
+    for (int w = 0; w < 4; ++w) {
+      threads.emplace_back([&] {
+        Blob blob = Store(url_, {.durable = false}).open(name);
+        for (int i = 0; i < 15; ++i) increment(blob);
+        --counting;
+      });
+    }
+    if (collect) {
+      threads.emplace_back([&] {
+        Store store(url_, {.durable = false});
+        while (counting > 0) store.gc({.keep_last = 2, .lease = std::chrono::seconds(0)});
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::uint64_t value = 0;
+    const auto data = whole(counter.snapshot());
+    std::memcpy(&value, data.data(), sizeof value);
+    EXPECT_EQ(value, 60u);
+  }
+}
+
 TEST_P(Concurrency, OneHandleServesManyThreads) {
   Blob blob = store_.open("field");
   std::vector<std::thread> threads;
