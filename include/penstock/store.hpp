@@ -115,10 +115,10 @@ class PENSTOCK_API Blob {
   /// message says that the outcome is unknown.
   std::uint64_t write(std::span<const WriteRegion> regions);
 
-  /// As write, but only if nothing changed since version `parent`. Throws Error(exists), and writes nothing, if a write,
-  /// append or resize came after it, or if gc has collected versions after it. Of several concurrent calls with one
-  /// parent, one succeeds. What gc itself adds to the log does not count as a change, so the result may be greater than
-  /// parent + 1.
+  /// As write, but only if nothing changed since version `parent`. Throws Error(exists), and writes nothing, if a
+  /// write, append or resize came after it, or if gc has collected versions after it. Of several concurrent calls with
+  /// one parent, one succeeds. What gc itself adds to the log does not count as a change, so the result may be greater
+  /// than parent + 1.
   std::uint64_t write_if(std::uint64_t parent, std::span<const WriteRegion> regions);
 
   struct Appended {

@@ -74,8 +74,7 @@ int penstock_blob_write_if(penstock_blob* blob, uint64_t parent, const penstock_
                            uint64_t* version) {
   return guarded([&] {
     require(blob, "penstock_blob_write_if", "blob");
-    const std::uint64_t made =
-        unwrap<Blob>(blob).write_if(parent, writes_of(regions, count, "penstock_blob_write_if"));
+    const std::uint64_t made = unwrap<Blob>(blob).write_if(parent, writes_of(regions, count, "penstock_blob_write_if"));
     if (version != nullptr) *version = made;
   });
 }
