@@ -278,10 +278,16 @@ void Heap::reclaim() {
       ++i;
       continue;
     }
-    if (use == Use::head && kept_.size() < kMostKept)
+    if (use == Use::head) {
+      if (kept_.size() == kMostKept) {
+        // The oldest goes: its size may be one that nobody takes any more.
+        release(kept_.front());
+        kept_.erase(kept_.begin());
+      }
       kept_.push_back({left.offset, left.bytes, left.head_bytes, {}});
-    else
+    } else {
       release(left);  // if that throws, the range stays for the next time
+    }
     if (i + 1 < left_.size()) left = std::move(left_.back());
     left_.pop_back();
   }

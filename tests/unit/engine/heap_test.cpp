@@ -131,6 +131,21 @@ TEST(Heaps, KeepTheMemoryOfAFewRangesOfWhichOnlyTheHeadHasSome) {
   EXPECT_LE(heap.committed_bytes(), before + 10 * kPage);
 }
 
+TEST(Heaps, KeepTheRangesThatWereGivenBackLast) {
+  Heap& heap = *Heap::of_process();
+  const auto use = [&](std::uint64_t bytes) {
+    const std::uint64_t offset = heap.take(bytes, kPage);
+    heap.commit(offset, kPage);
+    heap.give_back(
+        offset, bytes, [] { return Heap::Use::head; }, kPage);
+  };
+  for (std::uint64_t pages = 30; pages < 50; ++pages) use(pages * kPage);
+  use(20 * kPage);
+  const std::uint64_t before = heap.committed_bytes();
+  heap.give_back(heap.take(20 * kPage, kPage), 20 * kPage, {});
+  EXPECT_EQ(heap.committed_bytes(), before - kPage) << "its head had kept its memory";
+}
+
 TEST(Heaps, WithoutRoomAreAnErrorAndNotASignal) {
   try {
     Heap::of_process()->take(std::uint64_t{1} << 60);
