@@ -116,9 +116,9 @@ class PENSTOCK_API Blob {
   std::uint64_t write(std::span<const WriteRegion> regions);
 
   /// As write, but only if nothing changed since version `parent`. Throws Error(exists), and writes nothing, if a
-  /// write, append or resize came after it, or if gc has collected versions after it. Of several concurrent calls with
-  /// one parent, one succeeds. What gc itself adds to the log does not count as a change, so the result may be greater
-  /// than parent + 1.
+  /// write, append or resize came after it, or if gc has collected versions after it; Error(invalid_argument) if there
+  /// is no such version yet. Of several concurrent calls with one parent, one succeeds. What gc itself adds to the log
+  /// does not count as a change, so the result may be greater than parent + 1.
   std::uint64_t write_if(std::uint64_t parent, std::span<const WriteRegion> regions);
 
   struct Appended {

@@ -130,7 +130,7 @@ void Blob::discard(const StagedWrite& staged) noexcept {
   try {
     drop(*state_, store::decode_part(staged.encoded, "a staged write for " + state_->title()));
   } catch (const Error&) {
-    // As in drop.
+    // It names no data.
   }
 }
 

@@ -135,8 +135,8 @@ class BlobState {
   Part stage(std::span<const WriteRegion> regions);
   /// Makes one version and returns its number; nothing if a gc has given up one of the parts. `number` as in Record.
   std::optional<std::uint64_t> commit(RecordKind kind, std::vector<Part> parts, std::uint64_t number = 0);
-  /// As commit, of a write. Throws Error(exists), and makes no version, if a version after `parent` changes anything,
-  /// or if that cannot be told since it was collected. The parts stay staged then.
+  /// As commit, of a write. Makes no version and throws Error(exists) if a version after `parent` changes anything or
+  /// was collected, Error(invalid_argument) if there is no `parent`. The parts stay staged then.
   std::optional<std::uint64_t> commit_if(std::uint64_t parent, std::vector<Part> parts);
 
   /// A blob without gc/alive does not exist yet (pending), or not any more.

@@ -77,10 +77,6 @@ std::optional<std::uint64_t> BlobState::commit(RecordKind kind, std::vector<Part
 }
 
 std::optional<std::uint64_t> BlobState::commit_if(std::uint64_t parent, std::vector<Part> parts) {
-  if (const std::uint64_t newest = latest(); parent > newest) {
-    throw Error(ErrorCode::invalid_argument, title() + ": a write on top of version " + std::to_string(parent) +
-                                                 ", which does not exist; the newest is " + std::to_string(newest));
-  }
   return commit_record(RecordKind::write, std::move(parts), 0, parent);
 }
 
@@ -133,12 +129,17 @@ std::optional<std::uint64_t> BlobState::commit_record(RecordKind kind, std::vect
 }
 
 std::uint64_t BlobState::append_on(std::uint64_t parent, ConstBytes record_bytes) {
+  const std::string task = title() + ": cannot write on top of version " + std::to_string(parent);
   for (std::uint64_t version = parent;;) {
-    for (const std::uint64_t newest = latest(); version < newest; ++version) {
+    const std::uint64_t newest = latest();
+    if (parent > newest) {
+      throw Error(ErrorCode::invalid_argument,
+                  task + ", which does not exist; the newest is " + std::to_string(newest));
+    }
+    for (; version < newest; ++version) {
       if (const std::string change = change_of(version + 1); !change.empty()) {
-        throw Error(ErrorCode::exists, title() + ": " + change + " after version " + std::to_string(parent) +
-                                           ", on top of which a write was to be; nothing was written. Read version " +
-                                           std::to_string(newest) + " and write on top of it");
+        throw Error(ErrorCode::exists, task + ": " + change + " after it. Read version " + std::to_string(newest) +
+                                           " and write on top of that");
       }
     }
     // Exclusive: if another process takes the number first, it decides.

@@ -32,6 +32,13 @@ class Collect : public testing::Test {
     return blob.write(std::span(&region, 1));
   }
 
+  /// So short that the data lies in the record: the first object that it puts.
+  static std::uint64_t write_if(Blob& blob, std::uint64_t parent, int value) {
+    const std::vector<std::byte> data(10, static_cast<std::byte>(value));
+    const WriteRegion region{0, data};
+    return blob.write_if(parent, std::span(&region, 1));
+  }
+
   static int value_at(const Snapshot& snapshot, std::uint64_t offset) {
     std::byte byte;
     const ReadRegion region{offset, Bytes(&byte, 1)};
@@ -66,6 +73,8 @@ class Collect : public testing::Test {
     return report;
   }
 
+  const std::vector<std::byte> data_ = std::vector(10'000, std::byte{9});
+  const WriteRegion nines_{0, data_};
   std::shared_ptr<Backend> backend_;
   std::string folder_;
   std::shared_ptr<Interrupted> interrupted_;
@@ -135,9 +144,7 @@ TEST_F(Collect, KeepsOldObjectsThatANewVersionStillShows) {
 TEST_F(Collect, FreesWhatDeadWritersLeftButOnlyAfterTheLease) {
   Blob blob = open();
   write(blob, 1);
-  const std::vector<std::byte> data(10'000, std::byte{9});
-  const WriteRegion region{0, data};
-  blob.stage(std::span(&region, 1));
+  blob.stage(std::span(&nines_, 1));
   EXPECT_EQ(check().garbage_objects, 1u);
   EXPECT_EQ(collect(kLatest, std::chrono::hours(1)).objects_removed, 0u);
   EXPECT_EQ(blob.latest(), 1u) << "nothing to do leaves no trace";
@@ -163,13 +170,11 @@ TEST_F(Collect, AWriterThatIsGivenUpStoresItsDataAgain) {
 
 TEST_F(Collect, AStagedPartThatIsGivenUpIsNotCommitted) {
   Blob blob = open();
-  const std::vector<std::byte> data(10'000, std::byte{9});
-  const WriteRegion region{0, data};
-  const StagedWrite part = blob.stage(std::span(&region, 1));
+  const StagedWrite part = blob.stage(std::span(&nines_, 1));
   collect();
   EXPECT_EQ(blob.commit(std::span(&part, 1)), std::nullopt);
   EXPECT_EQ(value_at(blob.snapshot(), 5), 0);
-  const StagedWrite again = blob.stage(std::span(&region, 1));
+  const StagedWrite again = blob.stage(std::span(&nines_, 1));
   EXPECT_NE(blob.commit(std::span(&again, 1)), std::nullopt);
   EXPECT_EQ(value_at(blob.snapshot(), 5), 9);
 }
@@ -177,24 +182,52 @@ TEST_F(Collect, AStagedPartThatIsGivenUpIsNotCommitted) {
 TEST_F(Collect, AFenceIsNoChangeForAConditionalWrite) {
   Blob blob = open();
   write(blob, 1);
-  const std::vector<std::byte> data(10'000, std::byte{9});
-  const WriteRegion region{0, data};
-  blob.stage(std::span(&region, 1));
+  blob.stage(std::span(&nines_, 1));
   collect();
   ASSERT_EQ(blob.log().back().kind, "fence");
-  EXPECT_EQ(blob.write_if(1, std::span(&region, 1)), 3u);
+  EXPECT_EQ(blob.write_if(1, std::span(&nines_, 1)), 3u);
   EXPECT_EQ(value_at(blob.snapshot(), 5), 9);
-  EXPECT_EQ(code_of([&] { blob.write_if(1, std::span(&region, 1)); }), ErrorCode::exists);
+  EXPECT_EQ(code_of([&] { blob.write_if(1, std::span(&nines_, 1)); }), ErrorCode::exists);
 }
 
 TEST_F(Collect, AConditionalWriteIsRefusedIfVersionsAfterItsParentWereCollected) {
   Blob blob = open();
   for (int i = 1; i <= 4; ++i) write(blob, i);
   collect(1);
-  const std::vector<std::byte> data(10'000, std::byte{9});
-  const WriteRegion region{0, data};
-  EXPECT_EQ(code_of([&] { blob.write_if(1, std::span(&region, 1)); }), ErrorCode::exists);
+  EXPECT_EQ(code_of([&] { blob.write_if(1, std::span(&nines_, 1)); }), ErrorCode::exists);
   EXPECT_EQ(blob.latest(), 4u);
+}
+
+TEST_F(Collect, AConditionalWriterWhoseNumberIsTakenLooksAgain) {
+  Blob blob = open_interrupted();
+  write(blob, 1);
+  interrupted_->before_put = [&] {
+    Blob other = open();
+    write(other, 2);
+  };
+  EXPECT_EQ(code_of([&] { write_if(blob, 1, 3); }), ErrorCode::exists);
+  EXPECT_EQ(open().latest(), 2u);
+  interrupted_->before_put = [&] {
+    open().stage(std::span(&nines_, 1));
+    EXPECT_EQ(collect().objects_removed, 1u);
+  };
+  EXPECT_EQ(write_if(blob, 2, 3), 5u) << "3 is the fence, 4 is void";
+  EXPECT_EQ(value_at(open().snapshot(), 5), 3);
+  EXPECT_TRUE(check().problems.empty());
+}
+
+TEST_F(Collect, AConditionalWriterThatSleptWhileItsNumberWasCollectedIsRefused) {
+  Blob sleeper = open_interrupted();
+  write(sleeper, 1);
+  interrupted_->before_put = [&] {
+    Blob other = open();
+    for (int i = 0; i < 100; ++i) write(other, 50);
+    collect(2);
+  };
+  EXPECT_EQ(code_of([&] { write_if(sleeper, 1, 2); }), ErrorCode::exists);
+  EXPECT_FALSE(backend_->exists(numbered_key(folder_ + "/versions", 2)));
+  EXPECT_EQ(value_at(open().snapshot(), 5), 50);
+  EXPECT_TRUE(check().problems.empty());
 }
 
 TEST_F(Collect, ACollectorThatComesAfterTheRecordKeepsIt) {
