@@ -509,6 +509,32 @@ TEST_P(Leaving, RanksThatLeaveByAnErrorHoldUpNobody) {
   }
 }
 
+// It leaves before its peers have taken what it told them. They hear it nevertheless, from memory that is not freed.
+TEST_P(Leaving, WhatARankToldBeforeItLeftIsHeard) {
+  const std::uint32_t failures = std::min(slots(), 40u);
+  RanksOptions options = ranks({0, 1});
+  options.transport.rendezvous_bytes = 0;
+  options.engine.progress_threads = 0;  // such a thread would take it at once
+  auto transports = make_local_transports(options.nodes, options.transport);
+  std::atomic<bool> has_left{false};
+  std::thread leaving([&] {
+    auto engine = Engine::create(std::move(transports[0]), options.engine);
+    for (std::uint32_t i = 0; i < failures; ++i) engine->fail_next("on purpose");
+    engine.reset();
+    has_left = true;
+  });
+  auto engine = Engine::create(std::move(transports[1]), options.engine);
+  while (!has_left) std::this_thread::yield();
+  std::vector<std::uint32_t> received(kShortBytes / 4);
+  for (std::uint32_t i = 0; i < failures; ++i) {
+    const auto error = failure_of(*engine->start(one_way_plan(1, kShortBytes), {{}, bytes_of(received)}, {}, 7));
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::peer_failed) << error->what();
+    EXPECT_NE(std::string(error->what()).find("on purpose"), std::string::npos) << error->what();
+  }
+  leaving.join();
+}
+
 // The ranks call different operations whose tags are equal by chance.
 TEST_P(Remote, OtherLengthsAreNoticedWhateverTheTags) {
   const TagSplit split(GetParam().max_tag, GetParam().slots);
