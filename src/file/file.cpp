@@ -1,6 +1,7 @@
 #include "penstock/file.hpp"
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <future>
 #include <mutex>
@@ -152,8 +153,18 @@ File File::open(std::string_view url, const FileOptions& options) {
   return File(std::move(state));
 }
 
-void File::close() {
+void File::close(const std::function<void()>& at_rank_0) {
   state_->agree([] {});
+  std::exception_ptr failure;
+  if (at_rank_0) {
+    try {
+      state_->agree([&] {
+        if (state_->rank() == 0) at_rank_0();
+      });
+    } catch (const Error&) {
+      failure = std::current_exception();
+    }
+  }
   if (state_->rank() == 0) state_->shared.clean();
   if (state_->options.delete_on_close) state_->remove_together();
   state_->shared = {};
@@ -161,6 +172,7 @@ void File::close() {
   state_->blob.reset();
   state_->store.reset();
   state_->pinned.reset();
+  if (failure) std::rethrow_exception(failure);
 }
 
 void File::fail_next(const std::string& message) noexcept {

@@ -130,6 +130,22 @@ TEST(FileAlone, ModesAreKept) {
   EXPECT_EQ(code_of([&] { writer.write(data); }), ErrorCode::invalid_argument);
 }
 
+TEST(FileAlone, ClosesEvenIfItsLastActionFails) {
+  const TemporaryDirectory directory;
+  File file = File::open(directory.url("field"), {.create = true});
+  file.write_at(0, filled(8, 1));
+  std::uint64_t seen = 0;
+  EXPECT_EQ(code_of([&] {
+              file.close([&] {
+                seen = file.version();
+                throw Error(ErrorCode::io, "cannot export");
+              });
+            }),
+            ErrorCode::io);
+  EXPECT_EQ(seen, 1u);
+  EXPECT_EQ(code_of([&] { file.write(filled(1, 1)); }), ErrorCode::invalid_argument);
+}
+
 TEST(FileAlone, ASnapshotStaysAsItIs) {
   const TemporaryDirectory directory;
   File file = File::open(directory.url("field"), {.create = true});
