@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from penstock import _penstock
@@ -83,10 +83,15 @@ def abi_of(program: str, environment: Mapping[str, str] = os.environ) -> str:
     )
 
 
-def settings(abi: str, report: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment variables that preload Penstock."""
+def settings(
+    abi: str, report: str, files: Sequence[str] = (), environment: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """The environment variables that preload Penstock. `files`: globs of the MPI files that go to a store."""
     before = environment.get("LD_PRELOAD", "")
-    return {
+    added = {
         "LD_PRELOAD": f"{library(abi)}{':' + before if before else ''}",
         "PENSTOCK_PRELOAD_REPORT": report,
     }
+    if files:
+        added["PENSTOCK_FILES"] = ":".join(files)
+    return added

@@ -1,8 +1,5 @@
 // The functions of MPI that this library replaces. Each serves the call or passes it to the next library with that
 // name.
-#include <dlfcn.h>
-
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -12,50 +9,17 @@
 
 #include "penstock/error.hpp"
 #include "penstock/export.hpp"
-#include "penstock/options.hpp"
 #include "preload/call.hpp"
 #include "preload/communicators.hpp"
 #include "preload/errors.hpp"
 #include "preload/own_calls.hpp"
 #include "preload/report.hpp"
 #include "preload/requests.hpp"
+#include "preload/settings.hpp"
 #include "preload/verify.hpp"
 
 namespace penstock::preload {
 namespace {
-
-struct Settings {
-  bool serves = true;
-  bool times = false;
-  bool verifies = false;
-  std::uint64_t after = 0;
-  std::string report{};
-};
-
-const Settings& settings() {
-  static const Settings made = [] {
-    Settings read;
-    try {
-      const Options& given = options();
-      read.after = static_cast<std::uint64_t>(std::max<std::int64_t>(given.preload_after, 0));
-      read.report = given.preload_report;
-      read.verifies = given.verify;
-      read.times = !read.report.empty();
-    } catch (const std::exception& error) {
-      read.serves = false;
-      std::fprintf(stderr, "penstock: %s; this program runs with MPI's collectives\n", error.what());
-    }
-    return read;
-  }();
-  return made;
-}
-
-/// The next library's function with this name: another tool's, or MPI's own.
-template <typename Function>
-Function* next(const char* name, Function* profiling) {
-  void* const found = dlsym(RTLD_NEXT, name);
-  return found != nullptr ? reinterpret_cast<Function*>(found) : profiling;
-}
 
 /// Whether the program's MPI_Init or MPI_Finalize came here.
 bool sees_program = false;

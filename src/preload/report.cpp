@@ -8,6 +8,7 @@
 #include <sstream>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace penstock::preload {
@@ -42,9 +43,15 @@ struct Row {
 
 using Rows = std::map<Key, Row>;
 
+using FileKey = std::tuple<std::string, int, std::string>;
+using FileRows = std::map<FileKey, FileRow>;
+
+constexpr std::size_t kMostFiles = 1000;  // further paths share a row
+
 struct Kept {
   std::mutex mutex;
   Rows rows;
+  FileRows files;
 };
 
 Kept& kept() {
@@ -52,16 +59,32 @@ Kept& kept() {
   return *made;
 }
 
-/// The name that the program gave; "" without one. Tabs and line ends would break the rows, quotes the JSON.
+/// Tabs and line ends would break the rows, quotes the JSON.
+std::string plain(std::string text) {
+  for (char& letter : text)
+    if (static_cast<unsigned char>(letter) < ' ' || letter == '"' || letter == '\\') letter = ' ';
+  return text;
+}
+
+void add_row(FileRows& rows, FileRow row) {
+  FileKey key{row.path, row.ranks, row.why_native};
+  if (rows.size() >= kMostFiles && !rows.contains(key)) key = {row.path = "(other files)", row.ranks, row.why_native};
+  FileRow& sums = rows[key];
+  row.opens += sums.opens;
+  row.read_bytes += sums.read_bytes;
+  row.written_bytes += sums.written_bytes;
+  row.versions += sums.versions;
+  sums = std::move(row);
+}
+
+/// The name that the program gave; "" without one.
 std::string name_of(MPI_Comm comm) {
   char text[MPI_MAX_OBJECT_NAME] = "";
   int length = 0;
   if (PMPI_Comm_get_name(comm, text, &length) != MPI_SUCCESS) return {};
   std::string name(text, static_cast<std::size_t>(length));
   if (name.starts_with("MPI COMMUNICATOR")) return {};  // Open MPI numbers those that have no name
-  for (char& letter : name)
-    if (static_cast<unsigned char>(letter) < ' ' || letter == '"' || letter == '\\') letter = ' ';
-  return name;
+  return plain(std::move(name));
 }
 
 std::string operation_of(const Key& key) {
@@ -97,9 +120,8 @@ void add_text(Rows& rows, const std::string& text) {
   }
 }
 
-Rows gathered(int rank, int ranks) {
-  Rows all;
-  const std::string mine = to_text(kept().rows);
+/// The texts of all ranks, on rank 0.
+std::string gathered(const std::string& mine, int ranks) {
   const int length = static_cast<int>(mine.size());
   std::vector<int> lengths(static_cast<std::size_t>(ranks));
   PMPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, MPI_COMM_WORLD);
@@ -111,8 +133,42 @@ Rows gathered(int rank, int ranks) {
   }
   std::string text(static_cast<std::size_t>(total), '\0');
   PMPI_Gatherv(mine.data(), length, MPI_CHAR, text.data(), lengths.data(), places.data(), MPI_CHAR, 0, MPI_COMM_WORLD);
-  if (rank == 0) add_text(all, text);
-  return all;
+  return text;
+}
+
+std::string to_text(const FileRows& rows) {
+  std::ostringstream out;
+  for (const auto& [key, row] : rows)
+    out << row.path << '\t' << row.ranks << '\t' << row.is_stored << '\t' << row.opens << '\t' << row.read_bytes << '\t'
+        << row.written_bytes << '\t' << row.versions << '\t' << row.why_native << '\n';
+  return out.str();
+}
+
+FileRows files_of(const std::string& text) {
+  FileRows rows;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    FileRow row{.path = line.substr(0, line.find('\t'))};
+    std::istringstream fields(line.substr(row.path.size() + 1));
+    fields >> row.ranks >> row.is_stored >> row.opens >> row.read_bytes >> row.written_bytes >> row.versions;
+    fields.get();
+    std::getline(fields, row.why_native);
+    add_row(rows, std::move(row));
+  }
+  return rows;
+}
+
+void print_files(const FileRows& rows) {
+  for (const auto& [key, row] : rows) {
+    if (row.is_stored)
+      std::fprintf(stderr,
+                   "penstock: file %s, %d ranks: in the store, opened %" PRIu64 " times, %" PRIu64
+                   " bytes written, %" PRIu64 " read, %" PRIu64 " versions\n",
+                   row.path.c_str(), row.ranks, row.opens, row.written_bytes, row.read_bytes, row.versions);
+    else
+      std::fprintf(stderr, "penstock: file %s, %d ranks: MPI's, opened %" PRIu64 " times: %s\n", row.path.c_str(),
+                   row.ranks, row.opens, row.why_native.c_str());
+  }
 }
 
 const char* level_name() {
@@ -153,7 +209,7 @@ void print_table(const Rows& rows) {
   }
 }
 
-void write_json(const Rows& rows, const std::string& path) {
+void write_json(const Rows& rows, const FileRows& files, const std::string& path) {
   std::ofstream file(path);
   file << "{\"mpi_abi\": \"" PENSTOCK_MPI_ABI "\", \"thread_level\": \"" << level_name() << "\", \"operations\": [";
   const char* separator = "";
@@ -166,6 +222,15 @@ void write_json(const Rows& rows, const std::string& path) {
          << ", \"native_bytes\": " << sums.native_bytes
          << ", \"native_s\": " << static_cast<double>(sums.native_ns) * 1e-9 << ", \"why_native\": \"" << row.reason
          << "\", \"verified\": " << sums.verified << ", \"differed\": " << sums.differed << "}";
+    separator = ",";
+  }
+  file << "\n], \"files\": [";
+  separator = "";
+  for (const auto& [key, row] : files) {
+    file << separator << "\n  {\"path\": \"" << row.path << "\", \"ranks\": " << row.ranks
+         << ", \"stored\": " << (row.is_stored ? "true" : "false") << ", \"opens\": " << row.opens
+         << ", \"read_bytes\": " << row.read_bytes << ", \"written_bytes\": " << row.written_bytes
+         << ", \"versions\": " << row.versions << ", \"why_native\": \"" << row.why_native << "\"}";
     separator = ",";
   }
   file << "\n]}\n" << std::flush;
@@ -190,6 +255,14 @@ void add_to_report(const Communicator& ended) {
   for (const auto& [key, row] : rows) all.rows[key].add(row);
 }
 
+void add_file_to_report(FileRow row) {
+  row.path = plain(std::move(row.path));
+  row.why_native = plain(std::move(row.why_native));
+  Kept& all = kept();
+  const std::lock_guard lock(all.mutex);
+  add_row(all.files, std::move(row));
+}
+
 void write_report(const std::string& target) {
   int wanted = target.empty() ? 0 : 1;
   PMPI_Allreduce(MPI_IN_PLACE, &wanted, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
@@ -198,10 +271,15 @@ void write_report(const std::string& target) {
   int ranks = 1;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  const Rows rows = gathered(rank, ranks);
+  const std::string operations = gathered(to_text(kept().rows), ranks);
+  const std::string files = gathered(to_text(kept().files), ranks);
   if (rank != 0) return;
+  Rows rows;
+  add_text(rows, operations);
+  const FileRows opened = files_of(files);
   print_table(rows);
-  if (!target.empty() && target != "-") write_json(rows, target);
+  print_files(opened);
+  if (!target.empty() && target != "-") write_json(rows, opened, target);
 }
 
 }  // namespace penstock::preload

@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <exception>
+#include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,17 +18,27 @@ namespace {
 
 /// The state of a generalized request. MPI frees it when the request has completed and the program has seen it.
 struct Started {
-  Request operation;
+  std::unique_ptr<Operation> operation;
   MPI_Request request = MPI_REQUEST_NULL;
   int result = MPI_SUCCESS;
 };
 
+class CollectiveOperation : public Operation {
+ public:
+  explicit CollectiveOperation(Request request) : request_(std::move(request)) {}
+  bool test() override { return request_.test(); }
+
+ private:
+  Request request_;
+};
+
 extern "C" int penstock_preload_query(void* state, MPI_Status* status) {
-  PMPI_Status_set_elements(status, MPI_BYTE, 0);
+  const auto* const started = static_cast<const Started*>(state);
+  PMPI_Status_set_elements_x(status, MPI_BYTE, static_cast<MPI_Count>(started->operation->bytes()));
   PMPI_Status_set_cancelled(status, 0);
   status->MPI_SOURCE = MPI_UNDEFINED;
   status->MPI_TAG = MPI_UNDEFINED;
-  return static_cast<const Started*>(state)->result;
+  return started->result;
 }
 
 extern "C" int penstock_preload_free(void* state) {
@@ -91,16 +103,16 @@ class InFlight {
     return true;
   }
 
- private:
   static bool has_completed(Started& started) noexcept {
     try {
-      return started.operation.test();
+      return started.operation->test();
     } catch (const std::exception& error) {
-      started.result = code_of(error);
+      started.result = started.operation->code_of_failure(error);
       return true;
     }
   }
 
+ private:
   std::mutex mutex_;
   std::vector<Started*> started_;  ///< in the order of their start
   std::atomic<std::size_t> count_{0};
@@ -168,7 +180,13 @@ int probe_outside_hook(int source, int tag, MPI_Comm comm, int* found, MPI_Statu
   return InFlight::of_process().probe(source, tag, comm, found, status);
 }
 
+int Operation::code_of_failure(const std::exception& error) noexcept { return code_of(error); }
+
 int make_request(Request operation, MPI_Request* request) {
+  return make_request(std::make_unique<CollectiveOperation>(std::move(operation)), request);
+}
+
+int make_request(std::unique_ptr<Operation> operation, MPI_Request* request) {
   auto* const started = new Started{std::move(operation)};
   const int result = PMPI_Grequest_start(penstock_preload_query, penstock_preload_free, penstock_preload_cancel,
                                          started, &started->request);
@@ -178,7 +196,13 @@ int make_request(Request operation, MPI_Request* request) {
     return result;
   }
   *request = started->request;
-  if (InFlight::of_process().add(started)) hook();
+  if (has_progress_hook()) {
+    if (InFlight::of_process().add(started)) hook();
+  } else {
+    const OwnCall own;
+    while (!InFlight::has_completed(*started)) std::this_thread::yield();
+    PMPI_Grequest_complete(*request);
+  }
   return MPI_SUCCESS;
 }
 

@@ -4,12 +4,33 @@
 
 #include PENSTOCK_MPI_HEADER
 
+#include <cstdint>
+#include <exception>
+#include <memory>
+
 #include "penstock/comm.hpp"
 
 namespace penstock::preload {
 
 /// Whether this MPI has a hook in its progress. Equal on all ranks of a job that uses one MPI.
 bool has_progress_hook();
+
+/// What a request stands for. test() is called inside MPI's progress, by one thread at a time, until it returns true or
+/// throws.
+class Operation {
+ public:
+  Operation() = default;
+  virtual ~Operation() = default;
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+  virtual bool test() = 0;
+  virtual std::uint64_t bytes() const { return 0; }  ///< for the status, once complete
+  virtual int code_of_failure(const std::exception& error) noexcept;
+};
+
+/// Gives an operation that waits for no other rank to a new request. Without a progress hook it is complete when this
+/// returns. Local.
+int make_request(std::unique_ptr<Operation> operation, MPI_Request* request);
 
 /// Gives the operation to a new request of MPI. Local.
 int make_request(Request operation, MPI_Request* request);

@@ -22,10 +22,25 @@ _MPI = click.option(
 @click.option("--report", metavar="FILE", default="", help="Also write the report of MPI_Finalize to FILE, as JSON.")
 @click.option("--quiet", is_flag=True, help="Print no table at MPI_Finalize.")
 @click.option("--verify", is_flag=True, help="Run blocking collectives by MPI, too, and compare the results.")
-@click.option("--strict", is_flag=True, help="Fail if Penstock cannot be preloaded, instead of running natively.")
+@click.option("--files", metavar="GLOB", multiple=True, help="Keep MPI files with such paths in a versioned store.")
+@click.option("--export-files", is_flag=True, help="Also write them to their paths when the program closes them.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Fail if Penstock cannot be preloaded, or a file cannot be stored, instead of running natively.",
+)
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
-def run(mpi: str | None, report: str, quiet: bool, verify: bool, strict: bool, program: tuple[str, ...]) -> NoReturn:
-    """Run an MPI PROGRAM, unchanged, with Penstock's collectives.
+def run(
+    mpi: str | None,
+    report: str,
+    quiet: bool,
+    verify: bool,
+    files: tuple[str, ...],
+    export_files: bool,
+    strict: bool,
+    program: tuple[str, ...],
+) -> NoReturn:
+    """Run an MPI PROGRAM, unchanged, with Penstock's collectives and versioned files.
 
     Calls that Penstock cannot serve go to the program's MPI. A table at MPI_Finalize says who served what. If the program
     is not MPI, or Penstock lacks a library for its MPI, one line says so and the program runs as without Penstock.
@@ -34,15 +49,17 @@ def run(mpi: str | None, report: str, quiet: bool, verify: bool, strict: bool, p
     Examples:
       mpiexec -n 4 penstock run ./solver input.dat
       mpiexec -n 4 penstock run --report report.json python train.py
+      mpiexec -n 4 penstock run --files '*.h5' --export-files ./solver input.dat
     """
     added: dict[str, str] = {}
     try:
         _penstock.option_table()  # reads them
         abi = mpi or preload.abi_of(program[0])
         target = os.path.abspath(report) if report else "" if quiet else "-"
-        added = preload.settings(abi, target)
-        if verify:
-            added["PENSTOCK_VERIFY"] = "on"
+        added = preload.settings(abi, target, files)
+        for name, is_on in (("VERIFY", verify), ("FILES_EXPORT", export_files), ("PRELOAD_STRICT", strict)):
+            if is_on:
+                added[f"PENSTOCK_{name}"] = "on"
     except Error as error:
         if strict:
             raise
