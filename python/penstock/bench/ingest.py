@@ -289,7 +289,9 @@ def table(report: Report) -> str:
                 mine = group["peers"][own]
                 lines[-1] += [
                     f"{mine['images_per_s'] / figures['images_per_s']:.2f}",
-                    f"{figures['cpu_ms_per_image'] / mine['cpu_ms_per_image']:.2f}" if mine["cpu_ms_per_image"] else "-",
+                    f"{figures['cpu_ms_per_image'] / mine['cpu_ms_per_image']:.2f}"
+                    if mine["cpu_ms_per_image"]
+                    else "-",
                 ]
             elif own:
                 lines[-1] += ["-", "-"]
