@@ -132,11 +132,11 @@ std::uint64_t take_plain(Blob& blob, const std::string& path) {
   return *made;
 }
 
-FileVerdict failed(int error_class, std::string text) {
-  return {.outcome = FileVerdict::Outcome::failed, .error_class = error_class, .text = std::move(text)};
+PreparedFile failed(int error_class, std::string text) {
+  return {.outcome = PreparedFile::Outcome::failed, .error_class = error_class, .text = std::move(text)};
 }
 
-FileVerdict examine(const FileChoice& choice, int amode) {
+PreparedFile examine(const FileChoice& choice, int amode) {
   const auto [store_url, name] = split(choice.url);
   const bool creates = (amode & MPI_MODE_CREATE) != 0;
   const bool reads_only = (amode & MPI_MODE_RDONLY) != 0;
@@ -155,7 +155,7 @@ FileVerdict examine(const FileChoice& choice, int amode) {
   if ((amode & MPI_MODE_EXCL) != 0 && (plain || (blob && !is_removed)))
     return failed(MPI_ERR_FILE_EXISTS, choice.url + " exists already");
   if (is_foreign && reads_only)
-    return {.outcome = FileVerdict::Outcome::native,
+    return {.outcome = PreparedFile::Outcome::native,
             .text = blob ? "the plain file has changed since its last version" : "no version of it is stored"};
   if (!blob && !plain && !creates)
     return failed(MPI_ERR_NO_SUCH_FILE, choice.url + " does not exist" +
@@ -223,14 +223,14 @@ FileChoice choose_file(const char* name, MPI_Info info) {
   return choice;
 }
 
-FileVerdict prepare_blob(const FileChoice& choice, int amode) {
+PreparedFile prepare_blob(const FileChoice& choice, int amode) {
   try {
     return examine(choice, amode);
   } catch (const std::exception& error) {
     const auto* known = dynamic_cast<const Error*>(&error);
     if (known != nullptr && known->code() == ErrorCode::exists) return failed(MPI_ERR_FILE_EXISTS, error.what());
     return {
-        .outcome = FileVerdict::Outcome::failed, .error_class = MPI_ERR_IO, .is_unusable = true, .text = error.what()};
+        .outcome = PreparedFile::Outcome::failed, .error_class = MPI_ERR_IO, .is_unusable = true, .text = error.what()};
   }
 }
 

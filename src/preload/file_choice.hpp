@@ -26,7 +26,7 @@ std::string info_value(MPI_Info info, const char* key);
 const char* without_prefix(const char* name);
 
 /// What rank 0 finds when the file is opened.
-struct FileVerdict {
+struct PreparedFile {
   enum class Outcome : int { stored, native, failed };
   Outcome outcome = Outcome::stored;
   int error_class = MPI_SUCCESS;  ///< if failed
@@ -35,7 +35,7 @@ struct FileVerdict {
 };
 
 /// Prepares the blob for an open with `amode`: makes it, or takes a plain file that is there as its next version.
-FileVerdict prepare_blob(const FileChoice& choice, int amode);
+PreparedFile prepare_blob(const FileChoice& choice, int amode);
 
 /// Writes the newest version to the plain file, and remembers that it is this version.
 void export_blob(const FileChoice& choice);

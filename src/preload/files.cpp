@@ -87,14 +87,14 @@ void broadcast_text(std::string& text, MPI_Comm comm) {
 }
 
 /// Rank 0's choice and what it found, on all ranks.
-void broadcast_verdict(FileChoice& choice, FileVerdict& verdict, MPI_Comm comm, int ranks) {
+void broadcast_prepared(FileChoice& choice, PreparedFile& prepared, MPI_Comm comm, int ranks) {
   if (ranks == 1) return;
-  std::array<int, 3> numbers{static_cast<int>(verdict.outcome), verdict.error_class, verdict.is_unusable ? 1 : 0};
+  std::array<int, 3> numbers{static_cast<int>(prepared.outcome), prepared.error_class, prepared.is_unusable ? 1 : 0};
   PMPI_Bcast(numbers.data(), static_cast<int>(numbers.size()), MPI_INT, 0, comm);
-  verdict.outcome = static_cast<FileVerdict::Outcome>(numbers[0]);
-  verdict.error_class = numbers[1];
-  verdict.is_unusable = numbers[2] != 0;
-  for (std::string* text : {&choice.url, &choice.plain_path, &choice.export_path, &verdict.text})
+  prepared.outcome = static_cast<PreparedFile::Outcome>(numbers[0]);
+  prepared.error_class = numbers[1];
+  prepared.is_unusable = numbers[2] != 0;
+  for (std::string* text : {&choice.url, &choice.plain_path, &choice.export_path, &prepared.text})
     broadcast_text(*text, comm);
 }
 
@@ -337,30 +337,30 @@ int open_file(MPI_Comm comm, const char* name, int amode, MPI_Info info, MPI_Fil
   MPI_File carrier = open_carrier();
   std::array<int, 1> has_carrier{carrier != MPI_FILE_NULL ? 1 : 0};
   least_of_all(has_carrier, comm, on->ranks);
-  FileVerdict verdict;
+  PreparedFile prepared;
   if (has_carrier[0] == 0)
-    verdict = {.outcome = FileVerdict::Outcome::failed,
-               .error_class = MPI_ERR_IO,
-               .is_unusable = true,
-               .text = "MPI cannot open /dev/null on every rank, which stands for a stored file"};
+    prepared = {.outcome = PreparedFile::Outcome::failed,
+                .error_class = MPI_ERR_IO,
+                .is_unusable = true,
+                .text = "MPI cannot open /dev/null on every rank, which stands for a stored file"};
   if (has_carrier[0] != 0 && on->ranks > 1 && on->penstock == nullptr) {
     if (on->why_native.empty()) prepare(*on);
     if (on->penstock == nullptr)
-      verdict = {.outcome = FileVerdict::Outcome::failed,
-                 .error_class = MPI_ERR_IO,
-                 .is_unusable = true,
-                 .text = on->why_native};
+      prepared = {.outcome = PreparedFile::Outcome::failed,
+                  .error_class = MPI_ERR_IO,
+                  .is_unusable = true,
+                  .text = on->why_native};
   }
-  if (on->rank == 0 && verdict.outcome == FileVerdict::Outcome::stored) verdict = prepare_blob(choice, amode);
-  broadcast_verdict(choice, verdict, comm, on->ranks);
-  if (verdict.is_unusable && !settings().is_strict && !choice.plain_path.empty()) {
-    say_native(*on, choice, verdict.text);
-    verdict.outcome = FileVerdict::Outcome::native;
+  if (on->rank == 0 && prepared.outcome == PreparedFile::Outcome::stored) prepared = prepare_blob(choice, amode);
+  broadcast_prepared(choice, prepared, comm, on->ranks);
+  if (prepared.is_unusable && !settings().is_strict && !choice.plain_path.empty()) {
+    say_native(*on, choice, prepared.text);
+    prepared.outcome = PreparedFile::Outcome::native;
   }
-  if (verdict.outcome != FileVerdict::Outcome::stored && carrier != MPI_FILE_NULL) PMPI_File_close(&carrier);
-  if (verdict.outcome == FileVerdict::Outcome::native) return open_natively(*on, name, verdict.text, native);
-  if (verdict.outcome == FileVerdict::Outcome::failed)
-    return raise(MPI_FILE_NULL, FileError(verdict.error_class, verdict.text));
+  if (prepared.outcome != PreparedFile::Outcome::stored && carrier != MPI_FILE_NULL) PMPI_File_close(&carrier);
+  if (prepared.outcome == PreparedFile::Outcome::native) return open_natively(*on, name, prepared.text, native);
+  if (prepared.outcome == PreparedFile::Outcome::failed)
+    return raise(MPI_FILE_NULL, FileError(prepared.error_class, prepared.text));
   try {
     const std::shared_ptr<StoredFile> stored = open_stored(*on, choice, amode);
     stored->handle = carrier;
