@@ -74,10 +74,11 @@ class PENSTOCK_API File {
   static File open(const Comm& comm, std::string_view url, const FileOptions& options = {});
   /// For a single process: collective functions are then local.
   static File open(std::string_view url, const FileOptions& options = {});
-  /// Collective. Destroying an open file closes it on this rank only. `at_rank_0`, if given, runs on rank 0 when all
-  /// ranks have called close(), before any rank returns: the newest version holds all their writes. If it throws, the
-  /// file is closed nevertheless, and all ranks throw.
-  void close(const std::function<void()>& at_rank_0 = {});
+  /// Collective. Destroying an open file closes it on this rank only.
+  void close();
+  /// As close(). `at_rank_0` runs on rank 0 when all ranks have called this, before any returns: the newest version
+  /// holds all their writes. If it throws, the file is closed nevertheless, and all ranks throw.
+  void close_after(const std::function<void()>& at_rank_0);
   /// For a rank that cannot make the next collective call because its arguments are invalid: the call fails on the
   /// other ranks with Error(peer_failed) and `message`. Local.
   void fail_next(const std::string& message) noexcept;

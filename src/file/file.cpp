@@ -153,7 +153,9 @@ File File::open(std::string_view url, const FileOptions& options) {
   return File(std::move(state));
 }
 
-void File::close(const std::function<void()>& at_rank_0) {
+void File::close() { close_after({}); }
+
+void File::close_after(const std::function<void()>& at_rank_0) {
   state_->agree([] {});
   std::exception_ptr failure;
   if (at_rank_0) {

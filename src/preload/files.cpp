@@ -396,7 +396,7 @@ int close_file(const std::shared_ptr<StoredFile>& stored, MPI_File* handle) {
     const bool writes = (closed.amode & MPI_MODE_RDONLY) == 0;
     const bool is_removed = (closed.amode & MPI_MODE_DELETE_ON_CLOSE) != 0;
     if (writes && !is_removed) closed.file.sync();
-    closed.file.close([&] {
+    closed.file.close_after([&] {
       const std::uint64_t version = closed.file.version();
       versions = version - std::min(version, closed.version_at_open);
       if (is_removed) {

@@ -136,7 +136,7 @@ TEST(FileAlone, ClosesEvenIfItsLastActionFails) {
   file.write_at(0, filled(8, 1));
   std::uint64_t seen = 0;
   EXPECT_EQ(code_of([&] {
-              file.close([&] {
+              file.close_after([&] {
                 seen = file.version();
                 throw Error(ErrorCode::io, "cannot export");
               });
