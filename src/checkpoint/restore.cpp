@@ -105,7 +105,9 @@ class Restoration {
     }
     if (!tried.empty()) throw Error(ErrorCode::corrupt, "no intact " + subject_of(tiers_, options_.step) + reasons());
     // A burst buffer that cannot be listed may hold the only checkpoint.
-    if (unlisted_) throw Error(ErrorCode::io, "cannot tell whether there is a complete " + subject_of(tiers_, options_.step) + reasons());
+    if (unlisted_)
+      throw Error(ErrorCode::io,
+                  "cannot tell whether there is a complete " + subject_of(tiers_, options_.step) + reasons());
     return std::nullopt;
   }
 
