@@ -1,0 +1,43 @@
+#include "penstock/cost_model.hpp"
+
+#include <array>
+#include <string>
+
+#include "penstock/error.hpp"
+
+namespace penstock {
+namespace {
+
+constexpr double kMicrosecond = 1e-6;
+
+constexpr double seconds_per_byte(double gigabits) { return 8e-9 / gigabits; }
+
+constexpr std::array kNetworks = {
+#define PENSTOCK_NETWORK(name, description, latency, overhead, gap, node_gigabits, process_gigabits, eager) \
+  NetworkClass{name,                                                                                        \
+               description,                                                                                 \
+               {.latency_seconds = (latency)*kMicrosecond,                                                  \
+                .overhead_seconds = (overhead)*kMicrosecond,                                                \
+                .gap_seconds = (gap)*kMicrosecond,                                                          \
+                .seconds_per_byte = seconds_per_byte(node_gigabits),                                        \
+                .process_seconds_per_byte = seconds_per_byte(process_gigabits),                             \
+                .eager_bytes = (eager) << 10}},
+#include "plan/networks.def"
+#undef PENSTOCK_NETWORK
+};
+
+}  // namespace
+
+std::span<const NetworkClass> network_classes() noexcept { return kNetworks; }
+
+Machine machine_with(std::string_view network) {
+  std::string known;
+  for (const NetworkClass& each : kNetworks) {
+    if (each.name == network) return {.network = each.network};
+    known += (known.empty() ? "" : ", ") + std::string(each.name);
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "unknown class of networks '" + std::string(network) + "'; expected one of " + known);
+}
+
+}  // namespace penstock

@@ -1,0 +1,420 @@
+// simulated_seconds(): an event simulation. Every core, injection and link is a queue that serves work in the order in
+// which it becomes ready, so all that it needs to know is when it is free next.
+#include <algorithm>
+#include <limits>
+#include <queue>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "penstock/cost_model.hpp"
+#include "penstock/error.hpp"
+#include "plan/order.hpp"
+#include "plan/prices.hpp"
+#include "plan/tasks.hpp"
+
+namespace penstock::plan {
+namespace {
+
+class PricedRun {
+ public:
+  PricedRun(std::span<const Plan> plans, const Team& team, const Machine& machine)
+      : plans_(plans), team_(team), machine_(machine), prices_{machine} {
+    for (std::size_t rank = 0; rank < plans.size(); ++rank) {
+      first_step_.push_back(steps_.size());
+      for (StepId id = 0; id < plans[rank].steps.size(); ++id)
+        steps_.push_back({.rank = static_cast<std::int32_t>(rank), .id = id});
+    }
+    first_step_.push_back(steps_.size());
+    place_cores();
+    order_steps();
+    match();
+    gather_tasks();
+  }
+
+  double run() {
+    for (StepIndex step = 0; step < steps_.size(); ++step)
+      if (steps_[step].waits == 0) at(0, What::start, step);
+    double last = 0;
+    while (!events_.empty()) {
+      const Event event = events_.top();
+      events_.pop();
+      now_ = event.time;
+      last = std::max(last, now_);
+      handle(event);
+    }
+    if (completed_ < steps_.size())
+      throw Error(ErrorCode::internal,
+                  "simulation: deadlock with " + std::to_string(steps_.size() - completed_) + " steps left");
+    return last;
+  }
+
+ private:
+  using StepIndex = std::size_t;
+  static constexpr StepIndex kNone = std::numeric_limits<StepIndex>::max();
+
+  enum class What : std::uint8_t {
+    start,     // the step's dependencies are complete
+    inject,    // a message is ready to leave its process
+    depart,    // ... its node
+    enter,     // its first byte reaches the link of the other node
+    arrive,    // all of it has
+    task_end,  // `index` is a task
+    end        // the step is complete
+  };
+
+  struct State {
+    std::int32_t rank;
+    StepId id;
+    std::uint32_t waits = 0;
+    StepIndex partner = kNone;
+    std::uint64_t tasks_left = 0;
+    double started = -1;
+    double ready = -1;  // of a message: when it is ready for the receiver
+    double left = 0;    // of a message: when its last byte leaves the process
+  };
+  struct Event {
+    double time;
+    StepIndex index;
+    What what;
+    friend bool operator>(const Event& a, const Event& b) {
+      return std::tie(a.time, a.index, a.what) > std::tie(b.time, b.index, b.what);
+    }
+  };
+  struct TaskState {
+    std::size_t rank;  // one whose plan has it
+    std::uint32_t number;
+    std::int32_t node;
+    std::size_t waits = 0;
+    std::vector<std::size_t> next{};
+    std::vector<StepIndex> publishers{};
+  };
+
+  const Step& step_of(StepIndex index) const {
+    return plans_[static_cast<std::size_t>(steps_[index].rank)].steps[steps_[index].id];
+  }
+  std::size_t node_of(std::int32_t rank) const {
+    return static_cast<std::size_t>(team_.node_of_rank[static_cast<std::size_t>(rank)]);
+  }
+  bool is_far(std::int32_t a, std::int32_t b) const {
+    return !team_.domain_of_rank.empty() &&
+           team_.domain_of_rank[static_cast<std::size_t>(a)] != team_.domain_of_rank[static_cast<std::size_t>(b)];
+  }
+  void at(double time, What what, std::size_t index) { events_.push({time, index, what}); }
+
+  // Ranks beyond the cores of their node share cores, in turn.
+  void place_cores() {
+    const std::size_t nodes =
+        team_.node_of_rank.empty() ? 0 : static_cast<std::size_t>(*std::ranges::max_element(team_.node_of_rank)) + 1;
+    cores_of_node_.resize(nodes);
+    for (std::int32_t rank = 0; rank < team_.size(); ++rank) {
+      std::vector<std::size_t>& cores = cores_of_node_[node_of(rank)];
+      const auto most = static_cast<std::size_t>(std::max(1, machine_.node.cores));
+      const std::size_t local = ranks_on_node_[node_of(rank)]++;
+      if (local < most) {
+        cores.push_back(core_free_.size());
+        core_free_.push_back(0);
+      }
+      core_of_rank_.push_back(cores[local % most]);
+    }
+    process_free_.assign(static_cast<std::size_t>(team_.size()), 0);
+    out_free_.assign(nodes, 0);
+    in_free_.assign(nodes, 0);
+  }
+
+  void order_steps() {
+    std::vector<std::size_t> counts(steps_.size() + 1);
+    const auto for_each_edge = [&](const auto& visit) {
+      for (StepIndex index = 0; index < steps_.size(); ++index) {
+        const auto rank = static_cast<std::size_t>(steps_[index].rank);
+        for (const StepId earlier : dependencies(plans_[rank], steps_[index].id))
+          visit(first_step_[rank] + earlier, index);
+      }
+    };
+    for_each_edge([&](StepIndex before, StepIndex after) {
+      ++counts[before + 1];
+      ++steps_[after].waits;
+    });
+    for (std::size_t i = 1; i < counts.size(); ++i) counts[i] += counts[i - 1];
+    first_next_ = counts;
+    next_.resize(counts.back());
+    for_each_edge([&](StepIndex before, StepIndex after) { next_[counts[before]++] = after; });
+  }
+
+  void match() {
+    struct Key {
+      std::int32_t from, to;
+      std::uint32_t tag;
+      StepKind kind;
+      bool operator==(const Key&) const = default;
+    };
+    struct Hash {
+      std::size_t operator()(const Key& key) const {
+        std::uint64_t hash = static_cast<std::uint64_t>(key.from) << 40 ^ static_cast<std::uint64_t>(key.to) << 20 ^
+                             key.tag << 2 ^ static_cast<std::uint64_t>(key.kind);
+        hash *= 0x9E3779B97F4A7C15u;
+        return hash ^ hash >> 29;
+      }
+    };
+    std::unordered_map<Key, StepIndex, Hash> open;
+    for (StepIndex index = 0; index < steps_.size(); ++index) {
+      const Step& step = step_of(index);
+      const std::optional<StepKind> consumer = consumer_of(step.kind);
+      if (!consumer && !consumes(step.kind)) continue;
+      const std::int32_t self = steps_[index].rank;
+      const Key key{consumer ? self : step.peer, consumer ? step.peer : self, step.tag, consumer.value_or(step.kind)};
+      const auto [other, is_first] = open.try_emplace(key, index);
+      if (is_first) continue;
+      steps_[index].partner = other->second;
+      steps_[other->second].partner = index;
+      open.erase(other);
+    }
+    if (!open.empty()) throw Error(ErrorCode::internal, "simulation: a message or signal has no partner");
+  }
+
+  // The tasks are the same on all ranks of a node.
+  void gather_tasks() {
+    std::vector<std::size_t> first_of_node(cores_of_node_.size(), kNone);
+    for (std::size_t rank = 0; rank < plans_.size(); ++rank) {
+      const Plan& plan = plans_[rank];
+      if (plan.tasks.empty()) continue;
+      const auto node = static_cast<std::int32_t>(node_of(static_cast<std::int32_t>(rank)));
+      std::size_t& first = first_of_node[static_cast<std::size_t>(node)];
+      if (first == kNone) {
+        first = tasks_.size();
+        for (std::uint32_t number = 0; number < plan.tasks.size(); ++number) {
+          TaskState& state = tasks_.emplace_back(TaskState{.rank = rank, .number = number, .node = node});
+          for (const std::uint32_t earlier : plan.tasks[number].after)
+            if (earlier != SharedTask::kNone) {
+              tasks_[first + earlier].next.push_back(first + number);
+              ++state.waits;
+            }
+        }
+      }
+      for (StepId id = 0; id < plan.steps.size(); ++id) {
+        const Step& step = plan.steps[id];
+        if (step.kind != StepKind::publish_tasks) continue;
+        const StepIndex index = first_step_[rank] + id;
+        for (std::uint32_t number = step.first_task(); number < step.first_task() + step.task_count(); ++number)
+          if (touches(plan, plan.tasks[number], static_cast<int>(rank))) {
+            tasks_[first + number].publishers.push_back(index);
+            ++tasks_[first + number].waits;
+            ++steps_[index].tasks_left;
+            published_by_[index].push_back(first + number);
+          }
+      }
+    }
+  }
+
+  /// When work of this length on the rank's core ends, if it is ready at `ready`.
+  double on_core(std::int32_t rank, double ready, double seconds) {
+    return take(core_free_[core_of_rank_[static_cast<std::size_t>(rank)]], ready, seconds);
+  }
+  static double take(double& free, double ready, double seconds) {
+    free = std::max(free, ready) + seconds;
+    return free;
+  }
+
+  void handle(const Event& event) {
+    switch (event.what) {
+      case What::start: return start(event.index);
+      case What::inject: {
+        State& state = steps_[event.index];
+        const double seconds = prices_.on_process(step_of(event.index).from.size_bytes);
+        state.left = take(process_free_[static_cast<std::size_t>(state.rank)], now_, seconds);
+        return at(state.left - seconds, What::depart, event.index);
+      }
+      case What::depart: {
+        State& state = steps_[event.index];
+        const Step& step = step_of(event.index);
+        const double seconds = prices_.on_link(step.from.size_bytes);
+        const double end = take(out_free_[node_of(state.rank)], now_, seconds);
+        state.left = std::max(state.left, end);
+        if (!prices_.is_eager(step.from.size_bytes)) at(state.left, What::end, event.index);
+        return at(end - seconds + machine_.network.latency_seconds, What::enter, event.index);
+      }
+      case What::enter: {
+        const State& state = steps_[event.index];
+        const Step& step = step_of(event.index);
+        const double end = take(in_free_[node_of(step.peer)], now_, prices_.on_link(step.from.size_bytes));
+        return at(std::max(end, state.left + machine_.network.latency_seconds), What::arrive, state.partner);
+      }
+      case What::arrive: {
+        State& state = steps_[event.index];
+        state.ready = now_;
+        if (state.started >= 0)
+          at(on_core(state.rank, now_, machine_.network.overhead_seconds), What::end, event.index);
+        return;
+      }
+      case What::task_end: return end_task(event.index);
+      case What::end: return end(event.index);
+    }
+  }
+
+  void start(StepIndex index) {
+    State& state = steps_[index];
+    const Step& step = step_of(index);
+    state.started = now_;
+    switch (step.kind) {
+      case StepKind::send: return team_.same_node(state.rank, step.peer) ? send_inside(index) : send_between(index);
+      case StepKind::recv: return receive(index);
+      case StepKind::copy: return work(index, prices_.copy(step.to.size_bytes));
+      case StepKind::reduce: return work(index, prices_.combine(step.to.size_bytes));
+      case StepKind::reduce_sorted:
+        return work(index, prices_.combine_sorted(step.from.size_bytes, step.from.size_bytes / step.to.size_bytes));
+      case StepKind::transform: return work(index, prices_.copy(moved_bytes(step)));
+      case StepKind::read: return work(index, prices_.copy(step.to.size_bytes, is_far(state.rank, step.peer)));
+      case StepKind::unpack: return work(index, prices_.copy(moved_bytes(step), is_far(state.rank, step.peer)));
+      case StepKind::signal:
+        state.ready = now_;
+        if (steps_[state.partner].started >= 0) see(state.partner);
+        return at(now_, What::end, index);
+      case StepKind::wait:
+        if (steps_[state.partner].ready >= 0) see(index);
+        return;
+      case StepKind::offer_read:
+        state.ready = now_;
+        if (steps_[state.partner].started >= 0) take_offer(state.partner);
+        return;
+      case StepKind::remote_read:
+        if (steps_[state.partner].ready >= 0) take_offer(index);
+        return;
+      case StepKind::publish_tasks:
+        if (state.tasks_left == 0) return at(now_, What::end, index);
+        for (const std::size_t task : published_by_[index]) release_task(task);
+        return;
+    }
+  }
+
+  /// The bytes that blocks move. Their hull at the other end can be longer, but one end of a move is dense.
+  static std::uint64_t moved_bytes(const Step& step) { return std::min(step.from.size_bytes, step.to.size_bytes); }
+
+  void work(StepIndex index, double seconds) { at(on_core(steps_[index].rank, now_, seconds), What::end, index); }
+
+  void see(StepIndex wait) { at(on_core(steps_[wait].rank, now_, machine_.node.flag_seconds), What::end, wait); }
+
+  void take_offer(StepIndex reader) {
+    const double end = on_core(steps_[reader].rank, now_, prices_.remote_read(step_of(reader).from.size_bytes));
+    at(end, What::end, reader);
+    at(end, What::end, steps_[reader].partner);
+  }
+
+  void send_between(StepIndex index) {
+    State& state = steps_[index];
+    const double handed = on_core(state.rank, now_, machine_.network.overhead_seconds);
+    if (prices_.is_eager(step_of(index).from.size_bytes)) {
+      at(handed, What::end, index);
+      return at(handed, What::inject, index);
+    }
+    state.ready = handed + machine_.network.latency_seconds;
+    if (steps_[state.partner].started >= 0) shake_hands(index);
+  }
+
+  void shake_hands(StepIndex send) {
+    const double answered = std::max(steps_[send].ready, steps_[steps_[send].partner].started);
+    at(answered + machine_.network.latency_seconds, What::inject, send);
+  }
+
+  void send_inside(StepIndex index) {
+    State& state = steps_[index];
+    const Step& step = step_of(index);
+    const bool is_read = prices_.is_read(step.from.size_bytes, team_.single_copy);
+    if (is_read) {
+      state.ready = now_;
+    } else {
+      const double seconds = prices_.copy(step.from.size_bytes, is_far(state.rank, step.peer));
+      const double end = on_core(state.rank, now_, seconds);
+      // The receiver copies the first part of a long message out while the sender copies the next one in.
+      state.ready = step.from.size_bytes > machine_.node.message_bytes ? end - seconds : end;
+      at(end, What::end, index);
+    }
+    if (steps_[state.partner].started >= 0) receive_inside(state.partner);
+  }
+
+  void receive(StepIndex index) {
+    const State& state = steps_[index];
+    const State& sender = steps_[state.partner];
+    const Step& step = step_of(index);
+    if (team_.same_node(state.rank, step.peer)) {
+      if (sender.ready >= 0) receive_inside(index);
+    } else if (state.ready >= 0) {
+      at(on_core(state.rank, now_, machine_.network.overhead_seconds), What::end, index);
+    } else if (sender.started >= 0 && !prices_.is_eager(step.to.size_bytes)) {
+      shake_hands(state.partner);
+    }
+  }
+
+  void receive_inside(StepIndex index) {
+    const State& state = steps_[index];
+    const Step& step = step_of(index);
+    const double ready = std::max(now_, steps_[state.partner].ready);
+    if (prices_.is_read(step.to.size_bytes, team_.single_copy)) {
+      const double end =
+          on_core(state.rank, ready, machine_.node.flag_seconds + prices_.remote_read(step.to.size_bytes));
+      at(end, What::end, index);
+      at(end, What::end, state.partner);
+      return;
+    }
+    // A core that waits for a message that is still being copied in does nothing else.
+    at(on_core(state.rank, ready,
+               machine_.node.flag_seconds + prices_.copy(step.to.size_bytes, is_far(state.rank, step.peer))),
+       What::end, index);
+  }
+
+  void release_task(std::size_t index) {
+    TaskState& state = tasks_[index];
+    if (--state.waits > 0) return;
+    const Plan& plan = plans_[state.rank];
+    const SharedTask& task = plan.tasks[state.number];
+    const std::vector<std::size_t>& cores = cores_of_node_[static_cast<std::size_t>(state.node)];
+    const std::size_t core = *std::ranges::min_element(cores, {}, [&](std::size_t each) { return core_free_[each]; });
+    at(take(core_free_[core], now_,
+            prices_.task(sources(plan, task)[0].region.size_bytes, task.source_count, task.target_count)),
+       What::task_end, index);
+  }
+
+  void end_task(std::size_t index) {
+    for (const std::size_t next : tasks_[index].next) release_task(next);
+    for (const StepIndex publisher : tasks_[index].publishers)
+      if (--steps_[publisher].tasks_left == 0) at(now_, What::end, publisher);
+  }
+
+  void end(StepIndex index) {
+    ++completed_;
+    for (std::size_t i = first_next_[index]; i < first_next_[index + 1]; ++i)
+      if (--steps_[next_[i]].waits == 0) at(now_, What::start, next_[i]);
+  }
+
+  std::span<const Plan> plans_;
+  const Team& team_;
+  const Machine& machine_;
+  Prices prices_;
+  std::vector<State> steps_;
+  std::vector<StepIndex> first_step_;    // by rank
+  std::vector<std::size_t> first_next_;  // by step, into next_
+  std::vector<StepIndex> next_;
+  std::vector<TaskState> tasks_;
+  std::unordered_map<StepIndex, std::vector<std::size_t>> published_by_;  // tasks, by publish_tasks step
+  std::vector<std::vector<std::size_t>> cores_of_node_;
+  std::unordered_map<std::size_t, std::size_t> ranks_on_node_;
+  std::vector<std::size_t> core_of_rank_;
+  std::vector<double> core_free_;
+  std::vector<double> process_free_;
+  std::vector<double> out_free_;  // by node
+  std::vector<double> in_free_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::size_t completed_ = 0;
+  double now_ = 0;
+};
+
+}  // namespace
+}  // namespace penstock::plan
+
+namespace penstock {
+
+double simulated_seconds(std::span<const Plan> plans, const Team& team, const Machine& machine) {
+  return plan::PricedRun(plans, team, machine).run();
+}
+
+}  // namespace penstock
