@@ -103,7 +103,7 @@ struct Channel {
 namespace {
 
 /// A persistent request.
-struct Served final : Watched {
+struct PersistentRequest final : Watched {
   std::shared_ptr<Channel> channel{};  ///< nullptr: MPI made the request, and its starts are only counted
   std::optional<Persistent> persistent{};
   std::weak_ptr<Communicator> on{};
@@ -114,7 +114,7 @@ struct Served final : Watched {
   std::uint64_t completions = 0;
   bool is_freed = false;
 
-  ~Served() {
+  ~PersistentRequest() {
     if (channel == nullptr) return;
     const OwnCall own;
     persistent.reset();
@@ -126,17 +126,18 @@ struct Served final : Watched {
 /// Never destroyed, as above.
 struct All {
   std::mutex mutex;
-  std::map<MPI_Request, std::unique_ptr<Served>> by_request;
-  std::atomic<std::size_t> count{0};             ///< of by_request
-  std::vector<std::unique_ptr<Served>> freed{};  ///< completed after they were freed, inside MPI, where nothing can end
+  std::map<MPI_Request, std::unique_ptr<PersistentRequest>> by_request;
+  std::atomic<std::size_t> count{0};  ///< of by_request
+  std::vector<std::unique_ptr<PersistentRequest>>
+      freed{};  ///< completed after they were freed, inside MPI, where nothing can end
 };
 
-All& all_served() {
+All& all_requests() {
   static auto* const made = new All;
   return *made;
 }
 
-void Served::complete() {
+void PersistentRequest::complete() {
   static const char byte = 0;
   const bool has_failed = result != MPI_SUCCESS;
   if (has_failed) channel->carrier->failure = result;
@@ -145,14 +146,14 @@ void Served::complete() {
   PMPI_Isend(&byte, has_failed ? 1 : 0, MPI_BYTE, 0, channel->tag, channel->carrier->comm, &sent);
   if (sent != MPI_REQUEST_NULL) PMPI_Request_free(&sent);
   // From here on another thread may start it again.
-  const std::lock_guard lock(all_served().mutex);
+  const std::lock_guard lock(all_requests().mutex);
   ++completions;
-  if (is_freed) all_served().freed.emplace_back(this);
+  if (is_freed) all_requests().freed.emplace_back(this);
 }
 
 void end_freed() {
-  std::vector<std::unique_ptr<Served>> ended;
-  All& all = all_served();
+  std::vector<std::unique_ptr<PersistentRequest>> ended;
+  All& all = all_requests();
   const std::lock_guard lock(all.mutex);
   ended.swap(all.freed);
 }
@@ -174,14 +175,14 @@ std::shared_ptr<Channel> agreed_channel(Communicator& on, bool can_serve) {
   return on.channels.back();
 }
 
-void keep(MPI_Request request, std::unique_ptr<Served> served) {
-  All& all = all_served();
+void keep(MPI_Request request, std::unique_ptr<PersistentRequest> made) {
+  All& all = all_requests();
   const std::lock_guard lock(all.mutex);
-  all.by_request[request] = std::move(served);
+  all.by_request[request] = std::move(made);
   all.count = all.by_request.size();
 }
 
-void count(Served& started, std::uint64_t Tally::*calls, std::uint64_t Tally::*bytes) {
+void count(PersistentRequest& started, std::uint64_t Tally::*calls, std::uint64_t Tally::*bytes) {
   const auto on = started.on.lock();
   if (on == nullptr) return;
   Tally& tally = on->tally(started.kind, Form::persistent);
@@ -204,37 +205,37 @@ const char* make_persistent(Communicator& on, const Call& call, MPI_Request* req
   const std::shared_ptr<Channel> channel = agreed_channel(on, reason == nullptr);
   if (reason != nullptr) return reason;
   if (channel == nullptr) return "too many persistent requests, or arguments that another rank leaves to MPI";
-  auto served = std::make_unique<Served>();
-  served->channel = channel;
+  auto made = std::make_unique<PersistentRequest>();
+  made->channel = channel;
   channel->is_free = false;
-  served->on = shared(on);
-  served->kind = call.kind;
-  served->bytes = settings().times ? payload_bytes(call, on.rank, on.ranks) : 0;
+  made->on = shared(on);
+  made->kind = call.kind;
+  made->bytes = settings().times ? payload_bytes(call, on.rank, on.ranks) : 0;
   const Comm& comm = channel->comm;
   if (translated.items != nullptr)
-    served->persistent.emplace(
+    made->persistent.emplace(
         comm.prepare_items(translated.collective, translated.items->send, translated.items->receive));
   else
-    served->persistent.emplace(comm.prepare(translated.collective, translated.input, translated.output));
+    made->persistent.emplace(comm.prepare(translated.collective, translated.input, translated.output));
   check(PMPI_Recv_init(nullptr, 0, MPI_BYTE, 0, channel->tag, channel->carrier->comm, request), "MPI_Recv_init");
-  keep(*request, std::move(served));
+  keep(*request, std::move(made));
   return nullptr;
 }
 
 void watch_native(const Communicator& on, const Call& call, MPI_Request request) {
-  auto served = std::make_unique<Served>();
-  served->on = shared(on);
-  served->kind = call.kind;
-  served->bytes = payload_bytes(call, on.rank, on.ranks);
-  keep(request, std::move(served));
+  auto made = std::make_unique<PersistentRequest>();
+  made->on = shared(on);
+  made->kind = call.kind;
+  made->bytes = payload_bytes(call, on.rank, on.ranks);
+  keep(request, std::move(made));
 }
 
-bool has_persistent() noexcept { return all_served().count.load(std::memory_order_acquire) > 0; }
+bool has_persistent() noexcept { return all_requests().count.load(std::memory_order_acquire) > 0; }
 
 int start_persistent(MPI_Request request) {
-  Served* started = nullptr;
+  PersistentRequest* started = nullptr;
   {
-    All& all = all_served();
+    All& all = all_requests();
     const std::lock_guard lock(all.mutex);
     const auto at = all.by_request.find(request);
     if (at == all.by_request.end()) return MPI_SUCCESS;
@@ -263,8 +264,8 @@ int start_persistent(MPI_Request request) {
 
 void forget_persistent(MPI_Request request) {
   end_freed();
-  std::unique_ptr<Served> ended;
-  All& all = all_served();
+  std::unique_ptr<PersistentRequest> ended;
+  All& all = all_requests();
   const std::lock_guard lock(all.mutex);
   const auto at = all.by_request.find(request);
   if (at == all.by_request.end()) return;
@@ -278,13 +279,13 @@ void forget_persistent(MPI_Request request) {
 
 void forget_persistent() {
   end_freed();
-  std::map<MPI_Request, std::unique_ptr<Served>> ended;
-  All& all = all_served();
+  std::map<MPI_Request, std::unique_ptr<PersistentRequest>> ended;
+  All& all = all_requests();
   const std::lock_guard lock(all.mutex);
   ended.swap(all.by_request);
   all.count = 0;
-  for (auto& [request, served] : ended)
-    if (served->starts != served->completions) static_cast<void>(served.release());  // it would be waited for
+  for (auto& [request, made] : ended)
+    if (made->starts != made->completions) static_cast<void>(made.release());  // it would be waited for
 }
 
 }  // namespace penstock::preload
