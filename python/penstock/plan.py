@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 from penstock import _penstock
 from penstock.error import Error
 
-__all__ = ["Algorithm", "Plans", "algorithms", "collective"]
+__all__ = ["Algorithm", "Plans", "Ranked", "algorithms", "collective", "networks", "rank"]
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,56 @@ def collective(
     chosen, reason = _penstock.plan.choose(what, node_of_rank, progress_cores)
     plans = _penstock.plan.plan_all(what, node_of_rank, progress_cores)
     return Plans(plans, node_of_rank, chosen, reason, what.itemsize)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """What an algorithm would take, by simulation."""
+
+    name: str
+    seconds: float
+
+
+def networks() -> dict[str, str]:
+    """The classes of networks that :func:`rank` knows, with a description of each."""
+    return dict(_penstock.plan.networks())
+
+
+def rank(
+    kind: str,
+    ranks: int,
+    count: int = 0,
+    dtype: DTypeLike = np.uint8,
+    *,
+    network: str,
+    op: str = "sum",
+    root: int = 0,
+    in_place: bool = False,
+    segment_bytes: int = 0,
+    radix: int = 2,
+    reproducible: bool = False,
+    nodes: int | Sequence[int] = 1,
+) -> list[Ranked]:
+    """Every algorithm that can run a collective, the fastest first, by simulating the plans of all ranks on a class of
+    networks. Local; needs no MPI. Nothing is measured: the parameters are typical ones, inside the nodes as well.
+
+    Raises :class:`penstock.Error` for an unknown network and for arguments that a communicator would reject.
+
+    Parameters
+    ----------
+    network : str
+        A name from :func:`networks`, such as ``"tcp-10g"``.
+    count, nodes, radix, reproducible
+        As in :func:`collective`.
+    """
+    if ranks < 1:
+        raise Error(f"ranks is {ranks}; expected at least 1")
+    if count < 0 or segment_bytes < 0:
+        raise Error(f"count is {count} and segment_bytes is {segment_bytes}; expected 0 or more")
+    what = _penstock.plan.Collective(
+        kind, count, _dtype_name(dtype), op, root, in_place, "", segment_bytes, -1, radix, reproducible
+    )
+    return [Ranked(*row) for row in _penstock.plan.rank(what, _place(ranks, nodes), network)]
 
 
 def _dtype_name(dtype: DTypeLike) -> str:

@@ -1,15 +1,20 @@
 // _penstock.plan: plans of collectives for any team, without a communicator. penstock.plan is the public module.
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "penstock/collective.hpp"
+#include "penstock/cost_model.hpp"
+#include "penstock/error.hpp"
 #include "penstock/plan.hpp"
 
 namespace nb = nanobind;
@@ -57,6 +62,39 @@ std::vector<Plan> plan_all(const Collective& collective, const std::vector<std::
   return plans;
 }
 
+bool can_run(const Algorithm& row, const Team& team, const Collective& collective) {
+  if (row.kind != collective.kind) return false;
+  try {
+    (void)choose(team, collective);
+    return true;
+  } catch (const Error&) {  // the row does not fit, or cannot combine like this
+    return false;
+  }
+}
+
+/// Name and seconds; the fastest first.
+using Ranked = std::tuple<std::string, double>;
+
+std::vector<Ranked> rank_rows(Collective collective, const std::vector<std::int32_t>& nodes,
+                              const std::string& network) {
+  const Machine machine = machine_with(network);
+  (void)choose(team(0, nodes, 0), collective);  // refuses wrong arguments, which no row fits
+  std::vector<Ranked> ranked;
+  for (const Algorithm& row : algorithms()) {
+    collective.algorithm = row.name;
+    if (!can_run(row, team(0, nodes, 0), collective)) continue;
+    ranked.emplace_back(row.name, simulated_seconds(plan_all(collective, nodes, 0), team(0, nodes, 0), machine));
+  }
+  std::ranges::stable_sort(ranked, {}, [](const Ranked& each) { return std::get<1>(each); });
+  return ranked;
+}
+
+std::vector<std::pair<std::string, std::string>> network_names() {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const NetworkClass& each : network_classes()) names.emplace_back(each.name, each.description);
+  return names;
+}
+
 }  // namespace
 
 NB_MAKE_OPAQUE(std::vector<Plan>)
@@ -82,5 +120,7 @@ void bind_plan(nb::module_& module) {
                         std::uint64_t element_bytes) { return verify(self, nodes, element_bytes); });
   part.def("algorithms", &algorithm_rows);
   part.def("choose", &choose_row);
+  part.def("networks", &network_names);
+  part.def("rank", &rank_rows, nb::call_guard<nb::gil_scoped_release>());
   part.def("plan_all", &plan_all, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -4,6 +4,11 @@
 #include <cmath>
 #include <cstring>
 #include <type_traits>
+#include <utility>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 namespace penstock::dataset {
 
@@ -69,10 +74,22 @@ std::uint16_t half_bits(float value) {
 // Weights are positive and add up to 1, so nothing has to be clamped.
 struct InterleavedBytes {
   std::uint8_t* to;
-  void operator()(const Pixel& pixel) {
+  void last(const Pixel& pixel) {
     const IntegerPixel rounded = __builtin_convertvector(pixel + 0.5F, IntegerPixel);
     for (int c = 0; c < 3; ++c) to[c] = static_cast<std::uint8_t>(rounded[c]);
     to += 3;
+  }
+  void operator()(const Pixel& pixel) {
+#if defined(__SSE2__)
+    // All four lanes in one store: the pixel that follows overwrites the fourth.
+    const __m128i rounded = _mm_cvttps_epi32((__m128)(pixel + 0.5F));
+    const __m128i words = _mm_packs_epi32(rounded, rounded);
+    const int bytes = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
+    std::memcpy(to, &bytes, sizeof bytes);
+    to += 3;
+#else
+    last(pixel);
+#endif
   }
 };
 
@@ -84,6 +101,7 @@ struct InterleavedFloats {
     for (int c = 0; c < 3; ++c) to[c] = scaled[c];
     to += 3;
   }
+  void last(const Pixel& pixel) { (*this)(pixel); }
 };
 
 void put(float value, std::uint8_t& to) { to = static_cast<std::uint8_t>(value + 0.5F); }
@@ -100,15 +118,42 @@ struct Anywhere {
     for (int c = 0; c < 3; ++c) put(scaled[c], to[c * channel]);
     to += column;
   }
+  void last(const Pixel& pixel) { (*this)(pixel); }
 };
+
+/// Weighted sums of `Count` pixels of a line each, so that the compiler unrolls them. 0: of `count` pixels.
+template <std::size_t Count, class Put>
+void weigh_columns(const float* line, const std::size_t* firsts, const float* weights, std::size_t to_count,
+                   std::size_t count, Put put_pixel) {
+  const std::size_t taps = Count == 0 ? count : Count;
+  const auto sum = [&](std::size_t i) {
+    const float* samples = line + firsts[i];
+    const float* own = weights + i * taps;
+    Pixel total = load(samples) * own[0];
+    for (std::size_t j = 1; j < taps; ++j) total += load(samples + 3 * j) * own[j];
+    return total;
+  };
+  for (std::size_t i = 0; i + 1 < to_count; ++i) put_pixel(sum(i));
+  put_pixel.last(sum(to_count - 1));
+}
+
+constexpr std::size_t kMostUnrolled = 8;
+
+template <class Put, std::size_t... Counts>
+void weigh_columns_of(std::index_sequence<Counts...>, const float* line, const std::size_t* firsts,
+                      const float* weights, std::size_t to_count, std::size_t count, Put put_pixel) {
+  if (count > kMostUnrolled) return weigh_columns<0>(line, firsts, weights, to_count, count, put_pixel);
+  ((count == Counts + 1 ? weigh_columns<Counts + 1>(line, firsts, weights, to_count, count, put_pixel) : void()), ...);
+}
 
 }  // namespace
 
-void Resizer::Axis::prepare(double new_first, double new_extent, int from_count, int to_count) {
-  if (first == new_first && extent == new_extent && to == to_count) return;
+bool Resizer::Axis::prepare(double new_first, double new_extent, int from_count, int to_count) {
+  if (first == new_first && extent == new_extent && to == to_count && from == from_count) return false;
   first = new_first;
   extent = new_extent;
   to = to_count;
+  from = from_count;
   taps.clear();
   weights.clear();
   const double scale = extent / to;
@@ -127,6 +172,23 @@ void Resizer::Axis::prepare(double new_first, double new_extent, int from_count,
     for (int k = begin; k < end; ++k) sum += weight(k);
     for (int k = begin; k < end; ++k) weights.push_back(static_cast<float>(sum > 0 ? weight(k) / sum : 1.0));
   }
+  return true;
+}
+
+// Branches on the number of inputs of each column would be mispredicted: it changes all the time.
+void Resizer::EvenAxis::prepare(const Axis& axis) {
+  const std::size_t lowest = axis.taps.front().first;
+  const std::size_t end = axis.taps.back().first + axis.taps.back().count;
+  count = 0;
+  for (const Axis::Taps& taps : axis.taps) count = std::max(count, taps.count);
+  firsts.clear();
+  weights.assign(count * axis.taps.size(), 0);
+  for (std::size_t i = 0; i < axis.taps.size(); ++i) {
+    const Axis::Taps& taps = axis.taps[i];
+    const std::size_t first = std::min(taps.first, end - count);
+    firsts.push_back(3 * (first - lowest));
+    std::copy_n(axis.weights.data() + taps.weights, taps.count, weights.data() + i * count + (taps.first - first));
+  }
 }
 
 // Rows first: whole lines are summed up with full vectors, and only as many lines as are kept go through the columns.
@@ -134,7 +196,7 @@ template <class Out>
 void Resizer::run(const std::uint8_t* from, Size from_size, Box box, Out* to, Size to_size, const Strides& strides,
                   const Values& values) {
   rows_.prepare(box.top, box.height, from_size.height, to_size.height);
-  columns_.prepare(box.left, box.width, from_size.width, to_size.width);
+  if (columns_.prepare(box.left, box.width, from_size.width, to_size.width)) even_columns_.prepare(columns_);
   const auto row_elems = static_cast<std::size_t>(from_size.width) * 3;
   const std::size_t first_elem = columns_.taps.front().first * 3;
   const std::size_t line_elems = (columns_.taps.back().first + columns_.taps.back().count) * 3 - first_elem;
@@ -153,13 +215,8 @@ void Resizer::run(const std::uint8_t* from, Size from_size, Box box, Out* to, Si
       add_two(pixels + k * row_elems, row_elems, weights[k], weights[k + 1], line, line_elems);
     if (k < row.count) add_one(pixels + k * row_elems, weights[k], line, line_elems);
     const auto write = [&](auto put_pixel) {
-      for (const Axis::Taps& column : columns_.taps) {
-        const float* samples = line + column.first * 3 - first_elem;
-        const float* shares = columns_.weights.data() + column.weights;
-        Pixel sum = load(samples) * shares[0];
-        for (std::size_t j = 1; j < column.count; ++j) sum += load(samples + 3 * j) * shares[j];
-        put_pixel(sum);
-      }
+      weigh_columns_of(std::make_index_sequence<kMostUnrolled>(), line, even_columns_.firsts.data(),
+                       even_columns_.weights.data(), even_columns_.firsts.size(), even_columns_.count, put_pixel);
     };
     if constexpr (std::is_same_v<Out, std::uint8_t>) {
       if (interleaved)

@@ -61,14 +61,23 @@ class Resizer {
     double first = 0;
     double extent = 0;
     int to = 0;
+    int from = 0;
     std::vector<Taps> taps;
     std::vector<float> weights;
-    /// Of [new_first, new_first + new_extent) among `from_count` inputs.
-    void prepare(double new_first, double new_extent, int from_count, int to_count);
+    /// Of [new_first, new_first + new_extent) among `from_count` inputs. False if it is what was prepared last.
+    bool prepare(double new_first, double new_extent, int from_count, int to_count);
+  };
+  /// The same number of inputs for every output place. Some have the weight 0.
+  struct EvenAxis {
+    std::size_t count = 0;
+    std::vector<std::size_t> firsts;  ///< elements of a line that begins with the lowest input
+    std::vector<float> weights;
+    void prepare(const Axis& axis);
   };
 
   Axis rows_;
   Axis columns_;
+  EvenAxis even_columns_;
   std::vector<float> line_;
 };
 

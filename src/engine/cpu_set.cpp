@@ -18,6 +18,8 @@
 #include <thread>
 #include <utility>
 
+#include "engine/pid_namespace.hpp"
+
 namespace penstock::engine {
 namespace {
 
@@ -152,6 +154,7 @@ CpuSet& CpuSet::operator|=(const CpuSet& other) {
 }
 
 CpuSet cpus_of_process(pid_t process) {
+  if (!proc_has_own_numbers()) return process == ::getpid() ? cpus_of_thread(0) : CpuSet{};
   CpuSet cpus;
   for (const pid_t thread : threads_of(process)) {
     const CpuSet more = cpus_of_thread(thread);
@@ -185,7 +188,7 @@ CpuSet find_allowed_cpus(pid_t) {
 Launch find_launch(pid_t process) {
   constexpr int kMostScripts = 16;
   Launch found{.process = process, .started = process, .launcher_cpus = {}};
-  if (!started_as_rank(process)) return found;
+  if (!proc_has_own_numbers() || !started_as_rank(process)) return found;
   for (int i = 0; i < kMostScripts; ++i) {
     const std::optional<pid_t> parent = parent_of(found.started);
     if (!parent || !is_ours(*parent)) return found;

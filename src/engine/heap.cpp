@@ -16,6 +16,7 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/pid_namespace.hpp"
 #include "penstock/error.hpp"
 
 namespace penstock::engine {
@@ -166,7 +167,7 @@ std::shared_ptr<Heap> Heap::make() {
     } catch (const Error&) {
       if (bytes / 2 < kFewestReservedBytes) throw;
     }
-  heap->address_ = {::getpid(), heap->descriptor_, facts.st_dev, facts.st_ino, bytes};
+  heap->address_ = {number_in_proc(), heap->descriptor_, facts.st_dev, facts.st_ino, bytes};
   heap->ranges_ = HeapRanges(bytes);
   heap->lock_as_owner();
   return heap;
@@ -207,7 +208,7 @@ void Heap::map(std::uint64_t bytes) {
 // The lock belongs to an open file, so the kernel drops it when this process ends in any way. It is not the file that
 // is mapped: mappings keep their file open, and a child of fork() keeps the mappings.
 void Heap::lock_as_owner() {
-  lock_ = ::open(path_of(::getpid(), descriptor_).c_str(), O_RDWR | O_CLOEXEC);
+  lock_ = ::open(("/proc/self/fd/" + std::to_string(descriptor_)).c_str(), O_RDWR | O_CLOEXEC);
   if (lock_ < 0) throw_system("cannot open the file of the shared memory for its lock", errno);
   struct flock lock = owner_lock(F_WRLCK);
   if (::fcntl(lock_, F_OFD_SETLK, &lock) != 0) throw_system("cannot lock the file of the shared memory (fcntl)", errno);

@@ -15,7 +15,7 @@ namespace penstock::engine {
 
 /// How the other processes of the node find a heap. Ranks exchange it as bytes.
 struct HeapAddress {
-  std::int32_t process = 0;
+  std::int32_t process = 0;      ///< its number in the /proc that it sees
   std::int32_t descriptor = -1;  ///< in that process
   std::uint64_t device = 0;      ///< with `inode`: identifies the file
   std::uint64_t inode = 0;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/hash.hpp"
+#include "engine/pid_namespace.hpp"
 #include "mpi/check.hpp"
 #include "penstock/error.hpp"
 
@@ -25,9 +26,15 @@ std::uint64_t node_of_process() {
     ::gethostname(host.data(), host.size() - 1);
     struct stat shared {};
     ::stat("/dev/shm", &shared);
+    // Ranks find each other's shared memory in /proc, so they must see the same processes there. A namespace may have
+    // several mounts of its own /proc.
+    struct stat processes {};
+    ::stat(engine::proc_has_own_numbers() ? "/proc/self/ns/pid" : "/proc", &processes);
     std::uint64_t hash = base::mix(base::kSeed, std::string_view(boot));
     hash = base::mix(hash, std::string_view(host.data()));
-    return base::mix(hash, static_cast<std::uint64_t>(shared.st_dev));
+    hash = base::mix(hash, static_cast<std::uint64_t>(shared.st_dev));
+    hash = base::mix(hash, static_cast<std::uint64_t>(processes.st_dev));
+    return base::mix(hash, static_cast<std::uint64_t>(processes.st_ino));
   }();
   return node;
 }

@@ -119,3 +119,34 @@ def test_reproducible_reductions_sort_what_they_combine() -> None:
     assert plans.findings == []
     assert "reduce_sorted" in plans.text(0)
     assert plan.collective("allreduce", 6, 100_000, "int32", reproducible=True, nodes=2).algorithm != "sorted"
+
+
+def test_algorithms_are_ranked_by_simulated_time() -> None:
+    short = plan.rank("allreduce", 64, 2, "float32", nodes=64, network="rdma-100g")
+    long = plan.rank("allreduce", 64, 4_000_000, "float32", nodes=64, network="rdma-100g")
+    for ranking in (short, long):
+        assert [row.seconds for row in ranking] == sorted(row.seconds for row in ranking)
+        assert ranking[0].seconds > 0
+    assert {row.name for row in short} >= {"ring", "recursive_doubling", "rabenseifner"}
+    place = {row.name: at for at, row in enumerate(short)}
+    assert place["recursive_doubling"] < place["ring"]
+    place = {row.name: at for at, row in enumerate(long)}
+    assert place["ring"] < place["recursive_doubling"]
+    assert {row.name for row in plan.rank("reduce", 4, 9, "float32", reproducible=True, network="tcp-1g")} == {
+        "sorted",
+        "sorted_short",
+        "divided",
+    }
+    with pytest.raises(ps.Error, match="tcp-10g"):
+        plan.rank("bcast", 4, network="pigeon")
+    with pytest.raises(ps.Error, match="root"):
+        plan.rank("bcast", 4, root=9, network="tcp-1g")
+
+
+def test_the_command_ranks_algorithms() -> None:
+    request = ["show", "bcast", "--ranks", "6", "--nodes", "3", "--simulate", "tcp-10g"]
+    lines = run(*request).splitlines()
+    assert lines[0].startswith("bcast on tcp-10g, simulated; chosen: ")
+    facts = json.loads(run(*request, "--json"))
+    assert [line.split()[0] for line in lines[1:]] == [row["name"] for row in facts["ranking"]]
+    assert facts["ranking"][0]["seconds"] > 0

@@ -46,6 +46,9 @@ class Program:
     #: measure() then gets their names comma-separated. Its settings name the program in "program"; a setting without
     #: samples says in "cannot" why it cannot be measured.
     job: str = ""
+    #: The case's measure() is called in this process, without a launcher. For programs with a job name only. A setting may
+    #: then hold more about each sample in "details".
+    local: bool = False
 
 
 @dataclass
@@ -57,6 +60,7 @@ class Row:
     samples: dict[str, list[float]] = field(default_factory=dict)
     #: "penstock/mpich : native/mpich" → speed of the first relative to the second.
     speedup: dict[str, float] = field(default_factory=dict)
+    details: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  #: What a local job tells about its samples.
 
 
 @dataclass
@@ -107,6 +111,7 @@ class Jobs:
             f"{name}/{mpi}": reason for (name, mpi), reason in missing.items() if not programs or name in programs
         }
         self._case_name = case_name
+        self._case = case
         self._tell = tell
 
     def groups(self) -> list[list[str]]:
@@ -126,14 +131,21 @@ class Jobs:
         mpi, program = self.peers[peers[0]]
         self._tell(f"{self._case_name}: {', '.join(peers)}, {ranks} ranks{what}")
         names = ",".join(self.peers[peer][1].name for peer in peers)
-        measured = _launch(self._case_name, mpi, replace(program, name=names), parameters, ranks)
+        measured = (
+            self._case.measure(names, parameters)
+            if program.local
+            else _launch(self._case_name, mpi, replace(program, name=names), parameters, ranks)
+        )
         if isinstance(measured, str):
             measured = [({"program": name, "cannot": measured}, []) for name in names.split(",")]
         by_peer: dict[str, Measured] = {}
         for setting, samples in measured:
             peer = f"{setting.pop('program')}/{mpi.name}"
             if "cannot" in setting:
-                self._leave_out(peer, f"{_on(ranks)}: {setting['cannot']}")
+                what = ", ".join(f"{key} {value}" for key, value in setting.items() if key != "cannot")
+                self._leave_out(
+                    f"{peer} ({what})" if program.local and what else peer, f"{_on(ranks)}: {setting['cannot']}"
+                )
             else:
                 by_peer.setdefault(peer, []).append((setting, samples))
         return by_peer
@@ -194,9 +206,12 @@ def run(
                 turn = f", repetition {done + 1} of {repetitions}"
                 for peer, measured in jobs.measure_group(group, parameters, size, turn).items():
                     for setting, samples in measured:
+                        details = setting.pop("details", [])
                         setting = {"ranks": size, **setting}
                         row = rows.setdefault(json.dumps(setting, sort_keys=True), Row(setting))
                         row.samples.setdefault(peer, []).extend(samples)
+                        if details:
+                            row.details.setdefault(peer, []).extend(details)
 
     try:
         while done == 0 or (done < repetitions and (time.monotonic() - begin) * (done + 1) / done < 60 * minutes):

@@ -113,6 +113,7 @@ def _require_mpi4py() -> None:
 def _command(name: str) -> click.Command:
     case = runner.load(name)
     limit = getattr(case, "MINUTES", math.inf)
+    usual_repetitions = getattr(case, "REPETITIONS", 3)
 
     def body(
         ranks: str | None,
@@ -147,7 +148,7 @@ def _command(name: str) -> click.Command:
                 parameters,
                 ranks=_ranks(case, ranks, quick),
                 mpis=installations([word for word in mpi.split(",") if word]),
-                repetitions=repetitions or (1 if quick else 3),
+                repetitions=repetitions or (1 if quick else usual_repetitions),
                 programs=[word for word in peers.split(",") if word],
                 minutes=minutes or (math.inf if repetitions else limit),
                 tell=lambda text: click.echo(text, err=True),
@@ -162,7 +163,7 @@ def _command(name: str) -> click.Command:
     options: list[click.Parameter] = [
         click.Option(["--ranks"], help=f"Numbers of ranks, comma-separated. [default: {_shown(case.RANKS)}]"),
         click.Option(["--cores", "cores_to_use"], type=click.IntRange(1), help="Cores to use. [default: all]"),
-        click.Option(["--repetitions"], type=click.IntRange(1), help="Jobs per peer. [default: 3]"),
+        click.Option(["--repetitions"], type=click.IntRange(1), help=f"Jobs per peer. [default: {usual_repetitions}]"),
         click.Option(
             ["--minutes"],
             type=click.FloatRange(0, min_open=True),

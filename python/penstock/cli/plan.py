@@ -63,9 +63,23 @@ def list_algorithms(collective: str | None, as_json: bool) -> None:
 @click.option("--reproducible", is_flag=True, help="Bit-identical reduction for any placement and order of ranks.")
 @click.option("--progress-cores", type=INT, default=0, show_default=True, help="Communication cores per node.")
 @click.option("--rank", "only", type=INT, help="Show only this rank.")
+@click.option(
+    "--simulate",
+    "network",
+    metavar="NETWORK",
+    help=f"Rank the algorithms by simulated time on a network instead: {', '.join(plans_of.networks())}.",
+)
 @click.option("--dot", "as_dot", is_flag=True, help="Print a Graphviz graph of all ranks.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def show(collective: str, only: int | None, split: int | None, as_dot: bool, as_json: bool, **request: Any) -> None:
+def show(
+    collective: str,
+    only: int | None,
+    split: int | None,
+    network: str | None,
+    as_dot: bool,
+    as_json: bool,
+    **request: Any,
+) -> None:
     """Print every rank's plan for a COLLECTIVE, and verify the plans against each other.
 
     \b
@@ -73,7 +87,13 @@ def show(collective: str, only: int | None, split: int | None, as_dot: bool, as_
       penstock plan show allreduce --ranks 8 --nodes 2 --count 1000000
       penstock plan show bcast --ranks 5 --algorithm binomial --rank 0
       penstock plan show bcast --ranks 4 --dot
+      penstock plan show allreduce --ranks 64 --nodes 16 --simulate rdma-100g
     """
+    if network is not None:
+        if as_dot or only is not None or split is not None:
+            raise Error("--simulate shows no plans; leave out --dot, --rank and --split")
+        _show_ranking(collective, network, as_json, request)
+        return
     if as_dot and (as_json or only is not None):
         raise Error("--dot draws all ranks; leave out --json and --rank")
     plans = plans_of.collective(collective, split="auto" if split is None else split, **request)
@@ -98,3 +118,20 @@ def show(collective: str, only: int | None, split: int | None, as_dot: bool, as_
         for text in [*plans.findings, *texts]:
             click.echo()
             click.echo(text.rstrip())
+
+
+def _show_ranking(collective: str, network: str, as_json: bool, request: dict[str, Any]) -> None:
+    if request.pop("algorithm") or request.pop("progress_cores"):
+        raise Error(
+            "--simulate ranks all algorithms, without communication cores; leave out --algorithm and --progress-cores"
+        )
+    chosen = plans_of.collective(collective, **request)
+    ranking = plans_of.rank(collective, network=network, **request)
+    if as_json:
+        facts = {"collective": collective, "network": network, "algorithm": chosen.algorithm, "reason": chosen.reason}
+        click.echo(json.dumps({**facts, "ranking": [asdict(row) for row in ranking]}, indent=2))
+        return
+    click.echo(f"{collective} on {network}, simulated; chosen: {chosen.algorithm} ({chosen.reason})")
+    width = max(len(row.name) for row in ranking)
+    for row in ranking:
+        click.echo(f"{row.name:{width}}  {row.seconds * 1e6:10.1f} us")

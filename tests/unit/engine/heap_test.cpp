@@ -2,7 +2,9 @@
 #include "engine/heap.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -164,13 +166,15 @@ TEST(Heaps, WithoutRoomAreAnErrorAndNotASignal) {
 /// A peer process with its own heap. It sends the heap's address, then waits until it is killed.
 class Peer {
  public:
-  explicit Peer(bool with_child) {
+  /// `in_pid_namespace`: it is process 1 of a PID namespace, where /proc still shows the processes of the outer one.
+  explicit Peer(bool with_child, bool in_pid_namespace = false) {
     int up[2];
     int down[2];
     if (::pipe(up) != 0 || ::pipe(down) != 0) throw std::system_error(errno, std::generic_category());
     process_ = ::fork();
     if (process_ == 0) {
       ::close(down[1]);
+      if (in_pid_namespace) enter_pid_namespace();
       const HeapAddress address = Heap::of_process()->address();
       if (with_child && ::fork() == 0) {  // keeps what it has inherited and outlives its parent
         char byte = 0;
@@ -199,10 +203,28 @@ class Peer {
   }
 
  private:
+  /// Returns in a child, which ends with this process.
+  static void enter_pid_namespace() {
+    if (::unshare(CLONE_NEWPID) != 0) ::_exit(1);
+    if (const pid_t child = ::fork(); child != 0) {
+      ::waitpid(child, nullptr, 0);
+      ::_exit(0);
+    }
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  }
+
   pid_t process_ = -1;
   int until_ = -1;
   HeapAddress address_;
 };
+
+bool may_make_pid_namespaces() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::unshare(CLONE_NEWPID) == 0 ? 0 : 1);
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return status == 0;
+}
 
 std::size_t open_files() {
   return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
@@ -223,6 +245,15 @@ TEST(Heaps, OfPeersAreMappedOnceAndSeenToDie) {
     EXPECT_TRUE(test::eventually([&] { return !heap->is_alive(); })) << "its child lives: " << with_child;
     EXPECT_EQ(heap->base()[0], std::byte{7}) << "its memory stays while it is mapped";
   }
+}
+
+TEST(Heaps, OfProcessesWithOtherNumbersInProcAreFoundAndSeenToDie) {
+  if (!may_make_pid_namespaces()) GTEST_SKIP() << "this user may not make PID namespaces";
+  Peer peer(false, true);
+  const auto heap = Heap::open(peer.address());
+  EXPECT_TRUE(heap->is_alive());
+  peer.end();
+  EXPECT_TRUE(test::eventually([&] { return !heap->is_alive(); }));
 }
 
 TEST(Heaps, OfPeersThatAreGoneAreForgotten) {
