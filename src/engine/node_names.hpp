@@ -8,8 +8,8 @@
 
 namespace penstock::engine {
 
-/// Equal for two processes if they run under one kernel and one host name, and see the same /dev/shm, in which they share
-/// memory, and the same processes in /proc, where they find it.
+/// Equal for two processes if they run under one kernel and one host name, and see the same /dev/shm, in which they
+/// share memory, and the same processes in /proc, where they find it.
 PENSTOCK_API std::uint64_t node_of_process();
 
 /// Numbers the nodes of all ranks from 0 by first appearance. The spans have an entry for each rank; what `scratch`
