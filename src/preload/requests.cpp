@@ -15,10 +15,9 @@ namespace penstock::preload {
 namespace {
 
 /// The state of a generalized request. MPI frees it when the request has completed and the program has seen it.
-struct Started {
-  Request operation;
+struct Started final : Watched {
   MPI_Request request = MPI_REQUEST_NULL;
-  int result = MPI_SUCCESS;
+  void complete() override { PMPI_Grequest_complete(request); }
 };
 
 extern "C" int penstock_preload_query(void* state, MPI_Status* status) {
@@ -46,7 +45,7 @@ class InFlight {
   }
 
   /// Returns whether MPI must be told to call the hook again.
-  bool add(Started* started) {
+  bool add(Watched* started) {
     const std::lock_guard lock(mutex_);
     started_.push_back(started);
     count_.store(started_.size(), std::memory_order_release);
@@ -61,14 +60,14 @@ class InFlight {
     const OwnCall own;
     int completed = 0;
     for (std::size_t i = 0; i < started_.size();) {
-      Started& started = *started_[i];
+      Watched& started = *started_[i];
       if (!has_completed(started)) {
         ++i;
         continue;
       }
       started_.erase(started_.begin() + static_cast<std::ptrdiff_t>(i));
       ++completed;
-      PMPI_Grequest_complete(started.request);  // another thread may free `started` from here on
+      started.complete();
     }
     count_.store(started_.size(), std::memory_order_release);
     return completed;
@@ -92,7 +91,7 @@ class InFlight {
   }
 
  private:
-  static bool has_completed(Started& started) noexcept {
+  static bool has_completed(Watched& started) noexcept {
     try {
       return started.operation.test();
     } catch (const std::exception& error) {
@@ -102,7 +101,7 @@ class InFlight {
   }
 
   std::mutex mutex_;
-  std::vector<Started*> started_;  ///< in the order of their start
+  std::vector<Watched*> started_;  ///< in the order of their start
   std::atomic<std::size_t> count_{0};
   bool is_hooked_ = false;
 };
@@ -168,8 +167,13 @@ int probe_outside_hook(int source, int tag, MPI_Comm comm, int* found, MPI_Statu
   return InFlight::of_process().probe(source, tag, comm, found, status);
 }
 
+void watch(Watched& started) {
+  if (InFlight::of_process().add(&started)) hook();
+}
+
 int make_request(Request operation, MPI_Request* request) {
-  auto* const started = new Started{std::move(operation)};
+  auto* const started = new Started;
+  started->operation = std::move(operation);
   const int result = PMPI_Grequest_start(penstock_preload_query, penstock_preload_free, penstock_preload_cancel,
                                          started, &started->request);
   if (result != MPI_SUCCESS) {
@@ -178,7 +182,7 @@ int make_request(Request operation, MPI_Request* request) {
     return result;
   }
   *request = started->request;
-  if (InFlight::of_process().add(started)) hook();
+  watch(*started);
   return MPI_SUCCESS;
 }
 
