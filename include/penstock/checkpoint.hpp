@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,10 +69,30 @@ struct CheckpointerOptions {
   int undrained_max = 4;  ///< if this many checkpoints wait to be drained, the next save waits for the oldest
 };
 
+/// An array of a checkpoint, without its elements.
+struct SavedArray {
+  std::string name;
+  DType dtype = DType::uint8;
+  Layout layout;  ///< as it was saved
+};
+
+/// What a checkpoint holds. To know it, only the manifest is read.
+struct CheckpointInfo {
+  std::uint64_t step = 0;
+  std::vector<SavedArray> arrays;
+  std::string metadata;
+};
+
 struct RestoreOptions {
   std::optional<std::uint64_t> step;      ///< empty: the newest intact one
   std::map<std::string, Layout> layouts;  ///< new layouts by array name; every rank gets the whole of other arrays
   std::map<std::string, Bytes> into;      ///< memory for local parts by array name; others are allocated
+  /// Names of the arrays to read; empty: all.
+  std::optional<std::set<std::string>> only;
+  /// For callers that choose by what was saved. Called with a copy of these options before a checkpoint's arrays are
+  /// read; it may change layouts, into and only. Called once more for each older checkpoint that is tried because of
+  /// damage. What it throws is thrown on all ranks, and no other checkpoint is tried. Empty: none.
+  std::function<void(const CheckpointInfo&, RestoreOptions&)> choose;
 };
 
 struct RestoredArray {
@@ -116,6 +138,14 @@ class PENSTOCK_API Checkpointer {
   /// chunk. Collective; all ranks get the same step. Throws Error(not_found) if there is no checkpoint, Error(corrupt)
   /// if none is intact, Error(invalid_argument) if a layout does not fit; the contents of `into` are undefined then.
   Restored restore(const RestoreOptions& options = {});
+
+  /// As restore, but returns nothing if there is no checkpoint, or none of the step that was asked for. All ranks get
+  /// the same answer. Throws Error(io) if no rank found one, but some rank could not look into its burst buffer.
+  std::optional<Restored> try_restore(const RestoreOptions& options = {});
+
+  /// What the newest checkpoint that this rank can see holds, or that of one step. Reads no array. Local. Throws
+  /// Error(not_found), Error(corrupt).
+  CheckpointInfo inspect(std::optional<std::uint64_t> step = std::nullopt) const;
 
   /// The steps of the complete checkpoints that this rank can see, ascending. Local.
   std::vector<std::uint64_t> steps() const;

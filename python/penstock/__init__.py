@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from penstock import dataset, model, plan, redistribute, trace
     from penstock._penstock import __version__
     from penstock.call import CollectiveOptions
-    from penstock.checkpoint import Checkpointer, CheckpointHandle
+    from penstock.checkpoint import ArrayInfo, Checkpointer, CheckpointHandle, CheckpointInfo, register_node
     from penstock.comm import Comm
     from penstock.dataset import Dataset, Skipped, Stats, TreeDataset
     from penstock.file import File, FileRequest
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _PARTS = {
     "_penstock": ("__version__",),
     "call": ("CollectiveOptions",),
-    "checkpoint": ("CheckpointHandle", "Checkpointer"),
+    "checkpoint": ("ArrayInfo", "CheckpointHandle", "CheckpointInfo", "Checkpointer", "register_node"),
     "comm": ("Comm",),
     "dataset": ("Dataset", "Skipped", "Stats", "TreeDataset"),
     "file": ("File", "FileRequest"),
@@ -46,10 +46,12 @@ _PARTS = {
 _MODULES = ("dataset", "model", "plan", "redistribute", "trace")
 
 __all__ = [
+    "ArrayInfo",
     "Blob",
     "BlobInfo",
     "CheckReport",
     "CheckpointHandle",
+    "CheckpointInfo",
     "Checkpointer",
     "CollectiveOptions",
     "Comm",
@@ -81,6 +83,7 @@ __all__ = [
     "model",
     "plan",
     "redistribute",
+    "register_node",
     "relabel",
     "trace",
 ]

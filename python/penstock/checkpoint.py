@@ -5,38 +5,53 @@ from __future__ import annotations
 import atexit
 import itertools
 import json
-import math
 import operator
 import sys
 import time
 import warnings
 import weakref
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from penstock import _penstock
+from penstock.checkpoint_tree import (
+    ArrayInfo,
+    Comparison,
+    Restorer,
+    bits_of,
+    check_types,
+    encode,
+    flatten_layouts,
+    leaves,
+    matches,
+    register_node,
+    summary,
+)
 from penstock.error import Error
 from penstock.layout import DistArray, Layout
 
 if TYPE_CHECKING:
-    from typing import Literal
+    from penstock.checkpoint_tree import Saved
 
-    from numpy.typing import NDArray
-
-    #: (name, element type, layout, memory)
-    _Saved = tuple[str, str, _penstock.Layout, NDArray[Any] | None]
-
-# Element types that are saved as such. Other types are saved as the bits of an unsigned integer of their size.
-_NATIVE = {
-    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
-}  # fmt: skip
-_BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64", 16: "complex128"}
+__all__ = ["ArrayInfo", "CheckpointHandle", "CheckpointInfo", "Checkpointer", "register_node"]
 
 _open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
 _numbers = itertools.count()
+
+
+_REQUIRED: Any = object()
+_Default = TypeVar("_Default")
+
+
+class CheckpointInfo(NamedTuple):
+    """What a checkpoint holds. To know it, only the manifest is read."""
+
+    step: int
+    nbytes: int  #: of all arrays
+    #: By name: "layers/0/w".
+    arrays: dict[str, ArrayInfo]
+    #: Dictionaries, lists and tuples as saved, with an ArrayInfo for each array; other containers are dictionaries.
+    tree: Any
 
 
 class CheckpointHandle:
@@ -116,6 +131,7 @@ class Checkpointer:
             raise Error(f"keep is {keep}; expected a number of checkpoints from 1 on, or None to keep all")
         if chunk_bytes < 0:
             raise Error(f"chunk_bytes is {chunk_bytes}; expected a multiple of 64 above 0")
+        self._where = url if burst_buffer is None else f"{url} and {burst_buffer}"
         self._comm = _penstock_comm(comm)
         self._rank = 0 if self._comm is None else self._comm.Get_rank()
         core = None if self._comm is None else self._comm._open()
@@ -135,8 +151,11 @@ class Checkpointer:
         ----------
         step : int
             Checkpoints are ordered by step. An existing step is replaced once the new one is drained.
-        tree : dict, list, tuple or leaf
-            Nested containers with the same structure on all ranks. Dictionary keys are strings or integers. Leaves:
+        tree : dict, list, tuple, named tuple, dataclass, node of a registered type, or leaf
+            Nested containers with the same structure on all ranks. Dictionary keys are strings or integers. Types are kept
+            by name (see :meth:`restore`); :func:`penstock.register_node` adds more. Dictionaries of other types come back as
+            ``dict`` (ordered ones as they were), lists and tuples of other types as ``list`` and ``tuple``. A dataclass's
+            field with ``metadata={"pytree_node": False}`` that cannot be saved is left out. Leaves:
 
             - :class:`penstock.DistArray`: every rank passes its part;
             - arrays (NumPy, DLPack), equal on all ranks: rank 0's is saved;
@@ -154,11 +173,11 @@ class Checkpointer:
         step = operator.index(step)
         if step < 0 or step >= 1 << 64:
             raise Error(f"step is {step}; expected a number from 0 on")
-        arrays: list[_Saved] = []
+        arrays: list[Saved] = []
         try:
-            content: dict[str, Any] = {"tree": _encode(tree, "", arrays, self._rank)}
+            content: dict[str, Any] = {"tree": encode(tree, "", arrays, self._rank)}
             if dataset is not None:
-                content["dataset"] = _encode(dataset.state_dict(), "dataset:", arrays, self._rank)
+                content["dataset"] = encode(dataset.state_dict(), "dataset:", arrays, self._rank)
             metadata = json.dumps(content, allow_nan=False)
         except Exception as error:
             # The other ranks wait for this one in save.
@@ -167,13 +186,43 @@ class Checkpointer:
         native = self._native.save(step, arrays, metadata)
         return CheckpointHandle(native, time.perf_counter() - begin)
 
+    @overload
     def restore(
-        self, layouts: Mapping[str, Any] | None = None, step: int | None = None, dataset: Any = None
-    ) -> tuple[int, Any]:
+        self,
+        layouts: Mapping[str, Any] | None = None,
+        step: int | None = None,
+        dataset: Any = None,
+        *,
+        like: Any = ...,
+        only: str | Iterable[str] | None = None,
+    ) -> tuple[int, Any]: ...
+
+    @overload
+    def restore(
+        self,
+        layouts: Mapping[str, Any] | None = None,
+        step: int | None = None,
+        dataset: Any = None,
+        *,
+        like: Any = ...,
+        only: str | Iterable[str] | None = None,
+        default: _Default,
+    ) -> tuple[int, Any] | _Default: ...
+
+    def restore(
+        self,
+        layouts: Mapping[str, Any] | None = None,
+        step: int | None = None,
+        dataset: Any = None,
+        *,
+        like: Any = _REQUIRED,
+        only: str | Iterable[str] | None = None,
+        default: Any = _REQUIRED,
+    ) -> Any:
         """Read the newest complete and intact checkpoint, or the one of ``step``.
 
         It skips damaged checkpoints with a warning. If one tier is damaged, it reads the other, with a warning. See
-        :attr:`restore_warnings`.
+        :attr:`restore_warnings`. Collective, with equal arguments on all ranks.
 
         Parameters
         ----------
@@ -184,45 +233,111 @@ class Checkpointer:
         step : int, optional
         dataset : optional
             Its ``load_state_dict`` gets the saved state.
+        like : tree, optional
+            A tree such as the program saves. Its containers give the types of the result, so no class need be looked up; a
+            saved tuple can become a named tuple, a dictionary a dataclass. Its arrays, or anything with ``shape`` and
+            ``dtype``, must agree with the saved ones in shape and element type. A :class:`penstock.DistArray` or
+            :class:`penstock.Layout` gives a new layout. It is not changed. The error for a tree that differs names all
+            differences.
+        only : str or iterable of str, optional
+            Shell patterns for names of leaves, such as ``"params/*"`` (``*`` matches "/", too). Nothing else is read. The
+            result is then a flat dictionary from name to value or, with ``like``, that tree with these leaves replaced.
+        default : optional
+            Returned as it is if there is no checkpoint at all. All ranks decide alike, which a test of :attr:`latest` on
+            each rank does not guarantee. It is not used for a missing ``step``, for damage, or if a rank cannot look into its
+            burst buffer.
 
         Returns
         -------
         step : int
         tree
-            The saved tree with new arrays: :class:`penstock.DistArray` for those in ``layouts``, ndarrays otherwise.
+            The saved tree with new arrays: :class:`penstock.DistArray` for those that were given a layout, ndarrays
+            otherwise.
+
+        Without ``like``, named tuples, dataclasses and registered nodes get the class that the loaded modules have under the
+        saved name. Nothing is imported or unpickled. Elements of types that NumPy does not know, such as bfloat16 and
+        float8, need ml_dtypes.
 
         Raises
         ------
         penstock.Error
-            "not_found" if there is no checkpoint, "corrupt" if none is intact, "invalid_argument" if a layout does not
-            fit.
+            "not_found" if there is no checkpoint, "corrupt" if none is intact, "invalid_argument" if a layout or ``like``
+            does not fit, or a saved class is not loaded.
         """
+        patterns = [only] if isinstance(only, str) else None if only is None else list(only)
         wanted: dict[str, Any] = {}
-        _flatten(layouts or {}, "", wanted)
-        natives: dict[str, Any] = {}
-        into: dict[str, Any] = {}
+        flatten_layouts(layouts or {}, "", wanted)
         for name, value in wanted.items():
-            if isinstance(value, DistArray):
-                natives[name] = value.layout._native
-                into[name] = _bits(value.local.reshape(-1, order="A"))[0]
-            elif isinstance(value, Layout):
-                natives[name] = value._native
-            else:
+            if not isinstance(value, (DistArray, Layout)):
                 raise Error(f"layouts['{name}'] is a {type(value).__name__}; expected a Layout or a DistArray")
-        found_step, saved, metadata, told = self._native.restore(
-            None if step is None else operator.index(step), natives, into
-        )
+        given = dict(wanted)
+
+        def choose(
+            step: int, saved: list[tuple[str, str, _penstock.Layout]], metadata: str
+        ) -> tuple[dict[str, Any], dict[str, Any], list[str] | None]:
+            content = json.loads(metadata)
+            wanted.clear()
+            wanted.update(given)
+            if like is not _REQUIRED:
+                shapes = {name: tuple(Layout(layout).shape) for name, _, layout in saved}
+                comparison = Comparison(patterns, shapes)
+                comparison.compare(content["tree"], like, "")
+                comparison.check()
+                for name, layout in comparison.layouts.items():
+                    wanted.setdefault(name, layout)
+            elif patterns is None:
+                check_types(content["tree"], "")
+            natives: dict[str, Any] = {}
+            into: dict[str, Any] = {}
+            for name, value in wanted.items():
+                natives[name] = value.layout._native if isinstance(value, DistArray) else value._native
+                if isinstance(value, DistArray):
+                    into[name] = bits_of(value.local.reshape(-1, order="A"))[0]
+            if patterns is None:
+                return natives, into, None
+            names = [name for name, _, _ in saved if name.startswith("dataset:") or matches(name, patterns)]
+            if not any(matches(path or "tree", patterns) for path, _ in leaves(content["tree"], "")):
+                known = ", ".join(repr(path) for path, _ in itertools.islice(leaves(content["tree"], ""), 20))
+                raise Error(f"only={patterns} matches no leaf of the checkpoint of step {step}; it has {known}, …")
+            return natives, into, names
+
+        found = self._native.restore(None if step is None else operator.index(step), choose)
+        if found is None:
+            if default is not _REQUIRED and step is None:
+                return default
+            what = "checkpoint" if step is None else f"checkpoint of step {step}"
+            raise Error(f"there is no complete {what} at {self._where}", "not_found")
+        found_step, saved, metadata, told = found
         self.restore_warnings = told
         for text in told:
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         arrays = {name: (dtype, Layout(layout), memory, wanted.get(name)) for name, dtype, layout, memory in saved}
         content = json.loads(metadata)
-        tree = _decode(content["tree"], arrays, self._rank)
+        restorer = Restorer(arrays, self._rank, patterns)
+        if patterns is not None and like is _REQUIRED:
+            tree = restorer.selected(content["tree"])
+        elif like is _REQUIRED:
+            tree = restorer.restore(content["tree"], "")
+        else:
+            tree = restorer.restore(content["tree"], "", like)
         if dataset is not None:
             if "dataset" not in content:
                 raise Error(f"the checkpoint of step {found_step} was saved without a dataset", "not_found")
-            dataset.load_state_dict(_decode(content["dataset"], arrays, self._rank))
+            dataset.load_state_dict(Restorer(arrays, self._rank).restore(content["dataset"], "dataset:"))
         return found_step, tree
+
+    def inspect(self, step: int | None = None) -> CheckpointInfo:
+        """What the newest checkpoint, or that of ``step``, holds: names, types, shapes, plain values. Reads no array. Local.
+
+        Raises
+        ------
+        penstock.Error
+            "not_found", "corrupt".
+        """
+        found_step, saved, metadata = self._native.inspect(None if step is None else operator.index(step))
+        layouts = {name: Layout(layout) for name, _, layout in saved}
+        tree, arrays = summary(json.loads(metadata)["tree"], layouts)
+        return CheckpointInfo(found_step, sum(array.nbytes for array in arrays.values()), arrays, tree)
 
     def steps(self) -> list[int]:
         """The steps of the complete checkpoints that this rank can see, ascending. Local."""
@@ -287,136 +402,3 @@ def _penstock_comm(comm: Any) -> Any:
     from penstock.comm import Comm
 
     return comm if isinstance(comm, Comm) else Comm(comm)
-
-
-# -- trees as JSON ------------------------------------------------------------------------------------------------
-#
-# None, booleans, strings, integers and finite floats are JSON values. Everything else is an object with one member, whose
-# name is its kind.
-
-
-def _joined(prefix: str, key: object) -> str:
-    separator = "" if not prefix or prefix.endswith(":") else "/"
-    return f"{prefix}{separator}{key}"
-
-
-def _encode(node: Any, path: str, arrays: list[_Saved], rank: int) -> Any:
-    if node is None or isinstance(node, (bool, str)):
-        return node
-    if isinstance(node, np.generic):
-        return {"scalar": [_described(node.dtype, path), node.tobytes().hex()]}
-    if isinstance(node, int):
-        return int(node)
-    if isinstance(node, float):
-        return float(node) if math.isfinite(node) else {"float": repr(float(node))}
-    if isinstance(node, complex):
-        return {"complex": [repr(node.real), repr(node.imag)]}
-    if isinstance(node, (bytes, bytearray)):
-        return {"bytes": bytes(node).hex()}
-    if isinstance(node, Mapping):
-        items = []
-        for key, value in node.items():
-            if not isinstance(key, (str, int)) or isinstance(key, bool):
-                raise Error(f"'{path}' has the key {key!r}; expected strings and integers")
-            items.append([key, _encode(value, _joined(path, key), arrays, rank)])
-        return {"dict": items}
-    if isinstance(node, (list, tuple)):
-        items = [_encode(value, _joined(path, index), arrays, rank) for index, value in enumerate(node)]
-        return {"tuple" if isinstance(node, tuple) else "list": items}
-    if isinstance(node, DistArray):
-        if node.rank != rank and node.layout.local_size(rank) != node.local.size:
-            raise Error(f"'{path}' is the part of rank {node.rank}, saved by rank {rank}")
-        bits, dtype = _bits(node.local.reshape(-1, order="A"))
-        if bits is None:
-            raise Error(f"'{path}' has elements of {node.dtype}, which a DistArray cannot save")
-        arrays.append((path or "tree", dtype, node.layout._native, bits))
-        return {"distributed": [path or "tree", _described(node.dtype, path)]}
-    if isinstance(node, np.ndarray) or hasattr(node, "__dlpack__") or hasattr(node, "__array__"):
-        return _encode_array(node, path or "tree", arrays, rank)
-    raise Error(
-        f"'{path}' is a {type(node).__name__}, which cannot be saved; expected arrays, numbers, strings, bytes, None, and "
-        "dictionaries, lists and tuples of them"
-    )
-
-
-def _encode_array(node: Any, path: str, arrays: list[_Saved], rank: int) -> Any:
-    array = np.asarray(node) if isinstance(node, np.ndarray) or hasattr(node, "__array__") else np.from_dlpack(node)
-    described = _described(array.dtype, path)
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-        described = _described(array.dtype, path)
-    flat = np.ascontiguousarray(array).reshape(-1)
-    bits, dtype = _bits(flat)
-    shape = array.shape
-    if bits is None:  # elements of an odd size: strings, long doubles
-        bits, dtype, shape = flat.view(np.uint8), "uint8", (flat.nbytes,)
-    arrays.append((path, dtype, Layout.whole(shape)._native, bits if rank == 0 else None))
-    return {"array": [path, described, list(array.shape)]}
-
-
-def _bits(flat: NDArray[Any]) -> tuple[NDArray[Any] | None, str]:
-    """The elements as a type that is saved, and its name; None for sizes that none has."""
-    if flat.dtype.name in _NATIVE and flat.dtype.isnative:
-        return flat, flat.dtype.name
-    dtype = _BITS.get(flat.dtype.itemsize)
-    return (None, "") if dtype is None else (flat.view(dtype), dtype)
-
-
-def _described(dtype: np.dtype[Any], path: str) -> str:
-    if dtype.hasobject or dtype.names is not None:
-        raise Error(f"'{path}' has elements of {dtype}; expected numbers, booleans, dates or strings of fixed length")
-    return "bfloat16" if dtype.name == "bfloat16" else dtype.str
-
-
-def _dtype(described: str) -> np.dtype[Any]:
-    if described != "bfloat16":
-        return np.dtype(described)
-    try:
-        from ml_dtypes import bfloat16
-    except ImportError:
-        return np.dtype(np.uint16)  # NumPy has no such type: the bits
-    known: np.dtype[Any] = np.dtype(bfloat16)
-    return known
-
-
-def _decode(node: Any, arrays: dict[str, tuple[str, Layout, NDArray[Any] | None, Any]], rank: int) -> Any:
-    if not isinstance(node, dict):
-        return node
-    ((kind, value),) = node.items()
-    if kind == "dict":
-        return {key: _decode(item, arrays, rank) for key, item in value}
-    if kind in ("list", "tuple"):
-        items = [_decode(item, arrays, rank) for item in value]
-        return tuple(items) if kind == "tuple" else items
-    if kind == "float":
-        return float(value)
-    if kind == "complex":
-        return complex(float(value[0]), float(value[1]))
-    if kind == "bytes":
-        return bytes.fromhex(value)
-    if kind == "scalar":
-        return np.frombuffer(bytes.fromhex(value[1]), _dtype(value[0]))[0]
-    _, layout, memory, wanted = arrays[value[0]]
-    dtype = _dtype(value[1])
-    if isinstance(wanted, DistArray):
-        if wanted.dtype != dtype:
-            raise Error(f"'{value[0]}' was saved with elements of {dtype}, the DistArray to fill has {wanted.dtype}")
-        return wanted
-    if memory is None:
-        raise Error(f"'{value[0]}' has no memory, and no DistArray to fill", "internal")
-    flat = memory.view(dtype)
-    order: Literal["C", "F"] = "C" if layout.storage == "row" else "F"
-    if wanted is not None:
-        return DistArray(wanted, flat.reshape(layout.local_shape(rank), order=order), rank)
-    return flat.reshape(value[2] if kind == "array" else layout.shape, order=order)
-
-
-def _flatten(layouts: Any, path: str, to: dict[str, Any]) -> None:
-    if isinstance(layouts, Mapping):
-        for key, value in layouts.items():
-            _flatten(value, _joined(path, key), to)
-    elif isinstance(layouts, (list, tuple)):
-        for index, value in enumerate(layouts):
-            _flatten(value, _joined(path, index), to)
-    elif layouts is not None:
-        to[path or "tree"] = layouts

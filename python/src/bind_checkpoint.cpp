@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "buffer.hpp"
@@ -43,6 +45,14 @@ nb::object array_of(const RestoredArray& array) {
   auto* kept = new std::shared_ptr<std::byte>(array.memory);
   const nb::capsule owner(kept, [](void* memory) noexcept { delete static_cast<std::shared_ptr<std::byte>*>(memory); });
   return nb::cast(nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(array.local.data(), {array.local.size()}, owner));
+}
+
+nb::list arrays_of(const CheckpointInfo& info) {
+  nb::list arrays;
+  for (const SavedArray& array : info.arrays) {
+    arrays.append(nb::make_tuple(array.name, std::string(name(array.dtype)), array.layout));
+  }
+  return arrays;
 }
 
 /// Closable: close() destroys the checkpointer while Python may still hold this.
@@ -98,31 +108,59 @@ class PyCheckpointer {
     checkpointer.fail_save(step, Error(ErrorCode::invalid_argument, message));
   }
 
-  /// Returns (step, [(name, dtype, layout, memory)], metadata, warnings).
-  nb::tuple restore(std::optional<std::uint64_t> step, const nb::dict& layouts, const nb::dict& into) {
+  /// `choose` is called with (step, [(name, dtype, layout)], metadata) and returns (layouts, into, names or None).
+  /// Returns (step, [(name, dtype, layout, memory)], metadata, warnings), or None if there is no checkpoint.
+  nb::object restore(std::optional<std::uint64_t> step, const nb::callable& choose) {
     RestoreOptions options;
     options.step = step;
     std::vector<ArrayView> views;
-    for (const auto& [name, layout] : layouts) {
-      options.layouts.emplace(nb::cast<std::string>(name), nb::cast<const Layout&>(layout));
-    }
-    for (const auto& [name, memory] : into) {
-      const auto text = nb::cast<std::string>(name);
-      views.push_back(view(memory, Access::write, text.c_str()));
-      options.into.emplace(text, views.back().writable_bytes());
-    }
+    options.choose = [&](const CheckpointInfo& info, RestoreOptions& chosen) {
+      const nb::gil_scoped_acquire acquired;
+      views.clear();
+      try {
+        const auto [layouts, into, only] =
+            nb::cast<std::tuple<nb::dict, nb::dict, std::optional<std::vector<std::string>>>>(
+                choose(info.step, arrays_of(info), info.metadata));
+        for (const auto& [name, layout] : layouts) {
+          chosen.layouts.emplace(nb::cast<std::string>(name), nb::cast<const Layout&>(layout));
+        }
+        for (const auto& [name, memory] : into) {
+          const auto text = nb::cast<std::string>(name);
+          views.push_back(view(memory, Access::write, text.c_str()));
+          chosen.into.emplace(text, views.back().writable_bytes());
+        }
+        if (only) chosen.only.emplace(only->begin(), only->end());
+      } catch (nb::python_error& error) {
+        // The other ranks must learn of it.
+        const nb::object value = nb::borrow(error.value());
+        const nb::object message = nb::getattr(value, "message", nb::none());
+        throw Error(ErrorCode::invalid_argument, nb::cast<std::string>(message.is_none() ? nb::str(value) : message));
+      }
+    };
     Checkpointer& checkpointer = get();
-    Restored restored;
+    std::optional<Restored> restored;
     {
       const nb::gil_scoped_release released;
-      restored = checkpointer.restore(options);
+      restored = checkpointer.try_restore(options);
     }
+    if (!restored) return nb::none();
     nb::list arrays;
-    for (const RestoredArray& array : restored.arrays) {
+    for (const RestoredArray& array : restored->arrays) {
       arrays.append(nb::make_tuple(array.name, std::string(name(array.dtype)), array.layout,
                                    array.memory ? array_of(array) : nb::none()));
     }
-    return nb::make_tuple(restored.step, arrays, restored.metadata, restored.warnings);
+    return nb::make_tuple(restored->step, arrays, restored->metadata, restored->warnings);
+  }
+
+  /// Returns (step, [(name, dtype, layout)], metadata).
+  nb::tuple inspect(std::optional<std::uint64_t> step) const {
+    Checkpointer& checkpointer = get();
+    CheckpointInfo info;
+    {
+      const nb::gil_scoped_release released;
+      info = checkpointer.inspect(step);
+    }
+    return nb::make_tuple(info.step, arrays_of(info), info.metadata);
   }
 
  private:
@@ -156,11 +194,14 @@ void bind_checkpoint(nb::module_& module) {
                    "numpy.typing.NDArray[typing.Any] | None]], metadata: str, /) -> "
                    "CheckpointHandle"))
       .def("fail_save", &PyCheckpointer::fail_save)
-      .def("restore", &PyCheckpointer::restore, nb::arg("step").none(), nb::arg("layouts"), nb::arg("into"),
-           nb::sig("def restore(self, step: int | None, layouts: dict[str, Layout], "
-                   "into: dict[str, numpy.typing.NDArray[typing.Any]]) -> "
+      .def("restore", &PyCheckpointer::restore, nb::arg("step").none(), nb::arg("choose"),
+           nb::sig("def restore(self, step: int | None, "
+                   "choose: collections.abc.Callable[[int, list[tuple[str, str, Layout]], str], "
+                   "tuple[dict[str, Layout], dict[str, numpy.typing.NDArray[typing.Any]], list[str] | None]]) -> "
                    "tuple[int, list[tuple[str, str, Layout, numpy.typing.NDArray[numpy.uint8] | None]], str, "
-                   "list[str]]"))
+                   "list[str]] | None"))
+      .def("inspect", &PyCheckpointer::inspect, nb::arg("step").none(),
+           nb::sig("def inspect(self, step: int | None) -> tuple[int, list[tuple[str, str, Layout]], str]"))
       .def("steps", [](const PyCheckpointer& self) { return self.get().steps(); })
       .def("reserve",
            [](const PyCheckpointer& self, std::uint64_t local_bytes) {

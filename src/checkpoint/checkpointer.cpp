@@ -101,6 +101,14 @@ Restored Checkpointer::restore(const RestoreOptions& options) {
   return checkpoint::restore(*state_->caller, state_->saver->tiers(), options);
 }
 
+std::optional<Restored> Checkpointer::try_restore(const RestoreOptions& options) {
+  return checkpoint::try_restore(*state_->caller, state_->saver->tiers(), options);
+}
+
+CheckpointInfo Checkpointer::inspect(std::optional<std::uint64_t> step) const {
+  return checkpoint::inspect(state_->saver->tiers(), step);
+}
+
 std::vector<std::uint64_t> Checkpointer::steps() const {
   std::vector<std::uint64_t> steps;
   for (const checkpoint::Version& version : checkpoint::complete_versions(state_->saver->tiers())) {

@@ -46,13 +46,51 @@ std::optional<std::string> damage_of(const Poll<Value>& poll, const std::string&
   return damage;
 }
 
+/// "checkpoint of step 3 at file:///slow and file:///fast"
+std::string subject_of(const Tiers& tiers, std::optional<std::uint64_t> step) {
+  const std::string what = step ? "checkpoint of step " + std::to_string(*step) : "checkpoint";
+  return what + " at " + tiers.slow->url() + (tiers.fast ? " and " + tiers.fast->url() : "");
+}
+
+std::vector<const store::Backend*> places(const Tiers& tiers) {
+  if (tiers.fast) return {tiers.fast.get(), tiers.slow.get()};
+  return {tiers.slow.get()};
+}
+
+/// The text of an intact manifest in either tier.
+std::string manifest_text(const Tiers& tiers, const Version& version, int rank) {
+  const std::string key = manifest_key(version);
+  std::optional<Error> failure;
+  for (const store::Backend* tier : places(tiers)) {
+    if (!tier->exists(key)) continue;
+    std::string text;
+    std::optional<Error> damage = attempt(tier->url() + ": object " + key, rank, [&] {
+      const std::vector<std::byte> bytes = store::read_all(*tier, key);
+      text.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      if (Manifest::parse(text).version != version) throw Error(ErrorCode::corrupt, "it is of another checkpoint");
+    });
+    if (!damage) return text;
+    if (!is_damage(damage->code())) throw *damage;
+    failure = damage;
+  }
+  if (failure) throw *failure;
+  throw Error(ErrorCode::not_found, tiers.slow->url() + ": " + key + " has been removed meanwhile");
+}
+
+CheckpointInfo info_of(const Manifest& manifest) {
+  CheckpointInfo info{manifest.version.step, {}, manifest.metadata};
+  for (const ArraySpec& array : manifest.arrays) info.arrays.push_back({array.name, array.dtype, array.layout});
+  return info;
+}
+
 /// One call of restore().
 class Restoration {
  public:
   Restoration(Peers& peers, const Tiers& tiers, const RestoreOptions& options)
       : peers_(peers), tiers_(tiers), options_(options) {}
 
-  Restored run() {
+  /// Empty if there is no checkpoint to try.
+  std::optional<Restored> run() {
     std::set<Version> tried;
     // Meanwhile another run may remove old checkpoints and complete new ones.
     while (true) {
@@ -62,10 +100,19 @@ class Restoration {
       }
       if (untried.empty()) break;
       for (auto version = untried.rbegin(); version != untried.rend(); ++version) {
-        if (std::optional<Restored> restored = try_version(*version)) return *std::move(restored);
+        if (std::optional<Restored> restored = try_version(*version)) return restored;
       }
     }
-    fail(!tried.empty());
+    if (!tried.empty()) throw Error(ErrorCode::corrupt, "no intact " + subject_of(tiers_, options_.step) + reasons());
+    // A burst buffer that cannot be listed may hold the only checkpoint.
+    if (unlisted_)
+      throw Error(ErrorCode::io,
+                  "cannot tell whether there is a complete " + subject_of(tiers_, options_.step) + reasons());
+    return std::nullopt;
+  }
+
+  [[noreturn]] void fail_not_found() const {
+    throw Error(ErrorCode::not_found, "there is no complete " + subject_of(tiers_, options_.step) + reasons());
   }
 
  private:
@@ -74,28 +121,24 @@ class Restoration {
     struct Request {
       std::uint64_t step = 0;
       std::uint64_t any_step = 0;
-      Digest layouts{};
+      std::uint64_t unlisted = 0;
     };
     std::vector<Version> mine;
+    const std::size_t told = warnings_.size();
     const std::vector<Request> requests = agree(peers_, "restore", [&] {
-      std::string layouts;
-      for (const auto& [name, layout] : options_.layouts) layouts += name + '\n' + layout.serialize() + '\n';
       // All ranks see the same slow tier, so one rank lists it for all.
       if (peers_.rank() == 0) add_complete(*tiers_.slow, mine);
       if (tiers_.fast) {
         const auto failure = attempt("burst buffer", peers_.rank(), [&] { add_complete(*tiers_.fast, mine); });
         if (failure) warnings_.push_back(failure->message());
       }
-      return Request{options_.step.value_or(0), options_.step ? 0u : 1u, digest(layouts)};
+      return Request{options_.step.value_or(0), options_.step ? 0u : 1u, warnings_.size() > told ? 1u : 0u};
     });
+    unlisted_ = std::any_of(requests.begin(), requests.end(), [](const Request& one) { return one.unlisted != 0; });
     for (std::size_t r = 0; r < requests.size(); ++r) {
-      if (requests[r].step == requests[0].step && requests[r].any_step == requests[0].any_step &&
-          requests[r].layouts == requests[0].layouts) {
-        continue;
-      }
+      if (requests[r].step == requests[0].step && requests[r].any_step == requests[0].any_step) continue;
       throw Error(ErrorCode::mismatch, "restore: rank " + std::to_string(r) +
-                                           " asks for another step or other layouts than rank 0; all ranks must ask "
-                                           "for the same");
+                                           " asks for another step than rank 0; all ranks must ask for the same");
     }
     seen_.assign(requests.size(), {});
     std::set<Version> all;
@@ -115,14 +158,10 @@ class Restoration {
     }
   }
 
-  [[noreturn]] void fail(bool tried) const {
-    const std::string what = options_.step ? "checkpoint of step " + std::to_string(*options_.step) : "checkpoint";
-    std::string where = tiers_.slow->url();
-    if (tiers_.fast) where += " and " + tiers_.fast->url();
-    std::string reasons;
-    for (const std::string& warning : warnings_) reasons += "\n  " + warning;
-    if (tried) throw Error(ErrorCode::corrupt, "no intact " + what + " at " + where + ":" + reasons);
-    throw Error(ErrorCode::not_found, "there is no complete " + what + " at " + where + reasons);
+  std::string reasons() const {
+    std::string text = warnings_.empty() ? "" : ":";
+    for (const std::string& warning : warnings_) text += "\n  " + warning;
+    return text;
   }
 
   /// Empty, with a warning, if the checkpoint is damaged. Equal on all ranks.
@@ -133,8 +172,9 @@ class Restoration {
     if (!manifest) return std::nullopt;
     Restored restored;
     std::vector<std::string> repairs;
+    const RestoreOptions chosen = choose(*manifest);
     const Poll<Done> read = poll(peers_, what, [&] {
-      restored.arrays = read_arrays(*manifest, repairs);
+      restored.arrays = read_arrays(*manifest, chosen, repairs);
       return Done{};
     });
     if (const std::optional<std::string> damage = damage_of(read, what)) {
@@ -148,13 +188,36 @@ class Restoration {
     return restored;
   }
 
+  /// The options for this checkpoint. Equal on all ranks.
+  RestoreOptions choose(const Manifest& manifest) {
+    RestoreOptions chosen = options_;
+    const std::vector<Digest> digests = agree(peers_, "restore", [&] {
+      if (options_.choose) options_.choose(info_of(manifest), chosen);
+      check_names(manifest, chosen.layouts, "layouts");
+      check_names(manifest, chosen.into, "into");
+      std::string text;
+      for (const auto& [name, layout] : chosen.layouts) text += name + '\n' + layout.serialize() + '\n';
+      if (chosen.only) {
+        for (const std::string& name : *chosen.only) text += '\n' + name;
+      }
+      return digest(text);
+    });
+    for (std::size_t r = 0; r < digests.size(); ++r) {
+      if (digests[r] == digests[0]) continue;
+      throw Error(ErrorCode::mismatch, "restore: rank " + std::to_string(r) +
+                                           " asks for other arrays or layouts than rank 0; all ranks must ask for the "
+                                           "same");
+    }
+    return chosen;
+  }
+
   /// The manifest, from the first rank that sees an intact one.
   std::optional<Manifest> read_manifest(const Version& version, const std::string& what) {
     for (std::size_t holder = 0; holder < seen_.size(); ++holder) {
       if (!seen_[holder].contains(version)) continue;
       std::string text;
       const Poll<Done> read = poll(peers_, what, [&] {
-        if (static_cast<std::size_t>(peers_.rank()) == holder) text = read_manifest_here(version);
+        if (static_cast<std::size_t>(peers_.rank()) == holder) text = manifest_text(tiers_, version, peers_.rank());
         return Done{};
       });
       if (const std::optional<std::string> damage = damage_of(read, what)) {
@@ -164,30 +227,6 @@ class Restoration {
       return Manifest::parse(broadcast_text(peers_, std::move(text), static_cast<int>(holder)));
     }
     return std::nullopt;
-  }
-
-  std::string read_manifest_here(const Version& version) {
-    const std::string key = manifest_key(version);
-    std::optional<Error> failure;
-    for (const store::Backend* tier : places()) {
-      if (!tier->exists(key)) continue;
-      std::string text;
-      std::optional<Error> damage = attempt(tier->url() + ": object " + key, peers_.rank(), [&] {
-        const std::vector<std::byte> bytes = store::read_all(*tier, key);
-        text.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-        if (Manifest::parse(text).version != version) throw Error(ErrorCode::corrupt, "it is of another checkpoint");
-      });
-      if (!damage) return text;
-      if (!is_damage(damage->code())) throw *damage;
-      failure = damage;
-    }
-    if (failure) throw *failure;
-    throw Error(ErrorCode::not_found, tiers_.slow->url() + ": " + key + " has been removed meanwhile");
-  }
-
-  std::vector<const store::Backend*> places() const {
-    if (tiers_.fast) return {tiers_.fast.get(), tiers_.slow.get()};
-    return {tiers_.slow.get()};
   }
 
   /// Throws invalid_argument for a name that is not in the checkpoint.
@@ -207,11 +246,11 @@ class Restoration {
     }
   }
 
-  RestoredArray target_of(const ArraySpec& saved) const {
-    const auto wanted = options_.layouts.find(saved.name);
+  RestoredArray target_of(const ArraySpec& saved, const RestoreOptions& chosen) const {
+    const auto wanted = chosen.layouts.find(saved.name);
     RestoredArray array{saved.name,
                         saved.dtype,
-                        wanted != options_.layouts.end()
+                        wanted != chosen.layouts.end()
                             ? wanted->second
                             : Layout::whole(saved.layout.shape(), peers_.rank(), peers_.size()),
                         {},
@@ -227,8 +266,8 @@ class Restoration {
                                                    std::to_string(peers_.size()));
     }
     const std::uint64_t wanted_bytes = local_bytes({saved.name, saved.dtype, array.layout}, peers_.rank());
-    const auto into = options_.into.find(saved.name);
-    if (into == options_.into.end()) {
+    const auto into = chosen.into.find(saved.name);
+    if (into == chosen.into.end()) {
       array.memory = allocate(wanted_bytes);
       array.local = {array.memory.get(), wanted_bytes};
     } else if (into->second.size() != wanted_bytes) {
@@ -241,15 +280,15 @@ class Restoration {
     return array;
   }
 
-  std::vector<RestoredArray> read_arrays(const Manifest& manifest, std::vector<std::string>& repairs) const {
-    check_names(manifest, options_.layouts, "layouts");
-    check_names(manifest, options_.into, "into");
+  std::vector<RestoredArray> read_arrays(const Manifest& manifest, const RestoreOptions& chosen,
+                                         std::vector<std::string>& repairs) const {
     const auto saved_ranks = static_cast<std::size_t>(manifest.ranks());
     std::vector<RestoredArray> arrays;
     std::vector<std::vector<Piece>> pieces(saved_ranks);
     for (std::size_t a = 0; a < manifest.arrays.size(); ++a) {
       const ArraySpec& saved = manifest.arrays[a];
-      arrays.push_back(target_of(saved));
+      if (chosen.only && !chosen.only->contains(saved.name)) continue;
+      arrays.push_back(target_of(saved, chosen));
       plan_pieces(saved.layout, arrays.back().layout, peers_.rank(), size_bytes(saved.dtype), manifest.offsets_bytes[a],
                   arrays.back().local, pieces);
     }
@@ -257,7 +296,7 @@ class Restoration {
     for (std::size_t i = 0; i < saved_ranks; ++i) {
       const std::size_t r = (static_cast<std::size_t>(peers_.rank()) + i) % saved_ranks;
       if (pieces[r].empty()) continue;
-      ObjectReader reader({places(), data_key(manifest.version, static_cast<int>(r))}, manifest.objects[r],
+      ObjectReader reader({places(tiers_), data_key(manifest.version, static_cast<int>(r))}, manifest.objects[r],
                           manifest.chunk_bytes, [&](const std::string& text) { repairs.push_back(text); });
       fill(pieces[r], manifest.chunk_bytes, [&](std::uint64_t index) { return reader.chunk(index); });
       pieces[r] = {};
@@ -270,12 +309,35 @@ class Restoration {
   const RestoreOptions& options_;
   std::vector<std::set<Version>> seen_;  ///< by rank
   std::vector<std::string> warnings_;
+  bool unlisted_ = false;  ///< some rank could not list its burst buffer
 };
 
 }  // namespace
 
 Restored restore(Peers& peers, const Tiers& tiers, const RestoreOptions& options) {
+  Restoration restoration(peers, tiers, options);
+  std::optional<Restored> restored = restoration.run();
+  if (!restored) restoration.fail_not_found();
+  return *std::move(restored);
+}
+
+std::optional<Restored> try_restore(Peers& peers, const Tiers& tiers, const RestoreOptions& options) {
   return Restoration(peers, tiers, options).run();
+}
+
+CheckpointInfo inspect(const Tiers& tiers, std::optional<std::uint64_t> step) {
+  CheckpointInfo info;
+  std::optional<Error> damage;
+  const std::vector<Version> all = complete_versions(tiers);
+  for (auto version = all.rbegin(); version != all.rend(); ++version) {
+    if (step && version->step != *step) continue;
+    damage = attempt("checkpoint of " + describe(*version), -1,
+                     [&] { info = info_of(Manifest::parse(manifest_text(tiers, *version, -1))); });
+    if (!damage) return info;
+    if (!is_damage(damage->code())) break;
+  }
+  if (damage) throw *damage;
+  throw Error(ErrorCode::not_found, "there is no complete " + subject_of(tiers, step));
 }
 
 std::vector<Version> complete_versions(const Tiers& tiers) {

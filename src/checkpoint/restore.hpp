@@ -9,6 +9,10 @@ namespace penstock::checkpoint {
 
 /// Implements Checkpointer::restore. Collective.
 Restored restore(Peers& peers, const Tiers& tiers, const RestoreOptions& options);
+/// Implements Checkpointer::try_restore. Collective.
+std::optional<Restored> try_restore(Peers& peers, const Tiers& tiers, const RestoreOptions& options);
+/// Implements Checkpointer::inspect. Local.
+CheckpointInfo inspect(const Tiers& tiers, std::optional<std::uint64_t> step);
 
 /// Versions with a manifest in either tier, as this rank sees them, ascending. Local.
 std::vector<Version> complete_versions(const Tiers& tiers);

@@ -19,8 +19,7 @@ struct Ranks {
 /// that rank. Allocates nothing if no rank passes one.
 void require_all(MPI_Comm comm, const std::exception_ptr& failure);
 
-/// Finds the nodes by one small exchange. The constructor allocates all memory. Ranks share a node if they run under
-/// one kernel and one host name and see the same /dev/shm, in which they share memory.
+/// Finds the nodes by one small exchange. The constructor allocates all memory.
 class RankFinder {
  public:
   explicit RankFinder(int size);
@@ -33,6 +32,7 @@ class RankFinder {
     std::uint64_t thread_level;
   };
   std::vector<Facts> facts_;
+  std::vector<std::uint64_t> names_;
   std::vector<std::int32_t> order_;
   Ranks ranks_;
 };

@@ -23,7 +23,7 @@ namespace {
 /// Never destroyed: MPI_Finalize may run in an exit handler.
 struct Registry {
   std::shared_mutex mutex;
-  std::map<MPI_Comm, std::unique_ptr<Communicator>> by_handle;
+  std::map<MPI_Comm, std::shared_ptr<Communicator>> by_handle;
   std::uint64_t next_number = 0;
   int key = MPI_KEYVAL_INVALID;
 };
@@ -47,7 +47,7 @@ struct Last {
 thread_local Last last __attribute__((tls_model("initial-exec")));
 
 void forget(Communicator* known) {
-  std::unique_ptr<Communicator> owned;
+  std::shared_ptr<Communicator> owned;
   {
     Registry& all = registry();
     const std::lock_guard lock(all.mutex);
@@ -124,6 +124,12 @@ Communicator* communicator_of(MPI_Comm comm) {
   if (found == nullptr) found = meet(comm);
   if (found != nullptr) last = {comm, found, now};
   return found;
+}
+
+std::shared_ptr<Communicator> shared(const Communicator& on) {
+  Registry& all = registry();
+  const std::shared_lock lock(all.mutex);
+  return all.by_handle.at(on.handle);
 }
 
 void begin_job() {

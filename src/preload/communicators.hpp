@@ -7,14 +7,15 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "penstock/comm.hpp"
 #include "preload/call.hpp"
 
 namespace penstock::preload {
 
-enum class Form : std::uint8_t { blocking, nonblocking };
-inline constexpr std::size_t kForms = 2;
+enum class Form : std::uint8_t { blocking, nonblocking, persistent };
+inline constexpr std::size_t kForms = 3;
 
 /// The calls of one operation in one form.
 struct Tally {
@@ -29,16 +30,20 @@ struct Tally {
   const char* reason = nullptr;  ///< why calls were native; the last one
 };
 
-/// One communicator. All members change only inside collective calls on it, which MPI wants one at a time.
+struct Channel;
+
+/// One communicator. All members change only inside collective calls on it, which MPI wants one at a time; the tallies
+/// of persistent operations under a lock of their own.
 struct Communicator {
   MPI_Comm handle = MPI_COMM_NULL;
   int rank = 0;
   int ranks = 1;
-  std::uint64_t number = 0;          ///< in the order in which this process met them
-  std::uint64_t calls = 0;           ///< collectives so far; equal on all ranks
-  std::unique_ptr<Comm> penstock{};  ///< once it is prepared
-  std::string why_native{};          ///< never to be prepared
-  bool one_node = false;             ///< once it is prepared: all its ranks belong to jobs on one node
+  std::uint64_t number = 0;                          ///< in the order in which this process met them
+  std::uint64_t calls = 0;                           ///< collectives so far; equal on all ranks
+  std::unique_ptr<Comm> penstock{};                  ///< once it is prepared
+  std::string why_native{};                          ///< never to be prepared
+  bool one_node = false;                             ///< once it is prepared: all its ranks belong to jobs on one node
+  std::vector<std::shared_ptr<Channel>> channels{};  ///< of persistent operations; equal on all ranks
   std::array<std::array<Tally, kForms>, kCollectiveKinds> tallies{};
 
   Tally& tally(CollectiveKind kind, Form form) {
@@ -48,6 +53,9 @@ struct Communicator {
 
 /// nullptr for MPI_COMM_NULL, and outside of MPI_Init and MPI_Finalize.
 Communicator* communicator_of(MPI_Comm comm);
+
+/// Shares the ownership, so that its life can be watched.
+std::shared_ptr<Communicator> shared(const Communicator& on);
 
 /// Makes Penstock's communicator. Collective: `on` is about to enter a blocking collective that synchronises all ranks.
 /// If it fails, it fails on all ranks, and the communicator stays native.

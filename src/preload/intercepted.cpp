@@ -1,18 +1,15 @@
 // The functions of MPI that this library replaces. Each serves the call or passes it to the next library with that
-// name.
-#include <chrono>
+// name. Persistent operations: persistent_intercepted.cpp; files: intercepted_files.cpp.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
-#include <string>
 
-#include "penstock/error.hpp"
 #include "penstock/export.hpp"
 #include "preload/call.hpp"
 #include "preload/communicators.hpp"
-#include "preload/errors.hpp"
+#include "preload/dispatch.hpp"
 #include "preload/own_calls.hpp"
+#include "preload/persistent.hpp"
 #include "preload/report.hpp"
 #include "preload/requests.hpp"
 #include "preload/settings.hpp"
@@ -41,97 +38,6 @@ __attribute__((destructor)) void say_if_not_intercepted() {
       stderr,
       "penstock: this program's calls of MPI could not be intercepted (Fortran under an MPI whose Fortran interface "
       "does not call the C one, or an MPI that is loaded in a namespace of its own); all collectives were MPI's\n");
-}
-
-/// Measures a call, if there is to be a report.
-class Timer {
- public:
-  explicit Timer(std::uint64_t& total_ns) : total_ns_(settings().times ? &total_ns : nullptr) {
-    if (total_ns_ != nullptr) begin_ = std::chrono::steady_clock::now();
-  }
-  ~Timer() {
-    if (total_ns_ != nullptr)
-      *total_ns_ += static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begin_).count());
-  }
-  Timer(const Timer&) = delete;
-  Timer& operator=(const Timer&) = delete;
-
- private:
-  std::uint64_t* total_ns_;
-  std::chrono::steady_clock::time_point begin_{};
-};
-
-/// nullptr if Penstock serves the communicator now. All ranks of `on` come to the same answer: it depends on the number
-/// of calls before this one, and on what MPI wants to be equal.
-const char* why_native(Communicator& on, const Call& call, Form form) {
-  const std::uint64_t before = on.calls++;
-  if (on.penstock == nullptr) {
-    if (!settings().serves) return "a broken option";
-    if (!on.why_native.empty()) return on.why_native.c_str();
-    if (before < settings().after || form != Form::blocking || !synchronises(call)) return "not prepared yet";
-    prepare(on);
-    if (on.penstock == nullptr) return on.why_native.c_str();
-  }
-  if (form == Form::blocking) return nullptr;
-  if (settings().verifies) return "verification, which is for blocking calls";
-  if (!has_progress_hook()) return "this MPI has no hook for progress";
-  return on.one_node ? nullptr : "a job on several nodes";
-}
-
-template <typename Native>
-int run_native(Communicator& on, const Call& call, Form form, const char* reason, Native native) {
-  Tally& tally = on.tally(call.kind, form);
-  ++tally.native;
-  tally.reason = reason;
-  if (settings().times) tally.native_bytes += payload_bytes(call, on.rank, on.ranks);
-  const Timer timer(tally.native_ns);
-  return native();
-}
-
-Request start(Communicator& on, const Translated& call) {
-  Comm& comm = *on.penstock;
-  if (call.items != nullptr) return comm.start_items(call.collective, call.items->send, call.items->receive);
-  return comm.start(call.collective, call.input, call.output);
-}
-
-void run(Communicator& on, const Translated& call) {
-  if (call.items != nullptr)
-    start(on, call).wait();
-  else
-    on.penstock->run(call.collective, call.input, call.output);
-}
-
-/// Runs `action` in place of the program's call.
-template <typename Action>
-int serve(Communicator& on, const Call& call, Form form, Action action) {
-  Tally& tally = on.tally(call.kind, form);
-  ++tally.served;
-  if (settings().times) tally.served_bytes += payload_bytes(call, on.rank, on.ranks);
-  const Timer timer(tally.served_ns);
-  try {
-    return action();
-  } catch (const std::exception& error) {
-    return raise(on.handle, error);
-  }
-}
-
-/// Gives the call to Penstock or to `native`. `action(on, translated)` runs it in Penstock.
-template <typename Native, typename Action>
-int dispatch(const Call& call, Form form, Native native, Action action) {
-  Communicator* const on = own_depth > 0 ? nullptr : communicator_of(call.comm);
-  if (on == nullptr) return native();
-  const char* reason = why_native(*on, call, form);
-  if (reason != nullptr) return run_native(*on, call, form, reason, native);
-  Translated translated;
-  try {
-    const OwnCall own;
-    reason = translate(call, on->rank, on->ranks, translated);
-  } catch (const std::exception& error) {
-    on->penstock->fail_next(error.what());  // the others must not wait for this rank
-    return raise(on->handle, error);
-  }
-  if (reason != nullptr) return run_native(*on, call, form, reason, native);
-  return serve(*on, call, form, [&] { return action(*on, translated); });
 }
 
 template <typename Native>
@@ -223,6 +129,7 @@ extern "C" PENSTOCK_API int MPI_Init_thread(int* argc, char*** argv, int require
 extern "C" PENSTOCK_API int MPI_Finalize(void) {
   static auto* const native = next("MPI_Finalize", &PMPI_Finalize);
   penstock::preload::sees_program = true;
+  penstock::preload::forget_persistent();
   penstock::preload::forget_all();
   penstock::preload::write_report(penstock::preload::settings().report);
   return native();

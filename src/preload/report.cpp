@@ -89,7 +89,12 @@ std::string name_of(MPI_Comm comm) {
 
 std::string operation_of(const Key& key) {
   const std::string small(name(static_cast<CollectiveKind>(key.kind)));
-  return key.form == static_cast<std::size_t>(Form::nonblocking) ? "i" + small : small;
+  switch (static_cast<Form>(key.form)) {
+    case Form::blocking: return small;
+    case Form::nonblocking: return "i" + small;
+    case Form::persistent: break;
+  }
+  return small + "_init";
 }
 
 std::string to_text(const Rows& rows) {

@@ -17,10 +17,15 @@ namespace penstock::preload {
 namespace {
 
 /// The state of a generalized request. MPI frees it when the request has completed and the program has seen it.
-struct Started {
+struct Started final : Watched {
+  explicit Started(std::unique_ptr<Operation> its_operation) : operation(std::move(its_operation)) {}
+
   std::unique_ptr<Operation> operation;
   MPI_Request request = MPI_REQUEST_NULL;
-  int result = MPI_SUCCESS;
+
+  bool test() override { return operation->test(); }
+  int code_of_failure(const std::exception& error) noexcept override { return operation->code_of_failure(error); }
+  void complete() override { PMPI_Grequest_complete(request); }
 };
 
 class CollectiveOperation : public Operation {
@@ -58,7 +63,7 @@ class InFlight {
   }
 
   /// Returns whether MPI must be told to call the hook again.
-  bool add(Started* started) {
+  bool add(Watched* started) {
     const std::lock_guard lock(mutex_);
     started_.push_back(started);
     count_.store(started_.size(), std::memory_order_release);
@@ -73,14 +78,14 @@ class InFlight {
     const OwnCall own;
     int completed = 0;
     for (std::size_t i = 0; i < started_.size();) {
-      Started& started = *started_[i];
+      Watched& started = *started_[i];
       if (!has_completed(started)) {
         ++i;
         continue;
       }
       started_.erase(started_.begin() + static_cast<std::ptrdiff_t>(i));
       ++completed;
-      PMPI_Grequest_complete(started.request);  // another thread may free `started` from here on
+      started.complete();
     }
     count_.store(started_.size(), std::memory_order_release);
     return completed;
@@ -103,18 +108,18 @@ class InFlight {
     return true;
   }
 
-  static bool has_completed(Started& started) noexcept {
+  static bool has_completed(Watched& started) noexcept {
     try {
-      return started.operation->test();
+      return started.test();
     } catch (const std::exception& error) {
-      started.result = started.operation->code_of_failure(error);
+      started.result = started.code_of_failure(error);
       return true;
     }
   }
 
  private:
   std::mutex mutex_;
-  std::vector<Started*> started_;  ///< in the order of their start
+  std::vector<Watched*> started_;  ///< in the order of their start
   std::atomic<std::size_t> count_{0};
   bool is_hooked_ = false;
 };
@@ -182,12 +187,18 @@ int probe_outside_hook(int source, int tag, MPI_Comm comm, int* found, MPI_Statu
 
 int Operation::code_of_failure(const std::exception& error) noexcept { return code_of(error); }
 
+int Watched::code_of_failure(const std::exception& error) noexcept { return code_of(error); }
+
+void watch(Watched& started) {
+  if (InFlight::of_process().add(&started)) hook();
+}
+
 int make_request(Request operation, MPI_Request* request) {
   return make_request(std::make_unique<CollectiveOperation>(std::move(operation)), request);
 }
 
 int make_request(std::unique_ptr<Operation> operation, MPI_Request* request) {
-  auto* const started = new Started{std::move(operation)};
+  auto* const started = new Started(std::move(operation));
   const int result = PMPI_Grequest_start(penstock_preload_query, penstock_preload_free, penstock_preload_cancel,
                                          started, &started->request);
   if (result != MPI_SUCCESS) {
@@ -197,7 +208,7 @@ int make_request(std::unique_ptr<Operation> operation, MPI_Request* request) {
   }
   *request = started->request;
   if (has_progress_hook()) {
-    if (InFlight::of_process().add(started)) hook();
+    watch(*started);
   } else {
     const OwnCall own;
     while (!InFlight::has_completed(*started)) std::this_thread::yield();

@@ -1,5 +1,6 @@
 // The requests of served non-blocking operations: MPI's generalized requests, which every call of MPI that completes
-// requests knows. A hook in MPI's own progress completes them, so that no such call has to be intercepted.
+// requests knows. A hook in MPI's own progress completes them, so that no such call has to be intercepted. It completes
+// those of persistent operations (persistent.hpp), too.
 #pragma once
 
 #include PENSTOCK_MPI_HEADER
@@ -31,6 +32,27 @@ class Operation {
 /// Gives an operation that waits for no other rank to a new request. Without a progress hook it is complete when this
 /// returns. Local.
 int make_request(std::unique_ptr<Operation> operation, MPI_Request* request);
+
+/// An operation in flight whose request the hook completes.
+struct Watched {
+  int result = MPI_SUCCESS;  ///< MPI's code of its failure
+  /// Called inside MPI's progress, by one thread at a time, until it returns true or throws.
+  virtual bool test() = 0;
+  virtual int code_of_failure(const std::exception& error) noexcept;
+  /// Called once, when it has completed or failed, on a thread that is inside MPI. It may have been deleted when this
+  /// returns.
+  virtual void complete() = 0;
+
+  Watched() = default;
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+ protected:
+  ~Watched() = default;
+};
+
+/// Lets the hook watch a started operation. Any thread.
+void watch(Watched& started);
 
 /// Gives the operation to a new request of MPI. Local.
 int make_request(Request operation, MPI_Request* request);

@@ -84,6 +84,26 @@ def test_saved_on_all_restored_on_fewer_and_in_another_layout(comm, folder):
     part.Free()
 
 
+def test_all_ranks_decide_alike_whether_there_is_one(comm, folder):
+    layout = ps.Layout.even(SHAPE, comm.size, axis=1)
+    with ps.Checkpointer(**urls(folder), comm=comm) as ck:
+        assert ck.restore(default=(0, None)) == (0, None)
+        ck.save(1, tree(1, ps.Layout.even(SHAPE, comm.size), comm.rank)).wait("drained")
+        like = {"field": layout, "replicated": np.zeros(100, np.float32), "step": 0}
+        step, restored = ck.restore(like=like, default=(0, None))
+        assert step == 1
+        expect(restored, layout, comm.rank, 1)
+        assert list(ck.restore(only="step")[1]) == ["step"]
+        # What one rank asks wrongly fails on all; what ranks ask differently, too.
+        with pytest.raises(ps.Error) as error:
+            ck.restore(like={**like, "step": np.zeros(1)} if comm.rank == comm.size - 1 else like)
+        assert "'step': saved was the value 1" in str(error.value)
+        if comm.size > 1:
+            with pytest.raises(ps.Error, match="other arrays or layouts than rank 0"):
+                ck.restore(only="step" if comm.rank == 0 else "field")
+        assert ck.restore()[0] == 1
+
+
 def test_without_a_communicator_it_takes_all_ranks(comm, folder):
     layout = ps.Layout.even(SHAPE, comm.size)
     with ps.Checkpointer(f"file://{folder}/slow") as ck:

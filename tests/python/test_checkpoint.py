@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import json
 import os
 import pathlib
@@ -11,11 +13,46 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
+import typing
 import warnings
 
 import numpy as np
 import penstock as ps
 import pytest
+
+
+class Moments(typing.NamedTuple):
+    mean: typing.Any
+    variance: typing.Any
+    count: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    step: int
+    params: dict
+    moments: Moments
+    apply: typing.Any = dataclasses.field(default=None, metadata={"pytree_node": False})
+
+    class Inner(typing.NamedTuple):
+        x: typing.Any
+
+
+class Box:
+    """Neither a named tuple nor a dataclass."""
+
+    def __init__(self, content: typing.Any) -> None:
+        self.content = content
+
+
+ps.register_node(Box, lambda box: {"content": box.content}, lambda tree: Box(tree["content"]))
+
+
+def state(step: int = 3) -> State:
+    rng = np.random.default_rng(step)
+    params = {"w": rng.standard_normal((4, 3)).astype(np.float32), "b": np.arange(3.0)}
+    return State(step, params, Moments(rng.standard_normal(5), np.ones(5), 7))
 
 
 @pytest.fixture
@@ -64,6 +101,207 @@ def test_tree_comes_back_as_it_was(urls):
         step, restored = ck.restore()
     assert step == 3
     assert equal(restored, tree)
+
+
+def test_named_tuples_dataclasses_and_registered_nodes_come_back_as_they_were(urls):
+    tree = {
+        "state": state(),
+        "inner": State.Inner(np.arange(3)),
+        "box": Box([np.arange(4), Moments(1, 2.5)]),
+        "ordered": collections.OrderedDict(b=1, a=2),
+    }
+    with ps.Checkpointer(urls["url"]) as ck:
+        ck.save(1, tree).wait("drained")
+        restored = ck.restore()[1]
+    assert type(restored["state"]) is State
+    assert type(restored["state"].moments) is Moments
+    assert restored["state"].step == 3
+    assert equal(restored["state"].params, tree["state"].params)
+    assert equal(restored["state"].moments, tree["state"].moments)
+    assert type(restored["inner"]) is State.Inner
+    assert equal(restored["inner"].x, np.arange(3))
+    assert type(restored["box"]) is Box
+    assert equal(restored["box"].content[0], np.arange(4))
+    assert restored["box"].content[1] == Moments(1, 2.5)
+    assert type(restored["ordered"]) is collections.OrderedDict
+    assert list(restored["ordered"]) == ["b", "a"]
+
+
+def test_types_are_looked_up_among_loaded_modules_and_never_imported(urls, tmp_path, monkeypatch):
+    (tmp_path / "shapes_of_a_model.py").write_text(
+        "import typing\nclass Point(typing.NamedTuple):\n    x: typing.Any\n    y: typing.Any\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import shapes_of_a_model as shapes
+
+    with ps.Checkpointer(urls["url"]) as ck:
+        ck.save(1, {"p": shapes.Point(np.arange(3), 2)}).wait("drained")
+        monkeypatch.delitem(sys.modules, "shapes_of_a_model")
+        with pytest.raises(
+            ps.Error, match=r"'p' was saved as the named tuple shapes_of_a_model.Point, .* import shapes_of_a_model"
+        ):
+            ck.restore()
+        assert "shapes_of_a_model" not in sys.modules
+        as_moments = collections.namedtuple("Other", ["x", "y"])
+        restored = ck.restore(like={"p": as_moments(np.zeros(3, int), 0)})[1]["p"]
+        assert type(restored) is as_moments
+        assert equal(restored.x, np.arange(3))
+        assert restored.y == 2
+        assert ck.restore(only="p/x")[1]["p/x"].tolist() == [0, 1, 2]
+        # A module whose attribute lookup would run code, and one with another kind of thing under the name.
+        odd = types.ModuleType("shapes_of_a_model")
+        odd.__getattr__ = lambda name: pytest.fail("code of the module ran")
+        monkeypatch.setitem(sys.modules, "shapes_of_a_model", odd)
+        with pytest.raises(ps.Error, match="import shapes_of_a_model"):
+            ck.restore()
+        odd.Point = State
+        with pytest.raises(ps.Error, match="is no named tuple now"):
+            ck.restore()
+        odd.Point = Moments
+        with pytest.raises(ps.Error, match=r"with the fields \['x', 'y'\]; the class has \['mean'"):
+            ck.restore()
+
+
+def test_like_gives_types_and_layouts(urls):
+    a = np.arange(60.0).reshape(6, 10)
+    even = ps.Layout.even(a.shape, 1)
+    columns = ps.Layout.block_cyclic(a.shape, (2, 5), (1, 1), storage="column")
+    with ps.Checkpointer(**urls) as ck:
+        ck.save(1, {"pair": (np.arange(2), 1), "field": ps.DistArray.from_global(even, a), "state": state()}).wait(
+            "fast"
+        )
+        like = {
+            "pair": (np.zeros(2, int), 0),
+            "field": columns,
+            "state": State(
+                0, {"w": np.zeros((4, 3), np.float32), "b": np.zeros(3)}, Moments(np.zeros(5), np.zeros(5)), print
+            ),
+        }
+        restored = ck.restore(like=like)[1]
+        assert restored["field"].layout == columns
+        assert np.array_equal(restored["field"].local, a)
+        assert restored["state"].apply is None  # None was saved
+        part = ps.DistArray.zeros(columns, a.dtype)
+        restored = ck.restore(like={**like, "field": part})[1]
+        assert restored["field"].layout == columns
+        assert not part.local.any()
+        pair = collections.namedtuple("pair", ["first", "second"])
+        restored = ck.restore(like={**like, "pair": pair(np.zeros(2, int), 5)})[1]
+        assert type(restored["pair"]) is pair
+        assert restored["pair"].second == 1
+
+
+def test_a_field_that_is_no_part_of_the_tree_comes_from_like(urls):
+    with ps.Checkpointer(urls["url"]) as ck:
+        ck.save(1, dataclasses.replace(state(), apply=print)).wait("drained")
+        with pytest.raises(ps.Error, match="'apply', a builtin_function_or_method, was not saved; pass like="):
+            ck.restore()
+        restored = ck.restore(like=dataclasses.replace(state(5), apply=len))[1]
+        assert restored.apply is len
+        assert equal(restored.params, state().params)
+
+
+def test_a_tree_that_changed_is_told_with_both_sides(urls):
+    with ps.Checkpointer(urls["url"]) as ck:
+        ck.save(1, {"w": np.zeros((2, 3), np.float32), "b": np.zeros(3), "step": 1, "l": [1, 2]}).wait("drained")
+        good = {"w": np.ones((2, 3), np.float32), "b": np.ones(3), "step": 0, "l": (0, 0)}
+        assert ck.restore(like=good)[1]["l"] == (1, 2)
+        for change, text in {
+            "w": (np.zeros((3, 2), np.float32), r"'w': saved was an array of float32 \[2, 3\]; `like` has .* \[3, 2\]"),
+            "b": (np.zeros(3, np.float32), r"'b': saved was an array of float64 \[3\]; `like` has an array of float32"),
+            "step": (np.zeros(1), r"'step': saved was the value 1; `like` has an array of float64 \[1\]"),
+            "l": ([1, 2, 3], r"'l': saved was a list of 2; `like` has a list of 3"),
+        }.items():
+            wrong, message = text
+            with pytest.raises(ps.Error, match=message) as error:
+                ck.restore(like={**good, change: wrong})
+            assert error.value.code == "invalid_argument"
+        renamed = {"weight" if key == "w" else key: value for key, value in good.items()}
+        with pytest.raises(
+            ps.Error, match=r"saved was a dictionary with 'w', 'b'.*`like` has a dictionary with 'weight'"
+        ):
+            ck.restore(like=renamed)
+        with pytest.raises(ps.Error, match=r"(?s)'w'.*'b'"):
+            ck.restore(like={**good, "w": 1, "b": 2})
+        assert ck.restore(like=good)[0] == 1
+
+
+def test_only_reads_what_is_named(urls):
+    with ps.Checkpointer(urls["url"]) as ck:
+        tree = {"params": {"a": np.arange(3), "b": np.ones(1 << 18)}, "step": 4, "s": state()}
+        ck.save(1, tree).wait("drained")
+        assert list(ck.restore(only="params/*")[1]) == ["params/a", "params/b"]
+        assert ck.restore(only=["step", "s/step"])[1] == {"step": 4, "s/step": 3}
+        (data,) = files(urls["url"], "*.data")  # what is not read may be damaged
+        damaged = bytearray(data.read_bytes())
+        damaged[1 << 20] ^= 1
+        os.chmod(data, 0o600)
+        data.write_bytes(damaged)
+        like = {"params": {"a": np.zeros(3, int), "b": "kept"}, "step": 0, "s": state(9)}
+        restored = ck.restore(only=["params/a", "step"], like=like)[1]
+        assert equal(restored["params"]["a"], np.arange(3))
+        assert restored["params"]["b"] == "kept"
+        assert restored["step"] == 4
+        assert equal(restored["s"].params, state(9).params)
+        with pytest.raises(ps.Error, match=r"matches no leaf .* it has 'params/a', 'params/b'"):
+            ck.restore(only="weights/*")
+
+
+def test_default_is_for_an_empty_place(urls):
+    with ps.Checkpointer(**urls) as ck:
+        assert ck.restore(default=None) is None
+        assert ck.restore(default=(0, "new")) == (0, "new")
+        with pytest.raises(ps.Error, match=r"no complete checkpoint at file://.* and file://") as error:
+            ck.restore()
+        assert error.value.code == "not_found"
+        ck.save(7, {"a": 1}).wait("drained")
+        assert ck.restore(default=None) == (7, {"a": 1})
+        with pytest.raises(ps.Error, match="of step 8"):
+            ck.restore(step=8, default=None)
+
+
+def test_default_is_not_for_a_burst_buffer_that_cannot_be_read(urls, tmp_path):
+    with ps.Checkpointer(**urls) as ck:
+        os.symlink("checkpoints", tmp_path / "fast" / "checkpoints")  # leads to itself
+        with pytest.raises(ps.Error, match="cannot tell whether there is a complete checkpoint"):
+            ck.restore(default=None)
+
+
+def test_inspect_reads_no_array(urls):
+    with ps.Checkpointer(urls["url"]) as ck:
+        with pytest.raises(ps.Error, match="no complete checkpoint"):
+            ck.inspect()
+        ck.save(1, {"s": state(), "n": [1, (2.5, None)], "box": Box(np.zeros((2, 2), np.int16))}).wait("drained")
+        ck.save(2, {"x": 1}).wait("drained")
+        for path in files(urls["url"], "*.data"):
+            path.unlink()
+        info = ck.inspect(1)
+        assert ck.inspect().step == 2
+    assert (info.step, info.nbytes) == (1, 48 + 24 + 80 + 8)
+    assert info.arrays["s/params/w"][:2] == ("float32", (4, 3))
+    assert info.tree["n"] == [1, (2.5, None)]
+    assert info.tree["s"]["moments"]["count"] == 7
+    assert info.tree["box"]["content"].dtype == "int16"
+
+
+def test_types_that_numpy_does_not_know_are_saved_by_name(urls, monkeypatch):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    names = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "int4"]
+    tree = {name: np.arange(6).astype(getattr(ml_dtypes, name)).reshape(2, 3) for name in names}
+    tree["scalar"] = ml_dtypes.bfloat16(1.5)
+    tree["part"] = ps.DistArray(ps.Layout.whole((4,)), np.ones(4, ml_dtypes.float8_e5m2))
+    with ps.Checkpointer(urls["url"]) as ck:
+        ck.save(1, tree).wait("drained")
+        restored = ck.restore()[1]
+        assert ck.inspect().arrays["float8_e5m2"].dtype == "float8_e5m2"
+        part = tree.pop("part")
+        assert equal(restored.pop("part"), part.local)
+        assert equal(restored, tree)
+        with pytest.raises(ps.Error, match="saved was an array of float8_e5m2"):
+            ck.restore(like={**tree, "part": part, "float8_e5m2": tree["float8_e4m3fn"]})
+        monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+        with pytest.raises(ps.Error, match="which NumPy does not know; install ml_dtypes"):
+            ck.restore()
 
 
 def test_foreign_byte_order_becomes_native(urls):

@@ -90,6 +90,12 @@ def checkpoints(part: ps.DistArray, dataset: ps.Dataset) -> None:
         assert_type(place.steps(), list[int])
         assert_type(place.latest, int | None)
         assert_type(place.restore({"a": part.layout})[0], int)
+        assert_type(place.restore(like={"a": part}, only=["a"])[0], int)
+        assert_type(place.restore(default=(0, part))[0], int)
+        info = place.inspect()
+        assert_type(info, ps.CheckpointInfo)
+        assert_type(info.arrays["a"], ps.ArrayInfo)
+        assert_type(info.arrays["a"].shape, tuple[int, ...])
 
 
 def stores(buffer: bytearray) -> None:

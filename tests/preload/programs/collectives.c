@@ -1,21 +1,28 @@
-/* Every collective, blocking and non-blocking, with several types, roots and MPI_IN_PLACE, against values computed
- * here. */
+/* Every collective, blocking, non-blocking and persistent, with several types, roots and MPI_IN_PLACE, against values
+ * computed here. */
 #include "check.h"
 
 enum { N = 1000, MOST_RANKS = 16 };
 
-static int forms; /* 0: blocking, 1: non-blocking */
+static int forms; /* 0: blocking, 1: non-blocking, 2: persistent */
 
-#define RUN(large, small, ...)                                         \
-  do {                                                                 \
-    if (forms == 0) {                                                  \
-      CHECK(MPI_##large(__VA_ARGS__, comm) == MPI_SUCCESS);            \
-    } else {                                                           \
-      MPI_Request request;                                             \
-      CHECK(MPI_I##small(__VA_ARGS__, comm, &request) == MPI_SUCCESS); \
-      CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS);     \
-      CHECK(request == MPI_REQUEST_NULL);                              \
-    }                                                                  \
+#define RUN(large, small, ...)                                                              \
+  do {                                                                                      \
+    if (forms == 0) {                                                                       \
+      CHECK(MPI_##large(__VA_ARGS__, comm) == MPI_SUCCESS);                                 \
+    } else if (forms == 1) {                                                                \
+      MPI_Request request;                                                                  \
+      CHECK(MPI_I##small(__VA_ARGS__, comm, &request) == MPI_SUCCESS);                      \
+      CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS);                          \
+      CHECK(request == MPI_REQUEST_NULL);                                                   \
+    } else {                                                                                \
+      MPI_Request request;                                                                  \
+      CHECK(MPI_##large##_init(__VA_ARGS__, comm, MPI_INFO_NULL, &request) == MPI_SUCCESS); \
+      CHECK(MPI_Start(&request) == MPI_SUCCESS);                                            \
+      CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS);                          \
+      CHECK(request != MPI_REQUEST_NULL);                                                   \
+      CHECK(MPI_Request_free(&request) == MPI_SUCCESS);                                     \
+    }                                                                                       \
   } while (0)
 
 static MPI_Comm comm;
@@ -194,7 +201,7 @@ int main(int argc, char** argv) {
   CHECK(ranks <= MOST_RANKS);
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   for (int i = 0; i < 20; ++i) MPI_Barrier(comm);
-  for (forms = 0; forms < 2; ++forms) {
+  for (forms = 0; forms < 3; ++forms) {
     reductions();
     movements();
     datatypes();
@@ -203,6 +210,10 @@ int main(int argc, char** argv) {
   MPI_Request request;
   MPI_Ibarrier(comm, &request);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
+  MPI_Barrier_init(comm, MPI_INFO_NULL, &request);
+  MPI_Start(&request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  MPI_Request_free(&request);
   MPI_Comm_free(&comm);
   if (rank == 0) puts("collectives: ok");
   MPI_Finalize();

@@ -205,7 +205,8 @@ TEST(SimulatedSeconds, OfTasksThatAnyCoreRuns) {
     given.node.cores = cores;
     return ranks.seconds(given);
   };
-  const double task = node.task_seconds + 3 * bytes_of(kEager) * node.remote_read_seconds_per_byte +
+  const double task = node.task_seconds + 3 * node.remote_read_seconds +
+                      3 * bytes_of(kEager) * node.remote_read_seconds_per_byte +
                       2 * bytes_of(kEager) * node.combine_seconds_per_byte;
   expect_seconds(seconds(64), 3 * task);
   expect_seconds(seconds(3), 4 * task);
@@ -265,6 +266,16 @@ TEST(SimulatedSeconds, OfRecursiveDoubling) {
                    rounds * (2 * network.overhead_seconds + network.latency_seconds +
                              bytes_of(kEager) * (network.seconds_per_byte + node.combine_seconds_per_byte)));
   }
+}
+
+TEST(SimulatedSeconds, OfShortDataAreLeastByFlagsOnOneNode) {
+  const Team team{.node_of_rank = std::vector<std::int32_t>(8)};
+  const auto seconds = [&](CollectiveKind kind, std::string algorithm) {
+    const Collective collective{.kind = kind, .count = 2, .dtype = DType::float32, .algorithm = std::move(algorithm)};
+    return simulated_seconds(plan_all(collective, team), team, Machine{});
+  };
+  for (const CollectiveKind kind : {CollectiveKind::bcast, CollectiveKind::reduce, CollectiveKind::allreduce})
+    EXPECT_LT(seconds(kind, "shared"), seconds(kind, "divided")) << name(kind);
 }
 
 // Every time is a sum of parameters along some path, so the time of a machine that is twice as slow is twice as long.

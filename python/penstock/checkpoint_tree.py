@@ -1,0 +1,612 @@
+"""Trees of a checkpoint as JSON: what holds what, plain values, and where the arrays are.
+
+None, booleans, strings, integers and finite floats are JSON values. Everything else is an object with one member, whose
+name is its kind. Types are named, never stored as code: a restore looks them up among the loaded modules, and imports
+nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import math
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from penstock.error import Error
+from penstock.layout import DistArray, Layout
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from numpy.typing import NDArray
+
+    from penstock import _penstock
+
+    #: (name, element type, layout, memory)
+    Saved = tuple[str, str, _penstock.Layout, NDArray[Any] | None]
+
+# Element types that are saved as such. Other types are saved as the bits of an unsigned integer of their size.
+_NATIVE = {
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "bfloat16", "float32", "float64", "complex64", "complex128",
+}  # fmt: skip
+_BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64", 16: "complex128"}
+
+_MAX_DIFFERENCES = 20  # in one error
+
+
+class ArrayInfo(NamedTuple):
+    """An array of a checkpoint, without its elements."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    layout: Layout  #: as it was saved
+    nbytes: int
+
+
+class _Registration(NamedTuple):
+    flatten: Callable[[Any], Any]
+    unflatten: Callable[[Any], Any]
+
+
+_registered: dict[type, _Registration] = {}
+
+
+def register_node(kind: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any], Any]) -> None:
+    """Teach checkpoints a type of tree node.
+
+    Parameters
+    ----------
+    kind : type
+        Instances of exactly this type, not of subclasses, are meant.
+    flatten : callable
+        ``flatten(node)`` returns a tree that a checkpoint can hold, such as a dictionary of arrays.
+    unflatten : callable
+        ``unflatten(tree)`` returns the node again.
+
+    Call it on all ranks, both in the program that saves and in the one that restores. A second call for a type replaces
+    the first.
+    """
+    if not isinstance(kind, type):
+        raise Error(f"register_node: kind is {kind!r}; expected a class")
+    _registered[kind] = _Registration(flatten, unflatten)
+
+
+# -- what is a node -----------------------------------------------------------------------------------------------
+
+
+class _Node(NamedTuple):
+    """A container and what it holds."""
+
+    kind: str
+    type: type
+    items: list[tuple[Any, Any]]  # (key, child)
+
+
+def _open(node: Any) -> _Node | None:
+    """None for leaves."""
+    cls = type(node)
+    if cls in _registered:
+        return _Node("registered", cls, [("", _registered[cls].flatten(node))])
+    if isinstance(node, (DistArray, Layout)):
+        return None
+    if dataclasses.is_dataclass(cls):
+        return _Node("dataclass", cls, [(field.name, getattr(node, field.name)) for field in dataclasses.fields(cls)])
+    if isinstance(node, Mapping):
+        return _Node("ordereddict" if isinstance(node, OrderedDict) else "dict", cls, list(node.items()))
+    if isinstance(node, tuple) and hasattr(cls, "_fields"):
+        return _Node("namedtuple", cls, list(zip(cls._fields, node)))
+    if isinstance(node, (list, tuple)):
+        return _Node("tuple" if isinstance(node, tuple) else "list", cls, list(enumerate(node)))
+    return None
+
+
+def _not_saved(cls: type, name: str) -> bool:
+    """Whether a field is configuration, which a tree does not hold: ``pytree_node=False`` of flax."""
+    return not next(f for f in dataclasses.fields(cls) if f.name == name).metadata.get("pytree_node", True)
+
+
+def joined(prefix: str, key: object) -> str:
+    """The name of an array in a container."""
+    if key == "":
+        return prefix
+    separator = "" if not prefix or prefix.endswith(":") else "/"
+    return f"{prefix}{separator}{key}"
+
+
+def _type_name(cls: type) -> list[str]:
+    return [cls.__module__, cls.__qualname__]
+
+
+# -- saving -------------------------------------------------------------------------------------------------------
+
+
+def encode(node: Any, path: str, arrays: list[Saved], rank: int) -> Any:
+    """The tree as JSON values. Appends its arrays to `arrays`."""
+    opened = _open(node)
+    if opened is None:
+        return _encode_leaf(node, path, arrays, rank)
+    kind, cls, children = opened
+    if kind in ("dict", "ordereddict"):
+        for key, _ in children:
+            if not isinstance(key, (str, int)) or isinstance(key, bool):
+                raise Error(f"'{path}' has the key {key!r}; expected strings and integers")
+    items = []
+    for key, child in children:
+        try:
+            encoded = encode(child, joined(path, key), arrays, rank)
+        except Error:
+            if kind != "dataclass" or not _not_saved(cls, key):
+                raise
+            encoded = {"left out": type(child).__name__}
+        items.append([key, encoded])
+    if kind in ("dict", "ordereddict"):
+        return {kind: items}
+    if kind in ("list", "tuple"):
+        return {kind: [encoded for _, encoded in items]}
+    if kind == "registered":
+        return {kind: [*_type_name(cls), items[0][1]]}
+    return {kind: [*_type_name(cls), items]}
+
+
+def _encode_leaf(node: Any, path: str, arrays: list[Saved], rank: int) -> Any:
+    if node is None or isinstance(node, (bool, str)):
+        return node
+    if isinstance(node, np.generic):
+        return {"scalar": [_described(node.dtype, path), node.tobytes().hex()]}
+    if isinstance(node, int):
+        return int(node)
+    if isinstance(node, float):
+        return float(node) if math.isfinite(node) else {"float": repr(float(node))}
+    if isinstance(node, complex):
+        return {"complex": [repr(node.real), repr(node.imag)]}
+    if isinstance(node, (bytes, bytearray)):
+        return {"bytes": bytes(node).hex()}
+    if isinstance(node, DistArray):
+        if node.rank != rank and node.layout.local_size(rank) != node.local.size:
+            raise Error(f"'{path}' is the part of rank {node.rank}, saved by rank {rank}")
+        bits, dtype = bits_of(node.local.reshape(-1, order="A"))
+        if bits is None:
+            raise Error(f"'{path}' has elements of {node.dtype}, which a DistArray cannot save")
+        arrays.append((path or "tree", dtype, node.layout._native, bits))
+        return {"distributed": [path or "tree", _described(node.dtype, path)]}
+    if isinstance(node, np.ndarray) or hasattr(node, "__dlpack__") or hasattr(node, "__array__"):
+        return _encode_array(node, path or "tree", arrays, rank)
+    raise Error(
+        f"'{path}' is a {type(node).__name__}, which cannot be saved; expected arrays, numbers, strings, bytes, None, and "
+        "dictionaries, lists, tuples, named tuples, dataclasses and registered nodes (penstock.register_node) of them"
+    )
+
+
+def _encode_array(node: Any, path: str, arrays: list[Saved], rank: int) -> Any:
+    array = np.asarray(node) if isinstance(node, np.ndarray) or hasattr(node, "__array__") else np.from_dlpack(node)
+    described = _described(array.dtype, path)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+        described = _described(array.dtype, path)
+    flat = np.ascontiguousarray(array).reshape(-1)
+    bits, dtype = bits_of(flat)
+    shape = array.shape
+    if bits is None:  # elements of an odd size: strings, long doubles
+        bits, dtype, shape = flat.view(np.uint8), "uint8", (flat.nbytes,)
+    arrays.append((path, dtype, Layout.whole(shape)._native, bits if rank == 0 else None))
+    return {"array": [path, described, list(array.shape)]}
+
+
+def bits_of(flat: NDArray[Any]) -> tuple[NDArray[Any] | None, str]:
+    """The elements as a type that is saved, and its name; None for sizes that none has."""
+    if flat.dtype.name in _NATIVE and flat.dtype.isnative:
+        return flat, flat.dtype.name
+    dtype = _BITS.get(flat.dtype.itemsize)
+    return (None, "") if dtype is None else (flat.view(dtype), dtype)
+
+
+def _described(dtype: np.dtype[Any], path: str) -> str:
+    """How the manifest calls a type: as NumPy does, but by name for those that NumPy does not know."""
+    if dtype.hasobject or dtype.names is not None:
+        raise Error(f"'{path}' has elements of {dtype}; expected numbers, booleans, dates or strings of fixed length")
+    try:
+        known = np.dtype(dtype.str) == dtype
+    except TypeError:
+        known = False
+    return dtype.str if known else dtype.name
+
+
+def _is_numpys(described: str) -> bool:
+    return not described[:1].isalpha()
+
+
+def _dtype(described: str) -> np.dtype[Any]:
+    if _is_numpys(described):
+        return np.dtype(described)
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise Error(
+            f"the checkpoint has elements of {described}, which NumPy does not know; install ml_dtypes", "unsupported"
+        ) from None
+    known = getattr(ml_dtypes, described, None)
+    if known is None:
+        raise Error(
+            f"the checkpoint has elements of {described}, which this ml_dtypes does not know; install a newer one",
+            "unsupported",
+        )
+    dtype: np.dtype[Any] = np.dtype(known)
+    return dtype
+
+
+def _dtype_name(described: str) -> str:
+    return np.dtype(described).name if _is_numpys(described) else described
+
+
+# -- what was saved -----------------------------------------------------------------------------------------------
+
+
+class _Encoded(NamedTuple):
+    """A container as it was saved."""
+
+    kind: str
+    type_name: tuple[str, str]  # of module and qualified name; empty for dictionaries, lists and tuples
+    items: list[tuple[Any, Any]]  # (key, JSON value)
+
+
+def _open_encoded(node: Any) -> _Encoded | None:
+    """None for leaves."""
+    if not isinstance(node, dict):
+        return None
+    ((kind, value),) = node.items()
+    if kind in ("dict", "ordereddict"):
+        return _Encoded(kind, ("", ""), [(key, child) for key, child in value])
+    if kind in ("list", "tuple"):
+        return _Encoded(kind, ("", ""), list(enumerate(value)))
+    if kind in ("namedtuple", "dataclass"):
+        return _Encoded(kind, (value[0], value[1]), [(key, child) for key, child in value[2]])
+    if kind == "registered":
+        return _Encoded(kind, (value[0], value[1]), [("", value[2])])
+    return None
+
+
+def _array_of(node: Any) -> tuple[str, str, Any] | None:
+    """(name, described type, shape or None for that of the saved layout) of an array; None for other leaves."""
+    if isinstance(node, dict):
+        ((kind, value),) = node.items()
+        if kind == "array":
+            return value[0], value[1], tuple(value[2])
+        if kind == "distributed":
+            return value[0], value[1], None
+    return None
+
+
+def leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """(name, JSON value) of all leaves."""
+    opened = _open_encoded(node)
+    if opened is None:
+        yield path, node
+        return
+    for key, child in opened.items:
+        yield from leaves(child, joined(path, key))
+
+
+def summary(node: Any, layouts: Mapping[str, Layout]) -> tuple[Any, dict[str, ArrayInfo]]:
+    """The tree of dictionaries and lists, with an ArrayInfo for each array; and these by name."""
+    found: dict[str, ArrayInfo] = {}
+
+    def build(node: Any) -> Any:
+        opened = _open_encoded(node)
+        if opened is not None:
+            if opened.kind in ("list", "tuple"):
+                items = [build(child) for _, child in opened.items]
+                return tuple(items) if opened.kind == "tuple" else items
+            if opened.kind == "registered":
+                return build(opened.items[0][1])
+            return {key: build(child) for key, child in opened.items}
+        array = _array_of(node)
+        if array is None:
+            return None if _left_out(node) else _decode_plain(node)
+        name, described, shape = array
+        layout = layouts[name]
+        elements = math.prod(layout.shape if shape is None else shape)
+        size = np.dtype(described).itemsize if _is_numpys(described) else _dtype(described).itemsize
+        info = ArrayInfo(_dtype_name(described), layout.shape if shape is None else shape, layout, elements * size)
+        found[name] = info
+        return info
+
+    return build(node), found
+
+
+def _left_out(node: Any) -> str | None:
+    return node["left out"] if isinstance(node, dict) and "left out" in node else None
+
+
+def matches(name: str, patterns: list[str] | None) -> bool:
+    return patterns is None or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+# -- comparing with what is wanted --------------------------------------------------------------------------------
+
+_ANYTHING: Any = object()
+
+
+def _leaf_text(node: Any) -> str:
+    array = _array_of(node)
+    if array is None:
+        left = _left_out(node)
+        return f"a {left} that was not saved" if left else f"the value {_decode_plain(node)!r}"
+    _, described, shape = array
+    return f"an array of {_dtype_name(described)}" + ("" if shape is None else f" {list(shape)}")
+
+
+def _like_text(like: Any) -> str:
+    opened = _open(like)
+    if opened is not None:
+        return _items_text(opened.kind, opened.type.__qualname__, [key for key, _ in opened.items])
+    if isinstance(like, Layout):
+        return f"a layout {list(like.shape)}"
+    if isinstance(like, DistArray):
+        return f"an array of {_type_of(like)} {list(like.layout.shape)}"
+    if hasattr(like, "shape") and hasattr(like, "dtype"):
+        return f"an array of {_type_of(like)} {list(like.shape)}"
+    return f"the value {like!r}"
+
+
+def _items_text(kind: str, name: str, keys: list[Any]) -> str:
+    if kind in ("list", "tuple"):
+        return f"a {kind} of {len(keys)}"
+    if kind == "registered":
+        return f"a node of type {name}"
+    shown = ", ".join(map(repr, keys[:8])) + (", …" if len(keys) > 8 else "")
+    return f"{'a dictionary' if kind in ('dict', 'ordereddict') else name} with {shown or 'nothing'}"
+
+
+def _type_of(like: Any) -> str:
+    return like.dtype.name if isinstance(like.dtype, np.dtype) else str(like.dtype).removeprefix("torch.")
+
+
+class Comparison:
+    """What a tree `like` asks of a saved tree: layouts and memory of arrays, and the differences."""
+
+    def __init__(self, patterns: list[str] | None, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self.layouts: dict[str, Layout] = {}
+        self.differences: list[str] = []
+        self._patterns = patterns
+        self._shapes = shapes
+
+    def compare(self, node: Any, like: Any, path: str) -> None:
+        saved, wanted = _open_encoded(node), _open(like)
+        if saved is None and wanted is None:
+            self._compare_leaves(node, like, path)
+        elif saved is None or wanted is None or not _compatible(saved, wanted):
+            text = _leaf_text(node) if saved is None else self._saved_text(saved)
+            if matches(path, self._patterns) or saved is not None:
+                self._differ(path, text, _like_text(like))
+        else:
+            for (key, child), one in zip(saved.items, _paired(saved, wanted)):
+                self.compare(child, one, joined(path, key))
+
+    def check(self) -> None:
+        if not self.differences:
+            return
+        shown = self.differences[:_MAX_DIFFERENCES]
+        more = len(self.differences) - len(shown)
+        raise Error(
+            "the saved tree is not like `like`:\n  "
+            + "\n  ".join(shown)
+            + (f"\n  and {more} more differences" if more else "")
+        )
+
+    def _saved_text(self, saved: _Encoded) -> str:
+        return _items_text(saved.kind, saved.type_name[1], [key for key, _ in saved.items])
+
+    def _differ(self, path: str, saved: str, wanted: str) -> None:
+        self.differences.append(f"'{path}': saved was {saved}; `like` has {wanted}")
+
+    def _compare_leaves(self, node: Any, like: Any, path: str) -> None:
+        if not matches(path or "tree", self._patterns):
+            return
+        array = _array_of(node)
+        is_array = isinstance(like, (DistArray, Layout)) or (
+            hasattr(like, "shape") and hasattr(like, "dtype") and not isinstance(like, np.generic)
+        )
+        if _left_out(node):
+            return  # `like` gives the value
+        if (array is None) != (not is_array):
+            self._differ(path, _leaf_text(node), _like_text(like))
+            return
+        if array is None:
+            return
+        name, described, shape = array
+        shape = self._shapes[name] if shape is None else shape
+        layout = like if isinstance(like, Layout) else like.layout if isinstance(like, DistArray) else None
+        wanted_shape = tuple((like if layout is None else layout).shape)
+        wanted_type = None if isinstance(like, Layout) else _type_of(like)
+        if wanted_shape != tuple(shape) or wanted_type not in (None, _dtype_name(described)):
+            saved = f"an array of {_dtype_name(described)} {list(shape)}"
+            self._differ(path, saved, _like_text(like))
+        elif layout is not None:
+            self.layouts[name] = layout
+
+
+def _compatible(saved: _Encoded, wanted: _Node) -> bool:
+    """Whether the items of the one can become items of the other: by position, or by equal names."""
+    if saved.kind == "registered" or wanted.kind == "registered":
+        return saved.kind == wanted.kind
+    by_position = {"list", "tuple", "namedtuple"}
+    if saved.kind in ("list", "tuple") or wanted.kind in ("list", "tuple"):
+        return {saved.kind, wanted.kind} <= by_position and len(saved.items) == len(wanted.items)
+    return {key for key, _ in saved.items} == {key for key, _ in wanted.items}
+
+
+def _paired(saved: _Encoded, wanted: _Node) -> list[Any]:
+    """The children of `wanted` in the order of those of `saved`."""
+    if saved.kind in ("list", "tuple") or wanted.kind in ("list", "tuple", "registered"):
+        return [child for _, child in wanted.items]
+    by_key = dict(wanted.items)
+    return [by_key[key] for key, _ in saved.items]
+
+
+# -- restoring ----------------------------------------------------------------------------------------------------
+
+
+class Restorer:
+    """Makes a tree of what was saved. `arrays`: (type, layout, memory, wanted) by name, of those that were read."""
+
+    def __init__(
+        self,
+        arrays: Mapping[str, tuple[str, Layout, NDArray[Any] | None, Any]],
+        rank: int,
+        patterns: list[str] | None = None,
+    ) -> None:
+        self._arrays = arrays
+        self._rank = rank
+        self._patterns = patterns
+
+    def restore(self, node: Any, path: str, like: Any = _ANYTHING) -> Any:
+        saved = _open_encoded(node)
+        if saved is None:
+            if like is not _ANYTHING and not matches(path or "tree", self._patterns):
+                return like
+            left = _left_out(node)
+            if left is None:
+                return self.leaf(node)
+            if like is _ANYTHING:
+                raise Error(f"'{path}', a {left}, was not saved; pass like= with a tree that has it")
+            return like
+        wanted = None if like is _ANYTHING else _open(like)
+        if wanted is None:
+            children = [self.restore(child, joined(path, key)) for key, child in saved.items]
+            return self._made_as_saved(saved, children, path)
+        children = [
+            self.restore(child, joined(path, key), one)
+            for (key, child), one in zip(saved.items, _paired(saved, wanted))
+        ]
+        return _made(wanted.kind, wanted.type, [key for key, _ in saved.items], children)
+
+    def selected(self, node: Any) -> dict[str, Any]:
+        """The leaves that the patterns match, by name."""
+        return {
+            path or "tree": self.leaf(leaf)
+            for path, leaf in leaves(node, "")
+            if matches(path or "tree", self._patterns) and _left_out(leaf) is None
+        }
+
+    def _made_as_saved(self, saved: _Encoded, children: list[Any], path: str) -> Any:
+        keys = [key for key, _ in saved.items]
+        if not saved.type_name[0]:
+            plain: type = {"dict": dict, "ordereddict": OrderedDict, "list": list, "tuple": tuple}[saved.kind]
+            return _made(saved.kind, plain, keys, children)
+        cls: Any = _loaded_type(saved, path)
+        if saved.kind != "registered":
+            names = list(cls._fields) if saved.kind == "namedtuple" else [f.name for f in dataclasses.fields(cls)]
+            if set(names) != set(keys):
+                raise Error(
+                    f"'{path}': {saved.type_name[1]} was saved with the fields {keys}; the class has {names} now. Pass "
+                    "like=, or restore with the class as it was"
+                )
+        return _made(saved.kind, cls, keys, children)
+
+    def leaf(self, node: Any) -> Any:
+        array = _array_of(node)
+        if array is None:
+            return _decode_plain(node)
+        name, described, shape = array
+        _, layout, memory, wanted = self._arrays[name]
+        dtype = _dtype(described)
+        if isinstance(wanted, DistArray):
+            if wanted.dtype != dtype:
+                raise Error(f"'{name}' was saved with elements of {dtype}, the DistArray to fill has {wanted.dtype}")
+            return wanted
+        if memory is None:
+            raise Error(f"'{name}' has no memory, and no DistArray to fill", "internal")
+        flat = memory.view(dtype)
+        order: Literal["C", "F"] = "C" if layout.storage == "row" else "F"
+        if wanted is not None:
+            return DistArray(wanted, flat.reshape(layout.local_shape(self._rank), order=order), self._rank)
+        return flat.reshape(layout.shape if shape is None else shape, order=order)
+
+
+def _made(kind: str, cls: Any, keys: list[Any], children: list[Any]) -> Any:
+    if kind == "registered":
+        return _registered[cls].unflatten(children[0])
+    if kind == "namedtuple":
+        by_name = dict(zip(keys, children))
+        by_position = bool(keys) and not isinstance(keys[0], str)
+        return tuple.__new__(cls, children if by_position else [by_name[name] for name in cls._fields])
+    if kind == "dataclass":
+        # As copy and pickle do: no __init__, which may take other arguments or compute anew. Frozen ones too.
+        node = cls.__new__(cls)
+        for key, child in zip(keys, children):
+            object.__setattr__(node, key, child)
+        return node
+    if kind in ("dict", "ordereddict"):
+        return cls(zip(keys, children)) if cls in (dict, OrderedDict) else dict(zip(keys, children))
+    return cls(children) if cls in (list, tuple) else (tuple if kind == "tuple" else list)(children)
+
+
+def _loaded_type(saved: _Encoded, path: str) -> type:
+    """The class with this name in a loaded module. Nothing is imported, and no code of the module runs."""
+    module, qualified = saved.type_name
+    found: Any = sys.modules.get(module)
+    for part in qualified.split("."):
+        found = None if found is None else vars(found).get(part) if hasattr(found, "__dict__") else None
+    what = {"namedtuple": "named tuple", "dataclass": "dataclass", "registered": "registered node"}[saved.kind]
+    if not isinstance(found, type):
+        raise Error(
+            f"'{path}' was saved as the {what} {module}.{qualified}, which is not loaded; import {module} before you "
+            "restore, or pass like= with a tree that has the type for it",
+            "not_found",
+        )
+    fits = {
+        "namedtuple": issubclass(found, tuple) and hasattr(found, "_fields"),
+        "dataclass": dataclasses.is_dataclass(found),
+        "registered": found in _registered,
+    }[saved.kind]
+    if not fits:
+        hint = "call penstock.register_node for it" if saved.kind == "registered" else "pass like="
+        raise Error(f"'{path}' was saved as the {what} {module}.{qualified}, which is no {what} now; {hint}")
+    return found
+
+
+def check_types(node: Any, path: str) -> None:
+    """Raises what `Restorer.restore` would for a type that is not loaded."""
+    opened = _open_encoded(node)
+    if opened is None:
+        return
+    if opened.type_name[0]:
+        _loaded_type(opened, path)
+    for key, child in opened.items:
+        check_types(child, joined(path, key))
+
+
+def _decode_plain(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    ((kind, value),) = node.items()
+    if kind == "float":
+        return float(value)
+    if kind == "complex":
+        return complex(float(value[0]), float(value[1]))
+    if kind == "bytes":
+        return bytes.fromhex(value)
+    if kind == "scalar":
+        return np.frombuffer(bytes.fromhex(value[1]), _dtype(value[0]))[0]
+    raise Error(
+        f"the checkpoint has a value of kind '{kind}', which this Penstock does not know; use a newer one",
+        "unsupported",
+    )
+
+
+def flatten_layouts(layouts: Any, path: str, to: dict[str, Any]) -> None:
+    """Layouts by name, of a tree of layouts."""
+    if isinstance(layouts, Mapping):
+        for key, value in layouts.items():
+            flatten_layouts(value, joined(path, key), to)
+    elif isinstance(layouts, (list, tuple)):
+        for index, value in enumerate(layouts):
+            flatten_layouts(value, joined(path, index), to)
+    elif layouts is not None:
+        to[path or "tree"] = layouts

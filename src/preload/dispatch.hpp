@@ -1,0 +1,87 @@
+// Who serves a call: Penstock, or the next library with that name. Counts and measures it for the report.
+#pragma once
+
+#include PENSTOCK_MPI_HEADER
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+
+#include "penstock/comm.hpp"
+#include "preload/call.hpp"
+#include "preload/communicators.hpp"
+#include "preload/errors.hpp"
+#include "preload/own_calls.hpp"
+#include "preload/settings.hpp"
+
+namespace penstock::preload {
+
+/// Measures a call, if there is to be a report.
+class Timer {
+ public:
+  explicit Timer(std::uint64_t& total_ns) : total_ns_(settings().times ? &total_ns : nullptr) {
+    if (total_ns_ != nullptr) begin_ = std::chrono::steady_clock::now();
+  }
+  ~Timer() {
+    if (total_ns_ != nullptr)
+      *total_ns_ += static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begin_).count());
+  }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+ private:
+  std::uint64_t* total_ns_;
+  std::chrono::steady_clock::time_point begin_{};
+};
+
+/// nullptr if Penstock serves the communicator now, which it may prepare for that. All ranks of `on` come to the same
+/// answer: it depends on the number of calls before this one, and on what MPI wants to be equal.
+const char* why_native(Communicator& on, const Call& call, Form form);
+
+Request start(Communicator& on, const Translated& call);
+void run(Communicator& on, const Translated& call);
+
+template <typename Native>
+int run_native(Communicator& on, const Call& call, Form form, const char* reason, Native native) {
+  Tally& tally = on.tally(call.kind, form);
+  ++tally.native;
+  tally.reason = reason;
+  if (settings().times) tally.native_bytes += payload_bytes(call, on.rank, on.ranks);
+  const Timer timer(tally.native_ns);
+  return native();
+}
+
+/// Runs `action` in place of the program's call.
+template <typename Action>
+int serve(Communicator& on, const Call& call, Form form, Action action) {
+  Tally& tally = on.tally(call.kind, form);
+  ++tally.served;
+  if (settings().times) tally.served_bytes += payload_bytes(call, on.rank, on.ranks);
+  const Timer timer(tally.served_ns);
+  try {
+    return action();
+  } catch (const std::exception& error) {
+    return raise(on.handle, error);
+  }
+}
+
+/// Gives the call to Penstock or to `native`. `action(on, translated)` runs it in Penstock.
+template <typename Native, typename Action>
+int dispatch(const Call& call, Form form, Native native, Action action) {
+  Communicator* const on = own_depth > 0 ? nullptr : communicator_of(call.comm);
+  if (on == nullptr) return native();
+  const char* reason = why_native(*on, call, form);
+  if (reason != nullptr) return run_native(*on, call, form, reason, native);
+  Translated translated;
+  try {
+    const OwnCall own;
+    reason = translate(call, on->rank, on->ranks, translated);
+  } catch (const std::exception& error) {
+    on->penstock->fail_next(error.what());  // the others must not wait for this rank
+    return raise(on->handle, error);
+  }
+  if (reason != nullptr) return run_native(*on, call, form, reason, native);
+  return serve(*on, call, form, [&] { return action(*on, translated); });
+}
+
+}  // namespace penstock::preload
