@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import _penstock
 from penstock.dataset import sample_tree
+from penstock.dataset.processes import InProcesses, stack_of_worker
 from penstock.dataset.statistics import Skipped, Stats
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ class Options:
     limits: tuple[int, int, int] = (1 << 30, 1 << 28, 0)  #: (bytes, pixels, milliseconds).
     log: Callable[[Skipped], Any] | str | None = None
     digest: Callable[[], str] = lambda: ""
-    #: Sources with threads or memory of their own, and the (block, window) by which they are shuffled.
-    readers: tuple[tuple[Reader | TableSource, tuple[int, int] | None], ...] = ()
+    #: Sources and stages with threads, processes or memory of their own, and the (block, window) by which they are shuffled.
+    readers: tuple[tuple[Reader | TableSource | InProcesses, tuple[int, int] | None], ...] = ()
 
 
 DEFAULT_PREFETCH = (2, 256 << 20)
@@ -149,5 +150,8 @@ def interrupt(thread: int) -> str:
     if frame is None:
         return ""
     where = "it stands at\n" + "".join(traceback.format_stack(frame)).rstrip()
+    in_worker = stack_of_worker(thread)
+    if in_worker:
+        where = in_worker
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Interrupted))
     return where
