@@ -18,6 +18,7 @@
 //   gc/keep-<number>     versions below <number> are collected, except those with a tag
 //   gc/gone              the blob was removed; with the time
 //   gc/clone             a clone that is not complete: its data is there before gc/alive
+//   gc/named             the same, put just before the entry: a gc may have removed gc/clone
 //   gc/unfinished        a gc takes a blob without an entry for that of a dead process
 //   lost/<object>        copy of a damaged object that repair replaced or removed
 #pragma once
@@ -50,6 +51,7 @@ inline constexpr std::string_view kAlive = "alive";
 inline constexpr std::string_view kGone = "gone";
 inline constexpr std::string_view kUnfinished = "unfinished";
 inline constexpr std::string_view kClone = "clone";
+inline constexpr std::string_view kNamed = "named";
 inline constexpr std::uint64_t kInlineBytes = 4 << 10;
 inline constexpr std::uint64_t kMostBlobBytes = std::uint64_t{1} << 63;
 /// A writer checks every so many versions whether an index is due; more often if its record has few regions. A check

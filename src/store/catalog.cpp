@@ -219,7 +219,8 @@ std::vector<BlobState::DamagedEntry> BlobState::damaged_entries(const std::share
       damaged.push_back(blob.substitute(entry, error.what()));
       continue;
     }
-    // Not damaged: an abandoned creation leaves a folder without versions, an abandoned clone one with its own mark.
+    // Not damaged: an abandoned creation leaves a folder without versions, an abandoned clone one with a mark of its
+    // own.
     try {
       const Witness found = read_witness(*backend, blob.folder());
       if (found.name.empty() || found.name == name) continue;
@@ -227,7 +228,8 @@ std::vector<BlobState::DamagedEntry> BlobState::damaged_entries(const std::share
     } catch (const Error& error) {
       const bool missing = error.code() == ErrorCode::not_found;
       if (!missing && error.code() != ErrorCode::corrupt) throw;
-      if (missing && backend->exists(blob.key("gc/") + std::string(kClone))) continue;
+      const auto has_mark = [&](std::string_view mark) { return backend->exists(blob.key("gc/") + std::string(mark)); };
+      if (missing && (has_mark(kClone) || has_mark(kNamed))) continue;
       if (missing && backend->list(blob.key("versions")).empty()) continue;
       damaged.push_back({blob.alive_key(), error.what(), blob.witness(),
                          "it is written anew; without it the blob counts as removed"});
@@ -310,6 +312,7 @@ bool BlobState::announce() {
     entry = number == 0 ? first_entry(name_) : numbered_key(later_entries(name_), number);
     const std::vector<std::byte> content = header();
     const ConstBytes piece(content);
+    if (is_clone_) backend_->put_if_absent(key("gc/") + std::string(kNamed), {});
     if (backend_->put_if_absent(entry, std::span(&piece, 1))) break;
   }
   if (!confirm(entry, freed)) {
@@ -336,7 +339,9 @@ bool BlobState::confirm(const std::string& entry, std::uint64_t freed) {
   // Before the witness came, the creation may have been given up and all of it freed.
   BlobState now(backend_, name_);
   if (now.read_entry(entry) && now.folder_ == folder_) {
-    if (is_clone_) backend_->remove(key("gc/") + std::string(kClone));
+    if (is_clone_) {
+      for (const std::string_view mark : {kClone, kNamed}) backend_->remove(key("gc/") + std::string(mark));
+    }
     return true;
   }
   // Without its entry the blob was given up; or it existed, was removed since (kGone) and has a successor.

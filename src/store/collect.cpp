@@ -215,8 +215,11 @@ void put_keep_mark(BlobState& blob, std::uint64_t version) { put_mark(blob, "kee
 GcReport remove_folder(Backend& backend, const std::string& folder) {
   const std::string marks = folder + "/gc/";
   backend.put_if_absent(marks + std::string(kGone), {});
+  // A clone puts this mark after its versions. It goes only with all of them, so it must be there before the listing.
+  const bool is_named = backend.exists(marks + std::string(kNamed));
   std::vector<std::string> keys = backend.list(folder);
   for (const std::string_view mark : {kAlive, kGone, kUnfinished}) std::erase(keys, marks + std::string(mark));
+  if (!is_named) std::erase(keys, marks + std::string(kNamed));
   GcReport report;
   report.bytes_freed = total_bytes(backend, keys);
   report.objects_removed = backend.remove_all(keys);

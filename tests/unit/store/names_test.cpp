@@ -335,5 +335,26 @@ TEST_F(Names, ACloneThatACollectorGaveUpIsNotReportedAsMade) {
   EXPECT_NE(BlobState::find(backend_, "copy"), nullptr);
 }
 
+TEST_F(Names, ACloneWhoseFolderWasErasedAndWhoseProcessThenDiedIsNoDamage) {
+  write(create());
+  // The collector takes the process for dead, but it goes on until the name has its entry.
+  std::function<void()> die_once_named = [&] {
+    if (BlobState::names(*backend_).contains("copy")) throw Error(ErrorCode::io, "it dies");
+    slow_->after_put = die_once_named;
+  };
+  GcReport report;
+  slow_->after_put = [&] {
+    collect_folders(backend_, list_folders(*backend_), {}, std::chrono::seconds(0), report);
+    slow_->after_put = die_once_named;
+  };
+  EXPECT_EQ(code_of([&] { BlobState::open(slow_, "field")->clone(1, "copy"); }), ErrorCode::io);
+  EXPECT_EQ(report.objects_removed, 1u) << "only the mark of the clone was there";
+  ASSERT_TRUE(BlobState::names(*backend_).contains("copy")) << "it died before its entry";
+  EXPECT_EQ(BlobState::find(backend_, "copy"), nullptr);
+  EXPECT_TRUE(BlobState::damaged_entries(backend_, "copy").empty());
+  collect(std::chrono::seconds(0));
+  EXPECT_FALSE(BlobState::names(*backend_).contains("copy"));
+}
+
 }  // namespace
 }  // namespace penstock::store
