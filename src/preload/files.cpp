@@ -285,10 +285,13 @@ class FileOperation : public Operation {
       : stored_(std::move(stored)), access_(access), items_(std::move(items)), request_(std::move(request)) {}
   bool test() override {
     if (!request_.test()) return false;
+    wait();
+    return true;
+  }
+  void wait() override {
     bytes_ = access_.writes ? (request_.wait(), items_->bytes()) : request_.wait();
     if (!access_.writes) items_->received(bytes_);
     count_bytes(*stored_, access_, bytes_);
-    return true;
   }
   std::uint64_t bytes() const override { return bytes_; }
   int code_of_failure(const std::exception& error) noexcept override { return file_code_of(error); }

@@ -6,7 +6,6 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -32,6 +31,7 @@ class CollectiveOperation : public Operation {
  public:
   explicit CollectiveOperation(Request request) : request_(std::move(request)) {}
   bool test() override { return request_.test(); }
+  void wait() override { request_.wait(); }
 
  private:
   Request request_;
@@ -108,6 +108,7 @@ class InFlight {
     return true;
   }
 
+ private:
   static bool has_completed(Watched& started) noexcept {
     try {
       return started.test();
@@ -117,7 +118,6 @@ class InFlight {
     }
   }
 
- private:
   std::mutex mutex_;
   std::vector<Watched*> started_;  ///< in the order of their start
   std::atomic<std::size_t> count_{0};
@@ -211,7 +211,11 @@ int make_request(std::unique_ptr<Operation> operation, MPI_Request* request) {
     watch(*started);
   } else {
     const OwnCall own;
-    while (!InFlight::has_completed(*started)) std::this_thread::yield();
+    try {
+      started->operation->wait();
+    } catch (const std::exception& error) {
+      started->result = started->code_of_failure(error);
+    }
     PMPI_Grequest_complete(*request);
   }
   return MPI_SUCCESS;

@@ -25,6 +25,7 @@ class Operation {
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
   virtual bool test() = 0;
+  virtual void wait() = 0;                           ///< in place of test(): returns once it is complete, or throws
   virtual std::uint64_t bytes() const { return 0; }  ///< for the status, once complete
   virtual int code_of_failure(const std::exception& error) noexcept;
 };
