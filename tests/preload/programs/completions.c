@@ -8,6 +8,8 @@ static double from[PAIRS][N], to[PAIRS][N];
 static int sent[PAIRS], received[PAIRS];
 static MPI_Request requests[REQUESTS];
 
+#include "completion_calls.h"
+
 /* Per pair: an allreduce, a message to the next rank and one from the rank before. */
 static void start(int count) {
   const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
@@ -54,29 +56,6 @@ static void by_waitsome(void) {
     MPI_Waitsome(REQUESTS, requests, &some, indices, MPI_STATUSES_IGNORE);
     CHECK(some > 0);
   }
-}
-
-static void by_test(void) {
-  for (int i = 0; i < REQUESTS; ++i)
-    for (int done = 0; !done;) MPI_Test(&requests[i], &done, MPI_STATUS_IGNORE);
-}
-
-static void by_testall(void) {
-  for (int done = 0; !done;) MPI_Testall(REQUESTS, requests, &done, MPI_STATUSES_IGNORE);
-}
-
-static void by_testany(void) {
-  for (int left = REQUESTS; left > 0;) {
-    int done = 0, index = -1;
-    MPI_Testany(REQUESTS, requests, &index, &done, MPI_STATUS_IGNORE);
-    left -= done != 0;
-  }
-}
-
-static void by_testsome(void) {
-  int indices[REQUESTS], some = 0;
-  for (int left = REQUESTS; left > 0; left -= some)
-    MPI_Testsome(REQUESTS, requests, &some, indices, MPI_STATUSES_IGNORE);
 }
 
 static void by_get_status(void) {
