@@ -246,8 +246,7 @@ class PricedRun {
       case What::arrive: {
         State& state = steps_[event.index];
         state.ready = now_;
-        if (state.started)
-          at(on_core(state.rank, now_, prices_.overhead()), What::end, event.index);
+        if (state.started) at(on_core(state.rank, now_, prices_.overhead()), What::end, event.index);
         return;
       }
       case What::task_end: return end_task(event.index);
@@ -353,15 +352,13 @@ class PricedRun {
     const Step& step = step_of(index);
     const Time ready = std::max(now_, *steps_[state.partner].ready);
     if (prices_.is_read(step.to.size_bytes, team_.single_copy)) {
-      const Time end =
-          on_core(state.rank, ready, prices_.flag() + prices_.remote_read(step.to.size_bytes));
+      const Time end = on_core(state.rank, ready, prices_.flag() + prices_.remote_read(step.to.size_bytes));
       at(end, What::end, index);
       at(end, What::end, state.partner);
       return;
     }
     // A core that waits for a message that is still being copied in does nothing else.
-    at(on_core(state.rank, ready,
-               prices_.flag() + prices_.copy(step.to.size_bytes, is_far(state.rank, step.peer))),
+    at(on_core(state.rank, ready, prices_.flag() + prices_.copy(step.to.size_bytes, is_far(state.rank, step.peer))),
        What::end, index);
   }
 
@@ -371,8 +368,8 @@ class PricedRun {
     const Plan& plan = plans_[state.rank];
     const SharedTask& task = plan.tasks[state.number];
     const std::vector<std::size_t>& cores = cores_of_node_[static_cast<std::size_t>(state.node)];
-    const std::size_t core = *std::ranges::min_element(
-        cores, [&](std::size_t a, std::size_t b) { return core_free_[a] < core_free_[b]; });
+    const std::size_t core =
+        *std::ranges::min_element(cores, [&](std::size_t a, std::size_t b) { return core_free_[a] < core_free_[b]; });
     at(take(core_free_[core], now_,
             prices_.task(sources(plan, task)[0].region.size_bytes, task.source_count, task.target_count)),
        What::task_end, index);
