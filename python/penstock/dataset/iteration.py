@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import _penstock
 from penstock.dataset import sample_tree
+from penstock.dataset.processes import InProcesses, end_workers, stack_of_worker
 from penstock.dataset.statistics import Skipped, Stats
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ class Options:
     limits: tuple[int, int, int] = (1 << 30, 1 << 28, 0)  #: (bytes, pixels, milliseconds).
     log: Callable[[Skipped], Any] | str | None = None
     digest: Callable[[], str] = lambda: ""
-    #: Sources with threads or memory of their own, and the (block, window) by which they are shuffled.
-    readers: tuple[tuple[Reader | TableSource, tuple[int, int] | None], ...] = ()
+    #: Sources and stages with threads, processes or memory of their own, and the (block, window) by which they are shuffled.
+    readers: tuple[tuple[Reader | TableSource | InProcesses, tuple[int, int] | None], ...] = ()
 
 
 DEFAULT_PREFETCH = (2, 256 << 20)
@@ -140,6 +141,7 @@ _open: weakref.WeakSet[Iteration] = weakref.WeakSet()
 def _close_all() -> None:
     for iteration in list(_open):
         iteration.close()
+    end_workers()
     _penstock.dataset.forget_functions()
 
 
@@ -148,6 +150,6 @@ def interrupt(thread: int) -> str:
     frame = sys._current_frames().get(thread)
     if frame is None:
         return ""
-    where = "it stands at\n" + "".join(traceback.format_stack(frame)).rstrip()
+    where = stack_of_worker(thread) or "it stands at\n" + "".join(traceback.format_stack(frame)).rstrip()
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Interrupted))
     return where
