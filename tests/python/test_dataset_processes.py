@@ -117,38 +117,38 @@ def test_a_worker_that_hangs_is_ended_and_shows_its_stack() -> None:
     assert "worker process" in data.skipped[0].reason
 
 
-def test_memory_is_lent_again_when_nothing_refers_to_it() -> None:
-    arena = shared_arrays.Arena(1 << 20)
-    first, memory = arena.take(5000)
-    second, other = arena.take(5000)
+def test_memory_is_used_again_when_nothing_refers_to_it() -> None:
+    parts = shared_arrays.SharedMemory(1 << 20)
+    first, memory = parts.take(5000)
+    second, other = parts.take(5000)
     assert first.begin != second.begin
     view = memoryview(memory)[:10]
     del memory
-    third, _third = arena.take(5000)
+    third, _third = parts.take(5000)
     assert third.begin not in (first.begin, second.begin), "a view still refers to it"
     view.release()
     del view
-    again, _again = arena.take(5000)
+    again, _again = parts.take(5000)
     assert again.begin == first.begin
     del other
-    arena.take(1 << 22)  # the file grows; what is lent stays
+    parts.take(1 << 22)  # the file grows; what is taken stays
 
 
 def test_free_memory_is_bounded() -> None:
-    arena = shared_arrays.Arena(1 << 20)
+    parts = shared_arrays.SharedMemory(1 << 20)
 
     def used_bytes() -> int:
-        return 512 * os.fstat(arena.shared.file).st_blocks
+        return 512 * os.fstat(parts.shared.file).st_blocks
 
-    lent = [arena.take(1 << 19) for _ in range(8)]
-    for _, memory in lent:
+    taken = [parts.take(1 << 19) for _ in range(8)]
+    for _, memory in taken:
         ctypes.memset(memory, 1, 1 << 19)
     assert used_bytes() == 8 << 19
     del memory
-    lent.clear()
-    arena.trim()
+    taken.clear()
+    parts.trim()
     assert used_bytes() <= 1 << 20
-    again = [arena.take(1 << 19) for _ in range(8)]
+    again = [parts.take(1 << 19) for _ in range(8)]
     assert max(part.begin + part.size_bytes for part, _ in again) == 8 << 19, "addresses are used again, too"
     for number, (_, memory) in enumerate(again):
         ctypes.memset(memory, number, 1 << 19)
@@ -257,7 +257,7 @@ def program(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.communicate()
 
 
-def await_end(processes: str) -> None:
+def wait_for_end(processes: str) -> None:
     for process in processes.split():
         while Path(f"/proc/{process}/stat").exists() and Path(f"/proc/{process}/stat").read_text().split()[2] != "Z":
             time.sleep(0.05)
@@ -283,7 +283,7 @@ if __name__ == "__main__":
 """)
     out, error = running.communicate(timeout=100)
     assert (error, running.returncode) == ("", 0)
-    await_end(out)
+    wait_for_end(out)
 
 
 WORKS_FOR_EVER = """
@@ -311,7 +311,7 @@ def test_an_ended_program_leaves_no_worker(program: Callable[..., subprocess.Pop
     assert running.returncode != 0
     if name == "SIGINT":
         assert error.rstrip().endswith("KeyboardInterrupt"), error
-    await_end(workers)
+    wait_for_end(workers)
 
 
 @pytest.mark.timeout(120)

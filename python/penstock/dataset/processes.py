@@ -19,7 +19,7 @@ from multiprocessing import connection, spawn
 from typing import Any
 
 from penstock.dataset import worker_process
-from penstock.dataset.shared_arrays import Arena, Part, flattened, needed_bytes, store, view
+from penstock.dataset.shared_arrays import Part, SharedMemory, flattened, needed_bytes, store, view
 from penstock.error import Error
 from penstock.spmd import OF_LAUNCHERS
 
@@ -76,7 +76,7 @@ class _Worker:
             self._pipe.send(_preparation())
             self._pipe.send_bytes(pickle.dumps((*inherited[1:], function)))
 
-    def await_ready(self) -> None:
+    def wait_until_ready(self) -> None:
         if self._ready:
             return
         first = self.answer()
@@ -186,7 +186,7 @@ class _Pool:
                 'under if __name__ == "__main__":'
             )
         self.process: int = os.getpid()
-        self.arena: Arena = Arena(kept_bytes)
+        self.memory: SharedMemory = SharedMemory(kept_bytes)
         self._name = name
         self._function = function
         self._processes = processes
@@ -199,7 +199,7 @@ class _Pool:
         try:
             workers += (self._start() for _ in range(processes))
             for worker in workers:
-                worker.await_ready()
+                worker.wait_until_ready()
         except BaseException as error:
             for worker in list(self._workers):
                 worker.end()
@@ -209,7 +209,7 @@ class _Pool:
         self._idle = workers
 
     def _start(self) -> _Worker:
-        worker = _Worker(self._name, self._function, self.arena.shared.file)
+        worker = _Worker(self._name, self._function, self.memory.shared.file)
         self._workers.add(worker)
         return worker
 
@@ -222,20 +222,20 @@ class _Pool:
     def call(self, arguments: tuple[Any, ...]) -> Any:
         head, arrays = flattened(arguments)
         given = needed_bytes(arrays)
-        part, memory = self.arena.take(given + self._result_bytes)
-        lent = [(part, memory)]
-        parts = store(arrays, self.arena.shared, part.begin)
+        part, memory = self.memory.take(given + self._result_bytes)
+        taken = [(part, memory)]
+        parts = store(arrays, self.memory.shared, part.begin)
         thread = threading.get_ident()
         worker = self._take()
         try:
             _busy[thread] = worker
-            worker.await_ready()
+            worker.wait_until_ready()
             worker.send((head, parts, Part(part.begin, given), Part(part.begin + given, part.size_bytes - given)))
             answer = worker.answer()
             if answer[0] == "larger":
                 self._result_bytes = max(self._result_bytes, answer[1])
-                lent.append(self.arena.take(answer[1]))
-                worker.send(lent[-1][0])
+                taken.append(self.memory.take(answer[1]))
+                worker.send(taken[-1][0])
                 answer = worker.answer()
         except BaseException:
             # An interrupt, perhaps. Only then is the memory free: nobody writes to it.
@@ -250,7 +250,7 @@ class _Pool:
         if answer[0] == "failed":
             raise WorkerError(f"{self._name} in its worker process:\n{answer[1]}")
         _, head, parts = answer
-        return pickle.loads(head, buffers=[view(part, lent) for part in parts])
+        return pickle.loads(head, buffers=[view(part, taken) for part in parts])
 
     def end(self) -> None:
         """Ends the workers, which have nothing to do."""
@@ -318,7 +318,7 @@ class InProcesses:
     def forget(self) -> None:
         """An iteration ended: the workers wait for the next one."""
         if self._pool is not None and self._pool.process == os.getpid():
-            self._pool.arena.trim()
+            self._pool.memory.trim()
 
 
 def _name(function: Any) -> str:

@@ -43,7 +43,7 @@ class SharedFile:
         return found
 
 
-class Arena:
+class SharedMemory:
     """Shared memory in parts of 2^n bytes. A part is free again when nothing refers to its memory.
 
     Free parts keep at most `kept_bytes` of memory; the system gets the rest back.
@@ -162,10 +162,10 @@ def _address(buffer: Any) -> int:
     return int(np.frombuffer(buffer, np.uint8).__array_interface__["data"][0])
 
 
-def view(part: Part, lent: list[tuple[Part, Any]]) -> memoryview:
+def view(part: Part, taken: list[tuple[Part, Any]]) -> memoryview:
     """An array in one of the parts that take() has given. It keeps that one in use."""
-    for place, memory in lent:
+    for place, memory in taken:
         begin = part.begin - place.begin
         if 0 <= begin <= place.size_bytes - part.size_bytes:
             return memoryview(memory).cast("B")[begin : begin + part.size_bytes]
-    raise AssertionError(f"{part} is not in {[place for place, _ in lent]}")
+    raise AssertionError(f"{part} is not in {[place for place, _ in taken]}")

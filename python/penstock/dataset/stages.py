@@ -349,13 +349,18 @@ class Stages:
         packing = Packing(positive(length, "length"), None if rows is None else positive(rows, "rows"), value, split)
         return self._with(with_calls(self._chain, functools.partial(packed, packing=packing)))
 
-    def prefetch(self, batches: int, *, max_bytes: int | None = None) -> Self:
+    def prefetch(self, batches: int, *, max_bytes: int | None = None, deterministic: bool = True) -> Self:
         """Prepare up to this many batches ahead, but at most ``max_bytes`` of them; at least one.
 
         Default: 2 batches, up to 256 MiB. 0 starts when a batch is requested.
+
+        With ``deterministic=False``, the first of them that is ready comes first, so one slow sample delays its own batch
+        only. Batches hold the same samples as otherwise. The state then lists the batches that came before their turn; with
+        several ranks, save what :meth:`merge_states` makes of the states of all.
         """
         limit = 0 if max_bytes is None else positive(max_bytes, "max_bytes")
-        return self._with(self._chain.prefetch(count(batches, "batches"), limit), prefetch=True)
+        chain = self._chain.prefetch(count(batches, "batches"), limit, bool(deterministic))
+        return self._with(chain, prefetch=True, deterministic=bool(deterministic))
 
     def shard(self, comm: Any, size: int | None = None) -> Self:
         """Keep this rank's part: ``shard(comm)``, ``shard((rank, size))`` or ``shard(rank, size)``.
@@ -372,7 +377,7 @@ class Stages:
             rank, size = comm
         else:
             raise Error(f"shard() got a {type(comm).__name__}; expected a communicator, or (rank, size)")
-        return self._with(self._chain.shard(count(rank, "rank"), count(size, "size")))
+        return self._with(self._chain.shard(count(rank, "rank"), count(size, "size")), ranks=int(size))
 
     def repeat(self, epochs: int | None = None) -> Self:
         """One iteration covers this many epochs, without a pause between them. None: it never ends."""
