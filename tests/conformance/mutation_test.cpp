@@ -209,6 +209,7 @@ const Rows kWithoutDependencies{"bcast/tree",
                                 "gatherv/linear",
                                 "scatterv/linear",
                                 "alltoallv/pairwise",
+                                "alltoallw/pairwise",
                                 "reduce_scatter/divided"};
 const Rows kWithoutData{"barrier/dissemination", "barrier/hierarchical", "barrier/shared"};
 /// Rows without data, and rows in which only tasks write and no rank has an input.
