@@ -72,7 +72,8 @@ struct Collective {
   /// others: equal on all ranks.
   bool in_place = false;
   Blocks send{};  ///< scatterv (at the root), alltoallv and alltoallw without in_place
-  /// gatherv (at the root), alltoallv, alltoallw, allgatherv and reduce_scatter; the last two need equal counts on all ranks.
+  /// gatherv (at the root), alltoallv, alltoallw, allgatherv and reduce_scatter; the last two need equal counts on all
+  /// ranks.
   Blocks receive{};
   std::string algorithm{};          ///< a row of algorithms.def; empty: Penstock chooses, see choose()
   std::uint64_t segment_bytes = 0;  ///< length of a pipeline segment; 0: the algorithm chooses

@@ -114,8 +114,8 @@ void ItemMemory::lay_out(bool has_lists) {
     size_bytes = plus(size_bytes, place.size_bytes);
     if (place.size_bytes == 0) continue;
     if (data_ == nullptr && !place.datatype.is_absolute())
-      throw Error(ErrorCode::invalid_argument, std::to_string(place.size_bytes) +
-                                                   " bytes of items given at the address NULL; pass their buffer");
+      throw Error(ErrorCode::invalid_argument,
+                  std::to_string(place.size_bytes) + " bytes of items given at the address NULL; pass their buffer");
     is_contiguous = is_contiguous && place.datatype.is_contiguous() && place.displacement_bytes >= 0;
     if (is_contiguous)
       end_bytes = std::max(end_bytes, plus(static_cast<std::uint64_t>(place.displacement_bytes), place.size_bytes));

@@ -17,8 +17,8 @@ namespace penstock::comm {
 class ItemMemory {
  public:
   ItemMemory() = default;
-  /// `count` items in each of `block_count` consecutive blocks. Throws Error(invalid_argument) for more than 2^63 bytes,
-  /// and if `data` is null.
+  /// `count` items in each of `block_count` consecutive blocks. Throws Error(invalid_argument) for more than 2^63
+  /// bytes, and if `data` is null.
   ItemMemory(const Datatype& datatype, std::byte* data, std::uint64_t count, std::uint64_t block_count);
   /// The same for lists. `datatypes`: one per block, with displacements in bytes; empty: all have `datatype`.
   ItemMemory(const Datatype& datatype, std::byte* data, const Blocks& blocks, const std::vector<Datatype>& datatypes);

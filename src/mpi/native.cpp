@@ -30,10 +30,10 @@ struct Call {
   MPI_Datatype type = MPI_BYTE;
   MPI_Op op = MPI_OP_NULL;
   int root = 0;
-  Lists from{};                      ///< of operations with has_send_counts()
-  Lists into{};                      ///< of operations with has_receive_counts()
-  std::vector<MPI_Datatype> types{}; ///< of alltoallw: all are bytes
-  std::vector<std::byte> nowhere{};  ///< receives results that are not significant
+  Lists from{};                       ///< of operations with has_send_counts()
+  Lists into{};                       ///< of operations with has_receive_counts()
+  std::vector<MPI_Datatype> types{};  ///< of alltoallw: all are bytes
+  std::vector<std::byte> nowhere{};   ///< receives results that are not significant
 };
 
 /// The blocking form if there is no request.

@@ -219,7 +219,7 @@ std::uint64_t payload_bytes(const Call& call, int rank, int ranks) {
   const auto size_of = [](MPI_Datatype type) -> std::uint64_t {
     int bytes = 0;
     return type != MPI_DATATYPE_NULL && PMPI_Type_size(type, &bytes) == MPI_SUCCESS ? static_cast<std::uint64_t>(bytes)
-                                                                                   : 0;
+                                                                                    : 0;
   };
   if (side.types != nullptr) {
     std::uint64_t bytes = 0;

@@ -21,7 +21,7 @@ struct Side {
   const void* counts = nullptr;
   const void* displacements = nullptr;
   const MPI_Datatype* types = nullptr;  ///< of alltoallw, whose displacements are in bytes; otherwise `type` counts
-  bool is_large = false;  ///< the lists are of MPI_Count and MPI_Aint, not of int
+  bool is_large = false;                ///< the lists are of MPI_Count and MPI_Aint, not of int
 
   std::int64_t count_of(std::size_t rank) const {
     return is_large ? static_cast<const MPI_Count*>(counts)[rank] : static_cast<const int*>(counts)[rank];

@@ -28,8 +28,8 @@ std::vector<Received> typed_parts(const Side& side, std::size_t ranks) {
   std::vector<Received> parts;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (side.count_of(rank) == 0) continue;
-    const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(side.buffer) +
-                              static_cast<std::uintptr_t>(side.displacement_of(rank));
+    const std::uintptr_t at =
+        reinterpret_cast<std::uintptr_t>(side.buffer) + static_cast<std::uintptr_t>(side.displacement_of(rank));
     parts.push_back({reinterpret_cast<void*>(at), static_cast<std::uint64_t>(side.count_of(rank)), true,
                      make_datatype(side.types[rank])});
   }
@@ -200,8 +200,7 @@ int verify(Communicator& on, const Call& call, Tally& tally, const std::function
   std::vector<Received> parts;
   std::vector<std::byte> before;
   const bool has_types = call.receive.types != nullptr;
-  const bool receives =
-      call.kind != CollectiveKind::barrier && (has_types || call.receive.type != MPI_DATATYPE_NULL);
+  const bool receives = call.kind != CollectiveKind::barrier && (has_types || call.receive.type != MPI_DATATYPE_NULL);
   if (receives) {
     const OwnCall own;
     if (!has_types) type = make_datatype(call.receive.type);

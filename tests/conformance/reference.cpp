@@ -247,8 +247,7 @@ Collective request_of(const Collective& collective, int rank, int size) {
                   : 0;
   for (int peer = 0; peer < size; ++peer) {
     if (sends) own.send.counts.push_back(count_between(collective, rank, peer));
-    if (has_receive_counts(collective.kind))
-      own.receive.counts.push_back(count_between(collective, peer, rank));
+    if (has_receive_counts(collective.kind)) own.receive.counts.push_back(count_between(collective, peer, rank));
   }
   if (collective.kind == CollectiveKind::reduce_scatter)
     for (int peer = 0; peer < size; ++peer)

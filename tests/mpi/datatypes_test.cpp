@@ -345,8 +345,16 @@ void random_exchange_of_types(Comm& comm, std::uint32_t seed) {
   for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = comm.rank() * 1'000'000 + static_cast<int>(i);
   std::vector<int> expected(mine.size(), -1);
   std::vector<int> got = expected;
-  MPI_Alltoallw(mine.data(), sends.counts.data(), sends.places.data(), sends.mpi.data(), expected.data(),
-                receives.counts.data(), receives.places.data(), receives.mpi.data(), MPI_COMM_WORLD);
+  // Not by MPI_Alltoallw: on one rank Open MPI 5.0's takes other places than those given.
+  for (int shift = 0; shift < ranks; ++shift) {
+    const int to = (comm.rank() + shift) % ranks;
+    const int from = (comm.rank() + ranks - shift) % ranks;
+    const auto at_to = static_cast<std::size_t>(to);
+    const auto at_from = static_cast<std::size_t>(from);
+    MPI_Sendrecv(reinterpret_cast<char*>(mine.data()) + sends.places[at_to], sends.counts[at_to], sends.mpi[at_to], to,
+                 0, reinterpret_cast<char*>(expected.data()) + receives.places[at_from], receives.counts[at_from],
+                 receives.mpi[at_from], from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  }
   run(comm, static_cast<Form>(dice(0, 2)), {.kind = CollectiveKind::alltoallw},
       {.data = mine.data(), .blocks = sends.blocks(), .datatypes = sends.datatypes},
       {.data = got.data(), .blocks = receives.blocks(), .datatypes = receives.datatypes});

@@ -164,8 +164,7 @@ void check_counts(const Team& team, const Collective& collective) {
     check_own(own(collective.send), collective.count);
   if (collective.kind == CollectiveKind::gatherv && !collective.in_place)
     check_own(collective.count, own(collective.receive));
-  if (exchanges && !collective.in_place)
-    check_own(own(collective.send), own(collective.receive));
+  if (exchanges && !collective.in_place) check_own(own(collective.send), own(collective.receive));
 }
 
 bool moves_blocks(CollectiveKind kind) { return kind == CollectiveKind::gather || kind == CollectiveKind::scatter; }
@@ -347,9 +346,7 @@ Default choose_default(const Team& team, const Collective& collective) {
 std::string_view name(CollectiveKind kind) noexcept { return row(kind).name; }
 bool is_rooted(CollectiveKind kind) noexcept { return row(kind).is_rooted; }
 bool computes(CollectiveKind kind) noexcept { return row(kind).computes; }
-bool has_counts(CollectiveKind kind) noexcept {
-  return has_send_counts(kind) || has_receive_counts(kind);
-}
+bool has_counts(CollectiveKind kind) noexcept { return has_send_counts(kind) || has_receive_counts(kind); }
 bool has_datatypes(CollectiveKind kind) noexcept { return kind == CollectiveKind::alltoallw; }
 bool has_send_counts(CollectiveKind kind) noexcept {
   return kind == CollectiveKind::scatterv || kind == CollectiveKind::alltoallv || kind == CollectiveKind::alltoallw;

@@ -99,8 +99,7 @@ static void exchange_of_types(void) {
   fill(N);
   RUN(Alltoallw, alltoallw, from, counts, sent, types, to + 1000, received, into, bytes);
   for (int k = 0; k < ranks; ++k) {
-    for (int i = 0; i < rank + k + 1; ++i)
-      CHECK(to[k * 40 + i] == value(k, rank * 50 + (rank % 2 == 1 ? 2 * i : i)));
+    for (int i = 0; i < rank + k + 1; ++i) CHECK(to[k * 40 + i] == value(k, rank * 50 + (rank % 2 == 1 ? 2 * i : i)));
     CHECK(to[k * 40 + rank + k + 1] == -1);
   }
   /* In place, and without anything for rank 0. */
