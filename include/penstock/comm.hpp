@@ -113,8 +113,9 @@ class PENSTOCK_API Comm {
   /// Error(peer_failed) with the text of the first one. Blocking, collective.
   void agree(const std::function<void()>& action);
 
-  /// Whether any thread may call this communicator, one at a time. If not, MPI was initialised without
-  /// MPI_THREAD_MULTIPLE, and only the thread that initialised it may.
+  /// Whether any thread of any rank may call this communicator, one at a time. If not, MPI was initialised without
+  /// MPI_THREAD_MULTIPLE on some rank; there only the thread that initialised it may. Equal on all ranks, since they
+  /// choose algorithms by it.
   bool any_thread() const;
 
   /// The key that a part of a tuning table needs to be used here: one JSON object, see to_json(TuningKey).

@@ -14,7 +14,7 @@ namespace penstock::comm {
 struct Facts {
   CommOptions options{};
   Team team{};
-  bool any_thread = false;             ///< see Comm::any_thread
+  bool any_thread = false;             ///< on all ranks; see Comm::any_thread
   bool debug = false;                  ///< whether some rank sets debug level 1 or more
   bool native = true;                  ///< whether all ranks let a table choose MPI's own collectives
   std::uint64_t plan_cache_bytes = 0;  ///< the option; the minimum over the ranks

@@ -106,7 +106,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
     settings.single_copy = wanted.single_copy;
     const std::string description = transport.description();
     facts.options = given;
-    facts.any_thread = transport.any_thread();
+    facts.any_thread = true;
     facts.mpi = description.substr(0, description.rfind(" ("));
     facts.plan_cache_bytes = wanted.plan_cache_bytes;
     table = wanted.tuning;
@@ -126,6 +126,7 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   for (std::size_t rank = 0; rank < worker_infos.size(); ++rank) {
     const RankInfo info = info_of(*setup, rank);
     worker_infos[rank] = info.worker;
+    facts.any_thread = facts.any_thread && info.worker.any_thread != 0;
     local_domains[rank] = info.domain;
     facts.debug = facts.debug || info.debug != 0;
     facts.native = facts.native && info.native != 0;
@@ -147,7 +148,8 @@ Comm make_comm(MakeLink make_link, const CommOptions& given) {
   const auto make_state = [&] {
     std::shared_ptr<NativeRuns> runs;
     if (native != nullptr)
-      runs = std::make_shared<NativeRuns>(std::move(native), facts.any_thread, settings.progress_threads > 0);
+      runs =
+          std::make_shared<NativeRuns>(std::move(native), mine.worker.any_thread != 0, settings.progress_threads > 0);
     state = {new State(std::move(engine), std::move(runs), std::move(make_link), std::move(facts)), end};
   };
   all_or_none(transport, [&] {

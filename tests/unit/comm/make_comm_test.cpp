@@ -207,6 +207,30 @@ TEST(MakeComm, FailsOnAllRanksOrNoneWhicheverAllocationFails) {
   EXPECT_EQ(heap.taken_bytes(), taken) << "what failed has given back its memory";
 }
 
+/// That of a rank whose MPI was initialized for one thread.
+class OneThread final : public Fed {
+ public:
+  using Fed::Fed;
+  bool any_thread() const override { return false; }
+};
+
+TEST(MakeComm, AgreesOnWhetherAnyThreadMayCall) {
+  for (const int alone : {0, 1, 2}) {
+    auto transports = engine::make_local_transports({0, 0, 1});
+    std::vector<int> any_thread(transports.size(), -1);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 3; ++rank)
+      threads.emplace_back([&, rank] {
+        const auto own = static_cast<std::size_t>(rank);
+        if (rank == alone) transports[own] = std::make_unique<OneThread>(std::move(transports[own]));
+        const Comm comm = make_comm([&] { return Link(std::move(transports[own])); }, {.progress_cores = 0});
+        any_thread[own] = comm.any_thread() ? 1 : 0;
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(any_thread, std::vector<int>(3, 0)) << "rank " << alone;
+  }
+}
+
 /// A transport of a rank in a large job without other ranks. All of them seem to contribute what this rank does.
 class Crowd final : public engine::Transport {
  public:
