@@ -110,9 +110,10 @@ struct Restored {
   std::vector<std::string> warnings;  ///< newer checkpoints that were skipped and why, and repaired damage
 };
 
-/// Saves checkpoints to one place and restores them. One run at a time may save to a place; any number may restore from
-/// it. All ranks make, use and destroy a Checkpointer together, each from one thread at a time. The destructor calls
-/// finish() and ignores its errors.
+/// Saves checkpoints to one place and restores them. Any number of programs may restore from a place. One job at a time
+/// saves to it: the first save of a Checkpointer takes the place over, and from then on every save and drain of an
+/// older one fails with Error(exists), which names the newer job. All ranks make, use and destroy a Checkpointer
+/// together, each from one thread at a time. The destructor calls finish() and ignores its errors.
 class PENSTOCK_API Checkpointer {
  public:
   /// `url` is the slow tier, shared by all ranks. `comm` is duplicated; empty: a single process. Collective. Throws on
@@ -124,19 +125,22 @@ class PENSTOCK_API Checkpointer {
   Checkpointer& operator=(const Checkpointer&) = delete;
 
   /// Copies the arrays and returns; everything else runs in the background. First waits until the previous checkpoint
-  /// is complete in the first tier. An existing step is replaced once the new one is drained. `metadata` is any text;
-  /// rank 0's is saved. Collective. Throws the Error of an invalid argument, or of an earlier failed checkpoint that no
-  /// wait() has thrown; then no rank saves this step. Ranks on which save() did not throw get the error from wait().
+  /// is complete in the first tier. An existing step is replaced once the new one is drained. A step below earlier ones
+  /// supersedes them: the run has gone back. They stay until a drained checkpoint reaches their steps, and with keep =
+  /// 0 for ever. `metadata` is any text; rank 0's is saved. Collective. Throws the Error of an invalid argument, or of
+  /// an earlier failed checkpoint that no wait() has thrown; then no rank saves this step. Ranks on which save() did
+  /// not throw get the error from wait().
   CheckpointHandle save(std::uint64_t step, const std::vector<CheckpointArray>& arrays, std::string_view metadata = {});
 
   /// For a rank that cannot describe its arrays: fails the save on all ranks, and throws `error`. Collective with the
   /// other ranks' save().
   [[noreturn]] void fail_save(std::uint64_t step, const Error& error);
 
-  /// Reads the newest complete and intact checkpoint, or that of one step, into the given layouts. Each rank reads and
-  /// verifies the chunks that hold its part, from the burst buffer if possible. Needs memory for the result and one
-  /// chunk. Collective; all ranks get the same step. Throws Error(not_found) if there is no checkpoint, Error(corrupt)
-  /// if none is intact, Error(invalid_argument) if a layout does not fit; the contents of `into` are undefined then.
+  /// Reads the newest complete and intact checkpoint, or that of one step, into the given layouts. The newest is the
+  /// one that was saved last; superseded ones are tried after all others. Each rank reads and verifies the chunks that
+  /// hold its part, from the burst buffer if possible. Needs memory for the result and one chunk. Collective; all ranks
+  /// get the same step. Throws Error(not_found) if there is no checkpoint, Error(corrupt) if none is intact,
+  /// Error(invalid_argument) if a layout does not fit; the contents of `into` are undefined then.
   Restored restore(const RestoreOptions& options = {});
 
   /// As restore, but returns nothing if there is no checkpoint, or none of the step that was asked for. All ranks get
@@ -147,8 +151,9 @@ class PENSTOCK_API Checkpointer {
   /// Error(not_found), Error(corrupt).
   CheckpointInfo inspect(std::optional<std::uint64_t> step = std::nullopt) const;
 
-  /// The steps of the complete checkpoints that this rank can see, ascending. Local.
+  /// The steps of the complete checkpoints that this rank can see, ascending; also of superseded ones. Local.
   std::vector<std::uint64_t> steps() const;
+  /// The step of the newest complete checkpoint that this rank can see, which restore() tries first. Local.
   std::optional<std::uint64_t> latest() const;
 
   /// Allocates and touches memory for saves of `local_bytes` on this rank, so that the first save is no slower. Local.

@@ -95,8 +95,9 @@ class Checkpointer:
     """Saves checkpoints to one place and restores them: ``Checkpointer("file:///slow/ckpt", burst_buffer="file:///nvme/ckpt")``.
 
     :meth:`save` returns after one copy of the arrays. Writing, agreement of the ranks, and draining from the burst buffer to
-    the slow tier run in the background. A checkpoint exists once all of it is durable. One run at a time may save to a place;
-    any number may restore from it. The constructor, :meth:`save`, :meth:`restore`, :meth:`finish` and :meth:`close` are
+    the slow tier run in the background. A checkpoint exists once all of it is durable. Any number of programs may restore from
+    a place. One job at a time saves to it: the first save takes the place over, and from then on all saves of an older job,
+    such as one that was thought dead, fail with the code "exists". The constructor, :meth:`save`, :meth:`restore`, :meth:`finish` and :meth:`close` are
     collective.
 
     Parameters
@@ -107,7 +108,7 @@ class Checkpointer:
         The fast tier. It may be local to each node.
     keep : int, optional
         How many of the newest checkpoints stay in the slow tier. Default: all. An old one is removed only after a newer one
-        is drained.
+        is drained. One that was superseded is removed once a later save has reached its step.
     comm : penstock.Comm or mpi4py.MPI.Intracomm, optional
         The ranks that save and restore together; it is duplicated. Default: mpi4py's COMM_WORLD if mpi4py.MPI is imported
         and has more than one rank, else this process alone.
@@ -150,7 +151,8 @@ class Checkpointer:
         Parameters
         ----------
         step : int
-            Checkpoints are ordered by step. An existing step is replaced once the new one is drained.
+            Usually ascending. A step that is not above all earlier ones supersedes those that it goes back behind; see
+            :meth:`restore`. An existing step is replaced once the new one is drained.
         tree : dict, list, tuple, named tuple, dataclass, node of a registered type, or leaf
             Nested containers with the same structure on all ranks. Dictionary keys are strings or integers. Types are kept
             by name (see :meth:`restore`); :func:`penstock.register_node` adds more. Dictionaries of other types come back as
@@ -221,7 +223,9 @@ class Checkpointer:
     ) -> Any:
         """Read the newest complete and intact checkpoint, or the one of ``step``.
 
-        It skips damaged checkpoints with a warning. If one tier is damaged, it reads the other, with a warning. See
+        The newest is the one that was saved last. A save after ``restore(step=…)`` begins a new line: it supersedes the
+        checkpoints of its own step and of later ones, whatever their steps. These stay, can be restored by their steps, and
+        serve if no other is intact. :meth:`restore` skips damaged checkpoints with a warning. If one tier is damaged, it reads the other, with a warning. See
         :attr:`restore_warnings`. Collective, with equal arguments on all ranks.
 
         Parameters
@@ -340,13 +344,16 @@ class Checkpointer:
         return CheckpointInfo(found_step, sum(array.nbytes for array in arrays.values()), arrays, tree)
 
     def steps(self) -> list[int]:
-        """The steps of the complete checkpoints that this rank can see, ascending. Local."""
+        """The steps of the complete checkpoints that this rank can see, ascending; also of superseded ones. Local."""
         return self._native.steps()
 
     @property
     def latest(self) -> int | None:
-        """The last of :meth:`steps`, or None. Local."""
-        return max(self.steps(), default=None)
+        """The step of the newest complete checkpoint that this rank can see, or None. Local.
+
+        After a rollback that is not the last of :meth:`steps`; see :meth:`restore`.
+        """
+        return self._native.latest()
 
     @property
     def warnings(self) -> list[str]:

@@ -203,6 +203,7 @@ void bind_checkpoint(nb::module_& module) {
       .def("inspect", &PyCheckpointer::inspect, nb::arg("step").none(),
            nb::sig("def inspect(self, step: int | None) -> tuple[int, list[tuple[str, str, Layout]], str]"))
       .def("steps", [](const PyCheckpointer& self) { return self.get().steps(); })
+      .def("latest", [](const PyCheckpointer& self) { return self.get().latest(); })
       .def("reserve",
            [](const PyCheckpointer& self, std::uint64_t local_bytes) {
              Checkpointer& checkpointer = self.get();

@@ -1,6 +1,7 @@
 #include "penstock/checkpoint.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "checkpoint/restore.hpp"
 #include "checkpoint/saver.hpp"
@@ -110,16 +111,15 @@ CheckpointInfo Checkpointer::inspect(std::optional<std::uint64_t> step) const {
 }
 
 std::vector<std::uint64_t> Checkpointer::steps() const {
-  std::vector<std::uint64_t> steps;
-  for (const checkpoint::Version& version : checkpoint::complete_versions(state_->saver->tiers())) {
-    if (steps.empty() || steps.back() != version.step) steps.push_back(version.step);
-  }
-  return steps;
+  std::set<std::uint64_t> steps;
+  for (const checkpoint::Version& version : checkpoint::complete_versions(state_->saver->tiers()))
+    steps.insert(version.step);
+  return {steps.begin(), steps.end()};
 }
 
 std::optional<std::uint64_t> Checkpointer::latest() const {
-  const std::vector<std::uint64_t> all = steps();
-  return all.empty() ? std::nullopt : std::optional(all.back());
+  const std::vector<checkpoint::Version> all = checkpoint::complete_versions(state_->saver->tiers());
+  return all.empty() ? std::nullopt : std::optional(all.back().step);
 }
 
 void Checkpointer::reserve(std::uint64_t local_bytes) { state_->saver->reserve(local_bytes); }

@@ -14,7 +14,7 @@ std::optional<Restored> try_restore(Peers& peers, const Tiers& tiers, const Rest
 /// Implements Checkpointer::inspect. Local.
 CheckpointInfo inspect(const Tiers& tiers, std::optional<std::uint64_t> step);
 
-/// Versions with a manifest in either tier, as this rank sees them, ascending. Local.
+/// Versions with a manifest in either tier, as this rank sees them, the preferred ones last. Local.
 std::vector<Version> complete_versions(const Tiers& tiers);
 
 }  // namespace penstock::checkpoint

@@ -70,8 +70,8 @@ class Saver {
   const CheckpointerOptions options_;
   const int copy_threads_;
   Staging staging_;
-  Staging drain_memory_;    // used by the drainer thread
-  bool reclaimed_ = false;  // used by the writer thread
+  Staging drain_memory_;          // used by the drainer thread
+  std::uint64_t generation_ = 0;  // used by the writer thread; 0: not taken yet
 
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<Job>> jobs_;  // not closed, or with an undelivered error; and the newest

@@ -29,12 +29,17 @@ class Fails : public testing::TestWithParam<Failure> {
     world.tiers = [this](int) {
       return Tiers{std::make_shared<FaultyBackend>(slow, faults), std::make_shared<FaultyBackend>(fast, faults)};
     };
-    const Version version{2, 0};
-    const std::string key = GetParam().rank < 0 ? manifest_key(version) : data_key(version, GetParam().rank);
+    // Step 2 is the first or the second save of the job.
+    const auto key = [](std::uint64_t sequence) {
+      const Version version{2, 1, sequence};
+      return GetParam().rank < 0 ? manifest_key(version) : data_key(version, GetParam().rank);
+    };
+    const std::string keys[] = {key(0), key(1)};
     const store::Backend* where = GetParam().in_fast ? fast.get() : slow.get();
     faults->on_change = [=](const std::string& operation, const store::Backend& backend, const std::string& changed,
                             Faults::When when) {
-      if (operation == "put" && when == Faults::When::before && &backend == where && changed == key) {
+      if (operation == "put" && when == Faults::When::before && &backend == where &&
+          (changed == keys[0] || changed == keys[1])) {
         throw Error(GetParam().code, "device of rank " + std::to_string(GetParam().rank), -1,
                     "No space left on device");
       }
@@ -137,7 +142,7 @@ TEST(Checkpoint, ManifestOfUncertainFateKeepsItsData) {
   const auto faults = std::make_shared<Faults>();
   faults->on_change = [&](const std::string& operation, const store::Backend&, const std::string& key,
                           Faults::When when) {
-    if (key != manifest_key({1, 0})) return;
+    if (key != manifest_key({1, 1, 0})) return;
     const bool after_put = operation == "put" && when == Faults::When::after;
     if (after_put || operation == "remove") throw Error(ErrorCode::io, "directory cannot be synced");
   };
@@ -155,7 +160,7 @@ TEST(Checkpoint, OldOneThatCannotBeRemovedIsAWarning) {
   const auto slow = memory();
   const auto faults = std::make_shared<Faults>();
   faults->on_change = [](const std::string& operation, const store::Backend&, const std::string& key, Faults::When) {
-    if (operation == "remove" && key == manifest_key({1, 0})) throw Error(ErrorCode::io, "read-only");
+    if (operation == "remove" && key == manifest_key({1, 1, 0})) throw Error(ErrorCode::io, "read-only");
   };
   World world;
   world.ranks = 2;
