@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <iterator>
 #include <optional>
+#include "penstock/error.hpp"
 
 namespace penstock::checkpoint {
 
@@ -107,7 +108,13 @@ std::vector<Version> by_preference(const std::set<Version>& versions) {
 
 std::map<Version, Holding> list_versions(const store::Backend& backend) {
   std::map<Version, Holding> versions;
-  for (const std::string& key : backend.list(kFolder)) {
+  const std::vector<std::string> keys = backend.list(kFolder);
+  // Below an object there are no keys; but it is not an empty place.
+  if (keys.empty() && backend.exists(kFolder)) {
+    throw Error(ErrorCode::io, backend.url() + ": '" + std::string(kFolder) +
+                                   "' is a file; expected the folder of checkpoints; move the file away");
+  }
+  for (const std::string& key : keys) {
     const std::optional<Name> name = parse(key);
     if (!name) continue;
     Holding& holding = versions[name->version];

@@ -56,7 +56,7 @@ std::set<Version> line_of(const std::set<Version>& versions);
 /// In the order of preference, best last: first those that were superseded, then the line; newer ones later.
 std::vector<Version> by_preference(const std::set<Version>& versions);
 
-/// All versions in a backend. Other keys are ignored.
+/// All versions in a backend. Other keys are ignored. Throws Error(io) if a file is in the place of the folder.
 std::map<Version, Holding> list_versions(const store::Backend& backend);
 
 /// Removes the data objects of these ranks. Remove the manifest first.

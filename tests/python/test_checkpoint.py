@@ -267,6 +267,15 @@ def test_default_is_not_for_a_burst_buffer_that_cannot_be_read(urls, tmp_path):
             ck.restore(default=None)
 
 
+@pytest.mark.parametrize("tier", ["fast", "slow"])
+def test_default_is_not_for_a_file_in_place_of_the_folder(urls, tmp_path, tier):
+    with ps.Checkpointer(**urls) as ck:
+        (tmp_path / tier / "checkpoints").write_text("a file where the folder should be")
+        with pytest.raises(ps.Error, match="'checkpoints' is a file") as error:
+            ck.restore(default=None)
+        assert error.value.code == "io"
+
+
 def test_inspect_reads_no_array(urls):
     with ps.Checkpointer(urls["url"]) as ck:
         with pytest.raises(ps.Error, match="no complete checkpoint"):
