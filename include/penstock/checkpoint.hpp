@@ -172,4 +172,50 @@ class PENSTOCK_API Checkpointer {
   std::unique_ptr<State> state_;
 };
 
+/// Where checkpoints are, for the functions below. They are local, for one process at a time, and make no place that does
+/// not exist: then they throw Error(not_found). Jobs may save and restore meanwhile.
+struct CheckpointPlace {
+  std::string url;           ///< the slow tier
+  std::string burst_buffer;  ///< the fast tier as this node sees it; empty: none
+};
+
+/// A complete checkpoint.
+struct CheckpointEntry {
+  std::uint64_t step = 0;
+  std::uint64_t generation = 0;  ///< number of the job that saved it; 0: Penstock 0.1 did
+  bool fast = false;             ///< in the burst buffer
+  bool drained = false;          ///< in the slow tier
+  bool superseded = false;       ///< a newer checkpoint has its step or an earlier one
+  int ranks = 0;                 ///< that saved it
+  std::uint64_t size_bytes = 0;  ///< of its objects in one tier
+  std::string damage;            ///< why the manifest cannot be read; `ranks` and `size_bytes` are then 0
+};
+
+/// All complete checkpoints, in the order of their saves. Reads their manifests.
+PENSTOCK_API std::vector<CheckpointEntry> list_checkpoints(const CheckpointPlace& place);
+
+/// What the newest checkpoint holds, or that of one step. Reads no array. Throws Error(not_found), Error(corrupt).
+PENSTOCK_API CheckpointInfo inspect_checkpoint(const CheckpointPlace& place,
+                                               std::optional<std::uint64_t> step = std::nullopt);
+
+/// One checkpoint in one tier, after every byte of it was read.
+struct CheckpointVerified {
+  std::uint64_t step = 0;
+  std::uint64_t generation = 0;
+  std::string tier;                   ///< URL
+  std::uint64_t verified_bytes = 0;
+  std::vector<std::string> problems;  ///< empty: intact
+  int elsewhere = 0;  ///< objects that this node's burst buffer does not hold; those of other nodes, or removed
+};
+
+/// Verifies every checksum of all checkpoints, or of those of one step, in both tiers. Throws Error(not_found) if there
+/// is none of that step.
+PENSTOCK_API std::vector<CheckpointVerified> verify_checkpoints(const CheckpointPlace& place,
+                                                                std::optional<std::uint64_t> step = std::nullopt);
+
+/// Removes the checkpoints of a step from both tiers, manifests first: if it is cut short, what remains is no
+/// checkpoint. One that is being drained may appear in the slow tier afterwards. Throws Error(not_found) if there is
+/// none. Returns what was removed.
+PENSTOCK_API std::vector<CheckpointEntry> remove_checkpoint(const CheckpointPlace& place, std::uint64_t step);
+
 }  // namespace penstock

@@ -338,10 +338,7 @@ class Checkpointer:
         penstock.Error
             "not_found", "corrupt".
         """
-        found_step, saved, metadata = self._native.inspect(None if step is None else operator.index(step))
-        layouts = {name: Layout(layout) for name, _, layout in saved}
-        tree, arrays = summary(json.loads(metadata)["tree"], layouts)
-        return CheckpointInfo(found_step, sum(array.nbytes for array in arrays.values()), arrays, tree)
+        return info_of(*self._native.inspect(None if step is None else operator.index(step)))
 
     def steps(self) -> list[int]:
         """The steps of the complete checkpoints that this rank can see, ascending; also of superseded ones. Local."""
@@ -387,6 +384,12 @@ class Checkpointer:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def info_of(step: int, saved: list[tuple[str, str, _penstock.Layout]], metadata: str) -> CheckpointInfo:
+    """What a manifest says, as the native functions give it."""
+    tree, arrays = summary(json.loads(metadata)["tree"], {name: Layout(layout) for name, _, layout in saved})
+    return CheckpointInfo(step, sum(array.nbytes for array in arrays.values()), arrays, tree)
 
 
 @atexit.register

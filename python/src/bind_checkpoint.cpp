@@ -167,6 +167,89 @@ class PyCheckpointer {
   std::unique_ptr<Checkpointer> checkpointer_;
 };
 
+nb::dict row_of(const CheckpointEntry& entry) {
+  nb::dict row;
+  row["step"] = entry.step;
+  row["generation"] = entry.generation;
+  row["fast"] = entry.fast;
+  row["drained"] = entry.drained;
+  row["superseded"] = entry.superseded;
+  row["ranks"] = entry.ranks;
+  row["bytes"] = entry.size_bytes;
+  row["damage"] = entry.damage;
+  return row;
+}
+
+nb::list rows_of(const std::vector<CheckpointEntry>& entries) {
+  nb::list rows;
+  for (const CheckpointEntry& entry : entries) rows.append(row_of(entry));
+  return rows;
+}
+
+void bind_maintenance(nb::module_& module) {
+  module.def(
+      "list_checkpoints",
+      [](const std::string& url, const std::string& burst_buffer) {
+        std::vector<CheckpointEntry> entries;
+        {
+          const nb::gil_scoped_release released;
+          entries = list_checkpoints({url, burst_buffer});
+        }
+        return rows_of(entries);
+      },
+      nb::arg("url"), nb::arg("burst_buffer"),
+      nb::sig("def list_checkpoints(url: str, burst_buffer: str) -> list[dict[str, typing.Any]]"));
+  module.def(
+      "inspect_checkpoint",
+      [](const std::string& url, const std::string& burst_buffer, std::optional<std::uint64_t> step) {
+        CheckpointInfo info;
+        {
+          const nb::gil_scoped_release released;
+          info = inspect_checkpoint({url, burst_buffer}, step);
+        }
+        return nb::make_tuple(info.step, arrays_of(info), info.metadata);
+      },
+      nb::arg("url"), nb::arg("burst_buffer"), nb::arg("step").none(),
+      nb::sig("def inspect_checkpoint(url: str, burst_buffer: str, step: int | None) -> "
+              "tuple[int, list[tuple[str, str, Layout]], str]"));
+  module.def(
+      "verify_checkpoints",
+      [](const std::string& url, const std::string& burst_buffer, std::optional<std::uint64_t> step) {
+        std::vector<CheckpointVerified> results;
+        {
+          const nb::gil_scoped_release released;
+          results = verify_checkpoints({url, burst_buffer}, step);
+        }
+        nb::list rows;
+        for (const CheckpointVerified& result : results) {
+          nb::dict row;
+          row["step"] = result.step;
+          row["generation"] = result.generation;
+          row["tier"] = result.tier;
+          row["bytes"] = result.verified_bytes;
+          row["problems"] = result.problems;
+          row["objects_elsewhere"] = result.elsewhere;
+          rows.append(row);
+        }
+        return rows;
+      },
+      nb::arg("url"), nb::arg("burst_buffer"), nb::arg("step").none(),
+      nb::sig("def verify_checkpoints(url: str, burst_buffer: str, step: int | None) -> "
+              "list[dict[str, typing.Any]]"));
+  module.def(
+      "remove_checkpoint",
+      [](const std::string& url, const std::string& burst_buffer, std::uint64_t step) {
+        std::vector<CheckpointEntry> entries;
+        {
+          const nb::gil_scoped_release released;
+          entries = remove_checkpoint({url, burst_buffer}, step);
+        }
+        return rows_of(entries);
+      },
+      nb::arg("url"), nb::arg("burst_buffer"), nb::arg("step"),
+      nb::sig("def remove_checkpoint(url: str, burst_buffer: str, step: int) -> list[dict[str, typing.Any]]"));
+}
+
 }  // namespace
 }  // namespace penstock::python
 
@@ -174,6 +257,7 @@ void bind_checkpoint(nb::module_& module) {
   using namespace penstock;
   using python::PyCheckpointer;
 
+  python::bind_maintenance(module);
   nb::class_<CheckpointHandle>(module, "CheckpointHandle")
       .def_prop_ro("step", &CheckpointHandle::step)
       .def_prop_ro("level", [](const CheckpointHandle& handle) { return python::name_of(handle.level()); })

@@ -77,12 +77,6 @@ std::string manifest_text(const Tiers& tiers, const Version& version, int rank) 
   throw Error(ErrorCode::not_found, tiers.slow->url() + ": " + key + " has been removed meanwhile");
 }
 
-CheckpointInfo info_of(const Manifest& manifest) {
-  CheckpointInfo info{manifest.version.step, {}, manifest.metadata};
-  for (const ArraySpec& array : manifest.arrays) info.arrays.push_back({array.name, array.dtype, array.layout});
-  return info;
-}
-
 /// One call of restore().
 class Restoration {
  public:
@@ -320,6 +314,16 @@ std::optional<Restored> try_restore(Peers& peers, const Tiers& tiers, const Rest
   return Restoration(peers, tiers, options).run();
 }
 
+Manifest read_manifest(const Tiers& tiers, const Version& version) {
+  return Manifest::parse(manifest_text(tiers, version, -1));
+}
+
+CheckpointInfo info_of(const Manifest& manifest) {
+  CheckpointInfo info{manifest.version.step, {}, manifest.metadata};
+  for (const ArraySpec& array : manifest.arrays) info.arrays.push_back({array.name, array.dtype, array.layout});
+  return info;
+}
+
 CheckpointInfo inspect(const Tiers& tiers, std::optional<std::uint64_t> step) {
   CheckpointInfo info;
   std::optional<Error> damage;
@@ -327,7 +331,7 @@ CheckpointInfo inspect(const Tiers& tiers, std::optional<std::uint64_t> step) {
   for (auto version = all.rbegin(); version != all.rend(); ++version) {
     if (step && version->step != *step) continue;
     damage = attempt("checkpoint of " + describe(*version), -1,
-                     [&] { info = info_of(Manifest::parse(manifest_text(tiers, *version, -1))); });
+                     [&] { info = info_of(read_manifest(tiers, *version)); });
     if (!damage) return info;
     if (!is_damage(damage->code())) break;
   }
