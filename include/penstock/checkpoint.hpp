@@ -65,6 +65,8 @@ class PENSTOCK_API CheckpointHandle {
 struct CheckpointerOptions {
   std::string burst_buffer;  ///< URL of the fast tier, which may be local to each node; empty: none
   int keep = 0;              ///< how many of the newest checkpoints stay in the slow tier; 0: all
+  /// With `keep`: multiples of this step stay, too, until the run goes back behind them. 0: none.
+  std::uint64_t keep_every = 0;
   std::uint64_t chunk_bytes = std::uint64_t{1} << 20;  ///< unit of checksums and of reads, a multiple of 64
   int undrained_max = 4;  ///< if this many checkpoints wait to be drained, the next save waits for the oldest
 };

@@ -109,6 +109,8 @@ class Checkpointer:
     keep : int, optional
         How many of the newest checkpoints stay in the slow tier. Default: all. An old one is removed only after a newer one
         is drained. One that was superseded is removed once a later save has reached its step.
+    keep_every : int, optional
+        With ``keep``: checkpoints whose step is a multiple of this stay, too.
     comm : penstock.Comm or mpi4py.MPI.Intracomm, optional
         The ranks that save and restore together; it is duplicated. Default: mpi4py's COMM_WORLD if mpi4py.MPI is imported
         and has more than one rank, else this process alone.
@@ -125,18 +127,21 @@ class Checkpointer:
         keep: int | None = None,
         comm: Any = None,
         *,
+        keep_every: int | None = None,
         chunk_bytes: int = 1 << 20,
         undrained_max: int = 4,
     ) -> None:
         if keep is not None and keep < 1:
             raise Error(f"keep is {keep}; expected a number of checkpoints from 1 on, or None to keep all")
+        if keep_every is not None and keep_every < 1:
+            raise Error(f"keep_every is {keep_every}; expected a number of steps from 1 on, or None")
         if chunk_bytes < 0:
             raise Error(f"chunk_bytes is {chunk_bytes}; expected a multiple of 64 above 0")
         self._where = url if burst_buffer is None else f"{url} and {burst_buffer}"
         self._comm = _penstock_comm(comm)
         self._rank = 0 if self._comm is None else self._comm.Get_rank()
         core = None if self._comm is None else self._comm._open()
-        self._native = _penstock.Checkpointer(url, burst_buffer or "", keep or 0, chunk_bytes, undrained_max, core)
+        self._native = _penstock.Checkpointer(url, burst_buffer or "", keep or 0, keep_every or 0, chunk_bytes, undrained_max, core)
         #: What the last :meth:`restore` skipped or repaired.
         self.restore_warnings: list[str] = []
         self._number = next(_numbers)

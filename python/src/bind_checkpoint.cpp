@@ -58,11 +58,12 @@ nb::list arrays_of(const CheckpointInfo& info) {
 /// Closable: close() destroys the checkpointer while Python may still hold this.
 class PyCheckpointer {
  public:
-  PyCheckpointer(const std::string& url, const std::string& burst_buffer, std::int64_t keep, std::uint64_t chunk_bytes,
-                 std::int64_t undrained_max, const Comm* comm) {
+  PyCheckpointer(const std::string& url, const std::string& burst_buffer, std::int64_t keep, std::uint64_t keep_every,
+                 std::uint64_t chunk_bytes, std::int64_t undrained_max, const Comm* comm) {
     CheckpointerOptions options;
     options.burst_buffer = burst_buffer;
     options.keep = static_cast<int>(std::clamp<std::int64_t>(keep, -1, 1 << 30));
+    options.keep_every = keep_every;
     options.chunk_bytes = chunk_bytes;
     options.undrained_max = static_cast<int>(std::clamp<std::int64_t>(undrained_max, -1, 1 << 30));
     const nb::gil_scoped_release released;
@@ -270,9 +271,10 @@ void bind_checkpoint(nb::module_& module) {
       });
 
   nb::class_<PyCheckpointer>(module, "Checkpointer")
-      .def(nb::init<const std::string&, const std::string&, std::int64_t, std::uint64_t, std::int64_t, const Comm*>(),
-           nb::arg("url"), nb::arg("burst_buffer"), nb::arg("keep"), nb::arg("chunk_bytes"), nb::arg("undrained_max"),
-           nb::arg("comm").none())
+      .def(nb::init<const std::string&, const std::string&, std::int64_t, std::uint64_t, std::uint64_t, std::int64_t,
+                    const Comm*>(),
+           nb::arg("url"), nb::arg("burst_buffer"), nb::arg("keep"), nb::arg("keep_every"), nb::arg("chunk_bytes"),
+           nb::arg("undrained_max"), nb::arg("comm").none())
       .def("save", &PyCheckpointer::save,
            nb::sig("def save(self, step: int, arrays: list[tuple[str, str, Layout, "
                    "numpy.typing.NDArray[typing.Any] | None]], metadata: str, /) -> "

@@ -18,6 +18,9 @@ namespace {
 void check(const CheckpointerOptions& options) {
   const auto refuse = [](const std::string& message) { throw Error(ErrorCode::invalid_argument, message); };
   if (options.keep < 0) refuse("keep is " + std::to_string(options.keep) + "; expected 0 (all) or more");
+  if (options.keep_every > 0 && options.keep == 0) {
+    refuse("keep_every is " + std::to_string(options.keep_every) + " without keep, which keeps all; give keep, too");
+  }
   if (options.chunk_bytes == 0 || options.chunk_bytes % checkpoint::kArrayAlignment != 0) {
     refuse("chunk_bytes is " + std::to_string(options.chunk_bytes) + "; expected a multiple of 64 above 0");
   }

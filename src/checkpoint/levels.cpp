@@ -201,6 +201,7 @@ void Saver::retire_after(Peers& peers, const Job& job, bool drained) {
   retirement.saved = job.version();
   retirement.drained = drained;
   retirement.keep = options_.keep;
+  retirement.keep_every = options_.keep_every;
   for (const auto& other : jobs()) {
     if (other.get() != &job && !other->settled(CheckpointLevel::drained)) retirement.under_way.insert(other->version());
   }

@@ -41,8 +41,9 @@ std::vector<Version> slow_victims(const std::map<Version, Holding>& slow, const 
   for (auto version = complete.rbegin(); version != complete.rend(); ++version) {
     bool stays = true;
     if (line.contains(*version)) {
-      stays = retirement.keep == 0 || kept < retirement.keep;
-      kept += stays ? 1 : 0;
+      const bool periodic = retirement.keep_every > 0 && version->step % retirement.keep_every == 0;
+      stays = retirement.keep == 0 || kept < retirement.keep || periodic;
+      ++kept;
     } else if (version->step != retirement.saved.step) {
       stays = retirement.keep == 0 || version->step > retirement.saved.step;
     } else {

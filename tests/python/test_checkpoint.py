@@ -378,6 +378,18 @@ def test_levels_steps_and_keep(urls):
         ck.save(40, {})
 
 
+def test_periodic_ones_stay(urls):
+    with ps.Checkpointer(**urls, keep=2, keep_every=100) as ck:
+        for step in range(50, 451, 50):
+            ck.save(step, {"a": np.full(10, step)})
+        ck.finish()
+        assert ck.steps() == [100, 200, 300, 400, 450]
+    with pytest.raises(ps.Error, match="keep_every is 100 without keep"):
+        ps.Checkpointer(**urls, keep_every=100)
+    with pytest.raises(ps.Error, match="keep_every is 0; expected"):
+        ps.Checkpointer(**urls, keep=1, keep_every=0)
+
+
 def test_after_a_rollback_the_newest_is_of_the_new_line(urls):
     def saved(step: int, run: int) -> dict:
         return {"a": np.full(10, step), "run": run}

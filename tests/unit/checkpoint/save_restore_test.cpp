@@ -190,6 +190,7 @@ struct Model {
   };
   std::vector<Saved> held;  // in the order of the saves
   int keep = 0;
+  std::uint64_t keep_every = 0;
 
   void save(std::uint64_t step, std::uint64_t seed) {
     std::erase_if(held, [&](const Saved& old) { return old.step == step; });
@@ -200,7 +201,8 @@ struct Model {
     for (std::size_t i = held.size(); i-- > 0;) {
       const bool superseded = std::any_of(held.begin() + static_cast<std::ptrdiff_t>(i) + 1, held.end(),
                                           [&](const Saved& newer) { return newer.step <= held[i].step; });
-      if (superseded ? held[i].step > step : of_line++ < keep) kept.insert(kept.begin(), held[i]);
+      const bool periodic = keep_every > 0 && held[i].step % keep_every == 0;
+      if (superseded ? held[i].step > step : of_line++ < keep || periodic) kept.insert(kept.begin(), held[i]);
     }
     held = kept;
   }
@@ -208,13 +210,15 @@ struct Model {
 
 TEST(SaveRestore, TheNewestIsTheOneSavedLastHoweverOftenTheRunGoesBack) {
   Random random(11);
-  for (int trial = 0; trial < 12; ++trial) {
+  for (int trial = 0; trial < 16; ++trial) {
     const auto slow = memory();
     const auto fast = between(random, 0, 1) == 0 ? memory() : nullptr;
     Model model;
     model.keep = static_cast<int>(between(random, 0, 3));
     World world;
+    if (model.keep > 0) model.keep_every = static_cast<std::uint64_t>(between(random, 0, 4));
     world.options.keep = model.keep;
+    world.options.keep_every = model.keep_every;
     world.tiers = shared_tiers(slow, fast);
     std::uint64_t seed = 0;
     for (int job = 0; job < 4; ++job) {
