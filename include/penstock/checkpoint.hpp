@@ -174,8 +174,8 @@ class PENSTOCK_API Checkpointer {
   std::unique_ptr<State> state_;
 };
 
-/// Where checkpoints are, for the functions below. They are local, for one process at a time, and make no place that does
-/// not exist: then they throw Error(not_found). Jobs may save and restore meanwhile.
+/// Where checkpoints are, for the functions below. They are local, for one process at a time, and make no place that
+/// does not exist: then they throw Error(not_found). Jobs may save and restore meanwhile.
 struct CheckpointPlace {
   std::string url;           ///< the slow tier
   std::string burst_buffer;  ///< the fast tier as this node sees it; empty: none
@@ -204,7 +204,7 @@ PENSTOCK_API CheckpointInfo inspect_checkpoint(const CheckpointPlace& place,
 struct CheckpointVerified {
   std::uint64_t step = 0;
   std::uint64_t generation = 0;
-  std::string tier;                   ///< URL
+  std::string tier;  ///< URL
   std::uint64_t verified_bytes = 0;
   std::vector<std::string> problems;  ///< empty: intact
   int elsewhere = 0;  ///< objects that this node's burst buffer does not hold; those of other nodes, or removed

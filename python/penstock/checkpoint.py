@@ -141,7 +141,9 @@ class Checkpointer:
         self._comm = _penstock_comm(comm)
         self._rank = 0 if self._comm is None else self._comm.Get_rank()
         core = None if self._comm is None else self._comm._open()
-        self._native = _penstock.Checkpointer(url, burst_buffer or "", keep or 0, keep_every or 0, chunk_bytes, undrained_max, core)
+        self._native = _penstock.Checkpointer(
+            url, burst_buffer or "", keep or 0, keep_every or 0, chunk_bytes, undrained_max, core
+        )
         #: What the last :meth:`restore` skipped or repaired.
         self.restore_warnings: list[str] = []
         self._number = next(_numbers)

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <iterator>
 #include <optional>
+
 #include "penstock/error.hpp"
 
 namespace penstock::checkpoint {

@@ -330,8 +330,8 @@ CheckpointInfo inspect(const Tiers& tiers, std::optional<std::uint64_t> step) {
   const std::vector<Version> all = complete_versions(tiers);
   for (auto version = all.rbegin(); version != all.rend(); ++version) {
     if (step && version->step != *step) continue;
-    damage = attempt("checkpoint of " + describe(*version), -1,
-                     [&] { info = info_of(read_manifest(tiers, *version)); });
+    damage =
+        attempt("checkpoint of " + describe(*version), -1, [&] { info = info_of(read_manifest(tiers, *version)); });
     if (!damage) return info;
     if (!is_damage(damage->code())) break;
   }

@@ -27,17 +27,17 @@ using Warn = std::function<void(const std::string&)>;
 /// A version that has become durable, from which retire() derives what to remove.
 struct Retirement {
   Version saved;
-  bool drained = false;         ///< durable in the slow tier, not only in the burst buffer
-  int keep = 0;                 ///< how many of the newest steps to keep in the slow tier; 0: all
+  bool drained = false;          ///< durable in the slow tier, not only in the burst buffer
+  int keep = 0;                  ///< how many of the newest steps to keep in the slow tier; 0: all
   std::uint64_t keep_every = 0;  ///< multiples of this step stay, too; 0: none
   std::set<Version> under_way;   ///< versions still to be drained; rank 0's counts
 };
 
 /// Removes old versions, none newer than `saved`. Slow tier, once `saved` is drained: older ones of its step; beyond
-/// the `keep` newest of the line, unless `keep_every` keeps them; and with a `keep`, those that were superseded and that the line has passed. Burst
-/// buffer: drained versions, and older ones of no later step; the newest stays. Later steps, which the run has gone
-/// back behind, stay until the line passes them. Rank 0 removes manifests first, then each rank the data. Collective. A
-/// failed removal is a warning.
+/// the `keep` newest of the line, unless `keep_every` keeps them; and with a `keep`, those that were superseded and
+/// that the line has passed. Burst buffer: drained versions, and older ones of no later step; the newest stays. Later
+/// steps, which the run has gone back behind, stay until the line passes them. Rank 0 removes manifests first, then
+/// each rank the data. Collective. A failed removal is a warning.
 void retire(Peers& peers, const Tiers& tiers, const Retirement& retirement, const Warn& warn);
 
 /// The complete versions in the tiers of all ranks.

@@ -7,11 +7,10 @@ import os
 import pathlib
 
 import numpy as np
+import penstock as ps
 import pytest
 from click.testing import CliRunner, Result
 from penstock.cli import main
-
-import penstock as ps
 
 
 def invoke(*words: str) -> Result:

@@ -99,7 +99,9 @@ def inspect(url: str, burst_buffer: str, step: int | None, as_json: bool) -> Non
             name: {"dtype": array.dtype, "shape": array.shape, "bytes": array.nbytes}
             for name, array in info.arrays.items()
         }
-        click.echo(json.dumps({"url": url, "step": info.step, "bytes": info.nbytes, "arrays": arrays, "values": values}))
+        click.echo(
+            json.dumps({"url": url, "step": info.step, "bytes": info.nbytes, "arrays": arrays, "values": values})
+        )
         return
     click.echo(f"step {info.step}: {len(info.arrays):,} arrays, {info.nbytes:,} bytes")
     rows = [[name, array.dtype, str(array.shape), f"{array.nbytes:,}"] for name, array in info.arrays.items()]
