@@ -21,10 +21,10 @@ struct Place {
 
   explicit Place(const CheckpointPlace& place) {
     tiers.slow = store::open_backend(place.url, {.create = false});
-    slow = list_versions(*tiers.slow);
+    slow = checkpoint::list_versions(*tiers.slow);
     if (place.burst_buffer.empty()) return;
     tiers.fast = store::open_backend(place.burst_buffer, {.create = false});
-    fast = list_versions(*tiers.fast);
+    fast = checkpoint::list_versions(*tiers.fast);
   }
 
   static bool complete(const std::map<Version, Holding>& holdings, const Version& version) {
