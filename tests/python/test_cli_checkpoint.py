@@ -125,7 +125,7 @@ def test_remove_takes_a_step_from_all_tiers(saved, slow, fast):
     place = ("--burst-buffer", fast)
     assert [row["step"] for row in told("remove", slow, "20", *place)["removed"]] == [20]
     result = invoke("remove", slow, "11", *place)
-    assert result.output == "removed step 11 (8,088 bytes) from slow tier and burst buffer\n"
+    assert result.output == "removed step 11 (8,040 bytes) from slow tier and burst buffer\n"
     for url in (slow, fast):
         assert not list(pathlib.Path(url[7:]).rglob("step-00000000000000000011*"))
     result = invoke("remove", slow, "11", *place)
