@@ -68,6 +68,9 @@ struct CheckpointerOptions {
   /// With `keep`: multiples of this step stay, too, until the run goes back behind them. 0: none.
   std::uint64_t keep_every = 0;
   std::uint64_t chunk_bytes = std::uint64_t{1} << 20;  ///< unit of checksums and of reads, a multiple of 64
+  /// How many saves may be copied but not yet complete in the first tier: each takes memory for this rank's arrays.
+  /// With 1, a save waits for the previous one; with 2, for the one before that, and so on. Equal on all ranks.
+  int staging_buffers = 1;
   int undrained_max = 4;  ///< if this many checkpoints wait to be drained, the next save waits for the oldest
 };
 
@@ -126,12 +129,12 @@ class PENSTOCK_API Checkpointer {
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  /// Copies the arrays and returns; everything else runs in the background. First waits until the previous checkpoint
-  /// is complete in the first tier. An existing step is replaced once the new one is drained. A step below earlier ones
-  /// supersedes them: the run has gone back. They stay until a drained checkpoint reaches their steps, and with keep =
-  /// 0 for ever. `metadata` is any text; rank 0's is saved. Collective. Throws the Error of an invalid argument, or of
-  /// an earlier failed checkpoint that no wait() has thrown; then no rank saves this step. Ranks on which save() did
-  /// not throw get the error from wait().
+  /// Copies the arrays and returns; everything else runs in the background. First waits until fewer than
+  /// `staging_buffers` earlier checkpoints are incomplete in the first tier. An existing step is replaced once the new
+  /// one is drained. A step below earlier ones supersedes them: the run has gone back. They stay until a drained
+  /// checkpoint reaches their steps, and with keep = 0 for ever. `metadata` is any text; rank 0's is saved. Collective.
+  /// Throws the Error of an invalid argument, or of an earlier failed checkpoint that no wait() has thrown; then no
+  /// rank saves this step. Ranks on which save() did not throw get the error from wait().
   CheckpointHandle save(std::uint64_t step, const std::vector<CheckpointArray>& arrays, std::string_view metadata = {});
 
   /// For a rank that cannot describe its arrays: fails the save on all ranks, and throws `error`. Collective with the
@@ -158,7 +161,8 @@ class PENSTOCK_API Checkpointer {
   /// The step of the newest complete checkpoint that this rank can see, which restore() tries first. Local.
   std::optional<std::uint64_t> latest() const;
 
-  /// Allocates and touches memory for saves of `local_bytes` on this rank, so that the first save is no slower. Local.
+  /// Allocates and touches one staging buffer for saves of `local_bytes` on this rank, so that the first save is no
+  /// slower. Local.
   void reserve(std::uint64_t local_bytes);
 
   /// Waits until all checkpoints are drained or failed. Throws the first error that no call has thrown. Collective.

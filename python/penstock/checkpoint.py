@@ -118,6 +118,10 @@ class Checkpointer:
         Unit of checksums and of reads. A multiple of 64.
     undrained_max : int
         If this many checkpoints wait to be drained, the next save waits for the oldest.
+    staging_buffers : int
+        How many saves may be copied but not yet complete in the first tier. With 1, a save waits for the previous one. With 2
+        it waits for the one before, takes twice the memory if saves follow each other closely, and learns of a failure one
+        save later. Equal on all ranks.
     """
 
     def __init__(
@@ -130,6 +134,7 @@ class Checkpointer:
         keep_every: int | None = None,
         chunk_bytes: int = 1 << 20,
         undrained_max: int = 4,
+        staging_buffers: int = 1,
     ) -> None:
         if keep is not None and keep < 1:
             raise Error(f"keep is {keep}; expected a number of checkpoints from 1 on, or None to keep all")
@@ -142,7 +147,7 @@ class Checkpointer:
         self._rank = 0 if self._comm is None else self._comm.Get_rank()
         core = None if self._comm is None else self._comm._open()
         self._native = _penstock.Checkpointer(
-            url, burst_buffer or "", keep or 0, keep_every or 0, chunk_bytes, undrained_max, core
+            url, burst_buffer or "", keep or 0, keep_every or 0, chunk_bytes, undrained_max, staging_buffers, core
         )
         #: What the last :meth:`restore` skipped or repaired.
         self.restore_warnings: list[str] = []
@@ -152,8 +157,8 @@ class Checkpointer:
     def save(self, step: int, tree: Any, dataset: Any = None) -> CheckpointHandle:
         """Save a tree of arrays, and optionally the position of a data loader. Returns once everything is copied.
 
-        The caller may then change its arrays. The call first waits until the previous checkpoint is complete in the first
-        tier.
+        The caller may then change its arrays. The call first waits until fewer than ``staging_buffers`` earlier checkpoints
+        are incomplete in the first tier.
 
         Parameters
         ----------

@@ -59,13 +59,15 @@ nb::list arrays_of(const CheckpointInfo& info) {
 class PyCheckpointer {
  public:
   PyCheckpointer(const std::string& url, const std::string& burst_buffer, std::int64_t keep, std::uint64_t keep_every,
-                 std::uint64_t chunk_bytes, std::int64_t undrained_max, const Comm* comm) {
+                 std::uint64_t chunk_bytes, std::int64_t undrained_max, std::int64_t staging_buffers,
+                 const Comm* comm) {
     CheckpointerOptions options;
     options.burst_buffer = burst_buffer;
     options.keep = static_cast<int>(std::clamp<std::int64_t>(keep, -1, 1 << 30));
     options.keep_every = keep_every;
     options.chunk_bytes = chunk_bytes;
     options.undrained_max = static_cast<int>(std::clamp<std::int64_t>(undrained_max, -1, 1 << 30));
+    options.staging_buffers = static_cast<int>(std::clamp<std::int64_t>(staging_buffers, -1, 1 << 10));
     const nb::gil_scoped_release released;
     checkpointer_ = std::make_unique<Checkpointer>(url, options, comm ? std::optional(*comm) : std::nullopt);
   }
@@ -272,9 +274,9 @@ void bind_checkpoint(nb::module_& module) {
 
   nb::class_<PyCheckpointer>(module, "Checkpointer")
       .def(nb::init<const std::string&, const std::string&, std::int64_t, std::uint64_t, std::uint64_t, std::int64_t,
-                    const Comm*>(),
+                    std::int64_t, const Comm*>(),
            nb::arg("url"), nb::arg("burst_buffer"), nb::arg("keep"), nb::arg("keep_every"), nb::arg("chunk_bytes"),
-           nb::arg("undrained_max"), nb::arg("comm").none())
+           nb::arg("undrained_max"), nb::arg("staging_buffers"), nb::arg("comm").none())
       .def("save", &PyCheckpointer::save,
            nb::sig("def save(self, step: int, arrays: list[tuple[str, str, Layout, "
                    "numpy.typing.NDArray[typing.Any] | None]], metadata: str, /) -> "

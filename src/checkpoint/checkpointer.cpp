@@ -24,6 +24,9 @@ void check(const CheckpointerOptions& options) {
   if (options.chunk_bytes == 0 || options.chunk_bytes % checkpoint::kArrayAlignment != 0) {
     refuse("chunk_bytes is " + std::to_string(options.chunk_bytes) + "; expected a multiple of 64 above 0");
   }
+  if (options.staging_buffers < 1) {
+    refuse("staging_buffers is " + std::to_string(options.staging_buffers) + "; expected at least 1");
+  }
   if (options.undrained_max < 1) {
     refuse("undrained_max is " + std::to_string(options.undrained_max) + "; expected at least 1");
   }

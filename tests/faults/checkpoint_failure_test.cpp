@@ -46,6 +46,8 @@ class Fails : public testing::TestWithParam<Failure> {
     };
   }
 
+  void expect_told_once(int staging_buffers);
+
   int failing_rank() const { return std::max(GetParam().rank, 0); }
 
   void expect_error(const Error& error, int rank) const {
@@ -88,7 +90,12 @@ TEST_P(Fails, ThatCheckpointOnAllRanksAtWait) {
   EXPECT_EQ(list_versions(*fast).size(), 1u);
 }
 
-TEST_P(Fails, AndIsToldByTheSameSaveOnAllRanksOnce) {
+TEST_P(Fails, AndIsToldByTheSameSaveOnAllRanksOnce) { expect_told_once(1); }
+
+TEST_P(Fails, AndIsToldOneSaveLaterWithTwoStagingBuffers) { expect_told_once(2); }
+
+void Fails::expect_told_once(int staging_buffers) {
+  world.options.staging_buffers = staging_buffers;
   run_ranks(world, [&](Rank& rank) {
     rank.save(1, Vector(rank, 1).arrays);
     rank.save(2, Vector(rank, 2).arrays);
@@ -104,7 +111,7 @@ TEST_P(Fails, AndIsToldByTheSameSaveOnAllRanksOnce) {
     }
     rank.saver().finish();
     if (GetParam().in_fast) {
-      EXPECT_EQ(told_at, 3u);
+      EXPECT_EQ(told_at, 2u + static_cast<std::uint64_t>(staging_buffers));
     }
     const auto told = agree(rank.peers(), "comparing", [&] { return told_at; });
     for (const std::uint64_t other : told) EXPECT_EQ(other, told_at);
@@ -135,6 +142,46 @@ INSTANTIATE_TEST_SUITE_P(Checkpoint, Fails,
                                          Failure{"BurstBufferFullOnRank1Relayed", true, 1, ErrorCode::no_space, true},
                                          Failure{"SlowTierFullOnRank2Relayed", false, 2, ErrorCode::no_space, true}),
                          [](const auto& tested) { return tested.param.name; });
+
+TEST(Checkpoint, WithTwoStagingBuffersASaveDoesNotWaitForTheWriteOfThePreviousOne) {
+  const auto slow = memory();
+  const auto faults = std::make_shared<Faults>();
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool released = false;
+  faults->on_change = [&](const std::string&, const store::Backend&, const std::string& key, Faults::When when) {
+    if (when == Faults::When::after || !key.starts_with("checkpoints/step-")) return;
+    std::unique_lock lock(mutex);
+    if (!changed.wait_for(lock, penstock::test::kHung, [&] { return released; }))
+      throw Error(ErrorCode::internal, "the second save waits for the first one");
+  };
+  World world;
+  world.ranks = 2;
+  world.options.staging_buffers = 2;
+  world.tiers = [&](int) { return Tiers{std::make_shared<FaultyBackend>(slow, faults), nullptr}; };
+  run_ranks(world, [&](Rank& rank) {
+    std::vector<CheckpointHandle> handles;
+    for (std::uint64_t step = 1; step <= 2; ++step) {
+      Vector vector(rank, step);
+      handles.push_back(rank.save(step, vector.arrays));
+      std::fill(vector.data.begin(), vector.data.end(), std::byte{0xEE});
+    }
+    for (const CheckpointHandle& handle : handles) EXPECT_EQ(handle.level(), Level::staged);
+    agree(rank.peers(), "both are staged", [] { return Done{}; });
+    if (rank.rank() == 0) {
+      const std::lock_guard lock(mutex);
+      released = true;
+      changed.notify_all();
+    }
+    rank.save(3, Vector(rank, 3).arrays);
+    rank.saver().finish();
+    for (std::uint64_t step = 1; step <= 3; ++step) {
+      RestoreOptions options;
+      options.step = step;
+      expect_vector(rank.restore(options), step);
+    }
+  });
+}
 
 /// If the last sync of a manifest fails, the manifest may or may not exist.
 TEST(Checkpoint, ManifestOfUncertainFateKeepsItsData) {

@@ -378,6 +378,19 @@ def test_levels_steps_and_keep(urls):
         ck.save(40, {})
 
 
+def test_saves_follow_each_other_through_several_staging_buffers(urls):
+    with ps.Checkpointer(**urls, staging_buffers=3) as ck:
+        array = np.empty(200_000)
+        for step in range(1, 9):
+            array[:] = step
+            ck.save(step, {"a": array})
+        ck.finish()
+        for step in range(1, 9):
+            assert (ck.restore(step=step)[1]["a"] == step).all()
+    with pytest.raises(ps.Error, match="staging_buffers is 0; expected at least 1"):
+        ps.Checkpointer(**urls, staging_buffers=0)
+
+
 def test_periodic_ones_stay(urls):
     with ps.Checkpointer(**urls, keep=2, keep_every=100) as ck:
         for step in range(50, 451, 50):

@@ -217,6 +217,8 @@ TEST(SaveRestore, TheNewestIsTheOneSavedLastHoweverOftenTheRunGoesBack) {
     model.keep = static_cast<int>(between(random, 0, 3));
     World world;
     if (model.keep > 0) model.keep_every = static_cast<std::uint64_t>(between(random, 0, 4));
+    world.options.staging_buffers = static_cast<int>(between(random, 1, 3));
+    world.relayed = between(random, 0, 3) == 0;
     world.options.keep = model.keep;
     world.options.keep_every = model.keep_every;
     world.tiers = shared_tiers(slow, fast);
