@@ -1,5 +1,6 @@
 // The two threads of a Saver: the durable events in their order.
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "checkpoint/generations.hpp"
@@ -29,6 +30,20 @@ Digest signature_of(const std::vector<ArraySpec>& arrays) {
 
 void remove_quietly(store::Backend& backend, const std::string& key, const Warn& warn) {
   if (const auto error = attempt("removing " + key, -1, [&] { backend.remove(key); })) warn(error->message());
+}
+
+/// Runs `action`. If it fails and a newer job has begun, that is the error: it may have removed what is missing here.
+/// `foreign`: whether an object of another program is in the way.
+void unless_fenced(const store::Backend& slow, const Version& version, bool& foreign,
+                   const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& failure) {
+    foreign = failure.code() == ErrorCode::exists;
+    const std::optional<Error> fenced = attempt("", -1, [&] { check_generation(slow, version.generation); });
+    if (fenced && fenced->code() == ErrorCode::exists) throw *fenced;
+    throw;
+  }
 }
 
 }  // namespace
@@ -109,14 +124,15 @@ void Saver::write_first_tier(Job& job, const std::string& what) {
   const std::string key = data_key(job.version(), peers.rank());
   Manifest manifest;
   const trace::Span span(tiers_.fast ? "write fast" : "write slow", "checkpoint", job.staged.size());
+  bool foreign = false;
   try {
     manifest.objects = agree(peers, what, [&] {
-      job.own = write_object(backend, key, job.staged, options_.chunk_bytes);
+      unless_fenced(*tiers_.slow, job.version(), foreign,
+                    [&] { job.own = write_object(backend, key, job.staged, options_.chunk_bytes); });
       return job.own;
     });
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::exists)
-      remove_quietly(backend, key, [this](const std::string& text) { warn(text); });
+  } catch (const Error&) {
+    if (!foreign) remove_quietly(backend, key, [this](const std::string& text) { warn(text); });
     throw;
   }
   if (peers.rank() == 0) {
@@ -140,14 +156,16 @@ void Saver::drain(Job& job) {
   const std::optional<Error> failure = attempt(what, peers.rank(), [&] {
     const trace::Span span("drain", "checkpoint", job.own.size_bytes);
     const std::string key = data_key(job.version(), peers.rank());
+    bool foreign = false;
     try {
       agree(peers, what, [&] {
-        copy_object(*tiers_.fast, *tiers_.slow, key, job.own, options_.chunk_bytes, drain_memory_);
+        unless_fenced(*tiers_.slow, job.version(), foreign, [&] {
+          copy_object(*tiers_.fast, *tiers_.slow, key, job.own, options_.chunk_bytes, drain_memory_);
+        });
         return Done{};
       });
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::exists)
-        remove_quietly(*tiers_.slow, key, [this](const std::string& text) { warn(text); });
+    } catch (const Error&) {
+      if (!foreign) remove_quietly(*tiers_.slow, key, [this](const std::string& text) { warn(text); });
       throw;
     }
     put_manifest(peers, *tiers_.slow, job, what);
