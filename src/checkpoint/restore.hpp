@@ -15,7 +15,7 @@ std::optional<Restored> try_restore(Peers& peers, const Tiers& tiers, const Rest
 /// Implements Checkpointer::inspect. Local.
 CheckpointInfo inspect(const Tiers& tiers, std::optional<std::uint64_t> step);
 
-/// The manifest of a version, from whichever tier has it intact. Local. Throws Error(corrupt), Error(not_found).
+/// The manifest of a version, from the first tier that has it intact. Local. Throws Error(corrupt), Error(not_found).
 Manifest read_manifest(const Tiers& tiers, const Version& version);
 /// What a manifest says, for the caller.
 CheckpointInfo info_of(const Manifest& manifest);
