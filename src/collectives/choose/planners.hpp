@@ -12,6 +12,9 @@ namespace penstock::collectives {
 /// alltoall, alltoallv and alltoallw.
 Plan exchange_pairwise(const std::string& algorithm, const Team& team, const Collective& collective);
 
+/// All neighbourhood collectives.
+Plan neighbor_direct(const std::string& algorithm, const Team& team, const Collective& collective);
+
 /// reduce_scatter and reduce_scatter_block.
 Plan reduce_parts_ring(const std::string& algorithm, const Team& team, const Collective& collective);
 Plan reduce_parts_halving(const std::string& algorithm, const Team& team, const Collective& collective);
