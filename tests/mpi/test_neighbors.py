@@ -186,9 +186,11 @@ def test_errors_reach_all_neighbours(comm: ps.Comm) -> None:
                 ring.Neighbor_alltoallv([np.zeros(3), counts], [np.zeros(2), [1, 1]])
             assert raised.value.code == ("invalid_argument" if comm.rank == 0 else "peer_failed")
             sent = [2, 2] if comm.rank == 0 else [1, 1]
-            with pytest.raises(ps.Error) as raised:
+            try:
                 ring.Neighbor_alltoallv([np.zeros(4), sent], [np.zeros(2), [1, 1]])
-            assert raised.value.code in ("mismatch", "peer_failed")
+                assert comm.rank == 0  # its part may be complete before the others find the mismatch
+            except ps.Error as error:
+                assert error.code in ("mismatch", "peer_failed")
             with pytest.raises(ps.Error) as raised:
                 ring.Neighbor_allgather(np.zeros(1 + comm.rank), np.zeros(2 * (1 + comm.rank)))
             assert raised.value.code in ("mismatch", "peer_failed")
