@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -14,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / "build/torch-env/bin/python"
 EXAMPLE = ROOT / "examples/python/train_transformer.py"
 RANKS = 3
+ALL = os.environ.get("PENSTOCK_TEST_ALL") == "1"
 
 
 def torchrun(run: Run, *arguments: object, ranks: int = RANKS, **environment: str) -> subprocess.CompletedProcess:
@@ -32,7 +34,7 @@ def program(path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [1, 2, 3] if ALL else [RANKS])
 def test_the_tests_of_the_backend_pass(run: Run, ranks: int) -> None:
     done = torchrun(run, "-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "tests/pytorch", ranks=ranks)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
