@@ -40,6 +40,8 @@ class Options:
     with_indices: bool = False
     prefetch: bool = False  #: Whether prefetch() was called.
     random_stages: int = 0
+    #: (what identifies it: text, or a function; its arguments) of each stage that changes samples.
+    stages: tuple[tuple[Any, ...], ...] = ()
     deterministic: bool = True  #: Batches come in their order.
     ranks: int = 1  #: Of shard().
     limits: tuple[int, int, int] = (1 << 30, 1 << 28, 0)  #: (bytes, pixels, milliseconds).
