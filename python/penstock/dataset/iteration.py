@@ -44,6 +44,7 @@ class Options:
     stages: tuple[tuple[Any, ...], ...] = ()
     deterministic: bool = True  #: Batches come in their order.
     ranks: int = 1  #: Of shard().
+    batch: int = 0  #: Samples in a full batch, of all ranks; 0 before batch().
     limits: tuple[int, int, int] = (1 << 30, 1 << 28, 0)  #: (bytes, pixels, milliseconds).
     log: Callable[[Skipped], Any] | str | None = None
     digest: Callable[[], str] = lambda: ""

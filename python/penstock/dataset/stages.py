@@ -348,7 +348,9 @@ class Stages:
 
     def batch(self, samples: int, drop_remainder: bool = False) -> Self:
         """Group samples into batches. ``samples`` is per batch over all ranks if shard() follows, else per rank."""
-        return self._with(self._chain.batch(count(samples, "samples"), bool(drop_remainder)))
+        return self._with(
+            self._chain.batch(count(samples, "samples"), bool(drop_remainder)), batch=int(samples) * self._options.ranks
+        )
 
     def pad(self, value: Any = 0, *, length: int | None = None, multiple: int = 1) -> Self:
         """Pad arrays of different lengths along their first dimension when samples are collated into a batch of trees.
