@@ -321,25 +321,32 @@ class FileCache : public Cache {
 
   /// Under the lock. A place at the end of this process's file; false if it would be too much.
   bool reserve(std::uint64_t size, Place& place) {
-    if (!own_ || owner_ != getpid()) {
-      own_name_ = std::string(kSamples) + unique();
-      const int fd = ::open(path(own_name_).c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
-      if (fd < 0) return false;
-      own_ = std::make_shared<Descriptor>(fd);
-      own_bytes_ = 0;
-      owner_ = getpid();
-      // A forked child shares its parent's locks of files that it does not open itself.
+    if (owner_ != getpid()) {
+      // A forked child shares its parent's file, and its locks of files that it does not open itself.
+      own_.reset();
       key_ = std::make_shared<Descriptor>(::open(path(kKeyFile).c_str(), O_RDONLY | O_CLOEXEC));
+      owner_ = getpid();
     }
-    if (files_.max_bytes > 0) {
+    if (files_.max_bytes == 0) {
+      if (!own_ && !make_own_file()) return false;
+    } else {
       if (::flock(key_->get(), LOCK_EX) != 0) return false;
-      const bool fits = stored_bytes() + size <= files_.max_bytes &&
+      const bool fits = stored_bytes() + size <= files_.max_bytes && (own_ || make_own_file()) &&
                         ::ftruncate(own_->get(), static_cast<off_t>(own_bytes_ + size)) == 0;
       ::flock(key_->get(), LOCK_UN);
       if (!fits) return false;
     }
     place = {own_, own_bytes_, 0};
     own_bytes_ += size;
+    return true;
+  }
+
+  bool make_own_file() {
+    own_name_ = std::string(kSamples) + unique();
+    const int fd = ::open(path(own_name_).c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
+    if (fd < 0) return false;
+    own_ = std::make_shared<Descriptor>(fd);
+    own_bytes_ = 0;
     return true;
   }
 

@@ -98,6 +98,7 @@ def test_the_bound_is_that_of_all_files(tmp_path: Path) -> None:
         assert calls.count == (20 if run == 0 else 15)
         files = list((tmp_path / "cache").glob("samples-*"))
         assert sum(one.stat().st_size for one in files) <= bound
+        assert len(files) == 1, "a run that adds nothing leaves no file"
 
 
 def test_another_source_or_stage_is_refused(tmp_path: Path) -> None:
