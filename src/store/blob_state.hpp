@@ -210,6 +210,8 @@ class BlobState {
   bool is_shorter_from_index(std::uint64_t from, std::uint64_t version) const;
   void put_index_if_due(std::uint64_t version);
   VersionMap read_kept(std::uint64_t version, std::uint64_t keep_from) const;
+  void read_by(const VersionMap& map, std::span<const ReadRegion> regions) const;
+  bool read_by_copy(std::uint64_t version, std::span<const ReadRegion> regions);
   /// The newest index at or before `version`, by a listing; 0 if there is none.
   std::uint64_t list_indexes(std::uint64_t version);
   /// The index of this version, or else the one that its record names; 0 if there is none. Saves a cold reader a
