@@ -5,6 +5,8 @@
 // node that differ in kind from those between nodes.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -67,5 +69,29 @@ PENSTOCK_API Machine machine_with(std::string_view network);
 /// `team.rank` does not matter, and neither do lanes. The plans must be correct (verify). Local, pure, any thread.
 /// Throws Error(internal) if they deadlock.
 PENSTOCK_API double simulated_seconds(std::span<const Plan> plans, const Team& team, const Machine& machine);
+
+/// What an operation spends its time on.
+enum class CostTerm : std::uint8_t {
+  latency,          ///< between nodes, handshakes of long messages included
+  overhead,         ///< of cores, for each message between nodes
+  link,             ///< messages that leave a process or pass a link, and that wait for others there
+  copy,             ///< copies and reads of memory inside a node
+  combine,          ///< reductions
+  synchronization,  ///< flags, claims of shared tasks, system calls of remote reads
+};
+inline constexpr std::size_t kCostTerms = 6;
+PENSTOCK_API std::string_view name(CostTerm term) noexcept;
+
+/// A time and its terms, whose sum it is. Work that waits for a core or a link has the terms of what it waits for. So
+/// the terms are those along the critical path: a machine on which one of them costs nothing may have another path.
+struct Cost {
+  double seconds = 0;
+  std::array<double, kCostTerms> terms{};
+
+  double of(CostTerm term) const { return terms[static_cast<std::size_t>(term)]; }
+};
+
+/// simulated_seconds() and its terms.
+PENSTOCK_API Cost simulated_cost(std::span<const Plan> plans, const Team& team, const Machine& machine);
 
 }  // namespace penstock

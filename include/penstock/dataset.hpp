@@ -91,6 +91,13 @@ struct ShuffleBlocks {
   std::uint64_t window = 1;  ///< blocks that are mixed
 };
 
+/// A cache in files; see Dataset::cache().
+struct CacheFiles {
+  std::string folder;           ///< is created; best on a fast disk of the node
+  std::string stages;           ///< names what the stages before do to a sample; another name is another cache
+  std::uint64_t max_bytes = 0;  ///< of all files; 0: no limit
+};
+
 /// Functions that a Dataset needs for a program's objects. All but `collate` may be empty.
 struct ObjectCalls {
   struct Collated {
@@ -103,6 +110,9 @@ struct ObjectCalls {
   std::function<std::shared_ptr<void>(const std::shared_ptr<void>&)> copy;
   /// The memory that a sample takes in cache().
   std::function<std::uint64_t(const std::shared_ptr<void>&)> size_bytes;
+  /// The bytes by which cache() keeps a sample in files, and the sample that they stand for.
+  std::function<std::vector<std::byte>(const std::shared_ptr<void>&)> pack;
+  std::function<std::shared_ptr<void>(ConstBytes)> unpack;
   /// For a thread (a pthread_t) that exceeds the time limit or keeps an iterator from closing: returns its stack, and
   /// ends the function that it runs, if possible.
   std::function<std::string(std::uint64_t thread)> interrupt;
@@ -143,12 +153,24 @@ struct DecodeOptions {
   std::uint64_t seed = 0;                   ///< of crops and flips, together with epoch and sample
 };
 
+/// `count` samples of an epoch, at positions that are `stride` apart.
+struct GivenSamples {
+  std::uint64_t epoch = 0;
+  std::uint64_t first = 0;
+  std::uint64_t stride = 1;
+  std::uint64_t count = 0;
+  bool operator==(const GivenSamples&) const = default;
+};
+
 /// A position in a dataset: all ranks together have consumed everything before. Valid for the same chain of source,
 /// shuffle, take, skip, mix and interleave, with any ranks, batch size, threads and prefetch depth.
 struct DatasetState {
   std::uint64_t epoch = 0;
   std::uint64_t position = 0;  ///< next sample of that epoch, over all ranks
   std::uint64_t skipped = 0;   ///< by ignore_errors() on this rank, since the first of these `repeat` epochs
+  /// Samples from that position on that were consumed, too, because batches came in another order (see
+  /// Dataset::prefetch). Those of this rank; Dataset::merge() puts together those of all.
+  std::vector<GivenSamples> given = {};
   bool operator==(const DatasetState&) const = default;
 };
 
@@ -266,6 +288,9 @@ class PENSTOCK_API Dataset {
   /// Keeps the samples of this stage in memory, for later epochs: the first ones, up to `max_bytes` (0: no limit). All
   /// iterators share them.
   Dataset cache(std::uint64_t max_bytes = 0) const;
+  /// Keeps them in files, for later runs and other processes of the node, too. iterate() throws
+  /// Error(invalid_argument) if the folder holds other samples: those of another source, or of other `stages`.
+  Dataset cache(CacheFiles files) const;
   /// Drops samples whose read or earlier stage failed, and records them. They keep their position in the order, so
   /// their batch is smaller, unless they are replaced.
   Dataset ignore_errors(const IgnoreOptions& options = {}) const;
@@ -279,8 +304,8 @@ class PENSTOCK_API Dataset {
   /// `samples` is per batch over all ranks if shard() follows, else per rank.
   Dataset batch(std::uint64_t samples, bool drop_remainder = false) const;
   /// Prepares up to this many batches ahead, but at most `max_bytes` of them (0: no limit); at least one. 0 batches:
-  /// work starts when a batch is requested.
-  Dataset prefetch(int batches, std::uint64_t max_bytes = 0) const;
+  /// work starts when a batch is requested. Not `in_order`: the first of them that is complete is delivered first.
+  Dataset prefetch(int batches, std::uint64_t max_bytes = 0, bool in_order = true) const;
   /// After batch(): a contiguous part of every batch; parts differ by at most one sample. Before batch(): every size-th
   /// sample. All ranks get the same number of batches, some of which may be empty.
   Dataset shard(int rank, int size) const;
@@ -294,6 +319,9 @@ class PENSTOCK_API Dataset {
   /// 32 hexadecimal digits that identify the list of samples; part of saved states. A hash of the labels and of the
   /// paths below their common folder, or of the samples in memory. Takes the time to hash them.
   std::string digest() const;
+  /// The state of all ranks, from the state of each, in their order. Without it, batches that are not delivered in
+  /// order are known to their rank only. Local.
+  DatasetState merge(std::span<const DatasetState> ranks) const;
   /// Source index of a sample of the global order.
   std::uint64_t index_at(std::uint64_t epoch, std::uint64_t position) const;
 

@@ -126,6 +126,9 @@ class Ranked:
 
     name: str
     seconds: float
+    terms: dict[str, float]
+    """What the seconds along the critical path are spent on: ``latency``, ``overhead``, ``link``, ``copy``,
+    ``combine`` and ``synchronization``."""
 
 
 def networks() -> dict[str, str]:

@@ -17,6 +17,7 @@
 #include "array_call.hpp"
 #include "buffer.hpp"
 #include "collective_options.hpp"
+#include "comm_handle.hpp"
 #include "pending_request.hpp"
 #include "penstock/comm.hpp"
 #include "penstock/error.hpp"
@@ -150,7 +151,8 @@ Collective describe(const Comm& comm, const Call& call) {
     case CollectiveKind::gatherv: collective.count = at_root && call.in_place ? 0 : call.input.size_bytes(); break;
     case CollectiveKind::scatterv: collective.count = call.output.size_bytes(); break;
     case CollectiveKind::allgatherv: collective.count = call.input.size_bytes(); break;
-    case CollectiveKind::alltoallv: break;
+    case CollectiveKind::alltoallv:
+    case CollectiveKind::alltoallw: break;
   }
   collective.send = call.send;
   collective.receive = call.receive;
@@ -241,21 +243,6 @@ PendingRequest guard(Comm& comm, const std::string& kind) {
   return PendingRequest(comm.start(std::move(plan), {}, {}, {}, signature), {}, {});
 }
 
-/// The same communicator with a destructor that releases the GIL: it waits for threads that may be about to call
-/// Python.
-Comm* without_gil(const Comm& given) {
-  auto inner = std::make_unique<const Comm>(given);
-  comm::State* const state = &inner->state();
-  const auto end = [kept = inner.get()](comm::State*) {
-    std::optional<nb::gil_scoped_release> released;
-    if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) released.emplace();
-    delete kept;
-  };
-  const std::shared_ptr<comm::State> shared(state, end);
-  static_cast<void>(inner.release());
-  return new Comm(shared);
-}
-
 using CommFromAddress = Comm* (*)(const void* mpi_comm, const CommOptions* options);
 
 Comm* comm_from_address(std::uintptr_t function, std::uintptr_t mpi_comm, int progress_cores) {
@@ -309,6 +296,20 @@ void run_task(Comm& comm, const std::string& algorithm, const std::vector<std::s
 }
 
 }  // namespace
+
+Comm* without_gil(const Comm& given) {
+  auto inner = std::make_unique<const Comm>(given);
+  comm::State* const state = &inner->state();
+  const auto end = [kept = inner.get()](comm::State*) {
+    std::optional<nb::gil_scoped_release> released;
+    if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) released.emplace();
+    delete kept;
+  };
+  const std::shared_ptr<comm::State> shared(state, end);
+  static_cast<void>(inner.release());
+  return new Comm(shared);
+}
+
 }  // namespace penstock::python
 
 void bind_comm(nb::module_& module) {

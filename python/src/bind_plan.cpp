@@ -1,12 +1,14 @@
 // _penstock.plan: plans of collectives for any team, without a communicator. penstock.plan is the public module.
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -72,8 +74,17 @@ bool can_run(const Algorithm& row, const Team& team, const Collective& collectiv
   }
 }
 
-/// Name and seconds; the fastest first.
-using Ranked = std::tuple<std::string, double>;
+/// Name, seconds and their terms by name; the fastest first.
+using Ranked = std::tuple<std::string, double, std::map<std::string, double>>;
+
+std::map<std::string, double> terms_of(const Cost& cost) {
+  std::map<std::string, double> terms;
+  for (std::size_t i = 0; i < kCostTerms; ++i) {
+    const auto term = static_cast<CostTerm>(i);
+    terms.emplace(name(term), cost.of(term));
+  }
+  return terms;
+}
 
 std::vector<Ranked> rank_rows(Collective collective, const std::vector<std::int32_t>& nodes,
                               const std::string& network) {
@@ -83,7 +94,8 @@ std::vector<Ranked> rank_rows(Collective collective, const std::vector<std::int3
   for (const Algorithm& row : algorithms()) {
     collective.algorithm = row.name;
     if (!can_run(row, team(0, nodes, 0), collective)) continue;
-    ranked.emplace_back(row.name, simulated_seconds(plan_all(collective, nodes, 0), team(0, nodes, 0), machine));
+    const Cost cost = simulated_cost(plan_all(collective, nodes, 0), team(0, nodes, 0), machine);
+    ranked.emplace_back(row.name, cost.seconds, terms_of(cost));
   }
   std::ranges::stable_sort(ranked, {}, [](const Ranked& each) { return std::get<1>(each); });
   return ranked;

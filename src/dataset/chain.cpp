@@ -1,9 +1,6 @@
 #include "dataset/chain.hpp"
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "dataset/decoder.hpp"
@@ -15,30 +12,6 @@ namespace penstock {
 using dataset::Chain;
 
 namespace dataset {
-
-namespace {
-
-// One lock for all caches, so that fork() can take it: a child then finds it free.
-std::mutex caches;
-
-}  // namespace
-
-Cache::Cache(std::uint64_t max_bytes) : max_bytes_(max_bytes) {
-  static const int registered = pthread_atfork([] { caches.lock(); }, [] { caches.unlock(); }, [] { caches.unlock(); });
-  static_cast<void>(registered);
-}
-
-std::shared_ptr<const Sample> Cache::find(std::uint64_t index) const {
-  const std::lock_guard lock(caches);
-  const auto found = samples_.find(index);
-  return found == samples_.end() ? nullptr : found->second;
-}
-
-void Cache::insert(std::shared_ptr<const Sample> sample, std::uint64_t size_bytes) {
-  const std::lock_guard lock(caches);
-  if (size_bytes > max_bytes_ - bytes_) return;
-  if (samples_.emplace(sample->index, std::move(sample)).second) bytes_ += size_bytes;
-}
 
 std::optional<SampleForm> Chain::fixed_form() const {
   if (stages.empty()) return std::nullopt;
@@ -97,6 +70,15 @@ void check_before_delivery(const Chain& chain, const std::string& stage) {
 
 void check_on_samples(const Chain& chain, const std::string& stage) {
   if (chain.batched) refuse(stage + " works on samples; put it before batch()");
+}
+
+std::shared_ptr<Chain> with_cache(const Chain& of, std::shared_ptr<dataset::Cache> cache) {
+  check_on_samples(of, "cache()");
+  if (of.cache) refuse("the samples are cached already; use cache() once");
+  auto chain = copy(of);
+  chain->cache = std::move(cache);
+  chain->cached_stages = chain->stages.size();
+  return chain;
 }
 
 std::int64_t check_threads(int count, const std::string& what) {
@@ -233,12 +215,13 @@ Dataset Dataset::map(std::function<void(Sample&)> function, int parallel) const 
 }
 
 Dataset Dataset::cache(std::uint64_t max_bytes) const {
-  check_on_samples(*chain_, "cache()");
-  if (chain_->cache) refuse("the samples are cached already; use cache() once");
-  auto chain = copy(*chain_);
-  chain->cache = std::make_shared<dataset::Cache>(max_bytes == 0 ? ~std::uint64_t{0} : max_bytes);
-  chain->cached_stages = chain->stages.size();
-  return Dataset(std::move(chain));
+  return Dataset(with_cache(*chain_, dataset::memory_cache(max_bytes)));
+}
+
+Dataset Dataset::cache(CacheFiles files) const {
+  if (files.folder.empty()) refuse("cache() needs the path of a folder");
+  return Dataset(with_cache(
+      *chain_, dataset::file_cache(std::move(files), [source = chain_->source] { return source->digest(); })));
 }
 
 Dataset Dataset::ignore_errors(const IgnoreOptions& options) const {
@@ -282,13 +265,14 @@ Dataset Dataset::batch(std::uint64_t samples, bool drop_remainder) const {
   return Dataset(std::move(chain));
 }
 
-Dataset Dataset::prefetch(int batches, std::uint64_t max_bytes) const {
+Dataset Dataset::prefetch(int batches, std::uint64_t max_bytes, bool in_order) const {
   if (!chain_->batched) refuse("prefetch() counts batches; put it after batch()");
   if (batches < 0 || batches > (1 << 20))
     refuse("cannot prefetch " + std::to_string(batches) + " batches; expected 0 or more");
   auto chain = copy(*chain_);
   chain->prefetch = batches;
   chain->prefetch_max_bytes = max_bytes;
+  chain->in_order = in_order;
   return Dataset(std::move(chain));
 }
 
@@ -331,6 +315,36 @@ std::uint64_t Dataset::index_at(std::uint64_t epoch, std::uint64_t position) con
   return chain_->order->at(epoch, position);
 }
 
+DatasetState Dataset::merge(std::span<const DatasetState> ranks) const {
+  const dataset::Sharding sharding = chain_->sharding.value_or(dataset::Sharding{});
+  if (ranks.size() != static_cast<std::size_t>(sharding.size))
+    refuse("merge() got " + std::to_string(ranks.size()) + " states; expected one of each of the " +
+           std::to_string(sharding.size) + " ranks");
+  const auto where = [](const DatasetState& state) { return std::pair(state.epoch, state.position); };
+  DatasetState merged = *std::ranges::min_element(ranks, {}, where);
+  merged.given.clear();
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const DatasetState& state = ranks[rank];
+    merged.skipped = std::max(merged.skipped, state.skipped);
+    merged.given.insert(merged.given.end(), state.given.begin(), state.given.end());
+    // What this rank has consumed beyond the position of the slowest one.
+    dataset::Sharding of_rank = sharding;
+    of_rank.rank = static_cast<int>(rank);
+    for (DatasetState at{merged.epoch, merged.position}; where(at) < where(state);) {
+      const std::uint64_t end = sharding.end(at.position, samples());
+      if (end == at.position) {
+        at = {at.epoch + 1, 0};
+        continue;
+      }
+      const dataset::Share share = of_rank.share(at.position, end);
+      merged.given.push_back({at.epoch, share.first, share.stride, share.count});
+      at.position = end;
+    }
+  }
+  dataset::simplify(merged.given, merged.epoch, merged.position);
+  return merged;
+}
+
 DatasetIterator Dataset::iterate(const DatasetState& from) const {
   if (!chain_->batched) refuse("the samples are not in batches; add batch()");
   if (from.position > samples())
@@ -338,6 +352,7 @@ DatasetIterator Dataset::iterate(const DatasetState& from) const {
            std::to_string(samples()) + " samples; is this the dataset that the state was saved from?");
   if (chain_->repeat == 0 && batches() == 0)
     refuse("an epoch has no batch, so it cannot be repeated without end; give more samples or smaller batches");
+  if (chain_->cache) chain_->cache->begin();
   return DatasetIterator(dataset::Pipeline::start(chain_, from));
 }
 

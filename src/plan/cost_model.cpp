@@ -30,6 +30,12 @@ constexpr std::array kNetworks = {
 
 std::span<const NetworkClass> network_classes() noexcept { return kNetworks; }
 
+std::string_view name(CostTerm term) noexcept {
+  constexpr std::array<std::string_view, kCostTerms> kNames = {"latency", "overhead", "link",
+                                                               "copy",    "combine",  "synchronization"};
+  return kNames[static_cast<std::size_t>(term)];
+}
+
 Machine machine_with(std::string_view network) {
   std::string known;
   for (const NetworkClass& each : kNetworks) {

@@ -2,6 +2,7 @@
 // which it becomes ready, so all that it needs to know is when it is free next.
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <queue>
 #include <string>
 #include <tuple>
@@ -17,6 +18,8 @@
 namespace penstock::plan {
 namespace {
 
+// Time: double, or Cost for the terms along the critical path.
+template <class Time>
 class PricedRun {
  public:
   PricedRun(std::span<const Plan> plans, const Team& team, const Machine& machine)
@@ -33,10 +36,10 @@ class PricedRun {
     gather_tasks();
   }
 
-  double run() {
+  Time run() {
     for (StepIndex step = 0; step < steps_.size(); ++step)
-      if (steps_[step].waits == 0) at(0, What::start, step);
-    double last = 0;
+      if (steps_[step].waits == 0) at(Time{}, What::start, step);
+    Time last{};
     while (!events_.empty()) {
       const Event event = events_.top();
       events_.pop();
@@ -70,12 +73,12 @@ class PricedRun {
     std::uint32_t waits = 0;
     StepIndex partner = kNone;
     std::uint64_t tasks_left = 0;
-    double started = -1;
-    double ready = -1;  // of a message: when it is ready for the receiver
-    double left = 0;    // of a message: when its last byte leaves the process
+    std::optional<Time> started{};
+    std::optional<Time> ready{};  // of a message: when it is ready for the receiver
+    Time left{};                  // of a message: when its last byte leaves the process
   };
   struct Event {
-    double time;
+    Time time;
     StepIndex index;
     What what;
     friend bool operator>(const Event& a, const Event& b) {
@@ -101,7 +104,7 @@ class PricedRun {
     return !team_.domain_of_rank.empty() &&
            team_.domain_of_rank[static_cast<std::size_t>(a)] != team_.domain_of_rank[static_cast<std::size_t>(b)];
   }
-  void at(double time, What what, std::size_t index) { events_.push({time, index, what}); }
+  void at(Time time, What what, std::size_t index) { events_.push({time, index, what}); }
 
   // Ranks beyond the cores of their node share cores, in turn.
   void place_cores() {
@@ -114,13 +117,13 @@ class PricedRun {
       const std::size_t local = ranks_on_node_[node_of(rank)]++;
       if (local < most) {
         cores.push_back(core_free_.size());
-        core_free_.push_back(0);
+        core_free_.emplace_back();
       }
       core_of_rank_.push_back(cores[local % most]);
     }
-    process_free_.assign(static_cast<std::size_t>(team_.size()), 0);
-    out_free_.assign(nodes, 0);
-    in_free_.assign(nodes, 0);
+    process_free_.assign(static_cast<std::size_t>(team_.size()), Time{});
+    out_free_.assign(nodes, Time{});
+    in_free_.assign(nodes, Time{});
   }
 
   void order_steps() {
@@ -208,11 +211,11 @@ class PricedRun {
   }
 
   /// When work of this length on the rank's core ends, if it is ready at `ready`.
-  double on_core(std::int32_t rank, double ready, double seconds) {
-    return take(core_free_[core_of_rank_[static_cast<std::size_t>(rank)]], ready, seconds);
+  Time on_core(std::int32_t rank, Time ready, Time work) {
+    return take(core_free_[core_of_rank_[static_cast<std::size_t>(rank)]], ready, work);
   }
-  static double take(double& free, double ready, double seconds) {
-    free = std::max(free, ready) + seconds;
+  static Time take(Time& free, Time ready, Time work) {
+    free = std::max(free, ready) + work;
     return free;
   }
 
@@ -221,30 +224,29 @@ class PricedRun {
       case What::start: return start(event.index);
       case What::inject: {
         State& state = steps_[event.index];
-        const double seconds = prices_.on_process(step_of(event.index).from.size_bytes);
+        const Time seconds = prices_.on_process(step_of(event.index).from.size_bytes);
         state.left = take(process_free_[static_cast<std::size_t>(state.rank)], now_, seconds);
         return at(state.left - seconds, What::depart, event.index);
       }
       case What::depart: {
         State& state = steps_[event.index];
         const Step& step = step_of(event.index);
-        const double seconds = prices_.on_link(step.from.size_bytes);
-        const double end = take(out_free_[node_of(state.rank)], now_, seconds);
+        const Time seconds = prices_.on_link(step.from.size_bytes);
+        const Time end = take(out_free_[node_of(state.rank)], now_, seconds);
         state.left = std::max(state.left, end);
         if (!prices_.is_eager(step.from.size_bytes)) at(state.left, What::end, event.index);
-        return at(end - seconds + machine_.network.latency_seconds, What::enter, event.index);
+        return at(end - seconds + prices_.latency(), What::enter, event.index);
       }
       case What::enter: {
         const State& state = steps_[event.index];
         const Step& step = step_of(event.index);
-        const double end = take(in_free_[node_of(step.peer)], now_, prices_.on_link(step.from.size_bytes));
-        return at(std::max(end, state.left + machine_.network.latency_seconds), What::arrive, state.partner);
+        const Time end = take(in_free_[node_of(step.peer)], now_, prices_.on_link(step.from.size_bytes));
+        return at(std::max(end, state.left + prices_.latency()), What::arrive, state.partner);
       }
       case What::arrive: {
         State& state = steps_[event.index];
         state.ready = now_;
-        if (state.started >= 0)
-          at(on_core(state.rank, now_, machine_.network.overhead_seconds), What::end, event.index);
+        if (state.started) at(on_core(state.rank, now_, prices_.overhead()), What::end, event.index);
         return;
       }
       case What::task_end: return end_task(event.index);
@@ -268,17 +270,17 @@ class PricedRun {
       case StepKind::unpack: return work(index, prices_.copy(moved_bytes(step), is_far(state.rank, step.peer)));
       case StepKind::signal:
         state.ready = now_;
-        if (steps_[state.partner].started >= 0) see(state.partner);
+        if (steps_[state.partner].started) see(state.partner);
         return at(now_, What::end, index);
       case StepKind::wait:
-        if (steps_[state.partner].ready >= 0) see(index);
+        if (steps_[state.partner].ready) see(index);
         return;
       case StepKind::offer_read:
         state.ready = now_;
-        if (steps_[state.partner].started >= 0) take_offer(state.partner);
+        if (steps_[state.partner].started) take_offer(state.partner);
         return;
       case StepKind::remote_read:
-        if (steps_[state.partner].ready >= 0) take_offer(index);
+        if (steps_[state.partner].ready) take_offer(index);
         return;
       case StepKind::publish_tasks:
         if (state.tasks_left == 0) return at(now_, What::end, index);
@@ -290,30 +292,30 @@ class PricedRun {
   /// The bytes that blocks move. Their hull at the other end can be longer, but one end of a move is dense.
   static std::uint64_t moved_bytes(const Step& step) { return std::min(step.from.size_bytes, step.to.size_bytes); }
 
-  void work(StepIndex index, double seconds) { at(on_core(steps_[index].rank, now_, seconds), What::end, index); }
+  void work(StepIndex index, Time work) { at(on_core(steps_[index].rank, now_, work), What::end, index); }
 
-  void see(StepIndex wait) { at(on_core(steps_[wait].rank, now_, machine_.node.flag_seconds), What::end, wait); }
+  void see(StepIndex wait) { at(on_core(steps_[wait].rank, now_, prices_.flag()), What::end, wait); }
 
   void take_offer(StepIndex reader) {
-    const double end = on_core(steps_[reader].rank, now_, prices_.remote_read(step_of(reader).from.size_bytes));
+    const Time end = on_core(steps_[reader].rank, now_, prices_.remote_read(step_of(reader).from.size_bytes));
     at(end, What::end, reader);
     at(end, What::end, steps_[reader].partner);
   }
 
   void send_between(StepIndex index) {
     State& state = steps_[index];
-    const double handed = on_core(state.rank, now_, machine_.network.overhead_seconds);
+    const Time handed = on_core(state.rank, now_, prices_.overhead());
     if (prices_.is_eager(step_of(index).from.size_bytes)) {
       at(handed, What::end, index);
       return at(handed, What::inject, index);
     }
-    state.ready = handed + machine_.network.latency_seconds;
-    if (steps_[state.partner].started >= 0) shake_hands(index);
+    state.ready = handed + prices_.latency();
+    if (steps_[state.partner].started) shake_hands(index);
   }
 
   void shake_hands(StepIndex send) {
-    const double answered = std::max(steps_[send].ready, steps_[steps_[send].partner].started);
-    at(answered + machine_.network.latency_seconds, What::inject, send);
+    const Time answered = std::max(*steps_[send].ready, *steps_[steps_[send].partner].started);
+    at(answered + prices_.latency(), What::inject, send);
   }
 
   void send_inside(StepIndex index) {
@@ -323,13 +325,13 @@ class PricedRun {
     if (is_read) {
       state.ready = now_;
     } else {
-      const double seconds = prices_.copy(step.from.size_bytes, is_far(state.rank, step.peer));
-      const double end = on_core(state.rank, now_, seconds);
+      const Time seconds = prices_.copy(step.from.size_bytes, is_far(state.rank, step.peer));
+      const Time end = on_core(state.rank, now_, seconds);
       // The receiver copies the first part of a long message out while the sender copies the next one in.
       state.ready = step.from.size_bytes > machine_.node.message_bytes ? end - seconds : end;
       at(end, What::end, index);
     }
-    if (steps_[state.partner].started >= 0) receive_inside(state.partner);
+    if (steps_[state.partner].started) receive_inside(state.partner);
   }
 
   void receive(StepIndex index) {
@@ -337,10 +339,10 @@ class PricedRun {
     const State& sender = steps_[state.partner];
     const Step& step = step_of(index);
     if (team_.same_node(state.rank, step.peer)) {
-      if (sender.ready >= 0) receive_inside(index);
-    } else if (state.ready >= 0) {
-      at(on_core(state.rank, now_, machine_.network.overhead_seconds), What::end, index);
-    } else if (sender.started >= 0 && !prices_.is_eager(step.to.size_bytes)) {
+      if (sender.ready) receive_inside(index);
+    } else if (state.ready) {
+      at(on_core(state.rank, now_, prices_.overhead()), What::end, index);
+    } else if (sender.started && !prices_.is_eager(step.to.size_bytes)) {
       shake_hands(state.partner);
     }
   }
@@ -348,17 +350,15 @@ class PricedRun {
   void receive_inside(StepIndex index) {
     const State& state = steps_[index];
     const Step& step = step_of(index);
-    const double ready = std::max(now_, steps_[state.partner].ready);
+    const Time ready = std::max(now_, *steps_[state.partner].ready);
     if (prices_.is_read(step.to.size_bytes, team_.single_copy)) {
-      const double end =
-          on_core(state.rank, ready, machine_.node.flag_seconds + prices_.remote_read(step.to.size_bytes));
+      const Time end = on_core(state.rank, ready, prices_.flag() + prices_.remote_read(step.to.size_bytes));
       at(end, What::end, index);
       at(end, What::end, state.partner);
       return;
     }
     // A core that waits for a message that is still being copied in does nothing else.
-    at(on_core(state.rank, ready,
-               machine_.node.flag_seconds + prices_.copy(step.to.size_bytes, is_far(state.rank, step.peer))),
+    at(on_core(state.rank, ready, prices_.flag() + prices_.copy(step.to.size_bytes, is_far(state.rank, step.peer))),
        What::end, index);
   }
 
@@ -368,7 +368,8 @@ class PricedRun {
     const Plan& plan = plans_[state.rank];
     const SharedTask& task = plan.tasks[state.number];
     const std::vector<std::size_t>& cores = cores_of_node_[static_cast<std::size_t>(state.node)];
-    const std::size_t core = *std::ranges::min_element(cores, {}, [&](std::size_t each) { return core_free_[each]; });
+    const std::size_t core =
+        *std::ranges::min_element(cores, [&](std::size_t a, std::size_t b) { return core_free_[a] < core_free_[b]; });
     at(take(core_free_[core], now_,
             prices_.task(sources(plan, task)[0].region.size_bytes, task.source_count, task.target_count)),
        What::task_end, index);
@@ -389,7 +390,7 @@ class PricedRun {
   std::span<const Plan> plans_;
   const Team& team_;
   const Machine& machine_;
-  Prices prices_;
+  Prices<Time> prices_;
   std::vector<State> steps_;
   std::vector<StepIndex> first_step_;    // by rank
   std::vector<std::size_t> first_next_;  // by step, into next_
@@ -399,13 +400,13 @@ class PricedRun {
   std::vector<std::vector<std::size_t>> cores_of_node_;
   std::unordered_map<std::size_t, std::size_t> ranks_on_node_;
   std::vector<std::size_t> core_of_rank_;
-  std::vector<double> core_free_;
-  std::vector<double> process_free_;
-  std::vector<double> out_free_;  // by node
-  std::vector<double> in_free_;
+  std::vector<Time> core_free_;
+  std::vector<Time> process_free_;
+  std::vector<Time> out_free_;  // by node
+  std::vector<Time> in_free_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::size_t completed_ = 0;
-  double now_ = 0;
+  Time now_{};
 };
 
 }  // namespace
@@ -414,7 +415,11 @@ class PricedRun {
 namespace penstock {
 
 double simulated_seconds(std::span<const Plan> plans, const Team& team, const Machine& machine) {
-  return plan::PricedRun(plans, team, machine).run();
+  return plan::PricedRun<double>(plans, team, machine).run();
+}
+
+Cost simulated_cost(std::span<const Plan> plans, const Team& team, const Machine& machine) {
+  return plan::PricedRun<Cost>(plans, team, machine).run();
 }
 
 }  // namespace penstock

@@ -3,53 +3,90 @@
 
 #include <algorithm>
 #include <bit>
+#include <concepts>
 #include <cstdint>
 
 #include "penstock/cost_model.hpp"
 
-namespace penstock::plan {
+namespace penstock {
 
-/// `far`: between two domains of a node.
+// A Cost adds up like a time. The later of two comes with the terms of its own path.
+inline Cost& operator+=(Cost& a, const Cost& b) {
+  a.seconds += b.seconds;
+  for (std::size_t i = 0; i < kCostTerms; ++i) a.terms[i] += b.terms[i];
+  return a;
+}
+inline Cost operator+(Cost a, const Cost& b) { return a += b; }
+inline Cost operator*(double factor, Cost a) {
+  a.seconds *= factor;
+  for (double& term : a.terms) term *= factor;
+  return a;
+}
+inline Cost operator-(const Cost& a, const Cost& b) { return a + -1.0 * b; }
+inline bool operator<(const Cost& a, const Cost& b) { return a.seconds < b.seconds; }
+inline bool operator>(const Cost& a, const Cost& b) { return b < a; }
+
+namespace plan {
+
+/// Time: double, the seconds alone, or Cost. `far`: between two domains of a node.
+template <class Time>
 struct Prices {
   const Machine& machine;
+
+  static Time of(double seconds, CostTerm term) {
+    if constexpr (std::same_as<Time, double>) {
+      return seconds;
+    } else {
+      Time time{.seconds = seconds};
+      time.terms[static_cast<std::size_t>(term)] = seconds;
+      return time;
+    }
+  }
+
+  Time latency() const { return of(machine.network.latency_seconds, CostTerm::latency); }
+  Time overhead() const { return of(machine.network.overhead_seconds, CostTerm::overhead); }
+  Time flag() const { return of(machine.node.flag_seconds, CostTerm::synchronization); }
 
   double uncached(std::uint64_t bytes) const {
     return bytes > machine.node.cache_bytes ? machine.node.uncached_factor : 1;
   }
-  double copy(std::uint64_t bytes, bool far = false) const {
+  Time copy(std::uint64_t bytes, bool far = false) const {
     const double per_byte = far ? machine.node.far_copy_seconds_per_byte : machine.node.copy_seconds_per_byte;
-    return static_cast<double>(bytes) * per_byte * uncached(bytes);
+    return of(static_cast<double>(bytes) * per_byte * uncached(bytes), CostTerm::copy);
   }
-  double combine(std::uint64_t bytes) const {
-    return static_cast<double>(bytes) * machine.node.combine_seconds_per_byte * uncached(bytes);
+  Time combine(std::uint64_t bytes) const {
+    return of(static_cast<double>(bytes) * machine.node.combine_seconds_per_byte * uncached(bytes), CostTerm::combine);
   }
   /// Sorts `count` contributions of `bytes` in all, element by element, and combines them.
-  double combine_sorted(std::uint64_t bytes, std::uint64_t count) const {
-    return combine(bytes) * std::max(1, static_cast<int>(std::bit_width(count) - 1));
+  Time combine_sorted(std::uint64_t bytes, std::uint64_t count) const {
+    return std::max(1, static_cast<int>(std::bit_width(count) - 1)) * combine(bytes);
   }
-  double remote_read(std::uint64_t bytes) const {
-    return machine.node.remote_read_seconds +
-           static_cast<double>(bytes) * machine.node.remote_read_seconds_per_byte * uncached(bytes);
+  Time remote_read(std::uint64_t bytes) const {
+    return of(machine.node.remote_read_seconds, CostTerm::synchronization) +
+           of(static_cast<double>(bytes) * machine.node.remote_read_seconds_per_byte * uncached(bytes), CostTerm::copy);
   }
   /// Reads each source but the first, which is combined with in place, and writes each target. Each is a system call:
   /// without it, tasks would seem faster than flags for a few bytes.
-  double task(std::uint64_t bytes, std::size_t sources, std::size_t targets) const {
-    const auto moved = static_cast<double>(sources + targets - 1);
-    return machine.node.task_seconds + moved * remote_read(bytes) + static_cast<double>(sources - 1) * combine(bytes);
+  Time task(std::uint64_t bytes, std::size_t sources, std::size_t targets) const {
+    return of(machine.node.task_seconds, CostTerm::synchronization) +
+           static_cast<double>(sources + targets - 1) * remote_read(bytes) +
+           static_cast<double>(sources - 1) * combine(bytes);
   }
 
   /// How long a message between nodes keeps a link, or the injection of its process.
-  double on_link(std::uint64_t bytes) const {
-    return std::max(machine.network.gap_seconds, static_cast<double>(bytes) * machine.network.seconds_per_byte);
-  }
-  double on_process(std::uint64_t bytes) const {
-    return std::max(machine.network.gap_seconds, static_cast<double>(bytes) * machine.network.process_seconds_per_byte);
-  }
+  Time on_link(std::uint64_t bytes) const { return on(bytes, machine.network.seconds_per_byte); }
+  Time on_process(std::uint64_t bytes) const { return on(bytes, machine.network.process_seconds_per_byte); }
   bool is_eager(std::uint64_t bytes) const { return bytes <= machine.network.eager_bytes; }
   /// Whether the receiver of a message inside a node reads it from the sender's memory.
   bool is_read(std::uint64_t bytes, bool single_copy) const {
     return single_copy && bytes > machine.node.message_bytes;
   }
+
+ private:
+  Time on(std::uint64_t bytes, double per_byte) const {
+    return of(std::max(machine.network.gap_seconds, static_cast<double>(bytes) * per_byte), CostTerm::link);
+  }
 };
 
-}  // namespace penstock::plan
+}  // namespace plan
+}  // namespace penstock

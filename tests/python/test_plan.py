@@ -150,3 +150,18 @@ def test_the_command_ranks_algorithms() -> None:
     facts = json.loads(run(*request, "--json"))
     assert [line.split()[0] for line in lines[1:]] == [row["name"] for row in facts["ranking"]]
     assert facts["ranking"][0]["seconds"] > 0
+
+
+def test_the_command_says_what_the_time_is_spent_on() -> None:
+    request = ["show", "reduce", "--ranks", "64", "--nodes", "8", "--count", "250000", "--simulate", "rdma-100g"]
+    ranking = json.loads(run(*request, "--json"))["ranking"]
+    lines = run(*request, "--why").splitlines()[1:]
+    assert len(lines) == len(ranking) > 3
+    for row, line in zip(ranking, lines, strict=True):
+        assert sum(row["terms"].values()) == pytest.approx(row["seconds"])
+        longest = max(row["terms"], key=row["terms"].get)
+        assert line.split(" us = ")[1].startswith(f"{longest} {row['terms'][longest] * 1e6:.1f}")
+    at_the_root = next(row for row in ranking if row["name"] == "sorted_short")  # it alone combines all contributions
+    assert at_the_root["terms"]["combine"] > 0.9 * at_the_root["seconds"]
+    refused = CliRunner().invoke(main, ["plan", "show", "reduce", "--why"])
+    assert refused.exit_code != 0 and "--simulate" in refused.output + str(refused.exception)

@@ -69,6 +69,7 @@ def list_algorithms(collective: str | None, as_json: bool) -> None:
     metavar="NETWORK",
     help=f"Rank the algorithms by simulated time on a network instead: {', '.join(plans_of.networks())}.",
 )
+@click.option("--why", is_flag=True, help="With --simulate: what the time along the critical path is spent on.")
 @click.option("--dot", "as_dot", is_flag=True, help="Print a Graphviz graph of all ranks.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show(
@@ -76,6 +77,7 @@ def show(
     only: int | None,
     split: int | None,
     network: str | None,
+    why: bool,
     as_dot: bool,
     as_json: bool,
     **request: Any,
@@ -87,13 +89,15 @@ def show(
       penstock plan show allreduce --ranks 8 --nodes 2 --count 1000000
       penstock plan show bcast --ranks 5 --algorithm binomial --rank 0
       penstock plan show bcast --ranks 4 --dot
-      penstock plan show allreduce --ranks 64 --nodes 16 --simulate rdma-100g
+      penstock plan show allreduce --ranks 64 --nodes 16 --simulate rdma-100g --why
     """
     if network is not None:
         if as_dot or only is not None or split is not None:
             raise Error("--simulate shows no plans; leave out --dot, --rank and --split")
-        _show_ranking(collective, network, as_json, request)
+        _show_ranking(collective, network, why, as_json, request)
         return
+    if why:
+        raise Error("--why explains simulated times; add --simulate with a network, such as --simulate rdma-100g")
     if as_dot and (as_json or only is not None):
         raise Error("--dot draws all ranks; leave out --json and --rank")
     plans = plans_of.collective(collective, split="auto" if split is None else split, **request)
@@ -120,7 +124,7 @@ def show(
             click.echo(text.rstrip())
 
 
-def _show_ranking(collective: str, network: str, as_json: bool, request: dict[str, Any]) -> None:
+def _show_ranking(collective: str, network: str, why: bool, as_json: bool, request: dict[str, Any]) -> None:
     if request.pop("algorithm") or request.pop("progress_cores"):
         raise Error(
             "--simulate ranks all algorithms, without communication cores; leave out --algorithm and --progress-cores"
@@ -134,4 +138,11 @@ def _show_ranking(collective: str, network: str, as_json: bool, request: dict[st
     click.echo(f"{collective} on {network}, simulated; chosen: {chosen.algorithm} ({chosen.reason})")
     width = max(len(row.name) for row in ranking)
     for row in ranking:
-        click.echo(f"{row.name:{width}}  {row.seconds * 1e6:10.1f} us")
+        click.echo(f"{row.name:{width}}  {row.seconds * 1e6:10.1f} us{_terms(row) if why else ''}")
+
+
+def _terms(row: plans_of.Ranked) -> str:
+    """The terms, the longest first; what is less than a thousandth of the time is left out."""
+    longest_first = sorted(row.terms.items(), key=lambda each: -each[1])
+    shown = [f"{name} {seconds * 1e6:.1f}" for name, seconds in longest_first if seconds > row.seconds / 1000]
+    return " = " + " + ".join(shown) if shown else ""

@@ -300,6 +300,59 @@ TEST(SimulatedSeconds, ScaleWithTheMachine) {
   }
 }
 
+double& parameter_of(Machine& machine, CostTerm term) {
+  switch (term) {
+    case CostTerm::latency: return machine.network.latency_seconds;
+    case CostTerm::overhead: return machine.network.overhead_seconds;
+    case CostTerm::link: return machine.network.seconds_per_byte;
+    case CostTerm::copy: return machine.node.remote_read_seconds_per_byte;
+    case CostTerm::combine: return machine.node.combine_seconds_per_byte;
+    case CostTerm::synchronization: return machine.node.flag_seconds;
+  }
+  return machine.node.flag_seconds;
+}
+
+TEST(SimulatedCost, HasTheSecondsAndTheirTerms) {
+  const Team team{.node_of_rank = {0, 0, 1, 1, 1, 2, 2, 3}, .domain_of_rank = {0, 1, 2, 2, 3, 4, 4, 5}};
+  for (const Algorithm& row : algorithms()) {
+    Collective collective{.kind = row.kind, .count = 30'000, .dtype = DType::float32};
+    collective.algorithm = std::string(row.name);
+    if (has_counts(row.kind) || !row.fits(team, collective)) continue;
+    const std::vector<Plan> plans = plan_all(collective, team);
+    const Cost cost = simulated_cost(plans, team, machine());
+    EXPECT_EQ(cost.seconds, simulated_seconds(plans, team, machine())) << name(row.kind) << "/" << row.name;
+    double sum = 0;
+    for (const double term : cost.terms) {
+      EXPECT_GE(term, -1e-15);
+      sum += term;
+    }
+    expect_seconds(sum, cost.seconds);
+  }
+}
+
+// A path stays the longest if a parameter changes by little, so each term grows with its parameters.
+TEST(SimulatedCost, TermsAreThoseOfTheCriticalPath) {
+  Team team{.node_of_rank = {0, 0, 0, 1, 1, 1}};
+  const Collective collective{
+      .kind = CollectiveKind::reduce, .count = kLong / 4, .dtype = DType::float32, .algorithm = "hierarchical"};
+  const std::vector<Plan> plans = plan_all(collective, team);
+  const Cost cost = simulated_cost(plans, team, machine());
+  for (std::size_t i = 0; i < kCostTerms; ++i) {
+    const auto term = static_cast<CostTerm>(i);
+    Machine slower = machine();
+    double& parameter = parameter_of(slower, term);
+    const double share = cost.of(term) / parameter;  // how often it is on the path
+    parameter *= 1 + 1e-6;
+    if (term == CostTerm::link) slower.network.process_seconds_per_byte = parameter;
+    const double grown = simulated_seconds(plans, team, slower) - cost.seconds;
+    EXPECT_GT(cost.of(term), 0) << name(term);
+    if (term == CostTerm::synchronization)  // remote reads' system calls count there, too
+      EXPECT_LE(grown, share * machine().node.flag_seconds * 1.01e-6);
+    else
+      EXPECT_NEAR(grown, cost.of(term) * 1e-6, cost.of(term) * 1e-8) << name(term);
+  }
+}
+
 TEST(SimulatedSeconds, RefusePlansThatDeadlock) {
   Team team{.node_of_rank = {0, 1}};
   std::vector<Plan> plans;
