@@ -287,13 +287,14 @@ if __name__ == "__main__":
 
 
 WORKS_FOR_EVER = """
-import os, sys, time, numpy as np, penstock as ps
+import os, signal, sys, time, numpy as np, penstock as ps
 def work(sample):
     if sample >= 4:
         print(os.getpid(), flush=True)
         time.sleep(1000)
     return sample
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits that it is ignored
     data = ps.Dataset.from_arrays(np.arange(8)).map(work, processes=2).batch(2)
     for batch in data:
         pass

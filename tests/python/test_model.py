@@ -77,7 +77,7 @@ def test_cores_that_have_computed_can_help():
         ({"cores": 0}, "expected at least"),
         ({"cores": 1 << 40}, "whole numbers below"),
         ({"cores": 8.5}, "whole numbers below"),
-        ({"cores": 8, "op": "alltoallw"}, "unknown collective 'alltoallw'"),
+        ({"cores": 8, "op": "sort"}, "unknown collective 'sort'"),
         ({"cores": 8, "op": "allgather"}, "expected one that follows a tree: bcast, reduce"),
         ({"cores": 8, "radix": 1}, "radix is 1; expected at least 2"),
         ({"cores": 8, "ratio": 0}, "ratio is 0"),
