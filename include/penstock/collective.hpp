@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "penstock/cost_model.hpp"
 #include "penstock/export.hpp"
 #include "penstock/plan.hpp"
 #include "penstock/types.hpp"
@@ -91,6 +93,10 @@ struct Algorithm {
   Plan (*plan)(const Team& team, const Collective& collective);
   bool keeps_order;   ///< combines elements in rank order, as an operation that does not commute needs
   bool reproducible;  ///< can run Collective::reproducible if the bits depend on the order of combination
+  /// What simulated_seconds() of its plans says, within 10%, in a small part of the time; and the same with terms.
+  /// None if the row has no cost for this team. `fits` must hold. Team::rank does not matter.
+  std::optional<double> (*seconds)(const Team& team, const Collective& collective, const Machine& machine);
+  std::optional<Cost> (*seconds_by_term)(const Team& team, const Collective& collective, const Machine& machine);
 };
 
 /// Every algorithm, in the order of algorithms.def.
@@ -104,13 +110,14 @@ struct Choice {
 };
 
 /// Chooses the algorithm for `collective`, in this order: the one it names; the best one measured (Team::tuning); the
-/// default for the size and the team. Chooses the split of its tree: the one it names, or the one that the model finds
-/// best beside a computation as long as the operation (split-tree paper, section 4). Levels between nodes are never
-/// split. All ranks choose the same: the choice does not depend on team.rank, on in_place of a rooted operation or on
-/// counts that only some ranks have.
-/// Throws Error(invalid_argument) for a root outside of the team, an operation that the dtype lacks, a reproducible
-/// operation that does not commute, lists that do not have one entry per rank, received blocks that overlap, a size
-/// beyond 2^63 bytes, and an algorithm that is unknown or does not fit (the message lists those that do).
+/// default for the size and the team: between nodes, for bcast, reduce and allreduce, the one of least cost if the
+/// network is known (Team::machine) and there are no communication cores. Chooses the split of its tree: the one it
+/// names, or the one that the model finds best beside a computation as long as the operation (split-tree paper, section
+/// 4). Levels between nodes are never split. All ranks choose the same: the choice does not depend on team.rank, on
+/// in_place of a rooted operation or on counts that only some ranks have. Throws Error(invalid_argument) for a root
+/// outside of the team, an operation that the dtype lacks, a reproducible operation that does not commute, lists that
+/// do not have one entry per rank, received blocks that overlap, a size beyond 2^63 bytes, and an algorithm that is
+/// unknown or does not fit (the message lists those that do).
 PENSTOCK_API Choice choose(const Team& team, const Collective& collective);
 
 /// This rank's plan for `collective`, by the algorithm that choose() returns. Plan::input_bytes and output_bytes are

@@ -87,6 +87,7 @@ def collective(
     reproducible: bool = False,
     nodes: int | Sequence[int] = 1,
     progress_cores: int = 0,
+    network: str = "",
 ) -> Plans:
     """The plans of all ranks for a collective such as ``"allreduce"``. Local; needs no MPI.
 
@@ -102,6 +103,8 @@ def collective(
         Default: what a communicator of this team would choose, with ``progress_cores`` communication cores per node.
     split, radix, reproducible
         As in :class:`penstock.CollectiveOptions`.
+    network : str
+        A name from :func:`networks`: chooses as a communicator does with ``PENSTOCK_NETWORK``. Default: it is unknown.
     """
     if ranks < 1:
         raise Error(f"ranks is {ranks}; expected at least 1")
@@ -115,8 +118,8 @@ def collective(
         kind, count, name, op, root, in_place, algorithm, segment_bytes, levels, radix, reproducible
     )
     node_of_rank = _place(ranks, nodes)
-    chosen, reason = _penstock.plan.choose(what, node_of_rank, progress_cores)
-    plans = _penstock.plan.plan_all(what, node_of_rank, progress_cores)
+    chosen, reason = _penstock.plan.choose(what, node_of_rank, progress_cores, network)
+    plans = _penstock.plan.plan_all(what, node_of_rank, progress_cores, network)
     return Plans(plans, node_of_rank, chosen, reason, what.itemsize)
 
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -46,18 +47,25 @@ std::vector<std::tuple<std::string, std::string, std::string>> algorithm_rows() 
   return rows;
 }
 
-Team team(std::int32_t rank, const std::vector<std::int32_t>& nodes, std::int32_t progress_cores) {
-  return {.rank = rank, .node_of_rank = nodes, .progress_cores = progress_cores};
+/// `network`: the name of a class, or empty.
+Team team(std::int32_t rank, const std::vector<std::int32_t>& nodes, std::int32_t progress_cores,
+          const std::string& network = "") {
+  Team team{.rank = rank, .node_of_rank = nodes, .progress_cores = progress_cores};
+  if (!network.empty()) team.machine = std::make_shared<const Machine>(machine_with(network));
+  return team;
 }
 
 std::tuple<std::string, std::string> choose_row(const Collective& collective, const std::vector<std::int32_t>& nodes,
-                                                std::int32_t progress_cores) {
-  const Choice choice = choose(team(0, nodes, progress_cores), collective);
+                                                std::int32_t progress_cores, const std::string& network) {
+  const Choice choice = choose(team(0, nodes, progress_cores, network), collective);
   return {std::string(choice.algorithm->name), choice.reason};
 }
 
-std::vector<Plan> plan_all(const Collective& collective, const std::vector<std::int32_t>& nodes,
-                           std::int32_t progress_cores) {
+std::vector<Plan> plan_all(Collective collective, const std::vector<std::int32_t>& nodes, std::int32_t progress_cores,
+                           const std::string& network = "") {
+  // Chosen once, not by each rank.
+  if (!network.empty())
+    collective.algorithm = choose(team(0, nodes, progress_cores, network), collective).algorithm->name;
   std::vector<Plan> plans;
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(nodes.size()); ++rank)
     plans.push_back(plan_collective(team(rank, nodes, progress_cores), collective));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import penstock as ps
 import pytest
@@ -141,6 +142,18 @@ def test_algorithms_are_ranked_by_simulated_time() -> None:
         plan.rank("bcast", 4, network="pigeon")
     with pytest.raises(ps.Error, match="root"):
         plan.rank("bcast", 4, root=9, network="tcp-1g")
+
+
+def test_a_known_network_decides_between_nodes() -> None:
+    request: dict[str, Any] = {"ranks": 64, "count": 250_000, "dtype": "float32", "nodes": 8}
+    seconds = {row.name: row.seconds for row in plan.rank("reduce", **request, network="rdma-100g")}
+    unknown = plan.collective("reduce", **request)
+    known = plan.collective("reduce", **request, network="rdma-100g")
+    assert seconds[known.algorithm] == min(seconds.values()) < 0.5 * seconds[unknown.algorithm]
+    assert known.findings == []
+    assert "least cost" in known.reason and "least cost" not in unknown.reason
+    with pytest.raises(ps.Error, match="tcp-10g"):
+        plan.collective("reduce", 4, network="pigeon")
 
 
 def test_the_command_ranks_algorithms() -> None:

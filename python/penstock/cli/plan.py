@@ -129,7 +129,7 @@ def _show_ranking(collective: str, network: str, why: bool, as_json: bool, reque
         raise Error(
             "--simulate ranks all algorithms, without communication cores; leave out --algorithm and --progress-cores"
         )
-    chosen = plans_of.collective(collective, **request)
+    chosen = plans_of.collective(collective, network=network, **request)
     ranking = plans_of.rank(collective, network=network, **request)
     if as_json:
         facts = {"collective": collective, "network": network, "algorithm": chosen.algorithm, "reason": chosen.reason}

@@ -1,12 +1,17 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/ranks_text.hpp"
 #include "collectives/parts/arguments.hpp"
 #include "collectives/parts/blocks.hpp"
 #include "collectives/parts/group.hpp"
+#include "collectives/parts/levels.hpp"
 #include "collectives/parts/node_tasks.hpp"
 #include "collectives/parts/published.hpp"
 #include "kernels/reduce_sorted.hpp"
@@ -341,6 +346,59 @@ Default choose_default(const Team& team, const Collective& collective) {
   return {};
 }
 
+std::string microseconds(double seconds) {
+  const auto tenths = static_cast<std::uint64_t>(std::llround(seconds * 1e7));
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " us";
+}
+
+/// Compositions over two levels. What algorithms among all ranks of many nodes cost takes too long to find.
+bool is_by_nodes(std::string_view row) {
+  return collectives::levels_row(row) != nullptr || row.starts_with("leader_") || row == "multi_leader";
+}
+
+/// The row of least cost between nodes if the network is known, and the row that thresholds choose has a cost as well.
+std::optional<Default> choose_by_cost(const Team& team, const Collective& collective, std::string_view by_threshold) {
+  constexpr double kGain = 0.9;  // costs are not exact
+  const bool is_priced = collective.kind == CollectiveKind::bcast || collective.kind == CollectiveKind::reduce ||
+                         collective.kind == CollectiveKind::allreduce;
+  if (team.machine == nullptr || !is_priced || collectives::node_count(team) < 2 || team.progress_cores > 0 ||
+      collective.split != Collective::kAutomatic || !collective.commutative || fixes_order(collective) ||
+      collective.count == 0)
+    return std::nullopt;
+  // All ranks choose the same, so nothing that differs between them may count.
+  Team any = team;
+  any.rank = 0;
+  Collective equal = collective;
+  if (is_rooted(equal.kind)) equal.in_place = false;
+  struct Priced {
+    const Algorithm* row;
+    double seconds;
+  };
+  std::vector<Priced> priced;
+  double threshold_seconds = 0;
+  for (const Algorithm& row : algorithms()) {
+    const bool is_today = row.name == by_threshold;
+    if (row.kind != equal.kind || !(is_today || is_by_nodes(row.name)) || !fits(row, any, equal)) continue;
+    const std::optional<double> seconds = row.seconds(any, equal, *team.machine);
+    if (is_today && !seconds) return std::nullopt;
+    if (is_today) threshold_seconds = *seconds;
+    if (seconds) priced.push_back({&row, *seconds});
+  }
+  std::ranges::stable_sort(priced, {}, &Priced::seconds);
+  if (priced.empty()) return std::nullopt;
+  const auto chosen =
+      priced[0].seconds < kGain * threshold_seconds
+          ? priced.begin()
+          : std::ranges::find_if(priced, [&](const Priced& each) { return each.row->name == by_threshold; });
+  std::string reason = "least cost on this network: " + microseconds(chosen->seconds);
+  for (const Priced& each : priced)
+    if (each.row != chosen->row && each.row->name != by_threshold) {
+      reason += "; " + std::string(each.row->name) + " " + microseconds(each.seconds);
+      break;
+    }
+  return Default{chosen->row->name, std::move(reason)};
+}
+
 }  // namespace
 
 std::string_view name(CollectiveKind kind) noexcept { return row(kind).name; }
@@ -369,7 +427,9 @@ Choice choose(const Team& team, const Collective& collective) {
     const bool is_measured = !has_counts(collective.kind) && collective.commutative && !fixes_order(collective);
     if (team.tuning != nullptr && collective.split == Collective::kAutomatic && is_measured)
       tuned = team.tuning->find(team, collective);
-    const Default chosen = tuned ? Default{tuned->algorithm, tuned->reason} : choose_default(team, collective);
+    Default chosen = tuned ? Default{tuned->algorithm, tuned->reason} : choose_default(team, collective);
+    if (!tuned)
+      if (auto cheapest = choose_by_cost(team, collective, chosen.name)) chosen = std::move(*cheapest);
     choice = {find(collective.kind, chosen.name), chosen.reason};
     if (tuned) choice.segment_bytes = tuned->segment_bytes;
   }

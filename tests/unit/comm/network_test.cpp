@@ -1,0 +1,72 @@
+// PENSTOCK_NETWORK: algorithms between nodes by cost. The ranks are threads of this process.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/state.hpp"
+#include "engine/local_transport.hpp"
+#include "penstock/comm.hpp"
+#include "penstock/error.hpp"
+#include "penstock/options.hpp"
+
+namespace penstock::comm {
+namespace {
+
+const std::vector<std::int32_t> kNodes = {0, 0, 1, 1, 2, 2};
+
+/// Runs `body` on each rank with this network. Returns what the ranks threw, or "".
+std::vector<std::string> on_all_ranks(const std::string& network, const std::function<void(Comm&, std::size_t)>& body) {
+  const std::string before = std::exchange(options().network, network);
+  auto transports = engine::make_local_transports(kNodes);
+  std::vector<std::string> thrown(kNodes.size());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < kNodes.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        Comm comm = make_comm([&] { return Link(std::move(transports[rank])); }, {.progress_cores = 0});
+        body(comm, rank);
+      } catch (const Error& error) {
+        thrown[rank] = std::string(name(error.code())) + ": " + error.message();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  options().network = before;
+  return thrown;
+}
+
+TEST(Network, ChoosesByCostBetweenNodes) {
+  constexpr std::uint64_t kCount = 50'000;
+  for (const std::string network : {"", "tcp-1g", "rdma-200g"}) {
+    std::vector<std::string> reasons(kNodes.size());
+    const auto thrown = on_all_ranks(network, [&](Comm& comm, std::size_t rank) {
+      const Collective collective{.kind = CollectiveKind::allreduce, .count = kCount, .dtype = DType::int64};
+      reasons[rank] = comm.explain(collective);
+      std::vector<std::int64_t> own(kCount);
+      std::iota(own.begin(), own.end(), static_cast<std::int64_t>(rank));
+      std::vector<std::int64_t> sum(kCount);
+      comm.run(collective, std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(sum)));
+      for (std::size_t i = 0; i < kCount; ++i)
+        ASSERT_EQ(sum[i], static_cast<std::int64_t>(kNodes.size() * i + 15)) << i;
+    });
+    for (std::size_t rank = 0; rank < kNodes.size(); ++rank) {
+      EXPECT_EQ(thrown[rank], "");
+      EXPECT_EQ(reasons[rank].find("least cost on this network") != std::string::npos, !network.empty())
+          << reasons[rank];
+    }
+  }
+}
+
+TEST(Network, IsRefusedOnAllRanksIfItIsUnknown) {
+  for (const std::string& each : on_all_ranks("pigeon", [](Comm&, std::size_t) { ADD_FAILURE(); }))
+    EXPECT_NE(each.find("unknown class of networks 'pigeon'; expected one of tcp-1g"), std::string::npos) << each;
+}
+
+}  // namespace
+}  // namespace penstock::comm
