@@ -66,7 +66,9 @@ def last_line(log: Path) -> str:
 
 
 #: Lines in the logs of pytest, GoogleTest and compilers that tell what failed, and where in the project's own code.
-TELLING = re.compile(r'^E  |: Failure$|\[  FAILED  \]|\berror: |^Fatal |^\s+File ".*/(tests|scripts|penstock)/')
+TELLING = re.compile(
+    r'^E  |: Failure$|^C\+\+ exception |\[  FAILED  \]|\berror: |^Fatal |^\s+File ".*/(tests|scripts|penstock)/'
+)
 
 
 def excerpt(log: Path, telling: int = 12, last: int = 3) -> list[str]:

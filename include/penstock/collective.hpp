@@ -35,12 +35,19 @@ PENSTOCK_API CollectiveKind collective_kind_from_name(std::string_view name);
 PENSTOCK_API bool is_rooted(CollectiveKind kind) noexcept;
 /// Whether it combines elements by Collective::op.
 PENSTOCK_API bool computes(CollectiveKind kind) noexcept;
-/// Whether the blocks of the ranks have different counts: gatherv, scatterv, allgatherv, alltoallv, reduce_scatter.
+/// Whether the blocks of the ranks have different counts: gatherv, scatterv, allgatherv, alltoallv, alltoallw,
+/// reduce_scatter.
 PENSTOCK_API bool has_counts(CollectiveKind kind) noexcept;
+/// Whether it has counts in Collective::send: scatterv, alltoallv, alltoallw.
+PENSTOCK_API bool has_send_counts(CollectiveKind kind) noexcept;
+/// Whether it has counts in Collective::receive: gatherv, allgatherv, alltoallv, alltoallw, reduce_scatter.
+PENSTOCK_API bool has_receive_counts(CollectiveKind kind) noexcept;
+/// Whether each block of items has a datatype and a displacement in bytes: alltoallw. As bytes it is alltoallv.
+PENSTOCK_API bool has_datatypes(CollectiveKind kind) noexcept;
 
-/// The blocks of the ranks in one buffer of gatherv, scatterv, allgatherv, alltoallv or reduce_scatter, in elements.
-/// Each list has one entry per rank. If `counts` is empty, every block has Collective::count elements. If
-/// `displacements` is empty, the blocks follow each other in rank order.
+/// The blocks of the ranks in one buffer of an operation with counts, see has_counts(), in elements. Each list has one
+/// entry per rank. If `counts` is empty, every block has Collective::count elements. If `displacements` is empty, the
+/// blocks follow each other in rank order.
 struct Blocks {
   std::vector<std::uint64_t> counts{};
   std::vector<std::uint64_t> displacements{};
@@ -66,8 +73,9 @@ struct Collective {
   /// MPI_IN_PLACE. Rooted operations: the root's value counts. scan and exscan: each rank decides for itself. The
   /// others: equal on all ranks.
   bool in_place = false;
-  Blocks send{};  ///< scatterv (at the root), alltoallv without in_place
-  /// gatherv (at the root), alltoallv, allgatherv and reduce_scatter; the last two need equal counts on all ranks.
+  Blocks send{};  ///< scatterv (at the root), alltoallv and alltoallw without in_place
+  /// gatherv (at the root), alltoallv, alltoallw, allgatherv and reduce_scatter; the last two need equal counts on all
+  /// ranks.
   Blocks receive{};
   std::string algorithm{};          ///< a row of algorithms.def; empty: Penstock chooses, see choose()
   std::uint64_t segment_bytes = 0;  ///< length of a pipeline segment; 0: the algorithm chooses

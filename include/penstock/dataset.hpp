@@ -143,12 +143,24 @@ struct DecodeOptions {
   std::uint64_t seed = 0;                   ///< of crops and flips, together with epoch and sample
 };
 
+/// `count` samples of an epoch, at positions that are `stride` apart.
+struct GivenSamples {
+  std::uint64_t epoch = 0;
+  std::uint64_t first = 0;
+  std::uint64_t stride = 1;
+  std::uint64_t count = 0;
+  bool operator==(const GivenSamples&) const = default;
+};
+
 /// A position in a dataset: all ranks together have consumed everything before. Valid for the same chain of source,
 /// shuffle, take, skip, mix and interleave, with any ranks, batch size, threads and prefetch depth.
 struct DatasetState {
   std::uint64_t epoch = 0;
   std::uint64_t position = 0;  ///< next sample of that epoch, over all ranks
   std::uint64_t skipped = 0;   ///< by ignore_errors() on this rank, since the first of these `repeat` epochs
+  /// Samples from that position on that were consumed, too, because batches came in another order (see
+  /// Dataset::prefetch). Those of this rank; Dataset::merge() puts together those of all.
+  std::vector<GivenSamples> given = {};
   bool operator==(const DatasetState&) const = default;
 };
 
@@ -279,8 +291,8 @@ class PENSTOCK_API Dataset {
   /// `samples` is per batch over all ranks if shard() follows, else per rank.
   Dataset batch(std::uint64_t samples, bool drop_remainder = false) const;
   /// Prepares up to this many batches ahead, but at most `max_bytes` of them (0: no limit); at least one. 0 batches:
-  /// work starts when a batch is requested.
-  Dataset prefetch(int batches, std::uint64_t max_bytes = 0) const;
+  /// work starts when a batch is requested. Not `in_order`: the first of them that is complete is delivered first.
+  Dataset prefetch(int batches, std::uint64_t max_bytes = 0, bool in_order = true) const;
   /// After batch(): a contiguous part of every batch; parts differ by at most one sample. Before batch(): every size-th
   /// sample. All ranks get the same number of batches, some of which may be empty.
   Dataset shard(int rank, int size) const;
@@ -294,6 +306,9 @@ class PENSTOCK_API Dataset {
   /// 32 hexadecimal digits that identify the list of samples; part of saved states. A hash of the labels and of the
   /// paths below their common folder, or of the samples in memory. Takes the time to hash them.
   std::string digest() const;
+  /// The state of all ranks, from the state of each, in their order. Without it, batches that are not delivered in
+  /// order are known to their rank only. Local.
+  DatasetState merge(std::span<const DatasetState> ranks) const;
   /// Source index of a sample of the global order.
   std::uint64_t index_at(std::uint64_t epoch, std::uint64_t position) const;
 

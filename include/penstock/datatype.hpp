@@ -54,7 +54,9 @@ struct SendItems {
   const void* data = nullptr;
   std::uint64_t count = 0;
   Datatype datatype{};
-  Blocks blocks{};  ///< scatterv and alltoallv
+  Blocks blocks{};  ///< scatterv, alltoallv and alltoallw
+  /// alltoallw: one per rank, instead of `datatype`. The displacements of `blocks` are then in bytes.
+  std::vector<Datatype> datatypes{};
 };
 
 /// What a rank receives, likewise.
@@ -62,7 +64,8 @@ struct ReceiveItems {
   void* data = nullptr;
   std::uint64_t count = 0;
   Datatype datatype{};
-  Blocks blocks{};  ///< gatherv, allgatherv and alltoallv
+  Blocks blocks{};                    ///< gatherv, allgatherv, alltoallv and alltoallw
+  std::vector<Datatype> datatypes{};  ///< alltoallw, as in SendItems
 };
 
 }  // namespace penstock

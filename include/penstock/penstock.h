@@ -274,6 +274,9 @@ typedef struct penstock_items {
   const penstock_datatype* datatype;
   const uint64_t* counts;
   const uint64_t* displacements;
+  /* alltoallw: one per rank, in place of `datatype`. An entry may be NULL: bytes. Then `displacements` is in bytes, and
+   * may be negative (int64_t). */
+  const penstock_datatype* const* datatypes;
 } penstock_items;
 
 PENSTOCK_API void penstock_datatype_free(penstock_datatype* datatype);

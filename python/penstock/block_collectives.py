@@ -82,6 +82,14 @@ class BlockCollectives(_Base):
         call.receive_blocks(recvbuf, self.Get_size(), keep=call.in_place)
         return call
 
+    def _alltoallw(self, sendbuf: Any, recvbuf: Any) -> Call:
+        call = Call("alltoallw", ())
+        call.in_place = is_in_place(sendbuf)
+        if not call.in_place:
+            call.send_typed_blocks(sendbuf, self.Get_size())
+        call.receive_typed_blocks(recvbuf, self.Get_size(), keep=call.in_place)
+        return call
+
     def _reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Any) -> Call:
         call = Call("reduce_scatter_block", (sendbuf, recvbuf, op))
         call.in_place = is_in_place(sendbuf)
@@ -179,6 +187,20 @@ class BlockCollectives(_Base):
     ) -> Prequest:
         """Make a persistent Alltoallv. Local."""
         return self._init(options, self._alltoallv, sendbuf, recvbuf)
+
+    def Alltoallw(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> None:
+        """As Alltoallv, with a datatype per rank: [array, counts, displacements in bytes, datatypes]."""
+        self._run(options, self._alltoallw, sendbuf, recvbuf)
+
+    def Ialltoallw(self, sendbuf: Any, recvbuf: Any, **options: Unpack[CollectiveOptions]) -> Request:
+        """Start an Alltoallw."""
+        return self._start(options, self._alltoallw, sendbuf, recvbuf)
+
+    def Alltoallw_init(
+        self, sendbuf: Any, recvbuf: Any, info: Any = None, **options: Unpack[CollectiveOptions]
+    ) -> Prequest:
+        """Make a persistent Alltoallw. Local."""
+        return self._init(options, self._alltoallw, sendbuf, recvbuf)
 
     def Reduce_scatter_block(
         self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM, **options: Unpack[CollectiveOptions]

@@ -18,6 +18,7 @@ from penstock.message import (
     message,
     numbers,
     parse,
+    typed_block_message,
 )
 from penstock.user_op import UnsuitableError, UserReduction
 
@@ -153,6 +154,18 @@ class Call:
             self.output = given.given
             self._set_blocks(2, given.counts, given.displacements)
             return
+        self._receive_packed(given, keep)
+        self._set_blocks(2, given.counts, None)
+
+    def send_typed_blocks(self, spec: Any, ranks: int) -> None:
+        """Set a send buffer with one block and one datatype per rank."""
+        given = typed_block_message(spec, ranks)
+        self.input = given.pack()
+        self._set_blocks(0, given.counts, None)
+
+    def receive_typed_blocks(self, spec: Any, ranks: int, keep: bool = False) -> None:
+        """Set a receive buffer with one block and one datatype per rank. `keep`: its contents matter."""
+        given = typed_block_message(spec, ranks)
         self._receive_packed(given, keep)
         self._set_blocks(2, given.counts, None)
 

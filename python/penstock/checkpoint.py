@@ -161,7 +161,8 @@ class Checkpointer:
             - arrays (NumPy, DLPack), equal on all ranks: rank 0's is saved;
             - numbers, strings, bytes, booleans and None: rank 0's is saved.
         dataset : optional
-            An object with ``state_dict()`` and ``load_state_dict()``, such as a :class:`penstock.Dataset`.
+            An object with ``state_dict()`` and ``load_state_dict()``, such as a :class:`penstock.Dataset`; or a state, such as
+            :meth:`Dataset.merge_states` makes for ``prefetch(deterministic=False)``.
 
         Raises
         ------
@@ -177,7 +178,13 @@ class Checkpointer:
         try:
             content: dict[str, Any] = {"tree": encode(tree, "", arrays, self._rank)}
             if dataset is not None:
-                content["dataset"] = encode(dataset.state_dict(), "dataset:", arrays, self._rank)
+                state = dataset if isinstance(dataset, dict) else dataset.state_dict()
+                if isinstance(state, dict) and state.get("ranks", 1) != 1:
+                    raise Error(
+                        "the dataset has another state on each rank; pass dataset=data.merge_states(comm.allgather("
+                        "data.state_dict()))"
+                    )
+                content["dataset"] = encode(state, "dataset:", arrays, self._rank)
             metadata = json.dumps(content, allow_nan=False)
         except Exception as error:
             # The other ranks wait for this one in save.

@@ -48,8 +48,8 @@ class Comm(BlockCollectives, MPI.Intracomm):
     """An mpi4py communicator whose collectives are Penstock's. Making one is collective.
 
     Penstock runs Barrier, Bcast, Reduce, Allreduce, Reduce_scatter_block, Reduce_scatter, Scan, Exscan, Gather, Gatherv,
-    Scatter, Scatterv, Allgather, Allgatherv, Alltoall and Alltoallv, on a private duplicate of `comm`. Each has a blocking,
-    a non-blocking (``Iallreduce``) and a persistent (``Allreduce_init``) form. Everything else is MPI's, on `comm` itself.
+    Scatter, Scatterv, Allgather, Allgatherv, Alltoall, Alltoallv and Alltoallw, on a private duplicate of `comm`. Each has a
+    blocking, a non-blocking (``Iallreduce``) and a persistent (``Allreduce_init``) form. Everything else is MPI's, on `comm` itself.
 
     Buffers are those of mpi4py; derived datatypes are packed. All collectives take the keywords of
     :class:`CollectiveOptions`, such as ``split``.

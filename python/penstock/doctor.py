@@ -69,18 +69,6 @@ except ps.Error as error:
 print("\\n" + json.dumps(said), flush=True)
 """
 
-#: What launchers leave in the environment, and what would make an MPI_Init here join their job.
-_OF_LAUNCHERS = (
-    "PMI_",
-    "PMIX_",
-    "PMI2_",
-    "OMPI_COMM_WORLD",
-    "OMPI_APP_CTX",
-    "PRTE_LAUNCHED",
-    "MPI_LOCALRANKID",
-    "HYDI_",
-)
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -225,7 +213,7 @@ def _jobs() -> Iterator[Finding]:
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     """Run a command outside of any job, and end all its processes when the time is over."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(_OF_LAUNCHERS)}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(spmd.OF_LAUNCHERS)}
     # An Open MPI that counts fewer slots than ranks would refuse; two ranks on one core only are slower.
     environment.setdefault("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
     environment.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")

@@ -390,6 +390,47 @@ def block_message(spec: Any, ranks: int) -> Blocks | DerivedBlocks:
     return Blocks(given, [count * item_bytes for count in counts], places)
 
 
+def typed_block_message(spec: Any, ranks: int) -> DerivedBlocks:
+    """Resolve [array, datatypes], [array, (counts, displacements), datatypes] or [array, counts, displacements, datatypes].
+
+    There is one datatype per rank. Displacements are in bytes. Without counts each block is one item, or none if there is no
+    array; without displacements all blocks begin where the array does.
+    """
+    what = "[array, counts, displacements in bytes, datatypes]"
+    if not isinstance(spec, (list, tuple)) or not 2 <= len(spec) <= 4:
+        raise Error(f"a buffer specification of Alltoallw is {spec!r}; expected {what}")
+    array, datatypes = spec[0], list(spec[-1])
+    given_counts, given_displacements = None, None
+    if len(spec) == 4:
+        given_counts, given_displacements = spec[1:3]
+    elif len(spec) == 3:
+        if not isinstance(spec[1], (list, tuple)) or len(spec[1]) != 2:
+            raise Error(f"a buffer specification of Alltoallw has {spec[1]!r}; expected (counts, displacements)")
+        given_counts, given_displacements = spec[1]
+    if len(datatypes) != ranks:
+        raise Error(
+            f"a buffer specification has {len(datatypes)} datatypes; expected {what} with one for each of {ranks} ranks"
+        )
+    counts = numbers(1 if given_counts is None else given_counts, ranks, "counts")
+    if array is None:
+        if given_counts is not None and any(counts):
+            raise Error(f"a buffer specification has counts {counts} and no buffer; give a buffer, or counts of 0")
+        counts = [0] * ranks
+    if given_displacements is None:
+        places = [0] * ranks
+    elif _is_list(given_displacements):
+        places = _list(given_displacements, ranks, "displacements")
+    else:
+        places = [_integer(given_displacements, "displacement")] * ranks
+    return DerivedBlocks(
+        [
+            # The datatype and the displacement of an empty block have no meaning.
+            Derived(array, place, count, _datatype(datatype)) if count else Derived(None, 0, 0, MPI.BYTE)
+            for count, place, datatype in zip(counts, places, datatypes)
+        ]
+    )
+
+
 _COMPUTED = {"b", "B", "h", "H", "i", "I", "l", "L", "q", "Q", "n", "N", "e", "f", "d", "g", "Zf", "Zd", "Zg", "?"}
 
 

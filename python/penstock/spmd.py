@@ -36,6 +36,18 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: Environment variables with the rank, set by the launchers of MPICH, Intel MPI and Open MPI.
 _LAUNCHED_RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 
+#: What launchers leave in the environment, and what would make an MPI_Init here join their job.
+OF_LAUNCHERS = (
+    "PMI_",
+    "PMIX_",
+    "PMI2_",
+    "OMPI_COMM_WORLD",
+    "OMPI_APP_CTX",
+    "PRTE_LAUNCHED",
+    "MPI_LOCALRANKID",
+    "HYDI_",
+)
+
 
 def launched_rank() -> int | None:
     """This process's rank according to its launcher, or None without a launcher. Does not initialize MPI."""

@@ -150,7 +150,8 @@ Collective describe(const Comm& comm, const Call& call) {
     case CollectiveKind::gatherv: collective.count = at_root && call.in_place ? 0 : call.input.size_bytes(); break;
     case CollectiveKind::scatterv: collective.count = call.output.size_bytes(); break;
     case CollectiveKind::allgatherv: collective.count = call.input.size_bytes(); break;
-    case CollectiveKind::alltoallv: break;
+    case CollectiveKind::alltoallv:
+    case CollectiveKind::alltoallw: break;
   }
   collective.send = call.send;
   collective.receive = call.receive;

@@ -356,6 +356,23 @@ class PythonIterator {
   bool trees_;
 };
 
+/// (epoch, position, skipped, [(epoch, first, stride, count), …])
+using GivenRow = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
+using StateRow = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::vector<GivenRow>>;
+
+DatasetState state_from(const StateRow& row) {
+  DatasetState state{std::get<0>(row), std::get<1>(row), std::get<2>(row)};
+  for (const auto& [epoch, first, stride, count] : std::get<3>(row))
+    state.given.push_back({epoch, first, stride, count});
+  return state;
+}
+
+StateRow row_of(const DatasetState& state) {
+  std::vector<GivenRow> given;
+  for (const GivenSamples& some : state.given) given.emplace_back(some.epoch, some.first, some.stride, some.count);
+  return {state.epoch, state.position, state.skipped, std::move(given)};
+}
+
 using SkippedRow = std::tuple<nb::bytes, std::uint64_t, std::uint64_t, std::uint64_t, std::string>;
 
 using ImageOptions =
@@ -463,8 +480,7 @@ void bind_dataset(nb::module_& module) {
       .def("close", &PythonIterator::close)
       .def("state",
            [](const PythonIterator& self) {
-             const DatasetState state = self.ask([](const DatasetIterator& it) { return it.state(); });
-             return std::make_tuple(state.epoch, state.position, state.skipped);
+             return row_of(self.ask([](const DatasetIterator& it) { return it.state(); }));
            })
       .def("stats",
            [](const PythonIterator& self) {
@@ -569,7 +585,7 @@ void bind_dataset(nb::module_& module) {
                   "size: collections.abc.Callable[[typing.Any], int], "
                   "interrupt: collections.abc.Callable[[int], str]) -> Chain"))
       .def("batch", &Dataset::batch, nb::arg("samples"), nb::arg("drop_remainder"))
-      .def("prefetch", &Dataset::prefetch, nb::arg("batches"), nb::arg("max_bytes"))
+      .def("prefetch", &Dataset::prefetch, nb::arg("batches"), nb::arg("max_bytes"), nb::arg("in_order"))
       .def("shard", &Dataset::shard, nb::arg("rank"), nb::arg("size"))
       .def("repeat", &Dataset::repeat, nb::arg("epochs"))
       .def_prop_ro("samples", &Dataset::samples)
@@ -579,8 +595,16 @@ void bind_dataset(nb::module_& module) {
       .def("index_at", &Dataset::index_at, nb::arg("epoch"), nb::arg("position"))
       .def(
           "iterate",
-          [](const Dataset& self, std::uint64_t epoch, std::uint64_t position, std::uint64_t skipped, bool trees) {
-            return new PythonIterator(self.iterate({epoch, position, skipped}), trees);
+          [](const Dataset& self, const StateRow& from, bool trees) {
+            return new PythonIterator(self.iterate(state_from(from)), trees);
           },
-          nb::arg("epoch"), nb::arg("position"), nb::arg("skipped"), nb::arg("trees"));
+          nb::arg("from_state"), nb::arg("trees"))
+      .def(
+          "merge",
+          [](const Dataset& self, const std::vector<StateRow>& ranks) {
+            std::vector<DatasetState> states;
+            for (const StateRow& rank : ranks) states.push_back(state_from(rank));
+            return row_of(self.merge(states));
+          },
+          nb::arg("ranks"));
 }

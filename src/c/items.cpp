@@ -29,6 +29,8 @@ bool read_side(const penstock_items* given, std::size_t ranks, Side& side) {
   side.count = given->count;
   if (given->datatype != nullptr) side.datatype = unwrap<Datatype>(given->datatype);
   side.blocks = {list(given->counts), list(given->displacements)};
+  for (std::size_t i = 0; given->datatypes != nullptr && i < ranks; ++i)
+    side.datatypes.push_back(given->datatypes[i] == nullptr ? Datatype{} : unwrap<Datatype>(given->datatypes[i]));
   if (given->buffer == PENSTOCK_IN_PLACE) return true;
   side.data = given->buffer;
   return false;

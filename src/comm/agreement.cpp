@@ -77,9 +77,7 @@ class Records {
     const auto number = [](std::uint64_t value) { return std::to_string(static_cast<std::int64_t>(value)); };
     compare("root", kRoot, number);
     if (!found_.empty()) return;  // differences of the counts follow from it
-    const bool knows_alone =
-        kind == CollectiveKind::gatherv || kind == CollectiveKind::scatterv || kind == CollectiveKind::alltoallv;
-    if (!knows_alone) compare("count", kCount, amount);
+    if (!knows_counts_alone(kind)) compare("count", kCount, amount);
     compare("dtype", kDType, [](std::uint64_t value) { return std::string(name(static_cast<DType>(value))); });
     compare("operation", kOp, [](std::uint64_t value) { return std::string(name(static_cast<ReduceOp>(value))); });
     compare("element_bytes", kElementBytes, number);
@@ -91,6 +89,7 @@ class Records {
     compare("algorithm", kAlgorithm, [](std::uint64_t value) { return value == 0 ? "none" : std::to_string(value); });
     if (!is_in_place_alone(kind)) compare("in place", kInPlace, number);
     const auto root = static_cast<int>(word(0, kRoot));
+    const bool exchanges = has_send_counts(kind) && has_receive_counts(kind);
     for (int rank = 0; rank < size_ && has_counts(kind); ++rank) {
       if (kind == CollectiveKind::gatherv && !(rank == root && word(rank, kInPlace) != 0))
         pair(rank, word(rank, kCount), root, receives(root, rank), amount);
@@ -99,7 +98,7 @@ class Records {
       if (kind == CollectiveKind::allgatherv || kind == CollectiveKind::reduce_scatter)
         compare("receive count of rank " + std::to_string(rank),
                 kWords + static_cast<std::size_t>(size_) + static_cast<std::size_t>(rank), amount);
-      for (int to = 0; to < size_ && kind == CollectiveKind::alltoallv; ++to)
+      for (int to = 0; to < size_ && exchanges; ++to)
         pair(rank, word(rank, kInPlace) != 0 ? receives(rank, to) : sends(rank, to), to, receives(to, rank), amount);
     }
   }

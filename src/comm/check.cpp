@@ -16,9 +16,8 @@ namespace {
 
 /// Whether the operation has displacements for this buffer, which may then be longer than its blocks.
 bool has_places(CollectiveKind kind, bool is_send) {
-  if (kind == CollectiveKind::alltoallv) return true;
-  return is_send ? kind == CollectiveKind::scatterv
-                 : kind == CollectiveKind::gatherv || kind == CollectiveKind::allgatherv;
+  if (kind == CollectiveKind::reduce_scatter) return false;
+  return is_send ? has_send_counts(kind) : has_receive_counts(kind);
 }
 
 /// The part of the given span that `plan` needs.
@@ -60,12 +59,9 @@ Collective normalized(const Collective& asked, int rank) {
   if (is_rooted(collective.kind) && collective.root != rank) collective.in_place = false;
   if (collective.kind == CollectiveKind::barrier) collective.count = 0;
   const bool is_far = is_rooted(collective.kind) && collective.root != rank;
-  if (!has_counts(collective.kind) || is_far) collective.send = collective.receive = {};
-  if (collective.kind == CollectiveKind::gatherv || collective.kind == CollectiveKind::allgatherv ||
-      collective.kind == CollectiveKind::reduce_scatter)
-    collective.send = {};
-  if (collective.kind == CollectiveKind::scatterv) collective.receive = {};
-  if (collective.kind == CollectiveKind::alltoallv && collective.in_place) collective.send = {};
+  if (!has_send_counts(collective.kind) || is_far) collective.send = {};
+  if (!has_receive_counts(collective.kind) || is_far) collective.receive = {};
+  if (collective.in_place && has_receive_counts(collective.kind)) collective.send = {};
   if (collective.kind == CollectiveKind::reduce_scatter) collective.receive.displacements.clear();
   const bool all_know =
       collective.kind == CollectiveKind::allgatherv || collective.kind == CollectiveKind::reduce_scatter;
@@ -90,8 +86,7 @@ Collective normalized(const Collective& asked, int rank) {
 std::uint64_t signature(const Collective& collective) {
   const bool in_place = collective.in_place && !is_in_place_alone(collective.kind);
   // Counts that only this rank knows are checked by the sizes of the messages.
-  const bool knows_alone = collective.kind == CollectiveKind::gatherv || collective.kind == CollectiveKind::scatterv ||
-                           collective.kind == CollectiveKind::alltoallv;
+  const bool knows_alone = knows_counts_alone(collective.kind);
   const std::array<std::uint64_t, 9> words{
       static_cast<std::uint64_t>(collective.kind) << 1 | (in_place ? 1u : 0u),
       knows_alone ? 0 : collective.count,

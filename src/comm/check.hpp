@@ -17,6 +17,9 @@ inline bool is_in_place_alone(CollectiveKind kind) {
   return is_rooted(kind) || kind == CollectiveKind::scan || kind == CollectiveKind::exscan;
 }
 
+/// Whether each rank knows only the counts of its own buffers.
+inline bool knows_counts_alone(CollectiveKind kind) { return has_send_counts(kind) || kind == CollectiveKind::gatherv; }
+
 /// Equal on two ranks if and only if their calls match. Takes a normalized operation.
 std::uint64_t signature(const Collective& collective);
 

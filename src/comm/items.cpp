@@ -61,7 +61,14 @@ Roles roles(const Collective& collective, bool is_root, std::uint64_t ranks) {
   return result;
 }
 
-void check_lists(const Collective& collective, const char* side, const Blocks& blocks, std::size_t ranks) {
+void check_lists(const Collective& collective, const char* side, const Blocks& blocks,
+                 const std::vector<Datatype>& datatypes, std::size_t ranks) {
+  if (datatypes.size() != (has_datatypes(collective.kind) ? ranks : 0))
+    throw Error(ErrorCode::invalid_argument,
+                std::string(name(collective.kind)) + ": the items that it " + side + " have " +
+                    std::to_string(datatypes.size()) + " datatypes; expected " +
+                    (has_datatypes(collective.kind) ? "one for each of " + std::to_string(ranks) + " ranks"
+                                                    : std::string("none: alltoallw alone has a list of them")));
   if (blocks.counts.size() == ranks && (blocks.displacements.empty() || blocks.displacements.size() == ranks)) return;
   throw Error(ErrorCode::invalid_argument, std::string(name(collective.kind)) + ": the items that it " + side +
                                                " have " + std::to_string(blocks.counts.size()) + " counts and " +
@@ -72,61 +79,83 @@ void check_lists(const Collective& collective, const char* side, const Blocks& b
 
 }  // namespace
 
-ItemMemory::ItemMemory(const Datatype& datatype, std::byte* data, std::uint64_t count, std::uint64_t block_count,
-                       const Blocks& blocks)
-    : datatype_(datatype), data_(data) {
-  const std::uint64_t item_bytes = datatype.size_bytes();
-  if (blocks.counts.empty()) {
-    places_ = {{0, times(count, block_count)}};
-  } else {
-    std::int64_t next = 0;
-    for (std::size_t i = 0; i < blocks.counts.size(); ++i) {
-      if (!blocks.displacements.empty()) next = static_cast<std::int64_t>(blocks.displacements[i]);
-      places_.push_back({next, blocks.counts[i]});
-      next += static_cast<std::int64_t>(blocks.counts[i]);
-    }
+ItemMemory::ItemMemory(const Datatype& datatype, std::byte* data, std::uint64_t count, std::uint64_t block_count)
+    : data_(data), places_{{datatype, 0, times(count, block_count)}} {
+  lay_out(false);
+}
+
+ItemMemory::ItemMemory(const Datatype& datatype, std::byte* data, const Blocks& blocks,
+                       const std::vector<Datatype>& datatypes)
+    : data_(data) {
+  std::int64_t next = 0;
+  for (std::size_t i = 0; i < blocks.counts.size(); ++i) {
+    const Datatype& its = datatypes.empty() ? datatype : datatypes[i];
+    const std::int64_t unit_bytes = datatypes.empty() ? its.extent_bytes() : 1;
+    const std::int64_t item_units = datatypes.empty() ? 1 : its.extent_bytes();
+    if (!blocks.displacements.empty()) next = static_cast<std::int64_t>(blocks.displacements[i]);
+    // Where MPI gives no meaning to a displacement, it may be any number.
+    const bool is_empty = blocks.counts[i] == 0 || its.size_bytes() == 0;
+    std::int64_t at_bytes = 0;
+    if (!is_empty && __builtin_mul_overflow(next, unit_bytes, &at_bytes))
+      throw Error(ErrorCode::invalid_argument, "the block of rank " + std::to_string(i) + " has the displacement " +
+                                                   std::to_string(next) + ", which is beyond all memory");
+    places_.push_back({its, at_bytes, blocks.counts[i]});
+    next += static_cast<std::int64_t>(blocks.counts[i]) * item_units;
   }
+  lay_out(true);
+}
+
+void ItemMemory::lay_out(bool has_lists) {
   std::uint64_t size_bytes = 0;
   std::uint64_t end_bytes = 0;  // of the memory, if the items are contiguous
-  for (const Place& place : places_) {
-    const std::uint64_t place_bytes = times(place.count, item_bytes);
-    size_bytes = plus(size_bytes, place_bytes);
-    const std::uint64_t begin_bytes = times(static_cast<std::uint64_t>(place.displacement_extents), item_bytes);
-    if (place_bytes > 0) end_bytes = std::max(end_bytes, plus(begin_bytes, place_bytes));
-    if (blocks.counts.empty()) continue;
-    blocks_.counts.push_back(place_bytes);
-    if (datatype.is_contiguous()) blocks_.displacements.push_back(begin_bytes);
+  bool is_contiguous = true;
+  for (Place& place : places_) {
+    place.size_bytes = times(place.count, place.datatype.size_bytes());
+    size_bytes = plus(size_bytes, place.size_bytes);
+    if (place.size_bytes == 0) continue;
+    if (data_ == nullptr && !place.datatype.is_absolute())
+      throw Error(ErrorCode::invalid_argument,
+                  std::to_string(place.size_bytes) + " bytes of items given at the address NULL; pass their buffer");
+    is_contiguous = is_contiguous && place.datatype.is_contiguous() && place.displacement_bytes >= 0;
+    if (is_contiguous)
+      end_bytes = std::max(end_bytes, plus(static_cast<std::uint64_t>(place.displacement_bytes), place.size_bytes));
   }
-  if (size_bytes > 0 && data == nullptr && !datatype.is_absolute())
-    throw Error(ErrorCode::invalid_argument,
-                std::to_string(size_bytes) + " bytes of items given at the address NULL; pass their buffer");
-  if (datatype.is_contiguous()) {
-    bytes_ = {data, end_bytes};
+  for (const Place& place : places_) {
+    if (!has_lists) break;
+    blocks_.counts.push_back(place.size_bytes);
+    if (is_contiguous) blocks_.displacements.push_back(static_cast<std::uint64_t>(place.displacement_bytes));
+  }
+  if (is_contiguous) {
+    bytes_ = {data_, end_bytes};
   } else {
     packed_ = std::make_unique_for_overwrite<std::byte[]>(size_bytes);
     bytes_ = {packed_.get(), size_bytes};
   }
 }
 
-void ItemMemory::for_places(const std::function<void(std::byte*, std::uint64_t, Bytes)>& action) const {
+void ItemMemory::for_places(
+    const std::function<void(const Datatype&, std::byte*, std::uint64_t, Bytes)>& action) const {
   if (packed_ == nullptr) return;
   std::size_t next = 0;
   for (const Place& place : places_) {
-    const std::size_t place_bytes = place.count * datatype_.size_bytes();
     // As a number: `data` is null if the datatype has absolute addresses.
-    const auto address = reinterpret_cast<std::uintptr_t>(data_) +
-                         static_cast<std::uintptr_t>(place.displacement_extents * datatype_.extent_bytes());
-    action(reinterpret_cast<std::byte*>(address), place.count, bytes_.subspan(next, place_bytes));
-    next += place_bytes;
+    const auto address =
+        reinterpret_cast<std::uintptr_t>(data_) + static_cast<std::uintptr_t>(place.displacement_bytes);
+    action(place.datatype, reinterpret_cast<std::byte*>(address), place.count, bytes_.subspan(next, place.size_bytes));
+    next += place.size_bytes;
   }
 }
 
 void ItemMemory::pack() const {
-  for_places([&](const std::byte* items, std::uint64_t count, Bytes packed) { datatype_.pack(items, count, packed); });
+  for_places([](const Datatype& datatype, const std::byte* items, std::uint64_t count, Bytes packed) {
+    datatype.pack(items, count, packed);
+  });
 }
 
 void ItemMemory::unpack() const {
-  for_places([&](std::byte* items, std::uint64_t count, Bytes packed) { datatype_.unpack(packed, items, count); });
+  for_places([](const Datatype& datatype, std::byte* items, std::uint64_t count, Bytes packed) {
+    datatype.unpack(packed, items, count);
+  });
 }
 
 ItemCall item_call(Collective collective, int rank, int ranks, const SendItems& send, const ReceiveItems& receive) {
@@ -136,19 +165,20 @@ ItemCall item_call(Collective collective, int rank, int ranks, const SendItems& 
                     " takes no items of datatypes; use a UserOp, which combines elements of any size, with holes too");
   const auto blocks = static_cast<std::uint64_t>(ranks);
   const Roles role = roles(collective, rank == collective.root, blocks);
-  const bool has_sent_lists =
-      collective.kind == CollectiveKind::scatterv || collective.kind == CollectiveKind::alltoallv;
-  const bool has_received_lists = has_counts(collective.kind) && collective.kind != CollectiveKind::scatterv;
-  if (has_sent_lists && role.sends) check_lists(collective, "sends", send.blocks, blocks);
-  if (has_received_lists && role.receives) check_lists(collective, "receives", receive.blocks, blocks);
+  const bool has_sent_lists = has_send_counts(collective.kind);
+  const bool has_received_lists = has_receive_counts(collective.kind);
+  if (has_sent_lists && role.sends) check_lists(collective, "sends", send.blocks, send.datatypes, blocks);
+  if (has_received_lists && role.receives)
+    check_lists(collective, "receives", receive.blocks, receive.datatypes, blocks);
 
   ItemCall call;
-  if (role.sends)
-    call.send = ItemMemory(send.datatype, static_cast<std::byte*>(const_cast<void*>(send.data)), send.count,
-                           role.sent_blocks, has_sent_lists ? send.blocks : Blocks{});
-  if (role.receives)
-    call.receive = ItemMemory(receive.datatype, static_cast<std::byte*>(receive.data), receive.count,
-                              role.received_blocks, has_received_lists ? receive.blocks : Blocks{});
+  const auto memory = [](const auto& side, std::uint64_t block_count, bool has_lists) {
+    auto* const data = static_cast<std::byte*>(const_cast<void*>(side.data));
+    return has_lists ? ItemMemory(side.datatype, data, side.blocks, side.datatypes)
+                     : ItemMemory(side.datatype, data, side.count, block_count);
+  };
+  if (role.sends) call.send = memory(send, role.sent_blocks, has_sent_lists);
+  if (role.receives) call.receive = memory(receive, role.received_blocks, has_received_lists);
   const std::uint64_t sent_bytes = send.count * send.datatype.size_bytes();
   const std::uint64_t received_bytes = receive.count * receive.datatype.size_bytes();
   if (!has_counts(collective.kind) && role.sends && role.receives && sent_bytes != received_bytes)

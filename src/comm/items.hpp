@@ -17,10 +17,11 @@ namespace penstock::comm {
 class ItemMemory {
  public:
   ItemMemory() = default;
-  /// `count` items in each of `block_count` consecutive blocks, or those of `blocks`. Throws Error(invalid_argument)
-  /// for more than 2^63 bytes, and if `data` is null.
-  ItemMemory(const Datatype& datatype, std::byte* data, std::uint64_t count, std::uint64_t block_count,
-             const Blocks& blocks);
+  /// `count` items in each of `block_count` consecutive blocks. Throws Error(invalid_argument) for more than 2^63
+  /// bytes, and if `data` is null.
+  ItemMemory(const Datatype& datatype, std::byte* data, std::uint64_t count, std::uint64_t block_count);
+  /// The same for lists. `datatypes`: one per block, with displacements in bytes; empty: all have `datatype`.
+  ItemMemory(const Datatype& datatype, std::byte* data, const Blocks& blocks, const std::vector<Datatype>& datatypes);
 
   /// The items themselves if they are contiguous, otherwise memory for packing them. Valid while this object lives.
   Bytes bytes() const { return bytes_; }
@@ -31,14 +32,17 @@ class ItemMemory {
 
  private:
   struct Place {
-    std::int64_t displacement_extents = 0;
+    Datatype datatype{};
+    std::int64_t displacement_bytes = 0;
     std::uint64_t count = 0;
+    std::uint64_t size_bytes = 0;
   };
 
-  /// Calls action(address of the first item, count, their bytes) for each block.
-  void for_places(const std::function<void(std::byte*, std::uint64_t, Bytes)>& action) const;
+  /// Of which part of the memory bytes() consists, and whether it is packed.
+  void lay_out(bool has_lists);
+  /// Calls action(datatype, address of the first item, count, their bytes) for each block.
+  void for_places(const std::function<void(const Datatype&, std::byte*, std::uint64_t, Bytes)>& action) const;
 
-  Datatype datatype_{};
   std::byte* data_ = nullptr;
   std::vector<Place> places_;
   std::unique_ptr<std::byte[]> packed_;  ///< nullptr: the items are contiguous

@@ -282,13 +282,14 @@ Dataset Dataset::batch(std::uint64_t samples, bool drop_remainder) const {
   return Dataset(std::move(chain));
 }
 
-Dataset Dataset::prefetch(int batches, std::uint64_t max_bytes) const {
+Dataset Dataset::prefetch(int batches, std::uint64_t max_bytes, bool in_order) const {
   if (!chain_->batched) refuse("prefetch() counts batches; put it after batch()");
   if (batches < 0 || batches > (1 << 20))
     refuse("cannot prefetch " + std::to_string(batches) + " batches; expected 0 or more");
   auto chain = copy(*chain_);
   chain->prefetch = batches;
   chain->prefetch_max_bytes = max_bytes;
+  chain->in_order = in_order;
   return Dataset(std::move(chain));
 }
 
@@ -329,6 +330,36 @@ std::uint64_t Dataset::index_at(std::uint64_t epoch, std::uint64_t position) con
     refuse("there is no position " + std::to_string(position) + " in an epoch of " + std::to_string(samples()) +
            " samples");
   return chain_->order->at(epoch, position);
+}
+
+DatasetState Dataset::merge(std::span<const DatasetState> ranks) const {
+  const dataset::Sharding sharding = chain_->sharding.value_or(dataset::Sharding{});
+  if (ranks.size() != static_cast<std::size_t>(sharding.size))
+    refuse("merge() got " + std::to_string(ranks.size()) + " states; expected one of each of the " +
+           std::to_string(sharding.size) + " ranks");
+  const auto where = [](const DatasetState& state) { return std::pair(state.epoch, state.position); };
+  DatasetState merged = *std::ranges::min_element(ranks, {}, where);
+  merged.given.clear();
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const DatasetState& state = ranks[rank];
+    merged.skipped = std::max(merged.skipped, state.skipped);
+    merged.given.insert(merged.given.end(), state.given.begin(), state.given.end());
+    // What this rank has consumed beyond the position of the slowest one.
+    dataset::Sharding of_rank = sharding;
+    of_rank.rank = static_cast<int>(rank);
+    for (DatasetState at{merged.epoch, merged.position}; where(at) < where(state);) {
+      const std::uint64_t end = sharding.end(at.position, samples());
+      if (end == at.position) {
+        at = {at.epoch + 1, 0};
+        continue;
+      }
+      const dataset::Share share = of_rank.share(at.position, end);
+      merged.given.push_back({at.epoch, share.first, share.stride, share.count});
+      at.position = end;
+    }
+  }
+  dataset::simplify(merged.given, merged.epoch, merged.position);
+  return merged;
 }
 
 DatasetIterator Dataset::iterate(const DatasetState& from) const {

@@ -54,6 +54,7 @@ struct Chain {
   bool sharded = false;
   int prefetch = 0;
   std::uint64_t prefetch_max_bytes = 0;  ///< 0: no limit
+  bool in_order = true;
   std::uint64_t repeat = 1;
   int threads = 0;
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cassert>
 #include <deque>
+#include <tuple>
 #include <utility>
 
 #include "dataset/permutation.hpp"
@@ -347,6 +348,42 @@ Share Sharding::share(std::uint64_t begin, std::uint64_t end) const {
   const std::uint64_t local = count / ranks + (own < count % ranks ? 1 : 0);
   if (!contiguous) return {begin + own, ranks, local};
   return {begin + count / ranks * own + std::min(own, count % ranks), 1, local};
+}
+
+bool contains(const std::vector<GivenSamples>& given, std::uint64_t epoch, std::uint64_t position) {
+  return std::ranges::any_of(given, [&](const GivenSamples& some) {
+    if (some.epoch != epoch || position < some.first) return false;
+    const std::uint64_t distance = position - some.first;
+    return distance % some.stride == 0 && distance / some.stride < some.count;
+  });
+}
+
+void simplify(std::vector<GivenSamples>& given, std::uint64_t epoch, std::uint64_t position) {
+  for (GivenSamples& some : given) {
+    if (some.count == 1) some.stride = 1;
+    if (some.epoch < epoch) some.count = 0;
+    if (some.epoch != epoch || some.first >= position) continue;
+    const std::uint64_t passed = std::min(some.count, (position - some.first + some.stride - 1) / some.stride);
+    some.first += passed * some.stride;
+    some.count -= passed;
+  }
+  std::erase_if(given, [](const GivenSamples& some) { return some.count == 0; });
+  // Those that can be joined become neighbours.
+  std::ranges::sort(given, {}, [](const GivenSamples& some) {
+    return std::tuple(some.epoch, some.stride, some.first % some.stride, some.first);
+  });
+  std::size_t kept = 0;
+  for (std::size_t i = 1; i < given.size(); ++i) {
+    GivenSamples& last = given[kept];
+    const GivenSamples& some = given[i];
+    const bool alike =
+        last.epoch == some.epoch && last.stride == some.stride && last.first % last.stride == some.first % some.stride;
+    if (alike && some.first <= last.first + last.count * last.stride)
+      last.count = std::max(last.count, (some.first - last.first) / last.stride + some.count);
+    else
+      given[++kept] = some;
+  }
+  if (!given.empty()) given.resize(kept + 1);
 }
 
 }  // namespace penstock::dataset

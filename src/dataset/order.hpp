@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "penstock/dataset.hpp"
+
 namespace penstock::dataset {
 
 /// An order of size() samples in each epoch. Immutable and thread-safe.
@@ -52,6 +54,11 @@ struct Share {
   std::uint64_t stride = 1;  ///< between the positions of two samples
   std::uint64_t count = 0;
 };
+
+/// Whether a position is in a list.
+bool contains(const std::vector<GivenSamples>& given, std::uint64_t epoch, std::uint64_t position);
+/// Makes of a list, whose parts may overlap, the shortest one with the same samples from (epoch, position) on.
+void simplify(std::vector<GivenSamples>& given, std::uint64_t epoch, std::uint64_t position);
 
 /// Divides positions into global batches, and a global batch among ranks.
 struct Sharding {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -39,6 +40,9 @@ constexpr std::chrono::milliseconds kAfterInterrupt{1000};
 // After this many failed replacements in a row a place stays empty.
 constexpr std::uint64_t kReplacements = 16;
 
+// Batches are delivered out of order only until the state has this many entries, so that it stays small.
+constexpr std::size_t kGivenMax = 1024;
+
 std::size_t thread_count(const Chain& chain) {
   if (chain.threads > 0) return static_cast<std::size_t>(chain.threads);
   return static_cast<std::size_t>(std::clamp<std::int64_t>(options().io_threads, 1, 1024));
@@ -70,6 +74,7 @@ Pipeline::Pipeline(std::shared_ptr<const Chain> chain, const DatasetState& from)
       opening_{from.epoch, from.position, 0},
       end_epoch_(chain_->repeat == 0 ? ~std::uint64_t{0} : (from.epoch / chain_->repeat + 1) * chain_->repeat),
       from_skipped_(from.skipped),
+      from_given_(from.given),
       consumed_(from) {
   if (fixed_form_) last_form_ = *fixed_form_;
   for (const Stage& stage : chain_->stages) {
@@ -155,21 +160,30 @@ bool Pipeline::can_open() const {
 void Pipeline::open() {
   const Sharding& sharding = *chain_->sharding;
   const std::uint64_t samples = chain_->order->size();
-  std::uint64_t end = sharding.end(opening_.position, samples);
-  if (end == opening_.position) {
-    opening_ = {opening_.epoch + 1, 0, 0};
-    end = sharding.end(0, samples);
-    if (opening_.epoch == end_epoch_ || end == 0) {
-      all_opened_ = true;
-      return;
-    }
-  }
+  const auto given = [this](std::uint64_t epoch, std::uint64_t position) {
+    return !from_given_.empty() && contains(from_given_, epoch, position);
+  };
   auto work = std::make_shared<Work>();
-  work->epoch = opening_.epoch;
-  work->share = sharding.share(opening_.position, end);
-  opening_.position = end;
-  if (sharding.end(end, samples) == end) opening_ = {opening_.epoch + 1, 0, 0};
-  all_opened_ = opening_.epoch == end_epoch_;
+  for (bool needed = false; !needed;) {
+    std::uint64_t end = sharding.end(opening_.position, samples);
+    if (end == opening_.position && !all_opened_) {
+      opening_ = {opening_.epoch + 1, 0, 0};
+      end = sharding.end(0, samples);
+      all_opened_ = opening_.epoch == end_epoch_ || end == 0;
+    }
+    if (all_opened_) return;
+    work->epoch = opening_.epoch;
+    work->begin = opening_.position;
+    work->share = sharding.share(opening_.position, end);
+    for (std::uint64_t at = opening_.position; at < end && !needed; ++at) needed = !given(opening_.epoch, at);
+    opening_.position = end;
+    if (sharding.end(end, samples) == end) opening_ = {opening_.epoch + 1, 0, 0};
+    all_opened_ = opening_.epoch == end_epoch_;
+  }
+  for (std::uint64_t i = 0; i < work->share.count; ++i)
+    if (given(work->epoch, work->share.first + i * work->share.stride)) work->given.push_back(i);
+  work->dropped = work->given;
+  work->done = work->given.size();
   work->after = opening_;
   work->slot = slots_->take();
   Slot& slot = *work->slot;
@@ -187,7 +201,13 @@ void Pipeline::open() {
     work->size_bytes = batch_bytes_;
     work->collected.resize(slot.ragged ? 0 : work->share.count);
   }
-  work->complete = work->share.count == 0;
+  work->complete = work->share.count == work->given.size();
+  if (work->complete) {
+    slot.labels.clear();
+    slot.indices.clear();
+    slot.pieces.clear();
+    work->collected.clear();
+  }
   work->announced = work->complete || !chain_->source->wants_announcements();
   batch_bytes_ = std::max(batch_bytes_, work->size_bytes);
   window_bytes_ += work->size_bytes;
@@ -203,6 +223,7 @@ void Pipeline::announce(std::unique_lock<std::mutex>& lock) {
     std::vector<std::uint64_t> indices;
     indices.reserve(work->share.count);
     for (std::uint64_t i = 0; i < work->share.count; ++i) {
+      if (std::ranges::binary_search(work->given, i)) continue;
       const std::uint64_t index = chain_->order->at(work->epoch, work->share.first + i * work->share.stride);
       if (!chain_->cache || !chain_->cache->find(index)) indices.push_back(index);
     }
@@ -224,6 +245,7 @@ bool Pipeline::claim(Attempt& attempt) {
   for (; fully_claimed_ < window_.size(); ++fully_claimed_) {
     const std::shared_ptr<Work>& work = window_[fully_claimed_];
     if (!work->announced) return false;
+    while (std::ranges::binary_search(work->given, work->claimed)) ++work->claimed;
     if (work->claimed == work->share.count) continue;
     attempt.begin(work, work->claimed++, 0);
     return true;
@@ -436,9 +458,32 @@ void Pipeline::finish(Work& work) const {
   if (slot.ragged) slot.pieces.resize(kept.size());
 }
 
+/// The batch that is delivered next; the end if it is not complete.
+std::deque<std::shared_ptr<Work>>::const_iterator Pipeline::ready() const {
+  const auto last = chain_->in_order || consumed_.given.size() >= kGivenMax
+                        ? std::min<std::ptrdiff_t>(1, std::ssize(window_))
+                        : std::ssize(window_);
+  const auto end = window_.begin() + last;
+  const auto found = std::find_if(window_.begin(), end, [](const auto& work) { return work->complete; });
+  return found == end ? window_.end() : found;
+}
+
 bool Pipeline::front_ready() const {
   if (failure_ || stopping_) return true;
-  return window_.empty() ? all_opened_ : window_.front()->complete;
+  return window_.empty() ? all_opened_ : ready() != window_.end();
+}
+
+/// Under the lock. A batch that has left the window is consumed.
+void Pipeline::advance(const Work& work) {
+  std::vector<GivenSamples> given = std::move(consumed_.given);
+  consumed_ = work.after;
+  if (!chain_->in_order) {
+    given.push_back({work.epoch, work.share.first, work.share.stride, work.share.count});
+    consumed_ = opening_;
+    if (!window_.empty()) consumed_ = {window_.front()->epoch, window_.front()->begin};
+  }
+  simplify(given, consumed_.epoch, consumed_.position);
+  consumed_.given = std::move(given);
 }
 
 bool Pipeline::ready_within(std::chrono::milliseconds limit) {
@@ -474,10 +519,11 @@ std::optional<Batch> Pipeline::next() {
     consumed_ = opening_;
     return std::nullopt;
   }
-  const std::shared_ptr<Work> work = std::move(window_.front());
-  window_.pop_front();
+  const auto place = ready();
+  const std::shared_ptr<Work> work = *place;
+  if (static_cast<std::size_t>(place - window_.begin()) < fully_claimed_) --fully_claimed_;
+  window_.erase(place);
   window_bytes_ -= work->size_bytes;
-  if (fully_claimed_ > 0) --fully_claimed_;
   std::vector<std::string> names;
   if (!work->failures.empty()) {
     // Without the lock: the source may ask the program.
@@ -491,7 +537,7 @@ std::optional<Batch> Pipeline::next() {
   if (slot.labels.empty() && slot.form.shape.empty()) slot.form = last_form_;
   last_form_ = slot.form;
   const std::uint64_t skipped = from_skipped_ + stats_.skipped;
-  consumed_ = work->after;
+  advance(*work);
   consumed_.skipped = consumed_.epoch == end_epoch_ ? 0 : skipped;
   stats_.samples += slot.labels.size();
   ++stats_.batches;

@@ -72,7 +72,9 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
   void give_up_overdue(std::unique_lock<std::mutex>& lock);
   std::optional<Clock::time_point> next_deadline() const;
   bool all_ended() const;
+  std::deque<std::shared_ptr<Work>>::const_iterator ready() const;
   bool front_ready() const;
+  void advance(const Work& work);
   void check_failures(const Work& work, const std::vector<std::string>& names);
   void check_process() const;
 
@@ -100,6 +102,7 @@ class Pipeline : public std::enable_shared_from_this<Pipeline> {
   bool closed_ = false;
 
   const std::uint64_t from_skipped_;
+  const std::vector<GivenSamples> from_given_;
   DatasetState consumed_;
   std::exception_ptr failure_;       ///< given to the consumer
   std::exception_ptr open_failure_;  ///< comes after the batches of the window

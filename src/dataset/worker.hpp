@@ -21,8 +21,10 @@ namespace penstock::dataset {
 /// protects all but the memory of its samples.
 struct Work {
   std::uint64_t epoch = 0;
+  std::uint64_t begin = 0;  ///< of the global batch
   Share share;
-  DatasetState after;  ///< where the dataset stands once this batch is consumed
+  std::vector<std::uint64_t> given;  ///< places of samples that were consumed before, in order
+  DatasetState after;                ///< where the dataset stands once this batch is consumed
   std::shared_ptr<Slot> slot;
   std::vector<Sample> collected;  ///< the samples, if their form is not known beforehand
   struct Failure {

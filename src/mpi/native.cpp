@@ -30,9 +30,10 @@ struct Call {
   MPI_Datatype type = MPI_BYTE;
   MPI_Op op = MPI_OP_NULL;
   int root = 0;
-  Lists from{};                      ///< of scatterv and alltoallv
-  Lists into{};                      ///< of gatherv, allgatherv, alltoallv and reduce_scatter
-  std::vector<std::byte> nowhere{};  ///< receives results that are not significant
+  Lists from{};                       ///< of operations with has_send_counts()
+  Lists into{};                       ///< of operations with has_receive_counts()
+  std::vector<MPI_Datatype> types{};  ///< of alltoallw: all are bytes
+  std::vector<std::byte> nowhere{};   ///< receives results that are not significant
 };
 
 /// The blocking form if there is no request.
@@ -86,6 +87,10 @@ void call(CollectiveKind kind, Call& c, MPI_Comm comm, MPI_Request* request) {
     case CollectiveKind::alltoallv:
       PENSTOCK_NATIVE(Alltoallv, alltoallv, c.send, c.from.counts.data(), c.from.displacements.data(), c.type,
                       c.receive, c.into.counts.data(), c.into.displacements.data(), c.type);
+      return;
+    case CollectiveKind::alltoallw:
+      PENSTOCK_NATIVE(Alltoallw, alltoallw, c.send, c.from.counts.data(), c.from.displacements.data(), c.types.data(),
+                      c.receive, c.into.counts.data(), c.into.displacements.data(), c.types.data());
       return;
   }
 #undef PENSTOCK_NATIVE
@@ -191,6 +196,7 @@ class MpiNative final : public comm::Native {
     if (has_counts(collective.kind)) {
       c.from = lists_of(collective, collective.send);
       c.into = lists_of(collective, collective.receive);
+      if (has_datatypes(collective.kind)) c.types.assign(static_cast<std::size_t>(size_), MPI_BYTE);
       const auto own = static_cast<std::size_t>(rank_);
       c.count =
           collective.kind == CollectiveKind::allgatherv ? c.into.counts[own] : as_int(collective, collective.count);

@@ -47,16 +47,16 @@ Roles roles_of(const Call& call, int rank, int ranks) {
       roles.in_place = call.send.buffer == MPI_IN_PLACE;
       roles.sends = !roles.in_place;
       roles.received_blocks = all;
-      if (call.kind == CollectiveKind::alltoall || call.kind == CollectiveKind::alltoallv) roles.sent_blocks = all;
+      if (call.kind == CollectiveKind::alltoall || has_send_counts(call.kind)) roles.sent_blocks = all;
   }
   return roles;
 }
 
 bool is_wrong(const Side& side, std::size_t ranks) {
-  if (side.type == MPI_DATATYPE_NULL || side.count < 0) return true;
+  if ((side.types == nullptr && side.type == MPI_DATATYPE_NULL) || side.count < 0) return true;
   if (side.counts == nullptr) return false;
   for (std::size_t rank = 0; rank < ranks; ++rank)
-    if (side.count_of(rank) < 0) return true;
+    if (side.count_of(rank) < 0 || (side.count_of(rank) > 0 && side.type_of(rank) == MPI_DATATYPE_NULL)) return true;
   return false;
 }
 
@@ -145,9 +145,15 @@ const char* contiguous(const Side& side, std::size_t ranks, std::uint64_t item_b
 
 template <typename Items>
 void fill_items(const Side& side, std::size_t ranks, Items& items) {
+  items.blocks = lists_of(side, ranks, 1);
+  if (side.types != nullptr) {
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+      items.datatypes.push_back(side.count_of(rank) == 0 ? Datatype{} : make_datatype(side.types[rank]));
+    items.data = const_cast<void*>(side.buffer);
+    return;
+  }
   items.count = static_cast<std::uint64_t>(side.count);
   items.datatype = make_datatype(side.type);
-  items.blocks = lists_of(side, ranks, 1);
   const std::int64_t moved = shift(items.blocks, items.datatype.extent_bytes());
   // As a number: the buffer may be MPI_BOTTOM.
   items.data =
@@ -161,8 +167,9 @@ const char* translate_movement(const Call& call, int rank, int ranks, Translated
   Collective& collective = to.collective;
   collective.root = call.root;
   collective.in_place = roles.in_place;
-  const NamedType* sent = roles.sends ? named_type(call.send.type) : nullptr;
-  const NamedType* received = roles.receives ? named_type(call.receive.type) : nullptr;
+  const auto named = [](const Side& side) { return side.types == nullptr ? named_type(side.type) : nullptr; };
+  const NamedType* sent = roles.sends ? named(call.send) : nullptr;
+  const NamedType* received = roles.receives ? named(call.receive) : nullptr;
   if ((roles.sends && (sent == nullptr || sent->bytes == 0)) ||
       (roles.receives && (received == nullptr || received->bytes == 0))) {
     to.items = std::make_unique<Translated::Items>();
@@ -209,8 +216,18 @@ std::uint64_t payload_bytes(const Call& call, int rank, int ranks) {
   const Roles roles = roles_of(call, rank, ranks);
   const bool by_send = !computes(call.kind) && roles.sends;
   const Side& side = by_send ? call.send : call.receive;
-  int item_bytes = 0;
-  if (side.type == MPI_DATATYPE_NULL || PMPI_Type_size(side.type, &item_bytes) != MPI_SUCCESS) return 0;
+  const auto size_of = [](MPI_Datatype type) -> std::uint64_t {
+    int bytes = 0;
+    return type != MPI_DATATYPE_NULL && PMPI_Type_size(type, &bytes) == MPI_SUCCESS ? static_cast<std::uint64_t>(bytes)
+                                                                                    : 0;
+  };
+  if (side.types != nullptr) {
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(ranks); ++i)
+      bytes += static_cast<std::uint64_t>(side.count_of(i)) * size_of(side.types[i]);
+    return bytes;
+  }
+  const std::uint64_t item_bytes = size_of(side.type);
   std::uint64_t items = static_cast<std::uint64_t>(side.count);
   if (side.counts != nullptr) {
     items = 0;
@@ -219,7 +236,7 @@ std::uint64_t payload_bytes(const Call& call, int rank, int ranks) {
   } else if (by_send ? roles.sent_blocks > 1 : call.kind == CollectiveKind::reduce_scatter_block) {
     items *= static_cast<std::uint64_t>(ranks);
   }
-  return items * static_cast<std::uint64_t>(item_bytes);
+  return items * item_bytes;
 }
 
 bool synchronises(const Call& call) {

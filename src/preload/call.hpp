@@ -20,7 +20,8 @@ struct Side {
   MPI_Datatype type = MPI_DATATYPE_NULL;
   const void* counts = nullptr;
   const void* displacements = nullptr;
-  bool is_large = false;  ///< the lists are of MPI_Count and MPI_Aint, not of int
+  const MPI_Datatype* types = nullptr;  ///< of alltoallw, whose displacements are in bytes; otherwise `type` counts
+  bool is_large = false;                ///< the lists are of MPI_Count and MPI_Aint, not of int
 
   std::int64_t count_of(std::size_t rank) const {
     return is_large ? static_cast<const MPI_Count*>(counts)[rank] : static_cast<const int*>(counts)[rank];
@@ -28,6 +29,7 @@ struct Side {
   std::int64_t displacement_of(std::size_t rank) const {
     return is_large ? static_cast<const MPI_Aint*>(displacements)[rank] : static_cast<const int*>(displacements)[rank];
   }
+  MPI_Datatype type_of(std::size_t rank) const { return types == nullptr ? type : types[rank]; }
 };
 
 template <typename Count>
@@ -41,6 +43,15 @@ Side side(const void* buffer, const Count* counts, const Displacement* displacem
           .type = type,
           .counts = counts,
           .displacements = displacements,
+          .is_large = !std::is_same_v<Count, int>};
+}
+
+template <typename Count, typename Displacement>
+Side side(const void* buffer, const Count* counts, const Displacement* displacements, const MPI_Datatype* types) {
+  return {.buffer = buffer,
+          .counts = counts,
+          .displacements = displacements,
+          .types = types,
           .is_large = !std::is_same_v<Count, int>};
 }
 

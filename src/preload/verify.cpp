@@ -20,10 +20,23 @@ struct Received {
   void* items = nullptr;
   std::uint64_t count = 0;
   bool is_result = true;  ///< otherwise only changed, as in place by reduce_scatter
+  Datatype type{};
 };
 
-/// What the call may change on this rank, in the order of memory or of the ranks.
-std::vector<Received> received_by(const Communicator& on, const Call& call, const Datatype& type) {
+/// The parts of a receive buffer with a datatype per rank.
+std::vector<Received> typed_parts(const Side& side, std::size_t ranks) {
+  std::vector<Received> parts;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (side.count_of(rank) == 0) continue;
+    const std::uintptr_t at =
+        reinterpret_cast<std::uintptr_t>(side.buffer) + static_cast<std::uintptr_t>(side.displacement_of(rank));
+    parts.push_back({reinterpret_cast<void*>(at), static_cast<std::uint64_t>(side.count_of(rank)), true,
+                     make_datatype(side.types[rank])});
+  }
+  return parts;
+}
+
+std::vector<Received> untyped_parts(const Communicator& on, const Call& call, const Datatype& type) {
   const Side& side = call.receive;
   const auto at = [&](std::int64_t extents) {
     return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(side.buffer) +
@@ -66,24 +79,31 @@ std::vector<Received> received_by(const Communicator& on, const Call& call, cons
   return parts;
 }
 
-std::vector<std::byte> packed(const std::vector<Received>& parts, const Datatype& type, bool results_alone) {
+/// What the call may change on this rank, in the order of memory or of the ranks.
+std::vector<Received> received_by(const Communicator& on, const Call& call, const Datatype& type) {
+  if (call.receive.types != nullptr) return typed_parts(call.receive, static_cast<std::size_t>(on.ranks));
+  std::vector<Received> parts = untyped_parts(on, call, type);
+  for (Received& part : parts) part.type = type;
+  return parts;
+}
+
+std::vector<std::byte> packed(const std::vector<Received>& parts, bool results_alone) {
   std::vector<std::byte> all;
   for (const Received& part : parts) {
     if (part.count == 0 || (results_alone && !part.is_result)) continue;
     const std::size_t begin = all.size();
-    all.resize(begin + part.count * type.size_bytes());
-    type.pack(part.items, part.count, Bytes(all).subspan(begin));
+    all.resize(begin + part.count * part.type.size_bytes());
+    part.type.pack(part.items, part.count, Bytes(all).subspan(begin));
   }
   return all;
 }
 
-void unpack(const std::vector<std::byte>& from, const std::vector<Received>& parts, const Datatype& type,
-            bool results_alone) {
+void unpack(const std::vector<std::byte>& from, const std::vector<Received>& parts, bool results_alone) {
   std::size_t next = 0;
   for (const Received& part : parts) {
     if (part.count == 0 || (results_alone && !part.is_result)) continue;
-    const std::size_t bytes = part.count * type.size_bytes();
-    type.unpack(ConstBytes(from).subspan(next, bytes), part.items, part.count);
+    const std::size_t bytes = part.count * part.type.size_bytes();
+    part.type.unpack(ConstBytes(from).subspan(next, bytes), part.items, part.count);
     next += bytes;
   }
 }
@@ -179,18 +199,19 @@ int verify(Communicator& on, const Call& call, Tally& tally, const std::function
   Datatype type;
   std::vector<Received> parts;
   std::vector<std::byte> before;
-  const bool receives = call.kind != CollectiveKind::barrier && call.receive.type != MPI_DATATYPE_NULL;
+  const bool has_types = call.receive.types != nullptr;
+  const bool receives = call.kind != CollectiveKind::barrier && (has_types || call.receive.type != MPI_DATATYPE_NULL);
   if (receives) {
     const OwnCall own;
-    type = make_datatype(call.receive.type);
+    if (!has_types) type = make_datatype(call.receive.type);
     parts = received_by(on, call, type);
-    before = packed(parts, type, false);
+    before = packed(parts, false);
   }
   const int result = native();
-  const std::vector<std::byte> expected = packed(parts, type, true);
-  unpack(before, parts, type, false);
+  const std::vector<std::byte> expected = packed(parts, true);
+  unpack(before, parts, false);
   served();
-  const std::vector<std::byte> actual = packed(parts, type, true);
+  const std::vector<std::byte> actual = packed(parts, true);
   const std::size_t at = compare(on, call, type, before, expected, actual);
   ++tally.verified;
   if (at == std::string::npos) return result;
@@ -201,7 +222,7 @@ int verify(Communicator& on, const Call& call, Tally& tally, const std::function
         "penstock: rank %d of %d: the result of %s differs from MPI's, first in element or byte %zu of %zu bytes; "
         "the program goes on with MPI's\n",
         on.rank, on.ranks, std::string(name(call.kind)).c_str(), at, expected.size());
-  unpack(expected, parts, type, true);
+  unpack(expected, parts, true);
   return result;
 }
 

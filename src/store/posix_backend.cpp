@@ -194,16 +194,16 @@ class PosixBackend final : public Backend {
       check_key(from);
       check_key(to);
       const std::string target = path(to);
-      make_directory(parent(target));
-      if (calls_.link(path(from), target) == 0) {
-        directories.insert(parent(target));
-      } else if (errno == ENOENT) {
-        throw Error(ErrorCode::not_found, url_ + ": no object " + from);
-      } else if (errno == EMLINK || errno == EPERM || errno == EOPNOTSUPP) {
-        Backend::copy_all(std::span(&pair, 1));
-      } else {
-        fail_call("cannot create " + target + " from " + path(from), errno);
-      }
+      in_directory(parent(target), [&] {
+        if (calls_.link(path(from), target) == 0) {
+          directories.insert(parent(target));
+          return;
+        }
+        const int error = errno;
+        if (error == EMLINK || error == EPERM || error == EOPNOTSUPP) return Backend::copy_all(std::span(&pair, 1));
+        if (error == ENOENT && !exists(from)) throw Error(ErrorCode::not_found, url_ + ": no object " + from);
+        fail_call("cannot create " + target + " from " + path(from), error);
+      });
     }
     for (const std::string& directory : directories) sync_directory(directory);
   }
@@ -371,20 +371,23 @@ class PosixBackend final : public Backend {
       const std::lock_guard lock(directories_mutex_);
       if (directories_.contains(directory)) return;
     }
-    if (directory.size() > root_.size()) make_directory(parent(directory));
-    for (int attempt = 0; calls_.mkdir(directory) < 0 && errno != EEXIST; ++attempt) {
+    // This process may lack permission above the root; then it does not have to make that directory durable.
+    const bool above = directory.size() <= root_.size();
+    const auto sync_parent = [&] {
+      return !durable_ || uninterrupted([&] { return calls_.sync_directory(parent(directory)); }) == 0 ||
+             (above && errno == EACCES);
+    };
+    if (!above) make_directory(parent(directory));
+    for (int attempt = 0;; ++attempt) {
+      const bool is_made = calls_.mkdir(directory) == 0 || errno == EEXIST;
+      if (is_made && sync_parent()) break;
       // The parents were never made, or another process pruned them.
       if (errno != ENOENT || directory == "/" || attempt == kPruned) {
+        if (is_made) fail_call("cannot sync directory " + parent(directory), errno);
         fail_call("cannot create directory " + directory, errno);
       }
       forget_directories(parent(directory));
       make_directory(parent(directory));
-    }
-    // This process may lack permission above the root; then it does not have to make that directory durable.
-    const bool above = directory.size() <= root_.size();
-    if (durable_ && uninterrupted([&] { return calls_.sync_directory(parent(directory)); }) < 0 &&
-        !(above && errno == EACCES)) {
-      fail_call("cannot sync directory " + parent(directory), errno);
     }
     const std::lock_guard lock(directories_mutex_);
     directories_.insert(directory);

@@ -189,27 +189,13 @@ const Rows kWithoutMessages{"bcast/tree",
                             "allgatherv/divided",
                             "reduce_scatter/divided"};
 /// Rows whose steps may all run at once.
-const Rows kWithoutDependencies{"bcast/tree",
-                                "bcast/divided",
-                                "reduce/tree",
-                                "reduce/divided",
-                                "allreduce/tree",
-                                "allreduce/divided",
-                                "gather/linear",
-                                "gather/tree",
-                                "gather/divided",
-                                "scatter/linear",
-                                "scatter/tree",
-                                "scatter/divided",
-                                "allgather/divided",
-                                "alltoall/pairwise",
-                                "alltoall/divided",
-                                "reduce_scatter_block/divided",
-                                "exscan/divided",
-                                "gatherv/linear",
-                                "scatterv/linear",
-                                "alltoallv/pairwise",
-                                "reduce_scatter/divided"};
+const Rows kWithoutDependencies{
+    "bcast/tree",         "bcast/divided",         "reduce/tree",      "reduce/divided",
+    "allreduce/tree",     "allreduce/divided",     "gather/linear",    "gather/tree",
+    "gather/divided",     "scatter/linear",        "scatter/tree",     "scatter/divided",
+    "allgather/divided",  "alltoall/pairwise",     "alltoall/divided", "reduce_scatter_block/divided",
+    "exscan/divided",     "gatherv/linear",        "scatterv/linear",  "alltoallv/pairwise",
+    "alltoallw/pairwise", "reduce_scatter/divided"};
 const Rows kWithoutData{"barrier/dissemination", "barrier/hierarchical", "barrier/shared"};
 /// Rows without data, and rows in which only tasks write and no rank has an input.
 const Rows kWithoutInput{"barrier/dissemination", "barrier/hierarchical", "barrier/shared", "bcast/tree",

@@ -112,6 +112,7 @@ std::uint64_t count_between(const Collective& collective, int from, int to) {
     case CollectiveKind::scatterv:
     case CollectiveKind::reduce_scatter: from = 3; break;
     case CollectiveKind::alltoallv:
+    case CollectiveKind::alltoallw:
       if (collective.in_place && from > to) std::swap(from, to);  // a pair exchanges blocks of one size
       break;
     default: return collective.count;
@@ -240,14 +241,13 @@ Collective request_of(const Collective& collective, int rank, int size) {
   if (!has_counts(collective.kind)) return own;
   const bool is_root = rank == collective.root;
   const bool gathers = collective.kind == CollectiveKind::gatherv || collective.kind == CollectiveKind::allgatherv;
-  const bool sends = collective.kind == CollectiveKind::scatterv || collective.kind == CollectiveKind::alltoallv;
+  const bool sends = has_send_counts(collective.kind);
   own.count = gathers || collective.kind == CollectiveKind::scatterv
                   ? count_between(collective, gathers ? rank : collective.root, gathers ? collective.root : rank)
                   : 0;
   for (int peer = 0; peer < size; ++peer) {
     if (sends) own.send.counts.push_back(count_between(collective, rank, peer));
-    if (collective.kind != CollectiveKind::scatterv)
-      own.receive.counts.push_back(count_between(collective, peer, rank));
+    if (has_receive_counts(collective.kind)) own.receive.counts.push_back(count_between(collective, peer, rank));
   }
   if (collective.kind == CollectiveKind::reduce_scatter)
     for (int peer = 0; peer < size; ++peer)
@@ -256,7 +256,7 @@ Collective request_of(const Collective& collective, int rank, int size) {
     scatter_blocks(own.receive);
   scatter_blocks(own.send);
   if (is_rooted(collective.kind) && !is_root) own.send = own.receive = {};
-  if (collective.kind == CollectiveKind::alltoallv && collective.in_place) own.send = {};
+  if (has_receive_counts(collective.kind) && collective.in_place) own.send = {};
   return own;
 }
 
@@ -310,15 +310,17 @@ std::vector<plan::RankMemory> memory_before(const Collective& collective, int si
         break;
       }
       case CollectiveKind::scatterv:
-      case CollectiveKind::alltoallv: {
-        const bool sends = !in_place && (is_root || collective.kind == CollectiveKind::alltoallv);
+      case CollectiveKind::alltoallv:
+      case CollectiveKind::alltoallw: {
+        const bool exchanges = collective.kind != CollectiveKind::scatterv;
+        const bool sends = !in_place && (is_root || exchanges);
         if (sends || (is_root && collective.kind == CollectiveKind::scatterv))
           own.input = garbage(extent(request.send) * element_bytes);
-        if (collective.kind == CollectiveKind::alltoallv)
+        if (exchanges)
           own.output = garbage(extent(request.receive) * element_bytes);
         else if (!in_place)
           own.output = garbage(request.count * element_bytes);
-        const bool from_output = collective.kind == CollectiveKind::alltoallv && in_place;
+        const bool from_output = exchanges && in_place;
         const Blocks& blocks = from_output ? request.receive : request.send;
         for (int to = 0; to < size && !blocks.counts.empty(); ++to)
           put(from_output ? own.output : own.input, blocks.displacements[static_cast<std::size_t>(to)],
@@ -386,6 +388,7 @@ std::vector<plan::RankMemory> memory_after(const Collective& collective, int siz
         break;
       case CollectiveKind::scatterv: output = block(collective, collective.root, first_for(rank), request.count); break;
       case CollectiveKind::alltoallv:
+      case CollectiveKind::alltoallw:
         for (std::size_t from = 0; from < ranks; ++from)
           put(output, request.receive.displacements[from], collective.dtype,
               block(collective, static_cast<int>(from), first_for(rank), request.receive.counts[from]));

@@ -190,6 +190,20 @@ static void datatypes(penstock_comm* comm) {
   const penstock_items all = {.buffer = matrix, .count = 1, .datatype = element_type};
   CHECK(penstock_collective_items(comm, PENSTOCK_allgather, &own, &all, 0) == 0);
   for (int i = 0; i < size; ++i) CHECK(matrix[i] == 7 * i);
+  /* alltoallw: integer i of `rows` from rank i, integers for even ranks and their bytes for odd ones. */
+  uint64_t counts[64], places[64];
+  const penstock_datatype* types[64];
+  CHECK(size <= 64);
+  for (int i = 0; i < size; ++i) {
+    matrix[i] = 100 * rank + i;
+    counts[i] = i % 2 == 0 ? 1 : sizeof *matrix;
+    places[i] = (uint64_t)i * sizeof *matrix;
+    types[i] = i % 2 == 0 ? element_type : NULL;
+  }
+  const penstock_items many = {.buffer = matrix, .counts = counts, .displacements = places, .datatypes = types};
+  const penstock_items into = {.buffer = rows, .counts = counts, .displacements = places, .datatypes = types};
+  CHECK(penstock_collective_items(comm, PENSTOCK_alltoallw, &many, &into, 0) == 0);
+  for (int i = 0; i < size; ++i) CHECK(rows[i] == 100 * i + rank);
   CHECK(penstock_collective_items(comm, PENSTOCK_no_collective, NULL, NULL, 0) == PENSTOCK_invalid_argument);
   CHECK(penstock_collective_items(comm, PENSTOCK_allreduce, &sent, &received, 0) == PENSTOCK_invalid_argument);
   penstock_datatype_free(column_type);

@@ -149,6 +149,37 @@ def test_alltoallv(comm: ps.Comm, rng: np.random.Generator, form: str, in_place:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("in_place", [False, True])
+def test_alltoallw(comm: ps.Comm, rng: np.random.Generator, form: str, in_place: bool) -> None:
+    for most, dtype in cases(rng):
+        counts = table(rng, most, symmetric=in_place)
+        sent, received = counts[comm.rank].tolist(), counts[:, comm.rank].tolist()
+        own = np.random.default_rng([comm.rank, most])
+        item = np.dtype(dtype).itemsize
+        send_begins, begins = places(own, [2 * n for n in sent]), places(own, received)
+        mine = numbers([comm.rank, most], extent([2 * n for n in sent], send_begins), dtype)
+        expected = np.full(extent(received, begins), 9, dtype)
+        result = expected.copy()
+        bytewise = [MPI.BYTE] * comm.size
+        into = ([n * item for n in received], [n * item for n in begins])
+        if in_place:
+            expected[:] = result[:] = numbers([comm.rank, most], expected.size, dtype)
+            packed = np.concatenate([expected[b : b + c] for b, c in zip(begins, received)])
+            WORLD.Alltoallv([packed, received], [expected, (received, begins)])
+            call(comm, form, "Alltoallw", MPI.IN_PLACE, [result, into, bytewise])
+        else:  # every second element, by a type for each rank
+            one = MPI.Datatype.fromcode(np.dtype(dtype).char)
+            types = [one.Create_vector(n, 1, 2).Commit() for n in sent]
+            where = ([1] * comm.size, [n * item for n in send_begins])
+            packed = np.concatenate([mine[b : b + 2 * n : 2] for b, n in zip(send_begins, sent)])
+            WORLD.Alltoallv([packed, sent], [expected, (received, begins)])
+            call(comm, form, "Alltoallw", [mine, *where, types], [result, into, bytewise])
+            for each in types:
+                each.Free()
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("in_place", [False, True])
 def test_reduce_scatter_block(comm: ps.Comm, rng: np.random.Generator, form: str, in_place: bool) -> None:
     for count, dtype in cases(rng):
         mine = numbers([comm.rank, count], count * comm.size, dtype)

@@ -22,6 +22,7 @@ BLOCKING = [
     "allgatherv",
     "alltoall",
     "alltoallv",
+    "alltoallw",
     "reduce_scatter",
     "reduce_scatter_block",
     "scan",

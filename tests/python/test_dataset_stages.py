@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -154,3 +155,66 @@ def test_a_cache_keeps_what_fits(limit: int | None, kept: int, trees: bool):
         values = [batch["x"] if trees else batch[0] for batch in data]
         assert np.concatenate(values)[:, 799].tolist() == list(range(10))
     assert len(calls) == 10 + 2 * (10 - kept)
+
+
+def test_batches_as_they_become_ready() -> None:
+    import threading
+
+    gate = threading.Event()
+
+    def slow(sample: Any) -> Any:
+        if sample == 1:
+            gate.wait()
+        return sample
+
+    def make(batch: int, **how: Any) -> ps.TreeDataset:
+        return ps.Dataset.from_arrays(np.arange(12)).map(slow, 3).batch(batch).prefetch(3, **how)
+
+    data = make(2, deterministic=False)
+    iterator = iter(data)
+    early = [next(iterator) for _ in range(5)]
+    assert sorted(np.concatenate(early).tolist()) == list(range(2, 12)), "all but the batch with the slow sample"
+    state = json.loads(json.dumps(data.state_dict()))
+    assert (state["version"], state["position"], state["given"]) == (3, 0, [[0, 2, 1, 10]])
+    gate.set()
+    assert [batch.tolist() for batch in iterator] == [[0, 1]]
+    assert data.state_dict()["version"] == 2
+
+    for other in (make(5), make(5, deterministic=False)):
+        other.load_state_dict(state)
+        assert sorted(np.concatenate(list(other)).tolist()) == [0, 1]
+        assert sorted(np.concatenate(list(other)).tolist()) == list(range(12)), "the next epoch has all"
+
+
+def test_states_of_ranks_merge() -> None:
+    parts = [ps.Dataset.from_arrays(np.arange(20)).shuffle(seed=1).batch(4).shard(rank, 2) for rank in range(2)]
+    seen = []
+    for part, batches in zip(parts, (1, 3)):
+        seen += [batch for _, batch in zip(range(batches), part)]
+    state = parts[0].merge_states([part.state_dict() for part in parts])
+    assert state["position"] == 4
+    rest = ps.Dataset.from_arrays(np.arange(20)).shuffle(seed=1).batch(3)
+    rest.load_state_dict(state)
+    assert sorted(np.concatenate([*seen, *rest]).tolist()) == list(range(20))
+    with pytest.raises(ps.Error, match="got 1 states; expected one of each of the 2 ranks"):
+        parts[0].merge_states([parts[0].state_dict()])
+    with pytest.raises(ps.Error, match="not the state of a dataset"):
+        rest.load_state_dict({**state, "given": [[1, 2]]})
+
+
+def test_the_state_of_one_rank_out_of_order_is_not_taken_for_that_of_all(tmp_path: Path) -> None:
+    parts = [
+        ps.Dataset.from_arrays(np.arange(20)).batch(4).shard(rank, 2).prefetch(2, deterministic=False)
+        for rank in range(2)
+    ]
+    seen = [next(iter(part)) for part in parts]
+    states = [part.state_dict() for part in parts]
+    with pytest.raises(ps.Error, match="the state of one of 2 ranks"):
+        parts[0].load_state_dict(states[0])
+    with ps.Checkpointer(f"file://{tmp_path}/checkpoints") as checkpoints:
+        with pytest.raises(ps.Error, match="another state on each rank"):
+            checkpoints.save(1, {}, dataset=parts[0])
+        checkpoints.save(2, {}, dataset=parts[0].merge_states(states)).wait("drained")
+        rest = ps.Dataset.from_arrays(np.arange(20)).batch(5)
+        checkpoints.restore(dataset=rest)
+    assert sorted(np.concatenate([*seen, *rest]).tolist()) == list(range(20))

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import _penstock
 from penstock.dataset import sample_tree
+from penstock.dataset.processes import InProcesses, end_workers, stack_of_worker
 from penstock.dataset.statistics import Skipped, Stats
 
 if TYPE_CHECKING:
+    from penstock.dataset.lance import LanceSource
     from penstock.dataset.pipeline import Dataset
     from penstock.dataset.reader import Reader
     from penstock.dataset.tables import TableSource
@@ -38,11 +40,13 @@ class Options:
     with_indices: bool = False
     prefetch: bool = False  #: Whether prefetch() was called.
     random_stages: int = 0
+    deterministic: bool = True  #: Batches come in their order.
+    ranks: int = 1  #: Of shard().
     limits: tuple[int, int, int] = (1 << 30, 1 << 28, 0)  #: (bytes, pixels, milliseconds).
     log: Callable[[Skipped], Any] | str | None = None
     digest: Callable[[], str] = lambda: ""
-    #: Sources with threads or memory of their own, and the (block, window) by which they are shuffled.
-    readers: tuple[tuple[Reader | TableSource, tuple[int, int] | None], ...] = ()
+    #: Sources and stages with threads, processes or memory of their own, and the (block, window) by which they are shuffled.
+    readers: tuple[tuple[Reader | TableSource | LanceSource | InProcesses, tuple[int, int] | None], ...] = ()
 
 
 DEFAULT_PREFETCH = (2, 256 << 20)
@@ -56,10 +60,12 @@ class Iteration:
         self._dataset = weakref.ref(dataset)
         self._options = options
         self._process = os.getpid()
-        chain = dataset._chain if options.prefetch else dataset._chain.prefetch(*DEFAULT_PREFETCH)
+        chain = dataset._chain if options.prefetch else dataset._chain.prefetch(*DEFAULT_PREFETCH, True)
         for reader, blocks in options.readers:
             reader.prepare(blocks, options.limits[0])
-        self._core = chain.iterate(dataset._epoch, dataset._position, dataset._skipped_before, dataset._trees)
+        self._core = chain.iterate(
+            (dataset._epoch, dataset._position, dataset._skipped_before, dataset._given), dataset._trees
+        )
         self._last_tree: Any = None
         self._done = False
         self.delivered: bool = False
@@ -84,7 +90,7 @@ class Iteration:
         ]
         self.skipped += new
         if dataset is not None and current:
-            dataset._epoch, dataset._position, dataset._skipped_before = self._core.state()
+            dataset._epoch, dataset._position, dataset._skipped_before, dataset._given = self._core.state()
             dataset._skipped_total += len(new)
         for one in new:
             self._log(one)
@@ -140,6 +146,7 @@ _open: weakref.WeakSet[Iteration] = weakref.WeakSet()
 def _close_all() -> None:
     for iteration in list(_open):
         iteration.close()
+    end_workers()
     _penstock.dataset.forget_functions()
 
 
@@ -148,6 +155,6 @@ def interrupt(thread: int) -> str:
     frame = sys._current_frames().get(thread)
     if frame is None:
         return ""
-    where = "it stands at\n" + "".join(traceback.format_stack(frame)).rstrip()
+    where = stack_of_worker(thread) or "it stands at\n" + "".join(traceback.format_stack(frame)).rstrip()
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Interrupted))
     return where

@@ -14,6 +14,8 @@ from penstock.dataset import sample_tree
 from penstock.dataset.arguments import count, integer_weights, labels_array, positive
 from penstock.dataset.index import FILES, TAR, TFRECORD, SampleIndex, has_urls, open_index, scanned
 from penstock.dataset.iteration import Iteration, Options
+from penstock.dataset.lance import LanceSource
+from penstock.dataset.mds import MdsShards
 from penstock.dataset.reader import Reader, Request, UrlList
 from penstock.dataset.records import example, tar_sample, tfrecord_content
 from penstock.dataset.stages import Chain, Stages, with_calls
@@ -70,6 +72,7 @@ class Dataset(Stages):
         self._epoch = 0
         self._position = 0
         self._skipped_before = 0  # in the iteration of the loaded state
+        self._given: list[tuple[int, int, int, int]] = []  # (epoch, first, stride, count), beyond the position
         self._skipped_total = 0
         self._running: Iteration | None = None
         self._past_stats = Stats()
@@ -188,6 +191,54 @@ class Dataset(Stages):
         return _tables(arrow(tables))
 
     @staticmethod
+    def from_mds(
+        folder: str | os.PathLike[str],
+        *,
+        split: str | None = None,
+        columns: Sequence[str] | None = None,
+        requests: int = 32,
+        deadline_s: float = 60.0,
+        storage_options: dict[str, Any] | None = None,
+    ) -> TreeDataset:
+        """Samples of MDS shards (MosaicML streaming), which are stored without compression, as dicts.
+
+        Numbers, arrays and strings come as they are; JPEG and PNG images as bytes, for :func:`penstock.dataset.decode_image`;
+        raw images as arrays. Columns that hold pickled objects are refused.
+
+        Parameters
+        ----------
+        folder
+            Where ``index.json`` is, or a URL.
+        split
+            A folder below it.
+        columns
+            Default: all.
+        """
+        how = _request(requests, deadline_s, storage_options)
+        shards = MdsShards(os.fspath(folder), split, columns, how)
+        reader = Reader(shards, how)
+        return _trees(len(shards), lambda i: shards.tree(i, reader.read(i)), reader, shards.digest)
+
+    @staticmethod
+    def from_lance(
+        url: str | os.PathLike[str],
+        *,
+        version: int | None = None,
+        columns: Sequence[str] | None = None,
+        requests: int = 4,
+        storage_options: dict[str, Any] | None = None,
+    ) -> TreeDataset:
+        """Rows of a Lance dataset as dicts, as from :meth:`from_parquet`. Needs pylance.
+
+        The version that is the latest now, if none is given: later ones change nothing. The rows of each batch are taken by
+        one call, ``requests`` of them at a time, so shuffle() needs no blocks.
+        """
+        source = LanceSource(
+            os.fspath(url), version, columns, Request(positive(requests, "requests"), 0, storage_options)
+        )
+        return _trees(len(source), source.__getitem__, source, source.digest)
+
+    @staticmethod
     def from_store(
         store: Any, names: Iterable[str] | None = None, labels: Sequence[int] | NDArray[Any] | None = None
     ) -> Dataset:
@@ -297,30 +348,65 @@ class Dataset(Stages):
         return np.array([self._chain.index_at(epoch, i) for i in range(begin, end)], dtype=np.int64)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position after the last consumed batch, as a small dict of numbers and strings."""
-        return {
-            "version": 2,
+        """The position after the last consumed batch, as a small dict of numbers and strings.
+
+        With ``prefetch(deterministic=False)``, the position of the first batch that is still to come, and the samples that
+        this rank has consumed beyond it.
+        """
+        state = self._state(self._epoch, self._position, self._skipped_before, self._given)
+        if self._options.deterministic or self._options.ranks == 1:
+            return state
+        return {"given": [], **state, "version": 3, "ranks": self._options.ranks}
+
+    def merge_states(self, states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The state of all ranks: ``data.merge_states(comm.allgather(data.state_dict()))``.
+
+        ``states`` holds the state of each rank of shard(), in their order. Needed with ``prefetch(deterministic=False)``,
+        or if ranks have consumed different numbers of batches: otherwise the states are the same. Local.
+        """
+        read = [self._read_state(state) for state in states]
+        total = max((skipped for *_, skipped in read), default=0)
+        return {**self._state(*self._chain.merge([row for row, _ in read])), "skipped": total}
+
+    def _state(self, epoch: int, position: int, skipped: int, given: Sequence[tuple[int, ...]]) -> dict[str, Any]:
+        state = {
+            "version": 3 if given else 2,  # others would give the samples again
             "seed": self._options.seed,
-            "epoch": self._epoch,
-            "position": self._position,
+            "epoch": epoch,
+            "position": position,
             "order": self._chain.order,
             "samples": self._options.digest(),
             "skipped": self._skipped_total,
-            "skipped_in_iteration": self._skipped_before,
+            "skipped_in_iteration": skipped,
         }
+        return {**state, "given": [list(some) for some in given]} if given else state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at the position of another dataset with the same samples and order. Ranks, batch size and threads may
         differ. States of version 1 lack the digest and the counts; they are accepted."""
+        row, total = self._read_state(state)
+        if state.get("ranks", 1) != 1:
+            raise Error(
+                f"this is the state of one of {state['ranks']} ranks, which got batches in different orders; save what "
+                "merge_states() makes of the states of all"
+            )
+        self._stop()
+        self._epoch, self._position, self._skipped_before, self._given = row
+        self._skipped_total = total
+
+    def _read_state(self, state: dict[str, Any]) -> tuple[tuple[int, int, int, list[tuple[int, int, int, int]]], int]:
+        """((epoch, position, skipped in the iteration, given), skipped in all), checked."""
         try:
             version, order = int(state["version"]), str(state["order"])
             epoch, position = int(state["epoch"]), int(state["position"])
             digest = str(state["samples"]) if version > 1 else None
-            skipped = [int(state[name]) if version > 1 else 0 for name in ("skipped", "skipped_in_iteration")]
+            total, skipped = (int(state[name]) if version > 1 else 0 for name in ("skipped", "skipped_in_iteration"))
+            given = [tuple(int(number) for number in some) for some in state["given"]] if version > 2 else []
+            rows = [(at, first, stride, size) for at, first, stride, size in given if first >= 0 < stride and size >= 0]
         except (KeyError, TypeError, ValueError) as error:
             raise Error("this is not the state of a dataset", cause=repr(error)) from None
-        if version not in (1, 2):
-            raise Error(f"the state has version {version}; this Penstock reads versions 1 and 2", code="unsupported")
+        if version not in (1, 2, 3):
+            raise Error(f"the state has version {version}; this Penstock reads versions 1 to 3", code="unsupported")
         if order != self._chain.order:
             raise Error(
                 f"the state was saved by a dataset with the order '{order}', this one has '{self._chain.order}'; "
@@ -333,9 +419,7 @@ class Dataset(Stages):
             )
         if epoch < 0 or not 0 <= position <= self.samples:
             raise Error(f"the state stands at epoch {epoch}, position {position}, in epochs of {self.samples} samples")
-        self._stop()
-        self._epoch, self._position = epoch, position
-        self._skipped_total, self._skipped_before = skipped
+        return (epoch, position, skipped, rows), total
 
     @property
     def skipped(self) -> list[Skipped]:
@@ -374,6 +458,7 @@ class Dataset(Stages):
             endless = self._options.epochs == 0
             self._epoch, self._position = self._epoch + 1 if endless else int(running.end_epoch), 0
             self._skipped_before = 0
+            self._given = []
         running.close()
 
 
@@ -387,7 +472,7 @@ class TreeDataset(Dataset):
         def __iter__(self) -> Iterator[Any]: ...
 
 
-def _source(chain: Any, reader: Reader | TableSource | None = None) -> tuple[Any, Options]:
+def _source(chain: Any, reader: Reader | TableSource | LanceSource | None = None) -> tuple[Any, Options]:
     readers = () if reader is None else ((reader, None),)
     return with_calls(chain), Options(digest=functools.cache(chain.digest), readers=readers)
 
@@ -418,8 +503,11 @@ def _indexed(index: SampleIndex, parse: Callable[[bytes], Any] | None, how: Requ
         made = example if parse is None else lambda data: parse(tfrecord_content(data))
     else:
         raise Error(f"an index of the kind {index.kind!r} cannot be read in this way", "unsupported")
-    chain = Chain.from_objects(len(index), lambda i: made(reader.read(i)), reader.name, index.digest, reader.announce)
-    return TreeDataset(*_source(chain, reader))
+    return _trees(len(index), lambda i: made(reader.read(i)), reader, index.digest)
+
+
+def _trees(size: int, get: Callable[[int], Any], reader: Reader | LanceSource, digest: str) -> TreeDataset:
+    return TreeDataset(*_source(Chain.from_objects(size, get, reader.name, digest, reader.announce), reader))
 
 
 def _tables(source: TableSource) -> TreeDataset:

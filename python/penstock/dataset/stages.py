@@ -16,8 +16,9 @@ from penstock import _penstock
 from penstock.dataset import sample_tree
 from penstock.dataset.arguments import check_function, count, dtype_name, positive, threads
 from penstock.dataset.images import image_options, image_shape
-from penstock.dataset.iteration import Options, interrupt
+from penstock.dataset.iteration import DEFAULT_PREFETCH, Options, interrupt
 from penstock.dataset.packing import Packing, packed
+from penstock.dataset.processes import InProcesses
 from penstock.dataset.sample_tree import Padding, Several
 from penstock.dataset.statistics import Skipped
 from penstock.error import Error
@@ -163,33 +164,47 @@ class Stages:
         self._check_files("decode_raw()")
         return self._with(self._chain.decode("none", extents, dtype_name(dtype), threads(num_parallel_calls), None))
 
-    def map(self, function: Callable[..., Any], num_parallel_calls: int | None = None) -> Self:
+    def map(
+        self, function: Callable[..., Any], num_parallel_calls: int | None = None, *, processes: int | None = None
+    ) -> Self:
         """Apply ``function(array, label)``, which returns the new array, (array, label) or a tree; or ``function(tree)``, which
         returns a tree.
 
         It runs on the pipeline's threads with the GIL, on at most ``num_parallel_calls`` of them. Arrays may be changed in
         place, except those of :meth:`from_arrays`. Results may have any shape and type, equal for all samples of a batch.
         Before a decode stage it gets a file's bytes as a 1-d uint8 array.
+
+        With ``processes``, it runs in so many worker processes instead, for functions that hold the GIL. They start with the
+        first iteration, as new processes that import the program's main module, and stay until the dataset is gone. Arrays go
+        there and back in shared memory: one copy on each way, none back for arrays that are changed in place. What else a
+        sample holds is pickled. The function must be importable in another process, as for multiprocessing's spawn, or
+        cloudpickle be installed. It must not keep arrays that it gets. The end of a worker is an error of its sample, as an
+        exception is.
         """
-        check_function(function, "map()")
+        function, parallel, started = _where(function, "map()", num_parallel_calls, processes)
 
         def call(value: Any, label: int | None, _: Any) -> tuple[Any, int | None]:
             if isinstance(value, Several):
                 return Several(_given(function(one), None)[0] for one in value), None
             return _given(function(value) if label is None else function(value, label), label)
 
-        return self._with(self._chain.map(call, threads(num_parallel_calls)))
+        return self._with(self._chain.map(call, parallel), readers=self._options.readers + started)
 
     def random_map(
-        self, function: Callable[..., Any], num_parallel_calls: int | None = None, *, seed: int | None = None
+        self,
+        function: Callable[..., Any],
+        num_parallel_calls: int | None = None,
+        *,
+        seed: int | None = None,
+        processes: int | None = None,
     ) -> Self:
         """:meth:`map` with a NumPy random generator as the last argument: ``function(array, label, rng)`` or
         ``function(tree, rng)``.
 
         The generator depends only on the seed, the epoch and the sample. So augmentation is the same on any number of ranks
-        and threads, and after a resume. ``seed`` defaults to that of shuffle().
+        and threads, and after a resume. ``seed`` defaults to that of shuffle(). ``processes`` as for :meth:`map`.
         """
-        check_function(function, "random_map()")
+        function, parallel, started = _where(function, "random_map()", num_parallel_calls, processes)
         if seed is None:
             seed = self._options.seed or 0
         # Philox is a counter-based generator (Salmon et al., SC'11): every key and counter is an independent stream.
@@ -204,7 +219,9 @@ class Stages:
             return _given(function(value, rng) if label is None else function(value, label, rng), label)
 
         return self._with(
-            self._chain.map(call, threads(num_parallel_calls)), random_stages=self._options.random_stages + 1
+            self._chain.map(call, parallel),
+            random_stages=self._options.random_stages + 1,
+            readers=self._options.readers + started,
         )
 
     def filter(self, predicate: Callable[..., Any], num_parallel_calls: int | None = None) -> Self:
@@ -332,13 +349,18 @@ class Stages:
         packing = Packing(positive(length, "length"), None if rows is None else positive(rows, "rows"), value, split)
         return self._with(with_calls(self._chain, functools.partial(packed, packing=packing)))
 
-    def prefetch(self, batches: int, *, max_bytes: int | None = None) -> Self:
+    def prefetch(self, batches: int, *, max_bytes: int | None = None, deterministic: bool = True) -> Self:
         """Prepare up to this many batches ahead, but at most ``max_bytes`` of them; at least one.
 
         Default: 2 batches, up to 256 MiB. 0 starts when a batch is requested.
+
+        With ``deterministic=False``, the first of them that is ready comes first, so one slow sample delays its own batch
+        only. Batches hold the same samples as otherwise. The state then lists the batches that came before their turn; with
+        several ranks, save what :meth:`merge_states` makes of the states of all.
         """
         limit = 0 if max_bytes is None else positive(max_bytes, "max_bytes")
-        return self._with(self._chain.prefetch(count(batches, "batches"), limit), prefetch=True)
+        chain = self._chain.prefetch(count(batches, "batches"), limit, bool(deterministic))
+        return self._with(chain, prefetch=True, deterministic=bool(deterministic))
 
     def shard(self, comm: Any, size: int | None = None) -> Self:
         """Keep this rank's part: ``shard(comm)``, ``shard((rank, size))`` or ``shard(rank, size)``.
@@ -355,7 +377,7 @@ class Stages:
             rank, size = comm
         else:
             raise Error(f"shard() got a {type(comm).__name__}; expected a communicator, or (rank, size)")
-        return self._with(self._chain.shard(count(rank, "rank"), count(size, "size")))
+        return self._with(self._chain.shard(count(rank, "rank"), count(size, "size")), ranks=int(size))
 
     def repeat(self, epochs: int | None = None) -> Self:
         """One iteration covers this many epochs, without a pause between them. None: it never ends."""
@@ -372,6 +394,19 @@ class Stages:
     def _check_files(self, stage: str) -> None:
         if self._trees:
             raise Error(f"{stage} decodes files and bytes, and these samples come from another source; use map()")
+
+
+def _where(
+    function: Callable[..., Any], stage: str, parallel: int | None, processes: int | None
+) -> tuple[Callable[..., Any], int, tuple[Any, ...]]:
+    """(function, calls at a time, what an iteration starts) of a stage in threads or in processes."""
+    check_function(function, stage)
+    if processes is None:
+        return function, threads(parallel), ()
+    if parallel is not None:
+        raise Error(f"{stage} got num_parallel_calls and processes; give one of them")
+    remote = InProcesses(function, threads(positive(processes, "processes")), DEFAULT_PREFETCH[1])
+    return remote, threads(processes), ((remote, None),)
 
 
 def with_calls(chain: Any, collate: Callable[[list[Any]], tuple[Any, int]] = sample_tree.collate) -> Any:

@@ -43,7 +43,7 @@ def report(stats: Stats) -> str:
     advice = {
         "reading": "Files are read by all threads at once, so more threads (num_parallel_calls=) or faster storage help.",
         "decoding": "More threads (num_parallel_calls=) help up to the number of cores, as do smaller images and cache().",
-        "map functions": "Python functions hold the GIL, so work in NumPy or another library that releases it helps.",
+        "map functions": "Python functions hold the GIL: what releases it (NumPy) helps, or worker processes (processes=).",
         "laying batches together": "Smaller samples help, and files whose decode stage is the last one.",
     }
     worked = sum(stages.values())

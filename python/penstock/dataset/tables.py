@@ -41,7 +41,7 @@ class TableSource:
     def __getitem__(self, index: int) -> dict[str, Any]:
         group = bisect.bisect_right(self._ends, index)
         row = index - (self._ends[group - 1] if group else 0)
-        return {name: column(row) for name, column in self._columns(group).items()}
+        return {name: value(row) for name, value in self._columns(group).items()}
 
     def digest(self) -> str:
         return self._digest
@@ -69,7 +69,7 @@ class TableSource:
         if mine:
             try:
                 table = self._load[group]()
-                future.set_result({name: _column(table.column(name)) for name in table.column_names})
+                future.set_result({name: column(table.column(name)) for name in table.column_names})
             except BaseException as error:
                 with self._lock:
                     self._groups.pop(group, None)
@@ -123,7 +123,7 @@ def _mapped_table(pa: Any, path: str) -> Any:
         return pa.ipc.open_stream(pa.memory_map(path)).read_all()
 
 
-def _column(chunked: Any) -> Column:
+def column(chunked: Any) -> Column:
     """A function that gives the value of a row: numbers and arrays of them without a copy, else Python's values."""
     import pyarrow as pa
 

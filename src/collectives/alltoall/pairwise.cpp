@@ -1,7 +1,7 @@
-// alltoall and alltoallv: in round k each rank sends to the rank k places ahead in node order and receives from the
-// rank k places behind. A few rounds overlap. In place, the two ranks of a pair exchange in the same round through
-// scratch memory. Cost: n - 1 rounds, each block sent once. Valid for every team and size; a rank only knows its own
-// blocks.
+// alltoall, alltoallv and alltoallw, whose datatypes are bytes here: in round k each rank sends to the rank k places
+// ahead in node order and receives from the rank k places behind. A few rounds overlap. In place, the two ranks of a
+// pair exchange in the same round through scratch memory. Cost: n - 1 rounds, each block sent once. Valid for every
+// team and size; a rank only knows its own blocks.
 #include <algorithm>
 #include <array>
 #include <vector>

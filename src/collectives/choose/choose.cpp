@@ -151,10 +151,10 @@ void check_blocks(const Team& team, const Collective& collective, const Blocks& 
 void check_counts(const Team& team, const Collective& collective) {
   const bool is_far = is_rooted(collective.kind) && team.rank != collective.root;
   if (is_far || !has_counts(collective.kind)) return;
-  const bool sends = collective.kind == CollectiveKind::scatterv ||
-                     (collective.kind == CollectiveKind::alltoallv && !collective.in_place);
-  if (sends) check_blocks(team, collective, collective.send, "send");
-  if (collective.kind != CollectiveKind::scatterv) {
+  const bool exchanges = has_send_counts(collective.kind) && has_receive_counts(collective.kind);
+  if (has_send_counts(collective.kind) && !(exchanges && collective.in_place))
+    check_blocks(team, collective, collective.send, "send");
+  if (has_receive_counts(collective.kind)) {
     check_blocks(team, collective, collective.receive, "receive");
     check_apart(collective, collective.receive, team.size());
   }
@@ -169,8 +169,7 @@ void check_counts(const Team& team, const Collective& collective) {
     check_own(own(collective.send), collective.count);
   if (collective.kind == CollectiveKind::gatherv && !collective.in_place)
     check_own(collective.count, own(collective.receive));
-  if (collective.kind == CollectiveKind::alltoallv && !collective.in_place)
-    check_own(own(collective.send), own(collective.receive));
+  if (exchanges && !collective.in_place) check_own(own(collective.send), own(collective.receive));
 }
 
 bool moves_blocks(CollectiveKind kind) { return kind == CollectiveKind::gather || kind == CollectiveKind::scatter; }
@@ -331,7 +330,8 @@ Default choose_default(const Team& team, const Collective& collective) {
       return {"doubling", "at most " + kib(kDividedBytes)};
     case CollectiveKind::gatherv:
     case CollectiveKind::scatterv: return {"linear", "the root alone knows the counts"};
-    case CollectiveKind::alltoallv: return {"pairwise", "each rank knows its own counts only"};
+    case CollectiveKind::alltoallv:
+    case CollectiveKind::alltoallw: return {"pairwise", "each rank knows its own counts only"};
     case CollectiveKind::allgatherv: {
       const std::uint64_t all_bytes = collectives::all_elements(team, collective) * collective.item_bytes();
       if (collectives::shared_node(team, collective) && all_bytes > kDividedBytes)
@@ -404,9 +404,15 @@ std::optional<Default> choose_by_cost(const Team& team, const Collective& collec
 std::string_view name(CollectiveKind kind) noexcept { return row(kind).name; }
 bool is_rooted(CollectiveKind kind) noexcept { return row(kind).is_rooted; }
 bool computes(CollectiveKind kind) noexcept { return row(kind).computes; }
-bool has_counts(CollectiveKind kind) noexcept {
-  return kind == CollectiveKind::gatherv || kind == CollectiveKind::scatterv || kind == CollectiveKind::allgatherv ||
-         kind == CollectiveKind::alltoallv || kind == CollectiveKind::reduce_scatter;
+bool has_counts(CollectiveKind kind) noexcept { return has_send_counts(kind) || has_receive_counts(kind); }
+bool has_datatypes(CollectiveKind kind) noexcept { return kind == CollectiveKind::alltoallw; }
+bool has_send_counts(CollectiveKind kind) noexcept {
+  return kind == CollectiveKind::scatterv || kind == CollectiveKind::alltoallv || kind == CollectiveKind::alltoallw;
+}
+bool has_receive_counts(CollectiveKind kind) noexcept {
+  return kind == CollectiveKind::gatherv || kind == CollectiveKind::allgatherv ||
+         kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::alltoallv ||
+         kind == CollectiveKind::alltoallw;
 }
 
 CollectiveKind collective_kind_from_name(std::string_view given) {

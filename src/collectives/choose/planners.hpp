@@ -9,7 +9,7 @@
 
 namespace penstock::collectives {
 
-/// alltoall and alltoallv.
+/// alltoall, alltoallv and alltoallw.
 Plan exchange_pairwise(const std::string& algorithm, const Team& team, const Collective& collective);
 
 /// reduce_scatter and reduce_scatter_block.

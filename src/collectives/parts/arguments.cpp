@@ -35,7 +35,8 @@ Region whole_input(const Team& team, const Collective& collective) {
     case CollectiveKind::scatterv:
       return {0, is_root(team, collective) ? extent_bytes(collective.send, collective, team.size()) : 0, Buffer::input};
     case CollectiveKind::alltoall:
-    case CollectiveKind::alltoallv: return none_in_place(extent_bytes(collective.send, collective, team.size()));
+    case CollectiveKind::alltoallv:
+    case CollectiveKind::alltoallw: return none_in_place(extent_bytes(collective.send, collective, team.size()));
     case CollectiveKind::reduce_scatter_block:
     case CollectiveKind::reduce_scatter: return none_in_place(all_parts(team, collective, Buffer::input).size_bytes);
     case CollectiveKind::allgatherv: return none_in_place(receive_block(team, collective, team.rank).size_bytes);
@@ -82,6 +83,7 @@ Region result(const Team& team, const Collective& collective) {
               Buffer::output};
     case CollectiveKind::allgatherv:
     case CollectiveKind::alltoallv:
+    case CollectiveKind::alltoallw:
       return {0, extent_bytes(collective.receive, collective, team.size()), Buffer::output};
   }
   return {};
@@ -93,7 +95,8 @@ Region contribution(const Team& team, const Collective& collective) {
     return whole_input(team, collective);
   if (collective.kind == CollectiveKind::reduce_scatter_block || collective.kind == CollectiveKind::reduce_scatter)
     return all_parts(team, collective, Buffer::output);
-  if (collective.kind == CollectiveKind::alltoall || collective.kind == CollectiveKind::alltoallv)
+  if (collective.kind == CollectiveKind::alltoall || collective.kind == CollectiveKind::alltoallv ||
+      collective.kind == CollectiveKind::alltoallw)
     return result(team, collective);
   if (collective.kind == CollectiveKind::gatherv || collective.kind == CollectiveKind::allgatherv)
     return receive_block(team, collective, team.rank);

@@ -47,8 +47,8 @@ struct Run {
 Region blocks_of(Region all, const Collective& collective, Run run);
 Region block_of(Region all, const Collective& collective, int rank);
 
-/// The block that this rank sends to `peer` (alltoall, scatter, alltoallv, scatterv), and the one that it receives from
-/// `peer` (alltoall, gather, allgather and their v variants). Empty if there is none.
+/// The block that this rank sends to `peer` (alltoall, scatter and their variants), and the one that it receives from
+/// `peer` (alltoall, gather, allgather and their variants). Empty if there is none.
 Region send_block(const Team& team, const Collective& collective, int peer);
 Region receive_block(const Team& team, const Collective& collective, int peer);
 /// The parts of the ranks in `run`, in a buffer that a rank contributes to reduce_scatter or reduce_scatter_block.

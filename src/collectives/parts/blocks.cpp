@@ -49,6 +49,7 @@ Region send_block(const Team& team, const Collective& collective, int peer) {
       return at_root ? region_of(collective.send, collective, peer, {0, 0, Buffer::input}) : Region{};
     case CollectiveKind::alltoall:
     case CollectiveKind::alltoallv:
+    case CollectiveKind::alltoallw:
       return collective.in_place ? receive_block(team, collective, peer)
                                  : region_of(collective.send, collective, peer, {0, 0, Buffer::input});
     default: return {};

@@ -80,6 +80,42 @@ static void reductions(void) {
   CHECK(least == 5);
 }
 
+/* Rank a sends a + b + 1 numbers to rank b: from every second place if b is odd. */
+static void exchange_of_types(void) {
+  MPI_Datatype strided[MOST_RANKS], types[MOST_RANKS];
+  int counts[MOST_RANKS], sent[MOST_RANKS], received[MOST_RANKS], into[MOST_RANKS];
+  for (int k = 0; k < ranks; ++k) {
+    const int many = rank + k + 1;
+    MPI_Type_vector(many, 1, 2, MPI_DOUBLE, &strided[k]);
+    MPI_Type_commit(&strided[k]);
+    counts[k] = k % 2 == 1 ? 1 : many;
+    types[k] = k % 2 == 1 ? strided[k] : MPI_DOUBLE;
+    sent[k] = k * 50 * (int)sizeof(double);
+    received[k] = many * (int)sizeof(double);
+    into[k] = (k * 40 - 1000) * (int)sizeof(double); /* behind the address that is passed */
+  }
+  MPI_Datatype bytes[MOST_RANKS];
+  for (int k = 0; k < ranks; ++k) bytes[k] = MPI_BYTE;
+  fill(N);
+  RUN(Alltoallw, alltoallw, from, counts, sent, types, to + 1000, received, into, bytes);
+  for (int k = 0; k < ranks; ++k) {
+    for (int i = 0; i < rank + k + 1; ++i) CHECK(to[k * 40 + i] == value(k, rank * 50 + (rank % 2 == 1 ? 2 * i : i)));
+    CHECK(to[k * 40 + rank + k + 1] == -1);
+  }
+  /* In place, and without anything for rank 0. */
+  for (int k = 0; k < ranks; ++k)
+    if (rank == 0 || k == 0) counts[k] = 0;
+  fill(N);
+  memcpy(to, from, sizeof(double) * N);
+  RUN(Alltoallw, alltoallw, MPI_IN_PLACE, NULL, NULL, NULL, to, counts, sent, types);
+  for (int k = 0; k < ranks; ++k)
+    for (int i = 0; i < rank + k + 1; ++i) {
+      const int mine = k * 50 + (k % 2 == 1 ? 2 * i : i), theirs = rank * 50 + (rank % 2 == 1 ? 2 * i : i);
+      CHECK(to[mine] == (counts[k] == 0 ? value(rank, mine) : value(k, theirs)));
+    }
+  for (int k = 0; k < ranks; ++k) MPI_Type_free(&strided[k]);
+}
+
 static void movements(void) {
   int counts[MOST_RANKS], places[MOST_RANKS], total = 0;
   for (int i = 0; i < ranks; ++i) counts[i] = 3 + i, places[i] = total, total += counts[i] + 2;
@@ -131,6 +167,7 @@ static void movements(void) {
   RUN(Alltoallv, alltoallv, from, counts, places, MPI_DOUBLE, to + N, received, into, MPI_DOUBLE);
   for (int k = 0; k < ranks; ++k)
     for (int i = 0; i < received[k]; ++i) CHECK(to[N + into[k] + i] == value(k, places[rank] + i));
+  exchange_of_types();
 }
 
 static void datatypes(void) {

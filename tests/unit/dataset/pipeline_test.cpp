@@ -5,9 +5,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <random>
 #include <set>
 #include <thread>
 
@@ -573,6 +575,100 @@ TEST(Dataset, StagesThatDoNotFitAreRefused) {
   EXPECT_THROW(Dataset::interleave({}), Error);
   const std::vector<Dataset> decoded{base};
   EXPECT_THROW(Dataset::interleave(decoded), Error);
+}
+
+/// Samples that a stage holds back until they are let go.
+class Gate {
+ public:
+  explicit Gate(std::set<std::uint64_t> held) : held_(std::move(held)) {}
+  void pass(std::uint64_t index) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !held_.contains(index); });
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    held_.clear();
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<std::uint64_t> held_;
+};
+
+TEST(Pipeline, BatchesOutOfOrderOvertakeASlowOneAndTheStateKnowsThem) {
+  for (const std::uint64_t slow : {0u, 13u, 22u}) {
+    const auto gate = std::make_shared<Gate>(std::set{slow});
+    const Dataset dataset = numbers(24).map([gate](Sample& sample) { gate->pass(sample.index); }, 3);
+    auto first = dataset.batch(4).prefetch(3, 0, false).iterate();
+    std::multiset<std::uint64_t> given;
+    for (int b = 0; b < 5; ++b)
+      for (const std::uint64_t value : values(*first.next())) given.insert(value);
+    const DatasetState state = first.state();
+    EXPECT_EQ(state.position, slow / 4 * 4);
+    EXPECT_FALSE(given.contains(slow));
+    EXPECT_LE(state.given.size(), 1u);
+    gate->open();
+    EXPECT_EQ(first.next()->size(), 4u);
+    EXPECT_FALSE(first.next());
+    EXPECT_EQ(first.state(), (DatasetState{1, 0}));
+
+    for (const bool in_order : {true, false})
+      for (const std::uint64_t batch : {3u, 4u, 9u, 24u}) {
+        auto second = dataset.batch(batch).prefetch(2, 0, in_order).iterate(state);
+        std::multiset<std::uint64_t> all = given;
+        while (const auto next = second.next())
+          for (const std::uint64_t value : values(*next)) all.insert(value);
+        EXPECT_TRUE(std::ranges::equal(all, expected(numbers(24), 0))) << slow << " " << batch;
+        EXPECT_EQ(second.state(), (DatasetState{1, 0}));
+      }
+  }
+}
+
+TEST(Pipeline, StatesOfRanksOutOfOrderMergeToThatOfAll) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 60; ++round) {
+    const bool after = round % 2 == 0;
+    const int size = 1 + round % 4;
+    const std::uint64_t repeat = 1 + round % 3;
+    const auto of_rank = [&](int rank, int ranks, std::uint64_t batch, const std::shared_ptr<Gate>& gate) {
+      Dataset base = numbers(37).shuffle(8).map([gate](Sample& sample) { gate->pass(sample.index); }, 5);
+      base = after ? base.batch(batch).shard(rank, ranks) : base.shard(rank, ranks).batch(batch);
+      return base.repeat(repeat).prefetch(4, 0, false);
+    };
+    std::multiset<std::uint64_t> seen;
+    std::vector<DatasetState> states;
+    std::vector<Dataset> parts;
+    for (int rank = 0; rank < size; ++rank) {
+      const auto gate = std::make_shared<Gate>(std::set<std::uint64_t>{random() % 37});
+      parts.push_back(of_rank(rank, size, 5, gate));
+      auto iterator = parts.back().iterate();
+      const auto taken = random() % (parts.back().batches() * repeat + 1);
+      for (std::uint64_t b = 0; b < taken; ++b) {
+        if (2 * b >= taken) gate->open();
+        for (const std::uint64_t value : values(*iterator.next())) seen.insert(value);
+      }
+      states.push_back(iterator.state());
+      gate->open();
+    }
+    const DatasetState merged = parts[0].merge(states);
+    if (merged.epoch == repeat) continue;  // all was given
+    const auto open = std::make_shared<Gate>(std::set<std::uint64_t>{});
+    const int others = 1 + static_cast<int>(random() % 3);
+    std::set<std::uint64_t> batches;
+    for (int rank = 0; rank < others; ++rank) {
+      auto iterator = of_rank(rank, others, 4, open).iterate(merged);
+      std::uint64_t count = 0;
+      for (; const auto batch = iterator.next(); ++count)
+        for (const std::uint64_t value : values(*batch)) seen.insert(value);
+      batches.insert(count);
+      EXPECT_EQ(iterator.state(), (DatasetState{repeat, 0}));
+    }
+    EXPECT_EQ(batches.size(), 1u) << "all ranks get the same number of batches";
+    ASSERT_EQ(seen.size(), 37 * repeat) << round;
+    for (std::uint64_t i = 0; i < 37; ++i) ASSERT_EQ(seen.count(i), repeat) << round << " sample " << i;
+  }
 }
 
 TEST(Dataset, InterleavedFilesKeepTheirNamesAndLabels) {

@@ -179,6 +179,38 @@ TEST(PosixBackend, MakesADirectoryAgainThatAnotherProcessHasRemoved) {
   backend->put_unannounced("pruned/b", std::span(&piece, 1));
   EXPECT_EQ(calls.prunes, 0);
   EXPECT_EQ(read_all(*backend, "pruned/b").size(), text.size());
+  EXPECT_TRUE(put(*backend, "elsewhere", text));
+  EXPECT_TRUE(backend->remove("pruned/b"));
+  calls.prunes = 1;
+  const std::pair<std::string, std::string> copy("elsewhere", "pruned/c");
+  backend->copy_all(std::span(&copy, 1));
+  EXPECT_EQ(calls.prunes, 0);
+  EXPECT_EQ(read_all(*backend, "pruned/c").size(), text.size());
+}
+
+/// Another process removes a new directory and its parent, both empty, just before the parent is synced.
+class PruningBeforeSyncCalls : public PosixCalls {
+ public:
+  int prunes = 0;
+
+  int sync_directory(const std::string& path) override {
+    if (path.ends_with("/pruned") && prunes > 0) {
+      --prunes;
+      EXPECT_EQ(PosixCalls::rmdir(path + "/inner"), 0);
+      EXPECT_EQ(PosixCalls::rmdir(path), 0);
+    }
+    return PosixCalls::sync_directory(path);
+  }
+};
+
+TEST(PosixBackend, MakesADirectoryAgainWhoseParentAnotherProcessHasRemoved) {
+  const TemporaryDirectory directory;
+  PruningBeforeSyncCalls calls;
+  const auto backend = open_directory(directory.path() + "/store", directory.url(), {}, calls);
+  calls.prunes = 2;
+  EXPECT_TRUE(put(*backend, "pruned/inner/a", "text"));
+  EXPECT_EQ(calls.prunes, 0);
+  EXPECT_TRUE(backend->exists("pruned/inner/a"));
 }
 
 TEST(PosixBackend, AFailedUnannouncedPutLeavesNothing) {
